@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The command line: main.c finds the subcommand, cmd_NAME.c does it. Commands see reprise.h only.
+ *
+ * Exit codes: 0 done, 1 the answer is no, 2 usage or bad input. Results go to standard output,
+ * everything else to standard error.
+ */
+#ifndef REPRISE_CLI_H
+#define REPRISE_CLI_H
+
+enum { CLI_DONE = 0, CLI_NO = 1, CLI_USAGE = 2 };
+
+/* argv[0] is the subcommand's name. */
+typedef int (*cli_main)(int argc, char **argv);
+
+struct cli_command {
+    const char *name;
+    cli_main run;
+    const char *summary;
+};
+
+#endif

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Reprise: CUDA graphs that cost nothing but the launch.
+ *
+ * In the order a newcomer needs it:
+ *
+ *     1  status and errors          what every function returns
+ *     2  device                     open NVIDIA's driver, or the host driver where there is no GPU
+ *     3  pool                       memory that the blocks of several captured graphs share
+ *     4  callable and graph         capture work once, replay it
+ *     5  recordings and layouts     plan the memory of captures that were recorded to a file
+ *     6  driver access              for callables that launch through the driver API themselves
+ *     7  kernels for the host driver
+ *     8  process-wide settings      host memory, log
+ *
+ * Conventions. Sizes are bytes, device addresses are uint64_t, streams are the driver's CUstream
+ * (`struct CUstream_st *`; NULL is the legacy default stream). Functions that can fail return
+ * rp_status and take a caller-owned `struct rp_error *err` last, which may be NULL; outputs are
+ * named out_..., and are written only on success. A function that fails leaves every object as it
+ * was. `create`, `open`, `capture` and `load` allocate, and the matching `destroy` takes NULL.
+ * Options are structs with a `size` field: start from the RP_..._INIT initializer. Strings that are
+ * returned belong to the object they came from. Unless said otherwise an object may be used by one
+ * thread at a time and different objects by different threads, and nothing synchronises a stream.
+ */
+#ifndef REPRISE_H
+#define REPRISE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define RP_API __attribute__((visibility("default")))
+#else
+#define RP_API
+#endif
+
+#define RP_VERSION_MAJOR 0
+#define RP_VERSION_MINOR 1
+#define RP_VERSION_PATCH 0
+
+/* The version of the library that is linked: "0.1.0". Static text. */
+RP_API const char *rp_version(void);
+
+/* ---- 1. Status and errors ------------------------------------------------------------------ */
+
+/* X(name, value, text). Values never change; new ones are added at the end. */
+#define RP_STATUS_MAP(X)                                                                           \
+    X(RP_OK, 0, "success")                                                                         \
+    X(RP_ERROR_INVALID_ARGUMENT, 1, "an argument is not valid")                                    \
+    X(RP_ERROR_OUT_OF_HOST_MEMORY, 2, "host memory could not be allocated")                        \
+    X(RP_ERROR_OUT_OF_DEVICE_MEMORY, 3, "device memory could not be allocated")                    \
+    X(RP_ERROR_NO_DRIVER, 4, "no usable driver or device")                                         \
+    X(RP_ERROR_UNSUPPORTED, 5, "not supported by this driver, device or build")                    \
+    X(RP_ERROR_DRIVER, 6, "a driver call failed")                                                  \
+    X(RP_ERROR_CAPTURE, 7, "the work could not be captured")                                       \
+    X(RP_ERROR_DIVERGED, 8, "two captures of the same work differ in more than addresses")         \
+    X(RP_ERROR_CONTRACT, 9, "a replay would break what the captured graph relies on")              \
+    X(RP_ERROR_CALLABLE, 10, "the callable returned an error")                                     \
+    X(RP_ERROR_FORMAT, 11, "a file is malformed")                                                  \
+    X(RP_ERROR_IO, 12, "a file could not be read or written")                                      \
+    X(RP_ERROR_LIMIT, 13, "a limit that was set would be exceeded")                                \
+    X(RP_ERROR_INTERNAL, 14, "a bug in Reprise: please report it")
+
+typedef enum rp_status {
+#define RP_STATUS_ENUM(name, value, text) name = value,
+    RP_STATUS_MAP(RP_STATUS_ENUM)
+#undef RP_STATUS_ENUM
+} rp_status;
+
+/* "RP_ERROR_CAPTURE" and "the work could not be captured". Static text; never NULL. */
+RP_API const char *rp_status_name(rp_status status);
+RP_API const char *rp_status_text(rp_status status);
+
+/* What went wrong. Owned by the caller; no initialisation needed; written only by a call that
+ * fails. For out of device memory, requested and available are bytes; otherwise they are 0. */
+struct rp_error {
+    rp_status status;
+    int driver_code;      /* CUresult, or 0 when no driver call was involved */
+    char driver_name[48]; /* "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", or "" */
+    char operation[64];   /* the driver function or library function that failed */
+    uint64_t requested;
+    uint64_t available;
+    char message[512]; /* one sentence: what failed, with the figures, and what to do */
+};
+
+/* ---- 2. Device ----------------------------------------------------------------------------- */
+
+/* A device opened through a driver, its primary context retained. */
+struct rp_device;
+
+struct rp_device_options {
+    size_t size;          /* sizeof(struct rp_device_options) */
+    const char *driver;   /* "cuda", "host", or NULL: cuda where it works, host elsewhere */
+    int ordinal;          /* device number, from 0 */
+    int trace;            /* nonzero: write each driver call to standard error */
+    uint64_t host_seed;   /* host driver: seed of the order in which graph nodes run */
+    int host_check_races; /* host driver: nonzero checks kernels' declared accesses */
+};
+#define RP_DEVICE_OPTIONS_INIT                                                                     \
+    {                                                                                              \
+        sizeof(struct rp_device_options), NULL, 0, 0, 0, 1                                         \
+    }
+
+/* Opens a device. options may be NULL. Any thread may use the device afterwards: functions that
+ * need the driver make its primary context current for their own duration. Errors:
+ * RP_ERROR_NO_DRIVER with the reason for each driver that was tried. */
+RP_API rp_status rp_device_open(const struct rp_device_options *options,
+                                struct rp_device **out_device, struct rp_error *err);
+/* Releases the device. Every pool of it must have been destroyed before. NULL is allowed. */
+RP_API void rp_device_destroy(struct rp_device *device);
+
+struct rp_device_info {
+    const char *driver; /* "cuda" or "host" */
+    const char *name;   /* "NVIDIA H200" */
+    int driver_version; /* 13000 is CUDA 13.0 */
+    int compute_major, compute_minor;
+    int multiprocessors;
+    uint64_t total_bytes;
+};
+RP_API void rp_device_info(const struct rp_device *device, struct rp_device_info *out_info);
+
+/* ---- 3. Pool ------------------------------------------------------------------------------- */
+
+/* Memory for graphs that are alternatives of each other: no two of them run at the same time (one
+ * graph a batch size, say), so their blocks may lie over each other and the pool grows only to the
+ * largest of them. The graphs of one pool must be replayed one after the other, on one stream or on
+ * streams that are ordered. */
+struct rp_pool;
+
+struct rp_pool_options {
+    size_t size;
+    const char *name;        /* for reports and errors; copied; NULL: "pool" */
+    uint64_t limit_bytes;    /* most device memory the pool may map; 0: no limit */
+    uint64_t alignment;      /* of every block; a power of two from 1 to 2 MiB; 0: 512 */
+    unsigned plan_budget_ms; /* time the planner may search for a better layout; 0: 50 */
+};
+#define RP_POOL_OPTIONS_INIT                                                                       \
+    {                                                                                              \
+        sizeof(struct rp_pool_options), NULL, 0, 0, 0                                              \
+    }
+
+RP_API rp_status rp_pool_create(struct rp_device *device, const struct rp_pool_options *options,
+                                struct rp_pool **out_pool, struct rp_error *err);
+/* Gives the pool's memory back. Every graph of it must have been destroyed before. Synchronises the
+ * context. NULL is allowed. */
+RP_API void rp_pool_destroy(struct rp_pool *pool);
+
+struct rp_pool_info {
+    uint64_t planned_bytes;     /* height of the layout: the highest end of any block */
+    uint64_t mapped_bytes;      /* device memory taken: planned_bytes rounded up to the page */
+    uint64_t lower_bound_bytes; /* no layout of these graphs takes less */
+    uint64_t rehearsal_bytes;   /* device memory behind rehearsals: one chunk, shared by a device */
+    size_t graphs;
+};
+RP_API void rp_pool_info(const struct rp_pool *pool, struct rp_pool_info *out_info);
+
+/* ---- 4. Callable and graph ----------------------------------------------------------------- */
+
+/* One run of a callable: eagerly, while it is rehearsed, or while it is recorded. Valid until the
+ * callable returns. Used by the callable's thread only. */
+struct rp_call;
+
+/* The work to capture: enqueues on rp_call_stream (and on streams forked from it and joined again)
+ * and returns. Called several times, with other addresses each time: it must take every address
+ * from the call, decide nothing on device values, and synchronise nothing. A status other than
+ * RP_OK ends the capture with RP_ERROR_CALLABLE; err may be filled to say why. */
+typedef rp_status (*rp_callable)(struct rp_call *call, void *user, struct rp_error *err);
+
+RP_API struct CUstream_st *rp_call_stream(const struct rp_call *call);
+/* Device address of argument `index` in this run; 0 when there is no such argument. */
+RP_API uint64_t rp_call_arg(const struct rp_call *call, size_t index);
+/* Memory for this run, for work on `stream`. Freed blocks are given to later allocations whose work
+ * is ordered after all work on streams that used the block; a block that is not freed lives until
+ * the run ends and keeps its contents until the graph's next replay (or that of an alternative).
+ * bytes may be 0: a valid address that nothing may access. */
+RP_API rp_status rp_call_alloc(struct rp_call *call, size_t bytes, struct CUstream_st *stream,
+                               uint64_t *out_address, struct rp_error *err);
+/* Says that work on `stream`, other than the stream of its allocation, uses the block. */
+RP_API rp_status rp_call_use(struct rp_call *call, uint64_t address, struct CUstream_st *stream,
+                             struct rp_error *err);
+/* Ends the block's life: work enqueued so far may use it, later work not. */
+RP_API rp_status rp_call_free(struct rp_call *call, uint64_t address, struct rp_error *err);
+
+enum rp_arg_role {
+    RP_ARG_IN = 1,   /* read by the callable */
+    RP_ARG_OUT = 2,  /* written whole, never read before */
+    RP_ARG_INOUT = 3 /* read and written */
+};
+
+/* A device buffer given to a callable. The address may differ at every replay, bytes and role not.
+ */
+struct rp_arg {
+    uint64_t address;
+    uint64_t bytes;
+    enum rp_arg_role role;
+};
+
+/* Runs the callable now, without a graph, on `stream`; its memory is freed once the work is done.
+ * Synchronises `stream`. */
+RP_API rp_status rp_run(struct rp_pool *pool, rp_callable callable, void *user,
+                        const struct rp_arg *args, size_t arg_count, struct CUstream_st *stream,
+                        struct rp_error *err);
+
+/* Captured work, ready to replay. */
+struct rp_graph;
+
+struct rp_capture_options {
+    size_t size;
+    const char *name; /* for reports and errors; copied; NULL: "graph" */
+};
+#define RP_CAPTURE_OPTIONS_INIT                                                                    \
+    {                                                                                              \
+        sizeof(struct rp_capture_options), NULL                                                    \
+    }
+
+/* Captures the callable: rehearse (addresses of their own for every block, on one chunk of device
+ * memory), plan (place the blocks; the pool grows to the plan), record (capture at the planned
+ * addresses), compare (the two captures must be one graph at other addresses), instantiate. Runs
+ * nothing on the device. The callable should have run once before with rp_run, so that what it
+ * creates lazily exists. Uses a stream of its own; the capture mode is thread-local.
+ * Errors: RP_ERROR_CAPTURE with the driver's code and its meaning; RP_ERROR_DIVERGED with the first
+ * node that differs; RP_ERROR_CALLABLE; out of memory; RP_ERROR_LIMIT for the pool's limit. */
+RP_API rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_options *options,
+                                  rp_callable callable, void *user, const struct rp_arg *args,
+                                  size_t arg_count, struct rp_graph **out_graph,
+                                  struct rp_error *err);
+
+/* Enqueues the graph on `stream` with these arguments: copies inputs to where the graph reads them,
+ * launches, copies outputs back. args must have the count, bytes and roles of the capture
+ * (RP_ERROR_CONTRACT otherwise, with nothing enqueued). Outputs are ready when `stream` gets there.
+ */
+RP_API rp_status rp_graph_replay(struct rp_graph *graph, const struct rp_arg *args,
+                                 size_t arg_count, struct CUstream_st *stream,
+                                 struct rp_error *err);
+
+/* Waits for the graph's last replay, then frees it. NULL is allowed. */
+RP_API void rp_graph_destroy(struct rp_graph *graph);
+
+struct rp_graph_info {
+    const char *name;
+    size_t nodes, edges;
+    size_t blocks;              /* allocations in the callable */
+    uint64_t total_bytes;       /* sum of them */
+    uint64_t peak_bytes;        /* most alive at once in host order */
+    uint64_t lower_bound_bytes; /* heaviest set of blocks that may not share memory */
+    uint64_t planned_bytes;     /* height of this graph's layout */
+    size_t diverged_blocks;     /* blocks placed online: the record did not follow the rehearsal */
+    size_t sites;               /* places in node parameters proved to hold an address */
+    size_t rehearsals;          /* captures taken to learn */
+    double rehearse_ms, plan_ms, record_ms, instantiate_ms;
+    uint64_t replays;
+};
+RP_API void rp_graph_info(const struct rp_graph *graph, struct rp_graph_info *out_info);
+
+/* ---- 5. Recordings and layouts ------------------------------------------------------------- */
+
+/* The allocations of one or more captures, read from a file: `reprise-capture/1` (JSON, gzip or
+ * not) or the `id,lower,upper,size` CSV of static allocation problems. docs/formats.md defines
+ * both. */
+struct rp_recording;
+
+/* Errors: RP_ERROR_IO; RP_ERROR_FORMAT with file, place and reason. */
+RP_API rp_status rp_recording_load(const char *path, struct rp_recording **out_recording,
+                                   struct rp_error *err);
+RP_API void rp_recording_destroy(struct rp_recording *recording);
+/* Nonzero when the file was CSV: half-open intervals of one total order, no graph. */
+RP_API int rp_recording_is_csv(const struct rp_recording *recording);
+
+/* Offsets for every block of a recording, with the proof of how good they are. */
+struct rp_layout;
+
+struct rp_plan_options {
+    size_t size;
+    uint64_t alignment;      /* sizes and offsets are rounded up to it; 0: 512, or 1 for CSV */
+    uint64_t capacity_bytes; /* stop once the layout fits; 0: minimise */
+    unsigned budget_ms;      /* wall time for placement; 0: 50 */
+    unsigned threads;        /* 0: 1 */
+};
+#define RP_PLAN_OPTIONS_INIT                                                                       \
+    {                                                                                              \
+        sizeof(struct rp_plan_options), 0, 0, 0, 0                                                 \
+    }
+
+RP_API rp_status rp_recording_plan(const struct rp_recording *recording,
+                                   const struct rp_plan_options *options,
+                                   struct rp_layout **out_layout, struct rp_error *err);
+RP_API void rp_layout_destroy(struct rp_layout *layout);
+
+struct rp_layout_info {
+    uint64_t pool_bytes; /* highest planned height */
+    uint64_t lower_bound_bytes;
+    int bound_exact;   /* nonzero: the bound is the exact one */
+    const char *proof; /* "bound", "search" or NULL */
+    int optimal;       /* nonzero: no layout is lower */
+    int fits;          /* with a capacity: 1 fits, 0 proved impossible, -1 not found */
+    double ms;         /* bound and placement */
+    uint64_t
+        c10_default_bytes;    /* what PyTorch's allocator would hold after all captures, taken in */
+    uint64_t c10_reuse_bytes; /* order into one pool; the same with its reuse flag; 0 for CSV */
+    size_t captures;
+};
+RP_API void rp_layout_info(const struct rp_layout *layout, struct rp_layout_info *out_info);
+
+struct rp_layout_capture {
+    const char *name;
+    size_t blocks;
+    uint64_t total_bytes, peak_bytes, lower_bound_bytes, planned_bytes;
+    uint64_t c10_default_bytes, c10_reuse_bytes; /* this capture alone; 0 for CSV */
+};
+/* index < captures. Sizes are after rounding to the alignment. */
+RP_API void rp_layout_capture(const struct rp_layout *layout, size_t index,
+                              struct rp_layout_capture *out_capture);
+/* Writes the offsets: for CSV the input with an `offset` column, otherwise `reprise-layout/1`. */
+RP_API rp_status rp_layout_write(const struct rp_layout *layout, const char *path,
+                                 struct rp_error *err);
+
+/* ---- 6. Driver access ---------------------------------------------------------------------- */
+
+/* A function of the device's driver by the name it has in NVIDIA's documentation, without version
+ * suffix ("cuLaunchKernel"), in the newest form that Reprise knows (docs/driver.md lists them).
+ * NULL when the driver or Reprise does not have it. Programs that link libcuda themselves do not
+ * need it. Callables use it to launch on whichever driver the device was opened with. */
+RP_API void (*rp_device_function(const struct rp_device *device, const char *name))(void);
+
+/* Makes the device's context current on this thread until rp_device_pop. Calls nest. */
+RP_API rp_status rp_device_push(struct rp_device *device, struct rp_error *err);
+RP_API void rp_device_pop(struct rp_device *device);
+
+/* ---- 7. Kernels for the host driver -------------------------------------------------------- */
+
+/* On the host driver a module image is a struct rp_host_image: give its address to
+ * cuModuleLoadData, which copies nothing: image, kernels and texts must outlive the module. */
+
+/* One launch, as a kernel sees it. params[i] points to the value of parameter i. */
+struct rp_host_launch {
+    unsigned grid[3], block[3];
+    unsigned cluster[3]; /* 1, 1, 1 unless launched as clusters */
+    unsigned shared_bytes;
+    void *const *params;
+};
+
+/* Told by a kernel's `access` function of each range that the launch reads or writes. */
+typedef void (*rp_host_access)(void *context, uint64_t address, uint64_t bytes, int is_write);
+
+struct rp_host_param {
+    uint32_t offset, bytes; /* in the packed parameter buffer, as cuFuncGetParamInfo gives them */
+};
+
+struct rp_host_kernel {
+    const char *name;
+    /* Does the work of the whole grid. Device addresses are host addresses: cast and use them. */
+    void (*run)(const struct rp_host_launch *launch);
+    /* Declares what run would read and write, for the race check; NULL: not declared, not checked.
+     */
+    void (*access)(const struct rp_host_launch *launch, rp_host_access report, void *context);
+    const struct rp_host_param *params;
+    uint32_t param_count;
+    uint32_t max_threads; /* most threads a block may have; 0: 1024 */
+};
+
+#define RP_HOST_IMAGE_MAGIC "RPHOST1"
+struct rp_host_image {
+    char magic[8]; /* RP_HOST_IMAGE_MAGIC */
+    uint32_t kernel_count;
+    uint32_t reserved; /* 0 */
+    const struct rp_host_kernel *kernels;
+};
+
+/* ---- 8. Process-wide settings -------------------------------------------------------------- */
+
+/* Where the library takes host memory. Set before any other call, from one thread; all four
+ * functions behave like their namesakes in the C library. NULL restores those. */
+struct rp_host_memory {
+    void *(*malloc_fn)(size_t bytes, void *user);
+    void *(*realloc_fn)(void *pointer, size_t bytes, void *user);
+    void (*free_fn)(void *pointer, void *user);
+    void *user;
+};
+RP_API void rp_set_host_memory(const struct rp_host_memory *functions);
+
+enum rp_log_level { RP_LOG_ERROR = 0, RP_LOG_WARNING = 1, RP_LOG_INFO = 2, RP_LOG_DEBUG = 3 };
+/* The library prints nothing: messages up to `level` go to `log`, from any thread. NULL: nowhere.
+ */
+RP_API void rp_set_log(void (*log)(enum rp_log_level level, const char *message, void *user),
+                       void *user, enum rp_log_level level);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
