@@ -4,12 +4,12 @@
  *
  * Nodes arrive in a topological order, each with its direct predecessors, and are laid on chains: a
  * node continues the chain of one of its predecessors when that is the chain's last node, otherwise
- * it opens a chain. Each node knows, for every chain, the last position that lies before it (a
- * vector clock, Fidge and Mattern 1988), so u is before v exactly when v's clock has reached u's
- * position on u's chain. A node with one predecessor on its own chain shares that predecessor's
- * clock; only forks and joins make a new one. Memory: 8 bytes a node and 4 bytes a chain for each
- * fork or join. Adding a node costs the chains times its predecessors beyond the first; nothing is
- * walked twice.
+ * any chain that ends before it (so forks after a join use old chains again), otherwise it opens a
+ * chain. Each node knows, for every chain, the last position that lies before it (a vector clock,
+ * Fidge and Mattern 1988), so u is before v exactly when v's clock has reached u's position on u's
+ * chain. A node whose one last predecessor ends its chain shares that predecessor's clock; only
+ * forks and joins make a new one. Memory: 8 bytes a node and 4 bytes a chain for each fork or join.
+ * Adding a node costs the chains times its predecessors beyond the first; nothing is walked twice.
  *
  *   node      dense index in the order of adding
  *   frontier  the set of all nodes before or equal to some given nodes, as a clock
