@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Building and summing up what a capture allocated; recording.h has the meaning.
+ */
+#include "memory/recording.h"
+
+#include <assert.h>
+#include <string.h>
+
+rp_status rpi_capture_record_init(struct rpi_capture_record *record, const char *name,
+                                  struct rp_error *err)
+{
+    memset(record, 0, sizeof *record);
+    record->name = rpi_strdup(name);
+    if (!record->name)
+        return rpi_error_host_memory(err, "recording", strlen(name) + 1);
+    rp_status status = rpi_order_create(&record->order, err);
+    if (status != RP_OK)
+        rpi_capture_record_finish(record);
+    return status;
+}
+
+void rpi_capture_record_finish(struct rpi_capture_record *record)
+{
+    rpi_free(record->name);
+    rpi_order_destroy(record->order);
+    rpi_vec_finish(&record->node_kinds);
+    rpi_vec_finish(&record->blocks);
+    rpi_vec_finish(&record->events);
+    rpi_vec_finish(&record->event_nodes);
+    memset(record, 0, sizeof *record);
+}
+
+/* Makes room for one event with its nodes, and for `blocks` blocks, so that appending cannot fail.
+ */
+static rp_status reserve(struct rpi_capture_record *record, size_t blocks, size_t nodes,
+                         struct rp_error *err)
+{
+    if (record->events.count + 1 >= RPI_NO_EVENT ||
+        record->event_nodes.count + nodes >= RPI_NO_EVENT)
+        return rpi_error(err, RP_ERROR_LIMIT, "recording",
+                         "capture '%s' has more than %u events or terminals", record->name,
+                         RPI_NO_EVENT - 1);
+    if (!rpi_vec_reserve(&record->blocks, record->blocks.count + blocks) ||
+        !rpi_vec_reserve(&record->events, record->events.count + 1) ||
+        !rpi_vec_reserve(&record->event_nodes, record->event_nodes.count + nodes))
+        return rpi_error_host_memory(err, "recording",
+                                     (record->events.count + 1) * sizeof(struct rpi_event));
+    return RP_OK;
+}
+
+/* Appends an event for which reserve() made room; returns its index. */
+static uint32_t append(struct rpi_capture_record *record, enum rpi_event_kind kind, uint32_t block,
+                       uint32_t stream, const uint32_t *nodes, size_t count)
+{
+    struct rpi_event event = {kind, block, stream, (uint32_t)record->event_nodes.count,
+                              (uint32_t)count};
+    for (size_t i = 0; i < count; i++) {
+        assert(nodes[i] < rpi_order_nodes(record->order));
+        record->event_nodes.data[record->event_nodes.count++] = nodes[i];
+    }
+    if (record->streams <= stream)
+        record->streams = stream + 1;
+    record->events.data[record->events.count] = event;
+    return (uint32_t)record->events.count++;
+}
+
+rp_status rpi_capture_record_alloc(struct rpi_capture_record *record, int64_t id, uint64_t bytes,
+                                   uint32_t stream, const uint32_t *nodes, size_t count,
+                                   uint32_t *out_block, struct rp_error *err)
+{
+    rp_status status = reserve(record, 1, count, err);
+    if (status != RP_OK)
+        return status;
+    uint32_t block = (uint32_t)record->blocks.count;
+    struct rpi_block added = {id, bytes, stream, 0, RPI_NO_EVENT};
+    added.alloc_event = append(record, RPI_EVENT_ALLOC, block, stream, nodes, count);
+    record->blocks.data[record->blocks.count++] = added;
+    *out_block = block;
+    return RP_OK;
+}
+
+rp_status rpi_capture_record_use(struct rpi_capture_record *record, uint32_t block, uint32_t stream,
+                                 struct rp_error *err)
+{
+    assert(block < record->blocks.count);
+    rp_status status = reserve(record, 0, 0, err);
+    if (status == RP_OK)
+        append(record, RPI_EVENT_USE, block, stream, NULL, 0);
+    return status;
+}
+
+rp_status rpi_capture_record_free(struct rpi_capture_record *record, uint32_t block,
+                                  const uint32_t *nodes, size_t count, struct rp_error *err)
+{
+    assert(block < record->blocks.count);
+    assert(record->blocks.data[block].free_event == RPI_NO_EVENT);
+    rp_status status = reserve(record, 0, count, err);
+    if (status != RP_OK)
+        return status;
+    struct rpi_block *freed = &record->blocks.data[block];
+    freed->free_event = append(record, RPI_EVENT_FREE, block, freed->stream, nodes, count);
+    return RP_OK;
+}
+
+/* Sums that would overflow stay at the top: no caller takes that for a size that fits. */
+static uint64_t add_saturated(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+static uint64_t round_up(uint64_t bytes, uint64_t alignment)
+{
+    uint64_t over = bytes % alignment;
+    return over ? add_saturated(bytes, alignment - over) : bytes;
+}
+
+uint64_t rpi_capture_record_total(const struct rpi_capture_record *record, uint64_t alignment)
+{
+    uint64_t total = 0;
+    for (size_t i = 0; i < record->blocks.count; i++)
+        total = add_saturated(total, round_up(record->blocks.data[i].bytes, alignment));
+    return total;
+}
+
+uint64_t rpi_capture_record_peak(const struct rpi_capture_record *record, uint64_t alignment)
+{
+    uint64_t alive = 0, peak = 0;
+    for (size_t i = 0; i < record->events.count; i++) {
+        const struct rpi_event *event = &record->events.data[i];
+        uint64_t bytes = round_up(record->blocks.data[event->block].bytes, alignment);
+        if (event->kind == RPI_EVENT_ALLOC)
+            alive = add_saturated(alive, bytes);
+        else if (event->kind == RPI_EVENT_FREE)
+            alive -= bytes;
+        peak = peak < alive ? alive : peak;
+    }
+    return peak;
+}
+
+void rpi_compose_finish(struct rpi_compose *compose)
+{
+    for (size_t i = 0; i < compose->child_count; i++)
+        rpi_compose_finish(&compose->children[i]);
+    rpi_free(compose->children);
+    memset(compose, 0, sizeof *compose);
+}
