@@ -1,0 +1,57 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Reads the sources with every tool that has an opinion: clang-format, clang-tidy, cppcheck and
+# the shell checker. Any finding is a failure. The build folder gives the compile commands.
+#
+# usage: scripts/lint.sh BUILD
+set -eu
+
+build=$1
+jobs=$(nproc 2>/dev/null || echo 2)
+failed=0
+
+# The compilers' list of files is the truth: nothing that is built escapes.
+sources() {
+    python3 - "$build/compile_commands.json" <<'PYTHON'
+import json, os, sys
+here = os.getcwd() + os.sep
+files = sorted({entry["file"] for entry in json.load(open(sys.argv[1]))})
+sys.stdout.write("".join(f[len(here):] + "\0" for f in files if f.startswith(here)))
+PYTHON
+}
+
+format() {
+    git ls-files -z '*.c' '*.h' | xargs -0 clang-format --dry-run -Werror
+}
+
+tidy() {
+    sources | xargs -0 -n 1 -P "$jobs" clang-tidy --quiet -p "$build" --warnings-as-errors='*' 2>&1 |
+        tidy_findings
+}
+
+# clang-tidy counts the warnings that it suppressed; only the findings are of use.
+tidy_findings() {
+    ! grep -Ev '^[0-9]+ warnings? (generated|treated as errors?)\.?$'
+}
+
+cpp() {
+    cppcheck --quiet --project="$build/compile_commands.json" -j "$jobs" --error-exitcode=1 \
+        --enable=warning,performance,portability --inline-suppr --suppress=missingIncludeSystem \
+        --suppressions-list=scripts/cppcheck.txt
+}
+
+shell() {
+    git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck
+}
+
+echo "lint: layout"
+format || failed=1
+echo "lint: shell scripts"
+shell || failed=1
+echo "lint: cppcheck"
+cpp || failed=1
+echo "lint: clang-tidy"
+tidy || failed=1
+[ "$failed" -eq 0 ] && echo "lint: clean"
+exit "$failed"
