@@ -40,8 +40,10 @@ struct rp_driver {
 };
 
 /* Loads libcuda.so.1 once and fills a table from it through cuGetProcAddress, legacy default-stream
- * semantics. Does not call cuInit. Errors: RP_ERROR_NO_DRIVER when the library is not there, is a
- * stub, or lacks a required function (the message names it and the driver's version). */
+ * semantics. Does not call cuInit. REPRISE_LIBCUDA names another file to load. Success is kept for
+ * the process; a failure is not, and may be tried again. Any thread. Errors: RP_ERROR_NO_DRIVER
+ * when the library is not there, is a stub, or lacks a required function (the message names it and
+ * the driver's version). */
 rp_status rpi_driver_libcuda(const struct rp_driver **out_driver, struct rp_error *err);
 
 /* The host driver; see driver/host/host.h for its options. Never fails. */
@@ -49,7 +51,8 @@ const struct rp_driver *rpi_driver_host(void);
 
 /* Wraps inner so that each call is written to sink as one line: sequence number, thread, function,
  * arguments that are integers or addresses in hexadecimal, result, microseconds. One trace exists
- * in a process; wrapping again replaces inner and sink. sink is borrowed until then. */
+ * in a process; wrapping again replaces inner and sink, while no thread is in a call. sink is
+ * borrowed until then. */
 const struct rp_driver *rpi_driver_trace(const struct rp_driver *inner, FILE *sink);
 
 /* Wraps inner so that one call fails without reaching it. One fault wrapper exists in a process. */
@@ -57,7 +60,8 @@ const struct rp_driver *rpi_driver_fault(const struct rp_driver *inner);
 /* Call number `call` (from 0, counted over all functions and threads from this moment on) returns
  * `result`; UINT64_MAX: none does. Queries of error texts and calls that only give something back
  * (destroy, free, unmap, release, pop) are counted but let through, as a driver that cannot give
- * back leaves no state to test. */
+ * back leaves no state to test. cuStreamEndCapture is made to fail as a real one does: the capture
+ * is over, its graph destroyed. */
 void rpi_driver_fault_at(uint64_t call, CUresult result);
 uint64_t rpi_driver_fault_calls(void);  /* calls since rpi_driver_fault_at */
 const char *rpi_driver_fault_hit(void); /* the function that was made to fail, or NULL */
