@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The trace wrapper: each driver call becomes one line.
+ *
+ *     12 4711 cuMemcpyAsync(to=0x7f0000000000, from=0x7f0000400000, bytes=0x400, stream=0x0)
+ *         = CUDA_SUCCESS 3.1 us                                               (on the same line)
+ *
+ * Sequence numbers are given when a call begins, lines are written when it ends, so that lines of
+ * threads and of calls made by host functions may stand out of order. A line is built in a buffer
+ * and written by one call, so lines never mix.
+ *
+ * Threads: any thread may call; rpi_driver_trace is for one thread while no other is in a call.
+ */
+#include "base/clock.h"
+#include "driver/driver.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static struct {
+    const struct rp_driver *inner;
+    FILE *sink; /* borrowed */
+    struct rp_driver table;
+    _Atomic uint64_t calls;
+} state;
+
+/* A line under construction; longer text is cut. */
+struct line {
+    char text[1024];
+    size_t used;
+};
+
+static void append(struct line *line, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void append(struct line *line, const char *format, ...)
+{
+    size_t room = sizeof line->text - line->used;
+    va_list args;
+    va_start(args, format);
+    int wanted = vsnprintf(line->text + line->used, room, format, args);
+    va_end(args);
+    if (wanted > 0)
+        line->used += (size_t)wanted < room ? (size_t)wanted : room - 1;
+}
+
+/* names is the argument list as it stands in symbols.def, "(to, from, bytes)", values theirs. */
+static void write_line(uint64_t call, const char *function, const char *names,
+                       const uint64_t *values, CUresult result, uint64_t start_ns)
+{
+    double microseconds = rpi_ms_since(start_ns) * 1e3;
+    struct line line = {.used = 0};
+    append(&line, "%" PRIu64 " %ld %s(", call, (long)syscall(SYS_gettid), function);
+    const char *name = names + 1;
+    for (size_t i = 0; *name != ')'; i++) {
+        size_t length = strcspn(name, ",)");
+        append(&line, "%s%.*s=0x%" PRIx64, i ? ", " : "", (int)length, name, values[i]);
+        name += length;
+        name += strspn(name, ", ");
+    }
+    append(&line, ") = %s %.1f us\n", rpi_result_name(result), microseconds);
+    fputs(line.text, state.sink);
+}
+
+/* VALUES(a, b) is the initializers (uint64_t)a, (uint64_t)b, and one comma more. Integers keep
+ * their sign bits, pointers their address. */
+#define U(x)                                               (uint64_t)(uintptr_t)(x),
+#define V1(a)                                              U(a)
+#define V2(a, ...)                                         U(a) V1(__VA_ARGS__)
+#define V3(a, ...)                                         U(a) V2(__VA_ARGS__)
+#define V4(a, ...)                                         U(a) V3(__VA_ARGS__)
+#define V5(a, ...)                                         U(a) V4(__VA_ARGS__)
+#define V6(a, ...)                                         U(a) V5(__VA_ARGS__)
+#define V7(a, ...)                                         U(a) V6(__VA_ARGS__)
+#define V8(a, ...)                                         U(a) V7(__VA_ARGS__)
+#define V9(a, ...)                                         U(a) V8(__VA_ARGS__)
+#define V10(a, ...)                                        U(a) V9(__VA_ARGS__)
+#define V11(a, ...)                                        U(a) V10(__VA_ARGS__)
+#define PICK(a, b, c, d, e, f, g, h, i, j, k, chosen, ...) chosen
+#define VALUES(...)                                                                                \
+    __VA_OPT__(PICK(__VA_ARGS__, V11, V10, V9, V8, V7, V6, V5, V4, V3, V2, V1)(__VA_ARGS__))
+
+#define X(need, name, version, params, args)                                                       \
+    static CUresult trace_##name params                                                            \
+    {                                                                                              \
+        uint64_t call = atomic_fetch_add(&state.calls, 1);                                         \
+        const uint64_t values[] = {VALUES args 0};                                                 \
+        uint64_t start_ns = rpi_clock_ns();                                                        \
+        CUresult result = state.inner->name args;                                                  \
+        write_line(call, #name, #args, values, result, start_ns);                                  \
+        return result;                                                                             \
+    }
+#include "driver/symbols.def"
+#undef X
+
+const struct rp_driver *rpi_driver_trace(const struct rp_driver *inner, FILE *sink)
+{
+    assert(inner != &state.table);
+    state.inner = inner;
+    state.sink = sink;
+    state.table = *inner;
+#define X(need, name, version, params, args) state.table.name = inner->name ? trace_##name : NULL;
+#include "driver/symbols.def"
+#undef X
+    atomic_store(&state.calls, 0);
+    return &state.table;
+}
