@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Keeps the tables in docs/ equal to the lists in the sources that they show.
+
+    docs/driver.md        src/driver/symbols.def and RPI_CAPABILITIES in src/driver/driver.h
+    docs/environment.md   src/base/env.def
+
+A table stands between the lines <!-- table: NAME --> and <!-- end -->; the text around it is
+written by hand. Also checks that each link from one file of the documentation to another file of
+the tree leads somewhere, and that the environment is read in src/base/env.c alone.
+
+usage: check_docs.py ROOT            says what differs, exit 1
+       check_docs.py --write ROOT    puts the tables right
+       check_docs.py --self-test
+"""
+
+import pathlib
+import re
+import sys
+
+TABLE = re.compile(r"(<!-- table: ([a-z]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)|<img[^>]* src=\"([^\"]+)\"")
+
+
+def symbols_table(text):
+    """symbols.def as one table, its comments as headings."""
+    rows = ["| function | form of CUDA | without it |", "|---|---|---|"]
+    entry = re.compile(r"^/\* ([^\n]*) \*/$|^X\((\w+),\s*(\w+),\s*(\d+),", re.MULTILINE)
+    for match in entry.finditer(text):
+        heading, need, name, version = match.groups()
+        if heading:
+            rows.append(f"| **{heading}** | | |")
+            continue
+        number = int(version)
+        lost = "no driver" if need == "REQUIRED" else f"no capability `{need}`"
+        rows.append(f"| `{name}` | {number // 1000}.{number % 1000 // 10} | {lost} |")
+    return rows
+
+
+def capabilities_table(text):
+    rows = ["| capability | what is lost without it |", "|---|---|"]
+    start = text.index("#define RPI_CAPABILITIES(X)")
+    listed = re.match(r"(?:[^\n]*\\\n)*[^\n]*", text[start:]).group()
+    for name, lost in re.findall(r'X\((\w+), \d+, "([^"]*)"\)', listed):
+        rows.append(f"| `{name}` | {lost} |")
+    return rows
+
+
+def environment_table(text):
+    rows = ["| variable | what it does |", "|---|---|"]
+    for name, meaning in re.findall(r'^X\((\w+),\s*((?:"[^"]*"\s*)+)\)', text, re.MULTILINE):
+        rows.append(f"| `REPRISE_{name}` | {joined(meaning)} |")
+    return rows
+
+
+def joined(literals):
+    """The text of C string literals that stand side by side."""
+    return "".join(re.findall(r'"([^"]*)"', literals))
+
+
+SOURCES = {
+    "symbols": ("src/driver/symbols.def", symbols_table),
+    "capabilities": ("src/driver/driver.h", capabilities_table),
+    "environment": ("src/base/env.def", environment_table),
+}
+
+
+def with_tables(document, tables):
+    """The document with every table as its source has it."""
+    return TABLE.sub(lambda m: m.group(1) + "\n".join(tables[m.group(2)]) + "\n" + m.group(3),
+                     document)
+
+
+def dead_links(path, document):
+    for match in LINK.finditer(document):
+        target = match.group(1) or match.group(2)
+        if not re.match(r"[a-z]+:", target) and not (path.parent / target).exists():
+            yield target
+
+
+def unlisted_reads(where, text):
+    """Lines of a source file that read the environment past the table."""
+    if where != "src/base/env.c":
+        for match in re.finditer(r"\b(secure_)?getenv\s*\(|\benviron\b", text):
+            yield f"{where}:{text.count(chr(10), 0, match.start()) + 1}"
+
+
+def check(root, write):
+    tables = {name: make((root / source).read_text(encoding="utf-8"))
+              for name, (source, make) in SOURCES.items()}
+    findings, seen = [], set()
+    for path in sorted([*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("examples/*.md")]):
+        document = path.read_text(encoding="utf-8")
+        where = path.relative_to(root)
+        right = with_tables(document, tables)
+        seen.update(match.group(2) for match in TABLE.finditer(document))
+        if right != document and write:
+            path.write_text(right, encoding="utf-8")
+            print(f"check_docs: wrote {where}")
+        elif right != document:
+            findings.append(f"{where}: a table is out of date: run scripts/check_docs.py --write .")
+        findings += [f"{where}: a link leads nowhere: {link}"
+                     for link in dead_links(path, document)]
+    for path in sorted([*root.glob("src/**/*.c"), *root.glob("src/**/*.h")]):
+        where = path.relative_to(root).as_posix()
+        findings += [f"{place}: reads the environment past src/base/env.def"
+                     for place in unlisted_reads(where, path.read_text(encoding="utf-8"))]
+    findings += [f"no document shows the table '{name}'" for name in sorted(set(tables) - seen)]
+    return findings
+
+
+def self_test():
+    rows = symbols_table('/* Streams */\nX(REQUIRED, cuA, 10020,\n  (int a), (a))\nX(CAP, cuB, 12040, '
+                         "(void), ())\n")
+    assert rows[2:] == ["| **Streams** | | |", "| `cuA` | 10.2 | no driver |",
+                        "| `cuB` | 12.4 | no capability `CAP` |"], rows
+    rows = capabilities_table('#define RPI_CAPABILITIES(X) \\\n  X(CAP, 0, "copies") \\\n'
+                              '  X(DOG, 1, "barks")\nX(NOT, 2, "seen")\n')
+    assert rows[2:] == ["| `CAP` | copies |", "| `DOG` | barks |"], rows
+    rows = environment_table('X(ONE, "does " "this")\nX(TWO,\n  "that")\n')
+    assert rows[2:] == ["| `REPRISE_ONE` | does this |", "| `REPRISE_TWO` | that |"], rows
+    document = "before\n<!-- table: symbols -->\nold\n<!-- end -->\nafter\n"
+    right = with_tables(document, {"symbols": ["new"]})
+    assert right == "before\n<!-- table: symbols -->\nnew\n<!-- end -->\nafter\n", right
+    links = "[a](nowhere.md) [b](https://example.org) [c](check_docs.py#part)"
+    assert list(dead_links(pathlib.Path(__file__), links)) == ["nowhere.md"]
+    assert list(unlisted_reads("src/a.c", "int x;\nchar *p = getenv(n);\n")) == ["src/a.c:2"]
+    assert not list(unlisted_reads("src/base/env.c", "getenv(n)"))
+    print("check_docs: a changed list, a dead link and an unlisted variable are found")
+
+
+def main():
+    arguments = sys.argv[1:]
+    if arguments == ["--self-test"]:
+        return self_test()
+    write = "--write" in arguments
+    places = [argument for argument in arguments if argument != "--write"]
+    if len(places) != 1:
+        sys.exit(__doc__)
+    findings = check(pathlib.Path(places[0]), write)
+    for finding in findings:
+        print(f"check_docs: {finding}")
+    if findings:
+        sys.exit(1)
+    print("check_docs: tables and links are right")
+
+
+if __name__ == "__main__":
+    main()
