@@ -39,11 +39,19 @@ static inline int rpi_lifetimes_before(const struct rpi_lifetimes *l, uint32_t a
 rp_status rpi_lifetimes_from_record(const struct rpi_capture_record *record, uint64_t alignment,
                                     struct rpi_lifetimes *out, struct rp_error *err);
 
-/* From half-open intervals [lower, upper), lower < upper, in any order. */
+/* From half-open intervals [lower, upper) in any order; those of 0 bytes are left out, sizes rounded
+ * up. Fails with RP_ERROR_FORMAT where lower >= upper or a size overflows. */
 rp_status rpi_lifetimes_from_intervals(const int64_t *lower, const int64_t *upper,
                                        const uint64_t *bytes, uint32_t count, uint64_t alignment,
                                        struct rpi_lifetimes *out, struct rp_error *err);
 
+/* Arrays for `count` blocks on `lanes` lanes, all to be filled by the caller. */
+rp_status rpi_lifetimes_init(struct rpi_lifetimes *lifetimes, uint32_t count, uint32_t lanes,
+                             struct rp_error *err);
+/* Rounds bytes[i] up to a multiple of alignment. Fails with RP_ERROR_FORMAT when a size or their
+ * sum would not fit in 63 bits. */
+rp_status rpi_lifetimes_round(struct rpi_lifetimes *lifetimes, uint64_t alignment,
+                              struct rp_error *err);
 void rpi_lifetimes_finish(struct rpi_lifetimes *lifetimes);
 
 #endif
