@@ -18,7 +18,7 @@ else
 export CC
 endif
 
-TEST = ctest --test-dir "$(1)" --output-on-failure --timeout 300 -j $(JOBS)
+TEST = scripts/test.sh "$(1)" "$(JOBS)"
 
 .DEFAULT_GOAL := build
 .PHONY: build demo test bench gpu-test format lint asan ubsan tsan install clean help setup
