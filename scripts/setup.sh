@@ -90,12 +90,15 @@ if can_install; then
     exit 0
 fi
 {
-    echo "setup: these Debian packages are missing and cannot be installed from here: $*"
-    if command -v apt-get >/dev/null 2>&1; then
+    echo "setup: missing, and not to be installed without a password: $*"
+    if ! command -v apt-get >/dev/null 2>&1; then
+        echo "setup: these are Debian's names; install what your system calls them, then try again"
+    elif command -v sudo >/dev/null 2>&1; then
         echo "setup: run this, then try again:"
         echo "    sudo apt-get install $*"
     else
-        echo "setup: install what your system calls them, then try again"
+        echo "setup: run this, then try again:"
+        echo "    su -c 'apt-get install $*'"
     fi
 } >&2
 exit 1

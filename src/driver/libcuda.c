@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "driver/driver.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <link.h>
 #include <pthread.h>
@@ -82,6 +83,7 @@ static const char *library_path(void *handle, const char *fallback)
 static void *find(const struct library *library, const char *name, int version,
                   CUresult *out_result)
 {
+    assert(library->find_v2 || library->find_v1);
     void *function = NULL;
     CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SUCCESS;
     if (library->find_v2)

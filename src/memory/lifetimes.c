@@ -136,7 +136,7 @@ rp_status rpi_lifetimes_from_intervals(const int64_t *lower, const int64_t *uppe
     rp_status status = sorted_starts(lower, upper, bytes, count, &starts, &kept, err);
     if (status)
         return status;
-    struct rpi_lifetimes made;
+    struct rpi_lifetimes made = {0};
     status = rpi_lifetimes_init(&made, kept, 1, err);
     if (!status) {
         fill_intervals(&made, starts, upper, bytes);

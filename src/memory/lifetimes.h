@@ -39,8 +39,8 @@ static inline int rpi_lifetimes_before(const struct rpi_lifetimes *l, uint32_t a
 rp_status rpi_lifetimes_from_record(const struct rpi_capture_record *record, uint64_t alignment,
                                     struct rpi_lifetimes *out, struct rp_error *err);
 
-/* From half-open intervals [lower, upper) in any order; those of 0 bytes are left out, sizes rounded
- * up. Fails with RP_ERROR_FORMAT where lower >= upper or a size overflows. */
+/* From half-open intervals [lower, upper) in any order; those of 0 bytes are left out, sizes
+ * rounded up. Fails with RP_ERROR_FORMAT where lower >= upper or a size overflows. */
 rp_status rpi_lifetimes_from_intervals(const int64_t *lower, const int64_t *upper,
                                        const uint64_t *bytes, uint32_t count, uint64_t alignment,
                                        struct rpi_lifetimes *out, struct rp_error *err);
