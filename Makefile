@@ -40,7 +40,7 @@ gpu-test: build ## run the tests that need an NVIDIA GPU
 
 format: ## lay out the sources with clang-format
 	@scripts/setup.sh lint
-	@git ls-files -z '*.c' '*.h' | xargs -0 clang-format -i
+	@git ls-files -z '*.c' '*.h' ':!*_ptx.*' | xargs -0 clang-format -i
 
 lint: build ## check layout, clang-tidy, cppcheck and shellcheck
 	@scripts/setup.sh lint
