@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+#include "memory/arena.h"
+
+#define MIB(bytes) ((double)(bytes) / 1048576.0)
+
+enum { MODE_UNCHANGED = -1 };
+
+int rpi_relax_begin(const struct rp_driver *driver)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    if (driver->cuThreadExchangeStreamCaptureMode(&mode) != CUDA_SUCCESS)
+        return MODE_UNCHANGED;
+    return (int)mode;
+}
+
+void rpi_relax_end(const struct rp_driver *driver, int before)
+{
+    if (before == MODE_UNCHANGED)
+        return;
+    /* The caller's mode must come back even from a driver that fails once. */
+    for (int attempt = 0; attempt < 2; attempt++) {
+        CUstreamCaptureMode mode = (CUstreamCaptureMode)before;
+        if (driver->cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS)
+            return;
+    }
+}
+
+CUmemAllocationProp rpi_device_memory(CUdevice device)
+{
+    CUmemAllocationProp properties = {0};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties.location.id = device;
+    return properties;
+}
+
+uint64_t rpi_round_up(uint64_t value, uint64_t multiple)
+{
+    uint64_t rounded = (value + multiple - 1) & ~(multiple - 1);
+    return rounded < value ? UINT64_MAX : rounded;
+}
+
+rp_status rpi_arena_init(struct rpi_arena *arena, const struct rp_driver *driver, CUdevice device,
+                         uint64_t bytes, struct rp_error *err)
+{
+    struct rpi_arena made = {.driver = driver, .device = device};
+    CUmemAllocationProp properties = rpi_device_memory(device);
+    size_t granularity = 0;
+    CUresult result = driver->cuMemGetAllocationGranularity(&granularity, &properties,
+                                                            CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuMemGetAllocationGranularity",
+                                "asking for the granularity of device memory");
+    made.granularity = granularity;
+    made.reserved = rpi_round_up(bytes ? bytes : 1, granularity);
+    CUdeviceptr base = 0;
+    result = driver->cuMemAddressReserve(&base, made.reserved, 0, 0, 0);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuMemAddressReserve",
+                                "reserving %.0f MiB of addresses", MIB(made.reserved));
+    made.base = base;
+    *arena = made;
+    return RP_OK;
+}
+
+void rpi_arena_finish(struct rpi_arena *arena)
+{
+    rpi_arena_shrink(arena, 0);
+    if (arena->base)
+        arena->driver->cuMemAddressFree(arena->base, arena->reserved);
+    rpi_vec_finish(&arena->chunks);
+    *arena = (struct rpi_arena){0};
+}
+
+static rp_status out_of_memory(const struct rpi_arena *arena, uint64_t height, uint64_t step,
+                               struct rp_error *err)
+{
+    size_t available = 0, total = 0;
+    arena->driver->cuMemGetInfo(&available, &total);
+    rpi_error_driver(err, CUDA_ERROR_OUT_OF_MEMORY, "cuMemCreate",
+                     "growing device memory from %.1f to %.1f MiB (%.1f MiB more, %.1f MiB free)",
+                     MIB(arena->mapped), MIB(height), MIB(step), MIB(available));
+    if (err) {
+        err->requested = step;
+        err->available = available;
+    }
+    return RP_ERROR_OUT_OF_DEVICE_MEMORY;
+}
+
+/* Maps a chunk at the end of the mapped part; on failure nothing is mapped there. */
+static rp_status map_chunk(struct rpi_arena *arena, const struct rpi_chunk *chunk,
+                           struct rp_error *err)
+{
+    const struct rp_driver *driver = arena->driver;
+    uint64_t address = arena->base + arena->mapped;
+    CUresult result = driver->cuMemMap(address, chunk->bytes, 0, chunk->handle, 0);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuMemMap", "mapping %.1f MiB of device memory",
+                                MIB(chunk->bytes));
+    CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, arena->device},
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    result = driver->cuMemSetAccess(address, chunk->bytes, &access, 1);
+    if (result == CUDA_SUCCESS)
+        return RP_OK;
+    driver->cuMemUnmap(address, chunk->bytes);
+    return rpi_error_driver(err, result, "cuMemSetAccess",
+                            "allowing access to %.1f MiB of device memory", MIB(chunk->bytes));
+}
+
+static rp_status add_chunk(struct rpi_arena *arena, uint64_t height, uint64_t bytes,
+                           struct rp_error *err)
+{
+    CUmemAllocationProp properties = rpi_device_memory(arena->device);
+    struct rpi_chunk chunk = {.bytes = bytes};
+    CUresult result = arena->driver->cuMemCreate(&chunk.handle, bytes, &properties, 0);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        return out_of_memory(arena, height, bytes, err);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuMemCreate", "taking %.1f MiB of device memory",
+                                MIB(bytes));
+    rp_status status = map_chunk(arena, &chunk, err);
+    if (status != RP_OK) {
+        arena->driver->cuMemRelease(chunk.handle);
+        return status;
+    }
+    arena->chunks.data[arena->chunks.count++] = chunk;
+    arena->mapped += bytes;
+    return RP_OK;
+}
+
+rp_status rpi_arena_grow(struct rpi_arena *arena, uint64_t height, struct rp_error *err)
+{
+    if (height <= arena->mapped)
+        return RP_OK;
+    uint64_t wanted = rpi_round_up(height, arena->granularity);
+    if (wanted > arena->reserved) {
+        rpi_error(err, RP_ERROR_OUT_OF_DEVICE_MEMORY, "rpi_arena_grow",
+                  "%.1f MiB were asked for, but the range is %.1f MiB, all that the device has",
+                  MIB(height), MIB(arena->reserved));
+        if (err) {
+            err->requested = height;
+            err->available = arena->reserved;
+        }
+        return RP_ERROR_OUT_OF_DEVICE_MEMORY;
+    }
+    if (!rpi_vec_reserve(&arena->chunks, arena->chunks.count + 1))
+        return rpi_error_host_memory(err, "rpi_arena_grow", sizeof(struct rpi_chunk));
+    int mode = rpi_relax_begin(arena->driver);
+    rp_status status = add_chunk(arena, wanted, wanted - arena->mapped, err);
+    rpi_relax_end(arena->driver, mode);
+    return status;
+}
+
+void rpi_arena_shrink(struct rpi_arena *arena, uint64_t height)
+{
+    if (!arena->chunks.count)
+        return;
+    int mode = rpi_relax_begin(arena->driver);
+    while (arena->chunks.count) {
+        const struct rpi_chunk *last = &arena->chunks.data[arena->chunks.count - 1];
+        if (arena->mapped - last->bytes < height)
+            break;
+        arena->mapped -= last->bytes;
+        arena->driver->cuMemUnmap(arena->base + arena->mapped, last->bytes);
+        arena->driver->cuMemRelease(last->handle);
+        arena->chunks.count--;
+    }
+    rpi_relax_end(arena->driver, mode);
+}

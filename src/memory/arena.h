@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A range of device addresses with memory behind its first part.
+ *
+ *     base                     mapped                              reserved
+ *     |-- chunk --|-- chunk --|-- reserved addresses, no memory --|
+ *
+ * The range is reserved once and never moves, so an address stays good while the arena grows.
+ * Memory is taken late, in physical chunks of the driver's granularity, and given back from the
+ * end. A chunk is mapped in one piece and can only be unmapped in one piece, so shrinking stops at
+ * the first chunk that is still needed.
+ *
+ * Not synchronised: one thread at a time. A context is current at every call. The caller sees to it
+ * that no work uses what it gives back.
+ */
+#ifndef REPRISE_MEMORY_ARENA_H
+#define REPRISE_MEMORY_ARENA_H
+
+#include "base/vec.h"
+#include "driver/driver.h"
+
+struct rpi_chunk {
+    CUmemGenericAllocationHandle handle;
+    uint64_t bytes;
+};
+
+struct rpi_arena {
+    const struct rp_driver *driver;
+    CUdevice device;
+    uint64_t granularity; /* of chunks and mappings */
+    uint64_t base, reserved, mapped;
+    struct {
+        RPI_VEC(struct rpi_chunk);
+    } chunks;
+};
+
+/* Between the two, the thread may make calls that a capture forbids to its thread or to all: for
+ * the library's own calls, which touch no capturing stream. begin returns what end puts back; where
+ * the driver refuses, the mode stays as it was. */
+int rpi_relax_begin(const struct rp_driver *driver);
+void rpi_relax_end(const struct rp_driver *driver, int before);
+
+/* Properties of memory on the device, for cuMemCreate and the granularity. */
+CUmemAllocationProp rpi_device_memory(CUdevice device);
+
+/* The value rounded up to a multiple of a power of two; UINT64_MAX when that overflows. */
+uint64_t rpi_round_up(uint64_t value, uint64_t multiple);
+
+/* Reserves at least `bytes` of addresses; takes no memory. */
+rp_status rpi_arena_init(struct rpi_arena *arena, const struct rp_driver *driver, CUdevice device,
+                         uint64_t bytes, struct rp_error *err);
+/* Gives memory and addresses back. Allowed on a zeroed arena. */
+void rpi_arena_finish(struct rpi_arena *arena);
+
+/* Puts memory behind the first `height` bytes. On failure the arena is as it was; out of device
+ * memory tells what was asked for and what is free. */
+rp_status rpi_arena_grow(struct rpi_arena *arena, uint64_t height, struct rp_error *err);
+/* Gives back every chunk that lies wholly at or above `height`. */
+void rpi_arena_shrink(struct rpi_arena *arena, uint64_t height);
+
+#endif
