@@ -19,4 +19,7 @@ struct cli_command {
     const char *summary;
 };
 
+/* One line for each command, here and in main.c's table. */
+int cmd_explain(int argc, char **argv);
+
 #endif

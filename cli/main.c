@@ -7,6 +7,7 @@
 #include <string.h>
 
 static const struct cli_command commands[] = {
+    {"explain", cmd_explain, "what a capture error or symptom means, and what to do"},
     {NULL, NULL, NULL},
 };
 

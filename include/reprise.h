@@ -11,7 +11,8 @@
  *     5  recordings and layouts     plan the memory of captures that were recorded to a file
  *     6  driver access              for callables that launch through the driver API themselves
  *     7  kernels for the host driver
- *     8  process-wide settings      host memory, log
+ *     8  explanations               what errors and symptoms mean, and what to do
+ *     9  process-wide settings      host memory, log
  *
  * Conventions. Sizes are bytes, device addresses are uint64_t, streams are the driver's CUstream
  * (`struct CUstream_st *`; NULL is the legacy default stream). Functions that can fail return
@@ -370,7 +371,25 @@ struct rp_host_image {
     const struct rp_host_kernel *kernels;
 };
 
-/* ---- 8. Process-wide settings -------------------------------------------------------------- */
+/* ---- 8. Explanations ----------------------------------------------------------------------- */
+
+/* What a capture error or a symptom of graphs is, why it usually comes and what to do. Static. */
+struct rp_explanation {
+    const char *key;             /* "CUDA_ERROR_STREAM_CAPTURE_UNJOINED" or "no-speedup" */
+    int code;                    /* CUresult, or 0 for a symptom that comes without one */
+    const char *title;
+    const char *meaning;
+    const char *const causes[8]; /* the most frequent first; NULL ends the list */
+    const char *const mends[8];
+};
+
+/* By number ("901"), name (the driver's or the runtime's) or a message that holds either. NULL when
+ * there is no such entry. Any thread. */
+RP_API const struct rp_explanation *rp_explain(const char *query);
+RP_API size_t rp_explanation_count(void);
+RP_API const struct rp_explanation *rp_explanation_at(size_t index); /* NULL past the end */
+
+/* ---- 9. Process-wide settings -------------------------------------------------------------- */
 
 /* Where the library takes host memory. Set before any other call, from one thread; all four
  * functions behave like their namesakes in the C library. NULL restores those. */

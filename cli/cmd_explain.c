@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * reprise explain: what a capture error or symptom is, why it comes, what to do.
+ */
+#include "cli.h"
+
+#include "reprise.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void print_usage(FILE *out)
+{
+    fprintf(out, "usage: reprise explain NUMBER|NAME|MESSAGE...\n"
+                 "       reprise explain --list\n\n"
+                 "Tells what an error of a CUDA graph capture, or a symptom of graphs, is, why it\n"
+                 "usually comes and what to do: reprise explain 901\n");
+}
+
+/* Prints text as lines of at most 78 columns, the first after `lead`, the others indented as far.
+ */
+static void print_wrapped(const char *lead, const char *text)
+{
+    int indent = (int)strlen(lead), column = indent;
+    fputs(lead, stdout);
+    while (*text) {
+        int length = (int)strcspn(text, " ");
+        if (column > indent && column + 1 + length > 78) {
+            printf("\n%*s", indent, "");
+            column = indent;
+        } else if (column > indent) {
+            putchar(' ');
+            column++;
+        }
+        printf("%.*s", length, text);
+        column += length;
+        text += length;
+        text += strspn(text, " ");
+    }
+    putchar('\n');
+}
+
+static void print_list(const char *title, const char *const *items)
+{
+    printf("\n%s\n", title);
+    for (; *items; items++)
+        print_wrapped("  - ", *items);
+}
+
+static void print_explanation(const struct rp_explanation *e)
+{
+    if (e->code)
+        printf("%d %s: %s\n\n", e->code, e->key, e->title);
+    else
+        printf("%s: %s\n\n", e->key, e->title);
+    print_wrapped("", e->meaning);
+    print_list("Usual causes", e->causes);
+    print_list("What to do", e->mends);
+}
+
+static int print_all(void)
+{
+    const struct rp_explanation *e;
+    for (size_t i = 0; (e = rp_explanation_at(i)); i++) {
+        if (e->code)
+            printf("%4d  %-42s %s\n", e->code, e->key, e->title);
+        else
+            printf("      %-42s %s\n", e->key, e->title);
+    }
+    return CLI_DONE;
+}
+
+/* The arguments joined by blanks, so that a message need not be quoted. */
+static void join(int count, char **words, char *out, size_t bytes)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (int i = 0; i < count && used < bytes; i++)
+        used += (size_t)snprintf(out + used, bytes - used, "%s%s", i ? " " : "", words[i]);
+}
+
+int cmd_explain(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_usage(stderr);
+        return CLI_USAGE;
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
+        print_usage(stdout);
+        return CLI_DONE;
+    }
+    if (!strcmp(argv[1], "--list"))
+        return print_all();
+    char query[4096];
+    join(argc - 1, argv + 1, query, sizeof query);
+    const struct rp_explanation *found = rp_explain(query);
+    if (!found) {
+        fprintf(stderr,
+                "reprise explain: nothing is known of '%s'; 'reprise explain --list' shows what "
+                "is\n",
+                query);
+        return CLI_NO;
+    }
+    print_explanation(found);
+    return CLI_DONE;
+}

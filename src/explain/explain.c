@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Finding an explanation by number, name or message; explanations.def is the table.
+ */
+#include "explain/explain.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define L(...)                                                                                     \
+    {                                                                                              \
+        __VA_ARGS__, NULL                                                                          \
+    }
+static const struct rp_explanation table[] = {
+#define X(key, code, title, meaning, causes, mends) {key, code, title, meaning, causes, mends},
+#include "explain/explanations.def"
+#undef X
+};
+#undef L
+enum { COUNT = sizeof table / sizeof *table };
+
+size_t rp_explanation_count(void)
+{
+    return COUNT;
+}
+
+const struct rp_explanation *rp_explanation_at(size_t index)
+{
+    return index < COUNT ? &table[index] : NULL;
+}
+
+const struct rp_explanation *rpi_explanation_of_code(int driver_code)
+{
+    for (size_t i = 0; driver_code && i < COUNT; i++)
+        if (table[i].code == driver_code)
+            return &table[i];
+    return NULL;
+}
+
+/* Case and the difference between '-', '_' and a blank do not matter; "cudaErrorStreamCapture..."
+ * of the runtime is CUDA_ERROR_STREAM_CAPTURE... without the underscores. */
+static char fold(char c)
+{
+    return c == '_' || c == '-' || c == ' ' ? '\0' : (char)tolower((unsigned char)c);
+}
+
+/* Whether `part` occurs in `text` after folding. */
+static int occurs(const char *text, const char *part)
+{
+    for (; *text; text++) {
+        const char *t = text, *p = part;
+        while (*p) {
+            if (!fold(*p)) {
+                p++;
+            } else if (!fold(*t) && *t) {
+                t++;
+            } else if (*t && fold(*t) == fold(*p)) {
+                t++;
+                p++;
+            } else {
+                break;
+            }
+        }
+        if (!*p)
+            return 1;
+    }
+    return 0;
+}
+
+/* A number of the table that stands in the text by itself, as in "CUDA error: 901". */
+static const struct rp_explanation *find_number(const char *text)
+{
+    while (*text) {
+        if (!isdigit((unsigned char)*text)) {
+            text++;
+            continue;
+        }
+        char *end;
+        unsigned long code = strtoul(text, &end, 10);
+        const struct rp_explanation *found =
+            code <= 999 ? rpi_explanation_of_code((int)code) : NULL;
+        if (found)
+            return found;
+        text = end;
+    }
+    return NULL;
+}
+
+/* The longest name that occurs: CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, not one that it contains.
+ * "operation not permitted when stream is capturing" is the driver's own text for 900. */
+static const struct rp_explanation *find_name(const char *text)
+{
+    static const struct {
+        const char *text;
+        int code;
+    } messages[] = {
+        {"operation not permitted when stream is capturing", 900},
+        {"operation failed due to a previous error during capture", 901},
+        {"operation would result in a merge of separate capture sequences", 902},
+        {"capture was not ended in the same stream as it began", 903},
+        {"capturing stream has unjoined work", 904},
+        {"dependency created on uncaptured work in another stream", 905},
+        {"operation would make the legacy stream depend on a capturing blocking stream", 906},
+        {"operation not permitted on an event last recorded in a capturing stream", 907},
+        {"attempt to terminate a thread-local capture sequence from another thread", 908},
+        {"the graph update was not performed because it included changes which violated", 910},
+        {"an illegal memory access was encountered", 700},
+        {"out of memory", 2},
+    };
+    const struct rp_explanation *found = NULL;
+    for (size_t i = 0; i < COUNT; i++)
+        if (occurs(text, table[i].key) && (!found || strlen(table[i].key) > strlen(found->key)))
+            found = &table[i];
+    /* The runtime's names leave CUDA_ERROR_ out: cudaErrorStreamCaptureUnjoined. */
+    for (size_t i = 0; !found && i < COUNT; i++)
+        if (table[i].code > 1 && occurs(text, table[i].key + strlen("CUDA_")))
+            found = &table[i];
+    for (size_t i = 0; !found && i < sizeof messages / sizeof *messages; i++)
+        if (occurs(text, messages[i].text))
+            found = rpi_explanation_of_code(messages[i].code);
+    return found;
+}
+
+const struct rp_explanation *rp_explain(const char *query)
+{
+    if (!query)
+        return NULL;
+    const struct rp_explanation *found = find_name(query);
+    return found ? found : find_number(query);
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The table of explanations: complete for capture errors, and found by number, name and message.
+ */
+#include "explain/explain.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static void test_every_capture_error_is_explained(void **state)
+{
+    (void)state;
+    for (int code = 900; code <= 908; code++) {
+        const struct rp_explanation *e = rpi_explanation_of_code(code);
+        assert_non_null(e);
+        assert_int_equal(e->code, code);
+    }
+    assert_non_null(rpi_explanation_of_code(910));
+    assert_null(rpi_explanation_of_code(0));
+    assert_null(rpi_explanation_of_code(909));
+}
+
+static void test_every_entry_is_whole(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < rp_explanation_count(); i++) {
+        const struct rp_explanation *e = rp_explanation_at(i);
+        assert_non_null(e->meaning);
+        assert_non_null(e->causes[0]);
+        assert_non_null(e->mends[0]);
+        assert_null(e->causes[7]); /* the list ends inside the array */
+        assert_null(e->mends[7]);
+        assert_ptr_equal(rp_explain(e->key), e);
+        for (size_t j = 0; j < i; j++)
+            assert_string_not_equal(e->key, rp_explanation_at(j)->key);
+    }
+    assert_null(rp_explanation_at(rp_explanation_count()));
+}
+
+static void expect(const char *query, int code)
+{
+    const struct rp_explanation *e = rp_explain(query);
+    if (!e)
+        fail_msg("nothing found for '%s'", query);
+    assert_int_equal(e->code, code);
+}
+
+static void test_queries(void **state)
+{
+    (void)state;
+    expect("901", 901);
+    expect("cudaErrorStreamCaptureUnjoined", 904);
+    expect("CUDA_ERROR_STREAM_CAPTURE_IMPLICIT", 906);
+    expect("torch.AcceleratorError: CUDA error: operation not permitted when stream is capturing",
+           900);
+    expect("CUDA error: capturing stream has unjoined work", 904);
+    expect("RuntimeError at line 17: driver returned 907.", 907);
+    expect("error 42, then 905", 905);
+    expect("an illegal memory access was encountered", 700);
+    assert_string_equal(rp_explain("No Speedup")->key, "no-speedup");
+    assert_null(rp_explain("everything is fine"));
+    assert_null(rp_explain("12345678901234567890123"));
+    assert_null(rp_explain("0"));
+    assert_null(rp_explain(""));
+    assert_null(rp_explain(NULL));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_capture_error_is_explained),
+        cmocka_unit_test(test_every_entry_is_whole),
+        cmocka_unit_test(test_queries),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
