@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * First layouts: each places every block once, in some order, at the lowest gap or the tightest gap
- * that its placed conflicting blocks leave. Sorted by size this is the "sweep by size" of static
- * planners; other orders win on other captures, and all are cheap.
+ * The planner: cut the problem where no block is alive across, give every piece a first layout,
+ * then improve the pieces that are above the floor, the highest first. A piece that ends above the
+ * floor raises it for the others: lowering them further would gain nothing.
  */
-#include "memory/plan.h"
+#include "memory/plan_parts.h"
 
 #include "base/clock.h"
 #include "base/hostmem.h"
@@ -13,185 +13,133 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum order_kind { BY_SIZE, BY_AREA, BY_LIFE, BY_START, ORDER_KINDS };
+struct piece {
+    struct rpi_lifetimes x;
+    struct rpi_plan_task task;
+};
 
-struct work {
+struct planner {
     const struct rpi_lifetimes *x;
     const struct rpi_plan_options *options;
-    uint64_t start_ns;
-    uint64_t *key;     /* [count]: of the current order */
-    uint32_t *order;   /* [count]: blocks, in the order of placing */
-    uint32_t *stacked; /* [count]: placed blocks by offset */
-    uint64_t *offsets; /* [count]: of the layout in the making */
+    uint64_t bound, floor;
+    uint64_t start_ns, deadline_ns;
+    uint32_t *ends; /* [count]: where the pieces end */
+    struct piece *pieces;
+    uint32_t piece_count;
 };
 
-static bool work_init(struct work *w, const struct rpi_lifetimes *x)
+static void planner_finish(struct planner *p)
 {
-    w->x = x;
-    w->key = rpi_reallocarray(NULL, x->count, sizeof *w->key);
-    w->order = rpi_reallocarray(NULL, x->count, sizeof *w->order);
-    w->stacked = rpi_reallocarray(NULL, x->count, sizeof *w->stacked);
-    w->offsets = rpi_reallocarray(NULL, x->count, sizeof *w->offsets);
-    return w->key && w->order && w->stacked && w->offsets;
+    for (uint32_t i = 0; p->pieces && i < p->piece_count; i++)
+        rpi_lifetimes_finish(&p->pieces[i].x);
+    rpi_free(p->pieces);
+    rpi_free(p->ends);
 }
 
-static void work_finish(struct work *w)
+/* The time at which the budget is spent; budgets beyond a year are a year. */
+static uint64_t deadline(uint64_t start_ns, double budget_ms)
 {
-    rpi_free(w->key);
-    rpi_free(w->order);
-    rpi_free(w->stacked);
-    rpi_free(w->offsets);
+    const double year_ms = 3.2e10;
+    double ms = budget_ms > 0 ? budget_ms : 0;
+    return start_ns + (uint64_t)((ms < year_ms ? ms : year_ms) * 1e6);
 }
 
-static bool is_fixed(const struct work *w, uint32_t block)
+static rp_status cut(struct planner *p, uint64_t *offsets, struct rp_error *err)
 {
-    return w->options->fixed && w->options->fixed[block] != RPI_UNPLACED;
-}
-
-/* How many ranks of all lanes see the block alive: its length, for orders by area and life. */
-static uint64_t life(const struct rpi_lifetimes *x, const uint32_t *lane_count, uint32_t block)
-{
-    uint64_t ranks = 1;
-    for (uint32_t l = 0; l < x->lanes; l++) {
-        uint32_t first = x->first[(size_t)block * x->lanes + l];
-        uint32_t from = l == x->lane[block] ? x->rank[block] : 0;
-        ranks += (first == RPI_NEVER ? lane_count[l] : first) - from;
+    p->ends = rpi_reallocarray(NULL, p->x->count, sizeof *p->ends);
+    if (!p->ends)
+        return rpi_error_host_memory(err, "plan", p->x->count * sizeof *p->ends);
+    rp_status status = rpi_plan_cut(p->x, p->ends, &p->piece_count, err);
+    if (status)
+        return status;
+    p->pieces = rpi_calloc(p->piece_count, sizeof *p->pieces);
+    if (!p->pieces)
+        return rpi_error_host_memory(err, "plan", p->piece_count * sizeof *p->pieces);
+    for (uint32_t i = 0, from = 0; !status && i < p->piece_count; from = p->ends[i++]) {
+        struct piece *piece = &p->pieces[i];
+        status = rpi_plan_extract(p->x, from, p->ends[i], &piece->x, err);
+        piece->task = (struct rpi_plan_task){
+            .x = &piece->x,
+            .fixed = p->options->fixed ? p->options->fixed + from : NULL,
+            .alignment = p->options->alignment,
+            .floor = p->floor,
+            .deadline_ns = p->deadline_ns,
+            .offsets = offsets + from,
+            .height = UINT64_MAX,
+        };
     }
-    return ranks;
+    return status;
 }
 
-struct keyed {
-    uint64_t key;
-    uint32_t block;
-};
-
-static int compare_keyed(const void *left, const void *right)
+static int compare_pieces(const void *left, const void *right)
 {
-    const struct keyed *a = left, *b = right;
-    if (a->key != b->key)
-        return a->key > b->key ? -1 : 1;
-    return a->block < b->block ? -1 : a->block > b->block;
+    const struct piece *a = left, *b = right;
+    if (a->task.height != b->task.height)
+        return a->task.height > b->task.height ? -1 : 1;
+    return a->task.offsets < b->task.offsets ? -1 : a->task.offsets > b->task.offsets;
 }
 
-static bool make_order(struct work *w, enum order_kind kind)
+static rp_status first_layouts(struct planner *p, struct rp_error *err)
 {
-    const struct rpi_lifetimes *x = w->x;
-    uint32_t *lane_count = rpi_calloc(x->lanes, sizeof *lane_count);
-    struct keyed *keyed = rpi_reallocarray(NULL, x->count, sizeof *keyed);
-    if (!lane_count || !keyed) {
-        rpi_free(lane_count);
-        rpi_free(keyed);
-        return false;
+    rp_status status = RP_OK;
+    for (uint32_t i = 0; !status && i < p->piece_count; i++)
+        status = rpi_plan_greedy(&p->pieces[i].task, err);
+    qsort(p->pieces, p->piece_count, sizeof *p->pieces, compare_pieces);
+    for (uint32_t i = 0; i < p->piece_count; i++)
+        p->pieces[i].task.x = &p->pieces[i].x;
+    return status;
+}
+
+/* Each piece above the floor gets its share of the time that is left. */
+static rp_status improve(struct planner *p, struct rp_error *err)
+{
+    uint64_t floor = p->floor;
+    uint32_t left = 0;
+    rp_status status = RP_OK;
+    while (left < p->piece_count && p->pieces[left].task.height > floor)
+        left++;
+    for (uint32_t i = 0; !status && left > 0; i++, left--) {
+        struct rpi_plan_task *task = &p->pieces[i].task;
+        uint64_t now = rpi_clock_ns();
+        if (now < p->deadline_ns)
+            task->deadline_ns = now + (p->deadline_ns - now) / left;
+        task->floor = floor;
+        status = rpi_plan_eject(task, err);
+        floor = task->height > floor ? task->height : floor;
     }
-    for (uint32_t i = 0; i < x->count; i++)
-        lane_count[x->lane[i]]++;
-    for (uint32_t i = 0; i < x->count; i++) {
-        uint64_t ranks = kind == BY_SIZE || kind == BY_START ? 1 : life(x, lane_count, i);
-        uint64_t key = kind == BY_LIFE    ? ranks
-                       : kind == BY_START ? x->count - i
-                                          : x->bytes[i] / w->options->alignment * ranks;
-        keyed[i] = (struct keyed){is_fixed(w, i) ? UINT64_MAX : key, i};
-    }
-    qsort(keyed, x->count, sizeof *keyed, compare_keyed);
-    for (uint32_t i = 0; i < x->count; i++)
-        w->order[i] = keyed[i].block;
-    rpi_free(lane_count);
-    rpi_free(keyed);
-    return true;
+    return status;
 }
 
-static bool conflict(const struct rpi_lifetimes *x, uint32_t a, uint32_t b)
+static void sum_up(const struct planner *p, struct rpi_plan_result *out)
 {
-    return a < b ? !rpi_lifetimes_before(x, a, b) : !rpi_lifetimes_before(x, b, a);
-}
-
-/* Where `block` goes among the placed blocks: the lowest gap that takes it, or the tightest. */
-static uint64_t find_gap(const struct work *w, uint32_t placed, uint32_t block, bool tightest)
-{
-    const struct rpi_lifetimes *x = w->x;
-    uint64_t top = 0, best = RPI_UNPLACED, best_gap = UINT64_MAX;
-    for (uint32_t i = 0; i < placed; i++) {
-        uint32_t other = w->stacked[i];
-        if (!conflict(x, block, other))
-            continue;
-        uint64_t offset = w->offsets[other], end = offset + x->bytes[other];
-        if (offset > top && offset - top >= x->bytes[block] && offset - top < best_gap) {
-            best = top;
-            best_gap = offset - top;
-            if (!tightest)
-                return best;
-        }
-        top = end > top ? end : top;
-    }
-    return best == RPI_UNPLACED ? top : best;
-}
-
-static void stack_block(struct work *w, uint32_t placed, uint32_t block)
-{
-    uint32_t low = 0, high = placed;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (w->offsets[w->stacked[middle]] <= w->offsets[block])
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    memmove(w->stacked + low + 1, w->stacked + low, (placed - low) * sizeof *w->stacked);
-    w->stacked[low] = block;
-}
-
-static uint64_t place_all(struct work *w, bool tightest)
-{
-    uint64_t height = 0;
-    for (uint32_t i = 0; i < w->x->count; i++) {
-        uint32_t block = w->order[i];
-        w->offsets[block] =
-            is_fixed(w, block) ? w->options->fixed[block] : find_gap(w, i, block, tightest);
-        stack_block(w, i, block);
-        uint64_t end = w->offsets[block] + w->x->bytes[block];
-        height = end > height ? end : height;
-    }
-    return height;
-}
-
-/* Tries the orders until one reaches the floor or the budget is spent. */
-static bool try_orders(struct work *w, uint64_t floor, uint64_t *offsets, uint64_t *height)
-{
-    *height = UINT64_MAX;
-    for (unsigned k = 0; k < 2 * ORDER_KINDS; k++) {
-        bool enough = *height <= floor || rpi_ms_since(w->start_ns) > w->options->budget_ms;
-        if (k && enough)
-            break;
-        if (k % 2 == 0 && !make_order(w, k / 2))
-            return false;
-        uint64_t reached = place_all(w, k % 2);
-        if (reached < *height) {
-            *height = reached;
-            memcpy(offsets, w->offsets, w->x->count * sizeof *offsets);
-        }
-    }
-    return true;
+    uint64_t capacity = p->options->capacity, height = 0;
+    for (uint32_t i = 0; i < p->piece_count; i++)
+        if (p->pieces[i].task.height > height)
+            height = p->pieces[i].task.height;
+    *out = (struct rpi_plan_result){.height = height, .lower_bound = p->bound};
+    out->proof = height == p->bound ? RPI_PROOF_BOUND : RPI_PROOF_NONE;
+    if (capacity)
+        out->fits = height <= capacity ? 1 : p->bound > capacity ? 0 : -1;
+    out->ms = rpi_ms_since(p->start_ns);
 }
 
 rp_status rpi_plan(const struct rpi_lifetimes *lifetimes, const struct rpi_plan_options *options,
                    uint64_t *out_offsets, struct rpi_plan_result *out_result, struct rp_error *err)
 {
     assert(options->alignment >= 1 && options->threads >= 1);
-    struct work w = {.options = options, .start_ns = rpi_clock_ns()};
-    uint64_t bound, height;
-    rp_status status = rpi_bound(lifetimes, &bound, NULL, NULL, err);
+    struct planner p = {.x = lifetimes, .options = options, .start_ns = rpi_clock_ns()};
+    rp_status status = rpi_bound(lifetimes, &p.bound, NULL, NULL, err);
     if (status)
         return status;
-    uint64_t floor = options->capacity > bound ? options->capacity : bound;
-    if (!work_init(&w, lifetimes) || !try_orders(&w, floor, out_offsets, &height)) {
-        status = rpi_error_host_memory(err, "plan", lifetimes->count * sizeof(uint64_t));
-    } else {
-        *out_result = (struct rpi_plan_result){.height = height, .lower_bound = bound};
-        out_result->proof = height == bound ? RPI_PROOF_BOUND : RPI_PROOF_NONE;
-        if (options->capacity)
-            out_result->fits = height <= options->capacity ? 1 : bound > options->capacity ? 0 : -1;
-        out_result->ms = rpi_ms_since(w.start_ns);
-    }
-    work_finish(&w);
+    p.floor = options->capacity > p.bound ? options->capacity : p.bound;
+    p.deadline_ns = deadline(p.start_ns, options->budget_ms);
+    status = cut(&p, out_offsets, err);
+    if (!status)
+        status = first_layouts(&p, err);
+    if (!status)
+        status = improve(&p, err);
+    if (!status)
+        sum_up(&p, out_result);
+    planner_finish(&p);
     return status;
 }

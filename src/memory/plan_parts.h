@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The parts that rpi_plan is made of. Each improves the layout of one task until it is at the
+ * floor, the deadline has passed, or the part has nothing more to try.
+ *
+ *   piece   blocks that are all after those of earlier pieces: planned by itself
+ *   floor   no height below it is wanted: the bound, or the capacity where that is more
+ */
+#ifndef REPRISE_MEMORY_PLAN_PARTS_H
+#define REPRISE_MEMORY_PLAN_PARTS_H
+
+#include "memory/plan.h"
+
+struct rpi_plan_task {
+    const struct rpi_lifetimes *x;
+    const uint64_t *fixed; /* as in rpi_plan_options */
+    uint64_t alignment;
+    uint64_t floor;
+    uint64_t deadline_ns; /* on rpi_clock_ns */
+    uint64_t *offsets;    /* the best layout so far */
+    uint64_t height;      /* its height; UINT64_MAX: none yet */
+};
+
+static inline bool rpi_plan_is_fixed(const struct rpi_plan_task *task, uint32_t block)
+{
+    return task->fixed && task->fixed[block] != RPI_UNPLACED;
+}
+
+static inline bool rpi_plan_conflict(const struct rpi_lifetimes *x, uint32_t a, uint32_t b)
+{
+    return a < b ? !rpi_lifetimes_before(x, a, b) : !rpi_lifetimes_before(x, b, a);
+}
+
+/* Finds the pieces of a problem: out_ends has room for count indices and receives the end of each,
+ * in host order. At least one piece when count > 0. */
+rp_status rpi_plan_cut(const struct rpi_lifetimes *x, uint32_t *out_ends, uint32_t *out_pieces,
+                       struct rp_error *err);
+/* The blocks [from, to), a piece, as a problem of their own on the lanes that they use. */
+rp_status rpi_plan_extract(const struct rpi_lifetimes *x, uint32_t from, uint32_t to,
+                           struct rpi_lifetimes *out, struct rp_error *err);
+
+/* First layouts, from nothing; the first ignores the deadline. Time: blocks squared. */
+rp_status rpi_plan_greedy(struct rpi_plan_task *task, struct rp_error *err);
+
+/* Search at a ceiling by ejection; needs a first layout. */
+rp_status rpi_plan_eject(struct rpi_plan_task *task, struct rp_error *err);
+
+#endif
