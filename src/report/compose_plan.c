@@ -1,0 +1,611 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Planning compositions; compose_plan.h has the method. The tree is walked as a flat array of nodes
+ * with parents, so that the relation of two captures is found by climbing to where they meet.
+ */
+#include "report/compose_plan.h"
+
+#include "base/clock.h"
+#include "base/hostmem.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NONE UINT32_MAX
+
+struct node {
+    enum rpi_compose_kind kind;
+    uint32_t capture;
+    uint32_t parent, depth;
+    uint32_t first_child, next; /* NONE at the end; siblings in their order */
+    uint32_t chosen;            /* of alternatives: the heaviest child */
+    uint32_t problems;          /* at most so many calls of the planner */
+    uint64_t bound, kept;
+};
+
+/* A capture in a problem of several: its lanes begin at `lane`. */
+struct member {
+    uint32_t capture, lane;
+    uint32_t *start; /* [lanes of the capture]: rank of its first allocation on each lane */
+};
+
+struct range {
+    uint64_t from, to;
+};
+
+struct ranges {
+    RPI_VEC(struct range);
+};
+
+struct planner {
+    struct rpi_part *parts;
+    struct {
+        RPI_VEC(struct node);
+    } nodes;
+    uint32_t *leaf; /* [captures]: its node */
+    bool *placed;   /* [captures] */
+    const struct rpi_plan_options *options;
+    uint64_t start_ns;
+    uint32_t problems_left;
+    bool impossible;  /* a problem that the whole contains does not fit the capacity */
+    uint64_t optimum; /* highest proved least height of such a problem */
+    struct rp_error *err;
+};
+
+static rp_status no_memory(const struct planner *p, size_t bytes)
+{
+    return rpi_error_host_memory(p->err, "plan", bytes);
+}
+
+static uint64_t most(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* ---- The tree ------------------------------------------------------------------------------ */
+
+/* bound, kept and the number of problems of a node whose children are done. */
+static void sum_up(struct planner *p, uint32_t index)
+{
+    struct node *node = &p->nodes.data[index];
+    if (node->kind == RPI_COMPOSE_CAPTURE) {
+        node->bound = p->parts[node->capture].bound;
+        node->kept = p->parts[node->capture].kept_bytes;
+        node->problems = 1;
+        return;
+    }
+    node->chosen = node->first_child;
+    for (uint32_t c = node->first_child; c != NONE; c = p->nodes.data[c].next) {
+        const struct node *child = &p->nodes.data[c];
+        node->problems += child->problems;
+        if (node->kind == RPI_COMPOSE_CONCURRENT)
+            node->bound += child->bound;
+        else if (node->kind == RPI_COMPOSE_SEQUENCE)
+            node->bound = most(node->bound, node->kept + child->bound);
+        else
+            node->bound = most(node->bound, child->bound);
+        node->kept = node->kind == RPI_COMPOSE_ALTERNATIVES ? most(node->kept, child->kept)
+                                                            : node->kept + child->kept;
+        if (child->bound > p->nodes.data[node->chosen].bound)
+            node->chosen = c;
+    }
+}
+
+static rp_status add_tree(struct planner *p, const struct rpi_compose *compose, uint32_t parent,
+                          uint32_t depth, uint32_t *out_index)
+{
+    struct node added = {.kind = compose->kind,
+                         .capture = compose->capture,
+                         .parent = parent,
+                         .depth = depth,
+                         .first_child = NONE,
+                         .next = NONE};
+    uint32_t index = (uint32_t)p->nodes.count, last = NONE;
+    if (!rpi_vec_push(&p->nodes, added))
+        return no_memory(p, sizeof added);
+    if (compose->kind == RPI_COMPOSE_CAPTURE)
+        p->leaf[compose->capture] = index;
+    for (size_t i = 0; i < compose->child_count; i++) {
+        uint32_t child;
+        rp_status status = add_tree(p, &compose->children[i], index, depth + 1, &child);
+        if (status != RP_OK)
+            return status;
+        if (last == NONE)
+            p->nodes.data[index].first_child = child;
+        else
+            p->nodes.data[last].next = child;
+        last = child;
+    }
+    sum_up(p, index);
+    *out_index = index;
+    return RP_OK;
+}
+
+/* How captures a and b relate; *out_first: a comes first in its sequence. */
+static enum rpi_compose_kind relation(const struct planner *p, uint32_t a, uint32_t b,
+                                      bool *out_first)
+{
+    const struct node *nodes = p->nodes.data;
+    uint32_t x = p->leaf[a], y = p->leaf[b];
+    while (nodes[x].parent != nodes[y].parent) {
+        if (nodes[x].depth >= nodes[y].depth)
+            x = nodes[x].parent;
+        else
+            y = nodes[y].parent;
+    }
+    *out_first = x < y; /* siblings were added in their order */
+    return nodes[nodes[x].parent].kind;
+}
+
+/* a's blocks, where freed, come before all of b's. */
+static bool comes_before(const struct planner *p, uint32_t a, uint32_t b)
+{
+    bool first = false;
+    return a != b && relation(p, a, b, &first) == RPI_COMPOSE_SEQUENCE && first;
+}
+
+/* ---- What is in the way -------------------------------------------------------------------- */
+
+static int by_start(const void *left, const void *right)
+{
+    const struct range *a = left, *b = right;
+    return a->from < b->from ? -1 : a->from > b->from;
+}
+
+/* Sorts ranges and joins those that touch. */
+static void join(struct ranges *ranges)
+{
+    if (!ranges->count)
+        return;
+    qsort(ranges->data, ranges->count, sizeof *ranges->data, by_start);
+    size_t last = 0;
+    for (size_t i = 1; i < ranges->count; i++) {
+        if (ranges->data[i].from <= ranges->data[last].to)
+            ranges->data[last].to = most(ranges->data[last].to, ranges->data[i].to);
+        else
+            ranges->data[++last] = ranges->data[i];
+    }
+    ranges->count = last + 1;
+}
+
+static bool add_blocks(struct ranges *ranges, const struct rpi_part *part, bool only_kept)
+{
+    for (uint32_t i = 0; i < part->lifetimes.count; i++) {
+        struct range range = {part->offsets[i], part->offsets[i] + part->lifetimes.bytes[i]};
+        if ((!only_kept || part->kept[i]) && !rpi_vec_push(ranges, range))
+            return false;
+    }
+    return true;
+}
+
+/* `from` without `away`, both joined, into out. */
+static bool subtract(const struct ranges *from, const struct ranges *away, struct ranges *out)
+{
+    size_t a = 0;
+    for (size_t i = 0; i < from->count; i++) {
+        struct range rest = from->data[i];
+        while (a < away->count && away->data[a].to <= rest.from)
+            a++;
+        for (size_t k = a; k < away->count && away->data[k].from < rest.to; k++) {
+            struct range piece = {rest.from, away->data[k].from};
+            if (piece.from < piece.to && !rpi_vec_push(out, piece))
+                return false;
+            rest.from = away->data[k].to;
+        }
+        if (rest.from < rest.to && !rpi_vec_push(out, rest))
+            return false;
+    }
+    return true;
+}
+
+/* What is placed under `top` and in the way of `capture`: of everything it has, or (later) of its
+ * kept blocks only. The two do not overlap. */
+static rp_status find_obstacles(const struct planner *p, size_t part_count, uint32_t top,
+                                uint32_t capture, struct ranges *always, struct ranges *later)
+{
+    struct ranges after = {0};
+    bool done = true;
+    for (uint32_t other = 0; done && other < part_count; other++) {
+        bool first = false;
+        if (!p->placed[other] || other == capture)
+            continue;
+        uint32_t at = p->leaf[other];
+        while (p->nodes.data[at].depth > p->nodes.data[top].depth)
+            at = p->nodes.data[at].parent;
+        enum rpi_compose_kind kind = relation(p, other, capture, &first);
+        if (at != top || kind == RPI_COMPOSE_ALTERNATIVES)
+            continue;
+        if (kind == RPI_COMPOSE_SEQUENCE && !first)
+            done = add_blocks(&after, &p->parts[other], false);
+        else
+            done = add_blocks(always, &p->parts[other], kind == RPI_COMPOSE_SEQUENCE);
+    }
+    join(always);
+    join(&after);
+    done = done && subtract(&after, always, later);
+    rpi_vec_finish(&after);
+    return done ? RP_OK : no_memory(p, sizeof(struct range));
+}
+
+/* ---- One problem --------------------------------------------------------------------------- */
+
+struct problem {
+    struct {
+        RPI_VEC(struct member);
+    } members;
+    uint32_t lanes; /* of the members */
+    struct ranges always, later;
+};
+
+static void problem_finish(struct problem *problem)
+{
+    for (size_t i = 0; i < problem->members.count; i++)
+        rpi_free(problem->members.data[i].start);
+    rpi_vec_finish(&problem->members);
+    rpi_vec_finish(&problem->always);
+    rpi_vec_finish(&problem->later);
+}
+
+/* Adds the captures below a node, the heaviest of alternatives. Parts of a sequence use the same
+ * lanes one after the other, concurrent ones use lanes of their own. */
+static rp_status add_members(const struct planner *p, uint32_t index, uint32_t lane,
+                             struct problem *problem, uint32_t *out_lanes)
+{
+    const struct node *node = &p->nodes.data[index];
+    if (node->kind == RPI_COMPOSE_CAPTURE) {
+        uint32_t lanes = p->parts[node->capture].lifetimes.lanes;
+        struct member member = {node->capture, lane, rpi_calloc(lanes, sizeof *member.start)};
+        *out_lanes = lanes;
+        if (member.start && rpi_vec_push(&problem->members, member))
+            return RP_OK;
+        rpi_free(member.start);
+        return no_memory(p, lanes * sizeof *member.start);
+    }
+    if (node->kind == RPI_COMPOSE_ALTERNATIVES)
+        return add_members(p, node->chosen, lane, problem, out_lanes);
+    uint32_t widest = 0, sum = 0;
+    for (uint32_t c = node->first_child; c != NONE; c = p->nodes.data[c].next) {
+        uint32_t lanes;
+        bool apart = node->kind == RPI_COMPOSE_CONCURRENT;
+        rp_status status = add_members(p, c, lane + (apart ? sum : 0), problem, &lanes);
+        if (status != RP_OK)
+            return status;
+        sum += lanes;
+        widest = (uint32_t)most(widest, lanes);
+    }
+    *out_lanes = node->kind == RPI_COMPOSE_CONCURRENT ? sum : widest;
+    return RP_OK;
+}
+
+/* Lays a member's blocks on the problem's lanes, behind what is there. next[l] is how many
+ * allocations lane l has. */
+static void lay_member(const struct planner *p, struct member *member, struct rpi_lifetimes *x,
+                       uint32_t at, uint32_t *next)
+{
+    const struct rpi_lifetimes *own = &p->parts[member->capture].lifetimes;
+    memcpy(member->start, next + member->lane, own->lanes * sizeof *next);
+    for (uint32_t i = 0; i < own->count; i++) {
+        uint32_t lane = member->lane + own->lane[i];
+        x->bytes[at + i] = own->bytes[i];
+        x->lane[at + i] = lane;
+        x->rank[at + i] = next[lane]++;
+        x->block[at + i] = i;
+    }
+}
+
+/* For each lane, the first rank of a capture that comes after the member's. */
+static void find_later(const struct planner *p, const struct problem *problem, size_t member,
+                       const uint32_t *lane_count, uint32_t *out_later)
+{
+    for (uint32_t l = 0; l < problem->lanes; l++)
+        out_later[l] = RPI_NEVER;
+    for (size_t m = member + 1; m < problem->members.count; m++) {
+        const struct member *other = &problem->members.data[m];
+        if (!comes_before(p, problem->members.data[member].capture, other->capture))
+            continue;
+        uint32_t lanes = p->parts[other->capture].lifetimes.lanes;
+        for (uint32_t l = 0; l < lanes; l++)
+            if (out_later[other->lane + l] == RPI_NEVER &&
+                other->start[l] < lane_count[other->lane + l])
+                out_later[other->lane + l] = other->start[l];
+    }
+}
+
+/* first[] of a member's blocks: within its own capture as there, then all that comes after it. */
+static void order_member(const struct planner *p, const struct problem *problem, size_t index,
+                         const uint32_t *later, struct rpi_lifetimes *x, uint32_t at)
+{
+    const struct member *member = &problem->members.data[index];
+    const struct rpi_part *part = &p->parts[member->capture];
+    uint32_t own_lanes = part->lifetimes.lanes;
+    for (uint32_t i = 0; i < part->lifetimes.count; i++) {
+        uint32_t *first = x->first + (size_t)(at + i) * x->lanes;
+        for (uint32_t l = 0; l < x->lanes; l++)
+            first[l] = part->kept[i] ? RPI_NEVER : later[l];
+        for (uint32_t l = 0; l < own_lanes; l++) {
+            uint32_t own = part->lifetimes.first[(size_t)i * own_lanes + l];
+            if (own != RPI_NEVER)
+                first[member->lane + l] = member->start[l] + own;
+        }
+    }
+}
+
+/* Obstacles as blocks of their own on two more lanes: always, after nothing and before nothing;
+ * later, after every block that is freed. */
+static void lay_obstacles(const struct problem *problem, struct rpi_lifetimes *x, uint32_t at,
+                          uint64_t *fixed)
+{
+    for (int k = 0; k < 2; k++) {
+        const struct ranges *ranges = k ? &problem->later : &problem->always;
+        for (size_t i = 0; i < ranges->count; i++, at++) {
+            x->bytes[at] = ranges->data[i].to - ranges->data[i].from;
+            x->lane[at] = problem->lanes + (uint32_t)k;
+            x->rank[at] = (uint32_t)i;
+            x->block[at] = 0;
+            fixed[at] = ranges->data[i].from;
+            for (uint32_t l = 0; l < x->lanes; l++)
+                x->first[(size_t)at * x->lanes + l] = RPI_NEVER;
+        }
+    }
+}
+
+/* scratch has room for two numbers a lane, all 0. fixed is NULL without obstacles. */
+static void fill_problem(const struct planner *p, struct problem *problem, struct rpi_lifetimes *x,
+                         uint64_t *fixed, uint32_t *scratch)
+{
+    uint32_t *next = scratch, *later = scratch + x->lanes, at = 0;
+    for (size_t m = 0; m < problem->members.count; m++) {
+        struct member *member = &problem->members.data[m];
+        lay_member(p, member, x, at, next);
+        at += p->parts[member->capture].lifetimes.count;
+    }
+    uint32_t own = at;
+    at = 0;
+    for (size_t m = 0; m < problem->members.count; m++) {
+        find_later(p, problem, m, next, later);
+        if (fixed) { /* the lanes of obstacles */
+            later[problem->lanes] = RPI_NEVER;
+            later[problem->lanes + 1] = problem->later.count ? 0 : RPI_NEVER;
+        }
+        order_member(p, problem, m, later, x, at);
+        at += p->parts[problem->members.data[m].capture].lifetimes.count;
+    }
+    for (uint32_t i = 0; fixed && i < own; i++)
+        fixed[i] = RPI_UNPLACED;
+    if (fixed)
+        lay_obstacles(problem, x, own, fixed);
+}
+
+/* ---- Solving ------------------------------------------------------------------------------- */
+
+/* Half of the time that is left, and all of it for the last: heavy problems come first. */
+static double next_budget(struct planner *p)
+{
+    double left = p->options->budget_ms - rpi_ms_since(p->start_ns);
+    if (p->problems_left)
+        p->problems_left--;
+    if (left <= 0)
+        return 0;
+    return p->problems_left ? left / 2 : left;
+}
+
+static rp_status solve(struct planner *p, const struct rpi_lifetimes *x, const uint64_t *fixed,
+                       uint64_t capacity, uint64_t *offsets, struct rpi_plan_result *out)
+{
+    memset(out, 0, sizeof *out);
+    if (!x->count) {
+        out->proof = RPI_PROOF_BOUND;
+        out->fits = 1;
+        return RP_OK;
+    }
+    struct rpi_plan_options options = *p->options;
+    options.capacity = capacity;
+    options.budget_ms = next_budget(p);
+    options.fixed = fixed;
+    return rpi_plan(x, &options, offsets, out, p->err);
+}
+
+static void place_members(struct planner *p, const struct problem *problem, const uint64_t *offsets)
+{
+    for (size_t m = 0; m < problem->members.count; m++) {
+        uint32_t capture = problem->members.data[m].capture,
+                 count = p->parts[capture].lifetimes.count;
+        if (count)
+            memcpy(p->parts[capture].offsets, offsets, count * sizeof *offsets);
+        p->placed[capture] = true;
+        offsets += count;
+    }
+}
+
+static rp_status solve_joint(struct planner *p, struct problem *problem, uint64_t capacity,
+                             struct rpi_plan_result *out)
+{
+    size_t obstacles = problem->always.count + problem->later.count, count = obstacles;
+    for (size_t m = 0; m < problem->members.count; m++)
+        count += p->parts[problem->members.data[m].capture].lifetimes.count;
+    uint32_t lanes = problem->lanes + (obstacles ? 2 : 0);
+    if (count >= RPI_NEVER)
+        return rpi_error(p->err, RP_ERROR_LIMIT, "plan", "%zu blocks in one sequence are too many",
+                         count);
+    struct rpi_lifetimes x = {0};
+    uint64_t *offsets = rpi_reallocarray(NULL, count, sizeof *offsets);
+    uint64_t *fixed = obstacles ? rpi_reallocarray(NULL, count, sizeof *fixed) : NULL;
+    uint32_t *scratch = rpi_calloc((size_t)lanes * 2, sizeof *scratch);
+    rp_status status = RP_OK;
+    if (!offsets || !scratch || (obstacles && !fixed))
+        status = no_memory(p, count * sizeof *offsets);
+    if (status == RP_OK)
+        status = rpi_lifetimes_init(&x, (uint32_t)count, lanes, p->err);
+    if (status == RP_OK) {
+        fill_problem(p, problem, &x, fixed, scratch);
+        status = solve(p, &x, fixed, capacity, offsets, out);
+    }
+    if (status == RP_OK)
+        place_members(p, problem, offsets);
+    rpi_lifetimes_finish(&x);
+    rpi_free(offsets);
+    rpi_free(fixed);
+    rpi_free(scratch);
+    return status;
+}
+
+/* Plans the captures below a node, the heaviest of alternatives, around what is placed under top.
+ */
+static rp_status solve_node(struct planner *p, size_t part_count, uint32_t top, uint32_t index,
+                            uint64_t capacity, struct rpi_plan_result *out)
+{
+    struct problem problem = {0};
+    rp_status status = add_members(p, index, 0, &problem, &problem.lanes);
+    if (status == RP_OK && top != index)
+        status = find_obstacles(p, part_count, top, problem.members.data[0].capture,
+                                &problem.always, &problem.later);
+    bool alone = problem.members.count == 1 && !problem.always.count && !problem.later.count;
+    if (status == RP_OK && alone) {
+        uint32_t capture = problem.members.data[0].capture;
+        status =
+            solve(p, &p->parts[capture].lifetimes, NULL, capacity, p->parts[capture].offsets, out);
+        p->placed[capture] = status == RP_OK;
+    } else if (status == RP_OK) {
+        status = solve_joint(p, &problem, capacity, out);
+    }
+    problem_finish(&problem);
+    return status;
+}
+
+/* Fits in the alternatives that the heaviest choice left out, below a node. */
+static rp_status place_rest(struct planner *p, size_t part_count, uint32_t top, uint32_t index,
+                            uint64_t capacity, uint64_t *io_height)
+{
+    const struct node *node = &p->nodes.data[index];
+    rp_status status = RP_OK;
+    for (uint32_t c = node->first_child; status == RP_OK && c != NONE; c = p->nodes.data[c].next) {
+        struct rpi_plan_result result = {0};
+        if (node->kind == RPI_COMPOSE_ALTERNATIVES && c != node->chosen)
+            status = solve_node(p, part_count, top, c, capacity, &result);
+        *io_height = most(*io_height, result.height);
+        if (status == RP_OK)
+            status = place_rest(p, part_count, top, c, capacity, io_height);
+    }
+    return status;
+}
+
+/* Moves everything below a node up. */
+static void raise(struct planner *p, uint32_t index, uint64_t base)
+{
+    const struct node *node = &p->nodes.data[index];
+    if (node->kind == RPI_COMPOSE_CAPTURE)
+        for (uint32_t i = 0; i < p->parts[node->capture].lifetimes.count; i++)
+            p->parts[node->capture].offsets[i] += base;
+    for (uint32_t c = node->first_child; c != NONE; c = p->nodes.data[c].next)
+        raise(p, c, base);
+}
+
+/* A capture or a sequence. whole: the pool is at least as high as its least layout. */
+static rp_status plan_sequence(struct planner *p, size_t part_count, uint32_t index,
+                               uint64_t capacity, bool whole, uint64_t *out_height)
+{
+    struct rpi_plan_result result;
+    rp_status status = solve_node(p, part_count, index, index, capacity, &result);
+    if (status != RP_OK)
+        return status;
+    if (whole && !p->options->capacity && result.proof != RPI_PROOF_NONE)
+        p->optimum = most(p->optimum, result.height);
+    if (whole && p->options->capacity && result.fits == 0)
+        p->impossible = true;
+    *out_height = result.height;
+    return place_rest(p, part_count, index, index, capacity, out_height);
+}
+
+static rp_status plan_node(struct planner *p, size_t part_count, uint32_t index, uint64_t capacity,
+                           bool whole, uint64_t *out_height);
+
+/* One on top of the other, each with the room that the bounds of those behind it leave. */
+static rp_status plan_concurrent(struct planner *p, size_t part_count, uint32_t index,
+                                 uint64_t capacity, uint64_t *out_height)
+{
+    uint64_t base = 0, behind = p->nodes.data[index].bound;
+    for (uint32_t c = p->nodes.data[index].first_child; c != NONE; c = p->nodes.data[c].next) {
+        uint64_t height = 0;
+        behind -= p->nodes.data[c].bound;
+        uint64_t room = capacity > base + behind ? capacity - base - behind : 0;
+        rp_status status = plan_node(p, part_count, c, room, false, &height);
+        if (status != RP_OK)
+            return status;
+        raise(p, c, base);
+        base += height;
+    }
+    *out_height = base;
+    return RP_OK;
+}
+
+/* All from the same base, the heaviest first. */
+static rp_status plan_alternatives(struct planner *p, size_t part_count, uint32_t index,
+                                   uint64_t capacity, bool whole, uint64_t *out_height)
+{
+    uint32_t chosen = p->nodes.data[index].chosen;
+    rp_status status = plan_node(p, part_count, chosen, capacity, whole, out_height);
+    uint32_t c = p->nodes.data[index].first_child;
+    for (; status == RP_OK && c != NONE; c = p->nodes.data[c].next) {
+        uint64_t height = 0;
+        if (c != chosen)
+            status = plan_node(p, part_count, c, capacity, whole, &height);
+        *out_height = most(*out_height, height);
+    }
+    return status;
+}
+
+static rp_status plan_node(struct planner *p, size_t part_count, uint32_t index, uint64_t capacity,
+                           bool whole, uint64_t *out_height)
+{
+    switch (p->nodes.data[index].kind) {
+    case RPI_COMPOSE_ALTERNATIVES:
+        return plan_alternatives(p, part_count, index, capacity, whole, out_height);
+    case RPI_COMPOSE_CONCURRENT:
+        return plan_concurrent(p, part_count, index, capacity, out_height);
+    case RPI_COMPOSE_CAPTURE:
+    case RPI_COMPOSE_SEQUENCE:
+        break;
+    }
+    return plan_sequence(p, part_count, index, capacity, whole, out_height);
+}
+
+static void conclude(const struct planner *p, uint64_t height, struct rpi_plan_result *out)
+{
+    uint64_t bound = p->nodes.data[0].bound, capacity = p->options->capacity;
+    *out = (struct rpi_plan_result){.height = height, .lower_bound = bound};
+    if (height == bound)
+        out->proof = RPI_PROOF_BOUND;
+    else if (height == p->optimum)
+        out->proof = RPI_PROOF_SEARCH;
+    if (capacity)
+        out->fits = height <= capacity ? 1 : bound > capacity || p->impossible ? 0 : -1;
+    out->ms = rpi_ms_since(p->start_ns);
+}
+
+rp_status rpi_compose_plan(const struct rpi_compose *compose, struct rpi_part *parts,
+                           size_t part_count, const struct rpi_plan_options *options,
+                           struct rpi_plan_result *out_result, struct rp_error *err)
+{
+    assert(!options->fixed);
+    struct planner p = {.parts = parts,
+                        .leaf = rpi_calloc(part_count, sizeof *p.leaf),
+                        .placed = rpi_calloc(part_count, sizeof *p.placed),
+                        .options = options,
+                        .start_ns = rpi_clock_ns(),
+                        .err = err};
+    uint32_t root;
+    uint64_t height = 0;
+    rp_status status = p.leaf && p.placed ? add_tree(&p, compose, NONE, 0, &root)
+                                          : no_memory(&p, part_count * sizeof *p.leaf);
+    if (status == RP_OK) {
+        p.problems_left = p.nodes.data[root].problems;
+        status = plan_node(&p, part_count, root, options->capacity, true, &height);
+    }
+    if (status == RP_OK)
+        conclude(&p, height, out_result);
+    rpi_vec_finish(&p.nodes);
+    rpi_free(p.leaf);
+    rpi_free(p.placed);
+    return status;
+}
