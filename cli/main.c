@@ -8,6 +8,7 @@
 
 static const struct cli_command commands[] = {
     {"explain", cmd_explain, "what a capture error or symptom means, and what to do"},
+    {"plan", cmd_plan, "what recorded captures need, beside the least possible"},
     {NULL, NULL, NULL},
 };
 

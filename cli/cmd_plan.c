@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * reprise plan: what recorded captures need, beside the least possible and what PyTorch would hold.
+ */
+#include "cli.h"
+#include "output.h"
+
+#include "reprise.h"
+
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct request {
+    struct rp_plan_options options;
+    bool json;
+    const char *out;
+};
+
+struct totals {
+    size_t files, captures, optimal, failed, unmet, recordings;
+    uint64_t pool, bound;
+    uint64_t recorded, c10_default, c10_reuse; /* of files that are not CSV */
+    double ms;
+};
+
+struct printer {
+    const struct request *request;
+    struct cli_table table; /* without --json */
+    struct totals totals;
+};
+
+static void print_help(FILE *out)
+{
+    fputs(
+        "usage: reprise plan [OPTIONS] FILE...\n"
+        "\n"
+        "Plans the memory of recorded captures. For each capture: its blocks, their sum, the peak\n"
+        "in host order, the exact lower bound, the planned height, their ratio, and what "
+        "PyTorch's\n"
+        "allocator would hold by its default rule and with graph_capture_record_stream_reuse.\n"
+        "Files are reprise-capture/1 (JSON, gzip or not) or CSV with the header\n"
+        "id,lower,upper,size; docs/formats.md defines both.\n"
+        "\n"
+        "options:\n"
+        "  --json            print one JSON list, an object a file, and nothing else\n"
+        "  --capacity BYTES  stop once the layout fits; exit with 1 where it does not\n"
+        "  --budget-ms N     time to search for a better layout, for each file (default 50)\n"
+        "  --threads N       threads that search (default 1)\n"
+        "  --align N         round sizes and offsets up to N, a power of two (default 512 for\n"
+        "                    captures, 1 for CSV)\n"
+        "  --out FILE        write the offsets of the one input: reprise-layout/1, or the CSV\n"
+        "                    with an offset column\n"
+        "  -h, --help        print this\n"
+        "\n"
+        "exit: 0 done, 1 a capacity is not met, 2 usage or a file that could not be used (the\n"
+        "others are still reported)\n",
+        out);
+}
+
+/* ---- Options ------------------------------------------------------------------------------- */
+
+enum { OPT_JSON = 256, OPT_CAPACITY, OPT_BUDGET, OPT_THREADS, OPT_ALIGN, OPT_OUT };
+
+static const struct option long_options[] = {
+    {"json", no_argument, NULL, OPT_JSON},
+    {"capacity", required_argument, NULL, OPT_CAPACITY},
+    {"budget-ms", required_argument, NULL, OPT_BUDGET},
+    {"threads", required_argument, NULL, OPT_THREADS},
+    {"align", required_argument, NULL, OPT_ALIGN},
+    {"out", required_argument, NULL, OPT_OUT},
+    {"help", no_argument, NULL, 'h'},
+    {NULL, 0, NULL, 0},
+};
+
+/* Says what is wrong with the command line; false, so that refusing is one line. */
+static bool refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static bool refuse(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fputs("reprise plan: ", stderr);
+    vfprintf(stderr, format, args);
+    fputs("; 'reprise plan --help' tells more\n", stderr);
+    va_end(args);
+    return false;
+}
+
+static bool take_option(int option, struct request *request)
+{
+    uint64_t value = 0;
+    switch (option) {
+    case OPT_JSON:
+        request->json = true;
+        return true;
+    case OPT_OUT:
+        request->out = optarg;
+        return true;
+    case OPT_CAPACITY:
+        if (!cli_number(optarg, 1, INT64_MAX, &value))
+            return refuse("--capacity must be a number of bytes from 1, not '%s'", optarg);
+        request->options.capacity_bytes = value;
+        return true;
+    case OPT_BUDGET:
+        if (!cli_number(optarg, 1, 86400000, &value))
+            return refuse("--budget-ms must be from 1 to 86400000, not '%s'", optarg);
+        request->options.budget_ms = (unsigned)value;
+        return true;
+    case OPT_THREADS:
+        if (!cli_number(optarg, 1, 256, &value))
+            return refuse("--threads must be from 1 to 256, not '%s'", optarg);
+        request->options.threads = (unsigned)value;
+        return true;
+    case OPT_ALIGN:
+        if (!cli_number(optarg, 1, 1u << 30, &value) || (value & (value - 1)))
+            return refuse("--align must be a power of two from 1 to 2^30, not '%s'", optarg);
+        request->options.alignment = value;
+        return true;
+    default:
+        break;
+    }
+    return false;
+}
+
+/* False: refused. *out_help: only help was asked for. Files begin at argv[optind]. */
+static bool read_options(int argc, char **argv, struct request *request, bool *out_help)
+{
+    int option;
+    opterr = 0;
+    optind = 1;
+    *out_help = false;
+    while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) != -1) {
+        if (option == 'h') {
+            *out_help = true;
+            return true;
+        }
+        if (option == ':')
+            return refuse("%s needs a value", argv[optind - 1]);
+        if (option == '?')
+            return refuse("no option '%s'", argv[optind - 1]);
+        if (!take_option(option, request))
+            return false;
+    }
+    if (optind == argc)
+        return refuse("give at least one file");
+    if (request->out && argc - optind > 1)
+        return refuse("--out takes one input, not %d", argc - optind);
+    return true;
+}
+
+/* ---- JSON ---------------------------------------------------------------------------------- */
+
+static void json_bytes(const char *key, uint64_t bytes)
+{
+    printf(",\"%s\":%" PRIu64, key, bytes);
+}
+
+/* c10 has nothing to say of CSV. */
+static void json_c10(bool csv, uint64_t by_default, uint64_t with_reuse)
+{
+    if (csv) {
+        fputs(",\"c10_default_bytes\":null,\"c10_reuse_bytes\":null", stdout);
+        return;
+    }
+    json_bytes("c10_default_bytes", by_default);
+    json_bytes("c10_reuse_bytes", with_reuse);
+}
+
+static void json_capture(const struct rp_layout *layout, size_t index, bool csv)
+{
+    struct rp_layout_capture capture;
+    rp_layout_capture(layout, index, &capture);
+    printf("%s\n  {\"name\":", index ? "," : "");
+    cli_json_text(stdout, capture.name);
+    json_bytes("blocks", capture.blocks);
+    json_bytes("total_bytes", capture.total_bytes);
+    json_bytes("peak_bytes", capture.peak_bytes);
+    json_bytes("lower_bound_bytes", capture.lower_bound_bytes);
+    json_bytes("planned_bytes", capture.planned_bytes);
+    json_c10(csv, capture.c10_default_bytes, capture.c10_reuse_bytes);
+    putchar('}');
+}
+
+static void json_open(const struct printer *printer, const char *file)
+{
+    bool first = printer->totals.files + printer->totals.failed == 0;
+    printf("%s\n {\"file\":", first ? "" : ",");
+    cli_json_text(stdout, file);
+}
+
+static void json_file(const struct printer *printer, const char *file,
+                      const struct rp_layout *layout, bool csv)
+{
+    struct rp_layout_info info;
+    rp_layout_info(layout, &info);
+    json_open(printer, file);
+    json_bytes("pool_bytes", info.pool_bytes);
+    json_bytes("lower_bound_bytes", info.lower_bound_bytes);
+    printf(",\"bound_exact\":%s", info.bound_exact ? "true" : "false");
+    printf(",\"proof\":%s%s%s", info.proof ? "\"" : "", info.proof ? info.proof : "null",
+           info.proof ? "\"" : "");
+    printf(",\"optimal\":%s", info.optimal ? "true" : "false");
+    if (printer->request->options.capacity_bytes)
+        printf(",\"fits\":%s", info.fits > 0 ? "true" : info.fits == 0 ? "false" : "null");
+    printf(",\"ms\":%.3f", info.ms);
+    json_c10(csv, info.c10_default_bytes, info.c10_reuse_bytes);
+    fputs(",\"captures\":[", stdout);
+    for (size_t c = 0; c < info.captures; c++)
+        json_capture(layout, c, csv);
+    fputs("]}", stdout);
+}
+
+/* ---- The table ----------------------------------------------------------------------------- */
+
+static const char *const headers[] = {"MiB",     "blocks", "total",       "peak",      "bound",
+                                      "planned", "ratio",  "c10 default", "c10 reuse", ""};
+enum { COLUMNS = sizeof headers / sizeof *headers };
+
+static double ratio(uint64_t planned, uint64_t bound)
+{
+    return bound ? (double)planned / (double)bound : 1;
+}
+
+static void table_c10(struct cli_table *table, bool csv, uint64_t by_default, uint64_t with_reuse)
+{
+    if (csv) {
+        cli_table_cell(table, "-");
+        cli_table_cell(table, "-");
+        return;
+    }
+    cli_table_mib(table, by_default);
+    cli_table_mib(table, with_reuse);
+}
+
+static void table_capture(struct cli_table *table, const struct rp_layout *layout, size_t index,
+                          bool csv)
+{
+    struct rp_layout_capture capture;
+    rp_layout_capture(layout, index, &capture);
+    cli_table_cell(table, "  %s", capture.name);
+    cli_table_cell(table, "%zu", capture.blocks);
+    cli_table_mib(table, capture.total_bytes);
+    cli_table_mib(table, capture.peak_bytes);
+    cli_table_mib(table, capture.lower_bound_bytes);
+    cli_table_mib(table, capture.planned_bytes);
+    cli_table_cell(table, "%.3f", ratio(capture.planned_bytes, capture.lower_bound_bytes));
+    table_c10(table, csv, capture.c10_default_bytes, capture.c10_reuse_bytes);
+    cli_table_empty(table, 1);
+}
+
+static const char *verdict(const struct rp_layout_info *info, bool has_capacity)
+{
+    if (has_capacity)
+        return info->fits > 0 ? "fits" : info->fits == 0 ? "cannot fit" : "no fit found";
+    return info->proof ? "optimal" : "";
+}
+
+static void table_file(struct printer *printer, const char *file, const struct rp_layout *layout,
+                       bool csv)
+{
+    struct cli_table *table = &printer->table;
+    struct rp_layout_info info;
+    rp_layout_info(layout, &info);
+    cli_table_section(table, file);
+    for (size_t c = 0; c < info.captures; c++)
+        table_capture(table, layout, c, csv);
+    cli_table_cell(table, "  = pool");
+    cli_table_empty(table, 3);
+    cli_table_mib(table, info.lower_bound_bytes);
+    cli_table_mib(table, info.pool_bytes);
+    cli_table_cell(table, "%.3f", ratio(info.pool_bytes, info.lower_bound_bytes));
+    table_c10(table, csv, info.c10_default_bytes, info.c10_reuse_bytes);
+    cli_table_cell(table, "%s", verdict(&info, printer->request->options.capacity_bytes != 0));
+}
+
+static void print_summary(const struct totals *t)
+{
+    printf("\n%zu file%s, %zu capture%s: %.1f MiB planned for a bound of %.1f (%.3f)", t->files,
+           t->files == 1 ? "" : "s", t->captures, t->captures == 1 ? "" : "s", cli_mib(t->pool),
+           cli_mib(t->bound), ratio(t->pool, t->bound));
+    if (t->recordings)
+        printf(", where PyTorch holds %.1f, or %.1f with its reuse flag", cli_mib(t->c10_default),
+               cli_mib(t->c10_reuse));
+    printf("; %zu of %zu proved optimal; %.0f ms\n", t->optimal, t->files, t->ms);
+}
+
+/* ---- Files --------------------------------------------------------------------------------- */
+
+static void count_file(struct totals *totals, const struct rp_layout *layout, bool csv,
+                       bool has_capacity)
+{
+    struct rp_layout_info info;
+    rp_layout_info(layout, &info);
+    totals->files++;
+    totals->captures += info.captures;
+    totals->optimal += info.optimal != 0;
+    totals->unmet += has_capacity && info.fits <= 0;
+    totals->pool += info.pool_bytes;
+    totals->bound += info.lower_bound_bytes;
+    totals->ms += info.ms;
+    totals->recordings += !csv;
+    totals->c10_default += info.c10_default_bytes;
+    totals->c10_reuse += info.c10_reuse_bytes;
+}
+
+/* Reports a file that could not be used. */
+static void report_error(struct printer *printer, const char *file, const struct rp_error *err)
+{
+    cli_progress_end();
+    if (printer->request->json) {
+        json_open(printer, file);
+        fputs(",\"error\":", stdout);
+        cli_json_text(stdout, err->message);
+        putchar('}');
+    } else {
+        fprintf(stderr, "reprise plan: %s\n", err->message);
+    }
+    printer->totals.failed++;
+}
+
+static rp_status plan_file(struct printer *printer, const char *file, struct rp_error *err)
+{
+    struct rp_recording *recording = NULL;
+    struct rp_layout *layout = NULL;
+    rp_status status = rp_recording_load(file, &recording, err);
+    bool csv = status == RP_OK && rp_recording_is_csv(recording);
+    if (status == RP_OK)
+        status = rp_recording_plan(recording, &printer->request->options, &layout, err);
+    if (status == RP_OK && printer->request->out)
+        status = rp_layout_write(layout, printer->request->out, err);
+    if (status == RP_OK) {
+        if (printer->request->json)
+            json_file(printer, file, layout, csv);
+        else
+            table_file(printer, file, layout, csv);
+        count_file(&printer->totals, layout, csv, printer->request->options.capacity_bytes != 0);
+    }
+    rp_layout_destroy(layout);
+    rp_recording_destroy(recording);
+    return status;
+}
+
+int cmd_plan(int argc, char **argv)
+{
+    struct request request = {.options = RP_PLAN_OPTIONS_INIT};
+    bool help;
+    if (!read_options(argc, argv, &request, &help))
+        return CLI_USAGE;
+    if (help) {
+        print_help(stdout);
+        return CLI_DONE;
+    }
+    struct printer printer = {.request = &request};
+    if (request.json)
+        putchar('[');
+    cli_table_init(&printer.table, headers, COLUMNS);
+    for (int i = optind; i < argc; i++) {
+        struct rp_error err = {0};
+        cli_progress("planning %s (%d of %d)", argv[i], i - optind + 1, argc - optind);
+        if (plan_file(&printer, argv[i], &err) != RP_OK)
+            report_error(&printer, argv[i], &err);
+    }
+    cli_progress_end();
+    if (request.json) {
+        puts("\n]");
+    } else if (printer.totals.files) {
+        cli_table_print(&printer.table, stdout);
+        print_summary(&printer.totals);
+    }
+    cli_table_finish(&printer.table);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fprintf(stderr, "reprise plan: the results could not be written\n");
+        return CLI_USAGE;
+    }
+    return printer.totals.failed ? CLI_USAGE : printer.totals.unmet ? CLI_NO : CLI_DONE;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What commands share in printing: tables, sizes, JSON texts, progress, and reading numbers.
+ */
+#ifndef REPRISE_CLI_OUTPUT_H
+#define REPRISE_CLI_OUTPUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* A table whose first column is flush left and whose others are flush right. Cells are added from
+ * left to right, row after row. Running out of host memory ends the program: a command has no use
+ * for half a table. */
+struct cli_table {
+    size_t columns;
+    char **cells; /* [cell_count]; NULL: empty. A row that begins with a section has only that */
+    bool *section;
+    size_t cell_count, capacity;
+};
+
+void cli_table_init(struct cli_table *table, const char *const *headers, size_t columns);
+void cli_table_cell(struct cli_table *table, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void cli_table_mib(struct cli_table *table, uint64_t bytes); /* "139.0" */
+void cli_table_empty(struct cli_table *table, size_t cells);
+/* A row of its own: a text over the whole width. */
+void cli_table_section(struct cli_table *table, const char *text);
+void cli_table_print(const struct cli_table *table, FILE *out);
+void cli_table_finish(struct cli_table *table);
+
+double cli_mib(uint64_t bytes);
+
+/* A JSON string, quoted. Bytes that are no UTF-8 become U+FFFD. */
+void cli_json_text(FILE *out, const char *text);
+
+/* A whole number from least to most, in decimal digits only; false: it is not one. */
+bool cli_number(const char *text, uint64_t least, uint64_t most, uint64_t *out);
+
+/* One line on standard error that is written over, where that is a terminal and more than a second
+ * has passed since the program began to work. cli_progress_end removes it. */
+void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void cli_progress_end(void);
+
+#endif
