@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The driver itself, its one device, and that device's primary context. Each thread has a stack of
+ * current contexts; the top one is current. A context whose last retain is released loses all that
+ * was made in it; retaining it again makes it anew under the same handle, as NVIDIA's driver does.
+ */
+#include "driver/host/state.h"
+
+#include <stdio.h>
+
+static _Thread_local struct rpi_host_thread this_thread;
+
+struct rpi_host_thread *rpi_host_thread(void)
+{
+    if (this_thread.epoch != rpi_host.epoch) {
+        uint64_t number = this_thread.number;
+        this_thread = (struct rpi_host_thread){0};
+        this_thread.number = number ? number : ++rpi_host.threads;
+        this_thread.epoch = rpi_host.epoch;
+    }
+    return &this_thread;
+}
+
+CUcontext rpi_host_current(void)
+{
+    const struct rpi_host_thread *thread = rpi_host_thread();
+    return thread->depth ? thread->stack[thread->depth - 1] : NULL;
+}
+
+CUresult rpi_host_cuInit(unsigned flags)
+{
+    if (flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    rpi_host.initialised = true;
+    return CUDA_SUCCESS;
+}
+
+CUresult rpi_host_cuDriverGetVersion(int *version)
+{
+    if (!version)
+        return CUDA_ERROR_INVALID_VALUE;
+    *version = 13000;
+    return CUDA_SUCCESS;
+}
+
+static bool is_result(CUresult error)
+{
+    switch (error) {
+#define X(name, value, meaning) case name:
+#include "driver/results.def"
+#undef X
+        return true;
+    }
+    return false;
+}
+
+CUresult rpi_host_cuGetErrorName(CUresult error, const char **name)
+{
+    if (!name)
+        return CUDA_ERROR_INVALID_VALUE;
+    *name = is_result(error) ? rpi_result_name(error) : NULL;
+    return *name ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult rpi_host_cuGetErrorString(CUresult error, const char **text)
+{
+    if (!text)
+        return CUDA_ERROR_INVALID_VALUE;
+    *text = is_result(error) ? rpi_result_meaning(error) : NULL;
+    return *text ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult rpi_host_cuDeviceGetCount(int *count)
+{
+    if (!count)
+        return CUDA_ERROR_INVALID_VALUE;
+    *count = 1;
+    return CUDA_SUCCESS;
+}
+
+CUresult rpi_host_cuDeviceGet(CUdevice *device, int ordinal)
+{
+    if (!device)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (ordinal != 0)
+        return CUDA_ERROR_INVALID_DEVICE;
+    *device = 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult rpi_host_cuDeviceGetName(char *name, int length, CUdevice device)
+{
+    if (!name || length <= 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (device != 0)
+        return CUDA_ERROR_INVALID_DEVICE;
+    snprintf(name, (size_t)length, "Reprise host device");
+    return CUDA_SUCCESS;
+}
+
+CUresult rpi_host_cuDeviceTotalMem(size_t *bytes, CUdevice device)
+{
+    if (!bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (device != 0)
+        return CUDA_ERROR_INVALID_DEVICE;
+    *bytes = rpi_host.options.total_bytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult rpi_host_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
+{
+    /* Compute capability 9.0, so that programs choose what they would on a Hopper GPU. */
+    static const struct {
+        CUdevice_attribute attribute;
+        int value;
+    } attributes[] = {
+        {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024},
+        {CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32},
+        {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 4},
+        {CU_DEVICE_ATTRIBUTE_INTEGRATED, 0},
+        {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1},
+        {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9},
+        {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0},
+        {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1},
+        {CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 0},
+        {CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, 1},
+    };
+    if (!value)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (device != 0)
+        return CUDA_ERROR_INVALID_DEVICE;
+    for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++) {
+        if (attributes[i].attribute == attribute) {
+            *value = attributes[i].value;
+            return CUDA_SUCCESS;
+        }
+    }
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult rpi_host_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+    if (!context)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (device != 0)
+        return CUDA_ERROR_INVALID_DEVICE;
+    rpi_host.context.retained++;
+    *context = &rpi_host.context;
+    return CUDA_SUCCESS;
+}
+
+CUresult rpi_host_cuDevicePrimaryCtxRelease(CUdevice device)
+{
+    if (device != 0)
+        return CUDA_ERROR_INVALID_DEVICE;
+    if (rpi_host.context.retained == 0)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (rpi_host.context.retained > 1) {
+        rpi_host.context.retained--;
+        return CUDA_SUCCESS;
+    }
+    rpi_host_engine_drain();
+    rpi_host_captures_finish();
+    rpi_host_context_finish();
+    rpi_host_memory_finish();
+    return CUDA_SUCCESS;
+}
+
+CUresult rpi_host_cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active)
+{
+    if (!flags || !active)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (device != 0)
+        return CUDA_ERROR_INVALID_DEVICE;
+    *flags = 0;
+    *active = rpi_host.context.retained > 0;
+    return CUDA_SUCCESS;
+}
+
+void rpi_host_context_finish(void)
+{
+    rpi_host_modules_finish();
+    rpi_host_events_finish();
+    rpi_host_streams_finish();
+    rpi_host_execs_forget();
+    rpi_host_race_forget();
+    rpi_host_task_set(&rpi_host.context.orphans, NULL);
+    rpi_host.context = (struct CUctx_st){0};
+}
+
+CUresult rpi_host_cuCtxGetCurrent(CUcontext *context)
+{
+    if (!context)
+        return CUDA_ERROR_INVALID_VALUE;
+    *context = rpi_host_current();
+    return CUDA_SUCCESS;
+}
+
+CUresult rpi_host_cuCtxSetCurrent(CUcontext context)
+{
+    struct rpi_host_thread *thread = rpi_host_thread();
+    if (context && context != &rpi_host.context)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (context && !context->retained)
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (!context)
+        thread->depth -= thread->depth > 0;
+    else
+        thread->stack[thread->depth ? thread->depth - 1 : thread->depth++] = context;
+    return CUDA_SUCCESS;
+}
+
+CUresult rpi_host_cuCtxPushCurrent(CUcontext context)
+{
+    struct rpi_host_thread *thread = rpi_host_thread();
+    if (context != &rpi_host.context)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (!context->retained)
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (thread->depth == RPI_HOST_STACK)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    thread->stack[thread->depth++] = context;
+    return CUDA_SUCCESS;
+}
+
+CUresult rpi_host_cuCtxPopCurrent(CUcontext *context)
+{
+    struct rpi_host_thread *thread = rpi_host_thread();
+    if (thread->depth == 0)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    thread->depth--;
+    if (context)
+        *context = thread->stack[thread->depth];
+    return CUDA_SUCCESS;
+}
+
+CUresult rpi_host_cuCtxGetDevice(CUdevice *device)
+{
+    if (!device)
+        return CUDA_ERROR_INVALID_VALUE;
+    *device = 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult rpi_host_cuCtxSynchronize(void)
+{
+    CUresult result = rpi_host_capture_no_sync_all();
+    return result ? result : rpi_host_wait_all();
+}

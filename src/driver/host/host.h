@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The host driver beyond the table that rpi_driver_host() gives: its options, what it counts, and
+ * the races that it saw. One host driver exists in a process. Any thread may call these functions.
+ */
+#ifndef REPRISE_DRIVER_HOST_HOST_H
+#define REPRISE_DRIVER_HOST_HOST_H
+
+#include "driver/driver.h"
+
+#include <stdbool.h>
+
+struct rpi_host_options {
+    uint64_t seed;        /* of the order in which work that may run is run */
+    uint64_t total_bytes; /* device memory; beyond it allocation fails with out of memory */
+    unsigned threads;     /* operations that run at once, at least 1. With 1 the order in which the
+                             nodes of a launch run depends on the seed alone */
+    bool check_races;     /* compare what unordered operations declare to read and write */
+};
+#define RPI_HOST_OPTIONS_INIT                                                                      \
+    {                                                                                              \
+        1, (uint64_t)16 << 30, 4, true                                                             \
+    }
+
+/* Takes effect for work enqueued later. total_bytes below what is in use only makes further
+ * allocations fail. More threads start as they are needed; fewer take effect at once. */
+void rpi_host_configure(const struct rpi_host_options *options);
+void rpi_host_options(struct rpi_host_options *out_options);
+
+struct rpi_host_statistics {
+    uint64_t physical_bytes, peak_physical_bytes; /* device memory held */
+    uint64_t reserved_bytes;                      /* address ranges */
+    uint64_t pinned_bytes;
+    size_t allocations;  /* of cuMemAlloc */
+    size_t chunks;       /* of cuMemCreate, not released or still mapped */
+    size_t mappings;     /* of cuMemMap */
+    size_t reservations; /* of cuMemAddressReserve */
+    size_t streams, events, modules;
+    size_t graphs; /* that a program holds: made, cloned, captured, not destroyed */
+    size_t execs;
+    size_t captures; /* begun and not ended */
+    size_t pending;  /* operations enqueued and not finished */
+    uint64_t operations, graph_launches;
+    uint64_t races; /* seen since the last rpi_host_races_clear, those not kept included */
+};
+void rpi_host_statistics(struct rpi_host_statistics *out_statistics);
+/* Sets the peak to what is held now. */
+void rpi_host_peak_reset(void);
+
+/* Two operations, no order between them, that touch one range of memory, at least one writing. An
+ * operation is ordered after another by its stream, by events, by the edges of its graph, or
+ * because the host had waited for the other before enqueuing it. Aliases of one physical range are
+ * one range. Kernels take part when they have an `access` function, which is called when the
+ * operation is enqueued. */
+struct rpi_host_race {
+    char first[64], second[64]; /* kernel's name, or memcpy, memset, with the node's number */
+    bool first_writes, second_writes;
+    uint64_t address, bytes; /* the range both touch, as `second` addresses it */
+};
+/* Copies up to `capacity` of the oldest 64 races kept; returns how many are kept. */
+size_t rpi_host_races(struct rpi_host_race *out_races, size_t capacity);
+void rpi_host_races_clear(void);
+
+/* Waits for all work, then destroys every object and the device's memory, and forgets cuInit: as a
+ * new process. Options stay. No other thread may be inside the driver. Each thread's current
+ * context and capture mode are forgotten too. */
+void rpi_host_reset(void);
+
+#endif
