@@ -79,11 +79,30 @@ static int compare_pieces(const void *left, const void *right)
     return a->task.offsets < b->task.offsets ? -1 : a->task.offsets > b->task.offsets;
 }
 
+/* What greedy orders may take of the budget once there is a layout: they cost the blocks squared.
+ */
+#define GREEDY_SHARE 0.2
+
+static rp_status first_layout(const struct planner *p, struct rpi_plan_task *task,
+                              struct rp_error *err)
+{
+    rp_status status = RP_OK;
+    if (!task->fixed)
+        status = rpi_plan_sweep(task, err);
+    if (status || task->height <= task->floor)
+        return status;
+    task->deadline_ns =
+        p->start_ns + (uint64_t)((double)(p->deadline_ns - p->start_ns) * GREEDY_SHARE);
+    status = rpi_plan_greedy(task, err);
+    task->deadline_ns = p->deadline_ns;
+    return status;
+}
+
 static rp_status first_layouts(struct planner *p, struct rp_error *err)
 {
     rp_status status = RP_OK;
     for (uint32_t i = 0; !status && i < p->piece_count; i++)
-        status = rpi_plan_greedy(&p->pieces[i].task, err);
+        status = first_layout(p, &p->pieces[i].task, err);
     qsort(p->pieces, p->piece_count, sizeof *p->pieces, compare_pieces);
     for (uint32_t i = 0; i < p->piece_count; i++)
         p->pieces[i].task.x = &p->pieces[i].x;

@@ -131,6 +131,14 @@ static void stack_block(struct work *w, uint32_t placed, uint32_t block)
     w->stacked[low] = block;
 }
 
+#define CLOCK_STRIDE 64
+
+static bool is_late(const struct rpi_plan_task *task)
+{
+    return task->height != UINT64_MAX && rpi_clock_ns() > task->deadline_ns;
+}
+
+/* Places the blocks in order. UINT64_MAX: gave up, too late or higher than the best layout. */
 static uint64_t place_all(struct work *w, bool tightest)
 {
     uint64_t height = 0;
@@ -141,6 +149,8 @@ static uint64_t place_all(struct work *w, bool tightest)
         stack_block(w, i, block);
         uint64_t end = w->offsets[block] + w->x->bytes[block];
         height = end > height ? end : height;
+        if (height >= w->task->height || (i % CLOCK_STRIDE == 0 && is_late(w->task)))
+            return UINT64_MAX;
     }
     return height;
 }
@@ -149,8 +159,7 @@ static uint64_t place_all(struct work *w, bool tightest)
 static bool try_orders(struct work *w, struct rpi_plan_task *task)
 {
     for (unsigned k = 0; k < 2 * ORDER_KINDS; k++) {
-        bool late = task->height != UINT64_MAX && rpi_clock_ns() > task->deadline_ns;
-        if (task->height <= task->floor || late)
+        if (task->height <= task->floor || is_late(task))
             break;
         if (k % 2 == 0 && !make_order(w, k / 2))
             return false;

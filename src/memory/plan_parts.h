@@ -39,6 +39,10 @@ rp_status rpi_plan_cut(const struct rpi_lifetimes *x, uint32_t *out_ends, uint32
 rp_status rpi_plan_extract(const struct rpi_lifetimes *x, uint32_t from, uint32_t to,
                            struct rpi_lifetimes *out, struct rp_error *err);
 
+/* First layouts, from nothing; the first ignores the deadline. Nothing is fixed. Time: blocks times
+ * lanes. */
+rp_status rpi_plan_sweep(struct rpi_plan_task *task, struct rp_error *err);
+
 /* First layouts, from nothing; the first ignores the deadline. Time: blocks squared. */
 rp_status rpi_plan_greedy(struct rpi_plan_task *task, struct rp_error *err);
 
