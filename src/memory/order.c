@@ -18,6 +18,10 @@
 #include <assert.h>
 #include <string.h>
 
+/* Clocks may have so many positions in all (512 MiB). A graph of that many forks times chains is no
+ * capture of streams, and must not take the machine down. */
+#define MOST_WORDS ((size_t)1 << 27)
+
 struct node {
     uint32_t clock;
     uint32_t position; /* on the chain, from 1 */
@@ -164,7 +168,13 @@ static rp_status push_clock(struct rpi_order *order, const uint32_t *predecessor
                             struct rp_error *err)
 {
     uint32_t width = merged_width(order, predecessors, count);
-    if (!rpi_vec_reserve(&order->words, order->words.count + width))
+    if (order->words.count + width > MOST_WORDS)
+        return rpi_error(err, RP_ERROR_LIMIT, "order",
+                         "the graph has %zu parallel chains and %zu forks and joins: ordering it "
+                         "would take more than %zu MiB of host memory",
+                         order->tails.count, order->clocks.count, MOST_WORDS * 4 >> 20);
+    /* One more, so that there is an array to point into also when there are no words yet. */
+    if (!rpi_vec_reserve(&order->words, order->words.count + width + 1))
         return rpi_error_host_memory(err, "order", (order->words.count + width) * 4);
     uint32_t *positions = order->words.data + order->words.count;
     if (width)

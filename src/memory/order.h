@@ -26,7 +26,8 @@ struct rpi_order;
 rp_status rpi_order_create(struct rpi_order **out_order, struct rp_error *err);
 void rpi_order_destroy(struct rpi_order *order);
 
-/* Adds a node after `count` distinct or repeated predecessors, all added before (asserted). */
+/* Adds a node after `count` distinct or repeated predecessors, all added before (asserted).
+ * RP_ERROR_LIMIT when clocks would take more than 512 MiB in all: forks and joins times chains. */
 rp_status rpi_order_add(struct rpi_order *order, const uint32_t *predecessors, size_t count,
                         uint32_t *out_node, struct rp_error *err);
 

@@ -32,7 +32,7 @@ void rpi_capture_record_finish(struct rpi_capture_record *record)
 }
 
 /* Makes room for one event with its nodes, and for `blocks` blocks, so that appending cannot fail.
- */
+ * One node more, so that slices of no nodes have an array to point into. */
 static rp_status reserve(struct rpi_capture_record *record, size_t blocks, size_t nodes,
                          struct rp_error *err)
 {
@@ -43,7 +43,7 @@ static rp_status reserve(struct rpi_capture_record *record, size_t blocks, size_
                          RPI_NO_EVENT - 1);
     if (!rpi_vec_reserve(&record->blocks, record->blocks.count + blocks) ||
         !rpi_vec_reserve(&record->events, record->events.count + 1) ||
-        !rpi_vec_reserve(&record->event_nodes, record->event_nodes.count + nodes))
+        !rpi_vec_reserve(&record->event_nodes, record->event_nodes.count + nodes + 1))
         return rpi_error_host_memory(err, "recording",
                                      (record->events.count + 1) * sizeof(struct rpi_event));
     return RP_OK;
