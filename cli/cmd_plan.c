@@ -282,8 +282,8 @@ static void print_summary(const struct totals *t)
            t->files == 1 ? "" : "s", t->captures, t->captures == 1 ? "" : "s", cli_mib(t->pool),
            cli_mib(t->bound), ratio(t->pool, t->bound));
     if (t->recordings)
-        printf(", where PyTorch holds %.1f, or %.1f with its reuse flag", cli_mib(t->c10_default),
-               cli_mib(t->c10_reuse));
+        printf("; PyTorch holds %.1f for the recorded captures, or %.1f with its reuse flag",
+               cli_mib(t->c10_default), cli_mib(t->c10_reuse));
     printf("; %zu of %zu proved optimal; %.0f ms\n", t->optimal, t->files, t->ms);
 }
 
