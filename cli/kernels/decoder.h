@@ -68,7 +68,8 @@ struct decoder_rms {
 
 DECODER_AT rms_at(const struct decoder_rms *a, uint32_t i)
 {
-    const float *row = a->in + i * a->hidden;
+    uint32_t from = i * a->hidden;
+    const float *row = a->in + from;
     float sum = 0.0f;
     DECODER_UNROLL
     for (uint32_t k = 0; k < a->hidden; k++)
@@ -100,8 +101,8 @@ struct decoder_matmul {
 
 DECODER_AT matmul_at(const struct decoder_matmul *a, uint32_t i)
 {
-    uint32_t first = i * DECODER_TILE;
-    const float *in = a->in + first / a->columns * a->inner;
+    uint32_t first = i * DECODER_TILE, from = first / a->columns * a->inner;
+    const float *in = a->in + from;
     const float *weight = a->weight + first % a->columns;
     float sum[DECODER_TILE] = {0};
     DECODER_UNROLL
@@ -140,8 +141,8 @@ DECODER_AT rotate_at(const struct decoder_rotate *a, uint32_t i)
 {
     uint32_t half = a->dim / 2, pair = i % half, head = i / half;
     uint32_t position = decoder_position(a->positions, head / a->heads, a->context);
-    float *x = a->x + head * a->dim + pair;
-    decoder_turn(x, x, a->angles + (position * half + pair) * 2, half);
+    uint32_t at = head * a->dim + pair, angle = (position * half + pair) * 2;
+    decoder_turn(a->x + at, a->x + at, a->angles + angle, half);
 }
 
 /* Turns key[row][head][dim] and puts it and value[row][head][dim] into the cache at the row's
@@ -161,7 +162,8 @@ DECODER_AT store_at(const struct decoder_store *a, uint32_t i)
     uint32_t position = decoder_position(a->positions, row, a->context);
     uint32_t from = (row * a->heads + head) * a->dim + pair;
     uint32_t to = ((row * a->context + position) * a->heads + head) * a->dim + pair;
-    decoder_turn(a->keys + to, a->key + from, a->angles + (position * half + pair) * 2, half);
+    uint32_t angle = (position * half + pair) * 2;
+    decoder_turn(a->keys + to, a->key + from, a->angles + angle, half);
     a->values[to] = a->value[from];
     a->values[to + half] = a->value[from + half];
 }
@@ -185,8 +187,9 @@ DECODER_AT scores_at(const struct decoder_scores *a, uint32_t i)
         a->out[i] = -INFINITY;
         return;
     }
-    const float *query = a->query + (row * a->heads + head) * a->dim;
-    const float *key = a->keys + ((row * a->context + t) * cached + head / a->group) * a->dim;
+    uint32_t at = (row * a->heads + head) * a->dim;
+    uint32_t from = ((row * a->context + t) * cached + head / a->group) * a->dim;
+    const float *query = a->query + at, *key = a->keys + from;
     float sum = 0.0f;
     DECODER_UNROLL
     for (uint32_t k = 0; k < a->dim; k++)
@@ -205,8 +208,9 @@ struct decoder_softmax {
 
 DECODER_AT softmax_at(const struct decoder_softmax *a, uint32_t i)
 {
-    const float *in = a->in + i * a->context;
-    float *out = a->out + i * a->context;
+    uint32_t first = i * a->context;
+    const float *in = a->in + first;
+    float *out = a->out + first;
     uint32_t last = decoder_position(a->positions, i / a->heads, a->context);
     float most = in[0], sum = 0.0f;
     DECODER_UNROLL
@@ -237,14 +241,14 @@ DECODER_AT mix_at(const struct decoder_mix *a, uint32_t i)
 {
     uint32_t head = i / a->dim % a->heads, row = i / a->dim / a->heads;
     uint32_t cached = a->heads / a->group, stride = cached * a->dim;
-    const float *weights = a->weights + (row * a->heads + head) * a->context;
-    const float *values =
-        a->values + row * a->context * stride + head / a->group * a->dim + i % a->dim;
+    uint32_t first = (row * a->heads + head) * a->context;
+    uint32_t at = row * a->context * stride + head / a->group * a->dim + i % a->dim;
+    const float *weights = a->weights + first;
     uint32_t last = decoder_position(a->positions, row, a->context);
     float sum = 0.0f;
     DECODER_UNROLL
-    for (uint32_t t = 0; t <= last; t++)
-        sum += weights[t] * values[t * stride];
+    for (uint32_t t = 0; t <= last; t++, at += stride)
+        sum += weights[t] * a->values[at];
     a->out[i] = sum;
 }
 
