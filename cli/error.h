@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Errors that commands find themselves, in the library's own form.
+ */
+#ifndef REPRISE_CLI_ERROR_H
+#define REPRISE_CLI_ERROR_H
+
+#include "reprise.h"
+
+/* Fills err, which may be NULL, and returns status. */
+rp_status cli_error(struct rp_error *err, rp_status status, const char *operation,
+                    const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+#endif
