@@ -135,7 +135,7 @@ struct rp_pool;
 struct rp_pool_options {
     size_t size;
     const char *name;        /* for reports and errors; copied; NULL: "pool" */
-    uint64_t limit_bytes;    /* most device memory the pool may map; 0: no limit */
+    uint64_t limit_bytes;    /* most device memory the pool may map for graphs; 0: no limit */
     uint64_t alignment;      /* of every block; a power of two from 1 to 2 MiB; 0: 512 */
     unsigned plan_budget_ms; /* time the planner may search for a better layout; 0: 50 */
 };
@@ -152,7 +152,8 @@ RP_API void rp_pool_destroy(struct rp_pool *pool);
 
 struct rp_pool_info {
     uint64_t planned_bytes;     /* height of the layout: the highest end of any block */
-    uint64_t mapped_bytes;      /* device memory taken: planned_bytes rounded up to the page */
+    uint64_t mapped_bytes;      /* device memory taken: planned_bytes rounded up to the page, or
+                                   more after a graph was destroyed */
     uint64_t lower_bound_bytes; /* no layout of these graphs takes less */
     uint64_t rehearsal_bytes;   /* device memory behind rehearsals: one chunk, shared by a device */
     size_t graphs;
@@ -177,7 +178,8 @@ RP_API uint64_t rp_call_arg(const struct rp_call *call, size_t index);
 /* Memory for this run, for work on `stream`. Freed blocks are given to later allocations whose work
  * is ordered after all work on streams that used the block; a block that is not freed lives until
  * the run ends and keeps its contents until the graph's next replay (or that of an alternative).
- * bytes may be 0: a valid address that nothing may access. */
+ * bytes may be 0: a valid address that nothing may access. Addresses are multiples of the pool's
+ * alignment, those of arguments in a capture too. `stream` must exist until the run ends. */
 RP_API rp_status rp_call_alloc(struct rp_call *call, size_t bytes, struct CUstream_st *stream,
                                uint64_t *out_address, struct rp_error *err);
 /* Says that work on `stream`, other than the stream of its allocation, uses the block. */
@@ -200,8 +202,8 @@ struct rp_arg {
     enum rp_arg_role role;
 };
 
-/* Runs the callable now, without a graph, on `stream`; its memory is freed once the work is done.
- * Synchronises `stream`. */
+/* Runs the callable now, without a graph, on `stream`; its memory, each block for itself, is freed
+ * once the work is done. Synchronises `stream` and the streams that its allocations named. */
 RP_API rp_status rp_run(struct rp_pool *pool, rp_callable callable, void *user,
                         const struct rp_arg *args, size_t arg_count, struct CUstream_st *stream,
                         struct rp_error *err);
@@ -223,8 +225,11 @@ struct rp_capture_options {
  * addresses), compare (the two captures must be one graph at other addresses), instantiate. Runs
  * nothing on the device. The callable should have run once before with rp_run, so that what it
  * creates lazily exists. Uses a stream of its own; the capture mode is thread-local.
- * Errors: RP_ERROR_CAPTURE with the driver's code and its meaning; RP_ERROR_DIVERGED with the first
- * node that differs; RP_ERROR_CALLABLE; out of memory; RP_ERROR_LIMIT for the pool's limit. */
+ * When the two captures differ in more than addresses, both are taken once more.
+ * Errors: RP_ERROR_CAPTURE with the driver's code and its meaning, or with the node that uses an
+ * address which the callable kept from an earlier call; RP_ERROR_DIVERGED with the first node that
+ * differs; RP_ERROR_CALLABLE; out of memory; RP_ERROR_LIMIT for the pool's limit. When the callable
+ * returns the status of a failed rp_call_... function, that error comes back as it was. */
 RP_API rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_options *options,
                                   rp_callable callable, void *user, const struct rp_arg *args,
                                   size_t arg_count, struct rp_graph **out_graph,
@@ -232,8 +237,9 @@ RP_API rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_
 
 /* Enqueues the graph on `stream` with these arguments: copies inputs to where the graph reads them,
  * launches, copies outputs back. args must have the count, bytes and roles of the capture
- * (RP_ERROR_CONTRACT otherwise, with nothing enqueued). Outputs are ready when `stream` gets there.
- */
+ * (RP_ERROR_CONTRACT otherwise, with nothing enqueued). Outputs are ready when `stream` gets there;
+ * the stream must not be destroyed before. May be called by any thread: replays of one pool are put
+ * in order, whatever their streams. RP_ERROR_UNSUPPORTED while the stream is capturing. */
 RP_API rp_status rp_graph_replay(struct rp_graph *graph, const struct rp_arg *args,
                                  size_t arg_count, struct CUstream_st *stream,
                                  struct rp_error *err);
@@ -244,7 +250,8 @@ RP_API void rp_graph_destroy(struct rp_graph *graph);
 struct rp_graph_info {
     const char *name;
     size_t nodes, edges;
-    size_t blocks;              /* allocations in the callable */
+    size_t blocks; /* allocations in the callable */
+    /* The four sizes count the blocks and, with them, the place that each argument is copied to. */
     uint64_t total_bytes;       /* sum of them */
     uint64_t peak_bytes;        /* most alive at once in host order */
     uint64_t lower_bound_bytes; /* heaviest set of blocks that may not share memory */
@@ -375,8 +382,8 @@ struct rp_host_image {
 
 /* What a capture error or a symptom of graphs is, why it usually comes and what to do. Static. */
 struct rp_explanation {
-    const char *key;             /* "CUDA_ERROR_STREAM_CAPTURE_UNJOINED" or "no-speedup" */
-    int code;                    /* CUresult, or 0 for a symptom that comes without one */
+    const char *key; /* "CUDA_ERROR_STREAM_CAPTURE_UNJOINED" or "no-speedup" */
+    int code;        /* CUresult, or 0 for a symptom that comes without one */
     const char *title;
     const char *meaning;
     const char *const causes[8]; /* the most frequent first; NULL ends the list */
