@@ -64,23 +64,24 @@ void rpi_alias_finish(struct rpi_alias *alias)
 
 void rpi_alias_begin(struct rpi_alias *alias)
 {
-    uint64_t last = alias->cursor - alias->start;
-    if (last > much && atomic_load(&alias->chunk_bytes) == small_chunk)
+    alias->expected = alias->cursor - alias->start;
+    if (alias->expected > much && atomic_load(&alias->chunk_bytes) == small_chunk)
         drop_chunk(alias);
     /* Go on behind the last one while that stays within what the chunk maps in few calls, otherwise
      * from the front again, a little further on each time. */
-    uint64_t soft_end = 512 * (last > much ? large_chunk : small_chunk);
+    uint64_t soft_end = 512 * (alias->expected > much ? large_chunk : small_chunk);
     if (soft_end < alias->mapped)
         soft_end = alias->mapped;
     alias->start = alias->cursor;
-    if (alias->start + last > soft_end)
+    if (alias->start + alias->expected > soft_end)
         alias->start = (uint64_t)(++alias->wraps % WRAPS) * WRAP_STRIDE;
     alias->cursor = alias->start;
 }
 
 static rp_status make_chunk(struct rpi_alias *alias, uint64_t height, struct rp_error *err)
 {
-    uint64_t bytes = height - alias->start > much ? large_chunk : small_chunk;
+    bool large = alias->expected > much || height - alias->start > much;
+    uint64_t bytes = large ? large_chunk : small_chunk;
     CUmemAllocationProp properties = rpi_device_memory(alias->device);
     CUresult result = alias->driver->cuMemCreate(&alias->chunk, bytes, &properties, 0);
     if (result != CUDA_SUCCESS)

@@ -33,6 +33,7 @@ struct rpi_alias {
     CUmemGenericAllocationHandle chunk;
     _Atomic uint64_t chunk_bytes; /* 0: no chunk; read by any thread */
     uint64_t start, cursor;       /* of this rehearsal, as offsets */
+    uint64_t expected;            /* addresses that it will take: as many as the last one */
     unsigned wraps;               /* how often a rehearsal began at the front again */
 };
 
