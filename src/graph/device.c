@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Opening a device: which driver, which ordinal, what it is. The only file that names providers.
+ */
+#include "graph/objects.h"
+
+#include "base/hostmem.h"
+#include "base/log.h"
+#include "driver/host/host.h"
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+static rp_status no_driver(struct rp_error *err, const char *driver, const char *why)
+{
+    return rpi_error(err, RP_ERROR_NO_DRIVER, "rp_device_open", "%s: %s", driver, why);
+}
+
+/* The driver's table once it is initialised and has the device. */
+static rp_status start_driver(const struct rp_driver *driver, int ordinal, struct rp_error *err)
+{
+    CUresult result = driver->cuInit(0);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuInit", "starting the %s driver", driver->provider);
+    int count = 0;
+    result = driver->cuDeviceGetCount(&count);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuDeviceGetCount", "counting the devices of %s",
+                                driver->provider);
+    if (ordinal < 0 || ordinal >= count)
+        return rpi_error(err, RP_ERROR_NO_DRIVER, "rp_device_open",
+                         "there is no device %d: the %s driver has %d", ordinal, driver->provider,
+                         count);
+    return RP_OK;
+}
+
+static rp_status read_attribute(struct rp_device *device, CUdevice_attribute attribute, int *out,
+                                struct rp_error *err)
+{
+    CUresult result = device->driver->cuDeviceGetAttribute(out, attribute, device->handle);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuDeviceGetAttribute", "reading device attribute %d",
+                                (int)attribute);
+    return RP_OK;
+}
+
+static rp_status read_device(struct rp_device *device, int ordinal, struct rp_error *err)
+{
+    const struct rp_driver *driver = device->driver;
+    CUresult result = driver->cuDeviceGet(&device->handle, ordinal);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuDeviceGet", "opening device %d", ordinal);
+    result = driver->cuDeviceGetName(device->name, (int)sizeof device->name, device->handle);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuDeviceGetName", "opening device %d", ordinal);
+    size_t total = 0;
+    result = driver->cuDeviceTotalMem(&total, device->handle);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuDeviceTotalMem", "opening device %d", ordinal);
+    device->total_bytes = total;
+    const struct {
+        CUdevice_attribute attribute;
+        int *out;
+    } wanted[] = {
+        {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &device->compute_major},
+        {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &device->compute_minor},
+        {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &device->multiprocessors},
+    };
+    rp_status status = RP_OK;
+    for (size_t i = 0; status == RP_OK && i < sizeof wanted / sizeof *wanted; i++)
+        status = read_attribute(device, wanted[i].attribute, wanted[i].out, err);
+    int virtual_memory = 0;
+    if (status == RP_OK)
+        status = read_attribute(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+                                &virtual_memory, err);
+    if (status == RP_OK && !virtual_memory)
+        return rpi_error(err, RP_ERROR_UNSUPPORTED, "rp_device_open",
+                         "device %d (%s) has no virtual memory management, which pools are made of",
+                         ordinal, device->name);
+    return status;
+}
+
+rp_status rpi_device_open_on(const struct rp_driver *driver, int ordinal,
+                             struct rp_device **out_device, struct rp_error *err)
+{
+    rp_status status = start_driver(driver, ordinal, err);
+    if (status != RP_OK)
+        return status;
+    struct rp_device *device = rpi_calloc(1, sizeof *device);
+    if (!device)
+        return rpi_error_host_memory(err, "rp_device_open", sizeof *device);
+    device->driver = driver;
+    status = read_device(device, ordinal, err);
+    if (status == RP_OK && rpi_mutex_init_checked(&device->rehearsal_lock) != 0)
+        status = rpi_error_host_memory(err, "rp_device_open", sizeof device->rehearsal_lock);
+    if (status != RP_OK) {
+        rpi_free(device);
+        return status;
+    }
+    CUresult result = driver->cuDevicePrimaryCtxRetain(&device->context, device->handle);
+    if (result != CUDA_SUCCESS) {
+        pthread_mutex_destroy(&device->rehearsal_lock);
+        rpi_free(device);
+        return rpi_error_driver(err, result, "cuDevicePrimaryCtxRetain",
+                                "retaining the primary context of device %d", ordinal);
+    }
+    *out_device = device;
+    return RP_OK;
+}
+
+static rp_status open_cuda(const struct rp_device_options *options, struct rp_device **out_device,
+                           struct rp_error *err)
+{
+    const struct rp_driver *driver = NULL;
+    rp_status status = rpi_driver_libcuda(&driver, err);
+    if (status != RP_OK)
+        return status;
+    if (options->trace)
+        driver = rpi_driver_trace(driver, stderr);
+    return rpi_device_open_on(driver, options->ordinal, out_device, err);
+}
+
+static rp_status open_host(const struct rp_device_options *options, struct rp_device **out_device,
+                           struct rp_error *err)
+{
+    const struct rp_driver *driver = rpi_driver_host();
+    struct rpi_host_options host;
+    rpi_host_options(&host);
+    host.seed = options->host_seed;
+    host.check_races = options->host_check_races != 0;
+    rpi_host_configure(&host);
+    if (options->trace)
+        driver = rpi_driver_trace(driver, stderr);
+    return rpi_device_open_on(driver, options->ordinal, out_device, err);
+}
+
+/* cuda where it works, host elsewhere. A device without what Reprise needs counts as not working,
+ * and the log says why it was passed over. */
+static rp_status open_any(const struct rp_device_options *options, struct rp_device **out_device,
+                          struct rp_error *err)
+{
+    struct rp_error cuda = {0}, host = {0};
+    rp_status status = open_cuda(options, out_device, &cuda);
+    if (status == RP_OK || status == RP_ERROR_OUT_OF_HOST_MEMORY) {
+        if (status != RP_OK && err)
+            *err = cuda;
+        return status;
+    }
+    rpi_log(RP_LOG_INFO, "the host driver is used: %s", cuda.message);
+    status = open_host(options, out_device, &host);
+    if (status == RP_ERROR_NO_DRIVER)
+        return rpi_error(err, status, "rp_device_open", "cuda: %.220s; host: %.220s", cuda.message,
+                         host.message);
+    if (status != RP_OK && err)
+        *err = host;
+    return status;
+}
+
+rp_status rp_device_open(const struct rp_device_options *options, struct rp_device **out_device,
+                         struct rp_error *err)
+{
+    struct rp_device_options chosen = RP_DEVICE_OPTIONS_INIT;
+    if (!out_device)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_device_open", "out_device is NULL");
+    if (options && options->size != sizeof chosen)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_device_open",
+                         "the options' size is %zu, not %zu: start from RP_DEVICE_OPTIONS_INIT",
+                         options->size, sizeof chosen);
+    if (options)
+        chosen = *options;
+    if (!chosen.driver)
+        return open_any(&chosen, out_device, err);
+    if (strcmp(chosen.driver, "cuda") == 0)
+        return open_cuda(&chosen, out_device, err);
+    if (strcmp(chosen.driver, "host") == 0)
+        return open_host(&chosen, out_device, err);
+    return no_driver(err, chosen.driver, "no such driver; it may be \"cuda\" or \"host\"");
+}
+
+void rp_device_destroy(struct rp_device *device)
+{
+    if (!device)
+        return;
+    assert(atomic_load(&device->pools) == 0);
+    bool pushed = rpi_device_push_to_release(device);
+    rpi_alias_finish(&device->alias);
+    if (pushed)
+        rp_device_pop(device);
+    device->driver->cuDevicePrimaryCtxRelease(device->handle);
+    pthread_mutex_destroy(&device->rehearsal_lock);
+    rpi_free(device);
+}
+
+void rp_device_info(const struct rp_device *device, struct rp_device_info *out_info)
+{
+    *out_info = (struct rp_device_info){.driver = device->driver->provider,
+                                        .name = device->name,
+                                        .driver_version = device->driver->version,
+                                        .compute_major = device->compute_major,
+                                        .compute_minor = device->compute_minor,
+                                        .multiprocessors = device->multiprocessors,
+                                        .total_bytes = device->total_bytes};
+}
+
+/* Where each function lies in the table, by name. */
+static const struct {
+    const char *name;
+    size_t offset;
+} functions[] = {
+#define X(need, name, version, params, args) {#name, offsetof(struct rp_driver, name)},
+#include "driver/symbols.def"
+#undef X
+};
+
+void (*rp_device_function(const struct rp_device *device, const char *name))(void)
+{
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        if (strcmp(functions[i].name, name) != 0)
+            continue;
+        void (*function)(void);
+        memcpy(&function, (const char *)device->driver + functions[i].offset, sizeof function);
+        return function;
+    }
+    return NULL;
+}
+
+rp_status rp_device_push(struct rp_device *device, struct rp_error *err)
+{
+    CUresult result = device->driver->cuCtxPushCurrent(device->context);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuCtxPushCurrent",
+                                "making the device's context current");
+    return RP_OK;
+}
+
+bool rpi_device_push_to_release(struct rp_device *device)
+{
+    return rp_device_push(device, NULL) == RP_OK || rp_device_push(device, NULL) == RP_OK;
+}
+
+void rp_device_pop(struct rp_device *device)
+{
+    CUcontext popped;
+    device->driver->cuCtxPopCurrent(&popped);
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The objects behind the public handles, and who may touch them.
+ *
+ *     rp_device   one primary context; owns the addresses that rehearsals use
+ *     rp_pool     memory shared by alternatives; orders its graphs' replays
+ *     rp_graph    one exec, the template it came from, and where its arguments are staged
+ *
+ * Locks, taken in this order: pool.eager_lock or pool.capture_lock, device.rehearsal_lock,
+ * pool.lock. Those that are held while a callable runs tell a thread that asks for them twice
+ * (PTHREAD_MUTEX_ERRORCHECK), so that a callable which runs or captures on its own pool gets an
+ * error, not a deadlock.
+ */
+#ifndef REPRISE_GRAPH_OBJECTS_H
+#define REPRISE_GRAPH_OBJECTS_H
+
+#include "graph/sites.h"
+#include "memory/alias.h"
+#include "memory/pool.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct rp_device {
+    const struct rp_driver *driver;
+    CUdevice handle;
+    CUcontext context;
+    char name[128];
+    int compute_major, compute_minor, multiprocessors;
+    uint64_t total_bytes;
+    _Atomic size_t pools;
+    pthread_mutex_t rehearsal_lock; /* one rehearsal at a time */
+    struct rpi_alias alias;         /* guarded by rehearsal_lock; made by the first rehearsal */
+};
+
+struct rp_pool {
+    struct rp_device *device; /* unowned, outlives the pool */
+    char *name;
+    unsigned plan_budget_ms;
+    pthread_mutex_t capture_lock; /* one capture at a time; guards stream */
+    CUstream stream;              /* captures begin here; nothing but uploads ever runs on it */
+    pthread_mutex_t eager_lock;   /* one eager run at a time; guards eager */
+    struct rpi_arena eager;       /* memory of eager runs */
+    pthread_mutex_t lock;         /* guards what follows */
+    struct rpi_pool memory;
+    CUstream last_stream; /* of the last replay, where last_valid */
+    bool last_valid;
+    CUevent last_done; /* recorded behind the last replay */
+};
+
+struct rpi_graph_arg {
+    uint64_t staging; /* where the graph reads and writes it */
+    uint64_t bytes;
+    enum rp_arg_role role;
+};
+
+struct rp_graph {
+    struct rp_pool *pool; /* unowned, outlives the graph */
+    char *name;
+    CUgraph template; /* the record's; node handles of the exec's updates are its nodes */
+    CUgraphExec exec;
+    struct rpi_graph_arg *args;
+    size_t arg_count;
+    struct rpi_sites sites;
+    struct rpi_pool_member member;
+    struct rp_graph_info info; /* fixed after the capture, but for replays */
+    uint64_t replays;          /* guarded by pool.lock */
+};
+
+/* A mutex that answers EDEADLK to the thread that holds it. */
+int rpi_mutex_init_checked(pthread_mutex_t *mutex);
+/* Locks it for the run of a callable; RP_ERROR_INVALID_ARGUMENT when this thread holds it. */
+rp_status rpi_lock_for_callable(pthread_mutex_t *mutex, const char *function, const char *pool,
+                                struct rp_error *err);
+
+/* A device on this driver; what rp_device_open does once it has chosen one. */
+rp_status rpi_device_open_on(const struct rp_driver *driver, int ordinal,
+                             struct rp_device **out_device, struct rp_error *err);
+
+/* As rp_device_push, for a destroy: asks again when it fails, and false is no reason not to go on,
+ * only not to pop. */
+bool rpi_device_push_to_release(struct rp_device *device);
+
+/* Are these fit for a run, a capture or a replay? */
+rp_status rpi_check_args(const char *function, const struct rp_arg *args, size_t arg_count,
+                         struct rp_error *err);
+
+#endif
