@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT */
+#include "graph/call.h"
+
+#include <stdio.h>
+#include <string.h>
+
+CUstream rp_call_stream(const struct rp_call *call)
+{
+    return call->stream;
+}
+
+uint64_t rp_call_arg(const struct rp_call *call, size_t index)
+{
+    return index < call->arg_count ? call->args[index] : 0;
+}
+
+/* Keeps a failure beside giving it to the callable, who may pass the status on without it. */
+static rp_status note(struct rp_call *call, rp_status status, const struct rp_error *failure,
+                      struct rp_error *err)
+{
+    if (status != RP_OK) {
+        call->failure = *failure;
+        call->failure.status = status;
+        if (err)
+            *err = *failure;
+    }
+    return status;
+}
+
+rp_status rp_call_alloc(struct rp_call *call, size_t bytes, CUstream stream, uint64_t *out_address,
+                        struct rp_error *err)
+{
+    struct rp_error failure;
+    rp_status status = call->functions->alloc(call, bytes, stream, out_address, &failure);
+    return note(call, status, &failure, err);
+}
+
+rp_status rp_call_use(struct rp_call *call, uint64_t address, CUstream stream, struct rp_error *err)
+{
+    struct rp_error failure;
+    rp_status status = call->functions->use(call, address, stream, &failure);
+    return note(call, status, &failure, err);
+}
+
+rp_status rp_call_free(struct rp_call *call, uint64_t address, struct rp_error *err)
+{
+    struct rp_error failure;
+    rp_status status = call->functions->free(call, address, &failure);
+    return note(call, status, &failure, err);
+}
+
+/* Padding in kernel parameters is whatever the stack held. Leftovers of an earlier run of the same
+ * callable, among them addresses of its blocks, would be mistaken for parameters; after this the
+ * stack below holds the same in every run. */
+__attribute__((noinline)) static void clean_stack(void)
+{
+    enum { BYTES = 64 * 1024 };
+    char stack[BYTES];
+    memset(stack, 0, sizeof stack);
+    __asm__ volatile("" : : "r"(stack) : "memory"); /* keeps the memset */
+}
+
+rp_status rpi_call_run(struct rp_call *call, rp_callable callable, void *user, const char *what,
+                       struct rp_error *err)
+{
+    struct rp_error said = {0};
+    clean_stack();
+    rp_status status = callable(call, user, &said);
+    bool failed = call->captures && call->failure.status != RP_OK &&
+                  call->failure.status != RP_ERROR_INVALID_ARGUMENT;
+    if (status == RP_OK && !failed)
+        return RP_OK;
+    if (failed || status == call->failure.status) {
+        if (err)
+            *err = call->failure;
+        return call->failure.status;
+    }
+    rpi_error(err, RP_ERROR_CALLABLE, what, "%s: the callable returned %s%s%.300s", what,
+              rp_status_name(status), said.message[0] ? ": " : "", said.message);
+    if (err) {
+        err->driver_code = said.driver_code;
+        memcpy(err->driver_name, said.driver_name, sizeof err->driver_name);
+        err->requested = said.requested;
+        err->available = said.available;
+    }
+    return RP_ERROR_CALLABLE;
+}

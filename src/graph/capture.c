@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: MIT */
+#include "graph/capture.h"
+
+#include "memory/arena.h"
+
+#include <string.h>
+
+/* A node of the walk back; its unknown dependencies are walked before it is added. */
+struct rpi_walk {
+    CUgraphNode node;
+    size_t first, count; /* its dependencies, once they were asked for */
+    bool expanded;
+};
+
+rp_status rpi_capture_begin(struct rpi_capture *capture, const struct rp_driver *driver,
+                            CUstream stream, struct rpi_order *order, const char *what,
+                            struct rp_error *err)
+{
+    *capture =
+        (struct rpi_capture){.driver = driver, .what = what, .stream = stream, .order = order};
+    CUresult result = driver->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuStreamBeginCapture", "%s: beginning the capture",
+                                what);
+    capture->active = true;
+    CUstreamCaptureStatus status;
+    const CUgraphNode *nodes;
+    const CUgraphEdgeData *edges;
+    CUgraph graph;
+    size_t count;
+    result = driver->cuStreamGetCaptureInfo(stream, &status, &capture->id, &graph, &nodes, &edges,
+                                            &count);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuStreamGetCaptureInfo", "%s: beginning the capture",
+                                what);
+    return RP_OK;
+}
+
+static rp_status no_memory(const struct rpi_capture *capture, struct rp_error *err)
+{
+    return rpi_error_host_memory(err, capture->what, sizeof(struct rpi_walk));
+}
+
+/* Appends the node's dependencies to capture->dependencies. */
+static rp_status read_dependencies(struct rpi_capture *capture, CUgraphNode node,
+                                   struct rp_error *err)
+{
+    enum { FEW = 16 };
+    size_t first = capture->dependencies.count, room = FEW;
+    CUgraphEdgeData few[FEW], *edges = few;
+    for (;;) {
+        if (!rpi_vec_reserve(&capture->dependencies, first + room))
+            return no_memory(capture, err);
+        size_t count = room;
+        CUresult result = capture->driver->cuGraphNodeGetDependencies(
+            node, capture->dependencies.data + first, edges, &count);
+        if (result == CUDA_SUCCESS && count == room) /* there may be more: ask how many */
+            result = capture->driver->cuGraphNodeGetDependencies(node, NULL, NULL, &count);
+        if (edges != few)
+            rpi_free(edges);
+        if (result != CUDA_SUCCESS)
+            return rpi_error_driver(err, result, "cuGraphNodeGetDependencies",
+                                    "%s: reading the order of the capture", capture->what);
+        if (count <= room) {
+            capture->dependencies.count = first + count;
+            return RP_OK;
+        }
+        room = count + 1;
+        edges = rpi_calloc(room, sizeof *edges);
+        if (!edges)
+            return no_memory(capture, err);
+    }
+}
+
+/* Pushes the walk's node's unknown dependencies; *out_ready when there are none. */
+static rp_status expand(struct rpi_capture *capture, size_t top, bool *out_ready,
+                        struct rp_error *err)
+{
+    size_t first = capture->dependencies.count;
+    rp_status status = read_dependencies(capture, capture->stack.data[top].node, err);
+    if (status != RP_OK)
+        return status;
+    capture->stack.data[top].first = first;
+    capture->stack.data[top].count = capture->dependencies.count - first;
+    capture->stack.data[top].expanded = true;
+    *out_ready = true;
+    for (size_t i = first; i < capture->dependencies.count; i++) {
+        CUgraphNode node = capture->dependencies.data[i];
+        if (rpi_idmap_get(&capture->known, (uintptr_t)node) != RPI_ABSENT)
+            continue;
+        *out_ready = false;
+        if (!rpi_vec_push(&capture->stack, ((struct rpi_walk){.node = node})))
+            return no_memory(capture, err);
+    }
+    return RP_OK;
+}
+
+/* Adds a node whose dependencies are all known, and drops them. */
+static rp_status add_node(struct rpi_capture *capture, const struct rpi_walk *walk,
+                          struct rp_error *err)
+{
+    capture->predecessors.count = 0;
+    if (!rpi_vec_reserve(&capture->predecessors, walk->count))
+        return no_memory(capture, err);
+    for (size_t i = 0; i < walk->count; i++)
+        capture->predecessors.data[capture->predecessors.count++] =
+            rpi_idmap_get(&capture->known, (uintptr_t)capture->dependencies.data[walk->first + i]);
+    uint32_t node;
+    rp_status status =
+        rpi_order_add(capture->order, capture->predecessors.data, walk->count, &node, err);
+    if (status != RP_OK)
+        return status;
+    if (!rpi_idmap_set(&capture->known, (uintptr_t)walk->node, node))
+        return no_memory(capture, err);
+    capture->dependencies.count = walk->first;
+    return RP_OK;
+}
+
+static rp_status learn(struct rpi_capture *capture, CUgraphNode node, struct rp_error *err)
+{
+    capture->stack.count = capture->dependencies.count = 0;
+    if (!rpi_vec_push(&capture->stack, ((struct rpi_walk){.node = node})))
+        return no_memory(capture, err);
+    while (capture->stack.count) {
+        size_t top = capture->stack.count - 1;
+        struct rpi_walk walk = capture->stack.data[top];
+        if (rpi_idmap_get(&capture->known, (uintptr_t)walk.node) != RPI_ABSENT) {
+            capture->stack.count--; /* reached on two ways */
+            continue;
+        }
+        bool ready = true;
+        rp_status status = RP_OK;
+        if (!walk.expanded)
+            status = expand(capture, top, &ready, err);
+        if (status == RP_OK && ready) {
+            walk = capture->stack.data[top];
+            capture->stack.count--;
+            status = add_node(capture, &walk, err);
+        }
+        if (status != RP_OK)
+            return status;
+    }
+    return RP_OK;
+}
+
+rp_status rpi_capture_terminals(struct rpi_capture *capture, CUstream stream,
+                                struct rpi_node_list *nodes, bool *out_capturing,
+                                struct rp_error *err)
+{
+    *out_capturing = false;
+    if (stream == NULL || stream == CU_STREAM_LEGACY)
+        return RP_OK; /* the legacy stream never captures, and asking may be an error */
+    CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
+    cuuint64_t id = 0;
+    CUgraph graph = NULL;
+    const CUgraphNode *terminals = NULL;
+    const CUgraphEdgeData *edges = NULL;
+    size_t count = 0;
+    CUresult result = capture->driver->cuStreamGetCaptureInfo(stream, &state, &id, &graph,
+                                                              &terminals, &edges, &count);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuStreamGetCaptureInfo",
+                                "%s: reading a stream's place in the capture", capture->what);
+    if (state == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
+        return rpi_error_driver(
+            err, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "cuStreamGetCaptureInfo",
+            "%s: allocating after a call that may not be captured", capture->what);
+    if (state != CU_STREAM_CAPTURE_STATUS_ACTIVE || id != capture->id)
+        return RP_OK;
+    if (!rpi_vec_reserve(nodes, nodes->count + count))
+        return no_memory(capture, err);
+    for (size_t i = 0; i < count; i++) {
+        rp_status status = learn(capture, terminals[i], err);
+        if (status != RP_OK)
+            return status;
+        nodes->data[nodes->count++] = rpi_idmap_get(&capture->known, (uintptr_t)terminals[i]);
+    }
+    *out_capturing = true;
+    return RP_OK;
+}
+
+/* Appends those alloc nodes that no node of the list reaches. */
+static rp_status add_forgotten(struct rpi_capture *capture, const uint32_t *alloc_nodes,
+                               size_t alloc_count, struct rpi_node_list *nodes,
+                               struct rp_error *err)
+{
+    size_t count = nodes->count;
+    for (size_t i = 0; i < alloc_count; i++) {
+        bool held = false;
+        for (size_t j = 0; j < count && !held; j++)
+            held = rpi_order_reaches(capture->order, alloc_nodes[i], nodes->data[j]);
+        if (!held && !rpi_vec_push(nodes, alloc_nodes[i]))
+            return no_memory(capture, err);
+    }
+    return RP_OK;
+}
+
+rp_status rpi_capture_free_nodes(struct rpi_capture *capture, const struct rpi_live *live,
+                                 uint32_t block, const uint32_t *alloc_nodes, size_t alloc_count,
+                                 struct rpi_node_list *nodes, struct rp_error *err)
+{
+    const struct rpi_live_block *freed = &live->blocks.data[block];
+    nodes->count = 0;
+    bool capturing = true;
+    rp_status status = rpi_capture_terminals(capture, freed->stream, nodes, &capturing, err);
+    for (uint32_t i = freed->first_use; status == RP_OK && capturing && i != RPI_ABSENT;
+         i = live->uses.data[i].next)
+        status = rpi_capture_terminals(capture, live->uses.data[i].stream, nodes, &capturing, err);
+    if (status != RP_OK)
+        return status;
+    if (!capturing)
+        nodes->count = 0;
+    return nodes->count ? add_forgotten(capture, alloc_nodes, alloc_count, nodes, err) : RP_OK;
+}
+
+rp_status rpi_capture_end(struct rpi_capture *capture, CUgraph *out_graph, struct rp_error *err)
+{
+    CUgraph graph = NULL;
+    CUresult result = capture->driver->cuStreamEndCapture(capture->stream, &graph);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuStreamEndCapture", "%s: ending the capture",
+                                capture->what);
+    capture->active = false;
+    *out_graph = graph;
+    return RP_OK;
+}
+
+void rpi_capture_finish(struct rpi_capture *capture)
+{
+    if (capture->active) {
+        /* A capture that broke ends with its error, which was told; one that could not be ended
+         * ends here. */
+        CUgraph graph = NULL;
+        CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+        capture->driver->cuStreamIsCapturing(capture->stream, &state);
+        if (state != CU_STREAM_CAPTURE_STATUS_NONE &&
+            capture->driver->cuStreamEndCapture(capture->stream, &graph) == CUDA_SUCCESS && graph)
+            capture->driver->cuGraphDestroy(graph);
+    }
+    rpi_idmap_finish(&capture->known);
+    rpi_vec_finish(&capture->stack);
+    rpi_vec_finish(&capture->dependencies);
+    rpi_vec_finish(&capture->predecessors);
+    capture->active = false;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The record: the capture that is kept. Its k-th allocation stands for the rehearsal's k-th while
+ * size and stream agree, and gets the planned offset if this capture's own order proves every
+ * earlier block there dead. Any other allocation is placed online and counted: a program that frees
+ * later the second time, or asks for other sizes, costs memory, never a wrong result.
+ */
+#ifndef REPRISE_GRAPH_RECORD_H
+#define REPRISE_GRAPH_RECORD_H
+
+#include "graph/rehearse.h"
+
+struct rpi_recorded {
+    CUgraph template;
+    struct {
+        RPI_VEC(uint64_t); /* of each block; the arguments' staging first */
+    } addresses;
+    uint64_t height; /* highest end of a block, as an offset in the pool */
+    size_t diverged; /* blocks placed online */
+};
+
+/* offsets: the plan, one for each block of the rehearsal's record. The context is current. Memory
+ * that the pool grew by stays mapped on failure: the caller trims. */
+rp_status rpi_record(struct rp_pool *pool, const char *name, rp_callable callable, void *user,
+                     const struct rp_arg *args, size_t arg_count,
+                     const struct rpi_rehearsal *rehearsal, const uint64_t *offsets,
+                     uint64_t planned_height, struct rpi_recorded *out_recorded,
+                     struct rp_error *err);
+void rpi_recorded_finish(struct rpi_recorded *recorded, const struct rp_driver *driver);
+
+#endif
