@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: MIT */
+#include "graph/compare.h"
+
+#include "base/idmap.h"
+#include "graph/params.h"
+#include "memory/alias.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct comparing {
+    const struct rp_driver *driver;
+    const struct rpi_alias *alias;
+    const struct rpi_rehearsal *rehearsal;
+    const struct rpi_recorded *recorded;
+    size_t arg_count;
+    struct rpi_params before, after; /* of the node at hand, in rehearsal and record */
+    uint32_t node;                   /* its number */
+    struct rpi_comparison made;
+};
+
+/* ---- Errors -------------------------------------------------------------------------------- */
+
+static rp_status diverged(const struct comparing *c, struct rp_error *err, const char *difference)
+{
+    char name[160];
+    rpi_params_describe(&c->after, c->driver, name, sizeof name);
+    return rpi_error(err, RP_ERROR_DIVERGED, "rp_graph_capture",
+                     "'%.60s': node %u (%s) differs between two captures of the same work: %s. The "
+                     "callable must do the same each time and take every address from its call",
+                     c->rehearsal->record.name, c->node, name, difference);
+}
+
+static void describe_block(const struct comparing *c, size_t block, char *text, size_t bytes)
+{
+    if (block < c->arg_count)
+        snprintf(text, bytes, "argument %zu", block);
+    else
+        snprintf(text, bytes, "block %zu (%" PRIu64 " bytes)", block - c->arg_count,
+                 c->rehearsal->record.blocks.data[block].bytes);
+}
+
+/* ---- Addresses ----------------------------------------------------------------------------- */
+
+/* The last block of the rehearsal that starts at or below the address; false when there is none. */
+static bool find_block(const struct rpi_rehearsal *rehearsal, uint64_t address, size_t *out_block)
+{
+    size_t low = 0, high = rehearsal->addresses.count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (rehearsal->addresses.data[middle] <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    *out_block = low - 1;
+    return low > 0;
+}
+
+/* Is `after` to the record's block k what `before` is to the rehearsal's? */
+static bool corresponds(const struct comparing *c, size_t k, uint64_t before, uint64_t after)
+{
+    return k < c->rehearsal->addresses.count && k < c->recorded->addresses.count &&
+           before - c->rehearsal->addresses.data[k] == after - c->recorded->addresses.data[k];
+}
+
+/* The block that both words are addresses of, RPI_ABSENT when there is none: the one that holds the
+ * address or that it lies behind, or, in the gap between two, the next one. */
+static uint32_t match_block(const struct comparing *c, uint64_t before, uint64_t after)
+{
+    size_t k;
+    if (!find_block(c->rehearsal, before, &k))
+        return corresponds(c, 0, before, after) ? 0 : RPI_ABSENT;
+    if (corresponds(c, k, before, after))
+        return (uint32_t)k;
+    bool behind =
+        before > c->rehearsal->addresses.data[k] + c->rehearsal->record.blocks.data[k].bytes;
+    return behind && corresponds(c, k + 1, before, after) ? (uint32_t)k + 1 : RPI_ABSENT;
+}
+
+static rp_status add_site(struct comparing *c, uint32_t offset, uint32_t block, uint64_t before,
+                          struct rp_error *err)
+{
+    struct rpi_site site = {c->node, offset, block,
+                            (int64_t)(before - c->rehearsal->addresses.data[block])};
+    if (!rpi_vec_push(&c->made.sites, site))
+        return rpi_error_host_memory(err, "rp_graph_capture", sizeof site);
+    return RP_OK;
+}
+
+static rp_status survivor(const struct comparing *c, uint64_t address, struct rp_error *err)
+{
+    char name[160], block[64] = "an earlier rehearsal";
+    rpi_params_describe(&c->after, c->driver, name, sizeof name);
+    size_t k;
+    if (find_block(c->rehearsal, address, &k) &&
+        address - c->rehearsal->addresses.data[k] <= c->rehearsal->record.blocks.data[k].bytes)
+        describe_block(c, k, block, sizeof block);
+    return rpi_error(err, RP_ERROR_CAPTURE, "rp_graph_capture",
+                     "'%.60s': node %u (%s) uses 0x%" PRIx64 ", which belongs to %s of a rehearsal "
+                     "that is over: the callable kept an address from one call to the next. Take "
+                     "every address from the call",
+                     c->rehearsal->record.name, c->node, name, address, block);
+}
+
+/* ---- Parameters ---------------------------------------------------------------------------- */
+
+static uint64_t word_at(const struct rpi_params *params, uint32_t offset)
+{
+    uint64_t word;
+    memcpy(&word, params->image.data + offset, sizeof word);
+    return word;
+}
+
+static rp_status unmatched(const struct comparing *c, uint32_t offset, uint64_t before,
+                           uint64_t after, struct rp_error *err)
+{
+    char difference[192], block[64] = "no block";
+    size_t k;
+    if (find_block(c->rehearsal, before, &k))
+        describe_block(c, k, block, sizeof block);
+    snprintf(difference, sizeof difference,
+             "the address at byte %u of its parameters was of %s, and is 0x%" PRIx64 " now", offset,
+             block, after);
+    return diverged(c, err, difference);
+}
+
+/* A word at a place where a pointer can be aligned. */
+static rp_status compare_word(struct comparing *c, const struct rpi_field *field, uint32_t offset,
+                              struct rp_error *err)
+{
+    uint64_t before = word_at(&c->before, offset), after = word_at(&c->after, offset);
+    if (rpi_alias_holds(c->alias, after))
+        return survivor(c, after, err);
+    if (rpi_alias_holds(c->alias, before)) {
+        uint32_t block = match_block(c, before, after);
+        if (block == RPI_ABSENT)
+            return unmatched(c, offset, before, after, err);
+        return add_site(c, offset, block, before, err);
+    }
+    if (before == after || field->kind == RPI_FIELD_HOST)
+        return RP_OK;
+    if (field->kind == RPI_FIELD_STRUCT) {
+        c->made.sites.rubbish++;
+        return RP_OK;
+    }
+    char difference[128];
+    snprintf(difference, sizeof difference,
+             "byte %u of its parameters was 0x%" PRIx64 ", and is 0x%" PRIx64 " now", offset,
+             before, after);
+    return diverged(c, err, difference);
+}
+
+/* A packed struct can hold a pointer at a multiple of 4. Two halves of other words look like one
+ * now and then, so only what both captures prove counts, and nothing else is an error. */
+static rp_status compare_half(struct comparing *c, uint32_t offset, struct rp_error *err)
+{
+    uint64_t before = word_at(&c->before, offset), after = word_at(&c->after, offset);
+    if (!rpi_alias_holds(c->alias, before) || rpi_alias_holds(c->alias, after))
+        return RP_OK;
+    uint32_t block = match_block(c, before, after);
+    return block == RPI_ABSENT ? RP_OK : add_site(c, offset, block, before, err);
+}
+
+static rp_status compare_field(struct comparing *c, const struct rpi_field *field,
+                               struct rp_error *err)
+{
+    uint32_t end = field->offset + field->bytes, offset = (field->offset + 7u) & ~7u;
+    rp_status status = RP_OK;
+    for (; status == RP_OK && offset + 8 <= end; offset += 8)
+        status = compare_word(c, field, offset, err);
+    if (field->kind == RPI_FIELD_STRUCT)
+        for (uint32_t half = (field->offset + 3u) & ~3u; status == RP_OK && half + 8 <= end;
+             half += 4)
+            if (half % 8 != 0)
+                status = compare_half(c, half, err);
+    if (status != RP_OK || field->kind != RPI_FIELD_VALUE || field->bytes >= 8)
+        return status;
+    if (memcmp(c->before.image.data + field->offset, c->after.image.data + field->offset,
+               field->bytes) != 0) {
+        char difference[96];
+        snprintf(difference, sizeof difference, "the %u bytes at byte %u of its parameters changed",
+                 field->bytes, field->offset);
+        return diverged(c, err, difference);
+    }
+    return RP_OK;
+}
+
+/* ---- Nodes --------------------------------------------------------------------------------- */
+
+static rp_status compare_attributes(struct comparing *c, CUgraphNode before, CUgraphNode after,
+                                    struct rp_error *err)
+{
+    static const struct {
+        CUkernelNodeAttrID id;
+        size_t bytes;
+        const char *name;
+    } attributes[] = {
+        {CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, 12, "its cluster size changed"},
+        {CU_LAUNCH_ATTRIBUTE_COOPERATIVE, sizeof(int), "whether it is cooperative changed"},
+        {CU_LAUNCH_ATTRIBUTE_PRIORITY, sizeof(int), "its priority changed"},
+    };
+    for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++) {
+        CUkernelNodeAttrValue a = {{0}}, b = {{0}};
+        CUresult first = c->driver->cuGraphKernelNodeGetAttribute(before, attributes[i].id, &a);
+        CUresult second = c->driver->cuGraphKernelNodeGetAttribute(after, attributes[i].id, &b);
+        if (first == CUDA_SUCCESS && second == CUDA_SUCCESS &&
+            memcmp(&a, &b, attributes[i].bytes) != 0)
+            return diverged(c, err, attributes[i].name);
+    }
+    return RP_OK;
+}
+
+static rp_status compare_kernels(struct comparing *c, CUgraphNode before, CUgraphNode after,
+                                 struct rp_error *err)
+{
+    const CUDA_KERNEL_NODE_PARAMS *a = &c->before.kernel, *b = &c->after.kernel;
+    if (a->func != b->func || a->kern != b->kern)
+        return diverged(c, err, "it was another kernel");
+    if (a->gridDimX != b->gridDimX || a->gridDimY != b->gridDimY || a->gridDimZ != b->gridDimZ)
+        return diverged(c, err, "its grid changed");
+    if (a->blockDimX != b->blockDimX || a->blockDimY != b->blockDimY ||
+        a->blockDimZ != b->blockDimZ)
+        return diverged(c, err, "its block size changed");
+    if (a->sharedMemBytes != b->sharedMemBytes)
+        return diverged(c, err, "its shared memory changed");
+    return compare_attributes(c, before, after, err);
+}
+
+static rp_status compare_graphs(struct comparing *c, CUgraph before, CUgraph after,
+                                size_t *out_nodes, size_t *out_edges, struct rp_error *err);
+
+static rp_status compare_node(struct comparing *c, CUgraphNode before, CUgraphNode after,
+                              struct rp_error *err)
+{
+    rp_status status = rpi_params_read(&c->before, c->driver, before, err);
+    if (status == RP_OK)
+        status = rpi_params_read(&c->after, c->driver, after, err);
+    if (status != RP_OK)
+        return status;
+    if (c->before.type != c->after.type)
+        return diverged(c, err, "it was of another type");
+    if (c->after.type == CU_GRAPH_NODE_TYPE_KERNEL)
+        status = compare_kernels(c, before, after, err);
+    if (status == RP_OK && (c->before.image.count != c->after.image.count ||
+                            c->before.fields.count != c->after.fields.count))
+        status = diverged(c, err, "the size of its parameters changed");
+    for (size_t i = 0; status == RP_OK && i < c->after.fields.count; i++)
+        status = compare_field(c, &c->after.fields.data[i], err);
+    CUgraph child_before = c->before.child, child_after = c->after.child;
+    size_t nodes, edges;
+    c->node++;
+    if (status == RP_OK && child_after)
+        status = compare_graphs(c, child_before, child_after, &nodes, &edges, err);
+    return status;
+}
+
+/* ---- Graphs -------------------------------------------------------------------------------- */
+
+struct edge {
+    uint32_t from, to;
+    unsigned char from_port, to_port, type;
+};
+
+struct graph_view {
+    CUgraphNode *nodes;
+    struct edge *edges; /* sorted */
+    size_t node_count, edge_count;
+};
+
+static void view_finish(struct graph_view *view)
+{
+    rpi_free(view->nodes);
+    rpi_free(view->edges);
+}
+
+static rp_status view_nodes(struct graph_view *view, const struct rp_driver *driver, CUgraph graph,
+                            struct rp_error *err)
+{
+    CUresult result = driver->cuGraphGetNodes(graph, NULL, &view->node_count);
+    if (result == CUDA_SUCCESS) {
+        view->nodes = rpi_calloc(view->node_count + 1, sizeof *view->nodes);
+        if (!view->nodes)
+            return rpi_error_host_memory(err, "rp_graph_capture",
+                                         view->node_count * sizeof *view->nodes);
+        if (view->node_count)
+            result = driver->cuGraphGetNodes(graph, view->nodes, &view->node_count);
+    }
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuGraphGetNodes", "reading the nodes of a template");
+    return RP_OK;
+}
+
+static int order_edges(const void *left, const void *right)
+{
+    const struct edge *a = left, *b = right;
+    if (a->from != b->from)
+        return a->from < b->from ? -1 : 1;
+    if (a->to != b->to)
+        return a->to < b->to ? -1 : 1;
+    int ports = (a->from_port << 16 | a->to_port << 8 | a->type) -
+                (b->from_port << 16 | b->to_port << 8 | b->type);
+    return ports;
+}
+
+/* Fills view->edges from the driver's arrays, handles turned into places in view->nodes. */
+static rp_status translate_edges(struct graph_view *view, const CUgraphNode *from,
+                                 const CUgraphNode *to, const CUgraphEdgeData *data,
+                                 struct rp_error *err)
+{
+    struct rpi_idmap index = {0};
+    for (size_t i = 0; i < view->node_count; i++) {
+        if (!rpi_idmap_set(&index, (uintptr_t)view->nodes[i], (uint32_t)i)) {
+            rpi_idmap_finish(&index);
+            return rpi_error_host_memory(err, "rp_graph_capture", view->node_count * 32);
+        }
+    }
+    for (size_t i = 0; i < view->edge_count; i++)
+        view->edges[i] = (struct edge){rpi_idmap_get(&index, (uintptr_t)from[i]),
+                                       rpi_idmap_get(&index, (uintptr_t)to[i]), data[i].from_port,
+                                       data[i].to_port, data[i].type};
+    rpi_idmap_finish(&index);
+    qsort(view->edges, view->edge_count, sizeof *view->edges, order_edges);
+    return RP_OK;
+}
+
+static rp_status view_edges(struct graph_view *view, const struct rp_driver *driver, CUgraph graph,
+                            struct rp_error *err)
+{
+    CUresult result = driver->cuGraphGetEdges(graph, NULL, NULL, NULL, &view->edge_count);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuGraphGetEdges", "reading the edges of a template");
+    size_t count = view->edge_count;
+    if (!count)
+        return RP_OK;
+    CUgraphNode *from = rpi_calloc(count, sizeof *from), *to = rpi_calloc(count, sizeof *to);
+    CUgraphEdgeData *data = rpi_calloc(count, sizeof *data);
+    view->edges = rpi_calloc(count, sizeof *view->edges);
+    rp_status status = RP_OK;
+    if (!from || !to || !data || !view->edges)
+        status = rpi_error_host_memory(err, "rp_graph_capture", count * sizeof *view->edges);
+    if (status == RP_OK) {
+        result = driver->cuGraphGetEdges(graph, from, to, data, &view->edge_count);
+        if (result != CUDA_SUCCESS)
+            status =
+                rpi_error_driver(err, result, "cuGraphGetEdges", "reading the edges of a template");
+    }
+    if (status == RP_OK)
+        status = translate_edges(view, from, to, data, err);
+    rpi_free(from);
+    rpi_free(to);
+    rpi_free(data);
+    return status;
+}
+
+static rp_status compare_counts(const struct comparing *c, const char *what, size_t before,
+                                size_t after, struct rp_error *err)
+{
+    if (before == after)
+        return RP_OK;
+    return rpi_error(err, RP_ERROR_DIVERGED, "rp_graph_capture",
+                     "'%.60s': the first capture has %zu %s, the second %zu. The callable must do "
+                     "the same each time",
+                     c->rehearsal->record.name, before, what, after);
+}
+
+static rp_status compare_edges(const struct comparing *c, const struct graph_view *before,
+                               const struct graph_view *after, struct rp_error *err)
+{
+    for (size_t i = 0; i < after->edge_count; i++) {
+        const struct edge *edge = &after->edges[i];
+        if (order_edges(&before->edges[i], edge) != 0)
+            return rpi_error(err, RP_ERROR_DIVERGED, "rp_graph_capture",
+                             "'%.60s': the edge from node %u to node %u is not the same in two "
+                             "captures of the same work. The callable must do the same each time",
+                             c->rehearsal->record.name, edge->from, edge->to);
+    }
+    return RP_OK;
+}
+
+static rp_status compare_views(struct comparing *c, const struct graph_view *before,
+                               const struct graph_view *after, struct rp_error *err)
+{
+    /* Nodes first, as far as both go: the first node that differs says more than a count. */
+    size_t count = before->node_count < after->node_count ? before->node_count : after->node_count;
+    rp_status status = RP_OK;
+    for (size_t i = 0; status == RP_OK && i < count; i++)
+        status = compare_node(c, before->nodes[i], after->nodes[i], err);
+    if (status == RP_OK)
+        status = compare_counts(c, "nodes", before->node_count, after->node_count, err);
+    if (status == RP_OK)
+        status = compare_counts(c, "edges", before->edge_count, after->edge_count, err);
+    if (status == RP_OK)
+        status = compare_edges(c, before, after, err);
+    return status;
+}
+
+static rp_status compare_graphs(struct comparing *c, CUgraph before, CUgraph after,
+                                size_t *out_nodes, size_t *out_edges, struct rp_error *err)
+{
+    struct graph_view first = {0}, second = {0};
+    rp_status status = view_nodes(&first, c->driver, before, err);
+    if (status == RP_OK)
+        status = view_nodes(&second, c->driver, after, err);
+    if (status == RP_OK)
+        status = view_edges(&first, c->driver, before, err);
+    if (status == RP_OK)
+        status = view_edges(&second, c->driver, after, err);
+    if (status == RP_OK)
+        status = compare_views(c, &first, &second, err);
+    *out_nodes = second.node_count;
+    *out_edges = second.edge_count;
+    view_finish(&first);
+    view_finish(&second);
+    return status;
+}
+
+rp_status rpi_compare(const struct rp_pool *pool, const struct rpi_rehearsal *rehearsal,
+                      const struct rpi_recorded *recorded, size_t arg_count,
+                      struct rpi_comparison *out_comparison, struct rp_error *err)
+{
+    struct comparing c = {.driver = pool->device->driver,
+                          .alias = &pool->device->alias,
+                          .rehearsal = rehearsal,
+                          .recorded = recorded,
+                          .arg_count = arg_count};
+    rp_status status = compare_graphs(&c, rehearsal->template, recorded->template, &c.made.nodes,
+                                      &c.made.edges, err);
+    rpi_params_finish(&c.before);
+    rpi_params_finish(&c.after);
+    if (status == RP_OK)
+        *out_comparison = c.made;
+    else
+        rpi_vec_finish(&c.made.sites);
+    return status;
+}

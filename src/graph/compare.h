@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Comparing the templates of the rehearsal and the record: they must be one graph at other
+ * addresses. Nodes are matched by their place in cuGraphGetNodes, child graphs are entered.
+ *
+ * A word of the rehearsal that is an address of block k, d bytes from its start, must be the
+ * record's address of block k plus d: that is a site, proved twice. A word of the record that is an
+ * address of a rehearsal has outlived it and refuses the capture: a replay would write through it
+ * to memory that everybody's rehearsals share. Any other word must be the same in both, but for
+ * what may be padding, and for host pointers.
+ */
+#ifndef REPRISE_GRAPH_COMPARE_H
+#define REPRISE_GRAPH_COMPARE_H
+
+#include "graph/record.h"
+
+struct rpi_comparison {
+    size_t nodes, edges; /* of the template itself, child graphs left out */
+    struct rpi_sites sites;
+};
+
+/* RP_ERROR_DIVERGED names the first node that differs; RP_ERROR_CAPTURE one that uses a survivor.
+ * out_comparison is written on success, its sites are the caller's to finish. */
+rp_status rpi_compare(const struct rp_pool *pool, const struct rpi_rehearsal *rehearsal,
+                      const struct rpi_recorded *recorded, size_t arg_count,
+                      struct rpi_comparison *out_comparison, struct rp_error *err);
+
+#endif

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: MIT */
+#include "graph/params.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void rpi_params_finish(struct rpi_params *params)
+{
+    rpi_vec_finish(&params->image);
+    rpi_vec_finish(&params->fields);
+}
+
+static rp_status add_field(struct rpi_params *params, size_t offset, size_t bytes,
+                           enum rpi_field_kind kind, struct rp_error *err)
+{
+    struct rpi_field field = {(uint32_t)offset, (uint32_t)bytes, kind};
+    if (!rpi_vec_push(&params->fields, field))
+        return rpi_error_host_memory(err, "reading node parameters", sizeof field);
+    return RP_OK;
+}
+
+/* Makes the image at least this long; new bytes are 0. */
+static rp_status extend_image(struct rpi_params *params, size_t bytes, struct rp_error *err)
+{
+    if (bytes <= params->image.count)
+        return RP_OK;
+    if (!rpi_vec_reserve(&params->image, bytes))
+        return rpi_error_host_memory(err, "reading node parameters", bytes);
+    memset(params->image.data + params->image.count, 0, bytes - params->image.count);
+    params->image.count = bytes;
+    return RP_OK;
+}
+
+/* Fields of a kernel function, and its image's length. Anything larger than a word may be a struct
+ * with padding. */
+static rp_status read_kernel_fields(struct rpi_params *params, const struct rp_driver *driver,
+                                    struct rp_error *err)
+{
+    if (!(driver->capabilities & RPI_CAP_PARAM_INFO) || !params->kernel.func)
+        return RP_OK;
+    for (size_t i = 0;; i++) {
+        size_t offset = 0, bytes = 0;
+        CUresult result = driver->cuFuncGetParamInfo(params->kernel.func, i, &offset, &bytes);
+        if (result == CUDA_ERROR_INVALID_VALUE)
+            return RP_OK; /* past the last one */
+        if (result != CUDA_SUCCESS)
+            return rpi_error_driver(err, result, "cuFuncGetParamInfo",
+                                    "reading the parameters of a kernel node");
+        rp_status status =
+            add_field(params, offset, bytes, bytes > 8 ? RPI_FIELD_STRUCT : RPI_FIELD_VALUE, err);
+        if (status == RP_OK)
+            status = extend_image(params, offset + bytes, err);
+        if (status != RP_OK)
+            return status;
+    }
+}
+
+/* The packed buffer that an `extra` list names; NULL when it names none. */
+static const void *packed_buffer(void *const *extra, size_t *out_bytes)
+{
+    const void *buffer = NULL;
+    *out_bytes = 0;
+    for (; extra && *extra != CU_LAUNCH_PARAM_END; extra += 2) {
+        if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER)
+            buffer = extra[1];
+        else if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE)
+            *out_bytes = *(const size_t *)extra[1];
+    }
+    return buffer;
+}
+
+static rp_status read_packed(struct rpi_params *params, struct rp_error *err)
+{
+    size_t bytes = 0;
+    const void *buffer = packed_buffer(params->kernel.extra, &bytes);
+    if (!buffer || !bytes)
+        return RP_OK;
+    rp_status status = extend_image(params, bytes, err);
+    if (status != RP_OK)
+        return status;
+    memcpy(params->image.data, buffer, bytes);
+    if (!params->fields.count) /* a driver that tells no layout: all of it may be anything */
+        return add_field(params, 0, bytes, RPI_FIELD_STRUCT, err);
+    /* A buffer may end before the last parameter that the function declares. */
+    while (params->fields.count) {
+        struct rpi_field *last = &params->fields.data[params->fields.count - 1];
+        if (last->offset + last->bytes <= bytes)
+            break;
+        params->fields.count--;
+    }
+    return RP_OK;
+}
+
+static rp_status read_kernel(struct rpi_params *params, const struct rp_driver *driver,
+                             CUgraphNode node, struct rp_error *err)
+{
+    CUresult result = driver->cuGraphKernelNodeGetParams(node, &params->kernel);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuGraphKernelNodeGetParams",
+                                "reading the parameters of a kernel node");
+    rp_status status = read_kernel_fields(params, driver, err);
+    if (status != RP_OK)
+        return status;
+    if (!params->kernel.kernelParams)
+        return read_packed(params, err);
+    for (size_t i = 0; i < params->fields.count; i++) {
+        const struct rpi_field *field = &params->fields.data[i];
+        memcpy(params->image.data + field->offset, params->kernel.kernelParams[i], field->bytes);
+    }
+    return RP_OK;
+}
+
+static rp_status set_image(struct rpi_params *params, const void *bytes, size_t count,
+                           struct rp_error *err)
+{
+    rp_status status = extend_image(params, count, err);
+    if (status == RP_OK)
+        memcpy(params->image.data, bytes, count);
+    return status;
+}
+
+#define FIELD(type, member, kind)                                                                  \
+    {                                                                                              \
+        offsetof(type, member), sizeof(((type *)0)->member), kind                                  \
+    }
+
+/* Device addresses count only where the node copies from or to device memory. */
+static rp_status read_memcpy(struct rpi_params *params, const struct rp_driver *driver,
+                             CUgraphNode node, struct rp_error *err)
+{
+    static const struct rpi_field always[] = {
+        FIELD(CUDA_MEMCPY3D, srcXInBytes, RPI_FIELD_VALUE),
+        FIELD(CUDA_MEMCPY3D, srcY, RPI_FIELD_VALUE),
+        FIELD(CUDA_MEMCPY3D, srcZ, RPI_FIELD_VALUE),
+        FIELD(CUDA_MEMCPY3D, srcMemoryType, RPI_FIELD_VALUE),
+        FIELD(CUDA_MEMCPY3D, dstXInBytes, RPI_FIELD_VALUE),
+        FIELD(CUDA_MEMCPY3D, dstY, RPI_FIELD_VALUE),
+        FIELD(CUDA_MEMCPY3D, dstZ, RPI_FIELD_VALUE),
+        FIELD(CUDA_MEMCPY3D, dstMemoryType, RPI_FIELD_VALUE),
+        FIELD(CUDA_MEMCPY3D, WidthInBytes, RPI_FIELD_VALUE),
+        FIELD(CUDA_MEMCPY3D, Height, RPI_FIELD_VALUE),
+        FIELD(CUDA_MEMCPY3D, Depth, RPI_FIELD_VALUE),
+    };
+    CUDA_MEMCPY3D copy;
+    memset(&copy, 0, sizeof copy);
+    CUresult result = driver->cuGraphMemcpyNodeGetParams(node, &copy);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuGraphMemcpyNodeGetParams",
+                                "reading the parameters of a memcpy node");
+    rp_status status = set_image(params, &copy, sizeof copy, err);
+    for (size_t i = 0; status == RP_OK && i < sizeof always / sizeof *always; i++)
+        status = add_field(params, always[i].offset, always[i].bytes, always[i].kind, err);
+    if (status == RP_OK && copy.srcMemoryType == CU_MEMORYTYPE_HOST)
+        status = add_field(params, offsetof(CUDA_MEMCPY3D, srcHost), 8, RPI_FIELD_HOST, err);
+    else if (status == RP_OK && copy.srcMemoryType != CU_MEMORYTYPE_ARRAY)
+        status = add_field(params, offsetof(CUDA_MEMCPY3D, srcDevice), 8, RPI_FIELD_VALUE, err);
+    if (status == RP_OK && copy.dstMemoryType == CU_MEMORYTYPE_HOST)
+        status = add_field(params, offsetof(CUDA_MEMCPY3D, dstHost), 8, RPI_FIELD_HOST, err);
+    else if (status == RP_OK && copy.dstMemoryType != CU_MEMORYTYPE_ARRAY)
+        status = add_field(params, offsetof(CUDA_MEMCPY3D, dstDevice), 8, RPI_FIELD_VALUE, err);
+    return status;
+}
+
+/* The pitch means nothing for a fill of one row. */
+static rp_status read_memset(struct rpi_params *params, const struct rp_driver *driver,
+                             CUgraphNode node, struct rp_error *err)
+{
+    static const struct rpi_field always[] = {
+        FIELD(CUDA_MEMSET_NODE_PARAMS, dst, RPI_FIELD_VALUE),
+        FIELD(CUDA_MEMSET_NODE_PARAMS, value, RPI_FIELD_VALUE),
+        FIELD(CUDA_MEMSET_NODE_PARAMS, elementSize, RPI_FIELD_VALUE),
+        FIELD(CUDA_MEMSET_NODE_PARAMS, width, RPI_FIELD_VALUE),
+        FIELD(CUDA_MEMSET_NODE_PARAMS, height, RPI_FIELD_VALUE),
+    };
+    CUDA_MEMSET_NODE_PARAMS fill;
+    memset(&fill, 0, sizeof fill);
+    CUresult result = driver->cuGraphMemsetNodeGetParams(node, &fill);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuGraphMemsetNodeGetParams",
+                                "reading the parameters of a memset node");
+    rp_status status = set_image(params, &fill, sizeof fill, err);
+    for (size_t i = 0; status == RP_OK && i < sizeof always / sizeof *always; i++)
+        status = add_field(params, always[i].offset, always[i].bytes, always[i].kind, err);
+    if (status == RP_OK && fill.height > 1)
+        status = add_field(params, offsetof(CUDA_MEMSET_NODE_PARAMS, pitch), sizeof fill.pitch,
+                           RPI_FIELD_VALUE, err);
+    return status;
+}
+
+/* A host node's function must be the same; its user data may be made anew by each capture. */
+static rp_status read_host(struct rpi_params *params, const struct rp_driver *driver,
+                           CUgraphNode node, struct rp_error *err)
+{
+    CUDA_HOST_NODE_PARAMS host;
+    memset(&host, 0, sizeof host);
+    CUresult result = driver->cuGraphHostNodeGetParams(node, &host);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuGraphHostNodeGetParams",
+                                "reading the parameters of a host function node");
+    rp_status status = set_image(params, &host, sizeof host, err);
+    if (status == RP_OK)
+        status = add_field(params, offsetof(CUDA_HOST_NODE_PARAMS, fn), sizeof host.fn,
+                           RPI_FIELD_VALUE, err);
+    if (status == RP_OK)
+        status = add_field(params, offsetof(CUDA_HOST_NODE_PARAMS, userData), sizeof host.userData,
+                           RPI_FIELD_HOST, err);
+    return status;
+}
+
+rp_status rpi_params_read(struct rpi_params *params, const struct rp_driver *driver,
+                          CUgraphNode node, struct rp_error *err)
+{
+    params->image.count = params->fields.count = 0;
+    params->child = NULL;
+    CUresult result = driver->cuGraphNodeGetType(node, &params->type);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuGraphNodeGetType", "reading a node's type");
+    switch (params->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+        memset(&params->kernel, 0, sizeof params->kernel);
+        return read_kernel(params, driver, node, err);
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+        return read_memcpy(params, driver, node, err);
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+        return read_memset(params, driver, node, err);
+    case CU_GRAPH_NODE_TYPE_HOST:
+        return read_host(params, driver, node, err);
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+        result = driver->cuGraphChildGraphNodeGetGraph(node, &params->child);
+        if (result != CUDA_SUCCESS)
+            return rpi_error_driver(err, result, "cuGraphChildGraphNodeGetGraph",
+                                    "reading the graph of a child graph node");
+        return RP_OK;
+    default:
+        return RP_OK; /* nothing that is read here */
+    }
+}
+
+static const char *const type_names[] = {
+    "kernel",     "memcpy",     "memset",          "host function",    "child graph",
+    "empty",      "event wait", "event record",    "semaphore signal", "semaphore wait",
+    "allocation", "free",       "batch memory op", "conditional"};
+
+void rpi_params_describe(const struct rpi_params *params, const struct rp_driver *driver,
+                         char *text, size_t bytes)
+{
+    const char *name = NULL;
+    if (params->type == CU_GRAPH_NODE_TYPE_KERNEL && params->kernel.func &&
+        (driver->capabilities & RPI_CAP_FUNC_NAME) &&
+        driver->cuFuncGetName(&name, params->kernel.func) == CUDA_SUCCESS && name)
+        snprintf(text, bytes, "kernel %s", name);
+    else if (params->type == CU_GRAPH_NODE_TYPE_KERNEL)
+        snprintf(text, bytes, "kernel at %p", (void *)params->kernel.func);
+    else if ((size_t)params->type < sizeof type_names / sizeof *type_names)
+        snprintf(text, bytes, "%s", type_names[params->type]);
+    else
+        snprintf(text, bytes, "node of type %d", (int)params->type);
+}

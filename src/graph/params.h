@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The parameters of a graph node as bytes. Kernel parameters come as an array of pointers, whose
+ * sizes cuFuncGetParamInfo tells, or as one packed buffer (`extra`); both become the packed image.
+ * The image of a memcpy or memset node is the driver's parameter struct.
+ *
+ *     image    | param 0 | padding | param 1 | ...
+ *     fields   the parts of the image that mean something, in order. What lies between them is
+ *              whatever the launching code's stack held.
+ */
+#ifndef REPRISE_GRAPH_PARAMS_H
+#define REPRISE_GRAPH_PARAMS_H
+
+#include "base/vec.h"
+#include "driver/driver.h"
+
+enum rpi_field_kind {
+    RPI_FIELD_VALUE,  /* must be the same in both captures, or an address of a block */
+    RPI_FIELD_STRUCT, /* may hold padding, so a word may differ and mean nothing */
+    RPI_FIELD_HOST    /* a host pointer: each capture may have its own */
+};
+
+struct rpi_field {
+    uint32_t offset, bytes;
+    enum rpi_field_kind kind;
+};
+
+struct rpi_params {
+    CUgraphNodeType type;
+    CUDA_KERNEL_NODE_PARAMS kernel; /* of a kernel node; its pointers are the driver's */
+    CUgraph child;                  /* of a child graph node */
+    struct {
+        RPI_VEC(unsigned char);
+    } image;
+    struct {
+        RPI_VEC(struct rpi_field);
+    } fields;
+};
+
+/* Reads a node's parameters; params is zeroed or was read before, its memory is used again. */
+rp_status rpi_params_read(struct rpi_params *params, const struct rp_driver *driver,
+                          CUgraphNode node, struct rp_error *err);
+void rpi_params_finish(struct rpi_params *params);
+
+/* "attention_kernel" or "memcpy", for messages, into text. */
+void rpi_params_describe(const struct rpi_params *params, const struct rp_driver *driver,
+                         char *text, size_t bytes);
+
+#endif
