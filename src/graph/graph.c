@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * rp_graph_capture: rehearse, plan, record, compare, instantiate. When the two captures turn out
+ * not to be one graph, all of it is done once more: what a program makes lazily may have been made
+ * by then.
+ */
+#include "graph/objects.h"
+
+#include "base/clock.h"
+#include "base/hostmem.h"
+#include "base/log.h"
+#include "graph/compare.h"
+#include "graph/record.h"
+#include "graph/rehearse.h"
+#include "memory/plan.h"
+
+#include <assert.h>
+
+enum { MOST_REHEARSALS = 2 };
+
+/* What a capture makes on its way to a graph. */
+struct capturing {
+    struct rp_pool *pool;
+    const char *name;
+    rp_callable callable;
+    void *user;
+    const struct rp_arg *args;
+    size_t arg_count;
+    struct rpi_rehearsal rehearsal;
+    uint64_t *offsets; /* the plan: of each block of the rehearsal */
+    uint64_t planned_height, lower_bound;
+    struct rpi_recorded recorded;
+    struct rpi_comparison comparison;
+    size_t rehearsals;
+    double rehearse_ms, plan_ms, record_ms, instantiate_ms;
+};
+
+static void drop_attempt(struct capturing *c)
+{
+    const struct rp_driver *driver = c->pool->device->driver;
+    rpi_rehearsal_finish(&c->rehearsal, driver);
+    rpi_recorded_finish(&c->recorded, driver);
+    rpi_vec_finish(&c->comparison.sites);
+    rpi_free(c->offsets);
+    c->offsets = NULL;
+}
+
+static rp_status place_blocks(struct capturing *c, const struct rpi_lifetimes *lifetimes,
+                              struct rp_error *err)
+{
+    struct rpi_plan_options options = {
+        .alignment = c->pool->memory.alignment, .budget_ms = c->pool->plan_budget_ms, .threads = 1};
+    struct rpi_plan_result result = {0};
+    uint64_t *offsets = rpi_calloc(lifetimes->count, sizeof *offsets);
+    if (!offsets)
+        return rpi_error_host_memory(err, "rp_graph_capture", lifetimes->count * sizeof *offsets);
+    rp_status status = rpi_plan(lifetimes, &options, offsets, &result, err);
+    if (status == RP_OK) {
+        for (uint32_t i = 0; i < lifetimes->count; i++)
+            c->offsets[lifetimes->block[i]] = offsets[i];
+        c->planned_height = result.height;
+        c->lower_bound = result.lower_bound;
+    }
+    rpi_free(offsets);
+    return status;
+}
+
+static rp_status plan(struct capturing *c, struct rp_error *err)
+{
+    const struct rpi_capture_record *record = &c->rehearsal.record;
+    c->planned_height = c->lower_bound = 0;
+    c->offsets = rpi_calloc(record->blocks.count + 1, sizeof *c->offsets);
+    if (!c->offsets)
+        return rpi_error_host_memory(err, "rp_graph_capture", record->blocks.count * 8);
+    if (!record->blocks.count)
+        return RP_OK;
+    struct rpi_lifetimes lifetimes = {0};
+    rp_status status =
+        rpi_lifetimes_from_record(record, c->pool->memory.alignment, &lifetimes, err);
+    if (status != RP_OK)
+        return status;
+    assert(lifetimes.count == record->blocks.count); /* no block has 0 bytes */
+    status = place_blocks(c, &lifetimes, err);
+    rpi_lifetimes_finish(&lifetimes);
+    return status;
+}
+
+/* Rehearses, plans, records and compares. What was made lies in c, whatever happens. */
+static rp_status attempt(struct capturing *c, struct rp_error *err)
+{
+    c->rehearsals++;
+    uint64_t start = rpi_clock_ns();
+    rp_status status = rpi_rehearse(c->pool, c->name, c->callable, c->user, c->args, c->arg_count,
+                                    &c->rehearsal, err);
+    c->rehearse_ms += rpi_ms_since(start);
+    if (status != RP_OK)
+        return status;
+    start = rpi_clock_ns();
+    status = plan(c, err);
+    c->plan_ms += rpi_ms_since(start);
+    if (status != RP_OK)
+        return status;
+    start = rpi_clock_ns();
+    status = rpi_record(c->pool, c->name, c->callable, c->user, c->args, c->arg_count,
+                        &c->rehearsal, c->offsets, c->planned_height, &c->recorded, err);
+    if (status == RP_OK)
+        status =
+            rpi_compare(c->pool, &c->rehearsal, &c->recorded, c->arg_count, &c->comparison, err);
+    c->record_ms += rpi_ms_since(start);
+    return status;
+}
+
+static rp_status capture_twice(struct capturing *c, struct rp_error *err)
+{
+    for (;;) {
+        struct rp_error failure = {0};
+        rp_status status = attempt(c, &failure);
+        if (status == RP_OK)
+            return RP_OK;
+        if (status != RP_ERROR_DIVERGED || c->rehearsals == MOST_REHEARSALS) {
+            if (err)
+                *err = failure;
+            return status;
+        }
+        rpi_log(RP_LOG_INFO, "%s; rehearsing once more", failure.message);
+        drop_attempt(c);
+    }
+}
+
+/* Makes the template launchable, and its first launch cheap. */
+static rp_status instantiate(struct capturing *c, CUgraphExec *out_exec, struct rp_error *err)
+{
+    const struct rp_driver *driver = c->pool->device->driver;
+    uint64_t start = rpi_clock_ns();
+    CUgraphExec exec = NULL;
+    CUresult result = driver->cuGraphInstantiateWithFlags(&exec, c->recorded.template, 0);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuGraphInstantiateWithFlags",
+                                "instantiating '%.60s' (%zu nodes)", c->name, c->comparison.nodes);
+    const char *function = "cuGraphUpload";
+    result = driver->cuGraphUpload(exec, c->pool->stream);
+    if (result == CUDA_SUCCESS) {
+        function = "cuStreamSynchronize";
+        result = driver->cuStreamSynchronize(c->pool->stream);
+    }
+    if (result != CUDA_SUCCESS) {
+        driver->cuGraphExecDestroy(exec);
+        return rpi_error_driver(err, result, function, "uploading '%.60s'", c->name);
+    }
+    c->instantiate_ms = rpi_ms_since(start);
+    *out_exec = exec;
+    return RP_OK;
+}
+
+static struct rp_graph_info make_info(const struct capturing *c, const struct rp_graph *graph)
+{
+    const struct rpi_capture_record *record = &c->rehearsal.record;
+    uint64_t alignment = c->pool->memory.alignment;
+    return (struct rp_graph_info){
+        .name = graph->name,
+        .nodes = c->comparison.nodes,
+        .edges = c->comparison.edges,
+        .blocks = c->recorded.addresses.count - c->arg_count,
+        .total_bytes = rpi_capture_record_total(record, alignment),
+        .peak_bytes = rpi_capture_record_peak(record, alignment),
+        .lower_bound_bytes = c->lower_bound,
+        .planned_bytes = c->recorded.height,
+        .diverged_blocks = c->recorded.diverged,
+        .sites = c->comparison.sites.count,
+        .rehearsals = c->rehearsals,
+        .rehearse_ms = c->rehearse_ms,
+        .plan_ms = c->plan_ms,
+        .record_ms = c->record_ms,
+        .instantiate_ms = c->instantiate_ms,
+    };
+}
+
+static void free_graph(struct rp_graph *graph)
+{
+    rpi_free(graph->name);
+    rpi_free(graph->args);
+    rpi_vec_finish(&graph->sites);
+    rpi_free(graph);
+}
+
+static struct rp_graph *make_graph(struct rp_pool *pool, const char *name, size_t arg_count,
+                                   struct rp_error *err)
+{
+    struct rp_graph *graph = rpi_calloc(1, sizeof *graph);
+    if (graph) {
+        graph->pool = pool;
+        graph->name = rpi_strdup(name);
+        graph->args = rpi_calloc(arg_count + 1, sizeof *graph->args);
+        graph->arg_count = arg_count;
+        if (graph->name && graph->args)
+            return graph;
+        free_graph(graph);
+    }
+    rpi_error_host_memory(err, "rp_graph_capture", sizeof *graph);
+    return NULL;
+}
+
+/* Fills the graph with what was captured and takes its place in the pool; on success c's template
+ * and sites are the graph's. */
+static rp_status commit(struct capturing *c, struct rp_graph *graph, struct rp_error *err)
+{
+    rp_status status = instantiate(c, &graph->exec, err);
+    if (status != RP_OK)
+        return status;
+    struct rp_pool *pool = c->pool;
+    graph->member = (struct rpi_pool_member){c->recorded.height, c->lower_bound};
+    pthread_mutex_lock(&pool->lock);
+    status = rpi_pool_add(&pool->memory, &graph->member, err);
+    pthread_mutex_unlock(&pool->lock);
+    if (status != RP_OK) {
+        pool->device->driver->cuGraphExecDestroy(graph->exec);
+        return status;
+    }
+    for (size_t i = 0; i < c->arg_count; i++)
+        graph->args[i] = (struct rpi_graph_arg){c->recorded.addresses.data[i], c->args[i].bytes,
+                                                c->args[i].role};
+    graph->info = make_info(c, graph);
+    graph->template = c->recorded.template;
+    c->recorded.template = NULL;
+    graph->sites = c->comparison.sites;
+    c->comparison.sites = (struct rpi_sites){0};
+    return RP_OK;
+}
+
+/* With the pool's capture lock held and the context current. */
+static rp_status capture_locked(struct capturing *c, struct rp_graph **out_graph,
+                                struct rp_error *err)
+{
+    struct rp_pool *pool = c->pool;
+    struct rp_graph *graph = make_graph(pool, c->name, c->arg_count, err);
+    if (!graph)
+        return RP_ERROR_OUT_OF_HOST_MEMORY;
+    rp_status status = capture_twice(c, err);
+    if (status == RP_OK) {
+        int mode = rpi_relax_begin(pool->device->driver);
+        status = commit(c, graph, err);
+        rpi_relax_end(pool->device->driver, mode);
+    }
+    drop_attempt(c);
+    if (status == RP_OK) {
+        *out_graph = graph;
+        return RP_OK;
+    }
+    free_graph(graph);
+    pthread_mutex_lock(&pool->lock);
+    rpi_pool_trim(&pool->memory);
+    pthread_mutex_unlock(&pool->lock);
+    return status;
+}
+
+rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_options *options,
+                           rp_callable callable, void *user, const struct rp_arg *args,
+                           size_t arg_count, struct rp_graph **out_graph, struct rp_error *err)
+{
+    if (!pool || !callable || !out_graph)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_capture", "%s is NULL",
+                         !pool ? "pool" : (!callable ? "callable" : "out_graph"));
+    if (options && options->size != sizeof *options)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_capture",
+                         "the options' size is %zu, not %zu: start from RP_CAPTURE_OPTIONS_INIT",
+                         options->size, sizeof *options);
+    rp_status status = rpi_check_args("rp_graph_capture", args, arg_count, err);
+    if (status != RP_OK)
+        return status;
+    status = rpi_lock_for_callable(&pool->capture_lock, "rp_graph_capture", pool->name, err);
+    if (status != RP_OK)
+        return status;
+    status = rp_device_push(pool->device, err);
+    if (status == RP_OK) {
+        struct capturing c = {.pool = pool,
+                              .name = options && options->name ? options->name : "graph",
+                              .callable = callable,
+                              .user = user,
+                              .args = args,
+                              .arg_count = arg_count};
+        status = capture_locked(&c, out_graph, err);
+        rp_device_pop(pool->device);
+    }
+    pthread_mutex_unlock(&pool->capture_lock);
+    return status;
+}
+
+/* Waits until nothing that was replayed in the pool runs any more. */
+static void wait_for_replays(struct rp_graph *graph)
+{
+    const struct rp_driver *driver = graph->pool->device->driver;
+    pthread_mutex_lock(&graph->pool->lock);
+    bool replayed = graph->replays > 0;
+    pthread_mutex_unlock(&graph->pool->lock);
+    if (!replayed)
+        return;
+    int mode = rpi_relax_begin(driver);
+    if (driver->cuEventSynchronize(graph->pool->last_done) != CUDA_SUCCESS)
+        driver->cuCtxSynchronize();
+    rpi_relax_end(driver, mode);
+}
+
+void rp_graph_destroy(struct rp_graph *graph)
+{
+    if (!graph)
+        return;
+    struct rp_pool *pool = graph->pool;
+    const struct rp_driver *driver = pool->device->driver;
+    bool pushed = rpi_device_push_to_release(pool->device);
+    wait_for_replays(graph);
+    driver->cuGraphExecDestroy(graph->exec);
+    driver->cuGraphDestroy(graph->template);
+    pthread_mutex_lock(&pool->lock);
+    rpi_pool_remove(&pool->memory, &graph->member);
+    rpi_pool_trim(&pool->memory);
+    pthread_mutex_unlock(&pool->lock);
+    if (pushed)
+        rp_device_pop(pool->device);
+    free_graph(graph);
+}
+
+void rp_graph_info(const struct rp_graph *graph, struct rp_graph_info *out_info)
+{
+    pthread_mutex_lock(&graph->pool->lock);
+    *out_info = graph->info;
+    out_info->replays = graph->replays;
+    pthread_mutex_unlock(&graph->pool->lock);
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * rp_graph_replay: check the contract, put the replay behind the pool's last one, copy in, launch,
+ * copy out. Everything goes to the caller's stream. Two replays of one pool touch the same memory,
+ * and the driver orders launches of one exec only, so a replay on another stream than the last one
+ * waits for the event that was recorded behind it.
+ */
+#include "graph/objects.h"
+
+static const char *role_name(enum rp_arg_role role)
+{
+    switch (role) {
+    case RP_ARG_IN:
+        return "in";
+    case RP_ARG_OUT:
+        return "out";
+    case RP_ARG_INOUT:
+        return "inout";
+    }
+    return "no role";
+}
+
+static rp_status check_contract(const struct rp_graph *graph, const struct rp_arg *args,
+                                size_t arg_count, struct rp_error *err)
+{
+    if (arg_count != graph->arg_count)
+        return rpi_error(err, RP_ERROR_CONTRACT, "rp_graph_replay",
+                         "graph '%s' was captured with %zu arguments and replayed with %zu",
+                         graph->name, graph->arg_count, arg_count);
+    if (arg_count && !args)
+        return rpi_error(err, RP_ERROR_CONTRACT, "rp_graph_replay",
+                         "graph '%s' was captured with %zu arguments, but args is NULL",
+                         graph->name, arg_count);
+    for (size_t i = 0; i < arg_count; i++) {
+        const struct rpi_graph_arg *captured = &graph->args[i];
+        if (args[i].bytes != captured->bytes)
+            return rpi_error(err, RP_ERROR_CONTRACT, "rp_graph_replay",
+                             "argument %zu of graph '%s' had %llu bytes when it was captured and "
+                             "has %llu now: capture a graph for this size",
+                             i, graph->name, (unsigned long long)captured->bytes,
+                             (unsigned long long)args[i].bytes);
+        if (args[i].role != captured->role)
+            return rpi_error(err, RP_ERROR_CONTRACT, "rp_graph_replay",
+                             "argument %zu of graph '%s' was '%s' when it was captured and is '%s' "
+                             "now",
+                             i, graph->name, role_name(captured->role), role_name(args[i].role));
+        if (args[i].bytes && !args[i].address)
+            return rpi_error(err, RP_ERROR_CONTRACT, "rp_graph_replay",
+                             "argument %zu of graph '%s' (%llu bytes) has no address", i,
+                             graph->name, (unsigned long long)args[i].bytes);
+    }
+    return RP_OK;
+}
+
+static rp_status check_stream(const struct rp_graph *graph, CUstream stream, struct rp_error *err)
+{
+    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = graph->pool->device->driver->cuStreamIsCapturing(stream, &capturing);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuStreamIsCapturing", "replaying '%s'", graph->name);
+    if (capturing != CU_STREAM_CAPTURE_STATUS_NONE)
+        return rpi_error(err, RP_ERROR_UNSUPPORTED, "rp_graph_replay",
+                         "graph '%s' cannot be replayed into a capture: its memory would be used "
+                         "in an order that the pool cannot see. Replay it before or after",
+                         graph->name);
+    return RP_OK;
+}
+
+/* Copies between the caller's buffers and the staging of arguments with this role. */
+static rp_status copy(const struct rp_graph *graph, const struct rp_arg *args,
+                      enum rp_arg_role role, CUstream stream, struct rp_error *err)
+{
+    for (size_t i = 0; i < graph->arg_count; i++) {
+        const struct rpi_graph_arg *arg = &graph->args[i];
+        if (!(arg->role & role) || !arg->bytes)
+            continue;
+        uint64_t to = role == RP_ARG_IN ? arg->staging : args[i].address;
+        uint64_t from = role == RP_ARG_IN ? args[i].address : arg->staging;
+        CUresult result =
+            graph->pool->device->driver->cuMemcpyDtoDAsync(to, from, arg->bytes, stream);
+        if (result != CUDA_SUCCESS)
+            return rpi_error_driver(err, result, "cuMemcpyDtoDAsync",
+                                    "replaying '%s': copying argument %zu %s", graph->name, i,
+                                    role == RP_ARG_IN ? "in" : "out");
+    }
+    return RP_OK;
+}
+
+static rp_status enqueue(const struct rp_graph *graph, const struct rp_arg *args, CUstream stream,
+                         struct rp_error *err)
+{
+    rp_status status = copy(graph, args, RP_ARG_IN, stream, err);
+    if (status != RP_OK)
+        return status;
+    CUresult result = graph->pool->device->driver->cuGraphLaunch(graph->exec, stream);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuGraphLaunch", "replaying '%s'", graph->name);
+    return copy(graph, args, RP_ARG_OUT, stream, err);
+}
+
+/* Waits for the pool's last replay. The per-thread stream is another one in every thread. */
+static rp_status wait_for_last(struct rp_pool *pool, CUstream stream, struct rp_error *err)
+{
+    if (!pool->last_valid || (pool->last_stream == stream && stream != CU_STREAM_PER_THREAD))
+        return RP_OK;
+    CUresult result = pool->device->driver->cuStreamWaitEvent(stream, pool->last_done, 0);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuStreamWaitEvent",
+                                "putting a replay behind the last one of pool '%s'", pool->name);
+    return RP_OK;
+}
+
+/* Remembers where the pool's memory is in use. A driver that cannot record an event is made to
+ * finish instead, so that whoever comes next need not wait. */
+static rp_status mark_last(struct rp_pool *pool, CUstream stream, struct rp_error *err)
+{
+    const struct rp_driver *driver = pool->device->driver;
+    pool->last_stream = stream;
+    pool->last_valid = true;
+    CUresult result = driver->cuEventRecord(pool->last_done, stream);
+    if (result == CUDA_SUCCESS)
+        return RP_OK;
+    if (driver->cuStreamSynchronize(stream) != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuEventRecord", "marking a replay of pool '%s'",
+                                pool->name);
+    pool->last_valid = false;
+    return RP_OK;
+}
+
+/* With the pool's lock held. */
+static rp_status replay(struct rp_graph *graph, const struct rp_arg *args, CUstream stream,
+                        struct rp_error *err)
+{
+    rp_status status = wait_for_last(graph->pool, stream, err);
+    if (status != RP_OK)
+        return status;
+    status = enqueue(graph, args, stream, err);
+    rp_status marked = mark_last(graph->pool, stream, status == RP_OK ? err : NULL);
+    graph->replays++;
+    return status == RP_OK ? marked : status;
+}
+
+rp_status rp_graph_replay(struct rp_graph *graph, const struct rp_arg *args, size_t arg_count,
+                          struct CUstream_st *stream, struct rp_error *err)
+{
+    if (!graph)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_replay", "graph is NULL");
+    rp_status status = check_contract(graph, args, arg_count, err);
+    if (status != RP_OK)
+        return status;
+    struct rp_pool *pool = graph->pool;
+    status = rp_device_push(pool->device, err);
+    if (status != RP_OK)
+        return status;
+    status = check_stream(graph, stream, err);
+    if (status == RP_OK) {
+        pthread_mutex_lock(&pool->lock);
+        status = replay(graph, args, stream, err);
+        pthread_mutex_unlock(&pool->lock);
+    }
+    rp_device_pop(pool->device);
+    return status;
+}

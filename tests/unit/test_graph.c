@@ -1,0 +1,961 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The path from a callable to its replay, on the host driver with the race check on: what is
+ * captured replays to the bit what rp_run computes, in memory that stays constant over
+ * alternatives; and every way in which it can go wrong ends in an error that says so.
+ */
+#include "graph_fixture.h"
+
+#include "graph/rehearse.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#define MIB 1048576ull
+
+struct program {
+    struct rpt_fixture *f;
+    uint32_t count; /* floats in each argument and block */
+    int calls;      /* how often the callable ran */
+    int variant;
+    uint64_t kept; /* an address that a callable kept */
+};
+
+static struct rpt_fixture fixture;
+
+static int open_fixture(void **state)
+{
+    rpt_open(&fixture);
+    *state = &fixture;
+    return 0;
+}
+
+static int close_fixture(void **state)
+{
+    rpt_close(*state);
+    return 0;
+}
+
+/* ---- Running a callable both ways -----------------------------------------------------------*/
+
+struct both {
+    uint64_t in, out;
+    struct rp_arg args[2];
+    float *eager, *replayed;
+};
+
+static void both_init(struct both *b, const struct program *p)
+{
+    b->in = rpt_buffer(p->f, p->count, 1.0f);
+    b->out = rpt_buffer(p->f, p->count, -1.0f);
+    b->args[0] = rpt_arg(b->in, p->count, RP_ARG_IN);
+    b->args[1] = rpt_arg(b->out, p->count, RP_ARG_OUT);
+    b->eager = calloc(p->count, sizeof(float));
+    b->replayed = calloc(p->count, sizeof(float));
+    assert_non_null(b->eager);
+    assert_non_null(b->replayed);
+}
+
+static void both_finish(struct both *b, const struct program *p)
+{
+    p->f->driver->cuMemFree(b->in);
+    p->f->driver->cuMemFree(b->out);
+    free(b->eager);
+    free(b->replayed);
+}
+
+/* Runs eagerly, captures, replays twice, the second time at new addresses; all outputs are equal.
+ */
+static void check_replay(struct program *p, rp_callable callable, struct rp_graph_info *out_info)
+{
+    struct rpt_fixture *f = p->f;
+    struct both b;
+    both_init(&b, p);
+    RPT_OK(f, rp_run(f->pool, callable, p, b.args, 2, f->streams[3], &f->err));
+    rpt_read(f, b.out, b.eager, p->count);
+    struct rp_graph *graph = NULL;
+    RPT_OK(f, rp_graph_capture(f->pool, NULL, callable, p, b.args, 2, &graph, &f->err));
+    for (int replay = 0; replay < 2; replay++) {
+        struct both fresh;
+        both_init(&fresh, p);
+        RPT_OK(f, rp_graph_replay(graph, fresh.args, 2, f->streams[replay], &f->err));
+        rpt_read(f, fresh.out, b.replayed, p->count);
+        assert_memory_equal(b.eager, b.replayed, p->count * sizeof(float));
+        both_finish(&fresh, p);
+    }
+    struct rp_graph_info info;
+    rp_graph_info(graph, &info);
+    assert_int_equal(info.replays, 2);
+    assert_true(info.planned_bytes >= info.lower_bound_bytes);
+    assert_true(info.total_bytes >= info.peak_bytes);
+    if (out_info)
+        *out_info = info;
+    rp_graph_destroy(graph);
+    both_finish(&b, p);
+}
+
+static void check_refused(struct program *p, rp_callable callable, rp_status expected)
+{
+    struct rpt_fixture *f = p->f;
+    struct both b;
+    struct rp_pool_info before, after;
+    both_init(&b, p);
+    rp_pool_info(f->pool, &before);
+    struct rp_graph *graph = NULL;
+    rp_status status = rp_graph_capture(f->pool, NULL, callable, p, b.args, 2, &graph, &f->err);
+    if (status != expected)
+        print_error("%s: %s\n", rp_status_name(status), status == RP_OK ? "" : f->err.message);
+    assert_int_equal(status, expected);
+    assert_int_equal(f->err.status, expected);
+    assert_null(graph);
+    rp_pool_info(f->pool, &after);
+    assert_int_equal(after.mapped_bytes, before.mapped_bytes);
+    assert_int_equal(after.planned_bytes, before.planned_bytes);
+    assert_int_equal(after.graphs, before.graphs);
+    both_finish(&b, p);
+}
+
+/* ---- Callables ------------------------------------------------------------------------------*/
+
+/* y = ((2 x + x) 3) + x through three blocks on one stream. */
+static rp_status chain(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    const struct rpt_fixture *f = p->f;
+    CUstream s = rp_call_stream(call);
+    uint64_t x = rp_call_arg(call, 0), y = rp_call_arg(call, 1), a, b, c;
+    size_t bytes = p->count * sizeof(float);
+    rp_status status;
+    p->calls++;
+    if ((status = rp_call_alloc(call, bytes, s, &a, err)) != RP_OK ||
+        (status = rpt_scale(f, s, a, x, 2, p->count, err)) != RP_OK ||
+        (status = rp_call_alloc(call, bytes, s, &b, err)) != RP_OK ||
+        (status = rpt_add(f, s, b, a, x, p->count, err)) != RP_OK ||
+        (status = rp_call_free(call, a, err)) != RP_OK ||
+        (status = rp_call_alloc(call, bytes, s, &c, err)) != RP_OK ||
+        (status = rpt_scale(f, s, c, b, 3, p->count, err)) != RP_OK ||
+        (status = rp_call_free(call, b, err)) != RP_OK ||
+        (status = rpt_add(f, s, y, c, x, p->count, err)) != RP_OK ||
+        (status = rp_call_free(call, c, err)) != RP_OK)
+        return status;
+    return RP_OK;
+}
+
+/* Two streams side by side, each with a block of its own; one block is freed from the other. */
+static rp_status fork_join(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    const struct rpt_fixture *f = p->f;
+    CUstream s = rp_call_stream(call), t = f->streams[0];
+    uint64_t x = rp_call_arg(call, 0), y = rp_call_arg(call, 1), a, b, c;
+    size_t bytes = p->count * sizeof(float);
+    rp_status status;
+    if ((status = rpt_join(f, s, t, err)) != RP_OK ||
+        (status = rp_call_alloc(call, bytes, s, &a, err)) != RP_OK ||
+        (status = rp_call_alloc(call, bytes, t, &b, err)) != RP_OK ||
+        (status = rpt_scale(f, s, a, x, 2, p->count, err)) != RP_OK ||
+        (status = rpt_scale(f, t, b, x, 5, p->count, err)) != RP_OK ||
+        (status = rpt_join(f, t, s, err)) != RP_OK ||
+        (status = rp_call_use(call, b, s, err)) != RP_OK ||
+        (status = rpt_add(f, s, y, a, b, p->count, err)) != RP_OK ||
+        (status = rp_call_free(call, b, err)) != RP_OK ||
+        (status = rp_call_free(call, a, err)) != RP_OK)
+        return status;
+    /* t has not seen the add: on t nothing may lie over b. On s it may. */
+    if ((status = rp_call_alloc(call, bytes, t, &c, err)) != RP_OK ||
+        (status = rpt_fill(f, t, c, 99, p->count, err)) != RP_OK ||
+        (status = rp_call_free(call, c, err)) != RP_OK ||
+        (status = rp_call_alloc(call, bytes, s, &c, err)) != RP_OK ||
+        (status = rpt_scale(f, s, c, y, 7, p->count, err)) != RP_OK ||
+        (status = rpt_add(f, s, y, c, x, p->count, err)) != RP_OK ||
+        (status = rp_call_free(call, c, err)) != RP_OK)
+        return status;
+    return rpt_join(f, t, s, err);
+}
+
+static void count_up(void *user)
+{
+    __atomic_fetch_add((int *)user, 1, __ATOMIC_RELAXED);
+}
+
+static int host_calls;
+
+/* A fill, a copy, a two-dimensional fill, a host function and kernels in the packed form. */
+static rp_status many_kinds(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    const struct rpt_fixture *f = p->f;
+    const struct rp_driver *d = f->driver;
+    CUstream s = rp_call_stream(call);
+    uint64_t x = rp_call_arg(call, 0), y = rp_call_arg(call, 1), a;
+    size_t bytes = p->count * sizeof(float);
+    rp_status status = rp_call_alloc(call, bytes, s, &a, err);
+    if (status != RP_OK)
+        return status;
+    CUresult result = d->cuMemsetD32Async(a, 0, p->count, s);
+    if (result == CUDA_SUCCESS)
+        result = d->cuMemcpyDtoDAsync(y, x, bytes, s);
+    if (result == CUDA_SUCCESS)
+        result = d->cuMemsetD2D8Async(a, 64, 0, 8, 4, s);
+    if (result == CUDA_SUCCESS)
+        result = d->cuLaunchHostFunc(s, count_up, &host_calls);
+    struct {
+        uint64_t to, a, b;
+        uint32_t count;
+    } packed = {y, y, a, p->count};
+    size_t packed_bytes = 28;
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE,
+                     &packed_bytes, CU_LAUNCH_PARAM_END};
+    if (result == CUDA_SUCCESS)
+        result = d->cuLaunchKernel(f->add, 1, 1, 1, 32, 1, 1, 0, s, NULL, extra);
+    struct rpt_padded_param padded;
+    memset(&padded, 0, sizeof padded);
+    padded.tag = 3;
+    padded.to = (uint32_t *)(uintptr_t)y;
+    padded.index = 1;
+    void *params[] = {&padded};
+    if (result == CUDA_SUCCESS)
+        result = d->cuLaunchKernel(f->padded, 1, 1, 1, 1, 1, 1, 0, s, params, NULL);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "many_kinds", "enqueuing");
+    return rp_call_free(call, a, err);
+}
+
+/* ---- What works -----------------------------------------------------------------------------*/
+
+static void chain_replays_what_it_computes(void **state)
+{
+    struct program p = {.f = *state, .count = 5000};
+    struct rp_graph_info info;
+    check_replay(&p, chain, &info);
+    assert_int_equal(info.nodes, 4);
+    assert_int_equal(info.edges, 3);
+    assert_int_equal(info.blocks, 3);
+    assert_int_equal(info.diverged_blocks, 0);
+    assert_int_equal(info.rehearsals, 1);
+    assert_int_equal(info.sites, 2 + 3 + 2 + 3);
+    /* staging of both arguments and two blocks at a time; 20000 bytes are 20480 after rounding */
+    assert_int_equal(info.lower_bound_bytes, 4 * 20480);
+    assert_int_equal(info.planned_bytes, 4 * 20480);
+    assert_int_equal(p.calls, 3); /* eager, rehearsal, record */
+}
+
+static void forks_and_joins_replay(void **state)
+{
+    struct program p = {.f = *state, .count = 3000};
+    check_replay(&p, fork_join, NULL);
+}
+
+static void all_kinds_of_nodes_replay(void **state)
+{
+    struct program p = {.f = *state, .count = 1024};
+    struct rp_graph_info info;
+    host_calls = 0;
+    check_replay(&p, many_kinds, &info);
+    assert_int_equal(info.nodes, 6);
+    assert_int_equal(info.sites, 1 + 2 + 1 + 3 + 1);
+    assert_int_equal(host_calls, 3); /* one eager run and two replays */
+}
+
+static void alternatives_share_one_pool(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct rp_graph *graphs[7];
+    struct program programs[7];
+    struct both b[7];
+    uint64_t planned = 0;
+    for (int i = 0; i < 7; i++) {
+        programs[i] = (struct program){.f = f, .count = 40000u >> i};
+        both_init(&b[i], &programs[i]);
+        RPT_OK(f, rp_graph_capture(f->pool, NULL, chain, &programs[i], b[i].args, 2, &graphs[i],
+                                   &f->err));
+        struct rp_pool_info info;
+        rp_pool_info(f->pool, &info);
+        if (i == 0)
+            planned = info.planned_bytes;
+        assert_int_equal(info.planned_bytes, planned);
+        assert_int_equal(info.mapped_bytes, (planned + 2 * MIB - 1) / (2 * MIB) * 2 * MIB);
+        assert_int_equal(info.rehearsal_bytes, 2 * MIB);
+        assert_int_equal(info.graphs, i + 1);
+        assert_true(info.lower_bound_bytes <= info.planned_bytes);
+    }
+    for (int round = 0; round < 3; round++)
+        for (int i = 6; i >= 0; i--)
+            RPT_OK(f,
+                   rp_graph_replay(graphs[i], b[i].args, 2, f->streams[(i + round) % 4], &f->err));
+    for (int i = 0; i < 7; i++) {
+        rpt_read(f, b[i].out, b[i].replayed, programs[i].count);
+        for (uint32_t k = 0; k < programs[i].count; k++)
+            assert_true(b[i].replayed[k] == 10.0f * (1.0f + (float)(k % 7)));
+    }
+    for (int i = 0; i < 7; i++) { /* the largest first: the others live on */
+        rp_graph_destroy(graphs[i]);
+        if (i < 6)
+            RPT_OK(f, rp_graph_replay(graphs[i + 1], b[i + 1].args, 2, NULL, &f->err));
+        both_finish(&b[i], &programs[i]);
+    }
+    struct rp_pool_info info;
+    rp_pool_info(f->pool, &info);
+    assert_int_equal(info.planned_bytes, 0);
+    assert_int_equal(info.mapped_bytes, 0);
+}
+
+static rp_status doubling(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    uint64_t x = rp_call_arg(call, 0);
+    return rpt_add(p->f, rp_call_stream(call), x, x, x, p->count, err);
+}
+
+static void inout_arguments_are_copied_back(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct program p = {.f = f, .count = 100};
+    uint64_t x = rpt_buffer(f, p.count, 1.0f);
+    struct rp_arg arg = rpt_arg(x, p.count, RP_ARG_INOUT);
+    struct rp_graph *graph = NULL;
+    RPT_OK(f, rp_graph_capture(f->pool, NULL, doubling, &p, &arg, 1, &graph, &f->err));
+    for (int i = 0; i < 3; i++)
+        RPT_OK(f, rp_graph_replay(graph, &arg, 1, f->streams[i], &f->err));
+    float values[100];
+    rpt_read(f, x, values, p.count);
+    for (uint32_t k = 0; k < p.count; k++)
+        assert_true(values[k] == 8.0f * (1.0f + (float)(k % 7)));
+    rp_graph_destroy(graph);
+    f->driver->cuMemFree(x);
+}
+
+static rp_status empty(struct rp_call *call, void *user, struct rp_error *err)
+{
+    (void)user;
+    uint64_t a, b;
+    rp_status status = rp_call_alloc(call, 0, rp_call_stream(call), &a, err);
+    if (status == RP_OK)
+        status = rp_call_alloc(call, 0, rp_call_stream(call), &b, err);
+    if (status != RP_OK)
+        return status;
+    assert_int_not_equal(a, 0);
+    assert_int_not_equal(a, b);
+    assert_int_equal(rp_call_arg(call, 0), 0);
+    return rp_call_free(call, a, err);
+}
+
+static void empty_work_and_empty_blocks(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct rp_graph *graph = NULL;
+    RPT_OK(f, rp_run(f->pool, empty, NULL, NULL, 0, NULL, &f->err));
+    RPT_OK(f, rp_graph_capture(f->pool, NULL, empty, NULL, NULL, 0, &graph, &f->err));
+    RPT_OK(f, rp_graph_replay(graph, NULL, 0, NULL, &f->err));
+    struct rp_graph_info info;
+    rp_graph_info(graph, &info);
+    assert_int_equal(info.nodes, 0);
+    assert_int_equal(info.blocks, 2);
+    assert_string_equal(info.name, "graph");
+    rp_graph_destroy(graph);
+}
+
+/* ---- Memory of rehearsals -------------------------------------------------------------------*/
+
+static rp_status large_blocks(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    rp_status status = RP_OK;
+    for (int i = 0; i < p->variant && status == RP_OK; i++) {
+        uint64_t a;
+        status = rp_call_alloc(call, 100 * MIB, rp_call_stream(call), &a, err);
+        if (status == RP_OK)
+            status = rpt_fill(p->f, rp_call_stream(call), a + 100 * MIB - 400, 1, 100, err);
+    }
+    return status;
+}
+
+static void rehearse_large(struct rpt_fixture *f, int blocks, uint64_t most_bytes)
+{
+    struct program p = {.f = f, .variant = blocks};
+    struct rpi_rehearsal rehearsal = {0};
+    struct rpi_host_statistics before, after;
+    struct rp_pool_info info;
+    rpi_host_statistics(&before);
+    rp_pool_info(f->pool, &info);
+    uint64_t chunk_before = info.rehearsal_bytes;
+    rpi_host_peak_reset();
+    RPT_OK(f, rpi_rehearse(f->pool, "large", large_blocks, &p, NULL, 0, &rehearsal, &f->err));
+    rpi_host_statistics(&after);
+    rp_pool_info(f->pool, &info);
+    assert_int_equal(before.physical_bytes - chunk_before, 0); /* there is nothing else */
+    assert_true(after.peak_physical_bytes <= most_bytes);
+    assert_true(info.rehearsal_bytes <= most_bytes);
+    assert_int_equal(after.physical_bytes, info.rehearsal_bytes);
+    rpi_rehearsal_finish(&rehearsal, f->driver);
+}
+
+static void rehearsals_take_one_chunk(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct rp_pool_info info;
+    rehearse_large(f, 5, 2 * MIB);
+    rehearse_large(f, 15, 2 * MIB); /* more than a GiB of addresses, found out on the way */
+    rehearse_large(f, 15, 32 * MIB);
+    rp_pool_info(f->pool, &info);
+    assert_int_equal(info.rehearsal_bytes, 32 * MIB);
+    rehearse_large(f, 40, 32 * MIB);
+    rehearse_large(f, 1, 32 * MIB);
+    assert_int_equal(info.mapped_bytes, 0);
+}
+
+/* ---- Divergence -----------------------------------------------------------------------------*/
+
+/* Frees its first block before or after allocating the second, as it is told for this call. */
+static rp_status frees_later(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    const struct rpt_fixture *f = p->f;
+    CUstream s = rp_call_stream(call);
+    uint64_t x = rp_call_arg(call, 0), y = rp_call_arg(call, 1), a, b, c;
+    size_t bytes = p->count * sizeof(float);
+    bool late = p->calls++ >= p->variant;
+    rp_status status;
+    if ((status = rp_call_alloc(call, bytes, s, &a, err)) != RP_OK ||
+        (status = rp_call_alloc(call, bytes, s, &b, err)) != RP_OK ||
+        (status = rpt_scale(f, s, a, x, 2, p->count, err)) != RP_OK ||
+        (status = rpt_add(f, s, b, a, x, p->count, err)) != RP_OK ||
+        (!late && (status = rp_call_free(call, a, err)) != RP_OK) ||
+        (status = rp_call_alloc(call, bytes, s, &c, err)) != RP_OK ||
+        (late && (status = rp_call_free(call, a, err)) != RP_OK) ||
+        (status = rpt_scale(f, s, c, b, 4, p->count, err)) != RP_OK ||
+        (status = rpt_add(f, s, y, c, b, p->count, err)) != RP_OK)
+        return status;
+    return RP_OK;
+}
+
+static void later_frees_cost_memory_only(void **state)
+{
+    struct program p = {.f = *state, .count = 2000, .variant = 2};
+    struct rp_graph_info info;
+    check_replay(&p, frees_later, &info); /* late from the record on */
+    assert_int_equal(info.diverged_blocks, 1);
+    assert_int_equal(info.rehearsals, 1);
+    p = (struct program){.f = *state, .count = 2000, .variant = 100};
+    struct rp_graph_info followed;
+    check_replay(&p, frees_later, &followed);
+    assert_int_equal(followed.diverged_blocks, 0);
+    assert_int_equal(info.planned_bytes, followed.planned_bytes + 8192);
+}
+
+/* The first capture makes something that later ones find made. */
+static rp_status lazy(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    if (p->calls == p->variant) {
+        uint64_t extra;
+        rp_status status = rp_call_alloc(call, 100, rp_call_stream(call), &extra, err);
+        if (status == RP_OK)
+            status = rpt_fill(p->f, rp_call_stream(call), extra, 1, 25, err);
+        if (status != RP_OK)
+            return status;
+    }
+    return chain(call, user, err);
+}
+
+static void lazy_work_is_rehearsed_again(void **state)
+{
+    struct program p = {.f = *state, .count = 2000, .variant = 1};
+    struct rp_graph_info info;
+    check_replay(&p, lazy, &info);
+    assert_int_equal(info.rehearsals, 2);
+    assert_int_equal(info.diverged_blocks, 0);
+    assert_int_equal(info.nodes, 4);
+}
+
+/* The record, and only it, allocates other sizes; its nodes are the same. */
+static rp_status larger_blocks(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    uint64_t a;
+    bool recording = p->calls == 2;
+    rp_status status = rp_call_alloc(call, recording ? 90000 : 800, rp_call_stream(call), &a, err);
+    return status == RP_OK ? chain(call, user, err) : status;
+}
+
+static void other_sizes_are_placed_online(void **state)
+{
+    struct program p = {.f = *state, .count = 200};
+    struct rp_graph_info info;
+    check_replay(&p, larger_blocks, &info);
+    assert_true(info.diverged_blocks >= 1);
+    assert_int_equal(info.rehearsals, 1);
+}
+
+static rp_status never_the_same(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    return rpt_fill(p->f, rp_call_stream(call), rp_call_arg(call, 1), (float)p->calls++, 4, err);
+}
+
+static rp_status more_each_time(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    p->calls++;
+    for (int i = 0; i < p->calls; i++) {
+        rp_status status = rpt_fill(p->f, rp_call_stream(call), rp_call_arg(call, 1), 1, 4, err);
+        if (status != RP_OK)
+            return status;
+    }
+    return RP_OK;
+}
+
+static void different_graphs_are_refused(void **state)
+{
+    struct program p = {.f = *state, .count = 100};
+    check_refused(&p, never_the_same, RP_ERROR_DIVERGED);
+    assert_non_null(strstr(p.f->err.message, "node 0 (kernel rpt_fill)"));
+    assert_int_equal(p.calls, 4); /* tried twice */
+    p.calls = 0;
+    check_refused(&p, more_each_time, RP_ERROR_DIVERGED);
+    assert_non_null(strstr(p.f->err.message, "3 nodes, the second 4"));
+}
+
+static rp_status keeps_an_address(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    rp_status status = RP_OK;
+    if (!p->kept)
+        status = rp_call_alloc(call, 400, rp_call_stream(call), &p->kept, err);
+    if (status == RP_OK)
+        status = rpt_fill(p->f, rp_call_stream(call), p->kept, 1, 100, err);
+    return status;
+}
+
+static void kept_addresses_are_refused(void **state)
+{
+    struct program p = {.f = *state, .count = 100};
+    check_refused(&p, keeps_an_address, RP_ERROR_CAPTURE);
+    assert_non_null(strstr(p.f->err.message, "node 0 (kernel rpt_fill)"));
+    assert_non_null(strstr(p.f->err.message, "block 0 (400 bytes)"));
+    check_refused(&p, keeps_an_address, RP_ERROR_CAPTURE); /* of an earlier rehearsal by now */
+}
+
+/* ---- What goes wrong in a capture -----------------------------------------------------------*/
+
+static rp_status gives_up(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    rp_status status = chain(call, user, err);
+    if (status == RP_OK && p->calls > p->variant)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "gives_up", "nothing left to add");
+    return status;
+}
+
+static void callable_errors_come_through(void **state)
+{
+    for (int calls = 0; calls < 2; calls++) { /* in the rehearsal, in the record */
+        struct program p = {.f = *state, .count = 100, .variant = calls};
+        check_refused(&p, gives_up, RP_ERROR_CALLABLE);
+        assert_non_null(strstr(p.f->err.message, "nothing left to add"));
+        assert_non_null(strstr(p.f->err.message, calls ? "recording" : "rehearsing"));
+    }
+    struct program p = {.f = *state, .count = 100};
+    struct both b;
+    both_init(&b, &p);
+    assert_int_equal(rp_run(p.f->pool, gives_up, &p, b.args, 2, NULL, &p.f->err),
+                     RP_ERROR_CALLABLE);
+    both_finish(&b, &p);
+}
+
+static rp_status leaves_a_stream(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    rp_status status = rpt_join(p->f, rp_call_stream(call), p->f->streams[0], err);
+    if (status == RP_OK)
+        status = rpt_fill(p->f, p->f->streams[0], rp_call_arg(call, 1), 1, 10, err);
+    return status;
+}
+
+static rp_status allocates_in_the_driver(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    CUdeviceptr address;
+    CUresult result = p->f->driver->cuMemAlloc(&address, 100);
+    if (result == CUDA_SUCCESS)
+        p->f->driver->cuMemFree(address);
+    if (p->variant == 0)
+        return RP_OK; /* as if nothing had happened */
+    uint64_t a;
+    return rp_call_alloc(call, 100, rp_call_stream(call), &a, err);
+}
+
+static void broken_captures_say_why(void **state)
+{
+    struct program p = {.f = *state, .count = 100};
+    check_refused(&p, leaves_a_stream, RP_ERROR_CAPTURE);
+    assert_int_equal(p.f->err.driver_code, CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+    assert_string_equal(p.f->err.driver_name, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED");
+    assert_non_null(strstr(p.f->err.message, rpi_result_meaning(904)));
+    assert_non_null(strstr(p.f->err.message, "rehearsing 'graph'"));
+    for (p.variant = 0; p.variant < 2; p.variant++) {
+        check_refused(&p, allocates_in_the_driver, RP_ERROR_CAPTURE);
+        assert_int_equal(p.f->err.driver_code, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    }
+    check_replay(&p, chain, NULL); /* and the pool is as good as before */
+}
+
+static rp_status frees_wrongly(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    uint64_t a;
+    rp_status status = rp_call_alloc(call, 64, rp_call_stream(call), &a, err);
+    if (status == RP_OK)
+        status = rp_call_free(call, a, err);
+    if (status == RP_OK)
+        status = rpt_fill(p->f, rp_call_stream(call), rp_call_arg(call, 1), 5, p->count, err);
+    if (status != RP_OK)
+        return status;
+    struct rp_error own;
+    assert_int_equal(rp_call_free(call, a, &own), RP_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(rp_call_use(call, a, rp_call_stream(call), NULL), RP_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(rp_call_free(call, rp_call_arg(call, 0), &own), RP_ERROR_INVALID_ARGUMENT);
+    assert_non_null(strstr(own.message, "not the address of a block"));
+    return p->variant ? rp_call_free(call, a, err) : RP_OK;
+}
+
+static void wrong_frees_are_the_callables_errors(void **state)
+{
+    struct program p = {.f = *state, .count = 100};
+    check_replay(&p, frees_wrongly, NULL); /* told, and ignored: nothing is broken */
+    p.variant = 1;
+    check_refused(&p, frees_wrongly, RP_ERROR_INVALID_ARGUMENT);
+}
+
+static rp_status captures_inside(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    struct rp_graph *graph;
+    if (p->variant)
+        return rp_run(p->f->pool, chain, p, NULL, 0, rp_call_stream(call), err);
+    return rp_graph_capture(p->f->pool, NULL, chain, p, NULL, 0, &graph, err);
+}
+
+static void captures_do_not_nest(void **state)
+{
+    struct program p = {.f = *state, .count = 100};
+    check_refused(&p, captures_inside, RP_ERROR_CALLABLE);
+    assert_non_null(strstr(p.f->err.message, "call the inner callable directly"));
+    p.variant = 1;
+    check_refused(&p, captures_inside, RP_ERROR_CALLABLE);
+    assert_non_null(strstr(p.f->err.message, "capturing"));
+}
+
+static void limits_are_kept(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct rp_pool_options options = RP_POOL_OPTIONS_INIT;
+    options.limit_bytes = 4 * MIB;
+    options.name = "small";
+    struct rpt_fixture limited = *f;
+    RPT_OK(f, rp_pool_create(f->device, &options, &limited.pool, &f->err));
+    struct program p = {.f = &limited, .count = 300000}; /* four times 1.2 MB */
+    check_refused(&p, chain, RP_ERROR_LIMIT);
+    assert_int_equal(limited.err.requested, 6 * MIB);
+    assert_int_equal(limited.err.available, 4 * MIB);
+    p.count = 200000;
+    check_replay(&p, chain, NULL);
+    rp_pool_destroy(limited.pool);
+}
+
+static void too_little_device_memory_is_said(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct rpi_host_options options, before;
+    struct program p = {.f = f, .count = 3 * 1048576}; /* four times 12 MiB */
+    struct both b;
+    rpi_host_options(&before);
+    options = before;
+    struct rpi_host_statistics held;
+    both_init(&b, &p);
+    rpi_host_statistics(&held);
+    options.total_bytes = held.physical_bytes + 20 * MIB;
+    rpi_host_configure(&options);
+    struct rp_graph *graph = NULL;
+    assert_int_equal(rp_graph_capture(f->pool, NULL, chain, &p, b.args, 2, &graph, &f->err),
+                     RP_ERROR_OUT_OF_DEVICE_MEMORY);
+    assert_int_equal(f->err.requested, 48 * MIB);
+    assert_true(f->err.available < 48 * MIB);
+    assert_int_equal(f->err.driver_code, CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(rp_run(f->pool, chain, &p, b.args, 2, NULL, &f->err),
+                     RP_ERROR_OUT_OF_DEVICE_MEMORY);
+    rpi_host_configure(&before);
+    struct rp_pool_info info;
+    rp_pool_info(f->pool, &info);
+    assert_int_equal(info.mapped_bytes, 0);
+    both_finish(&b, &p);
+    check_replay(&p, chain, NULL);
+}
+
+/* ---- Replays --------------------------------------------------------------------------------*/
+
+static void contract_is_checked(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct program p = {.f = f, .count = 100};
+    struct both b;
+    both_init(&b, &p);
+    struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
+    options.name = "decode";
+    struct rp_graph *graph = NULL;
+    RPT_OK(f, rp_graph_capture(f->pool, &options, chain, &p, b.args, 2, &graph, &f->err));
+    struct rp_arg args[2];
+    const struct {
+        int arg;
+        uint64_t bytes;
+        enum rp_arg_role role;
+        bool no_address;
+        const char *says[2];
+    } breaches[] = {{0, 404, RP_ARG_IN, false, {"400 bytes", "404"}},
+                    {1, 400, RP_ARG_INOUT, false, {"'out'", "'inout'"}},
+                    {1, 400, RP_ARG_OUT, true, {"argument 1", "no address"}}};
+    for (size_t i = 0; i < sizeof breaches / sizeof *breaches; i++) {
+        memcpy(args, b.args, sizeof args);
+        struct rp_arg *arg = &args[breaches[i].arg];
+        *arg = (struct rp_arg){breaches[i].no_address ? 0 : arg->address, breaches[i].bytes,
+                               breaches[i].role};
+        assert_int_equal(rp_graph_replay(graph, args, 2, NULL, &f->err), RP_ERROR_CONTRACT);
+        assert_non_null(strstr(f->err.message, "decode"));
+        assert_non_null(strstr(f->err.message, breaches[i].says[0]));
+        assert_non_null(strstr(f->err.message, breaches[i].says[1]));
+    }
+    assert_int_equal(rp_graph_replay(graph, b.args, 1, NULL, &f->err), RP_ERROR_CONTRACT);
+    assert_int_equal(rp_graph_replay(graph, NULL, 2, NULL, &f->err), RP_ERROR_CONTRACT);
+    assert_int_equal(rp_graph_replay(NULL, b.args, 2, NULL, &f->err), RP_ERROR_INVALID_ARGUMENT);
+    struct rp_graph_info info;
+    rp_graph_info(graph, &info);
+    assert_int_equal(info.replays, 0);
+    rp_graph_destroy(graph);
+    both_finish(&b, &p);
+}
+
+static void replays_do_not_go_into_captures(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct program p = {.f = f, .count = 100};
+    struct both b;
+    both_init(&b, &p);
+    struct rp_graph *graph = NULL;
+    RPT_OK(f, rp_graph_capture(f->pool, NULL, chain, &p, b.args, 2, &graph, &f->err));
+    CUgraph captured = NULL;
+    assert_int_equal(f->driver->cuStreamBeginCapture(f->streams[0], CU_STREAM_CAPTURE_MODE_GLOBAL),
+                     0);
+    assert_int_equal(rp_graph_replay(graph, b.args, 2, f->streams[0], &f->err),
+                     RP_ERROR_UNSUPPORTED);
+    assert_int_equal(rp_run(f->pool, chain, &p, b.args, 2, f->streams[0], &f->err),
+                     RP_ERROR_INVALID_ARGUMENT);
+    /* Another capture leaves a global one alone. */
+    struct rp_graph *second = NULL;
+    RPT_OK(f, rp_graph_capture(f->pool, NULL, chain, &p, b.args, 2, &second, &f->err));
+    rp_graph_destroy(second);
+    assert_int_equal(f->driver->cuStreamEndCapture(f->streams[0], &captured), 0);
+    f->driver->cuGraphDestroy(captured);
+    RPT_OK(f, rp_graph_replay(graph, b.args, 2, f->streams[0], &f->err));
+    rp_graph_destroy(graph);
+    both_finish(&b, &p);
+}
+
+/* A graph of the callable's own, launched inside the capture, becomes a child graph node. */
+static rp_status launches_a_graph(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    const struct rp_driver *d = p->f->driver;
+    CUgraph graph = NULL;
+    CUgraphNode node = NULL;
+    uint64_t to = rp_call_arg(call, 1), from = rp_call_arg(call, 0);
+    uint32_t count = p->count;
+    void *params[] = {&to, &from, &count};
+    CUDA_KERNEL_NODE_PARAMS kernel = {.func = p->f->copy,
+                                      .gridDimX = 1,
+                                      .gridDimY = 1,
+                                      .gridDimZ = 1,
+                                      .blockDimX = 32,
+                                      .blockDimY = 1,
+                                      .blockDimZ = 1,
+                                      .kernelParams = params};
+    CUgraphExec exec = NULL;
+    CUresult result = d->cuGraphCreate(&graph, 0);
+    if (result == CUDA_SUCCESS)
+        result = d->cuGraphAddKernelNode(&node, graph, NULL, 0, &kernel);
+    if (result == CUDA_SUCCESS)
+        result = d->cuGraphInstantiateWithFlags(&exec, graph, 0);
+    if (result == CUDA_SUCCESS)
+        result = d->cuGraphLaunch(exec, rp_call_stream(call));
+    if (exec)
+        d->cuGraphExecDestroy(exec);
+    if (graph)
+        d->cuGraphDestroy(graph);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuGraphLaunch", "launching a graph");
+    return rpt_scale(p->f, rp_call_stream(call), to, to, 3, p->count, err);
+}
+
+static void child_graphs_are_compared_and_replayed(void **state)
+{
+    struct program p = {.f = *state, .count = 1000};
+    struct rp_graph_info info;
+    check_replay(&p, launches_a_graph, &info);
+    assert_int_equal(info.nodes, 2);
+    assert_int_equal(info.sites, 4); /* two in the child */
+}
+
+/* ---- Threads --------------------------------------------------------------------------------*/
+
+/* Asserts belong to the test's own thread: others report. */
+struct capturing {
+    struct rpt_fixture f;
+    const char *wrong;
+};
+
+static const char *capture_and_replay(struct program *p, struct both *b)
+{
+    struct rpt_fixture *f = p->f;
+    struct rp_graph *graph = NULL;
+    if (rp_run(f->pool, chain, p, b->args, 2, f->streams[0], &f->err) != RP_OK)
+        return "run";
+    if (rp_graph_capture(f->pool, NULL, chain, p, b->args, 2, &graph, &f->err) != RP_OK)
+        return "capture";
+    rp_status status = rp_graph_replay(graph, b->args, 2, f->streams[1], &f->err);
+    f->driver->cuStreamSynchronize(f->streams[1]);
+    f->driver->cuMemcpyDtoH(b->replayed, b->out, p->count * sizeof(float));
+    rp_graph_destroy(graph);
+    if (status != RP_OK)
+        return "replay";
+    for (uint32_t k = 0; k < p->count; k++)
+        if (b->replayed[k] != 10.0f * (1.0f + (float)(k % 7)))
+            return "output";
+    return NULL;
+}
+
+static void *capture_in_a_thread(void *user)
+{
+    struct capturing *job = user;
+    job->wrong = "push";
+    if (rp_device_push(job->f.device, NULL) != RP_OK)
+        return NULL;
+    job->wrong = NULL;
+    for (uint32_t i = 0; i < 20 && !job->wrong; i++) {
+        struct program p = {.f = &job->f, .count = 1000 + 100 * i};
+        struct both b;
+        both_init(&b, &p);
+        job->wrong = capture_and_replay(&p, &b);
+        both_finish(&b, &p);
+    }
+    rp_device_pop(job->f.device);
+    return NULL;
+}
+
+static void threads_capture_side_by_side(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct capturing jobs[2] = {{*f, NULL}, {*f, NULL}};
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) {
+        struct rpt_fixture *own = &jobs[i].f;
+        RPT_OK(f, rp_pool_create(f->device, NULL, &own->pool, &f->err));
+        for (int s = 0; s < RPT_STREAMS; s++)
+            assert_int_equal(f->driver->cuStreamCreate(&own->streams[s], CU_STREAM_NON_BLOCKING),
+                             0);
+    }
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, capture_in_a_thread, &jobs[i]), 0);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < 2; i++) {
+        if (jobs[i].wrong)
+            print_error("%s: %s\n", jobs[i].wrong, jobs[i].f.err.message);
+        assert_null(jobs[i].wrong);
+        rp_pool_destroy(jobs[i].f.pool);
+        for (int s = 0; s < RPT_STREAMS; s++)
+            f->driver->cuStreamDestroy(jobs[i].f.streams[s]);
+    }
+}
+
+struct replaying {
+    struct rpt_fixture *f;
+    struct rp_graph *graph;
+    CUstream stream;
+    uint32_t count;
+    bool wrong;
+};
+
+static void *replay_in_a_thread(void *user)
+{
+    struct replaying *r = user;
+    struct program p = {.f = r->f, .count = r->count};
+    struct both b;
+    if (rp_device_push(r->f->device, NULL) != RP_OK)
+        return NULL;
+    both_init(&b, &p);
+    for (int i = 0; i < 50; i++)
+        r->wrong |= rp_graph_replay(r->graph, b.args, 2, r->stream, NULL) != RP_OK;
+    r->f->driver->cuStreamSynchronize(r->stream);
+    r->f->driver->cuMemcpyDtoH(b.replayed, b.out, r->count * sizeof(float));
+    for (uint32_t k = 0; k < r->count; k++)
+        r->wrong |= b.replayed[k] != 10.0f * (1.0f + (float)(k % 7));
+    both_finish(&b, &p);
+    rp_device_pop(r->f->device);
+    return NULL;
+}
+
+static void threads_replay_one_pool_in_turn(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct program p = {.f = f, .count = 4000};
+    struct both b;
+    struct rp_graph *graphs[2];
+    struct replaying jobs[4];
+    pthread_t threads[4];
+    for (int i = 0; i < 2; i++) {
+        p.count = i ? 1500 : 4000;
+        both_init(&b, &p);
+        RPT_OK(f, rp_graph_capture(f->pool, NULL, chain, &p, b.args, 2, &graphs[i], &f->err));
+        both_finish(&b, &p);
+    }
+    for (int i = 0; i < 4; i++) {
+        jobs[i] = (struct replaying){f, graphs[i % 2], f->streams[i], i % 2 ? 1500 : 4000, false};
+        assert_int_equal(pthread_create(&threads[i], NULL, replay_in_a_thread, &jobs[i]), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], NULL);
+        assert_false(jobs[i].wrong);
+    }
+    rp_graph_destroy(graphs[0]);
+    rp_graph_destroy(graphs[1]);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
+    const struct CMUnitTest tests[] = {
+        TEST(chain_replays_what_it_computes),
+        TEST(forks_and_joins_replay),
+        TEST(all_kinds_of_nodes_replay),
+        TEST(alternatives_share_one_pool),
+        TEST(inout_arguments_are_copied_back),
+        TEST(empty_work_and_empty_blocks),
+        TEST(rehearsals_take_one_chunk),
+        TEST(later_frees_cost_memory_only),
+        TEST(lazy_work_is_rehearsed_again),
+        TEST(other_sizes_are_placed_online),
+        TEST(different_graphs_are_refused),
+        TEST(kept_addresses_are_refused),
+        TEST(callable_errors_come_through),
+        TEST(broken_captures_say_why),
+        TEST(wrong_frees_are_the_callables_errors),
+        TEST(captures_do_not_nest),
+        TEST(limits_are_kept),
+        TEST(too_little_device_memory_is_said),
+        TEST(contract_is_checked),
+        TEST(replays_do_not_go_into_captures),
+        TEST(child_graphs_are_compared_and_replayed),
+        TEST(threads_capture_side_by_side),
+        TEST(threads_replay_one_pool_in_turn),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
