@@ -217,6 +217,7 @@ rp_status rpi_plan_search(const struct rpi_lifetimes *lifetimes,
         exact = gcd(exact, lifetimes->bytes[i]);
         total = lifetimes->bytes[i] > UINT64_MAX - total ? UINT64_MAX : total + lifetimes->bytes[i];
     }
+    assert(exact > 0);
     uint64_t ceiling = *io_upper < total ? *io_upper : total;
     uint64_t unit = exact * (ceiling / exact / MOST_UNITS + 1);
     struct solver solver;

@@ -364,7 +364,7 @@ static rp_status read_alloc(struct reader *reader, struct events *events, const 
                             int64_t id)
 {
     const json_t *bytes = json_array_get(event, 2);
-    uint32_t stream, block;
+    uint32_t stream = 0, block = 0;
     if (json_array_size(event) != 5)
         return refuse(reader, "must be [\"alloc\", id, bytes, stream, [nodes]]");
     if (!json_is_integer(bytes) || json_integer_value(bytes) < 1)
@@ -391,7 +391,7 @@ static rp_status read_alloc(struct reader *reader, struct events *events, const 
 static rp_status read_use(struct reader *reader, struct events *events, const json_t *event,
                           uint32_t block)
 {
-    uint32_t stream;
+    uint32_t stream = 0;
     if (json_array_size(event) != 3)
         return refuse(reader, "must be [\"use\", id, stream]");
     rp_status status = read_stream(reader, events, json_array_get(event, 2), &stream);
@@ -404,7 +404,7 @@ static rp_status read_use(struct reader *reader, struct events *events, const js
 static rp_status read_free(struct reader *reader, struct events *events, const json_t *event,
                            uint32_t block)
 {
-    uint32_t stream;
+    uint32_t stream = 0;
     if (json_array_size(event) != 4)
         return refuse(reader, "must be [\"free\", id, stream, [nodes]]");
     rp_status status = read_stream(reader, events, json_array_get(event, 2), &stream);
