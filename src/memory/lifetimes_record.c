@@ -107,8 +107,19 @@ static bool lane_takes(const struct build *b, const struct lane *lane)
     return true;
 }
 
+/* Numbers that lanes may take in all, 256 MiB: lanes times nodes, chains and blocks. Captures of
+ * streams stay far below. */
+#define MOST_NUMBERS ((size_t)1 << 26)
+
 static rp_status open_lane(struct build *b, struct rp_error *err)
 {
+    size_t a_lane = (size_t)b->nodes + b->chains + b->record->blocks.count;
+    if (b->lanes.count >= MOST_NUMBERS / a_lane)
+        return rpi_error(err, RP_ERROR_LIMIT, "lifetimes",
+                         "capture \"%s\": %zu nodes and %zu blocks on more than %zu independent "
+                         "lanes would take more than 256 MiB of host memory",
+                         b->record->name, (size_t)b->nodes, b->record->blocks.count,
+                         b->lanes.count);
     struct lane lane = {0};
     lane.clock = rpi_calloc(b->chains, sizeof *lane.clock);
     lane.seen = rpi_reallocarray(NULL, b->nodes, sizeof *lane.seen);
