@@ -95,7 +95,7 @@ def heaviest_clique(sizes, masks, candidates):
 
 def test_random_programs():
     path = os.path.join(WORK, "random.json")
-    for seed in range(150):
+    for seed in range(100):
         small = seed % 3 > 0
         raw = programs.recording(seed, 1 + seed % 6, 25 if small else 200, 3 if small else 50)
         with open(path, "w", encoding="utf-8") as file:
