@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { LONG_MS = 1000 }; /* a budget from which on a person wants to see what goes on */
+
 struct request {
     struct rp_plan_options options;
     bool json;
@@ -359,7 +361,8 @@ int cmd_plan(int argc, char **argv)
     cli_table_init(&printer.table, headers, COLUMNS);
     for (int i = optind; i < argc; i++) {
         struct rp_error err = {0};
-        cli_progress("planning %s (%d of %d)", argv[i], i - optind + 1, argc - optind);
+        cli_progress(request.options.budget_ms >= LONG_MS, "planning %s (%d of %d)", argv[i],
+                     i - optind + 1, argc - optind);
         if (plan_file(&printer, argv[i], &err) != RP_OK)
             report_error(&printer, argv[i], &err);
     }

@@ -92,7 +92,7 @@ static int column_width(const struct cli_table *table, size_t column)
 static void print_row(const struct cli_table *table, size_t row, const int *widths, FILE *out)
 {
     size_t last = table->columns;
-    while (last > 0 && !table->cells[row + last - 1])
+    while (last > 0 && (!table->cells[row + last - 1] || !*table->cells[row + last - 1]))
         last--;
     for (size_t c = 0; c < last; c++) {
         const char *text = table->cells[row + c] ? table->cells[row + c] : "";
@@ -193,12 +193,12 @@ static double seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-void cli_progress(const char *format, ...)
+void cli_progress(bool long_work, const char *format, ...)
 {
     static double start;
     if (start == 0)
         start = seconds();
-    if (!isatty(STDERR_FILENO) || seconds() - start < 1)
+    if (!isatty(STDERR_FILENO) || (!long_work && seconds() - start < 1))
         return;
     va_list args;
     va_start(args, format);

@@ -38,9 +38,9 @@ void cli_json_text(FILE *out, const char *text);
 /* A whole number from least to most, in decimal digits only; false: it is not one. */
 bool cli_number(const char *text, uint64_t least, uint64_t most, uint64_t *out);
 
-/* One line on standard error that is written over, where that is a terminal and more than a second
- * has passed since the program began to work. cli_progress_end removes it. */
-void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* One line on standard error that is written over, where that is a terminal and the work is known
+ * to be long or more than a second has passed since the first call. cli_progress_end removes it. */
+void cli_progress(bool long_work, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void cli_progress_end(void);
 
 #endif
