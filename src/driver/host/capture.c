@@ -298,8 +298,10 @@ CUresult rpi_host_cuStreamEndCapture(CUstream handle, CUgraph *graph)
         return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
     }
     if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
-        capture->thread != rpi_host_thread()->number)
+        capture->thread != rpi_host_thread()->number) {
+        capture->invalid = true;
         return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    }
     CUresult result = CUDA_SUCCESS;
     if (capture->invalid)
         result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
