@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * reprise demo: a decoder captured at several batch sizes replays in constant memory; recorded
+ * captures of PyTorch programs are planned beside what PyTorch held.
+ */
+#include "cli.h"
+#include "demo.h"
+#include "error.h"
+#include "output.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char usage[] =
+    "usage: reprise demo [OPTIONS]\n"
+    "\n"
+    "Captures one step of a small transformer decoder at several batch sizes into one pool,\n"
+    "replays each and compares with eager runs to the bit; then plans recorded captures of\n"
+    "PyTorch programs. Writes a chart.\n"
+    "\n"
+    "  --driver cuda|host   the driver to use (default: cuda where it works, host elsewhere)\n"
+    "  --batches LIST       batch sizes in the order of capture (default: 64,32,16,8,4,2,1)\n"
+    "  --recordings DIR     recorded captures to plan (default: those that come with Reprise)\n"
+    "  --out DIR            where the chart is written (default: build/demo)\n"
+    "  --json               print the facts as JSON\n"
+    "  --help               print this\n"
+    "\n"
+    "Exit code: 0 done, 1 a replay differed from its eager run, 2 usage or failure.\n";
+
+/* "64,32,1" */
+static int parse_batches(const char *text, struct demo_options *options)
+{
+    enum { MOST_ROWS = 512 };
+    options->batch_count = 0;
+    for (;;) {
+        char *end;
+        errno = 0;
+        unsigned long rows = strtoul(text, &end, 10);
+        if (end == text || errno || text[0] == '-' || rows < 1 || rows > MOST_ROWS ||
+            options->batch_count == DEMO_MOST_BATCHES) {
+            fprintf(stderr,
+                    "reprise demo: --batches wants at most %d sizes from 1 to %d, as in 64,32,1\n",
+                    DEMO_MOST_BATCHES, MOST_ROWS);
+            return 0;
+        }
+        options->batches[options->batch_count++] = (uint32_t)rows;
+        if (*end == 0)
+            return 1;
+        text = *end == ',' ? end + 1 : "";
+    }
+}
+
+static int parse_driver(const char *text, struct demo_options *options)
+{
+    options->driver = text;
+    if (!strcmp(text, "cuda") || !strcmp(text, "host"))
+        return 1;
+    fprintf(stderr, "reprise demo: --driver wants cuda or host, not '%s'\n", text);
+    return 0;
+}
+
+/* The exit code when the command is to end here, -1 when it goes on. */
+static int parse(int argc, char **argv, struct demo_options *options)
+{
+    static const struct option names[] = {{"driver", required_argument, NULL, 'd'},
+                                          {"batches", required_argument, NULL, 'b'},
+                                          {"recordings", required_argument, NULL, 'r'},
+                                          {"out", required_argument, NULL, 'o'},
+                                          {"json", no_argument, NULL, 'j'},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {NULL, 0, NULL, 0}};
+    int good = 1, option;
+    optind = 1;
+    while (good && (option = getopt_long(argc, argv, "h", names, NULL)) != -1) {
+        if (option == 'd')
+            good = parse_driver(optarg, options);
+        else if (option == 'b')
+            good = parse_batches(optarg, options);
+        else if (option == 'r')
+            options->recordings = optarg;
+        else if (option == 'o')
+            options->out = optarg;
+        else if (option == 'j')
+            options->json = true;
+        else if (option == 'h')
+            return fputs(usage, stdout) == EOF ? CLI_USAGE : CLI_DONE;
+        else
+            good = 0;
+    }
+    if (good && optind < argc) {
+        fprintf(stderr, "reprise demo: '%s' is not an option\n", argv[optind]);
+        good = 0;
+    }
+    if (!good)
+        fprintf(stderr, "'reprise demo --help' lists the options\n");
+    return good ? -1 : CLI_USAGE;
+}
+
+/* Opens the driver that is asked for; when none is, NVIDIA's, else the host driver, and facts say
+ * why. */
+static rp_status open_device(const struct demo_options *options, struct rp_device **out_device,
+                             struct demo_facts *facts, struct rp_error *err)
+{
+    struct rp_device_options device = RP_DEVICE_OPTIONS_INIT;
+    device.driver = options->driver ? options->driver : "cuda";
+    rp_status status = rp_device_open(&device, out_device, err);
+    if (status == RP_ERROR_NO_DRIVER && !options->driver) {
+        snprintf(facts->no_gpu, sizeof facts->no_gpu, "%s", err->message);
+        device.driver = "host";
+        status = rp_device_open(&device, out_device, err);
+    }
+    if (!status)
+        rp_device_info(*out_device, &facts->device);
+    return status;
+}
+
+static rp_status run(const struct demo_options *options, struct rp_device *device,
+                     const struct demo_files *files, struct demo_facts *facts, struct rp_error *err)
+{
+    rp_status status = demo_decoder(options, device, facts, err);
+    if (!status)
+        status = demo_recordings(files, facts, err);
+    cli_progress_end();
+    if (!status)
+        status = demo_chart(options, facts, err);
+    if (status)
+        return status;
+    if (options->json)
+        demo_show_json(facts);
+    else
+        demo_show_text(facts);
+    if (fflush(stdout) || ferror(stdout))
+        return cli_error(err, RP_ERROR_IO, "printing", "standard output did not take the result");
+    return RP_OK;
+}
+
+int cmd_demo(int argc, char **argv)
+{
+    struct demo_options options = {
+        .out = "build/demo", .batches = {64, 32, 16, 8, 4, 2, 1}, .batch_count = 7};
+    int code = parse(argc, argv, &options);
+    if (code >= 0)
+        return code;
+    struct rp_error err;
+    struct rp_device *device = NULL;
+    struct demo_files files = {.count = 0};
+    struct demo_facts *facts = calloc(1, sizeof *facts);
+    if (!facts) {
+        fprintf(stderr, "reprise demo: out of host memory\n");
+        return CLI_USAGE;
+    }
+    rp_status status = demo_recordings_find(&options, &files, &err);
+    if (!status)
+        status = open_device(&options, &device, facts, &err);
+    if (!status)
+        status = run(&options, device, &files, facts, &err);
+    code = CLI_DONE;
+    if (status) {
+        fprintf(stderr, "reprise demo: %s: %s\n", err.operation, err.message);
+        code = CLI_USAGE;
+    } else if (!demo_all_equal(facts)) {
+        fprintf(stderr, "reprise demo: REPLAYED OUTPUTS DIFFER FROM EAGER ONES\n");
+        code = CLI_NO;
+    }
+    rp_device_destroy(device);
+    demo_recordings_free(&files);
+    free(facts);
+    return code;
+}

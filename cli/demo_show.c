@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The facts of a demo, as text for people and as JSON.
+ */
+#include "demo.h"
+#include "output.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static double ratio(uint64_t bytes, uint64_t bound)
+{
+    return bound ? (double)bytes / (double)bound : 1.0;
+}
+
+/* "608.0 KiB", "64.5 MiB" */
+static const char *human(uint64_t bytes, char *out, size_t size)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    while (value >= 1024.0 && unit + 1 < sizeof units / sizeof *units) {
+        value /= 1024.0;
+        unit++;
+    }
+    snprintf(out, size, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    return out;
+}
+
+static void show_device(const struct demo_facts *facts)
+{
+    char state[32];
+    const struct rp_device_info *device = &facts->device;
+    printf("Device: %s, through the driver '%s', CUDA %d.%d\n", device->name, device->driver,
+           device->driver_version / 1000, device->driver_version % 1000 / 10);
+    if (facts->no_gpu[0])
+        printf(
+            "\nNo GPU: %s.\n\nThe host driver stands in for it: a CPU that speaks the same driver "
+            "API. Its memory\nfigures are a GPU's; its times are this CPU's and say nothing about "
+            "a GPU's.\n",
+            facts->no_gpu);
+    printf("\nOne step of a small decoder (%s of weights and KV cache), captured at %zu batch "
+           "sizes\ninto one pool of alternatives:\n\n",
+           human(facts->state_bytes, state, sizeof state), facts->capture_count);
+}
+
+static void show_captures(const struct demo_facts *facts)
+{
+    static const char *const headers[] = {"  KiB", "nodes",    "pool after", "bound",
+                                          "ratio", "eager us", "replay us",  "outputs"};
+    struct cli_table table;
+    cli_table_init(&table, headers, sizeof headers / sizeof *headers);
+    for (size_t i = 0; i < facts->capture_count; i++) {
+        const struct demo_capture *c = &facts->captures[i];
+        cli_table_cell(&table, "  %s", c->name);
+        cli_table_cell(&table, "%zu", c->nodes);
+        cli_table_cell(&table, "%.1f", (double)c->pool_bytes_after / 1024.0);
+        cli_table_cell(&table, "%.1f", (double)c->lower_bound_bytes / 1024.0);
+        cli_table_cell(&table, "%.3f", ratio(c->pool_bytes_after, c->lower_bound_bytes));
+        cli_table_cell(&table, "%.1f", c->eager_us);
+        cli_table_cell(&table, "%.1f", c->replay_us);
+        if (c->equal == c->samples)
+            cli_table_cell(&table, "equal");
+        else
+            cli_table_cell(&table, "%zu of %zu DIFFER", c->samples - c->equal, c->samples);
+    }
+    cli_table_print(&table, stdout);
+    cli_table_finish(&table);
+    printf("\n  Times are medians of %zu interleaved runs each, from the call to the end of the "
+           "work.\n  Outputs are logits and KV cache after a replay, against an eager run, to the "
+           "bit.\n",
+           facts->captures[0].samples);
+}
+
+static void show_recordings(const struct demo_facts *facts)
+{
+    static const char *const headers[] = {"  MiB",   "graphs", "PyTorch", "with reuse flag",
+                                          "Reprise", "bound",  "ratio",   ""};
+    struct cli_table table;
+    if (!facts->recording_count) {
+        printf("\nNo recorded captures were found; --recordings DIR says where they are.\n");
+        return;
+    }
+    printf("\nCaptures recorded from PyTorch programs, and the memory they need:\n\n");
+    cli_table_init(&table, headers, sizeof headers / sizeof *headers);
+    for (size_t i = 0; i < facts->recording_count; i++) {
+        const struct rp_layout_info *info = &facts->recordings[i].info;
+        cli_table_cell(&table, "  %s", facts->recordings[i].name);
+        cli_table_cell(&table, "%zu", info->captures);
+        cli_table_mib(&table, info->c10_default_bytes);
+        cli_table_mib(&table, info->c10_reuse_bytes);
+        cli_table_mib(&table, info->pool_bytes);
+        cli_table_mib(&table, info->lower_bound_bytes);
+        cli_table_cell(&table, "%.3f", ratio(info->pool_bytes, info->lower_bound_bytes));
+        cli_table_cell(&table, "%s", info->optimal ? "optimal" : "");
+    }
+    cli_table_print(&table, stdout);
+    cli_table_finish(&table);
+}
+
+static void show_summary(const struct demo_facts *facts)
+{
+    char text[5][32];
+    uint64_t apart = 0;
+    size_t samples = 0;
+    const struct demo_capture *first = &facts->captures[0];
+    const struct demo_capture *last = &facts->captures[facts->capture_count - 1];
+    for (size_t i = 0; i < facts->capture_count; i++) {
+        apart += facts->captures[i].graph_planned_bytes;
+        samples += facts->captures[i].samples;
+    }
+    human(first->pool_bytes_after, text[0], sizeof text[0]);
+    human(last->pool_bytes_after, text[1], sizeof text[1]);
+    human(apart, text[2], sizeof text[2]);
+    human(facts->rehearsal_bytes, text[3], sizeof text[3]);
+    human(last->mapped_bytes_after, text[4], sizeof text[4]);
+    if (facts->capture_count == 1)
+        printf("\nThe pool takes %s.", text[1]);
+    else if (first->pool_bytes_after == last->pool_bytes_after)
+        printf("\nConstant memory: the pool took %s for the first graph and takes %s for all %zu.",
+               text[0], text[1], facts->capture_count);
+    else
+        printf("\nThe pool took %s for the first graph and takes %s for all %zu.", text[0], text[1],
+               facts->capture_count);
+    printf("\nA pool for each would take %s. The device gave %s for the pool, and one chunk of "
+           "%s\nfor all rehearsals.\n",
+           text[2], text[4], text[3]);
+    if (demo_all_equal(facts))
+        printf("All %zu replays gave what eager runs give, to the bit.\n", samples);
+    else
+        printf("REPLAYS DIFFER FROM EAGER RUNS. This must not happen: please report it.\n");
+    printf("Chart: %s\n", facts->chart);
+}
+
+void demo_show_text(const struct demo_facts *facts)
+{
+    show_device(facts);
+    show_captures(facts);
+    show_recordings(facts);
+    show_summary(facts);
+}
+
+static void json_text(const char *key, const char *text)
+{
+    printf("\"%s\":", key);
+    cli_json_text(stdout, text);
+}
+
+static void json_number(const char *key, uint64_t value)
+{
+    printf(",\"%s\":%" PRIu64, key, value);
+}
+
+static void json_bool(const char *key, bool value)
+{
+    printf(",\"%s\":%s", key, value ? "true" : "false");
+}
+
+static void json_capture(const struct demo_capture *c)
+{
+    printf("\n  {");
+    json_text("name", c->name);
+    json_number("nodes", c->nodes);
+    json_number("pool_bytes_after", c->pool_bytes_after);
+    json_number("mapped_bytes_after", c->mapped_bytes_after);
+    json_number("lower_bound_bytes", c->lower_bound_bytes);
+    json_number("graph_planned_bytes", c->graph_planned_bytes);
+    json_number("graph_lower_bound_bytes", c->graph_bound_bytes);
+    printf(",\"eager_us\":%.2f,\"replay_us\":%.2f", c->eager_us, c->replay_us);
+    json_number("samples", c->samples);
+    json_bool("outputs_equal", c->equal == c->samples);
+    printf("}");
+}
+
+static void json_recording(const struct demo_recording *r)
+{
+    const struct rp_layout_info *info = &r->info;
+    printf("\n  {");
+    json_text("name", r->name);
+    json_number("captures", info->captures);
+    json_number("pool_bytes", info->pool_bytes);
+    json_number("lower_bound_bytes", info->lower_bound_bytes);
+    json_bool("bound_exact", info->bound_exact);
+    json_bool("optimal", info->optimal);
+    json_number("c10_default_bytes", info->c10_default_bytes);
+    json_number("c10_reuse_bytes", info->c10_reuse_bytes);
+    printf(",\"ms\":%.3f}", info->ms);
+}
+
+void demo_show_json(const struct demo_facts *facts)
+{
+    printf("{");
+    json_text("driver", facts->device.driver);
+    printf(",");
+    json_text("device", facts->device.name);
+    json_number("rehearsal_bytes", facts->rehearsal_bytes);
+    json_number("state_bytes", facts->state_bytes);
+    printf(",\n \"captures\":[");
+    for (size_t i = 0; i < facts->capture_count; i++) {
+        fputs(i ? "," : "", stdout);
+        json_capture(&facts->captures[i]);
+    }
+    printf("],\n \"recordings\":[");
+    for (size_t i = 0; i < facts->recording_count; i++) {
+        fputs(i ? "," : "", stdout);
+        json_recording(&facts->recordings[i]);
+    }
+    printf("],\n ");
+    json_text("chart", facts->chart);
+    printf("}\n");
+}

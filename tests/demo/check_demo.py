@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Runs `reprise demo` on the host driver and checks what it says and writes.
+
+usage: check_demo.py REPRISE
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree
+
+PROGRAM = os.path.abspath(sys.argv[1])
+BATCHES = [64, 32, 16, 8, 4, 2, 1]
+CHUNK_MOST = 32 << 20
+
+
+def demo(*options, code=0, cwd=None):
+    done = subprocess.run([PROGRAM, "demo", *options], capture_output=True, text=True, cwd=cwd)
+    assert done.returncode == code, (options, done.returncode, done.stderr)
+    return done
+
+
+def check_facts(directory):
+    out = os.path.join(directory, "a chart & more")
+    done = demo("--driver", "host", "--json", "--out", out)
+    assert done.stderr == "", "progress is for terminals only: " + done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["driver"] == "host" and facts["device"]
+    assert 0 < facts["rehearsal_bytes"] <= CHUNK_MOST
+    captures = facts["captures"]
+    assert [c["name"] for c in captures] == [f"batch {b}" for b in BATCHES]
+    for capture in captures:
+        assert capture["outputs_equal"] is True
+        assert capture["nodes"] > 70
+        assert capture["pool_bytes_after"] == captures[0]["pool_bytes_after"]
+        assert 0 < capture["lower_bound_bytes"] <= capture["pool_bytes_after"]
+        assert capture["graph_lower_bound_bytes"] <= capture["graph_planned_bytes"]
+        assert capture["graph_planned_bytes"] <= capture["pool_bytes_after"]
+        assert capture["eager_us"] > 0 and capture["replay_us"] > 0
+    assert len(facts["recordings"]) == 7
+    for recording in facts["recordings"]:
+        assert recording["lower_bound_bytes"] <= recording["pool_bytes"]
+        assert recording["pool_bytes"] < recording["c10_default_bytes"]
+    check_chart(facts["chart"], captures, facts["recordings"])
+
+
+def check_chart(path, captures, recordings):
+    root = xml.etree.ElementTree.parse(path).getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    texts = {"".join(t.itertext()) for t in root.iter("{http://www.w3.org/2000/svg}text")}
+    for name in [c["name"] for c in captures] + [r["name"] for r in recordings]:
+        assert name in texts, name
+    markup = pathlib.Path(path).read_text()
+    assert "<script" not in markup and "http" not in markup.replace("http://www.w3.org/2000/svg", "")
+
+
+def check_text(directory):
+    empty = os.path.join(directory, "empty")
+    os.mkdir(empty)
+    done = demo("--driver", "host", "--batches", "1,4", "--recordings", empty, cwd=directory)
+    assert "batch 4" in done.stdout and "to the bit" in done.stdout
+    assert "build/demo/demo.svg" in done.stdout
+    assert os.path.exists(os.path.join(directory, "build/demo/demo.svg"))
+
+
+def check_refusals(directory):
+    for options in (["--batches", "0"], ["--batches", "4,"], ["--batches", "x"], ["--driver", "gpu"],
+                    ["more"], ["--none"], ["--batches", ",".join(["1"] * 17)]):
+        done = demo(*options, code=2)
+        assert "--help" in done.stderr and not done.stdout
+    bad = os.path.join(directory, "bad")
+    os.mkdir(bad)
+    pathlib.Path(bad, "x.json").write_text("{")
+    quick = ["--driver", "host", "--batches", "1"]
+    done = demo(*quick, "--recordings", bad, code=2)
+    assert "x.json" in done.stderr and not done.stdout
+    done = demo(*quick, "--recordings", os.path.join(directory, "absent"), code=2)
+    assert "absent" in done.stderr
+    done = demo(*quick, "--out", os.path.join(bad, "x.json", "y"), code=2)
+    assert "x.json" in done.stderr
+    assert "usage" in demo("--help").stdout
+
+
+with tempfile.TemporaryDirectory() as temporary:
+    check_facts(temporary)
+    check_text(temporary)
+    check_refusals(temporary)
+print("demo: as it should be")
