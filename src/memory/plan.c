@@ -5,6 +5,7 @@
  * floor raises it for the others: lowering them further would gain nothing.
  */
 #include "memory/plan_parts.h"
+#include "memory/plan_search.h"
 
 #include "base/clock.h"
 #include "base/hostmem.h"
@@ -16,6 +17,7 @@
 struct piece {
     struct rpi_lifetimes x;
     struct rpi_plan_task task;
+    bool proved; /* no layout of the piece is lower; with a capacity: none is at most the floor */
 };
 
 struct planner {
@@ -79,9 +81,17 @@ static int compare_pieces(const void *left, const void *right)
     return a->task.offsets < b->task.offsets ? -1 : a->task.offsets > b->task.offsets;
 }
 
-/* What greedy orders may take of the budget once there is a layout: they cost the blocks squared.
- */
-#define GREEDY_SHARE 0.2
+/* What placing orders may take of the budget once there is a layout, and how often they are mended.
+ * On one lane mending finds what ejection does not; on several it is the other way round. */
+static double order_share(const struct rpi_lifetimes *x)
+{
+    return x->lanes == 1 ? 0.5 : 0.2;
+}
+
+static unsigned order_rounds(const struct rpi_lifetimes *x)
+{
+    return x->lanes == 1 ? 12 : 2;
+}
 
 static rp_status first_layout(const struct planner *p, struct rpi_plan_task *task,
                               struct rp_error *err)
@@ -92,8 +102,8 @@ static rp_status first_layout(const struct planner *p, struct rpi_plan_task *tas
     if (status || task->height <= task->floor)
         return status;
     task->deadline_ns =
-        p->start_ns + (uint64_t)((double)(p->deadline_ns - p->start_ns) * GREEDY_SHARE);
-    status = rpi_plan_greedy(task, err);
+        p->start_ns + (uint64_t)((double)(p->deadline_ns - p->start_ns) * order_share(task->x));
+    status = rpi_plan_greedy(task, order_rounds(task->x), err);
     task->deadline_ns = p->deadline_ns;
     return status;
 }
@@ -109,6 +119,33 @@ static rp_status first_layouts(struct planner *p, struct rp_error *err)
     return status;
 }
 
+/* One lane and nothing fixed: the exact search, for as long as the piece has. */
+static rp_status search(const struct planner *p, struct piece *piece, struct rp_error *err)
+{
+    struct rpi_plan_task *task = &piece->task;
+    uint64_t now = rpi_clock_ns();
+    if (now >= task->deadline_ns)
+        return RP_OK;
+    struct rpi_plan_options options = *p->options;
+    options.budget_ms = (double)(task->deadline_ns - now) * 1e-6;
+    options.capacity = options.capacity ? task->floor : 0;
+    bool exhausted = false;
+    rp_status status = rpi_plan_search(task->x, &options, task->floor, task->offsets, &task->height,
+                                       &exhausted, err);
+    piece->proved = !status && exhausted && task->height > task->floor;
+    return status;
+}
+
+static rp_status improve_piece(const struct planner *p, struct piece *piece, struct rp_error *err)
+{
+    rp_status status = RP_OK;
+    if (piece->x.lanes == 1 && !p->options->fixed)
+        status = search(p, piece, err);
+    if (!status && !piece->proved)
+        status = rpi_plan_eject(&piece->task, err);
+    return status;
+}
+
 /* Each piece above the floor gets its share of the time that is left. */
 static rp_status improve(struct planner *p, struct rp_error *err)
 {
@@ -118,13 +155,15 @@ static rp_status improve(struct planner *p, struct rp_error *err)
     while (left < p->piece_count && p->pieces[left].task.height > floor)
         left++;
     for (uint32_t i = 0; !status && left > 0; i++, left--) {
-        struct rpi_plan_task *task = &p->pieces[i].task;
+        struct piece *piece = &p->pieces[i];
         uint64_t now = rpi_clock_ns();
+        if (piece->task.height <= floor)
+            continue;
         if (now < p->deadline_ns)
-            task->deadline_ns = now + (p->deadline_ns - now) / left;
-        task->floor = floor;
-        status = rpi_plan_eject(task, err);
-        floor = task->height > floor ? task->height : floor;
+            piece->task.deadline_ns = now + (p->deadline_ns - now) / left;
+        piece->task.floor = floor;
+        status = improve_piece(p, piece, err);
+        floor = piece->task.height > floor ? piece->task.height : floor;
     }
     return status;
 }
@@ -132,13 +171,19 @@ static rp_status improve(struct planner *p, struct rp_error *err)
 static void sum_up(const struct planner *p, struct rpi_plan_result *out)
 {
     uint64_t capacity = p->options->capacity, height = 0;
-    for (uint32_t i = 0; i < p->piece_count; i++)
-        if (p->pieces[i].task.height > height)
-            height = p->pieces[i].task.height;
+    bool proved = false;
+    for (uint32_t i = 0; i < p->piece_count; i++) {
+        const struct piece *piece = &p->pieces[i];
+        if (piece->task.height > height || (piece->task.height == height && piece->proved))
+            proved = piece->proved;
+        height = piece->task.height > height ? piece->task.height : height;
+    }
     *out = (struct rpi_plan_result){.height = height, .lower_bound = p->bound};
-    out->proof = height == p->bound ? RPI_PROOF_BOUND : RPI_PROOF_NONE;
+    out->proof = height == p->bound    ? RPI_PROOF_BOUND
+                 : proved && !capacity ? RPI_PROOF_SEARCH
+                                       : RPI_PROOF_NONE;
     if (capacity)
-        out->fits = height <= capacity ? 1 : p->bound > capacity ? 0 : -1;
+        out->fits = height <= capacity ? 1 : p->bound > capacity || proved ? 0 : -1;
     out->ms = rpi_ms_since(p->start_ns);
 }
 

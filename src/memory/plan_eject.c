@@ -2,12 +2,12 @@
  *
  * Search for a layout under a ceiling, the bound itself first, by ejection.
  *
- * Blocks that end above the ceiling are taken out. A step puts one of them, chosen at random, where
- * what it has to push out is cheapest, and takes out what it pushes. Each time a block has pushed
- * others out it gets dearer to push, so that blocks which are hard to place settle and the others
- * arrange themselves around them: breakout (Morris 1993) on the moves of partial colouring
- * (Blochliger and Zufferey 2008). Unlike search over placement orders a step costs one pass over
- * the blocks and never gives up the layout outside the range that it touches.
+ * Blocks that end above the ceiling are taken out. A step puts the dearest of them where what it
+ * has to push out is cheapest, and takes out what it pushes. Each time a block has pushed others
+ * out it gets dearer to push, so that blocks which are hard to place settle and the others arrange
+ * themselves around them: breakout (Morris 1993) on the moves of partial colouring (Blochliger and
+ * Zufferey 2008). Unlike search over placement orders a step costs one pass over the blocks and
+ * never gives up the layout outside the range that it touches.
  *
  * The price of a place is the sum over the conflicting blocks that lie across it. As the place
  * moves up it changes only where a block begins or ends, and the cheapest places lie against one,
@@ -274,10 +274,25 @@ static void clear_range(struct eject *e, uint64_t offset, uint64_t bytes)
     e->placed = kept;
 }
 
+/* The dearest of the blocks that are out: an index into out. */
+static uint32_t dearest(const struct eject *e)
+{
+    uint32_t pick = 0;
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < e->outs; i++) {
+        uint64_t cost = e->size[e->out[i]] * e->weight[e->out[i]];
+        if (cost > most) {
+            most = cost;
+            pick = i;
+        }
+    }
+    return pick;
+}
+
 /* Places one block that is out; false when fixed blocks leave it no room under the ceiling. */
 static bool step(struct eject *e)
 {
-    uint32_t pick = random_below(e, e->outs), block = e->out[pick];
+    uint32_t pick = dearest(e), block = e->out[pick];
     uint64_t bytes = e->x->bytes[block];
     struct place best = {0, UINT64_MAX, 0};
     collect(e, block);
@@ -289,7 +304,7 @@ static bool step(struct eject *e)
     e->out_bytes -= bytes;
     if (best.price) {
         clear_range(e, best.offset, bytes);
-        e->weight[block] += e->weight[block] < MOST_WEIGHT;
+        e->weight[block] += e->weight[block] < MOST_WEIGHT ? 1 + e->weight[block] / 8 : 0;
     }
     insert(e, block, best.offset);
     return true;

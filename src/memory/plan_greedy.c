@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * First layouts: each places every block once, in some order, at the lowest gap or the tightest gap
- * that its placed conflicting blocks leave. Sorted by size this is the "sweep by size" of static
- * planners; other orders win on other captures, and all are cheap.
+ * Layouts by placing order: each block in turn goes to the lowest gap, or the tightest, that the
+ * placed conflicting blocks leave.
+ *
+ * Some orders place a heaviest antichain first, which stacks it without gaps up to the bound, then
+ * the rest; others are the sweeps by size, area, life and start of static planners. Then the best
+ * orders are mended: a block that ended above the floor moves forward in its order, and all are
+ * placed again ("squeaky wheel", Joslin and Clements 1999). One placing costs the blocks squared.
  */
 #include "memory/plan_parts.h"
 
@@ -13,88 +17,149 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum order_kind { BY_SIZE, BY_AREA, BY_LIFE, BY_START, ORDER_KINDS };
+enum key { NO_STACK, BY_SIZE, BY_AREA, BY_LIFE, BY_START, BY_END };
 
-struct work {
-    const struct rpi_lifetimes *x;
-    const struct rpi_plan_task *task;
-    uint64_t *key;     /* [count]: of the current order */
-    uint32_t *order;   /* [count]: blocks, in the order of placing */
-    uint32_t *stacked; /* [count]: placed blocks by offset */
-    uint64_t *offsets; /* [count]: of the layout in the making */
+static const struct {
+    enum key stack, rest; /* of the antichain, and of the other blocks */
+    bool tightest;
+} starts[] = {
+    {NO_STACK, BY_SIZE, false},  {BY_END, BY_SIZE, false},   {BY_START, BY_SIZE, false},
+    {NO_STACK, BY_START, false}, {NO_STACK, BY_AREA, false}, {NO_STACK, BY_LIFE, false},
+    {BY_SIZE, BY_SIZE, false},   {NO_STACK, BY_SIZE, true},  {BY_START, BY_AREA, true},
+    {BY_END, BY_AREA, false},    {NO_STACK, BY_AREA, true},  {BY_LIFE, BY_SIZE, false},
 };
 
-static bool work_init(struct work *w, const struct rpi_plan_task *task)
-{
-    const struct rpi_lifetimes *x = task->x;
-    w->x = x;
-    w->task = task;
-    w->key = rpi_reallocarray(NULL, x->count, sizeof *w->key);
-    w->order = rpi_reallocarray(NULL, x->count, sizeof *w->order);
-    w->stacked = rpi_reallocarray(NULL, x->count, sizeof *w->stacked);
-    w->offsets = rpi_reallocarray(NULL, x->count, sizeof *w->offsets);
-    return w->key && w->order && w->stacked && w->offsets;
-}
-
-static void work_finish(struct work *w)
-{
-    rpi_free(w->key);
-    rpi_free(w->order);
-    rpi_free(w->stacked);
-    rpi_free(w->offsets);
-}
-
-/* How many ranks of all lanes see the block alive: its length, for orders by area and life. */
-static uint64_t life(const struct rpi_lifetimes *x, const uint32_t *lane_count, uint32_t block)
-{
-    uint64_t ranks = 1;
-    for (uint32_t l = 0; l < x->lanes; l++) {
-        uint32_t first = x->first[(size_t)block * x->lanes + l];
-        uint32_t from = l == x->lane[block] ? x->rank[block] : 0;
-        ranks += (first == RPI_NEVER ? lane_count[l] : first) - from;
-    }
-    return ranks;
-}
+#define STARTS (sizeof starts / sizeof *starts)
+#define MENDED 4 /* orders that are mended, round after round */
 
 struct keyed {
     uint64_t key;
     uint32_t block;
+    bool stack;
 };
 
+struct work {
+    const struct rpi_lifetimes *x;
+    struct rpi_plan_task *task;
+    uint32_t *members; /* [member_count]: a heaviest antichain */
+    uint32_t member_count, fixed_count;
+    uint32_t *lane_size;      /* [lanes] */
+    struct keyed *keyed;      /* [count]: room to sort in */
+    uint32_t *stacked;        /* [count]: placed blocks by offset */
+    uint64_t *offsets;        /* [count]: of the layout in the making */
+    uint32_t *orders[STARTS]; /* [count]: blocks, in the order of placing */
+    uint64_t heights[STARTS]; /* the lowest that the order gave */
+    unsigned ranking[STARTS]; /* orders, the lowest first */
+};
+
+static void work_finish(struct work *w)
+{
+    rpi_free(w->members);
+    rpi_free(w->lane_size);
+    rpi_free(w->keyed);
+    rpi_free(w->stacked);
+    rpi_free(w->offsets);
+    for (size_t i = 0; i < STARTS; i++)
+        rpi_free(w->orders[i]);
+}
+
+static rp_status work_init(struct work *w, struct rpi_plan_task *task, struct rp_error *err)
+{
+    const struct rpi_lifetimes *x = task->x;
+    w->x = x;
+    w->task = task;
+    w->members = rpi_reallocarray(NULL, x->count, sizeof *w->members);
+    w->lane_size = rpi_calloc(x->lanes, sizeof *w->lane_size);
+    w->keyed = rpi_reallocarray(NULL, x->count, sizeof *w->keyed);
+    w->stacked = rpi_reallocarray(NULL, x->count, sizeof *w->stacked);
+    w->offsets = rpi_reallocarray(NULL, x->count, sizeof *w->offsets);
+    if (!w->members || !w->lane_size || !w->keyed || !w->stacked || !w->offsets)
+        return rpi_error_host_memory(err, "plan", (size_t)x->count * 40);
+    for (uint32_t i = 0; i < x->count; i++) {
+        w->lane_size[x->lane[i]]++;
+        w->fixed_count += rpi_plan_is_fixed(task, i);
+    }
+    uint64_t bound;
+    return rpi_bound(x, &bound, w->members, &w->member_count, err);
+}
+
+/* ---- Orders -------------------------------------------------------------------------------- */
+
+/* Up to which rank of all lanes together the block lives, and from which. */
+static uint64_t end_of(const struct work *w, uint32_t block)
+{
+    uint64_t end = 0;
+    for (uint32_t l = 0; l < w->x->lanes; l++) {
+        uint32_t first = w->x->first[(size_t)block * w->x->lanes + l];
+        end += first == RPI_NEVER ? w->lane_size[l] : first;
+    }
+    return end;
+}
+
+/* Higher keys are placed first. */
+static uint64_t key_of(const struct work *w, uint32_t block, enum key key)
+{
+    uint64_t end = end_of(w, block), life = end > block ? end - block : 1;
+    switch (key) {
+    case BY_SIZE:
+        return w->x->bytes[block];
+    case BY_AREA:
+        return w->x->bytes[block] / w->task->alignment * life;
+    case BY_LIFE:
+        return life;
+    case BY_START:
+        return w->x->count - block;
+    default:
+        return end;
+    }
+}
+
+/* Fixed blocks first, then the stack, then the rest. */
 static int compare_keyed(const void *left, const void *right)
 {
     const struct keyed *a = left, *b = right;
+    if (a->stack != b->stack)
+        return a->stack ? -1 : 1;
     if (a->key != b->key)
         return a->key > b->key ? -1 : 1;
     return a->block < b->block ? -1 : a->block > b->block;
 }
 
-static bool make_order(struct work *w, enum order_kind kind)
+static bool make_order(struct work *w, unsigned k)
 {
-    const struct rpi_lifetimes *x = w->x;
-    uint32_t *lane_count = rpi_calloc(x->lanes, sizeof *lane_count);
-    struct keyed *keyed = rpi_reallocarray(NULL, x->count, sizeof *keyed);
-    if (!lane_count || !keyed) {
-        rpi_free(lane_count);
-        rpi_free(keyed);
+    uint32_t count = w->x->count;
+    w->orders[k] = rpi_reallocarray(NULL, count, sizeof **w->orders);
+    if (!w->orders[k])
         return false;
+    for (uint32_t i = 0; i < count; i++)
+        w->keyed[i] = (struct keyed){key_of(w, i, starts[k].rest), i, false};
+    for (uint32_t i = 0; starts[k].stack != NO_STACK && i < w->member_count; i++) {
+        uint32_t block = w->members[i];
+        w->keyed[block] = (struct keyed){key_of(w, block, starts[k].stack), block, true};
     }
-    for (uint32_t i = 0; i < x->count; i++)
-        lane_count[x->lane[i]]++;
-    for (uint32_t i = 0; i < x->count; i++) {
-        uint64_t ranks = kind == BY_SIZE || kind == BY_START ? 1 : life(x, lane_count, i);
-        uint64_t key = kind == BY_LIFE    ? ranks
-                       : kind == BY_START ? x->count - i
-                                          : x->bytes[i] / w->task->alignment * ranks;
-        keyed[i] = (struct keyed){rpi_plan_is_fixed(w->task, i) ? UINT64_MAX : key, i};
-    }
-    qsort(keyed, x->count, sizeof *keyed, compare_keyed);
-    for (uint32_t i = 0; i < x->count; i++)
-        w->order[i] = keyed[i].block;
-    rpi_free(lane_count);
-    rpi_free(keyed);
+    for (uint32_t i = 0; w->fixed_count && i < count; i++)
+        if (rpi_plan_is_fixed(w->task, i))
+            w->keyed[i] = (struct keyed){UINT64_MAX, i, true};
+    qsort(w->keyed, count, sizeof *w->keyed, compare_keyed);
+    for (uint32_t i = 0; i < count; i++)
+        w->orders[k][i] = w->keyed[i].block;
     return true;
 }
+
+/* Moves what ended above the floor forward by a third of its place in the order. */
+static void mend_order(const struct work *w, uint32_t *order)
+{
+    for (uint32_t i = w->fixed_count; i < w->x->count; i++) {
+        uint32_t block = order[i], jump = i / 3 > 3 ? i / 3 : 3;
+        if (w->offsets[block] + w->x->bytes[block] <= w->task->floor)
+            continue;
+        uint32_t to = i - w->fixed_count > jump ? i - jump : w->fixed_count;
+        memmove(order + to + 1, order + to, (i - to) * sizeof *order);
+        order[to] = block;
+    }
+}
+
+/* ---- Placing ------------------------------------------------------------------------------- */
 
 /* Where `block` goes among the placed blocks: the lowest gap that takes it, or the tightest. */
 static uint64_t find_gap(const struct work *w, uint32_t placed, uint32_t block, bool tightest)
@@ -138,46 +203,69 @@ static bool is_late(const struct rpi_plan_task *task)
     return task->height != UINT64_MAX && rpi_clock_ns() > task->deadline_ns;
 }
 
-/* Places the blocks in order. UINT64_MAX: gave up, too late or higher than the best layout. */
-static uint64_t place_all(struct work *w, bool tightest)
+/* Places the blocks in order k and keeps the layout if it is the lowest; false: too late. */
+static bool place_all(struct work *w, unsigned k)
 {
     uint64_t height = 0;
     for (uint32_t i = 0; i < w->x->count; i++) {
-        uint32_t block = w->order[i];
-        w->offsets[block] = rpi_plan_is_fixed(w->task, block) ? w->task->fixed[block]
-                                                              : find_gap(w, i, block, tightest);
+        uint32_t block = w->orders[k][i];
+        w->offsets[block] = rpi_plan_is_fixed(w->task, block)
+                                ? w->task->fixed[block]
+                                : find_gap(w, i, block, starts[k].tightest);
         stack_block(w, i, block);
         uint64_t end = w->offsets[block] + w->x->bytes[block];
         height = end > height ? end : height;
-        if (height >= w->task->height || (i % CLOCK_STRIDE == 0 && is_late(w->task)))
-            return UINT64_MAX;
-    }
-    return height;
-}
-
-/* Tries the orders until one reaches the floor or the deadline has passed. */
-static bool try_orders(struct work *w, struct rpi_plan_task *task)
-{
-    for (unsigned k = 0; k < 2 * ORDER_KINDS; k++) {
-        if (task->height <= task->floor || is_late(task))
-            break;
-        if (k % 2 == 0 && !make_order(w, k / 2))
+        if (i % CLOCK_STRIDE == 0 && is_late(w->task))
             return false;
-        uint64_t reached = place_all(w, k % 2);
-        if (reached < task->height) {
-            task->height = reached;
-            memcpy(task->offsets, w->offsets, w->x->count * sizeof *w->offsets);
-        }
+    }
+    if (height < w->heights[k])
+        w->heights[k] = height;
+    if (height < w->task->height) {
+        w->task->height = height;
+        memcpy(w->task->offsets, w->offsets, w->x->count * sizeof *w->offsets);
     }
     return true;
 }
 
-rp_status rpi_plan_greedy(struct rpi_plan_task *task, struct rp_error *err)
+static void rank_orders(struct work *w)
+{
+    for (unsigned k = 0; k < STARTS; k++) {
+        unsigned at = k;
+        for (; at > 0 && w->heights[w->ranking[at - 1]] > w->heights[k]; at--)
+            w->ranking[at] = w->ranking[at - 1];
+        w->ranking[at] = k;
+    }
+}
+
+/* ---- Both ---------------------------------------------------------------------------------- */
+
+static bool try_orders(struct work *w, unsigned rounds)
+{
+    const struct rpi_plan_task *task = w->task;
+    for (unsigned k = 0; k < STARTS; k++) {
+        w->heights[k] = UINT64_MAX;
+        if (!make_order(w, k))
+            return false;
+        if (!place_all(w, k) || task->height <= task->floor)
+            return true;
+        mend_order(w, w->orders[k]);
+    }
+    rank_orders(w);
+    for (unsigned i = 0; i < rounds * MENDED; i++) {
+        unsigned k = w->ranking[i % MENDED];
+        if (!place_all(w, k) || task->height <= task->floor)
+            return true;
+        mend_order(w, w->orders[k]);
+    }
+    return true;
+}
+
+rp_status rpi_plan_greedy(struct rpi_plan_task *task, unsigned rounds, struct rp_error *err)
 {
     struct work w = {0};
-    rp_status status = RP_OK;
-    if (!work_init(&w, task) || !try_orders(&w, task))
-        status = rpi_error_host_memory(err, "plan", (size_t)task->x->count * 40);
+    rp_status status = work_init(&w, task, err);
+    if (!status && !try_orders(&w, rounds))
+        status = rpi_error_host_memory(err, "plan", (size_t)task->x->count * sizeof **w.orders);
     work_finish(&w);
     return status;
 }

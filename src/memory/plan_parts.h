@@ -43,8 +43,9 @@ rp_status rpi_plan_extract(const struct rpi_lifetimes *x, uint32_t from, uint32_
  * lanes. */
 rp_status rpi_plan_sweep(struct rpi_plan_task *task, struct rp_error *err);
 
-/* First layouts, from nothing; the first ignores the deadline. Time: blocks squared. */
-rp_status rpi_plan_greedy(struct rpi_plan_task *task, struct rp_error *err);
+/* Layouts by placing orders, mended for some rounds. The first, where there is no layout yet,
+ * ignores the deadline. Time: blocks squared for each. */
+rp_status rpi_plan_greedy(struct rpi_plan_task *task, unsigned rounds, struct rp_error *err);
 
 /* Search at a ceiling by ejection; needs a first layout. */
 rp_status rpi_plan_eject(struct rpi_plan_task *task, struct rp_error *err);
