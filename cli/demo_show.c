@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 static double ratio(uint64_t bytes, uint64_t bound)
 {
@@ -34,11 +35,11 @@ static void show_device(const struct demo_facts *facts)
     printf("Device: %s, through the driver '%s', CUDA %d.%d\n", device->name, device->driver,
            device->driver_version / 1000, device->driver_version % 1000 / 10);
     if (facts->no_gpu[0])
-        printf(
-            "\nNo GPU: %s.\n\nThe host driver stands in for it: a CPU that speaks the same driver "
-            "API. Its memory\nfigures are a GPU's; its times are this CPU's and say nothing about "
-            "a GPU's.\n",
-            facts->no_gpu);
+        printf("\nNo GPU: %s.\n", facts->no_gpu);
+    if (!strcmp(device->driver, "host"))
+        printf("\nThe host driver stands in for a GPU: a CPU that speaks the same driver API. Its "
+               "memory\nfigures are a GPU's; its times are this CPU's and say nothing about a "
+               "GPU's.\n");
     printf("\nOne step of a small decoder (%s of weights and KV cache), captured at %zu batch "
            "sizes\ninto one pool of alternatives:\n\n",
            human(facts->state_bytes, state, sizeof state), facts->capture_count);

@@ -63,6 +63,7 @@ def check_text(directory):
     os.mkdir(empty)
     done = demo("--driver", "host", "--batches", "1,4", "--recordings", empty, cwd=directory)
     assert "batch 4" in done.stdout and "to the bit" in done.stdout
+    assert "The host driver stands in for a GPU" in done.stdout
     assert "build/demo/demo.svg" in done.stdout
     assert os.path.exists(os.path.join(directory, "build/demo/demo.svg"))
 
