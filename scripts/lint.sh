@@ -53,11 +53,11 @@ cpp() {
 }
 
 shell() {
-    git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck
+    git ls-files -z '*.sh' '*/run' | xargs -0 shellcheck
 }
 
 licence() { # every source names its licence in its first lines
-    missing=$(git ls-files -z '*.c' '*.h' '*.def' '*.cu' '*.py' '*.sh' '*.txt' .ci/run Makefile |
+    missing=$(git ls-files -z '*.c' '*.h' '*.def' '*.cu' '*.py' '*.sh' '*.txt' '*/run' Makefile |
         xargs -0 grep -L 'SPDX-License-Identifier: MIT') || true
     [ -z "$missing" ] || {
         echo "no licence line in: $missing"
