@@ -3,16 +3,17 @@
 
 #include "base/idmap.h"
 #include "graph/params.h"
+#include "graph/view.h"
 #include "memory/alias.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct comparing {
     const struct rp_driver *driver;
     const struct rpi_alias *alias;
+    const struct rpi_arena *eager;
     const struct rpi_rehearsal *rehearsal;
     const struct rpi_recorded *recorded;
     size_t arg_count;
@@ -90,18 +91,24 @@ static rp_status add_site(struct comparing *c, uint32_t offset, uint32_t block, 
     return RP_OK;
 }
 
+/* A parameter that is one word, and lies where eager runs have their memory. */
+static bool is_eager(const struct comparing *c, const struct rpi_field *field, uint64_t address)
+{
+    return field->kind == RPI_FIELD_VALUE && address - c->eager->base < c->eager->reserved;
+}
+
 static rp_status survivor(const struct comparing *c, uint64_t address, struct rp_error *err)
 {
-    char name[160], block[64] = "an earlier rehearsal";
+    char name[160], block[64] = "an earlier run";
     rpi_params_describe(&c->after, c->driver, name, sizeof name);
     size_t k;
-    if (find_block(c->rehearsal, address, &k) &&
+    if (rpi_alias_holds(c->alias, address) && find_block(c->rehearsal, address, &k) &&
         address - c->rehearsal->addresses.data[k] <= c->rehearsal->record.blocks.data[k].bytes)
         describe_block(c, k, block, sizeof block);
     return rpi_error(err, RP_ERROR_CAPTURE, "rp_graph_capture",
-                     "'%.60s': node %u (%s) uses 0x%" PRIx64 ", which belongs to %s of a rehearsal "
-                     "that is over: the callable kept an address from one call to the next. Take "
-                     "every address from the call",
+                     "'%.60s': node %u (%s) uses 0x%" PRIx64 ", which belonged to %s and is free: "
+                     "the callable kept an address from one call to the next. Take every address "
+                     "from the call",
                      c->rehearsal->record.name, c->node, name, address, block);
 }
 
@@ -132,7 +139,7 @@ static rp_status compare_word(struct comparing *c, const struct rpi_field *field
                               struct rp_error *err)
 {
     uint64_t before = word_at(&c->before, offset), after = word_at(&c->after, offset);
-    if (rpi_alias_holds(c->alias, after))
+    if (rpi_alias_holds(c->alias, after) || is_eager(c, field, after))
         return survivor(c, after, err);
     if (rpi_alias_holds(c->alias, before)) {
         uint32_t block = match_block(c, before, after);
@@ -259,102 +266,6 @@ static rp_status compare_node(struct comparing *c, CUgraphNode before, CUgraphNo
 
 /* ---- Graphs -------------------------------------------------------------------------------- */
 
-struct edge {
-    uint32_t from, to;
-    unsigned char from_port, to_port, type;
-};
-
-struct graph_view {
-    CUgraphNode *nodes;
-    struct edge *edges; /* sorted */
-    size_t node_count, edge_count;
-};
-
-static void view_finish(struct graph_view *view)
-{
-    rpi_free(view->nodes);
-    rpi_free(view->edges);
-}
-
-static rp_status view_nodes(struct graph_view *view, const struct rp_driver *driver, CUgraph graph,
-                            struct rp_error *err)
-{
-    CUresult result = driver->cuGraphGetNodes(graph, NULL, &view->node_count);
-    if (result == CUDA_SUCCESS) {
-        view->nodes = rpi_calloc(view->node_count + 1, sizeof *view->nodes);
-        if (!view->nodes)
-            return rpi_error_host_memory(err, "rp_graph_capture",
-                                         view->node_count * sizeof *view->nodes);
-        if (view->node_count)
-            result = driver->cuGraphGetNodes(graph, view->nodes, &view->node_count);
-    }
-    if (result != CUDA_SUCCESS)
-        return rpi_error_driver(err, result, "cuGraphGetNodes", "reading the nodes of a template");
-    return RP_OK;
-}
-
-static int order_edges(const void *left, const void *right)
-{
-    const struct edge *a = left, *b = right;
-    if (a->from != b->from)
-        return a->from < b->from ? -1 : 1;
-    if (a->to != b->to)
-        return a->to < b->to ? -1 : 1;
-    int ports = (a->from_port << 16 | a->to_port << 8 | a->type) -
-                (b->from_port << 16 | b->to_port << 8 | b->type);
-    return ports;
-}
-
-/* Fills view->edges from the driver's arrays, handles turned into places in view->nodes. */
-static rp_status translate_edges(struct graph_view *view, const CUgraphNode *from,
-                                 const CUgraphNode *to, const CUgraphEdgeData *data,
-                                 struct rp_error *err)
-{
-    struct rpi_idmap index = {0};
-    for (size_t i = 0; i < view->node_count; i++) {
-        if (!rpi_idmap_set(&index, (uintptr_t)view->nodes[i], (uint32_t)i)) {
-            rpi_idmap_finish(&index);
-            return rpi_error_host_memory(err, "rp_graph_capture", view->node_count * 32);
-        }
-    }
-    for (size_t i = 0; i < view->edge_count; i++)
-        view->edges[i] = (struct edge){rpi_idmap_get(&index, (uintptr_t)from[i]),
-                                       rpi_idmap_get(&index, (uintptr_t)to[i]), data[i].from_port,
-                                       data[i].to_port, data[i].type};
-    rpi_idmap_finish(&index);
-    qsort(view->edges, view->edge_count, sizeof *view->edges, order_edges);
-    return RP_OK;
-}
-
-static rp_status view_edges(struct graph_view *view, const struct rp_driver *driver, CUgraph graph,
-                            struct rp_error *err)
-{
-    CUresult result = driver->cuGraphGetEdges(graph, NULL, NULL, NULL, &view->edge_count);
-    if (result != CUDA_SUCCESS)
-        return rpi_error_driver(err, result, "cuGraphGetEdges", "reading the edges of a template");
-    size_t count = view->edge_count;
-    if (!count)
-        return RP_OK;
-    CUgraphNode *from = rpi_calloc(count, sizeof *from), *to = rpi_calloc(count, sizeof *to);
-    CUgraphEdgeData *data = rpi_calloc(count, sizeof *data);
-    view->edges = rpi_calloc(count, sizeof *view->edges);
-    rp_status status = RP_OK;
-    if (!from || !to || !data || !view->edges)
-        status = rpi_error_host_memory(err, "rp_graph_capture", count * sizeof *view->edges);
-    if (status == RP_OK) {
-        result = driver->cuGraphGetEdges(graph, from, to, data, &view->edge_count);
-        if (result != CUDA_SUCCESS)
-            status =
-                rpi_error_driver(err, result, "cuGraphGetEdges", "reading the edges of a template");
-    }
-    if (status == RP_OK)
-        status = translate_edges(view, from, to, data, err);
-    rpi_free(from);
-    rpi_free(to);
-    rpi_free(data);
-    return status;
-}
-
 static rp_status compare_counts(const struct comparing *c, const char *what, size_t before,
                                 size_t after, struct rp_error *err)
 {
@@ -366,12 +277,12 @@ static rp_status compare_counts(const struct comparing *c, const char *what, siz
                      c->rehearsal->record.name, before, what, after);
 }
 
-static rp_status compare_edges(const struct comparing *c, const struct graph_view *before,
-                               const struct graph_view *after, struct rp_error *err)
+static rp_status compare_edges(const struct comparing *c, const struct rpi_view *before,
+                               const struct rpi_view *after, struct rp_error *err)
 {
     for (size_t i = 0; i < after->edge_count; i++) {
-        const struct edge *edge = &after->edges[i];
-        if (order_edges(&before->edges[i], edge) != 0)
+        const struct rpi_edge *edge = &after->edges[i];
+        if (rpi_edge_compare(&before->edges[i], edge) != 0)
             return rpi_error(err, RP_ERROR_DIVERGED, "rp_graph_capture",
                              "'%.60s': the edge from node %u to node %u is not the same in two "
                              "captures of the same work. The callable must do the same each time",
@@ -380,8 +291,8 @@ static rp_status compare_edges(const struct comparing *c, const struct graph_vie
     return RP_OK;
 }
 
-static rp_status compare_views(struct comparing *c, const struct graph_view *before,
-                               const struct graph_view *after, struct rp_error *err)
+static rp_status compare_views(struct comparing *c, const struct rpi_view *before,
+                               const struct rpi_view *after, struct rp_error *err)
 {
     /* Nodes first, as far as both go: the first node that differs says more than a count. */
     size_t count = before->node_count < after->node_count ? before->node_count : after->node_count;
@@ -400,20 +311,16 @@ static rp_status compare_views(struct comparing *c, const struct graph_view *bef
 static rp_status compare_graphs(struct comparing *c, CUgraph before, CUgraph after,
                                 size_t *out_nodes, size_t *out_edges, struct rp_error *err)
 {
-    struct graph_view first = {0}, second = {0};
-    rp_status status = view_nodes(&first, c->driver, before, err);
+    struct rpi_view first = {0}, second = {0};
+    rp_status status = rpi_view_read(&first, c->driver, before, err);
     if (status == RP_OK)
-        status = view_nodes(&second, c->driver, after, err);
-    if (status == RP_OK)
-        status = view_edges(&first, c->driver, before, err);
-    if (status == RP_OK)
-        status = view_edges(&second, c->driver, after, err);
+        status = rpi_view_read(&second, c->driver, after, err);
     if (status == RP_OK)
         status = compare_views(c, &first, &second, err);
     *out_nodes = second.node_count;
     *out_edges = second.edge_count;
-    view_finish(&first);
-    view_finish(&second);
+    rpi_view_finish(&first);
+    rpi_view_finish(&second);
     return status;
 }
 
@@ -423,6 +330,7 @@ rp_status rpi_compare(const struct rp_pool *pool, const struct rpi_rehearsal *re
 {
     struct comparing c = {.driver = pool->device->driver,
                           .alias = &pool->device->alias,
+                          .eager = &pool->eager,
                           .rehearsal = rehearsal,
                           .recorded = recorded,
                           .arg_count = arg_count};

@@ -242,14 +242,13 @@ static rp_status capture_locked(struct capturing *c, struct rp_graph **out_graph
         rpi_relax_end(pool->device->driver, mode);
     }
     drop_attempt(c);
-    if (status == RP_OK) {
-        *out_graph = graph;
-        return RP_OK;
-    }
-    free_graph(graph);
     pthread_mutex_lock(&pool->lock);
-    rpi_pool_trim(&pool->memory);
+    rpi_pool_settle(&pool->memory);
     pthread_mutex_unlock(&pool->lock);
+    if (status == RP_OK)
+        *out_graph = graph;
+    else
+        free_graph(graph);
     return status;
 }
 
@@ -312,7 +311,6 @@ void rp_graph_destroy(struct rp_graph *graph)
     driver->cuGraphDestroy(graph->template);
     pthread_mutex_lock(&pool->lock);
     rpi_pool_remove(&pool->memory, &graph->member);
-    rpi_pool_trim(&pool->memory);
     pthread_mutex_unlock(&pool->lock);
     if (pushed)
         rp_device_pop(pool->device);

@@ -141,6 +141,12 @@ static rp_status read_memcpy(struct rpi_params *params, const struct rp_driver *
         FIELD(CUDA_MEMCPY3D, Height, RPI_FIELD_VALUE),
         FIELD(CUDA_MEMCPY3D, Depth, RPI_FIELD_VALUE),
     };
+    static const struct rpi_field pitches[] = {
+        FIELD(CUDA_MEMCPY3D, srcPitch, RPI_FIELD_VALUE),
+        FIELD(CUDA_MEMCPY3D, srcHeight, RPI_FIELD_VALUE),
+        FIELD(CUDA_MEMCPY3D, dstPitch, RPI_FIELD_VALUE),
+        FIELD(CUDA_MEMCPY3D, dstHeight, RPI_FIELD_VALUE),
+    };
     CUDA_MEMCPY3D copy;
     memset(&copy, 0, sizeof copy);
     CUresult result = driver->cuGraphMemcpyNodeGetParams(node, &copy);
@@ -150,6 +156,9 @@ static rp_status read_memcpy(struct rpi_params *params, const struct rp_driver *
     rp_status status = set_image(params, &copy, sizeof copy, err);
     for (size_t i = 0; status == RP_OK && i < sizeof always / sizeof *always; i++)
         status = add_field(params, always[i].offset, always[i].bytes, always[i].kind, err);
+    bool rows = copy.Height > 1 || copy.Depth > 1; /* the pitches mean nothing for one row */
+    for (size_t i = 0; rows && status == RP_OK && i < sizeof pitches / sizeof *pitches; i++)
+        status = add_field(params, pitches[i].offset, pitches[i].bytes, pitches[i].kind, err);
     if (status == RP_OK && copy.srcMemoryType == CU_MEMORYTYPE_HOST)
         status = add_field(params, offsetof(CUDA_MEMCPY3D, srcHost), 8, RPI_FIELD_HOST, err);
     else if (status == RP_OK && copy.srcMemoryType != CU_MEMORYTYPE_ARRAY)

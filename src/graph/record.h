@@ -20,7 +20,7 @@ struct rpi_recorded {
 };
 
 /* offsets: the plan, one for each block of the rehearsal's record. The context is current. Memory
- * that the pool grew by stays mapped on failure: the caller trims. */
+ * that the pool grew by stays mapped on failure: the caller settles it. */
 rp_status rpi_record(struct rp_pool *pool, const char *name, rp_callable callable, void *user,
                      const struct rp_arg *args, size_t arg_count,
                      const struct rpi_rehearsal *rehearsal, const uint64_t *offsets,

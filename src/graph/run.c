@@ -96,7 +96,7 @@ static rp_status check_stream(const struct rp_driver *driver, CUstream stream, s
     return RP_OK;
 }
 
-/* With the eager lock held and the context current. addresses has room for all arguments. */
+/* With the eager lock held and the context current. */
 static rp_status run_locked(struct running *run, rp_callable callable, void *user,
                             struct rp_error *err)
 {

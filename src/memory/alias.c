@@ -20,7 +20,7 @@ rp_status rpi_alias_init(struct rpi_alias *alias, const struct rp_driver *driver
     uint64_t bytes = reserve_most;
     CUresult result;
     for (;; bytes /= 2) {
-        result = driver->cuMemAddressReserve(&base, bytes, large_chunk, 0, 0);
+        result = driver->cuMemAddressReserve(&base, bytes, 0, 0, 0);
         if (result == CUDA_SUCCESS || bytes / 2 < reserve_least)
             break;
     }

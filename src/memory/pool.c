@@ -29,12 +29,22 @@ rp_status rpi_pool_grow(struct rpi_pool *pool, uint64_t height, struct rp_error 
         }
         return RP_ERROR_LIMIT;
     }
-    return rpi_arena_grow(&pool->arena, height, err);
+    rp_status status = rpi_arena_grow(&pool->arena, height, err);
+    if (status == RP_OK && pool->underway < height)
+        pool->underway = height;
+    return status;
 }
 
-void rpi_pool_trim(struct rpi_pool *pool)
+static void trim(struct rpi_pool *pool)
 {
-    rpi_arena_shrink(&pool->arena, rpi_pool_height(pool));
+    uint64_t height = rpi_pool_height(pool);
+    rpi_arena_shrink(&pool->arena, height > pool->underway ? height : pool->underway);
+}
+
+void rpi_pool_settle(struct rpi_pool *pool)
+{
+    pool->underway = 0;
+    trim(pool);
 }
 
 rp_status rpi_pool_add(struct rpi_pool *pool, struct rpi_pool_member *member, struct rp_error *err)
@@ -50,6 +60,7 @@ void rpi_pool_remove(struct rpi_pool *pool, const struct rpi_pool_member *member
         if (pool->members.data[i] != member)
             continue;
         pool->members.data[i] = pool->members.data[--pool->members.count];
+        trim(pool);
         return;
     }
 }

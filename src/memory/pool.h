@@ -20,6 +20,7 @@ struct rpi_pool {
     struct rpi_arena arena;
     uint64_t limit;     /* most bytes to map; 0: none */
     uint64_t alignment; /* of every block */
+    uint64_t underway;  /* height that a capture under way has reached; 0: none is */
     struct {
         RPI_VEC(struct rpi_pool_member *); /* unowned: each lies in its graph */
     } members;
@@ -31,13 +32,14 @@ rp_status rpi_pool_init(struct rpi_pool *pool, const struct rp_driver *driver, C
 /* Allowed on a zeroed pool. */
 void rpi_pool_finish(struct rpi_pool *pool);
 
-/* Puts memory behind [0, height). Fails with RP_ERROR_LIMIT above the limit, or for want of device
- * memory; then the pool is as it was. */
+/* Puts memory behind [0, height) for a capture under way, which keeps it until rpi_pool_settle.
+ * Fails with RP_ERROR_LIMIT above the limit, or for want of device memory; then the pool is as it
+ * was. */
 rp_status rpi_pool_grow(struct rpi_pool *pool, uint64_t height, struct rp_error *err);
-/* Gives back what no member reaches. */
-void rpi_pool_trim(struct rpi_pool *pool);
+/* The capture is over, its member added or not: gives back what no member reaches. */
+void rpi_pool_settle(struct rpi_pool *pool);
 
-/* The member is borrowed until it is removed. */
+/* The member is borrowed until it is removed; memory that only it reached is given back then. */
 rp_status rpi_pool_add(struct rpi_pool *pool, struct rpi_pool_member *member, struct rp_error *err);
 void rpi_pool_remove(struct rpi_pool *pool, const struct rpi_pool_member *member);
 

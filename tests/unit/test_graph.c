@@ -527,6 +527,23 @@ static rp_status keeps_an_address(struct rp_call *call, void *user, struct rp_er
     return status;
 }
 
+/* Keeps an address of its eager run. */
+static rp_status keeps_an_eager_address(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    if (p->calls++ == 0)
+        return keeps_an_address(call, user, err);
+    return rpt_fill(p->f, rp_call_stream(call), p->kept, 1, 100, err);
+}
+
+static void kept_eager_addresses_are_refused(void **state)
+{
+    struct program p = {.f = *state, .count = 100};
+    RPT_OK(p.f, rp_run(p.f->pool, keeps_an_eager_address, &p, NULL, 0, NULL, &p.f->err));
+    check_refused(&p, keeps_an_eager_address, RP_ERROR_CAPTURE);
+    assert_non_null(strstr(p.f->err.message, "an earlier run"));
+}
+
 static void kept_addresses_are_refused(void **state)
 {
     struct program p = {.f = *state, .count = 100};
@@ -534,6 +551,161 @@ static void kept_addresses_are_refused(void **state)
     assert_non_null(strstr(p.f->err.message, "node 0 (kernel rpt_fill)"));
     assert_non_null(strstr(p.f->err.message, "block 0 (400 bytes)"));
     check_refused(&p, keeps_an_address, RP_ERROR_CAPTURE); /* of an earlier rehearsal by now */
+}
+
+/* ---- Sites ----------------------------------------------------------------------------------*/
+
+/* Padding that holds something else each time, and once an address of the rehearsal. */
+static rp_status leaves_rubbish(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    uint64_t y = rp_call_arg(call, 1);
+    struct rpt_padded_param padded;
+    memset(&padded, ++p->calls, sizeof padded);
+    padded.tag = 3;
+    padded.to = (uint32_t *)(uintptr_t)y;
+    padded.index = 1;
+    void *params[] = {&padded};
+    CUresult result = p->f->driver->cuMemsetD8Async(y, 0, p->count * 4, rp_call_stream(call));
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuMemsetD8Async", "filling");
+    return rpt_launch(p->f, p->f->padded, rp_call_stream(call), params, err);
+}
+
+static void rubbish_in_padding_is_no_site(void **state)
+{
+    struct program p = {.f = *state, .count = 100};
+    struct rp_graph_info info;
+    check_replay(&p, leaves_rubbish, &info);
+    assert_int_equal(info.sites, 2);
+    assert_int_equal(info.rehearsals, 1);
+}
+
+static void sites_tell_node_block_and_distance(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct program p = {.f = f, .count = 100};
+    struct both b;
+    both_init(&b, &p);
+    struct rp_graph *graph = NULL;
+    RPT_OK(f, rp_graph_capture(f->pool, NULL, leaves_rubbish, &p, b.args, 2, &graph, &f->err));
+    assert_int_equal(graph->sites.count, 2);
+    const struct rpi_site *fill = &graph->sites.data[0], *padded = &graph->sites.data[1];
+    assert_int_equal(fill->node, 0);
+    assert_int_equal(fill->offset, offsetof(CUDA_MEMSET_NODE_PARAMS, dst));
+    assert_int_equal(fill->block, 1);
+    assert_int_equal(padded->node, 1);
+    assert_int_equal(padded->offset, offsetof(struct rpt_padded_param, to));
+    assert_int_equal(padded->block, 1);
+    assert_int_equal(padded->delta, 0);
+    assert_true(graph->sites.rubbish >= 1);
+    rp_graph_destroy(graph);
+    both_finish(&b, &p);
+}
+
+/* Pointers to a block's end and into its middle are the block's. */
+static rp_status points_all_over(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    CUstream s = rp_call_stream(call);
+    uint64_t a, b, y = rp_call_arg(call, 1);
+    rp_status status = rp_call_alloc(call, 512, s, &a, err);
+    if (status == RP_OK)
+        status = rp_call_alloc(call, 512, s, &b, err);
+    if (status == RP_OK)
+        status = rpt_fill(p->f, s, a + 512, 1, 0, err); /* nothing, at the end */
+    if (status == RP_OK)
+        status = rpt_fill(p->f, s, b + 100, 1, 4, err);
+    return status == RP_OK ? rpt_fill(p->f, s, y, 4, p->count, err) : status;
+}
+
+static void ends_of_blocks_are_theirs(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct program p = {.f = f, .count = 100};
+    struct both b;
+    both_init(&b, &p);
+    struct rp_graph *graph = NULL;
+    RPT_OK(f, rp_graph_capture(f->pool, NULL, points_all_over, &p, b.args, 2, &graph, &f->err));
+    assert_int_equal(graph->sites.count, 3);
+    assert_int_equal(graph->sites.data[0].block, 2);
+    assert_int_equal(graph->sites.data[0].delta, 512);
+    assert_int_equal(graph->sites.data[1].block, 3);
+    assert_int_equal(graph->sites.data[1].delta, 100);
+    rp_graph_destroy(graph);
+    both_finish(&b, &p);
+}
+
+static void drivers_without_parameter_sizes_replay_too(void **state)
+{
+    struct rpt_fixture *f = *state, plain = *f;
+    struct rp_driver limited = *f->driver;
+    limited.capabilities = 0;
+    limited.cuFuncGetParamInfo = NULL;
+    limited.cuFuncGetName = NULL;
+    struct program p = {.f = &plain, .count = 1000};
+    RPT_OK(f, rpi_device_open_on(&limited, 0, &plain.device, &f->err));
+    RPT_OK(f, rp_pool_create(plain.device, NULL, &plain.pool, &f->err));
+    struct rp_graph_info info;
+    check_replay(&p, chain, &info);
+    assert_int_equal(info.sites, 0);
+    check_replay(&p, many_kinds, &info);
+    assert_int_equal(info.sites, 1 + 2 + 1 + 3);
+    rp_pool_destroy(plain.pool);
+    rp_device_destroy(plain.device);
+}
+
+/* ---- Dependencies set by hand ---------------------------------------------------------------*/
+
+/* The stream forgets that it wrote the first block, so the second one may not lie over it. */
+static rp_status forgets(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    const struct rp_driver *d = p->f->driver;
+    CUstream s = rp_call_stream(call);
+    uint64_t a, b, x = rp_call_arg(call, 0), y = rp_call_arg(call, 1);
+    size_t bytes = p->count * sizeof(float);
+    rp_status status;
+    if ((status = rp_call_alloc(call, bytes, s, &a, err)) != RP_OK ||
+        (status = rpt_scale(p->f, s, a, x, 2, p->count, err)) != RP_OK ||
+        (status = rpt_add(p->f, s, y, a, x, p->count, err)) != RP_OK ||
+        (status = rp_call_free(call, a, err)) != RP_OK)
+        return status;
+    CUstreamCaptureStatus state;
+    cuuint64_t id;
+    CUgraph graph;
+    const CUgraphNode *nodes = NULL;
+    const CUgraphEdgeData *edges = NULL;
+    size_t count = 0;
+    CUresult result = d->cuStreamGetCaptureInfo(s, &state, &id, &graph, &nodes, &edges, &count);
+    bool capturing = result == CUDA_SUCCESS && state == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    CUgraphNode last = capturing && count ? nodes[0] : NULL;
+    if (capturing)
+        result = d->cuStreamUpdateCaptureDependencies(s, NULL, NULL, 0,
+                                                      CU_STREAM_SET_CAPTURE_DEPENDENCIES);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuStreamUpdateCaptureDependencies", "forgetting");
+    if ((status = rp_call_alloc(call, bytes, s, &b, err)) != RP_OK ||
+        (status = rpt_scale(p->f, s, b, x, 9, p->count, err)) != RP_OK)
+        return status;
+    CUgraphEdgeData edge = {0};
+    if (capturing)
+        result = d->cuStreamUpdateCaptureDependencies(s, &last, &edge, 1,
+                                                      CU_STREAM_ADD_CAPTURE_DEPENDENCIES);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuStreamUpdateCaptureDependencies", "joining");
+    if ((status = rpt_add(p->f, s, y, y, b, p->count, err)) != RP_OK)
+        return status;
+    return rp_call_free(call, b, err);
+}
+
+static void forgotten_work_keeps_its_memory(void **state)
+{
+    struct program p = {.f = *state, .count = 1024};
+    struct rp_graph_info info;
+    check_replay(&p, forgets, &info);
+    assert_int_equal(info.planned_bytes, 4 * 4096);
+    assert_int_equal(info.edges, 3);
 }
 
 /* ---- What goes wrong in a capture -----------------------------------------------------------*/
@@ -850,14 +1022,14 @@ static void *capture_in_a_thread(void *user)
     return NULL;
 }
 
-static void threads_capture_side_by_side(void **state)
+static void capture_in_two_threads(struct rpt_fixture *f, bool one_pool)
 {
-    struct rpt_fixture *f = *state;
     struct capturing jobs[2] = {{*f, NULL}, {*f, NULL}};
     pthread_t threads[2];
     for (int i = 0; i < 2; i++) {
         struct rpt_fixture *own = &jobs[i].f;
-        RPT_OK(f, rp_pool_create(f->device, NULL, &own->pool, &f->err));
+        if (!one_pool)
+            RPT_OK(f, rp_pool_create(f->device, NULL, &own->pool, &f->err));
         for (int s = 0; s < RPT_STREAMS; s++)
             assert_int_equal(f->driver->cuStreamCreate(&own->streams[s], CU_STREAM_NON_BLOCKING),
                              0);
@@ -870,10 +1042,17 @@ static void threads_capture_side_by_side(void **state)
         if (jobs[i].wrong)
             print_error("%s: %s\n", jobs[i].wrong, jobs[i].f.err.message);
         assert_null(jobs[i].wrong);
-        rp_pool_destroy(jobs[i].f.pool);
+        if (!one_pool)
+            rp_pool_destroy(jobs[i].f.pool);
         for (int s = 0; s < RPT_STREAMS; s++)
             f->driver->cuStreamDestroy(jobs[i].f.streams[s]);
     }
+}
+
+static void threads_capture_side_by_side(void **state)
+{
+    capture_in_two_threads(*state, false);
+    capture_in_two_threads(*state, true);
 }
 
 struct replaying {
@@ -945,6 +1124,12 @@ int main(void)
         TEST(other_sizes_are_placed_online),
         TEST(different_graphs_are_refused),
         TEST(kept_addresses_are_refused),
+        TEST(kept_eager_addresses_are_refused),
+        TEST(rubbish_in_padding_is_no_site),
+        TEST(sites_tell_node_block_and_distance),
+        TEST(ends_of_blocks_are_theirs),
+        TEST(drivers_without_parameter_sizes_replay_too),
+        TEST(forgotten_work_keeps_its_memory),
         TEST(callable_errors_come_through),
         TEST(broken_captures_say_why),
         TEST(wrong_frees_are_the_callables_errors),
