@@ -135,7 +135,8 @@ rp_status rpi_alias_take(struct rpi_alias *alias, uint64_t bytes, uint64_t align
                          uint64_t *out_address, struct rp_error *err)
 {
     assert(alignment && (alignment & (alignment - 1)) == 0);
-    uint64_t offset = rpi_round_up(alias->cursor + GAP, 2 * alignment) + alignment;
+    uint64_t from = alias->base + alias->cursor + GAP;
+    uint64_t offset = rpi_round_up(from, 2 * alignment) + alignment - alias->base;
     if (offset + GAP > alias->reserved || bytes > alias->reserved - offset - GAP) {
         rpi_error(err, RP_ERROR_LIMIT, "rp_call_alloc",
                   "the run allocates more than the %llu GiB of addresses that a rehearsal has",

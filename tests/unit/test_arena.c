@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Address ranges with memory behind them, on the host driver: the arena that grows, the pool of
+ * alternatives over it, and the rehearsals' many addresses on one chunk.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "driver/host/host.h"
+#include "memory/alias.h"
+#include "memory/pool.h"
+
+#define MIB 1048576ull
+
+static const struct rp_driver *driver;
+
+static struct rpi_host_statistics held(void)
+{
+    struct rpi_host_statistics statistics;
+    rpi_host_statistics(&statistics);
+    return statistics;
+}
+
+static int open_driver(void **state)
+{
+    (void)state;
+    CUcontext context;
+    driver = rpi_driver_host();
+    return driver->cuInit(0) != CUDA_SUCCESS ||
+           driver->cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
+           driver->cuCtxSetCurrent(context) != CUDA_SUCCESS;
+}
+
+static int close_driver(void **state)
+{
+    (void)state;
+    struct rpi_host_statistics left = held();
+    rpi_host_reset();
+    return left.chunks || left.mappings || left.reservations || left.physical_bytes;
+}
+
+static void write_and_read(uint64_t address, unsigned char value)
+{
+    unsigned char seen = 0;
+    assert_int_equal(driver->cuMemsetD8(address, value, 1), 0);
+    assert_int_equal(driver->cuMemcpyDtoH(&seen, address, 1), 0);
+    assert_int_equal(seen, value);
+}
+
+static void arena_grows_in_place_and_shrinks(void **state)
+{
+    (void)state;
+    struct rpi_arena arena;
+    assert_int_equal(rpi_arena_init(&arena, driver, 0, 64 * MIB, NULL), RP_OK);
+    uint64_t base = arena.base;
+    assert_int_equal(held().physical_bytes, 0);
+    assert_int_equal(rpi_arena_grow(&arena, 1, NULL), RP_OK);
+    assert_int_equal(arena.mapped, 2 * MIB);
+    write_and_read(base + 2 * MIB - 1, 11);
+    assert_int_equal(rpi_arena_grow(&arena, 2 * MIB, NULL), RP_OK);
+    assert_int_equal(arena.chunks.count, 1);
+    assert_int_equal(rpi_arena_grow(&arena, 7 * MIB, NULL), RP_OK);
+    assert_int_equal(arena.mapped, 8 * MIB);
+    assert_int_equal(arena.base, base);
+    unsigned char seen = 0;
+    assert_int_equal(driver->cuMemcpyDtoH(&seen, base + 2 * MIB - 1, 1), 0);
+    assert_int_equal(seen, 11);
+    write_and_read(base + 8 * MIB - 1, 12);
+    assert_int_equal(driver->cuMemsetD8(base + 8 * MIB, 0, 1), CUDA_ERROR_INVALID_VALUE);
+    rpi_arena_shrink(&arena, 3 * MIB); /* the second chunk is still needed */
+    assert_int_equal(arena.mapped, 8 * MIB);
+    rpi_arena_shrink(&arena, 2 * MIB);
+    assert_int_equal(arena.mapped, 2 * MIB);
+    assert_int_equal(held().physical_bytes, 2 * MIB);
+    rpi_arena_finish(&arena);
+    rpi_arena_finish(&arena);
+}
+
+static void arena_tells_what_it_cannot_have(void **state)
+{
+    (void)state;
+    struct rpi_arena arena;
+    struct rp_error err;
+    struct rpi_host_options options, small;
+    rpi_host_options(&options);
+    small = options;
+    small.total_bytes = 8 * MIB;
+    rpi_host_configure(&small);
+    assert_int_equal(rpi_arena_init(&arena, driver, 0, 64 * MIB, NULL), RP_OK);
+    assert_int_equal(rpi_arena_grow(&arena, 4 * MIB, NULL), RP_OK);
+    assert_int_equal(rpi_arena_grow(&arena, 10 * MIB, &err), RP_ERROR_OUT_OF_DEVICE_MEMORY);
+    assert_int_equal(err.requested, 6 * MIB);
+    assert_int_equal(err.available, 4 * MIB);
+    assert_int_equal(rpi_arena_grow(&arena, 65 * MIB, &err), RP_ERROR_OUT_OF_DEVICE_MEMORY);
+    assert_int_equal(arena.mapped, 4 * MIB);
+    assert_int_equal(rpi_arena_grow(&arena, 8 * MIB, NULL), RP_OK);
+    rpi_arena_finish(&arena);
+    rpi_host_configure(&options);
+}
+
+static void arena_is_as_it_was_after_each_failure(void **state)
+{
+    (void)state;
+    const struct rp_driver *faulty = rpi_driver_fault(driver);
+    struct rpi_arena arena;
+    assert_int_equal(rpi_arena_init(&arena, faulty, 0, 64 * MIB, NULL), RP_OK);
+    assert_int_equal(rpi_arena_grow(&arena, 2 * MIB, NULL), RP_OK);
+    struct rpi_host_statistics before = held();
+    for (uint64_t call = 0;; call++) {
+        struct rp_error err = {0};
+        rpi_driver_fault_at(call, CUDA_ERROR_UNKNOWN);
+        rp_status status = rpi_arena_grow(&arena, 6 * MIB, &err);
+        if (status == RP_OK) {
+            rpi_arena_shrink(&arena, 2 * MIB);
+            if (!rpi_driver_fault_hit())
+                break;
+            continue; /* the capture mode could not be exchanged: nothing is lost */
+        }
+        assert_int_equal(status, RP_ERROR_DRIVER);
+        assert_int_equal(arena.mapped, 2 * MIB);
+        struct rpi_host_statistics now = held();
+        assert_int_equal(now.chunks, before.chunks);
+        assert_int_equal(now.mappings, before.mappings);
+    }
+    rpi_driver_fault_at(UINT64_MAX, CUDA_SUCCESS);
+    rpi_arena_finish(&arena);
+}
+
+static void pool_is_as_high_as_its_highest(void **state)
+{
+    (void)state;
+    struct rpi_pool pool;
+    struct rp_error err;
+    struct rpi_pool_member small = {3 * MIB, 2 * MIB}, large = {9 * MIB, 1 * MIB};
+    assert_int_equal(rpi_pool_init(&pool, driver, 0, 64 * MIB, 11 * MIB, 512, NULL), RP_OK);
+    assert_int_equal(rpi_pool_grow(&pool, small.height, NULL), RP_OK);
+    assert_int_equal(rpi_pool_add(&pool, &small, NULL), RP_OK);
+    rpi_pool_settle(&pool);
+    assert_int_equal(pool.arena.mapped, 4 * MIB);
+    assert_int_equal(rpi_pool_grow(&pool, large.height, NULL), RP_OK);
+    rpi_pool_remove(&pool, &small); /* another thread's graph goes while one is captured */
+    assert_int_equal(pool.arena.mapped, 10 * MIB);
+    assert_int_equal(rpi_pool_add(&pool, &small, NULL), RP_OK);
+    assert_int_equal(rpi_pool_add(&pool, &large, NULL), RP_OK);
+    rpi_pool_settle(&pool);
+    assert_int_equal(rpi_pool_height(&pool), 9 * MIB);
+    assert_int_equal(rpi_pool_lower_bound(&pool), 2 * MIB);
+    assert_int_equal(rpi_pool_grow(&pool, 10 * MIB + 1, &err), RP_ERROR_LIMIT);
+    assert_int_equal(err.requested, 12 * MIB);
+    assert_int_equal(err.available, 11 * MIB);
+    rpi_pool_remove(&pool, &large);
+    assert_int_equal(rpi_pool_height(&pool), 3 * MIB);
+    assert_int_equal(pool.arena.mapped, 4 * MIB);
+    rpi_pool_remove(&pool, &small);
+    assert_int_equal(pool.arena.mapped, 0);
+    rpi_pool_finish(&pool);
+}
+
+static void rehearsals_have_addresses_of_their_own(void **state)
+{
+    (void)state;
+    struct rpi_alias alias;
+    static const uint64_t alignments[] = {1, 16, 512, 2 * MIB};
+    uint64_t starts[8];
+    assert_int_equal(rpi_alias_init(&alias, driver, 0, NULL), RP_OK);
+    for (int rehearsal = 0; rehearsal < 8; rehearsal++) {
+        uint64_t alignment = alignments[rehearsal % 4], last_end = 0;
+        rpi_alias_begin(&alias);
+        for (uint64_t i = 0; i < 100; i++) {
+            uint64_t address = 0, bytes = i % 10 * 100000;
+            assert_int_equal(rpi_alias_take(&alias, bytes, alignment, &address, NULL), RP_OK);
+            assert_int_equal(address % alignment, 0);
+            assert_int_not_equal(address % (2 * alignment), 0);
+            assert_true(address > last_end + 256); /* a gap before it */
+            assert_true(rpi_alias_holds(&alias, address));
+            if (bytes)
+                write_and_read(address + bytes - 1, (unsigned char)i);
+            last_end = address + bytes;
+            if (i == 0)
+                starts[rehearsal] = address;
+        }
+        for (int earlier = 0; earlier < rehearsal; earlier++)
+            assert_int_not_equal(starts[earlier], starts[rehearsal]);
+        assert_int_equal(held().physical_bytes, 2 * MIB);
+    }
+    assert_false(rpi_alias_holds(&alias, alias.base - 1));
+    assert_false(rpi_alias_holds(&alias, alias.base + alias.reserved));
+    rpi_alias_finish(&alias);
+}
+
+static void rehearsals_begin_at_the_front_again(void **state)
+{
+    (void)state;
+    struct rpi_alias alias;
+    uint64_t address, first = 0, mapped = 0;
+    assert_int_equal(rpi_alias_init(&alias, driver, 0, NULL), RP_OK);
+    for (int rehearsal = 0; rehearsal < 100; rehearsal++) {
+        rpi_alias_begin(&alias);
+        assert_int_equal(rpi_alias_take(&alias, 300 * MIB, 512, &address, NULL), RP_OK);
+        if (rehearsal == 0)
+            first = address;
+        else
+            assert_int_not_equal(address, first);
+        if (rehearsal == 10)
+            mapped = alias.mapped;
+    }
+    assert_int_equal(alias.mapped, mapped); /* nothing more to map after a while */
+    assert_true(mapped <= 1056 * MIB);
+    rpi_alias_finish(&alias);
+}
+
+static void rehearsals_end_at_their_addresses(void **state)
+{
+    (void)state;
+    struct rpi_alias alias;
+    struct rp_error err;
+    uint64_t address = 1;
+    assert_int_equal(rpi_alias_init(&alias, driver, 0, NULL), RP_OK);
+    rpi_alias_begin(&alias);
+    assert_int_equal(rpi_alias_take(&alias, UINT64_MAX, 512, &address, &err), RP_ERROR_LIMIT);
+    assert_int_equal(rpi_alias_take(&alias, alias.reserved, 512, &address, &err), RP_ERROR_LIMIT);
+    assert_int_equal(err.available, alias.reserved);
+    assert_int_equal(address, 1);
+    assert_int_equal(held().physical_bytes, 0);
+    assert_int_equal(rpi_alias_take(&alias, 10, 512, &address, &err), RP_OK);
+    rpi_alias_finish(&alias);
+    rpi_alias_finish(&alias);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_driver, close_driver)
+    const struct CMUnitTest tests[] = {
+        TEST(arena_grows_in_place_and_shrinks),       TEST(arena_tells_what_it_cannot_have),
+        TEST(arena_is_as_it_was_after_each_failure),  TEST(pool_is_as_high_as_its_highest),
+        TEST(rehearsals_have_addresses_of_their_own), TEST(rehearsals_begin_at_the_front_again),
+        TEST(rehearsals_end_at_their_addresses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
