@@ -79,7 +79,7 @@ static struct chart_panel recording_panel(const struct demo_facts *facts, struct
     return (struct chart_panel){
         .title = "Captures recorded from PyTorch programs",
         .subtitle = "Memory that each file's graphs hold, divided by its lower bound (below the "
-                    "name, in MiB).",
+                    "name). PyTorch: by its allocator's rules.",
         .axis = "times the lower bound",
         .value_format = "%.3f",
         .category = p->categories,

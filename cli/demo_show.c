@@ -97,6 +97,8 @@ static void show_recordings(const struct demo_facts *facts)
     }
     cli_table_print(&table, stdout);
     cli_table_finish(&table);
+    printf(
+        "\n  PyTorch's columns are what the rules of its allocator hold for the same captures.\n");
 }
 
 static void show_summary(const struct demo_facts *facts)
