@@ -107,6 +107,13 @@ static void unsupported(void **state)
     begin(a);
     assert_int_equal(f.d->cuMemAlloc(&y, 16), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     end_lost(a);
+    begin(a); /* waiting for other work is as unsafe as allocating */
+    assert_int_equal(f.d->cuStreamSynchronize(b), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    end_lost(a);
+    OK(f.d->cuEventRecord(event, b));
+    begin(a);
+    assert_int_equal(f.d->cuEventQuery(event), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    end_lost(a);
     assert_int_equal(f.d->cuStreamBeginCapture(NULL, CU_STREAM_CAPTURE_MODE_RELAXED),
                      CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
