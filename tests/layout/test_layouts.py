@@ -110,6 +110,17 @@ def test_random_programs():
             assert answer["lower_bound_bytes"] == exact, f"seed {seed}: {raw['compose']}"
 
 
+def test_alternatives_beside_what_is_placed():
+    """A left-out alternative, beside a concurrent capture and before a later one that overlap."""
+    compose = {"sequence": [{"concurrent": [{"alternatives": ["c0", "c1"]}, "c2"]}, "c3"]}
+    path = os.path.join(WORK, "random.json")
+    for seed in range(40):
+        raw = dict(programs.recording(seed, 4, 60, 12), compose=compose)
+        write(path, raw)
+        _, layout = plan(path, "--budget-ms", "5")
+        assert faults_in(path, layout) == 0, f"seed {seed}"
+
+
 def write(path, value):
     with open(path, "w", encoding="utf-8") as file:
         json.dump(value, file)
