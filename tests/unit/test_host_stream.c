@@ -184,6 +184,33 @@ static void legacy_stream_waits_for_blocking_ones(void **state)
     OK(f.d->cuStreamQuery(other));
 }
 
+static void *fill_on_own_stream(void *argument)
+{
+    OK(f.d->cuCtxSetCurrent(f.context));
+    OK(f.d->cuLaunchHostFunc(CU_STREAM_PER_THREAD, gate_wait, argument));
+    OK(f.d->cuStreamBeginCapture(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    return NULL;
+}
+
+/* A thread ends while its default stream has work and captures: the work goes on, the capture does
+ * not. */
+static void a_threads_stream_goes_with_it(void **state)
+{
+    (void)state;
+    struct gate gate = GATE_INIT;
+    struct rpi_host_statistics s;
+    pthread_t thread;
+    pthread_create(&thread, NULL, fill_on_own_stream, &gate);
+    pthread_join(thread, NULL);
+    rpi_host_statistics(&s);
+    assert_int_equal(s.captures, 0);
+    assert_int_equal(s.graphs, 0);
+    assert_int_equal(f.d->cuStreamQuery(NULL), CUDA_ERROR_NOT_READY);
+    OK(f.d->cuStreamQuery(CU_STREAM_PER_THREAD)); /* this thread's own */
+    gate_open(&gate);
+    OK(f.d->cuCtxSynchronize());
+}
+
 static void packed_parameters(void **state)
 {
     (void)state;
@@ -340,6 +367,7 @@ int main(void)
         TEST(virtual_memory_refuses),
         TEST(streams_and_events_order),
         TEST(legacy_stream_waits_for_blocking_ones),
+        TEST(a_threads_stream_goes_with_it),
         TEST(packed_parameters),
         TEST(clusters_divide_the_grid),
         TEST(images_are_checked),

@@ -9,18 +9,13 @@
 
 /* ---- rules --------------------------------------------------------------------------------- */
 
-static bool is_blocking(CUstream stream)
-{
-    return !(stream->flags & CU_STREAM_NON_BLOCKING);
-}
-
 /* Whether some blocking stream is capturing, which the legacy stream would have to wait for. With
  * `invalidate` their captures are lost. */
 static bool blocks_legacy(bool invalidate)
 {
     bool found = false;
     for (CUstream stream = rpi_host.context.streams; stream; stream = stream->next) {
-        if (!stream->capture || !is_blocking(stream))
+        if (!stream->capture || !rpi_host_stream_blocks(stream))
             continue;
         found = true;
         if (invalidate)

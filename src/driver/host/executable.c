@@ -182,17 +182,8 @@ static bool memory_is_there(CUgraphExec exec)
 {
     for (size_t i = 0; i < exec->steps.count; i++) {
         CUgraphNode node = exec->steps.data[i].node;
-        struct rpi_host_op *again;
-        if (!node || (node->op->type != CU_GRAPH_NODE_TYPE_MEMCPY &&
-                      node->op->type != CU_GRAPH_NODE_TYPE_MEMSET))
-            continue;
-        CUresult result = node->op->type == CU_GRAPH_NODE_TYPE_MEMCPY
-                              ? rpi_host_copy_op(&node->op->copy, &again)
-                              : rpi_host_fill_op(&node->op->fill, &again);
-        if (result == CUDA_ERROR_INVALID_VALUE)
+        if (node && !rpi_host_op_has_memory(node->op))
             return false;
-        if (!result)
-            rpi_host_op_drop(again);
     }
     return true;
 }

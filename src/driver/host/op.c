@@ -230,6 +230,23 @@ static bool settle_types(CUDA_MEMCPY3D *c)
     return true;
 }
 
+static bool fill_has_memory(const CUDA_MEMSET_NODE_PARAMS *fill)
+{
+    uint64_t rows = fill->height > 1 ? (fill->height - 1) * fill->pitch : 0;
+    return rpi_host_accessible(fill->dst, rows + fill->width * fill->elementSize, true);
+}
+
+bool rpi_host_op_has_memory(const struct rpi_host_op *op)
+{
+    if (op->type == CU_GRAPH_NODE_TYPE_MEMSET)
+        return fill_has_memory(&op->fill);
+    if (op->type != CU_GRAPH_NODE_TYPE_MEMCPY)
+        return true;
+    const CUDA_MEMCPY3D *copy = &op->copy;
+    return side_is_valid(copy, copy->srcMemoryType, source_of(op), false) &&
+           side_is_valid(copy, copy->dstMemoryType, target_of(op), true);
+}
+
 CUresult rpi_host_copy_op(const CUDA_MEMCPY3D *copy, struct rpi_host_op **out_op)
 {
     CUDA_MEMCPY3D c = *copy;
@@ -242,8 +259,7 @@ CUresult rpi_host_copy_op(const CUDA_MEMCPY3D *copy, struct rpi_host_op **out_op
     if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;
     op->copy = c;
-    if (!side_is_valid(&c, c.srcMemoryType, source_of(op), false) ||
-        !side_is_valid(&c, c.dstMemoryType, target_of(op), true)) {
+    if (!rpi_host_op_has_memory(op)) {
         rpi_host_op_drop(op);
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -257,12 +273,10 @@ CUresult rpi_host_fill_op(const CUDA_MEMSET_NODE_PARAMS *fill, struct rpi_host_o
     if ((size != 1 && size != 2 && size != 4) || fill->width == 0 || fill->height == 0 ||
         fill->dst % size || fill->width > ((uint64_t)1 << 48) / size)
         return CUDA_ERROR_INVALID_VALUE;
-    uint64_t row = fill->width * size;
-    if (fill->height > 1 && (fill->pitch < row || fill->pitch % size ||
+    if (fill->height > 1 && (fill->pitch < fill->width * size || fill->pitch % size ||
                              fill->pitch > ((uint64_t)1 << 48) / fill->height))
         return CUDA_ERROR_INVALID_VALUE;
-    uint64_t bytes = (fill->height > 1 ? (fill->height - 1) * fill->pitch : 0) + row;
-    if (!rpi_host_accessible(fill->dst, bytes, true))
+    if (!fill_has_memory(fill))
         return CUDA_ERROR_INVALID_VALUE;
     struct rpi_host_op *op = rpi_host_op_create(CU_GRAPH_NODE_TYPE_MEMSET);
     if (!op)

@@ -4,7 +4,9 @@
  * orders them, whatever order they happen to run in.
  *
  * Inside a launch order means reachability along the graph's edges, kept as one bit for each pair
- * of steps, computed once for an exec (n * n / 64 words, n at most MOST_STEPS). The ranges are
+ * of steps, computed once for an exec (n * n / 64 words, n at most MOST_STEPS).
+ * A programmatic edge counts as a full one: the kernel that it leads to may start early, but is
+ * taken to wait before it reads or writes what the other one does. The ranges are
  * swept in the order of their addresses, so that only ranges that overlap are compared.
  *
  * Between operations on streams order is a vector clock (Fidge and Mattern 1988): each stream is a

@@ -94,6 +94,8 @@ void rpi_host_op_drop(struct rpi_host_op *op);
 void rpi_host_op_run(const struct rpi_host_op *op);
 void rpi_host_op_accesses(const struct rpi_host_op *op, rp_host_access report, void *context);
 void rpi_host_op_name(const struct rpi_host_op *op, char *out_name, size_t capacity);
+/* Whether the memory that a copy or a fill touches is there; true for other ops. */
+bool rpi_host_op_has_memory(const struct rpi_host_op *op);
 
 /* ---- engine.c: tasks and the threads that run them ----------------------------------------- */
 
@@ -180,6 +182,12 @@ struct CUevent_st {
     uint64_t capture; /* id of the capture it was last recorded in, 0: none */
     struct rpi_host_edges terminals;
 };
+
+/* Whether the legacy stream and this one wait for each other. */
+static inline bool rpi_host_stream_blocks(const struct CUstream_st *stream)
+{
+    return !(stream->flags & CU_STREAM_NON_BLOCKING);
+}
 
 /* The stream that a handle means, NULL: CUDA_ERROR_INVALID_HANDLE (or no host memory for the
  * thread's default stream). */

@@ -51,18 +51,80 @@ static CUstream legacy_stream(void)
     return context->legacy;
 }
 
-static CUstream thread_stream(void)
+/* Keeps a stream's work in sight that is about to go. Where there is no memory for that, waits. */
+static void adopt(CUstream stream)
+{
+    struct CUctx_st *context = &rpi_host.context;
+    rpi_host_clock_join(&context->orphan_clock, &stream->clock);
+    if (!stream->tail || stream->tail->done)
+        return;
+    struct rpi_host_task *marker = rpi_host_task_create(NULL);
+    bool ok = marker && rpi_host_task_after(marker, context->orphans) &&
+              rpi_host_task_after(marker, stream->tail);
+    if (marker)
+        rpi_host_task_submit(marker);
+    if (ok)
+        rpi_host_task_set(&context->orphans, marker);
+    else
+        rpi_host_task_wait(stream->tail);
+    rpi_host_task_drop(marker);
+}
+
+/* Takes a stream out of the context, its work going on. */
+static void retire(CUstream stream)
+{
+    rpi_host_capture_stream_gone(stream);
+    CUstream *link = &rpi_host.context.streams;
+    while (*link != stream)
+        link = &(*link)->next;
+    *link = stream->next;
+    adopt(stream);
+    free_stream(stream);
+}
+
+static CUstream find_thread_stream(void)
 {
     uint64_t thread = rpi_host_thread()->number;
-    for (CUstream stream = rpi_host.context.streams; stream; stream = stream->next)
-        if (stream->thread == thread)
-            return stream;
-    CUstream stream = create_stream(CU_STREAM_DEFAULT, 0);
-    if (stream) {
-        stream->thread = thread;
-        stream->next = rpi_host.context.streams;
-        rpi_host.context.streams = stream;
-    }
+    CUstream stream = rpi_host.context.streams;
+    while (stream && stream->thread != thread)
+        stream = stream->next;
+    return stream;
+}
+
+/* A thread's default stream goes with the thread. */
+static void thread_ends(void *unused)
+{
+    (void)unused;
+    rpi_host_lock();
+    CUstream stream = find_thread_stream();
+    if (stream)
+        retire(stream);
+    rpi_host_unlock();
+}
+
+static pthread_key_t thread_key;
+static bool thread_key_made;
+
+static void make_thread_key(void)
+{
+    thread_key_made = pthread_key_create(&thread_key, thread_ends) == 0;
+}
+
+static CUstream thread_stream(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    CUstream stream = find_thread_stream();
+    if (stream)
+        return stream;
+    pthread_once(&once, make_thread_key);
+    stream = create_stream(CU_STREAM_DEFAULT, 0);
+    if (!stream)
+        return NULL;
+    stream->thread = rpi_host_thread()->number;
+    stream->next = rpi_host.context.streams;
+    rpi_host.context.streams = stream;
+    if (thread_key_made)
+        pthread_setspecific(thread_key, stream);
     return stream;
 }
 
@@ -75,11 +137,6 @@ CUstream rpi_host_stream_of(CUstream handle)
     return rpi_host_handle_is(handle, RPI_HOST_STREAM) ? handle : NULL;
 }
 
-static bool is_blocking(CUstream stream)
-{
-    return !(stream->flags & CU_STREAM_NON_BLOCKING);
-}
-
 bool rpi_host_stream_order(CUstream stream, struct rpi_host_task *task)
 {
     const struct CUctx_st *context = &rpi_host.context;
@@ -87,9 +144,9 @@ bool rpi_host_stream_order(CUstream stream, struct rpi_host_task *task)
     if (stream->legacy) {
         ok = ok && rpi_host_task_after(task, context->orphans);
         for (CUstream other = context->streams; other && ok; other = other->next)
-            if (is_blocking(other))
+            if (rpi_host_stream_blocks(other))
                 ok = rpi_host_task_after(task, other->tail);
-    } else if (is_blocking(stream) && context->legacy) {
+    } else if (rpi_host_stream_blocks(stream) && context->legacy) {
         ok = ok && rpi_host_task_after(task, context->legacy->tail);
     }
     return ok;
@@ -102,9 +159,9 @@ void rpi_host_stream_clock(CUstream stream, struct rpi_host_clock *out_clock)
     if (stream->legacy) {
         rpi_host_clock_join(out_clock, &context->orphan_clock);
         for (CUstream other = context->streams; other; other = other->next)
-            if (is_blocking(other))
+            if (rpi_host_stream_blocks(other))
                 rpi_host_clock_join(out_clock, &other->clock);
-    } else if (is_blocking(stream) && context->legacy) {
+    } else if (rpi_host_stream_blocks(stream) && context->legacy) {
         rpi_host_clock_join(out_clock, &context->legacy->clock);
     }
 }
@@ -217,38 +274,13 @@ CUresult rpi_host_cuStreamCreate(CUstream *stream, unsigned flags)
     return rpi_host_cuStreamCreateWithPriority(stream, flags, 0);
 }
 
-/* Keeps a destroyed stream's work in sight. Where there is no memory for that, waits for it. */
-static void adopt(CUstream stream)
-{
-    struct CUctx_st *context = &rpi_host.context;
-    rpi_host_clock_join(&context->orphan_clock, &stream->clock);
-    if (!stream->tail || stream->tail->done)
-        return;
-    struct rpi_host_task *marker = rpi_host_task_create(NULL);
-    bool ok = marker && rpi_host_task_after(marker, context->orphans) &&
-              rpi_host_task_after(marker, stream->tail);
-    if (marker)
-        rpi_host_task_submit(marker);
-    if (ok)
-        rpi_host_task_set(&context->orphans, marker);
-    else
-        rpi_host_task_wait(stream->tail);
-    rpi_host_task_drop(marker);
-}
-
 CUresult rpi_host_cuStreamDestroy(CUstream stream)
 {
     if (!rpi_host_handle_is(stream, RPI_HOST_STREAM))
         return CUDA_ERROR_INVALID_HANDLE;
-    rpi_host_capture_stream_gone(stream);
     rpi_host_handle_remove(stream);
-    CUstream *link = &rpi_host.context.streams;
-    while (*link != stream)
-        link = &(*link)->next;
-    *link = stream->next;
     rpi_host.stream_count--;
-    adopt(stream);
-    free_stream(stream);
+    retire(stream);
     return CUDA_SUCCESS;
 }
 
