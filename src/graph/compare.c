@@ -60,6 +60,14 @@ static bool find_block(const struct rpi_rehearsal *rehearsal, uint64_t address, 
     return low > 0;
 }
 
+/* Does the address lie in a block of the rehearsal, or at its end? */
+static bool in_block(const struct comparing *c, uint64_t address)
+{
+    size_t k;
+    return find_block(c->rehearsal, address, &k) &&
+           address - c->rehearsal->addresses.data[k] <= c->rehearsal->record.blocks.data[k].bytes;
+}
+
 /* Is `after` to the record's block k what `before` is to the rehearsal's? */
 static bool corresponds(const struct comparing *c, size_t k, uint64_t before, uint64_t after)
 {
@@ -102,8 +110,7 @@ static rp_status survivor(const struct comparing *c, uint64_t address, struct rp
     char name[160], block[64] = "an earlier run";
     rpi_params_describe(&c->after, c->driver, name, sizeof name);
     size_t k;
-    if (rpi_alias_holds(c->alias, address) && find_block(c->rehearsal, address, &k) &&
-        address - c->rehearsal->addresses.data[k] <= c->rehearsal->record.blocks.data[k].bytes)
+    if (in_block(c, address) && find_block(c->rehearsal, address, &k))
         describe_block(c, k, block, sizeof block);
     return rpi_error(err, RP_ERROR_CAPTURE, "rp_graph_capture",
                      "'%.60s': node %u (%s) uses 0x%" PRIx64 ", which belonged to %s and is free: "
@@ -143,9 +150,10 @@ static rp_status compare_word(struct comparing *c, const struct rpi_field *field
         return survivor(c, after, err);
     if (rpi_alias_holds(c->alias, before)) {
         uint32_t block = match_block(c, before, after);
-        if (block == RPI_ABSENT)
+        if (block != RPI_ABSENT)
+            return add_site(c, offset, block, before, err);
+        if (field->kind != RPI_FIELD_STRUCT || in_block(c, before))
             return unmatched(c, offset, before, after, err);
-        return add_site(c, offset, block, before, err);
     }
     if (before == after || field->kind == RPI_FIELD_HOST)
         return RP_OK;

@@ -20,7 +20,7 @@ rp_status rpi_alias_init(struct rpi_alias *alias, const struct rp_driver *driver
     uint64_t bytes = reserve_most;
     CUresult result;
     for (;; bytes /= 2) {
-        result = driver->cuMemAddressReserve(&base, bytes, 0, 0, 0);
+        result = rpi_reserve_addresses(driver, bytes, &base);
         if (result == CUDA_SUCCESS || bytes / 2 < reserve_least)
             break;
     }
@@ -154,11 +154,13 @@ rp_status rpi_alias_take(struct rpi_alias *alias, uint64_t bytes, uint64_t align
             return status;
     }
     alias->cursor = offset + bytes;
+    if (alias->used < alias->cursor)
+        alias->used = alias->cursor;
     *out_address = alias->base + offset;
     return RP_OK;
 }
 
 bool rpi_alias_holds(const struct rpi_alias *alias, uint64_t address)
 {
-    return address - alias->base < alias->reserved;
+    return address - alias->base <= alias->used;
 }

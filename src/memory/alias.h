@@ -34,6 +34,7 @@ struct rpi_alias {
     _Atomic uint64_t chunk_bytes; /* 0: no chunk; read by any thread */
     uint64_t start, cursor;       /* of this rehearsal, as offsets */
     uint64_t expected;            /* addresses that it will take: as many as the last one */
+    uint64_t used;                /* the highest end of any block, of all rehearsals */
     unsigned wraps;               /* how often a rehearsal began at the front again */
 };
 
@@ -49,6 +50,7 @@ void rpi_alias_begin(struct rpi_alias *alias);
  * that. RP_ERROR_LIMIT when the addresses are used up. */
 rp_status rpi_alias_take(struct rpi_alias *alias, uint64_t bytes, uint64_t alignment,
                          uint64_t *out_address, struct rp_error *err);
+/* Did any rehearsal give out addresses up to this one? */
 bool rpi_alias_holds(const struct rpi_alias *alias, uint64_t address);
 
 #endif

@@ -40,6 +40,25 @@ uint64_t rpi_round_up(uint64_t value, uint64_t multiple)
     return rounded < value ? UINT64_MAX : rounded;
 }
 
+CUresult rpi_reserve_addresses(const struct rp_driver *driver, uint64_t bytes,
+                               CUdeviceptr *out_base)
+{
+    /* As integers the upper halves of these addresses, 24221 and up, are seldom sizes or counts,
+     * and the lower halves are no small ones: those stand beside what a caller's stack left in
+     * padding, often the upper half of another address. As floats they are beyond 8e9. */
+    static const uint64_t rare = 0x5e9d50000000, step = 0x10000000000;
+    enum { PLACES = 16 };
+    for (uint64_t i = 0; i < PLACES; i++) {
+        CUresult result = driver->cuMemAddressReserve(out_base, bytes, 0, rare + i * step, 0);
+        if (result != CUDA_SUCCESS)
+            break;
+        if (*out_base - rare < PLACES * step)
+            return CUDA_SUCCESS;
+        driver->cuMemAddressFree(*out_base, bytes);
+    }
+    return driver->cuMemAddressReserve(out_base, bytes, 0, 0, 0);
+}
+
 rp_status rpi_arena_init(struct rpi_arena *arena, const struct rp_driver *driver, CUdevice device,
                          uint64_t bytes, struct rp_error *err)
 {
@@ -54,7 +73,7 @@ rp_status rpi_arena_init(struct rpi_arena *arena, const struct rp_driver *driver
     made.granularity = granularity;
     made.reserved = rpi_round_up(bytes ? bytes : 1, granularity);
     CUdeviceptr base = 0;
-    result = driver->cuMemAddressReserve(&base, made.reserved, 0, 0, 0);
+    result = rpi_reserve_addresses(driver, made.reserved, &base);
     if (result != CUDA_SUCCESS)
         return rpi_error_driver(err, result, "cuMemAddressReserve",
                                 "reserving %.0f MiB of addresses", MIB(made.reserved));

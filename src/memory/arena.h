@@ -46,6 +46,13 @@ CUmemAllocationProp rpi_device_memory(CUdevice device);
 /* The value rounded up to a multiple of a power of two; UINT64_MAX when that overflows. */
 uint64_t rpi_round_up(uint64_t value, uint64_t multiple);
 
+/* Reserves addresses, taking no memory. Where the driver allows, they lie where few pairs of small
+ * integers, read as one word, look like one of them: kernels have such pairs among their
+ * parameters.
+ */
+CUresult rpi_reserve_addresses(const struct rp_driver *driver, uint64_t bytes,
+                               CUdeviceptr *out_base);
+
 /* Reserves at least `bytes` of addresses; takes no memory. */
 rp_status rpi_arena_init(struct rpi_arena *arena, const struct rp_driver *driver, CUdevice device,
                          uint64_t bytes, struct rp_error *err);
