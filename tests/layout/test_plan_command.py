@@ -122,6 +122,15 @@ def test_names_are_escaped():
     assert answers(odd)[0]["file"] == odd
 
 
+def test_names_that_are_no_utf8_leave_the_json_whole():
+    path = os.path.join(os.fsencode(WORK), b"odd\xff\xc0.csv")
+    with open(path, "wb") as file:
+        file.write(b"id,lower,upper,size\na,0,2,10\n")
+    done = subprocess.run([REPRISE, "plan", "--json", path], capture_output=True, check=True)
+    (answer,) = json.loads(done.stdout.decode("utf-8"))
+    assert answer["file"].endswith("odd\ufffd\ufffd.csv")
+
+
 def test_usage():
     for args in [
         [], ["--no-such-option", "x"], ["--capacity"], ["--capacity", "0", "x"],
