@@ -59,6 +59,7 @@ struct rpi_host_race {
 };
 /* Copies up to `capacity` of the oldest 64 races kept; returns how many are kept. */
 size_t rpi_host_races(struct rpi_host_race *out_races, size_t capacity);
+/* Also drops the host memory that is kept about operations that were waited for. */
 void rpi_host_races_clear(void);
 
 /* Waits for all work, then destroys every object and the device's memory, and forgets cuInit: as a

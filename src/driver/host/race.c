@@ -129,14 +129,6 @@ size_t rpi_host_races(struct rpi_host_race *out_races, size_t capacity)
     return count;
 }
 
-void rpi_host_races_clear(void)
-{
-    rpi_host_lock();
-    rpi_host.races.kept_count = 0;
-    rpi_host.races.count = 0;
-    rpi_host_unlock();
-}
-
 /* ---- between operations on streams --------------------------------------------------------- */
 
 void rpi_host_clock_join(struct rpi_host_clock *clock, const struct rpi_host_clock *other)
@@ -189,6 +181,15 @@ static void drop_entries(bool (*which)(const struct rpi_host_log_entry *), size_
             races->log.data[kept++] = races->log.data[i];
     }
     races->log.count = kept;
+}
+
+void rpi_host_races_clear(void)
+{
+    rpi_host_lock();
+    rpi_host.races.kept_count = 0;
+    rpi_host.races.count = 0;
+    drop_entries(is_settled, 0);
+    rpi_host_unlock();
 }
 
 /* Compares with what is unordered, then keeps the entry, which is consumed. */
