@@ -1,16 +1,23 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# Runs what needs an NVIDIA GPU: the conformance suite and the demo, on NVIDIA's driver. Fails where
-# there is none: a skip would look like a pass.
+# Runs what needs an NVIDIA GPU: the conformance suite, the demo and the example, on NVIDIA's driver.
+# Fails where there is none: a skip would look like a pass. The results stay in BUILD/gpu-test.
 #
 # usage: scripts/gpu_test.sh BUILD
 set -eu
 
 build=$1
-if ! reason=$("$build/conformance" --driver cuda --list 2>&1 >/dev/null); then
-    echo "gpu-test: no usable NVIDIA GPU here: $reason" >&2
+out=$build/gpu-test
+mkdir -p "$out"
+
+status=0
+"$build/conformance" --driver cuda --json "$out/conformance.json" || status=$?
+if [ "$status" -eq 77 ]; then
+    echo "gpu-test: nothing was tested: no usable NVIDIA GPU here (the reason is above)" >&2
     exit 1
 fi
-"$build/conformance" --driver cuda
-"$build/reprise" demo --driver cuda
+[ "$status" -eq 0 ] || exit "$status"
+"$build/reprise" demo --driver cuda --out "$out"
+"$build/example_replay"
+echo "gpu-test: all passed; results in $out"

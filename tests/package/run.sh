@@ -12,7 +12,9 @@ build=$1
 work=$2
 libdir=$3
 version=$4
-source=$(dirname "$0")/consumer.c
+here=$(dirname "$0")
+consumer=$here/consumer.c
+example=$here/../../examples/replay.c
 
 fail() {
     echo "package: $*" >&2
@@ -30,10 +32,11 @@ try() {
     echo "package: $(basename "$1") runs"
 }
 
-# OUT PKG-CONFIG-ARGUMENT...: pkg-config quotes for the shell, so the shell must read its words.
+# SOURCE OUT PKG-CONFIG-ARGUMENT...: pkg-config quotes for the shell, so the shell must read its words.
 compile() {
-    out=$1
-    shift
+    source=$1
+    out=$2
+    shift 2
     flags=$(pkg-config "$@" --cflags --libs reprise)
     eval "set -- $flags"
     # CFLAGS are several words.
@@ -53,6 +56,8 @@ check_files() {
         [ -e "$prefix/$file" ] || fail "$file was not installed"
     done
     [ "$("$prefix/bin/reprise" --version)" = "reprise $version" ] || fail "the command does not run"
+    "$prefix/bin/reprise" plan "$prefix/share/reprise/captures/towers4.json.gz" >/dev/null ||
+        fail "the command does not plan"
 }
 
 prefix="$work/a prefix"
@@ -60,8 +65,10 @@ install_tree
 check_files
 export PKG_CONFIG_PATH="$prefix/$libdir/pkgconfig"
 
-compile "$work/pkg-config-shared"
+compile "$consumer" "$work/pkg-config-shared"
 try "$work/pkg-config-shared" shared
+compile "$example" "$work/replay"
+LD_LIBRARY_PATH="$prefix/$libdir" "$work/replay" || fail "the example does not run"
 
 rm -rf "$work/consumer/build"
 cmake -S "$work/consumer" -B "$work/consumer/build" -G Ninja -DCMAKE_C_FLAGS="$CFLAGS" \
@@ -72,5 +79,5 @@ try "$work/consumer/build/with_static" static
 
 # Where both libraries lie side by side the linker takes the shared one: leave it the other.
 rm "$prefix/$libdir"/libreprise.so*
-compile "$work/pkg-config-static" --static
+compile "$consumer" "$work/pkg-config-static" --static
 try "$work/pkg-config-static" static
