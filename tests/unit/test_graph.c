@@ -555,7 +555,9 @@ static void kept_addresses_are_refused(void **state)
 
 /* ---- Sites ----------------------------------------------------------------------------------*/
 
-/* Padding that holds something else each time, and once an address of the rehearsal. */
+/* Padding that holds something else each time: bytes of its own, and the upper half of an address
+ * near the argument, so that the word it stands in lies in the rehearsal's range but in no block.
+ */
 static rp_status leaves_rubbish(struct rp_call *call, void *user, struct rp_error *err)
 {
     struct program *p = user;
@@ -565,6 +567,8 @@ static rp_status leaves_rubbish(struct rp_call *call, void *user, struct rp_erro
     padded.tag = 3;
     padded.to = (uint32_t *)(uintptr_t)y;
     padded.index = 1;
+    uint64_t near = y + ((uint64_t)p->calls << 16);
+    memcpy((char *)&padded + 18, (const char *)&near + 2, 6);
     void *params[] = {&padded};
     CUresult result = p->f->driver->cuMemsetD8Async(y, 0, p->count * 4, rp_call_stream(call));
     if (result != CUDA_SUCCESS)
