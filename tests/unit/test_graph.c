@@ -505,12 +505,67 @@ static rp_status more_each_time(struct rp_call *call, void *user, struct rp_erro
     return RP_OK;
 }
 
+/* Writes to one of two blocks of a size, and to the other the next time. */
+static rp_status takes_turns(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    CUstream s = rp_call_stream(call);
+    uint64_t blocks[2];
+    rp_status status = rp_call_alloc(call, 400, s, &blocks[0], err);
+    if (status == RP_OK)
+        status = rp_call_alloc(call, 400, s, &blocks[1], err);
+    return status == RP_OK ? rpt_fill(p->f, s, blocks[p->calls++ % 2], 1, 100, err) : status;
+}
+
+/* The same three nodes and two edges, but the last node after another one the next time. */
+static rp_status orders_differently(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    const struct rpt_fixture *f = p->f;
+    CUstream s = rp_call_stream(call), t = f->streams[0];
+    uint64_t y = rp_call_arg(call, 1);
+    bool forked = p->calls++ % 2;
+    rp_status status;
+    if ((status = rpt_fill(f, s, y, 1, 4, err)) != RP_OK ||
+        (forked && (status = rpt_join(f, s, t, err)) != RP_OK) ||
+        (status = rpt_fill(f, s, y + 64, 1, 4, err)) != RP_OK ||
+        (!forked && (status = rpt_join(f, s, t, err)) != RP_OK) ||
+        (status = rpt_fill(f, t, y + 128, 1, 4, err)) != RP_OK)
+        return status;
+    return rpt_join(f, t, s, err);
+}
+
+/* A launch that is a cluster of another size each time. */
+static rp_status clusters_differently(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    CUfunction cluster;
+    uint64_t y = rp_call_arg(call, 1);
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION};
+    attribute.value.clusterDim.x = 1 + (unsigned)(p->calls++ % 2);
+    attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1;
+    CUlaunchConfig config = {2, 1, 1, 32, 1, 1, 0, rp_call_stream(call), &attribute, 1};
+    void *params[] = {&y};
+    CUresult result = p->f->driver->cuModuleGetFunction(&cluster, p->f->module, "rpt_cluster");
+    if (result == CUDA_SUCCESS)
+        result = p->f->driver->cuLaunchKernelEx(&config, cluster, params, NULL);
+    return result == CUDA_SUCCESS ? RP_OK
+                                  : rpi_error_driver(err, result, "cuLaunchKernelEx", "launching");
+}
+
 static void different_graphs_are_refused(void **state)
 {
     struct program p = {.f = *state, .count = 100};
+    check_refused(&p, takes_turns, RP_ERROR_DIVERGED);
+    assert_non_null(strstr(p.f->err.message, "was of block 0 (400 bytes)"));
+    check_refused(&p, orders_differently, RP_ERROR_DIVERGED);
+    assert_non_null(strstr(p.f->err.message, "edge from node 0 to node 2"));
+    p.calls = 0;
     check_refused(&p, never_the_same, RP_ERROR_DIVERGED);
     assert_non_null(strstr(p.f->err.message, "node 0 (kernel rpt_fill)"));
     assert_int_equal(p.calls, 4); /* tried twice */
+    check_refused(&p, clusters_differently, RP_ERROR_DIVERGED);
+    assert_non_null(strstr(p.f->err.message, "its cluster size changed"));
     p.calls = 0;
     check_refused(&p, more_each_time, RP_ERROR_DIVERGED);
     assert_non_null(strstr(p.f->err.message, "3 nodes, the second 4"));
@@ -640,6 +695,51 @@ static void ends_of_blocks_are_theirs(void **state)
     both_finish(&b, &p);
 }
 
+/* A parameter with a pointer where no compiler would align one. */
+struct tight {
+    uint32_t value;
+    uint32_t *to;
+    uint64_t rest;
+} __attribute__((packed));
+
+static void run_tight(const struct rp_host_launch *launch)
+{
+    struct tight param;
+    memcpy(&param, launch->params[0], sizeof param);
+    *param.to = param.value;
+}
+
+static const struct rp_host_param tight_param = {0, sizeof(struct tight)};
+static const struct rp_host_kernel tight_kernel = {
+    .name = "tight", .run = run_tight, .params = &tight_param, .param_count = 1};
+static const struct rp_host_image tight_image = {
+    .magic = RP_HOST_IMAGE_MAGIC, .kernel_count = 1, .kernels = &tight_kernel};
+
+static rp_status launches_tight(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    CUfunction function;
+    struct tight tight = {77, (uint32_t *)(uintptr_t)rp_call_arg(call, 1), 5};
+    void *params[] = {&tight};
+    CUmodule module = (CUmodule)(uintptr_t)p->kept;
+    if (p->f->driver->cuModuleGetFunction(&function, module, "tight") != CUDA_SUCCESS)
+        return rpi_error(err, RP_ERROR_DRIVER, "tight", "no kernel");
+    return rpt_launch(p->f, function, rp_call_stream(call), params, err);
+}
+
+static void pointers_at_multiples_of_four_are_sites(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct program p = {.f = f, .count = 1};
+    CUmodule module = NULL;
+    assert_int_equal(f->driver->cuModuleLoadData(&module, &tight_image), 0);
+    p.kept = (uint64_t)(uintptr_t)module;
+    struct rp_graph_info info;
+    check_replay(&p, launches_tight, &info);
+    assert_int_equal(info.sites, 1);
+    f->driver->cuModuleUnload(module);
+}
+
 static void drivers_without_parameter_sizes_replay_too(void **state)
 {
     struct rpt_fixture *f = *state, plain = *f;
@@ -659,13 +759,116 @@ static void drivers_without_parameter_sizes_replay_too(void **state)
     rp_device_destroy(plain.device);
 }
 
+/* A kernel that may start before the one before it has ended, and one launched as a cluster. */
+static rp_status launches_programmatically(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    const struct rp_driver *d = p->f->driver;
+    CUstream s = rp_call_stream(call);
+    CUfunction first, second, cluster;
+    CUresult result = d->cuModuleGetFunction(&first, p->f->module, "rpt_pdl_first");
+    if (result == CUDA_SUCCESS)
+        result = d->cuModuleGetFunction(&second, p->f->module, "rpt_pdl_second");
+    if (result == CUDA_SUCCESS)
+        result = d->cuModuleGetFunction(&cluster, p->f->module, "rpt_cluster");
+    uint64_t a, shape, y = rp_call_arg(call, 1), nanoseconds = 1000;
+    float value = 21;
+    uint32_t count = p->count;
+    rp_status status = rp_call_alloc(call, count * sizeof(float), s, &a, err);
+    if (status == RP_OK)
+        status = rp_call_alloc(call, 12, s, &shape, err);
+    if (status != RP_OK)
+        return status;
+    CUlaunchAttribute attributes[1] = {{.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION}};
+    attributes[0].value.clusterDim.x = 2;
+    attributes[0].value.clusterDim.y = attributes[0].value.clusterDim.z = 1;
+    CUlaunchConfig config = {2, 1, 1, 32, 1, 1, 0, s, attributes, 1};
+    void *shape_params[] = {&shape};
+    if (result == CUDA_SUCCESS)
+        result = d->cuLaunchKernelEx(&config, cluster, shape_params, NULL);
+    void *first_params[] = {&a, &value, &count, &nanoseconds};
+    if (result == CUDA_SUCCESS)
+        result = d->cuLaunchKernel(first, 1, 1, 1, 32, 1, 1, 0, s, first_params, NULL);
+    attributes[0].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    memset(&attributes[0].value, 0, sizeof attributes[0].value);
+    attributes[0].value.programmaticStreamSerializationAllowed = 1;
+    void *second_params[] = {&y, &a, &count};
+    if (result == CUDA_SUCCESS)
+        result = d->cuLaunchKernelEx(&config, second, second_params, NULL);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuLaunchKernelEx", "launching");
+    return rp_call_free(call, a, err);
+}
+
+static void programmatic_edges_and_clusters_replay(void **state)
+{
+    struct program p = {.f = *state, .count = 500};
+    struct rp_graph_info info;
+    check_replay(&p, launches_programmatically, &info);
+    assert_int_equal(info.nodes, 3);
+    assert_int_equal(info.edges, 2);
+    assert_int_equal(info.sites, 4);
+}
+
+/* ---- Streams that take no part --------------------------------------------------------------*/
+
+static rp_status uses_elsewhere(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    CUstream s = rp_call_stream(call);
+    uint64_t a, b;
+    rp_status status = rp_call_alloc(call, 4096, s, &a, err);
+    if (status == RP_OK)
+        status = rpt_fill(p->f, s, a, 1, 1024, err);
+    if (status == RP_OK && p->variant)
+        status = rp_call_use(call, a, p->variant == 1 ? p->f->streams[2] : NULL, err);
+    if (status == RP_OK)
+        status = rp_call_free(call, a, err);
+    if (status == RP_OK)
+        status = rp_call_alloc(call, 4096, s, &b, err);
+    if (status == RP_OK)
+        status = rpt_fill(p->f, s, b, 2, 1024, err);
+    return status == RP_OK ? rpt_fill(p->f, s, rp_call_arg(call, 1), 4, p->count, err) : status;
+}
+
+static void blocks_used_elsewhere_are_not_shared(void **state)
+{
+    struct rp_graph_info info;
+    for (int variant = 0; variant < 3; variant++) {
+        struct program p = {.f = *state, .count = 1024, .variant = variant};
+        check_replay(&p, uses_elsewhere, &info);
+        assert_int_equal(info.planned_bytes, variant ? 4 * 4096 : 3 * 4096);
+        assert_int_equal(info.diverged_blocks, 0);
+    }
+}
+
 /* ---- Dependencies set by hand ---------------------------------------------------------------*/
+
+/* What the stream comes after from now on: nothing, or one node more. */
+static CUresult set_order(const struct program *p, CUstream s, CUgraphNode node, unsigned how)
+{
+    CUgraphEdgeData edge = {0};
+    return p->f->driver->cuStreamUpdateCaptureDependencies(s, &node, &edge, node != NULL, how);
+}
+
+static CUgraphNode last_node(const struct program *p, CUstream s)
+{
+    CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
+    cuuint64_t id;
+    CUgraph graph;
+    const CUgraphNode *nodes = NULL;
+    const CUgraphEdgeData *edges = NULL;
+    size_t count = 0;
+    CUresult result =
+        p->f->driver->cuStreamGetCaptureInfo(s, &state, &id, &graph, &nodes, &edges, &count);
+    return result == CUDA_SUCCESS && state == CU_STREAM_CAPTURE_STATUS_ACTIVE && count ? nodes[0]
+                                                                                       : NULL;
+}
 
 /* The stream forgets that it wrote the first block, so the second one may not lie over it. */
 static rp_status forgets(struct rp_call *call, void *user, struct rp_error *err)
 {
     struct program *p = user;
-    const struct rp_driver *d = p->f->driver;
     CUstream s = rp_call_stream(call);
     uint64_t a, b, x = rp_call_arg(call, 0), y = rp_call_arg(call, 1);
     size_t bytes = p->count * sizeof(float);
@@ -675,32 +878,47 @@ static rp_status forgets(struct rp_call *call, void *user, struct rp_error *err)
         (status = rpt_add(p->f, s, y, a, x, p->count, err)) != RP_OK ||
         (status = rp_call_free(call, a, err)) != RP_OK)
         return status;
-    CUstreamCaptureStatus state;
-    cuuint64_t id;
-    CUgraph graph;
-    const CUgraphNode *nodes = NULL;
-    const CUgraphEdgeData *edges = NULL;
-    size_t count = 0;
-    CUresult result = d->cuStreamGetCaptureInfo(s, &state, &id, &graph, &nodes, &edges, &count);
-    bool capturing = result == CUDA_SUCCESS && state == CU_STREAM_CAPTURE_STATUS_ACTIVE;
-    CUgraphNode last = capturing && count ? nodes[0] : NULL;
-    if (capturing)
-        result = d->cuStreamUpdateCaptureDependencies(s, NULL, NULL, 0,
-                                                      CU_STREAM_SET_CAPTURE_DEPENDENCIES);
-    if (result != CUDA_SUCCESS)
-        return rpi_error_driver(err, result, "cuStreamUpdateCaptureDependencies", "forgetting");
+    CUgraphNode reader = last_node(p, s);
+    if (reader && set_order(p, s, NULL, CU_STREAM_SET_CAPTURE_DEPENDENCIES) != CUDA_SUCCESS)
+        return rpi_error(err, RP_ERROR_DRIVER, "forgets", "setting the order");
     if ((status = rp_call_alloc(call, bytes, s, &b, err)) != RP_OK ||
         (status = rpt_scale(p->f, s, b, x, 9, p->count, err)) != RP_OK)
         return status;
-    CUgraphEdgeData edge = {0};
-    if (capturing)
-        result = d->cuStreamUpdateCaptureDependencies(s, &last, &edge, 1,
-                                                      CU_STREAM_ADD_CAPTURE_DEPENDENCIES);
-    if (result != CUDA_SUCCESS)
-        return rpi_error_driver(err, result, "cuStreamUpdateCaptureDependencies", "joining");
+    if (reader && set_order(p, s, reader, CU_STREAM_ADD_CAPTURE_DEPENDENCIES) != CUDA_SUCCESS)
+        return rpi_error(err, RP_ERROR_DRIVER, "forgets", "setting the order");
     if ((status = rpt_add(p->f, s, y, y, b, p->count, err)) != RP_OK)
         return status;
     return rp_call_free(call, b, err);
+}
+
+/* b lies over a. Then the stream forgets that a was, and writes b's last node: c comes after b's
+ * end, but not after a's reader. */
+static rp_status forgets_twice(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    CUstream s = rp_call_stream(call);
+    uint64_t a, b, c, x = rp_call_arg(call, 0), y = rp_call_arg(call, 1);
+    size_t bytes = p->count * sizeof(float);
+    rp_status status;
+    if ((status = rp_call_alloc(call, bytes, s, &a, err)) != RP_OK ||
+        (status = rpt_scale(p->f, s, a, x, 2, p->count, err)) != RP_OK ||
+        (status = rpt_add(p->f, s, y, a, x, p->count, err)) != RP_OK ||
+        (status = rp_call_free(call, a, err)) != RP_OK ||
+        (status = rp_call_alloc(call, bytes, s, &b, err)) != RP_OK)
+        return status;
+    CUgraphNode reader = last_node(p, s);
+    if (reader && set_order(p, s, NULL, CU_STREAM_SET_CAPTURE_DEPENDENCIES) != CUDA_SUCCESS)
+        return rpi_error(err, RP_ERROR_DRIVER, "forgets_twice", "setting the order");
+    if ((status = rpt_launch(p->f, p->f->nothing, s, NULL, err)) != RP_OK ||
+        (status = rp_call_free(call, b, err)) != RP_OK ||
+        (status = rp_call_alloc(call, bytes, s, &c, err)) != RP_OK ||
+        (status = rpt_scale(p->f, s, c, x, 9, p->count, err)) != RP_OK)
+        return status;
+    if (reader && set_order(p, s, reader, CU_STREAM_ADD_CAPTURE_DEPENDENCIES) != CUDA_SUCCESS)
+        return rpi_error(err, RP_ERROR_DRIVER, "forgets_twice", "setting the order");
+    if ((status = rpt_add(p->f, s, y, y, c, p->count, err)) != RP_OK)
+        return status;
+    return rp_call_free(call, c, err);
 }
 
 static void forgotten_work_keeps_its_memory(void **state)
@@ -710,6 +928,9 @@ static void forgotten_work_keeps_its_memory(void **state)
     check_replay(&p, forgets, &info);
     assert_int_equal(info.planned_bytes, 4 * 4096);
     assert_int_equal(info.edges, 3);
+    check_replay(&p, forgets_twice, &info);
+    assert_int_equal(info.planned_bytes, 4 * 4096);
+    assert_int_equal(info.diverged_blocks, 0);
 }
 
 /* ---- What goes wrong in a capture -----------------------------------------------------------*/
@@ -1132,7 +1353,10 @@ int main(void)
         TEST(rubbish_in_padding_is_no_site),
         TEST(sites_tell_node_block_and_distance),
         TEST(ends_of_blocks_are_theirs),
+        TEST(pointers_at_multiples_of_four_are_sites),
         TEST(drivers_without_parameter_sizes_replay_too),
+        TEST(programmatic_edges_and_clusters_replay),
+        TEST(blocks_used_elsewhere_are_not_shared),
         TEST(forgotten_work_keeps_its_memory),
         TEST(callable_errors_come_through),
         TEST(broken_captures_say_why),
