@@ -237,7 +237,10 @@ rp_status rp_device_push(struct rp_device *device, struct rp_error *err)
 
 bool rpi_device_push_to_release(struct rp_device *device)
 {
-    return rp_device_push(device, NULL) == RP_OK || rp_device_push(device, NULL) == RP_OK;
+    for (int attempt = 0; attempt < 2; attempt++)
+        if (rp_device_push(device, NULL) == RP_OK)
+            return true;
+    return false;
 }
 
 void rp_device_pop(struct rp_device *device)

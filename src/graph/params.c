@@ -119,34 +119,56 @@ static rp_status set_image(struct rpi_params *params, const void *bytes, size_t 
     return status;
 }
 
+#define COUNT(array) (sizeof(array) / sizeof *(array))
 #define FIELD(type, member, kind)                                                                  \
     {                                                                                              \
         offsetof(type, member), sizeof(((type *)0)->member), kind                                  \
     }
 
-/* Device addresses count only where the node copies from or to device memory. */
+static const struct rpi_field copy_fields[] = {
+    FIELD(CUDA_MEMCPY3D, srcXInBytes, RPI_FIELD_VALUE),
+    FIELD(CUDA_MEMCPY3D, srcY, RPI_FIELD_VALUE),
+    FIELD(CUDA_MEMCPY3D, srcZ, RPI_FIELD_VALUE),
+    FIELD(CUDA_MEMCPY3D, srcMemoryType, RPI_FIELD_VALUE),
+    FIELD(CUDA_MEMCPY3D, dstXInBytes, RPI_FIELD_VALUE),
+    FIELD(CUDA_MEMCPY3D, dstY, RPI_FIELD_VALUE),
+    FIELD(CUDA_MEMCPY3D, dstZ, RPI_FIELD_VALUE),
+    FIELD(CUDA_MEMCPY3D, dstMemoryType, RPI_FIELD_VALUE),
+    FIELD(CUDA_MEMCPY3D, WidthInBytes, RPI_FIELD_VALUE),
+    FIELD(CUDA_MEMCPY3D, Height, RPI_FIELD_VALUE),
+    FIELD(CUDA_MEMCPY3D, Depth, RPI_FIELD_VALUE),
+};
+/* They mean nothing for one row. */
+static const struct rpi_field copy_pitches[] = {
+    FIELD(CUDA_MEMCPY3D, srcPitch, RPI_FIELD_VALUE),
+    FIELD(CUDA_MEMCPY3D, srcHeight, RPI_FIELD_VALUE),
+    FIELD(CUDA_MEMCPY3D, dstPitch, RPI_FIELD_VALUE),
+    FIELD(CUDA_MEMCPY3D, dstHeight, RPI_FIELD_VALUE),
+};
+
+static rp_status add_fields(struct rpi_params *params, const struct rpi_field *fields, size_t count,
+                            struct rp_error *err)
+{
+    rp_status status = RP_OK;
+    for (size_t i = 0; status == RP_OK && i < count; i++)
+        status = add_field(params, fields[i].offset, fields[i].bytes, fields[i].kind, err);
+    return status;
+}
+
+/* One end of a copy: host memory, device memory, or an array, which has no address. */
+static rp_status add_end(struct rpi_params *params, CUmemorytype type, size_t host, size_t device,
+                         struct rp_error *err)
+{
+    if (type == CU_MEMORYTYPE_ARRAY)
+        return RP_OK;
+    bool is_host = type == CU_MEMORYTYPE_HOST;
+    return add_field(params, is_host ? host : device, sizeof(CUdeviceptr),
+                     is_host ? RPI_FIELD_HOST : RPI_FIELD_VALUE, err);
+}
+
 static rp_status read_memcpy(struct rpi_params *params, const struct rp_driver *driver,
                              CUgraphNode node, struct rp_error *err)
 {
-    static const struct rpi_field always[] = {
-        FIELD(CUDA_MEMCPY3D, srcXInBytes, RPI_FIELD_VALUE),
-        FIELD(CUDA_MEMCPY3D, srcY, RPI_FIELD_VALUE),
-        FIELD(CUDA_MEMCPY3D, srcZ, RPI_FIELD_VALUE),
-        FIELD(CUDA_MEMCPY3D, srcMemoryType, RPI_FIELD_VALUE),
-        FIELD(CUDA_MEMCPY3D, dstXInBytes, RPI_FIELD_VALUE),
-        FIELD(CUDA_MEMCPY3D, dstY, RPI_FIELD_VALUE),
-        FIELD(CUDA_MEMCPY3D, dstZ, RPI_FIELD_VALUE),
-        FIELD(CUDA_MEMCPY3D, dstMemoryType, RPI_FIELD_VALUE),
-        FIELD(CUDA_MEMCPY3D, WidthInBytes, RPI_FIELD_VALUE),
-        FIELD(CUDA_MEMCPY3D, Height, RPI_FIELD_VALUE),
-        FIELD(CUDA_MEMCPY3D, Depth, RPI_FIELD_VALUE),
-    };
-    static const struct rpi_field pitches[] = {
-        FIELD(CUDA_MEMCPY3D, srcPitch, RPI_FIELD_VALUE),
-        FIELD(CUDA_MEMCPY3D, srcHeight, RPI_FIELD_VALUE),
-        FIELD(CUDA_MEMCPY3D, dstPitch, RPI_FIELD_VALUE),
-        FIELD(CUDA_MEMCPY3D, dstHeight, RPI_FIELD_VALUE),
-    };
     CUDA_MEMCPY3D copy;
     memset(&copy, 0, sizeof copy);
     CUresult result = driver->cuGraphMemcpyNodeGetParams(node, &copy);
@@ -154,19 +176,16 @@ static rp_status read_memcpy(struct rpi_params *params, const struct rp_driver *
         return rpi_error_driver(err, result, "cuGraphMemcpyNodeGetParams",
                                 "reading the parameters of a memcpy node");
     rp_status status = set_image(params, &copy, sizeof copy, err);
-    for (size_t i = 0; status == RP_OK && i < sizeof always / sizeof *always; i++)
-        status = add_field(params, always[i].offset, always[i].bytes, always[i].kind, err);
-    bool rows = copy.Height > 1 || copy.Depth > 1; /* the pitches mean nothing for one row */
-    for (size_t i = 0; rows && status == RP_OK && i < sizeof pitches / sizeof *pitches; i++)
-        status = add_field(params, pitches[i].offset, pitches[i].bytes, pitches[i].kind, err);
-    if (status == RP_OK && copy.srcMemoryType == CU_MEMORYTYPE_HOST)
-        status = add_field(params, offsetof(CUDA_MEMCPY3D, srcHost), 8, RPI_FIELD_HOST, err);
-    else if (status == RP_OK && copy.srcMemoryType != CU_MEMORYTYPE_ARRAY)
-        status = add_field(params, offsetof(CUDA_MEMCPY3D, srcDevice), 8, RPI_FIELD_VALUE, err);
-    if (status == RP_OK && copy.dstMemoryType == CU_MEMORYTYPE_HOST)
-        status = add_field(params, offsetof(CUDA_MEMCPY3D, dstHost), 8, RPI_FIELD_HOST, err);
-    else if (status == RP_OK && copy.dstMemoryType != CU_MEMORYTYPE_ARRAY)
-        status = add_field(params, offsetof(CUDA_MEMCPY3D, dstDevice), 8, RPI_FIELD_VALUE, err);
+    if (status == RP_OK)
+        status = add_fields(params, copy_fields, COUNT(copy_fields), err);
+    if (status == RP_OK && (copy.Height > 1 || copy.Depth > 1))
+        status = add_fields(params, copy_pitches, COUNT(copy_pitches), err);
+    if (status == RP_OK)
+        status = add_end(params, copy.srcMemoryType, offsetof(CUDA_MEMCPY3D, srcHost),
+                         offsetof(CUDA_MEMCPY3D, srcDevice), err);
+    if (status == RP_OK)
+        status = add_end(params, copy.dstMemoryType, offsetof(CUDA_MEMCPY3D, dstHost),
+                         offsetof(CUDA_MEMCPY3D, dstDevice), err);
     return status;
 }
 
@@ -188,8 +207,8 @@ static rp_status read_memset(struct rpi_params *params, const struct rp_driver *
         return rpi_error_driver(err, result, "cuGraphMemsetNodeGetParams",
                                 "reading the parameters of a memset node");
     rp_status status = set_image(params, &fill, sizeof fill, err);
-    for (size_t i = 0; status == RP_OK && i < sizeof always / sizeof *always; i++)
-        status = add_field(params, always[i].offset, always[i].bytes, always[i].kind, err);
+    if (status == RP_OK)
+        status = add_fields(params, always, COUNT(always), err);
     if (status == RP_OK && fill.height > 1)
         status = add_field(params, offsetof(CUDA_MEMSET_NODE_PARAMS, pitch), sizeof fill.pitch,
                            RPI_FIELD_VALUE, err);
@@ -260,7 +279,7 @@ void rpi_params_describe(const struct rpi_params *params, const struct rp_driver
         snprintf(text, bytes, "kernel %s", name);
     else if (params->type == CU_GRAPH_NODE_TYPE_KERNEL)
         snprintf(text, bytes, "kernel at %p", (void *)params->kernel.func);
-    else if ((size_t)params->type < sizeof type_names / sizeof *type_names)
+    else if ((size_t)params->type < COUNT(type_names))
         snprintf(text, bytes, "%s", type_names[params->type]);
     else
         snprintf(text, bytes, "node of type %d", (int)params->type);

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-enum { PROGRAMS = 240, STEPS = 60, BLOCKS_MOST = STEPS, WIDTH = 64, ALTERNATIVES = 3 };
+enum { PROGRAMS = 1200, STEPS = 60, BLOCKS_MOST = STEPS, WIDTH = 64, ALTERNATIVES = 3 };
 
 enum op_kind { OP_FILL, OP_DERIVE, OP_READ, OP_FREE, OP_JOIN };
 
