@@ -81,45 +81,15 @@ static int compare_pieces(const void *left, const void *right)
     return a->task.offsets < b->task.offsets ? -1 : a->task.offsets > b->task.offsets;
 }
 
-/* What placing orders may take of the budget once there is a layout, and how often they are mended.
- * On one lane mending finds what ejection does not; on several it is the other way round. */
-static double order_share(const struct rpi_lifetimes *x)
+/* Of so many blocks the exact search settles most problems in a moment, or not at all. */
+#define MOST_SEARCHED_FIRST 4000
+
+static bool can_search(const struct planner *p, const struct piece *piece)
 {
-    return x->lanes == 1 ? 0.5 : 0.2;
+    return piece->x.lanes == 1 && !p->options->fixed;
 }
 
-static unsigned order_rounds(const struct rpi_lifetimes *x)
-{
-    return x->lanes == 1 ? 12 : 2;
-}
-
-static rp_status first_layout(const struct planner *p, struct rpi_plan_task *task,
-                              struct rp_error *err)
-{
-    rp_status status = RP_OK;
-    if (!task->fixed)
-        status = rpi_plan_sweep(task, err);
-    if (status || task->height <= task->floor)
-        return status;
-    task->deadline_ns =
-        p->start_ns + (uint64_t)((double)(p->deadline_ns - p->start_ns) * order_share(task->x));
-    status = rpi_plan_greedy(task, order_rounds(task->x), err);
-    task->deadline_ns = p->deadline_ns;
-    return status;
-}
-
-static rp_status first_layouts(struct planner *p, struct rp_error *err)
-{
-    rp_status status = RP_OK;
-    for (uint32_t i = 0; !status && i < p->piece_count; i++)
-        status = first_layout(p, &p->pieces[i].task, err);
-    qsort(p->pieces, p->piece_count, sizeof *p->pieces, compare_pieces);
-    for (uint32_t i = 0; i < p->piece_count; i++)
-        p->pieces[i].task.x = &p->pieces[i].x;
-    return status;
-}
-
-/* One lane and nothing fixed: the exact search, for as long as the piece has. */
+/* One lane and nothing fixed: the exact search, until the task's deadline. */
 static rp_status search(const struct planner *p, struct piece *piece, struct rp_error *err)
 {
     struct rpi_plan_task *task = &piece->task;
@@ -136,13 +106,62 @@ static rp_status search(const struct planner *p, struct piece *piece, struct rp_
     return status;
 }
 
-static rp_status improve_piece(const struct planner *p, struct piece *piece, struct rp_error *err)
+/* Shares of the budget that are over when what comes after a first sweep is over. Orders are worth
+ * more on one lane, where mending them finds what the others do not. */
+#define SEARCH_SHARE       0.1
+#define ORDERS_SHARE_ONE   0.5
+#define ORDERS_SHARE_LANES 0.2
+#define ORDERS_ROUNDS_ONE  12
+
+static uint64_t share_end(const struct planner *p, double share)
+{
+    return p->start_ns + (uint64_t)((double)(p->deadline_ns - p->start_ns) * share);
+}
+
+static rp_status first_layout(const struct planner *p, struct piece *piece, struct rp_error *err)
+{
+    struct rpi_plan_task *task = &piece->task;
+    bool one = piece->x.lanes == 1;
+    rp_status status = RP_OK;
+    if (!task->fixed)
+        status = rpi_plan_sweep(task, err);
+    if (!status && task->height > task->floor && can_search(p, piece) &&
+        piece->x.count <= MOST_SEARCHED_FIRST) {
+        task->deadline_ns = share_end(p, SEARCH_SHARE);
+        status = search(p, piece, err);
+    }
+    if (!status && task->height > task->floor && !piece->proved) {
+        task->deadline_ns = share_end(p, one ? ORDERS_SHARE_ONE : ORDERS_SHARE_LANES);
+        status = rpi_plan_greedy(task, one ? ORDERS_ROUNDS_ONE : 0, err);
+    }
+    task->deadline_ns = p->deadline_ns;
+    return status;
+}
+
+static rp_status first_layouts(struct planner *p, struct rp_error *err)
 {
     rp_status status = RP_OK;
-    if (piece->x.lanes == 1 && !p->options->fixed)
+    for (uint32_t i = 0; !status && i < p->piece_count; i++)
+        status = first_layout(p, &p->pieces[i], err);
+    qsort(p->pieces, p->piece_count, sizeof *p->pieces, compare_pieces);
+    for (uint32_t i = 0; i < p->piece_count; i++)
+        p->pieces[i].task.x = &p->pieces[i].x;
+    return status;
+}
+
+static rp_status improve_piece(const struct planner *p, struct piece *piece, struct rp_error *err)
+{
+    struct rpi_plan_task *task = &piece->task;
+    uint64_t end = task->deadline_ns, now = rpi_clock_ns();
+    bool exact = can_search(p, piece);
+    rp_status status = RP_OK;
+    if (!exact || piece->x.count > MOST_SEARCHED_FIRST) {
+        task->deadline_ns = exact && now < end ? now + (end - now) / 2 : end;
+        status = rpi_plan_eject(task, err);
+        task->deadline_ns = end;
+    }
+    if (!status && exact)
         status = search(p, piece, err);
-    if (!status && !piece->proved)
-        status = rpi_plan_eject(&piece->task, err);
     return status;
 }
 
@@ -157,8 +176,10 @@ static rp_status improve(struct planner *p, struct rp_error *err)
     for (uint32_t i = 0; !status && left > 0; i++, left--) {
         struct piece *piece = &p->pieces[i];
         uint64_t now = rpi_clock_ns();
-        if (piece->task.height <= floor)
+        if (piece->task.height <= floor || piece->proved) {
+            floor = piece->task.height > floor ? piece->task.height : floor;
             continue;
+        }
         if (now < p->deadline_ns)
             piece->task.deadline_ns = now + (p->deadline_ns - now) / left;
         piece->task.floor = floor;

@@ -17,12 +17,14 @@
  * Whenever less is out than ever before, what is out is placed above the ceiling if need be: the
  * search has a layout to show at any time.
  */
+#include "memory/plan_near.h"
 #include "memory/plan_parts.h"
 
 #include "base/clock.h"
 #include "base/hostmem.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,11 +49,14 @@ struct eject {
     uint64_t ceiling;
     uint64_t random;
     uint64_t *offsets; /* [count]: RPI_UNPLACED where out */
-    uint64_t *trial;   /* [count]: a layout completed above the ceiling */
-    struct at *sorted; /* [count]: room to sort blocks in */
-    uint64_t *size;    /* [count]: bytes scaled to 1 .. SIZE_STEPS, for prices */
+    struct at *sorted; /* [2 * count]: room to sort blocks in */
+    uint64_t *size;    /* [count]: how hard to put back, 1 .. SIZE_STEPS, for prices */
+    double largest;    /* what SIZE_STEPS stands for */
     uint32_t *weight;  /* [count] */
-    uint32_t *stack;   /* [placed]: placed blocks by offset */
+    /* Conflicting blocks come from an index where they are few, else from a pass over a stack. */
+    bool indexed;
+    struct rpi_near index;
+    uint32_t *stack; /* [placed]: placed blocks by offset, unless indexed */
     uint32_t placed;
     uint32_t *out; /* [outs]: blocks to place */
     uint32_t outs;
@@ -63,8 +68,8 @@ struct eject {
 
 static void eject_finish(struct eject *e)
 {
+    rpi_near_finish(&e->index);
     rpi_free(e->offsets);
-    rpi_free(e->trial);
     rpi_free(e->sorted);
     rpi_free(e->size);
     rpi_free(e->weight);
@@ -75,16 +80,61 @@ static void eject_finish(struct eject *e)
     rpi_free(e->highs);
 }
 
+/* Below so many blocks a pass over them all is as fast as any index. */
+#define LEAST_INDEXED 256
+/* How much dearer a block is that comes from the index than one that is passed over. */
+#define INDEX_COST 6
+
+static bool choose_index(struct eject *e)
+{
+    if (e->x->count < LEAST_INDEXED)
+        return true;
+    if (!rpi_near_init(&e->index, e->x))
+        return false;
+    e->indexed = 2 * rpi_near_pairs(&e->index) / e->x->count * INDEX_COST < e->x->count;
+    if (!e->indexed) {
+        rpi_near_finish(&e->index);
+        memset(&e->index, 0, sizeof e->index);
+    }
+    return true;
+}
+
+/* A block is as hard to put back as it is large, and the harder the longer it lives: its size for
+ * prices is its bytes times the root of the ranks that it lives for. */
+static bool scale_sizes(struct eject *e)
+{
+    const struct rpi_lifetimes *x = e->x;
+    uint32_t *lane_size = rpi_calloc(x->lanes, sizeof *lane_size);
+    if (!lane_size)
+        return false;
+    for (uint32_t i = 0; i < x->count; i++)
+        lane_size[x->lane[i]]++;
+    for (int pass = 0; pass < 2; pass++) {
+        double largest = e->largest;
+        for (uint32_t i = 0; i < x->count; i++) {
+            uint64_t end = 0;
+            for (uint32_t l = 0; l < x->lanes; l++) {
+                uint32_t first = x->first[(size_t)i * x->lanes + l];
+                end += first == RPI_NEVER ? lane_size[l] : first;
+            }
+            double hard = (double)x->bytes[i] * sqrt(end > i ? (double)(end - i) : 1.0);
+            e->largest = hard > e->largest ? hard : e->largest;
+            if (pass)
+                e->size[i] = 1 + (uint64_t)(hard / largest * (SIZE_STEPS - 1));
+        }
+    }
+    rpi_free(lane_size);
+    return true;
+}
+
 static bool eject_init(struct eject *e, struct rpi_plan_task *task)
 {
     uint32_t count = task->x->count;
-    uint64_t largest = 1;
     e->task = task;
     e->x = task->x;
     e->random = 0x9e3779b97f4a7c15u;
     e->offsets = rpi_reallocarray(NULL, count, sizeof *e->offsets);
-    e->trial = rpi_reallocarray(NULL, count, sizeof *e->trial);
-    e->sorted = rpi_reallocarray(NULL, count, sizeof *e->sorted);
+    e->sorted = rpi_reallocarray(NULL, 2 * (size_t)count, sizeof *e->sorted);
     e->size = rpi_reallocarray(NULL, count, sizeof *e->size);
     e->weight = rpi_reallocarray(NULL, count, sizeof *e->weight);
     e->stack = rpi_reallocarray(NULL, count, sizeof *e->stack);
@@ -92,14 +142,10 @@ static bool eject_init(struct eject *e, struct rpi_plan_task *task)
     e->near = rpi_reallocarray(NULL, count, sizeof *e->near);
     e->lows = rpi_reallocarray(NULL, count, sizeof *e->lows);
     e->highs = rpi_reallocarray(NULL, count, sizeof *e->highs);
-    if (!e->offsets || !e->trial || !e->sorted || !e->size || !e->weight || !e->stack || !e->out ||
-        !e->near || !e->lows || !e->highs)
+    if (!e->offsets || !e->sorted || !e->size || !e->weight || !e->stack || !e->out || !e->near ||
+        !e->lows || !e->highs)
         return false;
-    for (uint32_t i = 0; i < count; i++)
-        largest = e->x->bytes[i] > largest ? e->x->bytes[i] : largest;
-    for (uint32_t i = 0; i < count; i++)
-        e->size[i] = 1 + (uint64_t)((double)e->x->bytes[i] / (double)largest * (SIZE_STEPS - 1));
-    return true;
+    return scale_sizes(e) && choose_index(e);
 }
 
 /* xorshift64*: Marsaglia 2003, Vigna 2016 */
@@ -123,7 +169,8 @@ static void push_out(struct eject *e, uint32_t block)
 
 static void insert(struct eject *e, uint32_t block, uint64_t offset)
 {
-    uint32_t low = 0, high = e->placed;
+    uint32_t low = 0, high = e->indexed ? 0 : e->placed;
+    e->offsets[block] = offset;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         if (e->offsets[e->stack[middle]] <= offset)
@@ -131,18 +178,50 @@ static void insert(struct eject *e, uint32_t block, uint64_t offset)
         else
             high = middle;
     }
-    memmove(e->stack + low + 1, e->stack + low, (e->placed - low) * sizeof *e->stack);
-    e->stack[low] = block;
-    e->placed++;
-    e->offsets[block] = offset;
+    if (!e->indexed) {
+        memmove(e->stack + low + 1, e->stack + low, (e->placed - low) * sizeof *e->stack);
+        e->stack[low] = block;
+        e->placed++;
+    }
 }
 
-static int compare_at(const void *left, const void *right)
+/* Takes what has no offset any more off the stack. */
+static void tidy_stack(struct eject *e)
 {
-    const struct at *a = left, *b = right;
-    if (a->offset != b->offset)
-        return a->offset < b->offset ? -1 : 1;
-    return a->block < b->block ? -1 : a->block > b->block;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; !e->indexed && i < e->placed; i++)
+        if (e->offsets[e->stack[i]] != RPI_UNPLACED)
+            e->stack[kept++] = e->stack[i];
+    e->placed = kept;
+}
+
+/* Sorts by offset: runs by insertion, then merged back and forth between the halves of `at`. */
+static void sort_blocks(struct at *at, uint32_t count, struct at *spare)
+{
+    const uint32_t run = 16;
+    for (uint32_t from = 0; from < count; from += run)
+        for (uint32_t i = from + 1; i < count && i < from + run; i++) {
+            struct at moved = at[i];
+            uint32_t j = i;
+            for (; j > from && at[j - 1].offset > moved.offset; j--)
+                at[j] = at[j - 1];
+            at[j] = moved;
+        }
+    struct at *in = at, *out = spare;
+    for (uint64_t width = run; width < count; width *= 2) {
+        for (uint64_t from = 0; from < count; from += 2 * width) {
+            uint64_t middle = from + width < count ? from + width : count;
+            uint64_t end = middle + width < count ? middle + width : count;
+            for (uint64_t i = from, j = middle, k = from; k < end; k++)
+                out[k] =
+                    i < middle && (j == end || in[i].offset <= in[j].offset) ? in[i++] : in[j++];
+        }
+        struct at *other = in;
+        in = out;
+        out = other;
+    }
+    if (in != at)
+        memcpy(at, in, count * sizeof *at);
 }
 
 /* Takes the task's layout and puts out what ends above the ceiling. */
@@ -151,7 +230,7 @@ static void start(struct eject *e, uint64_t ceiling)
     uint32_t count = e->x->count;
     for (uint32_t i = 0; i < count; i++)
         e->sorted[i] = (struct at){e->task->offsets[i], i};
-    qsort(e->sorted, count, sizeof *e->sorted, compare_at);
+    sort_blocks(e->sorted, count, e->sorted + count);
     e->ceiling = ceiling;
     e->placed = e->outs = 0;
     e->out_bytes = 0;
@@ -162,7 +241,7 @@ static void start(struct eject *e, uint64_t ceiling)
         e->weight[block] = 1;
         if (e->sorted[i].offset + e->x->bytes[block] > ceiling)
             push_out(e, block);
-        else
+        else if (!e->indexed)
             e->stack[e->placed++] = block;
     }
 }
@@ -186,8 +265,22 @@ static void sort_edges(struct edge *edges, uint32_t count)
     }
 }
 
-/* The placed blocks that conflict with `block`, by offset. */
-static void collect(struct eject *e, uint32_t block)
+/* Finds the placed blocks that conflict with `block`, by offset: by the index, */
+static uint32_t list_near(struct eject *e, uint32_t block)
+{
+    uint32_t listed = rpi_near_list(&e->index, block, e->near), found = 0;
+    for (uint32_t i = 0; i < listed; i++) {
+        e->sorted[found] = (struct at){e->offsets[e->near[i]], e->near[i]};
+        found += e->offsets[e->near[i]] != RPI_UNPLACED;
+    }
+    sort_blocks(e->sorted, found, e->sorted + e->x->count);
+    for (uint32_t i = 0; i < found; i++)
+        e->near[i] = e->sorted[i].block;
+    return found;
+}
+
+/* or by a pass over the stack. */
+static uint32_t scan_near(struct eject *e, uint32_t block)
 {
     const struct rpi_lifetimes *x = e->x;
     const uint32_t *first = x->first + (size_t)block * x->lanes;
@@ -199,14 +292,19 @@ static void collect(struct eject *e, uint32_t block)
         e->near[found] = other;
         found += !apart;
     }
-    for (uint32_t i = 0; i < found; i++) {
+    return found;
+}
+
+static void collect(struct eject *e, uint32_t block)
+{
+    e->nears = e->indexed ? list_near(e, block) : scan_near(e, block);
+    for (uint32_t i = 0; i < e->nears; i++) {
         uint32_t other = e->near[i];
         uint64_t offset = e->offsets[other], cost = price(e, other);
         e->lows[i] = (struct edge){offset, cost};
-        e->highs[i] = (struct edge){offset + x->bytes[other], cost};
+        e->highs[i] = (struct edge){offset + e->x->bytes[other], cost};
     }
-    sort_edges(e->highs, found);
-    e->nears = found;
+    sort_edges(e->highs, e->nears);
 }
 
 struct place {
@@ -262,16 +360,12 @@ static void offer_below(struct eject *e, struct place *best, uint64_t bytes)
 /* Takes out the blocks of `near` that lie across [offset, offset + bytes). */
 static void clear_range(struct eject *e, uint64_t offset, uint64_t bytes)
 {
-    uint32_t kept = 0;
     for (uint32_t i = 0; i < e->nears; i++) {
         uint32_t block = e->near[i];
         if (e->offsets[block] < offset + bytes && offset < e->offsets[block] + e->x->bytes[block])
             push_out(e, block);
     }
-    for (uint32_t i = 0; i < e->placed; i++)
-        if (e->offsets[e->stack[i]] != RPI_UNPLACED)
-            e->stack[kept++] = e->stack[i];
-    e->placed = kept;
+    tidy_stack(e);
 }
 
 /* The dearest of the blocks that are out: an index into out. */
@@ -312,31 +406,21 @@ static bool step(struct eject *e)
 
 /* ---- Layouts to show ----------------------------------------------------------------------- */
 
-/* The lowest gap for `block` among the placed blocks and sorted[0..tried), which `trial` has. */
-static uint64_t lowest_gap(const struct eject *e, uint32_t block, uint32_t tried)
+/* The lowest gap for `block` among the placed blocks. */
+static uint64_t lowest_gap(struct eject *e, uint32_t block)
 {
-    uint64_t top = 0;
-    for (uint32_t i = 0, j = 0; i < e->placed || j < tried;) {
-        bool own = j == tried ||
-                   (i < e->placed && e->offsets[e->stack[i]] <= e->trial[e->sorted[j].block]);
-        uint32_t other = own ? e->stack[i++] : e->sorted[j++].block;
-        if (!rpi_plan_conflict(e->x, block, other))
-            continue;
-        if (e->trial[other] >= top && e->trial[other] - top >= e->x->bytes[block])
-            return top;
-        uint64_t end = e->trial[other] + e->x->bytes[other];
-        top = end > top ? end : top;
+    uint64_t begun = 0, ended = 0, offset = 0, bytes = e->x->bytes[block];
+    uint32_t low = 0, high = 0;
+    collect(e, block);
+    for (;;) {
+        while (high < e->nears && e->highs[high].at <= offset)
+            ended += e->highs[high++].price;
+        while (low < e->nears && e->lows[low].at < offset + bytes)
+            begun += e->lows[low++].price;
+        if (begun == ended)
+            return offset;
+        offset = e->highs[high].at;
     }
-    return top;
-}
-
-/* Keeps sorted[0..tried) by offset when one more was appended. */
-static void sort_last(struct at *sorted, uint32_t tried)
-{
-    struct at last = sorted[tried];
-    for (; tried > 0 && sorted[tried - 1].offset > last.offset; tried--)
-        sorted[tried] = sorted[tried - 1];
-    sorted[tried] = last;
 }
 
 static uint64_t layout_height(const struct rpi_lifetimes *x, const uint64_t *offsets)
@@ -347,24 +431,29 @@ static uint64_t layout_height(const struct rpi_lifetimes *x, const uint64_t *off
     return height;
 }
 
-/* Places what is out wherever it fits, above the ceiling too; keeps the layout if it is lower than
- * the task's. */
+/* Places what is out wherever it fits, above the ceiling too, keeps the layout if it is lower than
+ * the task's, and takes out again what was out. */
 static void show(struct eject *e)
 {
-    memcpy(e->trial, e->offsets, e->x->count * sizeof *e->trial);
-    for (uint32_t i = 0; i < e->outs; i++) {
-        uint32_t block = e->out[i];
-        e->trial[block] = lowest_gap(e, block, i);
-        if (e->trial[block] + e->x->bytes[block] >= e->task->height)
-            return;
-        e->sorted[i] = (struct at){e->trial[block], block};
-        sort_last(e->sorted, i);
+    struct rpi_plan_task *task = e->task;
+    uint64_t top = 0;
+    uint32_t tried = 0;
+    for (; tried < e->outs && top < task->height; tried++) {
+        uint32_t block = e->out[tried];
+        insert(e, block, lowest_gap(e, block));
+        uint64_t end = e->offsets[block] + e->x->bytes[block];
+        top = end > top ? end : top;
     }
-    uint64_t height = layout_height(e->x, e->trial);
-    if (height < e->task->height) {
-        e->task->height = height;
-        memcpy(e->task->offsets, e->trial, e->x->count * sizeof *e->trial);
+    if (top < task->height) {
+        uint64_t height = layout_height(e->x, e->offsets);
+        if (height < task->height) {
+            task->height = height;
+            memcpy(task->offsets, e->offsets, e->x->count * sizeof *e->offsets);
+        }
     }
+    for (uint32_t i = 0; i < tried; i++)
+        e->offsets[e->out[i]] = RPI_UNPLACED;
+    tidy_stack(e);
 }
 
 /* ---- The search ---------------------------------------------------------------------------- */
@@ -374,12 +463,15 @@ enum outcome { FOUND, STUCK, LATE };
 /* Steps until nothing is out, `patience` steps have not lessened what is out, or time is up. */
 static enum outcome run(struct eject *e, uint64_t patience)
 {
+    uint64_t shown = e->out_bytes;
     for (uint64_t steps = 0, idle = 0; e->outs; steps++, idle++) {
         if (e->out_bytes < e->least_out_bytes) {
             e->least_out_bytes = e->out_bytes;
             idle = 0;
-            if (e->out_bytes < e->task->height - e->ceiling)
+            if (e->out_bytes < shown / 8 * 7) {
+                shown = e->out_bytes;
                 show(e);
+            }
         }
         if (steps % CLOCK_STRIDE == 0 && rpi_clock_ns() > e->task->deadline_ns)
             return LATE;
@@ -399,11 +491,12 @@ static void raise_floor(struct eject *e)
         return;
     e->placed = 0;
     for (uint32_t i = 0; i < e->x->count; i++)
+        e->offsets[i] = RPI_UNPLACED;
+    for (uint32_t i = 0; i < e->x->count; i++)
         if (rpi_plan_is_fixed(task, i))
             insert(e, i, task->fixed[i]);
-    memcpy(e->trial, e->offsets, e->x->count * sizeof *e->trial);
     for (uint32_t i = 0; i < e->x->count; i++) {
-        uint64_t offset = rpi_plan_is_fixed(task, i) ? task->fixed[i] : lowest_gap(e, i, 0);
+        uint64_t offset = rpi_plan_is_fixed(task, i) ? task->fixed[i] : lowest_gap(e, i);
         uint64_t end = offset + e->x->bytes[i];
         task->floor = end > task->floor ? end : task->floor;
     }
@@ -437,7 +530,8 @@ static void search(struct eject *e)
 rp_status rpi_plan_eject(struct rpi_plan_task *task, struct rp_error *err)
 {
     assert(task->height != UINT64_MAX);
-    if (task->height <= task->floor)
+    uint64_t set_up_ns = (uint64_t)task->x->count * (100 + 20 * task->x->lanes);
+    if (task->height <= task->floor || rpi_clock_ns() + set_up_ns >= task->deadline_ns)
         return RP_OK;
     struct eject e = {0};
     rp_status status = RP_OK;

@@ -40,6 +40,7 @@ struct sweep {
     uint32_t running;    /* lanes with ranks to come */
     struct rpi_bins *lane_bins; /* [lanes]: segments that this lane may take and another not */
     struct rpi_runs runs;
+    uint64_t pass_ns; /* when the last pass began */
 };
 
 static void sweep_finish(struct sweep *s)
@@ -289,6 +290,15 @@ static void keep(struct rpi_plan_task *task, const struct sweep *s, uint64_t hei
     memcpy(task->offsets, s->offsets, s->x->count * sizeof *s->offsets);
 }
 
+/* Is there time for a pass as long as the last? Notes that one begins. */
+static bool has_time(struct sweep *s, const struct rpi_plan_task *task)
+{
+    uint64_t now = rpi_clock_ns();
+    bool has = task->height == UINT64_MAX || now + (now - s->pass_ns) <= task->deadline_ns;
+    s->pass_ns = now;
+    return has;
+}
+
 static rp_status sweeps_from_peak(struct sweep *s, struct rpi_plan_task *task, struct rp_error *err)
 {
     uint32_t count, *blocks = rpi_reallocarray(NULL, s->x->count, sizeof *blocks);
@@ -302,7 +312,7 @@ static rp_status sweeps_from_peak(struct sweep *s, struct rpi_plan_task *task, s
     for (uint32_t i = 0; !status && i < count; i++)
         members[i].block = blocks[i];
     for (unsigned k = 0; !status && k < STACKINGS && task->height > task->floor; k++)
-        if (k == 0 || rpi_clock_ns() < task->deadline_ns)
+        if (has_time(s, task))
             keep(task, s, sweep_from_peak(s, task, members, count, k));
     rpi_free(blocks);
     rpi_free(members);
@@ -320,7 +330,7 @@ rp_status rpi_plan_sweep(struct rpi_plan_task *task, struct rp_error *err)
         index_ready(&s);
         if (task->x->lanes == 1)
             status = sweeps_from_peak(&s, task, err);
-        if (!status && (task->x->lanes > 1 || rpi_clock_ns() < task->deadline_ns)) {
+        if (!status && task->height > task->floor && has_time(&s, task)) {
             rpi_runs_clear(&s.runs);
             sweep_host_order(&s);
             keep(task, &s, s.runs.height);
