@@ -10,8 +10,7 @@
 
 #include "memory/recording.h"
 
-/* A file, and what it decompresses to, may have this many bytes: reading takes up to twenty times
- * as much host memory. */
+/* A file, and what it decompresses to, may have this many bytes. */
 #define RPI_MOST_FILE_BYTES ((size_t)256 << 20)
 /* Sizes of a file add up to at most this: sums of them stay far from wrapping. */
 #define RPI_MOST_BYTES   ((uint64_t)1 << 62)

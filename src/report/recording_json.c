@@ -558,9 +558,30 @@ static rp_status read_root(struct reader *reader, const json_t *root,
     return status;
 }
 
+/* About what the text takes as a tree of values: an array 128 bytes, an object 256, any value with
+ * its place in a list 48. A short file may hold many values once it is decompressed. */
+#define MOST_TREE_BYTES ((size_t)4 << 30)
+
+static rp_status check_tree_bytes(const char *file, const char *text, size_t bytes,
+                                  struct rp_error *err)
+{
+    size_t tree = bytes;
+    for (size_t i = 0; i < bytes; i++)
+        tree += text[i] == ',' ? 48 : text[i] == '[' ? 128 : text[i] == '{' ? 256 : 0;
+    if (tree <= MOST_TREE_BYTES)
+        return RP_OK;
+    return rpi_error(err, RP_ERROR_LIMIT, "recording",
+                     "%s: has so many values that reading it would take about %zu MiB of host "
+                     "memory; the most is %zu",
+                     file, tree >> 20, MOST_TREE_BYTES >> 20);
+}
+
 rp_status rpi_recording_parse_json(struct rp_recording *recording, const char *text, size_t bytes,
                                    struct rp_error *err)
 {
+    rp_status status = check_tree_bytes(recording->file, text, bytes, err);
+    if (status != RP_OK)
+        return status;
     json_error_t why;
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
     if (!root && json_error_code(&why) == json_error_out_of_memory)
@@ -569,7 +590,7 @@ rp_status rpi_recording_parse_json(struct rp_recording *recording, const char *t
         return rpi_error(err, RP_ERROR_FORMAT, "recording", "%s: line %d, column %d: %s",
                          recording->file, why.line, why.column, why.text);
     struct reader reader = {.file = recording->file, .err = err, .capture = -1, .index = -1};
-    rp_status status = read_root(&reader, root, recording);
+    status = read_root(&reader, root, recording);
     json_decref(root);
     return status;
 }

@@ -357,6 +357,23 @@ static void bombs_are_refused(void **state)
     free(data);
 }
 
+/* 80 MiB of empty lists would take more than 4 GiB as values. */
+static void endless_lists_are_refused(void **state)
+{
+    (void)state;
+    size_t bytes = (size_t)80 << 20;
+    char *text = malloc(bytes);
+    assert_non_null(text);
+    text[0] = '[';
+    for (size_t i = 1; i < bytes; i++)
+        text[i] = "[],"[i % 3];
+    struct rp_recording *recording = NULL;
+    struct rp_error err = {0};
+    assert_int_equal(rpi_recording_parse("in.json", text, bytes, &recording, &err), RP_ERROR_LIMIT);
+    assert_non_null(strstr(err.message, "in.json: has so many values"));
+    free(text);
+}
+
 static void files_that_cannot_be_read_say_why(void **state)
 {
     (void)state;
@@ -453,6 +470,7 @@ int main(void)
         cmocka_unit_test(csv_is_read_whole),
         cmocka_unit_test(damaged_gzip_is_refused),
         cmocka_unit_test(bombs_are_refused),
+        cmocka_unit_test(endless_lists_are_refused),
         cmocka_unit_test(files_that_cannot_be_read_say_why),
         cmocka_unit_test(bundled_captures_load),
         cmocka_unit_test(every_allocation_may_fail),
