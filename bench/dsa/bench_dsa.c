@@ -2,9 +2,10 @@
  *
  * Times the exact search on problems of the form id,lower,upper,size, one line each.
  *
- *     bench_dsa [--capacity BYTES] [--budget-ms N] [--threads N] [--json] FILE...
+ *     bench_dsa [--capacity BYTES] [--budget-ms N] [--threads N] [--json] [--out CSV] FILE...
  *
- * Without a capacity it minimises. Every layout is checked pair by pair.
+ * Without a capacity it minimises. Every layout is checked pair by pair. --out writes the layout of
+ * the last file with a column `offset`.
  */
 #include "base/clock.h"
 #include "memory/plan_search.h"
@@ -12,6 +13,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+struct output {
+    int json;
+    const char *layout; /* file, or NULL */
+};
 
 struct problem {
     uint32_t count;
@@ -66,7 +72,25 @@ static int is_valid(const struct rpi_lifetimes *l, const uint64_t *offsets, uint
     return 1;
 }
 
-static double run(const char *path, const struct rpi_plan_options *options, int json, int last)
+static void write_layout(const char *path, const struct problem *p, const struct rpi_lifetimes *l,
+                         const uint64_t *offsets)
+{
+    FILE *file = fopen(path, "w");
+    if (!file) {
+        fprintf(stderr, "bench_dsa: cannot write %s\n", path);
+        exit(2);
+    }
+    fputs("id,lower,upper,size,offset\n", file);
+    for (uint32_t i = 0; i < l->count; i++) {
+        uint32_t b = l->block[i];
+        fprintf(file, "%u,%lld,%lld,%llu,%llu\n", b, (long long)p->lower[b], (long long)p->upper[b],
+                (unsigned long long)p->bytes[b], (unsigned long long)offsets[i]);
+    }
+    fclose(file);
+}
+
+static double run(const char *path, const struct rpi_plan_options *options,
+                  const struct output *output, int last)
 {
     struct problem problem = read_problem(path);
     struct rpi_lifetimes l;
@@ -80,17 +104,23 @@ static double run(const char *path, const struct rpi_plan_options *options, int 
     uint64_t *offsets = must(calloc(l.count, sizeof *offsets));
     bool exhausted = false;
     struct rp_error err = {0};
-    rp_status status = rpi_plan_search(&l, options, bound, offsets, &upper, &exhausted, &err);
+    struct rpi_plan_search_counts counts = {0};
+    rp_status status =
+        rpi_plan_search_counted(&l, options, bound, offsets, &upper, &exhausted, &counts, &err);
     double seconds = rpi_ms_since(start) / 1000;
     int found = status == RP_OK && upper != UINT64_MAX;
     int valid = found && is_valid(&l, offsets, upper);
-    printf(json ? "  {\"file\": \"%s\", \"blocks\": %u, \"bound\": %llu, \"height\": %lld, "
-                  "\"exhausted\": %s, \"valid\": %s, \"seconds\": %.4f}%s\n"
-                : "%s: blocks %u, bound %llu, height %lld, exhausted %s, valid %s, %.4f s%s\n",
+    printf(output->json
+               ? "  {\"file\": \"%s\", \"blocks\": %u, \"bound\": %llu, \"height\": %lld, "
+                 "\"exhausted\": %s, \"valid\": %s, \"seconds\": %.4f, \"nodes\": %llu}%s\n"
+               : "%s: blocks %u, bound %llu, height %lld, exhausted %s, valid %s, %.4f s, nodes "
+                 "%llu%s\n",
            path, l.count, (unsigned long long)bound, found ? (long long)upper : -1,
            exhausted ? "true" : "false", valid ? "true" : "false", seconds,
-           json && !last ? "," : "");
+           (unsigned long long)counts.nodes, output->json && !last ? "," : "");
     fflush(stdout);
+    if (found && last && output->layout)
+        write_layout(output->layout, &problem, &l, offsets);
     free(problem.lower);
     free(problem.upper);
     free(problem.bytes);
@@ -102,10 +132,13 @@ static double run(const char *path, const struct rpi_plan_options *options, int 
 int main(int argc, char **argv)
 {
     struct rpi_plan_options options = {.alignment = 1, .budget_ms = 10000, .threads = 1};
-    int json = 0, at = 1;
+    struct output output = {0};
+    int at = 1;
     for (; at < argc && argv[at][0] == '-'; at++) {
         if (!strcmp(argv[at], "--json"))
-            json = 1;
+            output.json = 1;
+        else if (!strcmp(argv[at], "--out") && at + 1 < argc)
+            output.layout = argv[++at];
         else if (!strcmp(argv[at], "--capacity") && at + 1 < argc)
             options.capacity = strtoull(argv[++at], NULL, 10);
         else if (!strcmp(argv[at], "--budget-ms") && at + 1 < argc)
@@ -115,16 +148,17 @@ int main(int argc, char **argv)
     }
     if (at == argc || options.threads < 1) {
         fputs(
-            "usage: bench_dsa [--capacity BYTES] [--budget-ms N] [--threads N] [--json] FILE...\n",
+            "usage: bench_dsa [--capacity BYTES] [--budget-ms N] [--threads N] [--json] [--out CSV]"
+            " FILE...\n",
             stderr);
         return 2;
     }
     double total = 0;
-    if (json)
+    if (output.json)
         puts("[");
     for (; at < argc; at++)
-        total += run(argv[at], &options, json, at + 1 == argc);
-    if (json)
+        total += run(argv[at], &options, &output, at + 1 == argc);
+    if (output.json)
         puts("]");
     else
         printf("total %.4f s\n", total);

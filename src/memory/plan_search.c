@@ -18,8 +18,9 @@
 #include <string.h>
 
 #define MOST_THREADS 16
-/* Above this many blocks with one unit a ceiling would not fit 32 bits: count in a coarser unit. */
-#define MOST_UNITS (UINT64_C(1) << 28)
+#define RUN_STEPS    256                 /* of the shortest run, and one a block */
+#define FIRST_RUNS   16                  /* how many of those a ceiling gets at first */
+#define MOST_UNITS   (UINT64_C(1) << 28) /* of a ceiling; higher ones are counted coarsely */
 
 static const char *const orders[] = {"WAT", "TAW", "TWA", "AZW", "ZWT"};
 #define ORDER_COUNT (sizeof orders / sizeof *orders)
@@ -29,7 +30,7 @@ struct worker {
     struct rpi_searcher *searcher;
     int32_t *offsets; /* [blocks] */
     unsigned index;
-    uint64_t rounds; /* runs so far, so that each decision goes on with other seeds */
+    uint32_t seed; /* the last one used: each decision goes on with other ones */
     enum rpi_search_answer answer;
 };
 
@@ -37,6 +38,9 @@ struct solver {
     struct rpi_search_instance *instance;
     struct worker workers[MOST_THREADS];
     unsigned threads;
+    uint64_t decisions;
+    uint64_t run_steps; /* of the shortest run */
+    uint64_t steps;     /* of each thread for the decision at hand */
     int32_t ceiling;
     uint64_t deadline_ns;
     atomic_int stop;
@@ -52,37 +56,56 @@ static uint64_t gcd(uint64_t a, uint64_t b)
     return a;
 }
 
+/* 1 1 2 1 1 2 4 1 1 2 ..: how much longer than the first run number i is, from 1, when nothing is
+ * known of how long a lucky run takes (Luby, Sinclair and Zuckerman 1993). */
+static uint64_t luby(uint64_t i)
+{
+    uint64_t power = 1;
+    while (2 * power - 1 < i)
+        power *= 2;
+    return i == 2 * power - 1 ? power : luby(i - (power - 1));
+}
+
+static struct rpi_search_style style_of(struct worker *worker, uint64_t round)
+{
+    uint64_t turn = round * worker->solver->threads + worker->index;
+    struct rpi_search_style style = {.keys = orders[turn % ORDER_COUNT]};
+    if (turn >= ORDER_COUNT)
+        style.seed = ++worker->seed * worker->solver->threads + worker->index;
+    return style;
+}
+
 static void *work(void *argument)
 {
     struct worker *worker = argument;
     struct solver *solver = worker->solver;
-    uint64_t steps = 1000 + 8 * (uint64_t)solver->instance->blocks;
-    struct rpi_search_limits limits = {.deadline_ns = solver->deadline_ns, .stop = &solver->stop};
+    uint64_t left = solver->steps;
     worker->answer = RPI_SEARCH_STOPPED;
-    for (uint64_t round = 0;; round++) {
-        uint64_t turn = round * solver->threads + worker->index;
-        struct rpi_search_style style = {
-            .keys = orders[turn % ORDER_COUNT],
-            .seed = turn < 2 * ORDER_COUNT ? 0 : (uint32_t)turn,
-            .low_first = (turn / ORDER_COUNT) & 1,
-        };
-        limits.steps = steps << (turn / (2 * ORDER_COUNT));
+    for (uint64_t round = 0; left > 0; round++) {
+        uint64_t steps = solver->run_steps * luby(round + 1);
+        struct rpi_search_style style = style_of(worker, round);
+        struct rpi_search_limits limits = {.steps = steps < left ? steps : left,
+                                           .deadline_ns = solver->deadline_ns,
+                                           .stop = &solver->stop};
         worker->answer =
             rpi_searcher_run(worker->searcher, solver->ceiling, &style, &limits, worker->offsets);
         if (worker->answer != RPI_SEARCH_STOPPED)
             atomic_store(&solver->stop, 1);
         if (atomic_load(&solver->stop) || rpi_clock_ns() >= solver->deadline_ns)
             return NULL;
+        left -= limits.steps;
     }
+    return NULL;
 }
 
-/* The worker that has the answer; any one when the time was too short. */
-static const struct worker *decide(struct solver *solver, int32_t ceiling, uint64_t deadline_ns)
+/* The worker that has the answer; any one when the steps or the time were too few. */
+static const struct worker *decide(struct solver *solver, int32_t ceiling, uint64_t steps)
 {
     pthread_t threads[MOST_THREADS];
     unsigned started = 1;
     solver->ceiling = ceiling;
-    solver->deadline_ns = deadline_ns;
+    solver->decisions++;
+    solver->steps = steps;
     atomic_store(&solver->stop, 0);
     while (started < solver->threads &&
            pthread_create(&threads[started], NULL, work, &solver->workers[started]) == 0)
@@ -109,7 +132,8 @@ static void finish(struct solver *solver)
 static rp_status init(struct solver *solver, const struct rpi_lifetimes *lifetimes, uint64_t unit,
                       unsigned threads, struct rp_error *err)
 {
-    *solver = (struct solver){.threads = threads < MOST_THREADS ? threads : MOST_THREADS};
+    *solver = (struct solver){.threads = threads < MOST_THREADS ? threads : MOST_THREADS,
+                              .run_steps = RUN_STEPS + (uint64_t)lifetimes->count};
     rp_status status = rpi_search_instance_create(lifetimes, unit, &solver->instance, err);
     for (unsigned i = 0; status == RP_OK && solver->instance && i < solver->threads; i++) {
         struct worker *worker = &solver->workers[i];
@@ -127,9 +151,33 @@ static rp_status init(struct solver *solver, const struct rpi_lifetimes *lifetim
     return status;
 }
 
+/* Sizes are counted in their greatest common divisor, *out_exact, or a multiple of it where a
+ * height would not fit the search's integers. */
+static uint64_t choose_unit(const struct rpi_lifetimes *lifetimes, uint64_t upper,
+                            uint64_t *out_exact)
+{
+    uint64_t exact = 0, total = 0;
+    for (uint32_t i = 0; i < lifetimes->count; i++) {
+        uint64_t bytes = lifetimes->bytes[i];
+        exact = gcd(exact, bytes);
+        total = bytes > UINT64_MAX - total ? UINT64_MAX : total + bytes;
+    }
+    assert(exact > 0);
+    *out_exact = exact;
+    return exact * ((upper < total ? upper : total) / exact / MOST_UNITS + 1);
+}
+
+/* The time at which the budget is spent; budgets beyond a year are a year. */
+static uint64_t deadline(uint64_t start_ns, double budget_ms)
+{
+    const double year_ms = 3.2e10;
+    double ms = budget_ms > 0 ? budget_ms : 0;
+    return start_ns + (uint64_t)((ms < year_ms ? ms : year_ms) * 1e6);
+}
+
 struct progress {
     const struct rpi_lifetimes *lifetimes;
-    uint64_t unit, end_ns;
+    uint64_t unit;
     int32_t least; /* nothing below it exists */
     uint64_t *offsets, *upper;
     bool no_memory;
@@ -157,13 +205,11 @@ static void take_layout(const struct rpi_search_instance *instance, const int32_
     *progress->upper = height;
 }
 
-/* Asks for one ceiling. True when it was answered. */
+/* Asks for one ceiling, with so many steps of each thread. True when it was answered. */
 static bool try_ceiling(struct solver *solver, struct progress *progress, int32_t ceiling,
-                        uint64_t deadline_ns)
+                        uint64_t steps)
 {
-    if (deadline_ns > progress->end_ns)
-        deadline_ns = progress->end_ns;
-    const struct worker *worker = decide(solver, ceiling, deadline_ns);
+    const struct worker *worker = decide(solver, ceiling, steps);
     switch (worker->answer) {
     case RPI_SEARCH_FOUND:
         take_layout(solver->instance, worker->offsets, progress);
@@ -179,27 +225,76 @@ static bool try_ceiling(struct solver *solver, struct progress *progress, int32_
     }
 }
 
-static bool is_over(const struct progress *progress)
+static bool is_over(const struct solver *solver, const struct progress *progress)
 {
     return progress->no_memory || progress->least > below_best(progress) ||
-           rpi_clock_ns() >= progress->end_ns;
+           rpi_clock_ns() >= solver->deadline_ns;
 }
 
-/* Between `least` and the best known: the lower end first, then ever nearer to the best known. */
+/* Between `least` and the best known: the lower end first, then ever nearer to the best known. The
+ * effort is counted in steps, not in time, so that the result does not depend on the machine. */
 static void minimise(struct solver *solver, struct progress *progress)
 {
-    uint64_t slice = 50 * UINT64_C(1000000);
-    while (!is_over(progress)) {
+    uint64_t steps = FIRST_RUNS * solver->run_steps;
+    while (!is_over(solver, progress)) {
         int32_t unknown = progress->least; /* ceilings up to it were not answered in this round */
-        bool answered = try_ceiling(solver, progress, unknown, rpi_clock_ns() + 2 * slice);
-        while (!answered && unknown < below_best(progress) && !is_over(progress)) {
+        bool answered = try_ceiling(solver, progress, unknown, 4 * steps);
+        while (!answered && unknown < below_best(progress) && !is_over(solver, progress)) {
             int32_t middle = unknown + (below_best(progress) - unknown + 1) / 2;
-            bool known = try_ceiling(solver, progress, middle, rpi_clock_ns() + slice);
+            bool known = try_ceiling(solver, progress, middle, steps);
             if (!known || progress->least > middle)
                 unknown = middle;
         }
-        slice = answered ? slice : 2 * slice;
+        if (!answered)
+            steps *= 2;
     }
+}
+
+static void fill_counts(const struct solver *solver, struct rpi_plan_search_counts *counts)
+{
+    *counts = (struct rpi_plan_search_counts){.decisions = solver->decisions};
+    for (unsigned i = 0; i < solver->threads; i++)
+        counts->nodes += rpi_searcher_nodes(solver->workers[i].searcher);
+}
+
+rp_status rpi_plan_search_counted(const struct rpi_lifetimes *lifetimes,
+                                  const struct rpi_plan_options *options, uint64_t lower_bound,
+                                  uint64_t *io_offsets, uint64_t *io_upper, bool *out_exhausted,
+                                  struct rpi_plan_search_counts *out_counts, struct rp_error *err)
+{
+    assert(lifetimes->lanes == 1 && options->threads >= 1);
+    uint64_t start = rpi_clock_ns(), goal = options->capacity ? options->capacity : lower_bound;
+    *out_counts = (struct rpi_plan_search_counts){0};
+    *out_exhausted = *io_upper <= lower_bound;
+    if (lifetimes->count == 0 || *io_upper <= goal)
+        return RP_OK;
+    uint64_t exact, unit = choose_unit(lifetimes, *io_upper, &exact);
+    struct solver solver;
+    rp_status status = init(&solver, lifetimes, unit, options->threads, err);
+    if (status != RP_OK || !solver.instance)
+        return status;
+    solver.deadline_ns = deadline(start, options->budget_ms);
+    struct progress progress = {
+        .lifetimes = lifetimes,
+        .unit = unit,
+        .least = (int32_t)(lower_bound / unit + (lower_bound % unit != 0)),
+        .offsets = io_offsets,
+        .upper = io_upper,
+    };
+    int32_t highest = below_best(&progress);
+    if (options->capacity) {
+        highest = (int32_t)(options->capacity / unit);
+        try_ceiling(&solver, &progress, highest, UINT64_MAX);
+    } else {
+        minimise(&solver, &progress);
+        highest = below_best(&progress);
+    }
+    *out_exhausted = unit == exact && progress.least > highest;
+    fill_counts(&solver, out_counts);
+    finish(&solver);
+    return progress.no_memory
+               ? rpi_error_host_memory(err, "plan search", sizeof(int32_t) * lifetimes->count)
+               : RP_OK;
 }
 
 rp_status rpi_plan_search(const struct rpi_lifetimes *lifetimes,
@@ -207,41 +302,7 @@ rp_status rpi_plan_search(const struct rpi_lifetimes *lifetimes,
                           uint64_t *io_offsets, uint64_t *io_upper, bool *out_exhausted,
                           struct rp_error *err)
 {
-    assert(lifetimes->lanes == 1 && options->threads >= 1);
-    uint64_t start = rpi_clock_ns(), goal = options->capacity ? options->capacity : lower_bound;
-    *out_exhausted = *io_upper <= lower_bound;
-    if (lifetimes->count == 0 || *io_upper <= goal)
-        return RP_OK;
-    uint64_t exact = 0, total = 0;
-    for (uint32_t i = 0; i < lifetimes->count; i++) {
-        exact = gcd(exact, lifetimes->bytes[i]);
-        total = lifetimes->bytes[i] > UINT64_MAX - total ? UINT64_MAX : total + lifetimes->bytes[i];
-    }
-    assert(exact > 0);
-    uint64_t ceiling = *io_upper < total ? *io_upper : total;
-    uint64_t unit = exact * (ceiling / exact / MOST_UNITS + 1);
-    struct solver solver;
-    rp_status status = init(&solver, lifetimes, unit, options->threads, err);
-    if (status != RP_OK || !solver.instance)
-        return status;
-    struct progress progress = {
-        .lifetimes = lifetimes,
-        .unit = unit,
-        .end_ns = start + (uint64_t)(options->budget_ms * 1e6),
-        .least = (int32_t)(lower_bound / unit + (lower_bound % unit != 0)),
-        .offsets = io_offsets,
-        .upper = io_upper,
-    };
-    if (options->capacity) {
-        int32_t units = (int32_t)(options->capacity / unit);
-        try_ceiling(&solver, &progress, units, progress.end_ns);
-        *out_exhausted = unit == exact && progress.least > units;
-    } else {
-        minimise(&solver, &progress);
-        *out_exhausted = unit == exact && progress.least > below_best(&progress);
-    }
-    finish(&solver);
-    return progress.no_memory
-               ? rpi_error_host_memory(err, "plan search", sizeof(int32_t) * lifetimes->count)
-               : RP_OK;
+    struct rpi_plan_search_counts counts;
+    return rpi_plan_search_counted(lifetimes, options, lower_bound, io_offsets, io_upper,
+                                   out_exhausted, &counts, err);
 }

@@ -17,4 +17,15 @@ rp_status rpi_plan_search(const struct rpi_lifetimes *lifetimes,
                           uint64_t *io_offsets, uint64_t *io_upper, bool *out_exhausted,
                           struct rp_error *err);
 
+struct rpi_plan_search_counts {
+    uint64_t decisions; /* ceilings asked for */
+    uint64_t nodes;     /* of all threads */
+};
+
+/* The same, and how much work it was. out_counts is written with RP_OK only. */
+rp_status rpi_plan_search_counted(const struct rpi_lifetimes *lifetimes,
+                                  const struct rpi_plan_options *options, uint64_t lower_bound,
+                                  uint64_t *io_offsets, uint64_t *io_upper, bool *out_exhausted,
+                                  struct rpi_plan_search_counts *out_counts, struct rp_error *err);
+
 #endif

@@ -87,6 +87,7 @@ struct rpi_searcher {
     int32_t *low;    /* least offset; PLACED once placed */
     int32_t *offset; /* of placed blocks */
     uint32_t *priority;
+    uint64_t *cost; /* of choices that are compared */
     struct ranked *order;
     uint64_t *factor; /* of the hash */
     /* sections */
@@ -99,6 +100,7 @@ struct rpi_searcher {
     uint32_t *members, *position;
     uint32_t *dirty; /* sections whose floor must be found again */
     uint32_t dirty_count, change_set;
+    int32_t smallest; /* size of a block */
     /* undo */
     struct {
         RPI_VEC(struct section_change);
@@ -308,29 +310,35 @@ static bool lift_spanning(struct rpi_searcher *s, uint32_t first, uint32_t last,
     return refresh_dirty(s);
 }
 
-/* Makes goals of the parts of [first, last). False when one can't be solved. */
-static bool split(struct rpi_searcher *s, uint32_t first, uint32_t last, int32_t ceiling,
-                  uint32_t parent)
+static bool split(struct rpi_searcher *s, uint32_t first, uint32_t last, uint32_t from, uint32_t to,
+                  int32_t ceiling, uint32_t parent);
+
+/* A part that hangs together: lifts what spans it and makes goals of what is left. */
+static bool add_part(struct rpi_searcher *s, uint32_t first, uint32_t last, int32_t ceiling,
+                     uint32_t parent)
 {
-    while (first < last) {
-        if (s->live[first] == 0) {
-            first++;
+    bool lifted;
+    if (!lift_spanning(s, first, last, &ceiling, &lifted))
+        return false;
+    return lifted ? split(s, first, last, first, last, ceiling, parent)
+                  : push_goal(s, first, last, ceiling, parent);
+}
+
+/* Makes goals of the parts of [first, last), which hung together but for what has changed within
+ * [from, to). False when one can't be solved. */
+static bool split(struct rpi_searcher *s, uint32_t first, uint32_t last, uint32_t from, uint32_t to,
+                  int32_t ceiling, uint32_t parent)
+{
+    for (uint32_t i = from; i < to; i++) {
+        bool empty = s->live[i] == 0;
+        if (!empty && (i + 1 == last || s->crossing[i] > 0))
             continue;
-        }
-        uint32_t end = first;
-        while (s->crossing[end] > 0)
-            end++;
-        end++;
-        bool lifted;
-        int32_t lowered = ceiling;
-        if (!lift_spanning(s, first, end, &lowered, &lifted))
+        uint32_t end = empty ? i : i + 1;
+        if (first < end && !add_part(s, first, end, ceiling, parent))
             return false;
-        if (!(lifted ? split(s, first, end, lowered, parent)
-                     : push_goal(s, first, end, ceiling, parent)))
-            return false;
-        first = end;
+        first = i + 1;
     }
-    return true;
+    return first == last || add_part(s, first, last, ceiling, parent);
 }
 
 static uint64_t goal_key(const struct rpi_searcher *s, const struct goal *goal)
@@ -403,53 +411,45 @@ static bool valley_at(const struct rpi_searcher *s, const struct goal *goal, uin
     return left > floor && right > floor;
 }
 
-/* The section with the fewest choices; of these the one that failed most for its slack. */
-static uint32_t tightest_section(const struct rpi_searcher *s, const struct goal *goal)
+/* What a skip costs at least: up to the wall, or to the top of some block. */
+static bool may_skip(const struct rpi_searcher *s, const struct valley *valley, uint32_t section)
 {
-    uint32_t best = NONE, best_choices = UINT32_MAX;
-    uint64_t best_score = 0;
-    for (uint32_t first = goal->first, next; first < goal->last; first = next) {
+    int32_t rise = valley->wall - valley->floor;
+    return s->slack[section] >= (rise < s->smallest ? rise : s->smallest);
+}
+
+struct preference {
+    uint32_t section, choices;
+    uint64_t weight, slack;
+};
+
+/* Fewer choices; of equally many, more failures seen and more blocks to come for less slack. */
+static void prefer(const struct rpi_searcher *s, const struct valley *valley, uint32_t section,
+                   struct preference *best)
+{
+    uint32_t choices = s->ways[section];
+    if (choices > best->choices)
+        return;
+    choices += may_skip(s, valley, section);
+    uint64_t weight = ((uint64_t)s->weight[section] + 1) * s->live[section];
+    uint64_t slack = (uint64_t)s->slack[section] + 1;
+    if (choices < best->choices ||
+        (choices == best->choices && weight * best->slack > best->weight * slack))
+        *best = (struct preference){section, choices, weight, slack};
+}
+
+/* Any section of any valley would do; a bad one costs time only. */
+static uint32_t choose_section(const struct rpi_searcher *s, const struct goal *goal)
+{
+    struct preference best = {.section = NONE, .choices = UINT32_MAX};
+    for (uint32_t first = goal->first, next; first < goal->last && best.choices > 1; first = next) {
         struct valley valley;
         if (!valley_at(s, goal, first, &valley, &next))
             continue;
-        for (uint32_t i = valley.first; i < valley.last; i++) {
-            uint32_t choices = s->ways[i] + (s->slack[i] > 0);
-            uint64_t score = ((uint64_t)s->weight[i] + 1) * 1000 / ((uint64_t)s->slack[i] + 1);
-            if (choices < best_choices || (choices == best_choices && score > best_score)) {
-                best = i;
-                best_choices = choices;
-                best_score = score;
-            }
-        }
+        for (uint32_t i = valley.first; i < valley.last && best.choices > 1; i++)
+            prefer(s, &valley, i, &best);
     }
-    return best;
-}
-
-/* In the lowest valley, of the block that comes first in the order, the section with the fewest
- * choices. */
-static uint32_t lowest_section(const struct rpi_searcher *s, const struct goal *goal)
-{
-    struct valley lowest = {.floor = INT32_MAX};
-    for (uint32_t first = goal->first, next; first < goal->last; first = next) {
-        struct valley valley;
-        if (valley_at(s, goal, first, &valley, &next) && valley.floor < lowest.floor)
-            lowest = valley;
-    }
-    uint32_t block = s->members[s->in->section_start[lowest.first]];
-    uint32_t rank = UINT32_MAX;
-    for (uint32_t i = lowest.first; i < lowest.last; i++) {
-        const uint32_t *members = s->members + s->in->section_start[i];
-        for (uint32_t k = 0; k < s->live[i]; k++)
-            if (s->low[members[k]] == lowest.floor && s->priority[members[k]] < rank) {
-                block = members[k];
-                rank = s->priority[block];
-            }
-    }
-    uint32_t best = s->in->first[block];
-    for (uint32_t i = best; i < s->in->last[block]; i++)
-        if (s->ways[i] < s->ways[best])
-            best = i;
-    return best;
+    return best.section;
 }
 
 /* Blocks that can lie at the floor of the section, best first; of twins only the first. */
@@ -512,31 +512,79 @@ static bool skip_section(struct rpi_searcher *s, const struct goal *goal, uint32
 
 /* ---- the search ---- */
 
+/* How much slack the changes since the mark took, the more the less of it is left. */
+static uint64_t cost_since(const struct rpi_searcher *s, size_t mark)
+{
+    uint64_t cost = 0;
+    for (size_t i = mark; i < s->section_trail.count; i++) {
+        const struct section_change *old = &s->section_trail.data[i];
+        int32_t slack = s->slack[old->section];
+        if (s->live[old->section] > 0 && old->slack > slack)
+            cost += (uint64_t)(old->slack - slack) * 65536 / ((uint64_t)slack + 1);
+    }
+    return cost;
+}
+
+/* Tries each choice for one step: drops those that fail and puts the cheapest first. */
+static void look_ahead(struct rpi_searcher *s, struct frame *frame)
+{
+    uint32_t *choices = s->choices.data, kept = frame->choice;
+    for (uint32_t i = frame->choice; i < frame->choice_end; i++) {
+        uint32_t block = choices[i], at = kept;
+        new_change_set(s);
+        bool fits = place_block(s, block);
+        uint64_t cost = fits ? cost_since(s, frame->marks.sections) : 0;
+        undo(s, frame->marks);
+        if (!fits)
+            continue;
+        s->cost[block] = cost;
+        for (; at > frame->choice && s->cost[choices[at - 1]] > cost; at--)
+            choices[at] = choices[at - 1];
+        choices[at] = block;
+        kept++;
+    }
+    frame->choice_end = kept;
+}
+
 /* Opens a frame for the next goal. False when the goal is known to fail. */
 static bool open_frame(struct rpi_searcher *s)
 {
     const struct goal *goal = &s->goals.data[s->goal_head];
-    uint64_t key = goal_key(s, goal);
-    if (is_known_failure(s, key))
-        return false;
-    uint32_t section = s->style->low_first ? lowest_section(s, goal) : tightest_section(s, goal);
-    assert(section != NONE);
     s->choices.count = s->frames.count ? s->frames.data[s->frames.count - 1].choice_end : 0;
     struct frame frame = {
         .goal = s->goal_head,
-        .section = section,
+        .section = choose_section(s, goal),
         .choice = (uint32_t)s->choices.count,
         .goal_count = (uint32_t)s->goals.count,
-        .skip_left = true,
-        .key = key,
         .marks = {(uint32_t)s->section_trail.count, (uint32_t)s->low_trail.count, s->removed_count},
     };
-    collect_choices(s, section);
+    collect_choices(s, frame.section);
     frame.choice_end = (uint32_t)s->choices.count;
+    frame.skip_left = s->slack[frame.section] > 0;
+    if (frame.skip_left || frame.choice_end - frame.choice > 1) {
+        frame.key = goal_key(s, goal);
+        if (is_known_failure(s, frame.key))
+            return false;
+        look_ahead(s, &frame);
+    }
     if (!rpi_vec_push(&s->frames, frame))
         s->no_memory = true;
     s->nodes++;
     return !s->no_memory;
+}
+
+static bool take_block(struct rpi_searcher *s, const struct goal *goal, uint32_t block,
+                       uint32_t frame)
+{
+    return place_block(s, block) && split(s, goal->first, goal->last, s->in->first[block],
+                                          s->in->last[block], goal->ceiling, frame);
+}
+
+static bool take_skip(struct rpi_searcher *s, const struct goal *goal, uint32_t section,
+                      uint32_t frame)
+{
+    return skip_section(s, goal, section) &&
+           push_goal(s, goal->first, goal->last, goal->ceiling, frame);
 }
 
 /* Takes the next choice of the last frame. False when it has none left. */
@@ -550,15 +598,14 @@ static bool advance(struct rpi_searcher *s)
         s->goals.count = frame->goal_count;
         s->goal_head = goal.next;
         new_change_set(s);
-        bool fits;
         if (frame->choice < frame->choice_end) {
-            fits = place_block(s, s->choices.data[frame->choice++]);
+            if (take_block(s, &goal, s->choices.data[frame->choice++], index))
+                return true;
         } else {
             frame->skip_left = false;
-            fits = skip_section(s, &goal, frame->section);
+            if (take_skip(s, &goal, frame->section, index))
+                return true;
         }
-        if (fits && split(s, goal.first, goal.last, goal.ceiling, index))
-            return true;
     }
     return false;
 }
@@ -568,7 +615,8 @@ static bool retreat(struct rpi_searcher *s)
 {
     const struct frame *frame = &s->frames.data[s->frames.count - 1];
     uint32_t parent = s->goals.data[frame->goal].parent;
-    remember_failure(s, frame->key);
+    if (frame->key) /* one without a choice is as cheap to try again */
+        remember_failure(s, frame->key);
     undo(s, frame->marks);
     s->frames.count = parent == NONE ? 0 : parent + 1;
     return parent != NONE;
@@ -718,7 +766,7 @@ enum rpi_search_answer rpi_searcher_run(struct rpi_searcher *s, int32_t ceiling,
     if (!reset(s, ceiling))
         return RPI_SEARCH_IMPOSSIBLE;
     new_change_set(s);
-    if (!split(s, 0, s->in->sections, ceiling, NONE))
+    if (!split(s, 0, s->in->sections, 0, s->in->sections, ceiling, NONE))
         return s->no_memory ? RPI_SEARCH_NO_MEMORY : RPI_SEARCH_IMPOSSIBLE;
     enum rpi_search_answer answer = search(s, limits);
     if (answer == RPI_SEARCH_FOUND)
@@ -735,6 +783,7 @@ static bool allocate(struct rpi_searcher *s)
     s->low = rpi_calloc(blocks, sizeof *s->low);
     s->offset = rpi_calloc(blocks, sizeof *s->offset);
     s->priority = rpi_calloc(blocks, sizeof *s->priority);
+    s->cost = rpi_calloc(blocks, sizeof *s->cost);
     s->order = rpi_calloc(blocks, sizeof *s->order);
     s->factor = rpi_calloc(blocks, sizeof *s->factor);
     s->floor = rpi_calloc(sections, sizeof *s->floor);
@@ -749,9 +798,9 @@ static bool allocate(struct rpi_searcher *s)
     s->position = rpi_calloc(cells, sizeof *s->position);
     s->removed = rpi_calloc(blocks, sizeof *s->removed);
     s->table = rpi_calloc(s->table_size, sizeof *s->table);
-    return s->low && s->offset && s->priority && s->order && s->factor && s->floor && s->slack &&
-           s->ways && s->live && s->crossing && s->weight && s->stamp && s->dirty && s->members &&
-           s->position && s->removed && s->table;
+    return s->low && s->offset && s->priority && s->cost && s->order && s->factor && s->floor &&
+           s->slack && s->ways && s->live && s->crossing && s->weight && s->stamp && s->dirty &&
+           s->members && s->position && s->removed && s->table;
 }
 
 rp_status rpi_searcher_create(const struct rpi_search_instance *instance,
@@ -767,9 +816,13 @@ rp_status rpi_searcher_create(const struct rpi_search_instance *instance,
                                      (size_t)instance->blocks * sizeof *s->order);
     }
     s->table_ceiling = INT32_MAX;
+    s->smallest = INT32_MAX;
     uint64_t state = 1;
-    for (uint32_t b = 0; b < instance->blocks; b++)
+    for (uint32_t b = 0; b < instance->blocks; b++) {
         s->factor[b] = next_random(&state) | 1;
+        if (instance->size[b] < s->smallest)
+            s->smallest = instance->size[b];
+    }
     *out_searcher = s;
     return RP_OK;
 }
@@ -780,7 +833,7 @@ void rpi_searcher_destroy(struct rpi_searcher *s)
         return;
     void *owned[] = {s->low,     s->offset,   s->priority, s->factor, s->floor, s->slack,
                      s->ways,    s->live,     s->crossing, s->weight, s->stamp, s->dirty,
-                     s->members, s->position, s->removed,  s->table,  s->order};
+                     s->members, s->position, s->removed,  s->table,  s->order, s->cost};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         rpi_free(owned[i]);
     rpi_vec_finish(&s->section_trail);

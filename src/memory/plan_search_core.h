@@ -43,11 +43,10 @@ enum rpi_search_answer {
     RPI_SEARCH_NO_MEMORY
 };
 
-/* Which candidate is tried first, and where the search branches. */
+/* What breaks ties between choices that waste equally much. */
 struct rpi_search_style {
     const char *keys; /* letters, most important first: W span, A area, Z size, T load */
     uint32_t seed;    /* 0: as the keys say; otherwise with random exchanges */
-    bool low_first;   /* of equally tight sections take the lowest */
 };
 
 struct rpi_search_limits {
