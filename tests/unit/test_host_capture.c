@@ -442,6 +442,18 @@ static void capture_into_a_graph(void **state)
     count = 1;
     OK(f.d->cuGraphNodeGetDependencies(nodes[1], &before, NULL, &count));
     assert_ptr_equal(before, first);
+    /* A graph stays while something is captured into a child of it. */
+    CUgraph outer, child;
+    CUgraphNode holder;
+    OK(f.d->cuGraphCreate(&outer, 0));
+    OK(f.d->cuGraphAddChildGraphNode(&holder, outer, NULL, 0, graph));
+    OK(f.d->cuGraphChildGraphNodeGetGraph(holder, &child));
+    OK(f.d->cuStreamBeginCaptureToGraph(a, child, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_RELAXED));
+    assert_int_equal(f.d->cuGraphDestroyNode(holder), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(f.d->cuGraphDestroy(outer), CUDA_ERROR_INVALID_VALUE);
+    OK(f.d->cuStreamEndCapture(a, &same));
+    assert_ptr_equal(child, same);
+    OK(f.d->cuGraphDestroy(outer));
 }
 
 int main(void)

@@ -102,8 +102,9 @@ struct rpi_host_capture *rpi_host_capture_by_id(uint64_t id)
 bool rpi_host_capture_owns(CUgraph graph)
 {
     for (struct rpi_host_capture *capture = rpi_host.captures; capture; capture = capture->next)
-        if (capture->graph == graph)
-            return true;
+        for (CUgraph into = capture->graph; into; into = into->parent ? into->parent->graph : NULL)
+            if (into == graph)
+                return true;
     return false;
 }
 

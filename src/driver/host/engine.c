@@ -147,7 +147,7 @@ static void wake_threads(void)
         return;
     size_t working = engine->threads.count - engine->in_hosts;
     if (engine->idle > 0)
-        pthread_cond_broadcast(&rpi_host.work);
+        pthread_cond_signal(&rpi_host.work); /* who wakes and leaves work wakes the next */
     else if (working < (size_t)rpi_host.options.threads + 1 && engine->threads.count < MOST_THREADS)
         start_thread();
 }

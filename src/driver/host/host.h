@@ -22,8 +22,9 @@ struct rpi_host_options {
         1, (uint64_t)16 << 30, 4, true                                                             \
     }
 
-/* Takes effect for work enqueued later. total_bytes below what is in use only makes further
- * allocations fail. More threads start as they are needed; fewer take effect at once. */
+/* NULL: the defaults. Takes effect for work enqueued later. total_bytes below what is in use only
+ * makes further allocations fail. More threads start as they are needed; fewer take effect at once.
+ */
 void rpi_host_configure(const struct rpi_host_options *options);
 void rpi_host_options(struct rpi_host_options *out_options);
 

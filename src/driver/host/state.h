@@ -244,6 +244,7 @@ CUresult rpi_host_capture_record(CUstream stream, CUevent event);
 CUresult rpi_host_capture_wait(CUstream stream, CUevent event);
 struct rpi_host_capture *rpi_host_capture_by_id(uint64_t id);
 void rpi_host_capture_stream_gone(CUstream stream);
+/* Whether something is being captured into the graph or into a child of it. */
 bool rpi_host_capture_owns(CUgraph graph);
 void rpi_host_captures_finish(void);
 
