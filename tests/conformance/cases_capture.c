@@ -338,6 +338,52 @@ void case_capture_event_destroyed_meanwhile(struct rpt *t)
     EQUAL(rpt_edge_count(t, rpt_end(t, a)), 1);
 }
 
+/* Recorded as external, an event is a node: launches record it. */
+void case_capture_external_event_record(struct rpt *t)
+{
+    CUstream stream = rpt_stream(t);
+    CUevent event = rpt_event(t);
+    rpt_begin(t, stream, LOCAL);
+    OK(cuEventRecordWithFlags(event, stream, CU_EVENT_RECORD_EXTERNAL));
+    CUgraph graph = rpt_end(t, stream);
+    EQUAL(rpt_node_count(t, graph), 1);
+    EQUAL(type_of(t, rpt_node(t, graph, 0)), CU_GRAPH_NODE_TYPE_EVENT_RECORD);
+    CUgraphExec exec = rpt_instantiate(t, graph);
+    OK(cuGraphUpload(exec, stream));
+    OK(cuStreamSynchronize(stream));
+    rpt_hold(t, stream);
+    OK(cuGraphLaunch(exec, stream));
+    EXPECT(CUDA_ERROR_NOT_READY, cuEventQuery(event));
+    rpt_open(t);
+    OK(cuEventSynchronize(event));
+    OK(cuEventQuery(event));
+}
+
+/* Waited for as external, an event from outside is allowed: launches wait for it. */
+void case_capture_external_event_wait(struct rpt *t)
+{
+    CUstream stream = rpt_stream(t), other = rpt_stream(t);
+    CUdeviceptr word = rpt_memory(t, 4);
+    CUevent event = rpt_event(t);
+    OK(cuEventRecord(event, other));
+    rpt_begin(t, stream, LOCAL);
+    OK(cuStreamWaitEvent(stream, event, CU_EVENT_WAIT_EXTERNAL));
+    rpt_mix(t, stream, word, 2);
+    CUgraph graph = rpt_end(t, stream);
+    EQUAL(rpt_node_count(t, graph), 2);
+    rpt_node_of_type(t, graph, CU_GRAPH_NODE_TYPE_WAIT_EVENT);
+    CUgraphExec exec = rpt_instantiate(t, graph);
+    OK(cuGraphUpload(exec, stream));
+    OK(cuStreamSynchronize(stream));
+    rpt_hold(t, other);
+    rpt_mix(t, other, word, 1);
+    OK(cuEventRecord(event, other));
+    OK(cuGraphLaunch(exec, stream));
+    EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
+    rpt_open(t);
+    EQUAL(rpt_word(t, word), MIXED(1, 2));
+}
+
 /* ---- Dependencies set by hand -------------------------------------------------------------- */
 
 void case_capture_dependencies_set(struct rpt *t)

@@ -4,6 +4,15 @@
  */
 #include "conformance.h"
 
+/* Nothing is left for the first launch to do, so that it may follow a gate. */
+static CUgraphExec uploaded(struct rpt *t, CUgraph graph)
+{
+    CUgraphExec exec = rpt_instantiate(t, graph);
+    OK(cuGraphUpload(exec, NULL));
+    OK(cuStreamSynchronize(NULL));
+    return exec;
+}
+
 void case_exec_follows_edges(struct rpt *t)
 {
     CUgraph graph = rpt_graph(t);
@@ -80,7 +89,7 @@ void case_exec_launches_are_ordered_across_streams(struct rpt *t)
     CUstream a = rpt_stream(t), b = rpt_stream(t);
     CUdeviceptr word = rpt_memory(t, 4);
     rpt_mix_node(t, graph, NULL, word, 3);
-    CUgraphExec exec = rpt_instantiate(t, graph);
+    CUgraphExec exec = uploaded(t, graph);
     rpt_hold(t, a);
     OK(cuGraphLaunch(exec, a));
     OK(cuGraphLaunch(exec, b));
@@ -98,10 +107,10 @@ void case_exec_two_of_one_graph(struct rpt *t)
     CUDA_MEMSET_NODE_PARAMS fill = rpt_memset_params(words, 6, 4, 1, 1, 0);
     CUgraphNode node;
     OK(cuGraphAddMemsetNode(&node, graph, NULL, 0, &fill, t->context));
-    CUgraphExec first = rpt_instantiate(t, graph);
+    CUgraphExec first = uploaded(t, graph);
     fill.dst = words + 4;
     OK(cuGraphMemsetNodeSetParams(node, &fill));
-    CUgraphExec second = rpt_instantiate(t, graph);
+    CUgraphExec second = uploaded(t, graph);
     rpt_hold(t, a);
     OK(cuGraphLaunch(first, a));
     OK(cuGraphLaunch(second, b));
@@ -194,7 +203,7 @@ void case_exec_destroyed_in_flight(struct rpt *t)
     CUstream stream = rpt_stream(t);
     CUdeviceptr word = rpt_memory(t, 4);
     rpt_mix_node(t, graph, NULL, word, 2);
-    CUgraphExec exec = rpt_instantiate(t, graph);
+    CUgraphExec exec = uploaded(t, graph);
     rpt_hold(t, stream);
     OK(cuGraphLaunch(exec, stream));
     rpt_forget(t, TRACKED_EXEC, HANDLE_OF(exec));

@@ -284,27 +284,3 @@ void case_host_function_in_order(struct rpt *t)
     EQUAL(seen.value, 12);
     EQUAL(rpt_word(t, after), 99);
 }
-
-struct refused {
-    struct rpt *t;
-    CUresult alloc;
-    CUdeviceptr address;
-};
-
-static void call_the_driver(void *data)
-{
-    struct refused *refused = data;
-    refused->alloc = refused->t->d->cuMemAlloc(&refused->address, 4);
-}
-
-/* A host function must not call the driver. That this is noticed is not promised. */
-void case_host_function_calls_the_driver_undocumented(struct rpt *t)
-{
-    CUstream stream = rpt_stream(t);
-    struct refused refused = {.t = t};
-    OK(cuLaunchHostFunc(stream, call_the_driver, &refused));
-    OK(cuStreamSynchronize(stream));
-    if (refused.alloc == CUDA_SUCCESS)
-        rpt_track(t, TRACKED_MEMORY, refused.address, 4);
-    EQUAL(refused.alloc, CUDA_ERROR_NOT_PERMITTED);
-}

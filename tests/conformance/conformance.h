@@ -39,12 +39,34 @@ struct tracked {
     uint64_t handle, bytes;
 };
 
+/* X(name, needs compute capability 9.0) */
+#define RPT_KERNEL_LIST(X)                                                                         \
+    X(rpt_fill, 0)                                                                                 \
+    X(rpt_scale, 0)                                                                                \
+    X(rpt_saxpy, 0)                                                                                \
+    X(rpt_mix, 0)                                                                                  \
+    X(rpt_slow, 0)                                                                                 \
+    X(rpt_padded, 0)                                                                               \
+    X(rpt_shape, 0)                                                                                \
+    X(rpt_nothing, 0)                                                                              \
+    X(rpt_cluster, 1)                                                                              \
+    X(rpt_pdl_first, 1)                                                                            \
+    X(rpt_pdl_second, 1)
+
+enum {
+#define X(name, needs_90) KERNEL_##name,
+    RPT_KERNEL_LIST(X)
+#undef X
+        RPT_KERNELS
+};
+
 /* One case being run. */
 struct rpt {
     const struct rp_driver *d;
     CUdevice device;
-    CUcontext context;         /* the primary one, current on the case's thread */
-    CUmodule module, module90; /* module90 is NULL below compute capability 9.0 */
+    CUcontext context;                 /* the primary one, current on the case's thread */
+    CUmodule module, module90;         /* module90 is NULL below compute capability 9.0 */
+    CUfunction functions[RPT_KERNELS]; /* loaded beforehand: a capture may not be the place to */
     struct tracked tracked[128];
     size_t tracked_count;
     struct {
@@ -91,7 +113,10 @@ void rpt_clean(struct rpt *t);
 
 /* ---- Work ---------------------------------------------------------------------------------- */
 
+/* A kernel of RPT_KERNEL_LIST. Skips the case where the device cannot run it. No driver call. */
 CUfunction rpt_function(struct rpt *t, const char *name);
+/* Loads modules and functions of a device that was opened; the first error. */
+CUresult rpt_load_kernels(struct rpt *t);
 /* rpt_fill, rpt_mix, rpt_scale of tests/kernels, one block, on a stream. */
 void rpt_fill(struct rpt *t, CUstream stream, CUdeviceptr to, float value, uint32_t count);
 void rpt_mix(struct rpt *t, CUstream stream, CUdeviceptr to, uint32_t value);

@@ -213,18 +213,45 @@ void rpt_clean(struct rpt *t)
 
 /* ---- Work ---------------------------------------------------------------------------------- */
 
+static const struct {
+    const char *name;
+    bool needs_90;
+} kernels[] = {
+#define X(name, needs_90) {#name, needs_90},
+    RPT_KERNEL_LIST(X)
+#undef X
+};
+
+CUresult rpt_load_kernels(struct rpt *t)
+{
+    int major = 0, value;
+    CUresult result =
+        t->d->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, t->device);
+    if (result == CUDA_SUCCESS)
+        result = t->d->cuModuleLoadData(&t->module, rpt_kernel_image(t->d));
+    if (result == CUDA_SUCCESS && major >= 9)
+        result = t->d->cuModuleLoadData(&t->module90, rpt_kernel_image_sm90(t->d));
+    for (int i = 0; i < RPT_KERNELS && result == CUDA_SUCCESS; i++) {
+        CUmodule module = kernels[i].needs_90 ? t->module90 : t->module;
+        if (!module)
+            continue;
+        result = t->d->cuModuleGetFunction(&t->functions[i], module, kernels[i].name);
+        /* Asking for an attribute loads a function that would be loaded lazily. */
+        if (result == CUDA_SUCCESS)
+            result = t->d->cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_NUM_REGS, t->functions[i]);
+    }
+    return result;
+}
+
 CUfunction rpt_function(struct rpt *t, const char *name)
 {
-    static const char *const needs_90[] = {"rpt_cluster", "rpt_pdl_first", "rpt_pdl_second"};
-    CUmodule module = t->module;
-    for (size_t i = 0; i < sizeof needs_90 / sizeof *needs_90; i++)
-        if (!strcmp(name, needs_90[i]))
-            module = t->module90;
-    if (!module)
+    int i = 0;
+    while (i < RPT_KERNELS && strcmp(kernels[i].name, name))
+        i++;
+    REQUIRE(i < RPT_KERNELS);
+    if (!t->functions[i])
         rpt_skip(t, "the device's compute capability is below 9.0");
-    CUfunction function;
-    OK(cuModuleGetFunction(&function, module, name));
-    return function;
+    return t->functions[i];
 }
 
 void rpt_fill(struct rpt *t, CUstream stream, CUdeviceptr to, float value, uint32_t count)

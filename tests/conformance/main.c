@@ -3,17 +3,17 @@
  * The conformance suite: one table of cases, run on every driver. What NVIDIA's driver does on a
  * device is right; the host driver is held to it.
  *
- *     conformance [--driver host|cuda|all] [--filter TEXT] [--json FILE] [--list]
+ *     conformance [--driver host|cuda|all] [--filter TEXT] [--json FILE] [--trace FILE] [--list]
  *
  * `all`, the default, runs the host driver, and NVIDIA's where it loads and cuInit succeeds, and
  * says why where not. A driver that was named but does not work ends the program with 77. --json
- * writes an object for the driver that was named, or a list of them for `all`:
- * driver, device, driver_version, date, cases (name, result, reason), passed, failed, skipped.
+ * writes an object for the driver that was named, or a list of them for `all`: driver, device,
+ * driver_version, date, cases (name, result, reason), passed, failed, skipped. --trace writes every
+ * driver call.
  */
 #include "conformance.h"
 
 #include "driver/host/host.h"
-#include "kernels/kernels.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -40,6 +40,7 @@ struct options {
     const char *driver; /* "host", "cuda" or "all" */
     const char *filter;
     const char *json;
+    const char *trace;
     bool list;
 };
 
@@ -138,7 +139,6 @@ static bool open_device(const struct rp_driver *driver, struct rpt *out, char re
 {
     const char *step = "cuInit";
     CUresult result = driver->cuInit(0);
-    int major = 0;
     *out = (struct rpt){.d = driver};
     if (result == CUDA_SUCCESS) {
         step = "cuDeviceGet";
@@ -149,14 +149,10 @@ static bool open_device(const struct rp_driver *driver, struct rpt *out, char re
         result = driver->cuDevicePrimaryCtxRetain(&out->context, out->device);
     }
     if (result == CUDA_SUCCESS) {
-        step = "cuModuleLoadData";
+        step = "loading the kernels";
         driver->cuCtxSetCurrent(out->context);
-        driver->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-                                     out->device);
-        result = driver->cuModuleLoadData(&out->module, rpt_kernel_image(driver));
+        result = rpt_load_kernels(out);
     }
-    if (result == CUDA_SUCCESS && major >= 9)
-        result = driver->cuModuleLoadData(&out->module90, rpt_kernel_image_sm90(driver));
     if (result != CUDA_SUCCESS)
         snprintf(reason, 512, "%s: %s returned %s: %s", driver->provider, step,
                  rpi_result_name(result), rpi_result_meaning(result));
@@ -206,6 +202,9 @@ static int run_driver(const struct rp_driver *driver, const struct options *opti
     struct rpt shared;
     char reason[512];
     size_t count = 0;
+    FILE *trace = options->trace ? fopen(options->trace, "w") : NULL;
+    if (trace)
+        driver = rpi_driver_trace(driver, trace);
     if (!open_device(driver, &shared, reason)) {
         printf("skipped: %s\n", reason);
         return -1;
@@ -225,6 +224,8 @@ static int run_driver(const struct rp_driver *driver, const struct options *opti
     int failed = _cmocka_run_group_tests(driver->provider, tests, count, NULL, NULL);
     *out_report = report(&shared);
     close_device(&shared);
+    if (trace)
+        fclose(trace);
     return failed;
 }
 
@@ -244,7 +245,7 @@ static int run_cuda(const struct options *options, json_t **out_report)
 static int usage(void)
 {
     fprintf(stderr, "usage: conformance [--driver host|cuda|all] [--filter TEXT] [--json FILE] "
-                    "[--list]\n");
+                    "[--trace FILE] [--list]\n");
     return EXIT_USAGE;
 }
 
@@ -263,6 +264,8 @@ static bool parse(int argc, char **argv, struct options *out)
             value = &out->filter;
         if (!strcmp(argv[i], "--json"))
             value = &out->json;
+        if (!strcmp(argv[i], "--trace"))
+            value = &out->trace;
         if (!value || ++i == argc)
             return false;
         *value = argv[i];

@@ -109,6 +109,8 @@ static void give_back(struct made *m)
     CUcontext popped;
     if (m->capturing && works(m->d->cuStreamEndCapture(m->streams[0], &lost)) && lost)
         m->d->cuGraphDestroy(lost);
+    if (m->pushed)
+        rpi_driver_host()->cuCtxSynchronize(); /* one that cannot be made to fail */
     for (int i = 0; i < 2; i++) {
         if (m->streams[i])
             m->d->cuStreamDestroy(m->streams[i]);
@@ -117,8 +119,6 @@ static void give_back(struct made *m)
     }
     if (m->exec)
         m->d->cuGraphExecDestroy(m->exec);
-    if (m->pushed)
-        rpi_driver_host()->cuCtxSynchronize(); /* one that cannot be made to fail */
     if (m->mapped)
         m->d->cuMemUnmap(m->mapped, CHUNK);
     if (m->chunk)
