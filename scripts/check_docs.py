@@ -6,7 +6,8 @@
     docs/environment.md   src/base/env.def
 
 A table stands between the lines <!-- table: NAME --> and <!-- end -->; the text around it is
-written by hand. Also checks that each link from one file of the documentation to another file of
+written by hand. A block of code after <!-- from: FILE --> must stand in that file word for word.
+Also checks that each link from one file of the documentation to another file of
 the tree leads somewhere, and that the environment is read in src/base/env.c alone.
 
 usage: check_docs.py ROOT            says what differs, exit 1
@@ -19,6 +20,7 @@ import re
 import sys
 
 TABLE = re.compile(r"(<!-- table: ([a-z]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+CODE = re.compile(r"<!-- from: (\S+) -->\n```\w*\n(.*?)```", re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)|<img[^>]* src=\"([^\"]+)\"")
 
 
@@ -78,6 +80,13 @@ def dead_links(path, document):
             yield target
 
 
+def stale_code(root, document):
+    """Files that a document shows code of which is not in them."""
+    for match in CODE.finditer(document):
+        if match.group(2) not in (root / match.group(1)).read_text(encoding="utf-8"):
+            yield match.group(1)
+
+
 def unlisted_reads(where, text):
     """Lines of a source file that read the environment past the table."""
     if where != "src/base/env.c":
@@ -99,6 +108,8 @@ def check(root, write):
             print(f"check_docs: wrote {where}")
         elif right != document:
             findings.append(f"{where}: a table is out of date: run scripts/check_docs.py --write .")
+        findings += [f"{where}: shows code that is not in {source}"
+                     for source in stale_code(root, document)]
         findings += [f"{where}: a link leads nowhere: {link}"
                      for link in dead_links(path, document)]
     for path in sorted([*root.glob("src/**/*.c"), *root.glob("src/**/*.h")]):
@@ -124,9 +135,13 @@ def self_test():
     assert right == "before\n<!-- table: symbols -->\nnew\n<!-- end -->\nafter\n", right
     links = "[a](nowhere.md) [b](https://example.org) [c](check_docs.py#part)"
     assert list(dead_links(pathlib.Path(__file__), links)) == ["nowhere.md"]
+    here = pathlib.Path(__file__)
+    shown = f"<!-- from: {here.name} -->\n```py\nimport re\n```\n"
+    assert not list(stale_code(here.parent, shown))
+    assert list(stale_code(here.parent, shown.replace("re\n", "nothing\n"))) == [here.name]
     assert list(unlisted_reads("src/a.c", "int x;\nchar *p = getenv(n);\n")) == ["src/a.c:2"]
     assert not list(unlisted_reads("src/base/env.c", "getenv(n)"))
-    print("check_docs: a changed list, a dead link and an unlisted variable are found")
+    print("check_docs: changed lists and code, dead links and unlisted variables are found")
 
 
 def main():

@@ -39,7 +39,6 @@ need_build() {
     need libjansson-dev has_header jansson.h
     need zlib1g-dev has_header zlib.h
     need libcmocka-dev has_header_cmocka
-    need uthash-dev has_header uthash.h
 }
 
 need_lint() {
