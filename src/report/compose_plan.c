@@ -38,8 +38,15 @@ struct ranges {
     RPI_VEC(struct range);
 };
 
+/* Where a placed capture lies, joined: all of its blocks, and those that it never frees. */
+struct footprint {
+    bool made;
+    struct ranges all, kept;
+};
+
 struct planner {
     struct rpi_part *parts;
+    struct footprint *footprints; /* [captures]: made when first asked for */
     struct {
         RPI_VEC(struct node);
     } nodes;
@@ -176,6 +183,23 @@ static bool add_blocks(struct ranges *ranges, const struct rpi_part *part, bool 
         if ((!only_kept || part->kept[i]) && !rpi_vec_push(ranges, range))
             return false;
     }
+    join(ranges);
+    return true;
+}
+
+/* Adds where a placed capture lies to ranges. */
+static bool add_footprint(struct planner *p, uint32_t capture, bool only_kept,
+                          struct ranges *ranges)
+{
+    struct footprint *footprint = &p->footprints[capture];
+    if (!footprint->made && (!add_blocks(&footprint->all, &p->parts[capture], false) ||
+                             !add_blocks(&footprint->kept, &p->parts[capture], true)))
+        return false;
+    footprint->made = true;
+    const struct ranges *from = only_kept ? &footprint->kept : &footprint->all;
+    for (size_t i = 0; i < from->count; i++)
+        if (!rpi_vec_push(ranges, from->data[i]))
+            return false;
     return true;
 }
 
@@ -201,7 +225,7 @@ static bool subtract(const struct ranges *from, const struct ranges *away, struc
 
 /* What is placed under `top` and in the way of `capture`: of everything it has, or (later) of its
  * kept blocks only. The two do not overlap. */
-static rp_status find_obstacles(const struct planner *p, size_t part_count, uint32_t top,
+static rp_status find_obstacles(struct planner *p, size_t part_count, uint32_t top,
                                 uint32_t capture, struct ranges *always, struct ranges *later)
 {
     struct ranges after = {0};
@@ -217,9 +241,9 @@ static rp_status find_obstacles(const struct planner *p, size_t part_count, uint
         if (at != top || kind == RPI_COMPOSE_ALTERNATIVES)
             continue;
         if (kind == RPI_COMPOSE_SEQUENCE && !first)
-            done = add_blocks(&after, &p->parts[other], false);
+            done = add_footprint(p, other, false, &after);
         else
-            done = add_blocks(always, &p->parts[other], kind == RPI_COMPOSE_SEQUENCE);
+            done = add_footprint(p, other, kind == RPI_COMPOSE_SEQUENCE, always);
     }
     join(always);
     join(&after);
@@ -583,28 +607,42 @@ static void conclude(const struct planner *p, uint64_t height, struct rpi_plan_r
     out->ms = rpi_ms_since(p->start_ns);
 }
 
+static rp_status plan_tree(struct planner *p, const struct rpi_compose *compose, size_t part_count,
+                           struct rpi_plan_result *out_result)
+{
+    uint32_t root;
+    uint64_t height = 0;
+    if (!p->leaf || !p->placed || !p->footprints)
+        return no_memory(p, part_count * sizeof *p->footprints);
+    rp_status status = add_tree(p, compose, NONE, 0, &root);
+    if (status != RP_OK)
+        return status;
+    p->problems_left = p->nodes.data[root].problems;
+    status = plan_node(p, part_count, root, p->options->capacity, true, &height);
+    if (status == RP_OK)
+        conclude(p, height, out_result);
+    return status;
+}
+
 rp_status rpi_compose_plan(const struct rpi_compose *compose, struct rpi_part *parts,
                            size_t part_count, const struct rpi_plan_options *options,
                            struct rpi_plan_result *out_result, struct rp_error *err)
 {
     assert(!options->fixed);
     struct planner p = {.parts = parts,
+                        .footprints = rpi_calloc(part_count, sizeof *p.footprints),
                         .leaf = rpi_calloc(part_count, sizeof *p.leaf),
                         .placed = rpi_calloc(part_count, sizeof *p.placed),
                         .options = options,
                         .start_ns = rpi_clock_ns(),
                         .err = err};
-    uint32_t root;
-    uint64_t height = 0;
-    rp_status status = p.leaf && p.placed ? add_tree(&p, compose, NONE, 0, &root)
-                                          : no_memory(&p, part_count * sizeof *p.leaf);
-    if (status == RP_OK) {
-        p.problems_left = p.nodes.data[root].problems;
-        status = plan_node(&p, part_count, root, options->capacity, true, &height);
+    rp_status status = plan_tree(&p, compose, part_count, out_result);
+    for (size_t i = 0; p.footprints && i < part_count; i++) {
+        rpi_vec_finish(&p.footprints[i].all);
+        rpi_vec_finish(&p.footprints[i].kept);
     }
-    if (status == RP_OK)
-        conclude(&p, height, out_result);
     rpi_vec_finish(&p.nodes);
+    rpi_free(p.footprints);
     rpi_free(p.leaf);
     rpi_free(p.placed);
     return status;
