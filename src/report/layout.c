@@ -131,38 +131,41 @@ static rp_status plan_parts(struct work *work)
 
 /* ---- c10 ----------------------------------------------------------------------------------- */
 
-/* Marks the captures that have alternatives above them: PyTorch's users let go of such a graph's
- * results before the next is captured, or the results of all would pile up. */
-static void mark_alternatives(const struct rpi_compose *compose, bool below, bool *marks)
+/* Marks the captures whose results must outlive them: those with a later part of a sequence, or a
+ * concurrent part, that would write over them. Users of PyTorch hold on to such results while they
+ * capture the rest, and let go of others before the next capture. */
+static void mark_kept(const struct rpi_compose *compose, bool needed, bool *kept)
 {
     if (compose->kind == RPI_COMPOSE_CAPTURE)
-        marks[compose->capture] = below;
-    below |= compose->kind == RPI_COMPOSE_ALTERNATIVES;
-    for (size_t i = 0; i < compose->child_count; i++)
-        mark_alternatives(&compose->children[i], below, marks);
+        kept[compose->capture] = needed;
+    for (size_t i = 0; i < compose->child_count; i++) {
+        bool others = compose->kind == RPI_COMPOSE_CONCURRENT ? compose->child_count > 1
+                      : compose->kind == RPI_COMPOSE_SEQUENCE ? i + 1 < compose->child_count
+                                                              : false;
+        mark_kept(&compose->children[i], needed || others, kept);
+    }
 }
 
 /* Captures from first to last in one pool. */
 static rp_status run_c10(const struct work *work, enum rpi_c10_policy policy, size_t first,
-                         size_t last, const bool *alternative, uint64_t *out_bytes)
+                         size_t last, const bool *kept, uint64_t *out_bytes)
 {
     struct rpi_c10 *c10 = NULL;
     rp_status status = rpi_c10_create(policy, &c10, work->err);
     for (size_t c = first; status == RP_OK && c <= last; c++)
-        status =
-            rpi_c10_capture(c10, &work->recording->captures.data[c], !alternative[c], work->err);
+        status = rpi_c10_capture(c10, &work->recording->captures.data[c], kept[c], work->err);
     if (status == RP_OK)
         *out_bytes = rpi_c10_reserved(c10);
     rpi_c10_destroy(c10);
     return status;
 }
 
-static rp_status run_both(const struct work *work, size_t first, size_t last,
-                          const bool *alternative, uint64_t *out_default, uint64_t *out_reuse)
+static rp_status run_both(const struct work *work, size_t first, size_t last, const bool *kept,
+                          uint64_t *out_default, uint64_t *out_reuse)
 {
-    rp_status status = run_c10(work, RPI_C10_DEFAULT, first, last, alternative, out_default);
+    rp_status status = run_c10(work, RPI_C10_DEFAULT, first, last, kept, out_default);
     if (status == RP_OK)
-        status = run_c10(work, RPI_C10_REUSE, first, last, alternative, out_reuse);
+        status = run_c10(work, RPI_C10_REUSE, first, last, kept, out_reuse);
     return status;
 }
 
@@ -172,18 +175,17 @@ static rp_status compare_with_c10(const struct work *work)
     size_t count = layout->capture_count;
     if (work->recording->csv)
         return RP_OK;
-    bool *alternative = rpi_calloc(count, sizeof *alternative);
-    if (!alternative)
+    bool *kept = rpi_calloc(count, sizeof *kept);
+    if (!kept)
         return no_memory(work, count);
-    mark_alternatives(&work->recording->compose, false, alternative);
-    rp_status status = run_both(work, 0, count - 1, alternative, &layout->info.c10_default_bytes,
+    mark_kept(&work->recording->compose, false, kept);
+    rp_status status = run_both(work, 0, count - 1, kept, &layout->info.c10_default_bytes,
                                 &layout->info.c10_reuse_bytes);
     for (size_t c = 0; status == RP_OK && c < count; c++) {
         struct rp_layout_capture *info = &layout->captures[c].info;
-        status =
-            run_both(work, c, c, alternative, &info->c10_default_bytes, &info->c10_reuse_bytes);
+        status = run_both(work, c, c, kept, &info->c10_default_bytes, &info->c10_reuse_bytes);
     }
-    rpi_free(alternative);
+    rpi_free(kept);
     return status;
 }
 

@@ -64,20 +64,27 @@ static void compositions_take_what_they_must(void **state)
     expect_pool(COMPOSED("concurrent"), 1024, 512);
 }
 
-static void c10_keeps_results_unless_there_are_alternatives(void **state)
+/* Each capture makes one block of 20 MiB and keeps it. */
+static void c10_keeps_results_that_are_needed(void **state)
 {
     (void)state;
 #define BIG(name)                                                                                  \
     "{\"name\":\"" name "\",\"nodes\":[],\"edges\":[],\"streams\":1,\"events\":["                  \
     "[\"alloc\",1,20971520,0,[]]]}"
-#define BIG_FILE(kind)                                                                             \
-    "{\"format\":\"reprise-capture/1\",\"captures\":[" BIG("a") "," BIG(                           \
-        "b") "],\"compose\":{\"" kind "\":[\"a\",\"b\"]}}"
+#define BIG_FILE(compose)                                                                          \
+    "{\"format\":\"reprise-capture/1\",\"captures\":[" BIG("a") "," BIG("b") "," BIG(              \
+        "c") "],\"compose\":" compose "}"
     static const struct {
         const char *text;
         uint64_t mib;
-    } cases[] = {{BIG_FILE("alternatives"), 20}, {BIG_FILE("sequence"), 40}};
-    for (int i = 0; i < 2; i++) {
+    } cases[] = {
+        {BIG_FILE("{\"alternatives\":[\"a\",\"b\",\"c\"]}"), 20},
+        {BIG_FILE("{\"sequence\":[\"a\",\"b\",\"c\"]}"), 60},
+        {BIG_FILE("{\"concurrent\":[\"a\",\"b\",\"c\"]}"), 60},
+        {BIG_FILE("{\"sequence\":[\"a\",{\"alternatives\":[\"b\",\"c\"]}]}"), 40},
+        {BIG_FILE("{\"sequence\":[{\"alternatives\":[\"a\",\"b\"]},\"c\"]}"), 60},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct rp_layout *layout = planned(cases[i].text, NULL);
         struct rp_layout_info info;
         rp_layout_info(layout, &info);
@@ -188,7 +195,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(compositions_take_what_they_must),
-        cmocka_unit_test(c10_keeps_results_unless_there_are_alternatives),
+        cmocka_unit_test(c10_keeps_results_that_are_needed),
         cmocka_unit_test(captures_without_blocks_take_nothing),
         cmocka_unit_test(wrong_options_are_refused),
         cmocka_unit_test(sizes_that_rounding_takes_too_far_are_refused),
