@@ -403,6 +403,17 @@ void case_error_907_after_the_capture_undocumented(struct rpt *t)
     rpt_usable(t, stream);
 }
 
+void case_error_907_wait_after_the_capture_undocumented(struct rpt *t)
+{
+    CUstream stream = rpt_stream(t), other = rpt_stream(t);
+    CUevent event = rpt_event(t);
+    rpt_begin(t, stream, LOCAL);
+    OK(cuEventRecord(event, stream));
+    rpt_end(t, stream);
+    EXPECT(CUDA_ERROR_CAPTURED_EVENT, cuStreamWaitEvent(other, event, 0));
+    rpt_usable(t, other);
+}
+
 /* ---- 908 CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD -------------------------------------------- */
 
 static void end_capture(struct rpt *t, void *data)

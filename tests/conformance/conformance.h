@@ -134,6 +134,8 @@ float rpt_float(struct rpt *t, CUdeviceptr address);
  * thread. */
 void rpt_hold(struct rpt *t, CUstream stream);
 void rpt_open(struct rpt *t);
+/* The stream waits for something: its work is not done, though it had the time. */
+void rpt_expect_pending(struct rpt *t, CUstream stream);
 /* Runs work on a thread of its own, with or without the context current, and joins it. Work reports
  * through data: it must not use expectations. */
 void rpt_on_thread(struct rpt *t, void (*work)(struct rpt *t, void *data), void *data,

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 /* ---- Expectations -------------------------------------------------------------------------- */
 
@@ -320,6 +321,19 @@ void rpt_open(struct rpt *t)
     t->gate.closed = false;
     pthread_cond_broadcast(&t->gate.opened);
     pthread_mutex_unlock(&t->gate.lock);
+}
+
+/* Other work is done first, and then a moment passes: what was free to run has run by then. When it
+ * has not, the case passes all the same. */
+void rpt_expect_pending(struct rpt *t, CUstream stream)
+{
+    CUstream other = rpt_stream(t);
+    CUfunction function = rpt_function(t, "rpt_nothing");
+    for (int i = 0; i < 10; i++)
+        OK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, other, NULL, NULL));
+    OK(cuStreamSynchronize(other));
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
 }
 
 struct thread_work {
