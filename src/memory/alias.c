@@ -154,13 +154,13 @@ rp_status rpi_alias_take(struct rpi_alias *alias, uint64_t bytes, uint64_t align
             return status;
     }
     alias->cursor = offset + bytes;
-    if (alias->used < alias->cursor)
-        alias->used = alias->cursor;
+    if (atomic_load(&alias->used) < alias->cursor)
+        atomic_store(&alias->used, alias->cursor);
     *out_address = alias->base + offset;
     return RP_OK;
 }
 
 bool rpi_alias_holds(const struct rpi_alias *alias, uint64_t address)
 {
-    return address - alias->base <= alias->used;
+    return address - alias->base <= atomic_load(&alias->used);
 }

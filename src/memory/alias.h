@@ -34,8 +34,8 @@ struct rpi_alias {
     _Atomic uint64_t chunk_bytes; /* 0: no chunk; read by any thread */
     uint64_t start, cursor;       /* of this rehearsal, as offsets */
     uint64_t expected;            /* addresses that it will take: as many as the last one */
-    uint64_t used;                /* the highest end of any block, of all rehearsals */
-    unsigned wraps;               /* how often a rehearsal began at the front again */
+    _Atomic uint64_t used; /* the highest end of any block, of all rehearsals; read by any thread */
+    unsigned wraps;        /* how often a rehearsal began at the front again */
 };
 
 /* Reserves addresses; takes no memory. */
