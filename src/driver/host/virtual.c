@@ -47,7 +47,8 @@ static void *take_addresses(uint64_t bytes, uint64_t alignment, uint64_t hint)
 {
     if (hint && hint % alignment == 0) {
         void *wanted = (void *)(uintptr_t)hint;
-        void *place = map_nothing(wanted, bytes, MAP_FIXED_NOREPLACE);
+        /* Not MAP_FIXED_NOREPLACE: a thread sanitizer that drops the hint would leave address 0. */
+        void *place = map_nothing(wanted, bytes, 0);
         if (place == wanted)
             return place;
         if (place != MAP_FAILED)
