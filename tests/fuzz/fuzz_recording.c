@@ -61,6 +61,56 @@ static void check_capture(const struct rpi_capture_record *record, const uint64_
                                 record->blocks.data[b].bytes));
 }
 
+static bool holds(const struct rpi_compose *compose, uint32_t capture)
+{
+    if (compose->kind == RPI_COMPOSE_CAPTURE)
+        return compose->capture == capture;
+    for (size_t i = 0; i < compose->child_count; i++)
+        if (holds(&compose->children[i], capture))
+            return true;
+    return false;
+}
+
+/* The innermost composition of captures a and b, and whether a's part comes first in it. */
+static enum rpi_compose_kind relation(const struct rpi_compose *compose, uint32_t a, uint32_t b,
+                                      bool *out_first)
+{
+    for (;;) {
+        const struct rpi_compose *part = compose->children;
+        while (!holds(part, a) && !holds(part, b))
+            part++;
+        if (!holds(part, a) || !holds(part, b)) {
+            *out_first = holds(part, a);
+            return compose->kind;
+        }
+        compose = part;
+    }
+}
+
+static void check_pair(const struct rp_recording *recording, const struct rp_layout *layout,
+                       uint32_t first, uint32_t second, bool only_kept)
+{
+    const struct rpi_capture_record *a = &recording->captures.data[first];
+    const struct rpi_capture_record *b = &recording->captures.data[second];
+    for (size_t i = 0; i < a->blocks.count; i++)
+        for (size_t k = 0; k < b->blocks.count; k++)
+            if (!only_kept || a->blocks.data[i].free_event == RPI_NO_EVENT)
+                assert(!overlap(layout->captures[first].offsets[i], a->blocks.data[i].bytes,
+                                layout->captures[second].offsets[k], b->blocks.data[k].bytes));
+}
+
+static void check_compose(const struct rp_recording *recording, const struct rp_layout *layout)
+{
+    for (uint32_t a = 0; a < recording->captures.count; a++)
+        for (uint32_t b = 0; b < a; b++) {
+            bool first;
+            enum rpi_compose_kind kind = relation(&recording->compose, a, b, &first);
+            if (kind != RPI_COMPOSE_ALTERNATIVES)
+                check_pair(recording, layout, first ? a : b, first ? b : a,
+                           kind == RPI_COMPOSE_SEQUENCE);
+        }
+}
+
 static void check_intervals(const struct rpi_intervals *rows, const uint64_t *offsets)
 {
     for (uint32_t a = 0; a < rows->count; a++)
@@ -84,6 +134,7 @@ static void plan(const struct rp_recording *recording)
         check_intervals(&recording->intervals, layout->captures[0].offsets);
     for (size_t c = 0; c < recording->captures.count; c++)
         check_capture(&recording->captures.data[c], layout->captures[c].offsets);
+    check_compose(recording, layout);
     rp_layout_destroy(layout);
 }
 
