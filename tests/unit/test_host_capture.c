@@ -454,6 +454,15 @@ static void capture_into_a_graph(void **state)
     OK(f.d->cuStreamEndCapture(a, &same));
     assert_ptr_equal(child, same);
     OK(f.d->cuGraphDestroy(outer));
+    /* Nor is anything captured into a child of what a capture may destroy. */
+    CUstreamCaptureStatus status;
+    begin(a);
+    OK(f.d->cuStreamGetCaptureInfo(a, &status, NULL, &outer, NULL, NULL, NULL));
+    OK(f.d->cuGraphAddChildGraphNode(&holder, outer, NULL, 0, graph));
+    OK(f.d->cuGraphChildGraphNodeGetGraph(holder, &child));
+    assert_int_equal(
+        f.d->cuStreamBeginCaptureToGraph(b, child, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_RELAXED),
+        CUDA_ERROR_INVALID_VALUE);
 }
 
 int main(void)

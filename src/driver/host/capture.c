@@ -253,7 +253,9 @@ CUresult rpi_host_cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph,
     CUstream stream = rpi_host_stream_of(handle);
     if (!stream)
         return CUDA_ERROR_INVALID_HANDLE;
-    if (!rpi_host_handle_is(graph, RPI_HOST_GRAPH) || rpi_host_capture_owns(graph))
+    /* One capture in a graph and its children: one that fails may take the whole with it. */
+    if (!rpi_host_handle_is(graph, RPI_HOST_GRAPH) ||
+        rpi_host_capture_owns(rpi_host_graph_top(graph)))
         return CUDA_ERROR_INVALID_VALUE;
     struct rpi_host_edge *edges;
     CUresult result = read_edges(graph, nodes, data, count, &edges);

@@ -44,14 +44,18 @@ void rpi_host_graph_destroy(CUgraph graph)
     rpi_free(graph);
 }
 
+CUgraph rpi_host_graph_top(CUgraph graph)
+{
+    while (graph->parent)
+        graph = graph->parent->graph;
+    return graph;
+}
+
 void rpi_host_graphs_finish(void)
 {
     CUgraph graph;
-    while ((graph = rpi_host_handle_any(RPI_HOST_GRAPH))) {
-        while (graph->parent)
-            graph = graph->parent->graph;
-        rpi_host_graph_destroy(graph);
-    }
+    while ((graph = rpi_host_handle_any(RPI_HOST_GRAPH)))
+        rpi_host_graph_destroy(rpi_host_graph_top(graph));
 }
 
 /* A node without edges at the end of the graph. */
@@ -444,12 +448,7 @@ CUresult rpi_host_cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode *fr
 
 CUresult rpi_host_cuGraphDestroyNode(CUgraphNode node)
 {
-    if (!is_node(node))
-        return CUDA_ERROR_INVALID_VALUE;
-    CUgraph top = node->graph;
-    while (top->parent)
-        top = top->parent->graph;
-    if (rpi_host_capture_owns(top))
+    if (!is_node(node) || rpi_host_capture_owns(rpi_host_graph_top(node->graph)))
         return CUDA_ERROR_INVALID_VALUE;
     remove_node(node);
     return CUDA_SUCCESS;

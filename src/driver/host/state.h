@@ -271,6 +271,8 @@ struct CUgraphNode_st {
 
 CUgraph rpi_host_graph_create(CUgraphNode parent, bool internal);
 void rpi_host_graph_destroy(CUgraph graph);
+/* The graph that holds this one as a child of a child ...; itself when none does. */
+CUgraph rpi_host_graph_top(CUgraph graph);
 CUresult rpi_host_graph_clone(CUgraph original, CUgraphNode parent, bool internal,
                               CUgraph *out_clone);
 /* child, where not NULL, is cloned into the node. */
@@ -433,6 +435,7 @@ struct rpi_host_races {
     struct {
         RPI_VEC(struct rpi_host_log_entry);
     } log; /* oldest first */
+    size_t logged_ranges;
 };
 
 /* ---- context.c ----------------------------------------------------------------------------- */
