@@ -414,6 +414,20 @@ static void launches_on_two_streams_race(void **state)
     OK(f.d->cuCtxSynchronize());
 }
 
+/* More operations than are remembered, and the newest are: the last one's race is seen. */
+static void the_log_keeps_the_newest(void **state)
+{
+    (void)state;
+    CUstream b;
+    OK(f.d->cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < 5000; i++)
+        OK(host_touch(&f, f.touch, a, x, 4));
+    OK(host_touch(&f, f.touch, a, x + 64, 4));
+    OK(host_touch(&f, f.touch, b, x + 64, 4));
+    assert_int_equal(races(), 1);
+    OK(f.d->cuCtxSynchronize());
+}
+
 static void work_on_a_large_graph(void **state)
 {
     (void)state;
@@ -483,6 +497,7 @@ int main(void)
         TEST(unordered_nodes_race),
         TEST(aliases_race),
         TEST(launches_on_two_streams_race),
+        TEST(the_log_keeps_the_newest),
         TEST(work_on_a_large_graph),
         TEST(event_nodes_reach_outside),
 #undef TEST

@@ -52,7 +52,8 @@ void rpi_host_peak_reset(void);
  * operation is ordered after another by its stream, by events, by the edges of its graph, or
  * because the host had waited for the other before enqueuing it. Aliases of one physical range are
  * one range. Kernels take part when they have an `access` function, which is called when the
- * operation is enqueued. */
+ * operation is enqueued, must not call the driver and must not look at device memory. A launch is
+ * compared with itself when its exec's parameters or the memory map changed since the last time. */
 struct rpi_host_race {
     char first[64], second[64]; /* kernel's name, or memcpy, memset, with the node's number */
     bool first_writes, second_writes;

@@ -12,7 +12,8 @@
  * Between operations on streams order is a vector clock (Fidge and Mattern 1988): each stream is a
  * lane, or shares one when there are more than RPI_HOST_LANES (sharing can hide a race, never
  * invent one). A launch counts as one operation. What the host has waited for is before all that it
- * enqueues later. The last MOST_LOGGED operations not waited for are compared with a new one.
+ * enqueues later. The last MOST_LOGGED operations not waited for are compared with a new one (fewer
+ * when they have more than MOST_RANGES ranges).
  *
  * Ranges are compared by keys: the place in the device's memory, moved out of the way of addresses,
  * or the address for host memory. So two mappings of one chunk are one range.
@@ -25,6 +26,7 @@
 
 #define MOST_STEPS  16384
 #define MOST_LOGGED 512
+#define MOST_RANGES 1000000 /* in the log */
 #define PHYSICAL    ((uint64_t)1 << 60)
 
 /* ---- ranges -------------------------------------------------------------------------------- */
@@ -175,10 +177,13 @@ static void drop_entries(bool (*which)(const struct rpi_host_log_entry *), size_
     struct rpi_host_races *races = &rpi_host.races;
     size_t kept = 0;
     for (size_t i = 0; i < races->log.count; i++) {
-        if (i < oldest || (which && which(&races->log.data[i])))
-            rpi_vec_finish(&races->log.data[i].touches);
-        else
-            races->log.data[kept++] = races->log.data[i];
+        struct rpi_host_log_entry *entry = &races->log.data[i];
+        if (i < oldest || (which && which(entry))) {
+            races->logged_ranges -= entry->touches.count;
+            rpi_vec_finish(&entry->touches);
+        } else {
+            races->log.data[kept++] = *entry;
+        }
     }
     races->log.count = kept;
 }
@@ -192,6 +197,12 @@ void rpi_host_races_clear(void)
     rpi_host_unlock();
 }
 
+static bool log_is_full(void)
+{
+    const struct rpi_host_races *races = &rpi_host.races;
+    return races->log.count >= MOST_LOGGED || races->logged_ranges >= MOST_RANGES;
+}
+
 /* Compares with what is unordered, then keeps the entry, which is consumed. */
 static void compare_and_keep(struct rpi_host_log_entry *entry, const struct rpi_host_clock *clock)
 {
@@ -203,12 +214,14 @@ static void compare_and_keep(struct rpi_host_log_entry *entry, const struct rpi_
             find_conflict(&former->touches, &entry->touches, &a, &b))
             keep(former->name, a, entry->name, b);
     }
-    if (races->log.count >= MOST_LOGGED)
+    if (log_is_full())
         drop_entries(is_settled, 0);
-    if (races->log.count >= MOST_LOGGED)
-        drop_entries(NULL, MOST_LOGGED / 4);
+    if (log_is_full())
+        drop_entries(NULL, (races->log.count + 3) / 4);
     if (entry->touches.count == 0 || !rpi_vec_push(&races->log, *entry))
         rpi_vec_finish(&entry->touches);
+    else
+        races->logged_ranges += entry->touches.count;
 }
 
 void rpi_host_race_op(const struct rpi_host_op *op, unsigned lane,
