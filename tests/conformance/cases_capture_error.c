@@ -163,7 +163,8 @@ void case_error_901_every_use_of_an_invalidated_capture(struct rpt *t)
     EQUAL(status, CU_STREAM_CAPTURE_STATUS_INVALIDATED);
     EXPECT(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuMemsetD32Async(word, 1, 1, stream));
     EXPECT(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuEventRecord(event, stream));
-    EXPECT(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamWaitEvent(other, captured, 0));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, cuStreamWaitEvent(other, captured, 0));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, cuEventQuery(captured));
     rpt_expect_invalidated(t, stream);
     rpt_usable(t, other);
 }
@@ -392,25 +393,18 @@ void case_error_907_event_recorded_again_outside(struct rpt *t)
     OK(cuEventQuery(event));
 }
 
+/* Once the capture is over, its events stand for nothing: not even 907. */
 void case_error_907_after_the_capture_undocumented(struct rpt *t)
-{
-    CUstream stream = rpt_stream(t);
-    CUevent event = rpt_event(t);
-    rpt_begin(t, stream, LOCAL);
-    OK(cuEventRecord(event, stream));
-    rpt_end(t, stream);
-    EXPECT(CUDA_ERROR_CAPTURED_EVENT, cuEventQuery(event));
-    rpt_usable(t, stream);
-}
-
-void case_error_907_wait_after_the_capture_undocumented(struct rpt *t)
 {
     CUstream stream = rpt_stream(t), other = rpt_stream(t);
     CUevent event = rpt_event(t);
     rpt_begin(t, stream, LOCAL);
     OK(cuEventRecord(event, stream));
     rpt_end(t, stream);
-    EXPECT(CUDA_ERROR_CAPTURED_EVENT, cuStreamWaitEvent(other, event, 0));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, cuEventQuery(event));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, cuEventSynchronize(event));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, cuStreamWaitEvent(other, event, 0));
+    rpt_usable(t, stream);
     rpt_usable(t, other);
 }
 
@@ -423,13 +417,17 @@ static void end_capture(struct rpt *t, void *data)
     call->result = t->d->cuStreamEndCapture(call->stream, &call->graph);
 }
 
+/* The capture is over, and its graph is lost. */
 void case_error_908_ended_by_another_thread(struct rpt *t)
 {
     for (int i = 0; i < 2; i++) {
         struct call call = {.stream = rpt_stream(t)};
+        CUgraph graph = NULL;
         rpt_begin(t, call.stream, modes[i]);
         rpt_on_thread(t, end_capture, &call, true);
         EQUAL(call.result, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
-        rpt_expect_invalidated(t, call.stream);
+        EQUAL(rpt_status(t, call.stream), CU_STREAM_CAPTURE_STATUS_NONE);
+        EXPECT(CUDA_ERROR_ILLEGAL_STATE, cuStreamEndCapture(call.stream, &graph));
+        rpt_usable(t, call.stream);
     }
 }

@@ -120,7 +120,7 @@ void case_context_push_pop(struct rpt *t)
     REQUIRE(context == t->context);
     OK(cuCtxGetCurrent(&context));
     REQUIRE(context == t->context);
-    EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuCtxPushCurrent(NULL));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, cuCtxPushCurrent(NULL));
 }
 
 /* cuCtxSetCurrent(NULL) pops; on an empty stack it does nothing. */

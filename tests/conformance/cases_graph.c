@@ -264,7 +264,7 @@ void case_graph_kernel_params_packed_captured(struct rpt *t)
         CUdeviceptr to;
         uint32_t value;
     } packed = {to, 9};
-    size_t bytes = sizeof packed;
+    size_t bytes = 12; /* to the end of the last parameter, and no further */
     void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
                      CU_LAUNCH_PARAM_END};
     CUDA_KERNEL_NODE_PARAMS params;
@@ -275,6 +275,25 @@ void case_graph_kernel_params_packed_captured(struct rpt *t)
     REQUIRE(params.extra != NULL && params.kernelParams == NULL);
     read_param(t, &params, 0, &seen, 8);
     EQUAL(seen, to);
+}
+
+/* More than the kernel takes is refused, in a capture with another code, which does not end it. */
+void case_graph_kernel_params_packed_overlong(struct rpt *t)
+{
+    CUstream stream = rpt_stream(t);
+    struct {
+        CUdeviceptr to;
+        uint32_t value, more;
+    } packed = {rpt_memory(t, 4), 9, 0};
+    size_t bytes = sizeof packed;
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
+                     CU_LAUNCH_PARAM_END};
+    CUfunction mix = rpt_function(t, "rpt_mix");
+    EXPECT(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
+           cuLaunchKernel(mix, 1, 1, 1, 1, 1, 1, 0, stream, NULL, extra));
+    rpt_begin(t, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    EXPECT(CUDA_ERROR_INVALID_VALUE, cuLaunchKernel(mix, 1, 1, 1, 1, 1, 1, 0, stream, NULL, extra));
+    EQUAL(rpt_node_count(t, rpt_end(t, stream)), 0);
 }
 
 void case_graph_kernel_params_structure(struct rpt *t)

@@ -143,9 +143,10 @@ void case_programmatic_edge_by_hand(struct rpt *t)
     CUgraphEdgeData edge, none = {0};
     size_t count = 1;
     OK(cuGraphGetEdges(graph, &a, &b, &edge, &count));
-    EXPECT(CUDA_ERROR_INVALID_VALUE, cuGraphRemoveDependencies(graph, &a, &b, &none, 1));
-    OK(cuGraphRemoveDependencies(graph, &a, &b, &edge, 1));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, cuGraphAddDependencies(graph, &a, &b, &none, 1));
+    OK(cuGraphRemoveDependencies(graph, &a, &b, &none, 1)); /* whatever data the edge has */
     EQUAL(rpt_edge_count(t, graph), 0);
+    EXPECT(CUDA_ERROR_INVALID_VALUE, cuGraphRemoveDependencies(graph, &a, &b, &edge, 1));
     OK(cuGraphAddDependencies(graph, &a, &b, &edge, 1));
     EQUAL(only_edge(t, graph).type, CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC);
     rpt_run(t, rpt_instantiate(t, graph), stream);

@@ -301,7 +301,7 @@ void case_set_kernel_arguments_packed(struct rpt *t)
         CUdeviceptr to;
         uint32_t value;
     } packed = {words + 4, 9};
-    size_t bytes = sizeof packed;
+    size_t bytes = 12; /* to the end of the last parameter, and no further */
     void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
                      CU_LAUNCH_PARAM_END};
     CUgraph graph = mix_graph(t, words, 1);

@@ -172,8 +172,10 @@ void case_virtual_map_refusals(struct rpt *t)
     CUdeviceptr range = reserve(t, bytes);
     CUmemGenericAllocationHandle handle = chunk(t, bytes);
     EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemMap(range, 0, 0, handle, 0));
-    EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemMap(range, bytes + 1, 0, handle, 0));
-    EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemMap(range, 2 * bytes, 0, handle, 0));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemMap(range + 1, bytes, 0, handle, 0));
+    EXPECT(CUDA_ERROR_NOT_SUPPORTED, cuMemMap(range, bytes + 1, 0, handle, 0));
+    EXPECT(CUDA_ERROR_NOT_SUPPORTED, cuMemMap(range, 2 * bytes, 0, handle, 0));
+    EXPECT(CUDA_ERROR_NOT_SUPPORTED, cuMemMap(range, bytes, 1, handle, 0));
     map(t, range, bytes, handle);
 }
 
@@ -231,12 +233,17 @@ void case_virtual_unmapped_refused_on_a_stream(struct rpt *t)
     rpt_usable(t, stream);
 }
 
-void case_virtual_unmapped_memset_refused_in_capture(struct rpt *t)
+/* A fill is captured all the same; the graph is refused when it is made executable. */
+void case_virtual_unmapped_memset_refused_at_instantiation(struct rpt *t)
 {
     CUdeviceptr range = reserve(t, granularity(t));
     CUstream stream = rpt_stream(t);
+    CUgraphExec exec = NULL;
     rpt_begin(t, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-    REFUSED(cuMemsetD8Async(range, 0, 16, stream));
+    OK(cuMemsetD8Async(range, 0, 16, stream));
+    CUgraph graph = rpt_end(t, stream);
+    EQUAL(rpt_node_count(t, graph), 1);
+    EXPECT(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiateWithFlags(&exec, graph, 0));
 }
 
 void case_virtual_unmapped_memcpy_refused_in_capture(struct rpt *t)

@@ -1185,7 +1185,35 @@ static void replays_do_not_go_into_captures(void **state)
     both_finish(&b, &p);
 }
 
-/* A graph of the callable's own, launched inside the capture, becomes a child graph node. */
+/* Launches the graph, or makes it a child of the graph that the stream is captured into: a launch
+ * cannot be captured. */
+static CUresult launch_or_add(const struct rp_driver *d, CUgraph graph, CUstream stream)
+{
+    CUstreamCaptureStatus status;
+    CUgraph into = NULL;
+    const CUgraphNode *after = NULL;
+    const CUgraphEdgeData *edges = NULL;
+    CUgraphNode node;
+    CUgraphExec exec = NULL;
+    size_t count = 0;
+    CUresult result =
+        d->cuStreamGetCaptureInfo(stream, &status, NULL, &into, &after, &edges, &count);
+    if (result == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
+        result = d->cuGraphAddChildGraphNode(&node, into, after, count, graph);
+        return result ? result
+                      : d->cuStreamUpdateCaptureDependencies(stream, &node, NULL, 1,
+                                                             CU_STREAM_SET_CAPTURE_DEPENDENCIES);
+    }
+    if (result == CUDA_SUCCESS)
+        result = d->cuGraphInstantiateWithFlags(&exec, graph, 0);
+    if (result == CUDA_SUCCESS)
+        result = d->cuGraphLaunch(exec, stream);
+    if (exec)
+        d->cuGraphExecDestroy(exec);
+    return result;
+}
+
+/* A graph of the callable's own becomes a child graph node. */
 static rp_status launches_a_graph(struct rp_call *call, void *user, struct rp_error *err)
 {
     struct program *p = user;
@@ -1203,16 +1231,11 @@ static rp_status launches_a_graph(struct rp_call *call, void *user, struct rp_er
                                       .blockDimY = 1,
                                       .blockDimZ = 1,
                                       .kernelParams = params};
-    CUgraphExec exec = NULL;
     CUresult result = d->cuGraphCreate(&graph, 0);
     if (result == CUDA_SUCCESS)
         result = d->cuGraphAddKernelNode(&node, graph, NULL, 0, &kernel);
     if (result == CUDA_SUCCESS)
-        result = d->cuGraphInstantiateWithFlags(&exec, graph, 0);
-    if (result == CUDA_SUCCESS)
-        result = d->cuGraphLaunch(exec, rp_call_stream(call));
-    if (exec)
-        d->cuGraphExecDestroy(exec);
+        result = launch_or_add(d, graph, rp_call_stream(call));
     if (graph)
         d->cuGraphDestroy(graph);
     if (result != CUDA_SUCCESS)

@@ -135,8 +135,15 @@ static void virtual_memory_is_allowed(void **state)
     OK(f.d->cuMemMap(base, bytes, 0, chunk, 0));
     OK(f.d->cuMemSetAccess(base, bytes, &access, 1));
     OK(f.d->cuMemsetD8Async(base, 1, 64, a));
-    assert_int_equal(f.d->cuMemsetD8Async(base + bytes, 1, 64, a), CUDA_ERROR_INVALID_VALUE);
     OK(f.d->cuStreamEndCapture(a, &graph));
+    CUgraphExec exec;
+    OK(f.d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(f.d->cuGraphExecDestroy(exec));
+    OK(f.d->cuGraphDestroy(graph));
+    begin(a);
+    OK(f.d->cuMemsetD8Async(base + bytes, 1, 64, a)); /* not mapped: seen when instantiated */
+    OK(f.d->cuStreamEndCapture(a, &graph));
+    assert_int_equal(f.d->cuGraphInstantiateWithFlags(&exec, graph, 0), CUDA_ERROR_INVALID_VALUE);
     OK(f.d->cuGraphDestroy(graph));
 }
 
@@ -299,7 +306,9 @@ static void wrong_thread(void **state)
     begin(a);
     assert_int_equal(elsewhere(CU_STREAM_CAPTURE_MODE_GLOBAL, a),
                      CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
-    end_lost(a);
+    CUgraph graph;
+    assert_int_equal(f.d->cuStreamEndCapture(a, &graph), CUDA_ERROR_ILLEGAL_STATE);
+    OK(host_add(&f, a, x, x, 1, 1)); /* the capture is over */
     OK(f.d->cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_RELAXED));
     OK(elsewhere(CU_STREAM_CAPTURE_MODE_GLOBAL, a));
 }
@@ -379,7 +388,7 @@ static void programmatic_launch_gives_edge_data(void **state)
     assert_int_equal(rpi_host_races(&race, 1), 0);
 }
 
-static void a_launch_is_captured_as_a_child(void **state)
+static void a_child_is_captured_by_hand(void **state)
 {
     (void)state;
     CUgraph inner, outer, child;
@@ -393,7 +402,16 @@ static void a_launch_is_captured_as_a_child(void **state)
     OK(f.d->cuStreamEndCapture(a, &inner));
     OK(f.d->cuGraphInstantiateWithFlags(&exec, inner, 0));
     begin(a);
-    OK(f.d->cuGraphLaunch(exec, a));
+    assert_int_equal(f.d->cuGraphLaunch(exec, a), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    end_lost(a);
+    OK(f.d->cuStreamSynchronize(a));
+    CUgraph capturing;
+    CUstreamCaptureStatus status;
+    begin(a);
+    OK(f.d->cuStreamGetCaptureInfo(a, &status, NULL, &capturing, NULL, NULL, NULL));
+    OK(f.d->cuGraphAddChildGraphNode(&node, capturing, NULL, 0, inner));
+    OK(f.d->cuStreamUpdateCaptureDependencies(a, &node, NULL, 1,
+                                              CU_STREAM_SET_CAPTURE_DEPENDENCIES));
     OK(f.d->cuStreamEndCapture(a, &outer));
     OK(f.d->cuGraphDestroy(inner));
     OK(f.d->cuGraphExecDestroy(exec));
@@ -482,7 +500,7 @@ int main(void)
         TEST(wrong_thread),
         TEST(dependencies_can_be_set),
         TEST(programmatic_launch_gives_edge_data),
-        TEST(a_launch_is_captured_as_a_child),
+        TEST(a_child_is_captured_by_hand),
         TEST(a_destroyed_stream_ends_its_capture),
         TEST(capture_into_a_graph),
 #undef TEST

@@ -116,7 +116,7 @@ static void virtual_memory_refuses(void **state)
     OK(f.d->cuMemCreate(&chunk, 4 * MIB, &device_memory, 0));
     OK(f.d->cuMemAddressReserve(&base, 8 * MIB, 0, 0, 0));
     assert_int_equal(f.d->cuMemMap(base + 4096, 4 * MIB, 0, chunk, 0), CUDA_ERROR_INVALID_VALUE);
-    assert_int_equal(f.d->cuMemMap(base, 8 * MIB, 0, chunk, 0), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(f.d->cuMemMap(base, 8 * MIB, 0, chunk, 0), CUDA_ERROR_NOT_SUPPORTED);
     assert_int_equal(f.d->cuMemMap(base + 6 * MIB, 4 * MIB, 0, chunk, 0), CUDA_ERROR_INVALID_VALUE);
     OK(f.d->cuMemMap(base, 4 * MIB, 0, chunk, 0));
     assert_int_equal(f.d->cuMemMap(base + 2 * MIB, 4 * MIB, 0, chunk, 0), CUDA_ERROR_INVALID_VALUE);
@@ -221,16 +221,16 @@ static void packed_parameters(void **state)
         uint64_t out, in;
         uint32_t value, count;
     } packed = {x, x, 7, 4};
-    size_t bytes = sizeof packed, few = 16;
+    size_t bytes = sizeof packed, many = sizeof packed + 4;
     void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
                      CU_LAUNCH_PARAM_END};
     OK(f.d->cuLaunchKernel(f.add, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, extra));
     uint32_t out[4];
     OK(f.d->cuMemcpyDtoH(out, x, sizeof out));
     assert_int_equal(out[3], 12);
-    extra[3] = &few;
+    extra[3] = &many;
     assert_int_equal(f.d->cuLaunchKernel(f.add, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, extra),
-                     CUDA_ERROR_INVALID_VALUE);
+                     CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
     size_t offset, size;
     OK(f.d->cuFuncGetParamInfo(f.add, 2, &offset, &size));
     assert_int_equal(offset, 16);

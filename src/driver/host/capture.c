@@ -295,13 +295,11 @@ CUresult rpi_host_cuStreamEndCapture(CUstream handle, CUgraph *graph)
         capture->invalid = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
     }
-    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
-        capture->thread != rpi_host_thread()->number) {
-        capture->invalid = true;
-        return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
-    }
     CUresult result = CUDA_SUCCESS;
-    if (capture->invalid)
+    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
+        capture->thread != rpi_host_thread()->number)
+        result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    else if (capture->invalid)
         result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     else if (!is_joined(capture))
         result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
@@ -393,18 +391,19 @@ CUresult rpi_host_capture_wait(CUstream stream, CUevent event)
 {
     struct rpi_host_capture *own = stream->capture;
     struct rpi_host_capture *other = rpi_host_capture_by_id(event->capture);
-    if (own && (!event->capture || !other)) {
-        own->invalid = true; /* work outside the capture, or of one that ended */
+    if (!event->capture) {
+        own->invalid = true;
         return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
     }
-    if (!other)
-        return CUDA_ERROR_CAPTURED_EVENT;
+    if (!other || other->invalid) {
+        if (own)
+            own->invalid = true;
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     if (own && own != other) {
         own->invalid = other->invalid = true;
         return CUDA_ERROR_STREAM_CAPTURE_MERGE;
     }
-    if (other->invalid)
-        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     if (stream->legacy) {
         other->invalid = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;

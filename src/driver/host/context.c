@@ -214,6 +214,8 @@ CUresult rpi_host_cuCtxSetCurrent(CUcontext context)
 CUresult rpi_host_cuCtxPushCurrent(CUcontext context)
 {
     struct rpi_host_thread *thread = rpi_host_thread();
+    if (!context)
+        return CUDA_ERROR_INVALID_VALUE;
     if (context != &rpi_host.context)
         return CUDA_ERROR_INVALID_CONTEXT;
     if (!context->retained)

@@ -127,15 +127,17 @@ CUresult rpi_host_cuStreamWaitEvent(CUstream handle, CUevent event, unsigned fla
     return wait_for(stream, event);
 }
 
-/* Errors of asking about an event; the capture that it was recorded in is lost. */
+/* Errors of asking about an event. One that is recorded in a capture under way ends that; once the
+ * capture is over the event stands for nothing. */
 static CUresult check_question(CUevent event)
 {
     if (!rpi_host_handle_is(event, RPI_HOST_EVENT))
         return CUDA_ERROR_INVALID_HANDLE;
     if (event->capture) {
         struct rpi_host_capture *capture = rpi_host_capture_by_id(event->capture);
-        if (capture)
-            capture->invalid = true;
+        if (!capture || capture->invalid)
+            return CUDA_ERROR_INVALID_VALUE;
+        capture->invalid = true;
         return CUDA_ERROR_CAPTURED_EVENT;
     }
     return rpi_host_capture_unsafe();

@@ -115,6 +115,16 @@ static bool functions_are_loaded(CUgraph graph)
     return true;
 }
 
+static bool memory_is_there(CUgraphExec exec)
+{
+    for (size_t i = 0; i < exec->steps.count; i++) {
+        CUgraphNode node = exec->steps.data[i].node;
+        if (node && !rpi_host_op_has_memory(node->op))
+            return false;
+    }
+    return true;
+}
+
 CUresult rpi_host_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
                                               unsigned long long flags)
 {
@@ -133,6 +143,8 @@ CUresult rpi_host_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
     CUresult result = rpi_host_graph_clone(graph, NULL, true, &made->graph);
     if (!result)
         result = flatten(made, made->graph, UINT32_MAX);
+    if (!result && !memory_is_there(made))
+        result = CUDA_ERROR_INVALID_VALUE;
     if (!result && !rpi_host_handle_add(made, RPI_HOST_EXEC))
         result = CUDA_ERROR_OUT_OF_MEMORY;
     if (result) {
@@ -177,16 +189,6 @@ void rpi_host_execs_forget(void)
 }
 
 /* ---- launching ----------------------------------------------------------------------------- */
-
-static bool memory_is_there(CUgraphExec exec)
-{
-    for (size_t i = 0; i < exec->steps.count; i++) {
-        CUgraphNode node = exec->steps.data[i].node;
-        if (node && !rpi_host_op_has_memory(node->op))
-            return false;
-    }
-    return true;
-}
 
 /* The work of a step; markers do nothing. */
 static struct rpi_host_op *work_of(const struct rpi_host_step *step)
@@ -285,14 +287,14 @@ static CUresult launch(CUgraphExec exec, CUstream stream)
     return ok ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* In a capture a launch becomes a child graph. */
-static CUresult capture_launch(CUgraphExec exec, CUstream stream)
+/* Neither a launch nor an upload can be captured; trying ends the capture. */
+static CUresult refuse_in_capture(CUstream stream)
 {
-    struct rpi_host_op *op = rpi_host_op_create(CU_GRAPH_NODE_TYPE_GRAPH);
-    if (!op)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = rpi_host_capture_add(stream, op, exec->graph, NULL);
-    rpi_host_op_drop(op);
+    CUresult result = rpi_host_capture_check(stream);
+    if (!result && stream->capture) {
+        stream->capture->invalid = true;
+        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
     return result;
 }
 
@@ -303,11 +305,9 @@ CUresult rpi_host_cuGraphLaunch(CUgraphExec exec, CUstream handle)
         return CUDA_ERROR_INVALID_VALUE;
     if (!stream)
         return CUDA_ERROR_INVALID_HANDLE;
-    CUresult result = rpi_host_capture_check(stream);
+    CUresult result = refuse_in_capture(stream);
     if (result)
         return result;
-    if (stream->capture)
-        return capture_launch(exec, stream);
     if (!functions_are_loaded(exec->graph))
         return CUDA_ERROR_INVALID_HANDLE;
     if (exec->accessible != rpi_host.memory.generation) {
@@ -325,12 +325,7 @@ CUresult rpi_host_cuGraphUpload(CUgraphExec exec, CUstream handle)
         return CUDA_ERROR_INVALID_VALUE;
     if (!stream)
         return CUDA_ERROR_INVALID_HANDLE;
-    CUresult result = rpi_host_capture_check(stream);
-    if (!result && stream->capture) {
-        stream->capture->invalid = true;
-        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    }
-    return result; /* a CPU has nothing to upload */
+    return refuse_in_capture(stream); /* a CPU has nothing to upload */
 }
 
 /* ---- parameters of one node ---------------------------------------------------------------- */
@@ -408,7 +403,7 @@ CUresult rpi_host_cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode n
     if (!own || !params || context != &rpi_host.context)
         return CUDA_ERROR_INVALID_VALUE;
     struct rpi_host_op *op;
-    CUresult result = rpi_host_fill_op(params, &op);
+    CUresult result = rpi_host_fill_op(params, false, &op);
     return result ? result : replace(exec, own, op);
 }
 

@@ -143,6 +143,14 @@ static size_t find_edge(const struct rpi_host_edges *edges, CUgraphNode node,
     return i;
 }
 
+static size_t find_any_edge(const struct rpi_host_edges *edges, CUgraphNode node)
+{
+    size_t i = 0;
+    while (i < edges->count && edges->data[i].node != node)
+        i++;
+    return i;
+}
+
 static void remove_at(struct rpi_host_edges *edges, size_t index)
 {
     edges->count--;
@@ -413,7 +421,7 @@ CUresult rpi_host_cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from,
     for (; done < count && !result; done++) {
         const CUgraphEdgeData *data = edges ? &edges[done] : &none;
         if (!may_join(graph, from[done], to[done], data) ||
-            find_edge(&from[done]->after, to[done], data) < from[done]->after.count)
+            find_any_edge(&from[done]->after, to[done]) < from[done]->after.count)
             result = CUDA_ERROR_INVALID_VALUE;
         else if (!add_edge(from[done], to[done], data))
             result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -425,23 +433,24 @@ CUresult rpi_host_cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from,
     return result;
 }
 
+/* The data of the edges does not matter: there is at most one edge between two nodes. */
 CUresult rpi_host_cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode *from,
                                             const CUgraphNode *to, const CUgraphEdgeData *edges,
                                             size_t count)
 {
-    static const CUgraphEdgeData none;
+    (void)edges;
     if (!is_graph(graph) || (count && (!from || !to)))
         return CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = 0; i < count; i++) {
-        const CUgraphEdgeData *data = edges ? &edges[i] : &none;
+    for (size_t i = 0; i < count; i++)
         if (!is_node(from[i]) || !is_node(to[i]) || from[i]->graph != graph ||
-            find_edge(&from[i]->after, to[i], data) == from[i]->after.count)
+            find_any_edge(&from[i]->after, to[i]) == from[i]->after.count)
             return CUDA_ERROR_INVALID_VALUE;
-    }
     for (size_t i = 0; i < count; i++) {
-        const CUgraphEdgeData *data = edges ? &edges[i] : &none;
-        if (find_edge(&from[i]->after, to[i], data) < from[i]->after.count)
-            remove_edge(from[i], to[i], data);
+        size_t edge = find_any_edge(&from[i]->after, to[i]);
+        if (edge < from[i]->after.count) {
+            CUgraphEdgeData data = from[i]->after.data[edge].data;
+            remove_edge(from[i], to[i], &data);
+        }
     }
     return CUDA_SUCCESS;
 }

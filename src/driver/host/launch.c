@@ -89,7 +89,7 @@ static CUresult take_params(struct rpi_host_kernel_op *k, void **params, void **
         return CUDA_ERROR_INVALID_VALUE;
     if (extra) {
         CUresult result = read_extra(extra, &packed, &bytes);
-        if (result || bytes < k->function->packed_bytes || bytes > 65536)
+        if (result || bytes > k->function->packed_bytes)
             return CUDA_ERROR_INVALID_VALUE;
     } else if (kernel->param_count && !params) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -97,10 +97,11 @@ static CUresult take_params(struct rpi_host_kernel_op *k, void **params, void **
     for (uint32_t i = 0; !extra && i < kernel->param_count; i++)
         if (!params[i])
             return CUDA_ERROR_INVALID_VALUE;
-    if (!make_room(k, kernel->param_count, bytes))
+    if (!make_room(k, kernel->param_count, k->function->packed_bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (extra) {
         k->packed = true;
+        k->buffer_bytes = bytes; /* what a shorter buffer leaves out is 0 */
         if (bytes)
             memcpy(k->buffer, packed, bytes);
         k->extra[0] = CU_LAUNCH_PARAM_BUFFER_POINTER;
@@ -209,6 +210,17 @@ static CUresult record_programmatic(CUstream stream, const CUlaunchAttributeValu
     return CUDA_SUCCESS;
 }
 
+/* Whether the launch brings more parameters than the kernel has. */
+static bool is_overlong(const CUDA_KERNEL_NODE_PARAMS *params)
+{
+    const void *packed;
+    size_t bytes;
+    return params->extra && !params->kernelParams &&
+           rpi_host_handle_is(params->func, RPI_HOST_FUNCTION) &&
+           read_extra(params->extra, &packed, &bytes) == CUDA_SUCCESS &&
+           bytes > params->func->packed_bytes;
+}
+
 static CUresult launch(CUstream handle, const CUDA_KERNEL_NODE_PARAMS *params,
                        const CUlaunchAttribute *attributes, unsigned count)
 {
@@ -223,7 +235,8 @@ static CUresult launch(CUstream handle, const CUDA_KERNEL_NODE_PARAMS *params,
     struct rpi_host_op *op;
     result = rpi_host_kernel_op(params, &like, &op);
     if (result)
-        return result;
+        return !stream->capture && is_overlong(params) ? CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
+                                                       : result;
     result = rpi_host_enqueue(stream, op, NULL);
     rpi_host_op_drop(op);
     if (!result && event)

@@ -76,7 +76,7 @@ CUresult rpi_host_cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph,
     if (!may_add(node, graph, dependencies, count) || !params || !is_context(context))
         return CUDA_ERROR_INVALID_VALUE;
     struct rpi_host_op *op;
-    CUresult result = rpi_host_fill_op(params, &op);
+    CUresult result = rpi_host_fill_op(params, false, &op);
     return result ? result : add(node, graph, dependencies, count, op, NULL);
 }
 
@@ -244,7 +244,7 @@ CUresult rpi_host_cuGraphMemsetNodeSetParams(CUgraphNode node,
     if (!has_type(node, CU_GRAPH_NODE_TYPE_MEMSET) || !params)
         return CUDA_ERROR_INVALID_VALUE;
     struct rpi_host_op *op;
-    CUresult result = rpi_host_fill_op(params, &op);
+    CUresult result = rpi_host_fill_op(params, false, &op);
     if (!result)
         replace(node, op);
     return result;

@@ -267,7 +267,8 @@ CUresult rpi_host_copy_op(const CUDA_MEMCPY3D *copy, struct rpi_host_op **out_op
     return CUDA_SUCCESS;
 }
 
-CUresult rpi_host_fill_op(const CUDA_MEMSET_NODE_PARAMS *fill, struct rpi_host_op **out_op)
+CUresult rpi_host_fill_op(const CUDA_MEMSET_NODE_PARAMS *fill, bool captured,
+                          struct rpi_host_op **out_op)
 {
     uint64_t size = fill->elementSize;
     if ((size != 1 && size != 2 && size != 4) || fill->width == 0 || fill->height == 0 ||
@@ -276,7 +277,7 @@ CUresult rpi_host_fill_op(const CUDA_MEMSET_NODE_PARAMS *fill, struct rpi_host_o
     if (fill->height > 1 && (fill->pitch < fill->width * size || fill->pitch % size ||
                              fill->pitch > ((uint64_t)1 << 48) / fill->height))
         return CUDA_ERROR_INVALID_VALUE;
-    if (!fill_has_memory(fill))
+    if (!captured && !fill_has_memory(fill))
         return CUDA_ERROR_INVALID_VALUE;
     struct rpi_host_op *op = rpi_host_op_create(CU_GRAPH_NODE_TYPE_MEMSET);
     if (!op)

@@ -288,7 +288,9 @@ void rpi_host_graphs_finish(void);
 CUresult rpi_host_kernel_op(const CUDA_KERNEL_NODE_PARAMS *params,
                             const struct rpi_host_kernel_op *like, struct rpi_host_op **out_op);
 CUresult rpi_host_copy_op(const CUDA_MEMCPY3D *copy, struct rpi_host_op **out_op);
-CUresult rpi_host_fill_op(const CUDA_MEMSET_NODE_PARAMS *fill, struct rpi_host_op **out_op);
+/* captured: the memory need not be there before the graph is instantiated. */
+CUresult rpi_host_fill_op(const CUDA_MEMSET_NODE_PARAMS *fill, bool captured,
+                          struct rpi_host_op **out_op);
 CUresult rpi_host_function_op(const CUDA_HOST_NODE_PARAMS *params, struct rpi_host_op **out_op);
 
 /* ---- executable.c, update.c ---------------------------------------------------------------- */

@@ -188,7 +188,7 @@ static CUresult fill_on(CUstream handle, const CUDA_MEMSET_NODE_PARAMS *fill)
     if (fill->width == 0 || fill->height == 0)
         return CUDA_SUCCESS;
     struct rpi_host_op *op;
-    result = rpi_host_fill_op(fill, &op);
+    result = rpi_host_fill_op(fill, stream->capture != NULL, &op);
     if (result)
         return result;
     result = rpi_host_enqueue(stream, op, NULL);

@@ -177,9 +177,10 @@ CUresult rpi_host_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
 {
     struct rpi_host_memory *memory = &rpi_host.memory;
     struct rpi_host_chunk *chunk = chunk_of(handle);
-    if (!chunk || flags || offset != 0 || bytes == 0 || bytes > chunk->bytes ||
-        !is_multiple(bytes) || !is_multiple(address))
+    if (!chunk || flags || bytes == 0 || !is_multiple(address))
         return CUDA_ERROR_INVALID_VALUE;
+    if (offset != 0 || bytes != chunk->bytes) /* a chunk is mapped whole */
+        return CUDA_ERROR_NOT_SUPPORTED;
     size_t i = reservation_at(address);
     if (i == memory->reservations.count || memory->reservations.data[i].address > address ||
         address - memory->reservations.data[i].address + bytes >
