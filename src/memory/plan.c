@@ -108,8 +108,8 @@ static rp_status search(const struct planner *p, struct piece *piece, struct rp_
 
 /* Shares of the budget that are over when what comes after a first sweep is over. Orders are worth
  * more on one lane, where mending them finds what the others do not. */
-#define SEARCH_SHARE       0.1
-#define ORDERS_SHARE_ONE   0.5
+#define SEARCH_SHARE       0.06
+#define ORDERS_SHARE_ONE   0.8
 #define ORDERS_SHARE_LANES 0.2
 #define ORDERS_ROUNDS_ONE  12
 
