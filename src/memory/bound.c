@@ -72,7 +72,6 @@ struct flow {
     uint64_t *supply, *demand; /* [count]: what A has left to give, what B can still take */
     uint32_t *head;            /* [count]: first arc of B */
     uint32_t *cursor;          /* [count]: arc of B to try next in this phase */
-    uint32_t *turn;            /* [count]: lanes of A that this phase has exhausted */
     uint32_t *depth;           /* [count]: level of A in this phase; NONE: not reached, or dead */
     uint32_t *skip;            /* [count + lanes]: union-find over slots, to the next live taker */
     uint32_t *queue;           /* [count]: reached givers, by level */
@@ -96,7 +95,6 @@ static void flow_finish(struct flow *f)
     rpi_free(f->demand);
     rpi_free(f->head);
     rpi_free(f->cursor);
-    rpi_free(f->turn);
     rpi_free(f->depth);
     rpi_free(f->skip);
     rpi_free(f->queue);
@@ -114,12 +112,11 @@ static bool flow_allocate(struct flow *f)
     f->demand = rpi_reallocarray(NULL, count, sizeof *f->demand);
     f->head = rpi_reallocarray(NULL, count, sizeof *f->head);
     f->cursor = rpi_reallocarray(NULL, count, sizeof *f->cursor);
-    f->turn = rpi_reallocarray(NULL, count, sizeof *f->turn);
     f->depth = rpi_reallocarray(NULL, count, sizeof *f->depth);
     f->skip = rpi_reallocarray(NULL, (size_t)count + lanes, sizeof *f->skip);
     f->queue = rpi_reallocarray(NULL, count, sizeof *f->queue);
-    return f->lane_start && f->at && f->supply && f->demand && f->head && f->cursor && f->turn &&
-           f->depth && f->skip && f->queue;
+    return f->lane_start && f->at && f->supply && f->demand && f->head && f->cursor && f->depth &&
+           f->skip && f->queue;
 }
 
 static bool flow_init(struct flow *f, const struct rpi_lifetimes *x)
@@ -183,7 +180,6 @@ static void tidy_arcs(struct flow *f, uint32_t taker)
 static void reach_giver(struct flow *f, uint32_t giver, uint32_t level, uint32_t *queued)
 {
     f->depth[giver] = level;
-    f->turn[giver] = 0;
     f->queue[(*queued)++] = giver;
 }
 
@@ -257,19 +253,19 @@ static bool search_levels(struct flow *f, bool *out_found, uint32_t *out_levels)
     return true;
 }
 
-/* The next live taker one level behind the giver, or NONE. */
+/* The first live taker in host order one level behind the giver, or NONE. Those that come first are
+ * the ones that the fewest other givers reach. */
 static uint32_t next_taker(struct flow *f, uint32_t giver)
 {
-    uint32_t lanes = f->x->lanes;
+    uint32_t lanes = f->x->lanes, best = NONE;
     const uint32_t *high = f->reach.data + (size_t)f->depth[giver] * lanes, *low = high + lanes;
-    for (; f->turn[giver] < lanes; f->turn[giver]++) {
-        uint32_t l = (f->x->lane[giver] + f->turn[giver]) % lanes;
+    for (uint32_t l = 0; l < lanes; l++) {
         uint32_t rank = first_rank(f, giver, l);
         rank = live_rank(f, l, rank > low[l] ? rank : low[l]);
-        if (rank < high[l])
-            return f->at[f->lane_start[l] + rank];
+        if (rank < high[l] && f->at[f->lane_start[l] + rank] < best)
+            best = f->at[f->lane_start[l] + rank];
     }
-    return NONE;
+    return best;
 }
 
 /* The next giver behind a taker that was reached at `level`, or NONE. */
