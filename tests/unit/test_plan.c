@@ -6,11 +6,14 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include <cmocka.h>
 
 #include "memory/plan.h"
+#include "memory/plan_parts.h"
+#include "report/recording_file.h"
 #include "unit/random_lifetimes.h"
 
 #define MOST 4096
@@ -64,6 +67,153 @@ static void random_layouts_are_valid(void **state)
         plan_checked(&x, &options, offsets);
         rpi_lifetimes_finish(&x);
         rpi_capture_record_finish(&record);
+    }
+}
+
+static void large_layouts_are_valid(void **state)
+{
+    (void)state;
+    static uint64_t offsets[MOST];
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        struct random_shape shape = {.steps = 6000, .streams = 1 + seed * 7 % 8, .most = MOST};
+        struct rpi_plan_options options = {.alignment = 1, .budget_ms = 20, .threads = 1};
+        struct rpi_lifetimes x;
+        random_lifetimes(&x, &shape, seed);
+        plan_checked(&x, &options, offsets);
+        rpi_lifetimes_finish(&x);
+    }
+}
+
+/* Does block `next` and all after it fit under the ceiling, the others lying at offsets? */
+static bool fits_by_force(const struct rpi_lifetimes *x, uint64_t ceiling, uint32_t next,
+                          uint64_t *offsets)
+{
+    if (next == x->count)
+        return true;
+    for (uint64_t at = 0; at + x->bytes[next] <= ceiling; at++) {
+        bool free = true;
+        for (uint32_t i = 0; free && i < next; i++)
+            free = rpi_lifetimes_before(x, i, next) || at >= offsets[i] + x->bytes[i] ||
+                   offsets[i] >= at + x->bytes[next];
+        offsets[next] = at;
+        if (free && fits_by_force(x, ceiling, next + 1, offsets))
+            return true;
+    }
+    return false;
+}
+
+/* Random small problems, of one lane by intervals and of several: the least height is found. */
+static void small_problems_are_solved(void **state)
+{
+    (void)state;
+    uint64_t offsets[16], seed = 5;
+    for (int round = 0; round < 1500; round++) {
+        struct rpi_lifetimes x;
+        int64_t lower[12], upper[12];
+        uint64_t bytes[12], bound, least;
+        struct random_shape shape = {.steps = 26, .streams = 2 + round % 3, .most = 9};
+        for (int i = 0; i < 12; i++) {
+            lower[i] = random_below(&seed, 10);
+            upper[i] = lower[i] + 1 + random_below(&seed, 4);
+            bytes[i] = 1;
+        }
+        if (round % 4)
+            rpi_lifetimes_from_intervals(lower, upper, bytes, 12, 1, &x, NULL);
+        else
+            random_lifetimes(&x, &shape, (uint64_t)round);
+        for (uint32_t i = 0; i < x.count; i++)
+            x.bytes[i] = 1 + random_below(&seed, 3);
+        rpi_bound(&x, &bound, NULL, NULL, NULL);
+        least = bound <= 10 ? bound : 0; /* force has its limits */
+        while (least && !fits_by_force(&x, least, 0, offsets))
+            least++;
+        struct rpi_plan_options options = {.alignment = 1, .budget_ms = 1000, .threads = 1};
+        if (least && (x.lanes == 1 || least == bound)) {
+            struct rpi_plan_result result = plan_checked(&x, &options, offsets);
+            assert_int_equal(result.height, least);
+            assert_int_not_equal(result.proof, RPI_PROOF_NONE);
+        }
+        rpi_lifetimes_finish(&x);
+    }
+}
+
+/* Thirteen intervals of which at most 12 bytes are alive at once and that need 13. */
+static void heights_above_the_bound_are_proved(void **state)
+{
+    (void)state;
+    const int64_t lower[] = {1, 9, 3, 6, 8, 1, 8, 0, 4, 6, 4, 1, 1};
+    const int64_t upper[] = {2, 14, 6, 11, 13, 4, 9, 6, 9, 8, 9, 5, 7};
+    const uint64_t bytes[] = {3, 5, 1, 5, 2, 1, 2, 1, 1, 3, 2, 6, 1};
+    uint64_t offsets[13];
+    struct rpi_lifetimes x;
+    assert_int_equal(rpi_lifetimes_from_intervals(lower, upper, bytes, 13, 1, &x, NULL), RP_OK);
+    assert_false(fits_by_force(&x, 12, 0, offsets));
+    struct rpi_plan_options options = {.alignment = 1, .budget_ms = 10000, .threads = 1};
+    struct rpi_plan_result result = plan_checked(&x, &options, offsets);
+    assert_int_equal(result.lower_bound, 12);
+    assert_int_equal(result.height, 13);
+    assert_int_equal(result.proof, RPI_PROOF_SEARCH);
+    options.capacity = 12;
+    assert_int_equal(plan_checked(&x, &options, offsets).fits, 0);
+    options.capacity = 13;
+    assert_int_equal(plan_checked(&x, &options, offsets).fits, 1);
+    rpi_lifetimes_finish(&x);
+}
+
+/* What PyTorch programs allocated reaches the bound. */
+static void recorded_captures_reach_the_bound(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"bert",           "gpt2_train", "llama", "resnet50_train",
+                                        "streams4x600x1", "towers4",    "vit"};
+    static uint64_t offsets[MOST];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct rp_recording *recording;
+        char path[512];
+        snprintf(path, sizeof path, "%s/examples/captures/%s.json.gz", SOURCE_DIR, names[i]);
+        assert_int_equal(rp_recording_load(path, &recording, NULL), RP_OK);
+        for (size_t c = 0; c < recording->captures.count; c++) {
+            struct rpi_plan_options options = {.alignment = 512, .budget_ms = 5000, .threads = 1};
+            struct rpi_lifetimes x;
+            assert_int_equal(rpi_lifetimes_from_record(&recording->captures.data[c], 512, &x, NULL),
+                             RP_OK);
+            struct rpi_plan_result result = plan_checked(&x, &options, offsets);
+            assert_true(result.proof || result.height <= result.lower_bound * 1002 / 1000);
+            rpi_lifetimes_finish(&x);
+        }
+        rp_recording_destroy(recording);
+    }
+}
+
+/* A cut lies where everything before comes before everything after; pieces keep the order. */
+static void pieces_are_independent(void **state)
+{
+    (void)state;
+    static uint32_t ends[MOST];
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        struct random_shape shape = {.steps = 5 + seed % 40, .streams = 1 + seed % 4, .most = 30};
+        struct rpi_lifetimes x, piece;
+        uint32_t pieces, from = 0, at = 0;
+        random_lifetimes(&x, &shape, seed);
+        assert_int_equal(rpi_plan_cut(&x, ends, &pieces, NULL), RP_OK);
+        assert_true(x.count == 0 || (pieces > 0 && ends[pieces - 1] == x.count));
+        for (uint32_t cut = 1; cut < x.count; cut++) { /* found exactly where there is one */
+            bool apart = true;
+            for (uint32_t a = 0; a < cut; a++)
+                for (uint32_t b = cut; b < x.count; b++)
+                    apart = apart && rpi_lifetimes_before(&x, a, b);
+            assert_int_equal(apart, ends[at] == cut);
+            at += apart;
+        }
+        for (uint32_t i = 0; i < pieces; from = ends[i++]) {
+            assert_int_equal(rpi_plan_extract(&x, from, ends[i], &piece, NULL), RP_OK);
+            for (uint32_t a = 0; a < piece.count; a++)
+                for (uint32_t b = 0; b < piece.count; b++)
+                    assert_int_equal(rpi_lifetimes_before(&piece, a, b),
+                                     rpi_lifetimes_before(&x, from + a, from + b));
+            rpi_lifetimes_finish(&piece);
+        }
+        rpi_lifetimes_finish(&x);
     }
 }
 
@@ -230,6 +380,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_layouts_are_valid),
+        cmocka_unit_test(large_layouts_are_valid),
+        cmocka_unit_test(small_problems_are_solved),
+        cmocka_unit_test(heights_above_the_bound_are_proved),
+        cmocka_unit_test(recorded_captures_reach_the_bound),
+        cmocka_unit_test(pieces_are_independent),
         cmocka_unit_test(fixed_offsets_stay),
         cmocka_unit_test(plain_problems_are_solved),
         cmocka_unit_test(a_capacity_is_answered),
