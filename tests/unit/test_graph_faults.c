@@ -7,56 +7,15 @@
  */
 #include "graph_fixture.h"
 
-#include "base/hostmem.h"
+#include "fault_loop.h"
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 
 enum { COUNT = 700 };
 
-static struct rpt_fixture outer; /* on the driver itself: nothing of it fails */
-
-/* ---- What is made to fail -------------------------------------------------------------------*/
-
-static struct {
-    _Atomic uint64_t calls, fail_at;
-    _Atomic int64_t held;
-    _Atomic bool paused; /* while the test itself uses the driver */
-} memory;
-
-static bool memory_fails(void)
-{
-    if (atomic_load(&memory.paused))
-        return false;
-    return atomic_fetch_add(&memory.calls, 1) == atomic_load(&memory.fail_at);
-}
-
-static void *failing_malloc(size_t bytes, void *user)
-{
-    (void)user;
-    void *pointer = memory_fails() ? NULL : malloc(bytes);
-    atomic_fetch_add(&memory.held, pointer != NULL);
-    return pointer;
-}
-
-static void *failing_realloc(void *pointer, size_t bytes, void *user)
-{
-    (void)user;
-    void *moved = memory_fails() ? NULL : realloc(pointer, bytes);
-    atomic_fetch_add(&memory.held, moved != NULL && pointer == NULL);
-    return moved;
-}
-
-static void counting_free(void *pointer, void *user)
-{
-    (void)user;
-    atomic_fetch_sub(&memory.held, 1);
-    free(pointer);
-}
-
-static const struct rp_host_memory failing_memory = {failing_malloc, failing_realloc, counting_free,
-                                                     NULL};
+static struct rpt_fixture outer; /* on the driver itself, whose calls do not fail by the wrapper */
+static struct rp_arg args[2];
 
 /* ---- What is done ---------------------------------------------------------------------------*/
 
@@ -84,28 +43,29 @@ static rp_status work(struct rp_call *call, void *user, struct rp_error *err)
     return rp_call_free(call, b, err);
 }
 
-static void check_output(uint64_t out)
+/* Is the output right? False too when the host driver finds no memory to tell. */
+static bool output_is_right(void)
 {
+    const struct rp_driver *driver = outer.driver;
     float values[COUNT];
-    atomic_store(&memory.paused, true);
-    assert_int_equal(outer.driver->cuCtxSynchronize(), 0);
-    assert_int_equal(outer.driver->cuMemcpyDtoH(values, out, sizeof values), 0);
+    if (driver->cuCtxSynchronize() != CUDA_SUCCESS ||
+        driver->cuMemcpyDtoH(values, args[1].address, sizeof values) != CUDA_SUCCESS)
+        return false;
     for (uint32_t i = 0; i < COUNT; i++)
         assert_true(values[i] == 11.0f * (1.0f + (float)(i % 7)));
-    assert_int_equal(outer.driver->cuMemsetD8(out, 0, sizeof values), 0);
-    assert_int_equal(outer.driver->cuCtxSynchronize(), 0); /* a fill does not wait */
-    atomic_store(&memory.paused, false);
+    return driver->cuMemsetD8(args[1].address, 0, sizeof values) == CUDA_SUCCESS &&
+           driver->cuCtxSynchronize() == CUDA_SUCCESS; /* a fill does not wait */
 }
 
-/* A failure is an error that was filled in. */
-static rp_status told(rp_status status, const struct rp_error *err)
+/* Did it work? A failure is an error that was filled in. */
+static bool worked(rp_status status, const struct rp_error *err)
 {
     if (status == RP_OK)
-        return RP_OK;
+        return true;
     assert_int_equal(err->status, status);
     assert_true(err->message[0] != '\0');
     assert_true(status != RP_ERROR_INTERNAL);
-    return status;
+    return false;
 }
 
 static void same_pool(const struct rp_pool *pool, const struct rp_pool_info *before)
@@ -118,159 +78,151 @@ static void same_pool(const struct rp_pool *pool, const struct rp_pool_info *bef
     assert_int_equal(now.graphs, before->graphs);
 }
 
-/* Each step is done again where it fails: one failure is all there is, so the second one works. */
-static void do_everything(const struct rp_driver *driver, struct rp_arg *args)
+/* Each of these is done again where it fails: one failure is all there is, so the second try works.
+ */
+static void open_all(const struct rp_driver *driver, struct rp_device **device,
+                     struct rp_pool **pool)
+{
+    struct rp_error err;
+    if (!worked(rpi_device_open_on(driver, 0, device, &err), &err)) {
+        assert_null(*device);
+        RPT_OK(&outer, rpi_device_open_on(driver, 0, device, &outer.err));
+    }
+    if (!worked(rp_pool_create(*device, NULL, pool, &err), &err)) {
+        assert_null(*pool);
+        RPT_OK(&outer, rp_pool_create(*device, NULL, pool, &outer.err));
+    }
+}
+
+static struct rp_graph *capture(struct rp_pool *pool)
+{
+    struct rp_error err;
+    struct rp_graph *graph = NULL;
+    struct rp_pool_info before;
+    rp_pool_info(pool, &before);
+    if (!worked(rp_graph_capture(pool, NULL, work, &outer, args, 2, &graph, &err), &err)) {
+        assert_null(graph);
+        same_pool(pool, &before);
+        RPT_OK(&outer, rp_graph_capture(pool, NULL, work, &outer, args, 2, &graph, &outer.err));
+    }
+    return graph;
+}
+
+static void replay(struct rp_graph *graph, struct CUstream_st *stream)
+{
+    struct rp_error err;
+    if (!worked(rp_graph_replay(graph, args, 2, stream, &err), &err))
+        RPT_OK(&outer, rp_graph_replay(graph, args, 2, stream, &outer.err));
+}
+
+static bool run_all(const struct rp_driver *driver, void *user)
 {
     struct rp_error err;
     struct rp_device *device = NULL;
     struct rp_pool *pool = NULL;
-    struct rp_graph *graphs[2] = {NULL, NULL};
-    struct rp_pool_info before;
-
-    if (told(rpi_device_open_on(driver, 0, &device, &err), &err) != RP_OK) {
-        assert_null(device);
-        RPT_OK(&outer, rpi_device_open_on(driver, 0, &device, &outer.err));
-    }
-    if (told(rp_pool_create(device, NULL, &pool, &err), &err) != RP_OK) {
-        assert_null(pool);
-        RPT_OK(&outer, rp_pool_create(device, NULL, &pool, &outer.err));
-    }
-    if (told(rp_run(pool, work, &outer, args, 2, outer.streams[1], &err), &err) != RP_OK)
+    struct rp_graph *graphs[2];
+    (void)user;
+    open_all(driver, &device, &pool);
+    if (!worked(rp_run(pool, work, &outer, args, 2, outer.streams[1], &err), &err))
         RPT_OK(&outer, rp_run(pool, work, &outer, args, 2, outer.streams[1], &outer.err));
-    check_output(args[1].address);
-    for (int i = 0; i < 2; i++) {
-        rp_pool_info(pool, &before);
-        if (told(rp_graph_capture(pool, NULL, work, &outer, args, 2, &graphs[i], &err), &err) !=
-            RP_OK) {
-            assert_null(graphs[i]);
-            same_pool(pool, &before);
-            RPT_OK(&outer,
-                   rp_graph_capture(pool, NULL, work, &outer, args, 2, &graphs[i], &outer.err));
-        }
-    }
-    for (int i = 0; i < 4; i++) {
-        struct CUstream_st *stream = outer.streams[i / 2];
-        if (told(rp_graph_replay(graphs[i % 2], args, 2, stream, &err), &err) != RP_OK)
-            RPT_OK(&outer, rp_graph_replay(graphs[i % 2], args, 2, stream, &outer.err));
-    }
-    check_output(args[1].address);
-    if (told(rp_graph_replay(graphs[0], args, 2, NULL, &err), &err) != RP_OK)
-        RPT_OK(&outer, rp_graph_replay(graphs[0], args, 2, NULL, &outer.err));
-    rp_graph_destroy(graphs[0]);
+    bool right = output_is_right();
+    for (int i = 0; i < 2; i++)
+        graphs[i] = capture(pool);
+    for (int i = 0; i < 6; i++) /* on two streams and the legacy one */
+        replay(graphs[i % 2], i < 4 ? outer.streams[i / 2] : NULL);
+    right &= output_is_right();
+    replay(graphs[0], outer.streams[0]);
+    rp_graph_destroy(graphs[0]); /* waits for it */
     rp_graph_destroy(graphs[1]);
     rp_pool_destroy(pool);
     rp_device_destroy(device);
+    return right;
 }
 
 /* ---- What must be as before -----------------------------------------------------------------*/
 
-struct state {
-    struct rpi_host_statistics held;
-    CUcontext context;
-};
+static struct rpi_host_statistics held;
+static CUcontext context;
 
-static struct state look(void)
+static const char *what_is_left(void *user)
 {
-    struct state state;
-    assert_int_equal(outer.driver->cuCtxSynchronize(), 0);
-    rpi_host_statistics(&state.held);
-    assert_int_equal(outer.driver->cuCtxGetCurrent(&state.context), 0);
-    return state;
-}
-
-static void same_state(const struct state *before)
-{
-    struct state now = look();
-    assert_int_equal(now.held.physical_bytes, before->held.physical_bytes);
-    assert_int_equal(now.held.chunks, before->held.chunks);
-    assert_int_equal(now.held.mappings, before->held.mappings);
-    assert_int_equal(now.held.reservations, before->held.reservations);
-    assert_int_equal(now.held.allocations, before->held.allocations);
-    assert_int_equal(now.held.streams, before->held.streams);
-    assert_int_equal(now.held.events, before->held.events);
-    assert_int_equal(now.held.graphs, before->held.graphs);
-    assert_int_equal(now.held.execs, before->held.execs);
-    assert_int_equal(now.held.captures, before->held.captures);
-    assert_int_equal(now.held.races, 0);
-    assert_ptr_equal(now.context, before->context);
+    struct rpi_host_statistics now;
+    CUcontext current = NULL;
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-    assert_int_equal(outer.driver->cuThreadExchangeStreamCaptureMode(&mode), 0);
-    assert_int_equal(mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    (void)user;
+    if (outer.driver->cuCtxSynchronize() != CUDA_SUCCESS ||
+        outer.driver->cuCtxGetCurrent(&current) != CUDA_SUCCESS ||
+        outer.driver->cuThreadExchangeStreamCaptureMode(&mode) != CUDA_SUCCESS)
+        return "a driver that does not work";
+    rpi_host_statistics(&now);
+    const struct {
+        const char *name;
+        bool same;
+    } states[] = {{"device memory", now.physical_bytes == held.physical_bytes},
+                  {"chunks", now.chunks == held.chunks},
+                  {"mappings", now.mappings == held.mappings},
+                  {"reserved addresses", now.reservations == held.reservations},
+                  {"allocations", now.allocations == held.allocations},
+                  {"streams", now.streams == held.streams},
+                  {"events", now.events == held.events},
+                  {"graphs", now.graphs == held.graphs},
+                  {"execs", now.execs == held.execs},
+                  {"captures", now.captures == held.captures},
+                  {"races", now.races == 0},
+                  {"a context", current == context},
+                  {"a capture mode", mode == CU_STREAM_CAPTURE_MODE_GLOBAL}};
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++)
+        if (!states[i].same)
+            return states[i].name;
+    return NULL;
 }
 
-static void fail_every_driver_call(CUresult result)
-{
-    const struct rp_driver *driver = rpi_driver_fault(rpi_driver_host());
-    struct rp_arg args[2] = {rpt_arg(rpt_buffer(&outer, COUNT, 1), COUNT, RP_ARG_IN),
-                             rpt_arg(rpt_buffer(&outer, COUNT, 0), COUNT, RP_ARG_OUT)};
-    struct state before = look();
-    uint64_t call = 0, hits = 0;
-    for (;; call++) {
-        rpi_driver_fault_at(call, result);
-        do_everything(driver, args);
-        hits += rpi_driver_fault_hit() != NULL;
-        same_state(&before);
-        if (rpi_driver_fault_calls() <= call)
-            break;
-    }
-    assert_true(hits > 100);
-    rpi_driver_fault_at(UINT64_MAX, CUDA_SUCCESS);
-    outer.driver->cuMemFree(args[0].address);
-    outer.driver->cuMemFree(args[1].address);
-}
+static const struct rpt_scenario scenario = {.run = run_all, .left = what_is_left};
 
 static void driver_calls_fail_out_of_memory(void **state)
 {
     (void)state;
-    fail_every_driver_call(CUDA_ERROR_OUT_OF_MEMORY);
+    int64_t faults = rpt_fault_loop(rpi_driver_host(), &scenario, CUDA_ERROR_OUT_OF_MEMORY);
+    print_message("%lld driver calls failed\n", (long long)faults);
+    assert_true(faults > 100);
 }
 
 static void driver_calls_fail_for_reasons_unknown(void **state)
 {
     (void)state;
-    fail_every_driver_call(CUDA_ERROR_UNKNOWN);
+    assert_true(rpt_fault_loop(rpi_driver_host(), &scenario, CUDA_ERROR_UNKNOWN) > 100);
 }
 
+/* Without the race check, which keeps what it saw: the count would never be the same. */
 static void host_memory_fails(void **state)
 {
     (void)state;
-    const struct rp_driver *driver = rpi_driver_host();
-    struct rpi_host_options options;
-    rpi_host_options(&options);
-    options.check_races = false; /* it keeps what it saw, so that the count would never be equal */
+    struct rpi_host_options before, options;
+    rpi_host_options(&before);
+    options = before;
+    options.check_races = false;
     rpi_host_configure(&options);
-    struct rp_arg args[2] = {rpt_arg(rpt_buffer(&outer, COUNT, 1), COUNT, RP_ARG_IN),
-                             rpt_arg(rpt_buffer(&outer, COUNT, 0), COUNT, RP_ARG_OUT)};
-    do_everything(driver, args); /* what the driver keeps for later is there then */
-    struct state before = look();
-    int64_t held = atomic_load(&memory.held);
-    for (uint64_t call = 0;; call++) {
-        atomic_store(&memory.calls, 0);
-        atomic_store(&memory.fail_at, call);
-        do_everything(driver, args);
-        uint64_t calls = atomic_load(&memory.calls);
-        atomic_store(&memory.fail_at, UINT64_MAX);
-        same_state(&before);
-        assert_int_equal(atomic_load(&memory.held), held);
-        if (calls <= call)
-            break;
-    }
-    outer.driver->cuMemFree(args[0].address);
-    outer.driver->cuMemFree(args[1].address);
+    int64_t faults = rpt_memory_fault_loop(rpi_driver_host(), &scenario);
+    print_message("%lld allocations failed\n", (long long)faults);
+    assert_true(faults > 100);
+    rpi_host_configure(&before);
 }
 
 static int open_outer(void **state)
 {
     (void)state;
-    atomic_store(&memory.fail_at, UINT64_MAX);
-    rp_set_host_memory(&failing_memory);
     rpt_open(&outer);
-    return 0;
+    args[0] = rpt_arg(rpt_buffer(&outer, COUNT, 1), COUNT, RP_ARG_IN);
+    args[1] = rpt_arg(rpt_buffer(&outer, COUNT, 0), COUNT, RP_ARG_OUT);
+    rpi_host_statistics(&held);
+    return outer.driver->cuCtxGetCurrent(&context) != CUDA_SUCCESS;
 }
 
 static int close_outer(void **state)
 {
     (void)state;
+    outer.driver->cuMemFree(args[0].address);
+    outer.driver->cuMemFree(args[1].address);
     rpt_close(&outer);
     return 0;
 }
