@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 #
 # Runs what needs an NVIDIA GPU: the conformance suite, the demo and the example, on NVIDIA's driver.
-# Fails where there is none: a skip would look like a pass. The results stay in BUILD/gpu-test.
+# Fails where there is none: a skip would look like a pass. The results stay in BUILD/gpu-test, with
+# machine, versions and command: bench/results/ keeps some of them.
 #
 # usage: scripts/gpu_test.sh BUILD
 set -eu
@@ -12,12 +13,14 @@ out=$build/gpu-test
 mkdir -p "$out"
 
 status=0
-"$build/conformance" --driver cuda --json "$out/conformance.json" || status=$?
+scripts/record_result.py "$out/conformance.json" "$build/conformance" --driver cuda --json @ ||
+    status=$?
 if [ "$status" -eq 77 ]; then
     echo "gpu-test: nothing was tested: no usable NVIDIA GPU here (the reason is above)" >&2
     exit 1
 fi
 [ "$status" -eq 0 ] || exit "$status"
-"$build/reprise" demo --driver cuda --out "$out"
+scripts/record_result.py "$out/demo.json" "$build/reprise" demo --driver cuda --json \
+    --recordings examples/captures --out "$out"
 "$build/example_replay"
 echo "gpu-test: all passed; results in $out"
