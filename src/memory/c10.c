@@ -68,11 +68,17 @@ struct run {
     bool *shared;    /* used by a stream that is not its own */
 };
 
+static rp_status no_memory(struct rp_error *err, size_t bytes)
+{
+    rpi_error_host_memory(err, "c10", bytes);
+    return RP_ERROR_OUT_OF_HOST_MEMORY;
+}
+
 rp_status rpi_c10_create(enum rpi_c10_policy policy, struct rpi_c10 **out_c10, struct rp_error *err)
 {
     struct rpi_c10 *c10 = rpi_calloc(1, sizeof *c10);
     if (!c10)
-        return rpi_error_host_memory(err, "c10", sizeof *c10);
+        return no_memory(err, sizeof *c10);
     c10->policy = policy;
     *out_c10 = c10;
     return RP_OK;
@@ -238,7 +244,7 @@ static rp_status free_reusable(struct rpi_c10 *c10, const struct run *run,
         if (!reusable)
             stream->deferred.data[kept++] = d;
         else if (!free_piece(c10, d.piece))
-            status = rpi_error_host_memory(err, "c10", sizeof(struct free_piece));
+            status = no_memory(err, sizeof(struct free_piece));
     }
     stream->deferred.count = kept;
     return status;
@@ -268,7 +274,7 @@ static rp_status allocate(struct rpi_c10 *c10, struct run *run, const struct rpi
         piece = take_segment(c10, event->stream, bytes, small);
     }
     if (piece == NONE || !split(c10, piece, bytes))
-        return rpi_error_host_memory(err, "c10", sizeof(struct piece));
+        return no_memory(err, sizeof(struct piece));
     run->piece[event->block] = piece;
     return RP_OK;
 }
@@ -284,7 +290,7 @@ static rp_status release(struct rpi_c10 *c10, struct run *run, uint32_t index, s
     struct stream *stream = &c10->streams.data[c10->pieces.data[piece].stream];
     struct deferred deferred = {piece, index};
     bool done = kept_back ? rpi_vec_push(&stream->deferred, deferred) : free_piece(c10, piece);
-    return done ? RP_OK : rpi_error_host_memory(err, "c10", sizeof deferred);
+    return done ? RP_OK : no_memory(err, sizeof deferred);
 }
 
 static rp_status take_event(struct rpi_c10 *c10, struct run *run, uint32_t index,
@@ -317,7 +323,7 @@ static rp_status end_capture(struct rpi_c10 *c10, struct run *run, bool keep_res
     for (size_t b = 0; !keep_results && b < run->record->blocks.count; b++)
         if (run->piece[b] != NONE)
             done = done && free_piece(c10, run->piece[b]);
-    return done ? RP_OK : rpi_error_host_memory(err, "c10", sizeof(struct free_piece));
+    return done ? RP_OK : no_memory(err, sizeof(struct free_piece));
 }
 
 static rp_status open_streams(struct rpi_c10 *c10, uint32_t count, struct rp_error *err)
@@ -325,7 +331,7 @@ static rp_status open_streams(struct rpi_c10 *c10, uint32_t count, struct rp_err
     struct stream none = {0};
     while (c10->streams.count < count)
         if (!rpi_vec_push(&c10->streams, none))
-            return rpi_error_host_memory(err, "c10", count * sizeof none);
+            return no_memory(err, count * sizeof none);
     return RP_OK;
 }
 
@@ -335,9 +341,8 @@ rp_status rpi_c10_capture(struct rpi_c10 *c10, const struct rpi_capture_record *
     size_t blocks = record->blocks.count;
     struct run run = {record, rpi_reallocarray(NULL, blocks, sizeof *run.piece),
                       rpi_calloc(blocks, sizeof *run.shared)};
-    rp_status status = run.piece && run.shared
-                           ? open_streams(c10, record->streams, err)
-                           : rpi_error_host_memory(err, "c10", blocks * sizeof *run.piece);
+    rp_status status = run.piece && run.shared ? open_streams(c10, record->streams, err)
+                                               : no_memory(err, blocks * sizeof *run.piece);
     if (status == RP_OK && blocks)
         memset(run.piece, 0xff, blocks * sizeof *run.piece);
     for (uint32_t i = 0; status == RP_OK && i < record->events.count; i++)

@@ -62,7 +62,8 @@ struct planner {
 
 static rp_status no_memory(const struct planner *p, size_t bytes)
 {
-    return rpi_error_host_memory(p->err, "plan", bytes);
+    rpi_error_host_memory(p->err, "plan", bytes);
+    return RP_ERROR_OUT_OF_HOST_MEMORY;
 }
 
 static uint64_t most(uint64_t a, uint64_t b)

@@ -24,7 +24,8 @@ struct work {
 
 static rp_status no_memory(const struct work *work, size_t bytes)
 {
-    return rpi_error_host_memory(work->err, "plan", bytes);
+    rpi_error_host_memory(work->err, "plan", bytes);
+    return RP_ERROR_OUT_OF_HOST_MEMORY;
 }
 
 static rp_status take_options(const struct rp_plan_options *options, bool csv,

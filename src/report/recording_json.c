@@ -41,13 +41,15 @@ static rp_status refuse(struct reader *reader, const char *format, ...)
     va_start(args, format);
     vsnprintf(reason, sizeof reason, format, args);
     va_end(args);
-    return rpi_error(reader->err, RP_ERROR_FORMAT, "recording", "%s: %s%s%s", reader->file, place,
-                     *place ? ": " : "", reason);
+    rpi_error(reader->err, RP_ERROR_FORMAT, "recording", "%s: %s%s%s", reader->file, place,
+              *place ? ": " : "", reason);
+    return RP_ERROR_FORMAT;
 }
 
 static rp_status no_memory(struct reader *reader, size_t bytes)
 {
-    return rpi_error_host_memory(reader->err, "recording", bytes);
+    rpi_error_host_memory(reader->err, "recording", bytes);
+    return RP_ERROR_OUT_OF_HOST_MEMORY;
 }
 
 /* An integer from 0 to most, or false. */
