@@ -19,7 +19,7 @@
 
 #define MOST_THREADS 16
 #define RUN_STEPS    256                 /* of the shortest run, and one a block */
-#define FIRST_RUNS   16                  /* how many of those a ceiling gets at first */
+#define FIRST_RUNS   2                   /* how many of those a ceiling gets at first */
 #define MOST_UNITS   (UINT64_C(1) << 28) /* of a ceiling; higher ones are counted coarsely */
 
 static const char *const orders[] = {"WAT", "TAW", "TWA", "AZW", "ZWT"};
@@ -69,7 +69,8 @@ static uint64_t luby(uint64_t i)
 static struct rpi_search_style style_of(struct worker *worker, uint64_t round)
 {
     uint64_t turn = round * worker->solver->threads + worker->index;
-    struct rpi_search_style style = {.keys = orders[turn % ORDER_COUNT]};
+    struct rpi_search_style style = {.keys = orders[turn % ORDER_COUNT],
+                                     .look_ahead = turn / ORDER_COUNT % 4 != 3};
     if (turn >= ORDER_COUNT)
         style.seed = ++worker->seed * worker->solver->threads + worker->index;
     return style;

@@ -565,7 +565,8 @@ static bool open_frame(struct rpi_searcher *s)
         frame.key = goal_key(s, goal);
         if (is_known_failure(s, frame.key))
             return false;
-        look_ahead(s, &frame);
+        if (s->style->look_ahead)
+            look_ahead(s, &frame);
     }
     if (!rpi_vec_push(&s->frames, frame))
         s->no_memory = true;

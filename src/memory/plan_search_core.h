@@ -43,8 +43,9 @@ enum rpi_search_answer {
     RPI_SEARCH_NO_MEMORY
 };
 
-/* What breaks ties between choices that waste equally much. */
+/* In which order a section's choices are tried. */
 struct rpi_search_style {
+    bool look_ahead;  /* the least wasteful first; ties by the keys */
     const char *keys; /* letters, most important first: W span, A area, Z size, T load */
     uint32_t seed;    /* 0: as the keys say; otherwise with random exchanges */
 };

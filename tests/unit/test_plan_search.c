@@ -181,13 +181,31 @@ static void random_problem(struct problem *p, uint64_t *seed)
     }
 }
 
+/* One whose bound of 8 can't be met, and sometimes more blocks beside it. */
+static void wasteful_problem(struct problem *p, uint64_t *seed)
+{
+    static const int64_t blocks[][3] = {{0, 2, 4}, {0, 4, 2}, {0, 1, 1}, {0, 6, 1},
+                                        {1, 5, 1}, {2, 3, 3}, {2, 6, 1}, {3, 5, 2},
+                                        {3, 4, 1}, {4, 6, 3}, {5, 6, 3}};
+    uint64_t unit = 1 + random_below(seed, 5);
+    p->count = 0;
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        add(p, blocks[i][0], blocks[i][1], unit * (uint64_t)blocks[i][2]);
+    for (uint32_t more = random_below(seed, 3); more > 0; more--) {
+        int64_t lower = random_below(seed, 6);
+        add(p, lower, lower + 1 + random_below(seed, 3), 1 + random_below(seed, 4));
+    }
+}
+
 static void small_problems_are_solved_exactly(void **state)
 {
     (void)state;
     static struct problem p;
-    uint64_t seed = 1;
+    uint64_t seed = 1, above_bound = 0;
     for (unsigned i = 0; i < 1500; i++) {
-        if (i % 3)
+        if (i % 16 == 0)
+            wasteful_problem(&p, &seed);
+        else if (i % 3)
             full_problem(&p, &seed);
         else
             random_problem(&p, &seed);
@@ -195,6 +213,7 @@ static void small_problems_are_solved_exactly(void **state)
         uint64_t least = enumerate(&p, outcome.bound);
         assert_int_equal(outcome.height, least);
         assert_true(outcome.exhausted);
+        above_bound += least > outcome.bound;
         outcome = search(&p, least, 1e6, 1);
         assert_int_equal(outcome.height, least);
         if (least == 1)
@@ -203,7 +222,7 @@ static void small_problems_are_solved_exactly(void **state)
         assert_int_equal(outcome.height, UINT64_MAX);
         assert_true(outcome.exhausted);
     }
-    /* otherwise the bound alone would have been tested */
+    assert_true(above_bound > 40); /* else the bound alone would do */
 }
 
 /* ---- packings without waste ---- */
