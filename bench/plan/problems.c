@@ -4,8 +4,10 @@
 #include "base/clock.h"
 #include "memory/recording.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 const char *const intervals_names[INTERVALS_KINDS] = {"uniform", "short", "medium", "mixed"};
 
@@ -19,6 +21,7 @@ static uint64_t random_next(uint64_t *seed)
 
 static uint32_t random_below(uint64_t *seed, uint32_t limit)
 {
+    assert(limit > 0);
     return (uint32_t)(random_next(seed) % limit);
 }
 
@@ -201,7 +204,7 @@ static void paint(struct canvas *c, uint32_t node, uint32_t from, uint32_t to, u
             *here = block;
             return;
         }
-        c->paint[2 * node] = c->paint[2 * node + 1] = *here;
+        c->paint[2 * (size_t)node] = c->paint[2 * (size_t)node + 1] = *here;
     }
     uint32_t middle = from + (to - from) / 2;
     paint(c, 2 * node, from, middle, low, high, block);
@@ -219,10 +222,10 @@ static uint32_t edge_at(const struct canvas *c, uint64_t address)
 static void find_edges(struct canvas *c, const uint64_t *offsets)
 {
     uint32_t count = c->x->count, kept = 0;
-    c->edges = must(malloc((2 * (size_t)count + 1) * sizeof *c->edges));
+    c->edges = must(calloc(2 * (size_t)count + 1, sizeof *c->edges));
     for (uint32_t i = 0; i < count; i++) {
-        c->edges[2 * i] = offsets[i];
-        c->edges[2 * i + 1] = offsets[i] + c->x->bytes[i];
+        c->edges[2 * (size_t)i] = offsets[i];
+        c->edges[2 * (size_t)i + 1] = offsets[i] + c->x->bytes[i];
     }
     qsort(c->edges, 2 * (size_t)count, sizeof *c->edges, compare_edges);
     for (uint32_t i = 0; i < 2 * count; i++)
@@ -236,8 +239,7 @@ bool layout_is_valid(const struct rpi_lifetimes *x, const uint64_t *offsets, uin
     struct canvas c = {.x = x, .valid = true};
     find_edges(&c, offsets);
     c.paint = must(malloc(4 * ((size_t)c.edge_count + 1) * sizeof *c.paint));
-    for (size_t i = 0; i < 4 * ((size_t)c.edge_count + 1); i++)
-        c.paint[i] = BARE;
+    memset(c.paint, 0xff, 4 * ((size_t)c.edge_count + 1) * sizeof *c.paint); /* BARE */
     for (uint32_t i = 0; i < x->count && c.valid; i++)
         paint(&c, 1, 0, c.edge_count, edge_at(&c, offsets[i]),
               edge_at(&c, offsets[i] + x->bytes[i]), i);

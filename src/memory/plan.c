@@ -106,7 +106,7 @@ static rp_status search(const struct planner *p, struct piece *piece, struct rp_
     return status;
 }
 
-/* Shares of the budget that are over when what comes after a first sweep is over. Orders are worth
+/* Shares of the time that is left for what comes after a first sweep. Orders are worth
  * more on one lane, where mending them finds what the others do not. */
 #define SEARCH_SHARE       0.06
 #define ORDERS_SHARE_ONE   0.8
@@ -115,7 +115,8 @@ static rp_status search(const struct planner *p, struct piece *piece, struct rp_
 
 static uint64_t share_end(const struct planner *p, double share)
 {
-    return p->start_ns + (uint64_t)((double)(p->deadline_ns - p->start_ns) * share);
+    uint64_t now = rpi_clock_ns();
+    return now < p->deadline_ns ? now + (uint64_t)((double)(p->deadline_ns - now) * share) : now;
 }
 
 static rp_status first_layout(const struct planner *p, struct piece *piece, struct rp_error *err)

@@ -29,8 +29,9 @@ static const struct {
     {BY_END, BY_AREA, false},    {NO_STACK, BY_AREA, true},  {BY_LIFE, BY_SIZE, false},
 };
 
-#define STARTS (sizeof starts / sizeof *starts)
-#define MENDED 4 /* orders that are mended, round after round */
+#define STARTS       (sizeof starts / sizeof *starts)
+#define FIRST_STARTS 3
+#define MENDED       4 /* orders that are mended, round after round */
 
 struct keyed {
     uint64_t key;
@@ -239,25 +240,47 @@ static void rank_orders(struct work *w)
 
 /* ---- Both ---------------------------------------------------------------------------------- */
 
+enum progress { GOES_ON, OVER, NO_MEMORY };
+
+static enum progress place_and_mend(struct work *w, unsigned k)
+{
+    if (!place_all(w, k) || w->task->height <= w->task->floor)
+        return OVER;
+    mend_order(w, w->orders[k]);
+    return GOES_ON;
+}
+
+static enum progress make_and_place(struct work *w, unsigned from, unsigned to)
+{
+    enum progress progress = GOES_ON;
+    for (unsigned k = from; progress == GOES_ON && k < to; k++)
+        progress = make_order(w, k) ? place_and_mend(w, k) : NO_MEMORY;
+    return progress;
+}
+
+/* Rounds of mending the `orders` lowest orders in turn. */
+static enum progress mend_lowest(struct work *w, unsigned orders, unsigned rounds)
+{
+    enum progress progress = GOES_ON;
+    rank_orders(w);
+    for (unsigned i = 0; progress == GOES_ON && i < rounds * orders; i++)
+        progress = place_and_mend(w, w->ranking[i % orders]);
+    return progress;
+}
+
+/* The first few orders are tried and the lowest of them is mended before all others are. */
 static bool try_orders(struct work *w, unsigned rounds)
 {
-    const struct rpi_plan_task *task = w->task;
-    for (unsigned k = 0; k < STARTS; k++) {
+    for (unsigned k = 0; k < STARTS; k++)
         w->heights[k] = UINT64_MAX;
-        if (!make_order(w, k))
-            return false;
-        if (!place_all(w, k) || task->height <= task->floor)
-            return true;
-        mend_order(w, w->orders[k]);
-    }
-    rank_orders(w);
-    for (unsigned i = 0; i < rounds * MENDED; i++) {
-        unsigned k = w->ranking[i % MENDED];
-        if (!place_all(w, k) || task->height <= task->floor)
-            return true;
-        mend_order(w, w->orders[k]);
-    }
-    return true;
+    enum progress progress = make_and_place(w, 0, FIRST_STARTS);
+    if (progress == GOES_ON)
+        progress = mend_lowest(w, 1, rounds);
+    if (progress == GOES_ON)
+        progress = make_and_place(w, FIRST_STARTS, STARTS);
+    if (progress == GOES_ON)
+        progress = mend_lowest(w, MENDED, rounds);
+    return progress != NO_MEMORY;
 }
 
 /* Is there time for one placing? A pair of blocks takes about a nanosecond. */

@@ -301,19 +301,20 @@ static bool has_time(struct sweep *s, const struct rpi_plan_task *task)
 
 static rp_status sweeps_from_peak(struct sweep *s, struct rpi_plan_task *task, struct rp_error *err)
 {
-    uint32_t count, *blocks = rpi_reallocarray(NULL, s->x->count, sizeof *blocks);
+    uint32_t count = 0, *blocks = rpi_reallocarray(NULL, s->x->count, sizeof *blocks);
     struct keyed *members = rpi_reallocarray(NULL, s->x->count, sizeof *members);
-    uint64_t bound;
-    rp_status status = RP_OK;
-    if (!blocks || !members)
-        status = rpi_error_host_memory(err, "plan", s->x->count * sizeof *members);
-    if (!status)
+    rp_status status;
+    if (blocks && members) {
+        uint64_t bound;
         status = rpi_bound(s->x, &bound, blocks, &count, err);
-    for (uint32_t i = 0; !status && i < count; i++)
-        members[i].block = blocks[i];
-    for (unsigned k = 0; !status && k < STACKINGS && task->height > task->floor; k++)
-        if (has_time(s, task))
-            keep(task, s, sweep_from_peak(s, task, members, count, k));
+        for (uint32_t i = 0; i < count; i++)
+            members[i].block = blocks[i];
+        for (unsigned k = 0; !status && k < STACKINGS && task->height > task->floor; k++)
+            if (has_time(s, task))
+                keep(task, s, sweep_from_peak(s, task, members, count, k));
+    } else {
+        status = rpi_error_host_memory(err, "plan", s->x->count * sizeof *members);
+    }
     rpi_free(blocks);
     rpi_free(members);
     return status;
