@@ -40,11 +40,10 @@ static uint64_t choose_offset(struct recording *run, uint64_t bytes, uint32_t st
                               uint64_t rounded)
 {
     size_t k = run->made->addresses.count;
-    if (follows(run, bytes, stream) &&
-        rpi_place_fits(&run->place, run->offsets[k], rounded, &run->frontier))
+    if (follows(run, bytes, stream) && rpi_place_fits(&run->place, run->offsets[k], rounded))
         return run->offsets[k];
     run->made->diverged++;
-    return rpi_place_find(&run->place, rounded, &run->frontier);
+    return rpi_place_find(&run->place, rounded);
 }
 
 static rp_status grow_pool(struct rp_pool *pool, uint64_t height, struct rp_error *err)
@@ -75,6 +74,8 @@ static rp_status add_block(struct recording *run, uint64_t asked, uint32_t strea
     uint64_t bytes = rpi_block_bytes(asked), rounded = rpi_round_up(bytes, memory->alignment);
     rp_status status =
         rpi_frontier_set(&run->frontier, run->order, run->nodes.data, run->nodes.count, err);
+    if (status == RP_OK)
+        status = rpi_place_look(&run->place, stream, &run->frontier, err);
     if (status != RP_OK)
         return status;
     uint64_t offset = choose_offset(run, bytes, stream, rounded);
