@@ -8,11 +8,12 @@
  *     2  device                     open NVIDIA's driver, or the host driver where there is no GPU
  *     3  pool                       memory that the blocks of several captured graphs share
  *     4  callable and graph         capture work once, replay it
- *     5  recordings and layouts     plan the memory of captures that were recorded to a file
- *     6  driver access              for callables that launch through the driver API themselves
- *     7  kernels for the host driver
- *     8  explanations               what errors and symptoms mean, and what to do
- *     9  process-wide settings      host memory, log
+ *     5  heap                       memory for eager work, as PyTorch's caching allocator gives it
+ *     6  recordings and layouts     plan the memory of captures that were recorded to a file
+ *     7  driver access              for callables that launch through the driver API themselves
+ *     8  kernels for the host driver
+ *     9  explanations               what errors and symptoms mean, and what to do
+ *    10  process-wide settings      host memory, log
  *
  * Conventions. Sizes are bytes, device addresses are uint64_t, streams are the driver's CUstream
  * (`struct CUstream_st *`; NULL is the legacy default stream). Functions that can fail return
@@ -264,7 +265,164 @@ struct rp_graph_info {
 };
 RP_API void rp_graph_info(const struct rp_graph *graph, struct rp_graph_info *out_info);
 
-/* ---- 5. Recordings and layouts ------------------------------------------------------------- */
+/* ---- 5. Heap: memory for eager work -------------------------------------------------------- */
+
+/* A caching allocator for work that is not captured, with the semantics of PyTorch's (c10's):
+ * memory that was freed is kept and handed out again to the same stream at once, without waiting
+ * for the device, as the stream puts the work in order. Requests are rounded up to 512 bytes; up to
+ * 1 MiB they are "small", above "large". Each stream has addresses of its own for each of the two,
+ * behind which memory is mapped late, in chunks of 2 MiB (small) or 20 MiB (large), and given back
+ * early: any chunk that holds no block can go.
+ *
+ * All functions may be called by any thread, on blocks of any thread, with any context current or
+ * none, but not from a host function or callback that runs on a stream. A hit makes no driver call
+ * and takes no lock but its stream's. Streams given to a heap must exist until it is destroyed.
+ * CU_STREAM_PER_THREAD is refused: it is another stream for each thread.
+ *
+ * The heap knows nothing of captures: memory of a captured graph comes from its pool. Its own calls
+ * disturb no capture that is under way, and it asks nothing of a stream that is capturing. */
+struct rp_heap;
+
+/* A place in a program. Both texts are copied. */
+struct rp_heap_frame {
+    const char *filename, *name;
+    int line;
+};
+
+/* Who knows where memory is asked for. The functions are called only while a history is recorded
+ * (rp_heap_record_history) and must not call the heap. */
+struct rp_heap_frames {
+    /* Called in the thread that allocates or frees. Returns a number that stands for its stack. */
+    uint64_t (*capture)(void *user);
+    /* Called once for each capture, by any thread, when nothing refers to it any more; may be NULL.
+     */
+    void (*release)(uint64_t stack, void *user);
+    /* Writes frame `index` of the stack, innermost first, and returns nonzero; 0 past the end. */
+    int (*frame)(uint64_t stack, size_t index, struct rp_heap_frame *out_frame, void *user);
+    void *user;
+};
+
+struct rp_heap_options {
+    size_t size;
+    uint64_t limit_bytes; /* most device memory that the heap may map; 0: no limit */
+    double gc_threshold; /* c10's garbage_collection_threshold: when mapped memory passes this share
+                            of the limit (of the device where there is none), large free memory that
+                            was not used for longer than the average is given back first; 0: off */
+    int share_early;     /* nonzero: the free memory of other streams that have finished all their
+                            work is lent to a stream before more is mapped; 0: only when no more can
+                            be mapped */
+    struct rp_heap_frames frames; /* all NULL: no stacks */
+};
+#define RP_HEAP_OPTIONS_INIT                                                                       \
+    {                                                                                              \
+        sizeof(struct rp_heap_options), 0, 0, 0,                                                   \
+        {                                                                                          \
+            NULL, NULL, NULL, NULL                                                                 \
+        }                                                                                          \
+    }
+
+/* Takes no device memory. options may be NULL. The device must outlive the heap. */
+RP_API rp_status rp_heap_create(struct rp_device *device, const struct rp_heap_options *options,
+                                struct rp_heap **out_heap, struct rp_error *err);
+/* Gives all memory back, blocks not freed included. Synchronises the context. No other thread may
+ * be in a call. NULL is allowed. */
+RP_API void rp_heap_destroy(struct rp_heap *heap);
+
+/* Memory for work on `stream`, aligned to 512 bytes. bytes may be 0: address 0, which may be freed.
+ * When memory can't be mapped, blocks that wait for other streams are waited for, all free chunks
+ * are given back, and it is tried again; then free memory of other streams that are idle is lent.
+ * Errors after that: RP_ERROR_OUT_OF_DEVICE_MEMORY, or RP_ERROR_LIMIT for the heap's own limit,
+ * with what was asked, held and free. */
+RP_API rp_status rp_heap_alloc(struct rp_heap *heap, size_t bytes, struct CUstream_st *stream,
+                               uint64_t *out_address, struct rp_error *err);
+/* Ends the block's life: work enqueued so far may use it. Work on streams named with rp_heap_use is
+ * waited for, by events, before the block is used again. RP_ERROR_INVALID_ARGUMENT when the address
+ * is not that of a live block, with what is there instead. */
+RP_API rp_status rp_heap_free(struct rp_heap *heap, uint64_t address, struct rp_error *err);
+/* Says that work on `stream`, other than the stream of its allocation, uses the block (PyTorch's
+ * record_stream). */
+RP_API rp_status rp_heap_use(struct rp_heap *heap, uint64_t address, struct CUstream_st *stream,
+                             struct rp_error *err);
+
+/* Gives back every chunk in which no block is live. Waits for blocks that were freed, and for the
+ * streams whose memory is given back; streams that are capturing are left alone. */
+RP_API rp_status rp_heap_empty_cache(struct rp_heap *heap, struct rp_error *err);
+/* Most bytes that may be mapped; 0: no limit. What is above it stays until it is freed. */
+RP_API void rp_heap_set_limit(struct rp_heap *heap, uint64_t bytes);
+/* The same as a share of the device's memory, above 0 and at most 1; the lower of both holds. */
+RP_API rp_status rp_heap_set_fraction(struct rp_heap *heap, double fraction, struct rp_error *err);
+
+/* The live block that holds an address. */
+struct rp_heap_block {
+    uint64_t address, bytes; /* of the whole block */
+    uint64_t requested;
+    struct CUstream_st *stream;
+};
+/* RP_ERROR_INVALID_ARGUMENT when there is none. */
+RP_API rp_status rp_heap_find(struct rp_heap *heap, uint64_t address,
+                              struct rp_heap_block *out_block, struct rp_error *err);
+
+/* Statistics: the names and meanings of torch.cuda.memory_stats(), in its order. `segment` counts
+ * chunks; `inactive_split` free blocks part of which shares a chunk with a block in use; blocks of
+ * any size may be split, so that max_split_size is -1 and nothing is oversize. All figures are of
+ * one moment, peaks included. */
+#define RP_HEAP_STATS 122
+RP_API const char *rp_heap_stat_name(size_t index); /* NULL past the end. Static text. */
+RP_API void rp_heap_stats(struct rp_heap *heap, int64_t out_values[RP_HEAP_STATS]);
+/* One of them by name. */
+RP_API rp_status rp_heap_stat(struct rp_heap *heap, const char *name, int64_t *out_value,
+                              struct rp_error *err);
+/* All as a JSON object, in PyTorch's nested form. As snprintf: writes at most `bytes` characters
+ * with the final 0, and returns how many the text has without it. */
+RP_API size_t rp_heap_stats_json(struct rp_heap *heap, char *out_text, size_t bytes);
+RP_API void rp_heap_reset_peak(struct rp_heap *heap); /* peaks become what is current */
+RP_API void
+rp_heap_reset_accumulated(struct rp_heap *heap); /* .allocated, .freed and num_ become 0 */
+
+/* Keeps the latest `entries` events: alloc, free_requested, free_completed, segment_map,
+ * segment_unmap, oom. 0 stops and forgets. What was kept before is forgotten. */
+RP_API rp_status rp_heap_record_history(struct rp_heap *heap, size_t entries, struct rp_error *err);
+
+/* What the heap holds at one moment: segments, which are stretches of mapped memory, the blocks in
+ * them, and the history. A copy: valid until it is destroyed, which must be before its heap. */
+struct rp_heap_snapshot;
+RP_API rp_status rp_heap_snapshot_create(struct rp_heap *heap,
+                                         struct rp_heap_snapshot **out_snapshot,
+                                         struct rp_error *err);
+RP_API void rp_heap_snapshot_destroy(struct rp_heap_snapshot *snapshot); /* NULL is allowed */
+
+struct rp_heap_snapshot_segment {
+    uint64_t address, bytes;
+    uint64_t allocated_bytes, active_bytes, requested_bytes;
+    struct CUstream_st *stream;
+    int is_large;
+    size_t first_block, block_count;
+};
+struct rp_heap_snapshot_block {
+    uint64_t address, bytes, requested;
+    const char *state;          /* "active_allocated", "active_pending_free" or "inactive" */
+    struct CUstream_st *stream; /* whom it was given to; of a free block: the segment's */
+    uint64_t stack;             /* what `capture` returned for its allocation, or 0 */
+};
+struct rp_heap_snapshot_event {
+    const char *action;
+    uint64_t address; /* of "oom": the device's free bytes */
+    uint64_t bytes, time_us;
+    struct CUstream_st *stream;
+    uint64_t stack;
+};
+/* By index; 0, with nothing written, past the end. Events come oldest first. */
+RP_API int rp_heap_snapshot_segment(const struct rp_heap_snapshot *snapshot, size_t index,
+                                    struct rp_heap_snapshot_segment *out_segment);
+RP_API int rp_heap_snapshot_block(const struct rp_heap_snapshot *snapshot, size_t index,
+                                  struct rp_heap_snapshot_block *out_block);
+RP_API int rp_heap_snapshot_event(const struct rp_heap_snapshot *snapshot, size_t index,
+                                  struct rp_heap_snapshot_event *out_event);
+/* As torch.cuda.memory._snapshot() has it ("segments", "device_traces"), so that PyTorch's memory
+ * viewer reads it. The text belongs to the snapshot; NULL when there is no host memory. */
+RP_API const char *rp_heap_snapshot_json(struct rp_heap_snapshot *snapshot);
+
+/* ---- 6. Recordings and layouts ------------------------------------------------------------- */
 
 /* The allocations of one or more captures, read from a file: `reprise-capture/1` (JSON, gzip or
  * not) or the `id,lower,upper,size` CSV of static allocation problems. docs/formats.md defines
@@ -326,7 +484,7 @@ RP_API void rp_layout_capture(const struct rp_layout *layout, size_t index,
 RP_API rp_status rp_layout_write(const struct rp_layout *layout, const char *path,
                                  struct rp_error *err);
 
-/* ---- 6. Driver access ---------------------------------------------------------------------- */
+/* ---- 7. Driver access ---------------------------------------------------------------------- */
 
 /* A function of the device's driver by the name it has in NVIDIA's documentation, without version
  * suffix ("cuLaunchKernel"), in the newest form that Reprise knows (docs/driver.md lists them).
@@ -338,7 +496,7 @@ RP_API void (*rp_device_function(const struct rp_device *device, const char *nam
 RP_API rp_status rp_device_push(struct rp_device *device, struct rp_error *err);
 RP_API void rp_device_pop(struct rp_device *device);
 
-/* ---- 7. Kernels for the host driver -------------------------------------------------------- */
+/* ---- 8. Kernels for the host driver -------------------------------------------------------- */
 
 /* On the host driver a module image is a struct rp_host_image: give its address to
  * cuModuleLoadData, which copies nothing: image, kernels and texts must outlive the module. */
@@ -378,7 +536,7 @@ struct rp_host_image {
     const struct rp_host_kernel *kernels;
 };
 
-/* ---- 8. Explanations ----------------------------------------------------------------------- */
+/* ---- 9. Explanations ----------------------------------------------------------------------- */
 
 /* What a capture error or a symptom of graphs is, why it usually comes and what to do. Static. */
 struct rp_explanation {
@@ -396,7 +554,7 @@ RP_API const struct rp_explanation *rp_explain(const char *query);
 RP_API size_t rp_explanation_count(void);
 RP_API const struct rp_explanation *rp_explanation_at(size_t index); /* NULL past the end */
 
-/* ---- 9. Process-wide settings -------------------------------------------------------------- */
+/* ---- 10. Process-wide settings ------------------------------------------------------------- */
 
 /* Where the library takes host memory. Set before any other call, from one thread; all four
  * functions behave like their namesakes in the C library. NULL restores those. */

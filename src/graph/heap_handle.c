@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * rp_heap_create: a heap on an opened device. All else of the heap is in memory/heap*.c, which
+ * knows no devices.
+ */
+#include "graph/objects.h"
+#include "memory/heap.h"
+
+rp_status rp_heap_create(struct rp_device *device, const struct rp_heap_options *options,
+                         struct rp_heap **out_heap, struct rp_error *err)
+{
+    if (!device || !out_heap)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_heap_create", "%s is NULL",
+                         device ? "out_heap" : "device");
+    struct rp_heap *heap = NULL;
+    rp_status status = rpi_heap_create_on(device->driver, device->handle, device->context,
+                                          device->total_bytes, options, &heap, err);
+    if (status != RP_OK)
+        return status;
+    heap->device_users = &device->pools;
+    atomic_fetch_add(&device->pools, 1);
+    *out_heap = heap;
+    return RP_OK;
+}

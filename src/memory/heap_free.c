@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Blocks from free to live and back. Taking splits off what is not needed, giving merges with free
+ * neighbours at once, so that no two free blocks touch. What changes in the gauges is worked out
+ * first, as that may ask for more locks; only then anything is changed.
+ */
+#include "memory/heap.h"
+
+#include <assert.h>
+
+/* Adds (sign 1) or takes away (-1) a free block in the gauges. */
+static void count_free(const struct rpi_shelf *shelf, const struct rpi_heap_range *range,
+                       uint64_t address, uint64_t bytes, int sign, int64_t change[RPI_GAUGES])
+{
+    int64_t stuck = (int64_t)rpi_shelf_stuck(shelf, range, address, bytes);
+    change[RPI_GAUGE_INACTIVE_SPLIT] += stuck ? sign : 0;
+    change[RPI_GAUGE_INACTIVE_SPLIT_BYTES] += sign * stuck;
+}
+
+static bool change_gauges(struct rpi_shelf *shelf, const int64_t change[RPI_GAUGES], bool slow)
+{
+    if (!slow)
+        return rpi_gauges_change(&shelf->gauges, change);
+    rpi_heap_change(shelf, change);
+    return true;
+}
+
+enum rpi_heap_outcome rpi_shelf_take(struct rpi_shelf *shelf, uint64_t bytes, uint64_t requested,
+                                     CUstream stream, bool slow, struct rpi_heap_block **out_block)
+{
+    struct rpi_heap_block *block = rpi_heap_bins_find(&shelf->bins, bytes);
+    if (!block)
+        return RPI_HEAP_MISS;
+    uint64_t rest = block->bytes - bytes;
+    if (rest && !rpi_shelf_reserve(shelf, 1))
+        return RPI_HEAP_NO_MEMORY;
+    int64_t change[RPI_GAUGES] = {[RPI_GAUGE_ACTIVE] = 1,
+                                  [RPI_GAUGE_ACTIVE_BYTES] = (int64_t)bytes,
+                                  [RPI_GAUGE_ALLOCATED_BYTES] = (int64_t)bytes,
+                                  [RPI_GAUGE_ALLOCATION] = 1,
+                                  [RPI_GAUGE_REQUESTED_BYTES] = (int64_t)requested};
+    count_free(shelf, block->range, block->address, block->bytes, -1, change);
+    if (rest)
+        count_free(shelf, block->range, block->address + bytes, rest, 1, change);
+    if (!change_gauges(shelf, change, slow))
+        return RPI_HEAP_SLOW;
+    rpi_heap_bins_remove(&shelf->bins, block);
+    if (rest)
+        rpi_heap_bins_insert(&shelf->bins, rpi_shelf_cut(shelf, block, bytes));
+    block->state = RPI_HEAP_LIVE;
+    block->requested = requested;
+    block->stream = stream;
+    block->uses = NULL;
+    block->stack = NULL;
+    *rpi_shelf_start(block->range, block->address) = block;
+    shelf->ticks++;
+    *out_block = block;
+    return RPI_HEAP_DONE;
+}
+
+static bool is_free(const struct rpi_heap_block *block)
+{
+    return block && block->state == RPI_HEAP_FREE;
+}
+
+/* What becomes of the free blocks in the gauges when this one is free too. */
+static void count_merge(const struct rpi_shelf *shelf, const struct rpi_heap_block *block,
+                        int64_t change[RPI_GAUGES])
+{
+    const struct rpi_heap_block *before = block->before, *after = block->after;
+    uint64_t address = block->address, bytes = block->bytes;
+    if (is_free(before)) {
+        count_free(shelf, block->range, before->address, before->bytes, -1, change);
+        address = before->address;
+        bytes += before->bytes;
+    }
+    if (is_free(after)) {
+        count_free(shelf, block->range, after->address, after->bytes, -1, change);
+        bytes += after->bytes;
+    }
+    count_free(shelf, block->range, address, bytes, 1, change);
+}
+
+static void merge(struct rpi_shelf *shelf, struct rpi_heap_block *block)
+{
+    block->state = RPI_HEAP_FREE;
+    if (is_free(block->after)) {
+        rpi_heap_bins_remove(&shelf->bins, block->after);
+        rpi_shelf_join(shelf, block);
+    }
+    if (is_free(block->before)) {
+        block = block->before;
+        rpi_heap_bins_remove(&shelf->bins, block);
+        rpi_shelf_join(shelf, block);
+    }
+    block->freed_at = shelf->ticks;
+    rpi_heap_bins_insert(&shelf->bins, block);
+}
+
+bool rpi_shelf_give(struct rpi_shelf *shelf, struct rpi_heap_block *block, bool slow)
+{
+    assert(!block->uses);
+    bool live = block->state == RPI_HEAP_LIVE;
+    int64_t bytes = (int64_t)block->bytes;
+    int64_t change[RPI_GAUGES] = {[RPI_GAUGE_ACTIVE] = -1,
+                                  [RPI_GAUGE_ACTIVE_BYTES] = -bytes,
+                                  [RPI_GAUGE_ALLOCATED_BYTES] = live ? -bytes : 0,
+                                  [RPI_GAUGE_ALLOCATION] = live ? -1 : 0,
+                                  [RPI_GAUGE_REQUESTED_BYTES] = -(int64_t)block->requested};
+    count_merge(shelf, block, change);
+    if (!change_gauges(shelf, change, slow))
+        return false;
+    rpi_heap_note(shelf->heap, RPI_HEAP_FREE_COMPLETED, block->address, block->bytes, block->stream,
+                  block->stack);
+    rpi_heap_stack_drop(shelf->heap, block->stack);
+    *rpi_shelf_start(block->range, block->address) = NULL;
+    merge(shelf, block);
+    return true;
+}
+
+void rpi_shelf_settle(struct rpi_shelf *shelf, struct rpi_heap_block *block)
+{
+    int64_t change[RPI_GAUGES] = {0};
+    count_merge(shelf, block, change);
+    rpi_heap_change(shelf, change);
+    merge(shelf, block);
+}
