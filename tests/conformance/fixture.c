@@ -246,13 +246,15 @@ CUresult rpt_load_kernels(struct rpt *t)
 
 CUfunction rpt_function(struct rpt *t, const char *name)
 {
-    int i = 0;
-    while (i < RPT_KERNELS && strcmp(kernels[i].name, name))
-        i++;
-    REQUIRE(i < RPT_KERNELS);
-    if (!t->functions[i])
-        rpt_skip(t, "the device's compute capability is below 9.0");
-    return t->functions[i];
+    for (int i = 0; i < RPT_KERNELS; i++) {
+        if (strcmp(kernels[i].name, name) != 0)
+            continue;
+        if (!t->functions[i])
+            rpt_skip(t, "the device's compute capability is below 9.0");
+        return t->functions[i];
+    }
+    REQUIRE(!"a kernel of that name");
+    return NULL;
 }
 
 void rpt_fill(struct rpt *t, CUstream stream, CUdeviceptr to, float value, uint32_t count)
