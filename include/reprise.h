@@ -127,35 +127,61 @@ RP_API void rp_device_info(const struct rp_device *device, struct rp_device_info
 
 /* ---- 3. Pool ------------------------------------------------------------------------------- */
 
-/* Memory for graphs that are alternatives of each other: no two of them run at the same time (one
- * graph a batch size, say), so their blocks may lie over each other and the pool grows only to the
- * largest of them. The graphs of one pool must be replayed one after the other, on one stream or on
- * streams that are ordered. */
+/* Memory for graphs, and for pools within it. The kind says how all that is captured and created
+ * in a pool relates in time, in the order of capture and creation; two graphs of a pool's tree
+ * relate as the lowest pool that holds both.
+ *
+ *     alternatives   no two run at the same time, and none reads what another wrote (one graph a
+ *                    batch size, say): they lie over each other, and the pool grows only to the
+ *                    largest of them
+ *     sequence       they run one after the other: what one frees is free for all later ones, and
+ *                    a block that one does not free keeps its contents for all later ones
+ *     concurrent     they may run at the same time: they never lie over each other
+ *
+ * A graph is captured into a pool at any time: it is planned around what others hold, the pool
+ * grows where it has to, and nothing that is recorded moves. A graph that is destroyed leaves its
+ * memory to later captures, or to the device where nothing lies above it.
+ *
+ * Replays of concurrent graphs run side by side on different streams. All others are put in order:
+ * on whatever stream, a replay begins when the last replays of the graphs that it is not concurrent
+ * with are over. In a sequence, replay the graphs in their order; each may be replayed any number
+ * of times, an earlier one again once the later ones need what it kept no more. */
 struct rp_pool;
+
+enum rp_pool_kind { RP_POOL_ALTERNATIVES = 0, RP_POOL_SEQUENCE = 1, RP_POOL_CONCURRENT = 2 };
 
 struct rp_pool_options {
     size_t size;
     const char *name;        /* for reports and errors; copied; NULL: "pool" */
     uint64_t limit_bytes;    /* most device memory the pool may map for graphs; 0: no limit */
     uint64_t alignment;      /* of every block; a power of two from 1 to 2 MiB; 0: 512 */
-    unsigned plan_budget_ms; /* time the planner may search for a better layout; 0: 50 */
+    unsigned plan_budget_ms; /* time the planner may search for a better layout; 0: 50, or what the
+                                parent has */
+    enum rp_pool_kind kind;  /* how graphs and pools in it relate */
+    struct rp_pool *parent;  /* the pool that it lies in, at most 100 levels deep, which outlives
+                                it; limit and alignment are the outermost pool's. NULL: none */
 };
 #define RP_POOL_OPTIONS_INIT                                                                       \
     {                                                                                              \
-        sizeof(struct rp_pool_options), NULL, 0, 0, 0                                              \
+        sizeof(struct rp_pool_options), NULL, 0, 0, 0, RP_POOL_ALTERNATIVES, NULL                  \
     }
 
+/* Pools of one tree may be used by different threads; captures into it wait for each other, and so
+ * do its eager runs. */
 RP_API rp_status rp_pool_create(struct rp_device *device, const struct rp_pool_options *options,
                                 struct rp_pool **out_pool, struct rp_error *err);
-/* Gives the pool's memory back. Every graph of it must have been destroyed before. Synchronises the
- * context. NULL is allowed. */
+/* Gives the pool's memory back. Every graph and pool in it must have been destroyed before. The
+ * outermost pool's synchronises the context. NULL is allowed. */
 RP_API void rp_pool_destroy(struct rp_pool *pool);
 
+/* Of the graphs in the pool and in the pools within it. */
 struct rp_pool_info {
     uint64_t planned_bytes;     /* height of the layout: the highest end of any block */
-    uint64_t mapped_bytes;      /* device memory taken: planned_bytes rounded up to the page, or
-                                   more after a graph was destroyed */
+    uint64_t mapped_bytes;      /* device memory taken by the outermost pool: its planned_bytes
+                                   rounded up to the page, or more after a graph was destroyed */
     uint64_t lower_bound_bytes; /* no layout of these graphs takes less */
+    int bound_exact;            /* nonzero: it is the heaviest set of blocks that have to be kept
+                                   apart, proved */
     uint64_t rehearsal_bytes;   /* device memory behind rehearsals: one chunk, shared by a device */
     size_t graphs;
 };
@@ -178,7 +204,8 @@ RP_API struct CUstream_st *rp_call_stream(const struct rp_call *call);
 RP_API uint64_t rp_call_arg(const struct rp_call *call, size_t index);
 /* Memory for this run, for work on `stream`. Freed blocks are given to later allocations whose work
  * is ordered after all work on streams that used the block; a block that is not freed lives until
- * the run ends and keeps its contents until the graph's next replay (or that of an alternative).
+ * the run ends and keeps its contents until the graph's next replay (or that of an alternative, or
+ * of an earlier graph of its sequence).
  * bytes may be 0: a valid address that nothing may access. Addresses are multiples of the pool's
  * alignment, those of arguments in a capture too. `stream` must exist until the run ends. */
 RP_API rp_status rp_call_alloc(struct rp_call *call, size_t bytes, struct CUstream_st *stream,
@@ -239,8 +266,9 @@ RP_API rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_
 /* Enqueues the graph on `stream` with these arguments: copies inputs to where the graph reads them,
  * launches, copies outputs back. args must have the count, bytes and roles of the capture
  * (RP_ERROR_CONTRACT otherwise, with nothing enqueued). Outputs are ready when `stream` gets there;
- * the stream must not be destroyed before. May be called by any thread: replays of one pool are put
- * in order, whatever their streams. RP_ERROR_UNSUPPORTED while the stream is capturing. */
+ * the stream must not be destroyed before. May be called by any thread: replays of graphs of one
+ * pool that are not concurrent are put in order, whatever their streams. RP_ERROR_UNSUPPORTED while
+ * the stream is capturing. */
 RP_API rp_status rp_graph_replay(struct rp_graph *graph, const struct rp_arg *args,
                                  size_t arg_count, struct CUstream_st *stream,
                                  struct rp_error *err);
@@ -256,7 +284,7 @@ struct rp_graph_info {
     uint64_t total_bytes;       /* sum of them */
     uint64_t peak_bytes;        /* most alive at once in host order */
     uint64_t lower_bound_bytes; /* heaviest set of blocks that may not share memory */
-    uint64_t planned_bytes;     /* height of this graph's layout */
+    uint64_t planned_bytes;     /* highest end of a block, from the start of the pool */
     size_t diverged_blocks;     /* blocks placed online: the record did not follow the rehearsal */
     size_t sites;               /* places in node parameters proved to hold an address */
     size_t rehearsals;          /* captures taken to learn */

@@ -338,7 +338,7 @@ rp_status rpi_compare(const struct rp_pool *pool, const struct rpi_rehearsal *re
 {
     struct comparing c = {.driver = pool->device->driver,
                           .alias = &pool->device->alias,
-                          .eager = &pool->eager,
+                          .eager = &pool->core->eager,
                           .rehearsal = rehearsal,
                           .recorded = recorded,
                           .arg_count = arg_count};

@@ -10,79 +10,43 @@
 #include "base/hostmem.h"
 #include "base/log.h"
 #include "graph/compare.h"
-#include "graph/record.h"
-#include "graph/rehearse.h"
-#include "memory/plan.h"
-
-#include <assert.h>
+#include "graph/share.h"
 
 enum { MOST_REHEARSALS = 2 };
 
 /* What a capture makes on its way to a graph. */
 struct capturing {
     struct rp_pool *pool;
+    struct rp_graph *graph; /* in the making */
     const char *name;
     rp_callable callable;
     void *user;
     const struct rp_arg *args;
     size_t arg_count;
     struct rpi_rehearsal rehearsal;
-    uint64_t *offsets; /* the plan: of each block of the rehearsal */
-    uint64_t planned_height, lower_bound;
+    struct rpi_share_plan plan;
     struct rpi_recorded recorded;
     struct rpi_comparison comparison;
     size_t rehearsals;
     double rehearse_ms, plan_ms, record_ms, instantiate_ms;
 };
 
+/* The graph has no share of its pool, and was not added to it. */
+static void drop_share(struct rp_graph *graph)
+{
+    rpi_pool_member_finish(&graph->member);
+    rpi_free(graph->blocks);
+    graph->blocks = NULL;
+    graph->member = (struct rpi_pool_member){.node.kind = RPI_COMPOSE_CAPTURE};
+}
+
 static void drop_attempt(struct capturing *c)
 {
     const struct rp_driver *driver = c->pool->device->driver;
     rpi_rehearsal_finish(&c->rehearsal, driver);
     rpi_recorded_finish(&c->recorded, driver);
+    rpi_share_plan_finish(&c->plan);
     rpi_vec_finish(&c->comparison.sites);
-    rpi_free(c->offsets);
-    c->offsets = NULL;
-}
-
-static rp_status place_blocks(struct capturing *c, const struct rpi_lifetimes *lifetimes,
-                              struct rp_error *err)
-{
-    struct rpi_plan_options options = {
-        .alignment = c->pool->memory.alignment, .budget_ms = c->pool->plan_budget_ms, .threads = 1};
-    struct rpi_plan_result result = {0};
-    uint64_t *offsets = rpi_calloc(lifetimes->count, sizeof *offsets);
-    if (!offsets)
-        return rpi_error_host_memory(err, "rp_graph_capture", lifetimes->count * sizeof *offsets);
-    rp_status status = rpi_plan(lifetimes, &options, offsets, &result, err);
-    if (status == RP_OK) {
-        for (uint32_t i = 0; i < lifetimes->count; i++)
-            c->offsets[lifetimes->block[i]] = offsets[i];
-        c->planned_height = result.height;
-        c->lower_bound = result.lower_bound;
-    }
-    rpi_free(offsets);
-    return status;
-}
-
-static rp_status plan(struct capturing *c, struct rp_error *err)
-{
-    const struct rpi_capture_record *record = &c->rehearsal.record;
-    c->planned_height = c->lower_bound = 0;
-    c->offsets = rpi_calloc(record->blocks.count + 1, sizeof *c->offsets);
-    if (!c->offsets)
-        return rpi_error_host_memory(err, "rp_graph_capture", record->blocks.count * 8);
-    if (!record->blocks.count)
-        return RP_OK;
-    struct rpi_lifetimes lifetimes = {0};
-    rp_status status =
-        rpi_lifetimes_from_record(record, c->pool->memory.alignment, &lifetimes, err);
-    if (status != RP_OK)
-        return status;
-    assert(lifetimes.count == record->blocks.count); /* no block has 0 bytes */
-    status = place_blocks(c, &lifetimes, err);
-    rpi_lifetimes_finish(&lifetimes);
-    return status;
 }
 
 /* Rehearses, plans, records and compares. What was made lies in c, whatever happens. */
@@ -96,16 +60,19 @@ static rp_status attempt(struct capturing *c, struct rp_error *err)
     if (status != RP_OK)
         return status;
     start = rpi_clock_ns();
-    status = plan(c, err);
+    status = rpi_share_plan(c->pool, &c->rehearsal, c->arg_count, c->rehearsals > 1, &c->plan, err);
     c->plan_ms += rpi_ms_since(start);
     if (status != RP_OK)
         return status;
     start = rpi_clock_ns();
+    const struct rpi_record_plan planned = {c->plan.offsets, c->plan.height, &c->plan.obstacles};
     status = rpi_record(c->pool, c->name, c->callable, c->user, c->args, c->arg_count,
-                        &c->rehearsal, c->offsets, c->planned_height, &c->recorded, err);
+                        &c->rehearsal, &planned, &c->recorded, err);
     if (status == RP_OK)
         status =
             rpi_compare(c->pool, &c->rehearsal, &c->recorded, c->arg_count, &c->comparison, err);
+    if (status == RP_OK)
+        status = rpi_share_take_down(c->graph, &c->rehearsal, &c->recorded, &c->plan, err);
     c->record_ms += rpi_ms_since(start);
     return status;
 }
@@ -124,6 +91,7 @@ static rp_status capture_twice(struct capturing *c, struct rp_error *err)
         }
         rpi_log(RP_LOG_INFO, "%s; rehearsing once more", failure.message);
         drop_attempt(c);
+        drop_share(c->graph);
     }
 }
 
@@ -138,10 +106,10 @@ static rp_status instantiate(struct capturing *c, CUgraphExec *out_exec, struct 
         return rpi_error_driver(err, result, "cuGraphInstantiateWithFlags",
                                 "instantiating '%.60s' (%zu nodes)", c->name, c->comparison.nodes);
     const char *function = "cuGraphUpload";
-    result = driver->cuGraphUpload(exec, c->pool->stream);
+    result = driver->cuGraphUpload(exec, c->pool->core->stream);
     if (result == CUDA_SUCCESS) {
         function = "cuStreamSynchronize";
-        result = driver->cuStreamSynchronize(c->pool->stream);
+        result = driver->cuStreamSynchronize(c->pool->core->stream);
     }
     if (result != CUDA_SUCCESS) {
         driver->cuGraphExecDestroy(exec);
@@ -152,19 +120,20 @@ static rp_status instantiate(struct capturing *c, CUgraphExec *out_exec, struct 
     return RP_OK;
 }
 
-static struct rp_graph_info make_info(const struct capturing *c, const struct rp_graph *graph)
+static struct rp_graph_info make_info(const struct capturing *c)
 {
-    const struct rpi_capture_record *record = &c->rehearsal.record;
-    uint64_t alignment = c->pool->memory.alignment;
+    const struct rpi_capture_record *record = &c->recorded.record;
+    const struct rpi_pool_member *member = &c->graph->member;
+    uint64_t alignment = c->pool->core->memory.alignment;
     return (struct rp_graph_info){
-        .name = graph->name,
+        .name = c->graph->name,
         .nodes = c->comparison.nodes,
         .edges = c->comparison.edges,
         .blocks = c->recorded.addresses.count - c->arg_count,
         .total_bytes = rpi_capture_record_total(record, alignment),
         .peak_bytes = rpi_capture_record_peak(record, alignment),
-        .lower_bound_bytes = c->lower_bound,
-        .planned_bytes = c->recorded.height,
+        .lower_bound_bytes = member->lower_bound,
+        .planned_bytes = rpi_ranges_top(&member->all),
         .diverged_blocks = c->recorded.diverged,
         .sites = c->comparison.sites.count,
         .rehearsals = c->rehearsals,
@@ -179,6 +148,8 @@ static void free_graph(struct rp_graph *graph)
 {
     rpi_free(graph->name);
     rpi_free(graph->args);
+    rpi_free(graph->blocks);
+    rpi_pool_member_finish(&graph->member);
     rpi_vec_finish(&graph->sites);
     rpi_free(graph);
 }
@@ -202,24 +173,23 @@ static struct rp_graph *make_graph(struct rp_pool *pool, const char *name, size_
 
 /* Fills the graph with what was captured and takes its place in the pool; on success c's template
  * and sites are the graph's. */
-static rp_status commit(struct capturing *c, struct rp_graph *graph, struct rp_error *err)
+static rp_status commit(struct capturing *c, struct rp_error *err)
 {
+    struct rp_graph *graph = c->graph;
+    const struct rp_driver *driver = c->pool->device->driver;
+    CUresult result = driver->cuEventCreate(&graph->member.done, CU_EVENT_DISABLE_TIMING);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuEventCreate", "making the event of graph '%s'",
+                                graph->name);
     rp_status status = instantiate(c, &graph->exec, err);
-    if (status != RP_OK)
-        return status;
-    struct rp_pool *pool = c->pool;
-    graph->member = (struct rpi_pool_member){c->recorded.height, c->lower_bound};
-    pthread_mutex_lock(&pool->lock);
-    status = rpi_pool_add(&pool->memory, &graph->member, err);
-    pthread_mutex_unlock(&pool->lock);
     if (status != RP_OK) {
-        pool->device->driver->cuGraphExecDestroy(graph->exec);
+        driver->cuEventDestroy(graph->member.done);
         return status;
     }
     for (size_t i = 0; i < c->arg_count; i++)
         graph->args[i] = (struct rpi_graph_arg){c->recorded.addresses.data[i], c->args[i].bytes,
                                                 c->args[i].role};
-    graph->info = make_info(c, graph);
+    graph->info = make_info(c);
     graph->template = c->recorded.template;
     c->recorded.template = NULL;
     graph->sites = c->comparison.sites;
@@ -227,28 +197,38 @@ static rp_status commit(struct capturing *c, struct rp_graph *graph, struct rp_e
     return RP_OK;
 }
 
+/* The capture is over: a graph takes its place in the pool, and what was mapped for more than it
+ * took is given back. */
+static void settle(struct capturing *c, bool captured)
+{
+    struct rpi_pool_core *core = c->pool->core;
+    pthread_mutex_lock(&core->lock);
+    if (captured)
+        rpi_pool_add(&core->memory, &c->pool->group, &c->graph->member.node);
+    rpi_pool_settle(&core->memory);
+    pthread_mutex_unlock(&core->lock);
+}
+
 /* With the pool's capture lock held and the context current. */
 static rp_status capture_locked(struct capturing *c, struct rp_graph **out_graph,
                                 struct rp_error *err)
 {
-    struct rp_pool *pool = c->pool;
-    struct rp_graph *graph = make_graph(pool, c->name, c->arg_count, err);
-    if (!graph)
+    const struct rp_driver *driver = c->pool->device->driver;
+    c->graph = make_graph(c->pool, c->name, c->arg_count, err);
+    if (!c->graph)
         return RP_ERROR_OUT_OF_HOST_MEMORY;
     rp_status status = capture_twice(c, err);
     if (status == RP_OK) {
-        int mode = rpi_relax_begin(pool->device->driver);
-        status = commit(c, graph, err);
-        rpi_relax_end(pool->device->driver, mode);
+        int mode = rpi_relax_begin(driver);
+        status = commit(c, err);
+        rpi_relax_end(driver, mode);
     }
     drop_attempt(c);
-    pthread_mutex_lock(&pool->lock);
-    rpi_pool_settle(&pool->memory);
-    pthread_mutex_unlock(&pool->lock);
+    settle(c, status == RP_OK);
     if (status == RP_OK)
-        *out_graph = graph;
+        *out_graph = c->graph;
     else
-        free_graph(graph);
+        free_graph(c->graph);
     return status;
 }
 
@@ -266,7 +246,7 @@ rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_options
     rp_status status = rpi_check_args("rp_graph_capture", args, arg_count, err);
     if (status != RP_OK)
         return status;
-    status = rpi_lock_for_callable(&pool->capture_lock, "rp_graph_capture", pool->name, err);
+    status = rpi_lock_for_callable(&pool->core->capture_lock, "rp_graph_capture", pool->name, err);
     if (status != RP_OK)
         return status;
     status = rp_device_push(pool->device, err);
@@ -280,21 +260,21 @@ rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_options
         status = capture_locked(&c, out_graph, err);
         rp_device_pop(pool->device);
     }
-    pthread_mutex_unlock(&pool->capture_lock);
+    pthread_mutex_unlock(&pool->core->capture_lock);
     return status;
 }
 
-/* Waits until nothing that was replayed in the pool runs any more. */
+/* Waits until the graph's last replay is over. */
 static void wait_for_replays(struct rp_graph *graph)
 {
     const struct rp_driver *driver = graph->pool->device->driver;
-    pthread_mutex_lock(&graph->pool->lock);
+    pthread_mutex_lock(&graph->pool->core->lock);
     bool replayed = graph->replays > 0;
-    pthread_mutex_unlock(&graph->pool->lock);
+    pthread_mutex_unlock(&graph->pool->core->lock);
     if (!replayed)
         return;
     int mode = rpi_relax_begin(driver);
-    if (driver->cuEventSynchronize(graph->pool->last_done) != CUDA_SUCCESS)
+    if (driver->cuEventSynchronize(graph->member.done) != CUDA_SUCCESS)
         driver->cuCtxSynchronize();
     rpi_relax_end(driver, mode);
 }
@@ -309,9 +289,10 @@ void rp_graph_destroy(struct rp_graph *graph)
     wait_for_replays(graph);
     driver->cuGraphExecDestroy(graph->exec);
     driver->cuGraphDestroy(graph->template);
-    pthread_mutex_lock(&pool->lock);
-    rpi_pool_remove(&pool->memory, &graph->member);
-    pthread_mutex_unlock(&pool->lock);
+    pthread_mutex_lock(&pool->core->lock);
+    rpi_pool_remove(&pool->core->memory, &graph->member.node);
+    pthread_mutex_unlock(&pool->core->lock);
+    driver->cuEventDestroy(graph->member.done);
     if (pushed)
         rp_device_pop(pool->device);
     free_graph(graph);
@@ -319,8 +300,8 @@ void rp_graph_destroy(struct rp_graph *graph)
 
 void rp_graph_info(const struct rp_graph *graph, struct rp_graph_info *out_info)
 {
-    pthread_mutex_lock(&graph->pool->lock);
+    pthread_mutex_lock(&graph->pool->core->lock);
     *out_info = graph->info;
     out_info->replays = graph->replays;
-    pthread_mutex_unlock(&graph->pool->lock);
+    pthread_mutex_unlock(&graph->pool->core->lock);
 }

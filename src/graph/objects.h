@@ -3,11 +3,12 @@
  * The objects behind the public handles, and who may touch them.
  *
  *     rp_device   one primary context; owns the addresses that rehearsals use
- *     rp_pool     memory shared by alternatives; orders its graphs' replays
+ *     rp_pool     a group of graphs, and of pools within it
+ *     core        memory shared by a pool and all that lie within it; orders their graphs' replays
  *     rp_graph    one exec, the template it came from, and where its arguments are staged
  *
- * Locks, taken in this order: pool.eager_lock or pool.capture_lock, device.rehearsal_lock,
- * pool.lock. Those that are held while a callable runs tell a thread that asks for them twice
+ * Locks, taken in this order: core.eager_lock or core.capture_lock, device.rehearsal_lock,
+ * core.lock. Those that are held while a callable runs tell a thread that asks for them twice
  * (PTHREAD_MUTEX_ERRORCHECK), so that a callable which runs or captures on its own pool gets an
  * error, not a deadlock.
  */
@@ -33,25 +34,37 @@ struct rp_device {
     struct rpi_alias alias;         /* guarded by rehearsal_lock; made by the first rehearsal */
 };
 
-struct rp_pool {
-    struct rp_device *device; /* unowned, outlives the pool */
-    char *name;
-    unsigned plan_budget_ms;
+struct rpi_pool_core {
     pthread_mutex_t capture_lock; /* one capture at a time; guards stream */
     CUstream stream;              /* captures begin here; nothing but uploads ever runs on it */
     pthread_mutex_t eager_lock;   /* one eager run at a time; guards eager */
     struct rpi_arena eager;       /* memory of eager runs */
-    pthread_mutex_t lock;         /* guards what follows */
+    pthread_mutex_t lock;         /* guards what follows, and every group and member in it */
     struct rpi_pool memory;
-    CUstream last_stream; /* of the last replay, where last_valid */
-    bool last_valid;
-    CUevent last_done; /* recorded behind the last replay */
+};
+
+struct rp_pool {
+    struct rp_device *device;   /* unowned, outlives the pool */
+    struct rp_pool *parent;     /* unowned, outlives the pool; NULL: the outermost */
+    struct rpi_pool_core *core; /* owned by the outermost pool */
+    char *name;
+    unsigned plan_budget_ms;
+    struct rpi_pool_group group;
 };
 
 struct rpi_graph_arg {
     uint64_t staging; /* where the graph reads and writes it */
     uint64_t bytes;
     enum rp_arg_role role;
+};
+
+/* Where a block lies, and from when to when: allocations and frees of a capture are counted in host
+ * order. */
+struct rpi_graph_block {
+    uint64_t offset, bytes; /* as asked for */
+    uint32_t first, last;   /* it is alive from first until before last */
+    uint32_t stream;        /* of its allocation: number in the capture */
+    bool kept;              /* never freed, and no argument's staging */
 };
 
 struct rp_graph {
@@ -63,8 +76,11 @@ struct rp_graph {
     size_t arg_count;
     struct rpi_sites sites;
     struct rpi_pool_member member;
+    struct rpi_graph_block *blocks; /* the arguments' staging first */
+    size_t block_count;
+    uint32_t events;           /* positions in the capture's order */
     struct rp_graph_info info; /* fixed after the capture, but for replays */
-    uint64_t replays;          /* guarded by pool.lock */
+    uint64_t replays;          /* guarded by the core's lock */
 };
 
 /* A mutex that answers EDEADLK to the thread that holds it. */

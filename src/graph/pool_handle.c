@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * rp_pool: the public handle around a pool's memory, with the stream that captures begin on and the
- * event that orders replays.
+ * rp_pool: the public handle around a group of a pool's tree. The outermost pool owns the core: the
+ * memory, and the stream that captures begin on; pools within it use that.
  */
 #include "graph/objects.h"
 
@@ -55,7 +55,30 @@ rp_status rpi_check_args(const char *function, const struct rp_arg *args, size_t
     return RP_OK;
 }
 
-static rp_status check_options(const struct rp_pool_options *options, struct rp_error *err)
+/* A pool within another has its memory, and with it what is said of that. */
+static rp_status check_inner(const struct rp_device *device, const struct rp_pool_options *options,
+                             struct rp_error *err)
+{
+    const struct rp_pool *parent = options->parent;
+    uint64_t alignment = parent->core->memory.alignment;
+    if (parent->device != device)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_pool_create",
+                         "the pool '%s' that this one should lie in is of another device",
+                         parent->name);
+    if (options->limit_bytes || (options->alignment && options->alignment != alignment))
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_pool_create",
+                         "a pool within another shares its limit and its alignment (%llu): leave "
+                         "limit_bytes and alignment at 0",
+                         (unsigned long long)alignment);
+    if (parent->group.node.depth >= RPI_POOL_MOST_DEPTH)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_pool_create",
+                         "pools may lie in each other %d levels deep, not deeper",
+                         RPI_POOL_MOST_DEPTH);
+    return RP_OK;
+}
+
+static rp_status check_options(const struct rp_device *device,
+                               const struct rp_pool_options *options, struct rp_error *err)
 {
     if (options->size != sizeof *options)
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_pool_create",
@@ -66,55 +89,133 @@ static rp_status check_options(const struct rp_pool_options *options, struct rp_
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_pool_create",
                          "the alignment is %llu, but has to be a power of two up to 2 MiB",
                          (unsigned long long)alignment);
-    return RP_OK;
+    if (options->kind < RP_POOL_ALTERNATIVES || options->kind > RP_POOL_CONCURRENT)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_pool_create",
+                         "the kind is %d, which is not an enum rp_pool_kind", (int)options->kind);
+    return options->parent ? check_inner(device, options, err) : RP_OK;
 }
 
-static rp_status init_locks(struct rp_pool *pool, struct rp_error *err)
+static enum rpi_compose_kind compose_kind(enum rp_pool_kind kind)
 {
-    if (rpi_mutex_init_checked(&pool->capture_lock) == 0) {
-        if (rpi_mutex_init_checked(&pool->eager_lock) == 0) {
-            if (pthread_mutex_init(&pool->lock, NULL) == 0)
-                return RP_OK;
-            pthread_mutex_destroy(&pool->eager_lock);
-        }
-        pthread_mutex_destroy(&pool->capture_lock);
+    switch (kind) {
+    case RP_POOL_SEQUENCE:
+        return RPI_COMPOSE_SEQUENCE;
+    case RP_POOL_CONCURRENT:
+        return RPI_COMPOSE_CONCURRENT;
+    case RP_POOL_ALTERNATIVES:
+        break;
     }
-    return rpi_error_host_memory(err, "rp_pool_create", sizeof pool->lock);
+    return RPI_COMPOSE_ALTERNATIVES;
 }
 
-/* What the pool has of the driver. On failure rp_pool_destroy's part is done by release_driver. */
+/* ---- The core ------------------------------------------------------------------------------ */
+
+static rp_status init_locks(struct rpi_pool_core *core, struct rp_error *err)
+{
+    if (rpi_mutex_init_checked(&core->capture_lock) == 0) {
+        if (rpi_mutex_init_checked(&core->eager_lock) == 0) {
+            if (pthread_mutex_init(&core->lock, NULL) == 0)
+                return RP_OK;
+            pthread_mutex_destroy(&core->eager_lock);
+        }
+        pthread_mutex_destroy(&core->capture_lock);
+    }
+    return rpi_error_host_memory(err, "rp_pool_create", sizeof core->lock);
+}
+
+static void destroy_locks(struct rpi_pool_core *core)
+{
+    pthread_mutex_destroy(&core->lock);
+    pthread_mutex_destroy(&core->eager_lock);
+    pthread_mutex_destroy(&core->capture_lock);
+}
+
+/* What the core has of the driver. After a failure too release_driver gives it back. */
 static rp_status acquire_driver(struct rp_pool *pool, const struct rp_pool_options *options,
                                 struct rp_error *err)
 {
     struct rp_device *device = pool->device;
+    struct rpi_pool_core *core = pool->core;
     const struct rp_driver *driver = device->driver;
     rp_status status =
-        rpi_pool_init(&pool->memory, driver, device->handle, device->total_bytes,
+        rpi_pool_init(&core->memory, &pool->group, driver, device->handle, device->total_bytes,
                       options->limit_bytes, options->alignment ? options->alignment : 512, err);
     if (status == RP_OK)
-        status = rpi_arena_init(&pool->eager, driver, device->handle, device->total_bytes, err);
+        status = rpi_arena_init(&core->eager, driver, device->handle, device->total_bytes, err);
     if (status != RP_OK)
         return status;
-    CUresult result = driver->cuStreamCreate(&pool->stream, CU_STREAM_NON_BLOCKING);
+    CUresult result = driver->cuStreamCreate(&core->stream, CU_STREAM_NON_BLOCKING);
     if (result != CUDA_SUCCESS)
         return rpi_error_driver(err, result, "cuStreamCreate", "making the stream of pool '%s'",
-                                pool->name);
-    result = driver->cuEventCreate(&pool->last_done, CU_EVENT_DISABLE_TIMING);
-    if (result != CUDA_SUCCESS)
-        return rpi_error_driver(err, result, "cuEventCreate", "making the event of pool '%s'",
                                 pool->name);
     return RP_OK;
 }
 
-static void release_driver(struct rp_pool *pool)
+static void release_driver(struct rpi_pool_core *core, const struct rp_driver *driver)
 {
-    const struct rp_driver *driver = pool->device->driver;
-    if (pool->last_done)
-        driver->cuEventDestroy(pool->last_done);
-    if (pool->stream)
-        driver->cuStreamDestroy(pool->stream);
-    rpi_arena_finish(&pool->eager);
-    rpi_pool_finish(&pool->memory);
+    if (core->stream)
+        driver->cuStreamDestroy(core->stream);
+    rpi_arena_finish(&core->eager);
+    rpi_pool_finish(&core->memory);
+}
+
+static rp_status create_core(struct rp_pool *pool, const struct rp_pool_options *options,
+                             struct rp_error *err)
+{
+    struct rpi_pool_core *core = pool->core = rpi_calloc(1, sizeof *core);
+    if (!core)
+        return rpi_error_host_memory(err, "rp_pool_create", sizeof *core);
+    rp_status status = init_locks(core, err);
+    if (status != RP_OK)
+        goto free_core;
+    status = rp_device_push(pool->device, err);
+    if (status != RP_OK)
+        goto destroy_locks;
+    status = acquire_driver(pool, options, err);
+    if (status != RP_OK)
+        release_driver(core, pool->device->driver);
+    rp_device_pop(pool->device);
+    if (status == RP_OK)
+        return RP_OK;
+
+destroy_locks:
+    destroy_locks(core);
+free_core:
+    rpi_free(core);
+    return status;
+}
+
+/* Synchronises the context. */
+static void destroy_core(struct rp_pool *pool)
+{
+    struct rp_device *device = pool->device;
+    bool pushed = rpi_device_push_to_release(device);
+    int mode = rpi_relax_begin(device->driver);
+    device->driver->cuCtxSynchronize();
+    rpi_relax_end(device->driver, mode);
+    release_driver(pool->core, device->driver);
+    if (pushed)
+        rp_device_pop(device);
+    destroy_locks(pool->core);
+    rpi_free(pool->core);
+}
+
+/* ---- The handle ---------------------------------------------------------------------------- */
+
+static void join_parent(struct rp_pool *pool, struct rp_pool *parent)
+{
+    pool->parent = parent;
+    pool->core = parent->core;
+    pthread_mutex_lock(&pool->core->lock);
+    rpi_pool_add(&pool->core->memory, &parent->group, &pool->group.node);
+    pthread_mutex_unlock(&pool->core->lock);
+}
+
+static void free_pool(struct rp_pool *pool)
+{
+    rpi_pool_group_finish(&pool->group);
+    rpi_free(pool->name);
+    rpi_free(pool);
 }
 
 rp_status rp_pool_create(struct rp_device *device, const struct rp_pool_options *options,
@@ -125,71 +226,62 @@ rp_status rp_pool_create(struct rp_device *device, const struct rp_pool_options 
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_pool_create", "%s is NULL",
                          device ? "out_pool" : "device");
     options = options ? options : &defaults;
-    rp_status status = check_options(options, err);
+    rp_status status = check_options(device, options, err);
     if (status != RP_OK)
         return status;
     struct rp_pool *pool = rpi_calloc(1, sizeof *pool);
     if (!pool)
         return rpi_error_host_memory(err, "rp_pool_create", sizeof *pool);
+    unsigned inherited = options->parent ? options->parent->plan_budget_ms : 50;
     pool->device = device;
-    pool->plan_budget_ms = options->plan_budget_ms ? options->plan_budget_ms : 50;
+    pool->group.node.kind = compose_kind(options->kind);
+    pool->plan_budget_ms = options->plan_budget_ms ? options->plan_budget_ms : inherited;
     pool->name = rpi_strdup(options->name ? options->name : "pool");
-    status = pool->name ? init_locks(pool, err) : rpi_error_host_memory(err, "rp_pool_create", 5);
-    if (status != RP_OK)
-        goto free_pool;
-    status = rp_device_push(device, err);
-    if (status != RP_OK)
-        goto destroy_locks;
-    status = acquire_driver(pool, options, err);
-    if (status != RP_OK)
-        release_driver(pool);
-    rp_device_pop(device);
-    if (status != RP_OK)
-        goto destroy_locks;
+    if (!pool->name)
+        status = rpi_error_host_memory(err, "rp_pool_create", 5);
+    else if (options->parent)
+        join_parent(pool, options->parent);
+    else
+        status = create_core(pool, options, err);
+    if (status != RP_OK) {
+        free_pool(pool);
+        return status;
+    }
     atomic_fetch_add(&device->pools, 1);
     *out_pool = pool;
     return RP_OK;
-
-destroy_locks:
-    pthread_mutex_destroy(&pool->lock);
-    pthread_mutex_destroy(&pool->eager_lock);
-    pthread_mutex_destroy(&pool->capture_lock);
-free_pool:
-    rpi_free(pool->name);
-    rpi_free(pool);
-    return status;
 }
 
 void rp_pool_destroy(struct rp_pool *pool)
 {
     if (!pool)
         return;
-    assert(pool->memory.members.count == 0);
+    assert(!pool->group.node.first); /* no graphs, no pools */
     struct rp_device *device = pool->device;
-    bool pushed = rpi_device_push_to_release(device);
-    int mode = rpi_relax_begin(device->driver);
-    device->driver->cuCtxSynchronize();
-    rpi_relax_end(device->driver, mode);
-    release_driver(pool);
-    if (pushed)
-        rp_device_pop(device);
-    pthread_mutex_destroy(&pool->lock);
-    pthread_mutex_destroy(&pool->eager_lock);
-    pthread_mutex_destroy(&pool->capture_lock);
-    rpi_free(pool->name);
-    rpi_free(pool);
+    if (pool->parent) {
+        bool pushed = rpi_device_push_to_release(device);
+        pthread_mutex_lock(&pool->core->lock);
+        rpi_pool_remove(&pool->core->memory, &pool->group.node);
+        pthread_mutex_unlock(&pool->core->lock);
+        if (pushed)
+            rp_device_pop(device);
+    } else {
+        destroy_core(pool);
+    }
+    free_pool(pool);
     atomic_fetch_sub(&device->pools, 1);
 }
 
 void rp_pool_info(const struct rp_pool *pool, struct rp_pool_info *out_info)
 {
-    pthread_mutex_t *lock = (pthread_mutex_t *)&pool->lock;
-    pthread_mutex_lock(lock);
+    const struct rpi_pool_node *top = &pool->group.node;
+    pthread_mutex_lock(&pool->core->lock);
     *out_info =
-        (struct rp_pool_info){.planned_bytes = rpi_pool_height(&pool->memory),
-                              .mapped_bytes = pool->memory.arena.mapped,
-                              .lower_bound_bytes = rpi_pool_lower_bound(&pool->memory),
+        (struct rp_pool_info){.planned_bytes = rpi_pool_height(top),
+                              .mapped_bytes = pool->core->memory.arena.mapped,
+                              .lower_bound_bytes = rpi_pool_lower_bound(top),
+                              .bound_exact = 1,
                               .rehearsal_bytes = atomic_load(&pool->device->alias.chunk_bytes),
-                              .graphs = pool->memory.members.count};
-    pthread_mutex_unlock(lock);
+                              .graphs = rpi_pool_count(top)};
+    pthread_mutex_unlock(&pool->core->lock);
 }

@@ -13,16 +13,12 @@ struct recording {
     const struct rpi_rehearsal *rehearsal;
     const uint64_t *offsets;
     struct rpi_recorded *made;
-    struct rpi_order *order;
     struct rpi_capture capture;
-    struct rpi_live live; /* block i of the run is block arg_count + i everywhere else */
-    struct rpi_place place;
+    struct rpi_live live;   /* block i of the run is block arg_count + i everywhere else */
+    struct rpi_place place; /* block i of the run is block obstacles + arg_count + i */
+    uint32_t obstacles;
     struct rpi_frontier frontier;
     struct rpi_node_list nodes;
-    struct {
-        RPI_VEC(uint32_t); /* where each block's alloc nodes end in alloc_nodes */
-    } alloc_ends;
-    struct rpi_node_list alloc_nodes;
 };
 
 /* Does the next block follow the rehearsal so far: the same size on the same stream? */
@@ -48,32 +44,21 @@ static uint64_t choose_offset(struct recording *run, uint64_t bytes, uint32_t st
 
 static rp_status grow_pool(struct rp_pool *pool, uint64_t height, struct rp_error *err)
 {
-    pthread_mutex_lock(&pool->lock);
-    rp_status status = rpi_pool_grow(&pool->memory, height, err);
-    pthread_mutex_unlock(&pool->lock);
+    pthread_mutex_lock(&pool->core->lock);
+    rp_status status = rpi_pool_grow(&pool->core->memory, height, err);
+    pthread_mutex_unlock(&pool->core->lock);
     return status;
-}
-
-/* Remembers what the allocation saw, for its free. */
-static bool keep_alloc_nodes(struct recording *run)
-{
-    if (!rpi_vec_reserve(&run->alloc_ends, run->alloc_ends.count + 1) ||
-        !rpi_vec_reserve(&run->alloc_nodes, run->alloc_nodes.count + run->nodes.count))
-        return false;
-    for (size_t i = 0; i < run->nodes.count; i++)
-        run->alloc_nodes.data[run->alloc_nodes.count++] = run->nodes.data[i];
-    run->alloc_ends.data[run->alloc_ends.count++] = (uint32_t)run->alloc_nodes.count;
-    return true;
 }
 
 /* Places a block that sees the run's nodes. */
 static rp_status add_block(struct recording *run, uint64_t asked, uint32_t stream,
                            uint64_t *out_address, struct rp_error *err)
 {
-    struct rpi_pool *memory = &run->pool->memory;
+    struct rpi_pool *memory = &run->pool->core->memory;
+    struct rpi_capture_record *record = &run->made->record;
     uint64_t bytes = rpi_block_bytes(asked), rounded = rpi_round_up(bytes, memory->alignment);
     rp_status status =
-        rpi_frontier_set(&run->frontier, run->order, run->nodes.data, run->nodes.count, err);
+        rpi_frontier_set(&run->frontier, record->order, run->nodes.data, run->nodes.count, err);
     if (status == RP_OK)
         status = rpi_place_look(&run->place, stream, &run->frontier, err);
     if (status != RP_OK)
@@ -86,17 +71,17 @@ static rp_status add_block(struct recording *run, uint64_t asked, uint32_t strea
     status = grow_pool(run->pool, offset + rounded, err);
     if (status != RP_OK)
         return status;
-    if (!rpi_vec_reserve(&run->made->addresses, run->made->addresses.count + 1) ||
-        !keep_alloc_nodes(run))
+    if (!rpi_vec_reserve(&run->made->addresses, run->made->addresses.count + 1))
         return rpi_error_host_memory(err, "rp_call_alloc", sizeof offset);
     uint32_t block;
     status = rpi_place_take(&run->place, offset, rounded, &block, err);
+    if (status == RP_OK)
+        status = rpi_capture_record_alloc(record, (int64_t)record->blocks.count, bytes, stream,
+                                          run->nodes.data, run->nodes.count, &block, err);
     if (status != RP_OK)
         return status;
     *out_address = memory->arena.base + offset;
     run->made->addresses.data[run->made->addresses.count++] = *out_address;
-    if (run->made->height < offset + rounded)
-        run->made->height = offset + rounded;
     return RP_OK;
 }
 
@@ -130,22 +115,30 @@ static rp_status record_use(struct rp_call *call, uint64_t address, CUstream str
         status = rpi_live_stream(&run->live, stream, &index, err);
     if (status == RP_OK)
         status = rpi_live_use(&run->live, block, stream, err);
+    if (status == RP_OK)
+        status = rpi_capture_record_use(&run->made->record, (uint32_t)call->arg_count + block,
+                                        index, err);
     return status;
 }
 
 static rp_status record_free(struct rp_call *call, uint64_t address, struct rp_error *err)
 {
     struct recording *run = (struct recording *)call;
+    struct rpi_capture_record *record = &run->made->record;
     uint32_t block;
     rp_status status = rpi_live_find(&run->live, address, "rp_call_free", &block, err);
     if (status != RP_OK)
         return status;
-    uint32_t placed = (uint32_t)call->arg_count + block;
-    uint32_t first = placed ? run->alloc_ends.data[placed - 1] : 0;
-    status = rpi_capture_free_nodes(&run->capture, &run->live, block, run->alloc_nodes.data + first,
-                                    run->alloc_ends.data[placed] - first, &run->nodes, err);
+    uint32_t recorded = (uint32_t)call->arg_count + block;
+    const struct rpi_event *alloc = &record->events.data[record->blocks.data[recorded].alloc_event];
+    status = rpi_capture_free_nodes(&run->capture, &run->live, block,
+                                    record->event_nodes.data + alloc->first_node, alloc->node_count,
+                                    &run->nodes, err);
     if (status == RP_OK)
-        status = rpi_place_free(&run->place, placed, run->nodes.data, run->nodes.count, err);
+        status = rpi_place_free(&run->place, run->obstacles + recorded, run->nodes.data,
+                                run->nodes.count, err);
+    if (status == RP_OK)
+        status = rpi_capture_record_free(record, recorded, run->nodes.data, run->nodes.count, err);
     if (status == RP_OK)
         rpi_live_remove(&run->live, block);
     return status;
@@ -167,12 +160,26 @@ static rp_status capture(struct recording *run, const char *what, rp_callable ca
     run->call.args = addresses;
     if (status == RP_OK)
         status = rpi_capture_begin(&run->capture, run->pool->device->driver, run->call.stream,
-                                   run->order, what, err);
+                                   run->made->record.order, what, err);
     if (status == RP_OK)
         status = rpi_call_run(&run->call, callable, user, what, err);
     if (status == RP_OK)
         status = rpi_capture_end(&run->capture, &run->made->template, err);
     rpi_free(addresses);
+    return status;
+}
+
+/* Nothing online goes where others of the pool hold memory. */
+static rp_status place_obstacles(struct recording *run, const struct rpi_ranges *obstacles,
+                                 struct rp_error *err)
+{
+    rp_status status = RP_OK;
+    for (size_t i = 0; i < obstacles->count && status == RP_OK; i++) {
+        const struct rpi_range *range = &obstacles->data[i];
+        uint32_t block;
+        status = rpi_place_take(&run->place, range->from, range->to - range->from, &block, err);
+    }
+    run->obstacles = (uint32_t)obstacles->count;
     return status;
 }
 
@@ -183,35 +190,33 @@ static void finish(struct recording *run)
     rpi_place_finish(&run->place);
     rpi_frontier_finish(&run->frontier);
     rpi_vec_finish(&run->nodes);
-    rpi_vec_finish(&run->alloc_ends);
-    rpi_vec_finish(&run->alloc_nodes);
-    rpi_order_destroy(run->order);
 }
 
 rp_status rpi_record(struct rp_pool *pool, const char *name, rp_callable callable, void *user,
                      const struct rp_arg *args, size_t arg_count,
-                     const struct rpi_rehearsal *rehearsal, const uint64_t *offsets,
-                     uint64_t planned_height, struct rpi_recorded *out_recorded,
-                     struct rp_error *err)
+                     const struct rpi_rehearsal *rehearsal, const struct rpi_record_plan *plan,
+                     struct rpi_recorded *out_recorded, struct rp_error *err)
 {
     char what[96];
     snprintf(what, sizeof what, "recording '%.60s'", name);
     struct rpi_recorded made = {0};
     struct recording run = {.call = {.functions = &functions,
-                                     .stream = pool->stream,
+                                     .stream = pool->core->stream,
                                      .arg_count = arg_count,
                                      .captures = true},
                             .pool = pool,
                             .rehearsal = rehearsal,
-                            .offsets = offsets,
+                            .offsets = plan->offsets,
                             .made = &made};
-    rp_status status = grow_pool(pool, planned_height, err);
+    rp_status status = grow_pool(pool, plan->height, err);
     if (status == RP_OK)
-        status = rpi_order_create(&run.order, err);
+        status = rpi_capture_record_init(&made.record, name, err);
     if (status == RP_OK) {
-        rpi_place_init(&run.place, run.order, pool->memory.alignment, planned_height);
-        status = capture(&run, what, callable, user, args, err);
+        rpi_place_init(&run.place, made.record.order, pool->core->memory.alignment, plan->height);
+        status = place_obstacles(&run, &plan->obstacles->always, err);
     }
+    if (status == RP_OK)
+        status = capture(&run, what, callable, user, args, err);
     finish(&run);
     if (status == RP_OK)
         *out_recorded = made;
@@ -224,6 +229,7 @@ void rpi_recorded_finish(struct rpi_recorded *recorded, const struct rp_driver *
 {
     if (recorded->template)
         driver->cuGraphDestroy(recorded->template);
+    rpi_capture_record_finish(&recorded->record);
     rpi_vec_finish(&recorded->addresses);
     *recorded = (struct rpi_recorded){0};
 }

@@ -9,23 +9,31 @@
 #define REPRISE_GRAPH_RECORD_H
 
 #include "graph/rehearse.h"
+#include "memory/pool_plan.h"
 
 struct rpi_recorded {
     CUgraph template;
+    struct rpi_capture_record record; /* as the rehearsal's */
     struct {
         RPI_VEC(uint64_t); /* of each block; the arguments' staging first */
     } addresses;
-    uint64_t height; /* highest end of a block, as an offset in the pool */
     size_t diverged; /* blocks placed online */
 };
 
-/* offsets: the plan, one for each block of the rehearsal's record. The context is current. Memory
- * that the pool grew by stays mapped on failure: the caller settles it. */
+/* What the planner says: offsets, one for each block of the rehearsal's record, the highest end of
+ * these blocks, and what other captures of the pool hold. */
+struct rpi_record_plan {
+    const uint64_t *offsets;
+    uint64_t height;
+    const struct rpi_pool_obstacles *obstacles;
+};
+
+/* The context is current. Memory that the pool grew by stays mapped on failure: the caller settles
+ * it. A block that is not freed, other than in the rehearsal, may lie over obstacles->later. */
 rp_status rpi_record(struct rp_pool *pool, const char *name, rp_callable callable, void *user,
                      const struct rp_arg *args, size_t arg_count,
-                     const struct rpi_rehearsal *rehearsal, const uint64_t *offsets,
-                     uint64_t planned_height, struct rpi_recorded *out_recorded,
-                     struct rp_error *err);
+                     const struct rpi_rehearsal *rehearsal, const struct rpi_record_plan *plan,
+                     struct rpi_recorded *out_recorded, struct rp_error *err);
 void rpi_recorded_finish(struct rpi_recorded *recorded, const struct rp_driver *driver);
 
 #endif

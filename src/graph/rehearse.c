@@ -27,7 +27,7 @@ static rp_status add_block(struct rehearsing *run, uint64_t bytes, uint32_t stre
     struct rpi_rehearsal *made = run->made;
     uint64_t address;
     rp_status status = rpi_alias_take(&run->pool->device->alias, rpi_block_bytes(bytes),
-                                      run->pool->memory.alignment, &address, err);
+                                      run->pool->core->memory.alignment, &address, err);
     if (status != RP_OK)
         return status;
     if (!rpi_vec_reserve(&made->addresses, made->addresses.count + 1))
@@ -159,7 +159,7 @@ rp_status rpi_rehearse(struct rp_pool *pool, const char *name, rp_callable calla
         return status;
     }
     struct rehearsing run = {.call = {.functions = &functions,
-                                      .stream = pool->stream,
+                                      .stream = pool->core->stream,
                                       .arg_count = arg_count,
                                       .captures = true},
                              .pool = pool,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * rp_graph_replay: check the contract, put the replay behind the pool's last one, copy in, launch,
- * copy out. Everything goes to the caller's stream. Two replays of one pool touch the same memory,
- * and the driver orders launches of one exec only, so a replay on another stream than the last one
- * waits for the event that was recorded behind it.
+ * rp_graph_replay: check the contract, put the replay behind those that share its memory, copy in,
+ * launch, copy out. Everything goes to the caller's stream. The driver orders launches of one exec
+ * only, so a replay waits for the events that were recorded behind the others' on other streams.
  */
 #include "graph/objects.h"
+#include "memory/pool_turn.h"
 
 static const char *role_name(enum rp_arg_role role)
 {
@@ -98,44 +98,58 @@ static rp_status enqueue(const struct rp_graph *graph, const struct rp_arg *args
     return copy(graph, args, RP_ARG_OUT, stream, err);
 }
 
-/* Waits for the pool's last replay. The per-thread stream is another one in every thread. */
-static rp_status wait_for_last(struct rp_pool *pool, CUstream stream, struct rp_error *err)
+/* Waits for a member's last replay. The per-thread stream is another one in every thread. */
+static rp_status wait_for(const struct rp_graph *graph, const struct rpi_pool_member *member,
+                          CUstream stream, struct rp_error *err)
 {
-    if (!pool->last_valid || (pool->last_stream == stream && stream != CU_STREAM_PER_THREAD))
+    if (!member->busy || (member->stream == stream && stream != CU_STREAM_PER_THREAD))
         return RP_OK;
-    CUresult result = pool->device->driver->cuStreamWaitEvent(stream, pool->last_done, 0);
+    CUresult result = graph->pool->device->driver->cuStreamWaitEvent(stream, member->done, 0);
     if (result != CUDA_SUCCESS)
         return rpi_error_driver(err, result, "cuStreamWaitEvent",
-                                "putting a replay behind the last one of pool '%s'", pool->name);
+                                "putting a replay of '%s' behind another of pool '%s'", graph->name,
+                                graph->pool->name);
     return RP_OK;
 }
 
-/* Remembers where the pool's memory is in use. A driver that cannot record an event is made to
- * finish instead, so that whoever comes next need not wait. */
-static rp_status mark_last(struct rp_pool *pool, CUstream stream, struct rp_error *err)
+static rp_status wait_for_turn(struct rp_graph *graph, CUstream stream, struct rp_error *err)
 {
-    const struct rp_driver *driver = pool->device->driver;
-    pool->last_stream = stream;
-    pool->last_valid = true;
-    CUresult result = driver->cuEventRecord(pool->last_done, stream);
+    struct rpi_pool *memory = &graph->pool->core->memory;
+    rp_status status = rpi_turn_ahead(memory, &graph->member, err);
+    if (status == RP_OK)
+        status = wait_for(graph, &graph->member, stream, err);
+    for (size_t i = 0; status == RP_OK && i < memory->ahead.count; i++)
+        status = wait_for(graph, memory->ahead.data[i], stream, err);
+    return status;
+}
+
+/* Remembers where the graph's memory is in use. A driver that cannot record an event is made to
+ * finish instead, so that whoever comes next need not wait. */
+static rp_status mark(struct rp_graph *graph, CUstream stream, struct rp_error *err)
+{
+    const struct rp_driver *driver = graph->pool->device->driver;
+    rpi_turn_take(&graph->pool->core->memory, &graph->member);
+    graph->member.stream = stream;
+    graph->member.busy = true;
+    CUresult result = driver->cuEventRecord(graph->member.done, stream);
     if (result == CUDA_SUCCESS)
         return RP_OK;
     if (driver->cuStreamSynchronize(stream) != CUDA_SUCCESS)
-        return rpi_error_driver(err, result, "cuEventRecord", "marking a replay of pool '%s'",
-                                pool->name);
-    pool->last_valid = false;
+        return rpi_error_driver(err, result, "cuEventRecord", "marking a replay of '%s'",
+                                graph->name);
+    graph->member.busy = false;
     return RP_OK;
 }
 
-/* With the pool's lock held. */
+/* With the core's lock held. */
 static rp_status replay(struct rp_graph *graph, const struct rp_arg *args, CUstream stream,
                         struct rp_error *err)
 {
-    rp_status status = wait_for_last(graph->pool, stream, err);
+    rp_status status = wait_for_turn(graph, stream, err);
     if (status != RP_OK)
         return status;
     status = enqueue(graph, args, stream, err);
-    rp_status marked = mark_last(graph->pool, stream, status == RP_OK ? err : NULL);
+    rp_status marked = mark(graph, stream, status == RP_OK ? err : NULL);
     graph->replays++;
     return status == RP_OK ? marked : status;
 }
@@ -154,9 +168,9 @@ rp_status rp_graph_replay(struct rp_graph *graph, const struct rp_arg *args, siz
         return status;
     status = check_stream(graph, stream, err);
     if (status == RP_OK) {
-        pthread_mutex_lock(&pool->lock);
+        pthread_mutex_lock(&pool->core->lock);
         status = replay(graph, args, stream, err);
-        pthread_mutex_unlock(&pool->lock);
+        pthread_mutex_unlock(&pool->core->lock);
     }
     rp_device_pop(pool->device);
     return status;

@@ -23,8 +23,8 @@ static rp_status run_alloc(struct rp_call *call, size_t bytes, CUstream stream,
                            uint64_t *out_address, struct rp_error *err)
 {
     struct running *run = (struct running *)call;
-    struct rpi_arena *arena = &run->pool->eager;
-    uint64_t offset = rpi_round_up(run->cursor, run->pool->memory.alignment);
+    struct rpi_arena *arena = &run->pool->core->eager;
+    uint64_t offset = rpi_round_up(run->cursor, run->pool->core->memory.alignment);
     uint64_t taken = bytes ? bytes : 1;
     if (taken > UINT64_MAX - offset)
         return rpi_error(err, RP_ERROR_LIMIT, "rp_call_alloc",
@@ -110,7 +110,7 @@ static rp_status run_locked(struct running *run, rp_callable callable, void *use
     int mode = rpi_relax_begin(driver);
     rp_status waited = wait_for_streams(run, status == RP_OK ? err : NULL);
     rpi_relax_end(driver, mode);
-    rpi_arena_shrink(&run->pool->eager, 0);
+    rpi_arena_shrink(&run->pool->core->eager, 0);
     rpi_live_finish(&run->live);
     return status == RP_OK ? waited : status;
 }
@@ -129,7 +129,7 @@ rp_status rp_run(struct rp_pool *pool, rp_callable callable, void *user, const s
         return rpi_error_host_memory(err, "rp_run", (arg_count + 1) * sizeof *addresses);
     for (size_t i = 0; i < arg_count; i++)
         addresses[i] = args[i].address;
-    status = rpi_lock_for_callable(&pool->eager_lock, "rp_run", pool->name, err);
+    status = rpi_lock_for_callable(&pool->core->eager_lock, "rp_run", pool->name, err);
     if (status == RP_OK) {
         struct running run = {.call = {.functions = &functions,
                                        .stream = stream,
@@ -141,7 +141,7 @@ rp_status rp_run(struct rp_pool *pool, rp_callable callable, void *user, const s
             status = run_locked(&run, callable, user, err);
             rp_device_pop(pool->device);
         }
-        pthread_mutex_unlock(&pool->eager_lock);
+        pthread_mutex_unlock(&pool->core->eager_lock);
     }
     rpi_free(addresses);
     return status;

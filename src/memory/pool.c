@@ -1,19 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 #include "memory/pool.h"
 
-rp_status rpi_pool_init(struct rpi_pool *pool, const struct rp_driver *driver, CUdevice device,
-                        uint64_t most_bytes, uint64_t limit, uint64_t alignment,
-                        struct rp_error *err)
+#include "memory/pool_turn.h"
+
+#include <assert.h>
+
+rp_status rpi_pool_init(struct rpi_pool *pool, struct rpi_pool_group *root,
+                        const struct rp_driver *driver, CUdevice device, uint64_t most_bytes,
+                        uint64_t limit, uint64_t alignment, struct rp_error *err)
 {
-    *pool = (struct rpi_pool){.limit = limit, .alignment = alignment};
+    *pool = (struct rpi_pool){.limit = limit, .alignment = alignment, .root = root};
     return rpi_arena_init(&pool->arena, driver, device, most_bytes, err);
 }
 
 void rpi_pool_finish(struct rpi_pool *pool)
 {
     rpi_arena_finish(&pool->arena);
-    rpi_vec_finish(&pool->members);
+    rpi_vec_finish(&pool->ahead);
 }
+
+/* ---- Memory -------------------------------------------------------------------------------- */
 
 rp_status rpi_pool_grow(struct rpi_pool *pool, uint64_t height, struct rp_error *err)
 {
@@ -35,50 +41,148 @@ rp_status rpi_pool_grow(struct rpi_pool *pool, uint64_t height, struct rp_error 
     return status;
 }
 
-static void trim(struct rpi_pool *pool)
+static void shrink(struct rpi_pool *pool)
 {
-    uint64_t height = rpi_pool_height(pool);
+    uint64_t height = rpi_pool_height(&pool->root->node);
     rpi_arena_shrink(&pool->arena, height > pool->underway ? height : pool->underway);
 }
 
 void rpi_pool_settle(struct rpi_pool *pool)
 {
     pool->underway = 0;
-    trim(pool);
+    shrink(pool);
 }
 
-rp_status rpi_pool_add(struct rpi_pool *pool, struct rpi_pool_member *member, struct rp_error *err)
+/* ---- The tree ------------------------------------------------------------------------------ */
+
+void rpi_pool_add(struct rpi_pool *pool, struct rpi_pool_group *group, struct rpi_pool_node *node)
 {
-    if (!rpi_vec_push(&pool->members, member))
-        return rpi_error_host_memory(err, "rpi_pool_add", sizeof member);
-    return RP_OK;
+    struct rpi_pool_node *parent = &group->node;
+    assert(!node->parent && !node->first && parent->kind != RPI_COMPOSE_CAPTURE);
+    node->parent = parent;
+    node->depth = parent->depth + 1;
+    node->place = ++pool->places;
+    node->previous = parent->last;
+    if (parent->last)
+        parent->last->next = node;
+    else
+        parent->first = node;
+    parent->last = node;
 }
 
-void rpi_pool_remove(struct rpi_pool *pool, const struct rpi_pool_member *member)
+void rpi_pool_remove(struct rpi_pool *pool, struct rpi_pool_node *node)
 {
-    for (size_t i = 0; i < pool->members.count; i++) {
-        if (pool->members.data[i] != member)
-            continue;
-        pool->members.data[i] = pool->members.data[--pool->members.count];
-        trim(pool);
+    struct rpi_pool_node *parent = node->parent;
+    if (!parent)
         return;
+    assert(!node->first);
+    rpi_turn_forget(pool, node);
+    if (node->previous)
+        node->previous->next = node->next;
+    else
+        parent->first = node->next;
+    if (node->next)
+        node->next->previous = node->previous;
+    else
+        parent->last = node->previous;
+    node->parent = node->previous = node->next = NULL;
+    shrink(pool);
+}
+
+void rpi_pool_member_finish(struct rpi_pool_member *member)
+{
+    rpi_vec_finish(&member->all);
+    rpi_vec_finish(&member->kept);
+}
+
+void rpi_pool_group_finish(struct rpi_pool_group *group)
+{
+    rpi_vec_finish(&group->before);
+    rpi_vec_finish(&group->next);
+}
+
+const struct rpi_pool_member *rpi_pool_next(const struct rpi_pool_node *top,
+                                            const struct rpi_pool_member *member)
+{
+    const struct rpi_pool_node *node = member ? &member->node : top;
+    for (;;) {
+        if (node->first && !(member && node == &member->node)) {
+            node = node->first;
+        } else {
+            while (node != top && !node->next)
+                node = node->parent;
+            if (node == top)
+                return NULL;
+            node = node->next;
+        }
+        if (node->kind == RPI_COMPOSE_CAPTURE)
+            return (const struct rpi_pool_member *)node;
     }
 }
 
-uint64_t rpi_pool_height(const struct rpi_pool *pool)
+enum rpi_compose_kind rpi_pool_relation(const struct rpi_pool_node *a,
+                                        const struct rpi_pool_node *b, bool *out_a_first)
+{
+    while (a->parent != b->parent) {
+        if (a->depth >= b->depth)
+            a = a->parent;
+        else
+            b = b->parent;
+    }
+    assert(a != b);
+    *out_a_first = a->place < b->place;
+    return a->parent->kind;
+}
+
+/* ---- Sums ---------------------------------------------------------------------------------- */
+
+static uint64_t most(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+struct sum {
+    uint64_t bound, kept;
+};
+
+static struct sum sum_up(const struct rpi_pool_node *node)
+{
+    if (node->kind == RPI_COMPOSE_CAPTURE) {
+        const struct rpi_pool_member *member = (const struct rpi_pool_member *)node;
+        return (struct sum){member->lower_bound, member->kept_bytes};
+    }
+    struct sum sum = {0, 0};
+    for (const struct rpi_pool_node *child = node->first; child; child = child->next) {
+        struct sum part = sum_up(child);
+        if (node->kind == RPI_COMPOSE_CONCURRENT)
+            sum.bound += part.bound;
+        else if (node->kind == RPI_COMPOSE_SEQUENCE)
+            sum.bound = most(sum.bound, sum.kept + part.bound);
+        else
+            sum.bound = most(sum.bound, part.bound);
+        sum.kept = node->kind == RPI_COMPOSE_ALTERNATIVES ? most(sum.kept, part.kept)
+                                                          : sum.kept + part.kept;
+    }
+    return sum;
+}
+
+uint64_t rpi_pool_lower_bound(const struct rpi_pool_node *top)
+{
+    return sum_up(top).bound;
+}
+
+uint64_t rpi_pool_height(const struct rpi_pool_node *top)
 {
     uint64_t height = 0;
-    for (size_t i = 0; i < pool->members.count; i++)
-        if (height < pool->members.data[i]->height)
-            height = pool->members.data[i]->height;
+    for (const struct rpi_pool_member *m = rpi_pool_next(top, NULL); m; m = rpi_pool_next(top, m))
+        height = most(height, rpi_ranges_top(&m->all));
     return height;
 }
 
-uint64_t rpi_pool_lower_bound(const struct rpi_pool *pool)
+size_t rpi_pool_count(const struct rpi_pool_node *top)
 {
-    uint64_t bound = 0;
-    for (size_t i = 0; i < pool->members.count; i++)
-        if (bound < pool->members.data[i]->lower_bound)
-            bound = pool->members.data[i]->lower_bound;
-    return bound;
+    size_t count = 0;
+    for (const struct rpi_pool_member *m = rpi_pool_next(top, NULL); m; m = rpi_pool_next(top, m))
+        count++;
+    return count;
 }

@@ -1,9 +1,24 @@
 /* SPDX-License-Identifier: MIT
  *
- * The memory of captures that are alternatives of each other. Every one is laid out from offset 0,
- * so they lie over each other, and the memory behind the range reaches as high as the highest.
+ * The memory that captures share. How they relate in time is a tree: its leaves are members, one a
+ * capture, its inner nodes groups of one kind.
  *
- *     member   one capture's share: the height of its layout and the lower bound of its blocks
+ *     alternatives   never live together: may lie over each other
+ *     sequence       run in the order of their adding: what one frees is free for all later ones,
+ *                    what it keeps (never frees) is in the way of everything after it
+ *     concurrent     may run at the same time: never lie over each other
+ *
+ * Two members relate as the kind of the lowest group that holds both. A member that is added takes
+ * the others as they are: nothing that is recorded in a graph can move.
+ *
+ * The lower bound of a composition follows exactly from two numbers a part, its bound and the bytes
+ * that it keeps, as blocks of two alternatives never have to be kept apart:
+ *
+ *     alternatives   bound: the largest            kept: the largest
+ *     concurrent     bound: the sum                kept: the sum
+ *     sequence       bound: the largest, over its  kept: the sum
+ *                    parts i, of the kept of all
+ *                    before i plus the bound of i
  *
  * Not synchronised; see the arena for contexts and for what may still run.
  */
@@ -11,24 +26,58 @@
 #define REPRISE_MEMORY_POOL_H
 
 #include "memory/arena.h"
+#include "memory/plan.h"
+#include "memory/ranges.h"
 
+enum { RPI_POOL_MOST_DEPTH = 100 }; /* of groups within groups */
+
+/* Part of a group or a member, always first. */
+struct rpi_pool_node {
+    enum rpi_compose_kind kind;   /* RPI_COMPOSE_CAPTURE: a member */
+    struct rpi_pool_node *parent; /* NULL: the root, or not added */
+    struct rpi_pool_node *first, *last, *previous, *next;
+    uint32_t depth;
+    uint64_t place; /* grows along siblings */
+};
+
+/* One capture's share, unowned by the pool. What stands above `stream` is filled in before it is
+ * added and fixed then; pool_turn.h has the rest. */
 struct rpi_pool_member {
-    uint64_t height, lower_bound;
+    struct rpi_pool_node node;
+    struct rpi_ranges all, kept; /* where its blocks lie, joined: all, and those that it keeps */
+    uint64_t lower_bound;        /* of its blocks alone */
+    uint64_t kept_bytes;
+    CUstream stream; /* of its last replay */
+    CUevent done;    /* recorded behind that */
+    bool busy;       /* done has been recorded and says something */
+    uint64_t turn;   /* number of its last replay; 0: none */
+};
+
+struct rpi_pool_members {
+    RPI_VEC(struct rpi_pool_member *);
+};
+
+struct rpi_pool_group {
+    struct rpi_pool_node node;
+    struct rpi_pool_node *current; /* for pool_turn.h, which tells what these are */
+    uint64_t since;
+    struct rpi_pool_members before, next;
 };
 
 struct rpi_pool {
     struct rpi_arena arena;
-    uint64_t limit;     /* most bytes to map; 0: none */
-    uint64_t alignment; /* of every block */
-    uint64_t underway;  /* height that a capture under way has reached; 0: none is */
-    struct {
-        RPI_VEC(struct rpi_pool_member *); /* unowned: each lies in its graph */
-    } members;
+    uint64_t limit;              /* most bytes to map; 0: none */
+    uint64_t alignment;          /* of every block */
+    uint64_t underway;           /* height that a capture under way has reached; 0: none is */
+    struct rpi_pool_group *root; /* unowned */
+    uint64_t places, turns;      /* how many were given */
+    struct rpi_pool_members ahead;
 };
 
-rp_status rpi_pool_init(struct rpi_pool *pool, const struct rp_driver *driver, CUdevice device,
-                        uint64_t most_bytes, uint64_t limit, uint64_t alignment,
-                        struct rp_error *err);
+/* root is empty, of its kind, and outlives the pool. */
+rp_status rpi_pool_init(struct rpi_pool *pool, struct rpi_pool_group *root,
+                        const struct rp_driver *driver, CUdevice device, uint64_t most_bytes,
+                        uint64_t limit, uint64_t alignment, struct rp_error *err);
 /* Allowed on a zeroed pool. */
 void rpi_pool_finish(struct rpi_pool *pool);
 
@@ -39,12 +88,26 @@ rp_status rpi_pool_grow(struct rpi_pool *pool, uint64_t height, struct rp_error 
 /* The capture is over, its member added or not: gives back what no member reaches. */
 void rpi_pool_settle(struct rpi_pool *pool);
 
-/* The member is borrowed until it is removed; memory that only it reached is given back then. */
-rp_status rpi_pool_add(struct rpi_pool *pool, struct rpi_pool_member *member, struct rp_error *err);
-void rpi_pool_remove(struct rpi_pool *pool, const struct rpi_pool_member *member);
+/* The node, a member or an empty group, becomes the last of a group of the pool, which borrows it
+ * until it is removed. */
+void rpi_pool_add(struct rpi_pool *pool, struct rpi_pool_group *group, struct rpi_pool_node *node);
+/* Its replays are over, and a group is empty. What lies above all other members is given back to
+ * the device, all else to captures to come. Does nothing to a node that was not added. */
+void rpi_pool_remove(struct rpi_pool *pool, struct rpi_pool_node *node);
+void rpi_pool_member_finish(struct rpi_pool_member *member);
+void rpi_pool_group_finish(struct rpi_pool_group *group);
 
-/* Over the members: what alternatives need is what the neediest needs. */
-uint64_t rpi_pool_height(const struct rpi_pool *pool);
-uint64_t rpi_pool_lower_bound(const struct rpi_pool *pool);
+/* The member after `member` below `top`, in order; the first after NULL; NULL after the last. */
+const struct rpi_pool_member *rpi_pool_next(const struct rpi_pool_node *top,
+                                            const struct rpi_pool_member *member);
+/* How nodes a and b, neither above the other, relate; *out_a_first: a was added first, or what
+ * holds it. */
+enum rpi_compose_kind rpi_pool_relation(const struct rpi_pool_node *a,
+                                        const struct rpi_pool_node *b, bool *out_a_first);
+
+/* Of all below a group: the highest end of a block, the bound, and how many there are. */
+uint64_t rpi_pool_height(const struct rpi_pool_node *top);
+uint64_t rpi_pool_lower_bound(const struct rpi_pool_node *top);
+size_t rpi_pool_count(const struct rpi_pool_node *top);
 
 #endif

@@ -136,27 +136,32 @@ static void pool_is_as_high_as_its_highest(void **state)
     (void)state;
     struct rpi_pool pool;
     struct rp_error err;
-    struct rpi_pool_member small = {3 * MIB, 2 * MIB}, large = {9 * MIB, 1 * MIB};
-    assert_int_equal(rpi_pool_init(&pool, driver, 0, 64 * MIB, 11 * MIB, 512, NULL), RP_OK);
-    assert_int_equal(rpi_pool_grow(&pool, small.height, NULL), RP_OK);
-    assert_int_equal(rpi_pool_add(&pool, &small, NULL), RP_OK);
+    struct rpi_pool_group root = {.node.kind = RPI_COMPOSE_ALTERNATIVES};
+    struct rpi_range ranges[] = {{0, 3 * MIB}, {0, 9 * MIB}};
+    struct rpi_pool_member small = {.all = {.data = &ranges[0], .count = 1},
+                                    .lower_bound = 2 * MIB},
+                           large = {.all = {.data = &ranges[1], .count = 1},
+                                    .lower_bound = 1 * MIB};
+    assert_int_equal(rpi_pool_init(&pool, &root, driver, 0, 64 * MIB, 11 * MIB, 512, NULL), RP_OK);
+    assert_int_equal(rpi_pool_grow(&pool, 3 * MIB, NULL), RP_OK);
+    rpi_pool_add(&pool, &root, &small.node);
     rpi_pool_settle(&pool);
     assert_int_equal(pool.arena.mapped, 4 * MIB);
-    assert_int_equal(rpi_pool_grow(&pool, large.height, NULL), RP_OK);
-    rpi_pool_remove(&pool, &small); /* another thread's graph goes while one is captured */
+    assert_int_equal(rpi_pool_grow(&pool, 9 * MIB, NULL), RP_OK);
+    rpi_pool_remove(&pool, &small.node); /* another thread's graph goes while one is captured */
     assert_int_equal(pool.arena.mapped, 10 * MIB);
-    assert_int_equal(rpi_pool_add(&pool, &small, NULL), RP_OK);
-    assert_int_equal(rpi_pool_add(&pool, &large, NULL), RP_OK);
+    rpi_pool_add(&pool, &root, &small.node);
+    rpi_pool_add(&pool, &root, &large.node);
     rpi_pool_settle(&pool);
-    assert_int_equal(rpi_pool_height(&pool), 9 * MIB);
-    assert_int_equal(rpi_pool_lower_bound(&pool), 2 * MIB);
+    assert_int_equal(rpi_pool_height(&root.node), 9 * MIB);
+    assert_int_equal(rpi_pool_lower_bound(&root.node), 2 * MIB);
     assert_int_equal(rpi_pool_grow(&pool, 10 * MIB + 1, &err), RP_ERROR_LIMIT);
     assert_int_equal(err.requested, 12 * MIB);
     assert_int_equal(err.available, 11 * MIB);
-    rpi_pool_remove(&pool, &large);
-    assert_int_equal(rpi_pool_height(&pool), 3 * MIB);
+    rpi_pool_remove(&pool, &large.node);
+    assert_int_equal(rpi_pool_height(&root.node), 3 * MIB);
     assert_int_equal(pool.arena.mapped, 4 * MIB);
-    rpi_pool_remove(&pool, &small);
+    rpi_pool_remove(&pool, &small.node);
     assert_int_equal(pool.arena.mapped, 0);
     rpi_pool_finish(&pool);
 }

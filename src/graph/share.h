@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A capture's share of its pool: planned from the rehearsal before it is recorded, taken down as it
+ * was recorded after that.
+ */
+#ifndef REPRISE_GRAPH_SHARE_H
+#define REPRISE_GRAPH_SHARE_H
+
+#include "graph/record.h"
+
+struct rpi_share_plan {
+    struct rpi_pool_obstacles obstacles;
+    uint64_t *offsets; /* of each block of the rehearsal */
+    uint64_t height;   /* highest end of these */
+    uint64_t lower_bound;
+};
+
+/* With the capture lock held. cautious: nothing is laid over what runs later. */
+rp_status rpi_share_plan(const struct rp_pool *pool, const struct rpi_rehearsal *rehearsal,
+                         size_t arg_count, bool cautious, struct rpi_share_plan *out_plan,
+                         struct rp_error *err);
+void rpi_share_plan_finish(struct rpi_share_plan *plan);
+
+/* Fills the graph's blocks, and its member but for the event. RP_ERROR_DIVERGED where a block that
+ * the rehearsal freed was not freed and lies over what runs later: a cautious plan prevents that.
+ * What was made lies in the graph, whatever happens. */
+rp_status rpi_share_take_down(struct rp_graph *graph, const struct rpi_rehearsal *rehearsal,
+                              const struct rpi_recorded *recorded,
+                              const struct rpi_share_plan *plan, struct rp_error *err);
+
+#endif

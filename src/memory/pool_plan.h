@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Planning a capture that is added to a pool with others: what they hold is in its way, and nothing
+ * of theirs can move.
+ *
+ *     always   of concurrent members all, of earlier ones of a sequence what they keep
+ *     later    of later ones of a sequence (captured first all the same) all, but only for blocks
+ *              that the new capture keeps
+ *
+ * First the capture is planned alone and put into the lowest gap that holds it whole; where that
+ * makes the pool higher than it is, the obstacles become blocks at fixed offsets of one problem,
+ * and the lower of the two layouts is taken.
+ */
+#ifndef REPRISE_MEMORY_POOL_PLAN_H
+#define REPRISE_MEMORY_POOL_PLAN_H
+
+#include "memory/pool.h"
+
+struct rpi_pool_obstacles {
+    struct rpi_ranges always, later; /* joined; disjoint */
+};
+
+/* What is in the way of a member that is added to the group next. */
+rp_status rpi_pool_obstacles(const struct rpi_pool *pool, const struct rpi_pool_group *group,
+                             struct rpi_pool_obstacles *out_obstacles, struct rp_error *err);
+/* Puts what is in the way of kept blocks in the way of all. */
+rp_status rpi_pool_obstacles_widen(struct rpi_pool_obstacles *obstacles, struct rp_error *err);
+void rpi_pool_obstacles_finish(struct rpi_pool_obstacles *obstacles);
+
+/* kept[i]: block i of the lifetimes is kept. options->fixed and capacity must be unset. The result
+ * has the highest end of these blocks, and their own bound. */
+rp_status rpi_pool_plan(const struct rpi_lifetimes *lifetimes, const bool *kept,
+                        const struct rpi_pool_obstacles *obstacles,
+                        const struct rpi_plan_options *options, uint64_t *out_offsets,
+                        struct rpi_plan_result *out_result, struct rp_error *err);
+
+#endif
