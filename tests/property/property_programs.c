@@ -8,7 +8,8 @@
  * captured in their place, and all is replayed again. Every replay must give what the program
  * computes where nothing shares memory, to the bit.
  *
- *     property_programs [--programs N] [--first SEED] [--seed SEED] [--progress]
+ *     property_programs [--programs N] [--first SEED] [--seed SEED] [--driver host|cuda]
+ *                       [--progress]
  *
  * --seed repeats one group and prints its programs.
  */
@@ -316,9 +317,15 @@ static bool run_group(struct group *g, uint64_t seed, struct totals *totals)
 
 /* ---- Many groups --------------------------------------------------------------------------- */
 
-static void open_device(struct group *g)
+struct request {
+    const struct rp_driver *driver;
+    uint64_t programs, first;
+    bool one, progress;
+};
+
+static void open_device(struct group *g, const struct request *request)
 {
-    rpt_open(&g->f);
+    rpt_open_on(&g->f, request->driver, NULL);
     for (int i = 0; i < BLOCKS_MOST; i++)
         assert_int_equal(g->f.driver->cuEventCreate(&g->events[i], CU_EVENT_DISABLE_TIMING), 0);
     assert_int_equal(g->f.driver->cuMemAlloc(&g->buffers, 3 * REPLAYS * WIDTH * sizeof(float)), 0);
@@ -331,11 +338,6 @@ static void close_device(struct group *g)
         g->f.driver->cuEventDestroy(g->events[i]);
     rpt_close(&g->f); /* and nothing is left */
 }
-
-struct request {
-    uint64_t programs, first;
-    bool one, progress;
-};
 
 static void show_progress(const struct request *request, const struct totals *totals, bool last)
 {
@@ -352,7 +354,7 @@ static bool run_groups(const struct request *request, struct totals *totals)
     uint64_t seed = request->first, groups = 0;
     while (groups == 0 || (!request->one && totals->programs < request->programs)) {
         if (groups % GROUPS_A_DEVICE == 0)
-            open_device(&g);
+            open_device(&g, request);
         if (!run_group(&g, seed++, totals)) {
             say_where();
             return false;
@@ -386,6 +388,19 @@ static bool read_number(const char *text, uint64_t *out)
     return text && *text && !*end;
 }
 
+static bool read_driver(const char *name, const struct rp_driver **out_driver)
+{
+    struct rp_error err;
+    *out_driver = NULL;
+    if (!strcmp(name, "host"))
+        *out_driver = rpi_driver_host();
+    else if (strcmp(name, "cuda") != 0)
+        return false;
+    else if (rpi_driver_libcuda(out_driver, &err) != RP_OK)
+        fprintf(stderr, "%s\n", err.message);
+    return *out_driver != NULL;
+}
+
 static bool read_request(int argc, char **argv, struct request *request)
 {
     for (int i = 1; i < argc; i++) {
@@ -396,6 +411,8 @@ static bool read_request(int argc, char **argv, struct request *request)
             continue;
         } else if (!strcmp(argv[i], "--programs")) {
             known = read_number(value, &request->programs);
+        } else if (!strcmp(argv[i], "--driver")) {
+            known = value && read_driver(value, &request->driver);
         } else if (!strcmp(argv[i], "--first") || !strcmp(argv[i], "--seed")) {
             request->one |= !strcmp(argv[i], "--seed");
             known = read_number(value, &request->first);
@@ -404,7 +421,7 @@ static bool read_request(int argc, char **argv, struct request *request)
         }
         if (!known) {
             fprintf(stderr, "usage: property_programs [--programs N] [--first SEED] [--seed SEED] "
-                            "[--progress]\n");
+                            "[--driver host|cuda] [--progress]\n");
             return false;
         }
         i++;
@@ -414,7 +431,7 @@ static bool read_request(int argc, char **argv, struct request *request)
 
 int main(int argc, char **argv)
 {
-    struct request request = {.programs = 1000};
+    struct request request = {.programs = 1000, .driver = rpi_driver_host()};
     struct totals totals = {0};
     if (!read_request(argc, argv, &request))
         return 2;
