@@ -95,12 +95,29 @@ static rp_status expand(struct rpi_capture *capture, size_t top, bool *out_ready
     return RP_OK;
 }
 
+/* Makes room for one more node's predecessors, where they are kept. */
+static bool reserve_kept(struct rpi_predecessors *kept, size_t count)
+{
+    return !kept || (rpi_vec_reserve(&kept->nodes, kept->nodes.count + count) &&
+                     rpi_vec_reserve(&kept->ends, kept->ends.count + 1));
+}
+
+static void keep_predecessors(struct rpi_predecessors *kept, const uint32_t *nodes, size_t count)
+{
+    if (!kept)
+        return;
+    for (size_t i = 0; i < count; i++)
+        kept->nodes.data[kept->nodes.count++] = nodes[i];
+    kept->ends.data[kept->ends.count++] = (uint32_t)kept->nodes.count;
+}
+
 /* Adds a node whose dependencies are all known, and drops them. */
 static rp_status add_node(struct rpi_capture *capture, const struct rpi_walk *walk,
                           struct rp_error *err)
 {
     capture->predecessors.count = 0;
-    if (!rpi_vec_reserve(&capture->predecessors, walk->count))
+    if (!rpi_vec_reserve(&capture->predecessors, walk->count) ||
+        !reserve_kept(capture->kept_predecessors, walk->count))
         return no_memory(capture, err);
     for (size_t i = 0; i < walk->count; i++)
         capture->predecessors.data[capture->predecessors.count++] =
@@ -110,6 +127,7 @@ static rp_status add_node(struct rpi_capture *capture, const struct rpi_walk *wa
         rpi_order_add(capture->order, capture->predecessors.data, walk->count, &node, err);
     if (status != RP_OK)
         return status;
+    keep_predecessors(capture->kept_predecessors, capture->predecessors.data, walk->count);
     if (!rpi_idmap_set(&capture->known, (uintptr_t)walk->node, node))
         return no_memory(capture, err);
     capture->dependencies.count = walk->first;

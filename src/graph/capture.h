@@ -13,7 +13,7 @@
 #include "base/vec.h"
 #include "driver/driver.h"
 #include "graph/live.h"
-#include "memory/order.h"
+#include "memory/recording.h"
 
 struct rpi_node_list {
     RPI_VEC(uint32_t);
@@ -27,6 +27,8 @@ struct rpi_capture {
     bool active;
     struct rpi_order *order; /* borrowed */
     struct rpi_idmap known;  /* CUgraphNode to node of the order */
+    /* Borrowed; NULL: nobody wants them. Set after rpi_capture_begin. */
+    struct rpi_predecessors *kept_predecessors;
     struct {
         RPI_VEC(struct rpi_walk);
     } stack;

@@ -123,6 +123,7 @@ static rp_status capture(struct rehearsing *run, const char *what, rp_callable c
     run->call.args = addresses;
     status = rpi_capture_begin(&run->capture, run->pool->device->driver, run->call.stream,
                                made->record.order, what, err);
+    run->capture.kept_predecessors = &made->record.predecessors;
     if (status == RP_OK)
         status = rpi_call_run(&run->call, callable, user, what, err);
     if (status == RP_OK)

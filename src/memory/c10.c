@@ -7,6 +7,8 @@
  */
 #include "memory/c10.h"
 
+#include "memory/c10_walk.h"
+
 #include <assert.h>
 #include <string.h>
 
@@ -59,6 +61,7 @@ struct rpi_c10 {
         RPI_VEC(struct stream);
     } streams;
     struct rpi_frontier frontier;
+    struct rpi_c10_walk walk; /* of the capture under way; predecessors NULL: the order answers */
 };
 
 /* A capture on its way through the model, by block. */
@@ -97,6 +100,7 @@ void rpi_c10_destroy(struct rpi_c10 *c10)
     rpi_vec_finish(&c10->streams);
     rpi_vec_finish(&c10->pieces);
     rpi_frontier_finish(&c10->frontier);
+    rpi_c10_walk_finish(&c10->walk);
     rpi_free(c10);
 }
 
@@ -222,29 +226,46 @@ static bool split(struct rpi_c10 *c10, uint32_t piece, uint64_t bytes)
     return insert_free(c10, added);
 }
 
-/* With the reuse flag: frees what the stream kept back and now comes after. */
+/* From now on is_reusable is asked for what comes after these terminals of the stream. */
+static rp_status look_from(struct rpi_c10 *c10, const struct run *run,
+                           const struct rpi_event *alloc, struct rp_error *err)
+{
+    const uint32_t *nodes = run->record->event_nodes.data + alloc->first_node;
+    if (!c10->walk.predecessors)
+        return rpi_frontier_set(&c10->frontier, run->record->order, nodes, alloc->node_count, err);
+    return rpi_c10_walk_extend(&c10->walk, alloc->stream, nodes, alloc->node_count)
+               ? RP_OK
+               : rpi_error_host_memory(err, "c10", sizeof *nodes);
+}
+
+static bool is_reusable(const struct rpi_c10 *c10, const struct run *run, uint32_t stream,
+                        const struct rpi_event *freed)
+{
+    const uint32_t *nodes = run->record->event_nodes.data + freed->first_node;
+    bool reusable = freed->node_count > 0;
+    for (uint32_t n = 0; reusable && n < freed->node_count; n++)
+        reusable = c10->walk.predecessors
+                       ? rpi_c10_walk_holds(&c10->walk, stream, nodes[n])
+                       : rpi_frontier_holds(&c10->frontier, run->record->order, nodes[n]);
+    return reusable;
+}
+
+/* With the reuse flag: frees what the stream kept back and now comes after. The walk is extended
+ * whether anything was kept back or not, as c10 does. */
 static rp_status free_reusable(struct rpi_c10 *c10, const struct run *run,
                                const struct rpi_event *alloc, struct rp_error *err)
 {
-    const struct rpi_capture_record *record = run->record;
     struct stream *stream = &c10->streams.data[alloc->stream];
-    if (!stream->deferred.count)
+    if (!stream->deferred.count && !c10->walk.predecessors)
         return RP_OK;
-    rp_status status =
-        rpi_frontier_set(&c10->frontier, record->order,
-                         record->event_nodes.data + alloc->first_node, alloc->node_count, err);
+    rp_status status = look_from(c10, run, alloc, err);
     size_t kept = 0;
     for (size_t i = 0; status == RP_OK && i < stream->deferred.count; i++) {
         struct deferred d = stream->deferred.data[i];
-        const struct rpi_event *event = &record->events.data[d.event];
-        bool reusable = event->node_count > 0;
-        for (uint32_t n = 0; reusable && n < event->node_count; n++)
-            reusable = rpi_frontier_holds(&c10->frontier, record->order,
-                                          record->event_nodes.data[event->first_node + n]);
-        if (!reusable)
+        if (!is_reusable(c10, run, alloc->stream, &run->record->events.data[d.event]))
             stream->deferred.data[kept++] = d;
         else if (!free_piece(c10, d.piece))
-            status = no_memory(err, sizeof(struct free_piece));
+            status = rpi_error_host_memory(err, "c10", sizeof(struct free_piece));
     }
     stream->deferred.count = kept;
     return status;
@@ -343,6 +364,9 @@ rp_status rpi_c10_capture(struct rpi_c10 *c10, const struct rpi_capture_record *
                       rpi_calloc(blocks, sizeof *run.shared)};
     rp_status status = run.piece && run.shared ? open_streams(c10, record->streams, err)
                                                : no_memory(err, blocks * sizeof *run.piece);
+    rpi_c10_walk_finish(&c10->walk);
+    bool walks = rpi_order_nodes(record->order) == record->predecessors.ends.count;
+    c10->walk = (struct rpi_c10_walk){.predecessors = walks ? &record->predecessors : NULL};
     if (status == RP_OK && blocks)
         memset(run.piece, 0xff, blocks * sizeof *run.piece);
     for (uint32_t i = 0; status == RP_OK && i < record->events.count; i++)

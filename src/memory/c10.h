@@ -7,12 +7,14 @@
  * - Sizes are rounded up to 512 bytes. Up to 1 MiB a block comes from the small pool, above it from
  *   the large pool; nothing moves between the pools or between streams.
  * - Best fit among the free blocks of the stream and pool. Where none fits a segment is taken: 2
- * MiB for small requests, 20 MiB for those below 10 MiB, otherwise the size rounded up to 2 MiB.
+ *   MiB for small requests, 20 MiB for those below 10 MiB, otherwise the size rounded up to 2 MiB.
  * - A block is split when at least 512 bytes (small) or more than 1 MiB (large) would remain, and
  *   merges with its free neighbours when it is freed.
  * - A freed block that other streams used (record_stream) is kept until the capture ends; with the
  *   flag graph_capture_record_stream_reuse it goes back to its own stream's free blocks as soon as
- *   an allocation on that stream comes after all terminals noted at the free.
+ *   an allocation on that stream comes after all terminals noted at the free. It finds out as c10
+ *   does (c10_walk.h) where the recording has its nodes' predecessors, and from the order
+ * elsewhere: the answers are the same, the cost is c10's method's.
  * - Captures that share the pool come one after the other. Blocks that a capture does not free are
  *   its results: the caller says whether they die with the capture or stay.
  *

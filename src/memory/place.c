@@ -16,7 +16,7 @@ void rpi_place_init(struct rpi_place *place, const struct rpi_order *order, uint
 void rpi_place_finish(struct rpi_place *place)
 {
     for (size_t v = 0; v < place->views.count; v++)
-        rpi_view_destroy(place->views.data[v]);
+        rpi_place_view_destroy(place->views.data[v]);
     rpi_vec_finish(&place->views);
     rpi_vec_finish(&place->blocks);
     rpi_vec_finish(&place->markers);
@@ -44,7 +44,7 @@ static bool open_range(struct rpi_place *place)
 /* ---- Looking ------------------------------------------------------------------------------- */
 
 /* Makes a freed block's segments gaps of the view, or lets it wait. */
-static bool consider(struct rpi_place *place, struct rpi_view *view, uint32_t block)
+static bool consider(struct rpi_place *place, struct rpi_place_view *view, uint32_t block)
 {
     const struct rpi_place_block *b = &place->blocks.data[block];
     const struct rpi_place_marker *markers = place->markers.data + b->first_marker;
@@ -52,26 +52,26 @@ static bool consider(struct rpi_place *place, struct rpi_view *view, uint32_t bl
         return true; /* taken by others meanwhile */
     for (uint32_t i = 0; i < b->marker_count; i++)
         if (view->clock[markers[i].chain] < markers[i].position)
-            return rpi_view_wait(view, markers[i].chain, markers[i].position, block);
+            return rpi_place_view_wait(view, markers[i].chain, markers[i].position, block);
     struct rpi_segment *all = place->segments.all.data;
     for (uint32_t s = b->first_piece; s != RPI_NO_SEGMENT; s = all[s].piece_next) {
-        if (rpi_view_is_dead(view, &all[s]))
+        if (rpi_place_view_is_dead(view, &all[s]))
             continue;
-        if (!rpi_view_reserve(view, place->segments.all.count, 1))
+        if (!rpi_place_view_reserve(view, place->segments.all.count, 1))
             return false;
-        rpi_view_add(view, &place->segments, s);
+        rpi_place_view_add(view, &place->segments, s);
     }
     return true;
 }
 
 /* Looks at what was freed or came into sight since the last look. */
-static bool catch_up(struct rpi_place *place, struct rpi_view *view)
+static bool catch_up(struct rpi_place *place, struct rpi_place_view *view)
 {
     for (uint32_t c = 0; c < view->chains; c++) {
         struct rpi_waiting due;
-        while (rpi_view_due(view, c, &due)) {
+        while (rpi_place_view_due(view, c, &due)) {
             if (!consider(place, view, due.block)) {
-                rpi_view_wait(view, c, due.position, due.block);
+                rpi_place_view_wait(view, c, due.position, due.block);
                 return false;
             }
         }
@@ -85,17 +85,17 @@ static bool catch_up(struct rpi_place *place, struct rpi_view *view)
 }
 
 /* Makes the view know all segments, from nothing. */
-static bool make(struct rpi_place *place, struct rpi_view *view)
+static bool make(struct rpi_place *place, struct rpi_place_view *view)
 {
     struct rpi_segment *all = place->segments.all.data;
-    if (!rpi_view_reserve(view, place->segments.all.count, 0))
+    if (!rpi_place_view_reserve(view, place->segments.all.count, 0))
         return false;
     for (uint32_t s = place->segments.first; s != RPI_NO_SEGMENT; s = all[s].next) {
         uint32_t block = all[s].block;
         if (block == RPI_NO_BLOCK) {
-            if (!rpi_view_reserve(view, place->segments.all.count, 1))
+            if (!rpi_place_view_reserve(view, place->segments.all.count, 1))
                 return false;
-            rpi_view_add(view, &place->segments, s);
+            rpi_place_view_add(view, &place->segments, s);
         } else if (place->blocks.data[block].first_piece == s &&
                    place->blocks.data[block].marker_count && !consider(place, view, block)) {
             return false;
@@ -112,7 +112,7 @@ static uint32_t clock_at(const struct rpi_frontier *frontier, uint32_t chain)
 }
 
 /* Sets the view's clock; false when it went back somewhere. */
-static bool advance(struct rpi_view *view, const struct rpi_frontier *frontier)
+static bool advance(struct rpi_place_view *view, const struct rpi_frontier *frontier)
 {
     bool forward = true;
     for (uint32_t c = 0; c < view->chains; c++)
@@ -124,23 +124,23 @@ static bool advance(struct rpi_view *view, const struct rpi_frontier *frontier)
 }
 
 /* The stream's view, or one that can become it: new, or the least recent. NULL: no host memory. */
-static struct rpi_view *find_view(struct rpi_place *place, uint32_t stream)
+static struct rpi_place_view *find_view(struct rpi_place *place, uint32_t stream)
 {
-    struct rpi_view *oldest = NULL;
+    struct rpi_place_view *oldest = NULL;
     for (size_t v = 0; v < place->views.count; v++) {
-        struct rpi_view *view = place->views.data[v];
+        struct rpi_place_view *view = place->views.data[v];
         if (view->stream == stream)
             return view;
         oldest = !oldest || view->last_look < oldest->last_look ? view : oldest;
     }
-    if (place->views.count < RPI_MOST_VIEWS) {
+    if (place->views.count < RPI_PLACE_VIEWS) {
         if (!rpi_vec_reserve(&place->views, place->views.count + 1))
             return NULL;
-        oldest = rpi_view_create((uint32_t)place->views.count);
+        oldest = rpi_place_view_create((uint32_t)place->views.count);
         if (oldest)
             place->views.data[place->views.count++] = oldest;
     } else {
-        rpi_view_reset(oldest, &place->segments);
+        rpi_place_view_reset(oldest, &place->segments);
     }
     if (oldest)
         oldest->stream = stream;
@@ -153,12 +153,12 @@ rp_status rpi_place_look(struct rpi_place *place, uint32_t stream,
     place->view = NULL;
     if (!open_range(place))
         return no_memory(err);
-    struct rpi_view *view = find_view(place, stream);
-    if (!view || !rpi_view_chains(view, rpi_order_chains(place->order)))
+    struct rpi_place_view *view = find_view(place, stream);
+    if (!view || !rpi_place_view_chains(view, rpi_order_chains(place->order)))
         return no_memory(err);
     view->last_look = ++place->looks;
     if (!view->made || !advance(view, frontier)) {
-        rpi_view_reset(view, &place->segments);
+        rpi_place_view_reset(view, &place->segments);
         advance(view, frontier);
         if (!make(place, view))
             return no_memory(err);
@@ -179,7 +179,7 @@ bool rpi_place_fits(const struct rpi_place *place, uint64_t offset, uint64_t byt
     const struct rpi_segment *all = place->segments.all.data;
     for (uint32_t s = rpi_segments_at(&place->segments, offset);
          s != RPI_NO_SEGMENT && all[s].offset < offset + bytes; s = all[s].next)
-        if (!rpi_view_is_dead(place->view, &all[s]))
+        if (!rpi_place_view_is_dead(place->view, &all[s]))
             return false;
     return true;
 }
@@ -193,8 +193,8 @@ uint64_t rpi_place_find(const struct rpi_place *place, uint64_t bytes)
     const struct rpi_segment *all = place->segments.all.data;
     uint32_t last = place->segments.last;
     uint64_t start = place->height;
-    if (last != RPI_NO_SEGMENT && rpi_view_is_dead(place->view, &all[last]))
-        start = all[rpi_view_gap_start(place->view, last)].offset;
+    if (last != RPI_NO_SEGMENT && rpi_place_view_is_dead(place->view, &all[last]))
+        start = all[rpi_place_view_gap_start(place->view, last)].offset;
     return start <= UINT64_MAX - rpi_round_up(bytes, place->alignment) ? start : UINT64_MAX;
 }
 
@@ -210,8 +210,8 @@ static bool reserve_to_take(struct rpi_place *place)
         !rpi_vec_reserve(&place->blocks, place->blocks.count + 1))
         return false;
     for (size_t v = 0; v < place->views.count; v++)
-        if (!rpi_view_reserve(place->views.data[v], place->segments.all.count + MOST_SEGMENTS,
-                              MOST_GAPS))
+        if (!rpi_place_view_reserve(place->views.data[v], place->segments.all.count + MOST_SEGMENTS,
+                                    MOST_GAPS))
             return false;
     return true;
 }
@@ -224,7 +224,7 @@ static void grow(struct rpi_place *place, uint64_t offset, uint64_t end)
     if (offset > place->height) {
         uint32_t below = rpi_segments_append(&place->segments, offset);
         for (size_t v = 0; v < place->views.count; v++)
-            rpi_view_add(place->views.data[v], &place->segments, below);
+            rpi_place_view_add(place->views.data[v], &place->segments, below);
     }
     rpi_segments_append(&place->segments, end);
     place->height = end;
@@ -237,7 +237,8 @@ static uint32_t cut_at(struct rpi_place *place, uint32_t segment, uint64_t offse
         return segment;
     uint32_t upper = rpi_segments_split(&place->segments, segment, offset);
     for (uint64_t dead = place->segments.all.data[upper].dead; dead; dead &= dead - 1)
-        rpi_view_split(place->views.data[__builtin_ctzll(dead)], &place->segments, segment, upper);
+        rpi_place_view_split(place->views.data[__builtin_ctzll(dead)], &place->segments, segment,
+                             upper);
     return upper;
 }
 
@@ -280,7 +281,7 @@ rp_status rpi_place_take(struct rpi_place *place, uint64_t offset, uint64_t byte
             break;
     }
     for (; dead; dead &= dead - 1)
-        rpi_view_cut(place->views.data[__builtin_ctzll(dead)], segments, first, last);
+        rpi_place_view_cut(place->views.data[__builtin_ctzll(dead)], segments, first, last);
     rpi_segments_join(segments, first, last);
     uint32_t block = (uint32_t)place->blocks.count;
     segments->all.data[first].block = block;
@@ -311,7 +312,7 @@ rp_status rpi_place_free(struct rpi_place *place, uint32_t block, const uint32_t
 
 /* ---- Checking ------------------------------------------------------------------------------ */
 
-static bool should_be_dead(const struct rpi_place *place, const struct rpi_view *view,
+static bool should_be_dead(const struct rpi_place *place, const struct rpi_place_view *view,
                            const struct rpi_segment *segment)
 {
     if (segment->block == RPI_NO_BLOCK)
@@ -348,8 +349,8 @@ static bool segment_is_valid(const struct rpi_place *place, uint32_t id)
         rpi_segments_at(&place->segments, segment->end - 1) != id || !pieces_are_valid(place, id))
         return false;
     for (size_t v = 0; v < place->views.count; v++) {
-        const struct rpi_view *view = place->views.data[v];
-        bool dead = rpi_view_is_dead(view, segment);
+        const struct rpi_place_view *view = place->views.data[v];
+        bool dead = rpi_place_view_is_dead(view, segment);
         bool should = should_be_dead(place, view, segment);
         bool knows = view->made && view->seen == place->freed.count;
         if ((dead && !should) || (knows && should && !dead))
@@ -370,7 +371,7 @@ bool rpi_place_is_valid(const struct rpi_place *place)
         count++;
     }
     for (size_t v = 0; v < place->views.count; v++)
-        if (!rpi_view_is_valid(place->views.data[v], &place->segments))
+        if (!rpi_place_view_is_valid(place->views.data[v], &place->segments))
             return false;
     return (!count || end == place->height) &&
            count == rpi_gap_set_count(&place->segments.by_offset);

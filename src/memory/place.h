@@ -55,9 +55,9 @@ struct rpi_place {
     } freed;
     struct rpi_segments segments;
     struct {
-        RPI_VEC(struct rpi_view *); /* at most RPI_MOST_VIEWS; view i has bit i */
+        RPI_VEC(struct rpi_place_view *); /* at most RPI_PLACE_VIEWS; view i has bit i */
     } views;
-    struct rpi_view *view; /* the one that looks; NULL: none */
+    struct rpi_place_view *view; /* the one that looks; NULL: none */
     uint64_t looks;
 };
 

@@ -37,7 +37,7 @@ bool rpi_segments_reserve(struct rpi_segments *segments, size_t count);
 /* Adds [end of the last, end) with no block and dead for nobody. */
 uint32_t rpi_segments_append(struct rpi_segments *segments, uint64_t end);
 /* Cuts a segment at an offset within it; the new one is the upper part, a piece of the same block.
- * `dead` is copied: views must be told (rpi_view_split). */
+ * `dead` is copied: views must be told (rpi_place_view_split). */
 uint32_t rpi_segments_split(struct rpi_segments *segments, uint32_t segment, uint64_t offset);
 /* Makes first .. last one segment, which is first, of no block and dead for nobody. None of them
  * may be a piece of a block still, and no view may count them. */

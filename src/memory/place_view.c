@@ -4,15 +4,15 @@
 #include <assert.h>
 #include <string.h>
 
-struct rpi_view *rpi_view_create(uint32_t index)
+struct rpi_place_view *rpi_place_view_create(uint32_t index)
 {
-    struct rpi_view *view = rpi_calloc(1, sizeof *view);
+    struct rpi_place_view *view = rpi_calloc(1, sizeof *view);
     if (view)
         view->index = index;
     return view;
 }
 
-void rpi_view_destroy(struct rpi_view *view)
+void rpi_place_view_destroy(struct rpi_place_view *view)
 {
     if (!view)
         return;
@@ -25,7 +25,7 @@ void rpi_view_destroy(struct rpi_view *view)
     rpi_free(view);
 }
 
-void rpi_view_reset(struct rpi_view *view, struct rpi_segments *segments)
+void rpi_place_view_reset(struct rpi_place_view *view, struct rpi_segments *segments)
 {
     uint64_t bit = (uint64_t)1 << view->index;
     for (size_t i = 0; i < segments->all.count; i++)
@@ -41,7 +41,7 @@ void rpi_view_reset(struct rpi_view *view, struct rpi_segments *segments)
 
 /* ---- Gaps ---------------------------------------------------------------------------------- */
 
-bool rpi_view_reserve(struct rpi_view *view, size_t segments, size_t gaps)
+bool rpi_place_view_reserve(struct rpi_place_view *view, size_t segments, size_t gaps)
 {
     if (!rpi_gap_set_reserve(&view->gaps, gaps))
         return false;
@@ -54,14 +54,14 @@ bool rpi_view_reserve(struct rpi_view *view, size_t segments, size_t gaps)
     return true;
 }
 
-static bool is_dead_at(const struct rpi_view *view, const struct rpi_segments *segments,
+static bool is_dead_at(const struct rpi_place_view *view, const struct rpi_segments *segments,
                        uint32_t segment)
 {
-    return segment != RPI_NO_SEGMENT && rpi_view_is_dead(view, &segments->all.data[segment]);
+    return segment != RPI_NO_SEGMENT && rpi_place_view_is_dead(view, &segments->all.data[segment]);
 }
 
-static void insert_gap(struct rpi_view *view, const struct rpi_segments *segments, uint32_t first,
-                       uint32_t last)
+static void insert_gap(struct rpi_place_view *view, const struct rpi_segments *segments,
+                       uint32_t first, uint32_t last)
 {
     uint64_t offset = segments->all.data[first].offset, end = segments->all.data[last].end;
     view->other[first] = last;
@@ -69,17 +69,18 @@ static void insert_gap(struct rpi_view *view, const struct rpi_segments *segment
     rpi_gap_set_insert(&view->gaps, (struct rpi_gap){end - offset, offset, first});
 }
 
-static void remove_gap(struct rpi_view *view, const struct rpi_segments *segments, uint32_t first,
-                       uint32_t last)
+static void remove_gap(struct rpi_place_view *view, const struct rpi_segments *segments,
+                       uint32_t first, uint32_t last)
 {
     uint64_t offset = segments->all.data[first].offset, end = segments->all.data[last].end;
     rpi_gap_set_remove(&view->gaps, end - offset, offset);
 }
 
-void rpi_view_add(struct rpi_view *view, struct rpi_segments *segments, uint32_t segment)
+void rpi_place_view_add(struct rpi_place_view *view, struct rpi_segments *segments,
+                        uint32_t segment)
 {
     struct rpi_segment *added = &segments->all.data[segment];
-    assert(!rpi_view_is_dead(view, added));
+    assert(!rpi_place_view_is_dead(view, added));
     uint32_t first = segment, last = segment;
     if (is_dead_at(view, segments, added->prev)) {
         first = view->other[added->prev];
@@ -93,8 +94,8 @@ void rpi_view_add(struct rpi_view *view, struct rpi_segments *segments, uint32_t
     added->dead |= (uint64_t)1 << view->index;
 }
 
-void rpi_view_split(struct rpi_view *view, const struct rpi_segments *segments, uint32_t lower,
-                    uint32_t upper)
+void rpi_place_view_split(struct rpi_place_view *view, const struct rpi_segments *segments,
+                          uint32_t lower, uint32_t upper)
 {
     if (is_dead_at(view, segments, segments->all.data[upper].next))
         return; /* neither is the upper end of the gap */
@@ -105,7 +106,7 @@ void rpi_view_split(struct rpi_view *view, const struct rpi_segments *segments, 
 }
 
 /* The ends of the gap that first .. last lie in. */
-static void find_ends(const struct rpi_view *view, const struct rpi_segments *segments,
+static void find_ends(const struct rpi_place_view *view, const struct rpi_segments *segments,
                       uint32_t *first, uint32_t *last)
 {
     uint32_t low = *first, high = *last;
@@ -126,8 +127,8 @@ static void find_ends(const struct rpi_view *view, const struct rpi_segments *se
     }
 }
 
-void rpi_view_cut(struct rpi_view *view, struct rpi_segments *segments, uint32_t first,
-                  uint32_t last)
+void rpi_place_view_cut(struct rpi_place_view *view, struct rpi_segments *segments, uint32_t first,
+                        uint32_t last)
 {
     struct rpi_segment *all = segments->all.data;
     uint64_t bit = (uint64_t)1 << view->index;
@@ -155,7 +156,7 @@ void rpi_view_cut(struct rpi_view *view, struct rpi_segments *segments, uint32_t
 
 /* ---- Waiting ------------------------------------------------------------------------------- */
 
-bool rpi_view_chains(struct rpi_view *view, uint32_t chains)
+bool rpi_place_view_chains(struct rpi_place_view *view, uint32_t chains)
 {
     if (chains <= view->chains)
         return true;
@@ -173,7 +174,8 @@ bool rpi_view_chains(struct rpi_view *view, uint32_t chains)
     return true;
 }
 
-bool rpi_view_wait(struct rpi_view *view, uint32_t chain, uint32_t position, uint32_t block)
+bool rpi_place_view_wait(struct rpi_place_view *view, uint32_t chain, uint32_t position,
+                         uint32_t block)
 {
     struct rpi_wait_heap *heap = &view->waiting[chain];
     if (!rpi_vec_push(heap, ((struct rpi_waiting){position, block})))
@@ -188,7 +190,8 @@ bool rpi_view_wait(struct rpi_view *view, uint32_t chain, uint32_t position, uin
     return true;
 }
 
-bool rpi_view_due(struct rpi_view *view, uint32_t chain, struct rpi_waiting *out_waiting)
+bool rpi_place_view_due(struct rpi_place_view *view, uint32_t chain,
+                        struct rpi_waiting *out_waiting)
 {
     struct rpi_wait_heap *heap = &view->waiting[chain];
     struct rpi_waiting *data = heap->data;
@@ -213,13 +216,13 @@ bool rpi_view_due(struct rpi_view *view, uint32_t chain, struct rpi_waiting *out
 
 /* ---- Checking ------------------------------------------------------------------------------ */
 
-bool rpi_view_is_valid(const struct rpi_view *view, const struct rpi_segments *segments)
+bool rpi_place_view_is_valid(const struct rpi_place_view *view, const struct rpi_segments *segments)
 {
     const struct rpi_segment *all = segments->all.data;
     size_t gaps = 0;
     uint32_t first = RPI_NO_SEGMENT;
     for (uint32_t s = segments->first; s != RPI_NO_SEGMENT; s = all[s].next) {
-        if (!rpi_view_is_dead(view, &all[s]))
+        if (!rpi_place_view_is_dead(view, &all[s]))
             continue;
         if (!is_dead_at(view, segments, all[s].prev))
             first = s;

@@ -21,7 +21,7 @@
 
 #include "memory/place_segments.h"
 
-enum { RPI_MOST_VIEWS = 64 }; /* the least recent one is given up for the next stream */
+enum { RPI_PLACE_VIEWS = 64 }; /* the least recent one is given up for the next stream */
 
 struct rpi_waiting {
     uint32_t position, block;
@@ -32,7 +32,7 @@ struct rpi_wait_heap {
     RPI_VEC(struct rpi_waiting);
 };
 
-struct rpi_view {
+struct rpi_place_view {
     uint32_t stream;
     uint32_t index;                /* its bit in rpi_segment.dead */
     bool made;                     /* false: a look failed half way, and it must be made anew */
@@ -47,42 +47,47 @@ struct rpi_view {
 };
 
 /* NULL: no host memory. */
-struct rpi_view *rpi_view_create(uint32_t index);
-void rpi_view_destroy(struct rpi_view *view);
+struct rpi_place_view *rpi_place_view_create(uint32_t index);
+void rpi_place_view_destroy(struct rpi_place_view *view);
 /* Forgets all that it knows, and the segments' bits of it. Its memory is kept. */
-void rpi_view_reset(struct rpi_view *view, struct rpi_segments *segments);
+void rpi_place_view_reset(struct rpi_place_view *view, struct rpi_segments *segments);
 
-static inline bool rpi_view_is_dead(const struct rpi_view *view, const struct rpi_segment *segment)
+static inline bool rpi_place_view_is_dead(const struct rpi_place_view *view,
+                                          const struct rpi_segment *segment)
 {
     return segment->dead >> view->index & 1;
 }
 
 /* Room for `segments` ids and that many new gaps; after it the next three cannot fail. */
-bool rpi_view_reserve(struct rpi_view *view, size_t segments, size_t gaps);
+bool rpi_place_view_reserve(struct rpi_place_view *view, size_t segments, size_t gaps);
 /* The segment is dead from now on; one gap more at most. */
-void rpi_view_add(struct rpi_view *view, struct rpi_segments *segments, uint32_t segment);
+void rpi_place_view_add(struct rpi_place_view *view, struct rpi_segments *segments,
+                        uint32_t segment);
 /* `lower` was split, `upper` is its upper part, and both are dead. */
-void rpi_view_split(struct rpi_view *view, const struct rpi_segments *segments, uint32_t lower,
-                    uint32_t upper);
+void rpi_place_view_split(struct rpi_place_view *view, const struct rpi_segments *segments,
+                          uint32_t lower, uint32_t upper);
 /* Of the segments first .. last none is dead any more; two gaps more at most. */
-void rpi_view_cut(struct rpi_view *view, struct rpi_segments *segments, uint32_t first,
-                  uint32_t last);
+void rpi_place_view_cut(struct rpi_place_view *view, struct rpi_segments *segments, uint32_t first,
+                        uint32_t last);
 
 /* The first segment of the gap that ends with this dead one. */
-static inline uint32_t rpi_view_gap_start(const struct rpi_view *view, uint32_t last)
+static inline uint32_t rpi_place_view_gap_start(const struct rpi_place_view *view, uint32_t last)
 {
     return view->other[last];
 }
 
 /* Makes chains known; false: no host memory. */
-bool rpi_view_chains(struct rpi_view *view, uint32_t chains);
+bool rpi_place_view_chains(struct rpi_place_view *view, uint32_t chains);
 /* The block waits for the chain to reach the position. */
-bool rpi_view_wait(struct rpi_view *view, uint32_t chain, uint32_t position, uint32_t block);
+bool rpi_place_view_wait(struct rpi_place_view *view, uint32_t chain, uint32_t position,
+                         uint32_t block);
 /* Takes a block whose wait is over out of a chain's heap; false: none. Its memory is kept, so that
  * it may wait there again without fail. */
-bool rpi_view_due(struct rpi_view *view, uint32_t chain, struct rpi_waiting *out_waiting);
+bool rpi_place_view_due(struct rpi_place_view *view, uint32_t chain,
+                        struct rpi_waiting *out_waiting);
 
 /* Does all that it knows agree with the segments? For tests. */
-bool rpi_view_is_valid(const struct rpi_view *view, const struct rpi_segments *segments);
+bool rpi_place_view_is_valid(const struct rpi_place_view *view,
+                             const struct rpi_segments *segments);
 
 #endif

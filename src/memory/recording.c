@@ -25,6 +25,8 @@ void rpi_capture_record_finish(struct rpi_capture_record *record)
     rpi_free(record->name);
     rpi_order_destroy(record->order);
     rpi_vec_finish(&record->node_kinds);
+    rpi_vec_finish(&record->predecessors.nodes);
+    rpi_vec_finish(&record->predecessors.ends);
     rpi_vec_finish(&record->blocks);
     rpi_vec_finish(&record->events);
     rpi_vec_finish(&record->event_nodes);

@@ -34,6 +34,16 @@ struct rpi_block {
     uint32_t free_event;  /* or RPI_NO_EVENT */
 };
 
+/* The direct predecessors of each node, one node's after the other's. */
+struct rpi_predecessors {
+    struct {
+        RPI_VEC(uint32_t);
+    } nodes;
+    struct {
+        RPI_VEC(uint32_t); /* of node i: where its slice of nodes ends */
+    } ends;
+};
+
 struct rpi_capture_record {
     char *name;              /* owned */
     struct rpi_order *order; /* owned; node i of the graph is node i of the order */
@@ -41,7 +51,8 @@ struct rpi_capture_record {
     uint32_t streams;
     struct {
         RPI_VEC(uint8_t);
-    } node_kinds; /* CUgraphNodeType of node i; may be empty */
+    } node_kinds;                         /* CUgraphNodeType of node i; may be empty */
+    struct rpi_predecessors predecessors; /* may be empty; a rehearsal's are not */
     struct {
         RPI_VEC(struct rpi_block);
     } blocks;
