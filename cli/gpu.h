@@ -21,6 +21,7 @@ struct CUevent_st;
     X(cuMemcpyHtoDAsync,                                                                           \
       (uint64_t to, const void *from, size_t bytes, struct CUstream_st *stream))                   \
     X(cuMemcpyDtoHAsync, (void *to, uint64_t from, size_t bytes, struct CUstream_st *stream))      \
+    X(cuMemcpyDtoDAsync, (uint64_t to, uint64_t from, size_t bytes, struct CUstream_st * stream))  \
     X(cuMemsetD8Async,                                                                             \
       (uint64_t to, unsigned char value, size_t count, struct CUstream_st *stream))                \
     X(cuModuleLoadData, (struct CUmod_st * *module, const void *image))                            \

@@ -14,6 +14,7 @@
  *     8  kernels for the host driver
  *     9  explanations               what errors and symptoms mean, and what to do
  *    10  process-wide settings      host memory, log
+ *    11  measurements               not stable: with RP_UNSTABLE defined only
  *
  * Conventions. Sizes are bytes, device addresses are uint64_t, streams are the driver's CUstream
  * (`struct CUstream_st *`; NULL is the legacy default stream). Functions that can fail return
@@ -599,6 +600,38 @@ enum rp_log_level { RP_LOG_ERROR = 0, RP_LOG_WARNING = 1, RP_LOG_INFO = 2, RP_LO
  */
 RP_API void rp_set_log(void (*log)(enum rp_log_level level, const char *message, void *user),
                        void *user, enum rp_log_level level);
+
+/* ---- 11. Measurements ---------------------------------------------------------------------- */
+
+/* For benchmarks. What is declared here may change in every version: programs that use it define
+ * RP_UNSTABLE before they include this header, and are built with the library that they run with.
+ */
+#ifdef RP_UNSTABLE
+
+struct rp_placement {
+    uint64_t bytes;
+    double ns_per_op; /* host time of the method alone, for each allocation and each free */
+};
+
+struct rp_placements {
+    size_t nodes;      /* that allocations and frees came after */
+    size_t blocks;     /* the arguments' staging among them */
+    size_t operations; /* allocations and frees */
+    uint64_t lower_bound_bytes;
+    struct rp_placement c10_default; /* PyTorch's allocator, a model of it */
+    struct rp_placement c10_reuse;   /* with graph_capture_record_stream_reuse */
+    struct rp_placement place;       /* online, while the capture goes on */
+    struct rp_placement plan;        /* after it, within the pool's plan_budget_ms */
+};
+
+/* Rehearses the callable as rp_graph_capture does, then places its blocks in each way and checks
+ * both layouts pair by pair against the recording. Takes no memory of the pool. Errors: those of a
+ * rehearsal; RP_ERROR_INTERNAL when a layout is wrong. */
+RP_API rp_status rp_compare_placements(struct rp_pool *pool, rp_callable callable, void *user,
+                                       const struct rp_arg *args, size_t arg_count,
+                                       struct rp_placements *out_placements, struct rp_error *err);
+
+#endif /* RP_UNSTABLE */
 
 #ifdef __cplusplus
 }
