@@ -18,7 +18,7 @@ enum { LONG_MS = 1000 }; /* a budget from which on a person wants to see what go
 struct request {
     struct rp_plan_options options;
     bool json;
-    const char *out;
+    const char *out, *draw;
 };
 
 struct totals {
@@ -55,6 +55,8 @@ static void print_help(FILE *out)
         "                    captures, 1 for CSV)\n"
         "  --out FILE        write the offsets of the one input: reprise-layout/1, or the CSV\n"
         "                    with an offset column\n"
+        "  --draw FILE       draw the layout of the one input as SVG: address upwards, order to\n"
+        "                    the right, one rectangle a block\n"
         "  -h, --help        print this\n"
         "\n"
         "exit: 0 done, 1 a capacity is not met, 2 usage or a file that could not be used (the\n"
@@ -64,7 +66,7 @@ static void print_help(FILE *out)
 
 /* ---- Options ------------------------------------------------------------------------------- */
 
-enum { OPT_JSON = 256, OPT_CAPACITY, OPT_BUDGET, OPT_THREADS, OPT_ALIGN, OPT_OUT };
+enum { OPT_JSON = 256, OPT_CAPACITY, OPT_BUDGET, OPT_THREADS, OPT_ALIGN, OPT_OUT, OPT_DRAW };
 
 static const struct option long_options[] = {
     {"json", no_argument, NULL, OPT_JSON},
@@ -73,6 +75,7 @@ static const struct option long_options[] = {
     {"threads", required_argument, NULL, OPT_THREADS},
     {"align", required_argument, NULL, OPT_ALIGN},
     {"out", required_argument, NULL, OPT_OUT},
+    {"draw", required_argument, NULL, OPT_DRAW},
     {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
 };
@@ -100,6 +103,9 @@ static bool take_option(int option, struct request *request)
         return true;
     case OPT_OUT:
         request->out = optarg;
+        return true;
+    case OPT_DRAW:
+        request->draw = optarg;
         return true;
     case OPT_CAPACITY:
         if (!cli_number(optarg, 1, INT64_MAX, &value))
@@ -150,6 +156,8 @@ static bool read_options(int argc, char **argv, struct request *request, bool *o
         return refuse("give at least one file");
     if (request->out && argc - optind > 1)
         return refuse("--out takes one input, not %d", argc - optind);
+    if (request->draw && argc - optind > 1)
+        return refuse("--draw takes one input, not %d", argc - optind);
     return true;
 }
 
@@ -333,6 +341,8 @@ static rp_status plan_file(struct printer *printer, const char *file, struct rp_
         status = rp_recording_plan(recording, &printer->request->options, &layout, err);
     if (status == RP_OK && printer->request->out)
         status = rp_layout_write(layout, printer->request->out, err);
+    if (status == RP_OK && printer->request->draw)
+        status = rp_layout_draw(layout, printer->request->draw, err);
     if (status == RP_OK) {
         if (printer->request->json)
             json_file(printer, file, layout, csv);

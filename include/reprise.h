@@ -512,6 +512,9 @@ RP_API void rp_layout_capture(const struct rp_layout *layout, size_t index,
 /* Writes the offsets: for CSV the input with an `offset` column, otherwise `reprise-layout/1`. */
 RP_API rp_status rp_layout_write(const struct rp_layout *layout, const char *path,
                                  struct rp_error *err);
+/* Draws the layout as SVG: address upwards, order to the right, one rectangle a block. */
+RP_API rp_status rp_layout_draw(const struct rp_layout *layout, const char *path,
+                                struct rp_error *err);
 
 /* ---- 7. Driver access ---------------------------------------------------------------------- */
 

@@ -192,14 +192,18 @@ static rp_status compare_with_c10(const struct work *work)
 
 /* ---- The layout ---------------------------------------------------------------------------- */
 
-/* The file's name without folders and ending: what a CSV file's blocks are reported under. */
+/* The file's name without folders and ending: what a CSV file's blocks are reported under, and the
+ * title of a drawing. */
 static char *stem(const char *file)
 {
     const char *slash = strrchr(file, '/');
     char *name = rpi_strdup(slash ? slash + 1 : file);
-    char *dot = name ? strrchr(name, '.') : NULL;
-    if (dot && dot != name && !strcmp(dot, ".csv"))
-        *dot = 0;
+    static const char *const endings[] = {".gz", ".json", ".csv"};
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        char *dot = name ? strrchr(name, '.') : NULL;
+        if (dot && dot != name && !strcmp(dot, endings[i]))
+            *dot = 0;
+    }
     return name;
 }
 
@@ -267,6 +271,16 @@ static rp_status copy_intervals(const struct work *work)
     return RP_OK;
 }
 
+static rp_status describe_drawing(const struct work *work)
+{
+    char *name = stem(work->recording->file);
+    rp_status status =
+        name ? rpi_layout_describe(&work->layout->drawing, work->recording, name, work->err)
+             : no_memory(work, 1);
+    rpi_free(name);
+    return status;
+}
+
 static rp_status make_layout(struct work *work)
 {
     struct rp_layout *layout = work->layout;
@@ -279,8 +293,12 @@ static rp_status make_layout(struct work *work)
         status = compare_with_c10(work);
     if (status == RP_OK)
         status = copy_intervals(work);
+    if (status == RP_OK)
+        status = describe_drawing(work);
     for (size_t c = 0; status == RP_OK && c < layout->capture_count; c++)
         fill_capture(work, c);
+    if (status == RP_OK)
+        rpi_layout_place(layout);
     return status;
 }
 
@@ -343,6 +361,7 @@ void rp_layout_destroy(struct rp_layout *layout)
         rpi_free(layout->captures[c].offsets);
     }
     rpi_free(layout->captures);
+    rpi_drawing_finish(&layout->drawing);
     rpi_free(layout->intervals.text);
     rpi_free(layout->intervals.id);
     rpi_free(layout->intervals.lower);

@@ -5,6 +5,7 @@
 #ifndef REPRISE_REPORT_LAYOUT_H
 #define REPRISE_REPORT_LAYOUT_H
 
+#include "report/layout_svg.h"
 #include "report/recording_file.h"
 
 /* One capture's blocks in the recording's order; for CSV the only one, its rows. */
@@ -22,7 +23,14 @@ struct rp_layout {
     struct rpi_layout_capture *captures;
     size_t capture_count;
     struct rpi_intervals intervals; /* for CSV: a copy */
+    struct rpi_drawing drawing;
     struct rp_layout_info info;
 };
+
+/* Fills a zeroed drawing, but for what a plan says. name: the file's. */
+rp_status rpi_layout_describe(struct rpi_drawing *drawing, const struct rp_recording *recording,
+                              const char *name, struct rp_error *err);
+/* Fills in the rest, from a layout that is complete. */
+void rpi_layout_place(struct rp_layout *layout);
 
 #endif

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A layout drawn: address upwards, the capture's order to the right, one rectangle a block, the
+ * captures of a pool side by side over the same addresses. One self-contained SVG: no scripts, no
+ * fonts to fetch.
+ */
+#ifndef REPRISE_REPORT_LAYOUT_SVG_H
+#define REPRISE_REPORT_LAYOUT_SVG_H
+
+#include "memory/recording.h"
+
+#include <stdio.h>
+
+struct rpi_drawn_block {
+    uint64_t offset, bytes;
+    double first, last; /* it is alive from first until before last, from 0 to the span */
+    uint32_t stream;
+    bool kept;     /* outlives the capture */
+    bool argument; /* where an argument is copied to */
+};
+
+struct rpi_drawn_capture {
+    char *name;                     /* owned */
+    struct rpi_drawn_block *blocks; /* owned */
+    size_t count;
+    double span;
+    uint64_t lower_bound;
+};
+
+/* A part of a composition, before its children. */
+struct rpi_drawn_part {
+    enum rpi_compose_kind kind;
+    uint32_t depth;   /* the whole has 0 */
+    uint32_t capture; /* for RPI_COMPOSE_CAPTURE */
+    char *name;       /* of a group; owned; may be NULL */
+};
+
+/* Zeroed and finished by its owner. */
+struct rpi_drawing {
+    char *title; /* owned */
+    struct {
+        RPI_VEC(struct rpi_drawn_capture);
+    } captures; /* in the order of their parts */
+    struct {
+        RPI_VEC(struct rpi_drawn_part);
+    } parts;
+    uint64_t alignment; /* sizes are rounded up to it */
+    uint64_t height, lower_bound;
+    const char *order; /* what is counted to the right: "allocations and frees in host order" */
+};
+
+void rpi_drawing_finish(struct rpi_drawing *drawing);
+
+/* Writes the picture of a const struct rpi_drawing *. For rpi_output_file. */
+void rpi_layout_svg_write(FILE *out, const void *drawing);
+
+#endif
