@@ -188,6 +188,18 @@ struct rp_pool_info {
 };
 RP_API void rp_pool_info(const struct rp_pool *pool, struct rp_pool_info *out_info);
 
+/* Gives back to the device what no graph needs: what destroyed graphs left between others, in
+ * pieces as the pool grew. Later captures map it again. Of the whole tree; out_bytes, how many
+ * bytes it was, may be NULL. Waits for a capture that is under way. */
+RP_API rp_status rp_pool_trim(struct rp_pool *pool, uint64_t *out_bytes, struct rp_error *err);
+
+/* Who lies where, from when to when: of each graph in the pool and in the pools within it its
+ * blocks, with offset, bytes and place in the capture's order. As JSON, `reprise-pool/1` of
+ * docs/formats.md, and drawn as SVG: address upwards, order to the right, one rectangle a block.
+ * Errors: RP_ERROR_IO, and for want of host memory. */
+RP_API rp_status rp_pool_write(const struct rp_pool *pool, const char *path, struct rp_error *err);
+RP_API rp_status rp_pool_draw(const struct rp_pool *pool, const char *path, struct rp_error *err);
+
 /* ---- 4. Callable and graph ----------------------------------------------------------------- */
 
 /* One run of a callable: eagerly, while it is rehearsed, or while it is recorded. Valid until the

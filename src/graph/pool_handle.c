@@ -272,13 +272,35 @@ void rp_pool_destroy(struct rp_pool *pool)
     atomic_fetch_sub(&device->pools, 1);
 }
 
+rp_status rp_pool_trim(struct rp_pool *pool, uint64_t *out_bytes, struct rp_error *err)
+{
+    if (!pool)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_pool_trim", "pool is NULL");
+    struct rpi_pool_core *core = pool->core;
+    rp_status status = rpi_lock_for_callable(&core->capture_lock, "rp_pool_trim", pool->name, err);
+    if (status != RP_OK)
+        return status;
+    status = rp_device_push(pool->device, err);
+    if (status == RP_OK) {
+        pthread_mutex_lock(&core->lock);
+        uint64_t before = rpi_pool_held(&core->memory);
+        rpi_pool_trim(&core->memory);
+        if (out_bytes)
+            *out_bytes = before - rpi_pool_held(&core->memory);
+        pthread_mutex_unlock(&core->lock);
+        rp_device_pop(pool->device);
+    }
+    pthread_mutex_unlock(&core->capture_lock);
+    return status;
+}
+
 void rp_pool_info(const struct rp_pool *pool, struct rp_pool_info *out_info)
 {
     const struct rpi_pool_node *top = &pool->group.node;
     pthread_mutex_lock(&pool->core->lock);
     *out_info =
         (struct rp_pool_info){.planned_bytes = rpi_pool_height(top),
-                              .mapped_bytes = pool->core->memory.arena.mapped,
+                              .mapped_bytes = rpi_pool_held(&pool->core->memory),
                               .lower_bound_bytes = rpi_pool_lower_bound(top),
                               .bound_exact = 1,
                               .rehearsal_bytes = atomic_load(&pool->device->alias.chunk_bytes),

@@ -42,10 +42,14 @@ static uint64_t choose_offset(struct recording *run, uint64_t bytes, uint32_t st
     return rpi_place_find(&run->place, rounded);
 }
 
-static rp_status grow_pool(struct rp_pool *pool, uint64_t height, struct rp_error *err)
+/* Memory behind [from, to), and addresses mapped up to there. */
+static rp_status grow_pool(struct rp_pool *pool, uint64_t from, uint64_t to, struct rp_error *err)
 {
+    struct rpi_pool *memory = &pool->core->memory;
     pthread_mutex_lock(&pool->core->lock);
-    rp_status status = rpi_pool_grow(&pool->core->memory, height, err);
+    rp_status status = rpi_pool_grow(memory, to, err);
+    if (status == RP_OK)
+        status = rpi_pool_fill(memory, from, to, err);
     pthread_mutex_unlock(&pool->core->lock);
     return status;
 }
@@ -68,7 +72,7 @@ static rp_status add_block(struct recording *run, uint64_t asked, uint32_t strea
         return rpi_error(err, RP_ERROR_LIMIT, "rp_call_alloc",
                          "a block of %llu bytes fits no range of addresses",
                          (unsigned long long)asked);
-    status = grow_pool(run->pool, offset + rounded, err);
+    status = grow_pool(run->pool, offset, offset + rounded, err);
     if (status != RP_OK)
         return status;
     if (!rpi_vec_reserve(&run->made->addresses, run->made->addresses.count + 1))
@@ -208,7 +212,7 @@ rp_status rpi_record(struct rp_pool *pool, const char *name, rp_callable callabl
                             .rehearsal = rehearsal,
                             .offsets = plan->offsets,
                             .made = &made};
-    rp_status status = grow_pool(pool, plan->height, err);
+    rp_status status = grow_pool(pool, plan->height, plan->height, err);
     if (status == RP_OK)
         status = rpi_capture_record_init(&made.record, name, err);
     if (status == RP_OK) {

@@ -106,12 +106,12 @@ static rp_status out_of_memory(const struct rpi_arena *arena, uint64_t height, u
     return RP_ERROR_OUT_OF_DEVICE_MEMORY;
 }
 
-/* Maps a chunk at the end of the mapped part; on failure nothing is mapped there. */
-static rp_status map_chunk(struct rpi_arena *arena, const struct rpi_chunk *chunk,
-                           struct rp_error *err)
+/* Maps a chunk at an offset; on failure nothing is mapped there. */
+static rp_status map_chunk(const struct rpi_arena *arena, const struct rpi_chunk *chunk,
+                           uint64_t offset, struct rp_error *err)
 {
     const struct rp_driver *driver = arena->driver;
-    uint64_t address = arena->base + arena->mapped;
+    uint64_t address = arena->base + offset;
     CUresult result = driver->cuMemMap(address, chunk->bytes, 0, chunk->handle, 0);
     if (result != CUDA_SUCCESS)
         return rpi_error_driver(err, result, "cuMemMap", "mapping %.1f MiB of device memory",
@@ -126,8 +126,9 @@ static rp_status map_chunk(struct rpi_arena *arena, const struct rpi_chunk *chun
                             "allowing access to %.1f MiB of device memory", MIB(chunk->bytes));
 }
 
-static rp_status add_chunk(struct rpi_arena *arena, uint64_t height, uint64_t bytes,
-                           struct rp_error *err)
+/* A chunk of memory at an offset. height: of the mapped part then, for errors. */
+static rp_status make_chunk(const struct rpi_arena *arena, uint64_t offset, uint64_t bytes,
+                            uint64_t height, struct rpi_chunk *out_chunk, struct rp_error *err)
 {
     CUmemAllocationProp properties = rpi_device_memory(arena->device);
     struct rpi_chunk chunk = {.bytes = bytes};
@@ -137,14 +138,21 @@ static rp_status add_chunk(struct rpi_arena *arena, uint64_t height, uint64_t by
     if (result != CUDA_SUCCESS)
         return rpi_error_driver(err, result, "cuMemCreate", "taking %.1f MiB of device memory",
                                 MIB(bytes));
-    rp_status status = map_chunk(arena, &chunk, err);
-    if (status != RP_OK) {
+    rp_status status = map_chunk(arena, &chunk, offset, err);
+    if (status != RP_OK)
         arena->driver->cuMemRelease(chunk.handle);
-        return status;
-    }
-    arena->chunks.data[arena->chunks.count++] = chunk;
-    arena->mapped += bytes;
-    return RP_OK;
+    else
+        *out_chunk = chunk;
+    return status;
+}
+
+static void drop_chunk(const struct rpi_arena *arena, const struct rpi_chunk *chunk,
+                       uint64_t offset)
+{
+    if (chunk->hole)
+        return;
+    arena->driver->cuMemUnmap(arena->base + offset, chunk->bytes);
+    arena->driver->cuMemRelease(chunk->handle);
 }
 
 rp_status rpi_arena_grow(struct rpi_arena *arena, uint64_t height, struct rp_error *err)
@@ -165,9 +173,15 @@ rp_status rpi_arena_grow(struct rpi_arena *arena, uint64_t height, struct rp_err
     if (!rpi_vec_reserve(&arena->chunks, arena->chunks.count + 1))
         return rpi_error_host_memory(err, "rpi_arena_grow", sizeof(struct rpi_chunk));
     int mode = rpi_relax_begin(arena->driver);
-    rp_status status = add_chunk(arena, wanted, wanted - arena->mapped, err);
+    uint64_t bytes = wanted - arena->mapped;
+    rp_status status = make_chunk(arena, arena->mapped, bytes, wanted,
+                                  &arena->chunks.data[arena->chunks.count], err);
     rpi_relax_end(arena->driver, mode);
-    return status;
+    if (status != RP_OK)
+        return status;
+    arena->chunks.count++;
+    arena->mapped += bytes;
+    return RP_OK;
 }
 
 void rpi_arena_shrink(struct rpi_arena *arena, uint64_t height)
@@ -180,9 +194,65 @@ void rpi_arena_shrink(struct rpi_arena *arena, uint64_t height)
         if (arena->mapped - last->bytes < height)
             break;
         arena->mapped -= last->bytes;
-        arena->driver->cuMemUnmap(arena->base + arena->mapped, last->bytes);
-        arena->driver->cuMemRelease(last->handle);
+        arena->holes -= last->hole ? last->bytes : 0;
+        drop_chunk(arena, last, arena->mapped);
         arena->chunks.count--;
+    }
+    rpi_relax_end(arena->driver, mode);
+}
+
+uint64_t rpi_arena_missing(const struct rpi_arena *arena, uint64_t from, uint64_t to)
+{
+    uint64_t offset = 0, missing = 0;
+    for (size_t i = 0; arena->holes && i < arena->chunks.count; i++) {
+        const struct rpi_chunk *chunk = &arena->chunks.data[i];
+        if (chunk->hole && offset < to && offset + chunk->bytes > from)
+            missing += chunk->bytes;
+        offset += chunk->bytes;
+    }
+    return missing;
+}
+
+rp_status rpi_arena_fill(struct rpi_arena *arena, uint64_t from, uint64_t to, struct rp_error *err)
+{
+    if (!rpi_arena_missing(arena, from, to))
+        return RP_OK;
+    uint64_t offset = 0;
+    rp_status status = RP_OK;
+    int mode = rpi_relax_begin(arena->driver);
+    for (size_t i = 0; status == RP_OK && i < arena->chunks.count; i++) {
+        struct rpi_chunk *chunk = &arena->chunks.data[i];
+        uint64_t bytes = chunk->bytes;
+        if (chunk->hole && offset < to && offset + bytes > from) {
+            status = make_chunk(arena, offset, bytes, arena->mapped, chunk, err);
+            if (status == RP_OK) {
+                chunk->filled = true;
+                arena->holes -= bytes;
+            }
+        }
+        offset += bytes;
+    }
+    rpi_relax_end(arena->driver, mode);
+    return status;
+}
+
+void rpi_arena_release(struct rpi_arena *arena, bool only_filled,
+                       bool (*needed)(const void *user, uint64_t from, uint64_t to),
+                       const void *user)
+{
+    uint64_t offset = 0;
+    int mode = rpi_relax_begin(arena->driver);
+    for (size_t i = 0; i < arena->chunks.count; i++) {
+        struct rpi_chunk *chunk = &arena->chunks.data[i];
+        uint64_t bytes = chunk->bytes;
+        if (!chunk->hole && (chunk->filled || !only_filled) &&
+            !needed(user, offset, offset + bytes)) {
+            drop_chunk(arena, chunk, offset);
+            *chunk = (struct rpi_chunk){.bytes = bytes, .hole = true};
+            arena->holes += bytes;
+        }
+        chunk->filled = false;
+        offset += bytes;
     }
     rpi_relax_end(arena->driver, mode);
 }

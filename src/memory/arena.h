@@ -8,7 +8,8 @@
  * The range is reserved once and never moves, so an address stays good while the arena grows.
  * Memory is taken late, in physical chunks of the driver's granularity, and given back from the
  * end. A chunk is mapped in one piece and can only be unmapped in one piece, so shrinking stops at
- * the first chunk that is still needed.
+ * the first chunk that is still needed. Chunks further down that nobody needs can be released,
+ * which leaves a hole of the same size, and filled again.
  *
  * Not synchronised: one thread at a time. A context is current at every call. The caller sees to it
  * that no work uses what it gives back.
@@ -19,16 +20,21 @@
 #include "base/vec.h"
 #include "driver/driver.h"
 
+#include <stdbool.h>
+
 struct rpi_chunk {
     CUmemGenericAllocationHandle handle;
     uint64_t bytes;
+    bool hole;   /* no memory is behind it, and there is no handle */
+    bool filled; /* was a hole before the last rpi_arena_fill */
 };
 
 struct rpi_arena {
     const struct rp_driver *driver;
     CUdevice device;
-    uint64_t granularity; /* of chunks and mappings */
-    uint64_t base, reserved, mapped;
+    uint64_t granularity;            /* of chunks and mappings */
+    uint64_t base, reserved, mapped; /* mapped: holes included */
+    uint64_t holes;                  /* bytes of them */
     struct {
         RPI_VEC(struct rpi_chunk);
     } chunks;
@@ -64,5 +70,15 @@ void rpi_arena_finish(struct rpi_arena *arena);
 rp_status rpi_arena_grow(struct rpi_arena *arena, uint64_t height, struct rp_error *err);
 /* Gives back every chunk that lies wholly at or above `height`. */
 void rpi_arena_shrink(struct rpi_arena *arena, uint64_t height);
+
+/* Bytes of the holes that rpi_arena_fill would fill. */
+uint64_t rpi_arena_missing(const struct rpi_arena *arena, uint64_t from, uint64_t to);
+/* Puts memory behind the holes under [from, to). On failure some may be filled: release them. */
+rp_status rpi_arena_fill(struct rpi_arena *arena, uint64_t from, uint64_t to, struct rp_error *err);
+/* Gives back the chunks, or only those that were filled since the last release, of which `needed`
+ * says that nothing between their ends is. */
+void rpi_arena_release(struct rpi_arena *arena, bool only_filled,
+                       bool (*needed)(const void *user, uint64_t from, uint64_t to),
+                       const void *user);
 
 #endif

@@ -21,24 +21,48 @@ void rpi_pool_finish(struct rpi_pool *pool)
 
 /* ---- Memory -------------------------------------------------------------------------------- */
 
+/* May the pool take so many bytes more? */
+static rp_status check_limit(const struct rpi_pool *pool, uint64_t more, struct rp_error *err)
+{
+    uint64_t held = pool->arena.mapped - pool->arena.holes;
+    if (!pool->limit || !more || (held <= pool->limit && more <= pool->limit - held))
+        return RP_OK;
+    rpi_error(err, RP_ERROR_LIMIT, "rpi_pool_grow",
+              "the pool would need %llu bytes, but its limit is %llu: raise limit_bytes or "
+              "capture smaller work",
+              (unsigned long long)(held + more), (unsigned long long)pool->limit);
+    if (err) {
+        err->requested = held + more;
+        err->available = pool->limit;
+    }
+    return RP_ERROR_LIMIT;
+}
+
 rp_status rpi_pool_grow(struct rpi_pool *pool, uint64_t height, struct rp_error *err)
 {
-    uint64_t bytes = rpi_round_up(height, pool->arena.granularity);
-    if (pool->limit && bytes > pool->limit && bytes > pool->arena.mapped) {
-        rpi_error(err, RP_ERROR_LIMIT, "rpi_pool_grow",
-                  "the pool would need %llu bytes, but its limit is %llu: raise limit_bytes or "
-                  "capture smaller work",
-                  (unsigned long long)bytes, (unsigned long long)pool->limit);
-        if (err) {
-            err->requested = bytes;
-            err->available = pool->limit;
-        }
-        return RP_ERROR_LIMIT;
-    }
-    rp_status status = rpi_arena_grow(&pool->arena, height, err);
+    uint64_t bytes = rpi_round_up(height, pool->arena.granularity), mapped = pool->arena.mapped;
+    rp_status status = check_limit(pool, bytes > mapped ? bytes - mapped : 0, err);
+    if (status == RP_OK)
+        status = rpi_arena_grow(&pool->arena, height, err);
     if (status == RP_OK && pool->underway < height)
         pool->underway = height;
     return status;
+}
+
+rp_status rpi_pool_fill(struct rpi_pool *pool, uint64_t from, uint64_t to, struct rp_error *err)
+{
+    rp_status status = check_limit(pool, rpi_arena_missing(&pool->arena, from, to), err);
+    return status == RP_OK ? rpi_arena_fill(&pool->arena, from, to, err) : status;
+}
+
+static bool is_needed(const void *user, uint64_t from, uint64_t to)
+{
+    const struct rpi_pool *pool = user;
+    const struct rpi_pool_node *top = &pool->root->node;
+    for (const struct rpi_pool_member *m = rpi_pool_next(top, NULL); m; m = rpi_pool_next(top, m))
+        if (rpi_ranges_overlap(&m->all, from, to))
+            return true;
+    return false;
 }
 
 static void shrink(struct rpi_pool *pool)
@@ -50,7 +74,14 @@ static void shrink(struct rpi_pool *pool)
 void rpi_pool_settle(struct rpi_pool *pool)
 {
     pool->underway = 0;
+    rpi_arena_release(&pool->arena, true, is_needed, pool);
     shrink(pool);
+}
+
+void rpi_pool_trim(struct rpi_pool *pool)
+{
+    shrink(pool);
+    rpi_arena_release(&pool->arena, false, is_needed, pool);
 }
 
 /* ---- The tree ------------------------------------------------------------------------------ */

@@ -85,8 +85,13 @@ void rpi_pool_finish(struct rpi_pool *pool);
  * Fails with RP_ERROR_LIMIT above the limit, or for want of device memory; then the pool is as it
  * was. */
 rp_status rpi_pool_grow(struct rpi_pool *pool, uint64_t height, struct rp_error *err);
-/* The capture is over, its member added or not: gives back what no member reaches. */
+/* The same for holes that trimming left under [from, to), which is below such a height. */
+rp_status rpi_pool_fill(struct rpi_pool *pool, uint64_t from, uint64_t to, struct rp_error *err);
+/* The capture is over, its member added or not: gives back what no member reaches, and holes that
+ * were filled for nothing. */
 void rpi_pool_settle(struct rpi_pool *pool);
+/* Gives back what no member needs, holes between them too. No capture is under way. */
+void rpi_pool_trim(struct rpi_pool *pool);
 
 /* The node, a member or an empty group, becomes the last of a group of the pool, which borrows it
  * until it is removed. */
@@ -105,6 +110,11 @@ const struct rpi_pool_member *rpi_pool_next(const struct rpi_pool_node *top,
 enum rpi_compose_kind rpi_pool_relation(const struct rpi_pool_node *a,
                                         const struct rpi_pool_node *b, bool *out_a_first);
 
+/* Device memory behind the pool. */
+static inline uint64_t rpi_pool_held(const struct rpi_pool *pool)
+{
+    return pool->arena.mapped - pool->arena.holes;
+}
 /* Of all below a group: the highest end of a block, the bound, and how many there are. */
 uint64_t rpi_pool_height(const struct rpi_pool_node *top);
 uint64_t rpi_pool_lower_bound(const struct rpi_pool_node *top);

@@ -378,6 +378,18 @@ static void destroy(struct tree *t, int index)
     t->programs[index].graph = NULL;
 }
 
+static void trim(struct tree *t)
+{
+    struct rp_pool_info before, after;
+    uint64_t bytes = 0;
+    rp_pool_info(t->groups[0].pool, &before);
+    RPT_OK(t->f,
+           rp_pool_trim(t->groups[below(&t->random, t->group_count)].pool, &bytes, &t->f->err));
+    rp_pool_info(t->groups[0].pool, &after);
+    assert_int_equal(after.mapped_bytes, before.mapped_bytes - bytes);
+    assert_int_equal(after.planned_bytes, before.planned_bytes);
+}
+
 /* ---- Legal orders ---------------------------------------------------------------------------*/
 
 /* A program runs when all that it reads did run in this round. */
@@ -511,6 +523,8 @@ static void check_tree(struct rpt_fixture *f, uint64_t seed, struct totals *tota
         for (int i = 0; i < PROGRAMS; i++)
             if (below(&t->random, 3) == 0)
                 destroy(t, i);
+        if (below(&t->random, 2))
+            trim(t);
         for (int i = 0; i < PROGRAMS; i++)
             if (!t->programs[i].graph && below(&t->random, 3))
                 capture(t, i);
