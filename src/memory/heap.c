@@ -404,7 +404,7 @@ rp_status rp_heap_use(struct rp_heap *heap, uint64_t address, struct CUstream_st
     rpi_heap_lock(&range->shelf->lock);
     struct rpi_heap_block *block = block_at(range, address);
     bool live = block && block->state == RPI_HEAP_LIVE;
-    bool added = live && (stream == range->shelf->stream || rpi_block_use(block, stream));
+    bool added = live && (stream == range->shelf->stream || rpi_heap_block_use(block, stream));
     rpi_heap_unlock(&range->shelf->lock);
     if (!live)
         return not_live(heap, address, "rp_heap_use", err);

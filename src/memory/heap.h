@@ -90,7 +90,6 @@ struct rpi_shelf {
     unsigned start_shift; /* no two live blocks start within 1 << start_shift bytes of a chunk */
     struct rpi_heap_lock lock; /* guards all that follows */
     struct rpi_gauges gauges;
-    uint64_t ticks; /* allocations so far: the clock by which free blocks age */
     struct rpi_heap_bins bins;
     struct rpi_heap_block *holes; /* list */
     struct rpi_heap_block *spare; /* descriptors not in use, a list through `after` */
@@ -142,6 +141,8 @@ struct rp_heap {
     unsigned range_shift; /* range_bytes == 1 << range_shift */
     bool share_early;     /* other streams' idle memory is tried before growing */
     double gc_threshold;  /* 0: off */
+    _Atomic uint64_t
+        ticks; /* large allocations, where the threshold is on: free blocks age by it */
     struct rp_heap_frames frames;
     _Atomic bool recording; /* of the history */
     struct rpi_heap_history history;
@@ -253,7 +254,7 @@ void rpi_shelf_settle(struct rpi_shelf *shelf, struct rpi_heap_block *block);
 /* ---- heap_wait.c: blocks that other streams use ----------------------------------------------*/
 
 /* Adds a use; false when there is no host memory. */
-bool rpi_block_use(struct rpi_heap_block *block, CUstream stream);
+bool rpi_heap_block_use(struct rpi_heap_block *block, CUstream stream);
 /* A live block with uses begins to wait. */
 void rpi_shelf_wait(struct rpi_shelf *shelf, struct rpi_heap_block *block);
 /* Asks the driver which waiting blocks are done, and gives those to the bins; in a scope of its

@@ -37,7 +37,7 @@ struct rpi_heap_block {
     CUstream stream;              /* live, waiting: whom it was given to */
     struct rpi_heap_use *uses;    /* owned */
     struct rpi_heap_stack *stack; /* live, waiting: where it was allocated; one owner, or NULL */
-    uint64_t freed_at;            /* free: the shelf's tick */
+    uint64_t freed_at;            /* free: the heap's tick */
 };
 
 struct rpi_heap_bins {

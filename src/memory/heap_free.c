@@ -53,7 +53,8 @@ enum rpi_heap_outcome rpi_shelf_take(struct rpi_shelf *shelf, uint64_t bytes, ui
     block->uses = NULL;
     block->stack = NULL;
     *rpi_shelf_start(block->range, block->address) = block;
-    shelf->ticks++;
+    if (shelf->class == RPI_HEAP_LARGE && shelf->heap->gc_threshold > 0)
+        atomic_fetch_add_explicit(&shelf->heap->ticks, 1, memory_order_relaxed);
     *out_block = block;
     return RPI_HEAP_DONE;
 }
@@ -93,7 +94,7 @@ static void merge(struct rpi_shelf *shelf, struct rpi_heap_block *block)
         rpi_heap_bins_remove(&shelf->bins, block);
         rpi_shelf_join(shelf, block);
     }
-    block->freed_at = shelf->ticks;
+    block->freed_at = atomic_load_explicit(&shelf->heap->ticks, memory_order_relaxed);
     rpi_heap_bins_insert(&shelf->bins, block);
 }
 

@@ -50,8 +50,8 @@ rp_status rpi_heap_give_back(struct rp_heap *heap, struct rp_error *err)
 
 /* ---- Garbage collection ----------------------------------------------------------------------*/
 
-/* Ages of the free blocks that cover whole chunks, in allocations of their shelf. */
-static void add_ages(struct rpi_shelf *shelf, uint64_t *sum, uint64_t *count)
+/* Ages of the free blocks that cover whole chunks, in large allocations since. */
+static void add_ages(struct rpi_shelf *shelf, uint64_t now, uint64_t *sum, uint64_t *count)
 {
     rpi_heap_lock(&shelf->lock);
     for (size_t r = 0; r < shelf->ranges.count; r++) {
@@ -60,7 +60,7 @@ static void add_ages(struct rpi_shelf *shelf, uint64_t *sum, uint64_t *count)
             if (b->state != RPI_HEAP_FREE ||
                 !rpi_shelf_whole_chunks(shelf, b->range, b->address, b->bytes, &first, &end))
                 continue;
-            *sum += shelf->ticks - b->freed_at;
+            *sum += now > b->freed_at ? now - b->freed_at : 0;
             *count += 1;
         }
     }
@@ -77,24 +77,17 @@ void rpi_heap_collect(struct rp_heap *heap, uint64_t more)
     const struct rpi_heap_stat *held = &heap->totals.reserved_bytes[RPI_HEAP_ALL];
     uint64_t most = (uint64_t)(heap->gc_threshold * (double)limit), freed = 1;
     while (freed && (uint64_t)held->current + more > most) {
-        uint64_t sum = 0, count = 0;
+        uint64_t now = atomic_load(&heap->ticks), sum = 0, count = 0;
         for (size_t s = 0; s < heap->shelf_count; s++)
             if (heap->shelves[s]->class == RPI_HEAP_LARGE)
-                add_ages(heap->shelves[s], &sum, &count);
+                add_ages(heap->shelves[s], now, &sum, &count);
         if (!count)
             return;
-        uint64_t age = (sum + count - 1) / count;
+        uint64_t age = (sum + count - 1) / count; /* at most that of the oldest, once rounded up */
         freed = 0;
-        for (size_t s = 0; s < heap->shelf_count; s++) {
-            struct rpi_shelf *shelf = heap->shelves[s];
-            if (shelf->class != RPI_HEAP_LARGE)
-                continue;
-            rpi_heap_lock(&shelf->lock);
-            uint64_t ticks = shelf->ticks;
-            rpi_heap_unlock(&shelf->lock);
-            if (ticks >= age)
-                shrink(shelf, ticks - age, &freed, NULL);
-        }
+        for (size_t s = 0; s < heap->shelf_count; s++)
+            if (heap->shelves[s]->class == RPI_HEAP_LARGE)
+                shrink(heap->shelves[s], now - age, &freed, NULL);
     }
 }
 
@@ -115,16 +108,17 @@ static enum rpi_heap_outcome borrow_from(struct rpi_shelf *shelf, CUstream strea
     struct rp_heap *heap = shelf->heap;
     if (!rpi_heap_bins_find(&shelf->bins, bytes) || !is_idle(heap, shelf->stream))
         return RPI_HEAP_MISS;
-    struct rpi_heap_block *block = NULL;
-    enum rpi_heap_outcome outcome = rpi_shelf_take(shelf, bytes, requested, stream, true, &block);
-    if (outcome != RPI_HEAP_DONE)
-        return outcome;
-    if (!rpi_block_use(block, stream)) {
-        rpi_shelf_give(shelf, block, true);
+    struct rpi_heap_use *use = rpi_malloc(sizeof *use);
+    if (!use)
         return RPI_HEAP_NO_MEMORY;
-    }
-    *out_block = block;
-    return RPI_HEAP_DONE;
+    *use = (struct rpi_heap_use){stream, NULL, NULL};
+    enum rpi_heap_outcome outcome =
+        rpi_shelf_take(shelf, bytes, requested, stream, true, out_block);
+    if (outcome == RPI_HEAP_DONE)
+        (*out_block)->uses = use;
+    else
+        rpi_free(use);
+    return outcome;
 }
 
 enum rpi_heap_outcome rpi_heap_borrow(struct rpi_shelf *own, uint64_t bytes, uint64_t requested,

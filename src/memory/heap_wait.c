@@ -21,7 +21,7 @@ struct look {
     size_t busy_count;
 };
 
-bool rpi_block_use(struct rpi_heap_block *block, CUstream stream)
+bool rpi_heap_block_use(struct rpi_heap_block *block, CUstream stream)
 {
     for (const struct rpi_heap_use *use = block->uses; use; use = use->next)
         if (use->stream == stream)
