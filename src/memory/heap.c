@@ -108,15 +108,9 @@ static void forget_block(struct rpi_shelf *shelf, struct rpi_heap_block *block)
 
 static void empty_range(struct rpi_shelf *shelf, struct rpi_heap_range *range)
 {
-    const struct rp_driver *driver = shelf->heap->driver;
     for (struct rpi_heap_block *block = range->first; block; block = block->after)
         forget_block(shelf, block);
-    for (size_t i = 0; i < range->chunks.count; i++) {
-        if (!range->chunks.data[i].starts)
-            continue;
-        driver->cuMemUnmap(range->base + i * shelf->chunk_bytes, shelf->chunk_bytes);
-        driver->cuMemRelease(range->chunks.data[i].handle);
-    }
+    rpi_heap_empty_range(range);
 }
 
 void rp_heap_destroy(struct rp_heap *heap)

@@ -273,6 +273,8 @@ rp_status rpi_shelf_grow(struct rpi_shelf *shelf, uint64_t bytes, struct rp_erro
  * what was given back. A shelf whose stream is capturing is left alone. */
 rp_status rpi_shelf_shrink(struct rpi_shelf *shelf, uint64_t until, uint64_t *bytes,
                            struct rp_error *err);
+/* Unmaps all of a range, for a heap that is destroyed: its tables stay as they were. */
+void rpi_heap_empty_range(struct rpi_heap_range *range);
 /* Most bytes that may be mapped. growth is held. */
 uint64_t rpi_heap_limit(const struct rp_heap *heap);
 

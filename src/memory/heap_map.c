@@ -73,14 +73,25 @@ static bool make_tables(struct rpi_heap_range *range, size_t first, size_t count
     return true;
 }
 
+/* What is mapped has to go even where the driver fails now and then. */
 static void unmap_each(struct rpi_heap_range *range, size_t first, size_t count)
 {
+    enum { ATTEMPTS = 3 };
     const struct rp_driver *driver = range->shelf->heap->driver;
     uint64_t chunk = range->shelf->chunk_bytes;
     for (size_t i = first; i < first + count; i++) {
-        driver->cuMemUnmap(range->base + i * chunk, chunk);
+        for (int attempt = 0; attempt < ATTEMPTS; attempt++)
+            if (driver->cuMemUnmap(range->base + i * chunk, chunk) == CUDA_SUCCESS)
+                break;
         driver->cuMemRelease(range->chunks.data[i].handle);
     }
+}
+
+void rpi_heap_empty_range(struct rpi_heap_range *range)
+{
+    for (size_t i = 0; i < range->chunks.count; i++)
+        if (range->chunks.data[i].starts)
+            unmap_each(range, i, 1);
 }
 
 static rp_status map_one(struct rpi_heap_range *range, size_t index, struct rp_error *err)
