@@ -147,13 +147,13 @@ struct request {
     struct rpi_heap_stack *stack;
 };
 
-/* What is left to do once a block was taken, under its shelf's lock. */
-static uint64_t hand_over(struct rp_heap *heap, struct rpi_heap_block *block,
-                          struct request *request)
+/* What is left to do once a block was taken, under its shelf's lock: the stack is the block's now.
+ */
+static inline uint64_t hand_over(struct rp_heap *heap, struct rpi_heap_block *block,
+                                 struct rpi_heap_stack *stack)
 {
-    block->stack = request->stack;
-    request->stack = NULL;
-    rpi_heap_note(heap, RPI_HEAP_ALLOC, block->address, block->bytes, block->stream, block->stack);
+    block->stack = stack;
+    rpi_heap_note(heap, RPI_HEAP_ALLOC, block->address, block->bytes, block->stream, stack);
     return block->address;
 }
 
@@ -183,7 +183,7 @@ static enum rpi_heap_outcome try_own(struct rpi_shelf *shelf, struct request *re
                                      true, &block);
     }
     if (outcome == RPI_HEAP_DONE)
-        *out_address = hand_over(heap, block, request);
+        *out_address = hand_over(heap, block, request->stack);
     rpi_heap_unlock(&shelf->lock);
     return outcome;
 }
@@ -195,7 +195,7 @@ static enum rpi_heap_outcome try_others(struct rpi_shelf *shelf, struct request 
     enum rpi_heap_outcome outcome =
         rpi_heap_borrow(shelf, request->bytes, request->requested, &block);
     if (outcome == RPI_HEAP_DONE) {
-        *out_address = hand_over(shelf->heap, block, request);
+        *out_address = hand_over(shelf->heap, block, request->stack);
         rpi_heap_unlock(&block->range->shelf->lock);
     }
     return outcome;
@@ -248,7 +248,12 @@ static rp_status alloc_slowly(struct rpi_shelf *shelf, struct request *request,
     return status;
 }
 
-/* CU_STREAM_LEGACY is another name of NULL. */
+/* CU_STREAM_LEGACY is another name of NULL; CU_STREAM_PER_THREAD, the next, names none. */
+static bool is_special(CUstream stream)
+{
+    return (uintptr_t)stream - 1 < 2;
+}
+
 static rp_status check_stream(CUstream *stream, const char *function, struct rp_error *err)
 {
     if (*stream == CU_STREAM_LEGACY)
@@ -260,11 +265,27 @@ static rp_status check_stream(CUstream *stream, const char *function, struct rp_
     return RP_OK;
 }
 
+/* The way of a request that finds its shelf and a block there; false when it does not. */
+static inline bool alloc_quickly(struct rpi_shelf *shelf, const struct request *request,
+                                 uint64_t *out_address)
+{
+    struct rpi_heap_block *block = NULL;
+    rpi_heap_lock(&shelf->lock);
+    if (shelf->waiting && rpi_shelf_poll_due(shelf))
+        rpi_shelf_poll(shelf, false, false);
+    bool taken = rpi_shelf_take(shelf, request->bytes, request->requested, request->stream, false,
+                                &block) == RPI_HEAP_DONE;
+    if (taken)
+        *out_address = hand_over(shelf->heap, block, request->stack);
+    rpi_heap_unlock(&shelf->lock);
+    return taken;
+}
+
 rp_status rp_heap_alloc(struct rp_heap *heap, size_t bytes, struct CUstream_st *stream,
                         uint64_t *out_address, struct rp_error *err)
 {
-    rp_status status = check_stream(&stream, "rp_heap_alloc", err);
-    if (status != RP_OK)
+    rp_status status = RP_OK;
+    if (is_special(stream) && (status = check_stream(&stream, "rp_heap_alloc", err)) != RP_OK)
         return status;
     if (bytes == 0) {
         *out_address = 0;
@@ -275,26 +296,14 @@ rp_status rp_heap_alloc(struct rp_heap *heap, size_t bytes, struct CUstream_st *
     enum rpi_heap_class class =
         request.bytes <= RPI_HEAP_SMALL_MOST ? RPI_HEAP_SMALL : RPI_HEAP_LARGE;
     struct rpi_shelf *shelf = rpi_heap_shelf(heap, stream, class);
-    if (!shelf) {
-        status = rpi_heap_shelf_make(heap, stream, class, &shelf, err);
-        if (status != RP_OK)
-            return status;
-    }
+    if (!shelf && (status = rpi_heap_shelf_make(heap, stream, class, &shelf, err)) != RP_OK)
+        return status;
     request.stack = rpi_heap_stack_capture(heap);
-    struct rpi_heap_block *block = NULL;
-    rpi_heap_lock(&shelf->lock);
-    if (rpi_shelf_poll_due(shelf))
-        rpi_shelf_poll(shelf, false, false);
-    enum rpi_heap_outcome outcome =
-        rpi_shelf_take(shelf, request.bytes, bytes, stream, false, &block);
-    if (outcome == RPI_HEAP_DONE) {
-        *out_address = hand_over(heap, block, &request);
-        rpi_heap_unlock(&shelf->lock);
+    if (alloc_quickly(shelf, &request, out_address))
         return RP_OK;
-    }
-    rpi_heap_unlock(&shelf->lock);
     status = alloc_slowly(shelf, &request, out_address, err);
-    rpi_heap_stack_drop(heap, request.stack);
+    if (status != RP_OK)
+        rpi_heap_stack_drop(heap, request.stack);
     return status;
 }
 

@@ -40,6 +40,7 @@
 #include "memory/heap_gauge.h"
 #include "memory/heap_lock.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -190,9 +191,20 @@ struct rpi_heap_range *rpi_heap_range_of(struct rp_heap *heap, uint64_t address)
 /* Reserves further addresses for the shelf, in a scope; growth and the lock are held. */
 rp_status rpi_shelf_add_range(struct rpi_shelf *shelf, struct rp_error *err);
 
-/* `count` descriptors can be taken without fail; false when there is no host memory. */
-bool rpi_shelf_reserve(struct rpi_shelf *shelf, size_t count);
-struct rpi_heap_block *rpi_shelf_descriptor(struct rpi_shelf *shelf);
+/* More descriptors; false when there is no host memory. */
+bool rpi_shelf_add_slab(struct rpi_shelf *shelf);
+/* One or two descriptors can be taken without fail; false when there is no host memory. */
+static inline bool rpi_shelf_reserve(struct rpi_shelf *shelf, int count)
+{
+    return (shelf->spare && (count == 1 || shelf->spare->after)) || rpi_shelf_add_slab(shelf);
+}
+static inline struct rpi_heap_block *rpi_shelf_descriptor(struct rpi_shelf *shelf)
+{
+    struct rpi_heap_block *block = shelf->spare;
+    assert(block);
+    shelf->spare = block->after;
+    return block;
+}
 void rpi_shelf_discard(struct rpi_shelf *shelf, struct rpi_heap_block *block);
 void rpi_shelf_add_hole(struct rpi_shelf *shelf, struct rpi_heap_block *block);
 void rpi_shelf_remove_hole(struct rpi_shelf *shelf, struct rpi_heap_block *block);

@@ -85,11 +85,12 @@ static bool shelf_is_valid(const struct rpi_shelf *shelf, uint64_t *mapped)
             *mapped += block->state == RPI_HEAP_HOLE ? 0 : block->bytes;
         }
     }
-    for (int i = 0; i < RPI_GAUGES; i++)
-        if (shelf->gauges.now[i] > shelf->gauges.limit[i])
+    int64_t now[RPI_GAUGES];
+    rpi_shelf_gauges(shelf, now);
+    for (int i = 0; i < RPI_COUNTS; i++)
+        if (shelf->gauges.room[i] < 0)
             return false;
-    return memcmp(seen, shelf->gauges.now, sizeof seen) == 0 &&
-           binned(&shelf->bins) == states[RPI_HEAP_FREE] &&
+    return memcmp(seen, now, sizeof seen) == 0 && binned(&shelf->bins) == states[RPI_HEAP_FREE] &&
            listed(shelf->holes) == states[RPI_HEAP_HOLE] &&
            listed(shelf->waiting) == states[RPI_HEAP_WAITING];
 }
@@ -98,16 +99,20 @@ bool rpi_heap_is_valid(struct rp_heap *heap)
 {
     bool valid = true;
     uint64_t mapped = 0;
-    int64_t limits[RPI_GAUGES] = {0};
+    int64_t most[RPI_COUNTS] = {0};
     pthread_mutex_lock(&heap->growth);
     rpi_heap_lock_shelves(heap);
     for (size_t s = 0; valid && s < heap->shelf_count; s++) {
         valid = shelf_is_valid(heap->shelves[s], &mapped);
-        for (int i = 0; i < RPI_GAUGES; i++)
-            limits[i] += heap->shelves[s]->gauges.limit[i];
+        for (int i = 0; i < RPI_COUNTS; i++)
+            most[i] += heap->shelves[s]->gauges.level[i];
     }
-    for (int i = 0; i < RPI_GAUGES; i++)
-        valid = valid && limits[i] <= heap->totals.peak[RPI_HEAP_ALL][i];
+    const int64_t *peak = heap->totals.peak[RPI_HEAP_ALL];
+    valid = valid && most[RPI_COUNT_BLOCKS] <= peak[RPI_GAUGE_ALLOCATION] &&
+            most[RPI_COUNT_BYTES] <= peak[RPI_GAUGE_ALLOCATED_BYTES] &&
+            most[RPI_COUNT_REQUESTED] <= peak[RPI_GAUGE_REQUESTED_BYTES] &&
+            most[RPI_COUNT_SPLITS] <= peak[RPI_GAUGE_INACTIVE_SPLIT] &&
+            most[RPI_COUNT_SPLIT_BYTES] <= peak[RPI_GAUGE_INACTIVE_SPLIT_BYTES];
     valid = valid && (int64_t)mapped == heap->totals.reserved_bytes[RPI_HEAP_ALL].current;
     rpi_heap_unlock_shelves(heap);
     pthread_mutex_unlock(&heap->growth);

@@ -9,20 +9,23 @@
 #include <assert.h>
 
 /* Adds (sign 1) or takes away (-1) a free block in the gauges. */
-static void count_free(const struct rpi_shelf *shelf, const struct rpi_heap_range *range,
-                       uint64_t address, uint64_t bytes, int sign, int64_t change[RPI_GAUGES])
+static inline void count_free(const struct rpi_shelf *shelf, const struct rpi_heap_range *range,
+                              uint64_t address, uint64_t bytes, int sign,
+                              int64_t change[RPI_COUNTS])
 {
     int64_t stuck = (int64_t)rpi_shelf_stuck(shelf, range, address, bytes);
-    change[RPI_GAUGE_INACTIVE_SPLIT] += stuck ? sign : 0;
-    change[RPI_GAUGE_INACTIVE_SPLIT_BYTES] += sign * stuck;
+    change[RPI_COUNT_SPLITS] += stuck ? sign : 0;
+    change[RPI_COUNT_SPLIT_BYTES] += sign * stuck;
 }
 
-static bool change_gauges(struct rpi_shelf *shelf, const int64_t change[RPI_GAUGES], bool slow)
+static inline bool change_gauges(struct rpi_shelf *shelf, const int64_t change[RPI_COUNTS],
+                                 bool slow)
 {
-    if (!slow)
-        return rpi_gauges_change(&shelf->gauges, change);
-    rpi_heap_change(shelf, change);
-    return true;
+    if (rpi_gauges_change(&shelf->gauges, change))
+        return true;
+    if (slow)
+        rpi_heap_change(shelf, change);
+    return slow;
 }
 
 enum rpi_heap_outcome rpi_shelf_take(struct rpi_shelf *shelf, uint64_t bytes, uint64_t requested,
@@ -34,11 +37,9 @@ enum rpi_heap_outcome rpi_shelf_take(struct rpi_shelf *shelf, uint64_t bytes, ui
     uint64_t rest = block->bytes - bytes;
     if (rest && !rpi_shelf_reserve(shelf, 1))
         return RPI_HEAP_NO_MEMORY;
-    int64_t change[RPI_GAUGES] = {[RPI_GAUGE_ACTIVE] = 1,
-                                  [RPI_GAUGE_ACTIVE_BYTES] = (int64_t)bytes,
-                                  [RPI_GAUGE_ALLOCATED_BYTES] = (int64_t)bytes,
-                                  [RPI_GAUGE_ALLOCATION] = 1,
-                                  [RPI_GAUGE_REQUESTED_BYTES] = (int64_t)requested};
+    int64_t change[RPI_COUNTS] = {[RPI_COUNT_BLOCKS] = 1,
+                                  [RPI_COUNT_BYTES] = (int64_t)bytes,
+                                  [RPI_COUNT_REQUESTED] = (int64_t)requested};
     count_free(shelf, block->range, block->address, block->bytes, -1, change);
     if (rest)
         count_free(shelf, block->range, block->address + bytes, rest, 1, change);
@@ -59,14 +60,14 @@ enum rpi_heap_outcome rpi_shelf_take(struct rpi_shelf *shelf, uint64_t bytes, ui
     return RPI_HEAP_DONE;
 }
 
-static bool is_free(const struct rpi_heap_block *block)
+static inline bool is_free(const struct rpi_heap_block *block)
 {
     return block && block->state == RPI_HEAP_FREE;
 }
 
 /* What becomes of the free blocks in the gauges when this one is free too. */
-static void count_merge(const struct rpi_shelf *shelf, const struct rpi_heap_block *block,
-                        int64_t change[RPI_GAUGES])
+static inline void count_merge(const struct rpi_shelf *shelf, const struct rpi_heap_block *block,
+                               int64_t change[RPI_COUNTS])
 {
     const struct rpi_heap_block *before = block->before, *after = block->after;
     uint64_t address = block->address, bytes = block->bytes;
@@ -82,7 +83,7 @@ static void count_merge(const struct rpi_shelf *shelf, const struct rpi_heap_blo
     count_free(shelf, block->range, address, bytes, 1, change);
 }
 
-static void merge(struct rpi_shelf *shelf, struct rpi_heap_block *block)
+static inline void merge(struct rpi_shelf *shelf, struct rpi_heap_block *block)
 {
     block->state = RPI_HEAP_FREE;
     if (is_free(block->after)) {
@@ -103,14 +104,16 @@ bool rpi_shelf_give(struct rpi_shelf *shelf, struct rpi_heap_block *block, bool 
     assert(!block->uses);
     bool live = block->state == RPI_HEAP_LIVE;
     int64_t bytes = (int64_t)block->bytes;
-    int64_t change[RPI_GAUGES] = {[RPI_GAUGE_ACTIVE] = -1,
-                                  [RPI_GAUGE_ACTIVE_BYTES] = -bytes,
-                                  [RPI_GAUGE_ALLOCATED_BYTES] = live ? -bytes : 0,
-                                  [RPI_GAUGE_ALLOCATION] = live ? -1 : 0,
-                                  [RPI_GAUGE_REQUESTED_BYTES] = -(int64_t)block->requested};
+    int64_t change[RPI_COUNTS] = {[RPI_COUNT_BLOCKS] = live ? -1 : 0,
+                                  [RPI_COUNT_BYTES] = live ? -bytes : 0,
+                                  [RPI_COUNT_REQUESTED] = -(int64_t)block->requested};
     count_merge(shelf, block, change);
     if (!change_gauges(shelf, change, slow))
         return false;
+    if (!live) {
+        shelf->gauges.waiting--;
+        shelf->gauges.waiting_bytes -= bytes;
+    }
     rpi_heap_note(shelf->heap, RPI_HEAP_FREE_COMPLETED, block->address, block->bytes, block->stream,
                   block->stack);
     rpi_heap_stack_drop(shelf->heap, block->stack);
@@ -121,7 +124,7 @@ bool rpi_shelf_give(struct rpi_shelf *shelf, struct rpi_heap_block *block, bool 
 
 void rpi_shelf_settle(struct rpi_shelf *shelf, struct rpi_heap_block *block)
 {
-    int64_t change[RPI_GAUGES] = {0};
+    int64_t change[RPI_COUNTS] = {0};
     count_merge(shelf, block, change);
     rpi_heap_change(shelf, change);
     merge(shelf, block);

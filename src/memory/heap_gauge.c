@@ -8,14 +8,40 @@ static int pool_of(const struct rpi_shelf *shelf)
     return shelf->class == RPI_HEAP_SMALL ? RPI_HEAP_SMALL_POOL : RPI_HEAP_LARGE_POOL;
 }
 
+void rpi_shelf_gauges(const struct rpi_shelf *shelf, int64_t out_now[RPI_GAUGES])
+{
+    const struct rpi_gauges *gauges = &shelf->gauges;
+    int64_t blocks = rpi_gauges_count(gauges, RPI_COUNT_BLOCKS);
+    int64_t bytes = rpi_gauges_count(gauges, RPI_COUNT_BYTES);
+    out_now[RPI_GAUGE_ALLOCATION] = blocks;
+    out_now[RPI_GAUGE_ALLOCATED_BYTES] = bytes;
+    out_now[RPI_GAUGE_ACTIVE] = blocks + gauges->waiting;
+    out_now[RPI_GAUGE_ACTIVE_BYTES] = bytes + gauges->waiting_bytes;
+    out_now[RPI_GAUGE_REQUESTED_BYTES] = rpi_gauges_count(gauges, RPI_COUNT_REQUESTED);
+    out_now[RPI_GAUGE_INACTIVE_SPLIT] = rpi_gauges_count(gauges, RPI_COUNT_SPLITS);
+    out_now[RPI_GAUGE_INACTIVE_SPLIT_BYTES] = rpi_gauges_count(gauges, RPI_COUNT_SPLIT_BYTES);
+}
+
+/* Which count a gauge's rises are those of. */
+static const enum rpi_count count_of[RPI_GAUGES] = {
+    [RPI_GAUGE_ALLOCATION] = RPI_COUNT_BLOCKS,
+    [RPI_GAUGE_ALLOCATED_BYTES] = RPI_COUNT_BYTES,
+    [RPI_GAUGE_ACTIVE] = RPI_COUNT_BLOCKS,
+    [RPI_GAUGE_ACTIVE_BYTES] = RPI_COUNT_BYTES,
+    [RPI_GAUGE_REQUESTED_BYTES] = RPI_COUNT_REQUESTED,
+    [RPI_GAUGE_INACTIVE_SPLIT] = RPI_COUNT_SPLITS,
+    [RPI_GAUGE_INACTIVE_SPLIT_BYTES] = RPI_COUNT_SPLIT_BYTES,
+};
+
 static void add_up(const struct rp_heap *heap, int64_t sums[RPI_HEAP_POOLS][RPI_GAUGES])
 {
     memset(sums, 0, sizeof(int64_t[RPI_HEAP_POOLS][RPI_GAUGES]));
     for (size_t s = 0; s < heap->shelf_count; s++) {
-        const struct rpi_shelf *shelf = heap->shelves[s];
+        int64_t now[RPI_GAUGES];
+        rpi_shelf_gauges(heap->shelves[s], now);
         for (int i = 0; i < RPI_GAUGES; i++) {
-            sums[RPI_HEAP_ALL][i] += shelf->gauges.now[i];
-            sums[pool_of(shelf)][i] += shelf->gauges.now[i];
+            sums[RPI_HEAP_ALL][i] += now[i];
+            sums[pool_of(heap->shelves[s])][i] += now[i];
         }
     }
 }
@@ -34,6 +60,12 @@ static int64_t share(int64_t slack, int64_t count, bool is_asking)
     return is_asking ? slack - slack / 2 : others;
 }
 
+static void set_room(struct rpi_gauges *gauges, enum rpi_count count, int64_t room)
+{
+    gauges->level[count] += room - gauges->room[count];
+    gauges->room[count] = room;
+}
+
 void rpi_heap_hand_out(struct rp_heap *heap, const struct rpi_shelf *asking)
 {
     int64_t sums[RPI_HEAP_POOLS][RPI_GAUGES], count[RPI_HEAP_POOLS] = {0};
@@ -43,14 +75,17 @@ void rpi_heap_hand_out(struct rp_heap *heap, const struct rpi_shelf *asking)
     count[RPI_HEAP_ALL] = (int64_t)heap->shelf_count;
     for (size_t s = 0; s < heap->shelf_count; s++) {
         struct rpi_shelf *shelf = heap->shelves[s];
+        int64_t room[RPI_COUNTS] = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX};
         int pool = pool_of(shelf);
         for (int i = 0; i < RPI_GAUGES; i++) {
             int64_t in_all = heap->totals.peak[RPI_HEAP_ALL][i] - sums[RPI_HEAP_ALL][i];
             int64_t in_pool = heap->totals.peak[pool][i] - sums[pool][i];
-            shelf->gauges.limit[i] =
-                shelf->gauges.now[i] + least(share(in_all, count[RPI_HEAP_ALL], shelf == asking),
-                                             share(in_pool, count[pool], shelf == asking));
+            int64_t most = least(share(in_all, count[RPI_HEAP_ALL], shelf == asking),
+                                 share(in_pool, count[pool], shelf == asking));
+            room[count_of[i]] = least(room[count_of[i]], most);
         }
+        for (int i = 0; i < RPI_COUNTS; i++)
+            set_room(&shelf->gauges, (enum rpi_count)i, room[i]);
     }
 }
 
@@ -76,15 +111,15 @@ void rpi_heap_unlock_shelves(struct rp_heap *heap)
     lock_others(heap, NULL, false);
 }
 
-void rpi_heap_change(struct rpi_shelf *shelf, const int64_t change[RPI_GAUGES])
+void rpi_heap_change(struct rpi_shelf *shelf, const int64_t change[RPI_COUNTS])
 {
     struct rp_heap *heap = shelf->heap;
     if (rpi_gauges_change(&shelf->gauges, change))
         return;
     lock_others(heap, shelf, true);
-    for (int i = 0; i < RPI_GAUGES; i++) {
-        shelf->gauges.now[i] += change[i];
-        shelf->gauges.risen[i] += change[i] > 0 ? change[i] : 0;
+    for (int i = 0; i < RPI_COUNTS; i++) {
+        shelf->gauges.level[i] += change[i];
+        shelf->gauges.risen[i] += rpi_rise(change[i]);
     }
     int64_t sums[RPI_HEAP_POOLS][RPI_GAUGES];
     add_up(heap, sums);
@@ -224,8 +259,8 @@ static void read_sums(const struct rp_heap *heap, struct sums *out)
     for (size_t s = 0; s < heap->shelf_count; s++) {
         const struct rpi_shelf *shelf = heap->shelves[s];
         for (int i = 0; i < RPI_GAUGES; i++) {
-            out->risen[RPI_HEAP_ALL][i] += shelf->gauges.risen[i];
-            out->risen[pool_of(shelf)][i] += shelf->gauges.risen[i];
+            out->risen[RPI_HEAP_ALL][i] += shelf->gauges.risen[count_of[i]];
+            out->risen[pool_of(shelf)][i] += shelf->gauges.risen[count_of[i]];
         }
     }
 }

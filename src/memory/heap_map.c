@@ -189,7 +189,7 @@ static struct rpi_heap_block *make_hole(struct rpi_shelf *shelf, struct rpi_heap
 {
     uint64_t stuck = rpi_shelf_stuck(shelf, block->range, block->address, block->bytes);
     int pieces = (first > block->address) + (end < block->address + block->bytes);
-    const int64_t change[RPI_GAUGES] = {[RPI_GAUGE_INACTIVE_SPLIT] = pieces - (stuck ? 1 : 0)};
+    const int64_t change[RPI_COUNTS] = {[RPI_COUNT_SPLITS] = pieces - (stuck ? 1 : 0)};
     rpi_heap_change(shelf, change);
     rpi_heap_bins_remove(&shelf->bins, block);
     if (first > block->address) {

@@ -166,9 +166,8 @@ static struct picture look(struct rp_heap *heap)
     for (size_t s = 0; s < heap->shelf_count; s++) {
         struct rpi_shelf *shelf = heap->shelves[s];
         rpi_heap_lock(&shelf->lock);
-        int64_t allocated = shelf->gauges.now[RPI_GAUGE_ALLOCATED_BYTES];
-        picture.allocated += (uint64_t)allocated;
-        picture.waiting += (uint64_t)(shelf->gauges.now[RPI_GAUGE_ACTIVE_BYTES] - allocated);
+        picture.allocated += (uint64_t)rpi_gauges_count(&shelf->gauges, RPI_COUNT_BYTES);
+        picture.waiting += (uint64_t)shelf->gauges.waiting_bytes;
         const struct rpi_heap_block *block = largest_of(&shelf->bins);
         if (block && block->bytes > picture.largest)
             picture.largest = block->bytes;

@@ -169,7 +169,7 @@ void rpi_shelf_destroy(struct rpi_shelf *shelf)
 
 /* ---- Descriptors -----------------------------------------------------------------------------*/
 
-static bool add_slab(struct rpi_shelf *shelf)
+bool rpi_shelf_add_slab(struct rpi_shelf *shelf)
 {
     if (!rpi_vec_reserve(&shelf->slabs, shelf->slabs.count + 1))
         return false;
@@ -180,22 +180,6 @@ static bool add_slab(struct rpi_shelf *shelf)
     for (int i = SLAB_BLOCKS; i-- > 0;)
         rpi_shelf_discard(shelf, &slab[i]);
     return true;
-}
-
-bool rpi_shelf_reserve(struct rpi_shelf *shelf, size_t count)
-{
-    size_t have = 0;
-    for (const struct rpi_heap_block *b = shelf->spare; b && have < count; b = b->after)
-        have++;
-    return have == count || add_slab(shelf);
-}
-
-struct rpi_heap_block *rpi_shelf_descriptor(struct rpi_shelf *shelf)
-{
-    struct rpi_heap_block *block = shelf->spare;
-    assert(block);
-    shelf->spare = block->after;
-    return block;
 }
 
 void rpi_shelf_discard(struct rpi_shelf *shelf, struct rpi_heap_block *block)
@@ -238,10 +222,6 @@ struct rpi_heap_block *rpi_shelf_cut(struct rpi_shelf *shelf, struct rpi_heap_bl
     rest->range = block->range;
     rest->state = block->state;
     rest->freed_at = block->freed_at;
-    rest->requested = 0;
-    rest->stream = NULL;
-    rest->uses = NULL;
-    rest->stack = NULL;
     if (rest->after)
         rest->after->before = rest;
     block->after = rest;

@@ -11,8 +11,6 @@
  */
 #include "memory/heap.h"
 
-#include <assert.h>
-
 enum { MOST_GAP = 64, BUSY_STREAMS = 8 };
 
 struct look {
@@ -58,11 +56,11 @@ static void record(struct rpi_shelf *shelf, struct rpi_heap_use *use)
 
 void rpi_shelf_wait(struct rpi_shelf *shelf, struct rpi_heap_block *block)
 {
-    const int64_t change[RPI_GAUGES] = {
-        [RPI_GAUGE_ALLOCATED_BYTES] = -(int64_t)block->bytes, [RPI_GAUGE_ALLOCATION] = -1};
-    bool within = rpi_gauges_change(&shelf->gauges, change);
-    assert(within); /* nothing rises */
-    (void)within;
+    /* Live blocks are fewer, active ones as many as before: no room is won. */
+    shelf->gauges.level[RPI_COUNT_BLOCKS]--;
+    shelf->gauges.level[RPI_COUNT_BYTES] -= (int64_t)block->bytes;
+    shelf->gauges.waiting++;
+    shelf->gauges.waiting_bytes += (int64_t)block->bytes;
     struct rpi_heap_scope scope;
     if (rpi_heap_enter(shelf->heap, &scope) == CUDA_SUCCESS) {
         for (struct rpi_heap_use *use = block->uses; use; use = use->next)
