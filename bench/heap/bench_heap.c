@@ -232,20 +232,22 @@ static void machine(FILE *json, const struct settings *settings)
             break;
     if (info)
         fclose(info);
+    double load[1] = {0};
+    getloadavg(load, 1); /* of the minute before: what else the machine was doing */
     char date[32];
     time_t now = time(NULL);
     strftime(date, sizeof date, "%Y-%m-%d", gmtime(&now));
     fprintf(json,
             "{\n  \"date\": \"%s\", \"machine\": \"%s\", \"cores\": %ld, \"compiler\": \"%s\",\n"
             "  \"reprise\": \"%s\", \"mimalloc\": %s, \"driver\": \"host\",\n"
-            "  \"rounds\": %d, \"pairs\": %" PRIu64 ",\n  \"results\": [",
+            "  \"load_before\": %.1f, \"rounds\": %d, \"pairs\": %" PRIu64 ",\n  \"results\": [",
             date, model, sysconf(_SC_NPROCESSORS_ONLN), __VERSION__, rp_version(),
 #ifdef MIMALLOC_VERSION
             "\"" MIMALLOC_VERSION "\"",
 #else
             "null",
 #endif
-            settings->rounds, settings->pairs);
+            load[0], settings->rounds, settings->pairs);
 }
 
 static void run_all(FILE *json, struct rp_heap *heap, const CUstream *streams,
