@@ -9,6 +9,9 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
 
 #include "driver/host/host.h"
 #include "reprise.h"
@@ -151,6 +154,50 @@ static void pools_refuse_wrong_options(void **state)
     rp_device_destroy(device);
 }
 
+static _Atomic int gate_open;
+
+static void wait_a_while(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+static void wait_at_gate(void *unused)
+{
+    (void)unused;
+    while (!atomic_load(&gate_open))
+        wait_a_while();
+}
+
+static void *destroy_device(void *device)
+{
+    rp_device_destroy(device);
+    return NULL;
+}
+
+/* The last release waits for the device's work; who opens the device meanwhile keeps its context.
+ */
+static void opening_while_the_last_one_closes(void **state)
+{
+    (void)state;
+    const struct rp_driver *driver = rpi_driver_host();
+    struct rp_device *first = open_host(), *second;
+    struct rp_pool *pool = NULL;
+    pthread_t thread;
+    atomic_store(&gate_open, 0);
+    assert_int_equal(rp_device_push(first, NULL), RP_OK);
+    assert_int_equal(driver->cuLaunchHostFunc(NULL, wait_at_gate, NULL), 0);
+    rp_device_pop(first);
+    assert_int_equal(pthread_create(&thread, NULL, destroy_device, first), 0);
+    for (int i = 0; i < 50; i++) /* so that it is in the release by then, most likely */
+        wait_a_while();
+    second = open_host();
+    atomic_store(&gate_open, 1);
+    pthread_join(thread, NULL);
+    assert_int_equal(rp_pool_create(second, NULL, &pool, NULL), RP_OK);
+    rp_pool_destroy(pool);
+    rp_device_destroy(second);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -159,6 +206,7 @@ int main(void)
         cmocka_unit_test(options_reach_the_host_driver),
         cmocka_unit_test(wrong_options_are_refused),
         cmocka_unit_test(contexts_nest),
+        cmocka_unit_test(opening_while_the_last_one_closes),
         cmocka_unit_test(functions_have_names),
         cmocka_unit_test(pools_refuse_wrong_options),
     };

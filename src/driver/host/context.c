@@ -156,11 +156,15 @@ CUresult rpi_host_cuDevicePrimaryCtxRelease(CUdevice device)
         return CUDA_ERROR_INVALID_DEVICE;
     if (rpi_host.context.retained == 0)
         return CUDA_ERROR_INVALID_CONTEXT;
+    if (rpi_host.context.retained == 1)
+        rpi_host_engine_drain();
+    /* The drain lets the lock go: somebody may have retained the context since, or ended it. */
+    if (rpi_host.context.retained == 0)
+        return CUDA_ERROR_INVALID_CONTEXT;
     if (rpi_host.context.retained > 1) {
         rpi_host.context.retained--;
         return CUDA_SUCCESS;
     }
-    rpi_host_engine_drain();
     rpi_host_captures_finish();
     rpi_host_context_finish();
     rpi_host_memory_finish();
