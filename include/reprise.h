@@ -255,10 +255,13 @@ struct rp_graph;
 struct rp_capture_options {
     size_t size;
     const char *name; /* for reports and errors; copied; NULL: "graph" */
+    int copy_args;    /* nonzero: arguments keep the addresses of the capture, and every replay
+                         copies them there: for callables that leave an argument's address in
+                         memory (an array of pointers, say), where no capture can see it */
 };
 #define RP_CAPTURE_OPTIONS_INIT                                                                    \
     {                                                                                              \
-        sizeof(struct rp_capture_options), NULL                                                    \
+        sizeof(struct rp_capture_options), NULL, 0                                                 \
     }
 
 /* Captures the callable: rehearse (addresses of their own for every block, on one chunk of device
@@ -276,12 +279,20 @@ RP_API rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_
                                   size_t arg_count, struct rp_graph **out_graph,
                                   struct rp_error *err);
 
-/* Enqueues the graph on `stream` with these arguments: copies inputs to where the graph reads them,
- * launches, copies outputs back. args must have the count, bytes and roles of the capture
- * (RP_ERROR_CONTRACT otherwise, with nothing enqueued). Outputs are ready when `stream` gets there;
- * the stream must not be destroyed before. May be called by any thread: replays of graphs of one
- * pool that are not concurrent are put in order, whatever their streams. RP_ERROR_UNSUPPORTED while
- * the stream is capturing. */
+/* Enqueues the graph on `stream` with these arguments. An argument is bound where that is known to
+ * be right: the graph reads and writes the caller's buffer, at a host cost for each node that uses
+ * an argument whose address changed since this graph's last replay, and none for the others. Where
+ * it is not (rp_graph_arg_info says why) the argument is copied to where the graph reads it, or
+ * back from there. The buffers must exist until `stream` has passed the replay, as for any kernel.
+ * An argument is copied in calls in which its address is not a multiple of 256 (or of the pool's
+ * alignment where that is less), in which it lies in memory of the graph itself, or overlaps
+ * another one and is written or the other is: so the graph computes what the callable would from
+ * the arguments as they were before the call. What two outputs that overlap hold then is not
+ * defined. args must have the count, bytes and roles of the capture (RP_ERROR_CONTRACT otherwise,
+ * with nothing enqueued). Outputs are ready when `stream` gets there; the stream must not be
+ * destroyed before. May be called by any thread, while earlier replays run on other arguments:
+ * replays of graphs of one pool that are not concurrent are put in order, whatever their streams.
+ * RP_ERROR_UNSUPPORTED while the stream is capturing. */
 RP_API rp_status rp_graph_replay(struct rp_graph *graph, const struct rp_arg *args,
                                  size_t arg_count, struct CUstream_st *stream,
                                  struct rp_error *err);
@@ -303,8 +314,22 @@ struct rp_graph_info {
     size_t rehearsals;          /* captures taken to learn */
     double rehearse_ms, plan_ms, record_ms, instantiate_ms;
     uint64_t replays;
+    size_t bindable_args;   /* arguments that replays may bind */
+    size_t bound_args;      /* in the last replay: arguments bound, */
+    size_t copied_args;     /* and arguments copied; those of 0 bytes are neither */
+    uint64_t patched_nodes; /* nodes whose parameters were changed, summed over replays */
 };
 RP_API void rp_graph_info(const struct rp_graph *graph, struct rp_graph_info *out_info);
+
+struct rp_graph_arg_info {
+    size_t sites;       /* places in node parameters proved to hold its address */
+    int bindable;       /* nonzero: replays may bind it */
+    int bound;          /* nonzero: the last replay bound it */
+    const char *reason; /* why the last replay copied it, or none binds it; NULL: bound. Static */
+};
+/* index is that of the argument in the capture. */
+RP_API rp_status rp_graph_arg_info(const struct rp_graph *graph, size_t index,
+                                   struct rp_graph_arg_info *out_info, struct rp_error *err);
 
 /* ---- 5. Heap: memory for eager work -------------------------------------------------------- */
 

@@ -13,7 +13,7 @@
 struct comparing {
     const struct rp_driver *driver;
     const struct rpi_alias *alias;
-    const struct rpi_arena *eager;
+    const struct rpi_arena *eager, *pool;
     const struct rpi_rehearsal *rehearsal;
     const struct rpi_recorded *recorded;
     size_t arg_count;
@@ -75,6 +75,26 @@ static bool corresponds(const struct comparing *c, size_t k, uint64_t before, ui
            before - c->rehearsal->addresses.data[k] == after - c->recorded->addresses.data[k];
 }
 
+static rp_status doubt(struct comparing *c, size_t block, struct rp_error *err)
+{
+    if (block < c->arg_count && !rpi_vec_push(&c->made.doubtful, (uint32_t)block))
+        return rpi_error_host_memory(err, "rp_graph_capture", sizeof(uint32_t));
+    return RP_OK;
+}
+
+/* A word of the record that is no site. Where it could be an argument's address, nobody knows
+ * whether it has to move with the argument. */
+static rp_status add_unproved(struct comparing *c, uint64_t after, struct rp_error *err)
+{
+    rp_status status = RP_OK;
+    if (after - c->pool->base >= c->pool->reserved)
+        return RP_OK;
+    for (size_t k = 0; status == RP_OK && k < c->arg_count; k++)
+        if (after - c->recorded->addresses.data[k] <= c->rehearsal->record.blocks.data[k].bytes)
+            status = doubt(c, k, err);
+    return status;
+}
+
 /* The block that both words are addresses of, RPI_ABSENT when there is none: the one that holds the
  * address or that it lies behind, or, in the gap between two, the next one. */
 static uint32_t match_block(const struct comparing *c, uint64_t before, uint64_t after)
@@ -90,13 +110,18 @@ static uint32_t match_block(const struct comparing *c, uint64_t before, uint64_t
 }
 
 static rp_status add_site(struct comparing *c, uint32_t offset, uint32_t block, uint64_t before,
-                          struct rp_error *err)
+                          uint64_t after, struct rp_error *err)
 {
-    struct rpi_site site = {c->node, offset, block,
-                            (int64_t)(before - c->rehearsal->addresses.data[block])};
+    uint64_t distance = before - c->rehearsal->addresses.data[block];
+    struct rpi_site site = {c->node, offset, block, (int64_t)distance};
     if (!rpi_vec_push(&c->made.sites, site))
         return rpi_error_host_memory(err, "rp_graph_capture", sizeof site);
-    return RP_OK;
+    /* In the gap behind a block, and as far from the next one in both captures. */
+    bool behind = (int64_t)distance > (int64_t)c->rehearsal->record.blocks.data[block].bytes;
+    if (!behind || !corresponds(c, block + 1, before, after))
+        return RP_OK;
+    rp_status status = doubt(c, block, err);
+    return status == RP_OK ? doubt(c, block + 1, err) : status;
 }
 
 /* A parameter that is one word, and lies where eager runs have their memory. */
@@ -151,15 +176,15 @@ static rp_status compare_word(struct comparing *c, const struct rpi_field *field
     if (rpi_alias_holds(c->alias, before)) {
         uint32_t block = match_block(c, before, after);
         if (block != RPI_ABSENT)
-            return add_site(c, offset, block, before, err);
+            return add_site(c, offset, block, before, after, err);
         if (field->kind != RPI_FIELD_STRUCT || in_block(c, before))
             return unmatched(c, offset, before, after, err);
     }
     if (before == after || field->kind == RPI_FIELD_HOST)
-        return RP_OK;
+        return add_unproved(c, after, err);
     if (field->kind == RPI_FIELD_STRUCT) {
         c->made.sites.rubbish++;
-        return RP_OK;
+        return add_unproved(c, after, err);
     }
     char difference[128];
     snprintf(difference, sizeof difference,
@@ -173,10 +198,13 @@ static rp_status compare_word(struct comparing *c, const struct rpi_field *field
 static rp_status compare_half(struct comparing *c, uint32_t offset, struct rp_error *err)
 {
     uint64_t before = word_at(&c->before, offset), after = word_at(&c->after, offset);
-    if (!rpi_alias_holds(c->alias, before) || rpi_alias_holds(c->alias, after))
+    if (rpi_alias_holds(c->alias, after))
         return RP_OK;
-    uint32_t block = match_block(c, before, after);
-    return block == RPI_ABSENT ? RP_OK : add_site(c, offset, block, before, err);
+    uint32_t block = RPI_ABSENT;
+    if (rpi_alias_holds(c->alias, before))
+        block = match_block(c, before, after);
+    return block == RPI_ABSENT ? add_unproved(c, after, err)
+                               : add_site(c, offset, block, before, after, err);
 }
 
 static rp_status compare_field(struct comparing *c, const struct rpi_field *field,
@@ -264,6 +292,7 @@ static rp_status compare_node(struct comparing *c, CUgraphNode before, CUgraphNo
         status = diverged(c, err, "the size of its parameters changed");
     for (size_t i = 0; status == RP_OK && i < c->after.fields.count; i++)
         status = compare_field(c, &c->after.fields.data[i], err);
+    c->made.hidden |= c->after.hidden;
     CUgraph child_before = c->before.child, child_after = c->after.child;
     size_t nodes, edges;
     c->node++;
@@ -339,6 +368,7 @@ rp_status rpi_compare(const struct rp_pool *pool, const struct rpi_rehearsal *re
     struct comparing c = {.driver = pool->device->driver,
                           .alias = &pool->device->alias,
                           .eager = &pool->core->eager,
+                          .pool = &pool->core->memory.arena,
                           .rehearsal = rehearsal,
                           .recorded = recorded,
                           .arg_count = arg_count};
@@ -349,6 +379,12 @@ rp_status rpi_compare(const struct rp_pool *pool, const struct rpi_rehearsal *re
     if (status == RP_OK)
         *out_comparison = c.made;
     else
-        rpi_vec_finish(&c.made.sites);
+        rpi_comparison_finish(&c.made);
     return status;
+}
+
+void rpi_comparison_finish(struct rpi_comparison *comparison)
+{
+    rpi_vec_finish(&comparison->sites);
+    rpi_vec_finish(&comparison->doubtful);
 }

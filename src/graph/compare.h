@@ -17,10 +17,18 @@
 struct rpi_comparison {
     size_t nodes, edges; /* of the template itself, child graphs left out */
     struct rpi_sites sites;
+    struct {
+        RPI_VEC(uint32_t); /* arguments whose addresses stand in the record in places that are no
+                              sites, or may be meant where a site tells another block; unsorted,
+                              repeated */
+    } doubtful;
+    bool hidden; /* nodes may hold addresses that cannot be read */
 };
 
+void rpi_comparison_finish(struct rpi_comparison *comparison);
+
 /* RP_ERROR_DIVERGED names the first node that differs; RP_ERROR_CAPTURE one that uses a survivor.
- * out_comparison is written on success, its sites are the caller's to finish. */
+ * out_comparison is written on success and the caller's to finish. */
 rp_status rpi_compare(const struct rp_pool *pool, const struct rpi_rehearsal *rehearsal,
                       const struct rpi_recorded *recorded, size_t arg_count,
                       struct rpi_comparison *out_comparison, struct rp_error *err);

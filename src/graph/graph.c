@@ -10,6 +10,7 @@
 #include "base/hostmem.h"
 #include "base/log.h"
 #include "graph/compare.h"
+#include "graph/exec.h"
 #include "graph/share.h"
 
 enum { MOST_REHEARSALS = 2 };
@@ -23,6 +24,7 @@ struct capturing {
     void *user;
     const struct rp_arg *args;
     size_t arg_count;
+    bool copy_args;
     struct rpi_rehearsal rehearsal;
     struct rpi_share_plan plan;
     struct rpi_recorded recorded;
@@ -46,7 +48,7 @@ static void drop_attempt(struct capturing *c)
     rpi_rehearsal_finish(&c->rehearsal, driver);
     rpi_recorded_finish(&c->recorded, driver);
     rpi_share_plan_finish(&c->plan);
-    rpi_vec_finish(&c->comparison.sites);
+    rpi_comparison_finish(&c->comparison);
 }
 
 /* Rehearses, plans, records and compares. What was made lies in c, whatever happens. */
@@ -95,29 +97,26 @@ static rp_status capture_twice(struct capturing *c, struct rp_error *err)
     }
 }
 
-/* Makes the template launchable, and its first launch cheap. */
-static rp_status instantiate(struct capturing *c, CUgraphExec *out_exec, struct rp_error *err)
+/* Instantiates, and finds out what can be bound. */
+static rp_status make_exec(struct capturing *c, struct rp_error *err)
 {
-    const struct rp_driver *driver = c->pool->device->driver;
+    const struct rp_device *device = c->pool->device;
+    struct rpi_binding *binding = c->graph->binding;
+    CUgraphNode *nodes = NULL;
+    rp_status status = rpi_exec_nodes(device->driver, c->recorded.template, &nodes, err);
+    if (status != RP_OK)
+        return status;
+    status = rpi_binding_init(binding, c->graph, nodes, &c->comparison, &c->recorded, c->args, err);
+    for (size_t k = 0; status == RP_OK && c->copy_args && k < c->arg_count; k++)
+        rpi_binding_demote(binding, k, RPI_COPY_ASKED);
     uint64_t start = rpi_clock_ns();
-    CUgraphExec exec = NULL;
-    CUresult result = driver->cuGraphInstantiateWithFlags(&exec, c->recorded.template, 0);
-    if (result != CUDA_SUCCESS)
-        return rpi_error_driver(err, result, "cuGraphInstantiateWithFlags",
-                                "instantiating '%.60s' (%zu nodes)", c->name, c->comparison.nodes);
-    const char *function = "cuGraphUpload";
-    result = driver->cuGraphUpload(exec, c->pool->core->stream);
-    if (result == CUDA_SUCCESS) {
-        function = "cuStreamSynchronize";
-        result = driver->cuStreamSynchronize(c->pool->core->stream);
-    }
-    if (result != CUDA_SUCCESS) {
-        driver->cuGraphExecDestroy(exec);
-        return rpi_error_driver(err, result, function, "uploading '%.60s'", c->name);
-    }
+    if (status == RP_OK)
+        status = rpi_exec_create(c->graph->exec, device, c->recorded.template, nodes, binding,
+                                 c->name, c->pool->core->stream, err);
     c->instantiate_ms = rpi_ms_since(start);
-    *out_exec = exec;
-    return RP_OK;
+    if (status != RP_OK)
+        rpi_free(nodes);
+    return status;
 }
 
 static struct rp_graph_info make_info(const struct capturing *c)
@@ -146,8 +145,13 @@ static struct rp_graph_info make_info(const struct capturing *c)
 
 static void free_graph(struct rp_graph *graph)
 {
+    if (graph->exec)
+        rpi_exec_destroy(graph->exec);
+    if (graph->binding)
+        rpi_binding_finish(graph->binding);
+    rpi_free(graph->exec);
+    rpi_free(graph->binding);
     rpi_free(graph->name);
-    rpi_free(graph->args);
     rpi_free(graph->blocks);
     rpi_pool_member_finish(&graph->member);
     rpi_vec_finish(&graph->sites);
@@ -161,9 +165,10 @@ static struct rp_graph *make_graph(struct rp_pool *pool, const char *name, size_
     if (graph) {
         graph->pool = pool;
         graph->name = rpi_strdup(name);
-        graph->args = rpi_calloc(arg_count + 1, sizeof *graph->args);
+        graph->exec = rpi_calloc(1, sizeof *graph->exec);
+        graph->binding = rpi_calloc(1, sizeof *graph->binding);
         graph->arg_count = arg_count;
-        if (graph->name && graph->args)
+        if (graph->name && graph->exec && graph->binding)
             return graph;
         free_graph(graph);
     }
@@ -181,14 +186,11 @@ static rp_status commit(struct capturing *c, struct rp_error *err)
     if (result != CUDA_SUCCESS)
         return rpi_error_driver(err, result, "cuEventCreate", "making the event of graph '%s'",
                                 graph->name);
-    rp_status status = instantiate(c, &graph->exec, err);
+    rp_status status = make_exec(c, err);
     if (status != RP_OK) {
         driver->cuEventDestroy(graph->member.done);
         return status;
     }
-    for (size_t i = 0; i < c->arg_count; i++)
-        graph->args[i] = (struct rpi_graph_arg){c->recorded.addresses.data[i], c->args[i].bytes,
-                                                c->args[i].role};
     graph->info = make_info(c);
     graph->template = c->recorded.template;
     c->recorded.template = NULL;
@@ -256,7 +258,8 @@ rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_options
                               .callable = callable,
                               .user = user,
                               .args = args,
-                              .arg_count = arg_count};
+                              .arg_count = arg_count,
+                              .copy_args = options && options->copy_args};
         status = capture_locked(&c, out_graph, err);
         rp_device_pop(pool->device);
     }
@@ -287,7 +290,7 @@ void rp_graph_destroy(struct rp_graph *graph)
     const struct rp_driver *driver = pool->device->driver;
     bool pushed = rpi_device_push_to_release(pool->device);
     wait_for_replays(graph);
-    driver->cuGraphExecDestroy(graph->exec);
+    rpi_exec_destroy(graph->exec);
     driver->cuGraphDestroy(graph->template);
     pthread_mutex_lock(&pool->core->lock);
     rpi_pool_remove(&pool->core->memory, &graph->member.node);
@@ -303,5 +306,35 @@ void rp_graph_info(const struct rp_graph *graph, struct rp_graph_info *out_info)
     pthread_mutex_lock(&graph->pool->core->lock);
     *out_info = graph->info;
     out_info->replays = graph->replays;
+    out_info->patched_nodes = graph->exec->patched;
+    for (size_t k = 0; k < graph->arg_count; k++) {
+        const struct rpi_bind_arg *arg = &graph->binding->args[k];
+        out_info->bindable_args += arg->bytes && arg->never == RPI_COPY_NOT;
+        if (!graph->replays || !arg->bytes)
+            continue;
+        out_info->bound_args += arg->reason == RPI_COPY_NOT;
+        out_info->copied_args += arg->reason != RPI_COPY_NOT;
+    }
     pthread_mutex_unlock(&graph->pool->core->lock);
+}
+
+rp_status rp_graph_arg_info(const struct rp_graph *graph, size_t index,
+                            struct rp_graph_arg_info *out_info, struct rp_error *err)
+{
+    if (!graph || !out_info || index >= graph->arg_count)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_arg_info", "%s",
+                         !graph      ? "graph is NULL"
+                         : !out_info ? "out_info is NULL"
+                                     : "there is no argument of this index");
+    pthread_mutex_lock(&graph->pool->core->lock);
+    const struct rpi_bind_arg *arg = &graph->binding->args[index];
+    enum rpi_copy_reason reason = graph->replays ? arg->reason : arg->never;
+    *out_info = (struct rp_graph_arg_info){
+        .sites = arg->all_sites,
+        .bindable = arg->bytes && arg->never == RPI_COPY_NOT,
+        .bound = graph->replays && arg->bytes && arg->reason == RPI_COPY_NOT,
+        .reason = rpi_copy_reason_text(arg->bytes ? reason : RPI_COPY_EMPTY),
+    };
+    pthread_mutex_unlock(&graph->pool->core->lock);
+    return RP_OK;
 }

@@ -5,7 +5,7 @@
  *     rp_device   one primary context; owns the addresses that rehearsals use
  *     rp_pool     a group of graphs, and of pools within it
  *     core        memory shared by a pool and all that lie within it; orders their graphs' replays
- *     rp_graph    one exec, the template it came from, and where its arguments are staged
+ *     rp_graph    one exec, the template it came from, and what its arguments are bound to
  *
  * Locks, taken in this order: core.eager_lock or core.capture_lock, device.rehearsal_lock,
  * core.lock. Those that are held while a callable runs tell a thread that asks for them twice
@@ -21,6 +21,9 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+
+struct rpi_binding;
+struct rpi_exec;
 
 struct rp_device {
     const struct rp_driver *driver;
@@ -52,12 +55,6 @@ struct rp_pool {
     struct rpi_pool_group group;
 };
 
-struct rpi_graph_arg {
-    uint64_t staging; /* where the graph reads and writes it */
-    uint64_t bytes;
-    enum rp_arg_role role;
-};
-
 /* Where a block lies, and from when to when: allocations and frees of a capture are counted in host
  * order. */
 struct rpi_graph_block {
@@ -70,9 +67,9 @@ struct rpi_graph_block {
 struct rp_graph {
     struct rp_pool *pool; /* unowned, outlives the graph */
     char *name;
-    CUgraph template; /* the record's; node handles of the exec's updates are its nodes */
-    CUgraphExec exec;
-    struct rpi_graph_arg *args;
+    CUgraph template;      /* the record's; node handles of the exec's updates are its nodes */
+    struct rpi_exec *exec; /* guarded by the core's lock, like what is bound in it */
+    struct rpi_binding *binding; /* guarded by the core's lock, but for what the capture fixed */
     size_t arg_count;
     struct rpi_sites sites;
     struct rpi_pool_member member;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/params.h"
 
+#include <assert.h>
 #include <stdio.h>
-#include <string.h>
 
 void rpi_params_finish(struct rpi_params *params)
 {
@@ -75,6 +75,7 @@ static rp_status read_packed(struct rpi_params *params, struct rp_error *err)
     const void *buffer = packed_buffer(params->kernel.extra, &bytes);
     if (!buffer || !bytes)
         return RP_OK;
+    params->packed_bytes = bytes;
     rp_status status = extend_image(params, bytes, err);
     if (status != RP_OK)
         return status;
@@ -103,6 +104,8 @@ static rp_status read_kernel(struct rpi_params *params, const struct rp_driver *
         return status;
     if (!params->kernel.kernelParams)
         return read_packed(params, err);
+    /* The array does not tell how long it is. */
+    params->hidden = !(driver->capabilities & RPI_CAP_PARAM_INFO) || !params->kernel.func;
     for (size_t i = 0; i < params->fields.count; i++) {
         const struct rpi_field *field = &params->fields.data[i];
         memcpy(params->image.data + field->offset, params->kernel.kernelParams[i], field->bytes);
@@ -240,6 +243,8 @@ rp_status rpi_params_read(struct rpi_params *params, const struct rp_driver *dri
 {
     params->image.count = params->fields.count = 0;
     params->child = NULL;
+    params->packed_bytes = 0;
+    params->hidden = false;
     CUresult result = driver->cuGraphNodeGetType(node, &params->type);
     if (result != CUDA_SUCCESS)
         return rpi_error_driver(err, result, "cuGraphNodeGetType", "reading a node's type");
@@ -259,8 +264,82 @@ rp_status rpi_params_read(struct rpi_params *params, const struct rp_driver *dri
             return rpi_error_driver(err, result, "cuGraphChildGraphNodeGetGraph",
                                     "reading the graph of a child graph node");
         return RP_OK;
+    case CU_GRAPH_NODE_TYPE_EMPTY:
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+        return RP_OK;
     default:
-        return RP_OK; /* nothing that is read here */
+        params->hidden = true; /* nothing that is read here */
+        return RP_OK;
+    }
+}
+
+/* ---- Writing ------------------------------------------------------------------------------- */
+
+/* Makes the image's own list of parameters: the array of pointers or the packed form. */
+static void point_into(struct rpi_node_image *image, const struct rpi_params *params)
+{
+    image->kernel = params->kernel;
+    image->kernel.kernelParams = image->kernel.extra = NULL;
+    image->packed_bytes = params->packed_bytes;
+    if (!params->packed_bytes) {
+        for (size_t i = 0; i < params->fields.count; i++)
+            image->pointers[i] = image->bytes + params->fields.data[i].offset;
+        image->kernel.kernelParams = image->pointers;
+        return;
+    }
+    image->pointers[0] = CU_LAUNCH_PARAM_BUFFER_POINTER;
+    image->pointers[1] = image->bytes;
+    image->pointers[2] = CU_LAUNCH_PARAM_BUFFER_SIZE;
+    image->pointers[3] = image->pointers + 5; /* the size lies behind the list, as the image may */
+    image->pointers[4] = CU_LAUNCH_PARAM_END; /* move with its struct */
+    memcpy(image->pointers + 5, &image->packed_bytes, sizeof image->packed_bytes);
+    image->kernel.extra = image->pointers;
+}
+
+rp_status rpi_node_image_init(struct rpi_node_image *image, const struct rpi_params *params,
+                              struct rp_error *err)
+{
+    enum { PACKED_POINTERS = 6 };
+    size_t pointers = params->packed_bytes ? PACKED_POINTERS : params->fields.count;
+    *image = (struct rpi_node_image){.type = params->type};
+    /* Two pointers' length keeps the image on 16 bytes, as a parameter may want. */
+    pointers = (pointers + 1) & ~(size_t)1;
+    image->pointers = rpi_calloc(1, pointers * sizeof *image->pointers + params->image.count + 1);
+    if (!image->pointers)
+        return rpi_error_host_memory(err, "rp_graph_capture", params->image.count);
+    image->bytes = (unsigned char *)(image->pointers + pointers);
+    memcpy(image->bytes, params->image.data, params->image.count);
+    if (params->type == CU_GRAPH_NODE_TYPE_KERNEL)
+        point_into(image, params);
+    return RP_OK;
+}
+
+void rpi_node_image_finish(struct rpi_node_image *image)
+{
+    rpi_free(image->pointers);
+    *image = (struct rpi_node_image){0};
+}
+
+CUresult rpi_node_image_set(const struct rpi_node_image *image, const struct rp_driver *driver,
+                            CUgraphExec exec, CUgraphNode node, CUcontext context,
+                            const char **out_function)
+{
+    CUDA_MEMCPY3D copy;
+    CUDA_MEMSET_NODE_PARAMS fill;
+    switch (image->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+        *out_function = "cuGraphExecKernelNodeSetParams";
+        return driver->cuGraphExecKernelNodeSetParams(exec, node, &image->kernel);
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+        *out_function = "cuGraphExecMemcpyNodeSetParams";
+        memcpy(&copy, image->bytes, sizeof copy);
+        return driver->cuGraphExecMemcpyNodeSetParams(exec, node, &copy, context);
+    default:
+        assert(image->type == CU_GRAPH_NODE_TYPE_MEMSET);
+        *out_function = "cuGraphExecMemsetNodeSetParams";
+        memcpy(&fill, image->bytes, sizeof fill);
+        return driver->cuGraphExecMemsetNodeSetParams(exec, node, &fill, context);
     }
 }
 

@@ -14,6 +14,9 @@
 #include "base/vec.h"
 #include "driver/driver.h"
 
+#include <stdbool.h>
+#include <string.h>
+
 enum rpi_field_kind {
     RPI_FIELD_VALUE,  /* must be the same in both captures, or an address of a block */
     RPI_FIELD_STRUCT, /* may hold padding, so a word may differ and mean nothing */
@@ -29,6 +32,8 @@ struct rpi_params {
     CUgraphNodeType type;
     CUDA_KERNEL_NODE_PARAMS kernel; /* of a kernel node; its pointers are the driver's */
     CUgraph child;                  /* of a child graph node */
+    size_t packed_bytes;            /* length of a kernel's packed buffer; 0: array of pointers */
+    bool hidden;                    /* there may be addresses that cannot be read here */
     struct {
         RPI_VEC(unsigned char);
     } image;
@@ -41,6 +46,33 @@ struct rpi_params {
 rp_status rpi_params_read(struct rpi_params *params, const struct rp_driver *driver,
                           CUgraphNode node, struct rp_error *err);
 void rpi_params_finish(struct rpi_params *params);
+
+/* A node's parameters to write to and give to execs: an image that stays where it is, and the
+ * driver's struct around it. Only kernel, memcpy and memset nodes have one. */
+struct rpi_node_image {
+    CUgraphNodeType type;
+    unsigned char *bytes;           /* in one allocation with `pointers`, which owns it */
+    void **pointers;                /* of a kernel node: kernelParams, or the five of extra */
+    CUDA_KERNEL_NODE_PARAMS kernel; /* of a kernel node; its pointers lead to the image */
+    size_t packed_bytes;
+};
+
+/* Copies what rpi_params_read has read. */
+rp_status rpi_node_image_init(struct rpi_node_image *image, const struct rpi_params *params,
+                              struct rp_error *err);
+void rpi_node_image_finish(struct rpi_node_image *image); /* allowed on a zeroed one */
+
+static inline void rpi_node_image_write(struct rpi_node_image *image, uint32_t offset,
+                                        uint64_t word)
+{
+    memcpy(image->bytes + offset, &word, sizeof word);
+}
+
+/* Gives the image to the exec, for its next launches; node is one of the graph that the exec was
+ * instantiated from. *out_function is the driver's function that was called. */
+CUresult rpi_node_image_set(const struct rpi_node_image *image, const struct rp_driver *driver,
+                            CUgraphExec exec, CUgraphNode node, CUcontext context,
+                            const char **out_function);
 
 /* "attention_kernel" or "memcpy", for messages, into text. */
 void rpi_params_describe(const struct rpi_params *params, const struct rp_driver *driver,

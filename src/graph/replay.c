@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * rp_graph_replay: check the contract, put the replay behind those that share its memory, copy in,
- * launch, copy out. Everything goes to the caller's stream. The driver orders launches of one exec
- * only, so a replay waits for the events that were recorded behind the others' on other streams.
+ * rp_graph_replay: check the contract, bind the arguments, put the replay behind those that
+ * share its memory, copy in what is not bound, launch, copy out. Everything goes to the caller's
+ * stream. The driver orders launches of one exec only, so a replay waits for the events that were
+ * recorded behind the others' on other streams.
  */
+#include "graph/exec.h"
 #include "graph/objects.h"
 #include "memory/pool_turn.h"
 
@@ -32,7 +34,7 @@ static rp_status check_contract(const struct rp_graph *graph, const struct rp_ar
                          "graph '%s' was captured with %zu arguments, but args is NULL",
                          graph->name, arg_count);
     for (size_t i = 0; i < arg_count; i++) {
-        const struct rpi_graph_arg *captured = &graph->args[i];
+        const struct rpi_bind_arg *captured = &graph->binding->args[i];
         if (args[i].bytes != captured->bytes)
             return rpi_error(err, RP_ERROR_CONTRACT, "rp_graph_replay",
                              "argument %zu of graph '%s' had %llu bytes when it was captured and "
@@ -66,13 +68,14 @@ static rp_status check_stream(const struct rp_graph *graph, CUstream stream, str
     return RP_OK;
 }
 
-/* Copies between the caller's buffers and the staging of arguments with this role. */
+/* Copies between the caller's buffers and the staging of arguments that have this role and are not
+ * bound. */
 static rp_status copy(const struct rp_graph *graph, const struct rp_arg *args,
                       enum rp_arg_role role, CUstream stream, struct rp_error *err)
 {
     for (size_t i = 0; i < graph->arg_count; i++) {
-        const struct rpi_graph_arg *arg = &graph->args[i];
-        if (!(arg->role & role) || !arg->bytes)
+        const struct rpi_bind_arg *arg = &graph->binding->args[i];
+        if (!(arg->role & role) || !arg->bytes || arg->reason == RPI_COPY_NOT)
             continue;
         uint64_t to = role == RP_ARG_IN ? arg->staging : args[i].address;
         uint64_t from = role == RP_ARG_IN ? args[i].address : arg->staging;
@@ -92,7 +95,7 @@ static rp_status enqueue(const struct rp_graph *graph, const struct rp_arg *args
     rp_status status = copy(graph, args, RP_ARG_IN, stream, err);
     if (status != RP_OK)
         return status;
-    CUresult result = graph->pool->device->driver->cuGraphLaunch(graph->exec, stream);
+    CUresult result = graph->pool->device->driver->cuGraphLaunch(graph->exec->handle, stream);
     if (result != CUDA_SUCCESS)
         return rpi_error_driver(err, result, "cuGraphLaunch", "replaying '%s'", graph->name);
     return copy(graph, args, RP_ARG_OUT, stream, err);
@@ -145,7 +148,10 @@ static rp_status mark(struct rp_graph *graph, CUstream stream, struct rp_error *
 static rp_status replay(struct rp_graph *graph, const struct rp_arg *args, CUstream stream,
                         struct rp_error *err)
 {
-    rp_status status = wait_for_turn(graph, stream, err);
+    rpi_binding_choose(graph->binding, args);
+    rp_status status = rpi_exec_bind(graph->exec, graph->binding, graph->name, err);
+    if (status == RP_OK)
+        status = wait_for_turn(graph, stream, err);
     if (status != RP_OK)
         return status;
     status = enqueue(graph, args, stream, err);

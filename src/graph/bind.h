@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Binding: which arguments of a template can be pointed at the caller's memory, and for each call
+ * which of them are. Bound arguments have their addresses written into the parameters of the nodes
+ * that use them; the others are copied to the place in the pool where they were recorded.
+ *
+ *     image    a node's parameters, as they are to be for the next launch; one for each node with
+ *              a site of an argument that can be bound
+ *     site     a place in an image, by argument
+ *     staging  where an argument was recorded, and what is bound when it is copied
+ *     target   what an argument is bound to in this call: its address or its staging
+ *
+ * An argument can be bound when at least one site of it is proved, every word of the record that
+ * could be its address is a proved site, and the driver lets every node that holds one be changed
+ * in an exec: kernels, fills, and copies of one row, outside child graphs.
+ *
+ * In a call it is bound when besides its address is aligned as the captures promised to libraries,
+ * lies outside the graph's own blocks, which it may write before it reads the argument, and shares
+ * no byte with another bound argument where the graph writes one of the two: the captures had them
+ * apart. So the bound arguments of a call are those that nothing but themselves can change.
+ */
+#ifndef REPRISE_GRAPH_BIND_H
+#define REPRISE_GRAPH_BIND_H
+
+#include "graph/compare.h"
+#include "graph/params.h"
+
+/* X(name, text): why an argument is copied, or that it is not. Those before RPI_COPY_UNALIGNED hold
+ * for every call. */
+#define RPI_COPY_REASONS(X)                                                                        \
+    X(RPI_COPY_NOT, NULL)                                                                          \
+    X(RPI_COPY_ASKED, "the capture was told to copy arguments")                                    \
+    X(RPI_COPY_HIDDEN, "the graph has a node whose parameters cannot be read")                     \
+    X(RPI_COPY_UNUSED, "no node parameter holds its address")                                      \
+    X(RPI_COPY_DOUBTFUL, "a word that may be its address is not proved to be it")                  \
+    X(RPI_COPY_CHILD, "a node of a child graph uses it, which an exec cannot change alone")        \
+    X(RPI_COPY_ROWS, "a copy of several rows uses it, which an exec cannot change")                \
+    X(RPI_COPY_UNVERIFIED, "a third capture did not have its addresses where they were expected")  \
+    X(RPI_COPY_REFUSED, "the driver refused to change a copy or fill that uses it")                \
+    X(RPI_COPY_EMPTY, "it has no bytes")                                                           \
+    X(RPI_COPY_UNALIGNED, "its address is not aligned as addresses in the capture were")           \
+    X(RPI_COPY_OWN, "it lies where the graph has its blocks")                                      \
+    X(RPI_COPY_OVERLAPS, "it overlaps another argument, and the graph writes one of them")
+
+enum rpi_copy_reason {
+#define X(name, text) name,
+    RPI_COPY_REASONS(X)
+#undef X
+};
+
+struct rpi_bind_site {
+    uint32_t image; /* index in images */
+    uint32_t offset;
+    int64_t delta;
+};
+
+struct rpi_bind_arg {
+    uint64_t staging;
+    uint64_t bytes;
+    enum rp_arg_role role;
+    enum rpi_copy_reason never; /* why no call binds it; RPI_COPY_NOT: calls may */
+    size_t all_sites;           /* proved in the template, bindable or not */
+    size_t first_site, site_count;
+    /* Of the last call that was looked at: */
+    uint64_t given;
+    uint64_t target;
+    enum rpi_copy_reason reason; /* RPI_COPY_NOT: bound */
+};
+
+struct rpi_binding {
+    uint64_t alignment; /* of addresses that are bound */
+    uint64_t pool_base;
+    const struct rpi_ranges *own; /* of the pool: where the graph's blocks lie; unowned */
+    struct rpi_bind_arg *args;
+    uint32_t *order; /* arguments by the addresses of the last call */
+    size_t arg_count;
+    bool chosen; /* there was a call */
+    struct {
+        RPI_VEC(struct rpi_node_image);
+    } images;
+    struct {
+        RPI_VEC(uint32_t);
+    } nodes; /* of each image: its number in the template (sites.h) */
+    struct {
+        RPI_VEC(struct rpi_bind_site); /* by argument */
+    } sites;
+};
+
+/* Of a graph in the making, which outlives the binding. nodes: of the template, by number. args:
+ * those of the capture. The context is current. */
+rp_status rpi_binding_init(struct rpi_binding *binding, const struct rp_graph *graph,
+                           const CUgraphNode *nodes, const struct rpi_comparison *comparison,
+                           const struct rpi_recorded *recorded, const struct rp_arg *args,
+                           struct rp_error *err);
+void rpi_binding_finish(struct rpi_binding *binding); /* allowed on a zeroed one */
+
+/* No call binds the argument from now on. */
+void rpi_binding_demote(struct rpi_binding *binding, size_t arg, enum rpi_copy_reason reason);
+
+/* Chooses each argument's target for a call whose arguments were checked. */
+void rpi_binding_choose(struct rpi_binding *binding, const struct rp_arg *args);
+
+/* NULL for RPI_COPY_NOT. Static text. */
+const char *rpi_copy_reason_text(enum rpi_copy_reason reason);
+
+#endif
