@@ -433,6 +433,54 @@ void case_set_memcpy_host_address(struct rpt *t)
     EQUAL(rpt_word(t, word), 2);
 }
 
+/* What a node used is gone when it is given something else to use. */
+void case_set_memory_after_the_former_was_freed_undocumented(struct rpt *t)
+{
+    CUdeviceptr words = rpt_memory(t, 64), former = 0;
+    CUgraphNode copied, filled;
+    OK(cuMemAlloc(&former, 4096));
+    CUgraph graph = copy_graph(t, rpt_copy_params(former, NULL, former + 64, NULL, 4), &copied);
+    CUDA_MEMSET_NODE_PARAMS fill = rpt_memset_params(former + 128, 1, 4, 1, 1, 0);
+    OK(cuGraphAddMemsetNode(&filled, graph, NULL, 0, &fill, t->context));
+    CUgraphExec exec = rpt_instantiate(t, graph);
+    rpt_run(t, exec, rpt_stream(t));
+    OK(cuMemFree(former));
+    OK(cuMemsetD32(words + 16, 6, 1));
+    OK(cuCtxSynchronize());
+    CUDA_MEMCPY3D copy = rpt_copy_params(words, NULL, words + 16, NULL, 4);
+    fill.dst = words + 32;
+    OK(cuGraphExecMemcpyNodeSetParams(exec, copied, &copy, t->context));
+    OK(cuGraphExecMemsetNodeSetParams(exec, filled, &fill, t->context));
+    rpt_run(t, exec, rpt_stream(t));
+    EQUAL(rpt_word(t, words), 6);
+    EQUAL(rpt_word(t, words + 32), 1);
+}
+
+/* A launch that runs or waits keeps the parameters that it was given. */
+void case_set_params_in_flight(struct rpt *t)
+{
+    enum { LAUNCHES = 5 };
+    CUdeviceptr words = rpt_memory(t, 4 * LAUNCHES), to = words;
+    uint32_t value = 1;
+    uint64_t nanoseconds = 2000000;
+    void *args[] = {&to, &value, &nanoseconds};
+    CUDA_KERNEL_NODE_PARAMS params = rpt_kernel_params(rpt_function(t, "rpt_slow"), 1, 1, args);
+    CUgraph graph = rpt_graph(t);
+    CUgraphNode node;
+    OK(cuGraphAddKernelNode(&node, graph, NULL, 0, &params));
+    CUgraphExec exec = rpt_instantiate(t, graph);
+    CUstream stream = rpt_stream(t);
+    for (uint32_t i = 0; i < LAUNCHES; i++) {
+        to = words + 4 * i;
+        value = i + 1;
+        OK(cuGraphExecKernelNodeSetParams(exec, node, &params));
+        OK(cuGraphLaunch(exec, stream));
+    }
+    OK(cuStreamSynchronize(stream));
+    for (uint32_t i = 0; i < LAUNCHES; i++)
+        EQUAL(rpt_word(t, words + 4 * i), i + 1);
+}
+
 void case_set_memcpy_refusals(struct rpt *t)
 {
     CUdeviceptr words = rpt_memory(t, 256);

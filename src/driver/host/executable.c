@@ -152,6 +152,9 @@ CUresult rpi_host_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
         return result;
     }
     mark_last_steps(made);
+    for (size_t i = 0; i < made->steps.count; i++)
+        if (made->steps.data[i].node)
+            rpi_host_op_settle(made->steps.data[i].node->op);
     rpi_host.exec_count++;
     *exec = made;
     return CUDA_SUCCESS;

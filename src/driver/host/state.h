@@ -85,6 +85,7 @@ struct rpi_host_op {
         CUevent event; /* of an event record or wait node; may be dead by the time it runs */
     };
     void *staging; /* owned: the bytes of a pageable source, copied when the copy was enqueued */
+    unsigned char source_kind, target_kind; /* of a copy's or fill's memory, once settled */
 };
 
 struct rpi_host_op *rpi_host_op_create(CUgraphNodeType type);
@@ -334,9 +335,12 @@ void rpi_host_execs_forget(void);
  * why not. */
 CUgraphExecUpdateResult rpi_host_update(CUgraph from, CUgraph to, bool keep_priority,
                                         CUgraphExecUpdateResultInfo *out_info);
-/* Whether one node's op may become another's in an exec. */
+/* Looks up of which kind the memory of a copy or fill is. An exec goes on taking it for that: that
+ * it was freed since does not keep a node from being changed. */
+void rpi_host_op_settle(struct rpi_host_op *op);
+/* Whether one node's op may become another's, which is settled, in an exec. */
 CUgraphExecUpdateResult rpi_host_update_allowed(const struct rpi_host_op *from,
-                                                const struct rpi_host_op *to, bool keep_priority);
+                                                struct rpi_host_op *to, bool keep_priority);
 
 /* ---- memory.c, virtual.c, physical.c ------------------------------------------------------- */
 

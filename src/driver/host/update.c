@@ -10,7 +10,7 @@
 
 /* Memory of one kind stays of that kind: 0 pageable, otherwise the span's kind and 1. Allocations
  * and mappings of the device are one kind. */
-static int memory_kind(uint64_t address)
+static unsigned char memory_kind(uint64_t address)
 {
     const struct rpi_host_span *span = rpi_host_span_of(address);
     if (!span)
@@ -28,11 +28,19 @@ static uint64_t target_address(const CUDA_MEMCPY3D *copy)
     return copy->dstMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)copy->dstHost : copy->dstDevice;
 }
 
+void rpi_host_op_settle(struct rpi_host_op *op)
+{
+    if (op->type == CU_GRAPH_NODE_TYPE_MEMCPY) {
+        op->source_kind = memory_kind(source_address(&op->copy));
+        op->target_kind = memory_kind(target_address(&op->copy));
+    } else if (op->type == CU_GRAPH_NODE_TYPE_MEMSET) {
+        op->target_kind = memory_kind(op->fill.dst);
+    }
+}
+
 static bool copy_allowed(const CUDA_MEMCPY3D *from, const CUDA_MEMCPY3D *to)
 {
-    if (from->srcMemoryType != to->srcMemoryType || from->dstMemoryType != to->dstMemoryType ||
-        memory_kind(source_address(from)) != memory_kind(source_address(to)) ||
-        memory_kind(target_address(from)) != memory_kind(target_address(to)))
+    if (from->srcMemoryType != to->srcMemoryType || from->dstMemoryType != to->dstMemoryType)
         return false;
     bool line = from->Height == 1 && from->Depth == 1 && to->Height == 1 && to->Depth == 1;
     return line || (from->WidthInBytes == to->WidthInBytes && from->Height == to->Height &&
@@ -43,7 +51,7 @@ static bool copy_allowed(const CUDA_MEMCPY3D *from, const CUDA_MEMCPY3D *to)
 
 static bool fill_allowed(const CUDA_MEMSET_NODE_PARAMS *from, const CUDA_MEMSET_NODE_PARAMS *to)
 {
-    if (from->height != to->height || memory_kind(from->dst) != memory_kind(to->dst))
+    if (from->height != to->height)
         return false;
     return from->height == 1 || (from->width == to->width && from->pitch == to->pitch &&
                                  from->elementSize == to->elementSize);
@@ -61,9 +69,10 @@ static CUgraphExecUpdateResult kernel_allowed(const struct rpi_host_kernel_op *f
 }
 
 CUgraphExecUpdateResult rpi_host_update_allowed(const struct rpi_host_op *from,
-                                                const struct rpi_host_op *to, bool keep_priority)
+                                                struct rpi_host_op *to, bool keep_priority)
 {
     bool allowed = true;
+    rpi_host_op_settle(to);
     if (from->type != to->type)
         return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
     if (from->type == CU_GRAPH_NODE_TYPE_KERNEL)
@@ -72,6 +81,7 @@ CUgraphExecUpdateResult rpi_host_update_allowed(const struct rpi_host_op *from,
         allowed = copy_allowed(&from->copy, &to->copy);
     else if (from->type == CU_GRAPH_NODE_TYPE_MEMSET)
         allowed = fill_allowed(&from->fill, &to->fill);
+    allowed &= from->source_kind == to->source_kind && from->target_kind == to->target_kind;
     return allowed ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
 }
 
