@@ -21,7 +21,7 @@ endif
 TEST = scripts/test.sh "$(1)" "$(JOBS)"
 
 .DEFAULT_GOAL := build
-.PHONY: build demo test bench gpu-test format lint asan ubsan tsan install clean help setup
+.PHONY: build demo test bench gpu-test faults format lint asan ubsan tsan install clean help setup
 
 build: ## build the command, build/reprise, and the libraries
 	@$(call configure_and_build,$(BUILD),$(CMAKE_ARGS))
@@ -37,6 +37,9 @@ bench: build ## run the benchmarks
 
 gpu-test: build ## run the tests that need an NVIDIA GPU
 	@scripts/gpu_test.sh "$(BUILD)"
+
+faults: setup ## build with each deliberate fault in turn; the tests must notice (minutes)
+	@scripts/deliberate_faults.py
 
 format: ## lay out the sources with clang-format
 	@scripts/setup.sh lint

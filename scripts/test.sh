@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# Runs the tests of a build folder with ctest, but those labelled slow, and says what was skipped and why. The results stay in
-# BUILD/tests.xml.
+# Runs the tests of a build folder with ctest, but those labelled slow, and says what was skipped
+# and why. The results stay in BUILD/tests.xml.
 #
 # usage: scripts/test.sh BUILD JOBS
 set -eu

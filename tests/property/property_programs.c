@@ -94,6 +94,15 @@ __attribute__((format(printf, 3, 4))) static bool holds(bool condition, const st
 
 /* ---- One group ----------------------------------------------------------------------------- */
 
+/* Blocks of another size in the record than in the rehearsal. */
+static size_t resized_blocks(const struct program *p)
+{
+    size_t count = 0;
+    for (int i = 0; i < p->count; i++)
+        count += p->ops[i].pad[0] != p->ops[i].pad[1];
+    return count;
+}
+
 static bool capture(struct group *g, int i, struct totals *totals)
 {
     struct member *m = &g->member[i];
@@ -128,6 +137,9 @@ static bool capture(struct group *g, int i, struct totals *totals)
            holds(!same || info.diverged_blocks == 0, g,
                  "program %d did the same twice, and %zu blocks were not placed as planned", i,
                  info.diverged_blocks) &&
+           holds(info.diverged_blocks >= resized_blocks(&m->program), g,
+                 "program %d: %zu blocks went as planned though their size changed", i,
+                 resized_blocks(&m->program) - info.diverged_blocks) &&
            holds(!same || info.planned_bytes >= info.lower_bound_bytes, g,
                  "program %d was planned below its bound", i);
 }

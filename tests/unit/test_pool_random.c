@@ -365,6 +365,12 @@ static void capture(struct tree *t, int index)
     RPT_OK(t->f, rp_graph_capture(t->groups[p->group].pool, NULL, interpret, p, p->args, 2,
                                   &p->graph, &t->f->err));
     rp_pool_info(t->groups[0].pool, &after);
+    struct rp_graph_info info;
+    rp_graph_info(p->graph, &info);
+    bool late = false;
+    for (int i = 0; i < p->count; i++)
+        late |= p->ops[i].late;
+    assert_true(late || info.rehearsals == 1); /* a plan is never found to be wrong */
     assert_int_equal(after.graphs, before.graphs + 1);
     assert_true(after.planned_bytes >= before.planned_bytes);
     assert_true(after.planned_bytes >= after.lower_bound_bytes);

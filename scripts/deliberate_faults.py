@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Proves that the tests can fail: builds the library with a deliberate fault and runs the tests that
+should notice, for each patch in tests/faults. A patch opens with
+
+    Fault: what is wrong, in a few words
+    Expect: names of tests, as ctest knows them; at least one of them has to fail
+
+and goes on as a unified diff with one or two lines of context. The tree is copied, untracked files
+included, to a scratch folder; yours is never touched.
+
+usage: deliberate_faults.py [--scratch DIR] [--list] [--verbose] [NAME...]
+
+NAME: patches whose file name contains it; all, when none is given. With --scratch the copy and its
+build are kept and used again. Exit code 1 when a fault goes unnoticed, a patch does not apply or
+build, or a test fails without any fault."""
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+FOLDER = os.path.join("tests", "faults")
+TEST_SECONDS = 120
+
+
+class Broken(Exception):
+    """What keeps a fault from being tried."""
+
+
+class Fault:
+    def __init__(self, name):
+        self.name = name[: -len(".patch")]
+        self.path = os.path.join(TOP, FOLDER, name)
+        with open(self.path, encoding="utf-8") as file:
+            text = file.read()
+        self.what = self.header(text, "Fault")
+        self.expect = self.header(text, "Expect").split()
+        self.files = re.findall(r"^\+\+\+ b/(\S+)", text, re.M)
+
+    def header(self, text, key):
+        found = re.search(rf"^{key}: (.+)$", text, re.M)
+        if not found:
+            sys.exit(f"{self.path}: has no line '{key}: ...'")
+        return found.group(1).strip()
+
+
+def run(command, cwd, seconds=None):
+    """Exit code and output; the code is None when it took too long."""
+    try:
+        done = subprocess.run(command, cwd=cwd, timeout=seconds, check=False, text=True,
+                              errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return done.returncode, done.stdout
+    except subprocess.TimeoutExpired as late:
+        return None, late.stdout if isinstance(late.stdout, str) else ""
+
+
+def must(command, cwd, what):
+    code, output = run(command, cwd)
+    if code != 0:
+        raise Broken(f"{what}\n{output[-3000:]}")
+    return output
+
+
+def copy_tree(scratch):
+    """Brings the scratch folder to the state of this tree; files that are equal keep their time, so
+    that little is built again."""
+    listed = must(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], TOP,
+                  "listing the files of the tree")
+    wanted = [name for name in listed.split("\0") if name and os.path.isfile(os.path.join(TOP, name))]
+    for name in wanted:
+        source, target = os.path.join(TOP, name), os.path.join(scratch, name)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        if not os.path.isfile(target) or open(source, "rb").read() != open(target, "rb").read():
+            shutil.copy(source, target)
+    keep = {os.path.join(scratch, name) for name in wanted}
+    for folder, folders, names in os.walk(scratch):
+        if folder == scratch and "build" in folders:
+            folders.remove("build")
+        for name in names:
+            if os.path.join(folder, name) not in keep:
+                os.remove(os.path.join(folder, name))
+
+
+class Tests:
+    """The tests of the scratch build: what to build and to start for each. Read from what CMake
+    wrote, as ctest tells the command of a test only once its program is built."""
+
+    def __init__(self, build):
+        self.build = build
+        self.commands = {}
+        for folder, _, names in os.walk(build):
+            if "CTestTestfile.cmake" in names:
+                with open(os.path.join(folder, "CTestTestfile.cmake"), encoding="utf-8") as file:
+                    for name, words in re.findall(r"^add_test\(\[=\[(.+?)\]=\] (.*)\)$",
+                                                  file.read(), re.M):
+                        self.commands[name] = re.findall(r'"([^"]*)"', words)
+
+    def make(self, names):
+        targets = []
+        for name in names:
+            if name not in self.commands:
+                raise Broken(f"there is no test '{name}'")
+            program = self.commands[name][0]
+            if program.startswith(self.build + os.sep):
+                targets.append(os.path.relpath(program, self.build))
+        must(["ninja", *sorted(set(targets))], self.build, "it does not build")
+
+    def failing(self, names):
+        """Those that fail, and all that they said."""
+        failed, said = [], ""
+        for name in names:
+            code, output = run(self.commands[name], self.build, TEST_SECONDS)
+            said += output
+            if code is None:
+                failed.append(name + " (no end)")
+            elif code not in (0, 77):
+                failed.append(name)
+        return failed, said
+
+
+def apply(fault, scratch, *options):
+    command = ["patch", "-p1", "--no-backup-if-mismatch", "--batch", "-r", "-", *options]
+    with open(fault.path, encoding="utf-8") as file:
+        done = subprocess.run(command, cwd=scratch, stdin=file, check=False, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return done.returncode == 0, done.stdout
+
+
+def try_fault(fault, scratch, tests):
+    """The tests that notice the fault, and what they said. Leaves the scratch tree as it was."""
+    kept = {}
+    for name in fault.files:
+        path = os.path.join(scratch, name)
+        if not os.path.isfile(path):
+            raise Broken(f"the patch does not apply: there is no {name}")
+        with open(path, "rb") as file:
+            kept[path] = file.read()
+    try:
+        done, output = apply(fault, scratch)
+        if not done:
+            raise Broken(f"the patch does not apply\n{output}")
+        tests.make(fault.expect)
+        return tests.failing(fault.expect)
+    finally:
+        for path, content in kept.items():
+            with open(path, "wb") as file:
+                file.write(content)
+
+
+def try_all(faults, scratch, verbose):
+    build = os.path.join(scratch, "build")
+    all_tests = sorted({name for fault in faults for name in fault.expect})
+    copy_tree(scratch)
+    must(["cmake", "-S", scratch, "-B", build, "-G", "Ninja"], scratch, "it does not configure")
+    tests = Tests(build)
+    print(f"building {len(all_tests)} tests without a fault", file=sys.stderr, flush=True)
+    tests.make(all_tests)
+    failed, said = tests.failing(all_tests)
+    if failed:
+        raise Broken(f"without any fault these tests fail: {' '.join(failed)}\n{said[-3000:]}")
+    bad = 0
+    width = max(len(fault.name) for fault in faults)
+    for fault in faults:
+        start = time.monotonic()
+        try:
+            failed, said = try_fault(fault, scratch, tests)
+            verdict = ", ".join(failed) if failed else "NOT NOTICED by " + ", ".join(fault.expect)
+            bad += not failed
+        except Broken as broken:
+            verdict, said = "BROKEN: " + str(broken), ""
+            bad += 1
+        seconds = time.monotonic() - start
+        print(f"{fault.name:{width}}  {seconds:5.1f} s  {fault.what}: {verdict}", flush=True)
+        if verbose and said:
+            print("    " + said.strip()[-1500:].replace("\n", "\n    "), flush=True)
+    print(f"{len(faults) - bad} of {len(faults)} faults noticed")
+    return bad
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--scratch", help="where to copy and build; kept")
+    parser.add_argument("--list", action="store_true", help="list the faults, try none")
+    parser.add_argument("--verbose", action="store_true", help="show what the tests say")
+    parser.add_argument("names", nargs="*", help="patches whose file name contains one of these")
+    args = parser.parse_args()
+    faults = [Fault(name) for name in sorted(os.listdir(os.path.join(TOP, FOLDER)))
+              if name.endswith(".patch")]
+    if args.names:
+        faults = [fault for fault in faults if any(name in fault.name for name in args.names)]
+    if not faults:
+        sys.exit("there is no such fault")
+    if args.list:
+        for fault in faults:
+            print(f"{fault.name}: {fault.what} ({' '.join(fault.expect)})")
+        return 0
+    scratch = args.scratch and os.path.abspath(args.scratch)
+    try:
+        if scratch:
+            os.makedirs(scratch, exist_ok=True)
+            return 1 if try_all(faults, scratch, args.verbose) else 0
+        with tempfile.TemporaryDirectory(prefix="reprise-faults-") as folder:
+            return 1 if try_all(faults, os.path.realpath(folder), args.verbose) else 0
+    except Broken as broken:
+        sys.exit(str(broken))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
