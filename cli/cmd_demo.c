@@ -46,6 +46,11 @@ static int parse_batches(const char *text, struct demo_options *options)
                     DEMO_MOST_BATCHES, MOST_ROWS);
             return 0;
         }
+        for (size_t i = 0; i < options->batch_count; i++)
+            if (options->batches[i] == rows) {
+                fprintf(stderr, "reprise demo: --batches names %lu twice\n", rows);
+                return 0;
+            }
         options->batches[options->batch_count++] = (uint32_t)rows;
         if (*end == 0)
             return 1;

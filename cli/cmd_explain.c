@@ -6,6 +6,7 @@
 
 #include "reprise.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -79,20 +80,8 @@ static void join(int count, char **words, char *out, size_t bytes)
         used += (size_t)snprintf(out + used, bytes - used, "%s%s", i ? " " : "", words[i]);
 }
 
-int cmd_explain(int argc, char **argv)
+static int explain(const char *query)
 {
-    if (argc < 2) {
-        print_usage(stderr);
-        return CLI_USAGE;
-    }
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
-        print_usage(stdout);
-        return CLI_DONE;
-    }
-    if (!strcmp(argv[1], "--list"))
-        return print_all();
-    char query[4096];
-    join(argc - 1, argv + 1, query, sizeof query);
     const struct rp_explanation *found = rp_explain(query);
     if (!found) {
         fprintf(stderr,
@@ -103,4 +92,49 @@ int cmd_explain(int argc, char **argv)
     }
     print_explanation(found);
     return CLI_DONE;
+}
+
+static bool is_number(const char *word)
+{
+    return *word && strspn(word, "0123456789") == strlen(word);
+}
+
+/* Numbers are explained one by one; anything else is one message. */
+static int explain_words(int count, char **words)
+{
+    bool numbers = true;
+    for (int i = 0; i < count; i++)
+        numbers &= is_number(words[i]);
+    if (!numbers) {
+        char query[4096];
+        join(count, words, query, sizeof query);
+        return explain(query);
+    }
+    int code = CLI_DONE;
+    for (int i = 0; i < count; i++) {
+        if (i)
+            putchar('\n');
+        code |= explain(words[i]);
+    }
+    return code;
+}
+
+int cmd_explain(int argc, char **argv)
+{
+    const char *first = argc > 1 ? argv[1] : "";
+    if (!strcmp(first, "--help") || !strcmp(first, "-h")) {
+        print_usage(stdout);
+        return CLI_DONE;
+    }
+    if (!strcmp(first, "--list"))
+        return print_all();
+    if (*first && *first != '-')
+        return explain_words(argc - 1, argv + 1);
+    if (*first)
+        fprintf(stderr, "reprise explain: no option '%s'; 'reprise explain --help' tells more\n",
+                first);
+    else
+        fprintf(stderr, "reprise explain: give a number, a name or a message; "
+                        "'reprise explain --help' tells more\n");
+    return CLI_USAGE;
 }

@@ -102,6 +102,8 @@ static bool take_option(int option, struct request *request)
         request->json = true;
         return true;
     case OPT_OUT:
+        if (request->out)
+            return refuse("--out is given twice, '%s' and '%s'", request->out, optarg);
         request->out = optarg;
         return true;
     case OPT_DRAW:

@@ -3,6 +3,7 @@
 
 #include "reprise.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,7 +20,37 @@ static void print_usage(FILE *out)
     fprintf(out, "usage: reprise COMMAND [OPTIONS]\n\ncommands:\n");
     for (const struct cli_command *c = commands; c->name; c++)
         fprintf(out, "  %-10s %s\n", c->name, c->summary);
-    fprintf(out, "\n'reprise COMMAND --help' tells more of one command.\n");
+    fprintf(out, "\n'reprise help COMMAND' tells more of one command.\n");
+}
+
+static const struct cli_command *find_command(const char *name)
+{
+    for (const struct cli_command *c = commands; c->name; c++)
+        if (!strcmp(name, c->name))
+            return c;
+    return NULL;
+}
+
+static int run(int argc, char **argv)
+{
+    const char *name = argv[0];
+    bool help = !strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help");
+    if (!strcmp(name, "--version")) {
+        printf("reprise %s\n", rp_version());
+        return CLI_DONE;
+    }
+    if (help && argc == 1) {
+        print_usage(stdout);
+        return CLI_DONE;
+    }
+    const struct cli_command *command = find_command(help ? argv[1] : name);
+    if (!command) {
+        fprintf(stderr, "reprise: no command '%s'; 'reprise --help' lists them\n",
+                help ? argv[1] : name);
+        return CLI_USAGE;
+    }
+    char *asked[] = {argv[help ? 1 : 0], "--help", NULL};
+    return help ? command->run(2, asked) : command->run(argc, argv);
 }
 
 int main(int argc, char **argv)
@@ -28,17 +59,10 @@ int main(int argc, char **argv)
         print_usage(stderr);
         return CLI_USAGE;
     }
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
-        print_usage(stdout);
-        return CLI_DONE;
+    int code = run(argc - 1, argv + 1);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fprintf(stderr, "reprise: the output could not be written\n");
+        return CLI_USAGE;
     }
-    if (!strcmp(argv[1], "--version")) {
-        printf("reprise %s\n", rp_version());
-        return CLI_DONE;
-    }
-    for (const struct cli_command *c = commands; c->name; c++)
-        if (!strcmp(argv[1], c->name))
-            return c->run(argc - 1, argv + 1);
-    fprintf(stderr, "reprise: no command '%s'; 'reprise --help' lists them\n", argv[1]);
-    return CLI_USAGE;
+    return code;
 }

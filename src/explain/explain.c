@@ -7,6 +7,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define L(...)                                                                                     \
     {                                                                                              \
@@ -68,21 +69,38 @@ static int occurs(const char *text, const char *part)
     return 0;
 }
 
-/* A number of the table that stands in the text by itself, as in "CUDA error: 901". */
+/* Whether the text before a number ends in "error" or "code", as in "CUDA error: 700". */
+static int is_announced(const char *text, const char *number)
+{
+    static const char *const words[] = {"error", "code"};
+    while (number > text && !isalnum((unsigned char)number[-1]))
+        number--;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        size_t length = strlen(words[i]);
+        if ((size_t)(number - text) >= length && !strncasecmp(number - length, words[i], length))
+            return 1;
+    }
+    return 0;
+}
+
+/* A code of the table that stands by itself: those of captures anywhere, others only where they are
+ * all there is or are called an error. */
 static const struct rp_explanation *find_number(const char *text)
 {
-    while (*text) {
-        if (!isdigit((unsigned char)*text)) {
-            text++;
+    enum { FIRST_OF_CAPTURE = 900 };
+    for (const char *at = text; *at;) {
+        if (!isdigit((unsigned char)*at)) {
+            at++;
             continue;
         }
         char *end;
-        unsigned long code = strtoul(text, &end, 10);
+        unsigned long code = strtoul(at, &end, 10);
         const struct rp_explanation *found =
             code <= 999 ? rpi_explanation_of_code((int)code) : NULL;
-        if (found)
+        int alone = at == text && !end[strspn(end, " ")];
+        if (found && (alone || code >= FIRST_OF_CAPTURE || is_announced(text, at)))
             return found;
-        text = end;
+        at = end;
     }
     return NULL;
 }

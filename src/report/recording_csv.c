@@ -61,6 +61,19 @@ static bool split_line(struct reader *reader)
     }
 }
 
+/* Passes over an empty line, as files often end with one. */
+static bool skip_blank(struct reader *reader)
+{
+    const char *at = reader->next;
+    if (at < reader->end && *at == '\r')
+        at++;
+    if (at < reader->end && *at != '\n')
+        return false;
+    reader->next = at < reader->end ? at + 1 : at;
+    reader->line++;
+    return true;
+}
+
 static rp_status read_header(struct reader *reader)
 {
     bool whole = split_line(reader);
@@ -196,7 +209,8 @@ rp_status rpi_recording_parse_csv(struct rp_recording *recording, const char *te
         return rpi_error_host_memory(err, "recording", bytes + 1);
     rp_status status = read_header(&reader);
     while (status == RP_OK && reader.next < reader.end)
-        status = read_row(&reader);
+        if (!skip_blank(&reader))
+            status = read_row(&reader);
     if (status == RP_OK && !recording->intervals.count)
         status = refuse(&reader, "no blocks follow the header", no_field);
     if (status == RP_OK)

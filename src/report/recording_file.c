@@ -90,6 +90,10 @@ static rp_status gunzip(const char *file, const void *data, size_t bytes, struct
     z.next_in = (z_const Bytef *)data;
     z.avail_in = (uInt)bytes;
     rp_status status = inflate_member(file, &z, out, err);
+    /* A file may be several members, one after the other, as parallel compressors write them. */
+    while (status == RP_OK && z.avail_in >= 2 && z.next_in[0] == 0x1f && z.next_in[1] == 0x8b &&
+           inflateReset(&z) == Z_OK)
+        status = inflate_member(file, &z, out, err);
     if (status == RP_OK && z.avail_in)
         status = rpi_error(err, RP_ERROR_FORMAT, "recording",
                            "%s: byte %lu: %u bytes follow the end of the gzip data", file,
@@ -101,6 +105,11 @@ static rp_status gunzip(const char *file, const void *data, size_t bytes, struct
 static rp_status parse_text(struct rp_recording *recording, const char *text, size_t bytes,
                             struct rp_error *err)
 {
+    static const char mark[] = "\xef\xbb\xbf"; /* of UTF-8, which some editors write first */
+    if (bytes >= 3 && !memcmp(text, mark, 3)) {
+        text += 3;
+        bytes -= 3;
+    }
     size_t start = 0;
     while (start < bytes && strchr(" \t\r\n", text[start]) && text[start])
         start++;

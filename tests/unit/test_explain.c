@@ -64,6 +64,9 @@ static void test_queries(void **state)
     expect("error 42, then 905", 905);
     expect("an illegal memory access was encountered", 700);
     assert_string_equal(rp_explain("No Speedup")->key, "no-speedup");
+    expect("CUDA error: 700", 700);
+    expect("exit with error code 2", 2);
+    assert_null(rp_explain("there are 3 items in row 700"));
     assert_null(rp_explain("everything is fine"));
     assert_null(rp_explain("12345678901234567890123"));
     assert_null(rp_explain("0"));
