@@ -101,7 +101,8 @@ struct rp_device_options {
     int ordinal;          /* device number, from 0 */
     int trace;            /* nonzero: write each driver call to standard error */
     uint64_t host_seed;   /* host driver: seed of the order in which graph nodes run */
-    int host_check_races; /* host driver: nonzero checks kernels' declared accesses */
+    int host_check_races; /* host driver: nonzero checks kernels' declared accesses; a race is a
+                             warning in the log (rp_set_log), once for each pair of operations */
 };
 #define RP_DEVICE_OPTIONS_INIT                                                                     \
     {                                                                                              \
@@ -123,6 +124,7 @@ struct rp_device_info {
     int compute_major, compute_minor;
     int multiprocessors;
     uint64_t total_bytes;
+    uint64_t host_races; /* host driver: races that the process has seen; 0 elsewhere */
 };
 RP_API void rp_device_info(const struct rp_device *device, struct rp_device_info *out_info);
 

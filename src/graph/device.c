@@ -195,13 +195,17 @@ void rp_device_destroy(struct rp_device *device)
 
 void rp_device_info(const struct rp_device *device, struct rp_device_info *out_info)
 {
+    struct rpi_host_statistics host = {0};
+    if (strcmp(device->driver->provider, "host") == 0)
+        rpi_host_statistics(&host);
     *out_info = (struct rp_device_info){.driver = device->driver->provider,
                                         .name = device->name,
                                         .driver_version = device->driver->version,
                                         .compute_major = device->compute_major,
                                         .compute_minor = device->compute_minor,
                                         .multiprocessors = device->multiprocessors,
-                                        .total_bytes = device->total_bytes};
+                                        .total_bytes = device->total_bytes,
+                                        .host_races = host.races};
 }
 
 /* Where each function lies in the table, by name. */

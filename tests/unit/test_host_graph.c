@@ -363,6 +363,42 @@ static void unordered_nodes_race(void **state)
     OK(f.d->cuStreamSynchronize(a));
 }
 
+static int told;
+static char last_told[512];
+
+static void listen(enum rp_log_level level, const char *message, void *user)
+{
+    struct rpi_host_statistics now;
+    (void)user;
+    assert_int_equal(level, RP_LOG_WARNING);
+    told++;
+    snprintf(last_told, sizeof last_told, "%s", message);
+    rpi_host_statistics(&now); /* the callback may call the driver */
+}
+
+/* Each pair of names once, however often it races. */
+static void races_are_told_once(void **state)
+{
+    (void)state;
+    CUstream b;
+    one_at_a_time();
+    told = 0;
+    rp_set_log(listen, NULL, RP_LOG_WARNING);
+    OK(f.d->cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
+    OK(host_touch(&f, f.touch, a, x, 64));
+    assert_int_equal(told, 0);
+    OK(host_touch(&f, f.touch, b, x, 64));
+    OK(host_touch(&f, f.touch, a, x, 64));
+    OK(host_touch(&f, f.touch, b, x, 64));
+    assert_true(races() > 1);
+    assert_int_equal(told, 1);
+    assert_non_null(strstr(last_told, "64 bytes at 0x"));
+    OK(f.d->cuMemsetD8Async(x, 0, 8, a));
+    assert_int_equal(told, 2);
+    assert_non_null(strstr(last_told, "'memset' writes"));
+    rp_set_log(NULL, NULL, RP_LOG_ERROR);
+}
+
 static void aliases_race(void **state)
 {
     (void)state;
@@ -496,6 +532,7 @@ int main(void)
         TEST(launches_of_one_exec_are_ordered),
         TEST(unordered_nodes_race),
         TEST(aliases_race),
+        TEST(races_are_told_once),
         TEST(launches_on_two_streams_race),
         TEST(the_log_keeps_the_newest),
         TEST(work_on_a_large_graph),

@@ -100,24 +100,45 @@ static bool overlap(const struct rpi_host_touch *a, const struct rpi_host_touch 
 
 /* ---- reports ------------------------------------------------------------------------------- */
 
+/* A program that races does so at every launch: each pair of names is told once. */
+static void keep_pair(const struct rpi_host_race *race)
+{
+    struct rpi_host_races *races = &rpi_host.races;
+    for (size_t i = 0; i < races->pair_count; i++)
+        if (!strcmp(races->pairs[i].first, race->first) &&
+            !strcmp(races->pairs[i].second, race->second))
+            return;
+    if (races->pair_count < sizeof races->pairs / sizeof *races->pairs)
+        races->pairs[races->pair_count++] = *race;
+}
+
+bool rpi_host_race_untold(struct rpi_host_race *out_race)
+{
+    struct rpi_host_races *races = &rpi_host.races;
+    if (races->told == races->pair_count)
+        return false;
+    *out_race = races->pairs[races->told++];
+    return true;
+}
+
 static void keep(const char *first, const struct rpi_host_touch *a, const char *second,
                  const struct rpi_host_touch *b)
 {
     struct rpi_host_races *races = &rpi_host.races;
     races->count++;
-    if (races->kept_count == sizeof races->kept / sizeof *races->kept)
-        return;
     uint64_t start = a->key > b->key ? a->key : b->key;
     uint64_t end_a = a->key + a->bytes, end_b = b->key + b->bytes;
-    struct rpi_host_race *race = &races->kept[races->kept_count++];
-    *race = (struct rpi_host_race){
+    struct rpi_host_race race = {
         .first_writes = a->write,
         .second_writes = b->write,
         .address = b->address + (start - b->key),
         .bytes = (end_a < end_b ? end_a : end_b) - start,
     };
-    snprintf(race->first, sizeof race->first, "%s", first);
-    snprintf(race->second, sizeof race->second, "%s", second);
+    snprintf(race.first, sizeof race.first, "%s", first);
+    snprintf(race.second, sizeof race.second, "%s", second);
+    if (races->kept_count < sizeof races->kept / sizeof *races->kept)
+        races->kept[races->kept_count++] = race;
+    keep_pair(&race);
 }
 
 size_t rpi_host_races(struct rpi_host_race *out_races, size_t capacity)
@@ -193,6 +214,7 @@ void rpi_host_races_clear(void)
     rpi_host_lock();
     rpi_host.races.kept_count = 0;
     rpi_host.races.count = 0;
+    rpi_host.races.pair_count = rpi_host.races.told = 0;
     drop_entries(is_settled, 0);
     rpi_host_unlock();
 }

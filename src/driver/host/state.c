@@ -3,6 +3,7 @@
  * The host driver's one state, its options and what it counts.
  */
 #include "driver/host/state.h"
+#include "base/log.h"
 
 static const struct rpi_host_options default_options = RPI_HOST_OPTIONS_INIT;
 
@@ -23,6 +24,16 @@ void rpi_host_lock(void)
 
 void rpi_host_unlock(void)
 {
+    struct rpi_host_race race;
+    while (rpi_host_race_untold(&race)) {
+        pthread_mutex_unlock(&rpi_host.lock);
+        rpi_log(RP_LOG_WARNING,
+                "race: '%s' %s and '%s' %s %llu bytes at 0x%llx, and nothing orders the two",
+                race.first, race.first_writes ? "writes" : "reads", race.second,
+                race.second_writes ? "writes" : "reads", (unsigned long long)race.bytes,
+                (unsigned long long)race.address);
+        pthread_mutex_lock(&rpi_host.lock);
+    }
     pthread_mutex_unlock(&rpi_host.lock);
 }
 
@@ -88,6 +99,7 @@ void rpi_host_reset(void)
     rpi_host_memory_finish();
     rpi_host.races.kept_count = 0;
     rpi_host.races.count = 0;
+    rpi_host.races.pair_count = rpi_host.races.told = 0;
     rpi_host_engine_stop();
     rpi_host_handles_finish();
     rpi_host.engine.operations = 0;

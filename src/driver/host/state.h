@@ -425,6 +425,8 @@ void rpi_host_race_gone(uint64_t address, uint64_t bytes, const char *what);
 void rpi_host_race_settle(const struct rpi_host_clock *clock);
 /* Forgets what was enqueued; the races kept stay. */
 void rpi_host_race_forget(void);
+/* The next race that has to be told; false: none. */
+bool rpi_host_race_untold(struct rpi_host_race *out_race);
 void rpi_host_clock_join(struct rpi_host_clock *clock, const struct rpi_host_clock *other);
 
 struct rpi_host_log_entry {
@@ -437,6 +439,9 @@ struct rpi_host_races {
     struct rpi_host_race kept[64];
     size_t kept_count;
     uint64_t count;
+    /* The first race of each pair of names; those before `told` are in the log. */
+    struct rpi_host_race pairs[64];
+    size_t pair_count, told;
     struct rpi_host_clock settled;
     struct {
         RPI_VEC(struct rpi_host_log_entry);
@@ -492,6 +497,8 @@ struct rpi_host_state {
 extern struct rpi_host_state rpi_host;
 
 void rpi_host_lock(void);
+/* Tells the log of races that were found meanwhile: the program's callback runs without the lock.
+ */
 void rpi_host_unlock(void);
 
 /* The functions of the table. */
