@@ -50,9 +50,10 @@ rp_status rpi_driver_libcuda(const struct rp_driver **out_driver, struct rp_erro
 const struct rp_driver *rpi_driver_host(void);
 
 /* Wraps inner so that each call is written to sink as one line: sequence number, thread, function,
- * arguments that are integers or addresses in hexadecimal, result, microseconds. One trace exists
- * in a process; wrapping again replaces inner and sink, while no thread is in a call. sink is
- * borrowed until then. */
+ * arguments that are integers or addresses in hexadecimal, result, microseconds. Each inner has one
+ * trace in a process: wrapping it again gives the same table, its numbers go on, its sink stays the
+ * first one, which is borrowed for ever. A process traces two drivers at most; a third comes back
+ * as it is, with a warning in the log. Any thread. */
 const struct rp_driver *rpi_driver_trace(const struct rp_driver *inner, FILE *sink);
 
 /* Wraps inner so that one call fails without reaching it. One fault wrapper exists in a process. */

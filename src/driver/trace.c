@@ -9,25 +9,34 @@
  * threads and of calls made by host functions may stand out of order. A line is built in a buffer
  * and written by one call, so lines never mix.
  *
- * Threads: any thread may call; rpi_driver_trace is for one thread while no other is in a call.
+ * Functions of a table have no room for a pointer of ours, so that each driver that is traced has
+ * functions of its own, generated for each slot; a slot is filled once and stays.
+ *
+ * Threads: any thread may call anything here.
  */
 #include "base/clock.h"
+#include "base/log.h"
 #include "driver/driver.h"
 
 #include <assert.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static struct {
-    const struct rp_driver *inner;
-    FILE *sink; /* borrowed */
+enum { SLOTS = 2 }; /* one for each provider; the functions below are generated as often */
+
+static struct slot {
+    const struct rp_driver *inner; /* NULL: free */
+    FILE *sink;                    /* borrowed */
     struct rp_driver table;
     _Atomic uint64_t calls;
-} state;
+} slots[SLOTS];
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* held while a slot is filled */
 
 /* A line under construction; longer text is cut. */
 struct line {
@@ -50,7 +59,7 @@ static void append(struct line *line, const char *format, ...)
 }
 
 /* names is the argument list as it stands in symbols.def, "(to, from, bytes)", values theirs. */
-static void write_line(uint64_t call, const char *function, const char *names,
+static void write_line(FILE *sink, uint64_t call, const char *function, const char *names,
                        const uint64_t *values, CUresult result, uint64_t start_ns)
 {
     double microseconds = rpi_ms_since(start_ns) * 1e3;
@@ -64,7 +73,7 @@ static void write_line(uint64_t call, const char *function, const char *names,
         name += strspn(name, ", ");
     }
     append(&line, ") = %s %.1f us\n", rpi_result_name(result), microseconds);
-    fputs(line.text, state.sink);
+    fputs(line.text, sink);
 }
 
 /* VALUES(a, b) is the initializers (uint64_t)a, (uint64_t)b, and one comma more. Integers keep
@@ -85,28 +94,57 @@ static void write_line(uint64_t call, const char *function, const char *names,
 #define VALUES(...)                                                                                \
     __VA_OPT__(PICK(__VA_ARGS__, V11, V10, V9, V8, V7, V6, V5, V4, V3, V2, V1)(__VA_ARGS__))
 
-#define X(need, name, version, params, args)                                                       \
-    static CUresult trace_##name params                                                            \
+#define TRACED(slot, name, params, args)                                                           \
+    static CUresult trace_##slot##_##name params                                                   \
     {                                                                                              \
-        uint64_t call = atomic_fetch_add(&state.calls, 1);                                         \
+        uint64_t call = atomic_fetch_add(&slots[slot].calls, 1);                                   \
         const uint64_t values[] = {VALUES args 0};                                                 \
         uint64_t start_ns = rpi_clock_ns();                                                        \
-        CUresult result = state.inner->name args;                                                  \
-        write_line(call, #name, #args, values, result, start_ns);                                  \
+        CUresult result = slots[slot].inner->name args;                                            \
+        write_line(slots[slot].sink, call, #name, #args, values, result, start_ns);                \
         return result;                                                                             \
     }
+#define X(need, name, version, params, args)                                                       \
+    TRACED(0, name, params, args)                                                                  \
+    TRACED(1, name, params, args)
 #include "driver/symbols.def"
 #undef X
 
-const struct rp_driver *rpi_driver_trace(const struct rp_driver *inner, FILE *sink)
+static void fill_table(struct rp_driver *table, const struct rp_driver *inner, size_t slot)
 {
-    assert(inner != &state.table);
-    state.inner = inner;
-    state.sink = sink;
-    state.table = *inner;
-#define X(need, name, version, params, args) state.table.name = inner->name ? trace_##name : NULL;
+    *table = *inner;
+#define X(need, name, version, params, args)                                                       \
+    if (inner->name)                                                                               \
+        table->name = slot == 0 ? trace_0_##name : trace_1_##name;
 #include "driver/symbols.def"
 #undef X
-    atomic_store(&state.calls, 0);
-    return &state.table;
+}
+
+/* With the lock held. NULL: all slots are taken. */
+static const struct rp_driver *find_or_fill(const struct rp_driver *inner, FILE *sink)
+{
+    for (size_t i = 0; i < SLOTS; i++) {
+        struct slot *slot = &slots[i];
+        assert(inner != &slot->table);
+        if (slot->inner == inner)
+            return &slot->table;
+        if (slot->inner)
+            continue;
+        slot->inner = inner;
+        slot->sink = sink;
+        fill_table(&slot->table, inner, i);
+        return &slot->table;
+    }
+    return NULL;
+}
+
+const struct rp_driver *rpi_driver_trace(const struct rp_driver *inner, FILE *sink)
+{
+    pthread_mutex_lock(&lock);
+    const struct rp_driver *traced = find_or_fill(inner, sink);
+    pthread_mutex_unlock(&lock);
+    if (traced)
+        return traced;
+    rpi_log(RP_LOG_WARNING, "the %s driver is not traced: %d others are", inner->provider, SLOTS);
+    return inner;
 }

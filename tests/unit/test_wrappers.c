@@ -72,6 +72,32 @@ static void expect_same_face(const struct rp_driver *driver)
     assert_ptr_not_equal(driver->cuMemAlloc, inner.cuMemAlloc);
 }
 
+static CUresult other_mem_free(CUdeviceptr address)
+{
+    (void)address;
+    return CUDA_ERROR_UNKNOWN;
+}
+
+/* Tracing another driver, or the same one again, changes nothing for who uses `traced` already. */
+static void expect_a_trace_of_its_own(const struct rp_driver *traced)
+{
+    static const struct rp_driver other = {.provider = "other", .cuMemFree = other_mem_free},
+                                  third = {.provider = "third", .cuMemFree = other_mem_free};
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *sink = open_memstream(&text, &bytes);
+    const struct rp_driver *driver = rpi_driver_trace(&other, sink);
+    assert_ptr_not_equal(driver, traced);
+    assert_null(driver->cuMemAlloc);
+    assert_int_equal(driver->cuMemFree(0x50), CUDA_ERROR_UNKNOWN);
+    assert_ptr_equal(rpi_driver_trace(&inner, sink), traced);
+    assert_ptr_equal(rpi_driver_trace(&third, sink), &third);
+    fclose(sink);
+    assert_int_equal(strncmp(text, "0 ", 2), 0);
+    assert_non_null(strstr(text, " cuMemFree(address=0x50) = CUDA_ERROR_UNKNOWN "));
+    free(text);
+}
+
 static void test_trace_writes_each_call(void **state)
 {
     (void)state;
@@ -84,8 +110,10 @@ static void test_trace_writes_each_call(void **state)
     assert_int_equal(driver->cuMemAlloc(&address, 0x40), CUDA_SUCCESS);
     assert_int_equal(driver->cuMemFree(0), CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(driver->cuCtxSynchronize(), CUDA_SUCCESS);
+    expect_a_trace_of_its_own(driver);
+    assert_int_equal(driver->cuMemFree(1), CUDA_SUCCESS);
     fclose(sink);
-    assert_true(allocs == 1 && frees == 1 && synchronized == 1);
+    assert_true(allocs == 1 && frees == 2 && synchronized == 1);
 
     char expected[96];
     snprintf(expected, sizeof expected, "cuMemAlloc(address=0x%llx, bytes=0x40) = CUDA_SUCCESS ",
@@ -99,6 +127,8 @@ static void test_trace_writes_each_call(void **state)
     line = strchr(line, '\n') + 1;
     assert_int_equal(strncmp(line, "2 ", 2), 0);
     assert_non_null(strstr(line, " cuCtxSynchronize() = CUDA_SUCCESS "));
+    line = strchr(line, '\n') + 1;
+    assert_int_equal(strncmp(line, "3 ", 2), 0); /* the number went on */
     assert_string_equal(strchr(line, '\n'), "\n");
     free(text);
 }
