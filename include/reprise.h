@@ -104,6 +104,8 @@ struct rp_device_options {
     int host_check_races; /* host driver: nonzero checks kernels' declared accesses; a race is a
                              warning in the log (rp_set_log), once for each pair of operations */
 };
+/* There is one host driver in a process: host_seed and host_check_races are its, and the last open
+ * of a host device sets them for all. */
 #define RP_DEVICE_OPTIONS_INIT                                                                     \
     {                                                                                              \
         sizeof(struct rp_device_options), NULL, 0, 0, 0, 1                                         \
