@@ -231,8 +231,35 @@ rp_status rpi_capture_free_nodes(struct rpi_capture *capture, const struct rpi_l
     return nodes->count ? add_forgotten(capture, alloc_nodes, alloc_count, nodes, err) : RP_OK;
 }
 
+/* A callable has the stream, and can end the capture, or put another in its place. */
+static rp_status check_same(const struct rpi_capture *capture, struct rp_error *err)
+{
+    CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
+    const CUgraphNode *nodes;
+    const CUgraphEdgeData *edges;
+    cuuint64_t id = 0;
+    CUgraph graph;
+    size_t count;
+    CUresult result = capture->driver->cuStreamGetCaptureInfo(capture->stream, &state, &id, &graph,
+                                                              &nodes, &edges, &count);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuStreamGetCaptureInfo", "%s: ending the capture",
+                                capture->what);
+    if (state == CU_STREAM_CAPTURE_STATUS_NONE ||
+        (state == CU_STREAM_CAPTURE_STATUS_ACTIVE && id != capture->id))
+        return rpi_error(err, RP_ERROR_CAPTURE, "rp_graph_capture",
+                         "%s: the callable ended the capture%s. It must not end or begin a capture "
+                         "on the stream that it is given",
+                         capture->what,
+                         state == CU_STREAM_CAPTURE_STATUS_NONE ? "" : " and began another");
+    return RP_OK;
+}
+
 rp_status rpi_capture_end(struct rpi_capture *capture, CUgraph *out_graph, struct rp_error *err)
 {
+    rp_status status = check_same(capture, err);
+    if (status != RP_OK)
+        return status;
     CUgraph graph = NULL;
     CUresult result = capture->driver->cuStreamEndCapture(capture->stream, &graph);
     if (result != CUDA_SUCCESS)

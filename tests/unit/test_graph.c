@@ -1010,6 +1010,31 @@ static rp_status allocates_in_the_driver(struct rp_call *call, void *user, struc
     return rp_call_alloc(call, 100, rp_call_stream(call), &a, err);
 }
 
+/* Ends the capture that it runs in, and begins another. */
+static rp_status swaps_the_capture(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    const struct rp_driver *d = p->f->driver;
+    CUstream s = rp_call_stream(call);
+    CUgraph graph = NULL;
+    rp_status status = rpt_fill(p->f, s, rp_call_arg(call, 1), 1, p->count, err);
+    if (status == RP_OK && d->cuStreamEndCapture(s, &graph) == CUDA_SUCCESS)
+        d->cuGraphDestroy(graph);
+    if (status == RP_OK && p->variant == 1)
+        d->cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    return status;
+}
+
+static void captures_that_the_callable_ends_are_refused(void **state)
+{
+    struct program p = {.f = *state, .count = 100};
+    for (p.variant = 0; p.variant < 2; p.variant++) {
+        check_refused(&p, swaps_the_capture, RP_ERROR_CAPTURE);
+        assert_non_null(strstr(p.f->err.message, "the callable ended the capture"));
+    }
+    check_replay(&p, chain, NULL);
+}
+
 static void broken_captures_say_why(void **state)
 {
     struct program p = {.f = *state, .count = 100};
@@ -1412,6 +1437,7 @@ int main(void)
         TEST(forgotten_work_keeps_its_memory),
         TEST(callable_errors_come_through),
         TEST(broken_captures_say_why),
+        TEST(captures_that_the_callable_ends_are_refused),
         TEST(wrong_frees_are_the_callables_errors),
         TEST(captures_do_not_nest),
         TEST(limits_are_kept),
