@@ -2,11 +2,11 @@
  *
  * Random programs, captured with plan and with place, replayed in adversarial orders.
  *
- * A group is some programs in one pool. Each is captured; all are replayed many times, without
- * waiting in between, on any stream, with other arguments each time, while the host driver takes
- * another order for every replay and looks for races; then some graphs are destroyed, others are
- * captured in their place, and all is replayed again. Every replay must give what the program
- * computes where nothing shares memory, to the bit.
+ * A group is some programs in one pool: alternatives, a sequence, or concurrent. Each is captured;
+ * all are replayed many times, without waiting in between, on any stream, with other arguments each
+ * time, while the host driver takes another order for every replay and looks for races; then some
+ * graphs are destroyed, others are captured in their place, and all is replayed again. Every replay
+ * must give what the program computes where nothing shares memory, to the bit.
  *
  *     property_programs [--programs N] [--first SEED] [--seed SEED] [--driver host|cuda]
  *                       [--progress]
@@ -39,12 +39,14 @@ struct replay {
 
 struct totals {
     uint64_t programs, replays, blocks, diverged, different;
-    uint64_t total_bytes, planned_bytes, bound_bytes; /* of programs that do not differ */
+    /* Of programs that do not differ, in pools of alternatives: those start at the bottom. */
+    uint64_t total_bytes, planned_bytes, bound_bytes;
 };
 
 struct group {
     struct rpt_fixture f;
     uint64_t seed, random, alignment;
+    enum rp_pool_kind kind;
     int members;
     struct member member[MEMBERS_MOST];
     CUevent events[BLOCKS_MOST];
@@ -65,8 +67,9 @@ static void say_where(void)
     if (!g)
         return;
     at_work.group = NULL;
-    fprintf(stderr, "group %" PRIu64 " failed; repeat it with --seed %" PRIu64 "\n", g->seed,
-            g->seed);
+    fprintf(stderr,
+            "group %" PRIu64 " failed (pool of kind %d); repeat it with --seed %" PRIu64 "\n",
+            g->seed, (int)g->kind, g->seed);
     for (int i = 0; i < g->members; i++)
         program_print(&g->member[i].program, stderr);
 }
@@ -127,9 +130,10 @@ static bool capture(struct group *g, int i, struct totals *totals)
     totals->blocks += info.blocks;
     totals->diverged += info.diverged_blocks;
     totals->different += !same;
-    totals->total_bytes += same ? info.total_bytes : 0;
-    totals->planned_bytes += same ? info.planned_bytes : 0;
-    totals->bound_bytes += same ? info.lower_bound_bytes : 0;
+    bool summed = same && g->kind == RP_POOL_ALTERNATIVES;
+    totals->total_bytes += summed ? info.total_bytes : 0;
+    totals->planned_bytes += summed ? info.planned_bytes : 0;
+    totals->bound_bytes += summed ? info.lower_bound_bytes : 0;
     return holds(m->subject.mistakes == 0, g, "program %d: %s (and %d more)", i, m->subject.mistake,
                  m->subject.mistakes - 1) &&
            holds(info.rehearsals == 1, g, "program %d was rehearsed %zu times", i,
@@ -254,7 +258,7 @@ static bool check_races(const struct group *g)
                  race.second_writes ? "writes" : "reads", race.address, race.bytes);
 }
 
-/* A pool of alternatives is as high as the highest of its graphs. */
+/* A pool is as high as the highest of its graphs, and no lower than its bound. */
 static bool check_pool(const struct group *g)
 {
     struct rp_pool_info pool;
@@ -265,10 +269,12 @@ static bool check_pool(const struct group *g)
         rp_graph_info(g->member[i].graph, &info);
         highest = info.planned_bytes > highest ? info.planned_bytes : highest;
     }
-    return holds(pool.planned_bytes == highest && pool.mapped_bytes >= highest, g,
-                 "the pool plans %" PRIu64 " and maps %" PRIu64
-                 " bytes for graphs of up to %" PRIu64,
-                 pool.planned_bytes, pool.mapped_bytes, highest);
+    return holds(pool.planned_bytes == highest && pool.mapped_bytes >= highest &&
+                     pool.lower_bound_bytes <= highest,
+                 g,
+                 "the pool plans %" PRIu64 " and maps %" PRIu64 " bytes (bound %" PRIu64
+                 ") for graphs of up to %" PRIu64,
+                 pool.planned_bytes, pool.mapped_bytes, pool.lower_bound_bytes, highest);
 }
 
 static bool run_round(struct group *g, struct totals *totals)
@@ -294,6 +300,9 @@ static bool open_pool(struct group *g)
     static const uint64_t alignments[] = {16, 64, 512, 512};
     options.alignment = g->alignment = alignments[below(&g->random, 4)];
     options.plan_budget_ms = 1 + (unsigned)below(&g->random, 3);
+    static const enum rp_pool_kind kinds[] = {RP_POOL_ALTERNATIVES, RP_POOL_ALTERNATIVES,
+                                              RP_POOL_SEQUENCE, RP_POOL_CONCURRENT};
+    options.kind = g->kind = kinds[below(&g->random, 4)];
     struct rp_error err = {0};
     return holds(rp_pool_create(g->f.device, &options, &g->f.pool, &err) == RP_OK, g, "%s",
                  err.message);
