@@ -37,6 +37,7 @@ struct demo_capture {
     uint64_t graph_planned_bytes, graph_bound_bytes; /* of this graph alone */
     double eager_us, replay_us;                      /* medians, until the work is done */
     size_t samples;                                  /* pairs of an eager run and a replay */
+    size_t bound_args, copied_args;                  /* in the last replay */
     size_t equal;                                    /* pairs that were equal to the bit */
 };
 

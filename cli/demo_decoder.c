@@ -355,6 +355,10 @@ static rp_status run_session(struct session *s, const struct demo_options *optio
     for (size_t i = 0; i < options->batch_count; i++) {
         facts->captures[i].eager_us = median(s->times[EAGER] + i * s->samples, s->samples);
         facts->captures[i].replay_us = median(s->times[REPLAY] + i * s->samples, s->samples);
+        struct rp_graph_info graph;
+        rp_graph_info(s->graphs[i], &graph);
+        facts->captures[i].bound_args = graph.bound_args;
+        facts->captures[i].copied_args = graph.copied_args;
     }
     struct rp_pool_info pool;
     rp_pool_info(s->pool, &pool);

@@ -105,12 +105,14 @@ static void show_summary(const struct demo_facts *facts)
 {
     char text[5][32];
     uint64_t apart = 0;
-    size_t samples = 0;
+    size_t samples = 0, bound = 0, copied = 0;
     const struct demo_capture *first = &facts->captures[0];
     const struct demo_capture *last = &facts->captures[facts->capture_count - 1];
     for (size_t i = 0; i < facts->capture_count; i++) {
         apart += facts->captures[i].graph_planned_bytes;
         samples += facts->captures[i].samples;
+        bound += facts->captures[i].bound_args;
+        copied += facts->captures[i].copied_args;
     }
     human(first->pool_bytes_after, text[0], sizeof text[0]);
     human(last->pool_bytes_after, text[1], sizeof text[1]);
@@ -132,6 +134,10 @@ static void show_summary(const struct demo_facts *facts)
         printf("All %zu replays gave what eager runs give, to the bit.\n", samples);
     else
         printf("REPLAYS DIFFER FROM EAGER RUNS. This must not happen: please report it.\n");
+    if (!copied)
+        printf("Arguments: %zu bound in one replay of each graph, none copied.\n", bound);
+    else
+        printf("Arguments: %zu bound, %zu copied in one replay of each graph.\n", bound, copied);
     printf("Chart: %s\n", facts->chart);
 }
 
@@ -171,6 +177,8 @@ static void json_capture(const struct demo_capture *c)
     json_number("graph_lower_bound_bytes", c->graph_bound_bytes);
     printf(",\"eager_us\":%.2f,\"replay_us\":%.2f", c->eager_us, c->replay_us);
     json_number("samples", c->samples);
+    json_number("bound_args", c->bound_args);
+    json_number("copied_args", c->copied_args);
     json_bool("outputs_equal", c->equal == c->samples);
     printf("}");
 }

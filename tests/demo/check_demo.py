@@ -35,6 +35,7 @@ def check_facts(directory):
     assert [c["name"] for c in captures] == [f"batch {b}" for b in BATCHES]
     for capture in captures:
         assert capture["outputs_equal"] is True
+        assert capture["bound_args"] > 0 and capture["copied_args"] == 0
         assert capture["nodes"] > 70
         assert capture["pool_bytes_after"] == captures[0]["pool_bytes_after"]
         assert 0 < capture["lower_bound_bytes"] <= capture["pool_bytes_after"]
