@@ -8,6 +8,8 @@
 #include <string.h>
 
 static const struct cli_command commands[] = {
+    {"advise", cmd_advise,
+     "what a profiler trace says about graphs: whether, how much, what first"},
     {"bench", cmd_bench, "measure one part of the library beside what it replaces"},
     {"demo", cmd_demo, "capture a decoder at several batch sizes, and plan recorded captures"},
     {"explain", cmd_explain, "what a capture error or symptom means, and what to do"},

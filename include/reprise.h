@@ -13,8 +13,9 @@
  *     7  driver access              for callables that launch through the driver API themselves
  *     8  kernels for the host driver
  *     9  explanations               what errors and symptoms mean, and what to do
- *    10  process-wide settings      host memory, log
- *    11  measurements               not stable: with RP_UNSTABLE defined only
+ *    10  advice                     what a profiler trace says about graphs
+ *    11  process-wide settings      host memory, log
+ *    12  measurements               not stable: with RP_UNSTABLE defined only
  *
  * Conventions. Sizes are bytes, device addresses are uint64_t, streams are the driver's CUstream
  * (`struct CUstream_st *`; NULL is the legacy default stream). Functions that can fail return
@@ -627,7 +628,65 @@ RP_API const struct rp_explanation *rp_explain(const char *query);
 RP_API size_t rp_explanation_count(void);
 RP_API const struct rp_explanation *rp_explanation_at(size_t index); /* NULL past the end */
 
-/* ---- 10. Process-wide settings ------------------------------------------------------------- */
+/* ---- 10. Advice ---------------------------------------------------------------------------- */
+
+/* What a trace of torch.profiler (export_chrome_trace, gzip or not) says about CUDA graphs: whether
+ * they would help, how much, what to capture, and what stands in the way. */
+struct rp_advice;
+
+struct rp_advise_options {
+    size_t size;
+    double eager_us; /* an iteration's time, measured without the profiler; 0: from the trace */
+};
+#define RP_ADVISE_OPTIONS_INIT                                                                     \
+    {                                                                                              \
+        sizeof(struct rp_advise_options), 0                                                        \
+    }
+
+/* Reads the file an event at a time: 24 bytes of memory for each event that is kept. Errors:
+ * RP_ERROR_IO; RP_ERROR_FORMAT for a file that is cut short, empty, without GPU work, of another
+ * tool, or no JSON; RP_ERROR_UNSUPPORTED for a database of Nsight Systems. */
+RP_API rp_status rp_advise(const char *path, const struct rp_advise_options *options,
+                           struct rp_advice **out_advice, struct rp_error *err);
+RP_API void rp_advice_destroy(struct rp_advice *advice);
+
+enum rp_advice_verdict {
+    RP_ADVICE_WORTH = 0,  /* 1.10 times as fast or more, obstacles out of the way */
+    RP_ADVICE_LITTLE = 1, /* 1.03 to 1.10 times */
+    RP_ADVICE_NOT = 2,    /* less */
+    RP_ADVICE_ALREADY = 3 /* most of the work is launched by graphs already */
+};
+
+enum rp_advice_way {
+    RP_ADVICE_WAY_ITERATION = 0, /* the whole iteration in one graph */
+    RP_ADVICE_WAY_MODEL = 1,     /* from the first kernel to the last; the rest stays eager */
+    RP_ADVICE_WAY_LAYERS = 2,    /* a graph for each layer: what cuts recurs */
+    RP_ADVICE_WAY_PARTS = 3      /* graphs between what cannot be captured */
+};
+
+/* Of one typical iteration, in microseconds without the profiler. */
+struct rp_advice_info {
+    enum rp_advice_verdict verdict;
+    enum rp_advice_way way;
+    size_t iterations; /* found in the trace */
+    size_t kernels;    /* of the iteration */
+    size_t obstacles;  /* places of the program */
+    double eager_us, graph_us;
+    double mended_us;  /* with graphs, once the obstacles between kernels are out of the way */
+    double device_us;  /* what the device needs at least */
+    double busy_share; /* of the device, from the iteration's first kernel to its last */
+};
+RP_API void rp_advice_info(const struct rp_advice *advice, struct rp_advice_info *out_info);
+
+enum rp_advice_format {
+    RP_ADVICE_TEXT = 0, /* for people; the verdict is the first line */
+    RP_ADVICE_JSON = 1  /* reprise-advice/1, see docs/formats.md */
+};
+/* The report. *out_text belongs to the advice, until it is rendered again or destroyed. */
+RP_API rp_status rp_advice_render(struct rp_advice *advice, enum rp_advice_format format,
+                                  const char **out_text, struct rp_error *err);
+
+/* ---- 11. Process-wide settings ------------------------------------------------------------- */
 
 /* Where the library takes host memory. Set before any other call, from one thread; all four
  * functions behave like their namesakes in the C library. NULL restores those. */
@@ -645,7 +704,7 @@ enum rp_log_level { RP_LOG_ERROR = 0, RP_LOG_WARNING = 1, RP_LOG_INFO = 2, RP_LO
 RP_API void rp_set_log(void (*log)(enum rp_log_level level, const char *message, void *user),
                        void *user, enum rp_log_level level);
 
-/* ---- 11. Measurements ---------------------------------------------------------------------- */
+/* ---- 12. Measurements ---------------------------------------------------------------------- */
 
 /* For benchmarks. What is declared here may change in every version: programs that use it define
  * RP_UNSTABLE before they include this header, and are built with the library that they run with.

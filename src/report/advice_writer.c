@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: MIT */
+#include "report/advice_writer.h"
+
+#include "base/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- Appending ----------------------------------------------------------------------------- */
+
+void rpi_write(struct rpi_writer *w, const char *format, ...)
+{
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    int bytes = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    if (w->failed || bytes < 0 || !rpi_vec_reserve(w, w->count + (size_t)bytes + 1)) {
+        w->failed = true;
+    } else {
+        vsnprintf(w->data + w->count, (size_t)bytes + 1, format, again);
+        w->count += (size_t)bytes;
+    }
+    va_end(again);
+}
+
+static void put(struct rpi_writer *w, const char *bytes, size_t count)
+{
+    if (w->failed || !rpi_vec_reserve(w, w->count + count + 1)) {
+        w->failed = true;
+        return;
+    }
+    memcpy(w->data + w->count, bytes, count);
+    w->count += count;
+    w->data[w->count] = '\0';
+}
+
+/* How many bytes the UTF-8 character at p has; 0: it is none. */
+static size_t utf8_bytes(const unsigned char *p)
+{
+    size_t count = p[0] < 0x80                   ? 1
+                   : p[0] >= 0xc2 && p[0] < 0xe0 ? 2
+                   : p[0] >= 0xe0 && p[0] < 0xf0 ? 3
+                   : p[0] >= 0xf0 && p[0] < 0xf5 ? 4
+                                                 : 0;
+    for (size_t i = 1; i < count; i++)
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) ||
+        (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f))
+        return 0;
+    return count;
+}
+
+void rpi_write_json(struct rpi_writer *w, const char *text)
+{
+    put(w, "\"", 1);
+    for (const unsigned char *p = (const unsigned char *)text; *p;) {
+        size_t bytes = utf8_bytes(p);
+        if (*p == '"' || *p == '\\')
+            rpi_write(w, "\\%c", *p);
+        else if (*p < 0x20)
+            rpi_write(w, "\\u%04x", *p);
+        else if (!bytes)
+            put(w, "\\ufffd", 6);
+        else
+            put(w, (const char *)p, bytes);
+        p += bytes ? bytes : 1;
+    }
+    put(w, "\"", 1);
+}
+
+void rpi_write_html(struct rpi_writer *w, const char *text)
+{
+    for (const unsigned char *p = (const unsigned char *)text; *p;) {
+        size_t bytes = utf8_bytes(p);
+        const char *entity = *p == '<'             ? "&lt;"
+                             : *p == '>'           ? "&gt;"
+                             : *p == '&'           ? "&amp;"
+                             : *p == '"'           ? "&quot;"
+                             : !bytes || *p < 0x20 ? "&#65533;"
+                                                   : NULL;
+        put(w, entity ? entity : (const char *)p, entity ? strlen(entity) : bytes);
+        p += bytes ? bytes : 1;
+    }
+}
+
+const char *rpi_short_name(const char *name, char *to, size_t most)
+{
+    static const char lead[] = "void ";
+    name += !strncmp(name, lead, sizeof lead - 1) ? sizeof lead - 1 : 0;
+    size_t bytes = strlen(name);
+    const char *cut = strpbrk(name, "<(");
+    if (bytes > most && cut > name + 8 && name[0] != '<')
+        bytes = (size_t)(cut - name);
+    if (bytes <= most) {
+        memcpy(to, name, bytes);
+        to[bytes] = '\0';
+        return to;
+    }
+    size_t head = (most - 2) / 2, tail = most - 2 - head;
+    memcpy(to, name, head);
+    memcpy(to + head, "..", 2);
+    memcpy(to + head + 2, name + bytes - tail, tail);
+    to[most] = '\0';
+    return to;
+}
+
+void rpi_write_us(struct rpi_writer *w, double us)
+{
+    if (us >= 10000)
+        rpi_write(w, "%.1f ms", us / 1000);
+    else if (us >= 1000)
+        rpi_write(w, "%.2f ms", us / 1000);
+    else
+        rpi_write(w, us >= 100 ? "%.0f us" : "%.1f us", us);
+}
+
+/* ---- Words --------------------------------------------------------------------------------- */
+
+const char *rpi_source_text(const struct rp_advice *advice)
+{
+    return advice->source == RPI_ITERATIONS_STEPS ? "marked by profiler.step()"
+           : advice->source == RPI_ITERATIONS_REPETITION
+               ? "found by the repetition of its kernels"
+               : "none found: the whole trace is taken as one";
+}
+
+static const struct {
+    const char *key, *text;
+} gaps[RPI_GAP_CLASSES] = {
+    [RPI_GAP_QUEUED] = {"queued", "the next kernel was queued already"},
+    [RPI_GAP_PYTHON] = {"python", "the CPU was in Python"},
+    [RPI_GAP_OP] = {"operator", "the CPU was in PyTorch's operators"},
+    [RPI_GAP_RUNTIME] = {"runtime", "the CPU was in the CUDA runtime, launching"},
+    [RPI_GAP_WAIT] = {"wait", "the CPU waited for the device"},
+};
+
+const char *rpi_gap_text(enum rpi_gap_class class)
+{
+    return gaps[class].text;
+}
+
+const char *rpi_gap_key(enum rpi_gap_class class)
+{
+    return gaps[class].key;
+}
+
+const char *rpi_verdict_key(enum rp_advice_verdict verdict)
+{
+    static const char *const keys[] = {"worth", "little", "not", "already"};
+    return keys[verdict];
+}
+
+const char *rpi_way_key(enum rp_advice_way way)
+{
+    static const char *const keys[] = {"iteration", "model", "layers", "parts"};
+    return keys[way];
+}
+
+/* ---- Sentences ----------------------------------------------------------------------------- */
+
+static void write_gain(struct rpi_writer *w, const struct rp_advice *a, double graph_us)
+{
+    rpi_write(w, "about %.2f times as fast (", a->eager_us / graph_us);
+    rpi_write_us(w, a->eager_us);
+    rpi_write(w, " to ");
+    rpi_write_us(w, graph_us);
+    rpi_write(w, " an iteration)");
+}
+
+void rpi_write_verdict(struct rpi_writer *w, const struct rp_advice *a)
+{
+    bool mend = a->mended_us < 0.97 * a->graph_us;
+    switch (a->verdict) {
+    case RP_ADVICE_WORTH:
+        rpi_write(w, "CUDA graphs are worth it here: ");
+        write_gain(w, a, mend ? a->mended_us : a->graph_us);
+        if (mend) {
+            rpi_write(w, " once what cuts the iteration is mended; as it is, ");
+            if (a->eager_us / a->graph_us >= rpi_advice_model.little)
+                rpi_write(w, "%.2f times", a->eager_us / a->graph_us);
+            else
+                rpi_write(w, "nothing");
+        }
+        break;
+    case RP_ADVICE_LITTLE:
+        rpi_write(w, "CUDA graphs gain little here: ");
+        write_gain(w, a, a->mended_us);
+        break;
+    case RP_ADVICE_ALREADY:
+        rpi_write(w, "This already runs as CUDA graphs: %zu launched in an iteration",
+                  rpi_typical(a)->graph_launches);
+        break;
+    default:
+        rpi_write(w, "CUDA graphs are not worth it here: the device is busy ");
+        rpi_write_us(w, a->device_us);
+        rpi_write(w, " of the ");
+        rpi_write_us(w, a->eager_us);
+        rpi_write(w, " an iteration takes, with or without them");
+    }
+}
+
+static void write_region(struct rpi_writer *w, const struct rp_advice *a)
+{
+    if (!a->region_first)
+        return;
+    char first[64], last[64];
+    rpi_write(w, ", from %s to %s", rpi_short_name(rpi_name(&a->trace, a->region_first), first, 60),
+              rpi_short_name(rpi_name(&a->trace, a->region_last), last, 60));
+}
+
+void rpi_write_way(struct rpi_writer *w, const struct rp_advice *a)
+{
+    size_t kernels = rpi_typical(a)->kernels;
+    switch (a->way) {
+    case RP_ADVICE_WAY_ITERATION:
+        rpi_write(w, "capture the whole iteration as one graph: nothing in it stands in the way");
+        break;
+    case RP_ADVICE_WAY_MODEL:
+        rpi_write(w,
+                  "capture all %zu kernels of the iteration as one graph; leave outside what reads "
+                  "from or copies to it",
+                  kernels);
+        break;
+    case RP_ADVICE_WAY_LAYERS:
+        rpi_write(w, "as it is, capture layer by layer, %zu graphs", a->region_count);
+        break;
+    default:
+        rpi_write(w,
+                  "as it is, capture in parts, %zu graph%s around what can't be captured; the "
+                  "largest has %zu kernels",
+                  a->region_count, a->region_count == 1 ? "" : "s", a->region_kernels);
+        write_region(w, a);
+    }
+    if (!a->same_sequence)
+        rpi_write(w, "; the iterations differ in their kernels: one graph for each shape, or "
+                     "shapes padded to a few sizes");
+}
+
+/* ---- The forms ----------------------------------------------------------------------- */
+
+rp_status rp_advice_render(struct rp_advice *advice, enum rp_advice_format format,
+                           const char **out_text, struct rp_error *err)
+{
+    struct rpi_writer writer = {0};
+    if (format == RP_ADVICE_TEXT)
+        rpi_advice_write_text(&writer, advice);
+    else if (format == RP_ADVICE_JSON)
+        rpi_advice_write_json(&writer, advice);
+    else
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_advice_render", "no format %d",
+                         (int)format);
+    if (writer.failed) {
+        rpi_vec_finish(&writer);
+        return rpi_error_host_memory(err, "rp_advice_render", writer.count);
+    }
+    rpi_free(advice->rendered);
+    *out_text = advice->rendered = writer.data;
+    return RP_OK;
+}

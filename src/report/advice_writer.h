@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Writing the advice: a text that grows, and what its forms share.
+ */
+#ifndef REPRISE_REPORT_ADVICE_WRITER_H
+#define REPRISE_REPORT_ADVICE_WRITER_H
+
+#include "profile/advice.h"
+
+/* Appending after a failure does nothing; `failed` is looked at once, in the end. */
+struct rpi_writer {
+    RPI_VEC(char);
+    bool failed; /* no host memory */
+};
+
+void rpi_write(struct rpi_writer *writer, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* A JSON string, quoted. Bytes that are no UTF-8 become U+FFFD. */
+void rpi_write_json(struct rpi_writer *writer, const char *text);
+/* Text for HTML, in elements and in quoted attributes. */
+void rpi_write_html(struct rpi_writer *writer, const char *text);
+/* At most `most` bytes of a name, the middle left out; templates and arguments of kernels go first.
+ * Returns `to`. */
+const char *rpi_short_name(const char *name, char *to, size_t most);
+
+/* "Worth it: ..." in one sentence. */
+void rpi_write_verdict(struct rpi_writer *writer, const struct rp_advice *advice);
+/* What to capture and how, in one sentence. */
+void rpi_write_way(struct rpi_writer *writer, const struct rp_advice *advice);
+/* "1,240 us" below 10 ms, "12.4 ms" above. */
+void rpi_write_us(struct rpi_writer *writer, double us);
+
+void rpi_advice_write_text(struct rpi_writer *writer, const struct rp_advice *advice);
+void rpi_advice_write_json(struct rpi_writer *writer, const struct rp_advice *advice);
+
+static inline const struct rpi_iteration *rpi_typical(const struct rp_advice *advice)
+{
+    return &advice->iterations.data[advice->typical];
+}
+
+/* "ProfilerStep# marks", "repetition of the kernels", "the whole trace". Static. */
+const char *rpi_source_text(const struct rp_advice *advice);
+const char *rpi_gap_text(enum rpi_gap_class class);
+const char *rpi_gap_key(enum rpi_gap_class class);
+/* Keys for JSON. Static. */
+const char *rpi_verdict_key(enum rp_advice_verdict verdict);
+const char *rpi_way_key(enum rp_advice_way way);
+
+#endif

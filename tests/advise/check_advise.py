@@ -1,0 +1,257 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Runs `reprise advise` on real and made traces: check_advise.py REPRISE TRACES"""
+import gzip
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from make_trace import Trace, model_steps
+
+REPRISE, TRACES = sys.argv[1:3]
+
+
+def run(*arguments):
+    return subprocess.run([REPRISE, "advise", *arguments], capture_output=True, text=True,
+                          check=False)
+
+
+def advise(path):
+    result = run("--json", path)
+    assert result.returncode in (0, 1), result.stderr
+    return json.loads(result.stdout)
+
+
+def real(name):
+    return advise(os.path.join(TRACES, name + ".json.gz"))
+
+
+def obstacles(advice):
+    return [(o["class"], o["operator"], o["python"]) for o in advice["obstacles"]]
+
+
+class RealTraces(unittest.TestCase):
+    """What an H200 measured against what its traces predict."""
+
+    def test_speedups(self):
+        with open(os.path.join(TRACES, "measured.json"), encoding="ascii") as file:
+            measured = json.load(file)
+        within = total = 0
+        for name, times in measured.items():
+            if name.startswith("_") or times["graph_us"] is None:
+                continue
+            advice = real(name + ".plain")
+            speedup = times["eager_us"] / times["graph_us"]
+            error = advice["speedup"] / speedup - 1
+            print(f"{name:16} measured {speedup:5.2f} predicted {advice['speedup']:5.2f} "
+                  f"({100 * error:+.1f} %)", file=sys.stderr)
+            self.assertEqual(advice["verdict"] == "worth", speedup >= 1.1, name)
+            self.assertLess(abs(error), 0.3, name)
+            within += abs(error) <= 0.2
+            total += 1
+        self.assertGreaterEqual(total, 10)
+        self.assertGreaterEqual(within, 0.8 * total)
+
+    def test_item_at_the_end(self):
+        advice = real("item_each_step.stack")
+        self.assertEqual(advice["way"], "model")
+        self.assertEqual(advice["obstacles"][0]["operator"], "aten::item")
+        self.assertIn("make_traces.py", advice["obstacles"][0]["python"])
+        self.assertEqual(advice["obstacles"][0]["between"], 0)
+        self.assertEqual(advice["obstacles"][0]["count"], 4)
+
+    def test_dynamic_routing(self):
+        advice = real("routed_experts.stack")
+        self.assertEqual(advice["way"], "parts")
+        first = advice["obstacles"][0]
+        self.assertEqual((first["class"], first["operator"]), ("data-shape", "aten::nonzero"))
+        self.assertEqual((first["count"], first["modules"]), (72, 6))
+        self.assertEqual(advice["regions"]["count"], 24)
+        self.assertLess(advice["mended_us"], advice["graph_us"])
+
+    def test_streams_side_by_side(self):
+        advice = real("two_streams.plain")
+        self.assertEqual(len(advice["streams"]), 2)
+        iteration = advice["iterations"]["list"][advice["iterations"]["typical"]]
+        self.assertLess(iteration["chain_us"], 0.6 * iteration["busy_us"])
+
+    def test_people_read_the_verdict_first(self):
+        result = run(os.path.join(TRACES, "decoder_step.plain.json.gz"))
+        self.assertEqual(result.returncode, 0)
+        self.assertTrue(result.stdout.startswith("CUDA graphs are worth it here: about 3."),
+                        result.stdout)
+        result = run(os.path.join(TRACES, "matmul_chain.plain.json.gz"))
+        self.assertEqual(result.returncode, 1)
+        self.assertTrue(result.stdout.startswith("CUDA graphs are not worth it here"))
+
+    def test_given_time(self):
+        path = os.path.join(TRACES, "decoder_step.plain.json.gz")
+        advice = json.loads(run("--json", "--eager-us", "3791.68", path).stdout)
+        self.assertAlmostEqual(advice["eager_us"], 3791.68, 3)
+        self.assertLess(abs(advice["speedup"] / (3791.68 / 1019.05) - 1), 0.03)
+
+
+class MadeTraces(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def write(self, text, name="t.json"):
+        path = os.path.join(self.folder.name, name)
+        with open(path, "wb") as file:
+            file.write(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    def advise(self, trace):
+        return advise(self.write(trace.text()))
+
+    def test_launch_bound(self):
+        advice = self.advise(model_steps(Trace()))
+        self.assertEqual((advice["verdict"], advice["way"]), ("worth", "iteration"))
+        self.assertEqual(advice["kernels"], 40)
+        self.assertEqual(len(advice["iterations"]["list"]), 4)
+        self.assertAlmostEqual(advice["device_us"], 200.0, 3)
+        self.assertEqual(advice["obstacles"], [])
+        self.assertEqual(advice["work_outside_iterations"], 0)
+
+    def test_device_bound(self):
+        advice = self.advise(model_steps(Trace(), kernel_us=900.0))
+        self.assertEqual(advice["verdict"], "not")
+        self.assertAlmostEqual(advice["device_us"], 36000.0, 3)
+
+    def test_order_of_the_file_does_not_matter(self):
+        def report(seed):
+            trace = model_steps(Trace(), middle=None)
+            return self.advise(trace.shuffled(seed) if seed else trace)
+        first = report(0)
+        for seed in range(1, 6):
+            self.assertEqual(report(seed), first)
+
+    def test_steps_found_by_repetition(self):
+        marked = self.advise(model_steps(Trace(), kernels=23))
+        found = self.advise(model_steps(Trace(), kernels=23).without_steps())
+        self.assertEqual(found["iterations"]["found_by"], "repetition")
+        self.assertEqual(len(found["iterations"]["list"]), len(marked["iterations"]["list"]))
+        self.assertEqual(found["kernels"], marked["kernels"])
+
+    def test_no_repetition(self):
+        trace = Trace()
+        for k in range(30):
+            trace.kernel("unique%d" % (k * k), 5.0)
+        advice = self.advise(trace)
+        self.assertEqual(advice["iterations"]["found_by"], "none")
+        self.assertEqual(advice["kernels"], 30)
+
+    def test_item_between_kernels(self):
+        trace = Trace()
+        advice = self.advise(model_steps(trace, middle=lambda: trace.frame(
+            "train.py(20): check", [trace.read_back])))
+        first = advice["obstacles"][0]
+        self.assertEqual((first["class"], first["operator"], first["python"], first["caller"]),
+                         ("host-read", "aten::item", "train.py(20): check",
+                          "train.py(12): forward"))
+        self.assertEqual((first["count"], first["between"], first["iterations"]), (12, 12, 4))
+        self.assertEqual(advice["regions"]["count"], 4)
+        self.assertEqual(advice["way"], "layers")
+        self.assertGreater(advice["graph_us"], advice["mended_us"])
+        self.assertIn("once what cuts the iteration is mended", advice["sentence"])
+
+    def test_synchronisation_without_an_operator(self):
+        trace = Trace(python=False)
+        advice = self.advise(model_steps(trace, tail=lambda: trace.call("cudaStreamSynchronize", 9)))
+        self.assertEqual(obstacles(advice), [("synchronisation", None, None)])
+        self.assertEqual(advice["way"], "model")
+
+    def test_allocations_and_pinned_memory(self):
+        trace = Trace()
+
+        def tail():
+            trace.call("cudaMalloc", 90)
+            trace.call("cudaHostAlloc", 90)
+
+        advice = self.advise(model_steps(trace, tail=tail))
+        self.assertEqual([o[0] for o in obstacles(advice)], ["pinned-memory", "allocation"])
+        self.assertEqual(advice["driver_allocations"], 4)
+
+    def test_what_the_cpu_did_in_gaps(self):
+        busy_python = self.advise(model_steps(Trace(), python_us=80))["gaps"]
+        self.assertGreater(busy_python["python"]["us"], 0.8 * sum(g["us"] for g in
+                                                                  busy_python.values()))
+        queued = self.advise(model_steps(Trace(), kernel_us=300))["gaps"]
+        self.assertGreater(queued["queued"]["count"], 100)
+
+    def test_already_graphs(self):
+        trace = Trace()
+
+        def replay():
+            launch = trace.call("cudaGraphLaunch", 8)
+            for k in range(20):
+                trace.complete("kernel", "node", launch["ts"] + 10 + 6 * k, 5, pid=0, tid=7,
+                               device=0, stream=7, correlation=launch["args"]["correlation"],
+                               **{"graph node id": k + 1, "graph id": 3})
+            trace.now += 200
+
+        for number in range(3):
+            trace.step(number, [replay])
+        self.assertEqual(self.advise(trace)["verdict"], "already")
+
+    def test_shapes_that_change(self):
+        trace = Trace()
+        for number in range(4):
+            trace.step(number, [lambda n=number: [trace.kernel("gemm%d" % (n % 2), 5.0)
+                                                  for _ in range(20)]])
+        advice = self.advise(trace)
+        self.assertFalse(advice["iterations"]["same_kernels"])
+        self.assertIn("differ in their kernels", run(self.write(trace.text())).stdout)
+
+    def test_gzip_of_several_members(self):
+        text = model_steps(Trace()).text().encode()
+        path = self.write(gzip.compress(text[:5000]) + gzip.compress(text[5000:]), "t.json.gz")
+        self.assertEqual(advise(path)["kernels"], 40)
+
+    def refused(self, contents, word):
+        result = run(self.write(contents, "bad"))
+        self.assertEqual(result.returncode, 2, word)
+        self.assertEqual(result.stdout, "")
+        self.assertIn(word, result.stderr)
+        self.assertEqual(result.stderr.count("\n"), 1)
+
+    def test_files_that_are_no_trace(self):
+        text = model_steps(Trace()).text()
+        self.refused(b"", "is empty")
+        self.refused(gzip.compress(b""), "is empty")
+        for cut in (1, 40, len(text) // 2, len(text) - 1):
+            self.refused(text[:cut], "cut short")
+        whole = gzip.compress(text.encode())
+        for cut in (12, len(whole) // 2, len(whole) - 4):
+            self.refused(whole[:cut], "cut short")
+        self.refused(whole[:200] + b"\0" * 50 + whole[250:], "gzip data is damaged")
+        self.refused("hello, world", "does not begin like JSON")
+        self.refused(b"SQLite format 3\0" + b"\0" * 100, "SQLite")
+        self.refused("{\"a\": 1}", "without traceEvents")
+        self.refused("[]", "another tool")
+        self.refused(json.dumps({"traceEvents": [{"ph": "B", "name": "x", "ts": 1}]}),
+                     "another tool")
+        self.refused(model_steps(Trace()).without("kernel", "ac2g").text(), "no GPU work")
+        self.refused(text.replace("\"dur\":", "\"dur\"", 1), "colon")
+        self.refused(text + "x", "follows the end")
+
+    def test_odd_values_are_taken(self):
+        text = model_steps(Trace()).text()
+        odd = text.replace('"dur": 5.0', '"dur": 5e0').replace(
+            '"context": 1', '"context": 1, "memory bandwidth (GB/s)": inf, "deep": [[{}, [1]]]')
+        self.assertEqual(advise(self.write(odd))["device_us"], 200.0)
+
+    def test_usage(self):
+        self.assertEqual(run().returncode, 2)
+        self.assertEqual(run("--eager-us", "0", "x").returncode, 2)
+        self.assertEqual(run("/nonexistent").returncode, 2)
+        self.assertEqual(run(self.folder.name).returncode, 2)
+        self.assertEqual(run("--help").returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=1)
