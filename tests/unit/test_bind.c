@@ -59,8 +59,8 @@ static rp_status packed_scale(const struct rpt_fixture *f, CUstream s, uint64_t 
                          err);
 }
 
-/* y = 3 a + b, z += 2 a, w = 1, v = y: through a memcpy node, a packed kernel, kernels, a fill, and
- * a memcpy node between two arguments. */
+/* y = 3 a + b, z += 2 a, w = 1, v = y: through a memcpy node, a packed kernel, kernels, a fill, a
+ * pointer into the middle of an argument, and a memcpy node between two arguments. */
 static rp_status everything(struct rp_call *call, void *user, struct rp_error *err)
 {
     const struct rpt_fixture *f = user;
@@ -76,7 +76,9 @@ static rp_status everything(struct rp_call *call, void *user, struct rp_error *e
         (status = packed_scale(f, s, u, t, 3, err)) != RP_OK ||
         (status = rpt_add(f, s, x[Y], u, x[B], COUNT, err)) != RP_OK ||
         (status = rpt_saxpy(f, s, x[Z], x[A], 2, COUNT, err)) != RP_OK ||
-        (status = driver_status(d->cuMemsetD32Async(x[W], 0x3f800000, COUNT, s), err)) != RP_OK ||
+        (status = driver_status(d->cuMemsetD32Async(x[W], 0x3f800000, COUNT / 2, s), err)) !=
+            RP_OK ||
+        (status = rpt_fill(f, s, x[W] + BYTES / 2, 1, COUNT / 2, err)) != RP_OK ||
         (status = driver_status(d->cuMemcpyDtoDAsync(x[V], x[Y], BYTES, s), err)) != RP_OK ||
         (status = rp_call_free(call, t, err)) != RP_OK)
         return status;
@@ -221,10 +223,10 @@ static void only_what_changed_is_patched(void **state)
     assert_int_equal(info.bindable_args, 6);
     RPT_OK(f, rp_graph_replay(graph, b.args, ARGS, f->streams[0], &f->err));
     rp_graph_info(graph, &info);
-    assert_int_equal(info.patched_nodes, 5); /* all nodes with an argument, each once */
+    assert_int_equal(info.patched_nodes, 6); /* all nodes with an argument, each once */
     RPT_OK(f, rp_graph_replay(graph, b.args, ARGS, f->streams[0], &f->err));
     rp_graph_info(graph, &info);
-    assert_int_equal(info.patched_nodes, 5);
+    assert_int_equal(info.patched_nodes, 6);
     buffers_check(f, &b, 2);
     struct rp_arg mixed[ARGS];
     memcpy(mixed, b.args, sizeof mixed);
@@ -232,13 +234,13 @@ static void only_what_changed_is_patched(void **state)
     buffers_write(f, &c, A, b.seed + (float)A);
     RPT_OK(f, rp_graph_replay(graph, mixed, ARGS, f->streams[0], &f->err));
     rp_graph_info(graph, &info);
-    assert_int_equal(info.patched_nodes, 7);
+    assert_int_equal(info.patched_nodes, 8);
     buffers_check(f, &b, 3);
     mixed[Y] = c.args[Y]; /* in add and the second copy */
     mixed[B] = c.args[B]; /* in add */
     RPT_OK(f, rp_graph_replay(graph, mixed, ARGS, f->streams[0], &f->err));
     rp_graph_info(graph, &info);
-    assert_int_equal(info.patched_nodes, 9);
+    assert_int_equal(info.patched_nodes, 10);
     rp_graph_destroy(graph);
     buffers_finish(f, &b);
     buffers_finish(f, &c);
@@ -697,7 +699,7 @@ static void a_failed_change_is_made_up_for(void **state)
     for (int i = 0; i < 3; i++)
         buffers_init(f, &b[i], (float)i, 0);
     for (size_t r = 0; r < 2; r++) {
-        for (int at = 0; at < 5; at++) {
+        for (int at = 0; at < 6; at++) {
             struct rp_error err;
             struct rp_graph *graph = capture(&own, &b[0]);
             for (int i = 0; i < 3; i++)
