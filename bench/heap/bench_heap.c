@@ -183,7 +183,8 @@ static struct sample measure(const struct workload *workload, struct rp_heap *he
         }
     }
     double seconds = (double)(end - begin) * 1e-9;
-    double done = (double)(pairs / workload->divide) * threads;
+    size_t each = pairs / workload->divide;
+    double done = (double)each * threads;
     pthread_barrier_destroy(&start);
     return (struct sample){done / seconds, cpu * 1e9 / done};
 }

@@ -47,9 +47,9 @@ struct rpi_heap_bins {
     struct rpi_heap_block *tree;
 };
 
-void rpi_heap_tree_insert(struct rpi_heap_block **root, struct rpi_heap_block *block);
-void rpi_heap_tree_remove(struct rpi_heap_block **root, struct rpi_heap_block *block);
-struct rpi_heap_block *rpi_heap_tree_find(struct rpi_heap_block *root, uint64_t bytes);
+void rpi_heap_tree_insert(struct rpi_heap_block **link, struct rpi_heap_block *block);
+void rpi_heap_tree_remove(struct rpi_heap_block **link, struct rpi_heap_block *block);
+struct rpi_heap_block *rpi_heap_tree_find(struct rpi_heap_block *tree, uint64_t bytes);
 
 static inline uint64_t rpi_heap_bin(uint64_t bytes)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "memory/heap.h"
 
+#include <assert.h>
 #include <string.h>
 
 static int pool_of(const struct rpi_shelf *shelf)
@@ -320,8 +321,11 @@ void rp_heap_reset_accumulated(struct rp_heap *heap)
     rpi_heap_lock_shelves(heap);
     struct rpi_heap_totals *totals = &heap->totals;
     add_up(heap, totals->base);
-    for (size_t s = 0; s < heap->shelf_count; s++)
-        memset(heap->shelves[s]->gauges.risen, 0, sizeof heap->shelves[s]->gauges.risen);
+    for (size_t s = 0; s < heap->shelf_count; s++) {
+        struct rpi_shelf *shelf = heap->shelves[s];
+        assert(shelf);
+        memset(shelf->gauges.risen, 0, sizeof shelf->gauges.risen);
+    }
     for (int pool = 0; pool < RPI_HEAP_POOLS; pool++) {
         totals->segment[pool].allocated = totals->segment[pool].freed = 0;
         totals->reserved_bytes[pool].allocated = totals->reserved_bytes[pool].freed = 0;

@@ -282,7 +282,7 @@ rp_status rpi_plan_search_counted(const struct rpi_lifetimes *lifetimes,
         .offsets = io_offsets,
         .upper = io_upper,
     };
-    int32_t highest = below_best(&progress);
+    int32_t highest;
     if (options->capacity) {
         highest = (int32_t)(options->capacity / unit);
         try_ceiling(&solver, &progress, highest, UINT64_MAX);

@@ -195,7 +195,7 @@ static void read_param(struct rpt *t, const CUDA_KERNEL_NODE_PARAMS *params, siz
         return;
     }
     REQUIRE(params->extra != NULL);
-    for (void **word = params->extra; *word != CU_LAUNCH_PARAM_END; word += 2)
+    for (void **word = params->extra; word && *word != CU_LAUNCH_PARAM_END; word += 2)
         if (*word == CU_LAUNCH_PARAM_BUFFER_POINTER)
             memcpy(out_value, (const char *)word[1] + offset, bytes);
 }
@@ -301,7 +301,7 @@ void case_graph_kernel_params_structure(struct rpt *t)
     need_param_info(t);
     CUgraph graph = rpt_graph(t);
     CUdeviceptr to = rpt_memory(t, 64);
-    struct rpt_padded_param in = {.tag = 7, .to = (uint32_t *)(uintptr_t)to, .index = 3}, out;
+    struct rpt_padded_param in = {.tag = 7, .to = (uint32_t *)(uintptr_t)to, .index = 3}, out = {0};
     void *args[] = {&in};
     CUDA_KERNEL_NODE_PARAMS params = rpt_kernel_params(rpt_function(t, "rpt_padded"), 1, 1, args);
     CUgraphNode node;
