@@ -47,9 +47,10 @@ tidy_findings() {
     ! grep -Ev '^[0-9]+ warnings? (generated|treated as errors?)\.?$'
 }
 
-cpp() {
+cpp() { # "Cond" warnings guess at bounds from a comparison: clang-tidy follows the paths
     cppcheck --quiet -UNDEBUG --project="$build/compile_commands.json" -j "$jobs" --error-exitcode=1 \
-        --enable=warning,performance,portability --inline-suppr --suppress=missingIncludeSystem
+        --enable=warning,performance,portability --inline-suppr --suppress=missingIncludeSystem \
+        --suppress=arrayIndexOutOfBoundsCond
 }
 
 shell() {

@@ -267,7 +267,7 @@ static int compare_times(const void *left, const void *right)
 /* Nanoseconds for an operation. */
 static double measure(const struct program *p, method run, uint64_t *out_answer)
 {
-    double times[MOST_RUNS], sum = 0;
+    double times[MOST_RUNS] = {0}, sum = 0;
     size_t runs = 0, operations = 0;
     for (size_t i = 0; i < p->record.events.count; i++)
         operations += p->record.events.data[i].kind != RPI_EVENT_USE;

@@ -284,7 +284,7 @@ static int compare_times(const void *left, const void *right)
 static rp_status measure(struct measuring *m, way run, size_t most_runs, struct rp_placement *out,
                          struct rp_error *err)
 {
-    double times[MOST_RUNS], sum = 0;
+    double times[MOST_RUNS] = {0}, sum = 0;
     size_t runs = 0;
     struct rpi_placement placement = {0};
     while (runs < most_runs && sum < enough_ns) {
