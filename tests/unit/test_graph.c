@@ -553,6 +553,28 @@ static rp_status clusters_differently(struct rp_call *call, void *user, struct r
                                   : rpi_error_driver(err, result, "cuLaunchKernelEx", "launching");
 }
 
+static rp_status waits_for_an_event_outside(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    const struct rp_driver *d = p->f->driver;
+    CUstream s = rp_call_stream(call);
+    CUresult result = p->variant == 0
+                          ? d->cuStreamWaitEvent(s, p->f->event, CU_EVENT_WAIT_EXTERNAL)
+                          : d->cuEventRecordWithFlags(p->f->event, s, CU_EVENT_RECORD_EXTERNAL);
+    return result == CUDA_SUCCESS ? RP_OK
+                                  : rpi_error_driver(err, result, "cuStreamWaitEvent", "waiting");
+}
+
+static void nodes_that_cannot_be_compared_are_refused(void **state)
+{
+    struct program p = {.f = *state, .count = 100};
+    check_refused(&p, waits_for_an_event_outside, RP_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(p.f->err.message, "node 0 (event wait)"));
+    p.variant = 1;
+    check_refused(&p, waits_for_an_event_outside, RP_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(p.f->err.message, "node 0 (event record)"));
+}
+
 static void different_graphs_are_refused(void **state)
 {
     struct program p = {.f = *state, .count = 100};
@@ -1424,6 +1446,7 @@ int main(void)
         TEST(lazy_work_is_rehearsed_again),
         TEST(other_sizes_are_placed_online),
         TEST(different_graphs_are_refused),
+        TEST(nodes_that_cannot_be_compared_are_refused),
         TEST(kept_addresses_are_refused),
         TEST(kept_eager_addresses_are_refused),
         TEST(rubbish_in_padding_is_no_site),
