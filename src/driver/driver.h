@@ -20,7 +20,7 @@
 
 /* X(name, bit, what is lost without it) */
 #define RPI_CAPABILITIES(X)                                                                        \
-    X(PARAM_INFO, 0, "kernel arguments cannot be rebound; they are copied to staging instead")     \
+    X(PARAM_INFO, 0, "kernels that are not launched with one packed buffer cannot be captured")    \
     X(FUNC_NAME, 1, "kernels are reported by address, not by name")                                \
     X(CAPTURE_TO_GRAPH, 2, "work cannot be captured into an existing graph")
 

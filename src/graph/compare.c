@@ -277,6 +277,11 @@ static rp_status compare_kernels(struct comparing *c, CUgraphNode before, CUgrap
         return diverged(c, err, "its block size changed");
     if (a->sharedMemBytes != b->sharedMemBytes)
         return diverged(c, err, "its shared memory changed");
+    if (b->kernelParams && !(c->driver->capabilities & RPI_CAP_PARAM_INFO))
+        return unsupported(c, err,
+                           "this driver does not tell the sizes of a kernel's parameters, so that "
+                           "they cannot be compared. A driver of CUDA 12.4 or later does; "
+                           "parameters in one packed buffer work with this one too");
     return compare_attributes(c, before, after, err);
 }
 

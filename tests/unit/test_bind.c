@@ -482,7 +482,7 @@ static void copies_can_be_asked_for(void **state)
     expect_copied(*state, doubles, *state, 2, &options, RPI_COPY_ASKED, RPI_COPY_ASKED);
 }
 
-static void unreadable_parameters_are_let_alone(void **state)
+static void unreadable_parameters_are_refused(void **state)
 {
     struct rpt_fixture *f = *state, plain = *f;
     struct rp_driver limited = *f->driver;
@@ -491,7 +491,10 @@ static void unreadable_parameters_are_let_alone(void **state)
     limited.cuFuncGetName = NULL;
     RPT_OK(f, rpi_device_open_on(&limited, 0, &plain.device, &f->err));
     RPT_OK(f, rp_pool_create(plain.device, NULL, &plain.pool, &f->err));
-    expect_copied(&plain, doubles, f, 2, NULL, RPI_COPY_HIDDEN, RPI_COPY_HIDDEN);
+    struct rp_arg args[2] = {rpt_arg(0, COUNT, RP_ARG_IN), rpt_arg(0, COUNT, RP_ARG_OUT)};
+    struct rp_graph *graph = NULL;
+    assert_int_equal(rp_graph_capture(plain.pool, NULL, doubles, f, args, 2, &graph, &f->err),
+                     RP_ERROR_UNSUPPORTED);
     rp_pool_destroy(plain.pool);
     rp_device_destroy(plain.device);
 }
@@ -837,7 +840,7 @@ int main(void)
         TEST(overlapping_outputs_are_not_both_bound),
         TEST(arguments_among_the_graphs_blocks_are_copied),
         TEST(copies_can_be_asked_for),
-        TEST(unreadable_parameters_are_let_alone),
+        TEST(unreadable_parameters_are_refused),
         TEST(copies_of_rows_are_let_alone),
         TEST(nodes_of_child_graphs_are_let_alone),
         TEST(words_that_may_be_addresses_keep_an_argument_copied),
