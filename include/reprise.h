@@ -21,10 +21,11 @@
  * (`struct CUstream_st *`; NULL is the legacy default stream). Functions that can fail return
  * rp_status and take a caller-owned `struct rp_error *err` last, which may be NULL; outputs are
  * named out_..., and are written only on success. A function that fails leaves every object as it
- * was. `create`, `open`, `capture` and `load` allocate, and the matching `destroy` takes NULL.
- * Options are structs with a `size` field: start from the RP_..._INIT initializer. Strings that are
- * returned belong to the object they came from. Unless said otherwise an object may be used by one
- * thread at a time and different objects by different threads, and nothing synchronises a stream.
+ * was, but for device memory that rp_run and rp_graph_replay had begun to write. `create`, `open`,
+ * `capture` and `load` allocate, and the matching `destroy` takes NULL. Options are structs with a
+ * `size` field: start from the RP_..._INIT initializer. Strings that are returned belong to the
+ * object they came from. Unless said otherwise an object may be used by one thread at a time and
+ * different objects by different threads, and nothing synchronises a stream.
  */
 #ifndef REPRISE_H
 #define REPRISE_H
@@ -299,7 +300,10 @@ RP_API rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_
  * with nothing enqueued). Outputs are ready when `stream` gets there; the stream must not be
  * destroyed before. May be called by any thread, while earlier replays run on other arguments:
  * replays of graphs of one pool that are not concurrent are put in order, whatever their streams.
- * RP_ERROR_UNSUPPORTED while the stream is capturing. */
+ * RP_ERROR_UNSUPPORTED while the stream is capturing.
+ * After a driver's error part of it may have been enqueued: what the outputs hold is undefined, and
+ * the replay is not counted. Where the driver fails to record an event and to wait for the stream
+ * too, the order of this and later replays of the pool is lost: synchronise before any. */
 RP_API rp_status rp_graph_replay(struct rp_graph *graph, const struct rp_arg *args,
                                  size_t arg_count, struct CUstream_st *stream,
                                  struct rp_error *err);
@@ -320,7 +324,7 @@ struct rp_graph_info {
     size_t sites;               /* places in node parameters proved to hold an address */
     size_t rehearsals;          /* captures taken to learn */
     double rehearse_ms, plan_ms, record_ms, instantiate_ms;
-    uint64_t replays;
+    uint64_t replays;       /* that were enqueued whole */
     size_t bindable_args;   /* arguments that replays may bind */
     size_t bound_args;      /* in the last replay: arguments bound, */
     size_t copied_args;     /* and arguments copied; those of 0 bytes are neither */

@@ -272,7 +272,7 @@ static void wait_for_replays(struct rp_graph *graph)
 {
     const struct rp_driver *driver = graph->pool->device->driver;
     pthread_mutex_lock(&graph->pool->core->lock);
-    bool replayed = graph->replays > 0;
+    bool replayed = graph->member.turn > 0;
     pthread_mutex_unlock(&graph->pool->core->lock);
     if (!replayed)
         return;

@@ -156,7 +156,7 @@ static rp_status replay(struct rp_graph *graph, const struct rp_arg *args, CUstr
         return status;
     status = enqueue(graph, args, stream, err);
     rp_status marked = mark(graph, stream, status == RP_OK ? err : NULL);
-    graph->replays++;
+    graph->replays += status == RP_OK;
     return status == RP_OK ? marked : status;
 }
 

@@ -1212,6 +1212,36 @@ static void contract_is_checked(void **state)
     both_finish(&b, &p);
 }
 
+static CUresult fails_to_launch(CUgraphExec exec, CUstream stream)
+{
+    (void)exec;
+    (void)stream;
+    return CUDA_ERROR_LAUNCH_FAILED;
+}
+
+static void replays_that_fail_are_not_counted(void **state)
+{
+    struct rpt_fixture *f = *state, failing = *f;
+    struct rp_driver driver = *f->driver;
+    struct program p = {.f = f, .count = 100};
+    struct rp_graph *graph = NULL;
+    struct rp_graph_info info;
+    struct both b;
+    both_init(&b, &p);
+    driver.cuGraphLaunch = fails_to_launch;
+    RPT_OK(f, rpi_device_open_on(&driver, 0, &failing.device, &f->err));
+    RPT_OK(f, rp_pool_create(failing.device, NULL, &failing.pool, &f->err));
+    RPT_OK(f, rp_graph_capture(failing.pool, NULL, chain, &p, b.args, 2, &graph, &f->err));
+    assert_int_equal(rp_graph_replay(graph, b.args, 2, f->streams[0], &f->err), RP_ERROR_DRIVER);
+    assert_string_equal(f->err.driver_name, "CUDA_ERROR_LAUNCH_FAILED");
+    rp_graph_info(graph, &info);
+    assert_int_equal(info.replays, 0);
+    rp_graph_destroy(graph);
+    rp_pool_destroy(failing.pool);
+    rp_device_destroy(failing.device);
+    both_finish(&b, &p);
+}
+
 static void replays_do_not_go_into_captures(void **state)
 {
     struct rpt_fixture *f = *state;
@@ -1473,6 +1503,7 @@ int main(void)
         TEST(too_little_device_memory_is_said),
         TEST(contract_is_checked),
         TEST(replays_do_not_go_into_captures),
+        TEST(replays_that_fail_are_not_counted),
         TEST(child_graphs_are_compared_and_replayed),
         TEST(threads_capture_side_by_side),
         TEST(threads_replay_one_pool_in_turn),
