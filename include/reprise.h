@@ -686,7 +686,8 @@ RP_API void rp_advice_info(const struct rp_advice *advice, struct rp_advice_info
 
 enum rp_advice_format {
     RP_ADVICE_TEXT = 0, /* for people; the verdict is the first line */
-    RP_ADVICE_JSON = 1  /* reprise-advice/1, see docs/formats.md */
+    RP_ADVICE_JSON = 1, /* reprise-advice/1, see docs/formats.md */
+    RP_ADVICE_HTML = 2  /* a page with the timeline of an iteration; needs no network */
 };
 /* The report. *out_text belongs to the advice, until it is rendered again or destroyed. */
 RP_API rp_status rp_advice_render(struct rp_advice *advice, enum rp_advice_format format,

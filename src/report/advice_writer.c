@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- Appending ----------------------------------------------------------------------------- */
+/* ---- Appending
+ * -----------------------------------------------------------------------------
+ */
 
 void rpi_write(struct rpi_writer *w, const char *format, ...)
 {
@@ -86,13 +88,23 @@ void rpi_write_html(struct rpi_writer *w, const char *text)
     }
 }
 
+/* Where the template's or the function's arguments begin; NULL: there are none. */
+static const char *arguments_of(const char *name)
+{
+    static const char unnamed[] = "(anonymous namespace)";
+    const char *cut = name;
+    while ((cut = strpbrk(cut, "<(")) && !strncmp(cut, unnamed, sizeof unnamed - 1))
+        cut += sizeof unnamed - 1;
+    return cut;
+}
+
 const char *rpi_short_name(const char *name, char *to, size_t most)
 {
     static const char lead[] = "void ";
     name += !strncmp(name, lead, sizeof lead - 1) ? sizeof lead - 1 : 0;
     size_t bytes = strlen(name);
-    const char *cut = strpbrk(name, "<(");
-    if (bytes > most && cut > name + 8 && name[0] != '<')
+    const char *cut = arguments_of(name);
+    if (bytes > most && cut && cut > name + 8 && name[0] != '<')
         bytes = (size_t)(cut - name);
     if (bytes <= most) {
         memcpy(to, name, bytes);
@@ -117,7 +129,9 @@ void rpi_write_us(struct rpi_writer *w, double us)
         rpi_write(w, us >= 100 ? "%.0f us" : "%.1f us", us);
 }
 
-/* ---- Words --------------------------------------------------------------------------------- */
+/* ---- Words
+ * ---------------------------------------------------------------------------------
+ */
 
 const char *rpi_source_text(const struct rp_advice *advice)
 {
@@ -159,7 +173,9 @@ const char *rpi_way_key(enum rp_advice_way way)
     return keys[way];
 }
 
-/* ---- Sentences ----------------------------------------------------------------------------- */
+/* ---- Sentences
+ * -----------------------------------------------------------------------------
+ */
 
 static void write_gain(struct rpi_writer *w, const struct rp_advice *a, double graph_us)
 {
@@ -216,11 +232,13 @@ void rpi_write_way(struct rpi_writer *w, const struct rp_advice *a)
     size_t kernels = rpi_typical(a)->kernels;
     switch (a->way) {
     case RP_ADVICE_WAY_ITERATION:
-        rpi_write(w, "capture the whole iteration as one graph: nothing in it stands in the way");
+        rpi_write(w, "capture the whole iteration as one graph: nothing in it "
+                     "stands in the way");
         break;
     case RP_ADVICE_WAY_MODEL:
         rpi_write(w,
-                  "capture all %zu kernels of the iteration as one graph; leave outside what reads "
+                  "capture all %zu kernels of the iteration as one graph; leave "
+                  "outside what reads "
                   "from or copies to it",
                   kernels);
         break;
@@ -229,17 +247,20 @@ void rpi_write_way(struct rpi_writer *w, const struct rp_advice *a)
         break;
     default:
         rpi_write(w,
-                  "as it is, capture in parts, %zu graph%s around what can't be captured; the "
+                  "as it is, capture in parts, %zu graph%s around what can't be "
+                  "captured; the "
                   "largest has %zu kernels",
                   a->region_count, a->region_count == 1 ? "" : "s", a->region_kernels);
         write_region(w, a);
     }
     if (!a->same_sequence)
-        rpi_write(w, "; the iterations differ in their kernels: one graph for each shape, or "
+        rpi_write(w, "; the iterations differ in their kernels: one graph for each "
+                     "shape, or "
                      "shapes padded to a few sizes");
 }
 
-/* ---- The forms ----------------------------------------------------------------------- */
+/* ---- The forms
+ * ----------------------------------------------------------------------- */
 
 rp_status rp_advice_render(struct rp_advice *advice, enum rp_advice_format format,
                            const char **out_text, struct rp_error *err)
@@ -249,6 +270,8 @@ rp_status rp_advice_render(struct rp_advice *advice, enum rp_advice_format forma
         rpi_advice_write_text(&writer, advice);
     else if (format == RP_ADVICE_JSON)
         rpi_advice_write_json(&writer, advice);
+    else if (format == RP_ADVICE_HTML)
+        rpi_advice_write_html(&writer, advice);
     else
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_advice_render", "no format %d",
                          (int)format);

@@ -7,7 +7,8 @@
 
 #include "profile/advice.h"
 
-/* Appending after a failure does nothing; `failed` is looked at once, in the end. */
+/* Appending after a failure does nothing; `failed` is looked at once, in the
+ * end. */
 struct rpi_writer {
     RPI_VEC(char);
     bool failed; /* no host memory */
@@ -19,8 +20,8 @@ void rpi_write(struct rpi_writer *writer, const char *format, ...)
 void rpi_write_json(struct rpi_writer *writer, const char *text);
 /* Text for HTML, in elements and in quoted attributes. */
 void rpi_write_html(struct rpi_writer *writer, const char *text);
-/* At most `most` bytes of a name, the middle left out; templates and arguments of kernels go first.
- * Returns `to`. */
+/* At most `most` bytes of a name, the middle left out; templates and arguments
+ * of kernels go first. Returns `to`. */
 const char *rpi_short_name(const char *name, char *to, size_t most);
 
 /* "Worth it: ..." in one sentence. */
@@ -31,6 +32,9 @@ void rpi_write_way(struct rpi_writer *writer, const struct rp_advice *advice);
 void rpi_write_us(struct rpi_writer *writer, double us);
 
 void rpi_advice_write_text(struct rpi_writer *writer, const struct rp_advice *advice);
+void rpi_advice_write_html(struct rpi_writer *writer, const struct rp_advice *advice);
+/* The data and the script of the timeline; the page has its elements. */
+void rpi_advice_write_timeline(struct rpi_writer *writer, const struct rp_advice *advice);
 void rpi_advice_write_json(struct rpi_writer *writer, const struct rp_advice *advice);
 
 static inline const struct rpi_iteration *rpi_typical(const struct rp_advice *advice)
@@ -38,7 +42,8 @@ static inline const struct rpi_iteration *rpi_typical(const struct rp_advice *ad
     return &advice->iterations.data[advice->typical];
 }
 
-/* "ProfilerStep# marks", "repetition of the kernels", "the whole trace". Static. */
+/* "ProfilerStep# marks", "repetition of the kernels", "the whole trace".
+ * Static. */
 const char *rpi_source_text(const struct rp_advice *advice);
 const char *rpi_gap_text(enum rpi_gap_class class);
 const char *rpi_gap_key(enum rpi_gap_class class);

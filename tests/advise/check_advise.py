@@ -4,6 +4,7 @@
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -182,6 +183,31 @@ class MadeTraces(unittest.TestCase):
                                                                   busy_python.values()))
         queued = self.advise(model_steps(Trace(), kernel_us=300))["gaps"]
         self.assertGreater(queued["queued"]["count"], 100)
+
+    def test_page_needs_nothing_else(self):
+        trace = Trace()
+        model_steps(trace, middle=trace.read_back)
+        for event in trace.events:
+            event["name"] = event["name"].replace("relu", "</script><b onload=x>")
+        page = os.path.join(self.folder.name, "page.html")
+        path = self.write(trace.text(), "a<b>&\".json")
+        self.assertEqual(run("--html", page, path).returncode, 0)
+        with open(page, encoding="utf-8") as file:
+            text = file.read()
+        self.assertEqual(text.count("<script>"), 1)
+        self.assertEqual(text.count("</script>"), 1)
+        self.assertNotIn("<b onload", text)
+        for outside in ("http:", "https:", "//www", "@import", "url(", "src="):
+            self.assertNotIn(outside, text)
+        self.assertIn("a&lt;b&gt;&amp;&quot;.json", text)
+        self.assertIn("aten::item", text)
+        rows = re.findall(r'{l:"(.*?)",e:\[(.*?)\]}', text)
+        self.assertEqual(rows[0][0], "stream 7")
+        self.assertEqual(len(rows[0][1].split(",")), 4 * 43)  # 40 kernels and 3 copies
+
+    def test_page_that_cannot_be_written(self):
+        path = self.write(model_steps(Trace()).text())
+        self.assertEqual(run("--html", "/nonexistent/page.html", path).returncode, 2)
 
     def test_already_graphs(self):
         trace = Trace()
