@@ -14,35 +14,36 @@
 #include <string.h>
 
 struct request {
-  struct rp_advise_options options;
-  bool json, help;
-  const char *html; /* where to write the page; NULL: not at all */
+    struct rp_advise_options options;
+    bool json, help;
+    const char *html; /* where to write the page; NULL: not at all */
 };
 
-static void print_help(FILE *out) {
-  fputs("usage: reprise advise [OPTIONS] FILE\n"
-        "\n"
-        "Reads a trace of torch.profiler (export_chrome_trace; gzip or not, of "
-        "any size) and\n"
-        "says whether CUDA graphs would help, how much, what to capture, and "
-        "what stands in\n"
-        "the way. Profile a few iterations with ProfilerActivity.CUDA, "
-        "schedule and\n"
-        "profiler.step(); with_stack=True names the lines of obstacles.\n"
-        "\n"
-        "options:\n"
-        "  --json         print one JSON object and nothing else\n"
-        "  --html FILE    write a page with the timeline of an iteration as "
-        "well\n"
-        "  --eager-us N   an iteration takes N microseconds without the "
-        "profiler; without it\n"
-        "                 that is estimated from the trace\n"
-        "  -h, --help     print this\n"
-        "\n"
-        "exit: 0 graphs are worth it, 1 they gain little or nothing, or are "
-        "used already,\n"
-        "2 usage or a file that could not be used\n",
-        out);
+static void print_help(FILE *out)
+{
+    fputs("usage: reprise advise [OPTIONS] FILE\n"
+          "\n"
+          "Reads a trace of torch.profiler (export_chrome_trace; gzip or not, of "
+          "any size) and\n"
+          "says whether CUDA graphs would help, how much, what to capture, and "
+          "what stands in\n"
+          "the way. Profile a few iterations with ProfilerActivity.CUDA, "
+          "schedule and\n"
+          "profiler.step(); with_stack=True names the lines of obstacles.\n"
+          "\n"
+          "options:\n"
+          "  --json         print one JSON object and nothing else\n"
+          "  --html FILE    write a page with the timeline of an iteration as "
+          "well\n"
+          "  --eager-us N   an iteration takes N microseconds without the "
+          "profiler; without it\n"
+          "                 that is estimated from the trace\n"
+          "  -h, --help     print this\n"
+          "\n"
+          "exit: 0 graphs are worth it, 1 they gain little or nothing, or are "
+          "used already,\n"
+          "2 usage or a file that could not be used\n",
+          out);
 }
 
 enum { OPT_JSON = 256, OPT_HTML, OPT_EAGER };
@@ -55,93 +56,94 @@ static const struct option long_options[] = {
     {NULL, 0, NULL, 0},
 };
 
-static bool refuse(const char *what) {
-  fprintf(stderr, "reprise advise: %s; 'reprise advise --help' tells more\n",
-          what);
-  return false;
-}
-
-static bool read_options(int argc, char **argv, struct request *request) {
-  char *end;
-  for (int option;
-       (option = getopt_long(argc, argv, "h", long_options, NULL)) != -1;) {
-    switch (option) {
-    case OPT_JSON:
-      request->json = true;
-      break;
-    case OPT_HTML:
-      request->html = optarg;
-      break;
-    case OPT_EAGER:
-      request->options.eager_us = strtod(optarg, &end);
-      if (*end || end == optarg || !(request->options.eager_us > 0) ||
-          !(request->options.eager_us < 1e12))
-        return refuse("--eager-us must be a number of microseconds above 0");
-      break;
-    case 'h':
-      request->help = true;
-      return true;
-    default:
-      return refuse("that option is not known or lacks its value");
-    }
-  }
-  if (argc - optind != 1)
-    return refuse("one file must be given");
-  return true;
-}
-
-static bool write_page(struct rp_advice *advice, const char *path,
-                       struct rp_error *err) {
-  const char *text;
-  if (rp_advice_render(advice, RP_ADVICE_HTML, &text, err) != RP_OK) {
-    fprintf(stderr, "reprise advise: %s\n", err->message);
+static bool refuse(const char *what)
+{
+    fprintf(stderr, "reprise advise: %s; 'reprise advise --help' tells more\n", what);
     return false;
-  }
-  FILE *file = fopen(path, "w");
-  bool ok = file && fputs(text, file) >= 0;
-  if (file)
-    ok = fclose(file) == 0 && ok;
-  if (!ok)
-    fprintf(stderr, "reprise advise: %s: cannot be written: %s\n", path,
-            strerror(errno));
-  return ok;
+}
+
+static bool read_options(int argc, char **argv, struct request *request)
+{
+    char *end;
+    for (int option; (option = getopt_long(argc, argv, "h", long_options, NULL)) != -1;) {
+        switch (option) {
+        case OPT_JSON:
+            request->json = true;
+            break;
+        case OPT_HTML:
+            request->html = optarg;
+            break;
+        case OPT_EAGER:
+            request->options.eager_us = strtod(optarg, &end);
+            if (*end || end == optarg || !(request->options.eager_us > 0) ||
+                !(request->options.eager_us < 1e12))
+                return refuse("--eager-us must be a number of microseconds above 0");
+            break;
+        case 'h':
+            request->help = true;
+            return true;
+        default:
+            return refuse("that option is not known or lacks its value");
+        }
+    }
+    if (argc - optind != 1)
+        return refuse("one file must be given");
+    return true;
+}
+
+static bool write_page(struct rp_advice *advice, const char *path, struct rp_error *err)
+{
+    const char *text;
+    if (rp_advice_render(advice, RP_ADVICE_HTML, &text, err) != RP_OK) {
+        fprintf(stderr, "reprise advise: %s\n", err->message);
+        return false;
+    }
+    FILE *file = fopen(path, "w");
+    bool ok = file && fputs(text, file) >= 0;
+    if (file)
+        ok = fclose(file) == 0 && ok;
+    if (!ok)
+        fprintf(stderr, "reprise advise: %s: cannot be written: %s\n", path, strerror(errno));
+    return ok;
 }
 
 static int print_advice(struct rp_advice *advice, const struct request *request,
-                        struct rp_error *err) {
-  const char *text;
-  struct rp_advice_info info;
-  rp_advice_info(advice, &info);
-  if (request->html && !write_page(advice, request->html, err))
-    return CLI_USAGE;
-  if (rp_advice_render(advice, request->json ? RP_ADVICE_JSON : RP_ADVICE_TEXT,
-                       &text, err) != RP_OK) {
-    fprintf(stderr, "reprise advise: %s\n", err->message);
-    return CLI_USAGE;
-  }
-  fputs(text, stdout);
-  if (fflush(stdout) != 0 || ferror(stdout)) {
-    fprintf(stderr, "reprise advise: the results could not be written\n");
-    return CLI_USAGE;
-  }
-  return info.verdict == RP_ADVICE_WORTH ? CLI_DONE : CLI_NO;
+                        struct rp_error *err)
+{
+    const char *text;
+    struct rp_advice_info info;
+    rp_advice_info(advice, &info);
+    if (request->html && !write_page(advice, request->html, err))
+        return CLI_USAGE;
+    if (rp_advice_render(advice, request->json ? RP_ADVICE_JSON : RP_ADVICE_TEXT, &text, err) !=
+        RP_OK) {
+        fprintf(stderr, "reprise advise: %s\n", err->message);
+        return CLI_USAGE;
+    }
+    fputs(text, stdout);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fprintf(stderr, "reprise advise: the results could not be written\n");
+        return CLI_USAGE;
+    }
+    return info.verdict == RP_ADVICE_WORTH ? CLI_DONE : CLI_NO;
 }
 
-int cmd_advise(int argc, char **argv) {
-  struct request request = {.options = RP_ADVISE_OPTIONS_INIT};
-  if (!read_options(argc, argv, &request))
-    return CLI_USAGE;
-  if (request.help) {
-    print_help(stdout);
-    return CLI_DONE;
-  }
-  struct rp_advice *advice = NULL;
-  struct rp_error err = {0};
-  if (rp_advise(argv[optind], &request.options, &advice, &err) != RP_OK) {
-    fprintf(stderr, "reprise advise: %s\n", err.message);
-    return CLI_USAGE;
-  }
-  int code = print_advice(advice, &request, &err);
-  rp_advice_destroy(advice);
-  return code;
+int cmd_advise(int argc, char **argv)
+{
+    struct request request = {.options = RP_ADVISE_OPTIONS_INIT};
+    if (!read_options(argc, argv, &request))
+        return CLI_USAGE;
+    if (request.help) {
+        print_help(stdout);
+        return CLI_DONE;
+    }
+    struct rp_advice *advice = NULL;
+    struct rp_error err = {0};
+    if (rp_advise(argv[optind], &request.options, &advice, &err) != RP_OK) {
+        fprintf(stderr, "reprise advise: %s\n", err.message);
+        return CLI_USAGE;
+    }
+    int code = print_advice(advice, &request, &err);
+    rp_advice_destroy(advice);
+    return code;
 }
