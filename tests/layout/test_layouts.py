@@ -15,6 +15,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 import programs  # noqa: E402
 
 REPRISE, SOURCE, WORK = sys.argv[1:4]
+os.makedirs(WORK, exist_ok=True)
 CHECKER = os.path.join(SOURCE, "scripts", "check_layout.py")
 sys.dont_write_bytecode = True
 spec = importlib.util.spec_from_file_location("check_layout", CHECKER)

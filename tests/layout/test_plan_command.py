@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 REPRISE, SOURCE, WORK = sys.argv[1:4]
+os.makedirs(WORK, exist_ok=True)
 MIB = 1 << 20
 
 # Lower bound and PyTorch's memory_reserved by both rules, MiB, of examples/captures/README.md.
