@@ -216,7 +216,7 @@ struct rp_call;
  * and returns. Called several times, with other addresses each time: it must take every address
  * from the call, decide nothing on device values, and synchronise nothing. A status other than
  * RP_OK ends the capture with RP_ERROR_CALLABLE; err may be filled to say why. */
-typedef rp_status (*rp_callable)(struct rp_call *call, void *user, struct rp_error *err);
+typedef rp_status (*rp_callable_fn)(struct rp_call *call, void *user, struct rp_error *err);
 
 RP_API struct CUstream_st *rp_call_stream(const struct rp_call *call);
 /* Device address of argument `index` in this run; 0 when there is no such argument. */
@@ -251,7 +251,7 @@ struct rp_arg {
 
 /* Runs the callable now, without a graph, on `stream`; its memory, each block for itself, is freed
  * once the work is done. Synchronises `stream` and the streams that its allocations named. */
-RP_API rp_status rp_run(struct rp_pool *pool, rp_callable callable, void *user,
+RP_API rp_status rp_run(struct rp_pool *pool, rp_callable_fn callable, void *user,
                         const struct rp_arg *args, size_t arg_count, struct CUstream_st *stream,
                         struct rp_error *err);
 
@@ -283,7 +283,7 @@ struct rp_capture_options {
  * RP_ERROR_CALLABLE; out of memory; RP_ERROR_LIMIT for the pool's limit. When the callable
  * returns the status of a failed rp_call_... function, that error comes back as it was. */
 RP_API rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_options *options,
-                                  rp_callable callable, void *user, const struct rp_arg *args,
+                                  rp_callable_fn callable, void *user, const struct rp_arg *args,
                                   size_t arg_count, struct rp_graph **out_graph,
                                   struct rp_error *err);
 
@@ -737,7 +737,7 @@ struct rp_placements {
 /* Rehearses the callable as rp_graph_capture does, then places its blocks in each way and checks
  * both layouts pair by pair against the recording. Takes no memory of the pool. Errors: those of a
  * rehearsal; RP_ERROR_INTERNAL when a layout is wrong. */
-RP_API rp_status rp_compare_placements(struct rp_pool *pool, rp_callable callable, void *user,
+RP_API rp_status rp_compare_placements(struct rp_pool *pool, rp_callable_fn callable, void *user,
                                        const struct rp_arg *args, size_t arg_count,
                                        struct rp_placements *out_placements, struct rp_error *err);
 

@@ -60,7 +60,7 @@ __attribute__((noinline)) static void clean_stack(void)
     __asm__ volatile("" : : "r"(stack) : "memory"); /* keeps the memset */
 }
 
-rp_status rpi_call_run(struct rp_call *call, rp_callable callable, void *user, const char *what,
+rp_status rpi_call_run(struct rp_call *call, rp_callable_fn callable, void *user, const char *what,
                        struct rp_error *err)
 {
     struct rp_error said = {0};

@@ -32,7 +32,7 @@ struct rp_call {
  * status that it returns becomes RP_ERROR_CALLABLE with what the callable said. A capture in which
  * a function of its call failed for more than a wrong argument fails with that, whatever the
  * callable returns. `what` tells the step: "rehearsing 'decode'". */
-rp_status rpi_call_run(struct rp_call *call, rp_callable callable, void *user, const char *what,
+rp_status rpi_call_run(struct rp_call *call, rp_callable_fn callable, void *user, const char *what,
                        struct rp_error *err);
 
 #endif

@@ -20,7 +20,7 @@ struct capturing {
     struct rp_pool *pool;
     struct rp_graph *graph; /* in the making */
     const char *name;
-    rp_callable callable;
+    rp_callable_fn callable;
     void *user;
     const struct rp_arg *args;
     size_t arg_count;
@@ -235,7 +235,7 @@ static rp_status capture_locked(struct capturing *c, struct rp_graph **out_graph
 }
 
 rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_options *options,
-                           rp_callable callable, void *user, const struct rp_arg *args,
+                           rp_callable_fn callable, void *user, const struct rp_arg *args,
                            size_t arg_count, struct rp_graph **out_graph, struct rp_error *err)
 {
     if (!pool || !callable || !out_graph)

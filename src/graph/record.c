@@ -151,8 +151,8 @@ static rp_status record_free(struct rp_call *call, uint64_t address, struct rp_e
 static const struct rpi_call_functions functions = {record_alloc, record_use, record_free};
 
 /* Captures; everything made lies in run and run->made, whatever happens. */
-static rp_status capture(struct recording *run, const char *what, rp_callable callable, void *user,
-                         const struct rp_arg *args, struct rp_error *err)
+static rp_status capture(struct recording *run, const char *what, rp_callable_fn callable,
+                         void *user, const struct rp_arg *args, struct rp_error *err)
 {
     uint64_t *addresses = rpi_reallocarray(NULL, run->call.arg_count + 1, sizeof *addresses);
     if (!addresses)
@@ -196,7 +196,7 @@ static void finish(struct recording *run)
     rpi_vec_finish(&run->nodes);
 }
 
-rp_status rpi_record(struct rp_pool *pool, const char *name, rp_callable callable, void *user,
+rp_status rpi_record(struct rp_pool *pool, const char *name, rp_callable_fn callable, void *user,
                      const struct rp_arg *args, size_t arg_count,
                      const struct rpi_rehearsal *rehearsal, const struct rpi_record_plan *plan,
                      struct rpi_recorded *out_recorded, struct rp_error *err)

@@ -30,7 +30,7 @@ struct rpi_record_plan {
 
 /* The context is current. Memory that the pool grew by stays mapped on failure: the caller settles
  * it. A block that is not freed, other than in the rehearsal, may lie over obstacles->later. */
-rp_status rpi_record(struct rp_pool *pool, const char *name, rp_callable callable, void *user,
+rp_status rpi_record(struct rp_pool *pool, const char *name, rp_callable_fn callable, void *user,
                      const struct rp_arg *args, size_t arg_count,
                      const struct rpi_rehearsal *rehearsal, const struct rpi_record_plan *plan,
                      struct rpi_recorded *out_recorded, struct rp_error *err);

@@ -102,8 +102,8 @@ static rp_status rehearse_free(struct rp_call *call, uint64_t address, struct rp
 static const struct rpi_call_functions functions = {rehearse_alloc, rehearse_use, rehearse_free};
 
 /* Captures; everything made lies in run and run->made, whatever happens. */
-static rp_status capture(struct rehearsing *run, const char *what, rp_callable callable, void *user,
-                         const struct rp_arg *args, struct rp_error *err)
+static rp_status capture(struct rehearsing *run, const char *what, rp_callable_fn callable,
+                         void *user, const struct rp_arg *args, struct rp_error *err)
 {
     struct rpi_rehearsal *made = run->made;
     uint32_t origin;
@@ -143,7 +143,7 @@ static rp_status begin_addresses(struct rp_device *device, struct rp_error *err)
     return RP_OK;
 }
 
-rp_status rpi_rehearse(struct rp_pool *pool, const char *name, rp_callable callable, void *user,
+rp_status rpi_rehearse(struct rp_pool *pool, const char *name, rp_callable_fn callable, void *user,
                        const struct rp_arg *args, size_t arg_count,
                        struct rpi_rehearsal *out_rehearsal, struct rp_error *err)
 {

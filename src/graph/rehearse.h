@@ -22,7 +22,7 @@ struct rpi_rehearsal {
 uint64_t rpi_block_bytes(uint64_t bytes);
 
 /* The context is current. On failure out_rehearsal is untouched. */
-rp_status rpi_rehearse(struct rp_pool *pool, const char *name, rp_callable callable, void *user,
+rp_status rpi_rehearse(struct rp_pool *pool, const char *name, rp_callable_fn callable, void *user,
                        const struct rp_arg *args, size_t arg_count,
                        struct rpi_rehearsal *out_rehearsal, struct rp_error *err);
 void rpi_rehearsal_finish(struct rpi_rehearsal *rehearsal, const struct rp_driver *driver);

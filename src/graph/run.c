@@ -97,7 +97,7 @@ static rp_status check_stream(const struct rp_driver *driver, CUstream stream, s
 }
 
 /* With the eager lock held and the context current. */
-static rp_status run_locked(struct running *run, rp_callable callable, void *user,
+static rp_status run_locked(struct running *run, rp_callable_fn callable, void *user,
                             struct rp_error *err)
 {
     const struct rp_driver *driver = run->pool->device->driver;
@@ -115,8 +115,9 @@ static rp_status run_locked(struct running *run, rp_callable callable, void *use
     return status == RP_OK ? waited : status;
 }
 
-rp_status rp_run(struct rp_pool *pool, rp_callable callable, void *user, const struct rp_arg *args,
-                 size_t arg_count, struct CUstream_st *stream, struct rp_error *err)
+rp_status rp_run(struct rp_pool *pool, rp_callable_fn callable, void *user,
+                 const struct rp_arg *args, size_t arg_count, struct CUstream_st *stream,
+                 struct rp_error *err)
 {
     if (!pool || !callable)
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_run", "%s is NULL",

@@ -341,7 +341,7 @@ static rp_status compare_rehearsal(const struct rp_pool *pool,
     return status;
 }
 
-rp_status rp_compare_placements(struct rp_pool *pool, rp_callable callable, void *user,
+rp_status rp_compare_placements(struct rp_pool *pool, rp_callable_fn callable, void *user,
                                 const struct rp_arg *args, size_t arg_count,
                                 struct rp_placements *out_placements, struct rp_error *err)
 {

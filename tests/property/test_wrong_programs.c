@@ -32,7 +32,7 @@ static void close_wrong(struct wrong *w)
 }
 
 /* Captures and replays once; the races seen, which are forgotten. */
-static uint64_t races_of(struct wrong *w, rp_callable callable, void *user)
+static uint64_t races_of(struct wrong *w, rp_callable_fn callable, void *user)
 {
     struct rp_arg args[3];
     for (int i = 0; i < 3; i++)

@@ -444,7 +444,7 @@ static void arguments_among_the_graphs_blocks_are_copied(void **state)
 /* ---- What no call binds ---------------------------------------------------------------------*/
 
 /* Captures with arguments in, out; replays at new addresses; out = factor * in; both are copied. */
-static void expect_copied(struct rpt_fixture *f, rp_callable callable, void *user, float factor,
+static void expect_copied(struct rpt_fixture *f, rp_callable_fn callable, void *user, float factor,
                           const struct rp_capture_options *options, enum rpi_copy_reason in,
                           enum rpi_copy_reason out)
 {

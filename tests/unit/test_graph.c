@@ -66,7 +66,7 @@ static void both_finish(struct both *b, const struct program *p)
 
 /* Runs eagerly, captures, replays twice, the second time at new addresses; all outputs are equal.
  */
-static void check_replay(struct program *p, rp_callable callable, struct rp_graph_info *out_info)
+static void check_replay(struct program *p, rp_callable_fn callable, struct rp_graph_info *out_info)
 {
     struct rpt_fixture *f = p->f;
     struct both b;
@@ -94,7 +94,7 @@ static void check_replay(struct program *p, rp_callable callable, struct rp_grap
     both_finish(&b, p);
 }
 
-static void check_refused(struct program *p, rp_callable callable, rp_status expected)
+static void check_refused(struct program *p, rp_callable_fn callable, rp_status expected)
 {
     struct rpt_fixture *f = p->f;
     struct both b;
