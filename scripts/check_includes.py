@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """Checks that includes point down the list of the house (docs/design.md), and nowhere else.
 
-    base, driver, memory, graph, policy, explain, profile, report      src/NAME/
-    cli                                                                sees reprise.h only
+    base, explain, policy, driver, memory, graph, check, profile, report      src/NAME/
+    cli                                                                       sees reprise.h only
 
 A layer includes itself and what stands before it. Above the driver only the table is seen, never
 who fills it: driver/host/ and the functions that give a provider belong to src/driver and to the one
@@ -18,7 +18,7 @@ import re
 import sys
 import tempfile
 
-LAYERS = ["base", "driver", "memory", "graph", "policy", "explain", "profile", "report"]
+LAYERS = ["base", "explain", "policy", "driver", "memory", "graph", "check", "profile", "report"]
 OPENS_DEVICES = "src/graph/device.c"
 DRIVER_HEADERS = {"driver/driver.h", "driver/cuda_abi.h", "driver/symbols.def", "driver/results.def"}
 PROVIDERS = re.compile(r"\brpi_driver_(libcuda|host)\s*\(")
