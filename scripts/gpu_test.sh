@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# Runs what needs an NVIDIA GPU: the conformance suite, the demo and the example, on NVIDIA's driver.
+# Runs what needs an NVIDIA GPU: the conformance suite, the demo, the heap's check and the
+# example, on NVIDIA's driver.
 # Fails where there is none: a skip would look like a pass. The results stay in BUILD/gpu-test, with
 # machine, versions and command: bench/results/ keeps some of them.
 #
@@ -22,5 +23,6 @@ fi
 [ "$status" -eq 0 ] || exit "$status"
 scripts/record_result.py "$out/demo.json" "$build/reprise" demo --driver cuda --json \
     --recordings examples/captures --out "$out"
+scripts/record_result.py "$out/heap.json" "$build/device_heap" --driver cuda
 "$build/example_replay"
 echo "gpu-test: all passed; results in $out"

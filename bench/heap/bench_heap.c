@@ -5,14 +5,8 @@
  *
  *     usage: bench_heap [--json FILE] [--rounds N] [--pairs N] [--only WORKLOAD]
  *
- * A pair is an allocation and a free. Every thread has a stream of its own and a number of slots;
- * each step frees what is in a slot chosen at random and puts a new block there, so that blocks die
- * in no particular order. Workloads differ in slots and sizes:
- *
- *     pair    one slot of 4 KiB: allocate, free, allocate ..
- *     small   512 slots of 1 byte to 64 KiB
- *     mixed   512 slots of 1 byte to 1 MiB, half of them below 2 KiB
- *     large   64 slots of 1 to 32 MiB
+ * A pair is an allocation and a free; workloads.h has what is asked for. Every thread has a stream
+ * of its own.
  *
  * Each figure is the median of the rounds, with the lowest and highest beside it. Rates are by wall
  * clock over all threads; "cpu_ns" is processor time for a pair, which a busy machine disturbs
@@ -21,6 +15,7 @@
 #include "base/clock.h"
 #include "driver/driver.h"
 #include "reprise.h"
+#include "workloads.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -35,53 +30,7 @@
 #include <mimalloc.h>
 #endif
 
-enum { MOST_THREADS = 2, MOST_SLOTS = 512, MOST_ROUNDS = 99 };
-
-struct workload {
-    const char *name;
-    size_t slots;
-    uint64_t (*bytes)(uint64_t random);
-    unsigned divide; /* steps are fewer by this */
-};
-
-static uint64_t bytes_pair(uint64_t random)
-{
-    (void)random;
-    return 4096;
-}
-
-static uint64_t bytes_small(uint64_t random)
-{
-    return 1 + random % 65536;
-}
-
-static uint64_t bytes_mixed(uint64_t random)
-{
-    uint64_t spread = random >> 8;
-    return random & 1 ? 1 + spread % 2048 : 1 + spread % 1048576;
-}
-
-static uint64_t bytes_large(uint64_t random)
-{
-    return (1 << 20) + 1 + random % (31 << 20);
-}
-
-static const struct workload workloads[] = {
-    {"pair", 1, bytes_pair, 1},
-    {"small", MOST_SLOTS, bytes_small, 1},
-    {"mixed", MOST_SLOTS, bytes_mixed, 1},
-    {"large", 64, bytes_large, 4},
-};
-
-/* Marsaglia's xorshift64. */
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t x = *state;
-    x ^= x << 13;
-    x ^= x >> 7;
-    x ^= x << 17;
-    return *state = x;
-}
+enum { MOST_THREADS = 2, MOST_ROUNDS = 99 };
 
 static double cpu_seconds(void)
 {
