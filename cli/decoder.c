@@ -450,9 +450,12 @@ void decoder_args(const struct decoder_batch *batch, uint64_t tokens, uint64_t p
                   uint64_t logits, struct rp_arg out_args[DECODER_ARGS])
 {
     uint64_t rows = batch->rows, vocab = batch->decoder->shape.vocab;
-    out_args[DECODER_TOKENS] = (struct rp_arg){tokens, rows * sizeof(int32_t), RP_ARG_IN};
-    out_args[DECODER_POSITIONS] = (struct rp_arg){positions, rows * sizeof(int32_t), RP_ARG_IN};
-    out_args[DECODER_LOGITS] = (struct rp_arg){logits, rows * vocab * sizeof(float), RP_ARG_OUT};
+    out_args[DECODER_TOKENS] =
+        (struct rp_arg){.address = tokens, .bytes = rows * sizeof(int32_t), .role = RP_ARG_IN};
+    out_args[DECODER_POSITIONS] =
+        (struct rp_arg){.address = positions, .bytes = rows * sizeof(int32_t), .role = RP_ARG_IN};
+    out_args[DECODER_LOGITS] = (struct rp_arg){
+        .address = logits, .bytes = rows * vocab * sizeof(float), .role = RP_ARG_OUT};
 }
 
 rp_status decoder_step(struct rp_call *call, void *user, struct rp_error *err)

@@ -98,14 +98,16 @@ int main(void)
     load(&driver, device);
     check(rp_pool_create(device, NULL, &pool, &err), &err);
 
-    struct rp_arg args[] = {{numbers(&driver, host, 0), BYTES, RP_ARG_IN},
-                            {numbers(&driver, host, 0), BYTES, RP_ARG_OUT}};
+    struct rp_arg args[] = {
+        {.address = numbers(&driver, host, 0), .bytes = BYTES, .role = RP_ARG_IN},
+        {.address = numbers(&driver, host, 0), .bytes = BYTES, .role = RP_ARG_OUT}};
     check(rp_run(pool, work, &driver, args, 2, NULL, &err), &err); /* once without a graph */
     check(rp_graph_capture(pool, NULL, work, &driver, args, 2, &graph, &err), &err);
 
     /* The same graph, on other buffers. */
-    struct rp_arg others[] = {{numbers(&driver, host, 1000), BYTES, RP_ARG_IN},
-                              {numbers(&driver, host, 0), BYTES, RP_ARG_OUT}};
+    struct rp_arg others[] = {
+        {.address = numbers(&driver, host, 1000), .bytes = BYTES, .role = RP_ARG_IN},
+        {.address = numbers(&driver, host, 0), .bytes = BYTES, .role = RP_ARG_OUT}};
     check(rp_graph_replay(graph, others, 2, NULL, &err), &err);
     check_driver(driver.synchronize());
     check_driver(driver.download(host, others[1].address, BYTES));

@@ -241,12 +241,72 @@ enum rp_arg_role {
     RP_ARG_INOUT = 3 /* read and written */
 };
 
-/* A device buffer given to a callable. The address may differ at every replay, bytes and role not.
- */
+/* X(name, value, text, bytes of an element). As DLPack and PyTorch have them; "_x2" types hold two
+ * elements in a byte, which count as one here. Values never change. */
+#define RP_DTYPE_MAP(X)                                                                            \
+    X(RP_DTYPE_BYTES, 0, "bytes", 1)                                                               \
+    X(RP_DTYPE_BOOL, 1, "bool", 1)                                                                 \
+    X(RP_DTYPE_UINT8, 2, "uint8", 1)                                                               \
+    X(RP_DTYPE_UINT16, 3, "uint16", 2)                                                             \
+    X(RP_DTYPE_UINT32, 4, "uint32", 4)                                                             \
+    X(RP_DTYPE_UINT64, 5, "uint64", 8)                                                             \
+    X(RP_DTYPE_INT8, 6, "int8", 1)                                                                 \
+    X(RP_DTYPE_INT16, 7, "int16", 2)                                                               \
+    X(RP_DTYPE_INT32, 8, "int32", 4)                                                               \
+    X(RP_DTYPE_INT64, 9, "int64", 8)                                                               \
+    X(RP_DTYPE_FLOAT16, 10, "float16", 2)                                                          \
+    X(RP_DTYPE_BFLOAT16, 11, "bfloat16", 2)                                                        \
+    X(RP_DTYPE_FLOAT32, 12, "float32", 4)                                                          \
+    X(RP_DTYPE_FLOAT64, 13, "float64", 8)                                                          \
+    X(RP_DTYPE_COMPLEX32, 14, "complex32", 4)                                                      \
+    X(RP_DTYPE_COMPLEX64, 15, "complex64", 8)                                                      \
+    X(RP_DTYPE_COMPLEX128, 16, "complex128", 16)                                                   \
+    X(RP_DTYPE_FLOAT8_E3M4, 17, "float8_e3m4", 1)                                                  \
+    X(RP_DTYPE_FLOAT8_E4M3, 18, "float8_e4m3", 1)                                                  \
+    X(RP_DTYPE_FLOAT8_E4M3B11FNUZ, 19, "float8_e4m3b11fnuz", 1)                                    \
+    X(RP_DTYPE_FLOAT8_E4M3FN, 20, "float8_e4m3fn", 1)                                              \
+    X(RP_DTYPE_FLOAT8_E4M3FNUZ, 21, "float8_e4m3fnuz", 1)                                          \
+    X(RP_DTYPE_FLOAT8_E5M2, 22, "float8_e5m2", 1)                                                  \
+    X(RP_DTYPE_FLOAT8_E5M2FNUZ, 23, "float8_e5m2fnuz", 1)                                          \
+    X(RP_DTYPE_FLOAT8_E8M0FNU, 24, "float8_e8m0fnu", 1)                                            \
+    X(RP_DTYPE_FLOAT6_E2M3FN, 25, "float6_e2m3fn", 1)                                              \
+    X(RP_DTYPE_FLOAT6_E3M2FN, 26, "float6_e3m2fn", 1)                                              \
+    X(RP_DTYPE_FLOAT4_E2M1FN_X2, 27, "float4_e2m1fn_x2", 1)                                        \
+    X(RP_DTYPE_QINT8, 28, "qint8", 1)                                                              \
+    X(RP_DTYPE_QUINT8, 29, "quint8", 1)                                                            \
+    X(RP_DTYPE_QINT32, 30, "qint32", 4)
+
+enum rp_dtype {
+#define RP_DTYPE_ENUM(name, value, text, bytes) name = value,
+    RP_DTYPE_MAP(RP_DTYPE_ENUM)
+#undef RP_DTYPE_ENUM
+};
+
+/* "float32", static text, and 4; NULL and 0 for a number that is no enum rp_dtype. */
+RP_API const char *rp_dtype_name(uint32_t dtype);
+RP_API uint32_t rp_dtype_bytes(uint32_t dtype);
+
+/* Most dimensions that an argument can have. */
+#define RP_MOST_RANK 64
+
+/* A device buffer given to a callable: [address, address + bytes), and what the callable takes it
+ * for. Only the address may differ from one replay to the next. What is after role may be left 0:
+ * then the buffer is so many bytes and nothing else is known, or checked, of it.
+ *
+ * shape and strides are rank numbers each; they are read during the call only, and captures keep
+ * copies. The view's first element lies at address and its last within bytes. Strides of dimensions
+ * of size 1, and all where a size is 0, say nothing, and are not compared. */
 struct rp_arg {
     uint64_t address;
     uint64_t bytes;
     enum rp_arg_role role;
+    uint32_t dtype;       /* enum rp_dtype, of an element */
+    uint32_t rank;        /* dimensions, up to RP_MOST_RANK */
+    uint32_t flags;       /* 0 */
+    const int64_t *shape; /* elements along each dimension, none below 0; NULL where rank is 0 */
+    const int64_t
+        *strides;         /* in elements, none below 0; NULL: contiguous, the last is the nearest */
+    uint64_t reserved[2]; /* 0 */
 };
 
 /* Runs the callable now, without a graph, on `stream`; its memory, each block for itself, is freed

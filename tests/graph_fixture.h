@@ -173,7 +173,8 @@ static inline void rpt_read(const struct rpt_fixture *f, uint64_t address, float
 
 static inline struct rp_arg rpt_arg(uint64_t address, uint32_t count, enum rp_arg_role role)
 {
-    return (struct rp_arg){address, (uint64_t)count * sizeof(float), role};
+    return (struct rp_arg){
+        .address = address, .bytes = (uint64_t)count * sizeof(float), .role = role};
 }
 
 #endif

@@ -100,7 +100,8 @@ static void prepare(struct bench *b)
             CUdeviceptr memory;
             check(b->driver->cuMemAlloc(&memory, FLOATS * 4), "cuMemAlloc");
             b->sets[set][k] = memory;
-            b->list[set][k] = (struct rp_arg){memory, FLOATS * 4, RP_ARG_INOUT};
+            b->list[set][k] =
+                (struct rp_arg){.address = memory, .bytes = FLOATS * 4, .role = RP_ARG_INOUT};
         }
         CUdeviceptr memory;
         check(b->driver->cuMemAlloc(&memory, FLOATS * 4), "cuMemAlloc");

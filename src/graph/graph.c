@@ -153,6 +153,7 @@ static void free_graph(struct rp_graph *graph)
     rpi_free(graph->binding);
     rpi_free(graph->name);
     rpi_free(graph->blocks);
+    rpi_contract_finish(&graph->contract);
     rpi_pool_member_finish(&graph->member);
     rpi_vec_finish(&graph->sites);
     rpi_free(graph);
@@ -219,7 +220,9 @@ static rp_status capture_locked(struct capturing *c, struct rp_graph **out_graph
     c->graph = make_graph(c->pool, c->name, c->arg_count, err);
     if (!c->graph)
         return RP_ERROR_OUT_OF_HOST_MEMORY;
-    rp_status status = capture_twice(c, err);
+    rp_status status = rpi_contract_init(&c->graph->contract, c->args, c->arg_count, err);
+    if (status == RP_OK)
+        status = capture_twice(c, err);
     if (status == RP_OK) {
         int mode = rpi_relax_begin(driver);
         status = commit(c, err);

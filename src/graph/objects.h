@@ -15,6 +15,7 @@
 #ifndef REPRISE_GRAPH_OBJECTS_H
 #define REPRISE_GRAPH_OBJECTS_H
 
+#include "graph/contract.h"
 #include "graph/sites.h"
 #include "memory/alias.h"
 #include "memory/pool.h"
@@ -71,6 +72,7 @@ struct rp_graph {
     struct rpi_exec *exec; /* guarded by the core's lock, like what is bound in it */
     struct rpi_binding *binding; /* guarded by the core's lock, but for what the capture fixed */
     size_t arg_count;
+    struct rpi_contract contract;
     struct rpi_sites sites;
     struct rpi_pool_member member;
     struct rpi_graph_block *blocks; /* the arguments' staging first */

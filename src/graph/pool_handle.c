@@ -51,6 +51,9 @@ rp_status rpi_check_args(const char *function, const struct rp_arg *args, size_t
             return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, function,
                              "argument %zu has %llu bytes, more than any device", i,
                              (unsigned long long)args[i].bytes);
+        rp_status status = rpi_tensor_check(&args[i], function, i, err);
+        if (status != RP_OK)
+            return status;
     }
     return RP_OK;
 }

@@ -9,51 +9,6 @@
 #include "graph/objects.h"
 #include "memory/pool_turn.h"
 
-static const char *role_name(enum rp_arg_role role)
-{
-    switch (role) {
-    case RP_ARG_IN:
-        return "in";
-    case RP_ARG_OUT:
-        return "out";
-    case RP_ARG_INOUT:
-        return "inout";
-    }
-    return "no role";
-}
-
-static rp_status check_contract(const struct rp_graph *graph, const struct rp_arg *args,
-                                size_t arg_count, struct rp_error *err)
-{
-    if (arg_count != graph->arg_count)
-        return rpi_error(err, RP_ERROR_CONTRACT, "rp_graph_replay",
-                         "graph '%s' was captured with %zu arguments and replayed with %zu",
-                         graph->name, graph->arg_count, arg_count);
-    if (arg_count && !args)
-        return rpi_error(err, RP_ERROR_CONTRACT, "rp_graph_replay",
-                         "graph '%s' was captured with %zu arguments, but args is NULL",
-                         graph->name, arg_count);
-    for (size_t i = 0; i < arg_count; i++) {
-        const struct rpi_bind_arg *captured = &graph->binding->args[i];
-        if (args[i].bytes != captured->bytes)
-            return rpi_error(err, RP_ERROR_CONTRACT, "rp_graph_replay",
-                             "argument %zu of graph '%s' had %llu bytes when it was captured and "
-                             "has %llu now: capture a graph for this size",
-                             i, graph->name, (unsigned long long)captured->bytes,
-                             (unsigned long long)args[i].bytes);
-        if (args[i].role != captured->role)
-            return rpi_error(err, RP_ERROR_CONTRACT, "rp_graph_replay",
-                             "argument %zu of graph '%s' was '%s' when it was captured and is '%s' "
-                             "now",
-                             i, graph->name, role_name(captured->role), role_name(args[i].role));
-        if (args[i].bytes && !args[i].address)
-            return rpi_error(err, RP_ERROR_CONTRACT, "rp_graph_replay",
-                             "argument %zu of graph '%s' (%llu bytes) has no address", i,
-                             graph->name, (unsigned long long)args[i].bytes);
-    }
-    return RP_OK;
-}
-
 static rp_status check_stream(const struct rp_graph *graph, CUstream stream, struct rp_error *err)
 {
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -165,7 +120,7 @@ rp_status rp_graph_replay(struct rp_graph *graph, const struct rp_arg *args, siz
 {
     if (!graph)
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_replay", "graph is NULL");
-    rp_status status = check_contract(graph, args, arg_count, err);
+    rp_status status = rpi_contract_check_args(graph, args, arg_count, err);
     if (status != RP_OK)
         return status;
     struct rp_pool *pool = graph->pool;

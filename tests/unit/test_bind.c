@@ -118,7 +118,7 @@ static void buffers_init(const struct rpt_fixture *f, struct buffers *b, float s
         b->memory[k] = memory;
         b->args[k] = rpt_arg(memory + shift, COUNT, roles[k]);
     }
-    b->args[EMPTY] = (struct rp_arg){0, 0, roles[EMPTY]};
+    b->args[EMPTY] = (struct rp_arg){.role = roles[EMPTY]};
     buffers_fill(f, b);
 }
 

@@ -1195,8 +1195,9 @@ static void contract_is_checked(void **state)
     for (size_t i = 0; i < sizeof breaches / sizeof *breaches; i++) {
         memcpy(args, b.args, sizeof args);
         struct rp_arg *arg = &args[breaches[i].arg];
-        *arg = (struct rp_arg){breaches[i].no_address ? 0 : arg->address, breaches[i].bytes,
-                               breaches[i].role};
+        *arg = (struct rp_arg){.address = breaches[i].no_address ? 0 : arg->address,
+                               .bytes = breaches[i].bytes,
+                               .role = breaches[i].role};
         assert_int_equal(rp_graph_replay(graph, args, 2, NULL, &f->err), RP_ERROR_CONTRACT);
         assert_non_null(strstr(f->err.message, "decode"));
         assert_non_null(strstr(f->err.message, breaches[i].says[0]));

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The contract of a replay: arguments of another type, shape or strides than those captured are
+ * refused with both spelled out, before anything is launched, and descriptions that cannot be are
+ * refused in every call that takes arguments.
+ */
+#include "graph_fixture.h"
+
+#include <stdbool.h>
+
+enum { COUNT = 64 };
+
+static struct rpt_fixture fixture;
+
+static int open_fixture(void **state)
+{
+    rpt_open(&fixture);
+    *state = &fixture;
+    return 0;
+}
+
+static int close_fixture(void **state)
+{
+    rpt_close(*state);
+    return 0;
+}
+
+static void assert_says(const struct rpt_fixture *f, const char *what)
+{
+    if (!strstr(f->err.message, what))
+        print_error("not said: '%s' in '%s'\n", what, f->err.message);
+    assert_non_null(strstr(f->err.message, what));
+}
+
+/* ---- Arguments ------------------------------------------------------------------------------*/
+
+static rp_status twice(struct rp_call *call, void *user, struct rp_error *err)
+{
+    return rpt_scale(user, rp_call_stream(call), rp_call_arg(call, 1), rp_call_arg(call, 0), 2,
+                     COUNT, err);
+}
+
+static struct rp_arg tensor(uint64_t address, enum rp_arg_role role, uint32_t dtype, uint32_t rank,
+                            const int64_t *shape, const int64_t *strides)
+{
+    struct rp_arg arg = rpt_arg(address, COUNT, role);
+    arg.dtype = dtype;
+    arg.rank = rank;
+    arg.shape = shape;
+    arg.strides = strides;
+    return arg;
+}
+
+/* What a graph captured with float32[4,16] says of other arguments of the same bytes. */
+static void test_shapes(void **state)
+{
+    struct rpt_fixture *f = *state;
+    int64_t shape[] = {4, 16}, rows[] = {16, 1}, columns[] = {1, 4}, flat[] = {64};
+    int64_t other[] = {8, 8}, ones[] = {4, 1, 16}, loose[] = {16, 77, 1}, wide[70] = {0};
+    uint64_t in = rpt_buffer(f, COUNT, 1), out = rpt_buffer(f, COUNT, 0);
+    struct rp_arg args[] = {tensor(in, RP_ARG_IN, RP_DTYPE_FLOAT32, 2, shape, NULL),
+                            tensor(out, RP_ARG_OUT, RP_DTYPE_BYTES, 0, NULL, NULL)};
+    struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
+    options.name = "step";
+    struct rp_graph *graph;
+    RPT_OK(f, rp_graph_capture(f->pool, &options, twice, f, args, 2, &graph, &f->err));
+    const struct {
+        struct rp_arg arg;
+        rp_status status;
+        const char *says[2];
+    } cases[] = {
+        {tensor(in, RP_ARG_IN, RP_DTYPE_FLOAT32, 2, shape, NULL), RP_OK, {0}},
+        {tensor(in, RP_ARG_IN, RP_DTYPE_FLOAT32, 2, shape, rows), RP_OK, {0}},
+        {tensor(in, RP_ARG_IN, RP_DTYPE_FLOAT32, 2, other, NULL),
+         RP_ERROR_CONTRACT,
+         {"float32[4,16] when", "float32[8,8] now"}},
+        {tensor(in, RP_ARG_IN, RP_DTYPE_INT32, 2, shape, NULL),
+         RP_ERROR_CONTRACT,
+         {"float32[4,16]", "int32[4,16] now"}},
+        {tensor(in, RP_ARG_IN, RP_DTYPE_FLOAT32, 2, shape, columns),
+         RP_ERROR_CONTRACT,
+         {"argument 0 of graph 'step'", "float32[4,16] of strides [1,4] now"}},
+        {tensor(in, RP_ARG_IN, RP_DTYPE_FLOAT32, 1, flat, NULL),
+         RP_ERROR_CONTRACT,
+         {"float32[4,16]", "float32[64]"}},
+        {tensor(in, RP_ARG_IN, RP_DTYPE_FLOAT32, 3, ones, loose),
+         RP_ERROR_CONTRACT,
+         {"float32[4,16]", "float32[4,1,16] now"}},
+        {tensor(in, RP_ARG_IN, RP_DTYPE_BYTES, 0, NULL, NULL),
+         RP_ERROR_CONTRACT,
+         {"float32[4,16]", "256 bytes now"}},
+        {tensor(in, RP_ARG_IN, RP_DTYPE_FLOAT64, 2, shape, NULL),
+         RP_ERROR_INVALID_ARGUMENT,
+         {"reach 512 bytes", "it has 256"}},
+        {tensor(in, RP_ARG_IN, RP_DTYPE_FLOAT32, 2, NULL, NULL),
+         RP_ERROR_INVALID_ARGUMENT,
+         {"shape is NULL", ""}},
+        {tensor(in, RP_ARG_IN, RP_DTYPE_FLOAT32, 70, wide, NULL),
+         RP_ERROR_INVALID_ARGUMENT,
+         {"70 dimensions", "64"}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct rp_arg given[] = {cases[i].arg, args[1]};
+        rp_status status = rp_graph_replay(graph, given, 2, NULL, &f->err);
+        assert_int_equal(status, cases[i].status);
+        for (int k = 0; status != RP_OK && k < 2; k++)
+            assert_says(f, cases[i].says[k]);
+    }
+    struct rp_graph_info info;
+    rp_graph_info(graph, &info);
+    assert_int_equal(info.replays, 2);
+    rp_graph_destroy(graph);
+    f->driver->cuMemFree(in);
+    f->driver->cuMemFree(out);
+}
+
+/* Strides that say nothing are not compared; the same graph takes them all. */
+static void test_strides_that_say_nothing(void **state)
+{
+    struct rpt_fixture *f = *state;
+    int64_t one[] = {4, 1, 16}, loose[] = {16, 999, 1}, none[] = {0, 5}, far[] = {INT64_MAX, 7};
+    uint64_t in = rpt_buffer(f, COUNT, 1), out = rpt_buffer(f, COUNT, 0);
+    struct rp_arg args[] = {tensor(in, RP_ARG_IN, RP_DTYPE_FLOAT32, 3, one, loose),
+                            tensor(out, RP_ARG_OUT, RP_DTYPE_FLOAT32, 2, none, far)};
+    struct rp_graph *graph;
+    RPT_OK(f, rp_graph_capture(f->pool, NULL, twice, f, args, 2, &graph, &f->err));
+    RPT_OK(f, rp_graph_replay(graph, args, 2, NULL, &f->err));
+    args[0].strides = NULL;
+    args[1].strides = NULL;
+    RPT_OK(f, rp_graph_replay(graph, args, 2, NULL, &f->err));
+    rp_graph_destroy(graph);
+    f->driver->cuMemFree(in);
+    f->driver->cuMemFree(out);
+}
+
+static void test_impossible_descriptions(void **state)
+{
+    struct rpt_fixture *f = *state;
+    int64_t negative[] = {4, -1}, shape[] = {2, 2}, back[] = {-2, 1};
+    int64_t huge[] = {INT64_MAX, INT64_MAX}, far[] = {INT64_MAX, INT64_MAX}, over[] = {63, 1};
+    uint64_t in = rpt_buffer(f, COUNT, 1), out = rpt_buffer(f, COUNT, 0);
+    struct rp_arg bad[] = {
+        tensor(in, RP_ARG_IN, 99, 0, NULL, NULL),
+        tensor(in, RP_ARG_IN, RP_DTYPE_FLOAT32, 65, shape, NULL),
+        tensor(in, RP_ARG_IN, RP_DTYPE_FLOAT32, 1, NULL, NULL),
+        tensor(in, RP_ARG_IN, RP_DTYPE_FLOAT32, 2, negative, NULL),
+        tensor(in, RP_ARG_IN, RP_DTYPE_FLOAT32, 2, shape, back),
+        tensor(in, RP_ARG_IN, RP_DTYPE_FLOAT32, 2, huge, NULL),
+        tensor(in, RP_ARG_IN, RP_DTYPE_FLOAT32, 2, shape, far),
+        tensor(in, RP_ARG_IN, RP_DTYPE_FLOAT32, 2, shape, over), /* one element too far */
+        tensor(in, RP_ARG_IN, RP_DTYPE_COMPLEX128, 1, (int64_t[]){17}, NULL),
+        rpt_arg(in, COUNT, RP_ARG_IN),
+        rpt_arg(in, COUNT, RP_ARG_IN),
+    };
+    bad[9].flags = 1;
+    bad[10].reserved[1] = 1;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct rp_arg args[] = {bad[i], rpt_arg(out, COUNT, RP_ARG_OUT)};
+        struct rp_graph *graph = NULL;
+        assert_int_equal(rp_graph_capture(f->pool, NULL, twice, f, args, 2, &graph, &f->err),
+                         RP_ERROR_INVALID_ARGUMENT);
+        assert_says(f, "argument 0");
+        assert_int_equal(rp_run(f->pool, twice, f, args, 2, NULL, &f->err),
+                         RP_ERROR_INVALID_ARGUMENT);
+    }
+    f->driver->cuMemFree(in);
+    f->driver->cuMemFree(out);
+}
+
+static void test_dtype_names(void **state)
+{
+    (void)state;
+    assert_string_equal(rp_dtype_name(RP_DTYPE_BFLOAT16), "bfloat16");
+    assert_int_equal(rp_dtype_bytes(RP_DTYPE_COMPLEX128), 16);
+    assert_null(rp_dtype_name(RP_DTYPE_QINT32 + 1));
+    assert_int_equal(rp_dtype_bytes(UINT32_MAX), 0);
+    for (uint32_t i = 0; i <= RP_DTYPE_QINT32; i++) {
+        assert_non_null(rp_dtype_name(i));
+        assert_true(rp_dtype_bytes(i) > 0);
+    }
+}
+
+/* A shape too long for a message is cut, not written past its end. */
+static void test_long_shapes(void **state)
+{
+    struct rpt_fixture *f = *state;
+    int64_t shape[64], other[64], strides[64] = {0};
+    for (int i = 0; i < 64; i++)
+        shape[i] = other[i] = 1000;
+    other[63] = COUNT;
+    uint64_t in = rpt_buffer(f, COUNT, 1), out = rpt_buffer(f, COUNT, 0);
+    struct rp_arg args[] = {tensor(in, RP_ARG_IN, RP_DTYPE_FLOAT32, 64, shape, strides),
+                            rpt_arg(out, COUNT, RP_ARG_OUT)};
+    struct rp_graph *graph;
+    RPT_OK(f, rp_graph_capture(f->pool, NULL, twice, f, args, 2, &graph, &f->err));
+    args[0].shape = other;
+    assert_int_equal(rp_graph_replay(graph, args, 2, NULL, &f->err), RP_ERROR_CONTRACT);
+    assert_says(f, "float32[1000,1000,");
+    assert_says(f, "... now");
+    rp_graph_destroy(graph);
+    f->driver->cuMemFree(in);
+    f->driver->cuMemFree(out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_shapes, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(test_strides_that_say_nothing, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(test_impossible_descriptions, open_fixture, close_fixture),
+        cmocka_unit_test(test_dtype_names),
+        cmocka_unit_test_setup_teardown(test_long_shapes, open_fixture, close_fixture),
+    };
+    return cmocka_run_group_tests_name("contract", tests, NULL, NULL);
+}
