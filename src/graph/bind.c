@@ -19,12 +19,15 @@ const char *rpi_copy_reason_text(enum rpi_copy_reason reason)
 
 void rpi_binding_finish(struct rpi_binding *binding)
 {
-    for (size_t i = 0; i < binding->images.count; i++)
-        rpi_node_image_finish(&binding->images.data[i]);
+    for (size_t i = 0; i < binding->memory.count; i++)
+        rpi_free(binding->memory.data[i]);
+    rpi_vec_finish(&binding->memory);
     rpi_vec_finish(&binding->images);
-    rpi_vec_finish(&binding->nodes);
     rpi_vec_finish(&binding->sites);
+    rpi_vec_finish(&binding->uses);
     rpi_free(binding->args);
+    rpi_free(binding->given);
+    rpi_free(binding->targets);
     rpi_free(binding->order);
     *binding = (struct rpi_binding){0};
 }
@@ -34,8 +37,10 @@ void rpi_binding_demote(struct rpi_binding *binding, size_t arg, enum rpi_copy_r
     struct rpi_bind_arg *demoted = &binding->args[arg];
     if (demoted->never == RPI_COPY_NOT)
         demoted->never = reason;
+    if (demoted->reason == RPI_COPY_NOT && demoted->bytes)
+        binding->copied++;
     demoted->reason = demoted->never;
-    demoted->target = demoted->staging;
+    binding->targets[arg] = demoted->staging;
 }
 
 /* ---- What can be bound --------------------------------------------------------------------- */
@@ -51,14 +56,17 @@ static rp_status init_args(struct rpi_binding *binding, const struct rpi_compari
 {
     size_t count = binding->arg_count;
     binding->args = rpi_calloc(count + 1, sizeof *binding->args);
+    binding->given = rpi_calloc(count + 1, sizeof *binding->given);
+    binding->targets = rpi_calloc(count + 1, sizeof *binding->targets);
     binding->order = rpi_calloc(count + 1, sizeof *binding->order);
-    if (!binding->args || !binding->order)
+    if (!binding->args || !binding->given || !binding->targets || !binding->order)
         return no_memory(err, count * sizeof *binding->args);
     for (size_t k = 0; k < count; k++) {
         uint64_t staging = recorded->addresses.data[k];
         binding->order[k] = (uint32_t)k;
-        binding->args[k] = (struct rpi_bind_arg){
-            .staging = staging, .bytes = args[k].bytes, .role = args[k].role, .target = staging};
+        binding->targets[k] = staging;
+        binding->args[k] =
+            (struct rpi_bind_arg){.staging = staging, .bytes = args[k].bytes, .role = args[k].role};
         if (comparison->hidden)
             rpi_binding_demote(binding, k, RPI_COPY_HIDDEN);
     }
@@ -99,29 +107,81 @@ static void demote_shared_bytes(struct rpi_binding *binding, const struct rpi_si
     }
 }
 
-/* One node's sites, [first, end) of the template's: demotes arguments, makes the image. */
+/* Does each word that binding would write hold the address that it was proved to hold? */
+static void check_words(struct rpi_binding *binding, const struct rpi_params *params,
+                        const struct rpi_site *sites, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct rpi_site *site = &sites[i];
+        uint64_t word = 0;
+        if (site->block >= binding->arg_count)
+            continue;
+        bool within = site->offset + sizeof word <= params->image.count;
+        if (within)
+            memcpy(&word, params->image.data + site->offset, sizeof word);
+        if (!within || word != binding->args[site->block].staging + (uint64_t)site->delta)
+            rpi_binding_demote(binding, site->block, RPI_COPY_DOUBTFUL);
+    }
+}
+
+/* Memory for an image, behind that of the image before. */
+static void *take_memory(struct rpi_binding *binding, size_t bytes)
+{
+    enum { PIECE = 65536, ALIGNMENT = 16 };
+    if (bytes > binding->memory_left) {
+        size_t piece = bytes > PIECE ? bytes : PIECE;
+        void *memory = rpi_calloc(1, piece + ALIGNMENT);
+        if (!memory || !rpi_vec_push(&binding->memory, memory)) {
+            rpi_free(memory);
+            return NULL;
+        }
+        binding->next = (unsigned char *)memory + ALIGNMENT - (uintptr_t)memory % ALIGNMENT;
+        binding->memory_left = piece;
+    }
+    void *taken = binding->next;
+    binding->next += bytes;
+    binding->memory_left -= bytes;
+    return taken;
+}
+
+/* One node's sites, `count` of the template's: demotes arguments, makes the image. */
 static rp_status add_node(struct rpi_binding *binding, struct rpi_params *params,
                           const struct rp_driver *driver, CUgraphNode node,
-                          const struct rpi_sites *sites, size_t first, size_t end,
-                          struct rp_error *err)
+                          const struct rpi_site *sites, size_t count, struct rp_error *err)
 {
     rp_status status = rpi_params_read(params, driver, node, err);
     if (status != RP_OK)
         return status;
     enum rpi_copy_reason reason = judge_node(params);
-    for (size_t i = first; i < end; i++)
-        demote_block(binding, sites->data[i].block, reason);
-    demote_shared_bytes(binding, sites->data + first, end - first);
-    struct rpi_node_image image;
-    if (!rpi_vec_reserve(&binding->images, binding->images.count + 1) ||
-        !rpi_vec_reserve(&binding->nodes, binding->nodes.count + 1))
-        return no_memory(err, sizeof image);
-    status = rpi_node_image_init(&image, params, err);
-    if (status != RP_OK)
-        return status;
-    binding->images.data[binding->images.count++] = image;
-    binding->nodes.data[binding->nodes.count++] = sites->data[first].node;
+    for (size_t i = 0; i < count; i++)
+        demote_block(binding, sites[i].block, reason);
+    demote_shared_bytes(binding, sites, count);
+    check_words(binding, params, sites, count);
+    size_t bytes = rpi_node_image_bytes(params);
+    void *memory = rpi_vec_reserve(&binding->images, binding->images.count + 1)
+                       ? take_memory(binding, bytes)
+                       : NULL;
+    if (!memory)
+        return no_memory(err, bytes);
+    binding->images.data[binding->images.count++] =
+        (struct rpi_bind_image){rpi_node_image_make(memory, params), sites[0].node, 0, 0};
     return RP_OK;
+}
+
+/* Counts the sites of arguments among the template's from `first` on that are of one node. */
+static size_t count_node(struct rpi_binding *binding, const struct rpi_sites *sites, size_t first,
+                         bool *out_uses_args)
+{
+    size_t end = first;
+    *out_uses_args = false;
+    for (; end < sites->count && sites->data[end].node == sites->data[first].node; end++) {
+        uint32_t block = sites->data[end].block;
+        if (block >= binding->arg_count)
+            continue;
+        *out_uses_args = true;
+        binding->args[block].all_sites++;
+    }
+    return end - first;
 }
 
 /* Images of the nodes that hold addresses of arguments; the rest stays as it was recorded. */
@@ -131,54 +191,82 @@ static rp_status add_nodes(struct rpi_binding *binding, const struct rp_driver *
 {
     struct rpi_params params = {0};
     rp_status status = RP_OK;
-    for (size_t i = 0, end; status == RP_OK && i < sites->count; i = end) {
-        bool uses_args = false;
-        for (end = i; end < sites->count && sites->data[end].node == sites->data[i].node; end++) {
-            uint32_t block = sites->data[end].block;
-            uses_args |= block < binding->arg_count;
-            if (block < binding->arg_count)
-                binding->args[block].all_sites++;
-        }
+    for (size_t i = 0, count; status == RP_OK && i < sites->count; i += count) {
+        const struct rpi_site *first = &sites->data[i];
+        bool uses_args;
+        count = count_node(binding, sites, i, &uses_args);
         /* No handle: the node lies in a child graph. */
-        if (nodes[sites->data[i].node]) {
-            if (uses_args)
-                status = add_node(binding, &params, driver, nodes[sites->data[i].node], sites, i,
-                                  end, err);
-            continue;
-        }
-        for (size_t j = i; j < end; j++)
-            demote_block(binding, sites->data[j].block, RPI_COPY_CHILD);
+        if (nodes[first->node] && uses_args)
+            status = add_node(binding, &params, driver, nodes[first->node], first, count, err);
+        for (size_t j = 0; !nodes[first->node] && j < count; j++)
+            demote_block(binding, first[j].block, RPI_COPY_CHILD);
     }
     rpi_params_finish(&params);
     return status;
 }
 
-/* The sites of arguments that can be bound, sorted by argument: a counting sort. */
-static rp_status sort_sites(struct rpi_binding *binding, const struct rpi_sites *sites,
-                            struct rp_error *err)
+/* The sites of arguments that can be bound, by image. Nodes come in the same order in both. */
+static rp_status add_sites(struct rpi_binding *binding, const struct rpi_sites *sites,
+                           struct rp_error *err)
 {
-    size_t total = 0;
+    size_t next = 0;
+    for (size_t i = 0; i < binding->images.count; i++) {
+        struct rpi_bind_image *image = &binding->images.data[i];
+        image->first_site = (uint32_t)binding->sites.count;
+        while (sites->data[next].node != image->node)
+            next++;
+        for (; next < sites->count && sites->data[next].node == image->node; next++) {
+            const struct rpi_site *site = &sites->data[next];
+            if (site->block >= binding->arg_count ||
+                binding->args[site->block].never != RPI_COPY_NOT)
+                continue;
+            struct rpi_bind_site kept = {site->block, site->offset, site->delta};
+            if (!rpi_vec_push(&binding->sites, kept))
+                return no_memory(err, sites->count * sizeof kept);
+        }
+        image->site_count = (uint32_t)binding->sites.count - image->first_site;
+    }
+    return RP_OK;
+}
+
+/* For each image, and each argument that it uses, once: counts the use, or puts it in its place. */
+static void each_use(struct rpi_binding *binding, uint32_t *last_image, uint32_t *uses)
+{
+    for (size_t k = 0; k < binding->arg_count; k++)
+        last_image[k] = UINT32_MAX;
+    for (uint32_t i = 0; i < binding->images.count; i++) {
+        const struct rpi_bind_image *image = &binding->images.data[i];
+        for (uint32_t s = 0; s < image->site_count; s++) {
+            uint32_t arg = binding->sites.data[image->first_site + s].arg;
+            if (last_image[arg] == i)
+                continue;
+            last_image[arg] = i;
+            if (uses)
+                uses[binding->args[arg].first_use + binding->args[arg].use_count] = i;
+            binding->args[arg].use_count++;
+        }
+    }
+}
+
+/* The images of each argument: a counting sort. */
+static rp_status add_uses(struct rpi_binding *binding, struct rp_error *err)
+{
+    uint32_t total = 0;
+    uint32_t *last_image = rpi_calloc(binding->arg_count + 1, sizeof *last_image);
+    if (!last_image || !rpi_vec_reserve(&binding->uses, binding->sites.count + 1)) {
+        rpi_free(last_image);
+        return no_memory(err, binding->sites.count * sizeof *last_image);
+    }
+    each_use(binding, last_image, NULL);
     for (size_t k = 0; k < binding->arg_count; k++) {
         struct rpi_bind_arg *arg = &binding->args[k];
-        if (arg->never == RPI_COPY_NOT && !arg->all_sites)
-            rpi_binding_demote(binding, k, RPI_COPY_UNUSED);
-        arg->first_site = total;
-        total += arg->never == RPI_COPY_NOT ? arg->all_sites : 0;
+        arg->first_use = total;
+        total += arg->use_count;
+        arg->use_count = 0;
     }
-    if (!rpi_vec_reserve(&binding->sites, total + 1))
-        return no_memory(err, total * sizeof *binding->sites.data);
-    binding->sites.count = total;
-    size_t image = 0;
-    for (size_t i = 0; i < sites->count; i++) {
-        const struct rpi_site *site = &sites->data[i];
-        if (site->block >= binding->arg_count || binding->args[site->block].never != RPI_COPY_NOT)
-            continue;
-        while (binding->nodes.data[image] != site->node)
-            image++;
-        struct rpi_bind_arg *arg = &binding->args[site->block];
-        binding->sites.data[arg->first_site + arg->site_count++] =
-            (struct rpi_bind_site){(uint32_t)image, site->offset, site->delta};
-    }
+    each_use(binding, last_image, binding->uses.data);
+    binding->uses.count = total;
+    rpi_free(last_image);
     return RP_OK;
 }
 
@@ -198,8 +286,13 @@ rp_status rpi_binding_init(struct rpi_binding *binding, const struct rp_graph *g
     rp_status status = init_args(binding, comparison, recorded, args, err);
     if (status == RP_OK)
         status = add_nodes(binding, graph->pool->device->driver, nodes, &comparison->sites, err);
+    for (size_t k = 0; status == RP_OK && k < binding->arg_count; k++)
+        if (!binding->args[k].all_sites)
+            rpi_binding_demote(binding, k, RPI_COPY_UNUSED);
     if (status == RP_OK)
-        status = sort_sites(binding, &comparison->sites, err);
+        status = add_sites(binding, &comparison->sites, err);
+    if (status == RP_OK)
+        status = add_uses(binding, err);
     if (status != RP_OK)
         rpi_binding_finish(binding);
     return status;
@@ -207,19 +300,22 @@ rp_status rpi_binding_init(struct rpi_binding *binding, const struct rp_graph *g
 
 /* ---- What is bound in a call --------------------------------------------------------------- */
 
-/* Sorts by address. The order of the last call is where it starts from: mostly little is to do, and
- * Shell's gaps keep the rest below the square. */
+/* Sorts by address. The order of the last call is where it starts from: mostly nothing is to do,
+ * and Shell's gaps keep the rest below the square. */
 static void sort_by_address(struct rpi_binding *binding)
 {
     static const size_t gaps[] = {1750, 701, 301, 132, 57, 23, 10, 4, 1};
     uint32_t *order = binding->order;
-    for (size_t g = 0; g < sizeof gaps / sizeof *gaps; g++) {
+    const uint64_t *given = binding->given;
+    bool sorted = true;
+    for (size_t i = 1; sorted && i < binding->arg_count; i++)
+        sorted = given[order[i - 1]] <= given[order[i]];
+    for (size_t g = 0; !sorted && g < sizeof gaps / sizeof *gaps; g++) {
         size_t gap = gaps[g];
         for (size_t i = gap; i < binding->arg_count; i++) {
             uint32_t moved = order[i];
             size_t j = i;
-            for (; j >= gap && binding->args[order[j - gap]].given > binding->args[moved].given;
-                 j -= gap)
+            for (; j >= gap && given[order[j - gap]] > given[moved]; j -= gap)
                 order[j] = order[j - gap];
             order[j] = moved;
         }
@@ -233,16 +329,17 @@ static void separate(struct rpi_binding *binding)
     uint64_t end_of_any = 0, end_of_written = 0;
     sort_by_address(binding);
     for (size_t i = 0; i < binding->arg_count; i++) {
-        struct rpi_bind_arg *arg = &binding->args[binding->order[i]];
+        uint32_t k = binding->order[i];
+        struct rpi_bind_arg *arg = &binding->args[k];
+        uint64_t given = binding->given[k], end = given + arg->bytes;
         if (arg->reason != RPI_COPY_NOT)
             continue;
         bool written = arg->role != RP_ARG_IN;
-        if (arg->given < end_of_written || (written && arg->given < end_of_any)) {
+        if (given < end_of_written || (written && given < end_of_any)) {
             arg->reason = RPI_COPY_OVERLAPS;
-            arg->target = arg->staging;
+            binding->targets[k] = arg->staging;
             continue;
         }
-        uint64_t end = arg->given + arg->bytes;
         if (end_of_any < end)
             end_of_any = end;
         if (written && end_of_written < end)
@@ -250,20 +347,20 @@ static void separate(struct rpi_binding *binding)
     }
 }
 
-static enum rpi_copy_reason judge(const struct rpi_binding *binding, const struct rpi_bind_arg *arg)
+static enum rpi_copy_reason judge(const struct rpi_binding *binding, const struct rpi_bind_arg *arg,
+                                  uint64_t given)
 {
     if (!arg->bytes)
         return RPI_COPY_EMPTY;
     if (arg->never != RPI_COPY_NOT)
         return arg->never;
-    if (arg->given % binding->alignment)
+    if (given & (binding->alignment - 1))
         return RPI_COPY_UNALIGNED;
-    uint64_t end = arg->given + arg->bytes;
-    if (end < arg->given)
+    uint64_t end = given + arg->bytes;
+    if (end < given)
         return RPI_COPY_OVERLAPS; /* no device has such a range; the copy says so */
     uint64_t base = binding->pool_base;
-    if (end > base &&
-        rpi_ranges_overlap(binding->own, arg->given > base ? arg->given - base : 0, end - base))
+    if (end > base && rpi_ranges_overlap(binding->own, given > base ? given - base : 0, end - base))
         return RPI_COPY_OWN;
     return RPI_COPY_NOT;
 }
@@ -273,15 +370,18 @@ void rpi_binding_choose(struct rpi_binding *binding, const struct rp_arg *args)
     bool changed = !binding->chosen;
     binding->chosen = true;
     for (size_t k = 0; k < binding->arg_count; k++) {
-        changed |= binding->args[k].given != args[k].address;
-        binding->args[k].given = args[k].address;
+        changed |= binding->given[k] != args[k].address;
+        binding->given[k] = args[k].address;
     }
     if (!changed)
         return;
     for (size_t k = 0; k < binding->arg_count; k++) {
         struct rpi_bind_arg *arg = &binding->args[k];
-        arg->reason = judge(binding, arg);
-        arg->target = arg->reason == RPI_COPY_NOT ? arg->given : arg->staging;
+        arg->reason = judge(binding, arg, binding->given[k]);
+        binding->targets[k] = arg->reason == RPI_COPY_NOT ? binding->given[k] : arg->staging;
     }
     separate(binding);
+    binding->copied = 0;
+    for (size_t k = 0; k < binding->arg_count; k++)
+        binding->copied += binding->args[k].bytes && binding->args[k].reason != RPI_COPY_NOT;
 }

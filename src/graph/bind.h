@@ -4,11 +4,14 @@
  * which of them are. Bound arguments have their addresses written into the parameters of the nodes
  * that use them; the others are copied to the place in the pool where they were recorded.
  *
- *     image    a node's parameters, as they are to be for the next launch; one for each node with
- *              a site of an argument that can be bound
- *     site     a place in an image, by argument
- *     staging  where an argument was recorded, and what is bound when it is copied
+ *     image    a node's parameters, written and given to an exec when one of its arguments moves;
+ * one for each node that uses an argument site     a place in an image, and the argument whose
+ * address it holds staging  where an argument was recorded, and what is bound when it is copied
  *     target   what an argument is bound to in this call: its address or its staging
+ *
+ *     images  | image 0 | image 1 | ...      by node, in memory as well: many are given in one walk
+ *     sites   | of image 0 | of image 1 | ...
+ *     uses    | images of argument 0 | of argument 1 | ...
  *
  * An argument can be bound when at least one site of it is proved, every word of the record that
  * could be its address is a proved site, and the driver lets every node that holds one be changed
@@ -49,22 +52,25 @@ enum rpi_copy_reason {
 };
 
 struct rpi_bind_site {
-    uint32_t image; /* index in images */
+    uint32_t arg;
     uint32_t offset;
     int64_t delta;
+};
+
+struct rpi_bind_image {
+    struct rpi_node_image *params;
+    uint32_t node; /* its number in the template (sites.h) */
+    uint32_t first_site, site_count;
 };
 
 struct rpi_bind_arg {
     uint64_t staging;
     uint64_t bytes;
     enum rp_arg_role role;
-    enum rpi_copy_reason never; /* why no call binds it; RPI_COPY_NOT: calls may */
-    size_t all_sites;           /* proved in the template, bindable or not */
-    size_t first_site, site_count;
-    /* Of the last call that was looked at: */
-    uint64_t given;
-    uint64_t target;
-    enum rpi_copy_reason reason; /* RPI_COPY_NOT: bound */
+    enum rpi_copy_reason never;  /* why no call binds it; RPI_COPY_NOT: calls may */
+    enum rpi_copy_reason reason; /* in the last call that was looked at; RPI_COPY_NOT: bound */
+    uint32_t first_use, use_count;
+    size_t all_sites; /* proved in the template, bindable or not */
 };
 
 struct rpi_binding {
@@ -72,18 +78,25 @@ struct rpi_binding {
     uint64_t pool_base;
     const struct rpi_ranges *own; /* of the pool: where the graph's blocks lie; unowned */
     struct rpi_bind_arg *args;
-    uint32_t *order; /* arguments by the addresses of the last call */
+    uint64_t *given, *targets; /* of each argument, in the last call that was looked at */
+    uint32_t *order;           /* arguments by the addresses of that call */
     size_t arg_count;
-    bool chosen; /* there was a call */
+    size_t copied; /* arguments that this call copies, those of 0 bytes left out */
+    bool chosen;   /* there was a call */
     struct {
-        RPI_VEC(struct rpi_node_image);
+        RPI_VEC(struct rpi_bind_image);
     } images;
     struct {
-        RPI_VEC(uint32_t);
-    } nodes; /* of each image: its number in the template (sites.h) */
-    struct {
-        RPI_VEC(struct rpi_bind_site); /* by argument */
+        RPI_VEC(struct rpi_bind_site);
     } sites;
+    struct {
+        RPI_VEC(uint32_t);
+    } uses;
+    struct {
+        RPI_VEC(void *); /* that the images lie in */
+    } memory;
+    unsigned char *next; /* free in the last of these, and how much */
+    size_t memory_left;
 };
 
 /* Of a graph in the making, which outlives the binding. nodes: of the template, by number. args:
@@ -99,6 +112,21 @@ void rpi_binding_demote(struct rpi_binding *binding, size_t arg, enum rpi_copy_r
 
 /* Chooses each argument's target for a call whose arguments were checked. */
 void rpi_binding_choose(struct rpi_binding *binding, const struct rp_arg *args);
+
+/* Writes the targets into an image, and gives that to the exec for its next launches. node is the
+ * image's in the graph that the exec was instantiated from. */
+static inline CUresult rpi_binding_give(const struct rpi_binding *binding,
+                                        const struct rpi_bind_image *image,
+                                        const struct rp_driver *driver, CUgraphExec exec,
+                                        CUgraphNode node, CUcontext context,
+                                        const char **out_function)
+{
+    const struct rpi_bind_site *site = binding->sites.data + image->first_site;
+    for (uint32_t i = 0; i < image->site_count; i++, site++)
+        rpi_node_image_write(image->params, site->offset,
+                             binding->targets[site->arg] + (uint64_t)site->delta);
+    return rpi_node_image_set(image->params, driver, exec, node, context, out_function);
+}
 
 /* NULL for RPI_COPY_NOT. Static text. */
 const char *rpi_copy_reason_text(enum rpi_copy_reason reason);

@@ -74,18 +74,22 @@ static rp_status instantiate(struct rpi_exec *exec, CUgraph template, const char
     return RP_OK;
 }
 
+static size_t stale_words(const struct rpi_binding *binding)
+{
+    return (binding->images.count + 63) / 64;
+}
+
 rp_status rpi_exec_create(struct rpi_exec *exec, const struct rp_device *device, CUgraph template,
                           CUgraphNode *nodes, const struct rpi_binding *binding, const char *name,
                           CUstream stream, struct rp_error *err)
 {
     struct rpi_exec made = {.driver = device->driver, .context = device->context};
-    size_t images = binding->images.count;
+    size_t words = stale_words(binding);
     made.bound = rpi_calloc(binding->arg_count + 1, sizeof *made.bound);
-    made.stale = rpi_calloc(images + 1, sizeof *made.stale);
-    rp_status status =
-        made.bound && made.stale && rpi_vec_reserve(&made.pending, images + 1)
-            ? RP_OK
-            : rpi_error_host_memory(err, "rp_graph_capture", images * sizeof(uint32_t));
+    made.stale = rpi_calloc(words + 1, sizeof *made.stale);
+    rp_status status = made.bound && made.stale ? RP_OK
+                                                : rpi_error_host_memory(err, "rp_graph_capture",
+                                                                        words * sizeof *made.stale);
     for (size_t k = 0; status == RP_OK && k < binding->arg_count; k++)
         made.bound[k] = binding->args[k].staging; /* as it was recorded */
     if (status == RP_OK)
@@ -106,77 +110,100 @@ void rpi_exec_destroy(struct rpi_exec *exec)
     rpi_free(exec->nodes);
     rpi_free(exec->bound);
     rpi_free(exec->stale);
-    rpi_vec_finish(&exec->pending);
     *exec = (struct rpi_exec){0};
 }
 
 /* ---- Binding ------------------------------------------------------------------------------- */
 
-/* Writes the argument's target where it changed, and notes the nodes that the driver has to have
- * again. */
-static void write_sites(struct rpi_exec *exec, struct rpi_binding *binding, size_t k)
+/* Marks the images that have to be given because the argument's target changed. */
+static void mark_uses(struct rpi_exec *exec, const struct rpi_binding *binding, size_t k)
 {
     const struct rpi_bind_arg *arg = &binding->args[k];
-    if (exec->bound[k] == arg->target)
+    if (exec->bound[k] == binding->targets[k])
         return;
-    for (size_t i = 0; i < arg->site_count; i++) {
-        const struct rpi_bind_site *site = &binding->sites.data[arg->first_site + i];
-        rpi_node_image_write(&binding->images.data[site->image], site->offset,
-                             arg->target + (uint64_t)site->delta);
-        if (exec->stale[site->image])
-            continue;
-        exec->stale[site->image] = true;
-        exec->pending.data[exec->pending.count++] = site->image; /* room for all was made */
+    exec->bound[k] = binding->targets[k];
+    const uint32_t *uses = binding->uses.data + arg->first_use;
+    for (uint32_t i = 0; i < arg->use_count; i++) {
+        uint64_t *word = &exec->stale[uses[i] / 64], bit = 1ull << uses[i] % 64;
+        exec->stale_count += !(*word & bit);
+        *word |= bit;
     }
-    exec->bound[k] = arg->target;
 }
 
 /* Sends all arguments of a refused node back to their staging. False when all are there. */
-static bool demote_args_of(struct rpi_exec *exec, struct rpi_binding *binding, uint32_t image,
-                           const char *name)
+static bool demote_args_of(struct rpi_exec *exec, struct rpi_binding *binding,
+                           const struct rpi_bind_image *image, const char *name)
 {
     bool demoted = false;
-    for (size_t k = 0; k < binding->arg_count; k++) {
-        struct rpi_bind_arg *arg = &binding->args[k];
-        bool used = false;
-        for (size_t i = 0; i < arg->site_count && !used; i++)
-            used = binding->sites.data[arg->first_site + i].image == image;
-        if (!used || exec->bound[k] == arg->staging)
+    for (uint32_t i = 0; i < image->site_count; i++) {
+        uint32_t k = binding->sites.data[image->first_site + i].arg;
+        if (binding->targets[k] == binding->args[k].staging)
             continue;
         rpi_binding_demote(binding, k, RPI_COPY_REFUSED);
-        write_sites(exec, binding, k);
+        mark_uses(exec, binding, k);
         demoted = true;
         rpi_log(RP_LOG_WARNING,
-                "'%.60s': argument %zu is copied from now on: the driver refused to change node %u",
-                name, k, binding->nodes.data[image]);
+                "'%.60s': argument %u is copied from now on: the driver refused to change node %u",
+                name, k, image->node);
     }
     return demoted;
+}
+
+/* Gives the marked images of one word of marks, as far as the driver takes them: the first that it
+ * refuses is the lowest that stays marked. */
+static CUresult give_word(struct rpi_exec *exec, const struct rpi_binding *binding, size_t word,
+                          const char **out_function)
+{
+    uint64_t marks = exec->stale[word];
+    size_t given = 0;
+    CUresult result = CUDA_SUCCESS;
+    for (; marks; marks &= marks - 1, given++) {
+        const struct rpi_bind_image *image =
+            &binding->images.data[word * 64 + (size_t)__builtin_ctzll(marks)];
+        result = rpi_binding_give(binding, image, exec->driver, exec->handle,
+                                  exec->nodes[image->node], exec->context, out_function);
+        if (result != CUDA_SUCCESS)
+            break;
+    }
+    exec->stale[word] = marks;
+    exec->stale_count -= given;
+    exec->patched += given;
+    return result;
+}
+
+/* What can be done about an image that the driver refused: RP_OK when it is worth another try. */
+static rp_status refused(struct rpi_exec *exec, struct rpi_binding *binding,
+                         const struct rpi_bind_image *image, CUresult result, const char *function,
+                         const char *name, struct rp_error *err)
+{
+    /* Memory of another kind than the recorded, which only copies and fills mind. */
+    bool minds =
+        result == CUDA_ERROR_INVALID_VALUE && image->params->type != CU_GRAPH_NODE_TYPE_KERNEL;
+    if (minds && demote_args_of(exec, binding, image, name))
+        return RP_OK;
+    return rpi_error_driver(err, result, function, "binding arguments in node %u of '%.60s'",
+                            image->node, name);
 }
 
 rp_status rpi_exec_bind(struct rpi_exec *exec, struct rpi_binding *binding, const char *name,
                         struct rp_error *err)
 {
-    for (size_t k = 0; k < binding->arg_count; k++)
-        write_sites(exec, binding, k);
-    while (exec->pending.count) {
-        uint32_t image = exec->pending.data[exec->pending.count - 1];
-        uint32_t node = binding->nodes.data[image];
-        const struct rpi_node_image *changed = &binding->images.data[image];
+    size_t words = stale_words(binding);
+    if (memcmp(exec->bound, binding->targets, binding->arg_count * sizeof *exec->bound) != 0)
+        for (size_t k = 0; k < binding->arg_count; k++)
+            mark_uses(exec, binding, k);
+    /* An image that is refused can mark others, before it too. */
+    for (size_t word = 0; exec->stale_count; word = (word + 1) % words) {
         const char *function = NULL;
-        CUresult result = rpi_node_image_set(changed, exec->driver, exec->handle, exec->nodes[node],
-                                             exec->context, &function);
-        if (result == CUDA_SUCCESS) {
-            exec->pending.count--;
-            exec->stale[image] = false;
-            exec->patched++;
-            continue;
+        CUresult result = give_word(exec, binding, word, &function);
+        rp_status status = RP_OK;
+        if (result != CUDA_SUCCESS) {
+            size_t image = word * 64 + (size_t)__builtin_ctzll(exec->stale[word]);
+            status =
+                refused(exec, binding, &binding->images.data[image], result, function, name, err);
         }
-        /* Memory of another kind than the recorded, which only copies and fills mind. */
-        bool minds =
-            result == CUDA_ERROR_INVALID_VALUE && changed->type != CU_GRAPH_NODE_TYPE_KERNEL;
-        if (!minds || !demote_args_of(exec, binding, image, name))
-            return rpi_error_driver(err, result, function,
-                                    "binding arguments in node %u of '%.60s'", node, name);
+        if (status != RP_OK)
+            return status;
     }
     return RP_OK;
 }

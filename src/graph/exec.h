@@ -2,11 +2,11 @@
  *
  * An exec: a template made launchable, and what its arguments are bound to.
  *
- * Binding writes into the images of the nodes that hold an address which changed, then gives each
- * of these nodes to the driver once, however many of its addresses changed. The driver applies
- * them to later launches: those in flight keep theirs. Where the driver fails, the nodes that it
- * has not taken are remembered and given again before the next launch, so an exec is never launched
- * with parameters of two calls.
+ * Binding marks the nodes that hold an address which changed, then gives each of these nodes to the
+ * driver once, in their order, however many of its addresses changed. The driver applies them to
+ * later launches: those in flight keep theirs. Where the driver fails, the nodes that it has not
+ * taken stay marked and are given before the next launch, so an exec is never launched with
+ * parameters of two calls.
  *
  * Not synchronised: the pool's lock guards it.
  */
@@ -21,11 +21,9 @@ struct rpi_exec {
     CUgraphExec handle;
     CUgraphNode *nodes; /* of the graph that it was instantiated from, by number (sites.h); NULL for
                            those in child graphs, which cannot be changed */
-    uint64_t *bound;    /* of each argument, what the images hold */
-    bool *stale;        /* of each image: the driver does not have it yet */
-    struct {
-        RPI_VEC(uint32_t); /* of the stale images, in any order; room for all */
-    } pending;
+    uint64_t *bound;    /* of each argument, its target when its images were marked last */
+    uint64_t *stale;    /* a bit for each image: the driver does not have it yet */
+    size_t stale_count;
     uint64_t patched; /* nodes given to the driver so far */
 };
 

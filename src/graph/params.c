@@ -276,12 +276,35 @@ rp_status rpi_params_read(struct rpi_params *params, const struct rp_driver *dri
 
 /* ---- Writing ------------------------------------------------------------------------------- */
 
+/* Pointers before the image: to each parameter, or the list of the packed form. */
+static size_t pointer_count(const struct rpi_params *params)
+{
+    enum { PACKED_POINTERS = 5 };
+    if (params->type != CU_GRAPH_NODE_TYPE_KERNEL)
+        return 0;
+    return params->packed_bytes ? PACKED_POINTERS : params->fields.count;
+}
+
+static size_t round_up_16(size_t bytes)
+{
+    return (bytes + 15) & ~(size_t)15;
+}
+
+static size_t bytes_before_image(const struct rpi_params *params)
+{
+    return round_up_16(sizeof(struct rpi_node_image) + pointer_count(params) * sizeof(void *));
+}
+
+size_t rpi_node_image_bytes(const struct rpi_params *params)
+{
+    return bytes_before_image(params) + round_up_16(params->image.count);
+}
+
 /* Makes the image's own list of parameters: the array of pointers or the packed form. */
 static void point_into(struct rpi_node_image *image, const struct rpi_params *params)
 {
     image->kernel = params->kernel;
     image->kernel.kernelParams = image->kernel.extra = NULL;
-    image->packed_bytes = params->packed_bytes;
     if (!params->packed_bytes) {
         for (size_t i = 0; i < params->fields.count; i++)
             image->pointers[i] = image->bytes + params->fields.data[i].offset;
@@ -291,56 +314,41 @@ static void point_into(struct rpi_node_image *image, const struct rpi_params *pa
     image->pointers[0] = CU_LAUNCH_PARAM_BUFFER_POINTER;
     image->pointers[1] = image->bytes;
     image->pointers[2] = CU_LAUNCH_PARAM_BUFFER_SIZE;
-    image->pointers[3] = image->pointers + 5; /* the size lies behind the list, as the image may */
-    image->pointers[4] = CU_LAUNCH_PARAM_END; /* move with its struct */
-    memcpy(image->pointers + 5, &image->packed_bytes, sizeof image->packed_bytes);
+    image->pointers[3] = &image->packed_bytes;
+    image->pointers[4] = CU_LAUNCH_PARAM_END;
     image->kernel.extra = image->pointers;
 }
 
-rp_status rpi_node_image_init(struct rpi_node_image *image, const struct rpi_params *params,
-                              struct rp_error *err)
+struct rpi_node_image *rpi_node_image_make(void *memory, const struct rpi_params *params)
 {
-    enum { PACKED_POINTERS = 6 };
-    size_t pointers = params->packed_bytes ? PACKED_POINTERS : params->fields.count;
-    *image = (struct rpi_node_image){.type = params->type};
-    /* Two pointers' length keeps the image on 16 bytes, as a parameter may want. */
-    pointers = (pointers + 1) & ~(size_t)1;
-    image->pointers = rpi_calloc(1, pointers * sizeof *image->pointers + params->image.count + 1);
-    if (!image->pointers)
-        return rpi_error_host_memory(err, "rp_graph_capture", params->image.count);
-    image->bytes = (unsigned char *)(image->pointers + pointers);
-    memcpy(image->bytes, params->image.data, params->image.count);
+    struct rpi_node_image *image = memory;
+    *image = (struct rpi_node_image){
+        .type = params->type,
+        .bytes = (unsigned char *)memory + bytes_before_image(params),
+        .packed_bytes = params->packed_bytes,
+    };
+    if (params->image.count)
+        memcpy(image->bytes, params->image.data, params->image.count);
     if (params->type == CU_GRAPH_NODE_TYPE_KERNEL)
         point_into(image, params);
-    return RP_OK;
+    return image;
 }
 
-void rpi_node_image_finish(struct rpi_node_image *image)
-{
-    rpi_free(image->pointers);
-    *image = (struct rpi_node_image){0};
-}
-
-CUresult rpi_node_image_set(const struct rpi_node_image *image, const struct rp_driver *driver,
-                            CUgraphExec exec, CUgraphNode node, CUcontext context,
-                            const char **out_function)
+CUresult rpi_node_image_set_other(const struct rpi_node_image *image,
+                                  const struct rp_driver *driver, CUgraphExec exec,
+                                  CUgraphNode node, CUcontext context, const char **out_function)
 {
     CUDA_MEMCPY3D copy;
     CUDA_MEMSET_NODE_PARAMS fill;
-    switch (image->type) {
-    case CU_GRAPH_NODE_TYPE_KERNEL:
-        *out_function = "cuGraphExecKernelNodeSetParams";
-        return driver->cuGraphExecKernelNodeSetParams(exec, node, &image->kernel);
-    case CU_GRAPH_NODE_TYPE_MEMCPY:
+    if (image->type == CU_GRAPH_NODE_TYPE_MEMCPY) {
         *out_function = "cuGraphExecMemcpyNodeSetParams";
         memcpy(&copy, image->bytes, sizeof copy);
         return driver->cuGraphExecMemcpyNodeSetParams(exec, node, &copy, context);
-    default:
-        assert(image->type == CU_GRAPH_NODE_TYPE_MEMSET);
-        *out_function = "cuGraphExecMemsetNodeSetParams";
-        memcpy(&fill, image->bytes, sizeof fill);
-        return driver->cuGraphExecMemsetNodeSetParams(exec, node, &fill, context);
     }
+    assert(image->type == CU_GRAPH_NODE_TYPE_MEMSET);
+    *out_function = "cuGraphExecMemsetNodeSetParams";
+    memcpy(&fill, image->bytes, sizeof fill);
+    return driver->cuGraphExecMemsetNodeSetParams(exec, node, &fill, context);
 }
 
 static const char *const type_names[] = {

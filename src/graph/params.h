@@ -47,20 +47,24 @@ rp_status rpi_params_read(struct rpi_params *params, const struct rp_driver *dri
                           CUgraphNode node, struct rp_error *err);
 void rpi_params_finish(struct rpi_params *params);
 
-/* A node's parameters to write to and give to execs: an image that stays where it is, and the
- * driver's struct around it. Only kernel, memcpy and memset nodes have one. */
+/* A node's parameters to write to and give to execs: an image and the driver's struct around it, in
+ * one piece of memory, so that giving many nodes walks through memory in one direction. Only
+ * kernel, memcpy and memset nodes have one.
+ *
+ *     | this struct | pointers | image |
+ */
 struct rpi_node_image {
-    CUgraphNodeType type;
-    unsigned char *bytes;           /* in one allocation with `pointers`, which owns it */
-    void **pointers;                /* of a kernel node: kernelParams, or the five of extra */
     CUDA_KERNEL_NODE_PARAMS kernel; /* of a kernel node; its pointers lead to the image */
+    CUgraphNodeType type;
+    unsigned char *bytes; /* a multiple of 16 from the start, as a parameter may want */
     size_t packed_bytes;
+    void *pointers[]; /* of a kernel node: kernelParams, or the five of extra */
 };
 
-/* Copies what rpi_params_read has read. */
-rp_status rpi_node_image_init(struct rpi_node_image *image, const struct rpi_params *params,
-                              struct rp_error *err);
-void rpi_node_image_finish(struct rpi_node_image *image); /* allowed on a zeroed one */
+/* Memory that the image takes: a multiple of 16. */
+size_t rpi_node_image_bytes(const struct rpi_params *params);
+/* Copies what rpi_params_read has read into memory of that size, aligned to 16, where it stays. */
+struct rpi_node_image *rpi_node_image_make(void *memory, const struct rpi_params *params);
 
 static inline void rpi_node_image_write(struct rpi_node_image *image, uint32_t offset,
                                         uint64_t word)
@@ -68,11 +72,23 @@ static inline void rpi_node_image_write(struct rpi_node_image *image, uint32_t o
     memcpy(image->bytes + offset, &word, sizeof word);
 }
 
+/* For memcpy and memset nodes, what rpi_node_image_set does. */
+CUresult rpi_node_image_set_other(const struct rpi_node_image *image,
+                                  const struct rp_driver *driver, CUgraphExec exec,
+                                  CUgraphNode node, CUcontext context, const char **out_function);
+
 /* Gives the image to the exec, for its next launches; node is one of the graph that the exec was
  * instantiated from. *out_function is the driver's function that was called. */
-CUresult rpi_node_image_set(const struct rpi_node_image *image, const struct rp_driver *driver,
-                            CUgraphExec exec, CUgraphNode node, CUcontext context,
-                            const char **out_function);
+static inline CUresult rpi_node_image_set(const struct rpi_node_image *image,
+                                          const struct rp_driver *driver, CUgraphExec exec,
+                                          CUgraphNode node, CUcontext context,
+                                          const char **out_function)
+{
+    if (image->type != CU_GRAPH_NODE_TYPE_KERNEL)
+        return rpi_node_image_set_other(image, driver, exec, node, context, out_function);
+    *out_function = "cuGraphExecKernelNodeSetParams";
+    return driver->cuGraphExecKernelNodeSetParams(exec, node, &image->kernel);
+}
 
 /* "attention_kernel" or "memcpy", for messages, into text. */
 void rpi_params_describe(const struct rpi_params *params, const struct rp_driver *driver,

@@ -28,6 +28,8 @@ static rp_status check_stream(const struct rp_graph *graph, CUstream stream, str
 static rp_status copy(const struct rp_graph *graph, const struct rp_arg *args,
                       enum rp_arg_role role, CUstream stream, struct rp_error *err)
 {
+    if (!graph->binding->copied)
+        return RP_OK;
     for (size_t i = 0; i < graph->arg_count; i++) {
         const struct rpi_bind_arg *arg = &graph->binding->args[i];
         if (!(arg->role & role) || !arg->bytes || arg->reason == RPI_COPY_NOT)
@@ -81,7 +83,9 @@ static rp_status wait_for_turn(struct rp_graph *graph, CUstream stream, struct r
     return status;
 }
 
-/* Remembers where the graph's memory is in use. A driver that cannot record an event is made to
+/* Remembers where the graph's memory is in use. The event is recorded now and not when somebody
+ * waits: by then the stream may be gone, may be capturing, or may hold work of the caller's that
+ * waits for the one who comes. A driver that cannot record an event is made to
  * finish instead, so that whoever comes next need not wait. */
 static rp_status mark(struct rp_graph *graph, CUstream stream, struct rp_error *err)
 {
@@ -115,6 +119,17 @@ static rp_status replay(struct rp_graph *graph, const struct rp_arg *args, CUstr
     return status == RP_OK ? marked : status;
 }
 
+/* Mostly the context is current already, and asking costs less than a push and a pop. */
+static rp_status enter_context(struct rp_device *device, bool *out_pushed, struct rp_error *err)
+{
+    CUcontext current = NULL;
+    if (device->driver->cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == device->context)
+        return RP_OK;
+    rp_status status = rp_device_push(device, err);
+    *out_pushed = status == RP_OK;
+    return status;
+}
+
 rp_status rp_graph_replay(struct rp_graph *graph, const struct rp_arg *args, size_t arg_count,
                           struct CUstream_st *stream, struct rp_error *err)
 {
@@ -124,7 +139,8 @@ rp_status rp_graph_replay(struct rp_graph *graph, const struct rp_arg *args, siz
     if (status != RP_OK)
         return status;
     struct rp_pool *pool = graph->pool;
-    status = rp_device_push(pool->device, err);
+    bool pushed = false;
+    status = enter_context(pool->device, &pushed, err);
     if (status != RP_OK)
         return status;
     status = check_stream(graph, stream, err);
@@ -133,6 +149,7 @@ rp_status rp_graph_replay(struct rp_graph *graph, const struct rp_arg *args, siz
         status = replay(graph, args, stream, err);
         pthread_mutex_unlock(&pool->core->lock);
     }
-    rp_device_pop(pool->device);
+    if (pushed)
+        rp_device_pop(pool->device);
     return status;
 }
