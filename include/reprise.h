@@ -23,9 +23,14 @@
  * named out_..., and are written only on success. A function that fails leaves every object as it
  * was, but for device memory that rp_run and rp_graph_replay had begun to write. `create`, `open`,
  * `capture` and `load` allocate, and the matching `destroy` takes NULL. Options are structs with a
- * `size` field: start from the RP_..._INIT initializer. Strings that are returned belong to the
- * object they came from. Unless said otherwise an object may be used by one thread at a time and
- * different objects by different threads, and nothing synchronises a stream.
+ * `size` field: start from the RP_..._INIT initializer. Structs may grow at their end in later
+ * versions, but for struct rp_error and those that stand in arrays. Options of a program that was
+ * built with an older header get the defaults for what is new; those of a newer one are refused
+ * only where they ask for what this library does not have. What the library fills in is cut to the
+ * size that the caller's header has: each function that does takes it in its ..._sized form, which
+ * the plain one, inline, calls. Strings that are returned belong to the object they came from.
+ * Unless said otherwise an object may be used by one thread at a time and different objects by
+ * different threads, and nothing synchronises a stream.
  */
 #ifndef REPRISE_H
 #define REPRISE_H
@@ -86,7 +91,7 @@ struct rp_error {
     rp_status status;
     int driver_code;      /* CUresult, or 0 when no driver call was involved */
     char driver_name[48]; /* "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", or "" */
-    char operation[64];   /* the driver function or library function that failed */
+    char operation[64];   /* the driver function, library function or step that failed */
     uint64_t requested;
     uint64_t available;
     char message[512]; /* one sentence: what failed, with the figures, and what to do */
@@ -105,12 +110,13 @@ struct rp_device_options {
     uint64_t host_seed;   /* host driver: seed of the order in which graph nodes run */
     int host_check_races; /* host driver: nonzero checks kernels' declared accesses; a race is a
                              warning in the log (rp_set_log), once for each pair of operations */
+    int reserved;         /* 0 */
 };
 /* There is one host driver in a process: host_seed and host_check_races are its, and the last open
  * of a host device sets them for all. */
 #define RP_DEVICE_OPTIONS_INIT                                                                     \
     {                                                                                              \
-        sizeof(struct rp_device_options), NULL, 0, 0, 0, 1                                         \
+        sizeof(struct rp_device_options), NULL, 0, 0, 0, 1, 0                                      \
     }
 
 /* Opens a device. options may be NULL. Any thread may use the device afterwards: functions that
@@ -130,7 +136,12 @@ struct rp_device_info {
     uint64_t total_bytes;
     uint64_t host_races; /* host driver: races that the process has seen; 0 elsewhere */
 };
-RP_API void rp_device_info(const struct rp_device *device, struct rp_device_info *out_info);
+RP_API void rp_device_info_sized(const struct rp_device *device, size_t info_bytes,
+                                 struct rp_device_info *out_info);
+static inline void rp_device_info(const struct rp_device *device, struct rp_device_info *out_info)
+{
+    rp_device_info_sized(device, sizeof *out_info, out_info);
+}
 
 /* ---- 3. Pool ------------------------------------------------------------------------------- */
 
@@ -192,7 +203,12 @@ struct rp_pool_info {
     uint64_t rehearsal_bytes;   /* device memory behind rehearsals: one chunk, shared by a device */
     size_t graphs;
 };
-RP_API void rp_pool_info(const struct rp_pool *pool, struct rp_pool_info *out_info);
+RP_API void rp_pool_info_sized(const struct rp_pool *pool, size_t info_bytes,
+                               struct rp_pool_info *out_info);
+static inline void rp_pool_info(const struct rp_pool *pool, struct rp_pool_info *out_info)
+{
+    rp_pool_info_sized(pool, sizeof *out_info, out_info);
+}
 
 /* Gives back to the device what no graph needs: what destroyed graphs left between others, in
  * pieces as the pool grew. Later captures map it again. Of the whole tree; out_bytes, how many
@@ -227,7 +243,7 @@ RP_API uint64_t rp_call_arg(const struct rp_call *call, size_t index);
  * of an earlier graph of its sequence).
  * bytes may be 0: a valid address that nothing may access. Addresses are multiples of the pool's
  * alignment, those of arguments in a capture too. `stream` must exist until the run ends. */
-RP_API rp_status rp_call_alloc(struct rp_call *call, size_t bytes, struct CUstream_st *stream,
+RP_API rp_status rp_call_alloc(struct rp_call *call, uint64_t bytes, struct CUstream_st *stream,
                                uint64_t *out_address, struct rp_error *err);
 /* Says that work on `stream`, other than the stream of its allocation, uses the block. */
 RP_API rp_status rp_call_use(struct rp_call *call, uint64_t address, struct CUstream_st *stream,
@@ -324,10 +340,11 @@ struct rp_capture_options {
     int copy_args;    /* nonzero: arguments keep the addresses of the capture, and every replay
                          copies them there: for callables that leave an argument's address in
                          memory (an array of pointers, say), where no capture can see it */
+    int reserved;     /* 0 */
 };
 #define RP_CAPTURE_OPTIONS_INIT                                                                    \
     {                                                                                              \
-        sizeof(struct rp_capture_options), NULL, 0                                                 \
+        sizeof(struct rp_capture_options), NULL, 0, 0                                              \
     }
 
 /* Captures the callable: rehearse (addresses of their own for every block, on one chunk of device
@@ -390,7 +407,12 @@ struct rp_graph_info {
     size_t copied_args;     /* and arguments copied; those of 0 bytes are neither */
     uint64_t patched_nodes; /* nodes whose parameters were changed, summed over replays */
 };
-RP_API void rp_graph_info(const struct rp_graph *graph, struct rp_graph_info *out_info);
+RP_API void rp_graph_info_sized(const struct rp_graph *graph, size_t info_bytes,
+                                struct rp_graph_info *out_info);
+static inline void rp_graph_info(const struct rp_graph *graph, struct rp_graph_info *out_info)
+{
+    rp_graph_info_sized(graph, sizeof *out_info, out_info);
+}
 
 struct rp_graph_arg_info {
     size_t sites;       /* places in node parameters proved to hold its address */
@@ -399,8 +421,14 @@ struct rp_graph_arg_info {
     const char *reason; /* why the last replay copied it, or none binds it; NULL: bound. Static */
 };
 /* index is that of the argument in the capture. */
-RP_API rp_status rp_graph_arg_info(const struct rp_graph *graph, size_t index,
-                                   struct rp_graph_arg_info *out_info, struct rp_error *err);
+RP_API rp_status rp_graph_arg_info_sized(const struct rp_graph *graph, size_t index,
+                                         size_t info_bytes, struct rp_graph_arg_info *out_info,
+                                         struct rp_error *err);
+static inline rp_status rp_graph_arg_info(const struct rp_graph *graph, size_t index,
+                                          struct rp_graph_arg_info *out_info, struct rp_error *err)
+{
+    return rp_graph_arg_info_sized(graph, index, sizeof *out_info, out_info, err);
+}
 
 /* ---- 5. Heap: memory for eager work -------------------------------------------------------- */
 
@@ -470,7 +498,7 @@ RP_API void rp_heap_destroy(struct rp_heap *heap);
  * are given back, and it is tried again; then free memory of other streams that are idle is lent.
  * Errors after that: RP_ERROR_OUT_OF_DEVICE_MEMORY, or RP_ERROR_LIMIT for the heap's own limit,
  * with what was asked, held and free. */
-RP_API rp_status rp_heap_alloc(struct rp_heap *heap, size_t bytes, struct CUstream_st *stream,
+RP_API rp_status rp_heap_alloc(struct rp_heap *heap, uint64_t bytes, struct CUstream_st *stream,
                                uint64_t *out_address, struct rp_error *err);
 /* Ends the block's life: work enqueued so far may use it. Work on streams named with rp_heap_use is
  * waited for, by events, before the block is used again. RP_ERROR_INVALID_ARGUMENT when the address
@@ -496,8 +524,13 @@ struct rp_heap_block {
     struct CUstream_st *stream;
 };
 /* RP_ERROR_INVALID_ARGUMENT when there is none. */
-RP_API rp_status rp_heap_find(struct rp_heap *heap, uint64_t address,
-                              struct rp_heap_block *out_block, struct rp_error *err);
+RP_API rp_status rp_heap_find_sized(struct rp_heap *heap, uint64_t address, size_t block_bytes,
+                                    struct rp_heap_block *out_block, struct rp_error *err);
+static inline rp_status rp_heap_find(struct rp_heap *heap, uint64_t address,
+                                     struct rp_heap_block *out_block, struct rp_error *err)
+{
+    return rp_heap_find_sized(heap, address, sizeof *out_block, out_block, err);
+}
 
 /* Statistics: the names and meanings of torch.cuda.memory_stats(), in its order. `segment` counts
  * chunks; `inactive_split` free blocks part of which shares a chunk with a block in use; blocks of
@@ -505,7 +538,8 @@ RP_API rp_status rp_heap_find(struct rp_heap *heap, uint64_t address,
  * one moment, peaks included. */
 #define RP_HEAP_STATS 122
 RP_API const char *rp_heap_stat_name(size_t index); /* NULL past the end. Static text. */
-RP_API void rp_heap_stats(struct rp_heap *heap, int64_t out_values[RP_HEAP_STATS]);
+/* Writes the first `count` of them, and returns how many there are. */
+RP_API size_t rp_heap_stats(struct rp_heap *heap, int64_t *out_values, size_t count);
 /* One of them by name. */
 RP_API rp_status rp_heap_stat(struct rp_heap *heap, const char *name, int64_t *out_value,
                               struct rp_error *err);
@@ -549,12 +583,30 @@ struct rp_heap_snapshot_event {
     uint64_t stack;
 };
 /* By index; 0, with nothing written, past the end. Events come oldest first. */
-RP_API int rp_heap_snapshot_segment(const struct rp_heap_snapshot *snapshot, size_t index,
-                                    struct rp_heap_snapshot_segment *out_segment);
-RP_API int rp_heap_snapshot_block(const struct rp_heap_snapshot *snapshot, size_t index,
-                                  struct rp_heap_snapshot_block *out_block);
-RP_API int rp_heap_snapshot_event(const struct rp_heap_snapshot *snapshot, size_t index,
-                                  struct rp_heap_snapshot_event *out_event);
+RP_API int rp_heap_snapshot_segment_sized(const struct rp_heap_snapshot *snapshot, size_t index,
+                                          size_t segment_bytes,
+                                          struct rp_heap_snapshot_segment *out_segment);
+static inline int rp_heap_snapshot_segment(const struct rp_heap_snapshot *snapshot, size_t index,
+                                           struct rp_heap_snapshot_segment *out_segment)
+{
+    return rp_heap_snapshot_segment_sized(snapshot, index, sizeof *out_segment, out_segment);
+}
+RP_API int rp_heap_snapshot_block_sized(const struct rp_heap_snapshot *snapshot, size_t index,
+                                        size_t block_bytes,
+                                        struct rp_heap_snapshot_block *out_block);
+static inline int rp_heap_snapshot_block(const struct rp_heap_snapshot *snapshot, size_t index,
+                                         struct rp_heap_snapshot_block *out_block)
+{
+    return rp_heap_snapshot_block_sized(snapshot, index, sizeof *out_block, out_block);
+}
+RP_API int rp_heap_snapshot_event_sized(const struct rp_heap_snapshot *snapshot, size_t index,
+                                        size_t event_bytes,
+                                        struct rp_heap_snapshot_event *out_event);
+static inline int rp_heap_snapshot_event(const struct rp_heap_snapshot *snapshot, size_t index,
+                                         struct rp_heap_snapshot_event *out_event)
+{
+    return rp_heap_snapshot_event_sized(snapshot, index, sizeof *out_event, out_event);
+}
 /* As torch.cuda.memory._snapshot() has it ("segments", "device_traces"), so that PyTorch's memory
  * viewer reads it. The text belongs to the snapshot; NULL when there is no host memory. */
 RP_API const char *rp_heap_snapshot_json(struct rp_heap_snapshot *snapshot);
@@ -599,14 +651,19 @@ struct rp_layout_info {
     int bound_exact;   /* nonzero: the bound is the exact one */
     const char *proof; /* "bound", "search" or NULL */
     int optimal;       /* nonzero: no layout is lower */
-    int fits;          /* with a capacity: 1 fits, 0 proved impossible, -1 not found */
+    int fits;          /* 1 fits the capacity, 0 proved impossible, -1 not found; 1 without one */
     double ms;         /* bound and placement */
     uint64_t
         c10_default_bytes;    /* what PyTorch's allocator would hold after all captures, taken in */
     uint64_t c10_reuse_bytes; /* order into one pool; the same with its reuse flag; 0 for CSV */
     size_t captures;
 };
-RP_API void rp_layout_info(const struct rp_layout *layout, struct rp_layout_info *out_info);
+RP_API void rp_layout_info_sized(const struct rp_layout *layout, size_t info_bytes,
+                                 struct rp_layout_info *out_info);
+static inline void rp_layout_info(const struct rp_layout *layout, struct rp_layout_info *out_info)
+{
+    rp_layout_info_sized(layout, sizeof *out_info, out_info);
+}
 
 struct rp_layout_capture {
     const char *name;
@@ -615,8 +672,13 @@ struct rp_layout_capture {
     uint64_t c10_default_bytes, c10_reuse_bytes; /* this capture alone; 0 for CSV */
 };
 /* index < captures. Sizes are after rounding to the alignment. */
-RP_API void rp_layout_capture(const struct rp_layout *layout, size_t index,
-                              struct rp_layout_capture *out_capture);
+RP_API void rp_layout_capture_sized(const struct rp_layout *layout, size_t index,
+                                    size_t capture_bytes, struct rp_layout_capture *out_capture);
+static inline void rp_layout_capture(const struct rp_layout *layout, size_t index,
+                                     struct rp_layout_capture *out_capture)
+{
+    rp_layout_capture_sized(layout, index, sizeof *out_capture, out_capture);
+}
 /* Writes the offsets: for CSV the input with an `offset` column, otherwise `reprise-layout/1`. */
 RP_API rp_status rp_layout_write(const struct rp_layout *layout, const char *path,
                                  struct rp_error *err);
@@ -742,7 +804,12 @@ struct rp_advice_info {
     double device_us;  /* what the device needs at least */
     double busy_share; /* of the device, from the iteration's first kernel to its last */
 };
-RP_API void rp_advice_info(const struct rp_advice *advice, struct rp_advice_info *out_info);
+RP_API void rp_advice_info_sized(const struct rp_advice *advice, size_t info_bytes,
+                                 struct rp_advice_info *out_info);
+static inline void rp_advice_info(const struct rp_advice *advice, struct rp_advice_info *out_info)
+{
+    rp_advice_info_sized(advice, sizeof *out_info, out_info);
+}
 
 enum rp_advice_format {
     RP_ADVICE_TEXT = 0, /* for people; the verdict is the first line */

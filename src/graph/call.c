@@ -27,8 +27,8 @@ static rp_status note(struct rp_call *call, rp_status status, const struct rp_er
     return status;
 }
 
-rp_status rp_call_alloc(struct rp_call *call, size_t bytes, CUstream stream, uint64_t *out_address,
-                        struct rp_error *err)
+rp_status rp_call_alloc(struct rp_call *call, uint64_t bytes, CUstream stream,
+                        uint64_t *out_address, struct rp_error *err)
 {
     struct rp_error failure;
     rp_status status = call->functions->alloc(call, bytes, stream, out_address, &failure);
@@ -75,8 +75,8 @@ rp_status rpi_call_run(struct rp_call *call, rp_callable_fn callable, void *user
             *err = call->failure;
         return call->failure.status;
     }
-    rpi_error(err, RP_ERROR_CALLABLE, what, "%s: the callable returned %s%s%.300s", what,
-              rp_status_name(status), said.message[0] ? ": " : "", said.message);
+    rpi_error(err, RP_ERROR_CALLABLE, what, "%s: the callable returned %d (%s)%s%.300s", what,
+              (int)status, rp_status_name(status), said.message[0] ? ": " : "", said.message);
     if (err) {
         err->driver_code = said.driver_code;
         memcpy(err->driver_name, said.driver_name, sizeof err->driver_name);

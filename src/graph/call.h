@@ -13,7 +13,7 @@
 
 struct rpi_call_functions {
     /* As rp_call_alloc, rp_call_use and rp_call_free, arguments checked. */
-    rp_status (*alloc)(struct rp_call *call, size_t bytes, CUstream stream, uint64_t *out_address,
+    rp_status (*alloc)(struct rp_call *call, uint64_t bytes, CUstream stream, uint64_t *out_address,
                        struct rp_error *err);
     rp_status (*use)(struct rp_call *call, uint64_t address, CUstream stream, struct rp_error *err);
     rp_status (*free)(struct rp_call *call, uint64_t address, struct rp_error *err);

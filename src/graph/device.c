@@ -6,6 +6,7 @@
 
 #include "base/hostmem.h"
 #include "base/log.h"
+#include "base/sized.h"
 #include "driver/host/host.h"
 
 #include <assert.h>
@@ -164,12 +165,10 @@ rp_status rp_device_open(const struct rp_device_options *options, struct rp_devi
     struct rp_device_options chosen = RP_DEVICE_OPTIONS_INIT;
     if (!out_device)
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_device_open", "out_device is NULL");
-    if (options && options->size != sizeof chosen)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_device_open",
-                         "the options' size is %zu, not %zu: start from RP_DEVICE_OPTIONS_INIT",
-                         options->size, sizeof chosen);
-    if (options)
-        chosen = *options;
+    rp_status status = rpi_take_options(&chosen, sizeof chosen, options, "rp_device_open",
+                                        "RP_DEVICE_OPTIONS_INIT", err);
+    if (status != RP_OK)
+        return status;
     if (!chosen.driver)
         return open_any(&chosen, out_device, err);
     if (strcmp(chosen.driver, "cuda") == 0)
@@ -193,12 +192,13 @@ void rp_device_destroy(struct rp_device *device)
     rpi_free(device);
 }
 
-void rp_device_info(const struct rp_device *device, struct rp_device_info *out_info)
+void rp_device_info_sized(const struct rp_device *device, size_t info_bytes,
+                          struct rp_device_info *out_info)
 {
     struct rpi_host_statistics host = {0};
     if (strcmp(device->driver->provider, "host") == 0)
         rpi_host_statistics(&host);
-    *out_info = (struct rp_device_info){.driver = device->driver->provider,
+    const struct rp_device_info info = {.driver = device->driver->provider,
                                         .name = device->name,
                                         .driver_version = device->driver->version,
                                         .compute_major = device->compute_major,
@@ -206,6 +206,7 @@ void rp_device_info(const struct rp_device *device, struct rp_device_info *out_i
                                         .multiprocessors = device->multiprocessors,
                                         .total_bytes = device->total_bytes,
                                         .host_races = host.races};
+    rpi_give(out_info, info_bytes, &info, sizeof info);
 }
 
 /* Where each function lies in the table, by name. */

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/hostmem.h"
 #include "base/log.h"
+#include "base/sized.h"
 #include "graph/compare.h"
 #include "graph/exec.h"
 #include "graph/share.h"
@@ -244,11 +245,11 @@ rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_options
     if (!pool || !callable || !out_graph)
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_capture", "%s is NULL",
                          !pool ? "pool" : (!callable ? "callable" : "out_graph"));
-    if (options && options->size != sizeof *options)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_capture",
-                         "the options' size is %zu, not %zu: start from RP_CAPTURE_OPTIONS_INIT",
-                         options->size, sizeof *options);
-    rp_status status = rpi_check_args("rp_graph_capture", args, arg_count, err);
+    struct rp_capture_options chosen = RP_CAPTURE_OPTIONS_INIT;
+    rp_status status = rpi_take_options(&chosen, sizeof chosen, options, "rp_graph_capture",
+                                        "RP_CAPTURE_OPTIONS_INIT", err);
+    if (status == RP_OK)
+        status = rpi_check_args("rp_graph_capture", args, arg_count, err);
     if (status != RP_OK)
         return status;
     status = rpi_lock_for_callable(&pool->core->capture_lock, "rp_graph_capture", pool->name, err);
@@ -257,12 +258,12 @@ rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_options
     status = rp_device_push(pool->device, err);
     if (status == RP_OK) {
         struct capturing c = {.pool = pool,
-                              .name = options && options->name ? options->name : "graph",
+                              .name = chosen.name ? chosen.name : "graph",
                               .callable = callable,
                               .user = user,
                               .args = args,
                               .arg_count = arg_count,
-                              .copy_args = options && options->copy_args};
+                              .copy_args = chosen.copy_args};
         status = capture_locked(&c, out_graph, err);
         rp_device_pop(pool->device);
     }
@@ -304,25 +305,27 @@ void rp_graph_destroy(struct rp_graph *graph)
     free_graph(graph);
 }
 
-void rp_graph_info(const struct rp_graph *graph, struct rp_graph_info *out_info)
+void rp_graph_info_sized(const struct rp_graph *graph, size_t info_bytes,
+                         struct rp_graph_info *out_info)
 {
     pthread_mutex_lock(&graph->pool->core->lock);
-    *out_info = graph->info;
-    out_info->replays = graph->replays;
-    out_info->patched_nodes = graph->exec->patched;
+    struct rp_graph_info info = graph->info;
+    info.replays = graph->replays;
+    info.patched_nodes = graph->exec->patched;
     for (size_t k = 0; k < graph->arg_count; k++) {
         const struct rpi_bind_arg *arg = &graph->binding->args[k];
-        out_info->bindable_args += arg->bytes && arg->never == RPI_COPY_NOT;
+        info.bindable_args += arg->bytes && arg->never == RPI_COPY_NOT;
         if (!graph->replays || !arg->bytes)
             continue;
-        out_info->bound_args += arg->reason == RPI_COPY_NOT;
-        out_info->copied_args += arg->reason != RPI_COPY_NOT;
+        info.bound_args += arg->reason == RPI_COPY_NOT;
+        info.copied_args += arg->reason != RPI_COPY_NOT;
     }
     pthread_mutex_unlock(&graph->pool->core->lock);
+    rpi_give(out_info, info_bytes, &info, sizeof info);
 }
 
-rp_status rp_graph_arg_info(const struct rp_graph *graph, size_t index,
-                            struct rp_graph_arg_info *out_info, struct rp_error *err)
+rp_status rp_graph_arg_info_sized(const struct rp_graph *graph, size_t index, size_t info_bytes,
+                                  struct rp_graph_arg_info *out_info, struct rp_error *err)
 {
     if (!graph || !out_info || index >= graph->arg_count)
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_arg_info", "%s",
@@ -332,12 +335,13 @@ rp_status rp_graph_arg_info(const struct rp_graph *graph, size_t index,
     pthread_mutex_lock(&graph->pool->core->lock);
     const struct rpi_bind_arg *arg = &graph->binding->args[index];
     enum rpi_copy_reason reason = graph->replays ? arg->reason : arg->never;
-    *out_info = (struct rp_graph_arg_info){
+    const struct rp_graph_arg_info info = {
         .sites = arg->all_sites,
         .bindable = arg->bytes && arg->never == RPI_COPY_NOT,
         .bound = graph->replays && arg->bytes && arg->reason == RPI_COPY_NOT,
         .reason = rpi_copy_reason_text(arg->bytes ? reason : RPI_COPY_EMPTY),
     };
     pthread_mutex_unlock(&graph->pool->core->lock);
+    rpi_give(out_info, info_bytes, &info, sizeof info);
     return RP_OK;
 }

@@ -6,6 +6,7 @@
 #include "graph/objects.h"
 
 #include "base/hostmem.h"
+#include "base/sized.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -83,10 +84,6 @@ static rp_status check_inner(const struct rp_device *device, const struct rp_poo
 static rp_status check_options(const struct rp_device *device,
                                const struct rp_pool_options *options, struct rp_error *err)
 {
-    if (options->size != sizeof *options)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_pool_create",
-                         "the options' size is %zu, not %zu: start from RP_POOL_OPTIONS_INIT",
-                         options->size, sizeof *options);
     uint64_t alignment = options->alignment;
     if ((alignment & (alignment - 1)) != 0 || alignment > 2 * MIB)
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_pool_create",
@@ -224,12 +221,15 @@ static void free_pool(struct rp_pool *pool)
 rp_status rp_pool_create(struct rp_device *device, const struct rp_pool_options *options,
                          struct rp_pool **out_pool, struct rp_error *err)
 {
-    static const struct rp_pool_options defaults = RP_POOL_OPTIONS_INIT;
+    struct rp_pool_options chosen = RP_POOL_OPTIONS_INIT;
     if (!device || !out_pool)
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_pool_create", "%s is NULL",
                          device ? "out_pool" : "device");
-    options = options ? options : &defaults;
-    rp_status status = check_options(device, options, err);
+    rp_status status = rpi_take_options(&chosen, sizeof chosen, options, "rp_pool_create",
+                                        "RP_POOL_OPTIONS_INIT", err);
+    options = &chosen;
+    if (status == RP_OK)
+        status = check_options(device, options, err);
     if (status != RP_OK)
         return status;
     struct rp_pool *pool = rpi_calloc(1, sizeof *pool);
@@ -297,16 +297,18 @@ rp_status rp_pool_trim(struct rp_pool *pool, uint64_t *out_bytes, struct rp_erro
     return status;
 }
 
-void rp_pool_info(const struct rp_pool *pool, struct rp_pool_info *out_info)
+void rp_pool_info_sized(const struct rp_pool *pool, size_t info_bytes,
+                        struct rp_pool_info *out_info)
 {
     const struct rpi_pool_node *top = &pool->group.node;
     pthread_mutex_lock(&pool->core->lock);
-    *out_info =
-        (struct rp_pool_info){.planned_bytes = rpi_pool_height(top),
-                              .mapped_bytes = rpi_pool_held(&pool->core->memory),
-                              .lower_bound_bytes = rpi_pool_lower_bound(top),
-                              .bound_exact = 1,
-                              .rehearsal_bytes = atomic_load(&pool->device->alias.chunk_bytes),
-                              .graphs = rpi_pool_count(top)};
+    const struct rp_pool_info info = {.planned_bytes = rpi_pool_height(top),
+                                      .mapped_bytes = rpi_pool_held(&pool->core->memory),
+                                      .lower_bound_bytes = rpi_pool_lower_bound(top),
+                                      .bound_exact = 1,
+                                      .rehearsal_bytes =
+                                          atomic_load(&pool->device->alias.chunk_bytes),
+                                      .graphs = rpi_pool_count(top)};
     pthread_mutex_unlock(&pool->core->lock);
+    rpi_give(out_info, info_bytes, &info, sizeof info);
 }

@@ -89,7 +89,7 @@ static rp_status add_block(struct recording *run, uint64_t asked, uint32_t strea
     return RP_OK;
 }
 
-static rp_status record_alloc(struct rp_call *call, size_t bytes, CUstream stream,
+static rp_status record_alloc(struct rp_call *call, uint64_t bytes, CUstream stream,
                               uint64_t *out_address, struct rp_error *err)
 {
     struct recording *run = (struct recording *)call;

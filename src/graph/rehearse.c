@@ -43,7 +43,7 @@ static rp_status add_block(struct rehearsing *run, uint64_t bytes, uint32_t stre
     return RP_OK;
 }
 
-static rp_status rehearse_alloc(struct rp_call *call, size_t bytes, CUstream stream,
+static rp_status rehearse_alloc(struct rp_call *call, uint64_t bytes, CUstream stream,
                                 uint64_t *out_address, struct rp_error *err)
 {
     struct rehearsing *run = (struct rehearsing *)call;

@@ -19,7 +19,7 @@ struct running {
     uint64_t cursor; /* offset in the eager arena */
 };
 
-static rp_status run_alloc(struct rp_call *call, size_t bytes, CUstream stream,
+static rp_status run_alloc(struct rp_call *call, uint64_t bytes, CUstream stream,
                            uint64_t *out_address, struct rp_error *err)
 {
     struct running *run = (struct running *)call;
@@ -28,7 +28,8 @@ static rp_status run_alloc(struct rp_call *call, size_t bytes, CUstream stream,
     uint64_t taken = bytes ? bytes : 1;
     if (taken > UINT64_MAX - offset)
         return rpi_error(err, RP_ERROR_LIMIT, "rp_call_alloc",
-                         "a block of %zu bytes fits no range of addresses", bytes);
+                         "a block of %llu bytes fits no range of addresses",
+                         (unsigned long long)bytes);
     uint32_t index;
     rp_status status = rpi_live_stream(&run->live, stream, &index, err);
     if (status == RP_OK)

@@ -161,7 +161,7 @@ rp_status rpi_arena_grow(struct rpi_arena *arena, uint64_t height, struct rp_err
         return RP_OK;
     uint64_t wanted = rpi_round_up(height, arena->granularity);
     if (wanted > arena->reserved) {
-        rpi_error(err, RP_ERROR_OUT_OF_DEVICE_MEMORY, "rpi_arena_grow",
+        rpi_error(err, RP_ERROR_OUT_OF_DEVICE_MEMORY, "mapping device memory",
                   "%.1f MiB were asked for, but the range is %.1f MiB, all that the device has",
                   MIB(height), MIB(arena->reserved));
         if (err) {
@@ -171,7 +171,7 @@ rp_status rpi_arena_grow(struct rpi_arena *arena, uint64_t height, struct rp_err
         return RP_ERROR_OUT_OF_DEVICE_MEMORY;
     }
     if (!rpi_vec_reserve(&arena->chunks, arena->chunks.count + 1))
-        return rpi_error_host_memory(err, "rpi_arena_grow", sizeof(struct rpi_chunk));
+        return rpi_error_host_memory(err, "mapping device memory", sizeof(struct rpi_chunk));
     int mode = rpi_relax_begin(arena->driver);
     uint64_t bytes = wanted - arena->mapped;
     rp_status status = make_chunk(arena, arena->mapped, bytes, wanted,

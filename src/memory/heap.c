@@ -7,16 +7,14 @@
  */
 #include "memory/heap.h"
 
+#include "base/sized.h"
+
 #include <string.h>
 
 /* ---- Making and destroying -------------------------------------------------------------------*/
 
 static rp_status check_options(const struct rp_heap_options *options, struct rp_error *err)
 {
-    if (options->size != sizeof *options)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_heap_create",
-                         "the options' size is %zu, not %zu: start from RP_HEAP_OPTIONS_INIT",
-                         options->size, sizeof *options);
     if (!(options->gc_threshold >= 0 && options->gc_threshold < 1))
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_heap_create",
                          "gc_threshold is %g, but has to be at least 0 and below 1",
@@ -57,9 +55,12 @@ rp_status rpi_heap_create_on(const struct rp_driver *driver, CUdevice device, CU
                              uint64_t total_bytes, const struct rp_heap_options *options,
                              struct rp_heap **out_heap, struct rp_error *err)
 {
-    static const struct rp_heap_options defaults = RP_HEAP_OPTIONS_INIT;
-    options = options ? options : &defaults;
-    rp_status status = check_options(options, err);
+    struct rp_heap_options chosen = RP_HEAP_OPTIONS_INIT;
+    rp_status status = rpi_take_options(&chosen, sizeof chosen, options, "rp_heap_create",
+                                        "RP_HEAP_OPTIONS_INIT", err);
+    options = &chosen;
+    if (status == RP_OK)
+        status = check_options(options, err);
     if (status != RP_OK)
         return status;
     struct rp_heap *heap = rpi_calloc(1, sizeof *heap);
@@ -281,7 +282,7 @@ static inline bool alloc_quickly(struct rpi_shelf *shelf, const struct request *
     return taken;
 }
 
-rp_status rp_heap_alloc(struct rp_heap *heap, size_t bytes, struct CUstream_st *stream,
+rp_status rp_heap_alloc(struct rp_heap *heap, uint64_t bytes, struct CUstream_st *stream,
                         uint64_t *out_address, struct rp_error *err)
 {
     rp_status status = RP_OK;
@@ -414,8 +415,8 @@ rp_status rp_heap_use(struct rp_heap *heap, uint64_t address, struct CUstream_st
     return added ? RP_OK : rpi_error_host_memory(err, "rp_heap_use", sizeof(struct rpi_heap_use));
 }
 
-rp_status rp_heap_find(struct rp_heap *heap, uint64_t address, struct rp_heap_block *out_block,
-                       struct rp_error *err)
+rp_status rp_heap_find_sized(struct rp_heap *heap, uint64_t address, size_t block_bytes,
+                             struct rp_heap_block *out_block, struct rp_error *err)
 {
     struct rpi_heap_range *range = rpi_heap_range_of(heap, address);
     if (!range)
@@ -425,11 +426,15 @@ rp_status rp_heap_find(struct rp_heap *heap, uint64_t address, struct rp_heap_bl
     if (!block)
         block = block_around(range, address);
     bool live = block && block->state == RPI_HEAP_LIVE;
+    struct rp_heap_block found = {0};
     if (live)
-        *out_block =
+        found =
             (struct rp_heap_block){block->address, block->bytes, block->requested, block->stream};
     rpi_heap_unlock(&range->shelf->lock);
-    return live ? RP_OK : not_live(heap, address, "rp_heap_find", err);
+    if (!live)
+        return not_live(heap, address, "rp_heap_find", err);
+    rpi_give(out_block, block_bytes, &found, sizeof found);
+    return RP_OK;
 }
 
 /* ---- Settings --------------------------------------------------------------------------------*/

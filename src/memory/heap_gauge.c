@@ -271,16 +271,17 @@ const char *rp_heap_stat_name(size_t index)
     return index < RP_HEAP_STATS ? statistics[index].name : NULL;
 }
 
-void rp_heap_stats(struct rp_heap *heap, int64_t out_values[RP_HEAP_STATS])
+size_t rp_heap_stats(struct rp_heap *heap, int64_t *out_values, size_t count)
 {
     struct sums sums;
     pthread_mutex_lock(&heap->growth);
     rpi_heap_lock_shelves(heap);
     read_sums(heap, &sums);
     rpi_heap_unlock_shelves(heap);
-    for (size_t i = 0; i < RP_HEAP_STATS; i++)
+    for (size_t i = 0; i < RP_HEAP_STATS && i < count; i++)
         out_values[i] = figure_of(&heap->totals, &sums, i);
     pthread_mutex_unlock(&heap->growth);
+    return RP_HEAP_STATS;
 }
 
 rp_status rp_heap_stat(struct rp_heap *heap, const char *name, int64_t *out_value,
@@ -290,7 +291,7 @@ rp_status rp_heap_stat(struct rp_heap *heap, const char *name, int64_t *out_valu
     for (size_t i = 0; i < RP_HEAP_STATS; i++) {
         if (strcmp(statistics[i].name, name) != 0)
             continue;
-        rp_heap_stats(heap, values);
+        rp_heap_stats(heap, values, RP_HEAP_STATS);
         *out_value = values[i];
         return RP_OK;
     }

@@ -89,7 +89,7 @@ static void put_statistics(struct writer *out, const int64_t values[RP_HEAP_STAT
 size_t rp_heap_stats_json(struct rp_heap *heap, char *out_text, size_t bytes)
 {
     int64_t values[RP_HEAP_STATS];
-    rp_heap_stats(heap, values);
+    rp_heap_stats(heap, values, RP_HEAP_STATS);
     struct writer out = {out_text, bytes, 0};
     put_statistics(&out, values);
     return out.used;

@@ -5,6 +5,8 @@
  */
 #include "memory/heap_snapshot.h"
 
+#include "base/sized.h"
+
 #include <assert.h>
 
 static uint64_t id_of(const struct rpi_heap_stack *stack)
@@ -126,35 +128,39 @@ void rp_heap_snapshot_destroy(struct rp_heap_snapshot *snapshot)
     rpi_free(snapshot);
 }
 
-int rp_heap_snapshot_segment(const struct rp_heap_snapshot *snapshot, size_t index,
-                             struct rp_heap_snapshot_segment *out_segment)
+int rp_heap_snapshot_segment_sized(const struct rp_heap_snapshot *snapshot, size_t index,
+                                   size_t segment_bytes,
+                                   struct rp_heap_snapshot_segment *out_segment)
 {
     if (index >= snapshot->segments.count)
         return 0;
-    *out_segment = snapshot->segments.data[index];
+    const struct rp_heap_snapshot_segment *segment = &snapshot->segments.data[index];
+    rpi_give(out_segment, segment_bytes, segment, sizeof *segment);
     return 1;
 }
 
-int rp_heap_snapshot_block(const struct rp_heap_snapshot *snapshot, size_t index,
-                           struct rp_heap_snapshot_block *out_block)
+int rp_heap_snapshot_block_sized(const struct rp_heap_snapshot *snapshot, size_t index,
+                                 size_t block_bytes, struct rp_heap_snapshot_block *out_block)
 {
     if (index >= snapshot->blocks.count)
         return 0;
-    *out_block = snapshot->blocks.data[index].seen;
+    const struct rp_heap_snapshot_block *block = &snapshot->blocks.data[index].seen;
+    rpi_give(out_block, block_bytes, block, sizeof *block);
     return 1;
 }
 
-int rp_heap_snapshot_event(const struct rp_heap_snapshot *snapshot, size_t index,
-                           struct rp_heap_snapshot_event *out_event)
+int rp_heap_snapshot_event_sized(const struct rp_heap_snapshot *snapshot, size_t index,
+                                 size_t event_bytes, struct rp_heap_snapshot_event *out_event)
 {
     if (index >= snapshot->events.count)
         return 0;
     const struct rpi_heap_event *event = &snapshot->events.data[index];
-    *out_event = (struct rp_heap_snapshot_event){.action = rpi_heap_action_name(event->action),
-                                                 .address = event->address,
-                                                 .bytes = event->bytes,
-                                                 .time_us = event->time_us,
-                                                 .stream = event->stream,
-                                                 .stack = id_of(event->stack)};
+    const struct rp_heap_snapshot_event seen = {.action = rpi_heap_action_name(event->action),
+                                                .address = event->address,
+                                                .bytes = event->bytes,
+                                                .time_us = event->time_us,
+                                                .stream = event->stream,
+                                                .stack = id_of(event->stack)};
+    rpi_give(out_event, event_bytes, &seen, sizeof seen);
     return 1;
 }

@@ -296,7 +296,7 @@ rp_status rpi_place_free(struct rpi_place *place, uint32_t block, const uint32_t
     assert(block < place->blocks.count && !place->blocks.data[block].freed);
     if (!rpi_vec_reserve(&place->markers, place->markers.count + count) ||
         !rpi_vec_reserve(&place->freed, place->freed.count + 1))
-        return rpi_error_host_memory(err, "rpi_place_free", count * sizeof *nodes);
+        return rpi_error_host_memory(err, "rp_call_free", count * sizeof *nodes);
     struct rpi_place_block *freed = &place->blocks.data[block];
     freed->freed = true;
     freed->first_marker = (uint32_t)place->markers.count;

@@ -27,7 +27,7 @@ static rp_status check_limit(const struct rpi_pool *pool, uint64_t more, struct 
     uint64_t held = pool->arena.mapped - pool->arena.holes;
     if (!pool->limit || !more || (held <= pool->limit && more <= pool->limit - held))
         return RP_OK;
-    rpi_error(err, RP_ERROR_LIMIT, "rpi_pool_grow",
+    rpi_error(err, RP_ERROR_LIMIT, "rp_graph_capture",
               "the pool would need %llu bytes, but its limit is %llu: raise limit_bytes or "
               "capture smaller work",
               (unsigned long long)(held + more), (unsigned long long)pool->limit);

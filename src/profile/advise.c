@@ -2,6 +2,7 @@
  *
  * rp_advise: reading, then one step after the other. See advice.h.
  */
+#include "base/sized.h"
 #include "base/status.h"
 #include "profile/advice.h"
 
@@ -24,20 +25,23 @@ static rp_status run_steps(struct rp_advice *advice, struct rp_error *err)
 rp_status rp_advise(const char *path, const struct rp_advise_options *options,
                     struct rp_advice **out_advice, struct rp_error *err)
 {
-    struct rp_advise_options defaults = RP_ADVISE_OPTIONS_INIT;
-    options = options ? options : &defaults;
-    if (!path || !out_advice || options->size != sizeof *options || !(options->eager_us >= 0))
+    struct rp_advise_options chosen = RP_ADVISE_OPTIONS_INIT;
+    rp_status status = rpi_take_options(&chosen, sizeof chosen, options, "rp_advise",
+                                        "RP_ADVISE_OPTIONS_INIT", err);
+    if (status != RP_OK)
+        return status;
+    if (!path || !out_advice || !(chosen.eager_us >= 0))
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_advise",
-                         "a path, a place for the advice and options that begin as "
-                         "RP_ADVISE_OPTIONS_INIT, with a time that is not negative, are needed");
+                         "a path, a place for the advice and a time that is not negative are "
+                         "needed");
     struct rp_advice *advice = rpi_calloc(1, sizeof *advice);
     if (!advice || !(advice->file = rpi_strdup(path))) {
         rpi_free(advice);
         return rpi_error_host_memory(err, "rp_advise", sizeof *advice);
     }
     rpi_trace_init(&advice->trace, advice->file);
-    advice->given_eager_us = options->eager_us;
-    rp_status status = run_steps(advice, err);
+    advice->given_eager_us = chosen.eager_us;
+    status = run_steps(advice, err);
     if (status == RP_OK)
         *out_advice = advice;
     else
@@ -60,10 +64,11 @@ void rp_advice_destroy(struct rp_advice *advice)
     rpi_free(advice);
 }
 
-void rp_advice_info(const struct rp_advice *advice, struct rp_advice_info *out_info)
+void rp_advice_info_sized(const struct rp_advice *advice, size_t info_bytes,
+                          struct rp_advice_info *out_info)
 {
     const struct rpi_iteration *typical = &advice->iterations.data[advice->typical];
-    *out_info = (struct rp_advice_info){
+    const struct rp_advice_info info = {
         .verdict = advice->verdict,
         .way = advice->way,
         .iterations = advice->iterations.count,
@@ -75,4 +80,5 @@ void rp_advice_info(const struct rp_advice *advice, struct rp_advice_info *out_i
         .device_us = advice->device_us,
         .busy_share = typical->span_ns ? (double)typical->busy_ns / (double)typical->span_ns : 1,
     };
+    rpi_give(out_info, info_bytes, &info, sizeof info);
 }

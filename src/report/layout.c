@@ -5,6 +5,7 @@
 #include "report/layout.h"
 
 #include "base/clock.h"
+#include "base/sized.h"
 #include "memory/c10.h"
 #include "report/compose_plan.h"
 
@@ -32,12 +33,10 @@ static rp_status take_options(const struct rp_plan_options *options, bool csv,
                               struct rpi_plan_options *out, struct rp_error *err)
 {
     struct rp_plan_options given = RP_PLAN_OPTIONS_INIT;
-    if (options && options->size != sizeof *options)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_recording_plan",
-                         "options have size %zu, not %zu: start from RP_PLAN_OPTIONS_INIT",
-                         options->size, sizeof *options);
-    if (options)
-        given = *options;
+    rp_status status = rpi_take_options(&given, sizeof given, options, "rp_recording_plan",
+                                        "RP_PLAN_OPTIONS_INIT", err);
+    if (status != RP_OK)
+        return status;
     uint64_t alignment = given.alignment ? given.alignment : csv ? 1 : DEFAULT_ALIGNMENT;
     if (alignment > MOST_ALIGNMENT || (alignment & (alignment - 1)))
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_recording_plan",
@@ -125,7 +124,7 @@ static rp_status plan_parts(struct work *work)
     layout->info.bound_exact = 1;
     layout->info.proof = proofs[result.proof];
     layout->info.optimal = result.proof != RPI_PROOF_NONE;
-    layout->info.fits = work->options.capacity ? result.fits : 0;
+    layout->info.fits = work->options.capacity ? result.fits : 1;
     layout->info.ms = rpi_ms_since(start);
     return RP_OK;
 }
@@ -371,14 +370,16 @@ void rp_layout_destroy(struct rp_layout *layout)
     rpi_free(layout);
 }
 
-void rp_layout_info(const struct rp_layout *layout, struct rp_layout_info *out_info)
+void rp_layout_info_sized(const struct rp_layout *layout, size_t info_bytes,
+                          struct rp_layout_info *out_info)
 {
-    *out_info = layout->info;
+    rpi_give(out_info, info_bytes, &layout->info, sizeof layout->info);
 }
 
-void rp_layout_capture(const struct rp_layout *layout, size_t index,
-                       struct rp_layout_capture *out_capture)
+void rp_layout_capture_sized(const struct rp_layout *layout, size_t index, size_t capture_bytes,
+                             struct rp_layout_capture *out_capture)
 {
     assert(index < layout->capture_count);
-    *out_capture = layout->captures[index].info;
+    const struct rp_layout_capture *info = &layout->captures[index].info;
+    rpi_give(out_capture, capture_bytes, info, sizeof *info);
 }

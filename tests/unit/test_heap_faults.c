@@ -65,10 +65,10 @@ static uint64_t take(struct run *run, uint64_t bytes, CUstream stream)
     struct rp_error err = {0};
     uint64_t address = 0;
     int64_t before[RP_HEAP_STATS], after[RP_HEAP_STATS];
-    rp_heap_stats(run->heap, before);
+    rp_heap_stats(run->heap, before, RP_HEAP_STATS);
     if (!ok(run, rp_heap_alloc(run->heap, bytes, stream, &address, &err), &err)) {
         expect(address == 0);
-        rp_heap_stats(run->heap, after);
+        rp_heap_stats(run->heap, after, RP_HEAP_STATS);
         for (size_t i = 0; i < RP_HEAP_STATS; i++) {
             const char *name = rp_heap_stat_name(i);
             if (!strncmp(name, "allocat", 7) || !strncmp(name, "requested", 9))

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Programs built with another header than the library's: options and infos that are shorter or
+ * longer than its own.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/sized.h"
+
+struct options {
+    size_t size;
+    int64_t first, second;
+};
+
+struct newer {
+    struct options known;
+    int64_t third;
+};
+
+static rp_status take(struct options *chosen, const void *options, struct rp_error *err)
+{
+    *chosen = (struct options){sizeof *chosen, 10, 20};
+    return rpi_take_options(chosen, sizeof *chosen, options, "test", "TEST_INIT", err);
+}
+
+static void test_options_of_any_header(void **state)
+{
+    (void)state;
+    struct options chosen;
+    struct rp_error err;
+    struct newer given = {{sizeof given, 1, 2}, 0};
+
+    assert_int_equal(take(&chosen, NULL, &err), RP_OK);
+    assert_int_equal(chosen.first, 10);
+
+    assert_int_equal(take(&chosen, &given, &err), RP_OK);
+    assert_int_equal(chosen.size, sizeof chosen);
+    assert_int_equal(chosen.first, 1);
+    assert_int_equal(chosen.second, 2);
+
+    given.third = 3;
+    assert_int_equal(take(&chosen, &given, &err), RP_ERROR_INVALID_ARGUMENT);
+    assert_non_null(strstr(err.message, "TEST_INIT"));
+    assert_int_equal(chosen.first, 10);
+
+    given.known.size = offsetof(struct options, second);
+    assert_int_equal(take(&chosen, &given, &err), RP_OK);
+    assert_int_equal(chosen.size, sizeof chosen);
+    assert_int_equal(chosen.first, 1);
+    assert_int_equal(chosen.second, 20);
+
+    static const size_t wrong[] = {0, 7, 4097, (size_t)-1};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        given.known.size = wrong[i];
+        assert_int_equal(take(&chosen, &given, &err), RP_ERROR_INVALID_ARGUMENT);
+    }
+}
+
+static void test_infos_of_any_header(void **state)
+{
+    (void)state;
+    const struct options whole = {sizeof whole, 1, 2};
+    struct newer out;
+    memset(&out, 0xff, sizeof out);
+    rpi_give(&out, offsetof(struct options, second), &whole, sizeof whole);
+    assert_int_equal(out.known.first, 1);
+    assert_int_equal(out.known.second, -1);
+    rpi_give(&out, sizeof out, &whole, sizeof whole);
+    assert_int_equal(out.known.second, 2);
+    assert_int_equal(out.third, 0);
+}
+
+#define ENDS_WITH(type, field)                                                                     \
+    _Static_assert(offsetof(struct type, field) + sizeof(((struct type *)0)->field) ==             \
+                       sizeof(struct type),                                                        \
+                   "padding at the end of " #type)
+ENDS_WITH(rp_device_options, reserved);
+ENDS_WITH(rp_pool_options, parent);
+ENDS_WITH(rp_capture_options, reserved);
+ENDS_WITH(rp_heap_options, frames);
+ENDS_WITH(rp_plan_options, threads);
+ENDS_WITH(rp_advise_options, eager_us);
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_options_of_any_header),
+        cmocka_unit_test(test_infos_of_any_header),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
