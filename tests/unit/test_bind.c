@@ -791,6 +791,8 @@ static bool replays_at_many_addresses(const struct rp_driver *driver, void *user
         const uint64_t y = b->args[Y].address;
         worked = f->driver->cuMemsetD8(y, 0xff, BYTES) == CUDA_SUCCESS &&
                  f->driver->cuCtxSynchronize() == CUDA_SUCCESS; /* a fill does not wait */
+        if (!worked)
+            break; /* no memory to wait with: the fill may still run */
         /* A replay that failed is tried again: then it works, and so do the others. */
         bool first = rp_graph_replay(graph, b->args, ARGS, f->streams[i % 3], NULL) == RP_OK;
         if (!first)
