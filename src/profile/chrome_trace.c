@@ -360,6 +360,7 @@ static rp_status read_all(struct reader *r, struct rpi_source *source, struct rp
     if (status == RP_OK)
         status = judge(r);
     rpi_json_finish(&r->json);
+    r->err = NULL;
     if (status != RP_OK && err)
         *err = own;
     return status;

@@ -244,7 +244,7 @@ static struct row lay_row(const struct page *page, size_t index)
     size_t captures = page->drawing->captures.count;
     struct row row = {.first = index * ROW};
     row.count = captures - row.first < ROW ? captures - row.first : ROW;
-    double weights[ROW], sum = 0, x = LEFT;
+    double weights[ROW] = {0}, sum = 0, x = LEFT;
     for (size_t i = 0; i < row.count; i++) {
         double span = page->drawing->captures.data[row.first + i].span;
         weights[i] = sqrt(span > 1 ? span : 1);
