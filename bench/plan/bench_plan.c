@@ -110,7 +110,7 @@ static void plan_random(uint32_t divisor)
         plan(name, &x, ms, INTERVAL_BUDGET_MS);
     }
     for (size_t i = 0; i < sizeof chances / sizeof *chances; i++) {
-        struct program program = {8, 100000 / divisor, chances[i][0], chances[i][1], 1};
+        struct program program = {8, 100000 / divisor, chances[i][0], chances[i][1], 1, 0};
         double ms = random_streams(&program, ALIGNMENT, &x);
         snprintf(name, sizeof name, "random streams, p_free %.2f, p_join %.2f", program.p_free,
                  program.p_join);

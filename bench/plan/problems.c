@@ -131,7 +131,9 @@ static void allocate(struct run *r, uint32_t stream)
     wait_for(r, stream, stream);
     if (live.reader != stream)
         wait_for(r, live.reader, stream);
-    r->live[r->live_count++] = live;
+    double p_keep = r->program->p_keep;
+    if (p_keep <= 0 || (double)random_below(&r->seed, 1000000) * 1e-6 >= p_keep)
+        r->live[r->live_count++] = live;
 }
 
 static void make_record(struct run *r)
@@ -152,9 +154,17 @@ static void make_record(struct run *r)
         else if (r->live_count)
             free_one(r);
     }
+    while (r->program->p_keep > 0 && r->live_count)
+        free_one(r);
 }
 
 double random_streams(const struct program *program, uint64_t alignment, struct rpi_lifetimes *out)
+{
+    return random_capture(program, alignment, out, NULL);
+}
+
+double random_capture(const struct program *program, uint64_t alignment, struct rpi_lifetimes *out,
+                      bool *out_kept)
 {
     struct run run = {.program = program, .seed = program->seed};
     struct rp_error err;
@@ -163,6 +173,8 @@ double random_streams(const struct program *program, uint64_t alignment, struct 
     uint64_t start = rpi_clock_ns();
     expect(rpi_lifetimes_from_record(&run.record, alignment, out, &err), &err);
     double ms = rpi_ms_since(start);
+    for (uint32_t i = 0; out_kept && i < out->count; i++)
+        out_kept[i] = run.record.blocks.data[out->block[i]].free_event == RPI_NO_EVENT;
     rpi_capture_record_finish(&run.record);
     free(run.live);
     return ms;

@@ -7,6 +7,8 @@
 
 #include "memory/lifetimes.h"
 
+#include <stdbool.h>
+
 enum intervals {
     INTERVALS_UNIFORM, /* both ends anywhere */
     INTERVALS_SHORT,   /* about 600 blocks alive at once */
@@ -27,9 +29,13 @@ struct program {
     uint32_t streams, blocks;
     double p_free, p_join;
     uint64_t seed;
+    double p_keep; /* above 0: so many blocks are never freed, and at the end all others are */
 };
 /* The time taken is that of rpi_lifetimes_from_record. */
 double random_streams(const struct program *program, uint64_t alignment, struct rpi_lifetimes *out);
+/* The same, with which of the blocks are never freed: room for one more than the program makes. */
+double random_capture(const struct program *program, uint64_t alignment, struct rpi_lifetimes *out,
+                      bool *out_kept);
 
 /* Do all blocks that may be alive together lie apart? Host order is painted block by block; what a
  * block paints over must come before it, and what that had painted over does by transitivity. */

@@ -34,6 +34,8 @@ rp_status rpi_pool_obstacles(const struct rpi_pool *pool, const struct rpi_pool_
     }
     rpi_ranges_join(&made.always);
     rpi_ranges_join(&later);
+    for (const struct rpi_pool_node *above = &group->node; above; above = above->parent)
+        made.followed |= above->kind == RPI_COMPOSE_SEQUENCE;
     done = done && rpi_ranges_append_without(&made.later, &later, &made.always);
     rpi_vec_finish(&later);
     if (done) {
@@ -59,7 +61,42 @@ void rpi_pool_obstacles_finish(struct rpi_pool_obstacles *obstacles)
     rpi_vec_finish(&obstacles->later);
 }
 
-/* ---- The capture whole --------------------------------------------------------------------- */
+/* ---- What is planned ------------------------------------------------------------------------ */
+
+/* Share of the budget for the layout with a pile. */
+#define PILED_SHARE 0.3
+
+/* One call of the planner after another, on what is left of the budget. */
+struct planning {
+    const struct rpi_lifetimes *own;
+    const bool *kept;
+    const struct rpi_pool_obstacles *obstacles;
+    struct rpi_ranges whole; /* all obstacles, joined */
+    const struct rpi_plan_options *options;
+    uint64_t start_ns;
+    uint64_t *piled; /* [own->count]: the layout with the kept blocks in one pile, or NULL */
+    uint64_t piled_height;
+};
+
+/* A share of what is left. */
+static struct rpi_plan_options share(const struct planning *p, double part, uint64_t capacity)
+{
+    struct rpi_plan_options options = *p->options;
+    options.budget_ms = (p->options->budget_ms - rpi_ms_since(p->start_ns)) * part;
+    options.capacity = capacity;
+    return options;
+}
+
+static bool is_obstructed(const struct planning *p)
+{
+    return p->whole.count != 0;
+}
+
+/* Where nothing is in the way but one range from 0 on, no layout is lower than one on top of it. */
+static bool is_solid(const struct planning *p)
+{
+    return !p->obstacles->later.count && p->whole.count == 1 && p->whole.data[0].from == 0;
+}
 
 /* The start of the lowest gap that is high enough; the last one, above all, always is. */
 static uint64_t find_gap(const struct rpi_ranges *ranges, uint64_t height)
@@ -73,15 +110,25 @@ static uint64_t find_gap(const struct rpi_ranges *ranges, uint64_t height)
     return start;
 }
 
+static uint64_t height_of(const struct rpi_lifetimes *own, const uint64_t *offsets)
+{
+    uint64_t height = 0;
+    for (uint32_t i = 0; i < own->count; i++)
+        if (height < offsets[i] + own->bytes[i])
+            height = offsets[i] + own->bytes[i];
+    return height;
+}
+
 /* ---- Block by block around the obstacles --------------------------------------------------- */
 
 /* Lanes behind the capture's own: obstacles that are in the way always, after nothing and before
  * nothing, and later ones, after every block that is freed. */
 enum { OBSTACLE_LANES = 2 };
 
-static void lay_own(const struct rpi_lifetimes *own, const bool *kept, struct rpi_lifetimes *x,
+static void lay_own(const struct planning *p, const uint64_t *given, struct rpi_lifetimes *x,
                     uint64_t *fixed)
 {
+    const struct rpi_lifetimes *own = p->own;
     for (uint32_t i = 0; i < own->count; i++) {
         uint32_t *first = x->first + (size_t)i * x->lanes;
         x->bytes[i] = own->bytes[i];
@@ -90,8 +137,8 @@ static void lay_own(const struct rpi_lifetimes *own, const bool *kept, struct rp
         x->block[i] = i;
         memcpy(first, own->first + (size_t)i * own->lanes, own->lanes * sizeof *first);
         first[own->lanes] = RPI_NEVER;
-        first[own->lanes + 1] = kept[i] ? RPI_NEVER : 0;
-        fixed[i] = RPI_UNPLACED;
+        first[own->lanes + 1] = p->kept[i] ? RPI_NEVER : 0;
+        fixed[i] = given ? given[i] : RPI_UNPLACED;
     }
 }
 
@@ -109,13 +156,15 @@ static void lay_obstacles(const struct rpi_ranges *ranges, uint32_t lane, uint32
     }
 }
 
-/* out_offsets and the result's height are written only where this is below `height`. */
-static rp_status plan_around(const struct rpi_lifetimes *own, const bool *kept,
-                             const struct rpi_pool_obstacles *obstacles,
-                             const struct rpi_plan_options *given, uint64_t *out_offsets,
-                             uint64_t *io_height, struct rp_error *err)
+/* given: offsets of the capture's own blocks that are fixed, or NULL. */
+static rp_status plan_around(const struct planning *p, const uint64_t *given,
+                             struct rpi_plan_options options, uint64_t *out_offsets,
+                             uint64_t *out_height, struct rp_error *err)
 {
+    const struct rpi_lifetimes *own = p->own;
+    const struct rpi_pool_obstacles *obstacles = p->obstacles;
     size_t always = obstacles->always.count, count = own->count + always + obstacles->later.count;
+    *out_height = UINT64_MAX;
     if (count >= RPI_NEVER)
         return RP_OK;
     struct rpi_lifetimes x = {0};
@@ -128,20 +177,15 @@ static rp_status plan_around(const struct rpi_lifetimes *own, const bool *kept,
     if (status == RP_OK)
         status = rpi_lifetimes_init(&x, (uint32_t)count, own->lanes + OBSTACLE_LANES, err);
     if (status == RP_OK) {
-        struct rpi_plan_options options = *given;
         options.fixed = fixed;
-        lay_own(own, kept, &x, fixed);
+        lay_own(p, given, &x, fixed);
         lay_obstacles(&obstacles->always, own->lanes, own->count, &x, fixed);
         lay_obstacles(&obstacles->later, own->lanes + 1, own->count + (uint32_t)always, &x, fixed);
         status = rpi_plan(&x, &options, offsets, &result, err);
     }
-    uint64_t height = 0;
-    for (uint32_t i = 0; status == RP_OK && i < own->count; i++)
-        if (height < offsets[i] + own->bytes[i])
-            height = offsets[i] + own->bytes[i];
-    if (status == RP_OK && height < *io_height) {
+    if (status == RP_OK) {
         memcpy(out_offsets, offsets, own->count * sizeof *offsets);
-        *io_height = height;
+        *out_height = height_of(own, offsets);
     }
     rpi_lifetimes_finish(&x);
     rpi_free(fixed);
@@ -149,11 +193,135 @@ static rp_status plan_around(const struct rpi_lifetimes *own, const bool *kept,
     return status;
 }
 
-/* Where nothing is in the way but one range from 0 on, no layout is lower than one on top of it. */
-static bool is_solid(const struct rpi_pool_obstacles *obstacles)
+/* ---- With the kept blocks in one pile ------------------------------------------------------- */
+
+/* Offsets above `base` of kept blocks, one on top of the other in the order of their allocation: so
+ * what lies above those allocated so far is in one piece for the others. */
+static void lay_pile(const struct planning *p, uint64_t base, uint64_t *out_fixed)
 {
-    return !obstacles->later.count && obstacles->always.count == 1 &&
-           obstacles->always.data[0].from == 0;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < p->own->count; i++)
+        bytes += p->kept[i] ? p->own->bytes[i] : 0;
+    uint64_t at = find_gap(&p->whole, bytes) - base;
+    for (uint32_t i = 0; i < p->own->count; i++) {
+        out_fixed[i] = p->kept[i] ? at : RPI_UNPLACED;
+        at += p->kept[i] ? p->own->bytes[i] : 0;
+    }
+}
+
+/* Stops at a height of `enough`. */
+static rp_status plan_piled(struct planning *p, uint64_t enough, struct rp_error *err)
+{
+    bool apart = is_obstructed(p) && !is_solid(p);
+    uint64_t base = apart ? 0 : rpi_ranges_top(&p->whole);
+    size_t bytes = p->own->count * sizeof *p->piled;
+    uint64_t *fixed = rpi_malloc(bytes);
+    p->piled = rpi_malloc(bytes);
+    if (!fixed || !p->piled) {
+        rpi_free(fixed);
+        return rpi_error_host_memory(err, "rp_graph_capture", bytes);
+    }
+    struct rpi_plan_options options = share(p, PILED_SHARE, enough - base);
+    struct rpi_plan_result result;
+    rp_status status;
+    lay_pile(p, base, fixed);
+    if (apart) {
+        status = plan_around(p, fixed, options, p->piled, &p->piled_height, err);
+    } else {
+        options.fixed = fixed;
+        status = rpi_plan(p->own, &options, p->piled, &result, err);
+        for (uint32_t i = 0; status == RP_OK && i < p->own->count; i++)
+            p->piled[i] += base;
+        p->piled_height = base + result.height;
+    }
+    rpi_free(fixed);
+    return status;
+}
+
+/* ---- Loosely: wherever it is lowest --------------------------------------------------------- */
+
+/* The capture planned alone, in the lowest gap that holds it whole; where that makes the pool
+ * higher, block by block around the obstacles too. */
+static rp_status plan_loosely(const struct planning *p, uint64_t *out_offsets,
+                              struct rpi_plan_result *out_result, struct rp_error *err)
+{
+    const struct rpi_lifetimes *own = p->own;
+    bool apart = is_obstructed(p) && !is_solid(p);
+    struct rpi_plan_options options = share(p, apart ? 0.5 : 1, 0);
+    rp_status status = rpi_plan(own, &options, out_offsets, out_result, err);
+    if (status != RP_OK || !is_obstructed(p))
+        return status;
+    uint64_t top = rpi_ranges_top(&p->whole), base = find_gap(&p->whole, out_result->height),
+             height;
+    for (uint32_t i = 0; i < own->count; i++)
+        out_offsets[i] += base;
+    out_result->height += base;
+    out_result->proof = RPI_PROOF_NONE;
+    if (out_result->height <= top || !apart)
+        return RP_OK;
+    uint64_t *offsets = rpi_reallocarray(NULL, own->count, sizeof *offsets);
+    if (!offsets)
+        return rpi_error_host_memory(err, "rp_graph_capture", own->count * sizeof *offsets);
+    status = plan_around(p, NULL, share(p, 1, top), offsets, &height, err);
+    if (status == RP_OK && height < out_result->height) {
+        memcpy(out_offsets, offsets, own->count * sizeof *offsets);
+        out_result->height = height;
+    }
+    rpi_free(offsets);
+    return status;
+}
+
+/* ---- Which of the two ----------------------------------------------------------------------- */
+
+static uint64_t most(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static void take_piled(const struct planning *p, uint64_t *out_offsets,
+                       struct rpi_plan_result *out_result)
+{
+    memcpy(out_offsets, p->piled, p->own->count * sizeof *out_offsets);
+    if (out_result->height != p->piled_height)
+        out_result->proof = RPI_PROOF_NONE;
+    out_result->height = p->piled_height;
+}
+
+/* Piled where that makes the pool no higher than loosely. */
+static rp_status choose(struct planning *p, uint64_t *out_offsets,
+                        struct rpi_plan_result *out_result, struct rp_error *err)
+{
+    uint64_t top = rpi_ranges_top(&p->whole), bound = 0;
+    rp_status status = rpi_bound(p->own, &bound, NULL, NULL, err);
+    uint64_t enough = most(top, bound + (is_solid(p) ? top : 0));
+    if (status == RP_OK)
+        status = plan_piled(p, enough, err);
+    if (status != RP_OK)
+        return status;
+    *out_result = (struct rpi_plan_result){.lower_bound = bound};
+    if (p->piled_height > enough)
+        status = plan_loosely(p, out_offsets, out_result, err);
+    if (status == RP_OK && p->piled_height <= most(enough, out_result->height))
+        take_piled(p, out_offsets, out_result);
+    return status;
+}
+
+static rp_status join_obstacles(const struct rpi_pool_obstacles *obstacles,
+                                struct rpi_ranges *out_whole, struct rp_error *err)
+{
+    struct rpi_pool_obstacles whole = {0};
+    rp_status status = RP_OK;
+    if (!rpi_ranges_append(&whole.always, &obstacles->always) ||
+        !rpi_ranges_append(&whole.later, &obstacles->later))
+        status = rpi_error_host_memory(err, "rp_graph_capture", sizeof(struct rpi_range));
+    if (status == RP_OK)
+        status = rpi_pool_obstacles_widen(&whole, err);
+    if (status == RP_OK) {
+        *out_whole = whole.always;
+        whole.always = (struct rpi_ranges){0};
+    }
+    rpi_pool_obstacles_finish(&whole);
+    return status;
 }
 
 rp_status rpi_pool_plan(const struct rpi_lifetimes *lifetimes, const bool *kept,
@@ -162,40 +330,24 @@ rp_status rpi_pool_plan(const struct rpi_lifetimes *lifetimes, const bool *kept,
                         struct rpi_plan_result *out_result, struct rp_error *err)
 {
     assert(!options->fixed && !options->capacity && lifetimes->count);
-    uint64_t start = rpi_clock_ns();
-    bool obstructed = obstacles->always.count || obstacles->later.count;
-    struct rpi_plan_options half = *options;
-    if (obstructed && !is_solid(obstacles))
-        half.budget_ms /= 2;
+    struct planning p = {.own = lifetimes,
+                         .kept = kept,
+                         .obstacles = obstacles,
+                         .options = options,
+                         .start_ns = rpi_clock_ns()};
     struct rpi_plan_result result;
-    rp_status status = rpi_plan(lifetimes, &half, out_offsets, &result, err);
-    if (status != RP_OK || !obstructed) {
-        if (status == RP_OK)
-            *out_result = result;
-        return status;
-    }
-    struct rpi_pool_obstacles whole = {0};
-    if (!rpi_ranges_append(&whole.always, &obstacles->always) ||
-        !rpi_ranges_append(&whole.later, &obstacles->later))
-        status = rpi_error_host_memory(err, "rp_graph_capture", sizeof(struct rpi_range));
+    bool pile = obstacles->followed && memchr(kept, true, lifetimes->count) != NULL;
+    rp_status status = join_obstacles(obstacles, &p.whole, err);
     if (status == RP_OK)
-        status = rpi_pool_obstacles_widen(&whole, err);
-    if (status == RP_OK) {
-        uint64_t top = rpi_ranges_top(&whole.always), base = find_gap(&whole.always, result.height);
-        for (uint32_t i = 0; i < lifetimes->count; i++)
-            out_offsets[i] += base;
-        result.height += base;
-        half.capacity = top;
-        half.budget_ms = options->budget_ms - rpi_ms_since(start);
-        if (result.height > top && !is_solid(obstacles))
-            status =
-                plan_around(lifetimes, kept, obstacles, &half, out_offsets, &result.height, err);
-    }
-    rpi_pool_obstacles_finish(&whole);
+        status = pile ? choose(&p, out_offsets, &result, err)
+                      : plan_loosely(&p, out_offsets, &result, err);
+    rpi_vec_finish(&p.whole);
+    rpi_free(p.piled);
     if (status != RP_OK)
         return status;
-    result.proof = result.height == result.lower_bound ? RPI_PROOF_BOUND : RPI_PROOF_NONE;
-    result.ms = rpi_ms_since(start);
+    if (result.height == result.lower_bound)
+        result.proof = RPI_PROOF_BOUND;
+    result.ms = rpi_ms_since(p.start_ns);
     *out_result = result;
     return RP_OK;
 }

@@ -7,9 +7,11 @@
  *     later    of later ones of a sequence (captured first all the same) all, but only for blocks
  *              that the new capture keeps
  *
- * First the capture is planned alone and put into the lowest gap that holds it whole; where that
- * makes the pool higher than it is, the obstacles become blocks at fixed offsets of one problem,
- * and the lower of the two layouts is taken.
+ * The capture is planned alone and put into the lowest gap that holds it whole; where that makes
+ * the pool higher than it is, the obstacles become blocks at fixed offsets of one problem, and the
+ * lower of the two layouts is taken. In a sequence the kept blocks are in the way of all that comes
+ * after, and scattered ones more than a pile: so a layout with all of them in one pile, in the
+ * lowest gap that holds it, is tried first, and taken where the pool is no higher with it.
  */
 #ifndef REPRISE_MEMORY_POOL_PLAN_H
 #define REPRISE_MEMORY_POOL_PLAN_H
@@ -18,6 +20,7 @@
 
 struct rpi_pool_obstacles {
     struct rpi_ranges always, later; /* joined; disjoint */
+    bool followed; /* in a sequence: what the new member keeps is in the way of others */
 };
 
 /* What is in the way of a member that is added to the group next. */

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Captures planned into a pool without a driver: where kept blocks go in a sequence, and what that
+ * leaves for the captures behind them.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "memory/pool_plan.h"
+#include "unit/random_lifetimes.h"
+
+enum { MOST_BLOCKS = 32, MOST_CAPTURES = 12, END = 1000 };
+
+struct capture {
+    struct rpi_pool_member member;
+    struct rpi_lifetimes x;
+    bool kept[MOST_BLOCKS];
+    uint64_t offsets[MOST_BLOCKS];
+    struct rpi_plan_result result;
+};
+
+struct sequence {
+    struct rpi_pool pool;
+    struct rpi_pool_group group;
+    struct capture captures[MOST_CAPTURES];
+    size_t count;
+};
+
+static const struct rpi_plan_options options = {.alignment = 1, .budget_ms = 200, .threads = 1};
+
+static void sequence_init(struct sequence *s, enum rpi_compose_kind kind)
+{
+    memset(s, 0, sizeof *s);
+    s->group.node.kind = kind;
+    s->pool = (struct rpi_pool){.root = &s->group, .alignment = 1};
+}
+
+static void sequence_finish(struct sequence *s)
+{
+    for (size_t i = 0; i < s->count; i++) {
+        rpi_pool_member_finish(&s->captures[i].member);
+        rpi_lifetimes_finish(&s->captures[i].x);
+    }
+}
+
+/* Blocks that live until END are kept. */
+static struct capture *begin(struct sequence *s, const int64_t *lower, const int64_t *upper,
+                             const uint64_t *bytes, uint32_t count)
+{
+    struct capture *c = &s->captures[s->count++];
+    assert_int_equal(rpi_lifetimes_from_intervals(lower, upper, bytes, count, 1, &c->x, NULL),
+                     RP_OK);
+    for (uint32_t i = 0; i < count; i++)
+        c->kept[i] = upper[c->x.block[i]] == END;
+    return c;
+}
+
+static void take_place(struct capture *c)
+{
+    c->member.node.kind = RPI_COMPOSE_CAPTURE;
+    c->member.lower_bound = c->result.lower_bound;
+    for (uint32_t i = 0; i < c->x.count; i++) {
+        struct rpi_range range = {c->offsets[i], c->offsets[i] + c->x.bytes[i]};
+        assert_true(rpi_vec_push(&c->member.all, range));
+        if (c->kept[i]) {
+            assert_true(rpi_vec_push(&c->member.kept, range));
+            c->member.kept_bytes += c->x.bytes[i];
+        }
+    }
+    rpi_ranges_join(&c->member.all);
+    rpi_ranges_join(&c->member.kept);
+}
+
+/* No two blocks that may live together overlap, and none lies in what is in the way. */
+static void check(const struct capture *c, const struct rpi_pool_obstacles *obstacles)
+{
+    uint64_t height = 0;
+    for (uint32_t b = 0; b < c->x.count; b++) {
+        uint64_t from = c->offsets[b], to = from + c->x.bytes[b];
+        height = height < to ? to : height;
+        assert_false(rpi_ranges_overlap(&obstacles->always, from, to));
+        assert_false(c->kept[b] && rpi_ranges_overlap(&obstacles->later, from, to));
+        for (uint32_t a = 0; a < b; a++)
+            assert_true(rpi_lifetimes_before(&c->x, a, b) ||
+                        c->offsets[a] + c->x.bytes[a] <= from || to <= c->offsets[a]);
+    }
+    assert_int_equal(c->result.height, height);
+}
+
+static void plan(struct sequence *s, struct capture *c)
+{
+    struct rpi_pool_obstacles obstacles;
+    assert_int_equal(rpi_pool_obstacles(&s->pool, &s->group, &obstacles, NULL), RP_OK);
+    assert_int_equal(
+        rpi_pool_plan(&c->x, c->kept, &obstacles, &options, c->offsets, &c->result, NULL), RP_OK);
+    check(c, &obstacles);
+    rpi_pool_obstacles_finish(&obstacles);
+    take_place(c);
+    rpi_pool_add(&s->pool, &s->group, &c->member.node);
+}
+
+/* Short blocks one after the other, with small ones between that are kept. */
+static struct capture *begin_sprinkled(struct sequence *s)
+{
+    static const int64_t lower[] = {0, 1, 2, 3, 4, 5}, upper[] = {2, END, 4, END, 6, END};
+    static const uint64_t bytes[] = {6, 1, 5, 1, 4, 1};
+    return begin(s, lower, upper, bytes, 6);
+}
+
+static void kept_blocks_of_a_sequence_are_piled(void **state)
+{
+    (void)state;
+    struct sequence s;
+    sequence_init(&s, RPI_COMPOSE_SEQUENCE);
+    for (int i = 0; i < 3; i++) {
+        struct capture *c = begin_sprinkled(&s);
+        plan(&s, c);
+        assert_int_equal(c->member.kept.count, 1);
+        assert_int_equal(c->member.kept.data[0].from, 3 * i);
+        assert_int_equal(c->result.lower_bound, 7);
+        assert_int_equal(c->result.height, 3 * i + 7);
+        assert_int_equal(c->result.proof, i ? RPI_PROOF_NONE : RPI_PROOF_BOUND);
+    }
+    sequence_finish(&s);
+}
+
+/* No layout of these with the two kept blocks in one pile is as low as their bound. */
+static void a_pile_that_costs_height_is_not_taken(void **state)
+{
+    (void)state;
+    static const int64_t lower[] = {0, 1, 2, 3, 4}, upper[] = {2, 4, END, 5, END};
+    static const uint64_t bytes[] = {4, 3, 2, 3, 1};
+    struct sequence s;
+    sequence_init(&s, RPI_COMPOSE_SEQUENCE);
+    struct capture *c = begin(&s, lower, upper, bytes, 5);
+    plan(&s, c);
+    assert_int_equal(c->result.lower_bound, 8);
+    assert_int_equal(c->result.height, 8);
+    assert_int_equal(c->result.proof, RPI_PROOF_BOUND);
+    sequence_finish(&s);
+}
+
+/* The lowest gap that holds the pile is between what a later capture, recorded first, has and what
+ * an earlier one keeps. */
+static void a_pile_goes_where_later_parts_leave_room(void **state)
+{
+    (void)state;
+    struct sequence s;
+    sequence_init(&s, RPI_COMPOSE_SEQUENCE);
+    struct rpi_pool_obstacles obstacles = {.followed = true};
+    assert_true(rpi_vec_push(&obstacles.always, ((struct rpi_range){4, 10})));
+    assert_true(rpi_vec_push(&obstacles.later, ((struct rpi_range){0, 1})));
+    struct capture *c = begin_sprinkled(&s);
+    assert_int_equal(
+        rpi_pool_plan(&c->x, c->kept, &obstacles, &options, c->offsets, &c->result, NULL), RP_OK);
+    check(c, &obstacles);
+    take_place(c);
+    assert_int_equal(c->member.kept.count, 1);
+    assert_int_equal(c->member.kept.data[0].from, 1);
+    assert_int_equal(c->member.kept.data[0].to, 4);
+    rpi_pool_obstacles_finish(&obstacles);
+    sequence_finish(&s);
+}
+
+static struct capture *begin_random(struct sequence *s, uint64_t *seed, uint32_t count)
+{
+    int64_t lower[MOST_BLOCKS], upper[MOST_BLOCKS];
+    uint64_t bytes[MOST_BLOCKS];
+    for (uint32_t i = 0; i < count; i++) {
+        lower[i] = i;
+        upper[i] = random_below(seed, 4) == 0 ? END : (int64_t)(i + 1 + random_below(seed, 5));
+        bytes[i] = 1 + random_below(seed, 16);
+    }
+    return begin(s, lower, upper, bytes, count);
+}
+
+/* What is scattered by one capture no later one can mend: the sum over many sequences tells. */
+static void sequences_stand_at_their_bound(void **state)
+{
+    (void)state;
+    uint64_t seed = 3, heights = 0, bounds = 0;
+    for (int round = 0; round < 60; round++) {
+        struct sequence s;
+        sequence_init(&s, RPI_COMPOSE_SEQUENCE);
+        uint32_t captures = 2 + random_below(&seed, MOST_CAPTURES - 1);
+        for (uint32_t i = 0; i < captures; i++)
+            plan(&s, begin_random(&s, &seed, 2 + random_below(&seed, 12)));
+        heights += rpi_pool_height(&s.group.node);
+        bounds += rpi_pool_lower_bound(&s.group.node);
+        sequence_finish(&s);
+    }
+    print_message("heights %llu, bounds %llu\n", (unsigned long long)heights,
+                  (unsigned long long)bounds);
+    assert_in_range(heights, bounds, bounds + bounds / 500);
+}
+
+/* Nobody is behind the captures: nothing has to be piled, and all is one problem. */
+static void alternatives_are_planned_loosely(void **state)
+{
+    (void)state;
+    uint64_t seed = 7;
+    for (int round = 0; round < 20; round++) {
+        struct sequence s;
+        sequence_init(&s, RPI_COMPOSE_ALTERNATIVES);
+        for (int i = 0; i < 3; i++) {
+            struct capture *c = begin_random(&s, &seed, 10);
+            plan(&s, c);
+            assert_int_equal(c->result.height, c->result.lower_bound);
+        }
+        sequence_finish(&s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kept_blocks_of_a_sequence_are_piled),
+        cmocka_unit_test(a_pile_that_costs_height_is_not_taken),
+        cmocka_unit_test(a_pile_goes_where_later_parts_leave_room),
+        cmocka_unit_test(sequences_stand_at_their_bound),
+        cmocka_unit_test(alternatives_are_planned_loosely),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
