@@ -3,6 +3,7 @@
  * reprise advise: what a profiler trace says about CUDA graphs.
  */
 #include "cli.h"
+#include "error.h"
 
 #include "reprise.h"
 
@@ -95,7 +96,7 @@ static bool write_page(struct rp_advice *advice, const char *path, struct rp_err
 {
     const char *text;
     if (rp_advice_render(advice, RP_ADVICE_HTML, &text, err) != RP_OK) {
-        fprintf(stderr, "reprise advise: %s\n", err->message);
+        cli_fail("advise", err);
         return false;
     }
     FILE *file = fopen(path, "w");
@@ -117,7 +118,7 @@ static int print_advice(struct rp_advice *advice, const struct request *request,
         return CLI_USAGE;
     if (rp_advice_render(advice, request->json ? RP_ADVICE_JSON : RP_ADVICE_TEXT, &text, err) !=
         RP_OK) {
-        fprintf(stderr, "reprise advise: %s\n", err->message);
+        cli_fail("advise", err);
         return CLI_USAGE;
     }
     fputs(text, stdout);
@@ -140,7 +141,7 @@ int cmd_advise(int argc, char **argv)
     struct rp_advice *advice = NULL;
     struct rp_error err = {0};
     if (rp_advise(argv[optind], &request.options, &advice, &err) != RP_OK) {
-        fprintf(stderr, "reprise advise: %s\n", err.message);
+        cli_fail("advise", &err);
         return CLI_USAGE;
     }
     int code = print_advice(advice, &request, &err);

@@ -414,7 +414,7 @@ int cmd_bench(int argc, char **argv)
     list_cases(&request, &results);
     rp_status status = run(&request, &results, &err);
     if (status != RP_OK)
-        fprintf(stderr, "reprise bench: %s: %s\n", err.operation, err.message);
+        cli_fail("bench", &err);
     free(results.all);
     return status == RP_OK ? CLI_DONE : CLI_USAGE;
 }

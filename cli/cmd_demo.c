@@ -164,7 +164,7 @@ int cmd_demo(int argc, char **argv)
         status = run(&options, device, &files, facts, &err);
     code = CLI_DONE;
     if (status) {
-        fprintf(stderr, "reprise demo: %s: %s\n", err.operation, err.message);
+        cli_fail("demo", &err);
         code = CLI_USAGE;
     } else if (!demo_all_equal(facts)) {
         fprintf(stderr, "reprise demo: REPLAYED OUTPUTS DIFFER FROM EAGER ONES\n");

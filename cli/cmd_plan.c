@@ -3,6 +3,7 @@
  * reprise plan: what recorded captures need, beside the least possible and what PyTorch would hold.
  */
 #include "cli.h"
+#include "error.h"
 #include "output.h"
 
 #include "reprise.h"
@@ -328,7 +329,7 @@ static void report_error(struct printer *printer, const char *file, const struct
         cli_json_text(stdout, err->message);
         putchar('}');
     } else {
-        fprintf(stderr, "reprise plan: %s\n", err->message);
+        cli_fail("plan", err);
     }
     printer->totals.failed++;
 }

@@ -691,7 +691,9 @@ RP_API rp_status rp_layout_draw(const struct rp_layout *layout, const char *path
 /* A function of the device's driver by the name it has in NVIDIA's documentation, without version
  * suffix ("cuLaunchKernel"), in the newest form that Reprise knows (docs/driver.md lists them).
  * NULL when the driver or Reprise does not have it. Programs that link libcuda themselves do not
- * need it. Callables use it to launch on whichever driver the device was opened with. */
+ * need it. Callables use it to launch on whichever driver the device was opened with: while a
+ * callable is captured, these functions note the first call that the capture refuses, so that the
+ * error can name it, which no error can of calls that go to libcuda directly. */
 RP_API void (*rp_device_function(const struct rp_device *device, const char *name))(void);
 
 /* Makes the device's context current on this thread until rp_device_pop. Calls nest. */

@@ -20,7 +20,8 @@ import tempfile
 
 LAYERS = ["base", "explain", "policy", "driver", "memory", "graph", "check", "profile", "report"]
 OPENS_DEVICES = "src/graph/device.c"
-DRIVER_HEADERS = {"driver/driver.h", "driver/cuda_abi.h", "driver/symbols.def", "driver/results.def"}
+DRIVER_HEADERS = {"driver/driver.h", "driver/cuda_abi.h", "driver/symbols.def", "driver/results.def",
+                  "driver/watch.h"}
 PROVIDERS = re.compile(r"\brpi_driver_(libcuda|host)\s*\(")
 NVIDIA = re.compile(r"cuda(_runtime\w*|_runtime_api)?\.h|cuda[A-Z]\w*\.h")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.MULTILINE)

@@ -6,6 +6,8 @@
  */
 #include "driver/driver.h"
 
+#include "explain/explain.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -74,8 +76,13 @@ rp_status rpi_error_driver(struct rp_error *err, CUresult result, const char *fu
     va_start(args, operation);
     vsnprintf(step, sizeof step, operation, args);
     va_end(args);
-    rpi_error(err, status, function, "%s: %s returned %s (%d): %s", step, function,
-              rpi_result_name(result), (int)result, rpi_result_meaning(result));
+    /* What to do about an argument that is not valid depends on the call. */
+    const struct rp_explanation *e =
+        result == CUDA_ERROR_INVALID_VALUE ? NULL : rpi_explanation_of_code((int)result);
+    rpi_error(err, status, function, "%s: %s returned %s (%d): %s%s%s%s%s", step, function,
+              rpi_result_name(result), (int)result, rpi_result_meaning(result),
+              e ? ". Often: " : "", e ? e->causes[0] : "", e ? ". To do: " : "",
+              e ? e->mends[0] : "");
     err->driver_code = (int)result;
     snprintf(err->driver_name, sizeof err->driver_name, "%s", rpi_result_name(result));
     return status;

@@ -16,6 +16,7 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
+#include "driver/call_values.h"
 #include "driver/driver.h"
 
 #include <assert.h>
@@ -76,29 +77,11 @@ static void write_line(FILE *sink, uint64_t call, const char *function, const ch
     fputs(line.text, sink);
 }
 
-/* VALUES(a, b) is the initializers (uint64_t)a, (uint64_t)b, and one comma more. Integers keep
- * their sign bits, pointers their address. */
-#define U(x)                                               (uint64_t)(uintptr_t)(x),
-#define V1(a)                                              U(a)
-#define V2(a, ...)                                         U(a) V1(__VA_ARGS__)
-#define V3(a, ...)                                         U(a) V2(__VA_ARGS__)
-#define V4(a, ...)                                         U(a) V3(__VA_ARGS__)
-#define V5(a, ...)                                         U(a) V4(__VA_ARGS__)
-#define V6(a, ...)                                         U(a) V5(__VA_ARGS__)
-#define V7(a, ...)                                         U(a) V6(__VA_ARGS__)
-#define V8(a, ...)                                         U(a) V7(__VA_ARGS__)
-#define V9(a, ...)                                         U(a) V8(__VA_ARGS__)
-#define V10(a, ...)                                        U(a) V9(__VA_ARGS__)
-#define V11(a, ...)                                        U(a) V10(__VA_ARGS__)
-#define PICK(a, b, c, d, e, f, g, h, i, j, k, chosen, ...) chosen
-#define VALUES(...)                                                                                \
-    __VA_OPT__(PICK(__VA_ARGS__, V11, V10, V9, V8, V7, V6, V5, V4, V3, V2, V1)(__VA_ARGS__))
-
 #define TRACED(slot, name, params, args)                                                           \
     static CUresult trace_##slot##_##name params                                                   \
     {                                                                                              \
         uint64_t call = atomic_fetch_add(&slots[slot].calls, 1);                                   \
-        const uint64_t values[] = {VALUES args 0};                                                 \
+        const uint64_t values[] = {RPI_CALL_VALUES args 0};                                        \
         uint64_t start_ns = rpi_clock_ns();                                                        \
         CUresult result = slots[slot].inner->name args;                                            \
         write_line(slots[slot].sink, call, #name, #args, values, result, start_ns);                \

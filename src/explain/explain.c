@@ -21,6 +21,20 @@ static const struct rp_explanation table[] = {
 #undef L
 enum { COUNT = sizeof table / sizeof *table };
 
+static const struct rpi_call_explanation calls[] = {
+#define X(function, kind, what, mend) {function, kind, what, mend},
+#include "explain/calls.def"
+#undef X
+};
+
+const struct rpi_call_explanation *rpi_explanation_of_call(const char *function)
+{
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        if (strcmp(calls[i].function, function) == 0)
+            return &calls[i];
+    return NULL;
+}
+
 size_t rp_explanation_count(void)
 {
     return COUNT;

@@ -12,4 +12,14 @@
 /* The entry of a driver code, or NULL. Static; any thread. */
 const struct rp_explanation *rpi_explanation_of_code(int driver_code);
 
+/* A driver function that has no place in what is captured. */
+struct rpi_call_explanation {
+    const char *function;
+    const char *kind; /* of the obstacle: see struct rp_obstacle */
+    const char *what; /* "the host waits for a stream" */
+    const char *mend;
+};
+/* NULL: the function may be captured, or has nothing to do with captures. Static; any thread. */
+const struct rpi_call_explanation *rpi_explanation_of_call(const char *function);
+
 #endif

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/capture.h"
 
+#include "base/caller.h"
+#include "explain/explain.h"
 #include "memory/arena.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* A node of the walk back; its unknown dependencies are walked before it is added. */
@@ -23,6 +26,8 @@ rp_status rpi_capture_begin(struct rpi_capture *capture, const struct rp_driver 
         return rpi_error_driver(err, result, "cuStreamBeginCapture", "%s: beginning the capture",
                                 what);
     capture->active = true;
+    rpi_watch_begin(&capture->watch);
+    capture->watching = true;
     CUstreamCaptureStatus status;
     const CUgraphNode *nodes;
     const CUgraphEdgeData *edges;
@@ -270,8 +275,51 @@ rp_status rpi_capture_end(struct rpi_capture *capture, CUgraph *out_graph, struc
     return RP_OK;
 }
 
+/* What the call did wrong and what to do, from the tables. */
+static void describe_fault(const struct rpi_watch *watch, char *text, size_t bytes)
+{
+    const struct rpi_call_explanation *call = rpi_explanation_of_call(watch->first.function);
+    const struct rp_explanation *code = rpi_explanation_of_code((int)watch->first.result);
+    if (call && (watch->first.result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ||
+                 watch->first.result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT))
+        snprintf(text, bytes, "%s. To do: %s", call->what, call->mend);
+    else if (code)
+        snprintf(text, bytes, "%s. To do: %s", code->title, code->mends[0]);
+    else
+        snprintf(text, bytes, "%s", rpi_result_meaning(watch->first.result));
+}
+
+rp_status rpi_capture_blame(const struct rpi_capture *capture, rp_status status,
+                            struct rp_error *err)
+{
+    const struct rpi_watch *watch = &capture->watch;
+    bool follows =
+        status == RP_ERROR_CAPTURE || status == RP_ERROR_DRIVER || status == RP_ERROR_CALLABLE;
+    if (!watch->first.function || !follows)
+        return status;
+    char caller[128], place[160] = "", fault[320];
+    rpi_caller_describe(watch->first.caller, caller, sizeof caller);
+    if (caller[0])
+        snprintf(place, sizeof place, ", called from %s,", caller);
+    describe_fault(watch, fault, sizeof fault);
+    rpi_error(err, status, watch->first.function,
+              "%s: %s (driver call %zu of the callable)%s "
+              "returned %s (%d): %s",
+              capture->what, watch->first.function, watch->first.number, place,
+              rpi_result_name(watch->first.result), (int)watch->first.result, fault);
+    if (err) {
+        err->driver_code = (int)watch->first.result;
+        snprintf(err->driver_name, sizeof err->driver_name, "%s",
+                 rpi_result_name(watch->first.result));
+    }
+    return status;
+}
+
 void rpi_capture_finish(struct rpi_capture *capture)
 {
+    if (capture->watching)
+        rpi_watch_end(&capture->watch);
+    capture->watching = false;
     if (capture->active) {
         /* A capture that broke ends with its error, which was told; one that could not be ended
          * ends here. */

@@ -12,6 +12,7 @@
 #include "base/idmap.h"
 #include "base/vec.h"
 #include "driver/driver.h"
+#include "driver/watch.h"
 #include "graph/live.h"
 #include "memory/recording.h"
 
@@ -25,6 +26,8 @@ struct rpi_capture {
     CUstream stream;
     cuuint64_t id;
     bool active;
+    struct rpi_watch watch; /* of this thread's calls, from begin to finish; outer ones too */
+    bool watching;
     struct rpi_order *order; /* borrowed */
     struct rpi_idmap known;  /* CUgraphNode to node of the order */
     /* Borrowed; NULL: nobody wants them. Set after rpi_capture_begin. */
@@ -59,6 +62,10 @@ rp_status rpi_capture_free_nodes(struct rpi_capture *capture, const struct rpi_l
 
 /* Ends the capture, also a broken one. The template belongs to the caller. */
 rp_status rpi_capture_end(struct rpi_capture *capture, CUgraph *out_graph, struct rp_error *err);
+/* The status and error of a capture that failed, after the first driver call that it refused where
+ * one did: what comes later (901, an error that the callable returned) follows from that. */
+rp_status rpi_capture_blame(const struct rpi_capture *capture, rp_status status,
+                            struct rp_error *err);
 /* Frees the host memory; ends the capture and drops its graph where it is still under way. */
 void rpi_capture_finish(struct rpi_capture *capture);
 

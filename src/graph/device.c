@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/sized.h"
 #include "driver/host/host.h"
+#include "driver/watch.h"
 
 #include <assert.h>
 #include <stddef.h>
@@ -93,6 +94,7 @@ rp_status rpi_device_open_on(const struct rp_driver *driver, int ordinal,
     if (!device)
         return rpi_error_host_memory(err, "rp_device_open", sizeof *device);
     device->driver = driver;
+    device->given = rpi_driver_watch(driver);
     status = read_device(device, ordinal, err);
     if (status == RP_OK && rpi_mutex_init_checked(&device->rehearsal_lock) != 0)
         status = rpi_error_host_memory(err, "rp_device_open", sizeof device->rehearsal_lock);
@@ -225,7 +227,7 @@ void (*rp_device_function(const struct rp_device *device, const char *name))(voi
         if (strcmp(functions[i].name, name) != 0)
             continue;
         void (*function)(void);
-        memcpy(&function, (const char *)device->driver + functions[i].offset, sizeof function);
+        memcpy(&function, (const char *)device->given + functions[i].offset, sizeof function);
         return function;
     }
     return NULL;

@@ -28,6 +28,7 @@ struct rpi_exec;
 
 struct rp_device {
     const struct rp_driver *driver;
+    const struct rp_driver *given; /* the same, watched: what callables call */
     CUdevice handle;
     CUcontext context;
     char name[128];

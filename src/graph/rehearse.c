@@ -128,6 +128,7 @@ static rp_status capture(struct rehearsing *run, const char *what, rp_callable_f
         status = rpi_call_run(&run->call, callable, user, what, err);
     if (status == RP_OK)
         status = rpi_capture_end(&run->capture, &made->template, err);
+    status = rpi_capture_blame(&run->capture, status, err);
     rpi_free(addresses);
     return status;
 }

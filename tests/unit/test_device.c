@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "driver/host/host.h"
+#include "driver/watch.h"
 #include "reprise.h"
 
 static struct rp_device *open_host(void)
@@ -116,7 +117,7 @@ static void functions_have_names(void **state)
 {
     (void)state;
     struct rp_device *device = open_host();
-    const struct rp_driver *table = rpi_driver_host();
+    const struct rp_driver *table = rpi_driver_watch(rpi_driver_host());
     assert_ptr_equal((void *)(uintptr_t)rp_device_function(device, "cuLaunchKernel"),
                      (void *)(uintptr_t)table->cuLaunchKernel);
     assert_ptr_equal((void *)(uintptr_t)rp_device_function(device, "cuInit"),

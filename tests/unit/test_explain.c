@@ -10,6 +10,9 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <glob.h>
+#include <stdio.h>
+#include <string.h>
 
 static void test_every_capture_error_is_explained(void **state)
 {
@@ -74,12 +77,70 @@ static void test_queries(void **state)
     assert_null(rp_explain(NULL));
 }
 
+/* Every code that a case of the conformance suite names, found in its sources. */
+static size_t check_names(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    char line[512];
+    size_t found = 0;
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) {
+        for (char *at = line; (at = strstr(at, "CUDA_ERROR_")); at++) {
+            char name[64];
+            snprintf(name, sizeof name, "%.*s",
+                     (int)strspn(at, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789"), at);
+            if (strlen(name) == strlen("CUDA_ERROR_")) /* a prefix, in a comparison */
+                continue;
+            const struct rp_explanation *e = rp_explain(name);
+            if (!e || strcmp(e->key, name) != 0)
+                fail_msg("%s: %s is not explained", path, name);
+            found++;
+        }
+    }
+    fclose(file);
+    return found;
+}
+
+static void test_what_the_conformance_suite_produces_is_explained(void **state)
+{
+    (void)state;
+    glob_t files;
+    size_t found = 0;
+    assert_int_equal(glob(SOURCE_DIR "/tests/conformance/cases_*.c", 0, NULL, &files), 0);
+    for (size_t i = 0; i < files.gl_pathc; i++)
+        found += check_names(files.gl_pathv[i]);
+    globfree(&files);
+    assert_true(found > 100);
+}
+
+/* Statuses too, so that an error without a driver's code leads somewhere. */
+static void test_every_status_is_explained(void **state)
+{
+    (void)state;
+#define X(name, value, text)                                                                       \
+    if (value)                                                                                     \
+        assert_string_equal(rp_explain(#name)->key, #name);
+    RP_STATUS_MAP(X)
+#undef X
+}
+
+static void test_calls(void **state)
+{
+    (void)state;
+    assert_string_equal(rpi_explanation_of_call("cuCtxSynchronize")->kind, "synchronisation");
+    assert_string_equal(rpi_explanation_of_call("cuMemAlloc")->kind, "allocation");
+    assert_null(rpi_explanation_of_call("cuLaunchKernel"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_capture_error_is_explained),
         cmocka_unit_test(test_every_entry_is_whole),
         cmocka_unit_test(test_queries),
+        cmocka_unit_test(test_what_the_conformance_suite_produces_is_explained),
+        cmocka_unit_test(test_every_status_is_explained),
+        cmocka_unit_test(test_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,7 +51,10 @@ static void test_error_from_driver(void **state)
     assert_string_equal(err.operation, "cuMemCreate");
     assert_string_equal(err.message,
                         "taking 64 MiB for pool 'decode': cuMemCreate returned "
-                        "CUDA_ERROR_OUT_OF_MEMORY (2): device memory could not be allocated");
+                        "CUDA_ERROR_OUT_OF_MEMORY (2): device memory could not be allocated. "
+                        "Often: captures of many batch sizes keep private pools, none of which "
+                        "shares with another. To do: capture all shapes into one pool of "
+                        "alternatives, largest first");
     assert_true(err.requested == 0 && err.available == 0);
     assert_int_equal(rpi_error_driver(NULL, CUDA_ERROR_INVALID_VALUE, "cuMemMap", "mapping"),
                      RP_ERROR_DRIVER);
