@@ -48,6 +48,43 @@ static __device__ inline uint64_t global_nanoseconds(void)
         asm volatile("mov.u32 %0, %%cluster_nctaid." #axis ";" : "=r"(value));                        \
         return value;                                                                              \
     }
+/* One row of the tensor in shared memory, for all threads of the block. */
+__device__ __forceinline__ const float *load_tile(const struct rpt_tensor_map *map, uint32_t row)
+{
+    __shared__ alignas(128) float tile[RPT_TILE];
+    __shared__ alignas(8) uint64_t barrier;
+    uint32_t to = (uint32_t)__cvta_generic_to_shared(tile);
+    uint32_t bar = (uint32_t)__cvta_generic_to_shared(&barrier);
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(bar) : "memory");
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        asm volatile("{ .reg .b64 state; mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], "
+                     "%1; }" ::"r"(bar),
+                     "r"((uint32_t)sizeof tile)
+                     : "memory");
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                     "[%0], [%1, {%2, %3}], [%4];" ::"r"(to),
+                     "l"(map), "r"(0), "r"(row), "r"(bar)
+                     : "memory");
+    }
+    uint32_t done = 0;
+    while (!done)
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0; "
+                     "selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done)
+                     : "r"(bar)
+                     : "memory");
+    return tile;
+}
+#define TENSOR_MAP const __grid_constant__ struct rpt_tensor_map
+#define EACH_TILE(tile, first, map)                                                                 \
+    for (uint32_t first = blockIdx.x * RPT_TILE, once = 1; once; once = 0)                          \
+        for (const float *tile = load_tile(&map, blockIdx.x); tile; tile = nullptr)
+#define EACH_IN_TILE(i) for (uint32_t i = threadIdx.x; i < RPT_TILE; i += blockDim.x)
+
 CLUSTER_REGISTER(x)
 CLUSTER_REGISTER(y)
 CLUSTER_REGISTER(z)

@@ -18,6 +18,17 @@ struct rpt_padded_param {
     uint16_t index;
 };
 
+/* What cuTensorMapEncodeTiled writes. The kernels for the host driver read the first word, the
+ * tensor's address: there it is a table of rows of RPT_TILE floats. */
+struct rpt_tensor_map {
+#ifdef __cplusplus
+    alignas(64) uint64_t words[16];
+#else
+    _Alignas(64) uint64_t words[16];
+#endif
+};
+enum { RPT_TILE = 256 };
+
 #ifndef __CUDACC__
 #include "driver/driver.h"
 #include "reprise.h"
@@ -27,7 +38,8 @@ extern const struct rp_host_image rpt_host_image;
 
 /* What to give cuModuleLoadData. Static. */
 const void *rpt_kernel_image(const struct rp_driver *driver);
-/* The kernels that need compute capability 9.0: rpt_cluster, rpt_pdl_first, rpt_pdl_second. */
+/* The kernels that need compute capability 9.0: rpt_cluster, rpt_pdl_first, rpt_pdl_second,
+ * rpt_tile. */
 const void *rpt_kernel_image_sm90(const struct rp_driver *driver);
 #endif
 

@@ -81,6 +81,17 @@
 #define NANOSECONDS() rpi_clock_ns()
 #define DEPENDENTS_MAY_START()
 #define WAIT_FOR_PRIMARY()
+#define TENSOR_MAP struct rpt_tensor_map
+#define EACH_TILE(tile, first, map)                                                                \
+    for (uint32_t first = 0; first < GRID(x) * RPT_TILE; first += RPT_TILE)                        \
+        for (const float *tile = row_of(&(map), first), *end_of_##tile = tile + 1;                 \
+             tile != end_of_##tile; tile++)
+#define EACH_IN_TILE(i) for (uint32_t i = 0; i < RPT_TILE; i++)
+
+static const float *row_of(const struct rpt_tensor_map *map, uint32_t first)
+{
+    return (const float *)(uintptr_t)map->words[0] + first;
+}
 
 #define BASE_KERNELS
 #define SM90_KERNELS
@@ -179,6 +190,14 @@ ACCESS(rpt_pdl_second)
     WRITES(0, FLOATS(2));
 }
 
+ACCESS(rpt_tile)
+{
+    const struct rpt_tensor_map *map = launch->params[0];
+    uint64_t bytes = 4ull * RPT_TILE * launch->grid[0];
+    report(context, map->words[0], bytes, 0);
+    WRITES(1, bytes);
+}
+
 /* ---- The image ----------------------------------------------------------------------------- */
 
 #define ENTRY(kernel, parameters)                                                                  \
@@ -190,7 +209,7 @@ static const struct rp_host_kernel kernels[] = {
     ENTRY(rpt_fill, 3),       ENTRY(rpt_add, 4),     ENTRY(rpt_scale, 4),   ENTRY(rpt_copy, 3),
     ENTRY(rpt_saxpy, 4),      ENTRY(rpt_mix, 2),     ENTRY(rpt_slow, 3),    ENTRY(rpt_padded, 1),
     ENTRY(rpt_shape, 1),      ENTRY(rpt_nothing, 0), ENTRY(rpt_cluster, 1), ENTRY(rpt_pdl_first, 4),
-    ENTRY(rpt_pdl_second, 3),
+    ENTRY(rpt_pdl_second, 3), ENTRY(rpt_tile, 3),
 };
 
 const struct rp_host_image rpt_host_image = {
