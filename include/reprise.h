@@ -8,14 +8,15 @@
  *     2  device                     open NVIDIA's driver, or the host driver where there is no GPU
  *     3  pool                       memory that the blocks of several captured graphs share
  *     4  callable and graph         capture work once, replay it
- *     5  heap                       memory for eager work, as PyTorch's caching allocator gives it
- *     6  recordings and layouts     plan the memory of captures that were recorded to a file
- *     7  driver access              for callables that launch through the driver API themselves
- *     8  kernels for the host driver
- *     9  explanations               what errors and symptoms mean, and what to do
- *    10  advice                     what a profiler trace says about graphs
- *    11  process-wide settings      host memory, log
- *    12  measurements               not stable: with RP_UNSTABLE defined only
+ *     5  shapes                     a callable as a function: a graph for each shape
+ *     6  heap                       memory for eager work, as PyTorch's caching allocator gives it
+ *     7  recordings and layouts     plan the memory of captures that were recorded to a file
+ *     8  driver access              for callables that launch through the driver API themselves
+ *     9  kernels for the host driver
+ *    10  explanations               what errors and symptoms mean, and what to do
+ *    11  advice                     what a profiler trace says about graphs
+ *    12  process-wide settings      host memory, log
+ *    13  measurements               not stable: with RP_UNSTABLE defined only
  *
  * Conventions. Sizes are bytes, device addresses are uint64_t, streams are the driver's CUstream
  * (`struct CUstream_st *`; NULL is the legacy default stream). Functions that can fail return
@@ -430,7 +431,167 @@ static inline rp_status rp_graph_arg_info(const struct rp_graph *graph, size_t i
     return rp_graph_arg_info_sized(graph, index, sizeof *out_info, out_info, err);
 }
 
-/* ---- 5. Heap: memory for eager work -------------------------------------------------------- */
+/* ---- 5. Shapes: a callable as a function --------------------------------------------------- */
+
+/* A C function that takes any arguments and runs as a graph: each shape that it is called with is
+ * captured once and replayed from then on. Two calls have one shape when their arguments agree in
+ * number, role, bytes, type, shape and strides, when those that overlap where one is written
+ * overlap in the same way, and when their keys are equal. Telling that costs no allocation.
+ *
+ * The first call of all runs eagerly, so that what the function makes lazily is made. A later call
+ * of a shape that is not captured captures it, then replays it. Where that fails the call runs
+ * eagerly and the shape is captured once more; where that fails too the shape stays eager, and
+ * rp_callable_shape_info tells why. So calls give what eager runs give, whatever can be captured.
+ *
+ * The graphs are alternatives: they lie over each other, and memory grows only to the largest.
+ * Any thread may call a callable. Calls of one take turns; those of different ones run side by
+ * side, but captures into one tree of pools take turns. */
+struct rp_callable;
+
+/* How the sizes of a dimension are rounded up: to the next of a list, to the next power of two, or
+ * to the next multiple of a number. Above the last of a list a size stays as it is. */
+enum rp_bucket_rule { RP_BUCKET_LIST = 0, RP_BUCKET_POWERS_OF_TWO = 1, RP_BUCKET_MULTIPLES = 2 };
+
+/* An axis of an argument that has the size of a named dimension. */
+struct rp_axis {
+    uint32_t arg, axis;
+};
+
+/* A dimension along which calls of several sizes share a graph: arguments are padded up to the
+ * bucket. The function must give, within the true sizes, results that do not depend on what lies
+ * beyond them, as one does that treats each row by itself. */
+struct rp_dim {
+    const char *name; /* "batch": for reports and errors */
+    const struct rp_axis *axes;
+    size_t axis_count;
+    enum rp_bucket_rule rule;
+    uint32_t reserved;      /* 0 */
+    const int64_t *buckets; /* the list, ascending; of multiples: the one number */
+    size_t bucket_count;
+};
+
+/* What an argument is padded with: each element of the padding gets the low bytes of `bits`.
+ * Arguments that no fill names are padded with zeros. */
+struct rp_fill {
+    uint32_t arg;
+    uint32_t reserved; /* 0 */
+    uint64_t bits;
+};
+
+struct rp_callable_options {
+    size_t size;
+    const char *name;     /* for reports and errors; copied; NULL: "callable" */
+    struct rp_pool *pool; /* where its graphs lie, in a pool of alternatives of their own within it;
+                             outlives the callable. NULL: an outermost pool of its own */
+    struct rp_heap *heap; /* memory of eager runs, which wait for nothing then, and of fresh
+                             outputs; outlives the callable. NULL: eager runs are rp_run's, and
+                             there are no fresh outputs */
+    const struct rp_dim *dims; /* copied. None: every size is a shape of its own */
+    size_t dim_count;
+    const struct rp_fill *fills; /* copied */
+    size_t fill_count;
+    size_t most_graphs; /* shapes beyond that many stay eager; 0: no limit */
+    int copy_args;      /* as in rp_capture_options */
+    int reserved;       /* 0 */
+};
+#define RP_CALLABLE_OPTIONS_INIT                                                                   \
+    {                                                                                              \
+        sizeof(struct rp_callable_options), NULL, NULL, NULL, NULL, 0, NULL, 0, 0, 0, 0            \
+    }
+
+/* options may be NULL. `user` is the function's at each run. */
+RP_API rp_status rp_callable_create(struct rp_device *device,
+                                    const struct rp_callable_options *options,
+                                    rp_callable_fn function, void *user,
+                                    struct rp_callable **out_callable, struct rp_error *err);
+/* Waits for its calls. NULL is allowed. */
+RP_API void rp_callable_destroy(struct rp_callable *callable);
+
+/* What a callable is called with. The key is what the work depends on beside the arguments: flags,
+ * numbers, in bytes of the caller's choice. Shapes keep a copy of it; the function asks for it with
+ * rp_call_key. */
+struct rp_inputs {
+    struct rp_arg *args;
+    size_t arg_count;
+    const void *key;
+    size_t key_bytes;
+};
+
+/* For functions: argument `index` as it is in this run, its address that of the run. In a graph for
+ * a bucket shapes are those of the bucket. Returns 0, with nothing written, past the last. */
+RP_API int rp_call_tensor(const struct rp_call *call, size_t index, struct rp_arg *out_arg);
+/* The key of this run; NULL and 0 outside a callable's calls. */
+RP_API const void *rp_call_key(const struct rp_call *call, size_t *out_bytes);
+
+/* Enqueues the work for these inputs on `stream`, by graph or eagerly; contents of arguments as for
+ * rp_graph_replay and rp_run. Where the shape is padded, in and inout arguments are copied into
+ * buckets, and of out and inout arguments the true part is copied back: nothing beyond it reaches
+ * the caller's memory.
+ * An RP_ARG_OUT argument of address 0 is a fresh output: its memory comes from the heap, for work
+ * on `stream`, and its address is written into args; it is the caller's to free. Padded ones are
+ * views: bytes is that of the bucket, and strides, which belong to the callable, where they need to
+ * be. Errors: those of rp_run and rp_graph_replay. What a failed call leaves in outputs is
+ * undefined. */
+RP_API rp_status rp_callable_call(struct rp_callable *callable, const struct rp_inputs *inputs,
+                                  struct CUstream_st *stream, struct rp_error *err);
+
+struct rp_shape_info;
+/* Told after each shape: `done` of `count` are, the last as `shape` says. By the capturing thread,
+ * which must not use the callable. */
+typedef void (*rp_progress_fn)(size_t done, size_t count, const struct rp_shape_info *shape,
+                               void *user);
+
+/* Captures these inputs' shapes ahead of their first call, the largest first; addresses may be 0.
+ * Nothing runs on the device. progress may be NULL. A shape that fails keeps none of the others
+ * from being captured: its first call runs eagerly, then captures it once more. *out_failed, how
+ * many did, may be NULL. Errors are of the call itself only. */
+RP_API rp_status rp_callable_capture(struct rp_callable *callable, const struct rp_inputs *inputs,
+                                     size_t count, rp_progress_fn progress, void *user,
+                                     size_t *out_failed, struct rp_error *err);
+
+enum rp_shape_state {
+    RP_SHAPE_NEW = 0,   /* known, not captured yet */
+    RP_SHAPE_GRAPH = 1, /* captured */
+    RP_SHAPE_RETRY = 2, /* capturing failed once: the next call runs eagerly, then captures */
+    RP_SHAPE_EAGER = 3  /* stays eager */
+};
+
+struct rp_shape_info {
+    const char *text;   /* "float32[64,128], float32[64,10]": of the bucket where there are any */
+    const char *reason; /* why it is eager or to be tried again; NULL: it is not */
+    const struct rp_graph *graph; /* for rp_graph_info; NULL: none */
+    enum rp_shape_state state;
+    int reserved;
+    uint64_t replays, eager_runs, padded_calls;
+    uint64_t planned_bytes, lower_bound_bytes; /* of its graph */
+    double capture_ms;                         /* of all attempts */
+    size_t nodes;
+};
+struct rp_callable_info {
+    const char *name;
+    struct rp_pool *pool; /* of its graphs: alternatives */
+    size_t shapes, graphs, eager_shapes;
+    uint64_t calls, replays, eager_runs, padded_calls;
+    uint64_t staging_bytes; /* device memory for padded arguments, beside the pool's */
+    double capture_ms;
+};
+RP_API void rp_callable_info_sized(struct rp_callable *callable, size_t info_bytes,
+                                   struct rp_callable_info *out_info);
+static inline void rp_callable_info(struct rp_callable *callable, struct rp_callable_info *out_info)
+{
+    rp_callable_info_sized(callable, sizeof *out_info, out_info);
+}
+/* By index, in the order in which shapes were met; 0, with nothing written, past the last. Texts
+ * are valid until the shape is captured again or the callable is destroyed. */
+RP_API int rp_callable_shape_info_sized(struct rp_callable *callable, size_t index,
+                                        size_t info_bytes, struct rp_shape_info *out_info);
+static inline int rp_callable_shape_info(struct rp_callable *callable, size_t index,
+                                         struct rp_shape_info *out_info)
+{
+    return rp_callable_shape_info_sized(callable, index, sizeof *out_info, out_info);
+}
+
+/* ---- 6. Heap: memory for eager work -------------------------------------------------------- */
 
 /* A caching allocator for work that is not captured, with the semantics of PyTorch's (c10's):
  * memory that was freed is kept and handed out again to the same stream at once, without waiting
@@ -611,7 +772,7 @@ static inline int rp_heap_snapshot_event(const struct rp_heap_snapshot *snapshot
  * viewer reads it. The text belongs to the snapshot; NULL when there is no host memory. */
 RP_API const char *rp_heap_snapshot_json(struct rp_heap_snapshot *snapshot);
 
-/* ---- 6. Recordings and layouts ------------------------------------------------------------- */
+/* ---- 7. Recordings and layouts ------------------------------------------------------------- */
 
 /* The allocations of one or more captures, read from a file: `reprise-capture/1` (JSON, gzip or
  * not) or the `id,lower,upper,size` CSV of static allocation problems. docs/formats.md defines
@@ -686,7 +847,7 @@ RP_API rp_status rp_layout_write(const struct rp_layout *layout, const char *pat
 RP_API rp_status rp_layout_draw(const struct rp_layout *layout, const char *path,
                                 struct rp_error *err);
 
-/* ---- 7. Driver access ---------------------------------------------------------------------- */
+/* ---- 8. Driver access ---------------------------------------------------------------------- */
 
 /* A function of the device's driver by the name it has in NVIDIA's documentation, without version
  * suffix ("cuLaunchKernel"), in the newest form that Reprise knows (docs/driver.md lists them).
@@ -700,7 +861,7 @@ RP_API void (*rp_device_function(const struct rp_device *device, const char *nam
 RP_API rp_status rp_device_push(struct rp_device *device, struct rp_error *err);
 RP_API void rp_device_pop(struct rp_device *device);
 
-/* ---- 8. Kernels for the host driver -------------------------------------------------------- */
+/* ---- 9. Kernels for the host driver -------------------------------------------------------- */
 
 /* On the host driver a module image is a struct rp_host_image: give its address to
  * cuModuleLoadData, which copies nothing: image, kernels and texts must outlive the module. */
@@ -740,7 +901,7 @@ struct rp_host_image {
     const struct rp_host_kernel *kernels;
 };
 
-/* ---- 9. Explanations ----------------------------------------------------------------------- */
+/* ---- 10. Explanations ----------------------------------------------------------------------- */
 
 /* What a capture error or a symptom of graphs is, why it usually comes and what to do. Static. */
 struct rp_explanation {
@@ -758,7 +919,7 @@ RP_API const struct rp_explanation *rp_explain(const char *query);
 RP_API size_t rp_explanation_count(void);
 RP_API const struct rp_explanation *rp_explanation_at(size_t index); /* NULL past the end */
 
-/* ---- 10. Advice ---------------------------------------------------------------------------- */
+/* ---- 11. Advice ---------------------------------------------------------------------------- */
 
 /* What a trace of torch.profiler (export_chrome_trace, gzip or not) says about CUDA graphs: whether
  * they would help, how much, what to capture, and what stands in the way. */
@@ -822,7 +983,7 @@ enum rp_advice_format {
 RP_API rp_status rp_advice_render(struct rp_advice *advice, enum rp_advice_format format,
                                   const char **out_text, struct rp_error *err);
 
-/* ---- 11. Process-wide settings ------------------------------------------------------------- */
+/* ---- 12. Process-wide settings ------------------------------------------------------------- */
 
 /* Where the library takes host memory. Set before any other call, from one thread; all four
  * functions behave like their namesakes in the C library. NULL restores those. */
@@ -840,7 +1001,7 @@ enum rp_log_level { RP_LOG_ERROR = 0, RP_LOG_WARNING = 1, RP_LOG_INFO = 2, RP_LO
 RP_API void rp_set_log(void (*log)(enum rp_log_level level, const char *message, void *user),
                        void *user, enum rp_log_level level);
 
-/* ---- 12. Measurements ---------------------------------------------------------------------- */
+/* ---- 13. Measurements ---------------------------------------------------------------------- */
 
 /* For benchmarks. What is declared here may change in every version: programs that use it define
  * RP_UNSTABLE before they include this header, and are built with the library that they run with.

@@ -11,7 +11,25 @@ CUstream rp_call_stream(const struct rp_call *call)
 
 uint64_t rp_call_arg(const struct rp_call *call, size_t index)
 {
+    if (call->view)
+        return index < call->view->arg_count ? call->view->addresses[index] : 0;
     return index < call->arg_count ? call->args[index] : 0;
+}
+
+int rp_call_tensor(const struct rp_call *call, size_t index, struct rp_arg *out_arg)
+{
+    size_t count = call->view ? call->view->arg_count : call->arg_count;
+    if (index >= count)
+        return 0;
+    *out_arg = call->view ? call->view->args[index] : call->given[index];
+    out_arg->address = rp_call_arg(call, index);
+    return 1;
+}
+
+const void *rp_call_key(const struct rp_call *call, size_t *out_bytes)
+{
+    *out_bytes = call->view ? call->view->key_bytes : 0;
+    return call->view ? call->view->key : NULL;
 }
 
 /* Keeps a failure beside giving it to the callable, who may pass the status on without it. */

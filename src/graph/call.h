@@ -19,11 +19,22 @@ struct rpi_call_functions {
     rp_status (*free)(struct rp_call *call, uint64_t address, struct rp_error *err);
 };
 
+/* What the callable sees in place of what the run was given. */
+struct rpi_call_view {
+    const struct rp_arg *args;
+    const uint64_t *addresses; /* in place of those in args */
+    size_t arg_count;
+    const void *key;
+    size_t key_bytes;
+};
+
 struct rp_call {
     const struct rpi_call_functions *functions;
     CUstream stream;
-    const uint64_t *args; /* addresses, arg_count of them */
+    const uint64_t *args;       /* addresses, arg_count of them */
+    const struct rp_arg *given; /* the same arguments as the caller described them */
     size_t arg_count;
+    const struct rpi_call_view *view; /* NULL: what the run was given */
     bool captures;           /* into a graph, which a callable's way around a failure would be in */
     struct rp_error failure; /* the last error that one of the functions returned */
 };

@@ -207,6 +207,7 @@ rp_status rpi_record(struct rp_pool *pool, const char *name, rp_callable_fn call
     struct rpi_recorded made = {0};
     struct recording run = {.call = {.functions = &functions,
                                      .stream = pool->core->stream,
+                                     .given = args,
                                      .arg_count = arg_count,
                                      .captures = true},
                             .pool = pool,

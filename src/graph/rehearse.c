@@ -162,6 +162,7 @@ rp_status rpi_rehearse(struct rp_pool *pool, const char *name, rp_callable_fn ca
     }
     struct rehearsing run = {.call = {.functions = &functions,
                                       .stream = pool->core->stream,
+                                      .given = args,
                                       .arg_count = arg_count,
                                       .captures = true},
                              .pool = pool,

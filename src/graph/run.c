@@ -136,6 +136,7 @@ rp_status rp_run(struct rp_pool *pool, rp_callable_fn callable, void *user,
         struct running run = {.call = {.functions = &functions,
                                        .stream = stream,
                                        .args = addresses,
+                                       .given = args,
                                        .arg_count = arg_count},
                               .pool = pool};
         status = rp_device_push(pool->device, err);

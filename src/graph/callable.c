@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: MIT */
+#include "graph/callable.h"
+
+#include "base/clock.h"
+#include "base/hostmem.h"
+#include "base/log.h"
+#include "base/sized.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Making and destroying ----------------------------------------------------------------- */
+
+static void free_callable(struct rp_callable *callable)
+{
+    rpi_shapes_finish(&callable->shapes);
+    rpi_look_finish(&callable->look);
+    rpi_free(callable->name);
+    rpi_free(callable);
+}
+
+static rp_status check_options(const struct rp_device *device,
+                               const struct rp_callable_options *options, struct rp_error *err)
+{
+    if (options->pool && options->pool->device != device)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_callable_create",
+                         "the pool '%s' is of another device", options->pool->name);
+    if (options->dim_count || options->fill_count)
+        return rpi_error(err, RP_ERROR_UNSUPPORTED, "rp_callable_create",
+                         "buckets are not supported yet: leave dims and fills out");
+    return RP_OK;
+}
+
+static rp_status make_callable(struct rp_device *device, const struct rp_callable_options *options,
+                               struct rp_callable *made, struct rp_error *err)
+{
+    struct rp_pool_options pool = RP_POOL_OPTIONS_INIT;
+    made->device = device;
+    made->heap = options->heap;
+    made->most_graphs = options->most_graphs;
+    made->copy_args = options->copy_args;
+    made->name = rpi_strdup(options->name ? options->name : "callable");
+    if (!made->name)
+        return rpi_error_host_memory(err, "rp_callable_create", 9);
+    rp_status status = rpi_look_reserve(&made->look, 8, err);
+    if (status != RP_OK)
+        return status;
+    if (rpi_mutex_init_checked(&made->lock) != 0)
+        return rpi_error_host_memory(err, "rp_callable_create", sizeof made->lock);
+    pool.name = made->name;
+    pool.parent = options->pool;
+    status = rp_pool_create(device, &pool, &made->pool, err);
+    if (status != RP_OK)
+        pthread_mutex_destroy(&made->lock);
+    return status;
+}
+
+rp_status rp_callable_create(struct rp_device *device, const struct rp_callable_options *options,
+                             rp_callable_fn function, void *user, struct rp_callable **out_callable,
+                             struct rp_error *err)
+{
+    struct rp_callable_options chosen = RP_CALLABLE_OPTIONS_INIT;
+    if (!device || !function || !out_callable)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_callable_create", "%s is NULL",
+                         !device ? "device" : (!function ? "function" : "out_callable"));
+    rp_status status = rpi_take_options(&chosen, sizeof chosen, options, "rp_callable_create",
+                                        "RP_CALLABLE_OPTIONS_INIT", err);
+    if (status == RP_OK)
+        status = check_options(device, &chosen, err);
+    if (status != RP_OK)
+        return status;
+    struct rp_callable *callable = rpi_calloc(1, sizeof *callable);
+    if (!callable)
+        return rpi_error_host_memory(err, "rp_callable_create", sizeof *callable);
+    callable->function = function;
+    callable->user = user;
+    status = make_callable(device, &chosen, callable, err);
+    if (status != RP_OK) {
+        free_callable(callable);
+        return status;
+    }
+    *out_callable = callable;
+    return RP_OK;
+}
+
+void rp_callable_destroy(struct rp_callable *callable)
+{
+    if (!callable)
+        return;
+    for (size_t i = 0; i < callable->shapes.all.count; i++)
+        rp_graph_destroy(callable->shapes.all.data[i]->graph);
+    rp_pool_destroy(callable->pool);
+    pthread_mutex_destroy(&callable->lock);
+    free_callable(callable);
+}
+
+/* ---- One shape ----------------------------------------------------------------------------- */
+
+/* Looks at a call and finds its shape, or makes it. */
+static rp_status find_shape(struct rp_callable *callable, const struct rp_inputs *inputs,
+                            struct rpi_shape **out_shape, struct rp_error *err)
+{
+    struct rpi_look *look = &callable->look;
+    rp_status status = rpi_look_reserve(look, inputs->arg_count, err);
+    if (status != RP_OK)
+        return status;
+    if (inputs->arg_count)
+        memcpy(look->args, inputs->args, inputs->arg_count * sizeof *look->args);
+    look->arg_count = inputs->arg_count;
+    look->key = inputs->key;
+    look->key_bytes = inputs->key_bytes;
+    rpi_look_at(look);
+    *out_shape = rpi_shapes_find(&callable->shapes, look);
+    return *out_shape ? RP_OK : rpi_shapes_add(&callable->shapes, look, out_shape, err);
+}
+
+static void set_reason(struct rpi_shape *shape, enum rp_shape_state state, const char *reason)
+{
+    char *copy = reason ? rpi_strdup(reason) : NULL;
+    rpi_free(shape->reason);
+    shape->reason = copy;
+    shape->state = state;
+}
+
+/* Can an eager run stand in for the graph after this? */
+static bool is_work_arounds(rp_status status)
+{
+    switch (status) {
+    case RP_ERROR_OUT_OF_DEVICE_MEMORY:
+    case RP_ERROR_UNSUPPORTED:
+    case RP_ERROR_CAPTURE:
+    case RP_ERROR_DIVERGED:
+    case RP_ERROR_CALLABLE:
+    case RP_ERROR_LIMIT:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* The function as the shape that was just looked at runs it in a graph. */
+static struct rpi_callable_run run_of_look(struct rp_callable *callable)
+{
+    const struct rpi_look *look = &callable->look;
+    return (struct rpi_callable_run){.function = callable->function,
+                                     .user = callable->user,
+                                     .args = look->args,
+                                     .arg_count = look->arg_count,
+                                     .places = look->places,
+                                     .key = look->key,
+                                     .key_bytes = look->key_bytes,
+                                     .addresses = look->addresses};
+}
+
+/* Captures the shape that was just looked at. A failure that an eager run gets around makes it the
+ * state that is given, with the reason. */
+static rp_status capture_shape(struct rp_callable *callable, struct rpi_shape *shape,
+                               enum rp_shape_state on_failure, struct rp_error *err)
+{
+    struct rpi_callable_run run = run_of_look(callable);
+    struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
+    struct rp_error failure = {0};
+    char name[160];
+    snprintf(name, sizeof name, "%.60s %.90s", callable->name, shape->text);
+    options.name = name;
+    options.copy_args = callable->copy_args;
+    uint64_t start = rpi_clock_ns();
+    rp_status status =
+        rp_graph_capture(callable->pool, &options, rpi_callable_run, &run, callable->look.storages,
+                         callable->look.storage_count, &shape->graph, &failure);
+    double ms = rpi_ms_since(start);
+    shape->capture_ms += ms;
+    callable->info.capture_ms += ms;
+    if (status == RP_OK) {
+        set_reason(shape, RP_SHAPE_GRAPH, NULL);
+        callable->info.graphs++;
+        return RP_OK;
+    }
+    if (is_work_arounds(status))
+        set_reason(shape, on_failure, failure.message);
+    if (is_work_arounds(status) && on_failure == RP_SHAPE_EAGER)
+        rpi_log(RP_LOG_WARNING, "'%s' of %s stays eager: %s", callable->name, shape->text,
+                failure.message);
+    if (err)
+        *err = failure;
+    return status;
+}
+
+/* ---- A call -------------------------------------------------------------------------------- */
+
+enum way {
+    WAY_REPLAY,
+    WAY_CAPTURE,    /* capture, then replay */
+    WAY_EAGER,      /* run eagerly */
+    WAY_EAGER_FIRST /* run eagerly, then capture for later calls */
+};
+
+/* May the shape become a graph? It stays eager otherwise. */
+static bool has_room(const struct rp_callable *callable, struct rpi_shape *shape)
+{
+    if (!callable->most_graphs || callable->info.graphs < callable->most_graphs)
+        return true;
+    set_reason(shape, RP_SHAPE_EAGER, "the callable has as many graphs as most_graphs allows");
+    return false;
+}
+
+/* How this call of the shape is done. What a policy measures and decides belongs here. */
+static enum way choose_way(struct rp_callable *callable, struct rpi_shape *shape)
+{
+    switch (shape->state) {
+    case RP_SHAPE_GRAPH:
+        return WAY_REPLAY;
+    case RP_SHAPE_EAGER:
+        return WAY_EAGER;
+    case RP_SHAPE_RETRY:
+        return WAY_EAGER_FIRST;
+    case RP_SHAPE_NEW:
+        break;
+    }
+    if (!callable->warm || !has_room(callable, shape))
+        return WAY_EAGER;
+    return WAY_CAPTURE;
+}
+
+/* With the caller's own arguments. */
+static rp_status run_eagerly(struct rp_callable *callable, struct rpi_shape *shape,
+                             const struct rp_inputs *inputs, CUstream stream, struct rp_error *err)
+{
+    struct rpi_callable_run run = run_of_look(callable);
+    run.args = inputs->args;
+    run.places = NULL;
+    rp_status status = callable->heap
+                           ? rpi_run_on_heap(callable->heap, callable->name, &run, stream, err)
+                           : rp_run(callable->pool, rpi_callable_run, &run, inputs->args,
+                                    inputs->arg_count, stream, err);
+    if (status != RP_OK)
+        return status;
+    callable->warm = true;
+    callable->info.eager_runs++;
+    shape->eager_runs++;
+    return RP_OK;
+}
+
+static rp_status replay(struct rp_callable *callable, struct rpi_shape *shape, CUstream stream,
+                        struct rp_error *err)
+{
+    const struct rpi_look *look = &callable->look;
+    rp_status status =
+        rp_graph_replay(shape->graph, look->storages, look->storage_count, stream, err);
+    callable->info.replays += status == RP_OK;
+    shape->replays += status == RP_OK;
+    return status;
+}
+
+static rp_status call_locked(struct rp_callable *callable, const struct rp_inputs *inputs,
+                             CUstream stream, struct rp_error *err)
+{
+    struct rpi_shape *shape;
+    rp_status status = find_shape(callable, inputs, &shape, err);
+    if (status != RP_OK)
+        return status;
+    enum way way = choose_way(callable, shape);
+    if (way == WAY_CAPTURE) {
+        struct rp_error failure;
+        status = capture_shape(callable, shape, RP_SHAPE_RETRY, &failure);
+        if (status != RP_OK && !is_work_arounds(status)) {
+            if (err)
+                *err = failure;
+            return status;
+        }
+        way = status == RP_OK ? WAY_REPLAY : WAY_EAGER_FIRST;
+    }
+    if (way == WAY_REPLAY)
+        return replay(callable, shape, stream, err);
+    status = run_eagerly(callable, shape, inputs, stream, err);
+    if (status == RP_OK && way == WAY_EAGER_FIRST) /* what fails is told by the shape */
+        capture_shape(callable, shape, RP_SHAPE_EAGER, NULL);
+    return status;
+}
+
+/* Checks inputs that `function` was given, and takes the lock. */
+static rp_status begin(struct rp_callable *callable, const struct rp_inputs *inputs, size_t count,
+                       const char *function, struct rp_error *err)
+{
+    if (!callable || (count && !inputs))
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, function, "%s is NULL",
+                         callable ? "inputs" : "callable");
+    rp_status status = RP_OK;
+    for (size_t i = 0; status == RP_OK && i < count; i++) {
+        status = rpi_check_args(function, inputs[i].args, inputs[i].arg_count, err);
+        if (status == RP_OK && inputs[i].key_bytes && !inputs[i].key)
+            status = rpi_error(err, RP_ERROR_INVALID_ARGUMENT, function,
+                               "key_bytes is %zu, but key is NULL", inputs[i].key_bytes);
+    }
+    if (status != RP_OK)
+        return status;
+    return rpi_lock_for_callable(&callable->lock, function, callable->name, err);
+}
+
+rp_status rp_callable_call(struct rp_callable *callable, const struct rp_inputs *inputs,
+                           struct CUstream_st *stream, struct rp_error *err)
+{
+    rp_status status = begin(callable, inputs, 1, "rp_callable_call", err);
+    if (status != RP_OK)
+        return status;
+    status = call_locked(callable, inputs, stream, err);
+    callable->info.calls += status == RP_OK;
+    pthread_mutex_unlock(&callable->lock);
+    return status;
+}
+
+/* ---- Ahead of time ------------------------------------------------------------------------- */
+
+struct ranked {
+    uint64_t bytes;
+    size_t index;
+};
+
+static int compare_ranks(const void *a, const void *b)
+{
+    const struct ranked *x = a, *y = b;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    return x->index < y->index ? -1 : 1;
+}
+
+/* The inputs by the bytes of their arguments, the largest first. NULL for want of memory. */
+static struct ranked *rank(const struct rp_inputs *inputs, size_t count)
+{
+    struct ranked *ranks = rpi_calloc(count + 1, sizeof *ranks);
+    for (size_t i = 0; ranks && i < count; i++) {
+        ranks[i].index = i;
+        for (size_t k = 0; k < inputs[i].arg_count; k++)
+            ranks[i].bytes += inputs[i].args[k].bytes;
+    }
+    if (ranks)
+        qsort(ranks, count, sizeof *ranks, compare_ranks);
+    return ranks;
+}
+
+static void describe_shape(const struct rpi_shape *shape, struct rp_shape_info *info)
+{
+    *info = (struct rp_shape_info){.text = shape->text,
+                                   .reason = shape->reason,
+                                   .graph = shape->graph,
+                                   .state = shape->state,
+                                   .replays = shape->replays,
+                                   .eager_runs = shape->eager_runs,
+                                   .padded_calls = shape->padded_calls,
+                                   .capture_ms = shape->capture_ms};
+    if (!shape->reason && (shape->state == RP_SHAPE_RETRY || shape->state == RP_SHAPE_EAGER))
+        info->reason = "there was no host memory to keep the reason";
+    if (!shape->graph)
+        return;
+    struct rp_graph_info graph;
+    rp_graph_info(shape->graph, &graph);
+    info->planned_bytes = graph.planned_bytes;
+    info->lower_bound_bytes = graph.lower_bound_bytes;
+    info->nodes = graph.nodes;
+}
+
+static rp_status capture_one(struct rp_callable *callable, const struct rp_inputs *inputs,
+                             struct rp_shape_info *out_info, struct rp_error *err)
+{
+    struct rpi_shape *shape;
+    rp_status status = find_shape(callable, inputs, &shape, err);
+    if (status == RP_OK && (shape->state == RP_SHAPE_NEW || shape->state == RP_SHAPE_RETRY) &&
+        has_room(callable, shape))
+        status = capture_shape(callable, shape, RP_SHAPE_RETRY, err);
+    if (status != RP_OK && !is_work_arounds(status))
+        return status;
+    describe_shape(shape, out_info);
+    return RP_OK;
+}
+
+rp_status rp_callable_capture(struct rp_callable *callable, const struct rp_inputs *inputs,
+                              size_t count, rp_progress_fn progress, void *user, size_t *out_failed,
+                              struct rp_error *err)
+{
+    rp_status status = begin(callable, inputs, count, "rp_callable_capture", err);
+    if (status != RP_OK)
+        return status;
+    size_t failed = 0;
+    struct ranked *ranks = rank(inputs, count);
+    if (!ranks)
+        status = rpi_error_host_memory(err, "rp_callable_capture", count * sizeof *ranks);
+    for (size_t i = 0; status == RP_OK && i < count; i++) {
+        struct rp_shape_info info;
+        status = capture_one(callable, &inputs[ranks[i].index], &info, err);
+        failed += status == RP_OK && info.state != RP_SHAPE_GRAPH;
+        if (status == RP_OK && progress)
+            progress(i + 1, count, &info, user);
+    }
+    rpi_free(ranks);
+    pthread_mutex_unlock(&callable->lock);
+    if (status == RP_OK && out_failed)
+        *out_failed = failed;
+    return status;
+}
+
+/* ---- Reports ------------------------------------------------------------------------------- */
+
+/* The function and the progress callback, which run with the lock, may ask too. */
+static bool lock_to_read(struct rp_callable *callable)
+{
+    return pthread_mutex_lock(&callable->lock) == 0;
+}
+
+void rp_callable_info_sized(struct rp_callable *callable, size_t info_bytes,
+                            struct rp_callable_info *out_info)
+{
+    bool locked = lock_to_read(callable);
+    struct rp_callable_info info = callable->info;
+    info.name = callable->name;
+    info.pool = callable->pool;
+    info.shapes = callable->shapes.all.count;
+    for (size_t i = 0; i < info.shapes; i++)
+        info.eager_shapes += callable->shapes.all.data[i]->state == RP_SHAPE_EAGER;
+    if (locked)
+        pthread_mutex_unlock(&callable->lock);
+    rpi_give(out_info, info_bytes, &info, sizeof info);
+}
+
+int rp_callable_shape_info_sized(struct rp_callable *callable, size_t index, size_t info_bytes,
+                                 struct rp_shape_info *out_info)
+{
+    bool locked = lock_to_read(callable);
+    struct rp_shape_info info;
+    bool there = index < callable->shapes.all.count;
+    if (there)
+        describe_shape(callable->shapes.all.data[index], &info);
+    if (locked)
+        pthread_mutex_unlock(&callable->lock);
+    if (there)
+        rpi_give(out_info, info_bytes, &info, sizeof info);
+    return there;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * rp_callable: a C function, the shapes that it was called with, and a graph for each of them.
+ *
+ *     call     look at the arguments, find their shape, choose graph or eager, run
+ *     capture  the same without a run, for a list of shapes
+ *
+ * The function is always run through rpi_callable_run, which gives it its own arguments back: a
+ * graph knows storages only.
+ */
+#ifndef REPRISE_GRAPH_CALLABLE_H
+#define REPRISE_GRAPH_CALLABLE_H
+
+#include "graph/objects.h"
+#include "graph/shapes.h"
+
+struct rp_callable {
+    struct rp_device *device; /* unowned */
+    struct rp_pool *pool;     /* owned; of alternatives */
+    struct rp_heap *heap;     /* unowned; may be NULL */
+    char *name;
+    rp_callable_fn function;
+    void *user;
+    size_t most_graphs;
+    bool copy_args;
+    pthread_mutex_t lock; /* of a whole call; guards what follows */
+    bool warm;            /* the function ran once */
+    struct rpi_shapes shapes;
+    struct rpi_look look;
+    struct rp_callable_info info; /* counters */
+};
+
+/* What a run of the function is given beside its call; the user of rpi_callable_run. */
+struct rpi_callable_run {
+    rp_callable_fn function;
+    void *user;
+    const struct rp_arg *args; /* as the function sees them, but for their addresses */
+    size_t arg_count;
+    const struct rpi_place_in_storage *places; /* of each argument in the call's; NULL: one each */
+    const void *key;
+    size_t key_bytes;
+    uint64_t *addresses; /* room for arg_count */
+};
+
+rp_status rpi_callable_run(struct rp_call *call, void *run, struct rp_error *err);
+
+/* Runs eagerly with memory of the heap; waits for nothing. */
+rp_status rpi_run_on_heap(struct rp_heap *heap, const char *name, struct rpi_callable_run *run,
+                          CUstream stream, struct rp_error *err);
+
+#endif
