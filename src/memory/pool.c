@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "memory/pool.h"
 
+#include "memory/compose_sum.h"
 #include "memory/pool_turn.h"
 
 #include <assert.h>
@@ -172,28 +173,15 @@ static uint64_t most(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-struct sum {
-    uint64_t bound, kept;
-};
-
-static struct sum sum_up(const struct rpi_pool_node *node)
+static struct rpi_compose_sum sum_up(const struct rpi_pool_node *node)
 {
+    struct rpi_compose_sum sum = {0, 0};
     if (node->kind == RPI_COMPOSE_CAPTURE) {
         const struct rpi_pool_member *member = (const struct rpi_pool_member *)node;
-        return (struct sum){member->lower_bound, member->kept_bytes};
+        return (struct rpi_compose_sum){member->lower_bound, member->kept_bytes};
     }
-    struct sum sum = {0, 0};
-    for (const struct rpi_pool_node *child = node->first; child; child = child->next) {
-        struct sum part = sum_up(child);
-        if (node->kind == RPI_COMPOSE_CONCURRENT)
-            sum.bound += part.bound;
-        else if (node->kind == RPI_COMPOSE_SEQUENCE)
-            sum.bound = most(sum.bound, sum.kept + part.bound);
-        else
-            sum.bound = most(sum.bound, part.bound);
-        sum.kept = node->kind == RPI_COMPOSE_ALTERNATIVES ? most(sum.kept, part.kept)
-                                                          : sum.kept + part.kept;
-    }
+    for (const struct rpi_pool_node *child = node->first; child; child = child->next)
+        rpi_compose_sum_add(&sum, node->kind, sum_up(child));
     return sum;
 }
 

@@ -11,14 +11,7 @@
  * Two members relate as the kind of the lowest group that holds both. A member that is added takes
  * the others as they are: nothing that is recorded in a graph can move.
  *
- * The lower bound of a composition follows exactly from two numbers a part, its bound and the bytes
- * that it keeps, as blocks of two alternatives never have to be kept apart:
- *
- *     alternatives   bound: the largest            kept: the largest
- *     concurrent     bound: the sum                kept: the sum
- *     sequence       bound: the largest, over its  kept: the sum
- *                    parts i, of the kept of all
- *                    before i plus the bound of i
+ * compose_sum.h has the bound of such a tree.
  *
  * Not synchronised; see the arena for contexts and for what may still run.
  */

@@ -61,6 +61,27 @@ void rpi_pool_obstacles_finish(struct rpi_pool_obstacles *obstacles)
     rpi_vec_finish(&obstacles->later);
 }
 
+static void lay_ranges(const struct rpi_ranges *ranges, uint32_t lane, uint32_t at,
+                       struct rpi_lifetimes *x, uint64_t *fixed)
+{
+    for (size_t i = 0; i < ranges->count; i++, at++) {
+        x->bytes[at] = ranges->data[i].to - ranges->data[i].from;
+        x->lane[at] = lane;
+        x->rank[at] = (uint32_t)i;
+        x->block[at] = at;
+        fixed[at] = ranges->data[i].from;
+        for (uint32_t l = 0; l < x->lanes; l++)
+            x->first[(size_t)at * x->lanes + l] = RPI_NEVER;
+    }
+}
+
+void rpi_pool_lay_obstacles(const struct rpi_pool_obstacles *obstacles, uint32_t lane, uint32_t at,
+                            struct rpi_lifetimes *x, uint64_t *fixed)
+{
+    lay_ranges(&obstacles->always, lane, at, x, fixed);
+    lay_ranges(&obstacles->later, lane + 1, at + (uint32_t)obstacles->always.count, x, fixed);
+}
+
 /* ---- What is planned ------------------------------------------------------------------------ */
 
 /* Share of the budget for the layout with a pile. */
@@ -121,10 +142,6 @@ static uint64_t height_of(const struct rpi_lifetimes *own, const uint64_t *offse
 
 /* ---- Block by block around the obstacles --------------------------------------------------- */
 
-/* Lanes behind the capture's own: obstacles that are in the way always, after nothing and before
- * nothing, and later ones, after every block that is freed. */
-enum { OBSTACLE_LANES = 2 };
-
 static void lay_own(const struct planning *p, const uint64_t *given, struct rpi_lifetimes *x,
                     uint64_t *fixed)
 {
@@ -136,23 +153,8 @@ static void lay_own(const struct planning *p, const uint64_t *given, struct rpi_
         x->rank[i] = own->rank[i];
         x->block[i] = i;
         memcpy(first, own->first + (size_t)i * own->lanes, own->lanes * sizeof *first);
-        first[own->lanes] = RPI_NEVER;
-        first[own->lanes + 1] = p->kept[i] ? RPI_NEVER : 0;
+        rpi_pool_order_obstacles(first + own->lanes, p->kept[i]);
         fixed[i] = given ? given[i] : RPI_UNPLACED;
-    }
-}
-
-static void lay_obstacles(const struct rpi_ranges *ranges, uint32_t lane, uint32_t at,
-                          struct rpi_lifetimes *x, uint64_t *fixed)
-{
-    for (size_t i = 0; i < ranges->count; i++, at++) {
-        x->bytes[at] = ranges->data[i].to - ranges->data[i].from;
-        x->lane[at] = lane;
-        x->rank[at] = (uint32_t)i;
-        x->block[at] = at;
-        fixed[at] = ranges->data[i].from;
-        for (uint32_t l = 0; l < x->lanes; l++)
-            x->first[(size_t)at * x->lanes + l] = RPI_NEVER;
     }
 }
 
@@ -163,7 +165,7 @@ static rp_status plan_around(const struct planning *p, const uint64_t *given,
 {
     const struct rpi_lifetimes *own = p->own;
     const struct rpi_pool_obstacles *obstacles = p->obstacles;
-    size_t always = obstacles->always.count, count = own->count + always + obstacles->later.count;
+    size_t count = own->count + obstacles->always.count + obstacles->later.count;
     *out_height = UINT64_MAX;
     if (count >= RPI_NEVER)
         return RP_OK;
@@ -175,12 +177,11 @@ static rp_status plan_around(const struct planning *p, const uint64_t *given,
                            ? RP_OK
                            : rpi_error_host_memory(err, "rp_graph_capture", count * sizeof *fixed);
     if (status == RP_OK)
-        status = rpi_lifetimes_init(&x, (uint32_t)count, own->lanes + OBSTACLE_LANES, err);
+        status = rpi_lifetimes_init(&x, (uint32_t)count, own->lanes + RPI_OBSTACLE_LANES, err);
     if (status == RP_OK) {
         options.fixed = fixed;
         lay_own(p, given, &x, fixed);
-        lay_obstacles(&obstacles->always, own->lanes, own->count, &x, fixed);
-        lay_obstacles(&obstacles->later, own->lanes + 1, own->count + (uint32_t)always, &x, fixed);
+        rpi_pool_lay_obstacles(obstacles, own->lanes, own->count, &x, fixed);
         status = rpi_plan(&x, &options, offsets, &result, err);
     }
     if (status == RP_OK) {

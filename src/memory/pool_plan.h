@@ -30,6 +30,19 @@ rp_status rpi_pool_obstacles(const struct rpi_pool *pool, const struct rpi_pool_
 rp_status rpi_pool_obstacles_widen(struct rpi_pool_obstacles *obstacles, struct rp_error *err);
 void rpi_pool_obstacles_finish(struct rpi_pool_obstacles *obstacles);
 
+/* Obstacles as blocks of a problem, at fixed offsets on two lanes of their own: those that are in
+ * the way always after nothing and before nothing, later ones after every block that is freed. */
+enum { RPI_OBSTACLE_LANES = 2 };
+/* What a block of the problem, freed or kept, has as first[] on those two lanes. */
+static inline void rpi_pool_order_obstacles(uint32_t first[RPI_OBSTACLE_LANES], bool kept)
+{
+    first[0] = RPI_NEVER;
+    first[1] = kept ? RPI_NEVER : 0;
+}
+/* Fills in blocks `at` and following. */
+void rpi_pool_lay_obstacles(const struct rpi_pool_obstacles *obstacles, uint32_t lane, uint32_t at,
+                            struct rpi_lifetimes *x, uint64_t *fixed);
+
 /* kept[i]: block i of the lifetimes is kept. options->fixed and capacity must be unset. The result
  * has the highest end of these blocks, and their own bound. */
 rp_status rpi_pool_plan(const struct rpi_lifetimes *lifetimes, const bool *kept,

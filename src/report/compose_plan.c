@@ -7,6 +7,8 @@
 
 #include "base/clock.h"
 #include "base/hostmem.h"
+#include "memory/compose_sum.h"
+#include "memory/pool_plan.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -21,7 +23,7 @@ struct node {
     uint32_t first_child, next; /* NONE at the end; siblings in their order */
     uint32_t chosen;            /* of alternatives: the heaviest child */
     uint32_t problems;          /* at most so many calls of the planner */
-    uint64_t bound, kept;
+    struct rpi_compose_sum sum;
 };
 
 /* A capture in a problem of several: its lanes begin at `lane`. */
@@ -30,18 +32,10 @@ struct member {
     uint32_t *start; /* [lanes of the capture]: rank of its first allocation on each lane */
 };
 
-struct range {
-    uint64_t from, to;
-};
-
-struct ranges {
-    RPI_VEC(struct range);
-};
-
 /* Where a placed capture lies, joined: all of its blocks, and those that it never frees. */
 struct footprint {
     bool made;
-    struct ranges all, kept;
+    struct rpi_ranges all, kept;
 };
 
 struct planner {
@@ -73,13 +67,13 @@ static uint64_t most(uint64_t a, uint64_t b)
 
 /* ---- The tree ------------------------------------------------------------------------------ */
 
-/* bound, kept and the number of problems of a node whose children are done. */
+/* Bound, kept bytes and number of problems of a node whose children are done. */
 static void sum_up(struct planner *p, uint32_t index)
 {
     struct node *node = &p->nodes.data[index];
     if (node->kind == RPI_COMPOSE_CAPTURE) {
-        node->bound = p->parts[node->capture].bound;
-        node->kept = p->parts[node->capture].kept_bytes;
+        const struct rpi_part *part = &p->parts[node->capture];
+        node->sum = (struct rpi_compose_sum){part->bound, part->kept_bytes};
         node->problems = 1;
         return;
     }
@@ -87,15 +81,8 @@ static void sum_up(struct planner *p, uint32_t index)
     for (uint32_t c = node->first_child; c != NONE; c = p->nodes.data[c].next) {
         const struct node *child = &p->nodes.data[c];
         node->problems += child->problems;
-        if (node->kind == RPI_COMPOSE_CONCURRENT)
-            node->bound += child->bound;
-        else if (node->kind == RPI_COMPOSE_SEQUENCE)
-            node->bound = most(node->bound, node->kept + child->bound);
-        else
-            node->bound = most(node->bound, child->bound);
-        node->kept = node->kind == RPI_COMPOSE_ALTERNATIVES ? most(node->kept, child->kept)
-                                                            : node->kept + child->kept;
-        if (child->bound > p->nodes.data[node->chosen].bound)
+        rpi_compose_sum_add(&node->sum, node->kind, child->sum);
+        if (child->sum.bound > p->nodes.data[node->chosen].sum.bound)
             node->chosen = c;
     }
 }
@@ -155,81 +142,35 @@ static bool comes_before(const struct planner *p, uint32_t a, uint32_t b)
 
 /* ---- What is in the way -------------------------------------------------------------------- */
 
-static int by_start(const void *left, const void *right)
-{
-    const struct range *a = left, *b = right;
-    return a->from < b->from ? -1 : a->from > b->from;
-}
-
-/* Sorts ranges and joins those that touch. */
-static void join(struct ranges *ranges)
-{
-    if (!ranges->count)
-        return;
-    qsort(ranges->data, ranges->count, sizeof *ranges->data, by_start);
-    size_t last = 0;
-    for (size_t i = 1; i < ranges->count; i++) {
-        if (ranges->data[i].from <= ranges->data[last].to)
-            ranges->data[last].to = most(ranges->data[last].to, ranges->data[i].to);
-        else
-            ranges->data[++last] = ranges->data[i];
-    }
-    ranges->count = last + 1;
-}
-
-static bool add_blocks(struct ranges *ranges, const struct rpi_part *part, bool only_kept)
+static bool add_blocks(struct rpi_ranges *ranges, const struct rpi_part *part, bool only_kept)
 {
     for (uint32_t i = 0; i < part->lifetimes.count; i++) {
-        struct range range = {part->offsets[i], part->offsets[i] + part->lifetimes.bytes[i]};
+        struct rpi_range range = {part->offsets[i], part->offsets[i] + part->lifetimes.bytes[i]};
         if ((!only_kept || part->kept[i]) && !rpi_vec_push(ranges, range))
             return false;
     }
-    join(ranges);
+    rpi_ranges_join(ranges);
     return true;
 }
 
 /* Adds where a placed capture lies to ranges. */
 static bool add_footprint(struct planner *p, uint32_t capture, bool only_kept,
-                          struct ranges *ranges)
+                          struct rpi_ranges *ranges)
 {
     struct footprint *footprint = &p->footprints[capture];
     if (!footprint->made && (!add_blocks(&footprint->all, &p->parts[capture], false) ||
                              !add_blocks(&footprint->kept, &p->parts[capture], true)))
         return false;
     footprint->made = true;
-    const struct ranges *from = only_kept ? &footprint->kept : &footprint->all;
-    for (size_t i = 0; i < from->count; i++)
-        if (!rpi_vec_push(ranges, from->data[i]))
-            return false;
-    return true;
-}
-
-/* `from` without `away`, both joined, into out. */
-static bool subtract(const struct ranges *from, const struct ranges *away, struct ranges *out)
-{
-    size_t a = 0;
-    for (size_t i = 0; i < from->count; i++) {
-        struct range rest = from->data[i];
-        while (a < away->count && away->data[a].to <= rest.from)
-            a++;
-        for (size_t k = a; k < away->count && away->data[k].from < rest.to; k++) {
-            struct range piece = {rest.from, away->data[k].from};
-            if (piece.from < piece.to && !rpi_vec_push(out, piece))
-                return false;
-            rest.from = away->data[k].to;
-        }
-        if (rest.from < rest.to && !rpi_vec_push(out, rest))
-            return false;
-    }
-    return true;
+    return rpi_ranges_append(ranges, only_kept ? &footprint->kept : &footprint->all);
 }
 
 /* What is placed under `top` and in the way of `capture`: of everything it has, or (later) of its
  * kept blocks only. The two do not overlap. */
 static rp_status find_obstacles(struct planner *p, size_t part_count, uint32_t top,
-                                uint32_t capture, struct ranges *always, struct ranges *later)
+                                uint32_t capture, struct rpi_pool_obstacles *obstacles)
 {
-    struct ranges after = {0};
+    struct rpi_ranges after = {0}, *always = &obstacles->always;
     bool done = true;
     for (uint32_t other = 0; done && other < part_count; other++) {
         bool first = false;
@@ -246,11 +187,11 @@ static rp_status find_obstacles(struct planner *p, size_t part_count, uint32_t t
         else
             done = add_footprint(p, other, kind == RPI_COMPOSE_SEQUENCE, always);
     }
-    join(always);
-    join(&after);
-    done = done && subtract(&after, always, later);
+    rpi_ranges_join(always);
+    rpi_ranges_join(&after);
+    done = done && rpi_ranges_append_without(&obstacles->later, &after, always);
     rpi_vec_finish(&after);
-    return done ? RP_OK : no_memory(p, sizeof(struct range));
+    return done ? RP_OK : no_memory(p, sizeof(struct rpi_range));
 }
 
 /* ---- One problem --------------------------------------------------------------------------- */
@@ -260,7 +201,7 @@ struct problem {
         RPI_VEC(struct member);
     } members;
     uint32_t lanes; /* of the members */
-    struct ranges always, later;
+    struct rpi_pool_obstacles obstacles;
 };
 
 static void problem_finish(struct problem *problem)
@@ -268,8 +209,7 @@ static void problem_finish(struct problem *problem)
     for (size_t i = 0; i < problem->members.count; i++)
         rpi_free(problem->members.data[i].start);
     rpi_vec_finish(&problem->members);
-    rpi_vec_finish(&problem->always);
-    rpi_vec_finish(&problem->later);
+    rpi_pool_obstacles_finish(&problem->obstacles);
 }
 
 /* Adds the captures below a node, the heaviest of alternatives. Parts of a sequence use the same
@@ -356,25 +296,6 @@ static void order_member(const struct planner *p, const struct problem *problem,
     }
 }
 
-/* Obstacles as blocks of their own on two more lanes: always, after nothing and before nothing;
- * later, after every block that is freed. */
-static void lay_obstacles(const struct problem *problem, struct rpi_lifetimes *x, uint32_t at,
-                          uint64_t *fixed)
-{
-    for (int k = 0; k < 2; k++) {
-        const struct ranges *ranges = k ? &problem->later : &problem->always;
-        for (size_t i = 0; i < ranges->count; i++, at++) {
-            x->bytes[at] = ranges->data[i].to - ranges->data[i].from;
-            x->lane[at] = problem->lanes + (uint32_t)k;
-            x->rank[at] = (uint32_t)i;
-            x->block[at] = 0;
-            fixed[at] = ranges->data[i].from;
-            for (uint32_t l = 0; l < x->lanes; l++)
-                x->first[(size_t)at * x->lanes + l] = RPI_NEVER;
-        }
-    }
-}
-
 /* scratch has room for two numbers a lane, all 0. fixed is NULL without obstacles. */
 static void fill_problem(const struct planner *p, struct problem *problem, struct rpi_lifetimes *x,
                          uint64_t *fixed, uint32_t *scratch)
@@ -389,17 +310,15 @@ static void fill_problem(const struct planner *p, struct problem *problem, struc
     at = 0;
     for (size_t m = 0; m < problem->members.count; m++) {
         find_later(p, problem, m, next, later);
-        if (fixed) { /* the lanes of obstacles */
-            later[problem->lanes] = RPI_NEVER;
-            later[problem->lanes + 1] = problem->later.count ? 0 : RPI_NEVER;
-        }
+        if (fixed)
+            rpi_pool_order_obstacles(later + problem->lanes, false);
         order_member(p, problem, m, later, x, at);
         at += p->parts[problem->members.data[m].capture].lifetimes.count;
     }
     for (uint32_t i = 0; fixed && i < own; i++)
         fixed[i] = RPI_UNPLACED;
     if (fixed)
-        lay_obstacles(problem, x, own, fixed);
+        rpi_pool_lay_obstacles(&problem->obstacles, problem->lanes, own, x, fixed);
 }
 
 /* ---- Solving ------------------------------------------------------------------------------- */
@@ -446,10 +365,11 @@ static void place_members(struct planner *p, const struct problem *problem, cons
 static rp_status solve_joint(struct planner *p, struct problem *problem, uint64_t capacity,
                              struct rpi_plan_result *out)
 {
-    size_t obstacles = problem->always.count + problem->later.count, count = obstacles;
+    size_t obstacles = problem->obstacles.always.count + problem->obstacles.later.count;
+    size_t count = obstacles;
     for (size_t m = 0; m < problem->members.count; m++)
         count += p->parts[problem->members.data[m].capture].lifetimes.count;
-    uint32_t lanes = problem->lanes + (obstacles ? 2 : 0);
+    uint32_t lanes = problem->lanes + (obstacles ? RPI_OBSTACLE_LANES : 0);
     if (count >= RPI_NEVER)
         return rpi_error(p->err, RP_ERROR_LIMIT, "plan", "%zu blocks in one sequence are too many",
                          count);
@@ -483,9 +403,10 @@ static rp_status solve_node(struct planner *p, size_t part_count, uint32_t top, 
     struct problem problem = {0};
     rp_status status = add_members(p, index, 0, &problem, &problem.lanes);
     if (status == RP_OK && top != index)
-        status = find_obstacles(p, part_count, top, problem.members.data[0].capture,
-                                &problem.always, &problem.later);
-    bool alone = problem.members.count == 1 && !problem.always.count && !problem.later.count;
+        status =
+            find_obstacles(p, part_count, top, problem.members.data[0].capture, &problem.obstacles);
+    bool alone = problem.members.count == 1 && !problem.obstacles.always.count &&
+                 !problem.obstacles.later.count;
     if (status == RP_OK && alone) {
         uint32_t capture = problem.members.data[0].capture;
         status =
@@ -549,10 +470,10 @@ static rp_status plan_node(struct planner *p, size_t part_count, uint32_t index,
 static rp_status plan_concurrent(struct planner *p, size_t part_count, uint32_t index,
                                  uint64_t capacity, uint64_t *out_height)
 {
-    uint64_t base = 0, behind = p->nodes.data[index].bound;
+    uint64_t base = 0, behind = p->nodes.data[index].sum.bound;
     for (uint32_t c = p->nodes.data[index].first_child; c != NONE; c = p->nodes.data[c].next) {
         uint64_t height = 0;
-        behind -= p->nodes.data[c].bound;
+        behind -= p->nodes.data[c].sum.bound;
         uint64_t room = capacity > base + behind ? capacity - base - behind : 0;
         rp_status status = plan_node(p, part_count, c, room, false, &height);
         if (status != RP_OK)
@@ -597,7 +518,7 @@ static rp_status plan_node(struct planner *p, size_t part_count, uint32_t index,
 
 static void conclude(const struct planner *p, uint64_t height, struct rpi_plan_result *out)
 {
-    uint64_t bound = p->nodes.data[0].bound, capacity = p->options->capacity;
+    uint64_t bound = p->nodes.data[0].sum.bound, capacity = p->options->capacity;
     *out = (struct rpi_plan_result){.height = height, .lower_bound = bound};
     if (height == bound)
         out->proof = RPI_PROOF_BOUND;

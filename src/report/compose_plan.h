@@ -2,15 +2,7 @@
  *
  * Bound and offsets for captures that share a pool, whatever way they are composed.
  *
- * The bound. Blocks that may not share memory never come from two alternatives, so the heaviest set
- * follows from the parts, exactly, with two numbers a part: its bound, and what its captures never
- * free (`kept`):
- *
- *     alternatives   bound: the largest            kept: the largest
- *     concurrent     bound: the sum                kept: the sum
- *     sequence       bound: the largest, over its  kept: the sum
- *                    parts i, of the kept of all
- *                    before i plus the bound of i
+ * The bound follows from the parts' own; memory/compose_sum.h tells how.
  *
  * The layout. Alternatives lie over each other and concurrent parts on top of each other. A
  * sequence is one problem where it holds no alternatives: what a capture frees comes before all
