@@ -174,8 +174,8 @@ struct rp_pool_options {
     const char *name;        /* for reports and errors; copied; NULL: "pool" */
     uint64_t limit_bytes;    /* most device memory the pool may map for graphs; 0: no limit */
     uint64_t alignment;      /* of every block; a power of two from 1 to 2 MiB; 0: 512 */
-    unsigned plan_budget_ms; /* time the planner may search for a better layout; 0: 50, or what the
-                                parent has */
+    unsigned plan_budget_ms; /* time for a graph's plan, as in struct rp_plan_options; 0: 50, or
+                                what the parent has */
     enum rp_pool_kind kind;  /* how graphs and pools in it relate */
     struct rp_pool *parent;  /* the pool that it lies in, at most 100 levels deep, which outlives
                                 it; limit and alignment are the outermost pool's. NULL: none */
@@ -793,8 +793,10 @@ struct rp_plan_options {
     size_t size;
     uint64_t alignment;      /* sizes and offsets are rounded up to it; 0: 512, or 1 for CSV */
     uint64_t capacity_bytes; /* stop once the layout fits; 0: minimise */
-    unsigned budget_ms;      /* wall time for placement; 0: 50 */
-    unsigned threads;        /* 0: 1 */
+    unsigned budget_ms; /* for bound and placement, as the planning thread runs, which on a busy
+                           machine may be up to four times as much by the clock; the bound and
+                           a first layout are made whatever it is; 0: 50 */
+    unsigned threads;   /* 0: 1 */
 };
 #define RP_PLAN_OPTIONS_INIT                                                                       \
     {                                                                                              \

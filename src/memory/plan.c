@@ -7,7 +7,6 @@
 #include "memory/plan_parts.h"
 #include "memory/plan_search.h"
 
-#include "base/clock.h"
 #include "base/hostmem.h"
 
 #include <assert.h>
@@ -24,8 +23,10 @@ struct planner {
     const struct rpi_lifetimes *x;
     const struct rpi_plan_options *options;
     uint64_t bound, floor;
-    uint64_t start_ns, deadline_ns;
-    uint32_t *ends; /* [count]: where the pieces end */
+    uint64_t start_ns;
+    struct rpi_stopwatch watch;
+    uint64_t deadline_ns; /* on the watch */
+    uint32_t *ends;       /* [count]: where the pieces end */
     struct piece *pieces;
     uint32_t piece_count;
 };
@@ -38,12 +39,12 @@ static void planner_finish(struct planner *p)
     rpi_free(p->ends);
 }
 
-/* The time at which the budget is spent; budgets beyond a year are a year. */
-static uint64_t deadline(uint64_t start_ns, double budget_ms)
+/* Budgets beyond a year are a year. */
+static uint64_t deadline(double budget_ms)
 {
     const double year_ms = 3.2e10;
     double ms = budget_ms > 0 ? budget_ms : 0;
-    return start_ns + (uint64_t)((ms < year_ms ? ms : year_ms) * 1e6);
+    return (uint64_t)((ms < year_ms ? ms : year_ms) * 1e6);
 }
 
 static rp_status cut(struct planner *p, uint64_t *offsets, struct rp_error *err)
@@ -65,6 +66,7 @@ static rp_status cut(struct planner *p, uint64_t *offsets, struct rp_error *err)
             .fixed = p->options->fixed ? p->options->fixed + from : NULL,
             .alignment = p->options->alignment,
             .floor = p->floor,
+            .watch = &p->watch,
             .deadline_ns = p->deadline_ns,
             .offsets = offsets + from,
             .height = UINT64_MAX,
@@ -93,7 +95,7 @@ static bool can_search(const struct planner *p, const struct piece *piece)
 static rp_status search(const struct planner *p, struct piece *piece, struct rp_error *err)
 {
     struct rpi_plan_task *task = &piece->task;
-    uint64_t now = rpi_clock_ns();
+    uint64_t now = rpi_stopwatch_ns(task->watch);
     if (now >= task->deadline_ns)
         return RP_OK;
     struct rpi_plan_options options = *p->options;
@@ -111,11 +113,13 @@ static rp_status search(const struct planner *p, struct piece *piece, struct rp_
 #define SEARCH_SHARE       0.06
 #define ORDERS_SHARE_ONE   0.8
 #define ORDERS_SHARE_LANES 0.2
-#define ORDERS_ROUNDS_ONE  12
+/* Rounds of mending orders on one lane, before the search and after it. */
+#define ORDERS_ROUNDS_FIRST 1
+#define ORDERS_ROUNDS_ONE   12
 
 static uint64_t share_end(const struct planner *p, double share)
 {
-    uint64_t now = rpi_clock_ns();
+    uint64_t now = rpi_stopwatch_ns(&p->watch);
     return now < p->deadline_ns ? now + (uint64_t)((double)(p->deadline_ns - now) * share) : now;
 }
 
@@ -126,6 +130,10 @@ static rp_status first_layout(const struct planner *p, struct piece *piece, stru
     rp_status status = RP_OK;
     if (!task->fixed)
         status = rpi_plan_sweep(task, err);
+    if (!status && task->height > task->floor && one) {
+        task->deadline_ns = share_end(p, SEARCH_SHARE);
+        status = rpi_plan_greedy(task, ORDERS_ROUNDS_FIRST, err);
+    }
     if (!status && task->height > task->floor && can_search(p, piece) &&
         piece->x.count <= MOST_SEARCHED_FIRST) {
         task->deadline_ns = share_end(p, SEARCH_SHARE);
@@ -153,7 +161,7 @@ static rp_status first_layouts(struct planner *p, struct rp_error *err)
 static rp_status improve_piece(const struct planner *p, struct piece *piece, struct rp_error *err)
 {
     struct rpi_plan_task *task = &piece->task;
-    uint64_t end = task->deadline_ns, now = rpi_clock_ns();
+    uint64_t end = task->deadline_ns, now = rpi_stopwatch_ns(task->watch);
     bool exact = can_search(p, piece);
     rp_status status = RP_OK;
     if (!exact || piece->x.count > MOST_SEARCHED_FIRST) {
@@ -176,7 +184,7 @@ static rp_status improve(struct planner *p, struct rp_error *err)
         left++;
     for (uint32_t i = 0; !status && left > 0; i++, left--) {
         struct piece *piece = &p->pieces[i];
-        uint64_t now = rpi_clock_ns();
+        uint64_t now = rpi_stopwatch_ns(&p->watch);
         if (piece->task.height <= floor || piece->proved) {
             floor = piece->task.height > floor ? piece->task.height : floor;
             continue;
@@ -213,12 +221,15 @@ rp_status rpi_plan(const struct rpi_lifetimes *lifetimes, const struct rpi_plan_
                    uint64_t *out_offsets, struct rpi_plan_result *out_result, struct rp_error *err)
 {
     assert(options->alignment >= 1 && options->threads >= 1);
-    struct planner p = {.x = lifetimes, .options = options, .start_ns = rpi_clock_ns()};
+    struct planner p = {.x = lifetimes,
+                        .options = options,
+                        .start_ns = rpi_clock_ns(),
+                        .watch = rpi_stopwatch_start(),
+                        .deadline_ns = deadline(options->budget_ms)};
     rp_status status = rpi_bound(lifetimes, &p.bound, NULL, NULL, err);
     if (status)
         return status;
     p.floor = options->capacity > p.bound ? options->capacity : p.bound;
-    p.deadline_ns = deadline(p.start_ns, options->budget_ms);
     status = cut(&p, out_offsets, err);
     if (!status)
         status = first_layouts(&p, err);

@@ -13,8 +13,9 @@
 struct rpi_plan_options {
     uint64_t alignment; /* offsets are multiples of it; sizes are already */
     uint64_t capacity;  /* stop at a height at most this; 0: minimise */
-    double budget_ms;   /* wall time; a first layout is found whatever it is */
-    unsigned threads;   /* at least 1 */
+    /* As rpi_stopwatch counts, the bound included; bound and a first layout are not cut short. */
+    double budget_ms;
+    unsigned threads; /* at least 1 */
     /* Offsets that are given: RPI_UNPLACED where the planner is free. NULL: free everywhere. Two
      * fixed blocks may overlap only if one is before the other (asserted). */
     const uint64_t *fixed;

@@ -473,7 +473,7 @@ static enum outcome run(struct eject *e, uint64_t patience)
                 show(e);
             }
         }
-        if (steps % CLOCK_STRIDE == 0 && rpi_clock_ns() > e->task->deadline_ns)
+        if (steps % CLOCK_STRIDE == 0 && rpi_stopwatch_past(e->task->watch, e->task->deadline_ns))
             return LATE;
         if (e->task->height <= e->ceiling || idle > patience || !step(e))
             return STUCK;
@@ -531,7 +531,8 @@ rp_status rpi_plan_eject(struct rpi_plan_task *task, struct rp_error *err)
 {
     assert(task->height != UINT64_MAX);
     uint64_t set_up_ns = (uint64_t)task->x->count * (100 + 20 * task->x->lanes);
-    if (task->height <= task->floor || rpi_clock_ns() + set_up_ns >= task->deadline_ns)
+    if (task->height <= task->floor ||
+        rpi_stopwatch_ns(task->watch) + set_up_ns >= task->deadline_ns)
         return RP_OK;
     struct eject e = {0};
     rp_status status = RP_OK;

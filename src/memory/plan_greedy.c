@@ -201,7 +201,7 @@ static void stack_block(struct work *w, uint32_t placed, uint32_t block)
 
 static bool is_late(const struct rpi_plan_task *task)
 {
-    return task->height != UINT64_MAX && rpi_clock_ns() > task->deadline_ns;
+    return task->height != UINT64_MAX && rpi_stopwatch_past(task->watch, task->deadline_ns);
 }
 
 /* Places the blocks in order k and keeps the layout if it is the lowest; false: too late. */
@@ -287,7 +287,7 @@ static bool try_orders(struct work *w, unsigned rounds)
 static bool has_time(const struct rpi_plan_task *task)
 {
     uint64_t pairs = (uint64_t)task->x->count * task->x->count / 2;
-    return task->height == UINT64_MAX || rpi_clock_ns() + pairs < task->deadline_ns;
+    return task->height == UINT64_MAX || rpi_stopwatch_ns(task->watch) + pairs < task->deadline_ns;
 }
 
 rp_status rpi_plan_greedy(struct rpi_plan_task *task, unsigned rounds, struct rp_error *err)

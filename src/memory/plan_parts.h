@@ -9,6 +9,7 @@
 #ifndef REPRISE_MEMORY_PLAN_PARTS_H
 #define REPRISE_MEMORY_PLAN_PARTS_H
 
+#include "base/clock.h"
 #include "memory/plan.h"
 
 struct rpi_plan_task {
@@ -16,7 +17,8 @@ struct rpi_plan_task {
     const uint64_t *fixed; /* as in rpi_plan_options */
     uint64_t alignment;
     uint64_t floor;
-    uint64_t deadline_ns; /* on rpi_clock_ns */
+    const struct rpi_stopwatch *watch;
+    uint64_t deadline_ns; /* on the watch */
     uint64_t *offsets;    /* the best layout so far */
     uint64_t height;      /* its height; UINT64_MAX: none yet */
 };

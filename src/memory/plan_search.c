@@ -42,7 +42,9 @@ struct solver {
     uint64_t run_steps; /* of the shortest run */
     uint64_t steps;     /* of each thread for the decision at hand */
     int32_t ceiling;
-    uint64_t deadline_ns;
+    struct rpi_stopwatch watch; /* the calling thread's */
+    uint64_t deadline_ns;       /* on it */
+    uint64_t left_ns;           /* for the decision at hand, on each worker's own watch */
     atomic_int stop;
 };
 
@@ -80,19 +82,21 @@ static void *work(void *argument)
 {
     struct worker *worker = argument;
     struct solver *solver = worker->solver;
+    struct rpi_stopwatch watch = rpi_stopwatch_start();
     uint64_t left = solver->steps;
     worker->answer = RPI_SEARCH_STOPPED;
     for (uint64_t round = 0; left > 0; round++) {
         uint64_t steps = solver->run_steps * luby(round + 1);
         struct rpi_search_style style = style_of(worker, round);
         struct rpi_search_limits limits = {.steps = steps < left ? steps : left,
-                                           .deadline_ns = solver->deadline_ns,
+                                           .watch = &watch,
+                                           .deadline_ns = solver->left_ns,
                                            .stop = &solver->stop};
         worker->answer =
             rpi_searcher_run(worker->searcher, solver->ceiling, &style, &limits, worker->offsets);
         if (worker->answer != RPI_SEARCH_STOPPED)
             atomic_store(&solver->stop, 1);
-        if (atomic_load(&solver->stop) || rpi_clock_ns() >= solver->deadline_ns)
+        if (atomic_load(&solver->stop) || rpi_stopwatch_past(&watch, solver->left_ns))
             return NULL;
         left -= limits.steps;
     }
@@ -107,6 +111,8 @@ static const struct worker *decide(struct solver *solver, int32_t ceiling, uint6
     solver->ceiling = ceiling;
     solver->decisions++;
     solver->steps = steps;
+    uint64_t spent = rpi_stopwatch_ns(&solver->watch);
+    solver->left_ns = spent < solver->deadline_ns ? solver->deadline_ns - spent : 0;
     atomic_store(&solver->stop, 0);
     while (started < solver->threads &&
            pthread_create(&threads[started], NULL, work, &solver->workers[started]) == 0)
@@ -168,12 +174,12 @@ static uint64_t choose_unit(const struct rpi_lifetimes *lifetimes, uint64_t uppe
     return exact * ((upper < total ? upper : total) / exact / MOST_UNITS + 1);
 }
 
-/* The time at which the budget is spent; budgets beyond a year are a year. */
-static uint64_t deadline(uint64_t start_ns, double budget_ms)
+/* Budgets beyond a year are a year. */
+static uint64_t deadline(double budget_ms)
 {
     const double year_ms = 3.2e10;
     double ms = budget_ms > 0 ? budget_ms : 0;
-    return start_ns + (uint64_t)((ms < year_ms ? ms : year_ms) * 1e6);
+    return (uint64_t)((ms < year_ms ? ms : year_ms) * 1e6);
 }
 
 struct progress {
@@ -229,7 +235,7 @@ static bool try_ceiling(struct solver *solver, struct progress *progress, int32_
 static bool is_over(const struct solver *solver, const struct progress *progress)
 {
     return progress->no_memory || progress->least > below_best(progress) ||
-           rpi_clock_ns() >= solver->deadline_ns;
+           rpi_stopwatch_past(&solver->watch, solver->deadline_ns);
 }
 
 /* Between `least` and the best known: the lower end first, then ever nearer to the best known. The
@@ -264,7 +270,8 @@ rp_status rpi_plan_search_counted(const struct rpi_lifetimes *lifetimes,
                                   struct rpi_plan_search_counts *out_counts, struct rp_error *err)
 {
     assert(lifetimes->lanes == 1 && options->threads >= 1);
-    uint64_t start = rpi_clock_ns(), goal = options->capacity ? options->capacity : lower_bound;
+    struct rpi_stopwatch watch = rpi_stopwatch_start();
+    uint64_t goal = options->capacity ? options->capacity : lower_bound;
     *out_counts = (struct rpi_plan_search_counts){0};
     *out_exhausted = *io_upper <= lower_bound;
     if (lifetimes->count == 0 || *io_upper <= goal)
@@ -274,7 +281,8 @@ rp_status rpi_plan_search_counted(const struct rpi_lifetimes *lifetimes,
     rp_status status = init(&solver, lifetimes, unit, options->threads, err);
     if (status != RP_OK || !solver.instance)
         return status;
-    solver.deadline_ns = deadline(start, options->budget_ms);
+    solver.watch = watch;
+    solver.deadline_ns = deadline(options->budget_ms);
     struct progress progress = {
         .lifetimes = lifetimes,
         .unit = unit,

@@ -627,10 +627,10 @@ static bool out_of_limits(const struct rpi_search_limits *limits, uint64_t steps
 {
     if (steps >= limits->steps)
         return true;
-    if (steps & 255)
+    if (steps & 15)
         return false;
     return (limits->stop && atomic_load_explicit(limits->stop, memory_order_relaxed)) ||
-           rpi_clock_ns() >= limits->deadline_ns;
+           rpi_stopwatch_past(limits->watch, limits->deadline_ns);
 }
 
 static enum rpi_search_answer search(struct rpi_searcher *s, const struct rpi_search_limits *limits)

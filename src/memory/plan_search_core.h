@@ -51,9 +51,10 @@ struct rpi_search_style {
 };
 
 struct rpi_search_limits {
-    uint64_t steps;         /* at most */
-    uint64_t deadline_ns;   /* rpi_clock_ns() */
-    const atomic_int *stop; /* another thread has the answer; may be NULL */
+    uint64_t steps;                    /* at most */
+    const struct rpi_stopwatch *watch; /* this thread's */
+    uint64_t deadline_ns;              /* on the watch */
+    const atomic_int *stop;            /* another thread has the answer; may be NULL */
 };
 
 struct rpi_searcher;

@@ -293,7 +293,7 @@ static void keep(struct rpi_plan_task *task, const struct sweep *s, uint64_t hei
 /* Is there time for a pass as long as the last? Notes that one begins. */
 static bool has_time(struct sweep *s, const struct rpi_plan_task *task)
 {
-    uint64_t now = rpi_clock_ns();
+    uint64_t now = rpi_stopwatch_ns(task->watch);
     bool has = task->height == UINT64_MAX || now + (now - s->pass_ns) <= task->deadline_ns;
     s->pass_ns = now;
     return has;

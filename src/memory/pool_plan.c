@@ -95,6 +95,7 @@ struct planning {
     struct rpi_ranges whole; /* all obstacles, joined */
     const struct rpi_plan_options *options;
     uint64_t start_ns;
+    struct rpi_stopwatch watch;
     uint64_t *piled; /* [own->count]: the layout with the kept blocks in one pile, or NULL */
     uint64_t piled_height;
 };
@@ -103,7 +104,7 @@ struct planning {
 static struct rpi_plan_options share(const struct planning *p, double part, uint64_t capacity)
 {
     struct rpi_plan_options options = *p->options;
-    options.budget_ms = (p->options->budget_ms - rpi_ms_since(p->start_ns)) * part;
+    options.budget_ms = (p->options->budget_ms - (double)rpi_stopwatch_ns(&p->watch) * 1e-6) * part;
     options.capacity = capacity;
     return options;
 }
@@ -335,7 +336,8 @@ rp_status rpi_pool_plan(const struct rpi_lifetimes *lifetimes, const bool *kept,
                          .kept = kept,
                          .obstacles = obstacles,
                          .options = options,
-                         .start_ns = rpi_clock_ns()};
+                         .start_ns = rpi_clock_ns(),
+                         .watch = rpi_stopwatch_start()};
     struct rpi_plan_result result;
     bool pile = obstacles->followed && memchr(kept, true, lifetimes->count) != NULL;
     rp_status status = join_obstacles(obstacles, &p.whole, err);

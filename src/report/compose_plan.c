@@ -48,6 +48,7 @@ struct planner {
     bool *placed;   /* [captures] */
     const struct rpi_plan_options *options;
     uint64_t start_ns;
+    struct rpi_stopwatch watch;
     uint32_t problems_left;
     bool impossible;  /* a problem that the whole contains does not fit the capacity */
     uint64_t optimum; /* highest proved least height of such a problem */
@@ -326,7 +327,7 @@ static void fill_problem(const struct planner *p, struct problem *problem, struc
 /* Half of the time that is left, and all of it for the last: heavy problems come first. */
 static double next_budget(struct planner *p)
 {
-    double left = p->options->budget_ms - rpi_ms_since(p->start_ns);
+    double left = p->options->budget_ms - (double)rpi_stopwatch_ns(&p->watch) * 1e-6;
     if (p->problems_left)
         p->problems_left--;
     if (left <= 0)
@@ -557,6 +558,7 @@ rp_status rpi_compose_plan(const struct rpi_compose *compose, struct rpi_part *p
                         .placed = rpi_calloc(part_count, sizeof *p.placed),
                         .options = options,
                         .start_ns = rpi_clock_ns(),
+                        .watch = rpi_stopwatch_start(),
                         .err = err};
     rp_status status = plan_tree(&p, compose, part_count, out_result);
     for (size_t i = 0; p.footprints && i < part_count; i++) {

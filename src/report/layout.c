@@ -106,15 +106,18 @@ static rp_status plan_parts(struct work *work)
     const struct rp_recording *recording = work->recording;
     struct rp_layout *layout = work->layout;
     uint64_t start = rpi_clock_ns();
+    struct rpi_stopwatch watch = rpi_stopwatch_start();
     rp_status status = RP_OK;
     for (size_t c = 0; status == RP_OK && c < layout->capture_count; c++)
         status = prepare_part(work, c);
     if (status == RP_OK)
         status = check_total(work);
+    struct rpi_plan_options left = work->options;
+    left.budget_ms -= (double)rpi_stopwatch_ns(&watch) * 1e-6;
     struct rpi_plan_result result;
     if (status == RP_OK)
         status = rpi_compose_plan(recording->csv ? &one : &recording->compose, work->parts,
-                                  layout->capture_count, &work->options, &result, work->err);
+                                  layout->capture_count, &left, &result, work->err);
     if (status != RP_OK)
         return status;
     static const char *const proofs[] = {
