@@ -241,7 +241,7 @@ static void fixed_offsets_stay(void **state)
 
 static void make_intervals(struct rpi_lifetimes *x, uint32_t count, bool apart)
 {
-    int64_t lower[64], upper[64];
+    int64_t lower[64] = {0}, upper[64] = {0};
     uint64_t bytes[64];
     for (uint32_t i = 0; i < count; i++) {
         lower[i] = apart ? i : 0;
