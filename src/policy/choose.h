@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Eager or graph, and which graph: decided from measured times of one callable with one shape on
+ * one device. Knows no clock, driver or graph: the caller asks before each call what to do, and
+ * tells what it took.
+ *
+ *   way         how a call is made: eagerly, by a graph whose arguments are bound, by a graph to
+ *               which they are copied
+ *   incumbent   the way that calls go unless something is to be learned
+ *   challenger  the way that is measured beside it
+ *   round       some calls of the challenger, then as many of the incumbent, the first of each not
+ *               measured: a pair that a change of the machine's pace hits alike
+ *
+ * The challenger becomes the incumbent when the mean of the rounds' differences is below zero by
+ * RPI_CONFIDENCE standard errors (99.5 % of being right, for one look; more where rounds are few,
+ * as Student's distribution has it), or when a full window of rounds shows it cheaper by half a per
+ * cent.
+ *
+ * What knowing may cost. Rounds run while what they lost so far, challenger against incumbent, is
+ * within RPI_TRIAL_NS and RPI_TRIAL_SHARE of the time that the calls took: seldom where the
+ * challenger is dear, often where it is not; the first round of each way runs in any case. A
+ * capture is tried when its price is within RPI_CAPTURE_NS and a share of the time spent: half of
+ * it where the host's launches are what takes the time, for then a graph may well save that much,
+ * and the rest is a bet as in renting or buying (Karp 1992); a hundredth where the device is busy
+ * anyway. Once a capture was refused, none is tried until the time spent is 100 times as long.
+ *
+ * Drift. The incumbent is sampled every RPI_SPOT calls, and rounds go on ever more seldom. When its
+ * newest samples, or the challenger's, leave their window, what was known is forgotten and rounds
+ * start afresh.
+ */
+#ifndef REPRISE_POLICY_CHOOSE_H
+#define REPRISE_POLICY_CHOOSE_H
+
+#include "policy/measure.h"
+
+#include <stdbool.h>
+
+enum rpi_way { RPI_WAY_EAGER, RPI_WAY_BIND, RPI_WAY_COPY, RPI_WAYS };
+
+#define RPI_CONFIDENCE  2.58 /* standard errors: 99.5 %, one side */
+#define RPI_TRIAL_NS    8e6
+#define RPI_TRIAL_SHARE 0.008
+#define RPI_CAPTURE_NS  30e6
+enum { RPI_ROUND = 4, RPI_SPOT = 16, RPI_MOST_GAP = 512 };
+
+enum rpi_way_state {
+    RPI_WAY_UNKNOWN,    /* no graph was captured yet */
+    RPI_WAY_READY,      /* it can be called */
+    RPI_WAY_IMPOSSIBLE, /* it cannot, for good or until a capture is tried again */
+};
+
+enum rpi_reason {
+    RPI_REASON_NOTHING_KNOWN, /* eager: too few calls were measured */
+    RPI_REASON_PRICE,         /* eager: a capture costs more than these calls are worth yet */
+    RPI_REASON_REFUSED,       /* eager: the callable could not be captured */
+    RPI_REASON_TRIAL,         /* graph and eager are being compared */
+    RPI_REASON_FASTER,        /* measured to be the fastest */
+    RPI_REASON_NO_DIFFERENCE, /* no difference could be measured: as it was */
+    RPI_REASON_FORCED         /* asked for */
+};
+
+struct rpi_way_knowledge {
+    enum rpi_way_state state;
+    struct rpi_measure calls;       /* nanoseconds of each measured call */
+    struct rpi_measure differences; /* of each round: this way's mean less the incumbent's */
+    double mean_ns;                 /* of `calls`, kept at hand */
+    double round_sum;               /* of the samples of the round under way */
+    uint32_t round_count;
+};
+
+struct rpi_chooser {
+    struct rpi_way_knowledge ways[RPI_WAYS];
+    enum rpi_way incumbent, challenger;
+    enum rpi_way last;     /* the way of the last call */
+    uint32_t round;        /* number of the latest round, from 1 */
+    uint32_t round_left;   /* calls of it to come; 0: none is under way */
+    uint32_t gap, wait;    /* calls between rounds, and until the next */
+    uint64_t calls;        /* made */
+    double spent_ns;       /* in calls, as far as measured */
+    double lost_ns;        /* in rounds, the challenger's more than the incumbent's */
+    double host_share;     /* of an eager call's time that the host needs to launch it */
+    double price_ns;       /* of a capture: expected, or what the last took */
+    double retry_after_ns; /* spent time before which no capture is tried */
+    uint32_t switches, drifts, captures;
+    bool forced;
+};
+
+/* price_ns: what a capture is expected to take. */
+void rpi_chooser_init(struct rpi_chooser *chooser, double price_ns);
+/* From now on this way only; it is not measured. A graph is captured at the first call. */
+void rpi_chooser_force(struct rpi_chooser *chooser, enum rpi_way way);
+
+struct rpi_plan_of_call {
+    enum rpi_way way;
+    bool capture;   /* capture first, tell rpi_chooser_captured or _refused, and ask again */
+    bool measure;   /* tell rpi_chooser_sample what the call took */
+    uint32_t round; /* that it belongs to; 0: none */
+};
+/* What the next call is to be. Counts it, unless `capture` is set. */
+struct rpi_plan_of_call rpi_chooser_next(struct rpi_chooser *chooser);
+
+void rpi_chooser_captured(struct rpi_chooser *chooser, double price_ns, bool binds, bool copies);
+void rpi_chooser_refused(struct rpi_chooser *chooser, double price_ns);
+/* A measured call, in the order of the calls though maybe late: what the host needed to enqueue it,
+ * and the device from its begin to its end. The call takes the longer of the two. */
+void rpi_chooser_sample(struct rpi_chooser *chooser, const struct rpi_plan_of_call *plan,
+                        double host_ns, double device_ns);
+
+enum rpi_reason rpi_chooser_reason(const struct rpi_chooser *chooser);
+const char *rpi_way_name(enum rpi_way way);          /* "graph, arguments bound" */
+const char *rpi_reason_text(enum rpi_reason reason); /* static */
+
+#endif
