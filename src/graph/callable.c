@@ -97,9 +97,8 @@ void rp_callable_destroy(struct rp_callable *callable)
 
 /* ---- One shape ----------------------------------------------------------------------------- */
 
-/* Looks at a call and finds its shape, or makes it. */
-static rp_status find_shape(struct rp_callable *callable, const struct rp_inputs *inputs,
-                            struct rpi_shape **out_shape, struct rp_error *err)
+rp_status rpi_callable_look(struct rp_callable *callable, const struct rp_inputs *inputs,
+                            struct rp_error *err)
 {
     struct rpi_look *look = &callable->look;
     rp_status status = rpi_look_reserve(look, inputs->arg_count, err);
@@ -111,8 +110,18 @@ static rp_status find_shape(struct rp_callable *callable, const struct rp_inputs
     look->key = inputs->key;
     look->key_bytes = inputs->key_bytes;
     rpi_look_at(look);
-    *out_shape = rpi_shapes_find(&callable->shapes, look);
-    return *out_shape ? RP_OK : rpi_shapes_add(&callable->shapes, look, out_shape, err);
+    return RP_OK;
+}
+
+/* Looks at a call and finds its shape, or makes it. */
+static rp_status find_shape(struct rp_callable *callable, const struct rp_inputs *inputs,
+                            struct rpi_shape **out_shape, struct rp_error *err)
+{
+    rp_status status = rpi_callable_look(callable, inputs, err);
+    if (status != RP_OK)
+        return status;
+    *out_shape = rpi_shapes_find(&callable->shapes, &callable->look);
+    return *out_shape ? RP_OK : rpi_shapes_add(&callable->shapes, &callable->look, out_shape, err);
 }
 
 static void set_reason(struct rpi_shape *shape, enum rp_shape_state state, const char *reason)
@@ -139,8 +148,7 @@ static bool is_work_arounds(rp_status status)
     }
 }
 
-/* The function as the shape that was just looked at runs it in a graph. */
-static struct rpi_callable_run run_of_look(struct rp_callable *callable)
+struct rpi_callable_run rpi_callable_run_of(struct rp_callable *callable)
 {
     const struct rpi_look *look = &callable->look;
     return (struct rpi_callable_run){.function = callable->function,
@@ -158,7 +166,7 @@ static struct rpi_callable_run run_of_look(struct rp_callable *callable)
 static rp_status capture_shape(struct rp_callable *callable, struct rpi_shape *shape,
                                enum rp_shape_state on_failure, struct rp_error *err)
 {
-    struct rpi_callable_run run = run_of_look(callable);
+    struct rpi_callable_run run = rpi_callable_run_of(callable);
     struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
     struct rp_error failure = {0};
     char name[160];
@@ -227,7 +235,7 @@ static enum way choose_way(struct rp_callable *callable, struct rpi_shape *shape
 static rp_status run_eagerly(struct rp_callable *callable, struct rpi_shape *shape,
                              const struct rp_inputs *inputs, CUstream stream, struct rp_error *err)
 {
-    struct rpi_callable_run run = run_of_look(callable);
+    struct rpi_callable_run run = rpi_callable_run_of(callable);
     run.args = inputs->args;
     run.places = NULL;
     rp_status status = callable->heap
@@ -279,9 +287,8 @@ static rp_status call_locked(struct rp_callable *callable, const struct rp_input
     return status;
 }
 
-/* Checks inputs that `function` was given, and takes the lock. */
-static rp_status begin(struct rp_callable *callable, const struct rp_inputs *inputs, size_t count,
-                       const char *function, struct rp_error *err)
+rp_status rpi_callable_begin(struct rp_callable *callable, const struct rp_inputs *inputs,
+                             size_t count, const char *function, struct rp_error *err)
 {
     if (!callable || (count && !inputs))
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, function, "%s is NULL",
@@ -301,7 +308,7 @@ static rp_status begin(struct rp_callable *callable, const struct rp_inputs *inp
 rp_status rp_callable_call(struct rp_callable *callable, const struct rp_inputs *inputs,
                            struct CUstream_st *stream, struct rp_error *err)
 {
-    rp_status status = begin(callable, inputs, 1, "rp_callable_call", err);
+    rp_status status = rpi_callable_begin(callable, inputs, 1, "rp_callable_call", err);
     if (status != RP_OK)
         return status;
     status = call_locked(callable, inputs, stream, err);
@@ -378,7 +385,7 @@ rp_status rp_callable_capture(struct rp_callable *callable, const struct rp_inpu
                               size_t count, rp_progress_fn progress, void *user, size_t *out_failed,
                               struct rp_error *err)
 {
-    rp_status status = begin(callable, inputs, count, "rp_callable_capture", err);
+    rp_status status = rpi_callable_begin(callable, inputs, count, "rp_callable_capture", err);
     if (status != RP_OK)
         return status;
     size_t failed = 0;

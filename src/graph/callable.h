@@ -30,6 +30,13 @@ struct rp_callable {
     struct rp_callable_info info; /* counters */
 };
 
+/* Checks inputs that `function` was given, and takes the lock. */
+rp_status rpi_callable_begin(struct rp_callable *callable, const struct rp_inputs *inputs,
+                             size_t count, const char *function, struct rp_error *err);
+/* With the lock held: looks at a call, which callable->look tells of until the next one. */
+rp_status rpi_callable_look(struct rp_callable *callable, const struct rp_inputs *inputs,
+                            struct rp_error *err);
+
 /* What a run of the function is given beside its call; the user of rpi_callable_run. */
 struct rpi_callable_run {
     rp_callable_fn function;
@@ -43,6 +50,8 @@ struct rpi_callable_run {
 };
 
 rp_status rpi_callable_run(struct rp_call *call, void *run, struct rp_error *err);
+/* The function as the call that was looked at last has it run in a graph. */
+struct rpi_callable_run rpi_callable_run_of(struct rp_callable *callable);
 
 /* Runs eagerly with memory of the heap; waits for nothing. */
 rp_status rpi_run_on_heap(struct rp_heap *heap, const char *name, struct rpi_callable_run *run,

@@ -16,6 +16,7 @@
 #define REPRISE_GRAPH_OBJECTS_H
 
 #include "graph/contract.h"
+#include "graph/plans.h"
 #include "graph/sites.h"
 #include "memory/alias.h"
 #include "memory/pool.h"
@@ -46,6 +47,8 @@ struct rpi_pool_core {
     struct rpi_arena eager;       /* memory of eager runs */
     pthread_mutex_t lock;         /* guards what follows, and every group and member in it */
     struct rpi_pool memory;
+    struct rpi_plans *plans; /* guarded by capture_lock */
+    bool keeps_plans;        /* of an estimate: captures to come should find its plans */
 };
 
 struct rp_pool {

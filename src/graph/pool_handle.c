@@ -168,7 +168,9 @@ static rp_status create_core(struct rp_pool *pool, const struct rp_pool_options 
     rp_status status = init_locks(core, err);
     if (status != RP_OK)
         goto free_core;
-    status = rp_device_push(pool->device, err);
+    core->plans = rpi_calloc(1, sizeof *core->plans);
+    status = core->plans ? rp_device_push(pool->device, err)
+                         : rpi_error_host_memory(err, "rp_pool_create", sizeof *core->plans);
     if (status != RP_OK)
         goto destroy_locks;
     status = acquire_driver(pool, options, err);
@@ -179,6 +181,7 @@ static rp_status create_core(struct rp_pool *pool, const struct rp_pool_options 
         return RP_OK;
 
 destroy_locks:
+    rpi_free(core->plans);
     destroy_locks(core);
 free_core:
     rpi_free(core);
@@ -197,6 +200,8 @@ static void destroy_core(struct rp_pool *pool)
     if (pushed)
         rp_device_pop(device);
     destroy_locks(pool->core);
+    rpi_plans_finish(pool->core->plans);
+    rpi_free(pool->core->plans);
     rpi_free(pool->core);
 }
 

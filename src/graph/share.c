@@ -29,8 +29,12 @@ static rp_status place_blocks(const struct rp_pool *pool, const struct rpi_captu
         status = rpi_error_host_memory(err, "rp_graph_capture", lifetimes->count * sizeof *offsets);
     for (uint32_t i = 0; status == RP_OK && i < lifetimes->count; i++)
         kept[i] = is_kept(record, arg_count, lifetimes->block[i]);
-    if (status == RP_OK)
+    const struct rpi_problem problem = {lifetimes, kept, &plan->obstacles};
+    bool known = status == RP_OK && rpi_plans_find(pool->core->plans, &problem, offsets, &result);
+    if (status == RP_OK && !known)
         status = rpi_pool_plan(lifetimes, kept, &plan->obstacles, &options, offsets, &result, err);
+    if (status == RP_OK && !known && pool->core->keeps_plans)
+        rpi_plans_keep(pool->core->plans, &problem, offsets, &result);
     for (uint32_t i = 0; status == RP_OK && i < lifetimes->count; i++)
         plan->offsets[lifetimes->block[i]] = offsets[i];
     plan->height = result.height;
@@ -81,6 +85,25 @@ void rpi_share_plan_finish(struct rpi_share_plan *plan)
     rpi_pool_obstacles_finish(&plan->obstacles);
     rpi_free(plan->offsets);
     *plan = (struct rpi_share_plan){0};
+}
+
+bool rpi_share_planned(struct rpi_pool_member *member, const struct rpi_rehearsal *rehearsal,
+                       size_t arg_count, const struct rpi_share_plan *plan,
+                       const struct rpi_pool_core *core)
+{
+    const struct rpi_capture_record *record = &rehearsal->record;
+    member->lower_bound = plan->lower_bound;
+    for (uint32_t i = 0; i < record->blocks.count; i++) {
+        uint64_t rounded = rpi_round_up(record->blocks.data[i].bytes, core->memory.alignment);
+        struct rpi_range range = {plan->offsets[i], plan->offsets[i] + rounded};
+        bool kept = is_kept(record, arg_count, i);
+        member->kept_bytes += kept ? rounded : 0;
+        if (!rpi_vec_push(&member->all, range) || (kept && !rpi_vec_push(&member->kept, range)))
+            return false;
+    }
+    rpi_ranges_join(&member->all);
+    rpi_ranges_join(&member->kept);
+    return true;
 }
 
 /* ---- After --------------------------------------------------------------------------------- */

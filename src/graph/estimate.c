@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * rp_estimate: what capturing shapes would take, from rehearsals and plans alone. Each shape is
+ * rehearsed on the device's one chunk and planned in a copy of its pool's tree, in which those
+ * before it have their places. Plans are kept for the captures to come, so that these take what was
+ * estimated to the byte wherever they do as they did when they were rehearsed.
+ */
+#include "graph/callable.h"
+#include "graph/shadow.h"
+
+#include "base/clock.h"
+#include "base/hostmem.h"
+#include "base/sized.h"
+
+#include <string.h>
+
+/* Shapes of one callable that the estimate has met. */
+struct of_callable {
+    struct rp_callable *callable;
+    struct rpi_shapes shapes;
+};
+
+struct rp_estimate {
+    struct {
+        RPI_VEC(struct rp_estimate_shape); /* texts belong to what follows */
+    } shapes;
+    struct {
+        RPI_VEC(struct of_callable *);
+    } callables;
+    struct {
+        RPI_VEC(struct rpi_shadow *);
+    } trees;
+    struct rp_estimate_info info;
+};
+
+static rp_status no_memory(struct rp_error *err)
+{
+    return rpi_error_host_memory(err, "rp_estimate", sizeof(struct rp_estimate_shape));
+}
+
+void rp_estimate_destroy(struct rp_estimate *estimate)
+{
+    if (!estimate)
+        return;
+    for (size_t i = 0; i < estimate->callables.count; i++) {
+        rpi_shapes_finish(&estimate->callables.data[i]->shapes);
+        rpi_free(estimate->callables.data[i]);
+    }
+    for (size_t i = 0; i < estimate->trees.count; i++) {
+        rpi_shadow_finish(estimate->trees.data[i]);
+        rpi_free(estimate->trees.data[i]);
+    }
+    rpi_vec_finish(&estimate->callables);
+    rpi_vec_finish(&estimate->trees);
+    rpi_vec_finish(&estimate->shapes);
+    rpi_free(estimate);
+}
+
+/* ---- Finding or making what a shape belongs to --------------------------------------------- */
+
+static struct of_callable *of_callable(struct rp_estimate *estimate, struct rp_callable *callable)
+{
+    for (size_t i = 0; i < estimate->callables.count; i++)
+        if (estimate->callables.data[i]->callable == callable)
+            return estimate->callables.data[i];
+    struct of_callable *made = rpi_calloc(1, sizeof *made);
+    if (!made || !rpi_vec_push(&estimate->callables, made)) {
+        rpi_free(made);
+        return NULL;
+    }
+    made->callable = callable;
+    return made;
+}
+
+static rp_status tree_of(struct rp_estimate *estimate, struct rp_pool *pool,
+                         struct rpi_shadow **out_tree, struct rp_error *err)
+{
+    for (size_t i = 0; i < estimate->trees.count; i++)
+        if ((*out_tree = estimate->trees.data[i])->of == pool->core)
+            return RP_OK;
+    struct rpi_shadow *tree = rpi_calloc(1, sizeof *tree);
+    if (!tree || !rpi_vec_push(&estimate->trees, tree)) {
+        rpi_free(tree);
+        return no_memory(err);
+    }
+    *out_tree = tree;
+    rp_status status = rpi_shadow_init(tree, pool, err);
+    if (status != RP_OK) {
+        rpi_free(tree);
+        estimate->trees.count--;
+    }
+    return status;
+}
+
+/* ---- One shape ----------------------------------------------------------------------------- */
+
+/* What the driver takes for an exec of so many nodes, as measured on an H200. */
+static uint64_t exec_bytes(size_t nodes)
+{
+    enum { LEAST = 199229, OF_NODE = 2355 }; /* 0.19 MiB, 2.3 KiB */
+    return (uint64_t)nodes * OF_NODE > LEAST ? (uint64_t)nodes * OF_NODE : LEAST;
+}
+
+static rp_status count_nodes(const struct rp_driver *driver, CUgraph template, size_t *out_nodes,
+                             struct rp_error *err)
+{
+    CUresult result = driver->cuGraphGetNodes(template, NULL, out_nodes);
+    return result == CUDA_SUCCESS ? RP_OK
+                                  : rpi_error_driver(err, result, "cuGraphGetNodes",
+                                                     "reading the nodes of a template");
+}
+
+/* With the capture lock held and the context current. */
+static rp_status rehearse_and_plan(struct rp_callable *callable, const char *name,
+                                   struct rpi_shadow *tree, struct rp_estimate_shape *out,
+                                   struct rp_error *err)
+{
+    const struct rp_driver *driver = callable->device->driver;
+    const struct rpi_look *look = &callable->look;
+    struct rpi_callable_run run = rpi_callable_run_of(callable);
+    struct rpi_rehearsal rehearsal;
+    const struct rpi_pool_member *member;
+    uint64_t start = rpi_clock_ns();
+    rp_status status = rpi_rehearse(callable->pool, name, rpi_callable_run, &run, look->storages,
+                                    look->storage_count, &rehearsal, err);
+    if (status != RP_OK)
+        return status;
+    status = count_nodes(driver, rehearsal.template, &out->nodes, err);
+    if (status == RP_OK)
+        status =
+            rpi_shadow_plan(tree, callable->pool, &rehearsal, look->storage_count, &member, err);
+    if (status == RP_OK) {
+        out->planned_bytes = rpi_ranges_top(&member->all);
+        out->lower_bound_bytes = member->lower_bound;
+        out->exec_bytes = exec_bytes(out->nodes);
+    }
+    out->ms = rpi_ms_since(start);
+    rpi_rehearsal_finish(&rehearsal, driver);
+    return status;
+}
+
+/* A shape that was captured already has its place in the tree. */
+static void take_captured(const struct rpi_shape *shape, struct rp_estimate_shape *out)
+{
+    struct rp_graph_info graph;
+    rp_graph_info(shape->graph, &graph);
+    out->nodes = graph.nodes;
+    out->planned_bytes = graph.planned_bytes;
+    out->lower_bound_bytes = graph.lower_bound_bytes;
+    out->exec_bytes = exec_bytes(graph.nodes);
+    out->captured = 1;
+}
+
+/* Fails only where the estimate as a whole does: a shape that cannot be rehearsed says so itself.
+ */
+static rp_status estimate_new(struct rp_estimate *estimate, struct rp_callable *callable,
+                              struct rpi_shape *shape, struct rp_error *err)
+{
+    struct rp_estimate_shape made = {.callable = callable, .text = shape->text};
+    const struct rpi_shape *captured = rpi_shapes_find(&callable->shapes, &callable->look);
+    struct rp_pool *pool = callable->pool;
+    struct rpi_shadow *tree = NULL;
+    struct rp_error failure = {0};
+    rp_status status =
+        rpi_lock_for_callable(&pool->core->capture_lock, "rp_estimate", pool->name, err);
+    if (status != RP_OK)
+        return status;
+    status = rp_device_push(pool->device, err);
+    if (status == RP_OK) {
+        status = tree_of(estimate, pool, &tree, err);
+        if (status == RP_OK && captured && captured->graph)
+            take_captured(captured, &made);
+        else if (status == RP_OK)
+            made.status = rehearse_and_plan(callable, shape->text, tree, &made, &failure);
+        rp_device_pop(pool->device);
+    }
+    pthread_mutex_unlock(&pool->core->capture_lock);
+    if (status != RP_OK)
+        return status;
+    if (made.status == RP_ERROR_OUT_OF_HOST_MEMORY || made.status == RP_ERROR_INVALID_ARGUMENT) {
+        if (err)
+            *err = failure;
+        return made.status;
+    }
+    if (made.status != RP_OK) {
+        shape->reason = rpi_strdup(failure.message);
+        made.reason = shape->reason ? shape->reason : rp_status_text(made.status);
+    }
+    return rpi_vec_push(&estimate->shapes, made) ? RP_OK : no_memory(err);
+}
+
+/* With the callable's lock held. A shape that the estimate has already counts once. */
+static rp_status estimate_one(struct rp_estimate *estimate, struct rp_callable *callable,
+                              const struct rp_inputs *inputs, struct rp_error *err)
+{
+    struct of_callable *of = of_callable(estimate, callable);
+    struct rpi_shape *shape;
+    if (!of)
+        return no_memory(err);
+    rp_status status = rpi_callable_look(callable, inputs, err);
+    if (status != RP_OK || rpi_shapes_find(&of->shapes, &callable->look))
+        return status;
+    status = rpi_shapes_add(&of->shapes, &callable->look, &shape, err);
+    return status == RP_OK ? estimate_new(estimate, callable, shape, err) : status;
+}
+
+/* ---- All ----------------------------------------------------------------------------------- */
+
+static void sum_up(struct rp_estimate *estimate)
+{
+    struct rp_estimate_info *info = &estimate->info;
+    info->shapes = estimate->shapes.count;
+    for (size_t i = 0; i < info->shapes; i++) {
+        const struct rp_estimate_shape *shape = &estimate->shapes.data[i];
+        info->failed += shape->status != RP_OK;
+        info->exec_bytes += shape->exec_bytes;
+        info->ms += shape->ms;
+    }
+    for (size_t i = 0; i < estimate->trees.count; i++) {
+        const struct rpi_shadow *tree = estimate->trees.data[i];
+        struct rpi_pool_core *core = tree->of;
+        uint64_t height = rpi_shadow_height(tree);
+        pthread_mutex_lock(&core->lock);
+        uint64_t mapped = rpi_pool_held(&core->memory);
+        uint64_t wanted = rpi_round_up(height, core->memory.arena.granularity);
+        pthread_mutex_unlock(&core->lock);
+        info->planned_bytes += height;
+        info->mapped_bytes += mapped > wanted ? mapped : wanted;
+        info->lower_bound_bytes += rpi_shadow_lower_bound(tree);
+    }
+    if (estimate->callables.count) {
+        struct rp_device *device = estimate->callables.data[0]->callable->device;
+        info->rehearsal_bytes = atomic_load(&device->alias.chunk_bytes);
+    }
+}
+
+static rp_status estimate_all(struct rp_estimate *estimate, struct rp_callable *const *callables,
+                              const struct rp_inputs *inputs, size_t count, struct rp_error *err)
+{
+    rp_status status = RP_OK;
+    for (size_t i = 0; status == RP_OK && i < count; i++) {
+        status = rpi_callable_begin(callables[i], &inputs[i], 1, "rp_estimate", err);
+        if (status != RP_OK)
+            return status;
+        status = estimate_one(estimate, callables[i], &inputs[i], err);
+        pthread_mutex_unlock(&callables[i]->lock);
+    }
+    if (status == RP_OK)
+        sum_up(estimate);
+    return status;
+}
+
+rp_status rp_estimate(struct rp_callable *const *callables, const struct rp_inputs *inputs,
+                      size_t count, struct rp_estimate **out_estimate, struct rp_error *err)
+{
+    if (!out_estimate || (count && (!callables || !inputs)))
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_estimate", "%s is NULL",
+                         !out_estimate ? "out_estimate" : (!callables ? "callables" : "inputs"));
+    struct rp_estimate *estimate = rpi_calloc(1, sizeof *estimate);
+    if (!estimate)
+        return no_memory(err);
+    rp_status status = estimate_all(estimate, callables, inputs, count, err);
+    if (status == RP_OK)
+        *out_estimate = estimate;
+    else
+        rp_estimate_destroy(estimate);
+    return status;
+}
+
+void rp_estimate_info_sized(const struct rp_estimate *estimate, size_t info_bytes,
+                            struct rp_estimate_info *out_info)
+{
+    rpi_give(out_info, info_bytes, &estimate->info, sizeof estimate->info);
+}
+
+int rp_estimate_shape_sized(const struct rp_estimate *estimate, size_t index, size_t shape_bytes,
+                            struct rp_estimate_shape *out_shape)
+{
+    if (index >= estimate->shapes.count)
+        return 0;
+    const struct rp_estimate_shape *shape = &estimate->shapes.data[index];
+    rpi_give(out_shape, shape_bytes, shape, sizeof *shape);
+    return 1;
+}
