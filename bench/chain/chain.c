@@ -118,21 +118,40 @@ static CUresult clusters(const struct chain *chain, CUstream stream, const uint6
     return chain->driver->cuLaunchKernelEx(&config, chain->cluster, params, NULL);
 }
 
+/* Where parameters lie in the packed form is the driver's to say: one that wants a wide alignment
+ * has bytes before it even when it is the first (48 before a tensor map, seen on an H200). */
+static CUresult place(const struct chain *chain, unsigned char *packed, size_t room, size_t index,
+                      const void *value, size_t bytes, size_t *end)
+{
+    size_t offset = 0, size = 0;
+    CUresult result = chain->driver->cuFuncGetParamInfo(chain->tile, index, &offset, &size);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (size != bytes || offset + bytes > room)
+        return CUDA_ERROR_INVALID_VALUE;
+    memcpy(packed + offset, value, bytes);
+    *end = offset + bytes;
+    return CUDA_SUCCESS;
+}
+
 static CUresult packed_map(const struct chain *chain, CUstream stream, const uint64_t *args)
 {
-    struct {
-        struct rpt_tensor_map map;
-        uint64_t to;
-        float factor;
-    } packed;
-    size_t bytes = offsetof(__typeof__(packed), factor) + sizeof packed.factor;
-    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
+    unsigned char packed[512] = {0};
+    size_t bytes = 0;
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
                      CU_LAUNCH_PARAM_END};
-    memset(&packed, 0, sizeof packed);
-    packed.to = args[Z];
-    packed.factor = 5;
-    if (!libraries_map(&chain->libraries, &packed.map, args[X], FLOATS / RPT_TILE))
+    struct rpt_tensor_map map;
+    uint64_t to = args[Z];
+    float factor = 5;
+    if (!libraries_map(&chain->libraries, &map, args[X], FLOATS / RPT_TILE))
         return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = place(chain, packed, sizeof packed, 0, &map, sizeof map, &bytes);
+    if (result == CUDA_SUCCESS)
+        result = place(chain, packed, sizeof packed, 1, &to, sizeof to, &bytes);
+    if (result == CUDA_SUCCESS)
+        result = place(chain, packed, sizeof packed, 2, &factor, sizeof factor, &bytes);
+    if (result != CUDA_SUCCESS)
+        return result;
     return chain->driver->cuLaunchKernel(chain->tile, FLOATS / RPT_TILE, 1, 1, THREADS, 1, 1, 0,
                                          stream, NULL, extra);
 }
