@@ -112,12 +112,16 @@ struct rp_device_options {
     int host_check_races; /* host driver: nonzero checks kernels' declared accesses; a race is a
                              warning in the log (rp_set_log), once for each pair of operations */
     int reserved;         /* 0 */
+    uint64_t exec_budget_bytes; /* most device memory for executable graphs, by estimate: graphs
+                                   that do not fit take turns in those that do. One is made whatever
+                                   it takes. 0: 64 MiB; RP_EXEC_ONE_EACH: no graph shares */
 };
+#define RP_EXEC_ONE_EACH UINT64_MAX
 /* There is one host driver in a process: host_seed and host_check_races are its, and the last open
  * of a host device sets them for all. */
 #define RP_DEVICE_OPTIONS_INIT                                                                     \
     {                                                                                              \
-        sizeof(struct rp_device_options), NULL, 0, 0, 0, 1, 0                                      \
+        sizeof(struct rp_device_options), NULL, 0, 0, 0, 1, 0, 0                                   \
     }
 
 /* Opens a device. options may be NULL. Any thread may use the device afterwards: functions that
@@ -142,6 +146,35 @@ RP_API void rp_device_info_sized(const struct rp_device *device, size_t info_byt
 static inline void rp_device_info(const struct rp_device *device, struct rp_device_info *out_info)
 {
     rp_device_info_sized(device, sizeof *out_info, out_info);
+}
+
+/* Executable graphs ("execs") of a device: what launches take, and what of the device's memory that
+ * is. Graphs of one topology (the same kinds of nodes with the same edges, whatever their
+ * functions, grids and addresses) can take turns in one exec by updating it. That costs host time
+ * at each turn, and where functions or grids change also device time at each replay; making an exec
+ * costs more, once. A graph gets its own when it was replayed so often that this is the cheaper, by
+ * prices that are learned on the device. */
+struct rp_exec_info {
+    uint64_t budget_bytes;
+    uint64_t bytes;          /* of all execs, estimated from their nodes */
+    uint64_t most_bytes;     /* at any time */
+    uint64_t measured_bytes; /* by which the device's free memory fell while execs were made */
+    size_t execs, graphs;
+    size_t topologies;     /* graphs of one share execs */
+    uint64_t hits;         /* replays by an exec that held the graph already */
+    uint64_t updates;      /* execs updated to another graph */
+    uint64_t refused;      /* updates that the driver did not make: the exec was dropped */
+    uint64_t instantiated; /* execs made */
+    uint64_t evicted;      /* execs destroyed to make room */
+    double make_us_per_node, update_us_per_node; /* learned; 0: not seen yet */
+    double slower_share; /* by which replays of execs updated to other functions or grids take more
+                            device time, as far as seen */
+};
+RP_API void rp_exec_info_sized(const struct rp_device *device, size_t info_bytes,
+                               struct rp_exec_info *out_info);
+static inline void rp_exec_info(const struct rp_device *device, struct rp_exec_info *out_info)
+{
+    rp_exec_info_sized(device, sizeof *out_info, out_info);
 }
 
 /* ---- 3. Pool ------------------------------------------------------------------------------- */
@@ -407,6 +440,12 @@ struct rp_graph_info {
     size_t bound_args;      /* in the last replay: arguments bound, */
     size_t copied_args;     /* and arguments copied; those of 0 bytes are neither */
     uint64_t patched_nodes; /* nodes whose parameters were changed, summed over replays */
+    int own_exec;           /* nonzero: no other graph uses its exec now */
+    uint64_t exec_hits;     /* replays by an exec that held the graph already */
+    uint64_t exec_updates;  /* replays that updated a shared exec first */
+    uint64_t execs_made;    /* instantiations for this graph */
+    uint64_t exec_bytes;    /* of an exec for it, estimated */
+    size_t exec_sharers;    /* other graphs that could take turns with it */
 };
 RP_API void rp_graph_info_sized(const struct rp_graph *graph, size_t info_bytes,
                                 struct rp_graph_info *out_info);

@@ -9,6 +9,7 @@
 #include "base/sized.h"
 #include "driver/host/host.h"
 #include "driver/watch.h"
+#include "graph/exec_cache.h"
 
 #include <assert.h>
 #include <stddef.h>
@@ -96,15 +97,19 @@ rp_status rpi_device_open_on(const struct rp_driver *driver, int ordinal,
     device->driver = driver;
     device->given = rpi_driver_watch(driver);
     status = read_device(device, ordinal, err);
+    if (status == RP_OK)
+        status = rpi_exec_cache_create(&device->execs, device, err);
     if (status == RP_OK && rpi_mutex_init_checked(&device->rehearsal_lock) != 0)
         status = rpi_error_host_memory(err, "rp_device_open", sizeof device->rehearsal_lock);
     if (status != RP_OK) {
+        rpi_exec_cache_destroy(device->execs);
         rpi_free(device);
         return status;
     }
     CUresult result = driver->cuDevicePrimaryCtxRetain(&device->context, device->handle);
     if (result != CUDA_SUCCESS) {
         pthread_mutex_destroy(&device->rehearsal_lock);
+        rpi_exec_cache_destroy(device->execs);
         rpi_free(device);
         return rpi_error_driver(err, result, "cuDevicePrimaryCtxRetain",
                                 "retaining the primary context of device %d", ordinal);
@@ -171,13 +176,20 @@ rp_status rp_device_open(const struct rp_device_options *options, struct rp_devi
                                         "RP_DEVICE_OPTIONS_INIT", err);
     if (status != RP_OK)
         return status;
+    struct rp_device *device = NULL;
     if (!chosen.driver)
-        return open_any(&chosen, out_device, err);
-    if (strcmp(chosen.driver, "cuda") == 0)
-        return open_cuda(&chosen, out_device, err);
-    if (strcmp(chosen.driver, "host") == 0)
-        return open_host(&chosen, out_device, err);
-    return no_driver(err, chosen.driver, "no such driver; it may be \"cuda\" or \"host\"");
+        status = open_any(&chosen, &device, err);
+    else if (strcmp(chosen.driver, "cuda") == 0)
+        status = open_cuda(&chosen, &device, err);
+    else if (strcmp(chosen.driver, "host") == 0)
+        status = open_host(&chosen, &device, err);
+    else
+        return no_driver(err, chosen.driver, "no such driver; it may be \"cuda\" or \"host\"");
+    if (status != RP_OK)
+        return status;
+    rpi_exec_cache_set_budget(device->execs, chosen.exec_budget_bytes);
+    *out_device = device;
+    return RP_OK;
 }
 
 void rp_device_destroy(struct rp_device *device)
@@ -187,6 +199,7 @@ void rp_device_destroy(struct rp_device *device)
     assert(atomic_load(&device->pools) == 0);
     bool pushed = rpi_device_push_to_release(device);
     rpi_alias_finish(&device->alias);
+    rpi_exec_cache_destroy(device->execs);
     if (pushed)
         rp_device_pop(device);
     device->driver->cuDevicePrimaryCtxRelease(device->handle);

@@ -3,114 +3,44 @@
 
 #include "base/log.h"
 
-/* ---- Making -------------------------------------------------------------------------------- */
-
-struct numbered {
-    RPI_VEC(CUgraphNode);
-};
-
-/* Appends the graph's nodes, each followed by those of its child graph. */
-static rp_status number_nodes(struct numbered *list, const struct rp_driver *driver, CUgraph graph,
-                              bool inside, struct rp_error *err)
-{
-    size_t count = 0;
-    CUresult result = driver->cuGraphGetNodes(graph, NULL, &count);
-    if (result != CUDA_SUCCESS)
-        return rpi_error_driver(err, result, "cuGraphGetNodes", "reading the nodes of a template");
-    CUgraphNode *nodes = rpi_calloc(count + 1, sizeof(CUgraphNode));
-    rp_status status = nodes && rpi_vec_reserve(list, list->count + count + 1)
-                           ? RP_OK
-                           : rpi_error_host_memory(err, "rp_graph_capture", count * sizeof *nodes);
-    if (status == RP_OK && count)
-        result = driver->cuGraphGetNodes(graph, nodes, &count);
-    for (size_t i = 0; status == RP_OK && result == CUDA_SUCCESS && i < count; i++) {
-        CUgraphNodeType type;
-        CUgraph child = NULL;
-        if (!rpi_vec_push(list, inside ? NULL : nodes[i]))
-            status = rpi_error_host_memory(err, "rp_graph_capture", sizeof *nodes);
-        result = driver->cuGraphNodeGetType(nodes[i], &type);
-        if (result == CUDA_SUCCESS && type == CU_GRAPH_NODE_TYPE_GRAPH)
-            result = driver->cuGraphChildGraphNodeGetGraph(nodes[i], &child);
-        if (status == RP_OK && result == CUDA_SUCCESS && child)
-            status = number_nodes(list, driver, child, true, err);
-    }
-    rpi_free(nodes);
-    if (status == RP_OK && result != CUDA_SUCCESS)
-        return rpi_error_driver(err, result, "cuGraphGetNodes", "reading the nodes of a template");
-    return status;
-}
-
-rp_status rpi_exec_nodes(const struct rp_driver *driver, CUgraph template, CUgraphNode **out_nodes,
-                         struct rp_error *err)
-{
-    struct numbered list = {0};
-    rp_status status = number_nodes(&list, driver, template, false, err);
-    if (status == RP_OK)
-        *out_nodes = list.data;
-    else
-        rpi_vec_finish(&list);
-    return status;
-}
-
-/* Makes the template launchable, and its first launch cheap. */
-static rp_status instantiate(struct rpi_exec *exec, CUgraph template, const char *name,
-                             CUstream stream, struct rp_error *err)
-{
-    const struct rp_driver *driver = exec->driver;
-    CUresult result = driver->cuGraphInstantiateWithFlags(&exec->handle, template, 0);
-    if (result != CUDA_SUCCESS) {
-        exec->handle = NULL;
-        return rpi_error_driver(err, result, "cuGraphInstantiateWithFlags", "instantiating '%.60s'",
-                                name);
-    }
-    const char *function = "cuGraphUpload";
-    result = driver->cuGraphUpload(exec->handle, stream);
-    if (result == CUDA_SUCCESS) {
-        function = "cuStreamSynchronize";
-        result = driver->cuStreamSynchronize(stream);
-    }
-    if (result != CUDA_SUCCESS)
-        return rpi_error_driver(err, result, function, "uploading '%.60s'", name);
-    return RP_OK;
-}
+/* ---- Seating ------------------------------------------------------------------------------- */
 
 static size_t stale_words(const struct rpi_binding *binding)
 {
     return (binding->images.count + 63) / 64;
 }
 
-rp_status rpi_exec_create(struct rpi_exec *exec, const struct rp_device *device, CUgraph template,
-                          CUgraphNode *nodes, const struct rpi_binding *binding, const char *name,
-                          CUstream stream, struct rp_error *err)
+rp_status rpi_exec_init(struct rpi_exec *exec, const struct rp_device *device,
+                        const struct rpi_binding *binding, struct rp_error *err)
 {
     struct rpi_exec made = {.driver = device->driver, .context = device->context};
     size_t words = stale_words(binding);
     made.bound = rpi_calloc(binding->arg_count + 1, sizeof *made.bound);
     made.stale = rpi_calloc(words + 1, sizeof *made.stale);
-    rp_status status = made.bound && made.stale ? RP_OK
-                                                : rpi_error_host_memory(err, "rp_graph_capture",
-                                                                        words * sizeof *made.stale);
-    for (size_t k = 0; status == RP_OK && k < binding->arg_count; k++)
-        made.bound[k] = binding->args[k].staging; /* as it was recorded */
-    if (status == RP_OK)
-        status = instantiate(&made, template, name, stream, err);
-    if (status != RP_OK) {
-        rpi_exec_destroy(&made);
-        return status;
+    if (!made.bound || !made.stale) {
+        rpi_exec_finish(&made);
+        return rpi_error_host_memory(err, "rp_graph_capture", words * sizeof *made.stale);
     }
-    made.nodes = nodes;
     *exec = made;
     return RP_OK;
 }
 
-void rpi_exec_destroy(struct rpi_exec *exec)
+void rpi_exec_finish(struct rpi_exec *exec)
 {
-    if (exec->handle)
-        exec->driver->cuGraphExecDestroy(exec->handle);
-    rpi_free(exec->nodes);
     rpi_free(exec->bound);
     rpi_free(exec->stale);
     *exec = (struct rpi_exec){0};
+}
+
+void rpi_exec_seat(struct rpi_exec *exec, const struct rpi_binding *binding, CUgraphExec handle,
+                   const CUgraphNode *nodes)
+{
+    exec->handle = handle;
+    exec->nodes = nodes;
+    for (size_t k = 0; k < binding->arg_count; k++)
+        exec->bound[k] = binding->args[k].staging;
+    memset(exec->stale, 0, stale_words(binding) * sizeof *exec->stale);
+    exec->stale_count = 0;
 }
 
 /* ---- Binding ------------------------------------------------------------------------------- */

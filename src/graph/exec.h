@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * An exec: a template made launchable, and what its arguments are bound to.
+ * What a graph is launched with: an exec, its own or one that it shares (exec_cache.h), and what
+ * its arguments are bound to there.
  *
  * Binding marks the nodes that hold an address which changed, then gives each of these nodes to the
  * driver once, in their order, however many of its addresses changed. The driver applies them to
  * later launches: those in flight keep theirs. Where the driver fails, the nodes that it has not
  * taken stay marked and are given before the next launch, so an exec is never launched with
- * parameters of two calls.
+ * parameters of two calls. A graph that is seated in another exec finds it as it was recorded.
  *
  * Not synchronised: the pool's lock guards it.
  */
@@ -18,25 +19,24 @@
 struct rpi_exec {
     const struct rp_driver *driver;
     CUcontext context;
-    CUgraphExec handle;
-    CUgraphNode *nodes; /* of the graph that it was instantiated from, by number (sites.h); NULL for
-                           those in child graphs, which cannot be changed */
-    uint64_t *bound;    /* of each argument, its target when its images were marked last */
-    uint64_t *stale;    /* a bit for each image: the driver does not have it yet */
+    CUgraphExec handle;       /* borrowed; NULL: none yet. May be gone: only a replay that has taken
+                                 its exec from the cache uses it */
+    const CUgraphNode *nodes; /* of the graph that it was instantiated from, by number (sites.h);
+                                 NULL for those in child graphs, which cannot be changed */
+    uint64_t *bound;          /* of each argument, its target when its images were marked last */
+    uint64_t *stale;          /* a bit for each image: the driver does not have it yet */
     size_t stale_count;
     uint64_t patched; /* nodes given to the driver so far */
 };
 
-/* The nodes of a template by number, NULL for those in child graphs. The caller's to free. */
-rp_status rpi_exec_nodes(const struct rp_driver *driver, CUgraph template, CUgraphNode **out_nodes,
-                         struct rp_error *err);
+/* binding has been initialised. */
+rp_status rpi_exec_init(struct rpi_exec *exec, const struct rp_device *device,
+                        const struct rpi_binding *binding, struct rp_error *err);
+void rpi_exec_finish(struct rpi_exec *exec); /* allowed on a zeroed one */
 
-/* Instantiates the template, uploads it through the stream and waits for that. nodes is the exec's
- * on success. binding has been initialised for the same template. */
-rp_status rpi_exec_create(struct rpi_exec *exec, const struct rp_device *device, CUgraph template,
-                          CUgraphNode *nodes, const struct rpi_binding *binding, const char *name,
-                          CUstream stream, struct rp_error *err);
-void rpi_exec_destroy(struct rpi_exec *exec); /* allowed on a zeroed one */
+/* From now on the graph is launched with this exec, which holds its template as it was recorded. */
+void rpi_exec_seat(struct rpi_exec *exec, const struct rpi_binding *binding, CUgraphExec handle,
+                   const CUgraphNode *nodes);
 
 /* Binds each argument to its target. A copy or fill that the driver refuses to change demotes the
  * arguments that it uses: their targets and reasons change. */

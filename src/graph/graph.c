@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/sized.h"
 #include "graph/compare.h"
-#include "graph/exec.h"
+#include "graph/exec_cache.h"
 #include "graph/share.h"
 
 enum { MOST_REHEARSALS = 2 };
@@ -98,25 +98,29 @@ static rp_status capture_twice(struct capturing *c, struct rp_error *err)
     }
 }
 
-/* Instantiates, and finds out what can be bound. */
+/* Finds out what can be bound, and joins the cache of execs, which makes one where that is due. */
 static rp_status make_exec(struct capturing *c, struct rp_error *err)
 {
     const struct rp_device *device = c->pool->device;
-    struct rpi_binding *binding = c->graph->binding;
-    CUgraphNode *nodes = NULL;
-    rp_status status = rpi_exec_nodes(device->driver, c->recorded.template, &nodes, err);
+    struct rp_graph *graph = c->graph;
+    struct rpi_binding *binding = graph->binding;
+    struct rpi_exec_source *source = NULL;
+    rp_status status = rpi_exec_source_create(&source, device->driver, c->recorded.template, err);
     if (status != RP_OK)
         return status;
-    status = rpi_binding_init(binding, c->graph, nodes, &c->comparison, &c->recorded, c->args, err);
+    c->recorded.template = NULL; /* the source's */
+    status = rpi_binding_init(binding, graph, source->topology.handles.data, &c->comparison,
+                              &c->recorded, c->args, err);
     for (size_t k = 0; status == RP_OK && c->copy_args && k < c->arg_count; k++)
         rpi_binding_demote(binding, k, RPI_COPY_ASKED);
+    if (status == RP_OK)
+        status = rpi_exec_init(graph->exec, device, binding, err);
     uint64_t start = rpi_clock_ns();
     if (status == RP_OK)
-        status = rpi_exec_create(c->graph->exec, device, c->recorded.template, nodes, binding,
-                                 c->name, c->pool->core->stream, err);
+        status = rpi_exec_join(device->execs, graph, source, &graph->client, err);
     c->instantiate_ms = rpi_ms_since(start);
     if (status != RP_OK)
-        rpi_free(nodes);
+        rpi_exec_source_destroy(source, device->driver);
     return status;
 }
 
@@ -147,7 +151,7 @@ static struct rp_graph_info make_info(const struct capturing *c)
 static void free_graph(struct rp_graph *graph)
 {
     if (graph->exec)
-        rpi_exec_destroy(graph->exec);
+        rpi_exec_finish(graph->exec);
     if (graph->binding)
         rpi_binding_finish(graph->binding);
     rpi_free(graph->exec);
@@ -178,8 +182,8 @@ static struct rp_graph *make_graph(struct rp_pool *pool, const char *name, size_
     return NULL;
 }
 
-/* Fills the graph with what was captured and takes its place in the pool; on success c's template
- * and sites are the graph's. */
+/* Fills the graph with what was captured and takes its place in the pool; c's template and
+ * sites become the graph's. */
 static rp_status commit(struct capturing *c, struct rp_error *err)
 {
     struct rp_graph *graph = c->graph;
@@ -194,8 +198,6 @@ static rp_status commit(struct capturing *c, struct rp_error *err)
         return status;
     }
     graph->info = make_info(c);
-    graph->template = c->recorded.template;
-    c->recorded.template = NULL;
     graph->sites = c->comparison.sites;
     c->comparison.sites = (struct rpi_sites){0};
     return RP_OK;
@@ -294,8 +296,7 @@ void rp_graph_destroy(struct rp_graph *graph)
     const struct rp_driver *driver = pool->device->driver;
     bool pushed = rpi_device_push_to_release(pool->device);
     wait_for_replays(graph);
-    rpi_exec_destroy(graph->exec);
-    driver->cuGraphDestroy(graph->template);
+    rpi_exec_leave(graph->client);
     pthread_mutex_lock(&pool->core->lock);
     rpi_pool_remove(&pool->core->memory, &graph->member.node);
     pthread_mutex_unlock(&pool->core->lock);
@@ -320,6 +321,7 @@ void rp_graph_info_sized(const struct rp_graph *graph, size_t info_bytes,
         info.bound_args += arg->reason == RPI_COPY_NOT;
         info.copied_args += arg->reason != RPI_COPY_NOT;
     }
+    rpi_exec_client_tell(graph->client, &info);
     pthread_mutex_unlock(&graph->pool->core->lock);
     rpi_give(out_info, info_bytes, &info, sizeof info);
 }

@@ -8,9 +8,9 @@
  *     rp_graph    one exec, the template it came from, and what its arguments are bound to
  *
  * Locks, taken in this order: core.eager_lock or core.capture_lock, device.rehearsal_lock,
- * core.lock. Those that are held while a callable runs tell a thread that asks for them twice
- * (PTHREAD_MUTEX_ERRORCHECK), so that a callable which runs or captures on its own pool gets an
- * error, not a deadlock.
+ * core.lock, the lock of the cache of execs. Those that are held while a callable runs tell a
+ * thread that asks for them twice (PTHREAD_MUTEX_ERRORCHECK), so that a callable which runs or
+ * captures on its own pool gets an error, not a deadlock.
  */
 #ifndef REPRISE_GRAPH_OBJECTS_H
 #define REPRISE_GRAPH_OBJECTS_H
@@ -26,6 +26,8 @@
 
 struct rpi_binding;
 struct rpi_exec;
+struct rpi_exec_cache;
+struct rpi_exec_client;
 
 struct rp_device {
     const struct rp_driver *driver;
@@ -38,6 +40,7 @@ struct rp_device {
     _Atomic size_t pools;
     pthread_mutex_t rehearsal_lock; /* one rehearsal at a time */
     struct rpi_alias alias;         /* guarded by rehearsal_lock; made by the first rehearsal */
+    struct rpi_exec_cache *execs;   /* owned; has a lock of its own */
 };
 
 struct rpi_pool_core {
@@ -72,9 +75,9 @@ struct rpi_graph_block {
 struct rp_graph {
     struct rp_pool *pool; /* unowned, outlives the graph */
     char *name;
-    CUgraph template;      /* the record's; node handles of the exec's updates are its nodes */
-    struct rpi_exec *exec; /* guarded by the core's lock, like what is bound in it */
-    struct rpi_binding *binding; /* guarded by the core's lock, but for what the capture fixed */
+    struct rpi_exec_client *client; /* in the device's cache of execs; holds the template */
+    struct rpi_exec *exec;          /* guarded by the core's lock, like what is bound in it */
+    struct rpi_binding *binding;    /* guarded by the core's lock, but for what the capture fixed */
     size_t arg_count;
     struct rpi_contract contract;
     struct rpi_sites sites;

@@ -5,7 +5,7 @@
  * stream. The driver orders launches of one exec only, so a replay waits for the events that were
  * recorded behind the others' on other streams.
  */
-#include "graph/exec.h"
+#include "graph/exec_cache.h"
 #include "graph/objects.h"
 #include "memory/pool_turn.h"
 
@@ -52,7 +52,7 @@ static rp_status enqueue(const struct rp_graph *graph, const struct rp_arg *args
     rp_status status = copy(graph, args, RP_ARG_IN, stream, err);
     if (status != RP_OK)
         return status;
-    CUresult result = graph->pool->device->driver->cuGraphLaunch(graph->exec->handle, stream);
+    CUresult result = rpi_exec_launch(graph->client, stream);
     if (result != CUDA_SUCCESS)
         return rpi_error_driver(err, result, "cuGraphLaunch", "replaying '%s'", graph->name);
     return copy(graph, args, RP_ARG_OUT, stream, err);
@@ -103,9 +103,9 @@ static rp_status mark(struct rp_graph *graph, CUstream stream, struct rp_error *
     return RP_OK;
 }
 
-/* With the core's lock held. */
-static rp_status replay(struct rp_graph *graph, const struct rp_arg *args, CUstream stream,
-                        struct rp_error *err)
+/* With an exec taken. */
+static rp_status replay_taken(struct rp_graph *graph, const struct rp_arg *args, CUstream stream,
+                              struct rp_error *err)
 {
     rpi_binding_choose(graph->binding, args);
     rp_status status = rpi_exec_bind(graph->exec, graph->binding, graph->name, err);
@@ -117,6 +117,18 @@ static rp_status replay(struct rp_graph *graph, const struct rp_arg *args, CUstr
     rp_status marked = mark(graph, stream, status == RP_OK ? err : NULL);
     graph->replays += status == RP_OK;
     return status == RP_OK ? marked : status;
+}
+
+/* With the core's lock held. */
+static rp_status replay(struct rp_graph *graph, const struct rp_arg *args, CUstream stream,
+                        struct rp_error *err)
+{
+    rp_status status = rpi_exec_take(graph->client, err);
+    if (status != RP_OK)
+        return status;
+    status = replay_taken(graph, args, stream, err);
+    rpi_exec_give(graph->client);
+    return status;
 }
 
 /* Mostly the context is current already, and asking costs less than a push and a pop. */

@@ -80,7 +80,7 @@ static void test_infos_of_any_header(void **state)
     _Static_assert(offsetof(struct type, field) + sizeof(((struct type *)0)->field) ==             \
                        sizeof(struct type),                                                        \
                    "padding at the end of " #type)
-ENDS_WITH(rp_device_options, reserved);
+ENDS_WITH(rp_device_options, exec_budget_bytes);
 ENDS_WITH(rp_pool_options, parent);
 ENDS_WITH(rp_capture_options, reserved);
 ENDS_WITH(rp_heap_options, frames);

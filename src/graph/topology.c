@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT */
+#include "graph/topology.h"
+
+#include "base/idmap.h"
+
+#include <string.h>
+
+void rpi_topology_finish(struct rpi_topology *topology)
+{
+    rpi_vec_finish(&topology->words);
+    rpi_vec_finish(&topology->handles);
+    *topology = (struct rpi_topology){0};
+}
+
+bool rpi_topology_equal(const struct rpi_topology *a, const struct rpi_topology *b)
+{
+    return a->hash == b->hash && a->words.count == b->words.count &&
+           memcmp(a->words.data, b->words.data, a->words.count * sizeof *a->words.data) == 0;
+}
+
+/* FNV-1a, a word at a time. */
+static uint64_t hash_words(uint64_t hash, const uint64_t *words, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        hash = (hash ^ words[i]) * 0x100000001b3u;
+        hash ^= hash >> 29;
+    }
+    return hash;
+}
+
+enum { HASH_START = 0x811c9dc5 };
+
+static rp_status no_memory(struct rp_error *err)
+{
+    return rpi_error_host_memory(err, "rp_graph_capture", sizeof(struct rpi_topology));
+}
+
+struct reading {
+    const struct rp_driver *driver;
+    struct rpi_topology *topology;
+    struct {
+        RPI_VEC(CUgraphNode);
+    } before;
+    struct {
+        RPI_VEC(CUgraphEdgeData);
+    } edges;
+};
+
+static rp_status add_words(struct reading *reading, const uint64_t *words, size_t count,
+                           struct rp_error *err)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!rpi_vec_push(&reading->topology->words, words[i]))
+            return no_memory(err);
+    return RP_OK;
+}
+
+static void add_launch(struct reading *reading, const uint64_t *words, size_t count)
+{
+    reading->topology->launches = hash_words(reading->topology->launches, words, count);
+}
+
+/* ---- One node ------------------------------------------------------------------------------ */
+
+static rp_status read_dependencies(struct reading *reading, CUgraphNode node,
+                                   const struct rpi_idmap *numbers, struct rp_error *err)
+{
+    const struct rp_driver *driver = reading->driver;
+    size_t count = 0;
+    CUresult result = driver->cuGraphNodeGetDependencies(node, NULL, NULL, &count);
+    if (result == CUDA_SUCCESS && (!rpi_vec_reserve(&reading->before, count + 1) ||
+                                   !rpi_vec_reserve(&reading->edges, count + 1)))
+        return no_memory(err);
+    if (result == CUDA_SUCCESS && count)
+        result = driver->cuGraphNodeGetDependencies(node, reading->before.data, reading->edges.data,
+                                                    &count);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuGraphNodeGetDependencies",
+                                "reading the edges of a template");
+    rp_status status = add_words(reading, (uint64_t[]){count}, 1, err);
+    for (size_t i = 0; status == RP_OK && i < count; i++) {
+        const CUgraphEdgeData *edge = &reading->edges.data[i];
+        uint64_t from = rpi_idmap_get(numbers, (uintptr_t)reading->before.data[i]);
+        status = add_words(reading,
+                           (uint64_t[]){from << 24 | (uint64_t)edge->from_port << 16 |
+                                        (uint64_t)edge->to_port << 8 | edge->type},
+                           1, err);
+    }
+    return status;
+}
+
+static rp_status read_kernel(struct reading *reading, CUgraphNode node, struct rp_error *err)
+{
+    const struct rp_driver *driver = reading->driver;
+    CUDA_KERNEL_NODE_PARAMS params;
+    CUkernelNodeAttrValue cooperative, cluster;
+    memset(&params, 0, sizeof params);
+    memset(&cooperative, 0, sizeof cooperative);
+    memset(&cluster, 0, sizeof cluster);
+    CUresult result = driver->cuGraphKernelNodeGetParams(node, &params);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuGraphKernelNodeGetParams",
+                                "reading the parameters of a kernel node");
+    /* A driver that tells neither does without the words: it still refuses what it must. */
+    driver->cuGraphKernelNodeGetAttribute(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &cooperative);
+    driver->cuGraphKernelNodeGetAttribute(node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &cluster);
+    const uint64_t fixed[] = {(uint64_t)cooperative.cooperative, cluster.clusterDim.x,
+                              cluster.clusterDim.y, cluster.clusterDim.z};
+    const uint64_t launch[] = {
+        (uintptr_t)params.func, (uintptr_t)params.kern, params.gridDimX,
+        params.gridDimY,        params.gridDimZ,        params.blockDimX,
+        params.blockDimY,       params.blockDimZ,       params.sharedMemBytes};
+    add_launch(reading, launch, sizeof launch / sizeof *launch);
+    return add_words(reading, fixed, sizeof fixed / sizeof *fixed, err);
+}
+
+static rp_status read_copy(struct reading *reading, CUgraphNode node, struct rp_error *err)
+{
+    CUDA_MEMCPY3D copy;
+    memset(&copy, 0, sizeof copy);
+    CUresult result = reading->driver->cuGraphMemcpyNodeGetParams(node, &copy);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuGraphMemcpyNodeGetParams",
+                                "reading the parameters of a memcpy node");
+    bool rows = copy.Height > 1 || copy.Depth > 1;
+    const uint64_t fixed[] = {copy.srcMemoryType,
+                              copy.dstMemoryType,
+                              copy.Height,
+                              copy.Depth,
+                              rows ? copy.WidthInBytes : 0,
+                              rows ? copy.srcPitch : 0,
+                              rows ? copy.dstPitch : 0,
+                              rows ? copy.srcHeight : 0,
+                              rows ? copy.dstHeight : 0};
+    add_launch(reading, (uint64_t[]){copy.WidthInBytes}, 1);
+    return add_words(reading, fixed, sizeof fixed / sizeof *fixed, err);
+}
+
+static rp_status read_fill(struct reading *reading, CUgraphNode node, struct rp_error *err)
+{
+    CUDA_MEMSET_NODE_PARAMS fill;
+    memset(&fill, 0, sizeof fill);
+    CUresult result = reading->driver->cuGraphMemsetNodeGetParams(node, &fill);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuGraphMemsetNodeGetParams",
+                                "reading the parameters of a memset node");
+    bool rows = fill.height > 1;
+    const uint64_t fixed[] = {fill.height, rows ? fill.width : 0, rows ? fill.pitch : 0,
+                              rows ? fill.elementSize : 0};
+    add_launch(reading, (uint64_t[]){fill.width, fill.elementSize}, 2);
+    return add_words(reading, fixed, sizeof fixed / sizeof *fixed, err);
+}
+
+/* ---- The graph ----------------------------------------------------------------------------- */
+
+static rp_status read_graph(struct reading *reading, CUgraph graph, bool inside,
+                            struct rp_error *err);
+
+static rp_status read_node(struct reading *reading, CUgraphNode node,
+                           const struct rpi_idmap *numbers, bool inside, struct rp_error *err)
+{
+    const struct rp_driver *driver = reading->driver;
+    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+    CUresult result = driver->cuGraphNodeGetType(node, &type);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuGraphNodeGetType", "reading a node's type");
+    if (!rpi_vec_push(&reading->topology->handles, inside ? NULL : node))
+        return no_memory(err);
+    rp_status status = add_words(reading, (uint64_t[]){type}, 1, err);
+    if (status == RP_OK)
+        status = read_dependencies(reading, node, numbers, err);
+    if (status != RP_OK)
+        return status;
+    CUgraph child = NULL;
+    switch (type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+        return read_kernel(reading, node, err);
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+        return read_copy(reading, node, err);
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+        return read_fill(reading, node, err);
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+        result = driver->cuGraphChildGraphNodeGetGraph(node, &child);
+        if (result != CUDA_SUCCESS)
+            return rpi_error_driver(err, result, "cuGraphChildGraphNodeGetGraph",
+                                    "reading the graph of a child graph node");
+        return read_graph(reading, child, true, err);
+    default:
+        return RP_OK;
+    }
+}
+
+static rp_status number_nodes(struct rpi_idmap *numbers, const CUgraphNode *nodes, size_t count,
+                              struct rp_error *err)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!rpi_idmap_set(numbers, (uintptr_t)nodes[i], (uint32_t)i))
+            return no_memory(err);
+    return RP_OK;
+}
+
+static rp_status read_graph(struct reading *reading, CUgraph graph, bool inside,
+                            struct rp_error *err)
+{
+    const struct rp_driver *driver = reading->driver;
+    struct rpi_idmap numbers = {0};
+    size_t count = 0;
+    CUresult result = driver->cuGraphGetNodes(graph, NULL, &count);
+    CUgraphNode *nodes = NULL;
+    if (result == CUDA_SUCCESS) {
+        nodes = rpi_calloc(count + 1, sizeof(CUgraphNode));
+        if (!nodes)
+            return no_memory(err);
+        if (count)
+            result = driver->cuGraphGetNodes(graph, nodes, &count);
+    }
+    rp_status status = RP_OK;
+    if (result != CUDA_SUCCESS)
+        status =
+            rpi_error_driver(err, result, "cuGraphGetNodes", "reading the nodes of a template");
+    if (status == RP_OK)
+        status = number_nodes(&numbers, nodes, count, err);
+    if (status == RP_OK)
+        status = add_words(reading, (uint64_t[]){count}, 1, err);
+    for (size_t i = 0; status == RP_OK && i < count; i++)
+        status = read_node(reading, nodes[i], &numbers, inside, err);
+    rpi_idmap_finish(&numbers);
+    rpi_free(nodes);
+    return status;
+}
+
+rp_status rpi_topology_read(struct rpi_topology *out_topology, const struct rp_driver *driver,
+                            CUgraph template, struct rp_error *err)
+{
+    struct rpi_topology topology = {.launches = HASH_START};
+    struct reading reading = {.driver = driver, .topology = &topology};
+    rp_status status = read_graph(&reading, template, false, err);
+    rpi_vec_finish(&reading.before);
+    rpi_vec_finish(&reading.edges);
+    if (status != RP_OK) {
+        rpi_topology_finish(&topology);
+        return status;
+    }
+    topology.hash = hash_words(HASH_START, topology.words.data, topology.words.count);
+    topology.nodes = topology.handles.count;
+    *out_topology = topology;
+    return RP_OK;
+}

@@ -1,0 +1,663 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Execs that graphs share: results on every walk and under every budget, what the driver is asked
+ * for, which node of a borrowed exec is changed, refusals, concurrent pools, threads, and failures.
+ */
+#include "graph_fixture.h"
+
+#include "fault_loop.h"
+#include "graph/exec_cache.h"
+#include "graph/topology.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+enum { COUNT = 64, MOST_SHAPES = 24 };
+
+static struct rpt_fixture f;
+
+/* ---- Shapes of one callable: the number of floats differs, the topology not ---------------- */
+
+struct shape {
+    uint32_t count;
+    unsigned grid;
+    bool chain; /* another topology */
+    struct rp_graph *graph;
+    struct rp_arg args[2];
+};
+
+static struct shape shapes[MOST_SHAPES];
+
+static rp_status launch(CUfunction function, unsigned grid, CUstream stream, void **params,
+                        struct rp_error *err)
+{
+    CUresult result =
+        f.driver->cuLaunchKernel(function, grid, 1, 1, 32, 1, 1, 0, stream, params, NULL);
+    return result ? rpi_error_driver(err, result, "cuLaunchKernel", "launching") : RP_OK;
+}
+
+/* y = 2 x + 3 x, by two streams and a block on each. */
+static rp_status diamond(struct rp_call *call, void *user, struct rp_error *err)
+{
+    const struct shape *shape = user;
+    CUstream s = rp_call_stream(call), t = shape->chain ? s : f.streams[0];
+    uint64_t x = rp_call_arg(call, 0), y = rp_call_arg(call, 1), a, b;
+    uint32_t count = shape->count;
+    float two = 2, three = 3;
+    void *first[] = {&a, &x, &two, &count}, *second[] = {&b, &x, &three, &count};
+    rp_status status;
+    if ((!shape->chain && (status = rpt_join(&f, s, t, err)) != RP_OK) ||
+        (status = rp_call_alloc(call, count * 4, s, &a, err)) != RP_OK ||
+        (status = launch(f.scale, shape->grid, s, first, err)) != RP_OK ||
+        (status = rp_call_alloc(call, count * 4, t, &b, err)) != RP_OK ||
+        (status = launch(f.scale, shape->grid, t, second, err)) != RP_OK ||
+        (!shape->chain && (status = rpt_join(&f, t, s, err)) != RP_OK) ||
+        (!shape->chain && (status = rp_call_use(call, b, s, err)) != RP_OK) ||
+        (status = rpt_add(&f, s, y, a, b, count, err)) != RP_OK ||
+        (status = rp_call_free(call, a, err)) != RP_OK)
+        return status;
+    return rp_call_free(call, b, err);
+}
+
+static void capture_shape(struct rp_pool *pool, struct shape *shape)
+{
+    shape->args[0] = rpt_arg(rpt_buffer(&f, shape->count, 1), shape->count, RP_ARG_IN);
+    shape->args[1] = rpt_arg(rpt_buffer(&f, shape->count, 0), shape->count, RP_ARG_OUT);
+    RPT_OK(&f, rp_graph_capture(pool, NULL, diamond, shape, shape->args, 2, &shape->graph, &f.err));
+}
+
+static void open_shapes(size_t count, uint64_t budget)
+{
+    rpt_open(&f);
+    rpi_exec_cache_set_budget(f.device->execs, budget);
+    for (size_t i = 0; i < count; i++) {
+        shapes[i] = (struct shape){.count = COUNT + (uint32_t)i, .grid = 1 + (unsigned)i};
+        capture_shape(f.pool, &shapes[i]);
+    }
+}
+
+static void close_shapes(size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        rp_graph_destroy(shapes[i].graph);
+        f.driver->cuMemFree(shapes[i].args[0].address);
+        f.driver->cuMemFree(shapes[i].args[1].address);
+    }
+    memset(shapes, 0, sizeof shapes);
+    rpt_close(&f);
+}
+
+static void check_output(const struct shape *shape)
+{
+    float out[COUNT + MOST_SHAPES];
+    rpt_read(&f, shape->args[1].address, out, shape->count);
+    for (uint32_t k = 0; k < shape->count; k++)
+        assert_true(out[k] == 5 * (1 + (float)(k % 7)));
+    assert_int_equal(f.driver->cuMemsetD8(shape->args[1].address, 0, shape->count * 4), 0);
+    assert_int_equal(f.driver->cuCtxSynchronize(), 0);
+}
+
+static void replay(struct shape *shape)
+{
+    RPT_OK(&f, rp_graph_replay(shape->graph, shape->args, 2, f.streams[1], &f.err));
+    check_output(shape);
+}
+
+static struct rp_exec_info info_now(void)
+{
+    struct rp_exec_info info;
+    rp_exec_info(f.device, &info);
+    return info;
+}
+
+static struct rp_graph_info graph_info(const struct shape *shape)
+{
+    struct rp_graph_info info;
+    rp_graph_info(shape->graph, &info);
+    return info;
+}
+
+static size_t execs_of_driver(void)
+{
+    struct rpi_host_statistics statistics;
+    rpi_host_statistics(&statistics);
+    return statistics.execs;
+}
+
+/* ---- Sharing -------------------------------------------------------------------------------- */
+
+static void test_one_exec_for_all(void **state)
+{
+    (void)state;
+    enum { SHAPES = 12 };
+    open_shapes(SHAPES, 1);
+    assert_int_equal(info_now().instantiated, 1); /* with the first capture */
+    assert_int_equal(info_now().topologies, 1);
+    for (size_t turn = 0; turn < 3; turn++)
+        for (size_t i = 0; i < SHAPES; i++) {
+            replay(&shapes[i]);
+            assert_int_equal(execs_of_driver(), 1);
+        }
+    struct rp_exec_info info = info_now();
+    assert_int_equal(info.execs, 1);
+    assert_int_equal(info.graphs, SHAPES);
+    assert_int_equal(info.hits + info.updates + info.instantiated - 1, 3 * SHAPES);
+    assert_true(info.updates >= 2 * SHAPES);
+    assert_int_equal(info.refused, 0);
+    assert_int_equal(graph_info(&shapes[3]).exec_sharers, SHAPES - 1);
+    close_shapes(SHAPES);
+}
+
+static void test_one_each(void **state)
+{
+    (void)state;
+    enum { SHAPES = 5 };
+    open_shapes(SHAPES, RP_EXEC_ONE_EACH);
+    assert_int_equal(info_now().instantiated, SHAPES);
+    for (size_t i = 0; i < 3 * SHAPES; i++) {
+        replay(&shapes[i % SHAPES]);
+        assert_true(graph_info(&shapes[i % SHAPES]).own_exec);
+    }
+    assert_int_equal(info_now().updates, 0);
+    assert_int_equal(info_now().hits, 3 * SHAPES);
+    assert_int_equal(execs_of_driver(), SHAPES);
+    close_shapes(SHAPES);
+}
+
+/* Prices set by hand, so that the rule's answers are known. */
+static void set_prices(double make, double update, double slow)
+{
+    for (struct rpi_exec_class *class = f.device->execs->classes; class; class = class->next) {
+        class->rent.make_us = make;
+        class->rent.update_us = update;
+    }
+    for (size_t i = 0; i < MOST_SHAPES; i++)
+        if (shapes[i].graph)
+            shapes[i].graph->client->rent.slow_us = slow;
+}
+
+/* A graph gets its own when it has paid for it, and no more than one each are there. */
+static void test_bought_when_paid(void **state)
+{
+    (void)state;
+    open_shapes(2, 0);
+    set_prices(100, 30, 20);
+    replay(&shapes[1]); /* takes the first one's: 50 paid */
+    assert_int_equal(info_now().updates, 1);
+    assert_false(graph_info(&shapes[1]).own_exec);
+    set_prices(100, 30, 20);
+    replay(&shapes[1]);
+    set_prices(100, 30, 20);
+    replay(&shapes[1]);
+    assert_false(graph_info(&shapes[1]).own_exec);
+    set_prices(100, 30, 20);
+    replay(&shapes[1]); /* it would be 110 */
+    assert_true(graph_info(&shapes[1]).own_exec);
+    assert_int_equal(info_now().execs, 2);
+    set_prices(100, 5, 20);
+    replay(&shapes[0]); /* counts as having paid already */
+    assert_true(graph_info(&shapes[0]).own_exec);
+    assert_int_equal(info_now().execs, 2); /* the one that was for rent is gone */
+    assert_int_equal(execs_of_driver(), 2);
+    assert_int_equal(info_now().instantiated, 3);
+    close_shapes(2);
+}
+
+/* An update that changes addresses alone costs nothing later: no penalty is counted. */
+static void test_same_launches_change_nothing(void **state)
+{
+    (void)state;
+    rpt_open(&f);
+    for (size_t i = 0; i < 2; i++) {
+        shapes[i] = (struct shape){.count = COUNT, .grid = 2};
+        capture_shape(f.pool, &shapes[i]);
+    }
+    assert_true(shapes[0].graph->client->rent.launches == shapes[1].graph->client->rent.launches);
+    for (size_t i = 0; i < 4; i++) {
+        replay(&shapes[i % 2]);
+        assert_false(shapes[i % 2].graph->client->rent.exec->changed);
+    }
+    close_shapes(2);
+}
+
+static void test_topologies_do_not_mix(void **state)
+{
+    (void)state;
+    rpt_open(&f);
+    rpi_exec_cache_set_budget(f.device->execs, 1);
+    for (size_t i = 0; i < 4; i++) {
+        shapes[i] = (struct shape){.count = COUNT, .grid = 1, .chain = i % 2};
+        capture_shape(f.pool, &shapes[i]);
+    }
+    assert_int_equal(info_now().topologies, 2);
+    for (size_t i = 0; i < 12; i++) {
+        replay(&shapes[i * 5 % 4]);
+        assert_int_equal(execs_of_driver(), 1);
+    }
+    assert_int_equal(info_now().refused, 0);
+    assert_true(info_now().evicted > 0);
+    close_shapes(4);
+}
+
+/* Random walks under every budget: results, and the books beside the driver's. */
+static void test_random_walks(void **state)
+{
+    (void)state;
+    uint64_t random = 7;
+    for (uint64_t execs = 1; execs <= 8; execs++) {
+        open_shapes(8, execs * rpi_exec_bytes(3));
+        for (int step = 0; step < 150; step++) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            size_t i = (size_t)(random >> 33) % 8;
+            if (step % 40 > 20)
+                i = i < 6 ? 2 : i;
+            replay(&shapes[i]);
+            struct rp_exec_info info = info_now();
+            assert_int_equal(info.execs, execs_of_driver());
+            assert_int_equal(info.bytes, info.execs * rpi_exec_bytes(3));
+            assert_true(info.most_bytes <= info.budget_bytes);
+        }
+        struct rp_exec_info info = info_now();
+        uint64_t first = 1; /* made at the capture */
+        assert_int_equal(info.hits + info.updates + info.instantiated - first, 150);
+        close_shapes(8);
+    }
+}
+
+/* A graph that goes leaves its exec to others, with the template that names its nodes. */
+static void test_exec_outlives_its_graph(void **state)
+{
+    (void)state;
+    open_shapes(3, 1);
+    rp_graph_destroy(shapes[0].graph);
+    shapes[0].graph = NULL;
+    for (size_t i = 0; i < 6; i++)
+        replay(&shapes[1 + i % 2]);
+    assert_int_equal(info_now().instantiated, 1);
+    rp_graph_destroy(shapes[1].graph);
+    rp_graph_destroy(shapes[2].graph);
+    shapes[1].graph = shapes[2].graph = NULL;
+    assert_int_equal(execs_of_driver(), 0);
+    close_shapes(3);
+}
+
+/* New arguments at every replay, in execs that change hands. */
+static void test_arguments_follow(void **state)
+{
+    (void)state;
+    enum { SETS = 5 };
+    open_shapes(4, 1);
+    struct rp_arg args[4][SETS][2];
+    for (size_t i = 0; i < 4; i++)
+        for (size_t k = 0; k < SETS; k++) {
+            args[i][k][0] =
+                rpt_arg(rpt_buffer(&f, shapes[i].count, (float)k), shapes[i].count, RP_ARG_IN);
+            args[i][k][1] =
+                rpt_arg(rpt_buffer(&f, shapes[i].count, 0), shapes[i].count, RP_ARG_OUT);
+        }
+    for (size_t step = 0; step < 60; step++) {
+        size_t i = step * 7 / 3 % 4, k = step % SETS;
+        RPT_OK(&f, rp_graph_replay(shapes[i].graph, args[i][k], 2, f.streams[1], &f.err));
+        float out[COUNT + MOST_SHAPES];
+        rpt_read(&f, args[i][k][1].address, out, shapes[i].count);
+        for (uint32_t n = 0; n < shapes[i].count; n++)
+            assert_true(out[n] == 5 * ((float)k + (float)(n % 7)));
+    }
+    for (size_t i = 0; i < 4; i++)
+        for (size_t k = 0; k < SETS; k++) {
+            f.driver->cuMemFree(args[i][k][0].address);
+            f.driver->cuMemFree(args[i][k][1].address);
+        }
+    close_shapes(4);
+}
+
+/* An exec is updated, and evicted, while launches of it wait for the device. */
+static void test_in_flight(void **state)
+{
+    (void)state;
+    open_shapes(6, 1);
+    shapes[6] = (struct shape){.count = COUNT, .grid = 1, .chain = true};
+    capture_shape(f.pool, &shapes[6]);
+    for (size_t round = 0; round < 10; round++) {
+        for (size_t i = 0; i < 7; i++)
+            RPT_OK(&f,
+                   rp_graph_replay(shapes[i].graph, shapes[i].args, 2, f.streams[i % 4], &f.err));
+        for (size_t i = 0; i < 7; i++)
+            check_output(&shapes[i]);
+    }
+    close_shapes(7);
+}
+
+/* ---- Node maps ------------------------------------------------------------------------------ */
+
+/* Node i of the template that an exec was made from is node i of the template that it was updated
+ * to: each is given a value through the one and seen to be the other's. */
+static CUgraph capture_words(uint64_t words, uint32_t first)
+{
+    CUgraph graph = NULL;
+    CUstream s = f.streams[0], t = f.streams[1];
+    rpi_driver_host();
+    assert_int_equal(f.driver->cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), 0);
+    for (uint32_t i = 0; i < 6; i++) {
+        uint64_t to = words + 4 * i;
+        float value = (float)(first + i);
+        uint32_t count = 1;
+        void *params[] = {&to, &value, &count};
+        if (i == 1 || i == 3)
+            assert_int_equal(rpt_join(&f, s, t, NULL), RP_OK);
+        CUstream on = i == 1 || i == 2 || i == 4 ? t : s;
+        assert_int_equal(f.driver->cuLaunchKernel(f.fill, 1, 1, 1, 1, 1, 1, 0, on, params, NULL),
+                         0);
+    }
+    assert_int_equal(rpt_join(&f, t, s, NULL), RP_OK);
+    assert_int_equal(f.driver->cuStreamEndCapture(s, &graph), 0);
+    return graph;
+}
+
+static void set_node(CUgraphExec exec, CUgraphNode node, uint64_t to, float value)
+{
+    CUDA_KERNEL_NODE_PARAMS params;
+    uint32_t count = 1;
+    void *list[] = {&to, &value, &count};
+    memset(&params, 0, sizeof params);
+    assert_int_equal(f.driver->cuGraphKernelNodeGetParams(node, &params), 0);
+    params.kernelParams = list;
+    params.extra = NULL;
+    assert_int_equal(f.driver->cuGraphExecKernelNodeSetParams(exec, node, &params), 0);
+}
+
+static void test_nodes_are_paired_by_number(void **state)
+{
+    (void)state;
+    rpt_open(&f);
+    uint64_t words = rpt_buffer(&f, 16, 0);
+    CUgraph first = capture_words(words, 10), second = capture_words(words + 32, 20);
+    struct rpi_topology a = {0}, b = {0};
+    RPT_OK(&f, rpi_topology_read(&a, f.driver, first, &f.err));
+    RPT_OK(&f, rpi_topology_read(&b, f.driver, second, &f.err));
+    assert_true(rpi_topology_equal(&a, &b));
+    assert_int_equal(a.nodes, 6);
+    for (size_t i = 0; i < a.nodes; i++) {
+        CUgraphExec exec = NULL;
+        CUgraphExecUpdateResultInfo info = {0};
+        float out[16], expected[6];
+        assert_int_equal(f.driver->cuGraphInstantiateWithFlags(&exec, first, 0), 0);
+        assert_int_equal(f.driver->cuGraphExecUpdate(exec, second, &info), 0);
+        /* Node i of the second template writes this word. */
+        CUDA_KERNEL_NODE_PARAMS params;
+        memset(&params, 0, sizeof params);
+        assert_int_equal(f.driver->cuGraphKernelNodeGetParams(b.handles.data[i], &params), 0);
+        uint64_t to = *(uint64_t *)params.kernelParams[0];
+        set_node(exec, a.handles.data[i], to, 99);
+        assert_int_equal(f.driver->cuGraphLaunch(exec, f.streams[0]), 0);
+        rpt_read(&f, words, out, 16);
+        for (size_t k = 0; k < 6; k++)
+            expected[k] = to == words + 32 + 4 * k ? 99 : 20 + (float)k;
+        assert_memory_equal(out + 8, expected, sizeof expected);
+        f.driver->cuGraphExecDestroy(exec);
+    }
+    rpi_topology_finish(&a);
+    rpi_topology_finish(&b);
+    f.driver->cuGraphDestroy(first);
+    f.driver->cuGraphDestroy(second);
+    f.driver->cuMemFree(words);
+    rpt_close(&f);
+}
+
+/* Edges in another order are another class: the driver may pair them otherwise. */
+static void test_order_of_dependencies_counts(void **state)
+{
+    (void)state;
+    rpt_open(&f);
+    CUgraph graphs[2];
+    struct rpi_topology read[2] = {0};
+    for (int i = 0; i < 2; i++) {
+        CUgraphNode ends[2], last;
+        assert_int_equal(f.driver->cuGraphCreate(&graphs[i], 0), 0);
+        assert_int_equal(f.driver->cuGraphAddEmptyNode(&ends[0], graphs[i], NULL, 0), 0);
+        assert_int_equal(f.driver->cuGraphAddEmptyNode(&ends[1], graphs[i], NULL, 0), 0);
+        CUgraphNode turned[] = {ends[i], ends[1 - i]};
+        assert_int_equal(f.driver->cuGraphAddEmptyNode(&last, graphs[i], turned, 2), 0);
+        RPT_OK(&f, rpi_topology_read(&read[i], f.driver, graphs[i], &f.err));
+    }
+    assert_false(rpi_topology_equal(&read[0], &read[1]));
+    for (int i = 0; i < 2; i++) {
+        rpi_topology_finish(&read[i]);
+        f.driver->cuGraphDestroy(graphs[i]);
+    }
+    rpt_close(&f);
+}
+
+/* ---- Refusals ------------------------------------------------------------------------------- */
+
+/* The same topology by its words, but one copies from pinned memory and one from the device's,
+ * which no update changes: the exec is dropped, and the graph shares with nobody from then on. */
+static rp_status copy_from(struct rp_call *call, void *user, struct rp_error *err)
+{
+    CUresult result = f.driver->cuMemcpyAsync(rp_call_arg(call, 0), *(uint64_t *)user, COUNT * 4,
+                                              rp_call_stream(call));
+    return result ? rpi_error_driver(err, result, "cuMemcpyAsync", "copying") : RP_OK;
+}
+
+static void test_refused_update(void **state)
+{
+    (void)state;
+    rpt_open(&f);
+    rpi_exec_cache_set_budget(f.device->execs, 1);
+    void *pinned = NULL;
+    assert_int_equal(f.driver->cuMemAllocHost(&pinned, COUNT * 4), 0);
+    uint64_t from[2] = {rpt_buffer(&f, COUNT, 3), (uintptr_t)pinned};
+    memcpy(pinned, (const void *)(uintptr_t)from[0], COUNT * 4); /* device memory of a CPU */
+    struct rp_arg arg = rpt_arg(rpt_buffer(&f, COUNT, 0), COUNT, RP_ARG_OUT);
+    struct rp_graph *graphs[2];
+    for (int i = 0; i < 2; i++)
+        RPT_OK(&f,
+               rp_graph_capture(f.pool, NULL, copy_from, &from[i], &arg, 1, &graphs[i], &f.err));
+    bool shared = info_now().topologies == 1;
+    for (int step = 0; step < 6; step++) {
+        float out[COUNT];
+        RPT_OK(&f, rp_graph_replay(graphs[step % 2], &arg, 1, f.streams[0], &f.err));
+        rpt_read(&f, arg.address, out, COUNT);
+        assert_true(out[2] == 5);
+        assert_int_equal(f.driver->cuMemsetD8(arg.address, 0, COUNT * 4), 0);
+        assert_int_equal(f.driver->cuCtxSynchronize(), 0);
+    }
+    assert_int_equal(info_now().refused, shared);
+    assert_int_equal(info_now().topologies, 2);
+    for (int i = 0; i < 2; i++)
+        rp_graph_destroy(graphs[i]);
+    f.driver->cuMemFree(from[0]);
+    f.driver->cuMemFree(arg.address);
+    f.driver->cuMemFreeHost(pinned);
+    rpt_close(&f);
+}
+
+/* ---- Pools that may run at the same time ---------------------------------------------------- */
+
+static void test_concurrent_graphs_do_not_share(void **state)
+{
+    (void)state;
+    struct rp_pool_options options = RP_POOL_OPTIONS_INIT;
+    options.kind = RP_POOL_CONCURRENT;
+    rpt_open_on(&f, rpi_driver_host(), &options);
+    for (size_t i = 0; i < 3; i++) {
+        shapes[i] = (struct shape){.count = COUNT, .grid = 1};
+        capture_shape(f.pool, &shapes[i]);
+    }
+    for (size_t i = 0; i < 9; i++)
+        replay(&shapes[i % 3]);
+    assert_int_equal(info_now().updates, 0);
+    assert_int_equal(info_now().execs, 3);
+    close_shapes(3);
+}
+
+/* ---- Threads -------------------------------------------------------------------------------- */
+
+struct worker {
+    struct rp_pool *pool;
+    CUstream stream;
+    struct shape shapes[3];
+    struct rp_error err;
+    rp_status status;
+};
+
+static void *work(void *user)
+{
+    struct worker *worker = user;
+    worker->status = RP_OK;
+    for (int step = 0; step < 100 && worker->status == RP_OK; step++) {
+        struct shape *shape = &worker->shapes[step * 5 % 7 % 3];
+        worker->status =
+            rp_graph_replay(shape->graph, shape->args, 2, worker->stream, &worker->err);
+        if (worker->status == RP_OK && step % 10 == 0)
+            f.driver->cuStreamSynchronize(worker->stream);
+    }
+    return NULL;
+}
+
+/* Two pools, two threads, one cache with room for one exec, and for two. */
+static void share_between_threads(uint64_t budget)
+{
+    static struct worker workers[2];
+    pthread_t threads[2];
+    rpt_open(&f);
+    rpi_exec_cache_set_budget(f.device->execs, budget);
+    for (int w = 0; w < 2; w++) {
+        workers[w].stream = f.streams[2 + w];
+        RPT_OK(&f, rp_pool_create(f.device, NULL, &workers[w].pool, &f.err));
+        for (uint32_t i = 0; i < 3; i++) {
+            workers[w].shapes[i] = (struct shape){.count = COUNT + i, .grid = 1 + i};
+            capture_shape(workers[w].pool, &workers[w].shapes[i]);
+        }
+    }
+    for (int w = 0; w < 2; w++)
+        assert_int_equal(pthread_create(&threads[w], NULL, work, &workers[w]), 0);
+    for (int w = 0; w < 2; w++)
+        pthread_join(threads[w], NULL);
+    struct rp_exec_info info = info_now();
+    assert_true(info.most_bytes <= info.budget_bytes || info.most_bytes == rpi_exec_bytes(3));
+    for (int w = 0; w < 2; w++) {
+        f.err = workers[w].err;
+        RPT_OK(&f, workers[w].status);
+        for (uint32_t i = 0; i < 3; i++) {
+            replay(&workers[w].shapes[i]);
+            rp_graph_destroy(workers[w].shapes[i].graph);
+            f.driver->cuMemFree(workers[w].shapes[i].args[0].address);
+            f.driver->cuMemFree(workers[w].shapes[i].args[1].address);
+        }
+        rp_pool_destroy(workers[w].pool);
+    }
+    rpt_close(&f);
+}
+
+static void test_threads_share_the_cache(void **state)
+{
+    (void)state;
+    share_between_threads(1);
+    share_between_threads(2 * rpi_exec_bytes(3));
+    share_between_threads(0);
+}
+
+/* ---- Failures ------------------------------------------------------------------------------- */
+
+static struct rpt_fixture outer;
+
+/* Works or says why, and works when it is done again. */
+static bool replay_again(struct rp_graph *graph, const struct rp_arg *args, bool *ok)
+{
+    struct rp_error err = {0};
+    rp_status status = rp_graph_replay(graph, args, 2, outer.streams[1], &err);
+    if (status == RP_OK)
+        return true;
+    *ok = false;
+    assert_true(err.message[0] && err.status == status && status != RP_ERROR_INTERNAL);
+    outer.driver->cuCtxSynchronize();
+    return rp_graph_replay(graph, args, 2, outer.streams[1], &err) == RP_OK;
+}
+
+static bool cache_scenario(const struct rp_driver *driver, void *user)
+{
+    const uint64_t *budget = user;
+    struct rp_device *device = NULL;
+    struct rp_pool *pool = NULL;
+    struct rp_graph *graphs[3] = {NULL};
+    bool ok = rpi_device_open_on(driver, 0, &device, NULL) == RP_OK;
+    if (ok)
+        rpi_exec_cache_set_budget(device->execs, *budget);
+    ok = ok && rp_pool_create(device, NULL, &pool, NULL) == RP_OK;
+    for (int i = 0; i < 3 && ok; i++)
+        ok = rp_graph_capture(pool, NULL, diamond, &shapes[i], shapes[i].args, 2, &graphs[i],
+                              NULL) == RP_OK;
+    for (int step = 0; step < 9 && ok; step++) {
+        /* A failure that is over leaves a graph that works. */
+        if (!replay_again(graphs[step * 2 % 3], shapes[step * 2 % 3].args, &ok))
+            ok = false;
+    }
+    outer.driver->cuCtxSynchronize();
+    for (int i = 0; i < 3; i++)
+        rp_graph_destroy(graphs[i]);
+    rp_pool_destroy(pool);
+    rp_device_destroy(device);
+    return ok;
+}
+
+static const char *left_over(void *user)
+{
+    (void)user;
+    return execs_of_driver() ? "execs" : NULL;
+}
+
+static void test_each_failure(void **state)
+{
+    (void)state;
+    uint64_t budgets[] = {1, 0, RP_EXEC_ONE_EACH};
+    rpt_open(&f);
+    outer = f;
+    for (uint32_t i = 0; i < 3; i++) {
+        shapes[i] = (struct shape){.count = COUNT + i, .grid = 1 + i};
+        shapes[i].args[0] = rpt_arg(rpt_buffer(&f, shapes[i].count, 1), shapes[i].count, RP_ARG_IN);
+        shapes[i].args[1] =
+            rpt_arg(rpt_buffer(&f, shapes[i].count, 0), shapes[i].count, RP_ARG_OUT);
+    }
+    for (size_t b = 0; b < 3; b++) {
+        struct rpt_scenario scenario = {cache_scenario, left_over, &budgets[b], 0};
+        assert_true(rpt_fault_loop(f.driver, &scenario, CUDA_ERROR_OUT_OF_MEMORY) > 100);
+    }
+    struct rpt_scenario scenario = {cache_scenario, left_over, &budgets[0], 0};
+    assert_true(rpt_fault_loop(f.driver, &scenario, CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) > 100);
+    /* The race check keeps what it saw: the count would never be the same. */
+    struct rpi_host_options before, options;
+    rpi_host_options(&before);
+    options = before;
+    options.check_races = false;
+    rpi_host_configure(&options);
+    assert_true(rpt_memory_fault_loop(f.driver, &scenario) > 100);
+    rpi_host_configure(&before);
+    for (uint32_t i = 0; i < 3; i++) {
+        f.driver->cuMemFree(shapes[i].args[0].address);
+        f.driver->cuMemFree(shapes[i].args[1].address);
+    }
+    rpt_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_exec_for_all),
+        cmocka_unit_test(test_one_each),
+        cmocka_unit_test(test_bought_when_paid),
+        cmocka_unit_test(test_same_launches_change_nothing),
+        cmocka_unit_test(test_topologies_do_not_mix),
+        cmocka_unit_test(test_random_walks),
+        cmocka_unit_test(test_exec_outlives_its_graph),
+        cmocka_unit_test(test_arguments_follow),
+        cmocka_unit_test(test_in_flight),
+        cmocka_unit_test(test_nodes_are_paired_by_number),
+        cmocka_unit_test(test_order_of_dependencies_counts),
+        cmocka_unit_test(test_refused_update),
+        cmocka_unit_test(test_concurrent_graphs_do_not_share),
+        cmocka_unit_test(test_threads_share_the_cache),
+        cmocka_unit_test(test_each_failure),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
