@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+#include "python.h"
+
+PyTypeObject *rpp_graph_type;
+
+static void graph_dealloc(PyObject *object)
+{
+    struct rpp_graph *self = (struct rpp_graph *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    if (self->graph && !atomic_load(&rpp_state.leaving)) {
+        Py_BEGIN_ALLOW_THREADS;
+        rp_graph_destroy(self->graph);
+        Py_END_ALLOW_THREADS;
+    }
+    PyMem_Free(self->args);
+    Py_XDECREF(self->pool);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+/* replay(stream, address...): the addresses of the arguments, in the order of the capture. */
+static PyObject *graph_replay(PyObject *object, PyObject *args)
+{
+    struct rpp_graph *self = (struct rpp_graph *)object;
+    Py_ssize_t count = PyTuple_Size(args);
+    if (count != (Py_ssize_t)self->arg_count + 1)
+        return PyErr_Format(PyExc_TypeError, "replay takes a stream and %zd addresses, not %zd",
+                            (Py_ssize_t)self->arg_count, count - 1);
+    for (Py_ssize_t i = 1; i < count; i++)
+        self->args[i - 1].address = PyLong_AsUnsignedLongLong(PyTuple_GetItem(args, i));
+    unsigned long long stream = PyLong_AsUnsignedLongLong(PyTuple_GetItem(args, 0));
+    if (PyErr_Occurred())
+        return NULL;
+    struct rp_error err = {0};
+    rp_status status =
+        rp_graph_replay(self->graph, self->args, self->arg_count,
+                        (struct CUstream_st *)(uintptr_t)stream, &err);
+    return status == RP_OK ? Py_NewRef(Py_None) : rpp_set_error(status, &err);
+}
+
+static PyObject *graph_info(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    struct rp_graph_info info;
+    rp_graph_info(((struct rpp_graph *)object)->graph, &info);
+    return Py_BuildValue(
+        "{sssnsnsnsKsKsKsKsnsnsnsdsdsdsdsKsnsnsnsK}", "name", info.name, "nodes",
+        (Py_ssize_t)info.nodes, "edges", (Py_ssize_t)info.edges, "blocks", (Py_ssize_t)info.blocks,
+        "total_bytes", info.total_bytes, "peak_bytes", info.peak_bytes, "lower_bound_bytes",
+        info.lower_bound_bytes, "planned_bytes", info.planned_bytes, "diverged_blocks",
+        (Py_ssize_t)info.diverged_blocks, "sites", (Py_ssize_t)info.sites, "rehearsals",
+        (Py_ssize_t)info.rehearsals, "rehearse_ms", info.rehearse_ms, "plan_ms", info.plan_ms,
+        "record_ms", info.record_ms, "instantiate_ms", info.instantiate_ms, "replays", info.replays,
+        "bindable_args", (Py_ssize_t)info.bindable_args, "bound_args", (Py_ssize_t)info.bound_args,
+        "copied_args", (Py_ssize_t)info.copied_args, "patched_nodes", info.patched_nodes);
+}
+
+/* Of argument `index`: (sites, bindable, bound, reason or None). */
+static PyObject *graph_arg_info(PyObject *object, PyObject *args)
+{
+    Py_ssize_t index;
+    struct rp_graph_arg_info info;
+    struct rp_error err = {0};
+    if (!PyArg_ParseTuple(args, "n", &index))
+        return NULL;
+    rp_status status =
+        rp_graph_arg_info(((struct rpp_graph *)object)->graph, (size_t)index, &info, &err);
+    if (status != RP_OK)
+        return rpp_set_error(status, &err);
+    return Py_BuildValue("(nOOz)", (Py_ssize_t)info.sites, info.bindable ? Py_True : Py_False,
+                         info.bound ? Py_True : Py_False, info.reason);
+}
+
+static PyMethodDef methods[] = {
+    {"replay", graph_replay, METH_VARARGS, "Enqueues the graph: replay(stream, address...)."},
+    {"info", graph_info, METH_NOARGS, "Facts, as struct rp_graph_info has them."},
+    {"arg_info", graph_arg_info, METH_VARARGS, "(sites, bindable, bound, why not) of an argument."},
+    {NULL, NULL, 0, NULL},
+};
+
+int rpp_add_graph_type(PyObject *module)
+{
+    static PyType_Slot slots[] = {
+        {Py_tp_dealloc, (void *)graph_dealloc},
+        {Py_tp_methods, methods},
+        {Py_tp_doc, "Captured work, ready to replay."},
+        {0, NULL},
+    };
+    static PyType_Spec spec = {"reprise._C.Graph", sizeof(struct rpp_graph), 0,
+                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+    rpp_graph_type = (PyTypeObject *)PyType_FromSpec(&spec);
+    return rpp_graph_type ? PyModule_AddType(module, rpp_graph_type) : -1;
+}

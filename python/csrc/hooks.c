@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: MIT */
+#include "hooks.h"
+
+#include "raise.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- Calls --------------------------------------------------------------------------------- */
+
+void rpp_call_begin(struct rp_call *call, int ordinal, const struct rpp_place *places,
+                    size_t place_count)
+{
+    pthread_mutex_lock(&rpp_state.lock);
+    struct rpp_call *now = &rpp_state.call;
+    now->call = call;
+    now->ordinal = ordinal;
+    now->number++;
+    now->allocations = now->strays = 0;
+    now->places = places;
+    now->place_count = place_count;
+    atomic_store(&rpp_state.calling, true);
+    pthread_mutex_unlock(&rpp_state.lock);
+}
+
+void rpp_call_end(void)
+{
+    pthread_mutex_lock(&rpp_state.lock);
+    rpp_state.call.call = NULL;
+    rpp_state.call.places = NULL;
+    rpp_state.call.place_count = 0;
+    atomic_store(&rpp_state.calling, false);
+    pthread_mutex_unlock(&rpp_state.lock);
+}
+
+/* The legacy stream never captures, and asking it while another captures breaks the capture. */
+static bool is_capturing(int ordinal, struct CUstream_st *stream)
+{
+    int status = 0;
+    return stream && rpp_state.devices[ordinal].is_capturing &&
+           rpp_state.devices[ordinal].is_capturing(stream, &status) == 0 && status != 0;
+}
+
+static const struct rpp_place *find_place(const struct rpp_call *call, uint32_t index,
+                                          uint64_t bytes)
+{
+    for (size_t i = 0; i < call->place_count; i++)
+        if (call->places[i].index == index && call->places[i].bytes == bytes)
+            return &call->places[i];
+    return NULL;
+}
+
+/* With the lock held. */
+static rp_status alloc_in_call(size_t bytes, struct CUstream_st *stream, uint64_t *out_address,
+                               struct rp_error *err)
+{
+    struct rpp_call *now = &rpp_state.call;
+    struct rpp_block block = {.bytes = bytes, .call = now->number, .index = now->allocations};
+    const struct rpp_place *place = find_place(now, block.index, bytes);
+    rp_status status = RP_OK;
+    block.is_arg = place != NULL;
+    if (place)
+        block.address = rp_call_arg(now->call, place->arg);
+    else
+        status = rp_call_alloc(now->call, bytes, stream, &block.address, err);
+    if (status != RP_OK)
+        return status;
+    const struct rpp_block *there = rpp_addresses_get(&now->blocks, block.address);
+    if (there) {
+        snprintf(err->message, sizeof err->message,
+                 "a tensor from an earlier capture (%" PRIu64 " bytes) is still alive where this "
+                 "capture would have its memory. Drop what was kept of earlier captures, or give "
+                 "them pools of their own",
+                 there->bytes);
+        return err->status = RP_ERROR_CAPTURE;
+    }
+    if (!rpp_addresses_put(&now->blocks, &block)) {
+        snprintf(err->message, sizeof err->message, "out of host memory");
+        return err->status = RP_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    now->allocations++;
+    atomic_store(&rpp_state.call_count, now->blocks.count);
+    *out_address = block.address;
+    return RP_OK;
+}
+
+/* Does a call take this allocation? *out_status and the address say how it went. */
+static bool call_takes(size_t bytes, int ordinal, struct CUstream_st *stream, uint64_t *out_address,
+                       rp_status *out_status, struct rp_error *err)
+{
+    bool capturing = is_capturing(ordinal, stream), taken = false;
+    pthread_mutex_lock(&rpp_state.lock);
+    struct rpp_call *now = &rpp_state.call;
+    if (now->call && now->ordinal == ordinal) {
+        taken = capturing;
+        now->strays += !capturing;
+    }
+    if (taken)
+        *out_status = alloc_in_call(bytes, stream, out_address, err);
+    pthread_mutex_unlock(&rpp_state.lock);
+    return taken;
+}
+
+/* ---- Pools of PyTorch's -------------------------------------------------------------------- */
+
+/* With the lock held. */
+static struct rpp_private *find_private(int ordinal, struct rpp_pool_id id)
+{
+    struct rpp_private *pool = rpp_state.privates;
+    while (pool && (pool->ordinal != ordinal || pool->id[0] != id.words[0] ||
+                    pool->id[1] != id.words[1]))
+        pool = pool->next;
+    return pool;
+}
+
+static struct rpp_private *make_private(int ordinal, struct rpp_pool_id id)
+{
+    struct rpp_private *pool = calloc(1, sizeof *pool);
+    if (!pool)
+        return NULL;
+    *pool = (struct rpp_private){.id = {id.words[0], id.words[1]}, .ordinal = ordinal};
+    pool->next = rpp_state.privates;
+    rpp_state.privates = pool;
+    return pool;
+}
+
+void rpp_hook_begin_pool(int ordinal, struct rpp_pool_id id, void *filter)
+{
+    (void)filter; /* whether the stream captures is asked at each allocation */
+    pthread_mutex_lock(&rpp_state.lock);
+    struct rpp_private *pool = find_private(ordinal, id);
+    if (!pool)
+        pool = make_private(ordinal, id);
+    if (pool) {
+        pool->users++;
+        if (!pool->active)
+            atomic_fetch_add(&rpp_state.active_privates, 1);
+        pool->active = true;
+    }
+    pthread_mutex_unlock(&rpp_state.lock);
+}
+
+void rpp_hook_end_pool(int ordinal, struct rpp_pool_id id)
+{
+    pthread_mutex_lock(&rpp_state.lock);
+    struct rpp_private *pool = find_private(ordinal, id);
+    if (pool && pool->active) {
+        atomic_fetch_sub(&rpp_state.active_privates, 1);
+        pool->active = false;
+    }
+    pthread_mutex_unlock(&rpp_state.lock);
+}
+
+void rpp_hook_release_pool(int ordinal, struct rpp_pool_id id)
+{
+    pthread_mutex_lock(&rpp_state.lock);
+    struct rpp_private *pool = find_private(ordinal, id);
+    if (pool)
+        pool->users--;
+    pthread_mutex_unlock(&rpp_state.lock);
+}
+
+/* The heap of the pool that PyTorch allocates to on this device, made when it is first asked for;
+ * NULL when there is no such pool. */
+static rp_status active_private(int ordinal, struct rp_heap **out_heap, struct rp_error *err)
+{
+    struct rpp_device *slot;
+    rp_status status = RP_OK;
+    *out_heap = NULL;
+    pthread_mutex_lock(&rpp_state.lock);
+    struct rpp_private *pool = rpp_state.privates;
+    while (pool && !(pool->active && pool->ordinal == ordinal))
+        pool = pool->next;
+    if (pool && !pool->heap) {
+        status = rpp_device_get(ordinal, &slot, err);
+        if (status == RP_OK)
+            status = rp_heap_create(slot->device, NULL, &pool->heap, err);
+    }
+    if (pool && status == RP_OK)
+        *out_heap = pool->heap;
+    pthread_mutex_unlock(&rpp_state.lock);
+    return status;
+}
+
+/* Destroys the heaps of pools that PyTorch has released and whose blocks are all freed. With the
+ * lock held. */
+static void sweep_privates(void)
+{
+    struct rpp_private **link = &rpp_state.privates;
+    while (*link) {
+        struct rpp_private *pool = *link;
+        int64_t alive = pool->users > 0 || pool->active;
+        if (!alive && pool->heap)
+            rp_heap_stat(pool->heap, "active.all.current", &alive, NULL);
+        if (alive) {
+            link = &pool->next;
+            continue;
+        }
+        *link = pool->next;
+        rp_heap_destroy(pool->heap); /* or NULL */
+        free(pool);
+    }
+}
+
+/* ---- Memory -------------------------------------------------------------------------------- */
+
+static _Noreturn void fail(size_t bytes, int ordinal, rp_status status, const struct rp_error *err)
+{
+    char message[768];
+    bool memory = status == RP_ERROR_OUT_OF_DEVICE_MEMORY || status == RP_ERROR_LIMIT;
+    snprintf(message, sizeof message, "%s%zu bytes on device %d: %s",
+             memory ? "CUDA out of memory. Tried to allocate " : "Reprise could not allocate ",
+             bytes, ordinal, err->message);
+    if (memory)
+        rpp_raise_out_of_memory(message);
+    rpp_raise_error(message);
+}
+
+void *rpp_hook_alloc(size_t bytes, int ordinal, struct CUstream_st *stream)
+{
+    struct rp_error err = {0};
+    uint64_t address = 0;
+    rp_status status = RP_OK;
+    if (!bytes)
+        return NULL;
+    bool taken = atomic_load(&rpp_state.calling) &&
+                 call_takes(bytes, ordinal, stream, &address, &status, &err);
+    if (!taken) {
+        struct rp_heap *heap = NULL;
+        if (atomic_load(&rpp_state.active_privates) && is_capturing(ordinal, stream))
+            status = active_private(ordinal, &heap, &err);
+        if (status == RP_OK && !heap)
+            status = rpp_heap_get(ordinal, &heap, &err);
+        if (status == RP_OK)
+            status = rp_heap_alloc(heap, bytes, stream, &address, &err);
+    }
+    if (status != RP_OK)
+        fail(bytes, ordinal, status, &err);
+    return (void *)(uintptr_t)address;
+}
+
+/* Is the address a block of a call? Then it is freed. */
+static bool free_in_call(uint64_t address)
+{
+    if (!atomic_load(&rpp_state.call_count))
+        return false;
+    pthread_mutex_lock(&rpp_state.lock);
+    struct rpp_call *now = &rpp_state.call;
+    const struct rpp_block *block = rpp_addresses_get(&now->blocks, address);
+    bool found = block != NULL;
+    if (found && now->call && block->call == now->number && !block->is_arg)
+        rp_call_free(now->call, address, NULL);
+    if (found)
+        rpp_addresses_remove(&now->blocks, address);
+    atomic_store(&rpp_state.call_count, now->blocks.count);
+    pthread_mutex_unlock(&rpp_state.lock);
+    return found;
+}
+
+void rpp_hook_free(void *pointer, size_t bytes, int ordinal, struct CUstream_st *stream)
+{
+    (void)bytes, (void)stream;
+    uint64_t address = (uintptr_t)pointer;
+    struct rp_heap *heap;
+    struct rp_error err;
+    if (!address || atomic_load(&rpp_state.leaving) || free_in_call(address))
+        return;
+    if (rpp_heap_get(ordinal, &heap, &err) == RP_OK && rp_heap_free(heap, address, NULL) == RP_OK)
+        return;
+    pthread_mutex_lock(&rpp_state.lock);
+    struct rpp_private *pool = rpp_state.privates;
+    while (pool && (!pool->heap || rp_heap_free(pool->heap, address, NULL) != RP_OK))
+        pool = pool->next;
+    pthread_mutex_unlock(&rpp_state.lock);
+}
+
+void rpp_hook_use(void *pointer, struct CUstream_st *stream)
+{
+    uint64_t address = (uintptr_t)pointer;
+    if (!address)
+        return;
+    pthread_mutex_lock(&rpp_state.lock);
+    struct rpp_call *now = &rpp_state.call;
+    const struct rpp_block *block = rpp_addresses_get(&now->blocks, address);
+    if (block && now->call && block->call == now->number && !block->is_arg)
+        rp_call_use(now->call, address, stream, NULL);
+    bool known = block != NULL;
+    for (struct rpp_private *pool = rpp_state.privates; pool && !known; pool = pool->next)
+        known = pool->heap && rp_heap_use(pool->heap, address, stream, NULL) == RP_OK;
+    pthread_mutex_unlock(&rpp_state.lock);
+    for (int i = 0; i < RPP_DEVICES && !known; i++) {
+        struct rp_heap *heap = atomic_load(&rpp_state.devices[i].heap);
+        known = heap && rp_heap_use(heap, address, stream, NULL) == RP_OK;
+    }
+}
+
+/* ---- The rest ------------------------------------------------------------------------------ */
+
+void rpp_hook_reset(void)
+{
+    for (int i = 0; i < RPP_DEVICES; i++) {
+        struct rp_heap *heap = atomic_load(&rpp_state.devices[i].heap);
+        if (heap)
+            rp_heap_empty_cache(heap, NULL);
+    }
+    pthread_mutex_lock(&rpp_state.lock);
+    if (!rpp_state.call.call && !atomic_load(&rpp_state.active_privates))
+        sweep_privates();
+    pthread_mutex_unlock(&rpp_state.lock);
+}
+
+void rpp_hook_fraction(double fraction, int ordinal)
+{
+    struct rp_heap *heap;
+    struct rp_error err = {0};
+    rp_status status = rpp_heap_get(ordinal, &heap, &err);
+    if (status == RP_OK)
+        status = rp_heap_set_fraction(heap, fraction, &err);
+    if (status != RP_OK)
+        rpp_raise_error(err.message);
+}
+
+void *rpp_hook_base(void *pointer, size_t *out_bytes)
+{
+    uint64_t address = (uintptr_t)pointer;
+    struct rp_heap_block block;
+    for (int i = 0; i < RPP_DEVICES; i++) {
+        struct rp_heap *heap = atomic_load(&rpp_state.devices[i].heap);
+        if (!heap || rp_heap_find(heap, address, &block, NULL) != RP_OK)
+            continue;
+        if (out_bytes)
+            *out_bytes = block.bytes;
+        return (void *)(uintptr_t)block.address;
+    }
+    return pointer;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The functions that PyTorch's pluggable allocator calls, with the C form of their C++ signatures
+ * (torch/csrc/cuda/CUDAPluggableAllocator.h): an id of a pool is two words in registers, and a
+ * std::function that is passed by value is an object of the caller's, given by address.
+ *
+ * Allocation: on a capturing stream of the call under way, a block of that call; on a capturing
+ * stream of PyTorch's own, from the private heap of the pool that PyTorch allocates to; otherwise
+ * from the device's heap. Where there is no memory it throws what PyTorch's users catch (raise.h).
+ *
+ * Built with -fexceptions: exceptions pass through rpp_hook_alloc.
+ */
+#ifndef REPRISE_PYTHON_HOOKS_H
+#define REPRISE_PYTHON_HOOKS_H
+
+#include "state.h"
+
+struct rpp_pool_id {
+    uint64_t words[2];
+};
+
+void *rpp_hook_alloc(size_t bytes, int ordinal, struct CUstream_st *stream);
+void rpp_hook_free(void *pointer, size_t bytes, int ordinal, struct CUstream_st *stream);
+void rpp_hook_reset(void);
+void rpp_hook_fraction(double fraction, int ordinal);
+void *rpp_hook_base(void *pointer, size_t *out_bytes);
+void rpp_hook_use(void *pointer, struct CUstream_st *stream);
+void rpp_hook_begin_pool(int ordinal, struct rpp_pool_id id, void *filter);
+void rpp_hook_end_pool(int ordinal, struct rpp_pool_id id);
+void rpp_hook_release_pool(int ordinal, struct rpp_pool_id id);
+
+/* A call begins and ends; its blocks that are alive at its end stay known until they are freed. */
+void rpp_call_begin(struct rp_call *call, int ordinal, const struct rpp_place *places,
+                    size_t place_count);
+void rpp_call_end(void);
+
+#endif

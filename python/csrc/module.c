@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * reprise._C: the library as PyTorch's front end needs it. Thin: the reference is reprise.h, and
+ * the package's documentation the Python files beside it.
+ */
+#include "hooks.h"
+#include "python.h"
+#include "raise.h"
+
+#include <string.h>
+
+PyObject *rpp_error_type;
+
+PyObject *rpp_set_error(rp_status status, const struct rp_error *err)
+{
+    const char *text = err->message[0] ? err->message : rp_status_text(status);
+    PyObject *error = PyObject_CallFunction(rpp_error_type, "s", text);
+    PyObject *name = PyUnicode_FromString(rp_status_name(status));
+    PyObject *code = PyLong_FromLong(err->driver_code);
+    PyObject *operation = PyUnicode_FromString(err->operation);
+    if (error && name && code && operation &&
+        PyObject_SetAttrString(error, "status", name) == 0 &&
+        PyObject_SetAttrString(error, "driver_code", code) == 0 &&
+        PyObject_SetAttrString(error, "operation", operation) == 0)
+        PyErr_SetObject(rpp_error_type, error);
+    Py_XDECREF(error);
+    Py_XDECREF(name);
+    Py_XDECREF(code);
+    Py_XDECREF(operation);
+    return NULL;
+}
+
+/* ---- Hooks --------------------------------------------------------------------------------- */
+
+static PyObject *hooks(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+#define ADDRESS(function) (unsigned long long)(uintptr_t)(function)
+    return Py_BuildValue("{sKsKsKsKsKsKsKsKsK}", "alloc", ADDRESS(rpp_hook_alloc), "free",
+                         ADDRESS(rpp_hook_free), "reset", ADDRESS(rpp_hook_reset), "fraction",
+                         ADDRESS(rpp_hook_fraction), "base", ADDRESS(rpp_hook_base), "use",
+                         ADDRESS(rpp_hook_use), "begin_pool", ADDRESS(rpp_hook_begin_pool),
+                         "end_pool", ADDRESS(rpp_hook_end_pool), "release_pool",
+                         ADDRESS(rpp_hook_release_pool));
+#undef ADDRESS
+}
+
+static PyObject *prepare(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    const char *missing = rpp_raise_prepare();
+    return missing ? PyUnicode_FromString(missing) : Py_NewRef(Py_None);
+}
+
+static PyObject *leave(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    atomic_store(&rpp_state.leaving, true);
+    return Py_NewRef(Py_None);
+}
+
+/* ---- Calls --------------------------------------------------------------------------------- */
+
+/* (index, bytes, start) of the block of the call under way that holds the address; None. */
+static PyObject *call_block(PyObject *module, PyObject *args)
+{
+    (void)module;
+    unsigned long long address;
+    if (!PyArg_ParseTuple(args, "K", &address))
+        return NULL;
+    struct rpp_block block = {0};
+    pthread_mutex_lock(&rpp_state.lock);
+    const struct rpp_call *now = &rpp_state.call;
+    for (size_t i = 0; now->call && i < now->blocks.capacity && !block.address; i++) {
+        const struct rpp_block *at = &now->blocks.slots[i];
+        if (at->address && at->call == now->number && address - at->address < at->bytes)
+            block = *at;
+    }
+    pthread_mutex_unlock(&rpp_state.lock);
+    return block.address ? Py_BuildValue("(IKK)", block.index, (unsigned long long)block.bytes,
+                                         (unsigned long long)block.address)
+                         : Py_NewRef(Py_None);
+}
+
+/* How many blocks of ended calls are alive, and how many allocations of the last call were not in
+ * its capture. */
+static PyObject *call_counts(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    pthread_mutex_lock(&rpp_state.lock);
+    size_t alive = rpp_state.call.blocks.count;
+    uint32_t strays = rpp_state.call.strays;
+    pthread_mutex_unlock(&rpp_state.lock);
+    return Py_BuildValue("(nI)", (Py_ssize_t)alive, strays);
+}
+
+/* ---- Heaps --------------------------------------------------------------------------------- */
+
+static PyObject *device_info(PyObject *module, PyObject *args)
+{
+    (void)module;
+    int ordinal;
+    struct rpp_device *slot;
+    struct rp_error err = {0};
+    if (!PyArg_ParseTuple(args, "i", &ordinal))
+        return NULL;
+    rp_status status = rpp_device_get(ordinal, &slot, &err);
+    if (status != RP_OK)
+        return rpp_set_error(status, &err);
+    struct rp_device_info info;
+    rp_device_info(slot->device, &info);
+    return Py_BuildValue("{sssssisisisisK}", "driver", info.driver, "name", info.name,
+                         "driver_version", info.driver_version, "compute_major",
+                         info.compute_major, "compute_minor", info.compute_minor,
+                         "multiprocessors", info.multiprocessors, "total_bytes", info.total_bytes);
+}
+
+/* The heap of the ordinal that args hold; NULL with an exception set. */
+static struct rp_heap *parse_heap(PyObject *args, const char *format, int *ordinal, void *more)
+{
+    struct rp_heap *heap;
+    struct rp_error err = {0};
+    if (!PyArg_ParseTuple(args, format, ordinal, more))
+        return NULL;
+    rp_status status = rpp_heap_get(*ordinal, &heap, &err);
+    if (status == RP_OK)
+        return heap;
+    rpp_set_error(status, &err);
+    return NULL;
+}
+
+/* Adds the figures of the private heaps of a device. */
+static void add_privates(int ordinal, int64_t values[RP_HEAP_STATS])
+{
+    int64_t more[RP_HEAP_STATS];
+    pthread_mutex_lock(&rpp_state.lock);
+    for (struct rpp_private *pool = rpp_state.privates; pool; pool = pool->next) {
+        if (pool->ordinal != ordinal || !pool->heap)
+            continue;
+        rp_heap_stats(pool->heap, more);
+        for (size_t i = 0; i < RP_HEAP_STATS; i++)
+            if (values[i] >= 0) /* max_split_size is -1: not limited */
+                values[i] += more[i];
+    }
+    pthread_mutex_unlock(&rpp_state.lock);
+}
+
+static PyObject *heap_stats(PyObject *module, PyObject *args)
+{
+    (void)module;
+    int ordinal, unused = 0;
+    struct rp_heap *heap = parse_heap(args, "i|i", &ordinal, &unused);
+    if (!heap)
+        return NULL;
+    int64_t values[RP_HEAP_STATS];
+    rp_heap_stats(heap, values);
+    add_privates(ordinal, values);
+    PyObject *stats = PyDict_New();
+    for (size_t i = 0; stats && i < RP_HEAP_STATS; i++) {
+        PyObject *value = PyLong_FromLongLong(values[i]);
+        if (!value || PyDict_SetItemString(stats, rp_heap_stat_name(i), value) != 0)
+            Py_CLEAR(stats);
+        Py_XDECREF(value);
+    }
+    return stats;
+}
+
+static PyObject *heap_snapshot(PyObject *module, PyObject *args)
+{
+    (void)module;
+    int ordinal, unused = 0;
+    struct rp_heap *heap = parse_heap(args, "i|i", &ordinal, &unused);
+    struct rp_heap_snapshot *snapshot = NULL;
+    struct rp_error err = {0};
+    if (!heap)
+        return NULL;
+    rp_status status = rp_heap_snapshot_create(heap, &snapshot, &err);
+    if (status != RP_OK)
+        return rpp_set_error(status, &err);
+    const char *json = rp_heap_snapshot_json(snapshot);
+    PyObject *text = json ? PyUnicode_FromString(json) : PyErr_NoMemory();
+    rp_heap_snapshot_destroy(snapshot);
+    return text;
+}
+
+static PyObject *heap_reset(PyObject *module, PyObject *args)
+{
+    (void)module;
+    int ordinal, peak = 1;
+    struct rp_heap *heap = parse_heap(args, "ip", &ordinal, &peak);
+    if (!heap)
+        return NULL;
+    if (peak)
+        rp_heap_reset_peak(heap);
+    else
+        rp_heap_reset_accumulated(heap);
+    return Py_NewRef(Py_None);
+}
+
+static PyObject *heap_history(PyObject *module, PyObject *args)
+{
+    (void)module;
+    int ordinal;
+    Py_ssize_t entries = 0;
+    struct rp_error err = {0};
+    struct rp_heap *heap = parse_heap(args, "in", &ordinal, &entries);
+    if (!heap)
+        return NULL;
+    rp_status status = rp_heap_record_history(heap, (size_t)entries, &err);
+    return status == RP_OK ? Py_NewRef(Py_None) : rpp_set_error(status, &err);
+}
+
+static PyObject *explain(PyObject *module, PyObject *args)
+{
+    (void)module;
+    const char *query;
+    if (!PyArg_ParseTuple(args, "s", &query))
+        return NULL;
+    const struct rp_explanation *found = rp_explain(query);
+    return found ? Py_BuildValue("(sss)", found->key, found->meaning,
+                                 found->mends[0] ? found->mends[0] : "")
+                 : Py_NewRef(Py_None);
+}
+
+static PyMethodDef methods[] = {
+    {"hooks", hooks, METH_NOARGS, "Addresses of the functions for PyTorch's pluggable allocator."},
+    {"prepare", prepare, METH_NOARGS, "Looks up what throws; what is missing, or None."},
+    {"leave", leave, METH_NOARGS, "Frees nothing from now on: the interpreter is going."},
+    {"capture", rpp_capture, METH_VARARGS,
+     "capture(pool, callable, args, places, name, copy_args, learn) -> Graph, or None to learn."},
+    {"call_block", call_block, METH_VARARGS, "(index, bytes, start) of a block of the call, or None."},
+    {"call_counts", call_counts, METH_NOARGS, "(blocks alive, allocations outside the capture)."},
+    {"device_info", device_info, METH_VARARGS, "What a device is."},
+    {"heap_stats", heap_stats, METH_VARARGS, "Statistics under the names of PyTorch's."},
+    {"heap_snapshot", heap_snapshot, METH_VARARGS, "A snapshot as JSON."},
+    {"heap_reset", heap_reset, METH_VARARGS, "Resets peaks, or what was accumulated."},
+    {"heap_history", heap_history, METH_VARARGS, "Keeps the latest events; 0 stops."},
+    {"explain", explain, METH_VARARGS, "(key, meaning, mend) of an error, or None."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_C", "Reprise's C library, for the package.", -1, methods,
+    NULL,                  NULL, NULL,                                    NULL,
+};
+
+PyMODINIT_FUNC PyInit__C(void)
+{
+    PyObject *module = PyModule_Create(&definition);
+    if (!module)
+        return NULL;
+    rpp_error_type =
+        PyErr_NewExceptionWithDoc("reprise.Error", "What Reprise could not do, and what to do.",
+                                  PyExc_RuntimeError, NULL);
+    if (!rpp_error_type || PyModule_AddObjectRef(module, "Error", rpp_error_type) != 0 ||
+        PyModule_AddStringConstant(module, "version", rp_version()) != 0 ||
+        rpp_add_pool_type(module) != 0 || rpp_add_graph_type(module) != 0) {
+        Py_DECREF(module);
+        return NULL;
+    }
+    return module;
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+#include "python.h"
+
+PyTypeObject *rpp_pool_type;
+
+static PyObject *pool_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"kind",  "name",           "ordinal", "parent",
+                            "limit", "plan_budget_ms", NULL};
+    struct rp_pool_options options = RP_POOL_OPTIONS_INIT;
+    int kind = 0, ordinal = 0;
+    unsigned long long limit = 0;
+    unsigned budget = 0;
+    PyObject *parent = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "is|iOKI", names, &kind, &options.name, &ordinal,
+                                     &parent, &limit, &budget))
+        return NULL;
+    if (parent != Py_None && Py_TYPE(parent) != rpp_pool_type)
+        return PyErr_Format(PyExc_TypeError, "parent has to be a pool");
+    options.kind = (enum rp_pool_kind)kind;
+    options.limit_bytes = limit;
+    options.plan_budget_ms = budget;
+    if (parent != Py_None)
+        options.parent = ((struct rpp_pool *)parent)->pool;
+    struct rpp_device *slot;
+    struct rp_pool *pool;
+    struct rp_error err = {0};
+    rp_status status = rpp_device_get(ordinal, &slot, &err);
+    if (status == RP_OK)
+        status = rp_pool_create(slot->device, &options, &pool, &err);
+    if (status != RP_OK)
+        return rpp_set_error(status, &err);
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    struct rpp_pool *self = (struct rpp_pool *)alloc(type, 0);
+    if (!self) {
+        rp_pool_destroy(pool);
+        return NULL;
+    }
+    self->pool = pool;
+    self->ordinal = ordinal;
+    self->parent = parent == Py_None ? NULL : Py_NewRef(parent);
+    return (PyObject *)self;
+}
+
+static void pool_dealloc(PyObject *object)
+{
+    struct rpp_pool *self = (struct rpp_pool *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    if (self->pool && !atomic_load(&rpp_state.leaving)) {
+        Py_BEGIN_ALLOW_THREADS;
+        rp_pool_destroy(self->pool);
+        Py_END_ALLOW_THREADS;
+    }
+    Py_XDECREF(self->parent);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+static PyObject *pool_info(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    struct rp_pool_info info;
+    rp_pool_info(((struct rpp_pool *)self)->pool, &info);
+    return Py_BuildValue("{sKsKsKsOsKsn}", "planned_bytes", info.planned_bytes, "mapped_bytes",
+                         info.mapped_bytes, "lower_bound_bytes", info.lower_bound_bytes,
+                         "bound_exact", info.bound_exact ? Py_True : Py_False, "rehearsal_bytes",
+                         info.rehearsal_bytes, "graphs", (Py_ssize_t)info.graphs);
+}
+
+static PyObject *pool_trim(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    uint64_t bytes = 0;
+    struct rp_error err = {0};
+    rp_status status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = rp_pool_trim(((struct rpp_pool *)self)->pool, &bytes, &err);
+    Py_END_ALLOW_THREADS;
+    return status == RP_OK ? PyLong_FromUnsignedLongLong(bytes) : rpp_set_error(status, &err);
+}
+
+static PyObject *pool_file(PyObject *self, PyObject *args,
+                           rp_status (*write)(const struct rp_pool *, const char *,
+                                              struct rp_error *))
+{
+    const char *path;
+    struct rp_error err = {0};
+    if (!PyArg_ParseTuple(args, "s", &path))
+        return NULL;
+    rp_status status = write(((struct rpp_pool *)self)->pool, path, &err);
+    return status == RP_OK ? Py_NewRef(Py_None) : rpp_set_error(status, &err);
+}
+
+static PyObject *pool_write(PyObject *self, PyObject *args)
+{
+    return pool_file(self, args, rp_pool_write);
+}
+
+static PyObject *pool_draw(PyObject *self, PyObject *args)
+{
+    return pool_file(self, args, rp_pool_draw);
+}
+
+static PyMethodDef methods[] = {
+    {"info", pool_info, METH_NOARGS, "Sizes in bytes, as struct rp_pool_info has them."},
+    {"trim", pool_trim, METH_NOARGS, "Gives back what no graph needs; returns how many bytes."},
+    {"write", pool_write, METH_VARARGS, "Writes who lies where, as JSON."},
+    {"draw", pool_draw, METH_VARARGS, "Draws who lies where, as SVG."},
+    {NULL, NULL, 0, NULL},
+};
+
+int rpp_add_pool_type(PyObject *module)
+{
+    static PyType_Slot slots[] = {
+        {Py_tp_new, (void *)pool_new},
+        {Py_tp_dealloc, (void *)pool_dealloc},
+        {Py_tp_methods, methods},
+        {Py_tp_doc, "Memory that captured graphs share."},
+        {0, NULL},
+    };
+    static PyType_Spec spec = {"reprise._C.Pool", sizeof(struct rpp_pool), 0, Py_TPFLAGS_DEFAULT,
+                               slots};
+    rpp_pool_type = (PyTypeObject *)PyType_FromSpec(&spec);
+    return rpp_pool_type ? PyModule_AddType(module, rpp_pool_type) : -1;
+}

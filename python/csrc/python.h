@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Python's stable interface, and what the files of the extension share of it.
+ */
+#ifndef REPRISE_PYTHON_PYTHON_H
+#define REPRISE_PYTHON_PYTHON_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "state.h"
+
+/* reprise.Error, made by the module. */
+extern PyObject *rpp_error_type;
+
+/* Raises reprise.Error with the status, the driver's code and the operation as attributes; returns
+ * NULL. */
+PyObject *rpp_set_error(rp_status status, const struct rp_error *err);
+
+/* A pool: struct rp_pool, and the pool it lies in. */
+struct rpp_pool {
+    PyObject_HEAD struct rp_pool *pool;
+    PyObject *parent; /* or NULL */
+    int ordinal;
+};
+
+/* A captured graph, and the pool it lies in. */
+struct rpp_graph {
+    PyObject_HEAD struct rp_graph *graph;
+    PyObject *pool;
+    size_t arg_count;
+    struct rp_arg *args; /* sizes and roles of the capture; addresses of the last replay */
+};
+
+extern PyTypeObject *rpp_pool_type, *rpp_graph_type;
+/* Makes both types and adds them to the module; -1 with an exception set. */
+int rpp_add_pool_type(PyObject *module);
+int rpp_add_graph_type(PyObject *module);
+
+/* capture(pool, callable, args, places, name, copy_args, learn) */
+PyObject *rpp_capture(PyObject *module, PyObject *args);
+
+#endif

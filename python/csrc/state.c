@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+#include "state.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct rpp_state rpp_state = {.opening = PTHREAD_MUTEX_INITIALIZER,
+                              .lock = PTHREAD_MUTEX_INITIALIZER};
+
+static rp_status open_device(struct rpp_device *slot, int ordinal, struct rp_error *err)
+{
+    struct rp_device_options options = RP_DEVICE_OPTIONS_INIT;
+    options.driver = "cuda";
+    options.ordinal = ordinal;
+    struct rp_device *device;
+    rp_status status = rp_device_open(&options, &device, err);
+    if (status != RP_OK)
+        return status;
+    void (*function)(void) = rp_device_function(device, "cuStreamIsCapturing");
+    memcpy(&slot->is_capturing, &function, sizeof function);
+    slot->device = device;
+    return RP_OK;
+}
+
+rp_status rpp_device_get(int ordinal, struct rpp_device **out_device, struct rp_error *err)
+{
+    if (ordinal < 0 || ordinal >= RPP_DEVICES) {
+        err->status = RP_ERROR_INVALID_ARGUMENT;
+        snprintf(err->message, sizeof err->message, "there is no device %d", ordinal);
+        return RP_ERROR_INVALID_ARGUMENT;
+    }
+    struct rpp_device *slot = &rpp_state.devices[ordinal];
+    pthread_mutex_lock(&rpp_state.opening);
+    rp_status status = slot->device ? RP_OK : open_device(slot, ordinal, err);
+    pthread_mutex_unlock(&rpp_state.opening);
+    if (status == RP_OK)
+        *out_device = slot;
+    return status;
+}
+
+rp_status rpp_heap_get(int ordinal, struct rp_heap **out_heap, struct rp_error *err)
+{
+    if (ordinal >= 0 && ordinal < RPP_DEVICES) {
+        *out_heap = atomic_load_explicit(&rpp_state.devices[ordinal].heap, memory_order_acquire);
+        if (*out_heap)
+            return RP_OK;
+    }
+    struct rpp_device *slot;
+    rp_status status = rpp_device_get(ordinal, &slot, err);
+    if (status != RP_OK)
+        return status;
+    pthread_mutex_lock(&rpp_state.opening);
+    struct rp_heap *heap = atomic_load(&slot->heap);
+    if (!heap)
+        status = rp_heap_create(slot->device, NULL, &heap, err);
+    if (status == RP_OK) {
+        atomic_store_explicit(&slot->heap, heap, memory_order_release);
+        *out_heap = heap;
+    }
+    pthread_mutex_unlock(&rpp_state.opening);
+    return status;
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the process has: devices, heaps, and the call of a callable that is under way. PyTorch's
+ * allocator is one for the process, so this is too.
+ *
+ *     device    opened at first use, one for each ordinal, never closed
+ *     heap      of a device: memory for eager work once PyTorch's allocator is Reprise's
+ *     private   a heap for each pool of PyTorch's own graphs, so that what those graphs use is
+ *               nobody else's; kept until PyTorch has released the pool and all is freed
+ *     call      while a callable is captured, allocations on its capturing streams are its blocks
+ *
+ * Any thread may call the hooks: PyTorch does from the caller's and from autograd's. One call at a
+ * time: `lock` guards it, its table and the private heaps. It is never held while the GIL is asked
+ * for, nor across an exception.
+ */
+#ifndef REPRISE_PYTHON_STATE_H
+#define REPRISE_PYTHON_STATE_H
+
+#include "addresses.h"
+
+#include <pthread.h>
+#include <reprise.h>
+#include <stdatomic.h>
+
+enum { RPP_DEVICES = 64 };
+
+struct rpp_device {
+    struct rp_device *device;
+    _Atomic(struct rp_heap *) heap; /* made at the first allocation */
+    int (*is_capturing)(struct CUstream_st *stream, int *out_status);
+};
+
+/* A block of a call that is to lie where an argument does. */
+struct rpp_place {
+    uint32_t index; /* of the allocation in the call */
+    uint64_t bytes;
+    size_t arg;
+};
+
+struct rpp_call {
+    struct rp_call *call; /* NULL: no call is under way */
+    int ordinal;
+    uint64_t number;
+    uint32_t allocations;
+    uint32_t strays; /* asked for streams that are not in the capture */
+    const struct rpp_place *places;
+    size_t place_count;
+    struct rpp_addresses blocks; /* of this call; of earlier ones, those still alive */
+};
+
+/* A pool of PyTorch's, by its id. */
+struct rpp_private {
+    uint64_t id[2];
+    int ordinal;
+    int users; /* graphs that were captured into it and not released */
+    bool active;
+    struct rp_heap *heap; /* made at the first allocation */
+    struct rpp_private *next;
+};
+
+struct rpp_state {
+    pthread_mutex_t opening; /* guards the making of devices and heaps */
+    struct rpp_device devices[RPP_DEVICES];
+    pthread_mutex_t lock;
+    struct rpp_call call;
+    _Atomic bool calling;      /* call.call is not NULL */
+    _Atomic size_t call_count; /* call.blocks.count */
+    struct rpp_private *privates;
+    _Atomic int active_privates;
+    _Atomic bool leaving; /* the interpreter is going: free nothing any more */
+};
+
+extern struct rpp_state rpp_state;
+
+/* The device, opened. */
+rp_status rpp_device_get(int ordinal, struct rpp_device **out_device, struct rp_error *err);
+/* Its heap, made. */
+rp_status rpp_heap_get(int ordinal, struct rp_heap **out_heap, struct rp_error *err);
+
+#endif

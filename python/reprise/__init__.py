@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: MIT
+"""Reprise: CUDA graphs that cost nothing but the launch, for PyTorch.
+
+    import torch, reprise
+    reprise.install()                 # optional: planned memory for captures
+
+    model = reprise.graphed(model)    # captured once a shape; inputs bound, outputs fresh
+
+The package imports without PyTorch and without a GPU; what needs them says so when it is called.
+"""
+
+import atexit as _atexit
+
+from . import _C
+from ._C import Error
+from ._graphed import graphed
+from ._install import install, is_installed
+from ._pool import Pool
+
+__version__ = _C.version
+__all__ = ["Error", "Pool", "graphed", "install", "is_installed"]
+
+_atexit.register(_C.leave)

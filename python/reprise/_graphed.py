@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: MIT
+"""reprise.graphed: a callable whose GPU work is captured once for each shape and then replayed."""
+
+import functools
+import threading
+import warnings
+import weakref
+
+from . import _C
+from ._pool import Pool
+from ._record import Work, extents
+from ._torch import need_gpu
+from ._tree import flatten, unflatten
+from ._watch import Watch, find_modules
+
+ATTEMPTS = 2  # captures of a shape that may fail before it stays eager
+all_graphed = weakref.WeakSet()
+
+
+class Uncapturable(Exception):
+    """A call that graphs are not for; the reason is its text."""
+
+
+class Shape:
+    """What was captured for one key."""
+
+    def __init__(self, work, graph):
+        torch = work.torch
+        self.graph = graph
+        self.random = work.random
+        self.device = work.device
+        self.extents = work.extents
+        self.first = [e.members[0] for e in work.extents]
+        self.single = [min(e.members, key=lambda m: m[1])[0] for e in work.extents]
+        self.outputs = work.outputs
+        self.results = work.results
+        self.spec = work.spec
+        self.torch = torch
+        self.whole = self._whole_outputs()
+        self.calls = 0
+
+    def _whole_outputs(self):
+        """For each output storage: the tensor that fills it alone, as (shape, stride, dtype), or
+        None where views share it."""
+        whole = [None] * len(self.outputs)
+        users = [0] * len(self.outputs)
+        for result in self.results:
+            if result[0] != "output":
+                continue
+            _, j, (shape, stride, dtype, offset) = result
+            users[j] += 1
+            size = dtype.itemsize
+            for n, s in zip(shape, stride):
+                size += (n - 1) * s * dtype.itemsize
+            if offset == 0 and size == self.outputs[j]:
+                whole[j] = (shape, stride, dtype)
+        return [w if n == 1 else None for w, n in zip(whole, users)]
+
+    def replay(self, tensors):
+        """The results for these tensors, which fit the key."""
+        torch, device = self.torch, self.device
+        buffers = [torch.empty_strided(*whole[:2], dtype=whole[2], device=device) if whole else
+                   torch.empty(nbytes, dtype=torch.uint8, device=device)
+                   for whole, nbytes in zip(self.whole, self.outputs)]
+        if self.random is not None:
+            self.random.graph.replay()
+        self.graph.replay(torch._C._cuda_getCurrentRawStream(device.index),
+                          *[tensors[i].data_ptr() for i in self.single],
+                          *[b.data_ptr() for b in buffers])
+        self.calls += 1
+        return unflatten(self.spec, [self._result(r, tensors, buffers) for r in self.results])
+
+    def _result(self, result, tensors, buffers):
+        kind = result[0]
+        if kind == "value":
+            return result[1]
+        shape, stride, dtype, offset = result[2]
+        if kind == "output":
+            buffer = buffers[result[1]]
+            if self.whole[result[1]]:
+                return buffer
+            storage = buffer.untyped_storage()
+        else:
+            tensor = tensors[self.single[result[1]]]
+            storage = tensor.untyped_storage()
+            offset += tensor.storage_offset() * tensor.element_size() // dtype.itemsize
+        made = self.torch.empty(0, dtype=dtype, device=self.device)
+        return made.set_(storage, offset, shape, stride)
+
+
+class Graphed:
+    """What :func:`reprise.graphed` returns."""
+
+    def __init__(self, fn, pool, name, warmup, copy_args, strict, watch, generators):
+        self._torch = need_gpu()
+        self._fn = fn
+        self._pool = pool
+        self._name = name
+        self._warmup = warmup
+        self._copy_args = copy_args
+        self._strict = strict
+        self._generators = tuple(generators)
+        torch = self._torch
+        modules = find_modules(torch, fn) + [w for w in watch if isinstance(w, torch.nn.Module)]
+        self._watch = Watch(torch, modules, [w for w in watch if isinstance(w, torch.Tensor)])
+        self._addresses = self._watch.addresses()
+        self._shapes = {}
+        self._failures = {}
+        self._eager_runs = 0
+        self._lock = threading.RLock()
+        functools.update_wrapper(self, fn if not isinstance(fn, torch.nn.Module) else fn.forward,
+                                 updated=())
+        all_graphed.add(self)
+
+    # ---- Calls ----
+
+    def __call__(self, *args, **kwargs):
+        torch = self._torch
+        leaves, spec = flatten((args, kwargs)) if kwargs else flatten(args)
+        try:
+            tensors, key = self._key(leaves, (spec, bool(kwargs)))
+        except Uncapturable as why:
+            return self._eager(args, kwargs, str(why))
+        shape = self._shapes.get(key)
+        if shape is not None:
+            return shape.replay(tensors)
+        if torch.cuda.is_current_stream_capturing():
+            return self._fn(*args, **kwargs)  # a part of somebody else's capture
+        with self._lock:
+            shape = self._shapes.get(key)
+            if shape is None:
+                shape = self._first_call(key, leaves, tensors, spec, args, kwargs)
+            if not isinstance(shape, Shape):
+                return shape[0]
+        return shape.replay(tensors)
+
+    def _first_call(self, key, leaves, tensors, spec, args, kwargs):
+        """The captured shape, or a tuple that holds an eager call's result."""
+        if self._failures.get(key, ("", 0))[1] >= ATTEMPTS:
+            return (self._fn(*args, **kwargs),)
+        if self._eager_runs < self._warmup:
+            self._eager_runs += 1
+            return (self._fn(*args, **kwargs),)
+        try:
+            shape = self._capture(key, leaves, tensors, spec, bool(kwargs))
+        except Exception as error:  # whatever the callable raises in a capture
+            if self._strict:
+                raise
+            self._failed(key, error)
+            return (self._fn(*args, **kwargs),)
+        self._shapes[key] = shape
+        return shape
+
+    def _failed(self, key, error):
+        count = self._failures.get(key, ("", 0))[1] + 1
+        self._failures[key] = (f"{type(error).__name__}: {error}", count)
+        if count < ATTEMPTS:
+            return
+        known = _C.explain(str(error))
+        mend = f" {known[2]}." if known and known[2] else ""
+        warnings.warn(f"reprise: '{self.name}' runs without a graph for these arguments, because "
+                      f"it could not be captured: {str(error).splitlines()[0]}.{mend} "
+                      "Pass strict=True to get the error itself", stacklevel=5)
+
+    def _eager(self, args, kwargs, why):
+        if self._strict:
+            raise _C.Error(f"'{self.name}' cannot be captured for these arguments: {why}")
+        self._failures.setdefault(why, (why, ATTEMPTS))
+        return self._fn(*args, **kwargs)
+
+    # ---- Keys ----
+
+    def _key(self, leaves, spec):
+        """The tensors among the leaves, and what a captured graph depends on."""
+        torch = self._torch
+        tensors, parts = [], [spec]
+        for leaf in leaves:
+            kind = type(leaf)
+            if kind is torch.Tensor or kind is torch.nn.Parameter:
+                if not leaf.is_cuda:
+                    raise Uncapturable("an argument is a tensor on the CPU, which a graph would "
+                                       "not see change. Move it to the GPU before the call")
+                if leaf.layout is not torch.strided or leaf.is_conj() or leaf.is_neg():
+                    raise Uncapturable("an argument is a sparse tensor or a lazy view")
+                tensors.append(leaf)
+                parts.append((leaf.shape, leaf.stride(), leaf.dtype, leaf.device.index,
+                              leaf.requires_grad))
+            elif isinstance(leaf, torch.Tensor):
+                raise Uncapturable(f"an argument is a {kind.__name__}, a subclass of Tensor")
+            else:
+                parts.append((kind, leaf))
+        if len(tensors) > 1:
+            parts.append(self._aliasing(tensors))
+        parts.append(self._modes(tensors))
+        key = tuple(parts)
+        try:
+            hash(key)
+        except TypeError:
+            raise Uncapturable("an argument that is no tensor cannot be hashed, so that a change "
+                               "of it would go unseen") from None
+        return tensors, key
+
+    @staticmethod
+    def _aliasing(tensors):
+        """Which of them overlap, and how; None when none do."""
+        found = extents(tensors)
+        if len(found) == len(tensors):
+            return None
+        return tuple((e.bytes, tuple(e.members)) for e in found)
+
+    def _modes(self, tensors):
+        torch, watch = self._torch, self._watch
+        if watch.has_changed_members():
+            self._forget()
+        addresses = watch.addresses()
+        if addresses != self._addresses:
+            self._forget()
+            self._addresses = addresses
+        autocast = torch.is_autocast_enabled("cuda")
+        return (torch.is_grad_enabled(), torch.is_inference_mode_enabled(),
+                autocast and torch.get_autocast_dtype("cuda"),
+                tensors[0].device.index if tensors else torch.cuda.current_device(), watch.modes())
+
+    def _forget(self):
+        """Drops all that was captured: it reads memory that the modules left."""
+        self._shapes.clear()
+        self._failures.clear()
+
+    # ---- Captures ----
+
+    def _device(self, tensors):
+        torch = self._torch
+        indices = {t.device.index for t in tensors} or {torch.cuda.current_device()}
+        if len(indices) > 1:
+            raise Uncapturable("arguments lie on several GPUs")
+        return torch.device("cuda", indices.pop())
+
+    def _capture(self, key, leaves, tensors, spec, has_kwargs):
+        torch = self._torch
+        device = self._device(tensors)
+        if self._pool is None:
+            self._pool = Pool("alternatives", name=self.name, device=device)
+        where = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+
+        def body(placed):
+            given = list(leaves)
+            for i, tensor in zip(where, placed):
+                given[i] = tensor
+            tree = unflatten(spec, given)
+            args, kwargs = tree if has_kwargs else (tree, {})
+            return self._fn(*args, **kwargs)
+
+        with torch.cuda.device(device):
+            work = Work(torch, device, body, tensors, self._generators)
+            graph = work.capture(self._pool._pool, self._shape_name(tensors), self._copy_args)
+        return Shape(work, graph)
+
+    def _shape_name(self, tensors):
+        shapes = ", ".join("x".join(map(str, t.shape)) or "scalar" for t in tensors[:3])
+        return f"{self.name}({shapes})"
+
+    # ---- Facts ----
+
+    @property
+    def name(self):
+        if self._name:
+            return self._name
+        fn = self._fn
+        return getattr(fn, "__name__", None) or type(fn).__name__
+
+    @property
+    def pool(self):
+        """The :class:`reprise.Pool` that the graphs lie in; None before the first capture."""
+        return self._pool
+
+    def shapes(self):
+        """What was captured: for each shape a dict of the facts of its graph, ``calls`` and
+        ``arguments`` (each with ``bound``, ``bindable`` and the ``reason`` why not) among them."""
+        facts = []
+        for shape in self._shapes.values():
+            info = shape.graph.info()
+            info["calls"] = shape.calls
+            info["random"] = shape.random is not None
+            count = len(shape.extents) + len(shape.outputs)
+            info["arguments"] = [
+                dict(zip(("sites", "bindable", "bound", "reason"), shape.graph.arg_info(i)),
+                     role="in" if i < len(shape.extents) else "out") for i in range(count)]
+            facts.append(info)
+        return facts
+
+    def failures(self):
+        """Why some calls run without a graph: texts."""
+        return [text for text, _ in self._failures.values()]
+
+
+def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=False, strict=False,
+            watch=(), generators=()):
+    """Captures a callable's GPU work once for each shape of its arguments, and replays it.
+
+    Arguments:
+        fn (callable or torch.nn.Module): Called with tensors and other values in any nesting of
+            tuples, lists, dicts and registered containers. It may be a whole training step.
+        shapes (iterable of tuples, optional): Arguments to capture ahead, largest first: each a
+            tuple of what ``fn`` is called with. Their values are not read, and nothing runs but
+            the warm-up.
+        warmup (int): How many first calls run eagerly, so that what the callable creates lazily
+            exists. Default: 1.
+        pool (reprise.Pool, optional): Default: a pool of alternatives of its own.
+        name (str, optional): For reports and errors.
+        copy_args (bool): Copy arguments to where the capture had them, at every call: for callables
+            that keep an argument's address in device memory, where no capture sees it.
+        strict (bool): Raise what keeps a call from being captured, instead of running it eagerly
+            and warning.
+        watch (iterable): Modules and tensors that ``fn`` uses and that cannot be found as ``fn``
+            itself, its owner or what it closes over. When their memory moves, all is captured anew.
+        generators (iterable of torch.Generator): Those it draws from beside the default one.
+
+    Returns:
+        A callable with the same arguments. Results are fresh tensors, as from ``fn``; no input is
+        copied where two captures prove every place that holds its address. Work is enqueued on the
+        current stream.
+
+    Values that are no tensors are part of the key: another value, shape, stride, dtype, mode
+    (``train``/``eval``, ``no_grad``, autocast) or overlap of arguments is captured anew.
+
+    Example::
+
+        model = reprise.graphed(model)
+        with torch.no_grad():
+            for batch in batches:
+                out = model(batch)
+    """
+    if fn is None:
+        return functools.partial(graphed, shapes=shapes, warmup=warmup, pool=pool, name=name,
+                                 copy_args=copy_args, strict=strict, watch=watch,
+                                 generators=generators)
+    if not callable(fn):
+        raise TypeError(f"fn is a {type(fn).__name__}, which cannot be called")
+    made = Graphed(fn, pool, name, warmup, copy_args, strict, watch, generators)
+    if shapes is not None:
+        _capture_ahead(made, shapes)
+    return made
+
+
+def _capture_ahead(made, shapes):
+    """Runs the warm-up on the largest, then captures all, largest first."""
+    def size(args):
+        return sum(t.numel() for t in flatten(tuple(args))[0] if isinstance(t, made._torch.Tensor))
+
+    for args in sorted(map(tuple, shapes), key=size, reverse=True):
+        while made._eager_runs < made._warmup:
+            made._eager_runs += 1
+            made._fn(*args)
+        leaves, spec = flatten(args)
+        tensors, key = made._key(leaves, (spec, False))
+        if key not in made._shapes:
+            made._shapes[key] = made._capture(key, leaves, tensors, spec, False)

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: MIT
+"""Reprise's heap as PyTorch's CUDA allocator.
+
+PyTorch lets a program put another allocator in the place of its own once, before CUDA is used.
+The hooks are C functions (python/csrc/hooks.c). What PyTorch does not offer for such an allocator
+(statistics, snapshots) is put back here under PyTorch's own names; what cannot be had is answered
+with a sentence that says so.
+"""
+
+import json
+import warnings
+
+from . import _C
+from ._torch import need_gpu
+
+_allocator = None  # PyTorch's object around the hooks, once installed
+
+
+def is_installed():
+    """Is Reprise's heap PyTorch's allocator?"""
+    return _allocator is not None
+
+
+def segment_allocator(torch):
+    """An allocator for torch.cuda.MemPool that takes its segments through the hooks."""
+    hooks = _C.hooks()
+    return torch._C._cuda_customAllocator(hooks["alloc"], hooks["free"])
+
+
+def install(*, memory_fraction=None, record_history=0):
+    """Makes Reprise's heap the allocator of PyTorch's CUDA memory, for the rest of the process.
+
+    Captures made with :func:`reprise.graphed` then lie in planned memory. Call it right after
+    ``import torch``, or start the program with ``python -m reprise run script.py``.
+
+    Arguments:
+        memory_fraction (float, optional): Most of each device's memory that the heap may take,
+            above 0 and at most 1, as ``torch.cuda.set_per_process_memory_fraction``.
+        record_history (int): Keep this many of the latest allocator events for
+            ``torch.cuda.memory_snapshot()``. Default: 0.
+
+    ``torch.cuda.memory_stats``, ``memory_allocated``, ``max_memory_allocated``, ``memory_reserved``,
+    ``reset_peak_memory_stats``, ``memory_summary``, ``memory_snapshot``, ``empty_cache`` and
+    ``Tensor.record_stream`` work as before. ``torch.cuda.MemPool``,
+    ``torch.backends.cudnn.benchmark`` and ``torch.compile(mode="reduce-overhead")`` need PyTorch's
+    own allocator, and raise an error that says so.
+
+    Raises:
+        RuntimeError: CUDA is in use already, or there is no GPU.
+
+    A second call does nothing.
+    """
+    global _allocator
+    if _allocator is not None:
+        return
+    torch = need_gpu()
+    if torch.cuda.is_initialized():
+        raise RuntimeError(
+            "reprise.install() has to come before the first use of CUDA, which has been "
+            "initialized: PyTorch cannot change its allocator any more. Call it right after "
+            "`import torch`, or start the program with `python -m reprise run script.py`")
+    hooks = _C.hooks()
+    allocator = torch._C._cuda_customAllocator(hooks["alloc"], hooks["free"])
+    allocator.set_reset_fn(hooks["reset"])
+    allocator.set_memory_fraction_fn(hooks["fraction"])
+    allocator.set_base_alloc_fn(hooks["base"])
+    allocator.set_record_stream_fn(hooks["use"])
+    allocator.set_begin_allocate_to_pool(hooks["begin_pool"])
+    allocator.set_end_allocate_to_pool_fn(hooks["end_pool"])
+    allocator.set_release_pool(hooks["release_pool"])
+    missing = _C.prepare()
+    if missing is not None:
+        warnings.warn(f"this PyTorch has no {missing} that Reprise can find: running out of memory "
+                      "will raise RuntimeError instead of torch.OutOfMemoryError", stacklevel=2)
+    torch._C._cuda_changeCurrentAllocator(allocator)
+    _allocator = allocator
+    _restore_statistics(torch)
+    _refuse_the_rest(torch)
+    if memory_fraction is not None:
+        for device in range(torch.cuda.device_count()):
+            torch.cuda.set_per_process_memory_fraction(memory_fraction, device)
+    if record_history:
+        for device in range(torch.cuda.device_count()):
+            _C.heap_history(device, record_history)
+
+
+def _nested(flat):
+    """{"a.b": 1} as {"a": {"b": 1}}, as PyTorch keeps its statistics."""
+    nested = {}
+    for name, value in flat.items():
+        *path, last = name.split(".")
+        place = nested
+        for part in path:
+            place = place.setdefault(part, {})
+        place[last] = value
+    return nested
+
+
+def _restore_statistics(torch):
+    fractions = {}
+
+    def snapshot(*_):
+        whole = {"segments": [], "device_traces": []}
+        for device in range(torch.cuda.device_count()):
+            one = json.loads(_C.heap_snapshot(device))
+            for segment in one.get("segments", []):
+                segment["device"] = device
+            whole["segments"] += one.get("segments", [])
+            whole["device_traces"] += one.get("device_traces", [])
+        whole.setdefault("allocator_settings", {})
+        whole.setdefault("external_annotations", [])
+        return whole
+
+    def record_history(enabled="all", context=None, stacks="all", max_entries=None, *_, **__):
+        entries = 0 if enabled is None else min(max_entries or 1 << 20, 1 << 20)
+        for device in range(torch.cuda.device_count()):
+            _C.heap_history(device, entries)
+
+    def set_fraction(fraction, device, original=torch._C._cuda_setMemoryFraction):
+        original(fraction, device)
+        fractions[device] = fraction
+
+    torch._C._cuda_memoryStats = lambda device: _nested(_C.heap_stats(device))
+    torch._C._cuda_resetPeakMemoryStats = lambda device: _C.heap_reset(device, True)
+    torch._C._cuda_resetAccumulatedMemoryStats = lambda device: _C.heap_reset(device, False)
+    torch._C._cuda_memorySnapshot = snapshot
+    torch._C._cuda_record_memory_history = record_history
+    torch._C._cuda_setMemoryFraction = set_fraction
+    torch._C._cuda_getMemoryFraction = lambda device: fractions.get(device, 1.0)
+
+
+def _refuse_the_rest(torch):
+    def refuse(what, instead):
+        def raise_it(*_, **__):
+            raise RuntimeError(f"{what} needs PyTorch's own allocator, and reprise.install() has "
+                               f"put another in its place. {instead}")
+        return raise_it
+
+    class MemPool(torch.cuda.MemPool):
+        __init__ = refuse("torch.cuda.MemPool", "Use reprise.Pool, or do not call install()")
+
+    torch.cuda.MemPool = torch.cuda.memory.MemPool = MemPool
+    trees = refuse('torch.compile(mode="reduce-overhead")',
+                   "Use reprise.graphed(torch.compile(fn)) instead")
+    torch._C._cuda_getCheckpointState = trees
+    torch._C._cuda_setCheckpointPoolState = trees
+    if torch.backends.cudnn.benchmark:
+        torch.backends.cudnn.benchmark = False
+        warnings.warn("torch.backends.cudnn.benchmark asks PyTorch's own allocator how much memory "
+                      "is free; reprise.install() has switched it off", stacklevel=3)

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: MIT
+"""A PyTorch callable as the work of one capture.
+
+The library runs the work three times on its own capturing stream, and each run has its arguments
+at other addresses: once to learn what comes out, once as the rehearsal and once as the record
+(DESIGN: "capture twice"). Here is what PyTorch needs around such a run:
+
+    stream     PyTorch's current stream is the library's
+    memory     with install() PyTorch's allocations are the run's blocks one by one; without it they
+               come from a MemPool of the run, whose segments are the run's blocks
+    cuBLAS     its workspaces are dropped before and after, so that they are blocks of the run
+    random     generators are told that a capture is on, by a small capture of PyTorch's own beside
+               it; replaying that one first makes the numbers of a call those of an eager run
+    arguments  tensors that lie at the addresses the run was given
+    results    their storages are arguments too: fresh memory at every replay
+"""
+
+import contextlib
+import gc
+
+from . import _C
+from ._install import is_installed, segment_allocator
+from ._tree import flatten
+
+IN, OUT, INOUT = 1, 2, 3
+
+
+class Extent:
+    """Memory that one argument or several that overlap lie in: start, bytes, and who lies where."""
+
+    __slots__ = ("address", "bytes", "members")
+
+    def __init__(self, address, nbytes, members):
+        self.address = address
+        self.bytes = nbytes
+        self.members = members  # (index of the tensor, offset in bytes)
+
+
+def span(tensor):
+    """The bytes from a tensor's first element to behind its last."""
+    if tensor.numel() == 0:
+        return 0
+    last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride()))
+    return (last + 1) * tensor.element_size()
+
+
+def extents(tensors):
+    """The extents of a list of tensors, in the order of their first members."""
+    ranges = sorted((t.data_ptr(), span(t), i) for i, t in enumerate(tensors))
+    made, end = [], -1
+    for address, size, index in ranges:
+        if made and address < end and size:
+            last = made[-1]
+            last.members.append((index, address - last.address))
+            last.bytes = max(last.bytes, address + size - last.address)
+        else:
+            made.append(Extent(address, size, [(index, 0)]))
+        end = max(end, address + size)
+    made.sort(key=lambda e: min(e.members))
+    return made
+
+
+def tensor_at(torch, address, nbytes, device, like):
+    """A tensor of the shape of `like` in memory that somebody else owns."""
+    storage = torch._C._construct_storage_from_data_pointer(address, device, nbytes)
+    return torch._C._construct_CUDA_Tensor_From_Storage_And_Metadata(
+        {"nbytes": nbytes, "data_ptr": address, "size": like.shape, "stride": like.stride(),
+         "dtype": like.dtype, "device": device, "storage_offset": 0}, storage)
+
+
+def storage_bytes(torch, address, nbytes, device):
+    """The bytes there, as a tensor."""
+    storage = torch._C._construct_storage_from_data_pointer(address, device, nbytes)
+    return torch._C._construct_CUDA_Tensor_From_Storage_And_Metadata(
+        {"nbytes": nbytes, "data_ptr": address, "size": (nbytes,), "stride": (1,),
+         "dtype": torch.uint8, "device": device, "storage_offset": 0}, storage)
+
+
+def copy_by_kernel(torch, target, source, nbytes, device):
+    """Copies with a kernel: the driver lets a replay change a kernel's addresses to any memory, but
+    those of a copy only to memory of the same kind."""
+    to = storage_bytes(torch, target, nbytes, device)
+    of = storage_bytes(torch, source, nbytes, device)
+    if nbytes % 8 == 0:
+        to, of = to.view(torch.int64), of.view(torch.int64)
+    torch.bitwise_or(of, 0, out=to)
+
+
+class Random:
+    """Generators during a run: a capture of PyTorch's own, on a stream of its own, that does next
+    to nothing. While it is on, generators count from 0 and read their seed and offset from device
+    memory; its replay fills those and moves the generators on."""
+
+    streams = {}
+    keepers = []  # what keeps the generators' seeds and offsets in device memory where they are
+
+    @classmethod
+    def prepare(cls, torch, device, generators):
+        """Makes what cannot be made during a capture."""
+        if device.index not in cls.streams:
+            cls.streams[device.index] = torch.cuda.Stream(device)
+        for generator in (torch.cuda.default_generators[device.index], *generators):
+            if all(generator is not kept for kept, _ in cls.keepers):
+                graph = torch.cuda.CUDAGraph(keep_graph=True)
+                graph.register_generator_state(generator)
+                cls.keepers.append((generator, graph))
+
+    def __init__(self, torch, device, generators):
+        self.torch = torch
+        index = device.index
+        self.stream = self.streams[index]
+        self.generators = (torch.cuda.default_generators[index], *generators)
+        self.graph = self._new_graph()
+
+    def _new_graph(self):
+        graph = self.torch.cuda.CUDAGraph(keep_graph=True)  # made launchable after the run
+        for generator in self.generators[1:]:
+            graph.register_generator_state(generator)
+        return graph
+
+    def _begin(self, graph):
+        with self.torch.cuda.stream(self.stream):
+            graph.capture_begin(capture_error_mode="thread_local")
+
+    def _end(self, graph):
+        with self.torch.cuda.stream(self.stream):
+            self.torch.cuda._sleep(1)  # a graph without a node is warned of
+            graph.capture_end()
+
+    def begin(self):
+        self._begin(self.graph)
+
+    def end(self):
+        """Ends it. A run that broke its capture may have broken this one, which would leave the
+        generators as if a capture were on: another one is begun and ended then."""
+        try:
+            self._end(self.graph)
+        except RuntimeError:
+            again = self._new_graph()
+            self._begin(again)
+            self._end(again)
+
+    def is_used(self):
+        """Did the run draw random numbers? Leaves the generators as they are."""
+        before = [g.get_offset() for g in self.generators]
+        self.graph.replay()
+        used = [g.get_offset() for g in self.generators] != before
+        for generator, offset in zip(self.generators, before):
+            generator.set_offset(offset)
+        return used
+
+
+class Run:
+    """The surroundings of one run; kept until the capture is over."""
+
+    def __init__(self, torch, device, stream, generators):
+        self.torch = torch
+        self.device = device
+        self.stream = torch.cuda.ExternalStream(stream, device=device)
+        self.random = Random(torch, device, generators)
+        self.pool = None
+        if not is_installed():
+            self.pool = torch.cuda.MemPool(segment_allocator(torch))
+
+    @contextlib.contextmanager
+    def around(self):
+        torch, pool = self.torch, self.pool
+        torch._C._cuda_clearCublasWorkspaces()
+        with torch.cuda.stream(self.stream):
+            self.random.begin()
+            if pool is not None:
+                torch._C._cuda_beginAllocateToPool(self.device.index, pool.id)
+            cache = torch.is_autocast_cache_enabled()
+            torch.set_autocast_cache_enabled(False)  # what it holds is freed after the region
+            try:
+                yield
+            finally:
+                torch.set_autocast_cache_enabled(cache)
+                torch._C._cuda_clearCublasWorkspaces()
+                if pool is not None:
+                    torch._C._cuda_endAllocateToPool(self.device.index, pool.id)
+                    torch._C._cuda_releasePool(self.device.index, pool.id)
+                self.random.end()
+
+
+class Result:
+    """A leaf of what the callable returned: where a call finds it.
+
+        ("output", j, like)      in output storage j; like: (shape, stride, dtype, offset)
+        ("input", i, like)       in the extent of argument i: a view of what the caller passed
+        ("value", object)        the same at every call
+    """
+
+
+def _like(tensor, offset_bytes):
+    return (tensor.shape, tensor.stride(), tensor.dtype, offset_bytes // tensor.element_size())
+
+
+class Work:
+    """The callable of one capture: `body(tensors)` is called in each run."""
+
+    def __init__(self, torch, device, body, tensors, generators):
+        self.torch = torch
+        self.device = device
+        self.body = body
+        self.tensors = tensors
+        self.extents = extents(tensors)
+        self.generators = generators
+        self.runs = []
+        self.outputs = None  # learned: bytes of each output storage
+        self.places = []     # learned: (allocation, bytes) of each, or None
+        self.results = None  # learned: a Result of each leaf
+        self.spec = None
+
+    def _arguments(self, addresses):
+        placed = [None] * len(self.tensors)
+        for extent, address in zip(self.extents, addresses):
+            for index, offset in extent.members:
+                like = self.tensors[index]
+                placed[index] = tensor_at(self.torch, address + offset, extent.bytes - offset,
+                                          self.device, like)
+        return placed
+
+    def _find(self, tensor, addresses, storages):
+        """The Result of a leaf; storages: those seen so far, by address."""
+        if not isinstance(tensor, self.torch.Tensor) or tensor.device != self.device:
+            return ("value", tensor)
+        storage = tensor.untyped_storage()
+        start, offset = storage.data_ptr(), tensor.storage_offset() * tensor.element_size()
+        for i, (extent, address) in enumerate(zip(self.extents, addresses)):
+            if extent.bytes and address <= start + offset < address + extent.bytes:
+                return ("input", i, _like(tensor, start + offset - address))
+        if self._is_outside(start):
+            return ("value", tensor.detach())
+        if start not in storages:
+            storages[start] = (len(storages), storage.nbytes(), storage)
+        return ("output", storages[start][0], _like(tensor, offset))
+
+    def _is_outside(self, start):
+        """Is this memory that the run did not make?"""
+        return start != 0 and _C.call_block(start) is None
+
+    def run(self, stream, addresses):
+        """What the library calls."""
+        here = Run(self.torch, self.device, stream, self.generators)
+        self.runs.append(here)
+        with here.around():
+            result = self.body(self._arguments(addresses))
+            leaves, spec = flatten(result)
+            del result
+            storages = {}
+            found = [self._find(leaf, addresses, storages) for leaf in leaves]
+            if self.outputs is None:
+                self._learn(found, spec, storages)
+            else:
+                self._deliver(storages, addresses[len(self.extents):])
+            leaves.clear()
+
+    def _learn(self, found, spec, storages):
+        self.results, self.spec = found, spec
+        self.outputs = [nbytes for _, nbytes, _ in storages.values()]
+        for start in storages:
+            block = _C.call_block(start)
+            whole = is_installed() and block is not None and block[2] == start
+            self.places.append(block if whole else None)
+
+    def _deliver(self, storages, addresses):
+        """Copies what does not lie where the outputs go: without install(), or when the run took
+        its memory in another order than the one before."""
+        if [nbytes for _, nbytes, _ in storages.values()] != self.outputs:
+            raise RuntimeError("the callable returned other tensors than when it was first "
+                               "captured: it must do the same each time")
+        for (start, (_, nbytes, _)), address in zip(storages.items(), addresses):
+            if start != address and nbytes:
+                copy_by_kernel(self.torch, address, start, nbytes, self.device)
+
+    def capture(self, pool, name, copy_args=False):
+        """Learns, rehearses and records; the graph, whose arguments are the extents and then the
+        output storages."""
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return self._capture(pool, name, copy_args)
+        finally:
+            if collects:
+                gc.enable()
+
+    def _capture(self, pool, name, copy_args):
+        Random.prepare(self.torch, self.device, self.generators)
+        args = [(e.address, e.bytes, INOUT) for e in self.extents]
+        _C.capture(pool, self.run, args, [], name, copy_args, True)
+        buffers = [self.torch.empty(n, dtype=self.torch.uint8, device=self.device)
+                   for n in self.outputs]
+        args += [(b.data_ptr(), b.numel(), OUT) for b in buffers]
+        places = [(place[0], place[1], len(self.extents) + j)
+                  for j, place in enumerate(self.places) if place is not None]
+        graph = _C.capture(pool, self.run, args, places, name, copy_args, False)
+        self.random = self.runs[-1].random
+        if not self.random.is_used():
+            self.random = None
+        self.runs.clear()
+        return graph

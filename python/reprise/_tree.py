@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: MIT
+"""Arguments and results as flat lists.
+
+A tree is flattened into its leaves and a spec, a hashable value that says how to put them back.
+Tuples, named tuples, lists, dicts and None are known here; other containers are known when they are
+registered with torch.utils._pytree (the outputs of Hugging Face models are).
+"""
+
+import sys
+
+_TUPLE, _LIST, _DICT, _NAMED, _OTHER, _LEAF, _NONE = range(7)
+_LEAF_SPEC = (_LEAF,)
+_NONE_SPEC = (_NONE,)
+
+
+def _registered(kind):
+    """How torch.utils._pytree takes containers of this type apart, or None."""
+    pytree = sys.modules.get("torch.utils._pytree")
+    return None if pytree is None else pytree.SUPPORTED_NODES.get(kind)
+
+
+class _Context:
+    """What torch's pytree keeps of a container, made hashable by its text."""
+
+    __slots__ = ("value", "text")
+
+    def __init__(self, value):
+        self.value = value
+        self.text = repr(value)
+
+    def __eq__(self, other):
+        return isinstance(other, _Context) and self.text == other.text
+
+    def __hash__(self):
+        return hash(self.text)
+
+
+def _flatten(tree, leaves):
+    kind = type(tree)
+    if tree is None:
+        return _NONE_SPEC
+    if kind is tuple or kind is list:
+        return (_TUPLE if kind is tuple else _LIST, tuple(_flatten(x, leaves) for x in tree))
+    if kind is dict:
+        return (_DICT, tuple(tree), tuple(_flatten(x, leaves) for x in tree.values()))
+    if isinstance(tree, tuple) and hasattr(kind, "_fields"):
+        return (_NAMED, kind, tuple(_flatten(x, leaves) for x in tree))
+    node = _registered(kind)
+    if node is not None:
+        parts, context = node.flatten_fn(tree)
+        return (_OTHER, kind, _Context(context), tuple(_flatten(x, leaves) for x in parts))
+    leaves.append(tree)
+    return _LEAF_SPEC
+
+
+def flatten(tree):
+    """The leaves of a tree as a list, and its spec."""
+    leaves = []
+    spec = _flatten(tree, leaves)
+    return leaves, spec
+
+
+def _unflatten(spec, leaves):
+    kind = spec[0]
+    if kind == _LEAF:
+        return next(leaves)
+    if kind == _NONE:
+        return None
+    parts = [_unflatten(s, leaves) for s in spec[-1]]
+    if kind == _TUPLE:
+        return tuple(parts)
+    if kind == _LIST:
+        return parts
+    if kind == _DICT:
+        return dict(zip(spec[1], parts))
+    if kind == _NAMED:
+        return spec[1](*parts)
+    return _registered(spec[1]).unflatten_fn(parts, spec[2].value)
+
+
+def unflatten(spec, leaves):
+    """The tree that the spec tells of, with these leaves."""
+    return _unflatten(spec, iter(leaves))

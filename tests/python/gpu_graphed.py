@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: MIT
+"""reprise.graphed on a GPU, under install() and without it: usage: gpu_graphed.py [--install] ..."""
+
+import sys
+import unittest
+import warnings
+
+import torch
+
+import reprise
+
+INSTALL = "--install" in sys.argv
+if INSTALL:
+    sys.argv.remove("--install")
+    reprise.install()
+
+
+def mlp(width=256, depth=4, dropout=0.0):
+    layers = []
+    for _ in range(depth):
+        layers += [torch.nn.Linear(width, width), torch.nn.ReLU()]
+        if dropout:
+            layers.append(torch.nn.Dropout(dropout))
+    return torch.nn.Sequential(*layers).cuda()
+
+
+class Inference(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(1)
+
+    def check(self, fn, inputs, *, exact=True, graphed=None):
+        made = graphed or reprise.graphed(fn, strict=True)
+        with torch.no_grad():
+            for args in inputs:
+                got, want = made(*args), fn(*args)
+                if exact:
+                    self.assertTrue(torch.equal(got, want))
+                else:
+                    torch.testing.assert_close(got, want)
+        return made
+
+    def test_new_tensors_at_every_call(self):
+        net = mlp().eval()
+        made = self.check(net, [(torch.randn(16, 256, device="cuda"),) for _ in range(8)])
+        facts, = made.shapes()
+        self.assertEqual(facts["copied_args"], 0)
+        self.assertEqual(facts["bound_args"], 2)
+
+    def test_outputs_are_fresh(self):
+        made = reprise.graphed(lambda x: x * 2, strict=True)
+        outs = [made(torch.full((1024,), float(i), device="cuda")) for i in range(6)]
+        for i, out in enumerate(outs):
+            self.assertTrue((out == 2 * i).all().item())
+
+    def test_many_shapes_share_one_pool(self):
+        net = mlp(1024).eval()
+        made = reprise.graphed(net, strict=True)
+        with torch.no_grad():
+            made(torch.randn(64, 1024, device="cuda"))
+            made(torch.randn(64, 1024, device="cuda"))
+            first = made.pool.info()["planned_bytes"]
+            for n in range(64, 0, -4):
+                x = torch.randn(n, 1024, device="cuda")
+                self.assertTrue(torch.equal(made(x), net(x)))
+        info = made.pool.info()
+        self.assertEqual(info["planned_bytes"], first)
+        self.assertEqual(len(made.shapes()), 16)
+        if INSTALL:
+            self.assertLessEqual(info["planned_bytes"], 1.01 * info["lower_bound_bytes"])
+
+    def test_trees_of_arguments_and_results(self):
+        def fn(pair, *, scale, extra=None):
+            a, (b,) = pair
+            return {"sum": a + b, "both": [a * scale, (b,)], "none": extra}
+        made = reprise.graphed(fn, strict=True)
+        for i in range(4):
+            a, b = torch.randn(2, 33, device="cuda").unbind()
+            a, b = a.clone(), b.clone()
+            got = made((a, [b]), scale=3)
+            self.assertTrue(torch.equal(got["sum"], a + b))
+            self.assertTrue(torch.equal(got["both"][0], a * 3))
+            self.assertTrue(torch.equal(got["both"][1][0], b))
+            self.assertIsNone(got["none"])
+        self.assertTrue(torch.equal(made((a, [b]), scale=5)["both"][0], a * 5))
+        self.assertEqual(len(made.shapes()), 2)
+
+    def test_views_and_overlapping_arguments(self):
+        def fn(a, b):
+            return a + b, a[2:]
+        made = reprise.graphed(fn, strict=True)
+        base = torch.arange(300, dtype=torch.float32, device="cuda")
+        for start in (0, 0, 7, 64, 64):
+            a, b = base[start:start + 64], base[start + 32:start + 96]
+            total, view = made(a, b)
+            self.assertTrue(torch.equal(total, a + b))
+            self.assertTrue(torch.equal(view, a[2:]))
+            self.assertEqual(view.data_ptr(), a[2:].data_ptr())
+
+    def test_writes_in_place(self):
+        def fn(x, y):
+            x.add_(y)
+        made = reprise.graphed(fn, strict=True)
+        for offset in (0, 0, 0, 3):  # the last one is not aligned, and copied
+            whole = torch.ones(200, device="cuda")
+            x, y = whole[offset:offset + 100], torch.full((100,), 2.0, device="cuda")
+            made(x, y)
+            self.assertTrue((x == 3).all().item())
+            self.assertEqual(whole.sum().item(), 400)
+
+    def test_values_are_part_of_the_key(self):
+        made = reprise.graphed(lambda x, k: x * k, strict=True)
+        x = torch.ones(10, device="cuda")
+        self.assertEqual([made(x, k)[0].item() for k in (1, 2, 3, 2, 1)], [1, 2, 3, 2, 1])
+
+    def test_modes_are_noticed(self):
+        net = mlp(dropout=0.5)
+        made = reprise.graphed(net, strict=True)
+        x = torch.randn(8, 256, device="cuda")
+        with torch.no_grad():
+            net.eval()
+            for _ in range(3):
+                self.assertTrue(torch.equal(made(x), net(x)))
+            net.train()
+            self.assertFalse(torch.equal(made(x), made(x)))
+            net[2].eval()
+            made(x)
+            net.eval()
+            self.assertTrue(torch.equal(made(x), net(x)))
+
+    def test_moved_parameters_are_noticed(self):
+        net = mlp().eval()
+        made = reprise.graphed(net, strict=True)
+        x = torch.randn(8, 256, device="cuda")
+        with torch.no_grad():
+            for _ in range(3):
+                made(x)
+            net[0].weight.data = torch.randn(256, 256, device="cuda")
+            self.assertTrue(torch.equal(made(x), net(x)))
+            net[2] = torch.nn.Linear(256, 256).cuda()
+            self.assertTrue(torch.equal(made(x), net(x)))
+            net[0].weight.mul_(2)
+            self.assertTrue(torch.equal(made(x), net(x)))
+
+    def test_hooks_are_noticed(self):
+        net = mlp().eval()
+        made = reprise.graphed(net, strict=True)
+        x = torch.randn(8, 256, device="cuda")
+        with torch.no_grad():
+            for _ in range(3):
+                made(x)
+            handle = net[0].register_forward_hook(lambda m, i, o: o + 1)
+            self.assertTrue(torch.equal(made(x), net(x)))
+            handle.remove()
+
+    def test_autocast(self):
+        net = mlp().eval()
+        made = reprise.graphed(net, strict=True)
+        x = torch.randn(8, 256, device="cuda")
+        with torch.no_grad():
+            made(x)
+            for _ in range(3):
+                with torch.autocast("cuda", dtype=torch.bfloat16):
+                    out = made(x)
+                    self.assertEqual(out.dtype, torch.bfloat16)
+                    self.assertTrue(torch.equal(out, net(x)))
+            self.assertTrue(torch.equal(made(x), net(x)))
+
+    def test_side_streams(self):
+        side = torch.cuda.Stream()
+        def fn(x):
+            y = x + 1
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                z = y * 2
+                z = z + 0
+            w = y * 3
+            torch.cuda.current_stream().wait_stream(side)
+            z.record_stream(torch.cuda.current_stream())
+            return w + z
+        self.check(fn, [(torch.randn(1 << 16, device="cuda"),) for _ in range(5)])
+
+    def test_random_numbers_are_those_of_eager_runs(self):
+        net = mlp(dropout=0.3).train()
+        made = reprise.graphed(net, strict=True)
+        inputs = [torch.randn(32, 256, device="cuda") for _ in range(6)]
+        with torch.no_grad():
+            torch.manual_seed(5)
+            want = [net(x) for x in inputs] + [torch.rand(4, device="cuda")]
+            torch.manual_seed(5)
+            got = [made(x) for x in inputs] + [torch.rand(4, device="cuda")]
+        for a, b in zip(got, want):
+            self.assertTrue(torch.equal(a, b))
+        self.assertTrue(made.shapes()[0]["random"])
+
+    def test_other_generators(self):
+        generator = torch.Generator("cuda")
+        made = reprise.graphed(lambda x: x + torch.rand(x.shape, device="cuda",
+                                                        generator=generator),
+                               strict=True, generators=[generator])
+        x = torch.zeros(100, device="cuda")
+        generator.manual_seed(3)
+        got = [made(x) for _ in range(4)]
+        generator.manual_seed(3)
+        want = [torch.rand(100, device="cuda", generator=generator) for _ in range(4)]
+        for a, b in zip(got, want):
+            self.assertTrue(torch.equal(a, b))
+
+    def test_what_cannot_be_captured_runs_eagerly(self):
+        def fn(x):
+            return x * x.sum().item()
+        made = reprise.graphed(fn)
+        x = torch.ones(5, device="cuda")
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for _ in range(5):
+                self.assertEqual(made(x).sum().item(), 25)
+        self.assertTrue(any("without a graph" in str(w.message) for w in said))
+        self.assertEqual(torch.rand(3, device="cuda").shape, (3,))  # generators still work
+        strict = reprise.graphed(fn, strict=True, warmup=0)
+        with self.assertRaises(RuntimeError):
+            strict(x)
+        self.assertEqual(torch.rand(3, device="cuda").shape, (3,))
+
+    def test_captured_ahead(self):
+        net = mlp().eval()
+        with torch.no_grad():
+            made = reprise.graphed(net, strict=True,
+                                   shapes=[(torch.empty(n, 256, device="cuda"),)
+                                           for n in (1, 8, 4)])
+            self.assertEqual(len(made.shapes()), 3)
+            x = torch.randn(4, 256, device="cuda")
+            self.assertTrue(torch.equal(made(x), net(x)))
+        self.assertEqual(len(made.shapes()), 3)
+
+    def test_other_streams(self):
+        net = mlp().eval()
+        made = reprise.graphed(net, strict=True)
+        streams = [torch.cuda.Stream() for _ in range(3)]
+        with torch.no_grad():
+            pairs = []
+            for i in range(12):
+                with torch.cuda.stream(streams[i % 3]):
+                    x = torch.randn(16, 256, device="cuda")
+                    pairs.append((x, made(x)))
+            torch.cuda.synchronize()
+            for x, out in pairs:
+                self.assertTrue(torch.equal(out, net(x)))
+
+    def test_compiled(self):
+        net = mlp().eval()
+        compiled = torch.compile(net, dynamic=False)
+        with torch.no_grad():
+            self.check(compiled, [(torch.randn(16, 256, device="cuda"),) for _ in range(5)])
+
+
+class Training(unittest.TestCase):
+    def test_whole_step(self):
+        def build():
+            torch.manual_seed(2)
+            net = mlp(128, 3)
+            return net, torch.optim.Adam(net.parameters(), lr=1e-3, capturable=True)
+
+        def step_of(net, optimizer):
+            def step(x, y):
+                optimizer.zero_grad(set_to_none=True)
+                loss = torch.nn.functional.mse_loss(net(x), y)
+                loss.backward()
+                optimizer.step()
+                return loss.detach()
+            return step
+
+        data = [(torch.randn(32, 128, device="cuda"), torch.randn(32, 128, device="cuda"))
+                for _ in range(20)]
+        eager = step_of(*build())
+        want = [eager(x, y).item() for x, y in data]
+        net, optimizer = build()
+        made = reprise.graphed(step_of(net, optimizer), strict=True)
+        got = [made(x, y).item() for x, y in data]
+        self.assertEqual(got, want)
+        self.assertEqual(len(made.shapes()), 1)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

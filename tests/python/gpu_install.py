@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: MIT
+"""reprise.install() on a GPU: Reprise's heap under an ordinary PyTorch program."""
+
+import gc
+import subprocess
+import sys
+import unittest
+
+import torch
+
+import reprise
+
+reprise.install()
+
+
+class Memory(unittest.TestCase):
+    def setUp(self):
+        gc.collect()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+
+    def test_counts_what_is_allocated(self):
+        before = torch.cuda.memory_allocated()
+        tensor = torch.empty(1 << 20, device="cuda")
+        self.assertEqual(torch.cuda.memory_allocated() - before, 4 << 20)
+        self.assertGreaterEqual(torch.cuda.memory_reserved(), torch.cuda.memory_allocated())
+        del tensor
+        self.assertEqual(torch.cuda.memory_allocated(), before)
+
+    def test_keeps_and_resets_peaks(self):
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        torch.empty(8 << 20, dtype=torch.uint8, device="cuda")
+        self.assertEqual(torch.cuda.max_memory_allocated() - before, 8 << 20)
+        torch.cuda.reset_peak_memory_stats()
+        self.assertEqual(torch.cuda.max_memory_allocated(), before)
+
+    def test_statistics_have_pytorchs_names(self):
+        stats = torch.cuda.memory_stats()
+        for name in ("allocated_bytes.all.current", "reserved_bytes.large_pool.peak",
+                     "active.small_pool.allocated", "num_alloc_retries", "num_ooms"):
+            self.assertIn(name, stats)
+        self.assertIn("PyTorch CUDA memory summary", torch.cuda.memory_summary())
+
+    def test_snapshot_holds_the_tensor(self):
+        tensor = torch.empty(3 << 20, dtype=torch.uint8, device="cuda")
+        blocks = [b for s in torch.cuda.memory_snapshot() for b in s["blocks"]
+                  if b["state"] == "active_allocated" and b["address"] == tensor.data_ptr()]
+        self.assertEqual([b["requested_size"] for b in blocks], [3 << 20])
+
+    def test_out_of_memory_is_what_users_catch(self):
+        with self.assertRaises(torch.OutOfMemoryError) as caught:
+            torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
+        self.assertIn("CUDA out of memory", str(caught.exception))
+        self.assertEqual(torch.ones(3, device="cuda").sum().item(), 3)
+
+    def test_fraction_limits(self):
+        torch.cuda.set_per_process_memory_fraction(0.05)
+        try:
+            with self.assertRaises(torch.OutOfMemoryError):
+                keep = [torch.empty(1 << 30, dtype=torch.uint8, device="cuda") for _ in range(64)]
+                del keep
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+        gc.collect()
+        torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+
+    def test_empty_cache_gives_back(self):
+        tensor = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+        del tensor
+        held = torch.cuda.memory_reserved()
+        torch.cuda.empty_cache()
+        self.assertLessEqual(torch.cuda.memory_reserved(), held - (256 << 20))
+
+    def test_record_stream_keeps_memory_until_the_stream_is_done(self):
+        side = torch.cuda.Stream()
+        tensor = torch.full((1 << 20,), 7, dtype=torch.int32, device="cuda")
+        address = tensor.data_ptr()
+        with torch.cuda.stream(side):
+            side.wait_stream(torch.cuda.default_stream())
+            torch.cuda._sleep(200_000_000)
+            copy = tensor.clone()
+        tensor.record_stream(side)
+        del tensor
+        other = torch.zeros(1 << 20, dtype=torch.int32, device="cuda")
+        self.assertNotEqual(other.data_ptr(), address)
+        torch.cuda.synchronize()
+        self.assertTrue((copy == 7).all().item())
+
+    def test_training_gives_the_same_numbers(self):
+        def train():
+            torch.manual_seed(0)
+            net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(),
+                                      torch.nn.Linear(64, 1)).cuda()
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            for _ in range(20):
+                optimizer.zero_grad()
+                loss = net(torch.randn(32, 64, device="cuda")).square().mean()
+                loss.backward()
+                optimizer.step()
+            return loss.item()
+        self.assertEqual(train(), train())
+
+    def test_pytorchs_own_graphs_keep_their_memory(self):
+        x = torch.zeros(1 << 16, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = (x + 1) * 2
+        others = [torch.full((1 << 16,), 9.0, device="cuda") for _ in range(64)]
+        x.fill_(3)
+        graph.replay()
+        torch.cuda.synchronize()
+        self.assertTrue((y == 8).all().item())
+        self.assertTrue(all((o == 9).all().item() for o in others))
+        del graph, y
+        gc.collect()
+        torch.cuda.empty_cache()
+
+    def test_says_what_cannot_be_had(self):
+        with self.assertRaisesRegex(RuntimeError, "reprise.Pool"):
+            torch.cuda.MemPool()
+
+    def test_installing_twice_does_nothing(self):
+        reprise.install()
+        self.assertTrue(reprise.is_installed())
+
+    def test_installing_late_is_an_error(self):
+        program = ("import torch; torch.zeros(1, device='cuda'); import reprise\n"
+                   "try: reprise.install()\n"
+                   "except RuntimeError as error: print(error)")
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        self.assertIn("before the first use of CUDA", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

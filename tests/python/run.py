@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Builds the package into a folder and runs the tests that need no GPU on it.
+
+usage: run.py FOLDER
+
+Exits 77, with the reason, where the package cannot be built for this Python.
+"""
+
+import os
+import subprocess
+import sys
+import sysconfig
+import unittest
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+
+
+def skip(why):
+    print(f"skipped: {why}")
+    sys.exit(77)
+
+
+def build(folder):
+    """Builds the extension; returns the folder to import from."""
+    if sys.version_info < (3, 10):
+        skip("the package needs Python 3.10 or later")
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        skip("Python.h was not found: the package needs the headers of Python (python3-dev)")
+    try:
+        import setuptools  # noqa: F401
+    except ImportError:
+        skip("setuptools is not installed (python3-setuptools)")
+    out = folder / "lib"
+    done = subprocess.run(
+        [sys.executable, "setup.py", "-q", "build", "--build-temp", str(folder / "temp"),
+         "--build-lib", str(out)], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(done.stdout + done.stderr)
+        sys.exit(1)
+    return out
+
+
+def main():
+    folder = Path(sys.argv[1]).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    lib = build(folder)
+    sys.path.insert(0, str(lib))
+    os.environ["PYTHONPATH"] = str(lib)
+    suite = unittest.defaultTestLoader.discover(str(HERE), pattern="test_*.py")
+    result = unittest.TextTestRunner(verbosity=2).run(suite)
+    sys.exit(0 if result.wasSuccessful() else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: MIT
+"""The package without a GPU: what imports, what is flattened, what the sentences say."""
+
+import collections
+import subprocess
+import sys
+import unittest
+
+import reprise
+from reprise import _C
+from reprise._tree import flatten, unflatten
+
+Pair = collections.namedtuple("Pair", "left right")
+
+
+def has_torch():
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def has_gpu():
+    if not has_torch():
+        return False
+    import torch
+    return torch.cuda.is_available()
+
+
+class Import(unittest.TestCase):
+    def test_version_is_the_librarys(self):
+        self.assertRegex(reprise.__version__, r"^\d+\.\d+\.\d+$")
+
+    def test_imports_without_torch(self):
+        program = ("import sys; sys.modules['torch'] = None\n"
+                   "import reprise\n"
+                   "try: reprise.install()\n"
+                   "except ImportError as error: print(error)")
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                              check=True)
+        self.assertIn("reprise needs PyTorch 2.9 or later", done.stdout)
+
+    def test_old_torch_is_refused(self):
+        program = ("import sys, types\n"
+                   "sys.modules['torch'] = types.SimpleNamespace(__version__='2.8.1+cu1')\n"
+                   "import reprise\n"
+                   "try: reprise.install()\n"
+                   "except ImportError as error: print(error)")
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                              check=True)
+        self.assertIn("this is 2.8.1+cu1", done.stdout)
+
+    @unittest.skipUnless(has_torch() and not has_gpu(), "needs PyTorch, and no GPU")
+    def test_without_a_gpu_the_reason_is_told(self):
+        for call in (reprise.install, reprise.Pool, lambda: reprise.graphed(print)):
+            with self.assertRaisesRegex(RuntimeError, "reprise needs an NVIDIA GPU"):
+                call()
+
+    def test_command_tells_its_use(self):
+        done = subprocess.run([sys.executable, "-m", "reprise"], capture_output=True, text=True,
+                              check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("usage: python -m reprise run SCRIPT", done.stdout)
+
+
+class Extension(unittest.TestCase):
+    @unittest.skipIf(has_gpu(), "there is a GPU")
+    def test_errors_carry_the_librarys_status(self):
+        with self.assertRaises(reprise.Error) as caught:
+            _C.device_info(0)
+        self.assertEqual(caught.exception.status, "RP_ERROR_NO_DRIVER")
+        self.assertIn("libcuda", str(caught.exception))
+
+    def test_devices_that_cannot_be_are_refused(self):
+        for ordinal in (-1, 1000):
+            with self.assertRaisesRegex(reprise.Error, f"no device {ordinal}"):
+                _C.heap_stats(ordinal)
+
+    def test_hooks_are_functions(self):
+        hooks = _C.hooks()
+        self.assertEqual(len(set(hooks.values())), 9)
+        self.assertTrue(all(hooks.values()))
+
+    def test_pools_cannot_be_made_of_nothing(self):
+        with self.assertRaises(TypeError):
+            _C.Pool()
+        with self.assertRaises(TypeError):
+            _C.Graph()
+
+    def test_explains(self):
+        self.assertEqual(_C.explain("901")[0], "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED")
+        self.assertIsNone(_C.explain("all is well"))
+
+
+class Trees(unittest.TestCase):
+    def check(self, tree, leaves):
+        flat, spec = flatten(tree)
+        self.assertEqual(flat, leaves)
+        again = unflatten(spec, flat)
+        self.assertEqual(again, tree)
+        self.assertIs(type(again), type(tree))
+        hash(spec)
+        return spec
+
+    def test_containers_come_back_as_they_were(self):
+        self.check((1, [2, (3,)], {"a": 4, "b": None}), [1, 2, 3, 4])
+        self.check(Pair(1, (2, 3)), [1, 2, 3])
+        self.check([], [])
+        self.check(None, [])
+        self.check(5, [5])
+
+    def test_specs_tell_trees_apart(self):
+        trees = [(1, 2), [1, 2], {"a": 1, "b": 2}, {"b": 1, "a": 2}, (1, (2,)), Pair(1, 2),
+                 (1, 2, None), ((1, 2),), (None, 1, 2)]
+        self.assertEqual(len({flatten(t)[1] for t in trees}), len(trees))
+
+    def test_specs_do_not_hold_leaves(self):
+        self.assertEqual(flatten((1, {"a": 2}))[1], flatten((3, {"a": 4}))[1])
+
+
+if __name__ == "__main__":
+    unittest.main()
