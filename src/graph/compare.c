@@ -174,7 +174,16 @@ static rp_status unmatched(const struct comparing *c, uint32_t offset, uint64_t 
     return diverged(c, err, difference);
 }
 
-/* A word at a place where a pointer can be aligned. */
+/* Does the driver know of memory there? */
+static bool is_memory(const struct comparing *c, uint64_t address)
+{
+    CUmemorytype type;
+    return c->driver->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) ==
+           CUDA_SUCCESS;
+}
+
+/* A word at a place where a pointer can be aligned. An address of the rehearsal's in a struct that
+ * is no address at all in the record is what an earlier call left on the stack. */
 static rp_status compare_word(struct comparing *c, const struct rpi_field *field, uint32_t offset,
                               struct rp_error *err)
 {
@@ -185,7 +194,7 @@ static rp_status compare_word(struct comparing *c, const struct rpi_field *field
         uint32_t block = match_block(c, before, after);
         if (block != RPI_ABSENT)
             return add_site(c, offset, block, before, after, err);
-        if (field->kind != RPI_FIELD_STRUCT || in_block(c, before))
+        if (field->kind != RPI_FIELD_STRUCT || (in_block(c, before) && is_memory(c, after)))
             return unmatched(c, offset, before, after, err);
     }
     if (before == after || field->kind == RPI_FIELD_HOST)

@@ -695,6 +695,35 @@ static void half_an_address_in_padding_is_no_site(void **state)
     assert_int_equal(info.rehearsals, 1);
 }
 
+/* What the rehearsal left in the padding is an address of a block; in the record it is none. */
+static rp_status leaves_an_address(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    uint64_t y = rp_call_arg(call, 1);
+    bool rehearses = ++p->calls == 2;
+    struct rpt_padded_param padded;
+    memset(&padded, 0, sizeof padded);
+    padded.tag = 3;
+    padded.to = (uint32_t *)(uintptr_t)y;
+    padded.index = 1;
+    if (rehearses)
+        memcpy((char *)&padded + offsetof(struct rpt_padded_param, index), &y, sizeof y);
+    void *params[] = {&padded};
+    CUresult result = p->f->driver->cuMemsetD8Async(y, 0, p->count * 4, rp_call_stream(call));
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuMemsetD8Async", "filling");
+    return rpt_launch(p->f, p->f->padded, rp_call_stream(call), params, err);
+}
+
+static void an_address_left_in_padding_is_no_site(void **state)
+{
+    struct program p = {.f = *state, .count = 100};
+    struct rp_graph_info info;
+    check_replay(&p, leaves_an_address, &info);
+    assert_int_equal(info.sites, 2);
+    assert_int_equal(info.rehearsals, 1);
+}
+
 static void sites_tell_node_block_and_distance(void **state)
 {
     struct rpt_fixture *f = *state;
@@ -1487,6 +1516,7 @@ int main(void)
         TEST(kept_addresses_are_refused),
         TEST(kept_eager_addresses_are_refused),
         TEST(rubbish_in_padding_is_no_site),
+        TEST(an_address_left_in_padding_is_no_site),
         TEST(half_an_address_in_padding_is_no_site),
         TEST(sites_tell_node_block_and_distance),
         TEST(ends_of_blocks_are_theirs),
