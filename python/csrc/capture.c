@@ -71,8 +71,8 @@ __attribute__((noinline)) static rp_status run_here(struct rp_call *call, struct
     return worked && !work->learn ? RP_OK : RP_ERROR_CALLABLE;
 }
 
-/* All runs of a capture have the same stack: what a kernel holds of its addresses, or of what lay on
- * it before, is the same in all of them. */
+/* All runs of a capture have the same stack: what a kernel holds of its addresses, or of what lay
+ * on it before, is the same in all of them. */
 static rp_status run_callable(struct rp_call *call, void *user, struct rp_error *err)
 {
     struct work *work = user;

@@ -32,9 +32,8 @@ static PyObject *graph_replay(PyObject *object, PyObject *args)
     if (PyErr_Occurred())
         return NULL;
     struct rp_error err = {0};
-    rp_status status =
-        rp_graph_replay(self->graph, self->args, self->arg_count,
-                        (struct CUstream_st *)(uintptr_t)stream, &err);
+    rp_status status = rp_graph_replay(self->graph, self->args, self->arg_count,
+                                       (struct CUstream_st *)(uintptr_t)stream, &err);
     return status == RP_OK ? Py_NewRef(Py_None) : rpp_set_error(status, &err);
 }
 

@@ -108,8 +108,8 @@ static bool call_takes(size_t bytes, int ordinal, struct CUstream_st *stream, ui
 static struct rpp_private *find_private(int ordinal, struct rpp_pool_id id)
 {
     struct rpp_private *pool = rpp_state.privates;
-    while (pool && (pool->ordinal != ordinal || pool->id[0] != id.words[0] ||
-                    pool->id[1] != id.words[1]))
+    while (pool &&
+           (pool->ordinal != ordinal || pool->id[0] != id.words[0] || pool->id[1] != id.words[1]))
         pool = pool->next;
     return pool;
 }

@@ -18,8 +18,7 @@ PyObject *rpp_set_error(rp_status status, const struct rp_error *err)
     PyObject *name = PyUnicode_FromString(rp_status_name(status));
     PyObject *code = PyLong_FromLong(err->driver_code);
     PyObject *operation = PyUnicode_FromString(err->operation);
-    if (error && name && code && operation &&
-        PyObject_SetAttrString(error, "status", name) == 0 &&
+    if (error && name && code && operation && PyObject_SetAttrString(error, "status", name) == 0 &&
         PyObject_SetAttrString(error, "driver_code", code) == 0 &&
         PyObject_SetAttrString(error, "operation", operation) == 0)
         PyErr_SetObject(rpp_error_type, error);
@@ -110,9 +109,9 @@ static PyObject *device_info(PyObject *module, PyObject *args)
     struct rp_device_info info;
     rp_device_info(slot->device, &info);
     return Py_BuildValue("{sssssisisisisK}", "driver", info.driver, "name", info.name,
-                         "driver_version", info.driver_version, "compute_major",
-                         info.compute_major, "compute_minor", info.compute_minor,
-                         "multiprocessors", info.multiprocessors, "total_bytes", info.total_bytes);
+                         "driver_version", info.driver_version, "compute_major", info.compute_major,
+                         "compute_minor", info.compute_minor, "multiprocessors",
+                         info.multiprocessors, "total_bytes", info.total_bytes);
 }
 
 /* The heap of the ordinal that args hold; NULL with an exception set. */
@@ -137,7 +136,7 @@ static void add_privates(int ordinal, int64_t values[RP_HEAP_STATS])
     for (struct rpp_private *pool = rpp_state.privates; pool; pool = pool->next) {
         if (pool->ordinal != ordinal || !pool->heap)
             continue;
-        rp_heap_stats(pool->heap, more);
+        rp_heap_stats(pool->heap, more, RP_HEAP_STATS);
         for (size_t i = 0; i < RP_HEAP_STATS; i++)
             if (values[i] >= 0) /* max_split_size is -1: not limited */
                 values[i] += more[i];
@@ -153,7 +152,7 @@ static PyObject *heap_stats(PyObject *module, PyObject *args)
     if (!heap)
         return NULL;
     int64_t values[RP_HEAP_STATS];
-    rp_heap_stats(heap, values);
+    rp_heap_stats(heap, values, RP_HEAP_STATS);
     add_privates(ordinal, values);
     PyObject *stats = PyDict_New();
     for (size_t i = 0; stats && i < RP_HEAP_STATS; i++) {
@@ -228,7 +227,8 @@ static PyMethodDef methods[] = {
     {"leave", leave, METH_NOARGS, "Frees nothing from now on: the interpreter is going."},
     {"capture", rpp_capture, METH_VARARGS,
      "capture(pool, callable, args, places, name, copy_args, learn) -> Graph, or None to learn."},
-    {"call_block", call_block, METH_VARARGS, "(index, bytes, start) of a block of the call, or None."},
+    {"call_block", call_block, METH_VARARGS,
+     "(index, bytes, start) of a block of the call, or None."},
     {"call_counts", call_counts, METH_NOARGS, "(blocks alive, allocations outside the capture)."},
     {"device_info", device_info, METH_VARARGS, "What a device is."},
     {"heap_stats", heap_stats, METH_VARARGS, "Statistics under the names of PyTorch's."},
@@ -240,8 +240,15 @@ static PyMethodDef methods[] = {
 };
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_C", "Reprise's C library, for the package.", -1, methods,
-    NULL,                  NULL, NULL,                                    NULL,
+    PyModuleDef_HEAD_INIT,
+    "_C",
+    "Reprise's C library, for the package.",
+    -1,
+    methods,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
 };
 
 PyMODINIT_FUNC PyInit__C(void)
@@ -249,9 +256,8 @@ PyMODINIT_FUNC PyInit__C(void)
     PyObject *module = PyModule_Create(&definition);
     if (!module)
         return NULL;
-    rpp_error_type =
-        PyErr_NewExceptionWithDoc("reprise.Error", "What Reprise could not do, and what to do.",
-                                  PyExc_RuntimeError, NULL);
+    rpp_error_type = PyErr_NewExceptionWithDoc(
+        "reprise.Error", "What Reprise could not do, and what to do.", PyExc_RuntimeError, NULL);
     if (!rpp_error_type || PyModule_AddObjectRef(module, "Error", rpp_error_type) != 0 ||
         PyModule_AddStringConstant(module, "version", rp_version()) != 0 ||
         rpp_add_pool_type(module) != 0 || rpp_add_graph_type(module) != 0) {

@@ -5,8 +5,7 @@ PyTypeObject *rpp_pool_type;
 
 static PyObject *pool_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"kind",  "name",           "ordinal", "parent",
-                            "limit", "plan_budget_ms", NULL};
+    static char *names[] = {"kind", "name", "ordinal", "parent", "limit", "plan_budget_ms", NULL};
     struct rp_pool_options options = RP_POOL_OPTIONS_INIT;
     int kind = 0, ordinal = 0;
     unsigned long long limit = 0;

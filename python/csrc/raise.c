@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * An exception object is made as the C++ ABI (Itanium) has it: memory from __cxa_allocate_exception,
- * in it a c10::Error made by its own constructor, over it the vtable of c10::OutOfMemoryError, which
- * adds no members, and thrown with that class's type. A std::string argument that is passed by
- * value is an object of the caller's, given by address.
+ * An exception object is made as the C++ ABI (Itanium) has it: memory from
+ * __cxa_allocate_exception, in it a c10::Error made by its own constructor, over it the vtable of
+ * c10::OutOfMemoryError, which adds no members, and thrown with that class's type. A std::string
+ * argument that is passed by value is an object of the caller's, given by address.
  */
 #include "raise.h"
 
@@ -28,9 +28,8 @@ struct shared_ptr {
     void *pointer, *control;
 };
 
-#define STRING "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
-#define ERROR_INIT                                                                                 \
-    "_ZN3c105ErrorC1E" STRING "St10shared_ptrIKNS_9LazyValueIS6_EEEPKv"
+#define STRING     "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+#define ERROR_INIT "_ZN3c105ErrorC1E" STRING "St10shared_ptrIKNS_9LazyValueIS6_EEEPKv"
 #define CHECK_FAIL "_ZN3c106detail14torchCheckFailEPKcS2_jS2_"
 
 enum { EXCEPTION_BYTES = 512 }; /* a c10::Error has 136 in PyTorch 2.11 */
