@@ -720,6 +720,8 @@ struct rp_heap_frames {
     void *user;
 };
 
+#define RP_HEAP_ROUNDINGS 16
+
 struct rp_heap_options {
     size_t size;
     uint64_t limit_bytes; /* most device memory that the heap may map; 0: no limit */
@@ -730,12 +732,23 @@ struct rp_heap_options {
                             work is lent to a stream before more is mapped; 0: only when no more can
                             be mapped */
     struct rp_heap_frames frames; /* all NULL: no stacks */
+    uint64_t max_split_bytes; /* c10's max_split_size: blocks of so many bytes or more are mapped
+                                 and given out whole, so that smaller requests never cut them, and
+                                 only for requests of such a size; when memory is short, those of
+                                 the stream go before all others. Above 20 MiB; 0: none are */
+    uint64_t max_non_split_rounding_bytes; /* such a block serves no request that is smaller by this
+                                              or more; above 20 MiB; 0: 20 MiB */
+    /* c10's roundup_power2_divisions: requests are rounded up to the next of so many equal parts of
+     * what lies between two powers of two, where that is more than 512 bytes. Element i is for
+     * requests from 1 << i MiB to below twice that, the first for smaller ones too, the last for
+     * larger ones. Powers of two; 0 and 1: to 512 bytes as ever. */
+    unsigned roundup_power2_divisions[RP_HEAP_ROUNDINGS];
 };
 #define RP_HEAP_OPTIONS_INIT                                                                       \
     {                                                                                              \
-        sizeof(struct rp_heap_options), 0, 0, 0,                                                   \
+        sizeof(struct rp_heap_options), 0, 0, 0, {NULL, NULL, NULL, NULL}, 0, 0,                   \
         {                                                                                          \
-            NULL, NULL, NULL, NULL                                                                 \
+            0                                                                                      \
         }                                                                                          \
     }
 
@@ -786,9 +799,9 @@ static inline rp_status rp_heap_find(struct rp_heap *heap, uint64_t address,
 }
 
 /* Statistics: the names and meanings of torch.cuda.memory_stats(), in its order. `segment` counts
- * chunks; `inactive_split` free blocks part of which shares a chunk with a block in use; blocks of
- * any size may be split, so that max_split_size is -1 and nothing is oversize. All figures are of
- * one moment, peaks included. */
+ * chunks, each oversize block as one; `inactive_split` free blocks part of which shares a chunk
+ * with a block in use; max_split_size is -1 where there is none. All figures are of one moment,
+ * peaks included. */
 #define RP_HEAP_STATS 122
 RP_API const char *rp_heap_stat_name(size_t index); /* NULL past the end. Static text. */
 /* Writes the first `count` of them, and returns how many there are. */
@@ -819,7 +832,7 @@ struct rp_heap_snapshot_segment {
     uint64_t address, bytes;
     uint64_t allocated_bytes, active_bytes, requested_bytes;
     struct CUstream_st *stream;
-    int is_large;
+    int is_large, is_oversize; /* an oversize block is a segment of its own, and large too */
     size_t first_block, block_count;
 };
 struct rp_heap_snapshot_block {

@@ -3,9 +3,9 @@
  * Soaks the heap on the host driver: threads that allocate, use, free and pass on blocks of random
  * sizes on random streams, with work on the device in them, while driver calls and host allocations
  * are made to fail at random, limits come and go, the history is switched on and off and the cache
- * is emptied. Every two seconds all stop and the books are compared, to the byte: with what the
- * threads hold, with a recount of the heap, with what the driver says is mapped. The driver's race
- * check sees memory that is reused, or unmapped, too early.
+ * is emptied; heaps differ in their options. Every two seconds all stop and the books are compared,
+ * to the byte: with what the threads hold, with a recount of the heap, with what the driver says is
+ * mapped. The driver's race check sees memory that is reused, or unmapped, too early.
  *
  *     usage: soak_heap [--seconds N, default 10] [--threads N, default 3] [--seed N, default 1]
  *
@@ -29,11 +29,12 @@ enum {
     EPOCH_MS = 2000,
     HEAP_EPOCHS = 5
 };
-#define MIB          ((uint64_t)1 << 20)
-#define DEVICE_BYTES (400 * MIB)
+#define MIB           ((uint64_t)1 << 20)
+#define DEVICE_BYTES  (400 * MIB)
+#define OVERSIZE_FROM (21 * MIB)
 
 struct block {
-    uint64_t address, requested;
+    uint64_t address, requested, bytes;
 };
 
 struct worker {
@@ -51,7 +52,7 @@ static struct {
     struct rp_heap *heap;
     struct worker workers[MOST_THREADS];
     int threads;
-    _Atomic uint64_t passed_on[PASSED_ON][2]; /* address, requested bytes; guarded by passing */
+    struct block passed_on[PASSED_ON]; /* guarded by passing */
     pthread_mutex_t passing;
     _Atomic bool stop, inject;
     _Atomic uint64_t memory_calls;
@@ -170,7 +171,7 @@ static void use_elsewhere(struct worker *w, const struct block *block, CUstream 
 static void allocate(struct worker *w, struct block *slot, uint64_t r)
 {
     struct rp_error err = {0};
-    struct block new = {0, random_bytes(next_random(&w->random))};
+    struct block new = {.requested = random_bytes(next_random(&w->random))};
     CUstream stream = soak.streams[r % STREAMS];
     rp_status status = rp_heap_alloc(soak.heap, new.requested, stream, &new.address, &err);
     if (status != RP_OK) {
@@ -182,6 +183,7 @@ static void allocate(struct worker *w, struct block *slot, uint64_t r)
     expect(rp_heap_find(soak.heap, new.address, &found, NULL) == RP_OK &&
                found.address == new.address &&found.requested == new.requested,
            "a block is not found");
+    new.bytes = found.bytes;
     touch(&new, stream, r);
     if (r >> 8 & 1)
         use_elsewhere(w, &new, stream, soak.streams[(r >> 16) % STREAMS]);
@@ -191,13 +193,12 @@ static void allocate(struct worker *w, struct block *slot, uint64_t r)
 static void release(struct worker *w, struct block *slot, uint64_t r)
 {
     struct block old = *slot;
-    *slot = (struct block){0, 0};
+    *slot = (struct block){0};
     if (r >> 60 == 3) {
         size_t i = (r >> 32) % PASSED_ON;
         pthread_mutex_lock(&soak.passing);
-        struct block other = {soak.passed_on[i][0], soak.passed_on[i][1]};
-        soak.passed_on[i][0] = old.address;
-        soak.passed_on[i][1] = old.requested;
+        struct block other = soak.passed_on[i];
+        soak.passed_on[i] = old;
         pthread_mutex_unlock(&soak.passing);
         old = other;
     }
@@ -267,12 +268,10 @@ static void compare(void)
     struct rpi_host_statistics driver;
     for (int i = 0; i < soak.threads + 1; i++) {
         for (int k = 0; k < (i < soak.threads ? SLOTS : PASSED_ON); k++) {
-            struct block block = i < soak.threads
-                                     ? soak.workers[i].live[k]
-                                     : (struct block){soak.passed_on[k][0], soak.passed_on[k][1]};
+            struct block block = i < soak.threads ? soak.workers[i].live[k] : soak.passed_on[k];
             blocks += block.address != 0;
             requested += (int64_t)block.requested;
-            bytes += (int64_t)((block.requested + 511) / 512 * 512);
+            bytes += (int64_t)block.bytes;
         }
     }
     expect(rpi_heap_is_valid(soak.heap), "the heap is not valid");
@@ -302,7 +301,7 @@ static void empty_out(void)
         for (int k = 0; k < SLOTS; k++)
             rp_heap_free(soak.heap, soak.workers[i].live[k].address, NULL);
     for (int k = 0; k < PASSED_ON; k++)
-        rp_heap_free(soak.heap, soak.passed_on[k][0], NULL);
+        rp_heap_free(soak.heap, soak.passed_on[k].address, NULL);
     memset(soak.passed_on, 0, sizeof soak.passed_on);
     for (int i = 0; i < soak.threads; i++)
         memset(soak.workers[i].live, 0, sizeof soak.workers[i].live);
@@ -356,6 +355,9 @@ static bool open_heap(uint64_t round)
     struct rp_heap_options options = RP_HEAP_OPTIONS_INIT;
     options.gc_threshold = round % 2 ? 0.6 : 0;
     options.share_early = round % 3 == 1;
+    options.max_split_bytes = round % 4 == 2 ? OVERSIZE_FROM : 0;
+    for (int i = 0; round % 5 == 3 && i < RP_HEAP_ROUNDINGS; i++)
+        options.roundup_power2_divisions[i] = 1u << i % 5;
     options.frames = (struct rp_heap_frames){capture_stack, release_stack, NULL, NULL};
     return rpi_heap_create_on(rpi_driver_fault(soak.driver), 0, soak.context, DEVICE_BYTES,
                               &options, &soak.heap, NULL) == RP_OK;

@@ -13,13 +13,45 @@
 
 /* ---- Making and destroying -------------------------------------------------------------------*/
 
+#define LEAST_OVERSIZE ((uint64_t)20 << 20) /* as c10 demands, and rounds by unless told */
+
 static rp_status check_options(const struct rp_heap_options *options, struct rp_error *err)
 {
     if (!(options->gc_threshold >= 0 && options->gc_threshold < 1))
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_heap_create",
                          "gc_threshold is %g, but has to be at least 0 and below 1",
                          options->gc_threshold);
+    const uint64_t sizes[] = {options->max_split_bytes, options->max_non_split_rounding_bytes};
+    for (int i = 0; i < 2; i++)
+        if (sizes[i] && sizes[i] <= LEAST_OVERSIZE)
+            return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_heap_create",
+                             "%s is %llu, but has to be above 20 MiB, or 0",
+                             i ? "max_non_split_rounding_bytes" : "max_split_bytes",
+                             (unsigned long long)sizes[i]);
+    for (int i = 0; i < RP_HEAP_ROUNDINGS; i++)
+        if (options->roundup_power2_divisions[i] & (options->roundup_power2_divisions[i] - 1))
+            return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_heap_create",
+                             "roundup_power2_divisions[%d] is %u, but has to be a power of two, or "
+                             "0",
+                             i, options->roundup_power2_divisions[i]);
     return RP_OK;
+}
+
+static void take_options(struct rp_heap *heap, const struct rp_heap_options *options)
+{
+    heap->limit_bytes = options->limit_bytes ? options->limit_bytes : UINT64_MAX;
+    heap->fraction_bytes = UINT64_MAX;
+    heap->gc_threshold = options->gc_threshold;
+    heap->share_early = options->share_early != 0;
+    heap->frames = options->frames;
+    heap->max_split_bytes = options->max_split_bytes ? options->max_split_bytes : UINT64_MAX;
+    heap->non_split_rounding = options->max_non_split_rounding_bytes
+                                   ? options->max_non_split_rounding_bytes
+                                   : LEAST_OVERSIZE;
+    for (int i = 0; i < RP_HEAP_ROUNDINGS; i++) {
+        heap->divisions[i] = options->roundup_power2_divisions[i];
+        heap->rounds |= heap->divisions[i] > 1;
+    }
 }
 
 static rp_status read_granularity(struct rp_heap *heap, struct rp_error *err)
@@ -70,11 +102,7 @@ rp_status rpi_heap_create_on(const struct rp_driver *driver, CUdevice device, CU
     heap->device = device;
     heap->context = context;
     heap->total_bytes = total_bytes;
-    heap->limit_bytes = options->limit_bytes ? options->limit_bytes : UINT64_MAX;
-    heap->fraction_bytes = UINT64_MAX;
-    heap->gc_threshold = options->gc_threshold;
-    heap->share_early = options->share_early != 0;
-    heap->frames = options->frames;
+    take_options(heap, options);
     choose_range(heap);
     heap->shelves = rpi_calloc(RPI_HEAP_SHELVES, sizeof(struct rpi_shelf *));
     status = heap->shelves ? read_granularity(heap, err)
@@ -214,9 +242,16 @@ static rp_status alloc_short(struct rpi_shelf *shelf, struct request *request,
     struct rp_heap *heap = shelf->heap;
     rp_status status = RP_OK;
     heap->totals.alloc_retries++;
-    rpi_heap_finish_waiting(heap);
-    rpi_heap_give_back(heap, NULL); /* what can't go is not to be had */
-    enum rpi_heap_outcome outcome = try_own(shelf, request, true, out_address, &status, err);
+    enum rpi_heap_outcome outcome = RPI_HEAP_MISS;
+    if (heap->max_split_bytes != UINT64_MAX) {
+        rpi_heap_release_oversize(heap, request->stream, request->bytes);
+        outcome = try_own(shelf, request, true, out_address, &status, err);
+    }
+    if (outcome == RPI_HEAP_MISS) {
+        rpi_heap_finish_waiting(heap);
+        rpi_heap_give_back(heap, NULL); /* what can't go is not to be had */
+        outcome = try_own(shelf, request, true, out_address, &status, err);
+    }
     if (outcome == RPI_HEAP_MISS && is_shortage(status))
         outcome = try_others(shelf, request, out_address);
     if (outcome == RPI_HEAP_DONE)
@@ -282,6 +317,22 @@ static inline bool alloc_quickly(struct rpi_shelf *shelf, const struct request *
     return taken;
 }
 
+#define MOST_REQUEST ((uint64_t)1 << 62) /* more than any device has, and still to be rounded */
+
+/* c10's roundup_power2_divisions: to the next of so many equal parts of what lies between two
+ * powers of two. */
+static uint64_t round_up_by_power(const struct rp_heap *heap, uint64_t bytes)
+{
+    unsigned log = 63 - (unsigned)__builtin_clzll(bytes);
+    unsigned interval = log > 20 ? log - 20 : 0;
+    if (interval > RP_HEAP_ROUNDINGS - 1)
+        interval = RP_HEAP_ROUNDINGS - 1;
+    uint64_t divisions = heap->divisions[interval];
+    if (divisions <= 1 || bytes <= divisions * RPI_HEAP_GRAIN)
+        return rpi_round_up(bytes, RPI_HEAP_GRAIN);
+    return rpi_round_up(bytes, ((uint64_t)1 << log) / divisions);
+}
+
 rp_status rp_heap_alloc(struct rp_heap *heap, uint64_t bytes, struct CUstream_st *stream,
                         uint64_t *out_address, struct rp_error *err)
 {
@@ -293,9 +344,13 @@ rp_status rp_heap_alloc(struct rp_heap *heap, uint64_t bytes, struct CUstream_st
         return RP_OK;
     }
     struct request request = {.requested = bytes, .stream = stream};
-    request.bytes = rpi_round_up(bytes < UINT64_MAX / 2 ? bytes : UINT64_MAX / 2, RPI_HEAP_GRAIN);
-    enum rpi_heap_class class =
-        request.bytes <= RPI_HEAP_SMALL_MOST ? RPI_HEAP_SMALL : RPI_HEAP_LARGE;
+    if (bytes > MOST_REQUEST)
+        bytes = MOST_REQUEST;
+    request.bytes =
+        heap->rounds ? round_up_by_power(heap, bytes) : rpi_round_up(bytes, RPI_HEAP_GRAIN);
+    enum rpi_heap_class class = request.bytes <= RPI_HEAP_SMALL_MOST     ? RPI_HEAP_SMALL
+                                : request.bytes >= heap->max_split_bytes ? RPI_HEAP_OVERSIZE
+                                                                         : RPI_HEAP_LARGE;
     struct rpi_shelf *shelf = rpi_heap_shelf(heap, stream, class);
     if (!shelf && (status = rpi_heap_shelf_make(heap, stream, class, &shelf, err)) != RP_OK)
         return status;

@@ -2,9 +2,10 @@
  *
  * The caching allocator for eager work: what the files heap*.c share.
  *
- *     class    small (requests up to 1 MiB) or large, as in c10
+ *     class    small (requests up to 1 MiB) or large, as in c10; oversize, where the heap has a
+ *              max_split_bytes, from that on
  *     shelf    the memory of one stream and one class: its own addresses, free blocks and lock
- *     range    reserved addresses of a shelf, a grid of chunks of 2 MiB (small) or 20 MiB (large)
+ *     range    reserved addresses of a shelf, a grid of chunks of 2 MiB (20 MiB when large)
  *     chunk    one square of that grid; memory is mapped behind it late and given back early
  *     block    a part of a range: a hole (nothing mapped), free, live, or waiting (freed, but work
  * on other streams may still use it) use      one other stream that uses a block, and the event
@@ -15,8 +16,10 @@
  *     blocks  | live | free   | live   | wait | hole                      |
  *
  * Every range is covered by its blocks without a gap. A hole is whole chunks; no two free blocks
- * and no two holes are neighbours. Free blocks are in the shelf's bins, holes in its list of holes,
- * the starts of live and waiting blocks in the tables of their chunks.
+ * and no two holes are neighbours. Oversize blocks are whole chunks that were mapped at once: they
+ * are never cut or joined, only given out, and given back, as they are. Free blocks are in the
+ * shelf's bins, holes in its list of holes, the starts of live and waiting blocks in the tables of
+ * their chunks.
  *
  * Who may do what
  *   A shelf and its blocks are read and written under shelf.lock only.
@@ -48,12 +51,12 @@
 #define RPI_HEAP_SMALL_MOST  ((uint64_t)1 << RPI_HEAP_SMALL_SHIFT) /* largest small request */
 
 enum {
-    RPI_HEAP_SHELVES = 1024, /* most of them in a heap: streams times two */
+    RPI_HEAP_SHELVES = 1536, /* most of them in a heap: streams times three */
     RPI_HEAP_SLOTS = 4096,   /* of each lookup table: at most half full */
     RPI_HEAP_UNIT_SHIFT = 21 /* 2 MiB: chunks are multiples of it */
 };
 
-enum rpi_heap_class { RPI_HEAP_SMALL, RPI_HEAP_LARGE, RPI_HEAP_CLASSES };
+enum rpi_heap_class { RPI_HEAP_SMALL, RPI_HEAP_LARGE, RPI_HEAP_OVERSIZE, RPI_HEAP_CLASSES };
 
 /* Where something was allocated or freed, as the program's callback knows it. */
 struct rpi_heap_stack {
@@ -69,6 +72,7 @@ struct rpi_heap_use {
 
 struct rpi_heap_chunk {
     CUmemGenericAllocationHandle handle;
+    uint32_t span; /* chunks that the handle's memory is behind; 0: that of one before this */
     struct rpi_heap_block *
         *starts; /* live and waiting blocks by where they start; NULL: not mapped */
 };
@@ -86,6 +90,7 @@ struct rpi_shelf {
     struct rp_heap *heap;
     CUstream stream;
     enum rpi_heap_class class;
+    bool whole; /* oversize: blocks are neither cut nor joined */
     uint64_t chunk_bytes;
     uint32_t chunk_units; /* the same in units of 1 << RPI_HEAP_UNIT_SHIFT */
     unsigned start_shift; /* no two live blocks start within 1 << start_shift bytes of a chunk */
@@ -142,6 +147,9 @@ struct rp_heap {
     unsigned range_shift; /* range_bytes == 1 << range_shift */
     bool share_early;     /* other streams' idle memory is tried before growing */
     double gc_threshold;  /* 0: off */
+    uint64_t max_split_bytes, non_split_rounding; /* UINT64_MAX: nothing is oversize */
+    bool rounds;                                  /* any of divisions is above 1 */
+    unsigned divisions[RP_HEAP_ROUNDINGS];
     _Atomic uint64_t
         ticks; /* large allocations, where the threshold is on: free blocks age by it */
     struct rp_heap_frames frames;
@@ -285,6 +293,9 @@ rp_status rpi_shelf_grow(struct rpi_shelf *shelf, uint64_t bytes, struct rp_erro
  * what was given back. A shelf whose stream is capturing is left alone. */
 rp_status rpi_shelf_shrink(struct rpi_shelf *shelf, uint64_t until, uint64_t *bytes,
                            struct rp_error *err);
+/* Unmaps a free oversize block. */
+rp_status rpi_shelf_unmap(struct rpi_shelf *shelf, struct rpi_heap_block *block,
+                          struct rp_error *err);
 /* Unmaps all of a range, for a heap that is destroyed: its tables stay as they were. */
 void rpi_heap_empty_range(struct rpi_heap_range *range);
 /* Most bytes that may be mapped. growth is held. */
@@ -296,6 +307,9 @@ uint64_t rpi_heap_limit(const struct rp_heap *heap);
 void rpi_heap_finish_waiting(struct rp_heap *heap);
 /* Gives back all whole free chunks. The first error is returned, what can go has gone. */
 rp_status rpi_heap_give_back(struct rp_heap *heap, struct rp_error *err);
+/* Gives back free oversize blocks of a stream: the smallest that is large enough for `bytes`, else
+ * the largest until they are together. */
+void rpi_heap_release_oversize(struct rp_heap *heap, CUstream stream, uint64_t bytes);
 /* c10's garbage collection: gives back free chunks of the large class, the oldest first, where
  * mapping `more` bytes would pass the threshold. */
 void rpi_heap_collect(struct rp_heap *heap, uint64_t more);

@@ -21,11 +21,13 @@ static bool block_is_valid(const struct rpi_shelf *shelf, const struct rpi_heap_
         block->address + block->bytes != end || (after && after->before != block))
         return false;
     struct rpi_heap_block **start = rpi_shelf_start(range, block->address);
+    if (shelf->whole && (block->address - range->base) % shelf->chunk_bytes)
+        return false;
     if (block->state == RPI_HEAP_HOLE)
         return !is_hole_or_free(after, RPI_HEAP_HOLE) && !start &&
                block->bytes % shelf->chunk_bytes == 0;
     if (block->state == RPI_HEAP_FREE)
-        return !is_hole_or_free(after, RPI_HEAP_FREE) && start && *start != block;
+        return (shelf->whole || !is_hole_or_free(after, RPI_HEAP_FREE)) && start && *start != block;
     return start && *start == block && block->requested <= block->bytes;
 }
 

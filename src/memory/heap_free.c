@@ -34,6 +34,10 @@ enum rpi_heap_outcome rpi_shelf_take(struct rpi_shelf *shelf, uint64_t bytes, ui
     struct rpi_heap_block *block = rpi_heap_bins_find(&shelf->bins, bytes);
     if (!block)
         return RPI_HEAP_MISS;
+    if (shelf->whole && block->bytes >= bytes + shelf->heap->non_split_rounding)
+        return RPI_HEAP_MISS;
+    if (shelf->whole)
+        bytes = block->bytes;
     uint64_t rest = block->bytes - bytes;
     if (rest && !rpi_shelf_reserve(shelf, 1))
         return RPI_HEAP_NO_MEMORY;
@@ -54,15 +58,16 @@ enum rpi_heap_outcome rpi_shelf_take(struct rpi_shelf *shelf, uint64_t bytes, ui
     block->uses = NULL;
     block->stack = NULL;
     *rpi_shelf_start(block->range, block->address) = block;
-    if (shelf->class == RPI_HEAP_LARGE && shelf->heap->gc_threshold > 0)
+    if (shelf->class != RPI_HEAP_SMALL && shelf->heap->gc_threshold > 0)
         atomic_fetch_add_explicit(&shelf->heap->ticks, 1, memory_order_relaxed);
     *out_block = block;
     return RPI_HEAP_DONE;
 }
 
-static inline bool is_free(const struct rpi_heap_block *block)
+/* Can the shelf's free block join this neighbour of it? */
+static inline bool joins(const struct rpi_shelf *shelf, const struct rpi_heap_block *neighbour)
 {
-    return block && block->state == RPI_HEAP_FREE;
+    return neighbour && neighbour->state == RPI_HEAP_FREE && !shelf->whole;
 }
 
 /* What becomes of the free blocks in the gauges when this one is free too. */
@@ -71,12 +76,12 @@ static inline void count_merge(const struct rpi_shelf *shelf, const struct rpi_h
 {
     const struct rpi_heap_block *before = block->before, *after = block->after;
     uint64_t address = block->address, bytes = block->bytes;
-    if (is_free(before)) {
+    if (joins(shelf, before)) {
         count_free(shelf, block->range, before->address, before->bytes, -1, change);
         address = before->address;
         bytes += before->bytes;
     }
-    if (is_free(after)) {
+    if (joins(shelf, after)) {
         count_free(shelf, block->range, after->address, after->bytes, -1, change);
         bytes += after->bytes;
     }
@@ -86,11 +91,11 @@ static inline void count_merge(const struct rpi_shelf *shelf, const struct rpi_h
 static inline void merge(struct rpi_shelf *shelf, struct rpi_heap_block *block)
 {
     block->state = RPI_HEAP_FREE;
-    if (is_free(block->after)) {
+    if (joins(shelf, block->after)) {
         rpi_heap_bins_remove(&shelf->bins, block->after);
         rpi_shelf_join(shelf, block);
     }
-    if (is_free(block->before)) {
+    if (joins(shelf, block->before)) {
         block = block->before;
         rpi_heap_bins_remove(&shelf->bins, block);
         rpi_shelf_join(shelf, block);

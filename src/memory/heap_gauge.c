@@ -4,9 +4,15 @@
 #include <assert.h>
 #include <string.h>
 
-static int pool_of(const struct rpi_shelf *shelf)
+/* Which pools a shelf is part of, ended by -1. */
+static const int *pools_of(const struct rpi_shelf *shelf)
 {
-    return shelf->class == RPI_HEAP_SMALL ? RPI_HEAP_SMALL_POOL : RPI_HEAP_LARGE_POOL;
+    static const int pools[RPI_HEAP_CLASSES][RPI_HEAP_POOLS] = {
+        [RPI_HEAP_SMALL] = {RPI_HEAP_ALL, RPI_HEAP_SMALL_POOL, -1},
+        [RPI_HEAP_LARGE] = {RPI_HEAP_ALL, RPI_HEAP_LARGE_POOL, -1},
+        [RPI_HEAP_OVERSIZE] = {RPI_HEAP_ALL, RPI_HEAP_LARGE_POOL, RPI_HEAP_OVERSIZE_POOL, -1},
+    };
+    return pools[shelf->class];
 }
 
 void rpi_shelf_gauges(const struct rpi_shelf *shelf, int64_t out_now[RPI_GAUGES])
@@ -40,10 +46,9 @@ static void add_up(const struct rp_heap *heap, int64_t sums[RPI_HEAP_POOLS][RPI_
     for (size_t s = 0; s < heap->shelf_count; s++) {
         int64_t now[RPI_GAUGES];
         rpi_shelf_gauges(heap->shelves[s], now);
-        for (int i = 0; i < RPI_GAUGES; i++) {
-            sums[RPI_HEAP_ALL][i] += now[i];
-            sums[pool_of(heap->shelves[s])][i] += now[i];
-        }
+        for (const int *pool = pools_of(heap->shelves[s]); *pool >= 0; pool++)
+            for (int i = 0; i < RPI_GAUGES; i++)
+                sums[*pool][i] += now[i];
     }
 }
 
@@ -72,18 +77,17 @@ void rpi_heap_hand_out(struct rp_heap *heap, const struct rpi_shelf *asking)
     int64_t sums[RPI_HEAP_POOLS][RPI_GAUGES], count[RPI_HEAP_POOLS] = {0};
     add_up(heap, sums);
     for (size_t s = 0; s < heap->shelf_count; s++)
-        count[pool_of(heap->shelves[s])]++;
-    count[RPI_HEAP_ALL] = (int64_t)heap->shelf_count;
+        for (const int *pool = pools_of(heap->shelves[s]); *pool >= 0; pool++)
+            count[*pool]++;
     for (size_t s = 0; s < heap->shelf_count; s++) {
         struct rpi_shelf *shelf = heap->shelves[s];
         int64_t room[RPI_COUNTS] = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX};
-        int pool = pool_of(shelf);
-        for (int i = 0; i < RPI_GAUGES; i++) {
-            int64_t in_all = heap->totals.peak[RPI_HEAP_ALL][i] - sums[RPI_HEAP_ALL][i];
-            int64_t in_pool = heap->totals.peak[pool][i] - sums[pool][i];
-            int64_t most = least(share(in_all, count[RPI_HEAP_ALL], shelf == asking),
-                                 share(in_pool, count[pool], shelf == asking));
-            room[count_of[i]] = least(room[count_of[i]], most);
+        for (const int *pool = pools_of(shelf); *pool >= 0; pool++) {
+            for (int i = 0; i < RPI_GAUGES; i++) {
+                int64_t slack = heap->totals.peak[*pool][i] - sums[*pool][i];
+                int64_t most = share(slack, count[*pool], shelf == asking);
+                room[count_of[i]] = least(room[count_of[i]], most);
+            }
         }
         for (int i = 0; i < RPI_COUNTS; i++)
             set_room(&shelf->gauges, (enum rpi_count)i, room[i]);
@@ -146,10 +150,9 @@ static void change_stat(struct rpi_heap_stat *stat, int64_t change)
 void rpi_heap_segments(struct rpi_shelf *shelf, int64_t count, int64_t bytes)
 {
     struct rpi_heap_totals *totals = &shelf->heap->totals;
-    const int pools[] = {RPI_HEAP_ALL, pool_of(shelf)};
-    for (int i = 0; i < 2; i++) {
-        change_stat(&totals->segment[pools[i]], count);
-        change_stat(&totals->reserved_bytes[pools[i]], bytes);
+    for (const int *pool = pools_of(shelf); *pool >= 0; pool++) {
+        change_stat(&totals->segment[*pool], count);
+        change_stat(&totals->reserved_bytes[*pool], bytes);
     }
     if (count > 0)
         totals->device_allocs++;
@@ -174,12 +177,12 @@ enum { SEGMENT = RPI_GAUGES, RESERVED_BYTES };
         FIGURES(text ".large_pool", what, RPI_HEAP_LARGE_POOL),                                    \
         FIGURES(text ".small_pool", what, RPI_HEAP_SMALL_POOL)
 
-enum { SINGLE = -1, NEVER = -2, NO_SPLIT_LIMIT = -3 };
+enum { SINGLE = -1, SPLIT_LIMIT = -2 };
 enum { ALLOC_RETRIES, DEVICE_ALLOCS, DEVICE_FREES, OOMS, SYNC_ALL_STREAMS };
 
 static const struct {
     const char *name;
-    int what; /* a gauge, SEGMENT or RESERVED_BYTES; or one of the last three */
+    int what; /* a gauge, SEGMENT or RESERVED_BYTES; or one of the last two */
     int pool;
     int figure;
 } statistics[] = {
@@ -189,14 +192,14 @@ static const struct {
     POOLS("allocation", RPI_GAUGE_ALLOCATION),
     POOLS("inactive_split", RPI_GAUGE_INACTIVE_SPLIT),
     POOLS("inactive_split_bytes", RPI_GAUGE_INACTIVE_SPLIT_BYTES),
-    {"max_split_size", NO_SPLIT_LIMIT, 0, 0},
+    {"max_split_size", SPLIT_LIMIT, 0, 0},
     {"num_alloc_retries", SINGLE, 0, ALLOC_RETRIES},
     {"num_device_alloc", SINGLE, 0, DEVICE_ALLOCS},
     {"num_device_free", SINGLE, 0, DEVICE_FREES},
     {"num_ooms", SINGLE, 0, OOMS},
     {"num_sync_all_streams", SINGLE, 0, SYNC_ALL_STREAMS},
-    FIGURES("oversize_allocations", NEVER, 0),
-    FIGURES("oversize_segments", NEVER, 0),
+    FIGURES("oversize_allocations", RPI_GAUGE_ALLOCATION, RPI_HEAP_OVERSIZE_POOL),
+    FIGURES("oversize_segments", SEGMENT, RPI_HEAP_OVERSIZE_POOL),
     POOLS("requested_bytes", RPI_GAUGE_REQUESTED_BYTES),
     POOLS("reserved_bytes", RESERVED_BYTES),
     POOLS("segment", SEGMENT),
@@ -223,14 +226,13 @@ static int64_t single(const struct rpi_heap_totals *totals, int which)
     }
 }
 
-static int64_t figure_of(const struct rpi_heap_totals *totals, const struct sums *sums, size_t i)
+static int64_t figure_of(const struct rp_heap *heap, const struct sums *sums, size_t i)
 {
+    const struct rpi_heap_totals *totals = &heap->totals;
     int what = statistics[i].what, pool = statistics[i].pool;
     struct rpi_heap_stat stat;
-    if (what == NO_SPLIT_LIMIT)
-        return -1;
-    if (what == NEVER)
-        return 0;
+    if (what == SPLIT_LIMIT)
+        return heap->max_split_bytes == UINT64_MAX ? -1 : (int64_t)heap->max_split_bytes;
     if (what == SINGLE)
         return single(totals, statistics[i].figure);
     if (what == SEGMENT)
@@ -259,10 +261,9 @@ static void read_sums(const struct rp_heap *heap, struct sums *out)
     memset(out->risen, 0, sizeof out->risen);
     for (size_t s = 0; s < heap->shelf_count; s++) {
         const struct rpi_shelf *shelf = heap->shelves[s];
-        for (int i = 0; i < RPI_GAUGES; i++) {
-            out->risen[RPI_HEAP_ALL][i] += shelf->gauges.risen[count_of[i]];
-            out->risen[pool_of(shelf)][i] += shelf->gauges.risen[count_of[i]];
-        }
+        for (const int *pool = pools_of(shelf); *pool >= 0; pool++)
+            for (int i = 0; i < RPI_GAUGES; i++)
+                out->risen[*pool][i] += shelf->gauges.risen[count_of[i]];
     }
 }
 
@@ -279,7 +280,7 @@ size_t rp_heap_stats(struct rp_heap *heap, int64_t *out_values, size_t count)
     read_sums(heap, &sums);
     rpi_heap_unlock_shelves(heap);
     for (size_t i = 0; i < RP_HEAP_STATS && i < count; i++)
-        out_values[i] = figure_of(&heap->totals, &sums, i);
+        out_values[i] = figure_of(heap, &sums, i);
     pthread_mutex_unlock(&heap->growth);
     return RP_HEAP_STATS;
 }

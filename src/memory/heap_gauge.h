@@ -11,7 +11,7 @@
  * grows. So a rise of the sum by x towards an old peak costs about log2(x) looks, and a new peak
  * one.
  *
- * Every gauge has two peaks to respect: that of its class and that of both together.
+ * Every gauge has two or three peaks to respect: that of all, and those of its pools.
  */
 #ifndef REPRISE_MEMORY_HEAP_GAUGE_H
 #define REPRISE_MEMORY_HEAP_GAUGE_H
@@ -50,7 +50,14 @@ struct rpi_gauges {
     int64_t waiting, waiting_bytes;
 };
 
-enum { RPI_HEAP_ALL, RPI_HEAP_LARGE_POOL, RPI_HEAP_SMALL_POOL, RPI_HEAP_POOLS };
+/* Oversize blocks count as large ones too. */
+enum {
+    RPI_HEAP_ALL,
+    RPI_HEAP_LARGE_POOL,
+    RPI_HEAP_SMALL_POOL,
+    RPI_HEAP_OVERSIZE_POOL,
+    RPI_HEAP_POOLS
+};
 
 /* One of c10's statistics. */
 struct rpi_heap_stat {

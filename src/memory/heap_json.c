@@ -121,10 +121,11 @@ static void put_segment(struct writer *out, const struct rp_heap_snapshot *snaps
         "%s{\"device\":%d,\"address\":%" PRIu64 ",\"total_size\":%" PRIu64
         ",\"allocated_size\":%" PRIu64 ",\"active_size\":%" PRIu64 ",\"requested_size\":%" PRIu64
         ",\"stream\":%" PRIuPTR ",\"segment_type\":\"%s\",\"segment_pool_id\":[0,0],"
-        "\"is_expandable\":true,\"frames\":[],\"blocks\":[",
+        "\"is_expandable\":%s,\"frames\":[],\"blocks\":[",
         index ? "," : "", snapshot->heap->device, segment->address, segment->bytes,
         segment->allocated_bytes, segment->active_bytes, segment->requested_bytes,
-        (uintptr_t)segment->stream, segment->is_large ? "large" : "small");
+        (uintptr_t)segment->stream, segment->is_large ? "large" : "small",
+        segment->is_oversize ? "false" : "true");
     for (size_t i = 0; i < segment->block_count; i++) {
         const struct rpi_snapshot_block *block = &snapshot->blocks.data[segment->first_block + i];
         put(out,
@@ -151,6 +152,18 @@ static void put_event(struct writer *out, const struct rp_heap_snapshot *snapsho
     put(out, "}");
 }
 
+static void put_settings(struct writer *out, const struct rp_heap *heap)
+{
+    bool split = heap->max_split_bytes != UINT64_MAX;
+    put(out,
+        "\"allocator_settings\":{\"expandable_segments\":true,\"max_split_size\":%" PRId64
+        ",\"garbage_collection_threshold\":%g,\"roundup_power2_divisions\":{",
+        split ? (int64_t)heap->max_split_bytes : -1, heap->gc_threshold);
+    for (int i = 0; i < RP_HEAP_ROUNDINGS; i++)
+        put(out, "%s\"%d\":%u", i ? "," : "", 1 << i, heap->divisions[i]);
+    put(out, "}}");
+}
+
 static void put_snapshot(struct writer *out, const struct rp_heap_snapshot *snapshot)
 {
     put(out, "{\"segments\":[");
@@ -163,7 +176,9 @@ static void put_snapshot(struct writer *out, const struct rp_heap_snapshot *snap
     put(out, "[");
     for (size_t i = 0; i < snapshot->events.count; i++)
         put_event(out, snapshot, i);
-    put(out, "]],\"allocator_settings\":{\"expandable_segments\":true}}");
+    put(out, "]],");
+    put_settings(out, snapshot->heap);
+    put(out, "}");
 }
 
 const char *rp_heap_snapshot_json(struct rp_heap_snapshot *snapshot)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Memory behind a shelf's addresses: taken chunk by chunk where a hole is, given back chunk by
- * chunk where a free block covers whole ones. What needs host memory comes first, then the driver,
- * then what can't fail.
+ * chunk where a free block covers whole ones; an oversize block's chunks all at once. What needs
+ * host memory comes first, then the driver, then what can't fail.
  */
 #include "memory/heap.h"
 
@@ -15,9 +15,10 @@ uint64_t rpi_heap_limit(const struct rp_heap *heap)
     return heap->limit_bytes < heap->fraction_bytes ? heap->limit_bytes : heap->fraction_bytes;
 }
 
-static uint64_t free_bytes(const struct rpi_heap_block *block)
+/* Bytes of a neighbour of a hole that will be one with what is mapped there. */
+static uint64_t free_bytes(const struct rpi_shelf *shelf, const struct rpi_heap_block *block)
 {
-    return block && block->state == RPI_HEAP_FREE ? block->bytes : 0;
+    return block && block->state == RPI_HEAP_FREE && !shelf->whole ? block->bytes : 0;
 }
 
 /* Bytes to map at the start of the hole so that a free block of `bytes` is there; 0 when the hole
@@ -25,11 +26,11 @@ static uint64_t free_bytes(const struct rpi_heap_block *block)
 static uint64_t bytes_to_map(const struct rpi_shelf *shelf, const struct rpi_heap_block *hole,
                              uint64_t bytes)
 {
-    uint64_t before = free_bytes(hole->before), chunk = shelf->chunk_bytes;
+    uint64_t before = free_bytes(shelf, hole->before), chunk = shelf->chunk_bytes;
     uint64_t missing = bytes > before ? bytes - before : 1;
     if (missing <= hole->bytes)
         return (missing + chunk - 1) / chunk * chunk;
-    return missing <= hole->bytes + free_bytes(hole->after) ? hole->bytes : 0;
+    return missing <= hole->bytes + free_bytes(shelf, hole->after) ? hole->bytes : 0;
 }
 
 /* The hole that needs least; the lowest of those. */
@@ -80,10 +81,12 @@ static void unmap_each(struct rpi_heap_range *range, size_t first, size_t count)
     const struct rp_driver *driver = range->shelf->heap->driver;
     uint64_t chunk = range->shelf->chunk_bytes;
     for (size_t i = first; i < first + count; i++) {
-        for (int attempt = 0; attempt < ATTEMPTS; attempt++)
-            if (driver->cuMemUnmap(range->base + i * chunk, chunk) == CUDA_SUCCESS)
+        uint64_t bytes = range->chunks.data[i].span * chunk;
+        for (int attempt = 0; bytes && attempt < ATTEMPTS; attempt++)
+            if (driver->cuMemUnmap(range->base + i * chunk, bytes) == CUDA_SUCCESS)
                 break;
-        driver->cuMemRelease(range->chunks.data[i].handle);
+        if (bytes)
+            driver->cuMemRelease(range->chunks.data[i].handle);
     }
 }
 
@@ -94,23 +97,26 @@ void rpi_heap_empty_range(struct rpi_heap_range *range)
             unmap_each(range, i, 1);
 }
 
-static rp_status map_one(struct rpi_heap_range *range, size_t index, struct rp_error *err)
+/* Maps `span` chunks with one handle. */
+static rp_status map_one(struct rpi_heap_range *range, size_t index, size_t span,
+                         struct rp_error *err)
 {
     const struct rp_heap *heap = range->shelf->heap;
-    uint64_t chunk = range->shelf->chunk_bytes;
+    uint64_t chunk = range->shelf->chunk_bytes, bytes = span * chunk;
     CUmemAllocationProp properties = rpi_device_memory(heap->device);
     CUmemGenericAllocationHandle handle = 0;
-    CUresult result = heap->driver->cuMemCreate(&handle, chunk, &properties, 0);
+    CUresult result = heap->driver->cuMemCreate(&handle, bytes, &properties, 0);
     if (result != CUDA_SUCCESS)
         return rpi_error_driver(err, result, "cuMemCreate", "taking %.1f MiB of device memory",
-                                MIB(chunk));
-    result = heap->driver->cuMemMap(range->base + index * chunk, chunk, 0, handle, 0);
+                                MIB(bytes));
+    result = heap->driver->cuMemMap(range->base + index * chunk, bytes, 0, handle, 0);
     if (result != CUDA_SUCCESS) {
         heap->driver->cuMemRelease(handle);
         return rpi_error_driver(err, result, "cuMemMap", "mapping %.1f MiB of device memory",
-                                MIB(chunk));
+                                MIB(bytes));
     }
     range->chunks.data[index].handle = handle;
+    range->chunks.data[index].span = (uint32_t)span;
     return RP_OK;
 }
 
@@ -119,10 +125,12 @@ static rp_status map_each(struct rpi_heap_range *range, size_t first, size_t cou
 {
     const struct rp_heap *heap = range->shelf->heap;
     uint64_t chunk = range->shelf->chunk_bytes;
-    size_t done = 0;
+    size_t done = 0, span = range->shelf->whole ? count : 1;
     rp_status status = RP_OK;
-    while (done < count && (status = map_one(range, first + done, err)) == RP_OK)
-        done++;
+    for (size_t i = first; i < first + count; i++)
+        range->chunks.data[i].span = 0;
+    while (done < count && (status = map_one(range, first + done, span, err)) == RP_OK)
+        done += span;
     if (status == RP_OK) {
         CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, heap->device},
                                   .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
@@ -153,7 +161,7 @@ static rp_status fill_hole(struct rpi_shelf *shelf, struct rpi_heap_block *hole,
         return status;
     }
     rpi_heap_note(shelf->heap, RPI_HEAP_SEGMENT_MAP, hole->address, map, shelf->stream, NULL);
-    rpi_heap_segments(shelf, (int64_t)count, (int64_t)map);
+    rpi_heap_segments(shelf, shelf->whole ? 1 : (int64_t)count, (int64_t)map);
     rpi_shelf_remove_hole(shelf, hole);
     if (map < hole->bytes)
         rpi_shelf_add_hole(shelf, rpi_shelf_cut(shelf, hole, map));
@@ -223,10 +231,11 @@ static rp_status unmap_run(struct rpi_shelf *shelf, struct rpi_heap_range *range
     size_t from = (first - range->base) / shelf->chunk_bytes;
     size_t count = (end - first) / shelf->chunk_bytes;
     for (size_t i = from; i < from + count; i++)
-        driver->cuMemRelease(range->chunks.data[i].handle);
+        if (range->chunks.data[i].span)
+            driver->cuMemRelease(range->chunks.data[i].handle);
     free_tables(range, from, count);
     rpi_heap_note(shelf->heap, RPI_HEAP_SEGMENT_UNMAP, first, end - first, shelf->stream, NULL);
-    rpi_heap_segments(shelf, -(int64_t)count, -(int64_t)(end - first));
+    rpi_heap_segments(shelf, shelf->whole ? -1 : -(int64_t)count, -(int64_t)(end - first));
     return RP_OK;
 }
 
@@ -268,4 +277,18 @@ rp_status rpi_shelf_shrink(struct rpi_shelf *shelf, uint64_t until, uint64_t *by
         }
     }
     return RP_OK;
+}
+
+rp_status rpi_shelf_unmap(struct rpi_shelf *shelf, struct rpi_heap_block *block,
+                          struct rp_error *err)
+{
+    bool waited = false;
+    uint64_t end = block->address + block->bytes;
+    assert(shelf->whole && block->state == RPI_HEAP_FREE);
+    rp_status status = wait_for_stream(shelf, &waited, err);
+    if (status == RP_OK)
+        status = unmap_run(shelf, block->range, block->address, end, err);
+    if (status == RP_OK)
+        make_hole(shelf, block, block->address, end);
+    return status;
 }

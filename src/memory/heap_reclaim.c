@@ -48,6 +48,46 @@ rp_status rpi_heap_give_back(struct rp_heap *heap, struct rp_error *err)
     return first;
 }
 
+static struct rpi_heap_block *largest_of(const struct rpi_heap_bins *bins)
+{
+    struct rpi_heap_block *block = bins->tree;
+    while (block && block->right)
+        block = block->right;
+    for (int word = RPI_HEAP_BINS / 64; !block && word-- > 0;)
+        if (bins->words[word])
+            block = bins->lists[word * 64 + 63 - __builtin_clzll(bins->words[word])];
+    return block;
+}
+
+/* The lock is held, in a scope. */
+static void release_until(struct rpi_shelf *shelf, uint64_t bytes)
+{
+    uint64_t released = 0;
+    struct rpi_heap_block *block = rpi_heap_bins_find(&shelf->bins, bytes);
+    if (!rpi_heap_stream_runs(shelf->heap, shelf->stream))
+        return;
+    if (!block)
+        block = largest_of(&shelf->bins);
+    while (block && released < bytes) {
+        released += block->bytes;
+        if (rpi_shelf_unmap(shelf, block, NULL) != RP_OK)
+            return;
+        block = largest_of(&shelf->bins);
+    }
+}
+
+void rpi_heap_release_oversize(struct rp_heap *heap, CUstream stream, uint64_t bytes)
+{
+    struct rpi_shelf *shelf = rpi_heap_shelf(heap, stream, RPI_HEAP_OVERSIZE);
+    struct rpi_heap_scope scope;
+    if (!shelf || rpi_heap_enter(heap, &scope) != CUDA_SUCCESS)
+        return;
+    rpi_heap_lock(&shelf->lock);
+    release_until(shelf, rpi_round_up(bytes, RPI_HEAP_GRAIN));
+    rpi_heap_unlock(&shelf->lock);
+    rpi_heap_leave(heap, &scope);
+}
+
 /* ---- Garbage collection ----------------------------------------------------------------------*/
 
 /* Ages of the free blocks that cover whole chunks, in large allocations since. */
@@ -79,14 +119,14 @@ void rpi_heap_collect(struct rp_heap *heap, uint64_t more)
     while (freed && (uint64_t)held->current + more > most) {
         uint64_t now = atomic_load(&heap->ticks), sum = 0, count = 0;
         for (size_t s = 0; s < heap->shelf_count; s++)
-            if (heap->shelves[s]->class == RPI_HEAP_LARGE)
+            if (heap->shelves[s]->class != RPI_HEAP_SMALL)
                 add_ages(heap->shelves[s], now, &sum, &count);
         if (!count)
             return;
         uint64_t age = (sum + count - 1) / count; /* at most that of the oldest, once rounded up */
         freed = 0;
         for (size_t s = 0; s < heap->shelf_count; s++)
-            if (heap->shelves[s]->class == RPI_HEAP_LARGE)
+            if (heap->shelves[s]->class != RPI_HEAP_SMALL)
                 shrink(heap->shelves[s], now - age, &freed, NULL);
     }
 }
@@ -148,17 +188,6 @@ enum rpi_heap_outcome rpi_heap_borrow(struct rpi_shelf *own, uint64_t bytes, uin
 struct picture {
     uint64_t allocated, waiting, largest;
 };
-
-static const struct rpi_heap_block *largest_of(const struct rpi_heap_bins *bins)
-{
-    const struct rpi_heap_block *block = bins->tree;
-    while (block && block->right)
-        block = block->right;
-    for (int word = RPI_HEAP_BINS / 64; !block && word-- > 0;)
-        if (bins->words[word])
-            block = bins->lists[word * 64 + 63 - __builtin_clzll(bins->words[word])];
-    return block;
-}
 
 static struct picture look(struct rp_heap *heap)
 {

@@ -23,7 +23,7 @@ static size_t slot_of(uint64_t key)
 
 static uint64_t stream_key(CUstream stream, enum rpi_heap_class class)
 {
-    return ((uint64_t)(uintptr_t)stream << 1) + (uint64_t) class;
+    return ((uint64_t)(uintptr_t)stream << 2) + (uint64_t) class;
 }
 
 struct rpi_shelf *rpi_heap_shelf(struct rp_heap *heap, CUstream stream, enum rpi_heap_class class)
@@ -67,16 +67,19 @@ static void publish_range(struct rp_heap *heap, struct rpi_heap_range *range)
 static struct rpi_shelf *shelf_create(struct rp_heap *heap, CUstream stream,
                                       enum rpi_heap_class class)
 {
+    static const unsigned chunk_mib[] = {2, 20, 2};
+    static const unsigned start_shift[] = {RPI_HEAP_GRAIN_SHIFT, RPI_HEAP_SMALL_SHIFT,
+                                           RPI_HEAP_UNIT_SHIFT};
     struct rpi_shelf *shelf = rpi_calloc(1, sizeof *shelf);
     if (!shelf)
         return NULL;
-    bool small = class == RPI_HEAP_SMALL;
     shelf->heap = heap;
     shelf->stream = stream;
     shelf->class = class;
-    shelf->chunk_bytes = rpi_round_up((uint64_t)(small ? 2 : 20) << 20, heap->granularity);
+    shelf->whole = class == RPI_HEAP_OVERSIZE;
+    shelf->chunk_bytes = rpi_round_up((uint64_t)chunk_mib[class] << 20, heap->granularity);
     shelf->chunk_units = (uint32_t)(shelf->chunk_bytes >> RPI_HEAP_UNIT_SHIFT);
-    shelf->start_shift = small ? RPI_HEAP_GRAIN_SHIFT : RPI_HEAP_SMALL_SHIFT;
+    shelf->start_shift = start_shift[class];
     shelf->waiting_end = &shelf->waiting;
     shelf->poll_gap = 1;
     return shelf;
@@ -90,9 +93,9 @@ rp_status rpi_heap_shelf_make(struct rp_heap *heap, CUstream stream, enum rpi_he
     struct rpi_shelf *shelf = rpi_heap_shelf(heap, stream, class);
     if (!shelf && heap->shelf_count == RPI_HEAP_SHELVES) {
         status = rpi_error(err, RP_ERROR_LIMIT, "rp_heap_alloc",
-                           "the heap has served %d streams, the most it can: use fewer streams, "
-                           "again and again",
-                           RPI_HEAP_SHELVES / RPI_HEAP_CLASSES);
+                           "the heap has memory for %d pairs of a stream and a size class, the "
+                           "most it can: use fewer streams, again and again",
+                           RPI_HEAP_SHELVES);
     } else if (!shelf) {
         shelf = shelf_create(heap, stream, class);
         if (shelf) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * A copy of what the heap holds, taken under all its locks so that it is of one moment. A segment
- * is a stretch of mapped memory between two holes.
+ * is a stretch of mapped memory between two holes, or an oversize block.
  */
 #include "memory/heap_snapshot.h"
 
@@ -19,7 +19,8 @@ static bool add_segment(struct rp_heap_snapshot *snapshot, const struct rpi_shel
 {
     struct rp_heap_snapshot_segment segment = {.address = block->address,
                                                .stream = shelf->stream,
-                                               .is_large = shelf->class == RPI_HEAP_LARGE,
+                                               .is_large = shelf->class != RPI_HEAP_SMALL,
+                                               .is_oversize = shelf->whole,
                                                .first_block = snapshot->blocks.count};
     return rpi_vec_push(&snapshot->segments, segment);
 }
@@ -56,7 +57,7 @@ static bool copy_range(struct rp_heap_snapshot *snapshot, const struct rpi_shelf
     bool in_segment = false;
     for (const struct rpi_heap_block *block = range->first; block; block = block->after) {
         bool mapped = block->state != RPI_HEAP_HOLE;
-        if (mapped && !in_segment && !add_segment(snapshot, shelf, block))
+        if (mapped && (!in_segment || shelf->whole) && !add_segment(snapshot, shelf, block))
             return false;
         if (mapped && !add_block(snapshot, shelf, block))
             return false;

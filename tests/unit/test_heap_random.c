@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * Random programs on the heap beside a model that knows nothing of how the heap works: what is
- * live, and what was asked for. No two live blocks overlap, what is written into one stays there,
- * the statistics equal a recount to the byte, peaks included; from one thread and from several.
+ * live, what was asked for, and which freed blocks another stream may still use. No two of these
+ * overlap, what is written into one stays there, the statistics equal a recount to the byte, peaks
+ * included; with and without oversize blocks and coarser rounding; from one thread and from
+ * several.
  */
 #include "heap_fixture.h"
 
@@ -24,19 +26,27 @@ static uint64_t next_random(uint64_t *state)
 
 struct live {
     uint64_t address, requested, bytes, mark;
-    bool small;
+    int pool; /* RPI_HEAP_SMALL_POOL, LARGE_POOL or OVERSIZE_POOL */
+    bool used;
 };
 
 /* What the statistics have to be. */
 struct figure {
     int64_t now, peak, up, down;
 };
-enum { COUNT, BYTES, REQUESTED, FIGURES };
+enum { COUNT, BYTES, ACTIVE_COUNT, ACTIVE_BYTES, REQUESTED, FIGURES };
+
+/* Blocks that streams[USER] uses are freed while the gate keeps that stream from going on: they are
+ * `waiting` until it is opened, and nobody may have their memory. */
+enum { USER = HEAP_STREAMS - 1 };
 
 struct model {
-    struct live live[MOST_LIVE];
-    size_t count;
-    struct figure figures[FIGURES][3]; /* all, large, small */
+    struct live live[MOST_LIVE], waiting[MOST_LIVE];
+    size_t count, waiting_count;
+    struct figure figures[FIGURES][RPI_HEAP_POOLS];
+    struct heap_gate gate;
+    bool held; /* the gate is closed */
+    bool oversize, rounds;
 };
 
 static void change(struct figure *figure, int64_t by)
@@ -48,38 +58,45 @@ static void change(struct figure *figure, int64_t by)
         figure->peak = figure->now;
 }
 
-static void count(struct model *model, const struct live *live, int sign)
+/* Changes figures `from` to before `to`. */
+static void count(struct model *model, const struct live *live, int from, int to, int sign)
 {
-    const int64_t by[FIGURES] = {1, (int64_t)live->bytes, (int64_t)live->requested};
-    for (int i = 0; i < FIGURES; i++) {
-        change(&model->figures[i][0], sign * by[i]);
-        change(&model->figures[i][live->small ? 2 : 1], sign * by[i]);
+    const int64_t by[FIGURES] = {1, (int64_t)live->bytes, 1, (int64_t)live->bytes,
+                                 (int64_t)live->requested};
+    for (int i = from; i < to; i++) {
+        change(&model->figures[i][RPI_HEAP_ALL], sign * by[i]);
+        change(&model->figures[i][live->pool], sign * by[i]);
+        if (live->pool == RPI_HEAP_OVERSIZE_POOL)
+            change(&model->figures[i][RPI_HEAP_LARGE_POOL], sign * by[i]);
+    }
+}
+
+static void same_figure(const char *name, const struct figure *want)
+{
+    static const char *const parts[] = {"current", "peak", "allocated", "freed"};
+    const int64_t values[] = {want->now, want->peak, want->up, want->down};
+    for (int part = 0; part < 4; part++) {
+        char whole[80];
+        snprintf(whole, sizeof whole, "%s.%s", name, parts[part]);
+        if (heap_stat(&f, whole) != values[part])
+            print_error("%s\n", whole);
+        assert_int_equal(heap_stat(&f, whole), values[part]);
     }
 }
 
 static void same_figures(const struct model *model)
 {
-    static const char *const names[FIGURES][2] = {{"allocation", "active"},
-                                                  {"allocated_bytes", "active_bytes"},
-                                                  {"requested_bytes", "requested_bytes"}};
+    static const char *const names[FIGURES] = {"allocation", "allocated_bytes", "active",
+                                               "active_bytes", "requested_bytes"};
     static const char *const pools[] = {"all", "large_pool", "small_pool"};
     for (int i = 0; i < FIGURES; i++) {
         for (int pool = 0; pool < 3; pool++) {
-            for (int alias = 0; alias < 2; alias++) {
-                const struct figure *want = &model->figures[i][pool];
-                const int64_t values[] = {want->now, want->peak, want->up, want->down};
-                const char *const parts[] = {"current", "peak", "allocated", "freed"};
-                for (int part = 0; part < 4; part++) {
-                    char name[64];
-                    snprintf(name, sizeof name, "%s.%s.%s", names[i][alias], pools[pool],
-                             parts[part]);
-                    if (heap_stat(&f, name) != values[part])
-                        print_error("%s\n", name);
-                    assert_int_equal(heap_stat(&f, name), values[part]);
-                }
-            }
+            char name[64];
+            snprintf(name, sizeof name, "%s.%s", names[i], pools[pool]);
+            same_figure(name, &model->figures[i][pool]);
         }
     }
+    same_figure("oversize_allocations", &model->figures[COUNT][RPI_HEAP_OVERSIZE_POOL]);
 }
 
 static uint64_t random_bytes(uint64_t r)
@@ -97,72 +114,171 @@ static uint64_t random_bytes(uint64_t r)
     }
 }
 
+static void apart(const struct live *a, const struct live *b)
+{
+    assert_true(a->address + a->bytes <= b->address || b->address + b->bytes <= a->address);
+}
+
 static void no_overlap(const struct model *model, const struct live *new)
 {
-    for (size_t i = 0; i < model->count; i++) {
-        const struct live *old = &model->live[i];
-        assert_true(new->address + new->bytes <= old->address ||
-                    old->address + old->bytes <= new->address);
-    }
+    for (size_t i = 0; i < model->count; i++)
+        apart(new, &model->live[i]);
+    for (size_t i = 0; i < model->waiting_count; i++)
+        apart(new, &model->waiting[i]);
+}
+
+/* With OVERSIZE_FROM and DIVISIONS of each power of two, where the program has them. */
+#define OVERSIZE_FROM (24 * MIB)
+#define DIVISIONS     4
+
+static uint64_t round_up(const struct model *model, uint64_t bytes)
+{
+    uint64_t part = 512, power = 1;
+    while (2 * power <= bytes)
+        power *= 2;
+    if (model->rounds && bytes > 512 * DIVISIONS)
+        part = power / DIVISIONS;
+    return (bytes + part - 1) / part * part;
 }
 
 static void add(struct model *model, uint64_t requested, CUstream stream, uint64_t mark)
 {
-    struct live new = {heap_take(&f, requested, stream), requested, (requested + 511) / 512 * 512,
-                       mark, (requested + 511) / 512 * 512 <= MIB};
+    uint64_t rounded = round_up(model, requested);
+    struct live new = {heap_take(&f, requested, stream),
+                       requested,
+                       rounded,
+                       mark,
+                       rounded <= MIB ? RPI_HEAP_SMALL_POOL : RPI_HEAP_LARGE_POOL,
+                       false};
+    struct rp_heap_block block;
+    HEAP_OK(&f, rp_heap_find(f.heap, new.address + requested - 1, &block, &f.err));
+    assert_int_equal(block.address, new.address);
+    assert_int_equal(block.requested, requested);
+    if (model->oversize && rounded >= OVERSIZE_FROM) {
+        new.pool = RPI_HEAP_OVERSIZE_POOL;
+        new.bytes = block.bytes;
+        assert_true(block.bytes >= rounded && block.bytes < rounded + 20 * MIB);
+        assert_int_equal(block.bytes % (2 * MIB), 0);
+    }
+    assert_int_equal(block.bytes, new.bytes);
     assert_int_equal(new.address % 512, 0);
     no_overlap(model, &new);
     *(volatile uint64_t *)new.address = mark;
     *(volatile uint64_t *)(new.address + new.bytes - 8) = mark;
     model->live[model->count++] = new;
-    count(model, &new, 1);
+    count(model, &new, 0, FIGURES, 1);
+}
+
+static void same_marks(const struct live *old)
+{
+    assert_int_equal(*(volatile uint64_t *)old->address, old->mark);
+    assert_int_equal(*(volatile uint64_t *)(old->address + old->bytes - 8), old->mark);
+}
+
+static void open_gate(struct model *model)
+{
+    if (model->held) {
+        heap_gate_open(&model->gate);
+        assert_int_equal(f.driver->cuStreamSynchronize(f.streams[USER]), 0);
+    }
+    model->held = false;
+    HEAP_OK(&f, rp_heap_empty_cache(f.heap, &f.err)); /* waits for all that is not over */
+    for (; model->waiting_count; model->waiting_count--) {
+        struct live *old = &model->waiting[model->waiting_count - 1];
+        count(model, old, ACTIVE_COUNT, FIGURES, -1);
+    }
+}
+
+static void close_gate(struct model *model)
+{
+    if (model->held)
+        return;
+    model->gate.open = 0;
+    model->held = true;
+    heap_hold(&f, f.streams[USER], &model->gate);
 }
 
 static void drop(struct model *model, size_t i)
 {
     struct live old = model->live[i];
-    assert_int_equal(*(volatile uint64_t *)old.address, old.mark);
-    assert_int_equal(*(volatile uint64_t *)(old.address + old.bytes - 8), old.mark);
+    same_marks(&old);
     heap_give(&f, old.address);
     model->live[i] = model->live[--model->count];
-    count(model, &old, -1);
+    count(model, &old, COUNT, ACTIVE_COUNT, -1);
+    if (old.used)
+        model->waiting[model->waiting_count++] = old;
+    else
+        count(model, &old, ACTIVE_COUNT, FIGURES, -1);
+    if (old.used && (!model->held || model->waiting_count == MOST_LIVE))
+        open_gate(model);
+}
+
+static void use(struct model *model, uint64_t r)
+{
+    struct live *block = &model->live[r % model->count];
+    HEAP_OK(&f, rp_heap_use(f.heap, block->address, f.streams[USER], &f.err));
+    block->used = true;
+}
+
+static void look(struct model *model, uint64_t r)
+{
+    if (r % 512 == 7)
+        open_gate(model);
+    if (r % 256 == 3)
+        close_gate(model);
+    if (r % 128 == 9)
+        assert_true(rpi_heap_is_valid(f.heap));
+    if (r % 256 == 11)
+        same_figures(model);
+    if (r % 64 == 5)
+        for (size_t i = 0; i < model->waiting_count; i++)
+            same_marks(&model->waiting[i]);
+    if (r % 1024 == 13) {
+        rp_heap_reset_peak(f.heap);
+        for (int i = 0; i < RPI_HEAP_POOLS * FIGURES; i++)
+            (&model->figures[0][0])[i].peak = (&model->figures[0][0])[i].now;
+    }
+    if (r % 1024 == 15) {
+        rp_heap_reset_accumulated(f.heap);
+        for (int i = 0; i < RPI_HEAP_POOLS * FIGURES; i++)
+            (&model->figures[0][0])[i].up = (&model->figures[0][0])[i].down = 0;
+    }
+}
+
+static void open_program(struct model *model, uint64_t seed)
+{
+    struct rp_heap_options options = RP_HEAP_OPTIONS_INIT;
+    *model =
+        (struct model){.gate = HEAP_GATE_INIT, .oversize = seed % 3 == 1, .rounds = seed % 4 >= 2};
+    if (model->oversize)
+        options.max_split_bytes = OVERSIZE_FROM;
+    for (int i = 0; model->rounds && i < RP_HEAP_ROUNDINGS; i++)
+        options.roundup_power2_divisions[i] = DIVISIONS;
+    heap_open(&f, rpi_driver_host(), &options, 16384 * MIB);
 }
 
 static void random_program(uint64_t seed, int steps)
 {
     static struct model model;
     uint64_t random = seed * 0x9e3779b97f4a7c15u + 1;
-    memset(&model, 0, sizeof model);
-    heap_open(&f, rpi_driver_host(), NULL, 8192 * MIB);
+    open_program(&model, seed);
     for (int step = 0; step < steps; step++) {
         uint64_t r = next_random(&random);
         bool grow = model.count < MOST_LIVE && (r % 16 < 9 || model.count == 0);
         if (grow)
-            add(&model, random_bytes(next_random(&random)), f.streams[r / 16 % 3], r | 1);
+            add(&model, random_bytes(next_random(&random)), f.streams[r / 16 % USER], r | 1);
+        else if (model.held && r % 16 < 12)
+            use(&model, r / 16);
         else
             drop(&model, r / 16 % model.count);
-        if (r % 512 == 7)
-            HEAP_OK(&f, rp_heap_empty_cache(f.heap, &f.err));
-        if (r % 128 == 9)
-            assert_true(rpi_heap_is_valid(f.heap));
-        if (r % 256 == 11)
-            same_figures(&model);
-        if (r % 1024 == 13) {
-            rp_heap_reset_peak(f.heap);
-            for (int i = 0; i < 3 * FIGURES; i++)
-                (&model.figures[0][0])[i].peak = (&model.figures[0][0])[i].now;
-        }
-        if (r % 1024 == 15) {
-            rp_heap_reset_accumulated(f.heap);
-            for (int i = 0; i < 3 * FIGURES; i++)
-                (&model.figures[0][0])[i].up = (&model.figures[0][0])[i].down = 0;
-        }
+        look(&model, r);
     }
     same_figures(&model);
     while (model.count)
         drop(&model, model.count - 1);
     same_figures(&model);
-    HEAP_OK(&f, rp_heap_empty_cache(f.heap, &f.err));
+    open_gate(&model);
+    same_figures(&model);
     assert_int_equal(heap_stat(&f, "reserved_bytes.all.current"), 0);
     assert_int_equal(heap_stat(&f, "segment.all.current"), 0);
     struct rpi_host_statistics held;
