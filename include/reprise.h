@@ -196,11 +196,33 @@ static inline void rp_exec_info(const struct rp_device *device, struct rp_exec_i
  *
  * Replays of concurrent graphs run side by side on different streams. All others are put in order:
  * on whatever stream, a replay begins when the last replays of the graphs that it is not concurrent
- * with are over. In a sequence, replay the graphs in their order; each may be replayed any number
- * of times, an earlier one again once the later ones need what it kept no more. */
+ * with are over.
+ *
+ * A graph of a sequence may read and write the blocks that earlier ones keep: by their addresses,
+ * as its callable finds them (an address in any other memory of a pool's refuses the capture). Its
+ * node parameters tell which they are, and each replay checks that they hold what they should:
+ *
+ *     the graph whose block it is has been replayed, and lives;
+ *     no replay since of a graph whose memory lies over it: an alternative, or an earlier graph of
+ *     the sequence, which has there what it frees;
+ *     graphs between the two that copy or fill into the block, and were captured before the reader,
+ *     have been replayed since, or an alternative of theirs.
+ *
+ * A replay that finds otherwise is refused with RP_ERROR_CONTRACT before anything is launched. What
+ * is allowed gives what eager runs in the same order give, where each block has memory of its own:
+ * so each graph may be replayed any number of times, and be left out where it changes nothing that
+ * others read; after an earlier one the later ones read what that wrote. Whether a kernel changes a
+ * block that it is given cannot be told: see strict_order. Where blocks of several alternatives lie
+ * at an address that a graph reads, the one written last counts. */
 struct rp_pool;
 
 enum rp_pool_kind { RP_POOL_ALTERNATIVES = 0, RP_POOL_SEQUENCE = 1, RP_POOL_CONCURRENT = 2 };
+
+/* What becomes of a replay that would break what the graph relies on. */
+enum rp_contract {
+    RP_CONTRACT_ERROR = 0, /* RP_ERROR_CONTRACT, and nothing is launched */
+    RP_CONTRACT_WARN = 1   /* a warning in the log (rp_set_log), and it goes on */
+};
 
 struct rp_pool_options {
     size_t size;
@@ -212,10 +234,18 @@ struct rp_pool_options {
     enum rp_pool_kind kind;  /* how graphs and pools in it relate */
     struct rp_pool *parent;  /* the pool that it lies in, at most 100 levels deep, which outlives
                                 it; limit and alignment are the outermost pool's. NULL: none */
+    enum rp_contract contract; /* of blocks that a graph reads from others; a pool within one that
+                                  warns does too */
+    int strict_overlap;        /* nonzero: RP_ERROR_CONTRACT where a replay would have to wait for
+                                  one on another stream that is not over */
+    int strict_order;          /* nonzero: a kernel that names a block counts as changing it, as
+                                  copies and fills into it do; so for pools within one that does */
+    int reserved;              /* 0 */
 };
 #define RP_POOL_OPTIONS_INIT                                                                       \
     {                                                                                              \
-        sizeof(struct rp_pool_options), NULL, 0, 0, 0, RP_POOL_ALTERNATIVES, NULL                  \
+        sizeof(struct rp_pool_options), NULL, 0, 0, 0, RP_POOL_ALTERNATIVES, NULL,                 \
+            RP_CONTRACT_ERROR, 0, 0, 0                                                             \
     }
 
 /* Pools of one tree may be used by different threads; captures into it wait for each other, and so
@@ -419,7 +449,8 @@ RP_API rp_status rp_graph_replay(struct rp_graph *graph, const struct rp_arg *ar
                                  size_t arg_count, struct CUstream_st *stream,
                                  struct rp_error *err);
 
-/* Waits for the graph's last replay, then frees it. NULL is allowed. */
+/* Waits for the graph's last replay, then frees it. Graphs that read blocks of it are refused from
+ * then on. NULL is allowed. */
 RP_API void rp_graph_destroy(struct rp_graph *graph);
 
 struct rp_graph_info {

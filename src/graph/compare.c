@@ -2,11 +2,13 @@
 #include "graph/compare.h"
 
 #include "base/idmap.h"
+#include "base/log.h"
 #include "graph/params.h"
 #include "graph/view.h"
 #include "memory/alias.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,6 +16,7 @@ struct comparing {
     const struct rp_driver *driver;
     const struct rpi_alias *alias;
     const struct rpi_arena *eager, *pool;
+    const struct rp_pool *home;
     const struct rpi_rehearsal *rehearsal;
     const struct rpi_recorded *recorded;
     size_t arg_count;
@@ -152,6 +155,53 @@ static rp_status survivor(const struct comparing *c, uint64_t address, struct rp
                      c->rehearsal->record.name, c->node, name, address, block);
 }
 
+/* ---- Addresses of others ------------------------------------------------------------------- */
+
+static enum rpi_touch touch_of(const struct comparing *c, uint32_t offset)
+{
+    if (c->after.type == CU_GRAPH_NODE_TYPE_KERNEL)
+        return RPI_TOUCH_UNKNOWN;
+    bool reads =
+        c->after.type == CU_GRAPH_NODE_TYPE_MEMCPY && offset == offsetof(CUDA_MEMCPY3D, srcDevice);
+    return reads ? RPI_TOUCH_READS : RPI_TOUCH_WRITES;
+}
+
+enum certainty {
+    FOREIGN_SURE,    /* a parameter of its own */
+    FOREIGN_PADDING, /* it may be padding, which holds what was on the stack */
+    FOREIGN_HALF     /* it may be halves of two others */
+};
+
+/* A word that is the same in both captures, so no address that either gave. It is a use of a block
+ * that an earlier graph of the sequence keeps, or outlived whatever it was an address of. */
+static rp_status compare_foreign(struct comparing *c, uint32_t offset, uint64_t address,
+                                 enum certainty certainty, struct rp_error *err)
+{
+    struct rpi_foreign foreign;
+    rpi_reads_find(c->home, address, &foreign);
+    if (foreign.kind == RPI_FOREIGN_KEPT) {
+        struct rpi_foreign_use use = {address - c->pool->base, c->node, touch_of(c, offset)};
+        return rpi_vec_push(&c->made.foreign, use)
+                   ? RP_OK
+                   : rpi_error_host_memory(err, "rp_graph_capture", sizeof use);
+    }
+    if (foreign.kind == RPI_FOREIGN_UNKNOWN || certainty == FOREIGN_HALF)
+        return RP_OK;
+    char name[160];
+    rpi_params_describe(&c->after, c->driver, name, sizeof name);
+    if (certainty == FOREIGN_SURE)
+        return rpi_error(err, RP_ERROR_CAPTURE, "rp_graph_capture",
+                         "'%.60s': node %u (%.100s) uses 0x%" PRIx64
+                         ", which is in %s: the callable kept an address from another call. Take "
+                         "every address from the call, or give the memory as an argument",
+                         c->rehearsal->record.name, c->node, name, address, foreign.text);
+    rpi_log(RP_LOG_WARNING,
+            "'%.60s': node %u (%.100s) may use 0x%" PRIx64
+            ", which is in %s: byte %u of its parameters, which may be padding as well",
+            c->rehearsal->record.name, c->node, name, address, foreign.text, offset);
+    return RP_OK;
+}
+
 /* ---- Parameters ---------------------------------------------------------------------------- */
 
 static uint64_t word_at(const struct rpi_params *params, uint32_t offset)
@@ -197,7 +247,12 @@ static rp_status compare_word(struct comparing *c, const struct rpi_field *field
         if (field->kind != RPI_FIELD_STRUCT || (in_block(c, before) && is_memory(c, after)))
             return unmatched(c, offset, before, after, err);
     }
-    if (before == after || field->kind == RPI_FIELD_HOST)
+    if (before == after && field->kind != RPI_FIELD_HOST) {
+        rp_status status = compare_foreign(
+            c, offset, after, field->kind == RPI_FIELD_VALUE ? FOREIGN_SURE : FOREIGN_PADDING, err);
+        return status == RP_OK ? add_unproved(c, after, err) : status;
+    }
+    if (field->kind == RPI_FIELD_HOST)
         return add_unproved(c, after, err);
     if (field->kind == RPI_FIELD_STRUCT) {
         c->made.sites.rubbish++;
@@ -218,8 +273,13 @@ static rp_status compare_half(struct comparing *c, uint32_t offset, struct rp_er
     if (rpi_alias_holds(c->alias, after))
         return RP_OK;
     uint32_t block = RPI_ABSENT;
+    rp_status status = RP_OK;
     if (rpi_alias_holds(c->alias, before))
         block = match_block(c, before, after);
+    else if (before == after && after - c->pool->base < c->pool->reserved)
+        status = compare_foreign(c, offset, after, FOREIGN_HALF, err);
+    if (status != RP_OK)
+        return status;
     return block == RPI_ABSENT ? add_unproved(c, after, err)
                                : add_site(c, offset, block, before, after, err);
 }
@@ -421,6 +481,7 @@ rp_status rpi_compare(const struct rp_pool *pool, const struct rpi_rehearsal *re
                           .alias = &pool->device->alias,
                           .eager = &pool->core->eager,
                           .pool = &pool->core->memory.arena,
+                          .home = pool,
                           .rehearsal = rehearsal,
                           .recorded = recorded,
                           .arg_count = arg_count};
@@ -439,4 +500,5 @@ void rpi_comparison_finish(struct rpi_comparison *comparison)
 {
     rpi_vec_finish(&comparison->sites);
     rpi_vec_finish(&comparison->doubtful);
+    rpi_vec_finish(&comparison->foreign);
 }

@@ -22,7 +22,8 @@ struct rpi_comparison {
                               sites, or may be meant where a site tells another block; unsorted,
                               repeated */
     } doubtful;
-    bool hidden; /* nodes may hold addresses that cannot be read */
+    struct rpi_foreign_uses foreign; /* blocks of other graphs that nodes name */
+    bool hidden;                     /* nodes may hold addresses that cannot be read */
 };
 
 void rpi_comparison_finish(struct rpi_comparison *comparison);

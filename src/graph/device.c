@@ -85,6 +85,23 @@ static rp_status read_device(struct rp_device *device, int ordinal, struct rp_er
     return status;
 }
 
+static rp_status init_locks(struct rp_device *device, struct rp_error *err)
+{
+    if (rpi_mutex_init_checked(&device->rehearsal_lock) == 0) {
+        if (pthread_mutex_init(&device->territories.lock, NULL) == 0)
+            return RP_OK;
+        pthread_mutex_destroy(&device->rehearsal_lock);
+    }
+    return rpi_error_host_memory(err, "rp_device_open", sizeof device->rehearsal_lock);
+}
+
+static void destroy_locks(struct rp_device *device)
+{
+    rpi_vec_finish(&device->territories);
+    pthread_mutex_destroy(&device->territories.lock);
+    pthread_mutex_destroy(&device->rehearsal_lock);
+}
+
 rp_status rpi_device_open_on(const struct rp_driver *driver, int ordinal,
                              struct rp_device **out_device, struct rp_error *err)
 {
@@ -99,8 +116,8 @@ rp_status rpi_device_open_on(const struct rp_driver *driver, int ordinal,
     status = read_device(device, ordinal, err);
     if (status == RP_OK)
         status = rpi_exec_cache_create(&device->execs, device, err);
-    if (status == RP_OK && rpi_mutex_init_checked(&device->rehearsal_lock) != 0)
-        status = rpi_error_host_memory(err, "rp_device_open", sizeof device->rehearsal_lock);
+    if (status == RP_OK)
+        status = init_locks(device, err);
     if (status != RP_OK) {
         rpi_exec_cache_destroy(device->execs);
         rpi_free(device);
@@ -108,7 +125,7 @@ rp_status rpi_device_open_on(const struct rp_driver *driver, int ordinal,
     }
     CUresult result = driver->cuDevicePrimaryCtxRetain(&device->context, device->handle);
     if (result != CUDA_SUCCESS) {
-        pthread_mutex_destroy(&device->rehearsal_lock);
+        destroy_locks(device);
         rpi_exec_cache_destroy(device->execs);
         rpi_free(device);
         return rpi_error_driver(err, result, "cuDevicePrimaryCtxRetain",
@@ -203,7 +220,7 @@ void rp_device_destroy(struct rp_device *device)
     if (pushed)
         rp_device_pop(device);
     device->driver->cuDevicePrimaryCtxRelease(device->handle);
-    pthread_mutex_destroy(&device->rehearsal_lock);
+    destroy_locks(device);
     rpi_free(device);
 }
 

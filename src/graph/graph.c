@@ -76,6 +76,8 @@ static rp_status attempt(struct capturing *c, struct rp_error *err)
             rpi_compare(c->pool, &c->rehearsal, &c->recorded, c->arg_count, &c->comparison, err);
     if (status == RP_OK)
         status = rpi_share_take_down(c->graph, &c->rehearsal, &c->recorded, &c->plan, err);
+    if (status == RP_OK)
+        status = rpi_reads_take(c->graph, &c->comparison.foreign, err);
     c->record_ms += rpi_ms_since(start);
     return status;
 }
@@ -159,6 +161,7 @@ static void free_graph(struct rp_graph *graph)
     rpi_free(graph->name);
     rpi_free(graph->blocks);
     rpi_contract_finish(&graph->contract);
+    rpi_reads_finish(graph);
     rpi_pool_member_finish(&graph->member);
     rpi_vec_finish(&graph->sites);
     rpi_free(graph);
@@ -209,8 +212,10 @@ static void settle(struct capturing *c, bool captured)
 {
     struct rpi_pool_core *core = c->pool->core;
     pthread_mutex_lock(&core->lock);
-    if (captured)
+    if (captured) {
         rpi_pool_add(&core->memory, &c->pool->group, &c->graph->member.node);
+        rpi_reads_added(c->graph);
+    }
     rpi_pool_settle(&core->memory);
     pthread_mutex_unlock(&core->lock);
 }
@@ -298,6 +303,7 @@ void rp_graph_destroy(struct rp_graph *graph)
     wait_for_replays(graph);
     rpi_exec_leave(graph->client);
     pthread_mutex_lock(&pool->core->lock);
+    rpi_reads_removed(graph);
     rpi_pool_remove(&pool->core->memory, &graph->member.node);
     pthread_mutex_unlock(&pool->core->lock);
     driver->cuEventDestroy(graph->member.done);

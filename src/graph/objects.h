@@ -17,12 +17,15 @@
 
 #include "graph/contract.h"
 #include "graph/plans.h"
+#include "graph/reads.h"
 #include "graph/sites.h"
+#include "graph/territory.h"
 #include "memory/alias.h"
 #include "memory/pool.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
 
 struct rpi_binding;
 struct rpi_exec;
@@ -38,6 +41,7 @@ struct rp_device {
     int compute_major, compute_minor, multiprocessors;
     uint64_t total_bytes;
     _Atomic size_t pools;
+    struct rpi_territories territories;
     pthread_mutex_t rehearsal_lock; /* one rehearsal at a time */
     struct rpi_alias alias;         /* guarded by rehearsal_lock; made by the first rehearsal */
     struct rpi_exec_cache *execs;   /* owned; has a lock of its own */
@@ -52,6 +56,7 @@ struct rpi_pool_core {
     struct rpi_pool memory;
     struct rpi_plans *plans; /* guarded by capture_lock */
     bool keeps_plans;        /* of an estimate: captures to come should find its plans */
+    struct rpi_readers readers;
 };
 
 struct rp_pool {
@@ -60,6 +65,8 @@ struct rp_pool {
     struct rpi_pool_core *core; /* owned by the outermost pool */
     char *name;
     unsigned plan_budget_ms;
+    enum rp_contract contract;         /* what a breach does; the parent's where that is to warn */
+    bool strict_overlap, strict_order; /* or the parent's */
     struct rpi_pool_group group;
 };
 
@@ -70,6 +77,8 @@ struct rpi_graph_block {
     uint32_t first, last;   /* it is alive from first until before last */
     uint32_t stream;        /* of its allocation: number in the capture */
     bool kept;              /* never freed, and no argument's staging */
+    uint64_t overwritten;   /* turn in which a graph that is no more wrote over it; 0: none did.
+                               Guarded by the core's lock */
 };
 
 struct rp_graph {
@@ -80,6 +89,7 @@ struct rp_graph {
     struct rpi_binding *binding;    /* guarded by the core's lock, but for what the capture fixed */
     size_t arg_count;
     struct rpi_contract contract;
+    struct rpi_reads reads;
     struct rpi_sites sites;
     struct rpi_pool_member member;
     struct rpi_graph_block *blocks; /* the arguments' staging first */
@@ -88,6 +98,19 @@ struct rp_graph {
     struct rp_graph_info info; /* fixed after the capture, but for replays */
     uint64_t replays;          /* guarded by the core's lock */
 };
+
+static inline struct rp_graph *rpi_graph_of(const struct rpi_pool_member *member)
+{
+    return (struct rp_graph *)((char *)member - offsetof(struct rp_graph, member));
+}
+
+/* Where a block lies in the pool, to the end of what is its own. */
+static inline struct rpi_range rpi_block_range(const struct rp_graph *graph, uint32_t block)
+{
+    const struct rpi_graph_block *b = &graph->blocks[block];
+    uint64_t rounded = rpi_round_up(b->bytes, graph->pool->core->memory.alignment);
+    return (struct rpi_range){b->offset, b->offset + rounded};
+}
 
 /* A mutex that answers EDEADLK to the thread that holds it. */
 int rpi_mutex_init_checked(pthread_mutex_t *mutex);

@@ -92,6 +92,13 @@ static rp_status check_options(const struct rp_device *device,
     if (options->kind < RP_POOL_ALTERNATIVES || options->kind > RP_POOL_CONCURRENT)
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_pool_create",
                          "the kind is %d, which is not an enum rp_pool_kind", (int)options->kind);
+    if (options->contract != RP_CONTRACT_ERROR && options->contract != RP_CONTRACT_WARN)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_pool_create",
+                         "the contract is %d, which is not an enum rp_contract",
+                         (int)options->contract);
+    if (options->reserved)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_pool_create",
+                         "the options' reserved field is not 0: start from RP_POOL_OPTIONS_INIT");
     return options->parent ? check_inner(device, options, err) : RP_OK;
 }
 
@@ -130,6 +137,13 @@ static void destroy_locks(struct rpi_pool_core *core)
     pthread_mutex_destroy(&core->capture_lock);
 }
 
+static rp_status claim(struct rp_device *device, const struct rpi_arena *arena, const char *name,
+                       bool eager, struct rp_error *err)
+{
+    struct rpi_territory territory = {arena->base, arena->reserved, name, eager};
+    return rpi_territory_add(device, &territory, err);
+}
+
 /* What the core has of the driver. After a failure too release_driver gives it back. */
 static rp_status acquire_driver(struct rp_pool *pool, const struct rp_pool_options *options,
                                 struct rp_error *err)
@@ -144,6 +158,11 @@ static rp_status acquire_driver(struct rp_pool *pool, const struct rp_pool_optio
         status = rpi_arena_init(&core->eager, driver, device->handle, device->total_bytes, err);
     if (status != RP_OK)
         return status;
+    status = claim(device, &core->memory.arena, pool->name, false, err);
+    if (status == RP_OK)
+        status = claim(device, &core->eager, pool->name, true, err);
+    if (status != RP_OK)
+        return status;
     CUresult result = driver->cuStreamCreate(&core->stream, CU_STREAM_NON_BLOCKING);
     if (result != CUDA_SUCCESS)
         return rpi_error_driver(err, result, "cuStreamCreate", "making the stream of pool '%s'",
@@ -151,10 +170,13 @@ static rp_status acquire_driver(struct rp_pool *pool, const struct rp_pool_optio
     return RP_OK;
 }
 
-static void release_driver(struct rpi_pool_core *core, const struct rp_driver *driver)
+static void release_driver(struct rpi_pool_core *core, struct rp_device *device)
 {
     if (core->stream)
-        driver->cuStreamDestroy(core->stream);
+        device->driver->cuStreamDestroy(core->stream);
+    rpi_territory_remove(device, core->eager.base);
+    rpi_territory_remove(device, core->memory.arena.base);
+    rpi_readers_finish(&core->readers);
     rpi_arena_finish(&core->eager);
     rpi_pool_finish(&core->memory);
 }
@@ -175,7 +197,7 @@ static rp_status create_core(struct rp_pool *pool, const struct rp_pool_options 
         goto destroy_locks;
     status = acquire_driver(pool, options, err);
     if (status != RP_OK)
-        release_driver(core, pool->device->driver);
+        release_driver(core, pool->device);
     rp_device_pop(pool->device);
     if (status == RP_OK)
         return RP_OK;
@@ -196,7 +218,7 @@ static void destroy_core(struct rp_pool *pool)
     int mode = rpi_relax_begin(device->driver);
     device->driver->cuCtxSynchronize();
     rpi_relax_end(device->driver, mode);
-    release_driver(pool->core, device->driver);
+    release_driver(pool->core, device);
     if (pushed)
         rp_device_pop(device);
     destroy_locks(pool->core);
@@ -214,6 +236,15 @@ static void join_parent(struct rp_pool *pool, struct rp_pool *parent)
     pthread_mutex_lock(&pool->core->lock);
     rpi_pool_add(&pool->core->memory, &parent->group, &pool->group.node);
     pthread_mutex_unlock(&pool->core->lock);
+}
+
+static void take_contract(struct rp_pool *pool, const struct rp_pool_options *options)
+{
+    const struct rp_pool *parent = options->parent;
+    pool->contract =
+        parent && parent->contract == RP_CONTRACT_WARN ? RP_CONTRACT_WARN : options->contract;
+    pool->strict_overlap = options->strict_overlap || (parent && parent->strict_overlap);
+    pool->strict_order = options->strict_order || (parent && parent->strict_order);
 }
 
 static void free_pool(struct rp_pool *pool)
@@ -243,6 +274,7 @@ rp_status rp_pool_create(struct rp_device *device, const struct rp_pool_options 
     unsigned inherited = options->parent ? options->parent->plan_budget_ms : 50;
     pool->device = device;
     pool->group.node.kind = compose_kind(options->kind);
+    take_contract(pool, &chosen);
     pool->plan_budget_ms = options->plan_budget_ms ? options->plan_budget_ms : inherited;
     pool->name = rpi_strdup(options->name ? options->name : "pool");
     if (!pool->name)

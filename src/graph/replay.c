@@ -107,14 +107,18 @@ static rp_status mark(struct rp_graph *graph, CUstream stream, struct rp_error *
 static rp_status replay_taken(struct rp_graph *graph, const struct rp_arg *args, CUstream stream,
                               struct rp_error *err)
 {
+    rp_status status = rpi_reads_check(graph, err);
+    if (status != RP_OK)
+        return status;
     rpi_binding_choose(graph->binding, args);
-    rp_status status = rpi_exec_bind(graph->exec, graph->binding, graph->name, err);
+    status = rpi_exec_bind(graph->exec, graph->binding, graph->name, err);
     if (status == RP_OK)
         status = wait_for_turn(graph, stream, err);
     if (status != RP_OK)
         return status;
     status = enqueue(graph, args, stream, err);
     rp_status marked = mark(graph, stream, status == RP_OK ? err : NULL);
+    rpi_reads_done(graph, status == RP_OK);
     graph->replays += status == RP_OK;
     return status == RP_OK ? marked : status;
 }

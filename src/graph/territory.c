@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+#include "graph/territory.h"
+
+#include "graph/objects.h"
+
+#include <stdio.h>
+
+rp_status rpi_territory_add(struct rp_device *device, const struct rpi_territory *territory,
+                            struct rp_error *err)
+{
+    struct rpi_territories *all = &device->territories;
+    pthread_mutex_lock(&all->lock);
+    bool added = rpi_vec_push(all, *territory);
+    pthread_mutex_unlock(&all->lock);
+    return added ? RP_OK : rpi_error_host_memory(err, "rp_pool_create", sizeof *territory);
+}
+
+void rpi_territory_remove(struct rp_device *device, uint64_t base)
+{
+    struct rpi_territories *all = &device->territories;
+    pthread_mutex_lock(&all->lock);
+    for (size_t i = 0; i < all->count; i++) {
+        if (all->data[i].base == base) {
+            all->data[i] = all->data[--all->count];
+            break;
+        }
+    }
+    pthread_mutex_unlock(&all->lock);
+}
+
+bool rpi_territory_find(struct rp_device *device, uint64_t address, char *out_text, size_t bytes)
+{
+    struct rpi_territories *all = &device->territories;
+    bool found = false;
+    pthread_mutex_lock(&all->lock);
+    for (size_t i = 0; !found && i < all->count; i++) {
+        const struct rpi_territory *t = &all->data[i];
+        found = address - t->base < t->reserved;
+        if (found)
+            snprintf(out_text, bytes, "memory of %spool '%.60s'", t->eager ? "eager runs of " : "",
+                     t->pool);
+    }
+    pthread_mutex_unlock(&all->lock);
+    return found;
+}
