@@ -548,6 +548,16 @@ struct rp_fill {
     uint64_t bits;
 };
 
+/* When calls of a captured shape go by its graph. */
+enum rp_policy {
+    RP_POLICY_ALWAYS = 0, /* always */
+    RP_POLICY_AUTO = 1,   /* where that was measured to be faster: eager calls come first, a capture
+                             when its price is within what they may pay, then both are compared in
+                             turns, again when the measurements drift. Knowing costs 30 ms and 2 %
+                             of the time at most, of noise that is not wild */
+    RP_POLICY_NEVER = 2   /* never: nothing is captured */
+};
+
 struct rp_callable_options {
     size_t size;
     const char *name;     /* for reports and errors; copied; NULL: "callable" */
@@ -562,11 +572,12 @@ struct rp_callable_options {
     size_t fill_count;
     size_t most_graphs; /* shapes beyond that many stay eager; 0: no limit */
     int copy_args;      /* as in rp_capture_options */
-    int reserved;       /* 0 */
+    enum rp_policy policy;
 };
 #define RP_CALLABLE_OPTIONS_INIT                                                                   \
     {                                                                                              \
-        sizeof(struct rp_callable_options), NULL, NULL, NULL, NULL, 0, NULL, 0, 0, 0, 0            \
+        sizeof(struct rp_callable_options), NULL, NULL, NULL, NULL, 0, NULL, 0, 0, 0,             \
+            RP_POLICY_ALWAYS            \
     }
 
 /* options may be NULL. `user` is the function's at each run. */
@@ -636,6 +647,11 @@ struct rp_shape_info {
     uint64_t planned_bytes, lower_bound_bytes; /* of its graph */
     double capture_ms;                         /* of all attempts */
     size_t nodes;
+    /* Of RP_POLICY_AUTO; NULL and 0 otherwise. */
+    const char *choice;        /* how calls go now: "eager" or "graph, arguments bound" */
+    const char *choice_reason; /* why */
+    double eager_us, graph_us; /* mean of the latest measured calls, 0: none was measured */
+    uint64_t measured_calls;
 };
 struct rp_callable_info {
     const char *name;

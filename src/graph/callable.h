@@ -13,6 +13,7 @@
 
 #include "graph/objects.h"
 #include "graph/shapes.h"
+#include "graph/timing.h"
 
 struct rp_callable {
     struct rp_device *device; /* unowned */
@@ -23,10 +24,12 @@ struct rp_callable {
     void *user;
     size_t most_graphs;
     bool copy_args;
+    enum rp_policy policy;
     pthread_mutex_t lock; /* of a whole call; guards what follows */
     bool warm;            /* the function ran once */
     struct rpi_shapes shapes;
     struct rpi_look look;
+    struct rpi_timing timing;
     struct rp_callable_info info; /* counters */
 };
 

@@ -183,7 +183,8 @@ static bool all_settled(const struct rpi_chooser *chooser)
     return true;
 }
 
-/* The differences were from the old incumbent. */
+/* The differences were from the old incumbent. What the new one won by is not kept: few rounds may
+ * all have missed a mode of its calls. */
 static void take_over(struct rpi_chooser *chooser)
 {
     enum rpi_way before = chooser->incumbent;
@@ -191,6 +192,7 @@ static void take_over(struct rpi_chooser *chooser)
     chooser->challenger = before;
     for (enum rpi_way way = 0; way < RPI_WAYS; way++)
         rpi_measure_keep(&chooser->ways[way].differences, 0);
+    chooser->won = true;
     chooser->switches++;
     chooser->gap = 0;
 }
@@ -276,6 +278,7 @@ static void forget(struct rpi_chooser *chooser)
         rpi_measure_keep(&chooser->ways[way].calls, NEWEST);
     }
     chooser->drifts++;
+    chooser->won = false;
     chooser->gap = chooser->wait = 0;
 }
 
@@ -326,12 +329,12 @@ enum rpi_reason rpi_chooser_reason(const struct rpi_chooser *chooser)
     for (enum rpi_way way = 0; way < RPI_WAYS; way++) {
         if (way == chooser->incumbent || chooser->ways[way].state != RPI_WAY_READY)
             continue;
-        if (!is_settled(chooser, way))
-            return RPI_REASON_TRIAL;
         struct rpi_measured d = rpi_measure_read(&chooser->ways[way].differences);
+        if (!is_settled(chooser, way) && (!chooser->won || (d.values >= FEW_ROUNDS && d.mean < 0)))
+            return RPI_REASON_TRIAL;
         conclusive |= d.mean > 0 && is_certain(chooser, way, &d);
     }
-    return conclusive ? RPI_REASON_FASTER : RPI_REASON_NO_DIFFERENCE;
+    return conclusive || chooser->won ? RPI_REASON_FASTER : RPI_REASON_NO_DIFFERENCE;
 }
 
 const char *rpi_way_name(enum rpi_way way)

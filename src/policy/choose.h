@@ -82,6 +82,7 @@ struct rpi_chooser {
     double price_ns;       /* of a capture: expected, or what the last took */
     double retry_after_ns; /* spent time before which no capture is tried */
     uint32_t switches, drifts, captures;
+    bool won; /* the incumbent became it by rounds, and nothing drifted since */
     bool forced;
 };
 
