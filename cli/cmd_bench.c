@@ -4,6 +4,7 @@
  * and costs the host.
  */
 #define RP_UNSTABLE /* rp_compare_placements */
+#include "cmd_bench.h"
 #include "cli.h"
 #include "error.h"
 #include "output.h"
@@ -33,6 +34,8 @@ static const char usage[] =
     "  --quick              500 steps and seed 1\n"
     "  --json               print one JSON list, an object a configuration and seed\n"
     "  -h, --help           print this\n"
+    "\n"
+    "'reprise bench replay --help' tells of the other benchmark: replays and their execs.\n"
     "\n"
     "exit: 0 done, 2 usage or failure\n";
 
@@ -159,7 +162,7 @@ static int parse(int argc, char **argv, struct request *request)
         good = take_option(option, request);
     }
     if (good && (optind + 1 != argc || strcmp(argv[optind], "sweep") != 0)) {
-        fprintf(stderr, "reprise bench: name one benchmark: sweep\n");
+        fprintf(stderr, "reprise bench: name one benchmark: sweep or replay\n");
         good = false;
     }
     if (!good)
@@ -395,8 +398,16 @@ static rp_status run(const struct request *request, struct results *results, str
     return status;
 }
 
+/* Is it the last word, where the benchmark's name stands, or the first? */
+static bool names(int argc, char **argv, const char *name)
+{
+    return argc > 1 && (!strcmp(argv[1], name) || !strcmp(argv[argc - 1], name));
+}
+
 int cmd_bench(int argc, char **argv)
 {
+    if (names(argc, argv, "replay"))
+        return cmd_bench_replay(argc, argv);
     struct request request = {.seeds = {{1, 2, 3}, 3},
                               .streams = {{2, 4, 8}, 3},
                               .steps = {{500, 10000}, 2},

@@ -11,6 +11,18 @@
 struct CUmod_st;
 struct CUfunc_st;
 struct CUevent_st;
+struct CUgraph_st;
+struct CUgraphNode_st;
+struct CUgraphExec_st;
+
+/* CUDA_KERNEL_NODE_PARAMS_v2 */
+struct gpu_kernel_params {
+    struct CUfunc_st *function;
+    unsigned grid[3], block[3];
+    unsigned shared_bytes;
+    void **params, **extra;
+    void *kernel, *context;
+};
 
 /* X(name, (parameters)) */
 #define GPU_FUNCTIONS(X)                                                                           \
@@ -38,7 +50,23 @@ struct CUevent_st;
     X(cuStreamWaitEvent, (struct CUstream_st * stream, struct CUevent_st * event, unsigned flags)) \
     X(cuEventCreate, (struct CUevent_st * *event, unsigned flags))                                 \
     X(cuEventRecord, (struct CUevent_st * event, struct CUstream_st * stream))                     \
-    X(cuEventDestroy, (struct CUevent_st * event))
+    X(cuEventElapsedTime, (float *ms, struct CUevent_st *start, struct CUevent_st *end))           \
+    X(cuEventDestroy, (struct CUevent_st * event))                                                 \
+    X(cuMemGetInfo, (size_t * free_bytes, size_t * total_bytes))                                   \
+    X(cuStreamBeginCapture, (struct CUstream_st * stream, int mode))                               \
+    X(cuStreamEndCapture, (struct CUstream_st * stream, struct CUgraph_st * *graph))               \
+    X(cuGraphDestroy, (struct CUgraph_st * graph))                                                 \
+    X(cuGraphGetNodes,                                                                             \
+      (struct CUgraph_st * graph, struct CUgraphNode_st * *nodes, size_t * count))                 \
+    X(cuGraphKernelNodeGetParams,                                                                  \
+      (struct CUgraphNode_st * node, struct gpu_kernel_params * params))                           \
+    X(cuGraphInstantiateWithFlags,                                                                 \
+      (struct CUgraphExec_st * *exec, struct CUgraph_st * graph, unsigned long long flags))        \
+    X(cuGraphUpload, (struct CUgraphExec_st * exec, struct CUstream_st * stream))                  \
+    X(cuGraphLaunch, (struct CUgraphExec_st * exec, struct CUstream_st * stream))                  \
+    X(cuGraphExecKernelNodeSetParams, (struct CUgraphExec_st * exec, struct CUgraphNode_st * node, \
+                                       const struct gpu_kernel_params *params))                    \
+    X(cuGraphExecDestroy, (struct CUgraphExec_st * exec))
 
 struct gpu {
 #define X(name, params) unsigned(*name) params;
@@ -46,7 +74,7 @@ struct gpu {
 #undef X
 };
 
-enum { GPU_STREAM_NON_BLOCKING = 1, GPU_EVENT_DISABLE_TIMING = 2 };
+enum { GPU_STREAM_NON_BLOCKING = 1, GPU_EVENT_DISABLE_TIMING = 2, GPU_CAPTURE_THREAD_LOCAL = 1 };
 
 /* Errors: RP_ERROR_UNSUPPORTED with the name of a function that the driver lacks. */
 rp_status gpu_init(struct gpu *out_gpu, const struct rp_device *device, struct rp_error *err);

@@ -1185,6 +1185,12 @@ RP_API rp_status rp_compare_placements(struct rp_pool *pool, rp_callable_fn call
                                        const struct rp_arg *args, size_t arg_count,
                                        struct rp_placements *out_placements, struct rp_error *err);
 
+/* Destroys the execs of a device and forgets what was paid for them, though not their prices. From
+ * now on they have this budget, as in struct rp_device_options; with always_update nonzero no graph
+ * gets another exec than the first of its topology. No replay is being enqueued. */
+RP_API rp_status rp_exec_reset(struct rp_device *device, uint64_t budget_bytes, int always_update,
+                               struct rp_error *err);
+
 #endif /* RP_UNSTABLE */
 
 #ifdef __cplusplus

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#define RP_UNSTABLE /* rp_exec_reset */
 #include "graph/exec_cache.h"
 
 #include "base/clock.h"
@@ -476,6 +477,24 @@ static struct rpi_exec_class *find_class(struct rpi_exec_cache *cache,
     return class;
 }
 
+static void list_client(struct rpi_exec_client *client)
+{
+    client->next = client->cache->clients;
+    if (client->next)
+        client->next->previous = client;
+    client->cache->clients = client;
+}
+
+static void unlist_client(struct rpi_exec_client *client)
+{
+    if (client->previous)
+        client->previous->next = client->next;
+    else
+        client->cache->clients = client->next;
+    if (client->next)
+        client->next->previous = client->previous;
+}
+
 static void make_first(struct rpi_exec_client *client, rp_status *status, struct rp_error *err)
 {
     struct rpi_exec_cache *cache = client->cache;
@@ -504,6 +523,7 @@ rp_status rpi_exec_join(struct rpi_exec_cache *cache, const struct rp_graph *gra
         return rpi_error_host_memory(err, "rp_graph_capture", sizeof *class);
     }
     rpi_rent_join(&cache->rent, &class->rent, &client->rent);
+    list_client(client);
     source->holders++;
     rpi_exec_price_class(cache, class);
     rpi_exec_price_client(cache, client);
@@ -517,6 +537,7 @@ rp_status rpi_exec_join(struct rpi_exec_cache *cache, const struct rp_graph *gra
     }
     struct rpi_cached_exec *dead = NULL;
     leave_class(client, &dead);
+    unlist_client(client);
     source->holders--; /* the caller's again */
     pthread_mutex_unlock(&cache->lock);
     bury(cache, dead);
@@ -534,6 +555,7 @@ void rpi_exec_leave(struct rpi_exec_client *client)
     if (cache->probe.client == client)
         cache->probe.client = NULL;
     leave_class(client, &dead);
+    unlist_client(client);
     pthread_mutex_unlock(&cache->lock);
     bury(cache, dead);
     let_go(cache, client->source);
@@ -627,4 +649,36 @@ void rp_exec_info_sized(const struct rp_device *device, size_t info_bytes,
         info.topologies++;
     pthread_mutex_unlock(&cache->lock);
     rpi_give(out_info, info_bytes, &info, sizeof info);
+}
+
+rp_status rp_exec_reset(struct rp_device *device, uint64_t budget_bytes, int always_update,
+                        struct rp_error *err)
+{
+    if (!device)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_exec_reset", "device is NULL");
+    rp_status status = rp_device_push(device, err);
+    if (status != RP_OK)
+        return status;
+    struct rpi_exec_cache *cache = device->execs;
+    struct rpi_cached_exec *dead = NULL;
+    pthread_mutex_lock(&cache->lock);
+    for (struct rpi_exec_class *class = cache->classes; class; class = class->next) {
+        while (class->rent.execs) {
+            struct rpi_rent_exec *exec = class->rent.execs;
+            assert(!exec->pins);
+            rpi_rent_drop(&cache->rent, exec);
+            add_dead(&dead, exec);
+        }
+        rpi_rent_forget_class(&class->rent);
+    }
+    for (struct rpi_exec_client *client = cache->clients; client; client = client->next)
+        rpi_rent_forget_graph(&cache->rent, &client->rent);
+    rpi_rent_forget(&cache->rent);
+    cache->rent.budget = budget_bytes ? budget_bytes : RPI_EXEC_DEFAULT_BUDGET;
+    cache->rent.never_buys = always_update != 0;
+    cache->most_bytes = 0;
+    pthread_mutex_unlock(&cache->lock);
+    bury(cache, dead);
+    rp_device_pop(device);
+    return RP_OK;
 }

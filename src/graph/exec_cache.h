@@ -68,6 +68,7 @@ struct rpi_exec_client {
     bool updated;                        /* for the launch under way */
     struct rpi_exec_time fresh, changed; /* of the device */
     uint64_t hits, updates, made;
+    struct rpi_exec_client *previous, *next;
 };
 
 /* Two events around one launch at a time, read when another is to be measured. */
@@ -87,6 +88,7 @@ struct rpi_exec_cache {
     _Atomic unsigned waiting;
     struct rpi_rent rent;
     struct rpi_exec_class *classes;
+    struct rpi_exec_client *clients;
     CUstream stream; /* execs are uploaded through it; made when it is needed first */
     struct rpi_exec_probe probe;
     struct rpi_exec_time make_node, update_node; /* of the host, for classes yet to be measured */

@@ -174,6 +174,25 @@ struct rpi_rent_exec *rpi_rent_idle(struct rpi_rent *rent, struct rpi_rent_class
     return NULL;
 }
 
+void rpi_rent_forget(struct rpi_rent *rent)
+{
+    assert(!rent->exec_count);
+    rent->cost = rent->always = 0;
+}
+
+void rpi_rent_forget_class(struct rpi_rent_class *class)
+{
+    class->seen = class->changed = false;
+    class->last = NULL;
+    class->visits = 0;
+}
+
+void rpi_rent_forget_graph(const struct rpi_rent *rent, struct rpi_rent_graph *graph)
+{
+    graph->paid = graph->heat = 0;
+    count_anew(rent, graph);
+}
+
 /* ---- Room ---------------------------------------------------------------------------------- */
 
 /* Does exec a go before b? That of less worth; of equals that for rent, or else the older. */
@@ -325,7 +344,7 @@ static bool buys(struct rpi_rent *rent, struct rpi_rent_graph *graph,
                  const struct rpi_rent_exec *rental, double price, double slow)
 {
     double make = graph->class->make_us, lost = 0;
-    if (price <= 0)
+    if (price <= 0 || rent->never_buys)
         return false;
     if (rent->wanted <= rent->budget)
         return graph->paid + price > make && find_room(rent, graph, false, &lost) &&

@@ -93,6 +93,7 @@ struct rpi_rent {
     size_t graphs, exec_count;
     uint64_t turns;
     double cost, always; /* what was spent so far, and what always updating would have */
+    bool never_buys;     /* always update: the measure, not the rule */
     struct rpi_rent_class *classes;
     /* May the two be in flight at the same time? Then they share an exec only where there is no
      * room for two. NULL: no two. */
@@ -111,6 +112,12 @@ enum rpi_rent_way {
     RPI_RENT_MAKE,   /* rpi_rent_evict until that is NULL, rpi_rent_add, and make the exec */
     RPI_RENT_WAIT    /* everything that could serve is pinned; nothing was counted */
 };
+
+/* All execs are gone, and what was paid for them is forgotten: the books of the whole, of a class
+ * and of a graph. */
+void rpi_rent_forget(struct rpi_rent *rent);
+void rpi_rent_forget_class(struct rpi_rent_class *class);
+void rpi_rent_forget_graph(const struct rpi_rent *rent, struct rpi_rent_graph *graph);
 
 /* The graph is replayed: the turn is counted, its price too. */
 enum rpi_rent_way rpi_rent_take(struct rpi_rent *rent, struct rpi_rent_graph *graph,

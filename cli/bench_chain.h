@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Host time of one replay of a chain of kernels whose arguments are all at other addresses than in
+ * the call before, from the call to its return, the device idle before it:
+ *
+ *     bound    rp_graph_replay
+ *     bare     cuGraphExecKernelNodeSetParams for each node, cuGraphLaunch: no checks at all
+ *     copies   a copy into a fixed buffer for each argument, cuGraphLaunch, a copy out for each
+ *
+ * Kernel j writes argument j mod A from argument (j + 1) mod A, all in and out. The three take
+ * turns, call by call.
+ */
+#ifndef REPRISE_CLI_BENCH_CHAIN_H
+#define REPRISE_CLI_BENCH_CHAIN_H
+
+#include "reprise.h"
+
+enum { BENCH_CHAINS = 5 };
+
+struct bench_chain {
+    size_t kernels, args;
+    size_t bound_args, copied_args;      /* in the last replay */
+    double patched;                      /* nodes changed in a replay */
+    double bound_us, bare_us, copies_us; /* medians */
+};
+
+/* Fills out_chains with chains of 1 to 1000 kernels. */
+rp_status bench_chain_run(struct rp_device *device, size_t calls,
+                          struct bench_chain out_chains[BENCH_CHAINS], struct rp_error *err);
+
+#endif
