@@ -30,10 +30,30 @@ static rp_status check_options(const struct rp_device *device,
         options->policy != RP_POLICY_NEVER)
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_callable_create",
                          "policy is %d, which is no enum rp_policy", (int)options->policy);
-    if (options->dim_count || options->fill_count)
-        return rpi_error(err, RP_ERROR_UNSUPPORTED, "rp_callable_create",
-                         "buckets are not supported yet: leave dims and fills out");
+    if ((options->dim_count && !options->dims) || (options->fill_count && !options->fills))
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_callable_create",
+                         "there should be %zu dimensions and %zu fills, but one of them is NULL",
+                         options->dim_count, options->fill_count);
     return RP_OK;
+}
+
+static rp_status make_buckets(struct rp_callable *callable,
+                              const struct rp_callable_options *options, struct rp_error *err)
+{
+    rp_status status = rp_device_push(callable->device, err);
+    if (status != RP_OK)
+        return status;
+    status = rpi_buckets_init(&callable->buckets, options, callable->device, err);
+    rp_device_pop(callable->device);
+    return status;
+}
+
+static void drop_buckets(struct rp_callable *callable)
+{
+    bool pushed = rpi_device_push_to_release(callable->device);
+    rpi_buckets_finish(&callable->buckets);
+    if (pushed)
+        rp_device_pop(callable->device);
 }
 
 static rp_status make_callable(struct rp_device *device, const struct rp_callable_options *options,
@@ -56,9 +76,13 @@ static rp_status make_callable(struct rp_device *device, const struct rp_callabl
         return rpi_error_host_memory(err, "rp_callable_create", sizeof made->lock);
     pool.name = made->name;
     pool.parent = options->pool;
-    status = rp_pool_create(device, &pool, &made->pool, err);
-    if (status != RP_OK)
+    status = make_buckets(made, options, err);
+    if (status == RP_OK)
+        status = rp_pool_create(device, &pool, &made->pool, err);
+    if (status != RP_OK) {
+        drop_buckets(made);
         pthread_mutex_destroy(&made->lock);
+    }
     return status;
 }
 
@@ -101,6 +125,7 @@ void rp_callable_destroy(struct rp_callable *callable)
     if (pushed)
         rp_device_pop(callable->device);
     rp_pool_destroy(callable->pool);
+    drop_buckets(callable);
     pthread_mutex_destroy(&callable->lock);
     free_callable(callable);
 }
@@ -119,8 +144,11 @@ rp_status rpi_callable_look(struct rp_callable *callable, const struct rp_inputs
     look->arg_count = inputs->arg_count;
     look->key = inputs->key;
     look->key_bytes = inputs->key_bytes;
-    rpi_look_at(look);
-    return RP_OK;
+    if (rpi_buckets_wanted(&callable->buckets))
+        status = rpi_buckets_look(&callable->buckets, look, inputs->args, err);
+    if (status == RP_OK)
+        rpi_look_at(look);
+    return status;
 }
 
 /* Looks at a call and finds its shape, or makes it. */
@@ -179,22 +207,36 @@ static void tell_capture(struct rpi_chooser *chooser, rp_status status, double m
         rpi_chooser_refused(chooser, ms * 1e6);
 }
 
+/* Memory for padded arguments, and the graph. */
+static rp_status make_graph(struct rp_callable *callable, const struct rpi_shape *shape,
+                            struct rp_graph **out_graph, struct rp_error *err)
+{
+    struct rpi_callable_run run = rpi_callable_run_of(callable);
+    struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
+    char name[160];
+    snprintf(name, sizeof name, "%.60s %.90s", callable->name, shape->text);
+    options.name = name;
+    options.copy_args = callable->copy_args;
+    rp_status status = rp_device_push(callable->device, err);
+    if (status != RP_OK)
+        return status;
+    status = rpi_buckets_reserve(&callable->buckets, err);
+    if (status == RP_OK)
+        status =
+            rp_graph_capture(callable->pool, &options, rpi_callable_run, &run,
+                             callable->look.storages, callable->look.storage_count, out_graph, err);
+    rp_device_pop(callable->device);
+    return status;
+}
+
 /* Captures the shape that was just looked at. A failure that an eager run gets around makes it the
  * state that is given, with the reason. */
 static rp_status capture_shape(struct rp_callable *callable, struct rpi_shape *shape,
                                enum rp_shape_state on_failure, struct rp_error *err)
 {
-    struct rpi_callable_run run = rpi_callable_run_of(callable);
-    struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
     struct rp_error failure = {0};
-    char name[160];
-    snprintf(name, sizeof name, "%.60s %.90s", callable->name, shape->text);
-    options.name = name;
-    options.copy_args = callable->copy_args;
     uint64_t start = rpi_clock_ns();
-    rp_status status =
-        rp_graph_capture(callable->pool, &options, rpi_callable_run, &run, callable->look.storages,
-                         callable->look.storage_count, &shape->graph, &failure);
+    rp_status status = make_graph(callable, shape, &shape->graph, &failure);
     double ms = rpi_ms_since(start);
     shape->capture_ms += ms;
     callable->info.capture_ms += ms;
@@ -213,6 +255,66 @@ static rp_status capture_shape(struct rp_callable *callable, struct rpi_shape *s
     if (err)
         *err = failure;
     return status;
+}
+
+/* ---- Fresh outputs ------------------------------------------------------------------------- */
+
+static void drop_fresh(struct rp_callable *callable, struct rp_arg *args, size_t count)
+{
+    for (size_t k = 0; k < count; k++) {
+        if (!callable->look.fresh[k])
+            continue;
+        rp_heap_free(callable->heap, args[k].address, NULL);
+        args[k].address = 0;
+    }
+}
+
+/* Memory for outputs that have none: of the bucket's size for a graph, of their own else. */
+static rp_status take_fresh(struct rp_callable *callable, const struct rp_inputs *inputs,
+                            bool for_graph, CUstream stream, struct rp_error *err)
+{
+    struct rpi_look *look = &callable->look;
+    memset(look->fresh, 0, look->room * sizeof *look->fresh);
+    for (size_t k = 0; k < inputs->arg_count; k++) {
+        struct rp_arg *arg = &inputs->args[k];
+        uint64_t bytes = for_graph ? look->args[k].bytes : arg->bytes;
+        if (arg->role != RP_ARG_OUT || arg->address || !bytes)
+            continue;
+        rp_status status =
+            callable->heap
+                ? rp_heap_alloc(callable->heap, bytes, stream, &arg->address, err)
+                : rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_callable_call",
+                            "output %zu of '%.60s' has no address, and the callable has no heap "
+                            "that fresh outputs could come from",
+                            k, callable->name);
+        if (status != RP_OK) {
+            drop_fresh(callable, inputs->args, k);
+            return status;
+        }
+        look->fresh[k] = true;
+        look->storages[look->places[k].storage].address = arg->address;
+    }
+    return RP_OK;
+}
+
+/* Tells the caller of memory that is a bucket's: it has more bytes, and maybe gaps. */
+static void show_fresh(const struct rp_callable *callable, const struct rpi_shape *shape,
+                       struct rp_arg *args)
+{
+    for (size_t k = 0; k < shape->arg_count; k++) {
+        const struct rpi_tensor *bucket = &shape->tensors[k];
+        if (!callable->look.fresh[k])
+            continue;
+        int64_t stride = 1;
+        bool gaps = false;
+        for (uint32_t i = args[k].rank; !args[k].strides && i-- > 0;) {
+            gaps |= args[k].shape[i] > 1 && bucket->strides[i] != stride;
+            stride *= args[k].shape[i];
+        }
+        if (gaps)
+            args[k].strides = bucket->strides;
+        args[k].bytes = bucket->bytes;
+    }
 }
 
 /* ---- A call -------------------------------------------------------------------------------- */
@@ -300,30 +402,85 @@ static enum way choose_way(struct rp_callable *callable, struct rpi_shape *shape
 static rp_status run_eagerly(struct rp_callable *callable, struct rpi_shape *shape,
                              const struct rp_inputs *inputs, CUstream stream, struct rp_error *err)
 {
+    rp_status status = take_fresh(callable, inputs, false, stream, err);
+    if (status != RP_OK)
+        return status;
     struct rpi_callable_run run = rpi_callable_run_of(callable);
     run.args = inputs->args;
     run.places = NULL;
-    rp_status status = callable->heap
-                           ? rpi_run_on_heap(callable->heap, callable->name, &run, stream, err)
-                           : rp_run(callable->pool, rpi_callable_run, &run, inputs->args,
-                                    inputs->arg_count, stream, err);
-    if (status != RP_OK)
+    status = callable->heap ? rpi_run_on_heap(callable->heap, callable->name, &run, stream, err)
+                            : rp_run(callable->pool, rpi_callable_run, &run, inputs->args,
+                                     inputs->arg_count, stream, err);
+    if (status != RP_OK) {
+        drop_fresh(callable, inputs->args, inputs->arg_count);
         return status;
+    }
     callable->warm = true;
     callable->info.eager_runs++;
     shape->eager_runs++;
     return RP_OK;
 }
 
-static rp_status replay(struct rp_callable *callable, struct rpi_shape *shape, CUstream stream,
-                        struct rp_error *err)
+/* A padded call would leave its copies in a capture that its replay is refused in. */
+static rp_status check_stream(const struct rp_callable *callable, CUstream stream,
+                              struct rp_error *err)
+{
+    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = callable->device->driver->cuStreamIsCapturing(stream, &capturing);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuStreamIsCapturing", "calling '%.60s'",
+                                callable->name);
+    if (capturing != CU_STREAM_CAPTURE_STATUS_NONE)
+        return rpi_error(err, RP_ERROR_UNSUPPORTED, "rp_callable_call",
+                         "'%.60s' cannot be called into a capture", callable->name);
+    return RP_OK;
+}
+
+static rp_status replay_padded(struct rp_callable *callable, struct rpi_shape *shape,
+                               const struct rp_inputs *inputs, CUstream stream,
+                               struct rp_error *err)
+{
+    struct rpi_buckets *buckets = &callable->buckets;
+    const struct rpi_look *look = &callable->look;
+    rp_status status = check_stream(callable, stream, err);
+    if (status == RP_OK)
+        status = rpi_buckets_reserve(buckets, err);
+    if (status != RP_OK)
+        return status;
+    status = rpi_buckets_copy_in(buckets, shape, inputs->args, stream, err);
+    if (status == RP_OK)
+        status = rp_graph_replay(shape->graph, look->storages, look->storage_count, stream, err);
+    if (status == RP_OK)
+        status = rpi_buckets_copy_out(buckets, shape, inputs->args, stream, err);
+    rpi_buckets_used(buckets, stream);
+    if (status == RP_OK) {
+        callable->info.padded_calls++;
+        shape->padded_calls++;
+    }
+    return status;
+}
+
+static rp_status replay(struct rp_callable *callable, struct rpi_shape *shape,
+                        const struct rp_inputs *inputs, CUstream stream, struct rp_error *err)
 {
     const struct rpi_look *look = &callable->look;
-    rp_status status =
-        rp_graph_replay(shape->graph, look->storages, look->storage_count, stream, err);
-    callable->info.replays += status == RP_OK;
-    shape->replays += status == RP_OK;
-    return status;
+    rp_status status = take_fresh(callable, inputs, true, stream, err);
+    if (status != RP_OK)
+        return status;
+    if (!callable->buckets.any) {
+        status = rp_graph_replay(shape->graph, look->storages, look->storage_count, stream, err);
+    } else if ((status = rp_device_push(callable->device, err)) == RP_OK) {
+        status = replay_padded(callable, shape, inputs, stream, err);
+        rp_device_pop(callable->device);
+    }
+    if (status != RP_OK) {
+        drop_fresh(callable, inputs->args, inputs->arg_count);
+        return status;
+    }
+    show_fresh(callable, shape, inputs->args);
+    callable->info.replays++;
+    shape->replays++;
+    return RP_OK;
 }
 
 /* What the call that asked for a capture becomes: where a policy judges, it is asked once more. */
@@ -357,7 +514,7 @@ static rp_status call_locked(struct rp_callable *callable, const struct rp_input
         way = after_capture(shape, status, &plan);
     }
     rpi_timing_begin(&callable->timing, shape->chooser, &plan, stream);
-    status = way == WAY_REPLAY ? replay(callable, shape, stream, err)
+    status = way == WAY_REPLAY ? replay(callable, shape, inputs, stream, err)
                                : run_eagerly(callable, shape, inputs, stream, err);
     rpi_timing_end(&callable->timing, stream, status == RP_OK);
     if (status == RP_OK && way == WAY_EAGER_FIRST) /* what fails is told by the shape */
@@ -524,6 +681,7 @@ void rp_callable_info_sized(struct rp_callable *callable, size_t info_bytes,
     struct rp_callable_info info = callable->info;
     info.name = callable->name;
     info.pool = callable->pool;
+    info.staging_bytes = callable->buckets.arena.mapped;
     info.shapes = callable->shapes.all.count;
     for (size_t i = 0; i < info.shapes; i++)
         info.eager_shapes += callable->shapes.all.data[i]->state == RP_SHAPE_EAGER;

@@ -11,6 +11,7 @@
 #ifndef REPRISE_GRAPH_CALLABLE_H
 #define REPRISE_GRAPH_CALLABLE_H
 
+#include "graph/buckets.h"
 #include "graph/objects.h"
 #include "graph/shapes.h"
 #include "graph/timing.h"
@@ -29,6 +30,7 @@ struct rp_callable {
     bool warm;            /* the function ran once */
     struct rpi_shapes shapes;
     struct rpi_look look;
+    struct rpi_buckets buckets;
     struct rpi_timing timing;
     struct rp_callable_info info; /* counters */
 };

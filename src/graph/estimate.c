@@ -18,6 +18,7 @@
 struct of_callable {
     struct rp_callable *callable;
     struct rpi_shapes shapes;
+    uint64_t staging; /* that their buckets need */
 };
 
 struct rp_estimate {
@@ -198,6 +199,8 @@ static rp_status estimate_one(struct rp_estimate *estimate, struct rp_callable *
     if (!of)
         return no_memory(err);
     rp_status status = rpi_callable_look(callable, inputs, err);
+    if (status == RP_OK && of->staging < callable->buckets.height)
+        of->staging = callable->buckets.height;
     if (status != RP_OK || rpi_shapes_find(&of->shapes, &callable->look))
         return status;
     status = rpi_shapes_add(&of->shapes, &callable->look, &shape, err);
@@ -227,6 +230,12 @@ static void sum_up(struct rp_estimate *estimate)
         info->planned_bytes += height;
         info->mapped_bytes += mapped > wanted ? mapped : wanted;
         info->lower_bound_bytes += rpi_shadow_lower_bound(tree);
+    }
+    for (size_t i = 0; i < estimate->callables.count; i++) {
+        const struct of_callable *of = estimate->callables.data[i];
+        const struct rpi_arena *arena = &of->callable->buckets.arena;
+        uint64_t wanted = of->staging ? rpi_round_up(of->staging, arena->granularity) : 0;
+        info->staging_bytes += arena->mapped > wanted ? arena->mapped : wanted;
     }
     if (estimate->callables.count) {
         struct rp_device *device = estimate->callables.data[0]->callable->device;

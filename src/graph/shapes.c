@@ -17,8 +17,10 @@ rp_status rpi_look_reserve(struct rpi_look *look, size_t arg_count, struct rp_er
                             .storages = rpi_calloc(room, sizeof *made.storages),
                             .order = rpi_calloc(room, sizeof *made.order),
                             .addresses = rpi_calloc(room, sizeof *made.addresses),
+                            .fresh = rpi_calloc(room, sizeof *made.fresh),
                             .room = room};
-    if (!made.args || !made.places || !made.storages || !made.order || !made.addresses) {
+    if (!made.args || !made.places || !made.storages || !made.order || !made.addresses ||
+        !made.fresh) {
         rpi_look_finish(&made);
         return rpi_error_host_memory(err, "rp_callable_call", room * sizeof *made.args);
     }
@@ -34,6 +36,7 @@ void rpi_look_finish(struct rpi_look *look)
     rpi_free(look->storages);
     rpi_free(look->order);
     rpi_free(look->addresses);
+    rpi_free(look->fresh);
     *look = (struct rpi_look){0};
 }
 

@@ -44,6 +44,7 @@ struct rpi_look {
     uint32_t *order;     /* arguments by address, as of the last call .. */
     size_t ordered;      /* .. that had so many */
     uint64_t *addresses; /* for whoever runs the function */
+    bool *fresh;         /* outputs whose memory the call took itself */
     size_t room;
     bool joined; /* arguments share a storage */
 };
