@@ -52,6 +52,7 @@ struct demo_facts {
     char no_gpu[512];             /* why the host driver stands in; "" when it does not */
     uint64_t rehearsal_bytes;
     uint64_t state_bytes; /* weights and KV cache, outside the pool */
+    struct rp_exec_info execs;
     struct demo_capture captures[DEMO_MOST_BATCHES];
     size_t capture_count;
     struct demo_recording recordings[DEMO_MOST_RECORDINGS];

@@ -364,6 +364,7 @@ static rp_status run_session(struct session *s, const struct demo_options *optio
     rp_pool_info(s->pool, &pool);
     facts->rehearsal_bytes = pool.rehearsal_bytes;
     facts->state_bytes = s->decoder->state_floats * sizeof(float);
+    rp_exec_info(s->device, &facts->execs);
     return RP_OK;
 }
 

@@ -101,6 +101,18 @@ static void show_recordings(const struct demo_facts *facts)
         "\n  PyTorch's columns are what the rules of its allocator hold for the same captures.\n");
 }
 
+static void show_execs(const struct demo_facts *facts)
+{
+    char bytes[32], budget[32];
+    const struct rp_exec_info *execs = &facts->execs;
+    printf("Executable graphs: %zu for %zu graphs of %zu %s, an estimated %s of a budget of %s;\n"
+           "%" PRIu64 " made, %" PRIu64 " updates from graph to graph.\n",
+           execs->execs, execs->graphs, execs->topologies,
+           execs->topologies == 1 ? "topology" : "topologies",
+           human(execs->bytes, bytes, sizeof bytes),
+           human(execs->budget_bytes, budget, sizeof budget), execs->instantiated, execs->updates);
+}
+
 static void show_summary(const struct demo_facts *facts)
 {
     char text[5][32];
@@ -138,6 +150,7 @@ static void show_summary(const struct demo_facts *facts)
         printf("Arguments: %zu bound in one replay of each graph, none copied.\n", bound);
     else
         printf("Arguments: %zu bound, %zu copied in one replay of each graph.\n", bound, copied);
+    show_execs(facts);
     printf("Chart: %s\n", facts->chart);
 }
 
@@ -198,6 +211,19 @@ static void json_recording(const struct demo_recording *r)
     printf(",\"ms\":%.3f}", info->ms);
 }
 
+static void json_execs(const struct rp_exec_info *execs)
+{
+    printf(",\n \"execs\":{\"count\":%zu", execs->execs);
+    json_number("bytes", execs->bytes);
+    json_number("budget_bytes", execs->budget_bytes);
+    json_number("topologies", execs->topologies);
+    json_number("hits", execs->hits);
+    json_number("updates", execs->updates);
+    json_number("instantiated", execs->instantiated);
+    json_number("evicted", execs->evicted);
+    printf("}");
+}
+
 void demo_show_json(const struct demo_facts *facts)
 {
     printf("{");
@@ -206,6 +232,7 @@ void demo_show_json(const struct demo_facts *facts)
     json_text("device", facts->device.name);
     json_number("rehearsal_bytes", facts->rehearsal_bytes);
     json_number("state_bytes", facts->state_bytes);
+    json_execs(&facts->execs);
     printf(",\n \"captures\":[");
     for (size_t i = 0; i < facts->capture_count; i++) {
         fputs(i ? "," : "", stdout);

@@ -31,6 +31,11 @@ def check_facts(directory):
     facts = json.loads(done.stdout)
     assert facts["driver"] == "host" and facts["device"]
     assert 0 < facts["rehearsal_bytes"] <= CHUNK_MOST
+    execs = facts["execs"]
+    assert 0 < execs["count"] <= len(facts["captures"]) and execs["topologies"] == 1, execs
+    assert 0 < execs["bytes"] <= execs["budget_bytes"], execs
+    assert execs["hits"] + execs["updates"] + execs["instantiated"] - 1 == sum(
+        c["samples"] for c in facts["captures"]), execs
     captures = facts["captures"]
     assert [c["name"] for c in captures] == [f"batch {b}" for b in BATCHES]
     for capture in captures:
