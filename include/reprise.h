@@ -226,14 +226,14 @@ enum rp_contract {
 
 struct rp_pool_options {
     size_t size;
-    const char *name;        /* for reports and errors; copied; NULL: "pool" */
-    uint64_t limit_bytes;    /* most device memory the pool may map for graphs; 0: no limit */
-    uint64_t alignment;      /* of every block; a power of two from 1 to 2 MiB; 0: 512 */
-    unsigned plan_budget_ms; /* time for a graph's plan, as in struct rp_plan_options; 0: 50, or
-                                what the parent has */
-    enum rp_pool_kind kind;  /* how graphs and pools in it relate */
-    struct rp_pool *parent;  /* the pool that it lies in, at most 100 levels deep, which outlives
-                                it; limit and alignment are the outermost pool's. NULL: none */
+    const char *name;          /* for reports and errors; copied; NULL: "pool" */
+    uint64_t limit_bytes;      /* most device memory the pool may map for graphs; 0: no limit */
+    uint64_t alignment;        /* of every block; a power of two from 1 to 2 MiB; 0: 512 */
+    unsigned plan_budget_ms;   /* time for a graph's plan, as in struct rp_plan_options; 0: 50, or
+                                  what the parent has */
+    enum rp_pool_kind kind;    /* how graphs and pools in it relate */
+    struct rp_pool *parent;    /* the pool that it lies in, at most 100 levels deep, which outlives
+                                  it; limit and alignment are the outermost pool's. NULL: none */
     enum rp_contract contract; /* of blocks that a graph reads from others; a pool within one that
                                   warns does too */
     int strict_overlap;        /* nonzero: RP_ERROR_CONTRACT where a replay would have to wait for
@@ -501,6 +501,32 @@ static inline rp_status rp_graph_arg_info(const struct rp_graph *graph, size_t i
     return rp_graph_arg_info_sized(graph, index, sizeof *out_info, out_info, err);
 }
 
+/* A site: a place in a node's parameters that was proved to hold an address of the capture. Replays
+ * write the caller's address there where it is an argument's. Nodes are counted in the template's
+ * order, those of a child graph right after the node that holds it. */
+struct rp_graph_site {
+    size_t node;
+    const char *kind;     /* "kernel", "memcpy" or "memset". Static */
+    const char *function; /* a kernel's name, valid while its module is loaded; "" otherwise, or
+                             where the driver does not tell */
+    int parameter;        /* of a kernel whose function tells: which one; otherwise -1 */
+    uint32_t offset; /* byte in the parameter, or in all of them where parameter is -1: for copies
+                        and fills in the driver's struct */
+    int is_argument; /* nonzero: `index` is that of an argument; otherwise a block's, in the
+                        order of allocation */
+    size_t index;
+    int64_t delta;  /* distance of the address from the start of the argument or block */
+    uint64_t bytes; /* of that */
+};
+/* rp_graph_info has their number. Errors: RP_ERROR_INVALID_ARGUMENT past the end. */
+RP_API rp_status rp_graph_site_sized(const struct rp_graph *graph, size_t index, size_t site_bytes,
+                                     struct rp_graph_site *out_site, struct rp_error *err);
+static inline rp_status rp_graph_site(const struct rp_graph *graph, size_t index,
+                                      struct rp_graph_site *out_site, struct rp_error *err)
+{
+    return rp_graph_site_sized(graph, index, sizeof *out_site, out_site, err);
+}
+
 /* ---- 5. Shapes: a callable as a function --------------------------------------------------- */
 
 /* A C function that takes any arguments and runs as a graph: each shape that it is called with is
@@ -576,8 +602,8 @@ struct rp_callable_options {
 };
 #define RP_CALLABLE_OPTIONS_INIT                                                                   \
     {                                                                                              \
-        sizeof(struct rp_callable_options), NULL, NULL, NULL, NULL, 0, NULL, 0, 0, 0,             \
-            RP_POLICY_ALWAYS            \
+        sizeof(struct rp_callable_options), NULL, NULL, NULL, NULL, 0, NULL, 0, 0, 0,              \
+            RP_POLICY_ALWAYS                                                                       \
     }
 
 /* options may be NULL. `user` is the function's at each run. */

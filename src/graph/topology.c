@@ -9,6 +9,7 @@ void rpi_topology_finish(struct rpi_topology *topology)
 {
     rpi_vec_finish(&topology->words);
     rpi_vec_finish(&topology->handles);
+    rpi_vec_finish(&topology->kinds);
     *topology = (struct rpi_topology){0};
 }
 
@@ -101,6 +102,7 @@ static rp_status read_kernel(struct reading *reading, CUgraphNode node, struct r
     if (result != CUDA_SUCCESS)
         return rpi_error_driver(err, result, "cuGraphKernelNodeGetParams",
                                 "reading the parameters of a kernel node");
+    reading->topology->kinds.data[reading->topology->kinds.count - 1].function = params.func;
     /* A driver that tells neither does without the words: it still refuses what it must. */
     driver->cuGraphKernelNodeGetAttribute(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &cooperative);
     driver->cuGraphKernelNodeGetAttribute(node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &cluster);
@@ -164,7 +166,9 @@ static rp_status read_node(struct reading *reading, CUgraphNode node,
     CUresult result = driver->cuGraphNodeGetType(node, &type);
     if (result != CUDA_SUCCESS)
         return rpi_error_driver(err, result, "cuGraphNodeGetType", "reading a node's type");
-    if (!rpi_vec_push(&reading->topology->handles, inside ? NULL : node))
+    const struct rpi_node_kind kind = {type, NULL};
+    if (!rpi_vec_push(&reading->topology->handles, inside ? NULL : node) ||
+        !rpi_vec_push(&reading->topology->kinds, kind))
         return no_memory(err);
     rp_status status = add_words(reading, (uint64_t[]){type}, 1, err);
     if (status == RP_OK)

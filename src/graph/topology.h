@@ -21,6 +21,11 @@
 
 #include <stdbool.h>
 
+struct rpi_node_kind {
+    CUgraphNodeType type;
+    CUfunction function; /* of a kernel */
+};
+
 struct rpi_topology {
     struct {
         RPI_VEC(uint64_t);
@@ -31,6 +36,9 @@ struct rpi_topology {
     struct {
         RPI_VEC(CUgraphNode); /* by number (sites.h); NULL for those in child graphs */
     } handles;
+    struct {
+        RPI_VEC(struct rpi_node_kind); /* by number */
+    } kinds;
 };
 
 /* Reads a template; out_topology is written on success and the caller's to finish. */
