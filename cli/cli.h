@@ -22,6 +22,7 @@ struct cli_command {
 /* One line for each command, here and in main.c's table. */
 int cmd_advise(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
+int cmd_check(int argc, char **argv);
 int cmd_demo(int argc, char **argv);
 int cmd_explain(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);

@@ -13,7 +13,7 @@
  *     7  recordings and layouts     plan the memory of captures that were recorded to a file
  *     8  driver access              for callables that launch through the driver API themselves
  *     9  kernels for the host driver
- *    10  explanations               what errors and symptoms mean, and what to do
+ *    10  explanations and checks    what errors and symptoms mean; what a callable has in its way
  *    11  advice                     what a profiler trace says about graphs
  *    12  process-wide settings      host memory, log
  *    13  measurements               not stable: with RP_UNSTABLE defined only
@@ -1081,7 +1081,7 @@ struct rp_host_image {
     const struct rp_host_kernel *kernels;
 };
 
-/* ---- 10. Explanations ----------------------------------------------------------------------- */
+/* ---- 10. Explanations and checks ------------------------------------------------------------ */
 
 /* What a capture error or a symptom of graphs is, why it usually comes and what to do. Static. */
 struct rp_explanation {
@@ -1098,6 +1098,54 @@ struct rp_explanation {
 RP_API const struct rp_explanation *rp_explain(const char *query);
 RP_API size_t rp_explanation_count(void);
 RP_API const struct rp_explanation *rp_explanation_at(size_t index); /* NULL past the end */
+
+/* What stands in the way of capturing a callable. Texts belong to the findings. */
+struct rp_obstacle {
+    const char *kind;      /* synchronisation, host-copy, allocation, legacy-stream, outside-stream,
+                              unjoined-stream, lazy-state, nested-graph, refused-call,
+                              use-after-free, divergence, kept-address, unsupported-node,
+                              callable-error, capture-error; of results: not-repeatable,
+                              other-results, frozen-value, fails-eagerly */
+    const char *operation; /* "cuStreamSynchronize", or the step that failed */
+    const char *what;      /* what it does, or the error's sentence */
+    const char *mend;
+    const char *where;       /* "step+0x1c in libmodel.so"; "" where it is not known */
+    const char *driver_name; /* of the code; NULL: none */
+    int driver_code;
+    int reserved;
+    size_t places; /* of the stack, for rp_findings_place */
+    size_t count;  /* how often it was met, over all attempts */
+};
+/* A place of a stack; addr2line takes file and offset. */
+struct rp_place {
+    const char *text, *file; /* file is NULL where it is not known */
+    uint64_t offset;
+};
+
+/* Tries a callable: runs it twice, captures it, past each call that a capture refuses, so that all
+ * obstacles are named at once, and replays the graph on other buffers, with these contents and with
+ * inputs moved on by 16 bytes: results must equal the run's to the bit. args are on the device; the
+ * callable writes to them, and their contents are put back at the end. Only calls through
+ * rp_device_function can be told by name and place. Takes device memory for a second set of
+ * arguments, synchronises the context, and leaves nothing behind but what the callable made.
+ * Errors: those of the check itself; what the callable does wrong is a finding. */
+struct rp_findings;
+RP_API rp_status rp_check(struct rp_device *device, rp_callable_fn callable, void *user,
+                          const struct rp_arg *args, size_t arg_count,
+                          struct rp_findings **out_findings, struct rp_error *err);
+RP_API void rp_findings_destroy(struct rp_findings *findings);       /* NULL is allowed */
+RP_API size_t rp_findings_count(const struct rp_findings *findings); /* 0: it can be captured */
+/* By index, in the order in which they were met, and by depth, the innermost place first; 0, with
+ * nothing written, past the last. */
+RP_API int rp_findings_obstacle_sized(const struct rp_findings *findings, size_t index,
+                                      size_t obstacle_bytes, struct rp_obstacle *out_obstacle);
+static inline int rp_findings_obstacle(const struct rp_findings *findings, size_t index,
+                                       struct rp_obstacle *out_obstacle)
+{
+    return rp_findings_obstacle_sized(findings, index, sizeof *out_obstacle, out_obstacle);
+}
+RP_API int rp_findings_place(const struct rp_findings *findings, size_t index, size_t depth,
+                             struct rp_place *out_place);
 
 /* ---- 11. Advice ---------------------------------------------------------------------------- */
 

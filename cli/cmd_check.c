@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * reprise check: what stands in the way of capturing a callable of a shared object.
+ */
+#include "cli.h"
+#include "error.h"
+#include "output.h"
+
+#include "reprise.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_ARGS = 64 };
+
+struct request {
+    const char *driver, *file, *symbol;
+    char *target; /* what file and symbol lie in */
+    struct rp_arg args[MOST_ARGS];
+    size_t arg_count;
+    bool json, help;
+};
+
+static void print_help(FILE *out)
+{
+    fputs(
+        "usage: reprise check [OPTIONS] FILE.so:FUNCTION\n"
+        "\n"
+        "Tries to capture FUNCTION, an rp_callable_fn that FILE.so exports, and reports each\n"
+        "obstacle with operation, place and mend. Its `user` is the struct rp_device, for\n"
+        "rp_device_function. It is run twice, captured, and replayed on other buffers, whose\n"
+        "results must equal the run's.\n"
+        "\n"
+        "options:\n"
+        "  --args LIST    the arguments: BYTES:in|out|inout, separated by commas; their contents\n"
+        "                 are the floats 1 to 7 in turn\n"
+        "  --driver NAME  cuda or host; without it cuda where it works\n"
+        "  --json         print one JSON object and nothing else\n"
+        "  -h, --help     print this\n"
+        "\n"
+        "exit: 0 nothing stands in the way, 1 something does, 2 usage, or no answer\n",
+        out);
+}
+
+static bool refuse(const char *what)
+{
+    fprintf(stderr, "reprise check: %s; 'reprise check --help' tells more\n", what);
+    return false;
+}
+
+static bool read_arg(char *text, struct rp_arg *out_arg)
+{
+    static const struct {
+        const char *name;
+        enum rp_arg_role role;
+    } roles[] = {{"in", RP_ARG_IN}, {"out", RP_ARG_OUT}, {"inout", RP_ARG_INOUT}};
+    char *colon = strchr(text, ':');
+    if (!colon)
+        return false;
+    *colon = '\0';
+    memset(out_arg, 0, sizeof *out_arg);
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        if (strcmp(colon + 1, roles[i].name) == 0)
+            out_arg->role = roles[i].role;
+    return out_arg->role && cli_number(text, 0, (uint64_t)1 << 40, &out_arg->bytes);
+}
+
+static bool read_args(char *list, struct request *request)
+{
+    char *rest = NULL;
+    for (char *text = strtok_r(list, ",", &rest); text; text = strtok_r(NULL, ",", &rest)) {
+        if (request->arg_count == MOST_ARGS)
+            return refuse("there are more than 64 arguments");
+        if (!read_arg(text, &request->args[request->arg_count++]))
+            return refuse("an argument is BYTES:in, BYTES:out or BYTES:inout");
+    }
+    return true;
+}
+
+static bool read_target(const char *given, struct request *request)
+{
+    request->target = strdup(given);
+    char *colon = request->target ? strrchr(request->target, ':') : NULL;
+    if (!colon || colon == request->target || !colon[1])
+        return refuse("what to check is FILE.so:FUNCTION");
+    *colon = '\0';
+    request->file = request->target;
+    request->symbol = colon + 1;
+    return true;
+}
+
+static bool read_options(int argc, char **argv, struct request *request)
+{
+    enum { OPT_ARGS = 256, OPT_DRIVER, OPT_JSON };
+    static const struct option options[] = {{"args", required_argument, NULL, OPT_ARGS},
+                                            {"driver", required_argument, NULL, OPT_DRIVER},
+                                            {"json", no_argument, NULL, OPT_JSON},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
+    opterr = 0;
+    for (int option; (option = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
+        switch (option) {
+        case OPT_ARGS:
+            if (request->arg_count)
+                return refuse("--args may be given once");
+            if (!read_args(optarg, request))
+                return false;
+            break;
+        case OPT_DRIVER:
+            request->driver = optarg;
+            break;
+        case OPT_JSON:
+            request->json = true;
+            break;
+        case 'h':
+            request->help = true;
+            return true;
+        default:
+            return refuse("that option is not known or lacks its value");
+        }
+    }
+    if (argc - optind != 1)
+        return refuse("one FILE.so:FUNCTION must be given");
+    return read_target(argv[optind], request);
+}
+
+/* ---- Loading ------------------------------------------------------------------------------- */
+
+static rp_callable_fn load(const struct request *request, void **out_library)
+{
+    char path[4096];
+    /* A plain name would be searched for in the library path. */
+    snprintf(path, sizeof path, "%s%s", strchr(request->file, '/') ? "" : "./", request->file);
+    *out_library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *found = *out_library ? dlsym(*out_library, request->symbol) : NULL;
+    if (!found) {
+        fprintf(stderr, "reprise check: %s\n", dlerror());
+        return NULL;
+    }
+    rp_callable_fn callable;
+    memcpy(&callable, &found, sizeof callable);
+    return callable;
+}
+
+typedef int (*copy_fn)(unsigned long long to, const void *from, size_t bytes);
+typedef int (*alloc_fn)(unsigned long long *address, size_t bytes);
+typedef int (*free_fn)(unsigned long long address);
+
+static bool make_args(struct rp_device *device, struct request *request)
+{
+    copy_fn copy = (copy_fn)rp_device_function(device, "cuMemcpyHtoD");
+    alloc_fn alloc = (alloc_fn)rp_device_function(device, "cuMemAlloc");
+    for (size_t k = 0; k < request->arg_count; k++) {
+        struct rp_arg *arg = &request->args[k];
+        unsigned long long address = 0;
+        float *values = malloc(arg->bytes + sizeof *values);
+        if (!values)
+            return false;
+        for (size_t i = 0; i * sizeof *values < arg->bytes; i++)
+            values[i] = (float)(1 + i % 7);
+        bool made = alloc(&address, arg->bytes ? arg->bytes : 1) == 0;
+        arg->address = made ? address : 0;
+        made = made && (!arg->bytes || copy(address, values, arg->bytes) == 0);
+        free(values);
+        if (!made)
+            return false;
+    }
+    return true;
+}
+
+static void free_args(struct rp_device *device, const struct request *request)
+{
+    free_fn give_back = (free_fn)rp_device_function(device, "cuMemFree");
+    for (size_t k = 0; k < request->arg_count; k++)
+        if (request->args[k].address)
+            give_back(request->args[k].address);
+}
+
+/* ---- Telling ------------------------------------------------------------------------------- */
+
+/* "step at model.c:42" of addr2line; false: there is none, or it does not know. */
+static bool find_line(const struct rp_place *place, char *out, size_t bytes)
+{
+    char command[4400];
+    if (!place->file || strchr(place->file, '\''))
+        return false;
+    snprintf(command, sizeof command, "addr2line -Cfpe '%s' 0x%llx 2>/dev/null", place->file,
+             (unsigned long long)place->offset);
+    FILE *pipe = popen(command, "r");
+    bool found = pipe && fgets(out, (int)bytes, pipe) && !strstr(out, "??");
+    if (pipe)
+        pclose(pipe);
+    if (found)
+        out[strcspn(out, "\n")] = '\0';
+    return found;
+}
+
+static void describe_place(const struct rp_findings *findings, size_t index, char *out,
+                           size_t bytes)
+{
+    struct rp_place place;
+    out[0] = '\0';
+    if (!rp_findings_place(findings, index, 0, &place))
+        return;
+    if (!find_line(&place, out, bytes))
+        snprintf(out, bytes, "%s", place.text);
+}
+
+static void print_json(const struct rp_findings *findings, const char *driver)
+{
+    struct rp_obstacle o;
+    printf("{\"driver\": ");
+    cli_json_text(stdout, driver);
+    printf(", \"obstacles\": [");
+    for (size_t i = 0; rp_findings_obstacle(findings, i, &o); i++) {
+        char where[512];
+        describe_place(findings, i, where, sizeof where);
+        const struct {
+            const char *key, *text;
+        } texts[] = {{"kind", o.kind}, {"operation", o.operation}, {"what", o.what},
+                     {"mend", o.mend}, {"where", where},           {"error", o.driver_name}};
+        printf("%s\n{", i ? "," : "");
+        for (size_t t = 0; t < sizeof texts / sizeof *texts; t++) {
+            printf("\"%s\": ", texts[t].key);
+            if (texts[t].text && *texts[t].text)
+                cli_json_text(stdout, texts[t].text);
+            else
+                printf("null");
+            printf(", ");
+        }
+        printf("\"code\": %d, \"count\": %zu}", o.driver_code, o.count);
+    }
+    printf("]}\n");
+}
+
+static void print_text(const struct rp_findings *findings, const char *symbol)
+{
+    struct rp_obstacle o;
+    size_t count = rp_findings_count(findings);
+    if (!count) {
+        printf("%s can be captured: its replays give what it gives\n", symbol);
+        return;
+    }
+    printf("%zu obstacle%s to capturing %s\n", count, count == 1 ? "" : "s", symbol);
+    for (size_t i = 0; rp_findings_obstacle(findings, i, &o); i++) {
+        char where[512];
+        describe_place(findings, i, where, sizeof where);
+        printf("\n%zu  %s: %s", i + 1, o.kind, o.operation);
+        if (o.driver_code)
+            printf(" (%d %s)", o.driver_code, o.driver_name);
+        printf("\n   %s\n", o.what);
+        if (*where)
+            printf("   at    %s\n", where);
+        printf("   mend  %s\n", o.mend);
+    }
+}
+
+static int check(struct rp_device *device, struct request *request, rp_callable_fn callable)
+{
+    struct rp_findings *findings = NULL;
+    struct rp_error err = {0};
+    struct rp_device_info info;
+    rp_device_info(device, &info);
+    if (rp_device_push(device, &err) != RP_OK) {
+        cli_fail("check", &err);
+        return CLI_USAGE;
+    }
+    bool made = make_args(device, request);
+    rp_status status = RP_ERROR_OUT_OF_DEVICE_MEMORY;
+    if (made)
+        status =
+            rp_check(device, callable, device, request->args, request->arg_count, &findings, &err);
+    else
+        fprintf(stderr, "reprise check: memory for the arguments could not be allocated\n");
+    if (made && status != RP_OK)
+        cli_fail("check", &err);
+    free_args(device, request);
+    rp_device_pop(device);
+    if (status != RP_OK)
+        return CLI_USAGE;
+    if (request->json)
+        print_json(findings, info.driver);
+    else
+        print_text(findings, request->symbol);
+    int code = rp_findings_count(findings) ? CLI_NO : CLI_DONE;
+    rp_findings_destroy(findings);
+    return code;
+}
+
+static int load_and_check(struct request *request)
+{
+    struct rp_device_options options = RP_DEVICE_OPTIONS_INIT;
+    struct rp_device *device = NULL;
+    struct rp_error err = {0};
+    void *library = NULL;
+    int code = CLI_USAGE;
+    rp_callable_fn callable = load(request, &library);
+    options.driver = request->driver;
+    if (callable && rp_device_open(&options, &device, &err) != RP_OK)
+        cli_fail("check", &err);
+    if (device)
+        code = check(device, request, callable);
+    rp_device_destroy(device);
+    if (library)
+        dlclose(library);
+    return code;
+}
+
+int cmd_check(int argc, char **argv)
+{
+    struct request request = {.arg_count = 0};
+    bool read = read_options(argc, argv, &request);
+    int code = CLI_USAGE;
+    if (read && request.help) {
+        print_help(stdout);
+        code = CLI_DONE;
+    } else if (read) {
+        code = load_and_check(&request);
+    }
+    free(request.target);
+    return code;
+}
