@@ -184,10 +184,15 @@ bool rpi_place_fits(const struct rpi_place *place, uint64_t offset, uint64_t byt
     return true;
 }
 
+/* What fits in a gap of more times the size has no good fit: it is kept low instead. */
+enum { TIGHT = 3 };
+
 uint64_t rpi_place_find(const struct rpi_place *place, uint64_t bytes)
 {
     assert(place->view);
     const struct rpi_gap *gap = rpi_gap_set_first_from(&place->view->gaps, bytes, 0);
+    if (gap && gap->bytes > TIGHT * bytes)
+        gap = rpi_gap_set_lowest_from(&place->view->gaps, bytes);
     if (gap)
         return gap->offset;
     const struct rpi_segment *all = place->segments.all.data;

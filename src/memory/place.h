@@ -11,10 +11,11 @@
  *     0        offset                                       height
  *     |  B4   |   never used   |  B1  |    B7     |   B2   |
  *
- * Best fit without classes, for any stream: each stream that asks has a view of the range (see
- * place_view.h), which knows the gaps that it may take, by size. A view learns of what happened
- * since its stream last asked when the stream asks again, so a stream that does not ask costs
- * nothing, and a block that is gone before a stream asks never reaches its view.
+ * Best fit without classes, or the lowest gap where none fits well, for any stream: each stream
+ * that asks has a view of the range (see place_view.h), which knows the gaps that it may take, by
+ * size. A view learns of what happened since its stream last asked when the stream asks again, so a
+ * stream that does not ask costs nothing, and a block that is gone before a stream asks never
+ * reaches its view.
  *
  * Cost. A free notes its nodes. An allocation looks at each block that was freed since its stream's
  * last one, moves it to the view's gaps or to the nodes that it waits for, then searches and
@@ -73,8 +74,9 @@ rp_status rpi_place_look(struct rpi_place *place, uint32_t stream,
                          const struct rpi_frontier *frontier, struct rp_error *err);
 /* Is every block under [offset, offset + bytes) dead for the frontier? */
 bool rpi_place_fits(const struct rpi_place *place, uint64_t offset, uint64_t bytes);
-/* The offset of the smallest gap below the height that is large enough, the lowest of them, or else
- * the lowest that needs growth; UINT64_MAX when offset + bytes would overflow. */
+/* The offset of the smallest gap below the height that is large enough, the lowest of them; where
+ * that is more than three times as large, of the lowest that is large enough; or else the lowest
+ * that needs growth. UINT64_MAX when offset + bytes would overflow. */
 uint64_t rpi_place_find(const struct rpi_place *place, uint64_t bytes);
 /* Lays the next block at [offset, offset + bytes), bytes > 0, where it fits; bytes are rounded up
  * to the alignment, of which offset is a multiple. The height grows with it. */

@@ -83,6 +83,14 @@ static uint32_t find_place(const struct rpi_gap_chunk *chunk, uint64_t bytes, ui
     return low;
 }
 
+static uint64_t lowest_of(const struct rpi_gap_chunk *chunk)
+{
+    uint64_t lowest = UINT64_MAX;
+    for (uint32_t g = 0; g < chunk->count; g++)
+        lowest = chunk->gaps[g].offset < lowest ? chunk->gaps[g].offset : lowest;
+    return lowest;
+}
+
 /* Puts an empty chunk at the index, its least gap still to be said. */
 static struct rpi_gap_chunk *add_chunk(struct rpi_gap_set *set, size_t at)
 {
@@ -93,6 +101,7 @@ static struct rpi_gap_chunk *add_chunk(struct rpi_gap_set *set, size_t at)
     set->index.count++;
     chunk->count = 0;
     set->index.data[at].chunk = chunk;
+    set->index.data[at].lowest = UINT64_MAX;
     return chunk;
 }
 
@@ -113,6 +122,8 @@ static void split_chunk(struct rpi_gap_set *set, size_t at)
     memcpy(upper->gaps, lower->gaps + MOST / 2, sizeof upper->gaps / 2);
     set->index.data[at + 1].bytes = upper->gaps[0].bytes;
     set->index.data[at + 1].offset = upper->gaps[0].offset;
+    set->index.data[at].lowest = lowest_of(lower);
+    set->index.data[at + 1].lowest = lowest_of(upper);
 }
 
 void rpi_gap_set_insert(struct rpi_gap_set *set, struct rpi_gap gap)
@@ -132,6 +143,8 @@ void rpi_gap_set_insert(struct rpi_gap_set *set, struct rpi_gap gap)
             (chunk->count - place) * sizeof *chunk->gaps);
     chunk->gaps[place] = gap;
     chunk->count++;
+    if (gap.offset < set->index.data[at].lowest)
+        set->index.data[at].lowest = gap.offset;
 }
 
 void rpi_gap_set_remove(struct rpi_gap_set *set, uint64_t bytes, uint64_t offset)
@@ -150,6 +163,8 @@ void rpi_gap_set_remove(struct rpi_gap_set *set, uint64_t bytes, uint64_t offset
             set->index.data[0].bytes = set->index.data[0].offset = 0;
         return;
     }
+    if (offset == set->index.data[at].lowest)
+        set->index.data[at].lowest = lowest_of(chunk);
     if (chunk->count >= FEW || at + 1 == set->index.count)
         return;
     struct rpi_gap_chunk *next = set->index.data[at + 1].chunk;
@@ -157,6 +172,8 @@ void rpi_gap_set_remove(struct rpi_gap_set *set, uint64_t bytes, uint64_t offset
         return;
     memcpy(chunk->gaps + chunk->count, next->gaps, next->count * sizeof *next->gaps);
     chunk->count += next->count;
+    if (set->index.data[at + 1].lowest < set->index.data[at].lowest)
+        set->index.data[at].lowest = set->index.data[at + 1].lowest;
     drop_chunk(set, at + 1);
 }
 
@@ -192,6 +209,32 @@ const struct rpi_gap *rpi_gap_set_last_to(const struct rpi_gap_set *set, uint64_
     return &chunk->gaps[chunk->count - 1];
 }
 
+static const struct rpi_gap *lowest_in(const struct rpi_gap_chunk *chunk, uint32_t from)
+{
+    const struct rpi_gap *best = &chunk->gaps[from];
+    for (uint32_t g = from + 1; g < chunk->count; g++)
+        best = chunk->gaps[g].offset < best->offset ? &chunk->gaps[g] : best;
+    return best;
+}
+
+const struct rpi_gap *rpi_gap_set_lowest_from(const struct rpi_gap_set *set, uint64_t bytes)
+{
+    const struct rpi_gap *first = rpi_gap_set_first_from(set, bytes, 0);
+    if (!first)
+        return NULL;
+    size_t at = find_chunk(set, first->bytes, first->offset), best = at;
+    const struct rpi_gap_chunk *chunk = set->index.data[at].chunk;
+    first = lowest_in(chunk, find_place(chunk, bytes, 0));
+    uint64_t lowest = first->offset;
+    for (size_t i = at + 1; i < set->index.count; i++) {
+        if (set->index.data[i].lowest >= lowest)
+            continue;
+        lowest = set->index.data[i].lowest;
+        best = i;
+    }
+    return best == at ? first : lowest_in(set->index.data[best].chunk, 0);
+}
+
 size_t rpi_gap_set_count(const struct rpi_gap_set *set)
 {
     size_t count = 0;
@@ -206,7 +249,7 @@ bool rpi_gap_set_is_valid(const struct rpi_gap_set *set)
     for (size_t i = 0; i < set->index.count; i++) {
         const struct rpi_gap_index *index = &set->index.data[i];
         const struct rpi_gap_chunk *chunk = index->chunk;
-        if (!chunk->count || chunk->count > MOST ||
+        if (!chunk->count || chunk->count > MOST || index->lowest != lowest_of(chunk) ||
             is_below(chunk->gaps[0].bytes, chunk->gaps[0].offset, index->bytes, index->offset) ||
             (last && !is_below(last->bytes, last->offset, index->bytes, index->offset)))
             return false;

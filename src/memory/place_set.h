@@ -5,9 +5,10 @@
  * The gaps lie in order in chunks of at most 64, and the chunks in one array with the least gap
  * that each may hold. A search is two binary searches in memory that lies together, an insertion
  * moves less than one chunk; an array of chunks is moved only when a chunk splits or goes. Up to
- * 100,000 gaps that is cheaper than any tree, and the cost hardly grows.
+ * 100,000 gaps that is cheaper than any tree, and the cost hardly grows. The index has each chunk's
+ * lowest offset too.
  *
- *     index   [least, chunk] [least, chunk] [least, chunk]
+ *     index   [least, lowest, chunk] [least, lowest, chunk] [least, lowest, chunk]
  *     chunks  |g g g g . . | |g g . . . . | |g g g . . . |      none is empty
  */
 #ifndef REPRISE_MEMORY_PLACE_SET_H
@@ -26,8 +27,8 @@ struct rpi_gap {
 struct rpi_gap_chunk;
 
 struct rpi_gap_index {
-    uint64_t bytes,
-        offset; /* at most the first gap's, and above the last gap's of the one before */
+    uint64_t bytes, offset; /* at most the first gap's, above the last gap's of the one before */
+    uint64_t lowest;        /* least offset of the chunk's gaps */
     struct rpi_gap_chunk *chunk;
 };
 
@@ -57,6 +58,10 @@ const struct rpi_gap *rpi_gap_set_first_from(const struct rpi_gap_set *set, uint
                                              uint64_t offset);
 const struct rpi_gap *rpi_gap_set_last_to(const struct rpi_gap_set *set, uint64_t bytes,
                                           uint64_t offset);
+
+/* The gap at the lowest offset of those with so many bytes or more; NULL: none. Looks into one
+ * chunk and through the index. */
+const struct rpi_gap *rpi_gap_set_lowest_from(const struct rpi_gap_set *set, uint64_t bytes);
 
 size_t rpi_gap_set_count(const struct rpi_gap_set *set); /* walks the index */
 /* The invariants above; for tests. */

@@ -117,6 +117,29 @@ static void smallest_gap_is_chosen(void **state)
     close_place(&f);
 }
 
+/* Gaps of 160 at 576 and 400 at 112: the tight one for 60, the low one for 50. */
+static void what_fits_nowhere_well_is_kept_low(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_place(&f, 16, 832);
+    uint32_t node = add_node(&f, NULL, 0);
+    look_from(&f, 0, NULL, 0);
+    take(&f, 0, 112);
+    uint32_t wide = take(&f, 112, 400);
+    take(&f, 512, 64);
+    uint32_t narrow = take(&f, 576, 160);
+    take(&f, 736, 96);
+    assert_int_equal(rpi_place_free(&f.place, wide, &node, 1, NULL), RP_OK);
+    assert_int_equal(rpi_place_free(&f.place, narrow, &node, 1, NULL), RP_OK);
+    look_from(&f, 0, &node, 1);
+    assert_int_equal(rpi_place_find(&f.place, 160), 576);
+    assert_int_equal(rpi_place_find(&f.place, 60), 576);
+    assert_int_equal(rpi_place_find(&f.place, 50), 112);
+    assert_int_equal(rpi_place_find(&f.place, 170), 112);
+    close_place(&f);
+}
+
 /* What two streams freed side by side is one gap for who comes after both, and for nobody else. */
 static void gaps_join_for_who_may_take_both(void **state)
 {
@@ -223,15 +246,17 @@ static bool reference_fits(const struct reference *r, uint64_t offset, uint64_t 
 static uint64_t reference_find(const struct reference *r, uint64_t bytes, const uint32_t *terminals,
                                size_t count)
 {
-    uint64_t best = UINT64_MAX, best_gap = UINT64_MAX, start = 0;
+    uint64_t best = UINT64_MAX, best_gap = UINT64_MAX, lowest = UINT64_MAX, start = 0;
     for (uint64_t at = 0;; at += r->alignment) {
         bool ends = at >= r->height || !may_take(r, at, terminals, count);
         if (ends && at - start >= bytes && at - start < best_gap) {
             best = start;
             best_gap = at - start;
         }
+        if (ends && at - start >= bytes && lowest == UINT64_MAX)
+            lowest = start;
         if (at >= r->height)
-            return best != UINT64_MAX ? best : start;
+            return best == UINT64_MAX ? start : best_gap > 3 * bytes ? lowest : best;
         if (ends)
             start = at + r->alignment;
     }
@@ -384,6 +409,12 @@ static void the_set_is_sorted(void **state)
         assert_int_equal(gap ? gap->segment : UINT32_MAX, last);
         if (step % 100 == 0)
             assert_true(rpi_gap_set_is_valid(&set));
+        gap = rpi_gap_set_lowest_from(&set, b);
+        for (o = 0, next = SIZES; o < OFFSETS && next == SIZES; o++)
+            for (next = b; next < SIZES && !in[next][o];)
+                next++;
+        assert_int_equal(gap ? gap->segment : SIZES,
+                         next == SIZES ? SIZES : next * OFFSETS + o - 1);
     }
     rpi_gap_set_finish(&set);
 }
@@ -481,6 +512,7 @@ int main(void)
         cmocka_unit_test(dead_blocks_give_their_memory),
         cmocka_unit_test(free_without_nodes_is_dead_for_nobody),
         cmocka_unit_test(smallest_gap_is_chosen),
+        cmocka_unit_test(what_fits_nowhere_well_is_kept_low),
         cmocka_unit_test(gaps_join_for_who_may_take_both),
         cmocka_unit_test(a_frontier_may_go_back),
         cmocka_unit_test(answers_are_the_references),
