@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 struct comparing {
     const struct rp_driver *driver;
@@ -224,16 +225,29 @@ static rp_status unmatched(const struct comparing *c, uint32_t offset, uint64_t 
     return diverged(c, err, difference);
 }
 
-/* Does the driver know of memory there? */
+/* Does the driver know of device memory there? It may answer for any memory of the host. */
 static bool is_memory(const struct comparing *c, uint64_t address)
 {
-    CUmemorytype type;
+    CUmemorytype type = 0;
     return c->driver->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) ==
-           CUDA_SUCCESS;
+               CUDA_SUCCESS &&
+           type == CU_MEMORYTYPE_DEVICE;
 }
 
-/* A word at a place where a pointer can be aligned. An address of the rehearsal's in a struct that
- * is no address at all in the record is what an earlier call left on the stack. */
+/* Is it an address of this process? Kernels are given such, and never read there: a reference that
+ * a functor of C++ captured, a scalar on the launching code's stack. */
+static bool is_host(uint64_t address)
+{
+    enum { LEAST_PAGE = 4096 };
+    unsigned char resident;
+    return address >= LEAST_PAGE &&
+           mincore((void *)(uintptr_t)(address & ~(uint64_t)(LEAST_PAGE - 1)), 1, &resident) == 0;
+}
+
+/* A word at a place where a pointer can be aligned. What looks like an address of the rehearsal in
+ * a struct, and not like the record's, may be what an earlier call left on the stack, or bytes of
+ * that behind others that mean something (PyTorch's tables of tensors): no argument that the
+ * record's word could belong to is bound then, and the record is right as it is. */
 static rp_status compare_word(struct comparing *c, const struct rpi_field *field, uint32_t offset,
                               struct rp_error *err)
 {
@@ -244,7 +258,7 @@ static rp_status compare_word(struct comparing *c, const struct rpi_field *field
         uint32_t block = match_block(c, before, after);
         if (block != RPI_ABSENT)
             return add_site(c, offset, block, before, after, err);
-        if (field->kind != RPI_FIELD_STRUCT || (in_block(c, before) && is_memory(c, after)))
+        if (field->kind != RPI_FIELD_STRUCT)
             return unmatched(c, offset, before, after, err);
     }
     if (before == after && field->kind != RPI_FIELD_HOST) {
@@ -254,7 +268,9 @@ static rp_status compare_word(struct comparing *c, const struct rpi_field *field
     }
     if (field->kind == RPI_FIELD_HOST)
         return add_unproved(c, after, err);
-    if (field->kind == RPI_FIELD_STRUCT) {
+    bool host = field->kind == RPI_FIELD_VALUE && field->bytes == 8 && is_host(before) &&
+                is_host(after) && !is_memory(c, after);
+    if (field->kind == RPI_FIELD_STRUCT || host) {
         c->made.sites.rubbish++;
         return add_unproved(c, after, err);
     }
@@ -296,7 +312,8 @@ static rp_status compare_field(struct comparing *c, const struct rpi_field *fiel
              half += 4)
             if (half % 8 != 0)
                 status = compare_half(c, half, err);
-    if (status != RP_OK || field->kind != RPI_FIELD_VALUE || field->bytes >= 8)
+    /* One byte is mostly an empty struct of C++ (a functor), given as whatever the stack held. */
+    if (status != RP_OK || field->kind != RPI_FIELD_VALUE || field->bytes >= 8 || field->bytes == 1)
         return status;
     if (memcmp(c->before.image.data + field->offset, c->after.image.data + field->offset,
                field->bytes) != 0) {
