@@ -11,11 +11,13 @@
 #include <stdint.h>
 
 struct rpp_block {
+    uint32_t owners;  /* segments: how many pools of PyTorch's still have it */
     uint64_t address; /* never 0 */
     uint64_t bytes;
-    uint64_t call;  /* number of the call that it was allocated in */
-    uint32_t index; /* how many allocations of that call came before */
-    bool is_arg;    /* it lies where an argument does: nothing to free */
+    uint64_t call;    /* number of the call that it was allocated in */
+    const void *pool; /* of that call; unowned */
+    uint32_t index;   /* how many allocations of that call came before */
+    bool is_arg;      /* it lies where an argument does: nothing to free */
 };
 
 struct rpp_addresses {

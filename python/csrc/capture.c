@@ -17,6 +17,7 @@ enum { STACK_USED = 32 * 1024 }; /* more than the library uses between capture a
 struct work {
     PyObject *callable;
     uintptr_t stack; /* where capture() began */
+    const struct rp_pool *pool;
     int ordinal;
     size_t arg_count;
     struct rpp_place *places;
@@ -54,7 +55,7 @@ __attribute__((noinline)) static rp_status run_here(struct rp_call *call, struct
     PyEval_RestoreThread(work->thread);
     PyObject *addresses = call_arguments(call, work->arg_count), *result = NULL;
     if (addresses) {
-        rpp_call_begin(call, work->ordinal, work->places, work->place_count);
+        rpp_call_begin(call, work->pool, work->ordinal, work->places, work->place_count);
         result = PyObject_CallFunction(
             work->callable, "KO", (unsigned long long)(uintptr_t)rp_call_stream(call), addresses);
         rpp_call_end();
@@ -160,6 +161,7 @@ static PyObject *do_capture(PyObject *pool, struct work *work, const char *name,
     options.copy_args = copy_args;
     struct rp_graph *graph = NULL;
     struct rp_error err = {0};
+    work->pool = ((struct rpp_pool *)pool)->pool;
     work->ordinal = ((struct rpp_pool *)pool)->ordinal;
     work->stack = (uintptr_t)__builtin_frame_address(0);
     work->thread = PyEval_SaveThread();

@@ -1,17 +1,67 @@
 /* SPDX-License-Identifier: MIT */
+#include "hooks.h"
 #include "python.h"
 
 PyTypeObject *rpp_graph_type;
+
+/* A graph that was dropped while tensors that it made (gradients, say) are alive: they lie in its
+ * share of the pool, which has to stay. Guarded by the GIL. */
+struct parked {
+    struct rp_graph *graph;
+    PyObject *pool;
+    struct parked *next;
+};
+static struct parked *parked;
+
+static void destroy(struct rp_graph *graph)
+{
+    Py_BEGIN_ALLOW_THREADS;
+    rp_graph_destroy(graph);
+    Py_END_ALLOW_THREADS;
+}
+
+size_t rpp_sweep_graphs(void)
+{
+    size_t left = 0;
+    struct parked *list = parked;
+    parked = NULL;
+    while (list) {
+        struct parked *here = list;
+        list = here->next;
+        if (rpp_pool_is_used(((struct rpp_pool *)here->pool)->pool)) {
+            here->next = parked;
+            parked = here;
+            left++;
+            continue;
+        }
+        destroy(here->graph);
+        Py_DECREF(here->pool);
+        PyMem_Free(here);
+    }
+    return left;
+}
+
+/* Parks the graph, and with it its reference to the pool; false for want of host memory. */
+static bool park(const struct rpp_graph *self)
+{
+    struct parked *here = PyMem_Malloc(sizeof *here);
+    if (!here)
+        return false;
+    *here = (struct parked){self->graph, self->pool, parked};
+    parked = here;
+    return true;
+}
 
 static void graph_dealloc(PyObject *object)
 {
     struct rpp_graph *self = (struct rpp_graph *)object;
     PyTypeObject *type = Py_TYPE(object);
-    if (self->graph && !atomic_load(&rpp_state.leaving)) {
-        Py_BEGIN_ALLOW_THREADS;
-        rp_graph_destroy(self->graph);
-        Py_END_ALLOW_THREADS;
-    }
+    bool leaving = atomic_load(&rpp_state.leaving);
+    bool used = !leaving && rpp_pool_is_used(((struct rpp_pool *)self->pool)->pool);
+    if (used && park(self))
+        self->pool = NULL;
+    else if (!leaving && !used)
+        destroy(self->graph);
     PyMem_Free(self->args);
     Py_XDECREF(self->pool);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);

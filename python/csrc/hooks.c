@@ -9,12 +9,13 @@
 
 /* ---- Calls --------------------------------------------------------------------------------- */
 
-void rpp_call_begin(struct rp_call *call, int ordinal, const struct rpp_place *places,
-                    size_t place_count)
+void rpp_call_begin(struct rp_call *call, const struct rp_pool *pool, int ordinal,
+                    const struct rpp_place *places, size_t place_count)
 {
     pthread_mutex_lock(&rpp_state.lock);
     struct rpp_call *now = &rpp_state.call;
     now->call = call;
+    now->pool = pool;
     now->ordinal = ordinal;
     now->number++;
     now->allocations = now->strays = 0;
@@ -32,6 +33,17 @@ void rpp_call_end(void)
     rpp_state.call.place_count = 0;
     atomic_store(&rpp_state.calling, false);
     pthread_mutex_unlock(&rpp_state.lock);
+}
+
+bool rpp_pool_is_used(const struct rp_pool *pool)
+{
+    bool used = false;
+    pthread_mutex_lock(&rpp_state.lock);
+    const struct rpp_addresses *blocks = &rpp_state.call.blocks;
+    for (size_t i = 0; i < blocks->capacity && !used; i++)
+        used = blocks->slots[i].address && blocks->slots[i].pool == pool;
+    pthread_mutex_unlock(&rpp_state.lock);
+    return used;
 }
 
 /* The legacy stream never captures, and asking it while another captures breaks the capture. */
@@ -52,11 +64,12 @@ static const struct rpp_place *find_place(const struct rpp_call *call, uint32_t 
 }
 
 /* With the lock held. */
-static rp_status alloc_in_call(size_t bytes, struct CUstream_st *stream, uint64_t *out_address,
-                               struct rp_error *err)
+static rp_status alloc_in_call(size_t bytes, struct CUstream_st *stream, bool segment,
+                               uint64_t *out_address, struct rp_error *err)
 {
     struct rpp_call *now = &rpp_state.call;
-    struct rpp_block block = {.bytes = bytes, .call = now->number, .index = now->allocations};
+    struct rpp_block block = {
+        .bytes = bytes, .call = now->number, .pool = now->pool, .index = now->allocations};
     const struct rpp_place *place = find_place(now, block.index, bytes);
     rp_status status = RP_OK;
     block.is_arg = place != NULL;
@@ -67,7 +80,8 @@ static rp_status alloc_in_call(size_t bytes, struct CUstream_st *stream, uint64_
     if (status != RP_OK)
         return status;
     const struct rpp_block *there = rpp_addresses_get(&now->blocks, block.address);
-    if (there) {
+    block.owners = there ? there->owners + 1 : 1;
+    if (there && !segment) {
         snprintf(err->message, sizeof err->message,
                  "a tensor from an earlier capture (%" PRIu64 " bytes) is still alive where this "
                  "capture would have its memory. Drop what was kept of earlier captures, or give "
@@ -86,8 +100,8 @@ static rp_status alloc_in_call(size_t bytes, struct CUstream_st *stream, uint64_
 }
 
 /* Does a call take this allocation? *out_status and the address say how it went. */
-static bool call_takes(size_t bytes, int ordinal, struct CUstream_st *stream, uint64_t *out_address,
-                       rp_status *out_status, struct rp_error *err)
+static bool call_takes(size_t bytes, int ordinal, struct CUstream_st *stream, bool segment,
+                       uint64_t *out_address, rp_status *out_status, struct rp_error *err)
 {
     bool capturing = is_capturing(ordinal, stream), taken = false;
     pthread_mutex_lock(&rpp_state.lock);
@@ -97,7 +111,7 @@ static bool call_takes(size_t bytes, int ordinal, struct CUstream_st *stream, ui
         now->strays += !capturing;
     }
     if (taken)
-        *out_status = alloc_in_call(bytes, stream, out_address, err);
+        *out_status = alloc_in_call(bytes, stream, segment, out_address, err);
     pthread_mutex_unlock(&rpp_state.lock);
     return taken;
 }
@@ -217,7 +231,7 @@ static _Noreturn void fail(size_t bytes, int ordinal, rp_status status, const st
     rpp_raise_error(message);
 }
 
-void *rpp_hook_alloc(size_t bytes, int ordinal, struct CUstream_st *stream)
+static void *allocate(size_t bytes, int ordinal, struct CUstream_st *stream, bool segment)
 {
     struct rp_error err = {0};
     uint64_t address = 0;
@@ -225,7 +239,7 @@ void *rpp_hook_alloc(size_t bytes, int ordinal, struct CUstream_st *stream)
     if (!bytes)
         return NULL;
     bool taken = atomic_load(&rpp_state.calling) &&
-                 call_takes(bytes, ordinal, stream, &address, &status, &err);
+                 call_takes(bytes, ordinal, stream, segment, &address, &status, &err);
     if (!taken) {
         struct rp_heap *heap = NULL;
         if (atomic_load(&rpp_state.active_privates) && is_capturing(ordinal, stream))
@@ -240,6 +254,16 @@ void *rpp_hook_alloc(size_t bytes, int ordinal, struct CUstream_st *stream)
     return (void *)(uintptr_t)address;
 }
 
+void *rpp_hook_alloc(size_t bytes, int ordinal, struct CUstream_st *stream)
+{
+    return allocate(bytes, ordinal, stream, false);
+}
+
+void *rpp_hook_segment(size_t bytes, int ordinal, struct CUstream_st *stream)
+{
+    return allocate(bytes, ordinal, stream, true);
+}
+
 /* Is the address a block of a call? Then it is freed. */
 static bool free_in_call(uint64_t address)
 {
@@ -249,6 +273,13 @@ static bool free_in_call(uint64_t address)
     struct rpp_call *now = &rpp_state.call;
     const struct rpp_block *block = rpp_addresses_get(&now->blocks, address);
     bool found = block != NULL;
+    if (found && block->owners > 1) { /* an older one at the same address */
+        struct rpp_block less = *block;
+        less.owners--;
+        rpp_addresses_put(&now->blocks, &less); /* replaces: takes no memory */
+        pthread_mutex_unlock(&rpp_state.lock);
+        return true;
+    }
     if (found && now->call && block->call == now->number && !block->is_arg)
         rp_call_free(now->call, address, NULL);
     if (found)

@@ -20,6 +20,9 @@ struct rpp_pool_id {
 };
 
 void *rpp_hook_alloc(size_t bytes, int ordinal, struct CUstream_st *stream);
+/* The same for the segments of a torch.cuda.MemPool. PyTorch keeps those of a pool that is gone for
+ * a while: one that nothing lives in may have the address of a new one. */
+void *rpp_hook_segment(size_t bytes, int ordinal, struct CUstream_st *stream);
 void rpp_hook_free(void *pointer, size_t bytes, int ordinal, struct CUstream_st *stream);
 void rpp_hook_reset(void);
 void rpp_hook_fraction(double fraction, int ordinal);
@@ -30,8 +33,10 @@ void rpp_hook_end_pool(int ordinal, struct rpp_pool_id id);
 void rpp_hook_release_pool(int ordinal, struct rpp_pool_id id);
 
 /* A call begins and ends; its blocks that are alive at its end stay known until they are freed. */
-void rpp_call_begin(struct rp_call *call, int ordinal, const struct rpp_place *places,
-                    size_t place_count);
+void rpp_call_begin(struct rp_call *call, const struct rp_pool *pool, int ordinal,
+                    const struct rpp_place *places, size_t place_count);
 void rpp_call_end(void);
+/* Is any block alive that a call allocated from the pool? */
+bool rpp_pool_is_used(const struct rp_pool *pool);
 
 #endif

@@ -35,12 +35,12 @@ static PyObject *hooks(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
 #define ADDRESS(function) (unsigned long long)(uintptr_t)(function)
-    return Py_BuildValue("{sKsKsKsKsKsKsKsKsK}", "alloc", ADDRESS(rpp_hook_alloc), "free",
-                         ADDRESS(rpp_hook_free), "reset", ADDRESS(rpp_hook_reset), "fraction",
-                         ADDRESS(rpp_hook_fraction), "base", ADDRESS(rpp_hook_base), "use",
-                         ADDRESS(rpp_hook_use), "begin_pool", ADDRESS(rpp_hook_begin_pool),
-                         "end_pool", ADDRESS(rpp_hook_end_pool), "release_pool",
-                         ADDRESS(rpp_hook_release_pool));
+    return Py_BuildValue("{sKsKsKsKsKsKsKsKsKsK}", "segment", ADDRESS(rpp_hook_segment), "alloc",
+                         ADDRESS(rpp_hook_alloc), "free", ADDRESS(rpp_hook_free), "reset",
+                         ADDRESS(rpp_hook_reset), "fraction", ADDRESS(rpp_hook_fraction), "base",
+                         ADDRESS(rpp_hook_base), "use", ADDRESS(rpp_hook_use), "begin_pool",
+                         ADDRESS(rpp_hook_begin_pool), "end_pool", ADDRESS(rpp_hook_end_pool),
+                         "release_pool", ADDRESS(rpp_hook_release_pool));
 #undef ADDRESS
 }
 
@@ -79,6 +79,12 @@ static PyObject *call_block(PyObject *module, PyObject *args)
     return block.address ? Py_BuildValue("(IKK)", block.index, (unsigned long long)block.bytes,
                                          (unsigned long long)block.address)
                          : Py_NewRef(Py_None);
+}
+
+static PyObject *sweep(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    return PyLong_FromSize_t(rpp_sweep_graphs());
 }
 
 /* How many blocks of ended calls are alive, and how many allocations of the last call were not in
@@ -230,6 +236,8 @@ static PyMethodDef methods[] = {
     {"call_block", call_block, METH_VARARGS,
      "(index, bytes, start) of a block of the call, or None."},
     {"call_counts", call_counts, METH_NOARGS, "(blocks alive, allocations outside the capture)."},
+    {"sweep", sweep, METH_NOARGS,
+     "Destroys dropped graphs whose memory is free by now; how many are left."},
     {"device_info", device_info, METH_VARARGS, "What a device is."},
     {"heap_stats", heap_stats, METH_VARARGS, "Statistics under the names of PyTorch's."},
     {"heap_snapshot", heap_snapshot, METH_VARARGS, "A snapshot as JSON."},

@@ -37,6 +37,10 @@ extern PyTypeObject *rpp_pool_type, *rpp_graph_type;
 int rpp_add_pool_type(PyObject *module);
 int rpp_add_graph_type(PyObject *module);
 
+/* Destroys the graphs that were dropped while tensors were alive in their memory, and that are not
+ * any more; returns how many are left. With the GIL. */
+size_t rpp_sweep_graphs(void);
+
 /* capture(pool, callable, args, places, name, copy_args, learn) */
 PyObject *rpp_capture(PyObject *module, PyObject *args);
 

@@ -39,6 +39,7 @@ struct rpp_place {
 
 struct rpp_call {
     struct rp_call *call; /* NULL: no call is under way */
+    const struct rp_pool *pool;
     int ordinal;
     uint64_t number;
     uint32_t allocations;

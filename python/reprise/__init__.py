@@ -13,11 +13,14 @@ import atexit as _atexit
 
 from . import _C
 from ._C import Error
+from ._callables import make_graphed_callables
 from ._graphed import graphed
 from ._install import install, is_installed
 from ._pool import Pool
+from ._report import report
 
 __version__ = _C.version
-__all__ = ["Error", "Pool", "graphed", "install", "is_installed"]
+__all__ = ["Error", "Pool", "graphed", "install", "is_installed", "make_graphed_callables",
+           "report"]
 
 _atexit.register(_C.leave)

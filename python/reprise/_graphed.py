@@ -9,6 +9,8 @@ import weakref
 from . import _C
 from ._pool import Pool
 from ._record import Work, extents
+from ._shape import Shape
+from ._split import Split
 from ._torch import need_gpu
 from ._tree import flatten, unflatten
 from ._watch import Watch, find_modules
@@ -21,77 +23,25 @@ class Uncapturable(Exception):
     """A call that graphs are not for; the reason is its text."""
 
 
-class Shape:
-    """What was captured for one key."""
+def body_of(torch, fn, leaves, spec, has_kwargs):
+    """A function of the tensors among the leaves alone."""
+    where = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
 
-    def __init__(self, work, graph):
-        torch = work.torch
-        self.graph = graph
-        self.random = work.random
-        self.device = work.device
-        self.extents = work.extents
-        self.first = [e.members[0] for e in work.extents]
-        self.single = [min(e.members, key=lambda m: m[1])[0] for e in work.extents]
-        self.outputs = work.outputs
-        self.results = work.results
-        self.spec = work.spec
-        self.torch = torch
-        self.whole = self._whole_outputs()
-        self.calls = 0
+    def body(placed):
+        given = list(leaves)
+        for i, tensor in zip(where, placed):
+            given[i] = tensor
+        tree = unflatten(spec, given)
+        args, kwargs = tree if has_kwargs else (tree, {})
+        return fn(*args, **kwargs)
 
-    def _whole_outputs(self):
-        """For each output storage: the tensor that fills it alone, as (shape, stride, dtype), or
-        None where views share it."""
-        whole = [None] * len(self.outputs)
-        users = [0] * len(self.outputs)
-        for result in self.results:
-            if result[0] != "output":
-                continue
-            _, j, (shape, stride, dtype, offset) = result
-            users[j] += 1
-            size = dtype.itemsize
-            for n, s in zip(shape, stride):
-                size += (n - 1) * s * dtype.itemsize
-            if offset == 0 and size == self.outputs[j]:
-                whole[j] = (shape, stride, dtype)
-        return [w if n == 1 else None for w, n in zip(whole, users)]
-
-    def replay(self, tensors):
-        """The results for these tensors, which fit the key."""
-        torch, device = self.torch, self.device
-        buffers = [torch.empty_strided(*whole[:2], dtype=whole[2], device=device) if whole else
-                   torch.empty(nbytes, dtype=torch.uint8, device=device)
-                   for whole, nbytes in zip(self.whole, self.outputs)]
-        if self.random is not None:
-            self.random.graph.replay()
-        self.graph.replay(torch._C._cuda_getCurrentRawStream(device.index),
-                          *[tensors[i].data_ptr() for i in self.single],
-                          *[b.data_ptr() for b in buffers])
-        self.calls += 1
-        return unflatten(self.spec, [self._result(r, tensors, buffers) for r in self.results])
-
-    def _result(self, result, tensors, buffers):
-        kind = result[0]
-        if kind == "value":
-            return result[1]
-        shape, stride, dtype, offset = result[2]
-        if kind == "output":
-            buffer = buffers[result[1]]
-            if self.whole[result[1]]:
-                return buffer
-            storage = buffer.untyped_storage()
-        else:
-            tensor = tensors[self.single[result[1]]]
-            storage = tensor.untyped_storage()
-            offset += tensor.storage_offset() * tensor.element_size() // dtype.itemsize
-        made = self.torch.empty(0, dtype=dtype, device=self.device)
-        return made.set_(storage, offset, shape, stride)
+    return body
 
 
 class Graphed:
     """What :func:`reprise.graphed` returns."""
 
-    def __init__(self, fn, pool, name, warmup, copy_args, strict, watch, generators):
+    def __init__(self, fn, pool, name, warmup, copy_args, strict, watch, generators, grad):
         self._torch = need_gpu()
         self._fn = fn
         self._pool = pool
@@ -99,6 +49,7 @@ class Graphed:
         self._warmup = warmup
         self._copy_args = copy_args
         self._strict = strict
+        self._grad = grad
         self._generators = tuple(generators)
         torch = self._torch
         modules = find_modules(torch, fn) + [w for w in watch if isinstance(w, torch.nn.Module)]
@@ -130,7 +81,7 @@ class Graphed:
             shape = self._shapes.get(key)
             if shape is None:
                 shape = self._first_call(key, leaves, tensors, spec, args, kwargs)
-            if not isinstance(shape, Shape):
+            if isinstance(shape, tuple):
                 return shape[0]
         return shape.replay(tensors)
 
@@ -219,7 +170,8 @@ class Graphed:
         autocast = torch.is_autocast_enabled("cuda")
         return (torch.is_grad_enabled(), torch.is_inference_mode_enabled(),
                 autocast and torch.get_autocast_dtype("cuda"),
-                tensors[0].device.index if tensors else torch.cuda.current_device(), watch.modes())
+                tensors[0].device.index if tensors else torch.cuda.current_device(), watch.modes(),
+                torch.is_grad_enabled() and watch.grads())
 
     def _forget(self):
         """Drops all that was captured: it reads memory that the modules left."""
@@ -240,20 +192,25 @@ class Graphed:
         device = self._device(tensors)
         if self._pool is None:
             self._pool = Pool("alternatives", name=self.name, device=device)
-        where = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-
-        def body(placed):
-            given = list(leaves)
-            for i, tensor in zip(where, placed):
-                given[i] = tensor
-            tree = unflatten(spec, given)
-            args, kwargs = tree if has_kwargs else (tree, {})
-            return self._fn(*args, **kwargs)
-
+        body = body_of(torch, self._fn, leaves, spec, has_kwargs)
+        name = self._shape_name(tensors)
         with torch.cuda.device(device):
+            if self._is_split(tensors):
+                made = Split(torch, device, body, tensors, self._watch.params, self._generators)
+                made.capture(Pool("sequence", parent=self._pool, name=name), name)
+                return made
             work = Work(torch, device, body, tensors, self._generators)
-            graph = work.capture(self._pool._pool, self._shape_name(tensors), self._copy_args)
-        return Shape(work, graph)
+            return Shape(work, work.capture(self._pool._pool, name, self._copy_args))
+
+    def _is_split(self, tensors):
+        """Is the caller going to ask for gradients through the result?"""
+        torch = self._torch
+        if not torch.is_grad_enabled() or self._grad == "whole":
+            return False
+        if any(t.requires_grad for t in tensors):
+            return True
+        return (self._grad == "split" or isinstance(self._fn, torch.nn.Module)) and \
+            self._watch.trains()
 
     def _shape_name(self, tensors):
         shapes = ", ".join("x".join(map(str, t.shape)) or "scalar" for t in tensors[:3])
@@ -274,18 +231,12 @@ class Graphed:
         return self._pool
 
     def shapes(self):
-        """What was captured: for each shape a dict of the facts of its graph, ``calls`` and
+        """What was captured: for each graph a dict of its facts, ``calls`` and
         ``arguments`` (each with ``bound``, ``bindable`` and the ``reason`` why not) among them."""
         facts = []
-        for shape in self._shapes.values():
-            info = shape.graph.info()
-            info["calls"] = shape.calls
-            info["random"] = shape.random is not None
-            count = len(shape.extents) + len(shape.outputs)
-            info["arguments"] = [
-                dict(zip(("sites", "bindable", "bound", "reason"), shape.graph.arg_info(i)),
-                     role="in" if i < len(shape.extents) else "out") for i in range(count)]
-            facts.append(info)
+        for made in list(self._shapes.values()):
+            for shape in made.parts():
+                facts.append(shape.facts())
         return facts
 
     def failures(self):
@@ -294,7 +245,7 @@ class Graphed:
 
 
 def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=False, strict=False,
-            watch=(), generators=()):
+            watch=(), generators=(), grad="auto"):
     """Captures a callable's GPU work once for each shape of its arguments, and replays it.
 
     Arguments:
@@ -314,6 +265,10 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
         watch (iterable): Modules and tensors that ``fn`` uses and that cannot be found as ``fn``
             itself, its owner or what it closes over. When their memory moves, all is captured anew.
         generators (iterable of torch.Generator): Those it draws from beside the default one.
+        grad (str): ``"split"``: with gradients enabled, forward and backward are two graphs, and
+            results take part in autograd. ``"whole"``: the callable is one graph, backward passes
+            and optimizer steps inside it included, and results are detached. ``"auto"``: split
+            where an argument requires a gradient, or ``fn`` is a module with a parameter that does.
 
     Returns:
         A callable with the same arguments. Results are fresh tensors, as from ``fn``; no input is
@@ -333,10 +288,12 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
     if fn is None:
         return functools.partial(graphed, shapes=shapes, warmup=warmup, pool=pool, name=name,
                                  copy_args=copy_args, strict=strict, watch=watch,
-                                 generators=generators)
+                                 generators=generators, grad=grad)
+    if grad not in ("auto", "split", "whole"):
+        raise ValueError(f"grad is {grad!r}, but has to be auto, split or whole")
     if not callable(fn):
         raise TypeError(f"fn is a {type(fn).__name__}, which cannot be called")
-    made = Graphed(fn, pool, name, warmup, copy_args, strict, watch, generators)
+    made = Graphed(fn, pool, name, warmup, copy_args, strict, watch, generators, grad)
     if shapes is not None:
         _capture_ahead(made, shapes)
     return made

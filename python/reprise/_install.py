@@ -23,8 +23,9 @@ def is_installed():
 
 def segment_allocator(torch):
     """An allocator for torch.cuda.MemPool that takes its segments through the hooks."""
+    _C.prepare()
     hooks = _C.hooks()
-    return torch._C._cuda_customAllocator(hooks["alloc"], hooks["free"])
+    return torch._C._cuda_customAllocator(hooks["segment"], hooks["free"])
 
 
 def install(*, memory_fraction=None, record_history=0):

@@ -86,6 +86,14 @@ def copy_by_kernel(torch, target, source, nbytes, device):
     torch.bitwise_or(of, 0, out=to)
 
 
+def _let_go(storages, addresses):
+    """Frees the memory of results that lie where arguments do, which is not theirs after the run;
+    as tensors that autograd knows they live on."""
+    for start, (_, nbytes, storage) in storages.items():
+        if nbytes and start in addresses:
+            storage.resize_(0)
+
+
 class Random:
     """Generators during a run: a capture of PyTorch's own, on a stream of its own, that does next
     to nothing. While it is on, generators count from 0 and read their seed and offset from device
@@ -199,9 +207,12 @@ def _like(tensor, offset_bytes):
 class Work:
     """The callable of one capture: `body(tensors)` is called in each run."""
 
-    def __init__(self, torch, device, body, tensors, generators):
+    def __init__(self, torch, device, body, tensors, generators, keep=False):
         self.torch = torch
         self.device = device
+        self.keep = keep  # what the runs return lives until the owner drops `kept`
+        self.kept = []
+        self.ranges = []  # of the run: address and bytes of each argument
         self.body = body
         self.tensors = tensors
         self.extents = extents(tensors)
@@ -242,11 +253,16 @@ class Work:
 
     def run(self, stream, addresses):
         """What the library calls."""
+        self.kept.clear()  # of a run that is over, and whose place this one may take
         here = Run(self.torch, self.device, stream, self.generators)
         self.runs.append(here)
+        sizes = [e.bytes for e in self.extents] + (self.outputs or [])
+        self.ranges = list(zip(addresses, sizes))
         with here.around():
             result = self.body(self._arguments(addresses))
             leaves, spec = flatten(result)
+            if self.keep:
+                self.kept.append(result)
             del result
             storages = {}
             found = [self._find(leaf, addresses, storages) for leaf in leaves]
@@ -254,6 +270,8 @@ class Work:
                 self._learn(found, spec, storages)
             else:
                 self._deliver(storages, addresses[len(self.extents):])
+            if self.keep:
+                _let_go(storages, addresses)
             leaves.clear()
 
     def _learn(self, found, spec, storages):
@@ -286,6 +304,10 @@ class Work:
                 gc.enable()
 
     def _capture(self, pool, name, copy_args):
+        if _C.sweep():  # PyTorch may keep memory of theirs that no tensor needs
+            gc.collect()
+            self.torch.cuda.empty_cache()
+            _C.sweep()
         Random.prepare(self.torch, self.device, self.generators)
         args = [(e.address, e.bytes, INOUT) for e in self.extents]
         _C.capture(pool, self.run, args, [], name, copy_args, True)
@@ -298,5 +320,11 @@ class Work:
         self.random = self.runs[-1].random
         if not self.random.is_used():
             self.random = None
-        self.runs.clear()
+        if not self.keep:
+            self.finish()
         return graph
+
+    def finish(self):
+        """Drops what the runs made."""
+        self.kept.clear()
+        self.runs.clear()

@@ -253,31 +253,195 @@ class Inference(unittest.TestCase):
             self.check(compiled, [(torch.randn(16, 256, device="cuda"),) for _ in range(5)])
 
 
-class Training(unittest.TestCase):
-    def test_whole_step(self):
-        def build():
-            torch.manual_seed(2)
-            net = mlp(128, 3)
-            return net, torch.optim.Adam(net.parameters(), lr=1e-3, capturable=True)
+def train(step, batches):
+    return [step(x, y).item() for x, y in batches]
 
-        def step_of(net, optimizer):
+
+class Training(unittest.TestCase):
+    def batches(self, count, width=128):
+        torch.manual_seed(7)
+        return [(torch.randn(32, width, device="cuda"), torch.randn(32, width, device="cuda"))
+                for _ in range(count)]
+
+    def build(self, dropout=0.0):
+        torch.manual_seed(2)
+        net = mlp(128, 3, dropout)
+        return net, torch.optim.Adam(net.parameters(), lr=1e-3, capturable=True)
+
+    def whole(self, net, optimizer):
+        def step(x, y):
+            optimizer.zero_grad(set_to_none=True)
+            loss = torch.nn.functional.mse_loss(net(x), y)
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+        return step
+
+    def split(self, forward, optimizer):
+        def step(x, y):
+            optimizer.zero_grad(set_to_none=True)
+            loss = torch.nn.functional.mse_loss(forward(x), y)
+            loss.backward()
+            optimizer.step()
+            return loss
+        return step
+
+    def test_whole_step(self):
+        batches = self.batches(20)
+        want = train(self.whole(*self.build()), batches)
+        made = reprise.graphed(self.whole(*self.build()), strict=True)
+        self.assertEqual(train(made, batches), want)
+        self.assertEqual(len(made.shapes()), 1)
+
+    def test_whole_step_with_dropout(self):
+        batches = self.batches(20)
+        net, optimizer = self.build(0.2)
+        torch.manual_seed(11)
+        want = train(self.whole(net, optimizer), batches)
+        net, optimizer = self.build(0.2)
+        made = reprise.graphed(self.whole(net, optimizer), strict=True)
+        torch.manual_seed(11)
+        self.assertEqual(train(made, batches), want)
+
+    def test_forward_and_backward(self):
+        batches = self.batches(20)
+        want = train(self.split(*self.build()), batches)
+        net, optimizer = self.build()
+        made = reprise.graphed(net, strict=True)
+        self.assertEqual(train(self.split(made, optimizer), batches), want)
+        self.assertEqual(len(made.shapes()), 2)
+
+    def test_forward_and_backward_with_dropout(self):
+        batches = self.batches(20)
+        net, optimizer = self.build(0.2)
+        torch.manual_seed(11)
+        want = train(self.split(net, optimizer), batches)
+        net, optimizer = self.build(0.2)
+        made = reprise.graphed(net, strict=True)
+        torch.manual_seed(11)
+        self.assertEqual(train(self.split(made, optimizer), batches), want)
+
+    def test_gradients_of_arguments(self):
+        def fn(a, b):
+            c = (a * b).tanh()
+            return {"sum": c.sum(), "same": c, "int": (a > 0).int()}
+        made = reprise.graphed(fn, strict=True)
+        for _ in range(5):
+            a = torch.randn(50, device="cuda", requires_grad=True)
+            b = torch.randn(50, device="cuda")
+            grads = []
+            for call in (made, fn):
+                out = call(a, b)
+                self.assertFalse(out["int"].requires_grad)
+                grads.append(torch.autograd.grad(out["sum"] * 2 + out["same"].square().sum(), a)[0])
+            self.assertTrue(torch.equal(*grads))
+
+    def test_a_late_backward_is_refused(self):
+        net, _ = self.build()
+        made = reprise.graphed(net, strict=True)
+        x = torch.randn(4, 128, device="cuda")
+        for _ in range(2):
+            made(x).sum().backward()
+        first, second = made(x), made(x)
+        second.sum().backward()
+        with self.assertRaisesRegex(RuntimeError, "overwritten"):
+            first.sum().backward()
+
+    @unittest.skipUnless(INSTALL, "results are copies without install()")
+    def test_results_changed_in_place_are_noticed(self):
+        made = reprise.graphed(lambda x: x.tanh(), strict=True)
+        for _ in range(3):
+            x = torch.randn(10, device="cuda", requires_grad=True)
+            y = made(x)
+            y.sum().backward()
+        y = made(x)
+        with torch.no_grad():
+            y.mul_(2)
+        with self.assertRaisesRegex(RuntimeError, "inplace"):
+            y.sum().backward()
+
+    def test_several_shapes_in_turn(self):
+        net, optimizer = self.build()
+        made = reprise.graphed(net, strict=True)
+        other = mlp(128, 3)
+        other.load_state_dict(net.state_dict())
+        torch.manual_seed(3)
+        for n in (8, 8, 4, 4, 16, 8, 4, 16, 16, 2):
+            x = torch.randn(n, 128, device="cuda")
+            net.zero_grad(), other.zero_grad()
+            made(x).square().sum().backward()
+            other(x).square().sum().backward()
+            for p, q in zip(net.parameters(), other.parameters()):
+                self.assertTrue(torch.equal(p.grad, q.grad))
+
+    def test_gradients_outlive_the_graph(self):
+        batches = self.batches(6)
+        net, optimizer = self.build()
+        made = reprise.graphed(self.whole(net, optimizer), strict=True)
+        train(made, batches)
+        grads = [p.grad for p in net.parameters()]
+        want = [g.clone() for g in grads]
+        del made
+        other = reprise.graphed(self.whole(*self.build()), strict=True)
+        train(other, batches[:4])
+        junk = [torch.full((1 << 16,), 9.0, device="cuda") for _ in range(64)]
+        torch.cuda.synchronize()
+        for a, b in zip(grads, want):
+            self.assertTrue(torch.equal(a, b))
+        del junk
+
+    def test_make_graphed_callables(self):
+        torch.manual_seed(2)
+        layers = [torch.nn.Linear(128, 128).cuda() for _ in range(3)]
+        twins = [torch.nn.Linear(128, 128).cuda() for _ in range(3)]
+        for a, b in zip(layers, twins):
+            b.load_state_dict(a.state_dict())
+        sample = torch.randn(32, 128, device="cuda", requires_grad=True)
+        made = reprise.make_graphed_callables(tuple(layers), ((sample,),) * 3)
+        for x, y in self.batches(6):
+            x.requires_grad_()
+            a = b = x
+            for fn, twin in zip(made, twins):
+                a, b = fn(a).relu(), twin(b).relu()
+            torch.nn.functional.mse_loss(a, y).backward()
+            got = x.grad
+            x.grad = None
+            torch.nn.functional.mse_loss(b, y).backward()
+            self.assertTrue(torch.equal(got, x.grad))
+            for layer, twin in zip(layers, twins):
+                self.assertTrue(torch.equal(layer.weight.grad, twin.weight.grad))
+                self.assertTrue(torch.equal(layer.bias.grad, twin.bias.grad))
+        with self.assertRaisesRegex(ValueError, "other shapes"):
+            made[0](torch.randn(3, 128, device="cuda"))
+
+    def test_autocast(self):
+        batches = self.batches(10)
+
+        def step_of(forward, optimizer):
             def step(x, y):
                 optimizer.zero_grad(set_to_none=True)
-                loss = torch.nn.functional.mse_loss(net(x), y)
+                with torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=False):
+                    out = forward(x)
+                loss = torch.nn.functional.mse_loss(out.float(), y)
                 loss.backward()
                 optimizer.step()
-                return loss.detach()
+                return loss
             return step
+        want = train(step_of(*self.build()), batches)
+        net, optimizer = self.build()
+        self.assertEqual(train(step_of(reprise.graphed(net, strict=True), optimizer), batches), want)
 
-        data = [(torch.randn(32, 128, device="cuda"), torch.randn(32, 128, device="cuda"))
-                for _ in range(20)]
-        eager = step_of(*build())
-        want = [eager(x, y).item() for x, y in data]
-        net, optimizer = build()
-        made = reprise.graphed(step_of(net, optimizer), strict=True)
-        got = [made(x, y).item() for x, y in data]
-        self.assertEqual(got, want)
-        self.assertEqual(len(made.shapes()), 1)
+
+class Report(unittest.TestCase):
+    def test_tells_what_was_captured(self):
+        def triple(x):
+            return x * 3
+        made = reprise.graphed(triple, strict=True)
+        for _ in range(3):
+            made(torch.ones(100, device="cuda"))
+        text = reprise.report()
+        self.assertIn("triple(100)", text)
+        self.assertIn("no layout takes less than", text)
 
 
 if __name__ == "__main__":

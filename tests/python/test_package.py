@@ -79,7 +79,7 @@ class Extension(unittest.TestCase):
 
     def test_hooks_are_functions(self):
         hooks = _C.hooks()
-        self.assertEqual(len(set(hooks.values())), 9)
+        self.assertEqual(len(set(hooks.values())), 10)
         self.assertTrue(all(hooks.values()))
 
     def test_pools_cannot_be_made_of_nothing(self):

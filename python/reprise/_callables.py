@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: MIT
+"""reprise.make_graphed_callables: PyTorch's function of that name, with planned memory."""
+
+from ._graphed import body_of
+from ._pool import Pool
+from ._split import Split
+from ._torch import need_gpu
+from ._tree import flatten
+
+
+def make_graphed_callables(callables, sample_args, num_warmup_iters=3, allow_unused_input=False,
+                           pool=None):
+    """Accepts callables (functions or ``torch.nn.Module``\\ s) and returns graphed versions.
+
+    As ``torch.cuda.make_graphed_callables``: each forward pass is a graph, each backward pass
+    another, and both are one node of autograd. All lie in one sequence in the order in which they
+    run: forward 1, 2 .. N, backward N .. 2, 1. Unlike there, arguments are not copied into static
+    buffers and results are fresh tensors, and a backward pass whose intermediate results were
+    overwritten by a later forward pass is an error.
+
+    Arguments:
+        callables (torch.nn.Module or function, or tuple of these): In the order in which they run.
+        sample_args (tuple of Tensors, or tuple of such tuples): Arguments of each callable; their
+            ``requires_grad`` has to be that of the real ones.
+        num_warmup_iters (int): Eager iterations before the captures. Default: 3.
+        allow_unused_input (bool): Whether inputs that do not take part in the results are allowed.
+        pool (reprise.Pool, optional): A sequence. Default: one of its own.
+
+    Modules are changed in place and returned: their ``forward`` is the graphed one in the mode
+    (``train`` or ``eval``) that they are in now, and the original in the other.
+    """
+    torch = need_gpu()
+    if torch.is_autocast_enabled() and torch.is_autocast_cache_enabled():
+        raise RuntimeError("make_graphed_callables does not support autocast's cache: use "
+                           "torch.autocast(..., cache_enabled=False)")
+    single = not isinstance(callables, tuple)
+    if single:
+        callables, sample_args = (callables,), (sample_args,)
+    _check(torch, callables, sample_args)
+    device = torch.device("cuda", torch.cuda.current_device())
+    if pool is None:
+        pool = Pool("sequence", name="callables")
+    _warm_up(torch, callables, sample_args, num_warmup_iters, allow_unused_input)
+    splits = []
+    for fn, args in zip(callables, sample_args):
+        leaves, spec = flatten(args)
+        params = list(fn.parameters()) if isinstance(fn, torch.nn.Module) else []
+        forward = fn.forward if isinstance(fn, torch.nn.Module) else fn
+        splits.append(Split(torch, device, body_of(torch, forward, leaves, spec, False), leaves,
+                            params, (), allow_unused_input))
+    for fn, split in zip(callables, splits):
+        split.capture_forward(pool, _name(fn))
+    for fn, split in reversed(list(zip(callables, splits))):
+        split.capture_backward(pool, _name(fn))
+    made = tuple(_wrap(torch, fn, split) for fn, split in zip(callables, splits))
+    return made[0] if single else made
+
+
+def _name(fn):
+    return getattr(fn, "__name__", None) or type(fn).__name__
+
+
+def _check(torch, callables, sample_args):
+    if len(callables) != len(sample_args):
+        raise ValueError(f"there are {len(callables)} callables and {len(sample_args)} sets of "
+                         "sample arguments")
+    for fn, args in zip(callables, sample_args):
+        if isinstance(fn, torch.nn.Module):
+            if fn._backward_hooks or fn._forward_hooks or fn._forward_pre_hooks:
+                raise RuntimeError("modules must not have hooks when they are passed; hooks may be "
+                                   "registered afterwards")
+            if any(b.requires_grad for b in fn.buffers()):
+                raise RuntimeError("only parameters may require gradients, and a buffer does")
+        for leaf in flatten(args)[0]:
+            if not isinstance(leaf, torch.Tensor):
+                raise TypeError(f"sample_args holds a {type(leaf).__name__}: only tensors may be "
+                                "passed")
+
+
+def _warm_up(torch, callables, sample_args, iterations, allow_unused):
+    """Runs all eagerly, forward and backward, beside the current stream."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for fn, args in zip(callables, sample_args):
+            wanted = [a for a in flatten(args)[0] if a.requires_grad]
+            if isinstance(fn, torch.nn.Module):
+                wanted += [p for p in fn.parameters() if p.requires_grad]
+            for _ in range(iterations):
+                out = [o for o in flatten(fn(*args))[0]
+                       if isinstance(o, torch.Tensor) and o.requires_grad]
+                if out and wanted:
+                    torch.autograd.grad(out, wanted, [torch.empty_like(o) for o in out],
+                                        allow_unused=allow_unused)
+    torch.cuda.current_stream().wait_stream(side)
+
+
+def _wrap(torch, fn, split):
+    shapes = [(t.shape, t.stride(), t.dtype, t.device, t.requires_grad) for t in split.tensors]
+
+    def graphed(*args):
+        leaves = flatten(args)[0]
+        if [(t.shape, t.stride(), t.dtype, t.device, t.requires_grad) for t in leaves] != shapes:
+            raise ValueError(f"'{_name(fn)}' was captured for arguments of other shapes, types or "
+                             "requires_grad than it is called with")
+        return split.replay(leaves)
+
+    if not isinstance(fn, torch.nn.Module):
+        return graphed
+    mode, original = fn.training, fn.forward
+
+    def forward(*args, **kwargs):
+        if fn.training == mode and not kwargs:
+            return graphed(*args)
+        return original(*args, **kwargs)
+
+    fn.forward = forward
+    return fn

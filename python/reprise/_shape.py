@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: MIT
+"""A captured graph as a function of tensors."""
+
+from ._tree import unflatten
+
+
+class Shape:
+    """What was captured of a Work: its graph, and what to make of a call's tensors."""
+
+    def __init__(self, work, graph):
+        torch = work.torch
+        self.graph = graph
+        self.random = work.random
+        self.device = work.device
+        self.extents = work.extents
+        self.first = [e.members[0] for e in work.extents]
+        self.single = [min(e.members, key=lambda m: m[1])[0] for e in work.extents]
+        self.outputs = work.outputs
+        self.results = work.results
+        self.spec = work.spec
+        self.torch = torch
+        self.whole = self._whole_outputs()
+        self.calls = 0
+
+    def _whole_outputs(self):
+        """For each output storage: the tensor that fills it alone, as (shape, stride, dtype), or
+        None where views share it."""
+        whole = [None] * len(self.outputs)
+        users = [0] * len(self.outputs)
+        for result in self.results:
+            if result[0] != "output":
+                continue
+            _, j, (shape, stride, dtype, offset) = result
+            users[j] += 1
+            size = dtype.itemsize
+            for n, s in zip(shape, stride):
+                size += (n - 1) * s * dtype.itemsize
+            if offset == 0 and size == self.outputs[j]:
+                whole[j] = (shape, stride, dtype)
+        return [w if n == 1 else None for w, n in zip(whole, users)]
+
+    def enqueue(self, tensors):
+        """Enqueues the graph for these tensors; the memory of its outputs."""
+        torch, device = self.torch, self.device
+        buffers = [torch.empty_strided(*whole[:2], dtype=whole[2], device=device) if whole else
+                   torch.empty(nbytes, dtype=torch.uint8, device=device)
+                   for whole, nbytes in zip(self.whole, self.outputs)]
+        if self.random is not None:
+            self.random.graph.replay()
+        self.graph.replay(torch._C._cuda_getCurrentRawStream(device.index),
+                          *[tensors[i].data_ptr() for i in self.single],
+                          *[b.data_ptr() for b in buffers])
+        self.calls += 1
+        return buffers
+
+    def leaves(self, tensors, buffers):
+        """The leaves of the result."""
+        return [self._result(r, tensors, buffers) for r in self.results]
+
+    def replay(self, tensors):
+        """The result for these tensors, which fit the key."""
+        return unflatten(self.spec, self.leaves(tensors, self.enqueue(tensors)))
+
+    def _result(self, result, tensors, buffers):
+        kind = result[0]
+        if kind == "value":
+            return result[1]
+        shape, stride, dtype, offset = result[2]
+        if kind == "output":
+            buffer = buffers[result[1]]
+            if self.whole[result[1]]:
+                return buffer
+            storage = buffer.untyped_storage()
+        else:
+            tensor = tensors[self.single[result[1]]]
+            storage = tensor.untyped_storage()
+            offset += tensor.storage_offset() * tensor.element_size() // dtype.itemsize
+        made = self.torch.empty(0, dtype=dtype, device=self.device)
+        return made.set_(storage, offset, shape, stride)
+
+    def parts(self):
+        """The graphs that it is made of."""
+        return (self,)
+
+    def facts(self):
+        """What is known of the graph: those of struct rp_graph_info, and of each argument."""
+        info = self.graph.info()
+        info["calls"] = self.calls
+        info["random"] = self.random is not None
+        count = len(self.extents) + len(self.outputs)
+        info["arguments"] = [
+            dict(zip(("sites", "bindable", "bound", "reason"), self.graph.arg_info(i)),
+                 role="in" if i < len(self.extents) else "out") for i in range(count)]
+        return info

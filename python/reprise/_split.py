@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: MIT
+"""Forward and backward as two graphs of one sequence, and an autograd function around them.
+
+The forward graph is captured with autograd on. What autograd saves is of three kinds:
+
+    parameters, constants    lie where they lie
+    arguments and results    are bound anew at every call, and become arguments of the backward graph
+    intermediate results     stay in the pool: the forward graph keeps their blocks, and the backward
+                             graph, later in the sequence, finds them there
+
+The backward graph is captured by asking autograd for the gradients of the record's results. Its own
+results, the gradients, are fresh tensors at every call.
+"""
+
+from . import _C
+from ._record import Work
+from ._shape import Shape
+from ._tree import flatten, unflatten
+
+
+class Split:
+    """A callable captured for one shape, as a differentiable function."""
+
+    function = None  # the autograd function, made when torch is there
+
+    def __init__(self, torch, device, body, tensors, params, generators, allow_unused=True):
+        self.torch = torch
+        self.device = device
+        self.body = body
+        self.tensors = tensors
+        self.params = [p for p in params if p.requires_grad]
+        self.generators = generators
+        self.allow_unused = allow_unused
+        self.turn = 0         # counts forward replays: what is in the pool is that of the last
+        self.needed = []      # arguments of the forward graph that the backward graph reads
+        self.placed = {}      # in a backward run: where those are
+        self.inputs = None    # of the record: leaves that want gradients
+        self.results = None   # of the record: leaves of the result that have them
+        if Split.function is None:
+            Split.function = _make_function(torch)
+
+    # ---- Captures ----
+
+    def capture(self, pool, name):
+        self.capture_forward(pool, name)
+        self.capture_backward(pool, name)
+
+    def capture_forward(self, pool, name):
+        torch = self.torch
+        self.pool = pool
+        self.work = Work(torch, self.device, self._forward, self.tensors, self.generators, keep=True)
+        graph = self.work.capture(pool._pool, f"{name} forward")
+        self.forward = Shape(self.work, graph)
+        if any(r[0] == "input" for r in self.forward.results):
+            raise RuntimeError("the callable returned a view of an argument")
+
+    def capture_backward(self, pool, name):
+        torch, work = self.torch, self.work
+        self.backward = None
+        if self.results:
+            samples = [torch.empty_strided(r.shape, r.stride(), dtype=r.dtype, device=self.device)
+                       for r in self.results]
+            self.strides = [r.stride() for r in self.results]
+            sizes = [e.bytes for e in work.extents] + work.outputs
+            saved = [torch.empty(sizes[slot], dtype=torch.uint8, device=self.device)
+                     for slot in self.needed]
+            back = Work(torch, self.device, self._backward, samples + saved, self.generators)
+            self.backward = Shape(back, back.capture(pool._pool, f"{name} backward"))
+        self.inputs = self.results = self.work = None
+        work.finish()
+
+    def _forward(self, placed):
+        torch = self.torch
+        self.needed = []
+        leaves = [p.requires_grad_(t.requires_grad) for p, t in zip(placed, self.tensors)]
+        hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
+        with torch.enable_grad(), hooks:
+            result = self.body(leaves)
+            out, spec = flatten(result)
+            out = [self._own(leaf, leaves) for leaf in out]
+        self.inputs = [leaf for leaf in leaves if leaf.requires_grad]
+        tensors = [x for x in out if isinstance(x, torch.Tensor)]
+        self.differentiable = [x.requires_grad for x in tensors]
+        self.results = [x for x in tensors if x.requires_grad]
+        return unflatten(spec, out)
+
+    def _own(self, leaf, inputs):
+        """A leaf of the result that is none of the arguments' memory."""
+        torch = self.torch
+        if not isinstance(leaf, torch.Tensor) or leaf.device != self.device:
+            return leaf
+        start = leaf.untyped_storage().data_ptr()
+        return leaf.clone() if any(start == i.untyped_storage().data_ptr() for i in inputs) else leaf
+
+    def _pack(self, tensor):
+        start = tensor.untyped_storage().data_ptr()
+        offset = tensor.storage_offset() * tensor.element_size()
+        for slot, (address, nbytes) in enumerate(self.work.ranges):
+            if nbytes and address <= start + offset < address + nbytes:
+                if slot not in self.needed:
+                    self.needed.append(slot)
+                return (slot, start + offset - address, tensor.shape, tensor.stride(), tensor.dtype)
+        return tensor if tensor.is_leaf else tensor.detach()
+
+    def _unpack(self, packed):
+        if not isinstance(packed, tuple):
+            return packed
+        slot, offset, shape, stride, dtype = packed
+        whole = self.placed[slot]
+        made = self.torch.empty(0, dtype=dtype, device=self.device)
+        return made.set_(whole.untyped_storage(), (whole.storage_offset() + offset) // dtype.itemsize,
+                         shape, stride)
+
+    def _backward(self, placed):
+        torch = self.torch
+        count = len(self.results)
+        self.placed = dict(zip(self.needed, placed[count:]))
+        wanted = self.inputs + self.params
+        grads = torch.autograd.grad(self.results, wanted, placed[:count], retain_graph=True,
+                                    allow_unused=self.allow_unused)
+        self.placed = {}
+        starts = [p.untyped_storage().data_ptr() for p in placed]
+        return tuple(g if g is None or self._is_fresh(g, starts) else g.clone() for g in grads)
+
+    @staticmethod
+    def _is_fresh(grad, starts):
+        start = grad.untyped_storage().data_ptr()
+        return start not in starts and _C.call_block(start) is not None
+
+    # ---- Calls ----
+
+    def replay(self, tensors):
+        """The result for these tensors, for autograd to go back through."""
+        leaves = Split.function.apply(self, *tensors, *self.params)
+        results = iter(leaves)
+        return unflatten(self.forward.spec,
+                         [next(results) if r[0] == "output" else r[1]
+                          for r in self.forward.results])
+
+    def saved(self, tensors, buffers):
+        """The arguments of the forward graph that the backward graph reads."""
+        count = len(self.forward.extents)
+        return [tensors[self.forward.single[slot]] if slot < count else buffers[slot - count]
+                for slot in self.needed]
+
+    def parts(self):
+        return (self.forward,) if self.backward is None else (self.forward, self.backward)
+
+
+def _make_function(torch):
+    class Graphed(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, split, *inputs):
+            tensors = inputs[:len(split.tensors)]
+            buffers = split.forward.enqueue(tensors)
+            leaves = split.forward.leaves(tensors, buffers)
+            split.turn += 1
+            ctx.split, ctx.turn = split, split.turn
+            ctx.inputs = len(tensors)
+            outputs = [leaf for leaf, r in zip(leaves, split.forward.results) if r[0] == "output"]
+            saved = split.saved(tensors, buffers)
+            whole = [any(s is x for x in (*tensors, *outputs)) for s in saved]
+            ctx.save_for_backward(*[s for s, w in zip(saved, whole) if w])
+            ctx.others = [None if w else s for s, w in zip(saved, whole)]
+            ctx.set_materialize_grads(True)
+            plain = [x for x, d in zip(outputs, split.differentiable) if not d]
+            if plain:
+                ctx.mark_non_differentiable(*plain)
+            return tuple(outputs)
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx, *grads):
+            split = ctx.split
+            if split.turn != ctx.turn:
+                raise RuntimeError(
+                    f"the backward pass of call {ctx.turn} of '{split.pool.name}' comes after call "
+                    f"{split.turn}, which has overwritten the intermediate results that it needs. "
+                    "Run the backward pass before the next call of the same shape, or use two "
+                    "graphed callables")
+            grads = [g for g, d in zip(grads, split.differentiable) if d]
+            grads = [g if g.stride() == s else _restride(torch, g, s)
+                     for g, s in zip(grads, split.strides)]
+            kept = iter(ctx.saved_tensors)
+            saved = [next(kept) if other is None else other for other in ctx.others]
+            found = iter(split.backward.replay(grads + saved))
+            wants = [t.requires_grad for t in split.tensors]
+            return (None, *[next(found) if w else None for w in wants],
+                    *[next(found) for _ in split.params])
+
+    return Graphed
+
+
+def _restride(torch, tensor, stride):
+    made = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device)
+    return made.copy_(tensor)
