@@ -1149,8 +1149,8 @@ RP_API int rp_findings_place(const struct rp_findings *findings, size_t index, s
 
 /* ---- 11. Advice ---------------------------------------------------------------------------- */
 
-/* What a trace of torch.profiler (export_chrome_trace, gzip or not) says about CUDA graphs: whether
- * they would help, how much, what to capture, and what stands in the way. */
+/* What a trace of torch.profiler (export_chrome_trace, gzip or not) or of Nsight Systems (nsys
+ * export --type sqlite) says about CUDA graphs: whether they would help, how much, what to capture, and what stands in the way. */
 struct rp_advice;
 
 struct rp_advise_options {
@@ -1164,7 +1164,8 @@ struct rp_advise_options {
 
 /* Reads the file an event at a time: 24 bytes of memory for each event that is kept. Errors:
  * RP_ERROR_IO; RP_ERROR_FORMAT for a file that is cut short, empty, without GPU work, of another
- * tool, or no JSON; RP_ERROR_UNSUPPORTED for a database of Nsight Systems. */
+ * tool, or neither JSON nor such a database; RP_ERROR_UNSUPPORTED for a database where there is no
+ * libsqlite3.so.0. */
 RP_API rp_status rp_advise(const char *path, const struct rp_advise_options *options,
                            struct rp_advice **out_advice, struct rp_error *err);
 RP_API void rp_advice_destroy(struct rp_advice *advice);

@@ -25,6 +25,11 @@ has_header() { # HEADER: the compiler finds it
 }
 
 # shellcheck disable=SC2317
+has_library() { # LIBRARY: a program finds it when it runs
+    python3 -c "import ctypes, sys; ctypes.CDLL(sys.argv[1])" "$1"
+}
+
+# shellcheck disable=SC2317
 has_header_cmocka() { # cmocka.h wants four others before it
     printf '#include <%s.h>\n' stdarg stddef stdint setjmp cmocka | "$compiler" -E -x c -
 }
@@ -39,6 +44,7 @@ need_build() {
     need libjansson-dev has_header jansson.h
     need zlib1g-dev has_header zlib.h
     need libcmocka-dev has_header_cmocka
+    need libsqlite3-0 has_library libsqlite3.so.0
 }
 
 need_lint() {

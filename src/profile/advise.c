@@ -6,9 +6,25 @@
 #include "base/status.h"
 #include "profile/advice.h"
 
+#include <stdio.h>
+#include <string.h>
+
+/* Does the file begin like a database? What cannot be opened is left to the reader to tell. */
+static bool is_database(const char *path)
+{
+    static const char magic[] = "SQLite format 3";
+    char first[sizeof magic] = "";
+    FILE *file = fopen(path, "rb");
+    size_t got = file ? fread(first, 1, sizeof first, file) : 0;
+    if (file)
+        fclose(file);
+    return got == sizeof first && memcmp(first, magic, sizeof magic) == 0;
+}
+
 static rp_status run_steps(struct rp_advice *advice, struct rp_error *err)
 {
-    rp_status status = rpi_trace_read_chrome(&advice->trace, err);
+    rp_status status = is_database(advice->file) ? rpi_trace_read_nsys(&advice->trace, err)
+                                                 : rpi_trace_read_chrome(&advice->trace, err);
     if (status == RP_OK)
         status = rpi_advice_find_iterations(advice, err);
     if (status == RP_OK)

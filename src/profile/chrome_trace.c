@@ -318,7 +318,7 @@ static rp_status judge(const struct reader *r)
 /* A file that does not even begin like JSON. */
 static rp_status check_beginning(struct reader *r)
 {
-    static const char sqlite[] = "SQLite format 3";
+    enum { ENOUGH = 16 };
     struct rpi_json *json = &r->json;
     size_t got = 0, count = 0;
     do {
@@ -328,14 +328,9 @@ static rp_status check_beginning(struct reader *r)
             return status;
         json->end += got;
         count += got;
-    } while (got && count < sizeof sqlite);
+    } while (got && count < ENOUGH);
     if (!count)
         return rpi_error(r->err, RP_ERROR_FORMAT, "advise", "%s: the file is empty",
-                         r->trace->file);
-    if (count >= sizeof sqlite && !memcmp(json->buffer, sqlite, sizeof sqlite - 1))
-        return rpi_error(r->err, RP_ERROR_UNSUPPORTED, "advise",
-                         "%s: is an SQLite database, as Nsight Systems exports them; give a trace "
-                         "of torch.profiler's export_chrome_trace instead",
                          r->trace->file);
     const char *first = json->buffer;
     while (first < json->end && strchr(" \t\r\n", *first) && *first)

@@ -106,6 +106,8 @@ rp_status rpi_trace_order(struct rpi_trace *trace, struct rp_error *err);
 
 /* Reads a file in the format of Chrome's trace viewer as PyTorch's profiler writes it. */
 rp_status rpi_trace_read_chrome(struct rpi_trace *trace, struct rp_error *err);
+/* Reads a database that Nsight Systems exported. */
+rp_status rpi_trace_read_nsys(struct rpi_trace *trace, struct rp_error *err);
 
 static inline uint64_t rpi_event_end(const struct rpi_event *event)
 {

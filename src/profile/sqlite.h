@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Reading a SQLite database, row by row. The library is loaded when the first database is opened:
+ * nothing else needs it, so programs need not have it.
+ */
+#ifndef REPRISE_PROFILE_SQLITE_H
+#define REPRISE_PROFILE_SQLITE_H
+
+#include "reprise.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct rpi_database;
+
+/* Opens for reading. Errors: RP_ERROR_UNSUPPORTED when there is no libsqlite3.so.0; RP_ERROR_FORMAT
+ * with the library's own words. */
+rp_status rpi_database_open(const char *path, struct rpi_database **out_database,
+                            struct rp_error *err);
+void rpi_database_close(struct rpi_database *database); /* NULL is allowed */
+
+/* Does the table have this column? A table that is not there has none. */
+bool rpi_database_has(struct rpi_database *database, const char *table, const char *column);
+
+/* Values of the row at hand. A NULL is 0 and "". Texts are valid until the row function returns. */
+int64_t rpi_database_whole(struct rpi_database *database, int column);
+const char *rpi_database_text(struct rpi_database *database, int column, size_t *out_bytes);
+
+/* Runs a query and gives each row to the function, until one fails. One query at a time. */
+typedef rp_status (*rpi_database_row)(struct rpi_database *database, void *user,
+                                      struct rp_error *err);
+rp_status rpi_database_query(struct rpi_database *database, const char *query,
+                             rpi_database_row function, void *user, struct rp_error *err);
+
+#endif
