@@ -177,6 +177,22 @@ static inline void rp_exec_info(const struct rp_device *device, struct rp_exec_i
     rp_exec_info_sized(device, sizeof *out_info, out_info);
 }
 
+/* What a function of the driver that may be missing makes possible. */
+struct rp_capability {
+    const char *name; /* "PARAM_INFO"; static */
+    const char *lost; /* what is lost without it; static */
+    int present;
+};
+/* By index; 0, with nothing written, past the last. */
+RP_API int rp_device_capability(const struct rp_device *device, size_t index,
+                                struct rp_capability *out_capability);
+
+/* Tries what captures, binding and updates of executable graphs need, with copies and fills. By
+ * index; 0, with nothing done, past the last. *out_name ("capture") is static; *out_status is what
+ * came of it, err why. Synchronises a stream of its own, and leaves nothing behind. */
+RP_API int rp_self_test(struct rp_device *device, size_t index, const char **out_name,
+                        rp_status *out_status, struct rp_error *err);
+
 /* ---- 3. Pool ------------------------------------------------------------------------------- */
 
 /* Memory for graphs, and for pools within it. The kind says how all that is captured and created

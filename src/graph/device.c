@@ -241,6 +241,24 @@ void rp_device_info_sized(const struct rp_device *device, size_t info_bytes,
     rpi_give(out_info, info_bytes, &info, sizeof info);
 }
 
+int rp_device_capability(const struct rp_device *device, size_t index,
+                         struct rp_capability *out_capability)
+{
+    static const struct {
+        const char *name, *lost;
+        unsigned bit;
+    } all[] = {
+#define X(name, bit, lost) {#name, lost, RPI_CAP_##name},
+        RPI_CAPABILITIES(X)
+#undef X
+    };
+    if (index >= sizeof all / sizeof *all)
+        return 0;
+    *out_capability = (struct rp_capability){all[index].name, all[index].lost,
+                                             (device->driver->capabilities & all[index].bit) != 0};
+    return 1;
+}
+
 /* Where each function lies in the table, by name. */
 static const struct {
     const char *name;

@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""`reprise doctor`: what it finds in environments made for it, and its one last line.
+
+usage: check_doctor.py REPRISE"""
+import json
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+
+REPRISE = sys.argv.pop(1)
+OURS = ("CUDA_", "NCCL_", "TORCH_", "PYTORCH_", "REPRISE_")
+
+
+def run(*args, **env):
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(OURS)}
+    return subprocess.run([REPRISE, "doctor", *args], check=False, text=True, capture_output=True,
+                          env=kept | env)
+
+
+def doctor(*args, **env):
+    result = run("--driver", "host", "--json", *args, **env)
+    return json.loads(result.stdout), result.returncode
+
+
+class Doctor(unittest.TestCase):
+    def test_ready(self):
+        facts, code = doctor("--no-python")
+        self.assertEqual(code, 0)
+        self.assertTrue(facts["ready"])
+        self.assertEqual(facts["driver"], "host")
+        self.assertEqual([t["name"] for t in facts["self_test"]], ["capture", "binding", "update"])
+        self.assertEqual({t["status"] for t in facts["self_test"]}, {"RP_OK"})
+        self.assertTrue(all(c["present"] for c in facts["capabilities"]))
+        self.assertEqual(facts["environment"], [])
+        text = run("--driver", "host", "--no-python")
+        self.assertEqual(text.returncode, 0)
+        self.assertTrue(text.stdout.splitlines()[-1].startswith("ready:"))
+
+    def test_no_gpu_driver(self):
+        result = run("--driver", "cuda", "--no-python", REPRISE_LIBCUDA="/nonexistent.so")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("not ready: ", result.stdout.splitlines()[-1])
+        self.assertIn("/nonexistent.so", result.stdout)
+        anyway = run("--no-python", REPRISE_LIBCUDA="/nonexistent.so")
+        self.assertEqual(anyway.returncode, 0)
+        self.assertIn("ready, on the host driver only", anyway.stdout.splitlines()[-1])
+
+    def test_misspelled_variables(self):
+        for wrong, meant in (("CUDA_VISIBLE_DEVICE", "CUDA_VISIBLE_DEVICES"),
+                             ("CUDA_LAUCNH_BLOCKING", "CUDA_LAUNCH_BLOCKING"),
+                             ("PYTORCH_CUDA_ALLOC_CONFIG", "PYTORCH_CUDA_ALLOC_CONF"),
+                             ("TORCH_NCCL_ASYNC_ERROR_HANDLIN", "TORCH_NCCL_ASYNC_ERROR_HANDLING"),
+                             ("REPRISE_LIBCUD", "REPRISE_LIBCUDA")):
+            facts, code = doctor("--no-python", **{wrong: "1"})
+            self.assertEqual(code, 1, wrong)
+            found = [f for f in facts["environment"] if f["misspelled"]]
+            self.assertEqual([f["name"] for f in found], [wrong])
+            self.assertIn(meant + " may be meant", found[0]["says"])
+            self.assertIn(wrong, facts["verdict"])
+        facts, code = doctor("--no-python", REPRISE_ANYTHING="1")
+        self.assertEqual(code, 1)  # all names of ours are known
+
+    def test_known_variables(self):
+        facts, code = doctor("--no-python", CUDA_LAUNCH_BLOCKING="1", NCCL_DEBUG="INFO",
+                             CUDA_SOMETHING_ELSE="1", TORCH_NCCL_BLOCKING_WAIT="1")
+        self.assertEqual(code, 0)
+        names = {f["name"]: f["says"] for f in facts["environment"]}
+        self.assertEqual(set(names), {"CUDA_LAUNCH_BLOCKING", "TORCH_NCCL_BLOCKING_WAIT"})
+        self.assertIn("every launch wait", names["CUDA_LAUNCH_BLOCKING"])
+
+    def test_allocator_settings(self):
+        conf = "expandable_segments:True,roundup_power2_divisions:[256:1,512:2],max_split_mb:8"
+        facts, code = doctor("--no-python", PYTORCH_CUDA_ALLOC_CONF=conf)
+        settings = {f["name"]: f for f in facts["allocator_settings"]}
+        self.assertEqual(settings["roundup_power2_divisions"]["value"], "[256:1,512:2]")
+        self.assertEqual(settings["expandable_segments"]["value"], "True")
+        self.assertFalse(settings["max_split_mb"]["misspelled"])  # too far from any
+        self.assertEqual(code, 0)
+        facts, code = doctor("--no-python", PYTORCH_CUDA_ALLOC_CONF="expandable_segment:True")
+        self.assertEqual(code, 1)
+        self.assertIn("expandable_segments may be meant", facts["verdict"])
+        facts, code = doctor("--no-python", PYTORCH_CUDA_ALLOC_CONF="expandable_segment:True",
+                             PYTORCH_ALLOC_CONF="backend:native")
+        self.assertEqual([f["name"] for f in facts["allocator_settings"]], ["backend"])
+        for odd in ("", ",", ":", "a", "[", "x:[,", ",,a:b,,"):
+            self.assertIn(doctor("--no-python", PYTORCH_ALLOC_CONF=odd)[1], (0, 1))
+
+    def python(self, body):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = os.path.join(folder.name, "python3")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\n" + body)
+        os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
+        return doctor(PATH=folder.name + ":/usr/bin:/bin")[0]["pytorch"]
+
+    def test_pytorch(self):
+        self.assertEqual(self.python("printf '2.11.0\\n13.0\\nnative\\n'\n"),
+                         {"version": "2.11.0", "cuda": "13.0", "allocator": "native",
+                          "why_not": None})
+        none = self.python("printf 'none\\nNo module named torch\\n'\n")
+        self.assertEqual(none["why_not"], "No module named torch")
+        self.assertIsNone(none["version"])
+        self.assertIn("did not answer", self.python("exit 1\n")["why_not"])
+        self.assertIsNone(self.python("echo 2.11.0\n")["version"])
+
+    def test_usage(self):
+        for args in (["--bogus"], ["more"], ["--driver"]):
+            result = run(*args)
+            self.assertEqual((result.returncode, result.stdout), (2, ""), args)
+        self.assertEqual(run("--help").returncode, 0)
+
+
+unittest.main()
