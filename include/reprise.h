@@ -282,6 +282,9 @@ struct rp_pool_info {
                                    apart, proved */
     uint64_t rehearsal_bytes;   /* device memory behind rehearsals: one chunk, shared by a device */
     size_t graphs;
+    uint64_t staging_bytes; /* device memory, beside mapped_bytes, that the outermost pool took to
+                               copy arguments to: when a replay copied one for the first time, or
+                               at the capture where every replay has to */
 };
 RP_API void rp_pool_info_sized(const struct rp_pool *pool, size_t info_bytes,
                                struct rp_pool_info *out_info);
@@ -322,7 +325,8 @@ RP_API uint64_t rp_call_arg(const struct rp_call *call, size_t index);
  * the run ends and keeps its contents until the graph's next replay (or that of an alternative, or
  * of an earlier graph of its sequence).
  * bytes may be 0: a valid address that nothing may access. Addresses are multiples of the pool's
- * alignment, those of arguments in a capture too. `stream` must exist until the run ends. */
+ * alignment. Those of arguments in a capture are as aligned as the caller's, up to 256. `stream`
+ * must exist until the run ends. */
 RP_API rp_status rp_call_alloc(struct rp_call *call, uint64_t bytes, struct CUstream_st *stream,
                                uint64_t *out_address, struct rp_error *err);
 /* Says that work on `stream`, other than the stream of its allocation, uses the block. */
@@ -449,8 +453,8 @@ RP_API rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_
  * an argument whose address changed since this graph's last replay, and none for the others. Where
  * it is not (rp_graph_arg_info says why) the argument is copied to where the graph reads it, or
  * back from there. The buffers must exist until `stream` has passed the replay, as for any kernel.
- * An argument is copied in calls in which its address is not a multiple of 256 (or of the pool's
- * alignment where that is less), in which it lies in memory of the graph itself, or overlaps
+ * An argument is copied in calls in which its address is not as aligned as in the capture (up to
+ * 256, and up to the pool's alignment), in which it lies in memory of the graph itself, or overlaps
  * another one and is written or the other is: so the graph computes what the callable would from
  * the arguments as they were before the call. What two outputs that overlap hold then is not
  * defined. args must have the count, bytes and roles of the capture (RP_ERROR_CONTRACT otherwise,
@@ -472,9 +476,8 @@ RP_API void rp_graph_destroy(struct rp_graph *graph);
 struct rp_graph_info {
     const char *name;
     size_t nodes, edges;
-    size_t blocks; /* allocations in the callable */
-    /* The four sizes count the blocks and, with them, the place that each argument is copied to. */
-    uint64_t total_bytes;       /* sum of them */
+    size_t blocks;              /* allocations in the callable */
+    uint64_t total_bytes;       /* sum of them, each rounded up to the pool's alignment */
     uint64_t peak_bytes;        /* most alive at once in host order */
     uint64_t lower_bound_bytes; /* heaviest set of blocks that may not share memory */
     uint64_t planned_bytes;     /* highest end of a block, from the start of the pool */
@@ -493,6 +496,7 @@ struct rp_graph_info {
     uint64_t execs_made;    /* instantiations for this graph */
     uint64_t exec_bytes;    /* of an exec for it, estimated */
     size_t exec_sharers;    /* other graphs that could take turns with it */
+    uint64_t staging_bytes; /* of arguments that have memory to be copied to, so far */
 };
 RP_API void rp_graph_info_sized(const struct rp_graph *graph, size_t info_bytes,
                                 struct rp_graph_info *out_info);
@@ -1260,7 +1264,7 @@ struct rp_placement {
 
 struct rp_placements {
     size_t nodes;      /* that allocations and frees came after */
-    size_t blocks;     /* the arguments' staging among them */
+    size_t blocks;     /* allocations of the callable */
     size_t operations; /* allocations and frees */
     uint64_t lower_bound_bytes;
     struct rp_placement c10_default; /* PyTorch's allocator, a model of it */

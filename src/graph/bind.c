@@ -2,10 +2,6 @@
 #include "graph/bind.h"
 
 #include <assert.h>
-#include <stdlib.h>
-
-/* Libraries choose kernels by alignments up to this one. */
-enum { MOST_ALIGNMENT = 256 };
 
 const char *rpi_copy_reason_text(enum rpi_copy_reason reason)
 {
@@ -43,6 +39,17 @@ void rpi_binding_demote(struct rpi_binding *binding, size_t arg, enum rpi_copy_r
     binding->targets[arg] = demoted->staging;
 }
 
+rp_status rpi_binding_back(struct rpi_binding *binding, size_t arg, struct rpi_pool_core *core,
+                           struct rp_error *err)
+{
+    struct rpi_bind_arg *backed = &binding->args[arg];
+    if (backed->backed || !backed->bytes)
+        return RP_OK;
+    rp_status status = rpi_staging_back(core, backed->staging, backed->bytes, err);
+    backed->backed = status == RP_OK;
+    return status;
+}
+
 /* ---- What can be bound --------------------------------------------------------------------- */
 
 static rp_status no_memory(struct rp_error *err, size_t bytes)
@@ -50,7 +57,8 @@ static rp_status no_memory(struct rp_error *err, size_t bytes)
     return rpi_error_host_memory(err, "rp_graph_capture", bytes);
 }
 
-static rp_status init_args(struct rpi_binding *binding, const struct rpi_comparison *comparison,
+static rp_status init_args(struct rpi_binding *binding, const struct rp_pool *pool,
+                           const struct rpi_comparison *comparison,
                            const struct rpi_recorded *recorded, const struct rp_arg *args,
                            struct rp_error *err)
 {
@@ -65,8 +73,10 @@ static rp_status init_args(struct rpi_binding *binding, const struct rpi_compari
         uint64_t staging = recorded->addresses.data[k];
         binding->order[k] = (uint32_t)k;
         binding->targets[k] = staging;
-        binding->args[k] =
-            (struct rpi_bind_arg){.staging = staging, .bytes = args[k].bytes, .role = args[k].role};
+        binding->args[k] = (struct rpi_bind_arg){.staging = staging,
+                                                 .bytes = args[k].bytes,
+                                                 .alignment = rpi_arg_alignment(pool, &args[k]),
+                                                 .role = args[k].role};
         if (comparison->hidden)
             rpi_binding_demote(binding, k, RPI_COPY_HIDDEN);
     }
@@ -276,14 +286,12 @@ rp_status rpi_binding_init(struct rpi_binding *binding, const struct rp_graph *g
                            struct rp_error *err)
 {
     const struct rpi_pool *memory = &graph->pool->core->memory;
-    uint64_t alignment = memory->alignment;
     *binding = (struct rpi_binding){
-        .alignment = alignment < MOST_ALIGNMENT ? alignment : MOST_ALIGNMENT,
         .pool_base = memory->arena.base,
         .own = &graph->member.all,
         .arg_count = graph->arg_count,
     };
-    rp_status status = init_args(binding, comparison, recorded, args, err);
+    rp_status status = init_args(binding, graph->pool, comparison, recorded, args, err);
     if (status == RP_OK)
         status = add_nodes(binding, graph->pool->device->driver, nodes, &comparison->sites, err);
     for (size_t k = 0; status == RP_OK && k < binding->arg_count; k++)
@@ -354,7 +362,7 @@ static enum rpi_copy_reason judge(const struct rpi_binding *binding, const struc
         return RPI_COPY_EMPTY;
     if (arg->never != RPI_COPY_NOT)
         return arg->never;
-    if (given & (binding->alignment - 1))
+    if (given & (arg->alignment - 1))
         return RPI_COPY_UNALIGNED;
     uint64_t end = given + arg->bytes;
     if (end < given)

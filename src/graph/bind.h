@@ -65,7 +65,9 @@ struct rpi_bind_image {
 
 struct rpi_bind_arg {
     uint64_t staging;
+    bool backed; /* memory is behind it */
     uint64_t bytes;
+    uint64_t alignment; /* of addresses that are bound */
     enum rp_arg_role role;
     enum rpi_copy_reason never;  /* why no call binds it; RPI_COPY_NOT: calls may */
     enum rpi_copy_reason reason; /* in the last call that was looked at; RPI_COPY_NOT: bound */
@@ -74,7 +76,6 @@ struct rpi_bind_arg {
 };
 
 struct rpi_binding {
-    uint64_t alignment; /* of addresses that are bound */
     uint64_t pool_base;
     const struct rpi_ranges *own; /* of the pool: where the graph's blocks lie; unowned */
     struct rpi_bind_arg *args;
@@ -109,6 +110,15 @@ void rpi_binding_finish(struct rpi_binding *binding); /* allowed on a zeroed one
 
 /* No call binds the argument from now on. */
 void rpi_binding_demote(struct rpi_binding *binding, size_t arg, enum rpi_copy_reason reason);
+
+/* Memory behind the argument's staging. With the core's lock held. */
+rp_status rpi_binding_back(struct rpi_binding *binding, size_t arg, struct rpi_pool_core *core,
+                           struct rp_error *err);
+/* Does this call copy the argument? */
+static inline bool rpi_binding_copies(const struct rpi_binding *binding, size_t arg)
+{
+    return binding->args[arg].bytes && binding->args[arg].reason != RPI_COPY_NOT;
+}
 
 /* Chooses each argument's target for a call whose arguments were checked. */
 void rpi_binding_choose(struct rpi_binding *binding, const struct rp_arg *args);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/compare.h"
 
+#include "base/hostmem.h"
 #include "base/idmap.h"
 #include "base/log.h"
 #include "graph/params.h"
@@ -10,6 +11,7 @@
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -17,10 +19,12 @@ struct comparing {
     const struct rp_driver *driver;
     const struct rpi_alias *alias;
     const struct rpi_arena *eager, *pool;
+    const struct rpi_staging *staging;
     const struct rp_pool *home;
     const struct rpi_rehearsal *rehearsal;
     const struct rpi_recorded *recorded;
     size_t arg_count;
+    uint32_t *order; /* the rehearsal's arguments and blocks by address; RPI_ABSENT ends it */
     struct rpi_params before, after; /* of the node at hand, in rehearsal and record */
     uint32_t node;                   /* its number */
     struct rpi_comparison made;
@@ -52,39 +56,75 @@ static void describe_block(const struct comparing *c, size_t block, char *text, 
         snprintf(text, bytes, "argument %zu", block);
     else
         snprintf(text, bytes, "block %zu (%" PRIu64 " bytes)", block - c->arg_count,
-                 c->rehearsal->record.blocks.data[block].bytes);
+                 c->rehearsal->blocks.data[block].bytes);
 }
 
 /* ---- Addresses ----------------------------------------------------------------------------- */
 
-/* The last block of the rehearsal that starts at or below the address; false when there is none. */
-static bool find_block(const struct rpi_rehearsal *rehearsal, uint64_t address, size_t *out_block)
+static const struct rpi_rehearsed *rehearsed(const struct comparing *c, uint32_t block)
 {
-    size_t low = 0, high = rehearsal->addresses.count;
+    return &c->rehearsal->blocks.data[block];
+}
+
+static int order_addresses(const void *left, const void *right, void *user)
+{
+    const struct comparing *c = user;
+    uint64_t a = rehearsed(c, *(const uint32_t *)left)->address;
+    uint64_t b = rehearsed(c, *(const uint32_t *)right)->address;
+    return (a > b) - (a < b);
+}
+
+static rp_status make_order(struct comparing *c, struct rp_error *err)
+{
+    uint32_t count = (uint32_t)c->rehearsal->blocks.count;
+    c->order = rpi_calloc(count + 1, sizeof *c->order);
+    if (!c->order)
+        return rpi_error_host_memory(err, "rp_graph_capture", count * sizeof *c->order);
+    for (uint32_t i = 0; i < count; i++)
+        c->order[i] = i;
+    qsort_r(c->order, count, sizeof *c->order, order_addresses, c);
+    c->order[count] = RPI_ABSENT;
+    return RP_OK;
+}
+
+/* Where in the order the last block is that starts at or below the address; false when there is
+ * none. */
+static bool find_place(const struct comparing *c, uint64_t address, size_t *out_place)
+{
+    size_t low = 0, high = c->rehearsal->blocks.count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (rehearsal->addresses.data[middle] <= address)
+        if (rehearsed(c, c->order[middle])->address <= address)
             low = middle + 1;
         else
             high = middle;
     }
-    *out_block = low - 1;
+    *out_place = low - 1;
     return low > 0;
+}
+
+static bool find_block(const struct comparing *c, uint64_t address, uint32_t *out_block)
+{
+    size_t place;
+    if (!find_place(c, address, &place))
+        return false;
+    *out_block = c->order[place];
+    return true;
 }
 
 /* Does the address lie in a block of the rehearsal, or at its end? */
 static bool in_block(const struct comparing *c, uint64_t address)
 {
-    size_t k;
-    return find_block(c->rehearsal, address, &k) &&
-           address - c->rehearsal->addresses.data[k] <= c->rehearsal->record.blocks.data[k].bytes;
+    uint32_t k;
+    return find_block(c, address, &k) &&
+           address - rehearsed(c, k)->address <= rehearsed(c, k)->bytes;
 }
 
 /* Is `after` to the record's block k what `before` is to the rehearsal's? */
-static bool corresponds(const struct comparing *c, size_t k, uint64_t before, uint64_t after)
+static bool corresponds(const struct comparing *c, uint32_t k, uint64_t before, uint64_t after)
 {
-    return k < c->rehearsal->addresses.count && k < c->recorded->addresses.count &&
-           before - c->rehearsal->addresses.data[k] == after - c->recorded->addresses.data[k];
+    return k < c->rehearsal->blocks.count && k < c->recorded->addresses.count &&
+           before - rehearsed(c, k)->address == after - c->recorded->addresses.data[k];
 }
 
 static rp_status doubt(struct comparing *c, size_t block, struct rp_error *err)
@@ -99,41 +139,49 @@ static rp_status doubt(struct comparing *c, size_t block, struct rp_error *err)
 static rp_status add_unproved(struct comparing *c, uint64_t after, struct rp_error *err)
 {
     rp_status status = RP_OK;
-    if (after - c->pool->base >= c->pool->reserved)
+    if (!rpi_staging_holds(c->staging, after))
         return RP_OK;
-    for (size_t k = 0; status == RP_OK && k < c->arg_count; k++)
-        if (after - c->recorded->addresses.data[k] <= c->rehearsal->record.blocks.data[k].bytes)
+    for (uint32_t k = 0; status == RP_OK && k < c->arg_count; k++)
+        if (after - c->recorded->addresses.data[k] <= rehearsed(c, k)->bytes)
             status = doubt(c, k, err);
     return status;
+}
+
+/* Is the address behind the block's end? */
+static bool is_behind(const struct comparing *c, uint32_t block, uint64_t address)
+{
+    return address > rehearsed(c, block)->address + rehearsed(c, block)->bytes;
 }
 
 /* The block that both words are addresses of, RPI_ABSENT when there is none: the one that holds the
  * address or that it lies behind, or, in the gap between two, the next one. */
 static uint32_t match_block(const struct comparing *c, uint64_t before, uint64_t after)
 {
-    size_t k;
-    if (!find_block(c->rehearsal, before, &k))
-        return corresponds(c, 0, before, after) ? 0 : RPI_ABSENT;
+    size_t place;
+    if (!find_place(c, before, &place))
+        return corresponds(c, c->order[0], before, after) ? c->order[0] : RPI_ABSENT;
+    uint32_t k = c->order[place], next = c->order[place + 1];
     if (corresponds(c, k, before, after))
-        return (uint32_t)k;
-    bool behind =
-        before > c->rehearsal->addresses.data[k] + c->rehearsal->record.blocks.data[k].bytes;
-    return behind && corresponds(c, k + 1, before, after) ? (uint32_t)k + 1 : RPI_ABSENT;
+        return k;
+    return is_behind(c, k, before) && corresponds(c, next, before, after) ? next : RPI_ABSENT;
 }
 
 static rp_status add_site(struct comparing *c, uint32_t offset, uint32_t block, uint64_t before,
                           uint64_t after, struct rp_error *err)
 {
-    uint64_t distance = before - c->rehearsal->addresses.data[block];
+    uint64_t distance = before - rehearsed(c, block)->address;
     struct rpi_site site = {c->node, offset, block, (int64_t)distance};
     if (!rpi_vec_push(&c->made.sites, site))
         return rpi_error_host_memory(err, "rp_graph_capture", sizeof site);
     /* In the gap behind a block, and as far from the next one in both captures. */
-    bool behind = (int64_t)distance > (int64_t)c->rehearsal->record.blocks.data[block].bytes;
-    if (!behind || !corresponds(c, block + 1, before, after))
+    size_t place;
+    if (!find_place(c, before, &place) || c->order[place] != block || !is_behind(c, block, before))
+        return RP_OK;
+    uint32_t next = c->order[place + 1];
+    if (!corresponds(c, next, before, after))
         return RP_OK;
     rp_status status = doubt(c, block, err);
-    return status == RP_OK ? doubt(c, block + 1, err) : status;
+    return status == RP_OK ? doubt(c, next, err) : status;
 }
 
 /* A parameter that is one word, and lies where eager runs have their memory. */
@@ -146,8 +194,8 @@ static rp_status survivor(const struct comparing *c, uint64_t address, struct rp
 {
     char name[160], block[64] = "an earlier run";
     rpi_params_describe(&c->after, c->driver, name, sizeof name);
-    size_t k;
-    if (in_block(c, address) && find_block(c->rehearsal, address, &k))
+    uint32_t k;
+    if (in_block(c, address) && find_block(c, address, &k))
         describe_block(c, k, block, sizeof block);
     return rpi_error(err, RP_ERROR_CAPTURE, "rp_graph_capture",
                      "'%.60s': node %u (%s) uses 0x%" PRIx64 ", which belonged to %s and is free: "
@@ -216,8 +264,8 @@ static rp_status unmatched(const struct comparing *c, uint32_t offset, uint64_t 
                            uint64_t after, struct rp_error *err)
 {
     char difference[192], block[64] = "no block";
-    size_t k;
-    if (find_block(c->rehearsal, before, &k))
+    uint32_t k;
+    if (find_block(c, before, &k))
         describe_block(c, k, block, sizeof block);
     snprintf(difference, sizeof difference,
              "the address at byte %u of its parameters was of %s, and is 0x%" PRIx64 " now", offset,
@@ -498,12 +546,16 @@ rp_status rpi_compare(const struct rp_pool *pool, const struct rpi_rehearsal *re
                           .alias = &pool->device->alias,
                           .eager = &pool->core->eager,
                           .pool = &pool->core->memory.arena,
+                          .staging = &pool->core->staging,
                           .home = pool,
                           .rehearsal = rehearsal,
                           .recorded = recorded,
                           .arg_count = arg_count};
-    rp_status status = compare_graphs(&c, rehearsal->template, recorded->template, &c.made.nodes,
-                                      &c.made.edges, err);
+    rp_status status = make_order(&c, err);
+    if (status == RP_OK)
+        status = compare_graphs(&c, rehearsal->template, recorded->template, &c.made.nodes,
+                                &c.made.edges, err);
+    rpi_free(c.order);
     rpi_params_finish(&c.before);
     rpi_params_finish(&c.after);
     if (status == RP_OK)

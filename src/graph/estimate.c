@@ -128,8 +128,7 @@ static rp_status rehearse_and_plan(struct rp_callable *callable, const char *nam
         return status;
     status = count_nodes(driver, rehearsal.template, &out->nodes, err);
     if (status == RP_OK)
-        status =
-            rpi_shadow_plan(tree, callable->pool, &rehearsal, look->storage_count, &member, err);
+        status = rpi_shadow_plan(tree, callable->pool, &rehearsal, &member, err);
     if (status == RP_OK) {
         out->planned_bytes = rpi_ranges_top(&member->all);
         out->lower_bound_bytes = member->lower_bound;

@@ -26,6 +26,8 @@ struct capturing {
     const struct rp_arg *args;
     size_t arg_count;
     bool copy_args;
+    uint64_t *staging; /* addresses of the arguments in the record */
+    struct rpi_range staging_range;
     struct rpi_rehearsal rehearsal;
     struct rpi_share_plan plan;
     struct rpi_recorded recorded;
@@ -63,13 +65,13 @@ static rp_status attempt(struct capturing *c, struct rp_error *err)
     if (status != RP_OK)
         return status;
     start = rpi_clock_ns();
-    status = rpi_share_plan(c->pool, &c->rehearsal, c->arg_count, c->rehearsals > 1, &c->plan, err);
+    status = rpi_share_plan(c->pool, &c->rehearsal, c->rehearsals > 1, &c->plan, err);
     c->plan_ms += rpi_ms_since(start);
     if (status != RP_OK)
         return status;
     start = rpi_clock_ns();
     const struct rpi_record_plan planned = {c->plan.offsets, c->plan.height, &c->plan.obstacles};
-    status = rpi_record(c->pool, c->name, c->callable, c->user, c->args, c->arg_count,
+    status = rpi_record(c->pool, c->name, c->callable, c->user, c->args, c->staging, c->arg_count,
                         &c->rehearsal, &planned, &c->recorded, err);
     if (status == RP_OK)
         status =
@@ -100,6 +102,19 @@ static rp_status capture_twice(struct capturing *c, struct rp_error *err)
     }
 }
 
+/* Memory for arguments that every call copies; what others are copied to waits for the first. */
+static rp_status back_copied(struct capturing *c, struct rp_error *err)
+{
+    struct rpi_pool_core *core = c->pool->core;
+    rp_status status = RP_OK;
+    pthread_mutex_lock(&core->lock);
+    for (size_t k = 0; status == RP_OK && k < c->arg_count; k++)
+        if (c->graph->binding->args[k].never != RPI_COPY_NOT)
+            status = rpi_binding_back(c->graph->binding, k, core, err);
+    pthread_mutex_unlock(&core->lock);
+    return status;
+}
+
 /* Finds out what can be bound, and joins the cache of execs, which makes one where that is due. */
 static rp_status make_exec(struct capturing *c, struct rp_error *err)
 {
@@ -115,6 +130,8 @@ static rp_status make_exec(struct capturing *c, struct rp_error *err)
                               &c->recorded, c->args, err);
     for (size_t k = 0; status == RP_OK && c->copy_args && k < c->arg_count; k++)
         rpi_binding_demote(binding, k, RPI_COPY_ASKED);
+    if (status == RP_OK)
+        status = back_copied(c, err);
     if (status == RP_OK)
         status = rpi_exec_init(graph->exec, device, binding, err);
     uint64_t start = rpi_clock_ns();
@@ -135,7 +152,7 @@ static struct rp_graph_info make_info(const struct capturing *c)
         .name = c->graph->name,
         .nodes = c->comparison.nodes,
         .edges = c->comparison.edges,
-        .blocks = c->recorded.addresses.count - c->arg_count,
+        .blocks = record->blocks.count,
         .total_bytes = rpi_capture_record_total(record, alignment),
         .peak_bytes = rpi_capture_record_peak(record, alignment),
         .lower_bound_bytes = member->lower_bound,
@@ -200,6 +217,7 @@ static rp_status commit(struct capturing *c, struct rp_error *err)
         driver->cuEventDestroy(graph->member.done);
         return status;
     }
+    graph->member.staging = c->staging_range;
     graph->info = make_info(c);
     graph->sites = c->comparison.sites;
     c->comparison.sites = (struct rpi_sites){0};
@@ -217,7 +235,25 @@ static void settle(struct capturing *c, bool captured)
         rpi_reads_added(c->graph);
     }
     rpi_pool_settle(&core->memory);
+    rpi_staging_settle(core);
     pthread_mutex_unlock(&core->lock);
+}
+
+/* Where the arguments are recorded. */
+static rp_status place_args(struct capturing *c, struct rp_error *err)
+{
+    uint64_t *alignments = rpi_calloc(c->arg_count + 1, sizeof *alignments);
+    c->staging = rpi_calloc(c->arg_count + 1, sizeof *c->staging);
+    rp_status status = RP_OK;
+    if (!alignments || !c->staging)
+        status = rpi_error_host_memory(err, "rp_graph_capture", c->arg_count * sizeof *alignments);
+    for (size_t k = 0; status == RP_OK && k < c->arg_count; k++)
+        alignments[k] = rpi_arg_alignment(c->pool, &c->args[k]);
+    if (status == RP_OK)
+        status = rpi_staging_place(c->pool, c->args, c->arg_count, alignments, c->staging,
+                                   &c->staging_range, err);
+    rpi_free(alignments);
+    return status;
 }
 
 /* With the pool's capture lock held and the context current. */
@@ -230,6 +266,8 @@ static rp_status capture_locked(struct capturing *c, struct rp_graph **out_graph
         return RP_ERROR_OUT_OF_HOST_MEMORY;
     rp_status status = rpi_contract_init(&c->graph->contract, c->args, c->arg_count, err);
     if (status == RP_OK)
+        status = place_args(c, err);
+    if (status == RP_OK)
         status = capture_twice(c, err);
     if (status == RP_OK) {
         int mode = rpi_relax_begin(driver);
@@ -237,6 +275,7 @@ static rp_status capture_locked(struct capturing *c, struct rp_graph **out_graph
         rpi_relax_end(driver, mode);
     }
     drop_attempt(c);
+    rpi_free(c->staging);
     settle(c, status == RP_OK);
     if (status == RP_OK)
         *out_graph = c->graph;
@@ -305,6 +344,7 @@ void rp_graph_destroy(struct rp_graph *graph)
     pthread_mutex_lock(&pool->core->lock);
     rpi_reads_removed(graph);
     rpi_pool_remove(&pool->core->memory, &graph->member.node);
+    rpi_staging_settle(pool->core);
     pthread_mutex_unlock(&pool->core->lock);
     driver->cuEventDestroy(graph->member.done);
     if (pushed)
@@ -322,6 +362,7 @@ void rp_graph_info_sized(const struct rp_graph *graph, size_t info_bytes,
     for (size_t k = 0; k < graph->arg_count; k++) {
         const struct rpi_bind_arg *arg = &graph->binding->args[k];
         info.bindable_args += arg->bytes && arg->never == RPI_COPY_NOT;
+        info.staging_bytes += arg->backed ? arg->bytes : 0;
         if (!graph->replays || !arg->bytes)
             continue;
         info.bound_args += arg->reason == RPI_COPY_NOT;

@@ -19,6 +19,7 @@
 #include "graph/plans.h"
 #include "graph/reads.h"
 #include "graph/sites.h"
+#include "graph/staging.h"
 #include "graph/territory.h"
 #include "memory/alias.h"
 #include "memory/pool.h"
@@ -54,6 +55,7 @@ struct rpi_pool_core {
     struct rpi_arena eager;       /* memory of eager runs */
     pthread_mutex_t lock;         /* guards what follows, and every group and member in it */
     struct rpi_pool memory;
+    struct rpi_staging staging; /* beside the pool's memory */
     struct rpi_plans *plans; /* guarded by capture_lock */
     bool keeps_plans;        /* of an estimate: captures to come should find its plans */
     struct rpi_readers readers;
@@ -76,7 +78,7 @@ struct rpi_graph_block {
     uint64_t offset, bytes; /* as asked for */
     uint32_t first, last;   /* it is alive from first until before last */
     uint32_t stream;        /* of its allocation: number in the capture */
-    bool kept;              /* never freed, and no argument's staging */
+    bool kept;              /* never freed */
     uint64_t overwritten;   /* turn in which a graph that is no more wrote over it; 0: none did.
                                Guarded by the core's lock */
 };
@@ -92,7 +94,7 @@ struct rp_graph {
     struct rpi_reads reads;
     struct rpi_sites sites;
     struct rpi_pool_member member;
-    struct rpi_graph_block *blocks; /* the arguments' staging first */
+    struct rpi_graph_block *blocks;
     size_t block_count;
     uint32_t events;           /* positions in the capture's order */
     struct rp_graph_info info; /* fixed after the capture, but for replays */

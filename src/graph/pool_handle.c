@@ -176,8 +176,10 @@ static void release_driver(struct rpi_pool_core *core, struct rp_device *device)
         device->driver->cuStreamDestroy(core->stream);
     rpi_territory_remove(device, core->eager.base);
     rpi_territory_remove(device, core->memory.arena.base);
+    rpi_territory_remove(device, core->staging.base);
     rpi_readers_finish(&core->readers);
     rpi_arena_finish(&core->eager);
+    rpi_staging_finish(&core->staging);
     rpi_pool_finish(&core->memory);
 }
 
@@ -343,9 +345,9 @@ void rp_pool_info_sized(const struct rp_pool *pool, size_t info_bytes,
                                       .mapped_bytes = rpi_pool_held(&pool->core->memory),
                                       .lower_bound_bytes = rpi_pool_lower_bound(top),
                                       .bound_exact = 1,
-                                      .rehearsal_bytes =
-                                          atomic_load(&pool->device->alias.chunk_bytes),
-                                      .graphs = rpi_pool_count(top)};
+                                      .rehearsal_bytes = rpi_alias_bytes(&pool->device->alias),
+                                      .graphs = rpi_pool_count(top),
+                                      .staging_bytes = pool->core->staging.bytes};
     pthread_mutex_unlock(&pool->core->lock);
     rpi_give(out_info, info_bytes, &info, sizeof info);
 }

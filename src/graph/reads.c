@@ -68,11 +68,8 @@ static void describe(const struct rp_pool *pool, uint64_t offset, char *text, si
         const struct rp_graph *graph = rpi_graph_of(m);
         bool kept = rpi_ranges_overlap(&m->kept, offset, offset + 1);
         uint32_t block = find_block(graph, offset, kept);
-        if (block < graph->arg_count)
-            snprintf(text, bytes, "the place of argument %" PRIu32 " of graph '%.60s'", block,
-                     graph->name);
-        else if (block != UINT32_MAX)
-            snprintf(text, bytes, "block %zu of graph '%.60s', which %s", block - graph->arg_count,
+        if (block != UINT32_MAX)
+            snprintf(text, bytes, "block %" PRIu32 " of graph '%.60s', which %s", block,
                      graph->name, kept ? "comes before it in no sequence" : "frees it");
         return;
     }

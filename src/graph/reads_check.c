@@ -176,8 +176,8 @@ static const char *name_of(const struct rpi_reads_party *party)
 static void name_block(const struct rpi_source *source, uint32_t block, char *text, size_t bytes)
 {
     const struct rp_graph *writer = source->writer.graph;
-    snprintf(text, bytes, "block %zu (%" PRIu64 " bytes) of graph '%.60s'",
-             block - writer->arg_count, writer->blocks[block].bytes, writer->name);
+    snprintf(text, bytes, "block %" PRIu32 " (%" PRIu64 " bytes) of graph '%.60s'", block,
+             writer->blocks[block].bytes, writer->name);
 }
 
 static rp_status refuse(const struct rp_graph *graph, const char *block, const char *why,

@@ -1,30 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/record.h"
 
-#include "graph/call.h"
-#include "graph/capture.h"
+#include "graph/learning.h"
 #include "memory/place.h"
 
 #include <stdio.h>
 
 struct recording {
-    struct rp_call call; /* first: the callable's handle is a pointer to it */
-    struct rp_pool *pool;
+    struct rpi_learning learning; /* first, for casts */
     const struct rpi_rehearsal *rehearsal;
     const uint64_t *offsets;
     struct rpi_recorded *made;
-    struct rpi_capture capture;
-    struct rpi_live live;   /* block i of the run is block arg_count + i everywhere else */
-    struct rpi_place place; /* block i of the run is block obstacles + arg_count + i */
+    struct rpi_place place; /* block i of the run is block obstacles + i */
     uint32_t obstacles;
     struct rpi_frontier frontier;
-    struct rpi_node_list nodes;
 };
 
 /* Does the next block follow the rehearsal so far: the same size on the same stream? */
 static bool follows(const struct recording *run, uint64_t bytes, uint32_t stream)
 {
-    size_t k = run->made->addresses.count;
+    size_t k = run->made->record.blocks.count;
     if (k >= run->rehearsal->record.blocks.count)
         return false;
     const struct rpi_block *block = &run->rehearsal->record.blocks.data[k];
@@ -35,7 +30,7 @@ static bool follows(const struct recording *run, uint64_t bytes, uint32_t stream
 static uint64_t choose_offset(struct recording *run, uint64_t bytes, uint32_t stream,
                               uint64_t rounded)
 {
-    size_t k = run->made->addresses.count;
+    size_t k = run->made->record.blocks.count;
     if (follows(run, bytes, stream) && rpi_place_fits(&run->place, run->offsets[k], rounded))
         return run->offsets[k];
     run->made->diverged++;
@@ -54,15 +49,14 @@ static rp_status grow_pool(struct rp_pool *pool, uint64_t from, uint64_t to, str
     return status;
 }
 
-/* Places a block that sees the run's nodes. */
-static rp_status add_block(struct recording *run, uint64_t asked, uint32_t stream,
-                           uint64_t *out_address, struct rp_error *err)
+static rp_status place(struct rpi_learning *learning, uint64_t bytes, uint32_t stream,
+                       uint64_t *out_address, struct rp_error *err)
 {
-    struct rpi_pool *memory = &run->pool->core->memory;
-    struct rpi_capture_record *record = &run->made->record;
-    uint64_t bytes = rpi_block_bytes(asked), rounded = rpi_round_up(bytes, memory->alignment);
-    rp_status status =
-        rpi_frontier_set(&run->frontier, record->order, run->nodes.data, run->nodes.count, err);
+    struct recording *run = (struct recording *)learning;
+    struct rpi_pool *memory = &learning->pool->core->memory;
+    uint64_t rounded = rpi_round_up(bytes, memory->alignment);
+    rp_status status = rpi_frontier_set(&run->frontier, run->made->record.order,
+                                        learning->nodes.data, learning->nodes.count, err);
     if (status == RP_OK)
         status = rpi_place_look(&run->place, stream, &run->frontier, err);
     if (status != RP_OK)
@@ -71,107 +65,24 @@ static rp_status add_block(struct recording *run, uint64_t asked, uint32_t strea
     if (offset == UINT64_MAX)
         return rpi_error(err, RP_ERROR_LIMIT, "rp_call_alloc",
                          "a block of %llu bytes fits no range of addresses",
-                         (unsigned long long)asked);
-    status = grow_pool(run->pool, offset, offset + rounded, err);
-    if (status != RP_OK)
-        return status;
-    if (!rpi_vec_reserve(&run->made->addresses, run->made->addresses.count + 1))
-        return rpi_error_host_memory(err, "rp_call_alloc", sizeof offset);
+                         (unsigned long long)bytes);
+    status = grow_pool(learning->pool, offset, offset + rounded, err);
+    uint64_t address = memory->arena.base + offset;
     uint32_t block;
-    status = rpi_place_take(&run->place, offset, rounded, &block, err);
     if (status == RP_OK)
-        status = rpi_capture_record_alloc(record, (int64_t)record->blocks.count, bytes, stream,
-                                          run->nodes.data, run->nodes.count, &block, err);
-    if (status != RP_OK)
-        return status;
-    *out_address = memory->arena.base + offset;
-    run->made->addresses.data[run->made->addresses.count++] = *out_address;
-    return RP_OK;
-}
-
-static rp_status record_alloc(struct rp_call *call, uint64_t bytes, CUstream stream,
-                              uint64_t *out_address, struct rp_error *err)
-{
-    struct recording *run = (struct recording *)call;
-    uint32_t index;
-    bool capturing;
-    uint64_t address;
-    run->nodes.count = 0;
-    rp_status status = rpi_live_stream(&run->live, stream, &index, err);
-    if (status == RP_OK)
-        status = rpi_capture_terminals(&run->capture, stream, &run->nodes, &capturing, err);
-    if (status == RP_OK)
-        status = add_block(run, bytes, index, &address, err);
-    if (status == RP_OK)
-        status = rpi_live_add(&run->live, address, stream, err);
+        status = rpi_place_take(&run->place, offset, rounded, &block, err);
+    if (status == RP_OK && !rpi_vec_push(&run->made->addresses, address))
+        status = rpi_error_host_memory(err, "rp_call_alloc", sizeof address);
     if (status == RP_OK)
         *out_address = address;
     return status;
 }
 
-static rp_status record_use(struct rp_call *call, uint64_t address, CUstream stream,
-                            struct rp_error *err)
+static rp_status give_back(struct rpi_learning *learning, uint32_t block, struct rp_error *err)
 {
-    struct recording *run = (struct recording *)call;
-    uint32_t block, index;
-    rp_status status = rpi_live_find(&run->live, address, "rp_call_use", &block, err);
-    if (status == RP_OK)
-        status = rpi_live_stream(&run->live, stream, &index, err);
-    if (status == RP_OK)
-        status = rpi_live_use(&run->live, block, stream, err);
-    if (status == RP_OK)
-        status = rpi_capture_record_use(&run->made->record, (uint32_t)call->arg_count + block,
-                                        index, err);
-    return status;
-}
-
-static rp_status record_free(struct rp_call *call, uint64_t address, struct rp_error *err)
-{
-    struct recording *run = (struct recording *)call;
-    struct rpi_capture_record *record = &run->made->record;
-    uint32_t block;
-    rp_status status = rpi_live_find(&run->live, address, "rp_call_free", &block, err);
-    if (status != RP_OK)
-        return status;
-    uint32_t recorded = (uint32_t)call->arg_count + block;
-    const struct rpi_event *alloc = &record->events.data[record->blocks.data[recorded].alloc_event];
-    status = rpi_capture_free_nodes(&run->capture, &run->live, block,
-                                    record->event_nodes.data + alloc->first_node, alloc->node_count,
-                                    &run->nodes, err);
-    if (status == RP_OK)
-        status = rpi_place_free(&run->place, run->obstacles + recorded, run->nodes.data,
-                                run->nodes.count, err);
-    if (status == RP_OK)
-        status = rpi_capture_record_free(record, recorded, run->nodes.data, run->nodes.count, err);
-    if (status == RP_OK)
-        rpi_live_remove(&run->live, block);
-    return status;
-}
-
-static const struct rpi_call_functions functions = {record_alloc, record_use, record_free};
-
-/* Captures; everything made lies in run and run->made, whatever happens. */
-static rp_status capture(struct recording *run, const char *what, rp_callable_fn callable,
-                         void *user, const struct rp_arg *args, struct rp_error *err)
-{
-    uint64_t *addresses = rpi_reallocarray(NULL, run->call.arg_count + 1, sizeof *addresses);
-    if (!addresses)
-        return rpi_error_host_memory(err, what, (run->call.arg_count + 1) * sizeof *addresses);
-    uint32_t origin;
-    rp_status status = rpi_live_stream(&run->live, run->call.stream, &origin, err);
-    for (size_t i = 0; status == RP_OK && i < run->call.arg_count; i++)
-        status = add_block(run, args[i].bytes, origin, &addresses[i], err);
-    run->call.args = addresses;
-    if (status == RP_OK)
-        status = rpi_capture_begin(&run->capture, run->pool->device->driver, run->call.stream,
-                                   run->made->record.order, what, err);
-    if (status == RP_OK)
-        status = rpi_call_run(&run->call, callable, user, what, err);
-    if (status == RP_OK)
-        status = rpi_capture_end(&run->capture, &run->made->template, err);
-    status = rpi_capture_blame(&run->capture, status, err);
-    rpi_free(addresses);
-    return status;
+    struct recording *run = (struct recording *)learning;
+    return rpi_place_free(&run->place, run->obstacles + block, learning->nodes.data,
+                          learning->nodes.count, err);
 }
 
 /* Nothing online goes where others of the pool hold memory. */
@@ -188,42 +99,45 @@ static rp_status place_obstacles(struct recording *run, const struct rpi_ranges 
     return status;
 }
 
-static void finish(struct recording *run)
+/* Everything made lies in run and run->made, whatever happens. */
+static rp_status record(struct recording *run, const char *name, rp_callable_fn callable,
+                        void *user, const struct rp_arg *args, const uint64_t *staging,
+                        size_t arg_count, const struct rpi_record_plan *plan, struct rp_error *err)
 {
-    rpi_capture_finish(&run->capture);
-    rpi_live_finish(&run->live);
+    static const struct rpi_learning_steps steps = {place, give_back};
+    struct rp_pool *pool = run->learning.pool;
+    char what[96];
+    snprintf(what, sizeof what, "recording '%.60s'", name);
+    run->learning.steps = &steps;
+    run->learning.record = &run->made->record;
+    rpi_place_init(&run->place, run->made->record.order, pool->core->memory.alignment,
+                   plan->height);
+    rp_status status = grow_pool(pool, plan->height, plan->height, err);
+    if (status == RP_OK)
+        status = place_obstacles(run, &plan->obstacles->always, err);
+    for (size_t k = 0; status == RP_OK && k < arg_count; k++)
+        if (!rpi_vec_push(&run->made->addresses, staging[k]))
+            status = rpi_error_host_memory(err, "rp_graph_capture", sizeof *staging);
+    if (status == RP_OK)
+        status = rpi_learn(&run->learning, what, callable, user, args, staging, arg_count, false,
+                           &run->made->template, err);
+    rpi_learning_finish(&run->learning);
     rpi_place_finish(&run->place);
     rpi_frontier_finish(&run->frontier);
-    rpi_vec_finish(&run->nodes);
+    return status;
 }
 
 rp_status rpi_record(struct rp_pool *pool, const char *name, rp_callable_fn callable, void *user,
-                     const struct rp_arg *args, size_t arg_count,
+                     const struct rp_arg *args, const uint64_t *staging, size_t arg_count,
                      const struct rpi_rehearsal *rehearsal, const struct rpi_record_plan *plan,
                      struct rpi_recorded *out_recorded, struct rp_error *err)
 {
-    char what[96];
-    snprintf(what, sizeof what, "recording '%.60s'", name);
     struct rpi_recorded made = {0};
-    struct recording run = {.call = {.functions = &functions,
-                                     .stream = pool->core->stream,
-                                     .given = args,
-                                     .arg_count = arg_count,
-                                     .captures = true},
-                            .pool = pool,
-                            .rehearsal = rehearsal,
-                            .offsets = plan->offsets,
-                            .made = &made};
-    rp_status status = grow_pool(pool, plan->height, plan->height, err);
+    struct recording run = {
+        .learning.pool = pool, .rehearsal = rehearsal, .offsets = plan->offsets, .made = &made};
+    rp_status status = rpi_capture_record_init(&made.record, name, err);
     if (status == RP_OK)
-        status = rpi_capture_record_init(&made.record, name, err);
-    if (status == RP_OK) {
-        rpi_place_init(&run.place, made.record.order, pool->core->memory.alignment, plan->height);
-        status = place_obstacles(&run, &plan->obstacles->always, err);
-    }
-    if (status == RP_OK)
-        status = capture(&run, what, callable, user, args, err);
-    finish(&run);
+        status = record(&run, name, callable, user, args, staging, arg_count, plan, err);
     if (status == RP_OK)
         *out_recorded = made;
     else

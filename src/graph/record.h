@@ -13,9 +13,9 @@
 
 struct rpi_recorded {
     CUgraph template;
-    struct rpi_capture_record record; /* as the rehearsal's */
+    struct rpi_capture_record record; /* of the blocks, as the rehearsal's */
     struct {
-        RPI_VEC(uint64_t); /* of each block; the arguments' staging first */
+        RPI_VEC(uint64_t); /* the arguments' staging, then each block's */
     } addresses;
     size_t diverged; /* blocks placed online */
 };
@@ -28,10 +28,11 @@ struct rpi_record_plan {
     const struct rpi_pool_obstacles *obstacles;
 };
 
-/* The context is current. Memory that the pool grew by stays mapped on failure: the caller settles
- * it. A block that is not freed, other than in the rehearsal, may lie over obstacles->later. */
+/* staging: addresses of the arguments. The context is current. Memory that the pool grew by stays
+ * mapped on failure: the caller settles it. A block that is not freed, other than in the rehearsal,
+ * may lie over obstacles->later. */
 rp_status rpi_record(struct rp_pool *pool, const char *name, rp_callable_fn callable, void *user,
-                     const struct rp_arg *args, size_t arg_count,
+                     const struct rp_arg *args, const uint64_t *staging, size_t arg_count,
                      const struct rpi_rehearsal *rehearsal, const struct rpi_record_plan *plan,
                      struct rpi_recorded *out_recorded, struct rp_error *err);
 void rpi_recorded_finish(struct rpi_recorded *recorded, const struct rp_driver *driver);

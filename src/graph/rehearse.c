@@ -1,135 +1,73 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/rehearse.h"
 
-#include "graph/call.h"
-#include "graph/capture.h"
+#include "graph/learning.h"
 
 #include <stdio.h>
 
+/* Libraries choose kernels by alignments up to this one. */
+enum { MOST_ALIGNMENT = 256 };
+
 struct rehearsing {
-    struct rp_call call; /* first: the callable's handle is a pointer to it */
-    struct rp_pool *pool;
+    struct rpi_learning learning; /* first, for casts */
     struct rpi_rehearsal *made;
-    struct rpi_capture capture;
-    struct rpi_live live; /* block i of the run is block arg_count + i of the record */
-    struct rpi_node_list nodes;
 };
 
-uint64_t rpi_block_bytes(uint64_t bytes)
+uint64_t rpi_arg_alignment(const struct rp_pool *pool, const struct rp_arg *arg)
 {
-    return bytes ? bytes : 1;
+    uint64_t most = pool->core->memory.alignment;
+    if (most > MOST_ALIGNMENT)
+        most = MOST_ALIGNMENT;
+    uint64_t alignment = arg->address & -arg->address; /* the lowest bit; 0 for no address */
+    return alignment && alignment < most ? alignment : most;
 }
 
-/* An address of its own, and the block in the record. */
-static rp_status add_block(struct rehearsing *run, uint64_t bytes, uint32_t stream,
-                           uint64_t *out_address, struct rp_error *err)
+/* An address of its own for the next argument or block. */
+static rp_status take(struct rehearsing *run, uint64_t bytes, uint64_t alignment,
+                      uint64_t *out_address, struct rp_error *err)
 {
-    struct rpi_rehearsal *made = run->made;
-    uint64_t address;
-    rp_status status = rpi_alias_take(&run->pool->device->alias, rpi_block_bytes(bytes),
-                                      run->pool->core->memory.alignment, &address, err);
-    if (status != RP_OK)
-        return status;
-    if (!rpi_vec_reserve(&made->addresses, made->addresses.count + 1))
-        return rpi_error_host_memory(err, "rp_call_alloc", sizeof address);
-    uint32_t block;
-    status = rpi_capture_record_alloc(&made->record, (int64_t)made->record.blocks.count,
-                                      rpi_block_bytes(bytes), stream, run->nodes.data,
-                                      run->nodes.count, &block, err);
-    if (status != RP_OK)
-        return status;
-    made->addresses.data[made->addresses.count++] = address;
-    *out_address = address;
-    return RP_OK;
-}
-
-static rp_status rehearse_alloc(struct rp_call *call, uint64_t bytes, CUstream stream,
-                                uint64_t *out_address, struct rp_error *err)
-{
-    struct rehearsing *run = (struct rehearsing *)call;
-    uint32_t index;
-    bool capturing;
-    uint64_t address;
-    run->nodes.count = 0;
-    rp_status status = rpi_live_stream(&run->live, stream, &index, err);
+    struct rpi_rehearsed block = {.bytes = bytes};
+    rp_status status =
+        rpi_alias_take(&run->learning.pool->device->alias, bytes, alignment, &block.address, err);
+    if (status == RP_OK && !rpi_vec_push(&run->made->blocks, block))
+        status = rpi_error_host_memory(err, "rp_call_alloc", sizeof block);
     if (status == RP_OK)
-        status = rpi_capture_terminals(&run->capture, stream, &run->nodes, &capturing, err);
-    if (status == RP_OK)
-        status = add_block(run, bytes, index, &address, err);
-    if (status == RP_OK)
-        status = rpi_live_add(&run->live, address, stream, err);
-    if (status == RP_OK)
-        *out_address = address;
+        *out_address = block.address;
     return status;
 }
 
-static rp_status rehearse_use(struct rp_call *call, uint64_t address, CUstream stream,
-                              struct rp_error *err)
+static rp_status place(struct rpi_learning *learning, uint64_t bytes, uint32_t stream,
+                       uint64_t *out_address, struct rp_error *err)
 {
-    struct rehearsing *run = (struct rehearsing *)call;
-    uint32_t block, index;
-    rp_status status = rpi_live_find(&run->live, address, "rp_call_use", &block, err);
-    if (status == RP_OK)
-        status = rpi_live_stream(&run->live, stream, &index, err);
-    if (status == RP_OK)
-        status = rpi_live_use(&run->live, block, stream, err);
-    if (status == RP_OK)
-        status = rpi_capture_record_use(&run->made->record, (uint32_t)call->arg_count + block,
-                                        index, err);
-    return status;
+    (void)stream;
+    return take((struct rehearsing *)learning, bytes, learning->pool->core->memory.alignment,
+                out_address, err);
 }
 
-static rp_status rehearse_free(struct rp_call *call, uint64_t address, struct rp_error *err)
+/* Addresses of the arguments, into `addresses`. */
+static rp_status place_args(struct rehearsing *run, const struct rp_arg *args, size_t arg_count,
+                            const struct rpi_stand_ins *stand_ins, uint64_t *addresses,
+                            struct rp_error *err)
 {
-    struct rehearsing *run = (struct rehearsing *)call;
-    struct rpi_capture_record *record = &run->made->record;
-    uint32_t block;
-    rp_status status = rpi_live_find(&run->live, address, "rp_call_free", &block, err);
-    if (status != RP_OK)
-        return status;
-    uint32_t recorded = (uint32_t)call->arg_count + block;
-    const struct rpi_event *alloc = &record->events.data[record->blocks.data[recorded].alloc_event];
-    status = rpi_capture_free_nodes(&run->capture, &run->live, block,
-                                    record->event_nodes.data + alloc->first_node, alloc->node_count,
-                                    &run->nodes, err);
-    if (status == RP_OK)
-        status = rpi_capture_record_free(record, recorded, run->nodes.data, run->nodes.count, err);
-    if (status == RP_OK)
-        rpi_live_remove(&run->live, block);
-    return status;
-}
-
-static const struct rpi_call_functions functions = {rehearse_alloc, rehearse_use, rehearse_free};
-
-/* Captures; everything made lies in run and run->made, whatever happens. */
-static rp_status capture(struct rehearsing *run, const char *what, rp_callable_fn callable,
-                         void *user, const struct rp_arg *args, struct rp_error *err)
-{
-    struct rpi_rehearsal *made = run->made;
-    uint32_t origin;
-    rp_status status = rpi_live_stream(&run->live, run->call.stream, &origin, err);
-    for (size_t i = 0; status == RP_OK && i < run->call.arg_count; i++) {
-        uint64_t address;
-        status = add_block(run, args[i].bytes, origin, &address, err);
+    const struct rp_pool *pool = run->learning.pool;
+    rp_status status = RP_OK;
+    for (size_t k = 0; status == RP_OK && k < arg_count; k++) {
+        struct rpi_rehearsed block = {0, rpi_block_bytes(args[k].bytes)};
+        uint64_t unused, alignment = stand_ins ? stand_ins->alignments[k] : 0;
+        if (stand_ins && stand_ins->fixed && stand_ins->fixed[k]) {
+            addresses[k] = block.address = stand_ins->fixed[k];
+            if (!rpi_vec_push(&run->made->blocks, block))
+                status = rpi_error_host_memory(err, "rp_graph_capture", sizeof block);
+            continue;
+        }
+        if (!alignment)
+            alignment = rpi_arg_alignment(pool, &args[k]);
+        if (stand_ins && stand_ins->spread)
+            status = rpi_alias_take(&pool->device->alias, alignment * (stand_ins->spread + k) * 2,
+                                    alignment, &unused, err);
+        if (status == RP_OK)
+            status = take(run, block.bytes, alignment, &addresses[k], err);
     }
-    if (status != RP_OK)
-        return status;
-    /* Copied, as the addresses of blocks to come may move the array. */
-    uint64_t *addresses = rpi_reallocarray(NULL, run->call.arg_count + 1, sizeof *addresses);
-    if (!addresses)
-        return rpi_error_host_memory(err, what, (run->call.arg_count + 1) * sizeof *addresses);
-    for (size_t i = 0; i < run->call.arg_count; i++)
-        addresses[i] = made->addresses.data[i];
-    run->call.args = addresses;
-    status = rpi_capture_begin(&run->capture, run->pool->device->driver, run->call.stream,
-                               made->record.order, what, err);
-    run->capture.kept_predecessors = &made->record.predecessors;
-    if (status == RP_OK)
-        status = rpi_call_run(&run->call, callable, user, what, err);
-    if (status == RP_OK)
-        status = rpi_capture_end(&run->capture, &made->template, err);
-    status = rpi_capture_blame(&run->capture, status, err);
-    rpi_free(addresses);
     return status;
 }
 
@@ -144,36 +82,46 @@ static rp_status begin_addresses(struct rp_device *device, struct rp_error *err)
     return RP_OK;
 }
 
-rp_status rpi_rehearse(struct rp_pool *pool, const char *name, rp_callable_fn callable, void *user,
-                       const struct rp_arg *args, size_t arg_count,
-                       struct rpi_rehearsal *out_rehearsal, struct rp_error *err)
+/* With the rehearsal lock held. Everything made lies in run and run->made, whatever happens. */
+static rp_status rehearse(struct rehearsing *run, const char *name, rp_callable_fn callable,
+                          void *user, const struct rp_arg *args, size_t arg_count,
+                          const struct rpi_stand_ins *stand_ins, struct rp_error *err)
 {
-    struct rp_device *device = pool->device;
+    static const struct rpi_learning_steps steps = {.place = place};
     char what[96];
     snprintf(what, sizeof what, "rehearsing '%.60s'", name);
+    run->learning.steps = &steps;
+    run->learning.record = &run->made->record;
+    uint64_t *addresses = rpi_reallocarray(NULL, arg_count + 1, sizeof *addresses);
+    if (!addresses)
+        return rpi_error_host_memory(err, what, (arg_count + 1) * sizeof *addresses);
+    rp_status status = begin_addresses(run->learning.pool->device, err);
+    if (status == RP_OK)
+        status = place_args(run, args, arg_count, stand_ins, addresses, err);
+    if (status == RP_OK)
+        status = rpi_learn(&run->learning, what, callable, user, args, addresses, arg_count, true,
+                           &run->made->template, err);
+    rpi_learning_finish(&run->learning);
+    rpi_free(addresses);
+    return status;
+}
+
+rp_status rpi_rehearse_at(struct rp_pool *pool, const char *name, rp_callable_fn callable,
+                          void *user, const struct rp_arg *args, size_t arg_count,
+                          const struct rpi_stand_ins *stand_ins,
+                          struct rpi_rehearsal *out_rehearsal, struct rp_error *err)
+{
+    struct rp_device *device = pool->device;
     struct rpi_rehearsal made = {0};
+    struct rehearsing run = {.learning.pool = pool, .made = &made};
     rp_status status = rpi_capture_record_init(&made.record, name, err);
     if (status != RP_OK)
         return status;
     status = rpi_lock_for_callable(&device->rehearsal_lock, "rp_graph_capture", pool->name, err);
-    if (status != RP_OK) {
-        rpi_rehearsal_finish(&made, device->driver);
-        return status;
+    if (status == RP_OK) {
+        status = rehearse(&run, name, callable, user, args, arg_count, stand_ins, err);
+        pthread_mutex_unlock(&device->rehearsal_lock);
     }
-    struct rehearsing run = {.call = {.functions = &functions,
-                                      .stream = pool->core->stream,
-                                      .given = args,
-                                      .arg_count = arg_count,
-                                      .captures = true},
-                             .pool = pool,
-                             .made = &made};
-    status = begin_addresses(device, err);
-    if (status == RP_OK)
-        status = capture(&run, what, callable, user, args, err);
-    rpi_capture_finish(&run.capture);
-    rpi_live_finish(&run.live);
-    rpi_vec_finish(&run.nodes);
-    pthread_mutex_unlock(&device->rehearsal_lock);
     if (status == RP_OK)
         *out_rehearsal = made;
     else
@@ -181,11 +129,18 @@ rp_status rpi_rehearse(struct rp_pool *pool, const char *name, rp_callable_fn ca
     return status;
 }
 
+rp_status rpi_rehearse(struct rp_pool *pool, const char *name, rp_callable_fn callable, void *user,
+                       const struct rp_arg *args, size_t arg_count,
+                       struct rpi_rehearsal *out_rehearsal, struct rp_error *err)
+{
+    return rpi_rehearse_at(pool, name, callable, user, args, arg_count, NULL, out_rehearsal, err);
+}
+
 void rpi_rehearsal_finish(struct rpi_rehearsal *rehearsal, const struct rp_driver *driver)
 {
     if (rehearsal->template)
         driver->cuGraphDestroy(rehearsal->template);
     rpi_capture_record_finish(&rehearsal->record);
-    rpi_vec_finish(&rehearsal->addresses);
+    rpi_vec_finish(&rehearsal->blocks);
     *rehearsal = (struct rpi_rehearsal){0};
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The rehearsal: a capture taken only to learn from. Every block and every argument has an address
- * of its own on the rehearsals' one chunk. Learned: each block's size, stream and lifetime in the
- * capture's order, and the template with its pointers.
+ * The rehearsal: a capture taken only to learn from. Every block has an address of its own on the
+ * rehearsals' one chunk, and every argument that is not told where to be. Learned: each block's
+ * size, stream and lifetime in the capture's order, and the template with its pointers.
  */
 #ifndef REPRISE_GRAPH_REHEARSE_H
 #define REPRISE_GRAPH_REHEARSE_H
@@ -10,18 +10,35 @@
 #include "graph/objects.h"
 #include "memory/recording.h"
 
+/* Where the arguments of a rehearsal are. */
+struct rpi_stand_ins {
+    const uint64_t *alignments; /* of each: exactly this, never more by chance */
+    const uint64_t *fixed;      /* of each its address, 0: one of its own; NULL: all their own */
+    uint32_t spread;            /* another number puts them at other distances */
+};
+
+/* Arguments first, then the blocks. */
+struct rpi_rehearsed {
+    uint64_t address, bytes;
+};
+
 struct rpi_rehearsal {
-    struct rpi_capture_record record; /* blocks 0 .. arg_count - 1 are the arguments' staging */
+    struct rpi_capture_record record; /* of the blocks */
     struct {
-        RPI_VEC(uint64_t); /* of each block, ascending */
-    } addresses;
+        RPI_VEC(struct rpi_rehearsed);
+    } blocks;
     CUgraph template;
 };
 
-/* Zero-byte blocks count as one byte, so that each has an address of its own. */
-uint64_t rpi_block_bytes(uint64_t bytes);
+/* The alignment that an argument's address is promised to have in every call that binds it: that of
+ * the capture, as far as libraries and the pool care. */
+uint64_t rpi_arg_alignment(const struct rp_pool *pool, const struct rp_arg *arg);
 
-/* The context is current. On failure out_rehearsal is untouched. */
+/* The context is current. stand_ins may be NULL. On failure out_rehearsal is untouched. */
+rp_status rpi_rehearse_at(struct rp_pool *pool, const char *name, rp_callable_fn callable,
+                          void *user, const struct rp_arg *args, size_t arg_count,
+                          const struct rpi_stand_ins *stand_ins,
+                          struct rpi_rehearsal *out_rehearsal, struct rp_error *err);
 rp_status rpi_rehearse(struct rp_pool *pool, const char *name, rp_callable_fn callable, void *user,
                        const struct rp_arg *args, size_t arg_count,
                        struct rpi_rehearsal *out_rehearsal, struct rp_error *err);

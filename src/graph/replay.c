@@ -32,7 +32,7 @@ static rp_status copy(const struct rp_graph *graph, const struct rp_arg *args,
         return RP_OK;
     for (size_t i = 0; i < graph->arg_count; i++) {
         const struct rpi_bind_arg *arg = &graph->binding->args[i];
-        if (!(arg->role & role) || !arg->bytes || arg->reason == RPI_COPY_NOT)
+        if (!(arg->role & role) || !rpi_binding_copies(graph->binding, i))
             continue;
         uint64_t to = role == RP_ARG_IN ? arg->staging : args[i].address;
         uint64_t from = role == RP_ARG_IN ? args[i].address : arg->staging;
@@ -103,6 +103,37 @@ static rp_status mark(struct rp_graph *graph, CUstream stream, struct rp_error *
     return RP_OK;
 }
 
+/* Memory where this call copies for the first time. The nodes that use it are given once more, as
+ * something else was mapped there when they were made. *out_any: there was some. */
+static rp_status back_copied(struct rp_graph *graph, bool *out_any, struct rp_error *err)
+{
+    struct rpi_binding *binding = graph->binding;
+    rp_status status = RP_OK;
+    *out_any = false;
+    for (size_t k = 0; status == RP_OK && binding->copied && k < binding->arg_count; k++) {
+        if (!rpi_binding_copies(binding, k) || binding->args[k].backed)
+            continue;
+        status = rpi_binding_back(binding, k, graph->pool->core, err);
+        graph->exec->bound[k] = 0;
+        *out_any = true;
+    }
+    return status;
+}
+
+/* What the driver refuses to bind is copied, which may need memory. */
+static rp_status bind(struct rp_graph *graph, struct rp_error *err)
+{
+    bool any;
+    rp_status status = back_copied(graph, &any, err);
+    do {
+        if (status == RP_OK)
+            status = rpi_exec_bind(graph->exec, graph->binding, graph->name, err);
+        if (status == RP_OK)
+            status = back_copied(graph, &any, err);
+    } while (status == RP_OK && any);
+    return status;
+}
+
 /* With an exec taken. */
 static rp_status replay_taken(struct rp_graph *graph, const struct rp_arg *args, CUstream stream,
                               struct rp_error *err)
@@ -111,7 +142,7 @@ static rp_status replay_taken(struct rp_graph *graph, const struct rp_arg *args,
     if (status != RP_OK)
         return status;
     rpi_binding_choose(graph->binding, args);
-    status = rpi_exec_bind(graph->exec, graph->binding, graph->name, err);
+    status = bind(graph, err);
     if (status == RP_OK)
         status = wait_for_turn(graph, stream, err);
     if (status != RP_OK)

@@ -146,7 +146,7 @@ static struct rp_pool *copy_of(const struct rpi_shadow *shadow, const struct rp_
 }
 
 rp_status rpi_shadow_plan(struct rpi_shadow *shadow, const struct rp_pool *pool,
-                          const struct rpi_rehearsal *rehearsal, size_t arg_count,
+                          const struct rpi_rehearsal *rehearsal,
                           const struct rpi_pool_member **out_member, struct rp_error *err)
 {
     struct rp_pool *copy = copy_of(shadow, pool);
@@ -154,11 +154,11 @@ rp_status rpi_shadow_plan(struct rpi_shadow *shadow, const struct rp_pool *pool,
     if (!copy)
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_estimate",
                          "pool '%.60s' was made while its memory was estimated", pool->name);
-    rp_status status = rpi_share_plan(copy, rehearsal, arg_count, false, &plan, err);
+    rp_status status = rpi_share_plan(copy, rehearsal, false, &plan, err);
     if (status != RP_OK)
         return status;
     struct rpi_pool_member *member = add_member(shadow);
-    if (member && rpi_share_planned(member, rehearsal, arg_count, &plan, shadow->core)) {
+    if (member && rpi_share_planned(member, rehearsal, &plan, shadow->core)) {
         rpi_pool_add(&shadow->core->memory, &copy->group, &member->node);
         *out_member = member;
     } else {

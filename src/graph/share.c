@@ -7,17 +7,17 @@
 #include <assert.h>
 #include <string.h>
 
-/* A block that is not freed outlives its capture. Arguments' staging is done with at its end. */
-static bool is_kept(const struct rpi_capture_record *record, size_t arg_count, uint32_t block)
+/* A block that is not freed outlives its capture. */
+static bool is_kept(const struct rpi_capture_record *record, uint32_t block)
 {
-    return block >= arg_count && record->blocks.data[block].free_event == RPI_NO_EVENT;
+    return record->blocks.data[block].free_event == RPI_NO_EVENT;
 }
 
 /* ---- Before -------------------------------------------------------------------------------- */
 
 static rp_status place_blocks(const struct rp_pool *pool, const struct rpi_capture_record *record,
-                              size_t arg_count, const struct rpi_lifetimes *lifetimes,
-                              struct rpi_share_plan *plan, struct rp_error *err)
+                              const struct rpi_lifetimes *lifetimes, struct rpi_share_plan *plan,
+                              struct rp_error *err)
 {
     struct rpi_plan_options options = {
         .alignment = pool->core->memory.alignment, .budget_ms = pool->plan_budget_ms, .threads = 1};
@@ -28,7 +28,7 @@ static rp_status place_blocks(const struct rp_pool *pool, const struct rpi_captu
     if (!offsets || !kept)
         status = rpi_error_host_memory(err, "rp_graph_capture", lifetimes->count * sizeof *offsets);
     for (uint32_t i = 0; status == RP_OK && i < lifetimes->count; i++)
-        kept[i] = is_kept(record, arg_count, lifetimes->block[i]);
+        kept[i] = is_kept(record, lifetimes->block[i]);
     const struct rpi_problem problem = {lifetimes, kept, &plan->obstacles};
     bool known = status == RP_OK && rpi_plans_find(pool->core->plans, &problem, offsets, &result);
     if (status == RP_OK && !known)
@@ -54,8 +54,7 @@ static rp_status find_obstacles(const struct rp_pool *pool, bool cautious,
 }
 
 rp_status rpi_share_plan(const struct rp_pool *pool, const struct rpi_rehearsal *rehearsal,
-                         size_t arg_count, bool cautious, struct rpi_share_plan *out_plan,
-                         struct rp_error *err)
+                         bool cautious, struct rpi_share_plan *out_plan, struct rp_error *err)
 {
     const struct rpi_capture_record *record = &rehearsal->record;
     struct rpi_share_plan plan = {0};
@@ -70,7 +69,7 @@ rp_status rpi_share_plan(const struct rp_pool *pool, const struct rpi_rehearsal 
         status = rpi_lifetimes_from_record(record, pool->core->memory.alignment, &lifetimes, err);
         assert(status != RP_OK || lifetimes.count == record->blocks.count); /* none has 0 bytes */
         if (status == RP_OK)
-            status = place_blocks(pool, record, arg_count, &lifetimes, &plan, err);
+            status = place_blocks(pool, record, &lifetimes, &plan, err);
         rpi_lifetimes_finish(&lifetimes);
     }
     if (status == RP_OK)
@@ -88,15 +87,14 @@ void rpi_share_plan_finish(struct rpi_share_plan *plan)
 }
 
 bool rpi_share_planned(struct rpi_pool_member *member, const struct rpi_rehearsal *rehearsal,
-                       size_t arg_count, const struct rpi_share_plan *plan,
-                       const struct rpi_pool_core *core)
+                       const struct rpi_share_plan *plan, const struct rpi_pool_core *core)
 {
     const struct rpi_capture_record *record = &rehearsal->record;
     member->lower_bound = plan->lower_bound;
     for (uint32_t i = 0; i < record->blocks.count; i++) {
         uint64_t rounded = rpi_round_up(record->blocks.data[i].bytes, core->memory.alignment);
         struct rpi_range range = {plan->offsets[i], plan->offsets[i] + rounded};
-        bool kept = is_kept(record, arg_count, i);
+        bool kept = is_kept(record, i);
         member->kept_bytes += kept ? rounded : 0;
         if (!rpi_vec_push(&member->all, range) || (kept && !rpi_vec_push(&member->kept, range)))
             return false;
@@ -148,10 +146,10 @@ static bool take_down_blocks(struct rp_graph *graph, const struct rpi_recorded *
     graph->events = (uint32_t)record->events.count;
     for (uint32_t i = 0; i < count; i++) {
         const struct rpi_block *block = &record->blocks.data[i];
-        uint64_t offset = recorded->addresses.data[i] - memory->arena.base;
+        uint64_t offset = recorded->addresses.data[graph->arg_count + i] - memory->arena.base;
         uint64_t rounded = rpi_round_up(block->bytes, memory->alignment);
         struct rpi_range range = {offset, offset + rounded};
-        bool kept = is_kept(record, graph->arg_count, i);
+        bool kept = is_kept(record, i);
         graph->blocks[i] = (struct rpi_graph_block){
             .offset = offset,
             .bytes = block->bytes,

@@ -17,13 +17,11 @@ struct rpi_share_plan {
 
 /* With the capture lock held. cautious: nothing is laid over what runs later. */
 rp_status rpi_share_plan(const struct rp_pool *pool, const struct rpi_rehearsal *rehearsal,
-                         size_t arg_count, bool cautious, struct rpi_share_plan *out_plan,
-                         struct rp_error *err);
+                         bool cautious, struct rpi_share_plan *out_plan, struct rp_error *err);
 void rpi_share_plan_finish(struct rpi_share_plan *plan);
 /* Fills a member as the plan has it, as if it had been recorded so. False for want of memory. */
 bool rpi_share_planned(struct rpi_pool_member *member, const struct rpi_rehearsal *rehearsal,
-                       size_t arg_count, const struct rpi_share_plan *plan,
-                       const struct rpi_pool_core *core);
+                       const struct rpi_share_plan *plan, const struct rpi_pool_core *core);
 
 /* Fills the graph's blocks, and its member but for the event. RP_ERROR_DIVERGED where a block that
  * the rehearsal freed was not freed and lies over what runs later: a cautious plan prevents that.

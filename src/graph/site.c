@@ -51,6 +51,7 @@ rp_status rp_graph_site_sized(const struct rp_graph *graph, size_t index, size_t
     const struct rpi_site *site = &graph->sites.data[index];
     const struct rpi_node_kind *kind = &graph->client->source->topology.kinds.data[site->node];
     bool is_argument = site->block < graph->arg_count;
+    size_t number = is_argument ? site->block : site->block - graph->arg_count;
     rp_status status = rp_device_push(device, err);
     if (status != RP_OK)
         return status;
@@ -61,9 +62,9 @@ rp_status rp_graph_site_sized(const struct rp_graph *graph, size_t index, size_t
         .parameter = -1,
         .offset = site->offset,
         .is_argument = is_argument,
-        .index = is_argument ? site->block : site->block - graph->arg_count,
+        .index = number,
         .delta = site->delta,
-        .bytes = graph->blocks[site->block].bytes,
+        .bytes = is_argument ? graph->contract.args[number].bytes : graph->blocks[number].bytes,
     };
     made.parameter = find_parameter(device->driver, kind->function, &made.offset);
     rp_device_pop(device);

@@ -48,7 +48,12 @@ static void drop_chunk(struct rpi_alias *alias)
         return;
     int mode = rpi_relax_begin(alias->driver);
     unmap(alias, 0);
-    alias->driver->cuMemRelease(alias->chunk);
+    if (alias->shared && atomic_load(&alias->chunk_bytes) == small_chunk) {
+        alias->spare = alias->chunk;
+        atomic_store(&alias->spare_bytes, small_chunk);
+    } else {
+        alias->driver->cuMemRelease(alias->chunk);
+    }
     rpi_relax_end(alias->driver, mode);
     atomic_store(&alias->chunk_bytes, 0);
 }
@@ -58,6 +63,9 @@ void rpi_alias_finish(struct rpi_alias *alias)
     if (!alias->driver)
         return;
     drop_chunk(alias);
+    if (atomic_load(&alias->spare_bytes))
+        alias->driver->cuMemRelease(alias->spare);
+    atomic_store(&alias->spare_bytes, 0);
     alias->driver->cuMemAddressFree(alias->base, alias->reserved);
     alias->driver = NULL;
 }
@@ -78,18 +86,57 @@ void rpi_alias_begin(struct rpi_alias *alias)
     alias->cursor = alias->start;
 }
 
-static rp_status make_chunk(struct rpi_alias *alias, uint64_t height, struct rp_error *err)
+static rp_status create_chunk(const struct rpi_alias *alias, uint64_t bytes,
+                              CUmemGenericAllocationHandle *out_chunk, struct rp_error *err)
 {
-    bool large = alias->expected > much || height - alias->start > much;
-    uint64_t bytes = large ? large_chunk : small_chunk;
     CUmemAllocationProp properties = rpi_device_memory(alias->device);
-    CUresult result = alias->driver->cuMemCreate(&alias->chunk, bytes, &properties, 0);
+    CUresult result = alias->driver->cuMemCreate(out_chunk, bytes, &properties, 0);
     if (result != CUDA_SUCCESS)
         return rpi_error_driver(err, result, "cuMemCreate",
                                 "taking the %llu MiB chunk that rehearsals lie on",
                                 (unsigned long long)(bytes / MIB));
-    atomic_store(&alias->chunk_bytes, bytes);
     return RP_OK;
+}
+
+rp_status rpi_alias_small_chunk(struct rpi_alias *alias, const struct rp_driver *driver,
+                                CUdevice device, CUmemGenericAllocationHandle *out_chunk,
+                                struct rp_error *err)
+{
+    rp_status status = alias->driver ? RP_OK : rpi_alias_init(alias, driver, device, err);
+    if (status != RP_OK)
+        return status;
+    if (atomic_load(&alias->chunk_bytes) == small_chunk) {
+        *out_chunk = alias->chunk;
+        alias->shared = true;
+        return RP_OK;
+    }
+    if (!atomic_load(&alias->spare_bytes)) {
+        int mode = rpi_relax_begin(alias->driver);
+        status = create_chunk(alias, small_chunk, &alias->spare, err);
+        rpi_relax_end(alias->driver, mode);
+        if (status != RP_OK)
+            return status;
+        atomic_store(&alias->spare_bytes, small_chunk);
+    }
+    *out_chunk = alias->spare;
+    alias->shared = true;
+    return RP_OK;
+}
+
+static rp_status make_chunk(struct rpi_alias *alias, uint64_t height, struct rp_error *err)
+{
+    bool large = alias->expected > much || height - alias->start > much;
+    uint64_t bytes = large ? large_chunk : small_chunk;
+    rp_status status = RP_OK;
+    if (!large && atomic_load(&alias->spare_bytes)) {
+        alias->chunk = alias->spare;
+        atomic_store(&alias->spare_bytes, 0);
+    } else {
+        status = create_chunk(alias, bytes, &alias->chunk, err);
+    }
+    if (status == RP_OK)
+        atomic_store(&alias->chunk_bytes, bytes);
+    return status;
 }
 
 /* Maps the chunk over and over until `height`; on failure maps nothing more than before. */

@@ -13,7 +13,8 @@
  *
  * Addresses are not used twice in one rehearsal, and the next rehearsal starts elsewhere. What was
  * mapped stays mapped for it. Mapping costs a call for each chunk's length of addresses: after a
- * rehearsal that took more than 1 GiB of them the chunk is 32 MiB instead of 2.
+ * rehearsal that took more than 1 GiB of them the chunk is 32 MiB instead of 2. The small one is
+ * kept besides where others may have mapped it too (rpi_alias_small_chunk).
  *
  * One rehearsal at a time; the device's lock guards it. A context is current at every call.
  */
@@ -31,9 +32,12 @@ struct rpi_alias {
     uint64_t base, reserved;
     uint64_t mapped; /* bytes from base that lie on the chunk */
     CUmemGenericAllocationHandle chunk;
-    _Atomic uint64_t chunk_bytes; /* 0: no chunk; read by any thread */
-    uint64_t start, cursor;       /* of this rehearsal, as offsets */
-    uint64_t expected;            /* addresses that it will take: as many as the last one */
+    _Atomic uint64_t chunk_bytes;       /* 0: no chunk; read by any thread */
+    CUmemGenericAllocationHandle spare; /* the small chunk while it is not `chunk` */
+    _Atomic uint64_t spare_bytes;       /* as chunk_bytes */
+    bool shared;                        /* somebody asked for the small chunk */
+    uint64_t start, cursor;             /* of this rehearsal, as offsets */
+    uint64_t expected;                  /* addresses that it will take: as many as the last one */
     _Atomic uint64_t used; /* the highest end of any block, of all rehearsals; read by any thread */
     unsigned wraps;        /* how often a rehearsal began at the front again */
 };
@@ -50,6 +54,16 @@ void rpi_alias_begin(struct rpi_alias *alias);
  * that. RP_ERROR_LIMIT when the addresses are used up. */
 rp_status rpi_alias_take(struct rpi_alias *alias, uint64_t bytes, uint64_t alignment,
                          uint64_t *out_address, struct rp_error *err);
+/* The small chunk, 2 MiB, for addresses that have to be mapped and are not used. It belongs to the
+ * alias, which is made where it was not. */
+rp_status rpi_alias_small_chunk(struct rpi_alias *alias, const struct rp_driver *driver,
+                                CUdevice device, CUmemGenericAllocationHandle *out_chunk,
+                                struct rp_error *err);
+/* Device memory that it holds. Any thread. */
+static inline uint64_t rpi_alias_bytes(const struct rpi_alias *alias)
+{
+    return atomic_load(&alias->chunk_bytes) + atomic_load(&alias->spare_bytes);
+}
 /* Did any rehearsal give out addresses up to this one? */
 bool rpi_alias_holds(const struct rpi_alias *alias, uint64_t address);
 

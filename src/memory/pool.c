@@ -22,10 +22,9 @@ void rpi_pool_finish(struct rpi_pool *pool)
 
 /* ---- Memory -------------------------------------------------------------------------------- */
 
-/* May the pool take so many bytes more? */
-static rp_status check_limit(const struct rpi_pool *pool, uint64_t more, struct rp_error *err)
+rp_status rpi_pool_check_limit(const struct rpi_pool *pool, uint64_t more, struct rp_error *err)
 {
-    uint64_t held = pool->arena.mapped - pool->arena.holes;
+    uint64_t held = pool->arena.mapped - pool->arena.holes + pool->beside;
     if (!pool->limit || !more || (held <= pool->limit && more <= pool->limit - held))
         return RP_OK;
     rpi_error(err, RP_ERROR_LIMIT, "rp_graph_capture",
@@ -42,7 +41,7 @@ static rp_status check_limit(const struct rpi_pool *pool, uint64_t more, struct 
 rp_status rpi_pool_grow(struct rpi_pool *pool, uint64_t height, struct rp_error *err)
 {
     uint64_t bytes = rpi_round_up(height, pool->arena.granularity), mapped = pool->arena.mapped;
-    rp_status status = check_limit(pool, bytes > mapped ? bytes - mapped : 0, err);
+    rp_status status = rpi_pool_check_limit(pool, bytes > mapped ? bytes - mapped : 0, err);
     if (status == RP_OK)
         status = rpi_arena_grow(&pool->arena, height, err);
     if (status == RP_OK && pool->underway < height)
@@ -52,7 +51,7 @@ rp_status rpi_pool_grow(struct rpi_pool *pool, uint64_t height, struct rp_error 
 
 rp_status rpi_pool_fill(struct rpi_pool *pool, uint64_t from, uint64_t to, struct rp_error *err)
 {
-    rp_status status = check_limit(pool, rpi_arena_missing(&pool->arena, from, to), err);
+    rp_status status = rpi_pool_check_limit(pool, rpi_arena_missing(&pool->arena, from, to), err);
     return status == RP_OK ? rpi_arena_fill(&pool->arena, from, to, err) : status;
 }
 

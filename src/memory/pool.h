@@ -40,10 +40,11 @@ struct rpi_pool_member {
     struct rpi_ranges all, kept; /* where its blocks lie, joined: all, and those that it keeps */
     uint64_t lower_bound;        /* of its blocks alone */
     uint64_t kept_bytes;
-    CUstream stream; /* of its last replay */
-    CUevent done;    /* recorded behind that */
-    bool busy;       /* done has been recorded and says something */
-    uint64_t turn;   /* number of its last replay; 0: none */
+    struct rpi_range staging; /* addresses that its arguments are copied to, beside the pool's */
+    CUstream stream;          /* of its last replay */
+    CUevent done;             /* recorded behind that */
+    bool busy;                /* done has been recorded and says something */
+    uint64_t turn;            /* number of its last replay; 0: none */
 };
 
 struct rpi_pool_members {
@@ -61,6 +62,7 @@ struct rpi_pool {
     struct rpi_arena arena;
     uint64_t limit;              /* most bytes to map; 0: none */
     uint64_t alignment;          /* of every block */
+    uint64_t beside;             /* device memory that counts against the limit, and is not here */
     uint64_t underway;           /* height that a capture under way has reached; 0: none is */
     struct rpi_pool_group *root; /* unowned */
     uint64_t places, turns;      /* how many were given */
@@ -74,6 +76,8 @@ rp_status rpi_pool_init(struct rpi_pool *pool, struct rpi_pool_group *root,
 /* Allowed on a zeroed pool. */
 void rpi_pool_finish(struct rpi_pool *pool);
 
+/* May the pool take so many bytes more? RP_ERROR_LIMIT otherwise. */
+rp_status rpi_pool_check_limit(const struct rpi_pool *pool, uint64_t more, struct rp_error *err);
 /* Puts memory behind [0, height) for a capture under way, which keeps it until rpi_pool_settle.
  * Fails with RP_ERROR_LIMIT above the limit, or for want of device memory; then the pool is as it
  * was. */

@@ -56,7 +56,7 @@ struct page {
     double top_value;     /* bytes at the top of a plot */
     uint64_t first_class; /* blocks from so many bytes have the first colour of sizes */
     uint32_t streams;     /* most of a capture */
-    bool tips, has_kept, has_arguments;
+    bool tips, has_kept;
 };
 
 void rpi_drawing_finish(struct rpi_drawing *drawing)
@@ -130,7 +130,6 @@ static void measure_blocks(struct page *page)
             largest = block->bytes > largest ? block->bytes : largest;
             page->streams = block->stream >= page->streams ? block->stream + 1 : page->streams;
             page->has_kept |= block->kept;
-            page->has_arguments |= block->argument;
         }
         total += capture->count;
     }
@@ -205,9 +204,7 @@ static void write_legend(const struct page *page)
         least /= SIZE_STEP;
     }
     if (page->has_kept)
-        x = legend_item(out, x, "url(#kept)", " stroke=\"#8a93a1\"", "not freed");
-    if (page->has_arguments)
-        legend_item(out, x, "none", " class=\"argument\"", "argument");
+        legend_item(out, x, "url(#kept)", " stroke=\"#8a93a1\"", "not freed");
 }
 
 static void write_head(const struct page *page)
@@ -280,8 +277,7 @@ static void write_tip(const struct page *page, const struct rpi_drawn_block *blo
     char size[SIZE_TEXT], at[SIZE_TEXT];
     fprintf(page->out, "<title>block %zu: %s at %s, from %.0f to %.0f, stream %u%s</title>", index,
             size_text(size, (double)block->bytes), size_text(at, (double)block->offset),
-            block->first, block->last, block->stream,
-            block->argument ? ", an argument" : (block->kept ? ", not freed" : ""));
+            block->first, block->last, block->stream, block->kept ? ", not freed" : "");
 }
 
 static void write_label(const struct page *page, const struct rpi_drawn_block *block, double x,
@@ -305,10 +301,10 @@ static void write_block(const struct page *page, const struct row *row, size_t c
     double bytes = ceil((double)block->bytes / alignment) * alignment;
     double y = y_of(page, row->bottom, (double)block->offset + bytes);
     double height = y_of(page, row->bottom, (double)block->offset) - y;
-    const char *shape = block->argument ? " class=\"argument\"" : "";
     width = width < 0.5 ? 0.5 : width;
     height = height < 0.3 ? 0.3 : height;
-    if (!block->argument && width > 5 && height > 5)
+    const char *shape = "";
+    if (width > 5 && height > 5)
         shape = " class=\"edge\"";
     fprintf(page->out, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"%s\"%s",
             x, y, width, height, color_of(page, block), shape);
@@ -448,7 +444,6 @@ static const char style[] =
     ".mark{font-size:12.5px;font-weight:600}.optimal{fill:" BOUND "}\n"
     ".grid{stroke:#e3e6eb}.base{stroke:#aab1bc;fill:none}\n"
     ".edge{stroke:#fff;stroke-width:.7}.over{fill:url(#kept)}\n"
-    ".argument{stroke:" INK ";stroke-width:1;stroke-dasharray:3 2}\n"
     ".height{stroke:" INK ";stroke-width:1.4}\n"
     ".bound{stroke:" BOUND ";stroke-width:1.8;stroke-dasharray:7 4}\n"
     "</style>\n"

@@ -16,7 +16,6 @@ struct rpi_drawn_block {
     double first, last; /* it is alive from first until before last, from 0 to the span */
     uint32_t stream;
     bool kept;     /* outlives the capture */
-    bool argument; /* where an argument is copied to */
 };
 
 struct rpi_drawn_capture {

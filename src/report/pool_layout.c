@@ -48,8 +48,7 @@ static bool add_graph(struct rpi_drawing *drawing, const struct rp_graph *graph)
                                                   .first = block->first,
                                                   .last = block->last,
                                                   .stream = block->stream,
-                                                  .kept = block->kept,
-                                                  .argument = i < graph->arg_count};
+                                                  .kept = block->kept};
     }
     return true;
 }
@@ -105,9 +104,9 @@ static void write_graph(FILE *out, const struct rpi_drawn_capture *capture)
         const struct rpi_drawn_block *block = &capture->blocks[i];
         fprintf(out,
                 "%s\n{\"offset\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"first\":%.0f,\"last\":%.0f,"
-                "\"stream\":%u,\"kept\":%s,\"argument\":%s}",
+                "\"stream\":%u,\"kept\":%s}",
                 i ? "," : "", block->offset, block->bytes, block->first, block->last, block->stream,
-                block->kept ? "true" : "false", block->argument ? "true" : "false");
+                block->kept ? "true" : "false");
     }
     fputs("]}", out);
 }

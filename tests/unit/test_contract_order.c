@@ -438,7 +438,8 @@ static void test_padding(void **state)
     struct step a = {.f = f, .name = "a", .value = 2, .keeps = true};
     capture(pool, &a);
     uint64_t in = rpt_buffer(f, 65536, 1);
-    const uint64_t *words[] = {&a.temporary, &a.kept};
+    const uint64_t inside = a.temporary + 64; /* it may begin where the kept block ends */
+    const uint64_t *words[] = {&inside, &a.kept};
     for (int i = 0; i < 2; i++) {
         struct padded_step p = {.f = f, .rubbish = words[i]};
         struct rp_arg arg = rpt_arg(in, 65536, RP_ARG_INOUT);

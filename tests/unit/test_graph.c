@@ -239,9 +239,9 @@ static void chain_replays_what_it_computes(void **state)
     assert_int_equal(info.diverged_blocks, 0);
     assert_int_equal(info.rehearsals, 1);
     assert_int_equal(info.sites, 2 + 3 + 2 + 3);
-    /* staging of both arguments and two blocks at a time; 20000 bytes are 20480 after rounding */
-    assert_int_equal(info.lower_bound_bytes, 4 * 20480);
-    assert_int_equal(info.planned_bytes, 4 * 20480);
+    /* two blocks at a time; 20000 bytes are 20480 after rounding */
+    assert_int_equal(info.lower_bound_bytes, 2 * 20480);
+    assert_int_equal(info.planned_bytes, 2 * 20480);
     assert_int_equal(p.calls, 3); /* eager, rehearsal, record */
 }
 
@@ -922,7 +922,7 @@ static void blocks_used_elsewhere_are_not_shared(void **state)
     for (int variant = 0; variant < 3; variant++) {
         struct program p = {.f = *state, .count = 1024, .variant = variant};
         check_replay(&p, uses_elsewhere, &info);
-        assert_int_equal(info.planned_bytes, variant ? 4 * 4096 : 3 * 4096);
+        assert_int_equal(info.planned_bytes, variant ? 2 * 4096 : 4096);
         assert_int_equal(info.diverged_blocks, 0);
     }
 }
@@ -1011,10 +1011,10 @@ static void forgotten_work_keeps_its_memory(void **state)
     struct program p = {.f = *state, .count = 1024};
     struct rp_graph_info info;
     check_replay(&p, forgets, &info);
-    assert_int_equal(info.planned_bytes, 4 * 4096);
+    assert_int_equal(info.planned_bytes, 2 * 4096);
     assert_int_equal(info.edges, 3);
     check_replay(&p, forgets_twice, &info);
-    assert_int_equal(info.planned_bytes, 4 * 4096);
+    assert_int_equal(info.planned_bytes, 2 * 4096);
     assert_int_equal(info.diverged_blocks, 0);
 }
 
@@ -1161,11 +1161,11 @@ static void limits_are_kept(void **state)
     options.name = "small";
     struct rpt_fixture limited = *f;
     RPT_OK(f, rp_pool_create(f->device, &options, &limited.pool, &f->err));
-    struct program p = {.f = &limited, .count = 300000}; /* four times 1.2 MB */
+    struct program p = {.f = &limited, .count = 600000}; /* twice 2.4 MB */
     check_refused(&p, chain, RP_ERROR_LIMIT);
     assert_int_equal(limited.err.requested, 6 * MIB);
     assert_int_equal(limited.err.available, 4 * MIB);
-    p.count = 200000;
+    p.count = 400000;
     check_replay(&p, chain, NULL);
     rp_pool_destroy(limited.pool);
 }
@@ -1174,7 +1174,7 @@ static void too_little_device_memory_is_said(void **state)
 {
     struct rpt_fixture *f = *state;
     struct rpi_host_options options, before;
-    struct program p = {.f = f, .count = 3 * 1048576}; /* four times 12 MiB */
+    struct program p = {.f = f, .count = 3 * 1048576}; /* twice 12 MiB */
     struct both b;
     rpi_host_options(&before);
     options = before;
@@ -1186,8 +1186,8 @@ static void too_little_device_memory_is_said(void **state)
     struct rp_graph *graph = NULL;
     assert_int_equal(rp_graph_capture(f->pool, NULL, chain, &p, b.args, 2, &graph, &f->err),
                      RP_ERROR_OUT_OF_DEVICE_MEMORY);
-    assert_int_equal(f->err.requested, 48 * MIB);
-    assert_true(f->err.available < 48 * MIB);
+    assert_int_equal(f->err.requested, 24 * MIB);
+    assert_true(f->err.available < 24 * MIB);
     assert_int_equal(f->err.driver_code, CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(rp_run(f->pool, chain, &p, b.args, 2, NULL, &f->err),
                      RP_ERROR_OUT_OF_DEVICE_MEMORY);

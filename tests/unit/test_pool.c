@@ -305,7 +305,7 @@ static void the_layout_is_written_and_drawn(void **state)
     const char *format, *kind, *inner_kind;
     json_int_t planned, bound, offset, bytes, first, last, positions;
     json_t *parts, *graphs, *blocks;
-    int kept, argument;
+    int kept;
     assert_int_equal(json_unpack(root, "{s:s,s:I,s:I,s:{s:s,s:o}}", "format", &format,
                                  "planned_bytes", &planned, "lower_bound_bytes", &bound, "layout",
                                  "kind", &kind, "parts", &parts),
@@ -324,15 +324,15 @@ static void the_layout_is_written_and_drawn(void **state)
                                  "blocks", &blocks),
                      0);
     assert_int_equal(positions, 3);
-    assert_int_equal(json_unpack(json_array_get(blocks, 0), "{s:I,s:I,s:I,s:I,s:b,s:b}", "offset",
+    assert_int_equal(json_unpack(json_array_get(blocks, 0), "{s:I,s:I,s:I,s:I,s:b}", "offset",
                                  &offset, "bytes", &bytes, "first", &first, "last", &last, "kept",
-                                 &kept, "argument", &argument),
+                                 &kept),
                      0);
     assert_int_equal(offset, a.kept_at);
     assert_int_equal(bytes, 2 * MIB);
     assert_int_equal(first, 0);
     assert_int_equal(last, 3);
-    assert_true(kept && !argument);
+    assert_true(kept);
     json_decref(root);
     RPT_OK(&f, rp_pool_draw(pool, path, &f.err));
     char text[6] = "";

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT */
+#include "graph/learning.h"
+
+uint64_t rpi_block_bytes(uint64_t bytes)
+{
+    return bytes ? bytes : 1;
+}
+
+static rp_status learn_alloc(struct rp_call *call, uint64_t bytes, CUstream stream,
+                             uint64_t *out_address, struct rp_error *err)
+{
+    struct rpi_learning *learning = (struct rpi_learning *)call;
+    struct rpi_capture_record *record = learning->record;
+    uint32_t index, block;
+    bool capturing;
+    uint64_t address;
+    learning->nodes.count = 0;
+    rp_status status = rpi_live_stream(&learning->live, stream, &index, err);
+    if (status == RP_OK)
+        status =
+            rpi_capture_terminals(&learning->capture, stream, &learning->nodes, &capturing, err);
+    if (status == RP_OK)
+        status = learning->steps->place(learning, rpi_block_bytes(bytes), index, &address, err);
+    if (status == RP_OK)
+        status = rpi_capture_record_alloc(record, (int64_t)record->blocks.count,
+                                          rpi_block_bytes(bytes), index, learning->nodes.data,
+                                          learning->nodes.count, &block, err);
+    if (status == RP_OK)
+        status = rpi_live_add(&learning->live, address, stream, err);
+    if (status == RP_OK)
+        *out_address = address;
+    return status;
+}
+
+static rp_status learn_use(struct rp_call *call, uint64_t address, CUstream stream,
+                           struct rp_error *err)
+{
+    struct rpi_learning *learning = (struct rpi_learning *)call;
+    uint32_t block, index;
+    rp_status status = rpi_live_find(&learning->live, address, "rp_call_use", &block, err);
+    if (status == RP_OK)
+        status = rpi_live_stream(&learning->live, stream, &index, err);
+    if (status == RP_OK)
+        status = rpi_live_use(&learning->live, block, stream, err);
+    if (status == RP_OK)
+        status = rpi_capture_record_use(learning->record, block, index, err);
+    return status;
+}
+
+static rp_status learn_free(struct rp_call *call, uint64_t address, struct rp_error *err)
+{
+    struct rpi_learning *learning = (struct rpi_learning *)call;
+    struct rpi_capture_record *record = learning->record;
+    uint32_t block;
+    rp_status status = rpi_live_find(&learning->live, address, "rp_call_free", &block, err);
+    if (status != RP_OK)
+        return status;
+    const struct rpi_event *alloc = &record->events.data[record->blocks.data[block].alloc_event];
+    status = rpi_capture_free_nodes(&learning->capture, &learning->live, block,
+                                    record->event_nodes.data + alloc->first_node, alloc->node_count,
+                                    &learning->nodes, err);
+    if (status == RP_OK && learning->steps->give_back)
+        status = learning->steps->give_back(learning, block, err);
+    if (status == RP_OK)
+        status = rpi_capture_record_free(record, block, learning->nodes.data, learning->nodes.count,
+                                         err);
+    if (status == RP_OK)
+        rpi_live_remove(&learning->live, block);
+    return status;
+}
+
+static const struct rpi_call_functions functions = {learn_alloc, learn_use, learn_free};
+
+rp_status rpi_learn(struct rpi_learning *learning, const char *what, rp_callable_fn callable,
+                    void *user, const struct rp_arg *args, const uint64_t *addresses,
+                    size_t arg_count, bool keep_predecessors, CUgraph *out_template,
+                    struct rp_error *err)
+{
+    struct rp_pool *pool = learning->pool;
+    uint32_t origin;
+    learning->call = (struct rp_call){.functions = &functions,
+                                      .stream = pool->core->stream,
+                                      .args = addresses,
+                                      .given = args,
+                                      .arg_count = arg_count,
+                                      .captures = true};
+    rp_status status = rpi_live_stream(&learning->live, learning->call.stream, &origin, err);
+    if (status == RP_OK)
+        status = rpi_capture_begin(&learning->capture, pool->device->driver, learning->call.stream,
+                                   learning->record->order, what, err);
+    if (status != RP_OK)
+        return status;
+    if (keep_predecessors)
+        learning->capture.kept_predecessors = &learning->record->predecessors;
+    status = rpi_call_run(&learning->call, callable, user, what, err);
+    if (status == RP_OK)
+        status = rpi_capture_end(&learning->capture, out_template, err);
+    return rpi_capture_blame(&learning->capture, status, err);
+}
+
+void rpi_learning_finish(struct rpi_learning *learning)
+{
+    rpi_capture_finish(&learning->capture);
+    rpi_live_finish(&learning->live);
+    rpi_vec_finish(&learning->nodes);
+}
