@@ -85,7 +85,9 @@ def main():
             print(f"record_result: no JSON came of it (exit {done.returncode}): {error}",
                   file=sys.stderr)
             return done.returncode or 2
-    shown = [os.path.join("build", os.path.basename(command[0])), *command[1:]]
+    script = command[0].endswith(".py")
+    shown = [command[0] if script else os.path.join("build", os.path.basename(command[0])),
+             *command[1:]]
     record = {
         "date": datetime.date.today().isoformat(),
         "machine": machine(),

@@ -284,6 +284,7 @@ def run_side(workload, side):
     torch.backends.cudnn.deterministic = True
     result = {"forum": forum, "inference": inference, "training": training,
               "eager": eager}[workload](torch, side)
+    result["torch"] = torch.__version__
     print(json.dumps(result))
 
 

@@ -238,6 +238,8 @@ static PyMethodDef methods[] = {
     {"call_counts", call_counts, METH_NOARGS, "(blocks alive, allocations outside the capture)."},
     {"sweep", sweep, METH_NOARGS,
      "Destroys dropped graphs whose memory is free by now; how many are left."},
+    {"count_registration", rpp_count_registration, METH_VARARGS,
+     "Makes all guards of Hot objects fail."},
     {"device_info", device_info, METH_VARARGS, "What a device is."},
     {"heap_stats", heap_stats, METH_VARARGS, "Statistics under the names of PyTorch's."},
     {"heap_snapshot", heap_snapshot, METH_VARARGS, "A snapshot as JSON."},
@@ -268,7 +270,8 @@ PyMODINIT_FUNC PyInit__C(void)
         "reprise.Error", "What Reprise could not do, and what to do.", PyExc_RuntimeError, NULL);
     if (!rpp_error_type || PyModule_AddObjectRef(module, "Error", rpp_error_type) != 0 ||
         PyModule_AddStringConstant(module, "version", rp_version()) != 0 ||
-        rpp_add_pool_type(module) != 0 || rpp_add_graph_type(module) != 0) {
+        rpp_add_pool_type(module) != 0 || rpp_add_graph_type(module) != 0 ||
+        rpp_add_hot_type(module) != 0) {
         Py_DECREF(module);
         return NULL;
     }

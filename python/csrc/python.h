@@ -36,6 +36,10 @@ extern PyTypeObject *rpp_pool_type, *rpp_graph_type;
 /* Makes both types and adds them to the module; -1 with an exception set. */
 int rpp_add_pool_type(PyObject *module);
 int rpp_add_graph_type(PyObject *module);
+/* Adds Hot and miss. */
+int rpp_add_hot_type(PyObject *module);
+/* Something was registered in a module: the guards of all Hot objects hold no more. */
+PyObject *rpp_count_registration(PyObject *module, PyObject *unused);
 
 /* Destroys the graphs that were dropped while tensors were alive in their memory, and that are not
  * any more; returns how many are left. With the GIL. */

@@ -58,6 +58,7 @@ class Graphed:
         self._shapes = {}
         self._failures = {}
         self._eager_runs = 0
+        self._hot = None
         self._lock = threading.RLock()
         functools.update_wrapper(self, fn if not isinstance(fn, torch.nn.Module) else fn.forward,
                                  updated=())
@@ -66,6 +67,10 @@ class Graphed:
     # ---- Calls ----
 
     def __call__(self, *args, **kwargs):
+        if self._hot is not None and not kwargs:
+            result = self._hot.call(args)
+            if result is not _C.miss:
+                return result
         torch = self._torch
         leaves, spec = flatten((args, kwargs)) if kwargs else flatten(args)
         try:
@@ -74,6 +79,8 @@ class Graphed:
             return self._eager(args, kwargs, str(why))
         shape = self._shapes.get(key)
         if shape is not None:
+            if not kwargs:
+                self._shorten(shape, args, leaves)
             return shape.replay(tensors)
         if torch.cuda.is_current_stream_capturing():
             return self._fn(*args, **kwargs)  # a part of somebody else's capture
@@ -84,6 +91,29 @@ class Graphed:
             if isinstance(shape, tuple):
                 return shape[0]
         return shape.replay(tensors)
+
+    def _shorten(self, shape, args, leaves):
+        """Lets the short way have calls of this shape, where it can take them."""
+        if not isinstance(shape, Shape):
+            return
+        torch, watch, hot = self._torch, self._watch, self._hot
+        modes = (torch.is_grad_enabled(), torch.is_inference_mode_enabled())
+        guarded = hot is not None and self._hot_modes == modes and hot.is_guarded()
+        if (shape.is_tried and guarded) or torch.is_autocast_enabled():
+            return
+        shape.is_tried = True
+        short = shape.short(args, leaves)
+        if short is None:
+            return
+        if hot is None:
+            hot = self._hot = _C.Hot(shape.device.index, torch.Tensor, torch.empty_strided,
+                                     torch.is_grad_enabled, torch.is_inference_mode_enabled,
+                                     torch.is_autocast_enabled)
+        if not guarded:
+            hot.set_guard(tuple(watch.tensors), tuple(m.__dict__ for m in watch.modules),
+                          watch.handle, *modes)
+            self._hot_modes = modes
+        hot.add(args, shape.graph, *short)
 
     def _first_call(self, key, leaves, tensors, spec, args, kwargs):
         """The captured shape, or a tuple that holds an eager call's result."""
@@ -177,6 +207,8 @@ class Graphed:
         """Drops all that was captured: it reads memory that the modules left."""
         self._shapes.clear()
         self._failures.clear()
+        if self._hot is not None:
+            self._hot.clear()
 
     # ---- Captures ----
 

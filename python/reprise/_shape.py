@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
 """A captured graph as a function of tensors."""
 
-from ._tree import unflatten
+import functools
+
+from ._tree import is_leaf, unflatten
 
 
 class Shape:
@@ -20,7 +22,7 @@ class Shape:
         self.spec = work.spec
         self.torch = torch
         self.whole = self._whole_outputs()
-        self.calls = 0
+        self.is_tried = False  # as a shape of the short way
 
     def _whole_outputs(self):
         """For each output storage: the tensor that fills it alone, as (shape, stride, dtype), or
@@ -50,7 +52,6 @@ class Shape:
         self.graph.replay(torch._C._cuda_getCurrentRawStream(device.index),
                           *[tensors[i].data_ptr() for i in self.single],
                           *[b.data_ptr() for b in buffers])
-        self.calls += 1
         return buffers
 
     def leaves(self, tensors, buffers):
@@ -78,6 +79,21 @@ class Shape:
         made = self.torch.empty(0, dtype=dtype, device=self.device)
         return made.set_(storage, offset, shape, stride)
 
+    def short(self, args, leaves):
+        """How the short way makes the results of a call with these arguments, and what it makes of
+        them: None where a call takes more than that."""
+        if self.random is not None or len(args) != len(leaves) or len(args) != len(self.extents) or (
+                any(len(e.members) > 1 for e in self.extents)):
+            return None
+        if [r[:2] for r in self.results] != [("output", j) for j in range(len(self.outputs))]:
+            return None
+        if not self.outputs or any(w is None for w in self.whole):
+            return None
+        made = tuple(((tuple(shape), stride), {"dtype": dtype, "device": self.device})
+                     for shape, stride, dtype in self.whole)
+        build = None if is_leaf(self.spec) else functools.partial(unflatten, self.spec)
+        return made, build
+
     def parts(self):
         """The graphs that it is made of."""
         return (self,)
@@ -85,7 +101,7 @@ class Shape:
     def facts(self):
         """What is known of the graph: those of struct rp_graph_info, and of each argument."""
         info = self.graph.info()
-        info["calls"] = self.calls
+        info["calls"] = info["replays"]
         info["random"] = self.random is not None
         count = len(self.extents) + len(self.outputs)
         info["arguments"] = [

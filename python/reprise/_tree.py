@@ -60,6 +60,11 @@ def flatten(tree):
     return leaves, spec
 
 
+def is_leaf(spec):
+    """Is the tree no container?"""
+    return spec == _LEAF_SPEC
+
+
 def _unflatten(spec, leaves):
     kind = spec[0]
     if kind == _LEAF:

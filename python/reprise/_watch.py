@@ -8,6 +8,8 @@ PyTorch tells of.
 
 from operator import attrgetter
 
+from . import _C
+
 _training = attrgetter("training")
 _requires_grad = attrgetter("requires_grad")
 _registrations = 0
@@ -17,6 +19,7 @@ _listening = False
 def _count(*_):
     global _registrations
     _registrations += 1
+    _C.count_registration()
 
 
 def _listen(torch):

@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The short way of a call: from the arguments' tuple to the launch without Python in between. It
+ * takes calls whose arguments are plain tensors in a shape that was added, while nothing changed of
+ * what the shapes were captured under; for all others it returns `miss`, and Python decides.
+ *
+ *     shape      the arguments' types, sizes and strides; its graph; how to make its results
+ *     guard      parameters and where they lay, modules and their modes, and the count of
+ *                registrations and hooks: all as they were when the shapes were added
+ *     modes      gradients, inference mode; never under autocast
+ *
+ * One pass over the guard costs some 20 ns a parameter and a module. Everything is guarded by the
+ * GIL, which is kept throughout: nothing here runs Python code but PyTorch's allocation of results.
+ */
+#include "dlpack.h"
+#include "python.h"
+
+#include <string.h>
+
+enum { MOST_ARGS = 16, MOST_SHAPES = 64, MOST_RANK = 8, MOST_RESULTS = 8 };
+
+struct signature {
+    struct dl_type type;
+    int32_t rank;
+    int64_t shape[MOST_RANK], strides[MOST_RANK];
+    uint64_t bytes; /* from the first element to behind the last */
+};
+
+struct shape {
+    size_t arg_count;
+    struct signature args[MOST_ARGS];
+    struct rpp_graph *graph;
+    size_t result_count;
+    PyObject *made[MOST_RESULTS][2]; /* arguments and keywords that make each */
+    PyObject *build;                 /* of the list of results; NULL: the only one is it */
+};
+
+struct guard {
+    size_t tensor_count, dict_count;
+    PyObject *tensors, *dicts; /* tuples */
+    void **addresses;
+    PyObject **modes; /* borrowed: True or False */
+    PyObject *handles, *handle_count;
+    long registrations;
+};
+
+struct hot {
+    PyObject_HEAD const struct dl_exchange *exchange;
+    PyObject *tensor_type, *empty, *grad_enabled, *inference, *autocast; /* of torch */
+    PyObject *training, *next_id, *requires_grad;                        /* names */
+    int32_t ordinal;
+    bool is_grad, is_inference;
+    struct guard guard;
+    struct shape *shapes[MOST_SHAPES];
+    size_t count, last, oldest;
+};
+
+static PyObject *miss;
+static long registrations;
+
+/* ---- Shapes -------------------------------------------------------------------------------- */
+
+static void free_shape(struct shape *shape)
+{
+    for (size_t i = 0; i < shape->result_count; i++) {
+        Py_XDECREF(shape->made[i][0]);
+        Py_XDECREF(shape->made[i][1]);
+    }
+    Py_XDECREF((PyObject *)shape->graph);
+    Py_XDECREF(shape->build);
+    PyMem_Free(shape);
+}
+
+static void drop_guard(struct guard *guard)
+{
+    Py_CLEAR(guard->tensors);
+    Py_CLEAR(guard->dicts);
+    Py_CLEAR(guard->handles);
+    Py_CLEAR(guard->handle_count);
+    PyMem_Free(guard->addresses);
+    PyMem_Free(guard->modes);
+    *guard = (struct guard){0};
+}
+
+static void drop_all(struct hot *hot)
+{
+    for (size_t i = 0; i < hot->count; i++)
+        free_shape(hot->shapes[i]);
+    hot->count = hot->last = hot->oldest = 0;
+    drop_guard(&hot->guard);
+}
+
+static PyObject *hot_clear(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    drop_all((struct hot *)self);
+    return Py_NewRef(Py_None);
+}
+
+static bool sign(struct signature *signature, const struct dl_tensor *tensor)
+{
+    if (tensor->rank > MOST_RANK || tensor->type.code == DL_COMPLEX)
+        return false;
+    *signature = (struct signature){.type = tensor->type, .rank = tensor->rank};
+    uint64_t elements = 1, last = 0;
+    for (int32_t i = 0; i < tensor->rank; i++) {
+        signature->shape[i] = tensor->shape[i];
+        signature->strides[i] = tensor->strides[i];
+        elements *= (uint64_t)tensor->shape[i];
+        last += (uint64_t)((tensor->shape[i] - 1) * tensor->strides[i]);
+    }
+    signature->bytes = elements ? (last + 1) * ((tensor->type.bits + 7u) / 8u) : 0;
+    return true;
+}
+
+static bool agrees(const struct signature *signature, const struct dl_tensor *tensor)
+{
+    size_t bytes = (size_t)signature->rank * sizeof(int64_t);
+    return tensor->rank == signature->rank &&
+           memcmp(&tensor->type, &signature->type, sizeof tensor->type) == 0 &&
+           memcmp(tensor->shape, signature->shape, bytes) == 0 &&
+           memcmp(tensor->strides, signature->strides, bytes) == 0;
+}
+
+/* Reads the arguments of a call; false, without an exception, when they are none that shapes have.
+ */
+static bool look_at_args(const struct hot *hot, PyObject *args, struct dl_tensor *tensors)
+{
+    Py_ssize_t count = PyTuple_Size(args);
+    if (count > MOST_ARGS)
+        return false;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *arg = PyTuple_GetItem(args, i);
+        if ((PyObject *)Py_TYPE(arg) != hot->tensor_type)
+            return false;
+        if (hot->exchange->look(arg, &tensors[i]) != 0) {
+            PyErr_Clear();
+            return false;
+        }
+        if (tensors[i].device.type != DL_CUDA || tensors[i].device.ordinal != hot->ordinal)
+            return false;
+    }
+    return true;
+}
+
+static struct shape *find_shape(struct hot *hot, const struct dl_tensor *tensors, size_t count)
+{
+    for (size_t i = 0; i < hot->count; i++) {
+        size_t at = (hot->last + i) % hot->count;
+        struct shape *shape = hot->shapes[at];
+        bool same = shape->arg_count == count;
+        for (size_t k = 0; same && k < count; k++)
+            same = agrees(&shape->args[k], &tensors[k]);
+        if (!same)
+            continue;
+        hot->last = at;
+        return shape;
+    }
+    return NULL;
+}
+
+/* Do any two arguments share memory? Then the graph of separate ones is not theirs. */
+static bool overlap(const struct shape *shape, const struct dl_tensor *tensors)
+{
+    for (size_t i = 0; i < shape->arg_count; i++)
+        for (size_t k = 0; k < i; k++) {
+            uintptr_t a = (uintptr_t)tensors[i].data, b = (uintptr_t)tensors[k].data;
+            if (a < b + shape->args[k].bytes && b < a + shape->args[i].bytes)
+                return true;
+        }
+    return false;
+}
+
+/* ---- Guard --------------------------------------------------------------------------------- */
+
+static bool is_true(PyObject *function)
+{
+    PyObject *value = PyObject_CallObject(function, NULL);
+    bool is = value == Py_True;
+    Py_XDECREF(value);
+    return is;
+}
+
+/* Are parameters, modes and registrations as they were? */
+static bool is_unchanged(const struct hot *hot)
+{
+    const struct guard *guard = &hot->guard;
+    if (!guard->tensors || guard->registrations != registrations)
+        return false;
+    PyObject *handles = PyObject_GetAttr(guard->handles, hot->next_id);
+    int same = handles ? PyObject_RichCompareBool(handles, guard->handle_count, Py_EQ) : 0;
+    Py_XDECREF(handles);
+    struct dl_tensor tensor;
+    for (size_t i = 0; same == 1 && i < guard->tensor_count; i++)
+        same = hot->exchange->look(PyTuple_GetItem(guard->tensors, (Py_ssize_t)i), &tensor) == 0 &&
+               tensor.data == guard->addresses[i];
+    for (size_t i = 0; same == 1 && i < guard->dict_count; i++)
+        same = PyDict_GetItem(PyTuple_GetItem(guard->dicts, (Py_ssize_t)i), hot->training) ==
+               guard->modes[i];
+    if (same == 1)
+        return true;
+    PyErr_Clear();
+    return false;
+}
+
+static bool modes_fit(const struct hot *hot, PyObject *args)
+{
+    if (is_true(hot->grad_enabled) != hot->is_grad ||
+        is_true(hot->inference) != hot->is_inference || is_true(hot->autocast))
+        return false;
+    for (Py_ssize_t i = 0; hot->is_grad && i < PyTuple_Size(args); i++) {
+        PyObject *wants = PyObject_GetAttr(PyTuple_GetItem(args, i), hot->requires_grad);
+        bool is = wants != Py_False;
+        Py_XDECREF(wants);
+        if (is)
+            return false;
+    }
+    return true;
+}
+
+/* set_guard(tensors, dicts, handle class, grad, inference): what holds from now on. */
+static PyObject *hot_set_guard(PyObject *object, PyObject *arguments)
+{
+    struct hot *hot = (struct hot *)object;
+    PyObject *tensors, *dicts, *handles;
+    int grad, inference;
+    if (!PyArg_ParseTuple(arguments, "O!O!Opp", &PyTuple_Type, &tensors, &PyTuple_Type, &dicts,
+                          &handles, &grad, &inference))
+        return NULL;
+    drop_all(hot);
+    struct guard guard = {.tensor_count = (size_t)PyTuple_Size(tensors),
+                          .dict_count = (size_t)PyTuple_Size(dicts)};
+    guard.addresses = PyMem_Calloc(guard.tensor_count + 1, sizeof *guard.addresses);
+    guard.modes = PyMem_Calloc(guard.dict_count + 1, sizeof *guard.modes);
+    guard.handle_count = PyObject_GetAttr(handles, hot->next_id);
+    guard.registrations = registrations;
+    guard.tensors = Py_NewRef(tensors);
+    guard.dicts = Py_NewRef(dicts);
+    guard.handles = Py_NewRef(handles);
+    bool made = guard.addresses && guard.modes && guard.handle_count;
+    struct dl_tensor tensor;
+    for (size_t i = 0; made && i < guard.tensor_count; i++) {
+        made = hot->exchange->look(PyTuple_GetItem(tensors, (Py_ssize_t)i), &tensor) == 0;
+        guard.addresses[i] = tensor.data;
+    }
+    for (size_t i = 0; made && i < guard.dict_count; i++)
+        guard.modes[i] = PyDict_GetItem(PyTuple_GetItem(dicts, (Py_ssize_t)i), hot->training);
+    if (!made) {
+        drop_guard(&guard);
+        return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+    }
+    hot->guard = guard;
+    hot->is_grad = grad;
+    hot->is_inference = inference;
+    return Py_NewRef(Py_None);
+}
+
+static PyObject *hot_is_guarded(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(is_unchanged((struct hot *)object));
+}
+
+/* ---- Calls --------------------------------------------------------------------------------- */
+
+/* add(args, graph, results, build): a shape. results: (arguments, keywords) for each. */
+static PyObject *hot_add(PyObject *object, PyObject *arguments)
+{
+    struct hot *hot = (struct hot *)object;
+    PyObject *args, *graph, *results, *build;
+    struct dl_tensor tensors[MOST_ARGS];
+    if (!PyArg_ParseTuple(arguments, "O!O!O!O", &PyTuple_Type, &args, rpp_graph_type, &graph,
+                          &PyTuple_Type, &results, &build))
+        return NULL;
+    size_t count = (size_t)PyTuple_Size(args), result_count = (size_t)PyTuple_Size(results);
+    struct rpp_graph *captured = (struct rpp_graph *)graph;
+    if (result_count > MOST_RESULTS || !look_at_args(hot, args, tensors) ||
+        captured->arg_count != count + result_count || find_shape(hot, tensors, count))
+        return Py_NewRef(Py_False);
+    struct shape *shape = PyMem_Calloc(1, sizeof *shape);
+    if (!shape)
+        return PyErr_NoMemory();
+    bool fits = true;
+    shape->arg_count = count;
+    for (size_t i = 0; fits && i < count; i++)
+        fits =
+            sign(&shape->args[i], &tensors[i]) && shape->args[i].bytes == captured->args[i].bytes;
+    for (size_t i = 0; fits && i < result_count; i++) {
+        PyObject *how = PyTuple_GetItem(results, (Py_ssize_t)i);
+        fits = PyArg_ParseTuple(how, "OO", &shape->made[i][0], &shape->made[i][1]);
+        Py_XINCREF(shape->made[i][0]);
+        Py_XINCREF(shape->made[i][1]);
+        shape->result_count = i + 1;
+    }
+    shape->graph = (struct rpp_graph *)Py_NewRef(graph);
+    shape->build = build == Py_None ? NULL : Py_NewRef(build);
+    if (!fits || (!shape->build && result_count != 1)) {
+        free_shape(shape);
+        return PyErr_Occurred() ? NULL : Py_NewRef(Py_False);
+    }
+    if (hot->count == MOST_SHAPES) {
+        size_t place = hot->oldest++ % MOST_SHAPES;
+        free_shape(hot->shapes[place]);
+        hot->shapes[place] = shape;
+        return Py_NewRef(Py_True);
+    }
+    hot->shapes[hot->count++] = shape;
+    return Py_NewRef(Py_True);
+}
+
+/* Makes the results and replays. */
+static PyObject *replay(const struct hot *hot, const struct shape *shape,
+                        const struct dl_tensor *tensors)
+{
+    PyObject *results[MOST_RESULTS] = {NULL}, *made = NULL;
+    struct rp_arg *args = shape->graph->args;
+    struct dl_tensor tensor;
+    void *stream = NULL;
+    bool ready = hot->exchange->stream(DL_CUDA, hot->ordinal, &stream) == 0;
+    for (size_t i = 0; ready && i < shape->result_count; i++) {
+        results[i] = PyObject_Call(hot->empty, shape->made[i][0], shape->made[i][1]);
+        ready = results[i] && hot->exchange->look(results[i], &tensor) == 0;
+        args[shape->arg_count + i].address = (uintptr_t)tensor.data;
+    }
+    for (size_t i = 0; i < shape->arg_count; i++)
+        args[i].address = (uintptr_t)tensors[i].data;
+    struct rp_error err = {0};
+    rp_status status = RP_OK;
+    if (ready)
+        status = rp_graph_replay(shape->graph->graph, args, shape->graph->arg_count, stream, &err);
+    if (status != RP_OK)
+        rpp_set_error(status, &err);
+    if (ready && status == RP_OK && !shape->build)
+        return results[0];
+    if (ready && status == RP_OK) {
+        PyObject *list = PyList_New((Py_ssize_t)shape->result_count);
+        for (size_t i = 0; list && i < shape->result_count; i++)
+            PyList_SetItem(list, (Py_ssize_t)i, Py_NewRef(results[i]));
+        if (list)
+            made = PyObject_CallFunctionObjArgs(shape->build, list, NULL);
+        Py_XDECREF(list);
+    }
+    for (size_t i = 0; i < shape->result_count; i++)
+        Py_XDECREF(results[i]);
+    return made;
+}
+
+/* call(args): the result, or `miss`. */
+static PyObject *hot_call(PyObject *object, PyObject *args)
+{
+    struct hot *hot = (struct hot *)object;
+    struct dl_tensor tensors[MOST_ARGS];
+    if (!hot->count || !look_at_args(hot, args, tensors))
+        return Py_NewRef(miss);
+    struct shape *shape = find_shape(hot, tensors, (size_t)PyTuple_Size(args));
+    if (!shape || overlap(shape, tensors) || !modes_fit(hot, args) || !is_unchanged(hot))
+        return Py_NewRef(miss);
+    /* The shape stays while it is replayed, whatever Python code PyTorch runs meanwhile. */
+    PyObject *graph = Py_NewRef((PyObject *)shape->graph);
+    PyObject *result = replay(hot, shape, tensors);
+    Py_DECREF(graph);
+    return result;
+}
+
+PyObject *rpp_count_registration(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    registrations++;
+    return Py_NewRef(Py_None);
+}
+
+/* ---- The type ------------------------------------------------------------------------------ */
+
+/* Hot(ordinal, Tensor, empty_strided, is_grad_enabled, is_inference_mode_enabled,
+ *     is_autocast_enabled) */
+static PyObject *hot_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    (void)kwargs;
+    int ordinal;
+    PyObject *functions[5];
+    if (!PyArg_ParseTuple(args, "iOOOOO", &ordinal, &functions[0], &functions[1], &functions[2],
+                          &functions[3], &functions[4]))
+        return NULL;
+    PyObject *capsule = PyObject_GetAttrString(functions[0], "__dlpack_c_exchange_api__");
+    const struct dl_exchange *exchange =
+        capsule ? PyCapsule_GetPointer(capsule, "dlpack_exchange_api") : NULL;
+    Py_XDECREF(capsule);
+    if (!exchange)
+        return NULL;
+    if (exchange->header.major != 1)
+        return PyErr_Format(PyExc_NotImplementedError, "DLPack %u is not known",
+                            exchange->header.major);
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    struct hot *hot = (struct hot *)alloc(type, 0);
+    if (!hot)
+        return NULL;
+    hot->exchange = exchange;
+    hot->ordinal = ordinal;
+    hot->tensor_type = Py_NewRef(functions[0]);
+    hot->empty = Py_NewRef(functions[1]);
+    hot->grad_enabled = Py_NewRef(functions[2]);
+    hot->inference = Py_NewRef(functions[3]);
+    hot->autocast = Py_NewRef(functions[4]);
+    hot->training = PyUnicode_InternFromString("training");
+    hot->next_id = PyUnicode_InternFromString("next_id");
+    hot->requires_grad = PyUnicode_InternFromString("requires_grad");
+    return (PyObject *)hot;
+}
+
+static void hot_dealloc(PyObject *object)
+{
+    struct hot *hot = (struct hot *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    drop_all(hot);
+    PyObject *held[] = {hot->tensor_type, hot->empty,    hot->grad_enabled, hot->inference,
+                        hot->autocast,    hot->training, hot->next_id,      hot->requires_grad};
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
+        Py_XDECREF(held[i]);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+static PyMethodDef methods[] = {
+    {"add", hot_add, METH_VARARGS, "add(args, graph, results, build): takes calls of this shape."},
+    {"call", hot_call, METH_O, "The result of a call with these arguments, or miss."},
+    {"clear", hot_clear, METH_NOARGS, "Takes no calls from now on."},
+    {"is_guarded", hot_is_guarded, METH_NOARGS, "Is all as when the guard was set?"},
+    {"set_guard", hot_set_guard, METH_VARARGS,
+     "set_guard(tensors, dicts, handle class, grad, inference): what must not change."},
+    {NULL, NULL, 0, NULL},
+};
+
+int rpp_add_hot_type(PyObject *module)
+{
+    static PyType_Slot slots[] = {
+        {Py_tp_new, (void *)hot_new},
+        {Py_tp_dealloc, (void *)hot_dealloc},
+        {Py_tp_methods, methods},
+        {Py_tp_doc, "The short way of calls."},
+        {0, NULL},
+    };
+    static PyType_Spec spec = {"reprise._C.Hot", sizeof(struct hot), 0, Py_TPFLAGS_DEFAULT, slots};
+    PyObject *type = PyType_FromSpec(&spec);
+    miss = PyObject_CallObject((PyObject *)&PyBaseObject_Type, NULL);
+    if (!type || !miss || PyModule_AddObjectRef(module, "miss", miss) != 0)
+        return -1;
+    return PyModule_AddType(module, (PyTypeObject *)type);
+}
