@@ -6,7 +6,10 @@
 # Fails where there is none: a skip would look like a pass. The results stay in BUILD/gpu-test, with
 # machine, versions and command: bench/results/ keeps some of them.
 #
-# usage: scripts/gpu_test.sh BUILD
+# Then the PyTorch package, where PYTHON (python3) has PyTorch: built into BUILD/python, its tests run
+# with install() and without.
+#
+# usage: [PYTHON=...] scripts/gpu_test.sh BUILD
 set -eu
 
 build=$1
@@ -25,4 +28,16 @@ scripts/record_result.py "$out/demo.json" "$build/reprise" demo --driver cuda --
     --recordings examples/captures --out "$out"
 scripts/record_result.py "$out/heap.json" "$build/device_heap" --driver cuda
 "$build/example_replay"
+
+python=${PYTHON:-python3}
+if "$python" -c 'import torch' 2>/dev/null; then
+    "$python" setup.py -q build --build-temp "$build/python/temp" --build-lib "$build/python/lib"
+    PYTHONPATH=$(cd "$build/python/lib" && pwd)
+    export PYTHONPATH
+    "$python" tests/python/gpu_install.py
+    "$python" tests/python/gpu_graphed.py --install
+    "$python" tests/python/gpu_graphed.py
+else
+    echo "gpu-test: skipped the PyTorch package: $python has no PyTorch (set PYTHON)" >&2
+fi
 echo "gpu-test: all passed; results in $out"
