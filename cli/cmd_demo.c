@@ -17,9 +17,9 @@
 static const char usage[] =
     "usage: reprise demo [OPTIONS]\n"
     "\n"
-    "Captures one step of a small transformer decoder at several batch sizes into one pool,\n"
-    "replays each and compares with eager runs to the bit; then plans recorded captures of\n"
-    "PyTorch programs. Writes a chart.\n"
+    "Estimates the memory of one step of a small transformer decoder at several batch sizes,\n"
+    "captures them into one pool, calls each and compares with eager runs to the bit; then\n"
+    "plans recorded captures of PyTorch programs. Writes a chart.\n"
     "\n"
     "  --driver cuda|host   the driver to use (default: cuda where it works, host elsewhere)\n"
     "  --batches LIST       batch sizes in the order of capture (default: 64,32,16,8,4,2,1)\n"
@@ -28,7 +28,8 @@ static const char usage[] =
     "  --json               print the facts as JSON\n"
     "  --help               print this\n"
     "\n"
-    "Exit code: 0 done, 1 a replay differed from its eager run, 2 usage or failure.\n";
+    "Exit code: 0 done, 1 a replay differed from its eager run or the estimate was wrong, 2 usage\n"
+    "or failure.\n";
 
 /* "64,32,1" */
 static int parse_batches(const char *text, struct demo_options *options)
@@ -127,6 +128,8 @@ static rp_status run(const struct demo_options *options, struct rp_device *devic
 {
     rp_status status = demo_decoder(options, device, facts, err);
     if (!status)
+        status = demo_contract(device, facts, err);
+    if (!status)
         status = demo_recordings(files, facts, err);
     cli_progress_end();
     if (!status)
@@ -168,6 +171,9 @@ int cmd_demo(int argc, char **argv)
         code = CLI_USAGE;
     } else if (!demo_all_equal(facts)) {
         fprintf(stderr, "reprise demo: REPLAYED OUTPUTS DIFFER FROM EAGER ONES\n");
+        code = CLI_NO;
+    } else if (!demo_estimate_right(facts)) {
+        fprintf(stderr, "reprise demo: THE CAPTURES TOOK OTHER MEMORY THAN WAS ESTIMATED\n");
         code = CLI_NO;
     }
     rp_device_destroy(device);

@@ -4,6 +4,7 @@
  *
  *     cmd_demo.c          options, the device, the order of things
  *     demo_decoder.c      captures the decoder at each batch size, replays it, compares
+ *     demo_contract.c     calls two graphs of a sequence in the wrong order
  *     demo_recordings.c   plans recorded captures
  *     demo_show.c         text and JSON
  *     demo_chart.c        the SVG
@@ -51,8 +52,11 @@ struct demo_facts {
     struct rp_device_info device; /* its texts are the device's */
     char no_gpu[512];             /* why the host driver stands in; "" when it does not */
     uint64_t rehearsal_bytes;
-    uint64_t state_bytes; /* weights and KV cache, outside the pool */
-    struct rp_exec_info execs;
+    uint64_t state_bytes;             /* weights and KV cache, outside the pool */
+    struct rp_estimate_info estimate; /* of all batch sizes, before anything was captured */
+    struct rp_pool_info taken;        /* by their captures */
+    struct rp_exec_info execs;        /* after all replays */
+    char refused[512];                /* what the call in the wrong order was told */
     struct demo_capture captures[DEMO_MOST_BATCHES];
     size_t capture_count;
     struct demo_recording recordings[DEMO_MOST_RECORDINGS];
@@ -60,7 +64,10 @@ struct demo_facts {
     char chart[DEMO_PATH];
 };
 
-/* Fills captures, rehearsal_bytes and state_bytes. */
+/* Fills `refused`. */
+rp_status demo_contract(struct rp_device *device, struct demo_facts *facts, struct rp_error *err);
+
+/* Fills captures, estimate, taken, execs, rehearsal_bytes and state_bytes. */
 rp_status demo_decoder(const struct demo_options *options, struct rp_device *device,
                        struct demo_facts *facts, struct rp_error *err);
 
@@ -82,6 +89,8 @@ rp_status demo_chart(const struct demo_options *options, struct demo_facts *fact
                      struct rp_error *err);
 
 bool demo_all_equal(const struct demo_facts *facts);
+/* Did the captures take what was estimated, to the byte? */
+bool demo_estimate_right(const struct demo_facts *facts);
 void demo_show_text(const struct demo_facts *facts);
 void demo_show_json(const struct demo_facts *facts);
 

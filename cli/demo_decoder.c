@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * The decoder at each batch size: run once eagerly, captured into one pool of alternatives, then
- * measured. A sample is an eager run and a replay of the same step: same tokens, same positions,
- * same cache before it; the replay's arguments lie at other addresses than the capture's. Logits
- * and the whole cache after both are compared to the bit. Samples go through the batch sizes in
- * turn, so that each replay finds the shared memory as another graph left it.
+ * The decoder as a callable: its memory at all batch sizes is estimated, each is captured, then
+ * measured. A sample is an eager run and a call of the same step: same tokens, same positions, same
+ * cache before it; the arguments lie at addresses that no capture had. Logits and the whole cache
+ * after both are compared to the bit. Samples go through the batch sizes in turn, so that each
+ * replay finds the shared memory as another graph left it.
  */
 #include "decoder.h"
 #include "demo.h"
@@ -32,7 +32,8 @@ struct session {
     struct rp_device *device;
     struct decoder *decoder;
     struct gpu gpu;
-    struct rp_pool *pool;
+    struct rp_callable *callable;
+    struct rp_pool *pool; /* the callable's */
     struct CUstream_st *stream;
     uint64_t arguments; /* the one allocation behind both sets */
     struct buffers sets[SETS];
@@ -40,8 +41,8 @@ struct session {
     float *cache;                /* as it was in the beginning, all layers */
     struct outcome outcomes[SETS];
     struct decoder_batch batches[DEMO_MOST_BATCHES];
-    struct rp_graph *graphs[DEMO_MOST_BATCHES];
-    double *times[SETS]; /* [batch][sample] */
+    int64_t shapes[DEMO_MOST_BATCHES][2]; /* rows, vocabulary: of logits, and of rows alone */
+    double *times[SETS];                  /* [batch][sample] */
     size_t samples;
     uint64_t random;
 };
@@ -174,6 +175,31 @@ static rp_status create_arguments(struct session *s, struct rp_error *err)
     return status;
 }
 
+/* The step for as many rows as it is called with. */
+static rp_status step(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct rp_arg tokens;
+    if (!rp_call_tensor(call, DECODER_TOKENS, &tokens))
+        return RP_ERROR_INVALID_ARGUMENT;
+    struct decoder_batch batch = {user, (uint32_t)tokens.shape[0]};
+    return decoder_step(call, &batch, err);
+}
+
+/* Batch size i with this set of buffers; NULL: no addresses. */
+static void args_of(const struct session *s, size_t i, const struct buffers *set,
+                    struct rp_arg args[DECODER_ARGS])
+{
+    static const struct buffers nowhere = {0, 0, 0};
+    set = set ? set : &nowhere;
+    decoder_args(&s->batches[i], set->tokens, set->positions, set->logits, args);
+    for (int k = 0; k < DECODER_ARGS; k++) {
+        args[k].dtype = k == DECODER_LOGITS ? RP_DTYPE_FLOAT32 : RP_DTYPE_INT32;
+        args[k].rank = k == DECODER_LOGITS ? 2 : 1;
+        args[k].shape = s->shapes[i];
+        args[k].strides = NULL;
+    }
+}
+
 static rp_status create(struct session *s, const struct demo_options *options, struct rp_error *err)
 {
     enum { SEED = 20 };
@@ -182,8 +208,9 @@ static rp_status create(struct session *s, const struct demo_options *options, s
     shape.rows = 0;
     for (size_t i = 0; i < options->batch_count; i++)
         shape.rows = options->batches[i] > shape.rows ? options->batches[i] : shape.rows;
-    struct rp_pool_options pool_options = RP_POOL_OPTIONS_INIT;
-    pool_options.name = "decoder";
+    struct rp_callable_options callable_options = RP_CALLABLE_OPTIONS_INIT;
+    struct rp_callable_info info;
+    callable_options.name = "decoder";
     rp_status status = gpu_init(&s->gpu, s->device, err);
     if (!status)
         status = decoder_create(s->device, &shape, SEED, &s->decoder, err);
@@ -199,15 +226,18 @@ static rp_status create(struct session *s, const struct demo_options *options, s
     if (!status)
         status = synchronize(s, err);
     if (!status)
-        status = rp_pool_create(s->device, &pool_options, &s->pool, err);
-    return status;
+        status =
+            rp_callable_create(s->device, &callable_options, step, s->decoder, &s->callable, err);
+    if (status)
+        return status;
+    rp_callable_info(s->callable, &info);
+    s->pool = info.pool;
+    return RP_OK;
 }
 
 static void destroy(struct session *s)
 {
-    for (size_t i = 0; i < DEMO_MOST_BATCHES; i++)
-        rp_graph_destroy(s->graphs[i]);
-    rp_pool_destroy(s->pool);
+    rp_callable_destroy(s->callable);
     if (s->stream)
         s->gpu.cuStreamDestroy(s->stream);
     if (s->arguments)
@@ -222,14 +252,55 @@ static void destroy(struct session *s)
     free(s->tokens);
 }
 
-/* ---- Capture ---- */
+/* ---- Estimate and capture ---- */
 
-static void describe(const struct session *s, size_t i, struct demo_capture *out)
+static rp_status estimate(struct session *s, size_t count, struct demo_facts *facts,
+                          struct rp_error *err)
 {
+    struct rp_arg args[DEMO_MOST_BATCHES][DECODER_ARGS];
+    struct rp_inputs inputs[DEMO_MOST_BATCHES];
+    struct rp_callable *callables[DEMO_MOST_BATCHES];
+    struct rp_estimate *estimate;
+    for (size_t i = 0; i < count; i++) {
+        args_of(s, i, NULL, args[i]);
+        inputs[i] = (struct rp_inputs){.args = args[i], .arg_count = DECODER_ARGS};
+        callables[i] = s->callable;
+    }
+    rp_status status = rp_estimate(callables, inputs, count, &estimate, err);
+    if (status)
+        return status;
+    rp_estimate_info(estimate, &facts->estimate);
+    rp_estimate_destroy(estimate);
+    return RP_OK;
+}
+
+static rp_status graph_info(const struct session *s, size_t i, struct rp_graph_info *out_info,
+                            struct rp_error *err)
+{
+    struct rp_shape_info shape;
+    if (!rp_callable_shape_info(s->callable, i, &shape) || !shape.graph)
+        return cli_error(err, RP_ERROR_CAPTURE, "rp_callable_capture",
+                         "batch %u was not captured: %s", s->batches[i].rows,
+                         shape.reason ? shape.reason : "no reason");
+    rp_graph_info(shape.graph, out_info);
+    return RP_OK;
+}
+
+static rp_status capture(struct session *s, size_t i, struct demo_facts *facts,
+                         struct rp_error *err)
+{
+    struct rp_arg args[DECODER_ARGS];
+    struct rp_inputs inputs = {.args = args, .arg_count = DECODER_ARGS};
     struct rp_pool_info pool;
     struct rp_graph_info graph;
+    struct demo_capture *out = &facts->captures[i];
+    args_of(s, i, NULL, args);
+    rp_status status = rp_callable_capture(s->callable, &inputs, 1, NULL, NULL, NULL, err);
+    if (!status)
+        status = graph_info(s, i, &graph, err);
+    if (status)
+        return status;
     rp_pool_info(s->pool, &pool);
-    rp_graph_info(s->graphs[i], &graph);
     *out = (struct demo_capture){.rows = s->batches[i].rows,
                                  .nodes = graph.nodes,
                                  .pool_bytes_after = pool.planned_bytes,
@@ -237,29 +308,9 @@ static void describe(const struct session *s, size_t i, struct demo_capture *out
                                  .mapped_bytes_after = pool.mapped_bytes,
                                  .graph_planned_bytes = graph.planned_bytes,
                                  .graph_bound_bytes = graph.lower_bound_bytes};
-    snprintf(out->name, sizeof out->name, "%s", graph.name);
-}
-
-static rp_status capture(struct session *s, size_t i, struct demo_facts *facts,
-                         struct rp_error *err)
-{
-    char name[24];
-    struct rp_arg args[DECODER_ARGS];
-    const struct buffers *set = &s->sets[EAGER];
-    struct decoder_batch *batch = &s->batches[i];
-    struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
-    snprintf(name, sizeof name, "batch %u", batch->rows);
-    options.name = name;
-    decoder_args(batch, set->tokens, set->positions, set->logits, args);
-    rp_status status = prepare(s, set, batch->rows, err);
-    if (!status)
-        status = rp_run(s->pool, decoder_step, batch, args, DECODER_ARGS, s->stream, err);
-    if (!status)
-        status = rp_graph_capture(s->pool, &options, decoder_step, batch, args, DECODER_ARGS,
-                                  &s->graphs[i], err);
-    if (!status)
-        describe(s, i, &facts->captures[facts->capture_count++]);
-    return status;
+    snprintf(out->name, sizeof out->name, "batch %u", out->rows);
+    facts->capture_count++;
+    return RP_OK;
 }
 
 /* ---- Measure ---- */
@@ -281,24 +332,25 @@ static double now_us(void)
 static rp_status one_side(struct session *s, size_t i, int side, double *out_us,
                           struct rp_error *err)
 {
-    struct decoder_batch *batch = &s->batches[i];
+    uint32_t rows = s->batches[i].rows;
     const struct buffers *set = &s->sets[side];
     struct rp_arg args[DECODER_ARGS];
-    decoder_args(batch, set->tokens, set->positions, set->logits, args);
-    rp_status status = prepare(s, set, batch->rows, err);
+    struct rp_inputs inputs = {.args = args, .arg_count = DECODER_ARGS};
+    args_of(s, i, set, args);
+    rp_status status = prepare(s, set, rows, err);
     if (status)
         return status;
     double start = now_us();
     if (side == EAGER) {
-        status = rp_run(s->pool, decoder_step, batch, args, DECODER_ARGS, s->stream, err);
+        status = rp_run(s->pool, step, s->decoder, args, DECODER_ARGS, s->stream, err);
     } else {
-        status = rp_graph_replay(s->graphs[i], args, DECODER_ARGS, s->stream, err);
+        status = rp_callable_call(s->callable, &inputs, s->stream, err);
         if (!status)
             status = synchronize(s, err);
     }
     double end = now_us();
     if (!status)
-        status = read_outcome(s, set, batch->rows, &s->outcomes[side], err);
+        status = read_outcome(s, set, rows, &s->outcomes[side], err);
     if (!status)
         *out_us = end - start;
     return status;
@@ -341,6 +393,12 @@ static rp_status run_session(struct session *s, const struct demo_options *optio
     rp_status status = create(s, options, err);
     for (size_t i = 0; !status && i < options->batch_count; i++) {
         s->batches[i] = (struct decoder_batch){s->decoder, options->batches[i]};
+        s->shapes[i][0] = options->batches[i];
+        s->shapes[i][1] = s->decoder->shape.vocab;
+    }
+    if (!status)
+        status = estimate(s, options->batch_count, facts, err);
+    for (size_t i = 0; !status && i < options->batch_count; i++) {
         cli_progress(true, "capturing batch %u", options->batches[i]);
         status = capture(s, i, facts, err);
     }
@@ -356,13 +414,14 @@ static rp_status run_session(struct session *s, const struct demo_options *optio
         facts->captures[i].eager_us = median(s->times[EAGER] + i * s->samples, s->samples);
         facts->captures[i].replay_us = median(s->times[REPLAY] + i * s->samples, s->samples);
         struct rp_graph_info graph;
-        rp_graph_info(s->graphs[i], &graph);
+        status = graph_info(s, i, &graph, err);
+        if (status)
+            return status;
         facts->captures[i].bound_args = graph.bound_args;
         facts->captures[i].copied_args = graph.copied_args;
     }
-    struct rp_pool_info pool;
-    rp_pool_info(s->pool, &pool);
-    facts->rehearsal_bytes = pool.rehearsal_bytes;
+    rp_pool_info(s->pool, &facts->taken);
+    facts->rehearsal_bytes = facts->taken.rehearsal_bytes;
     facts->state_bytes = s->decoder->state_floats * sizeof(float);
     rp_exec_info(s->device, &facts->execs);
     return RP_OK;
@@ -379,6 +438,12 @@ rp_status demo_decoder(const struct demo_options *options, struct rp_device *dev
     destroy(&session);
     rp_device_pop(device);
     return status;
+}
+
+bool demo_estimate_right(const struct demo_facts *facts)
+{
+    return facts->estimate.planned_bytes == facts->taken.planned_bytes &&
+           facts->estimate.mapped_bytes == facts->taken.mapped_bytes;
 }
 
 bool demo_all_equal(const struct demo_facts *facts)

@@ -113,6 +113,19 @@ static void show_execs(const struct demo_facts *facts)
            human(execs->budget_bytes, budget, sizeof budget), execs->instantiated, execs->updates);
 }
 
+static void show_estimate(const struct demo_facts *facts)
+{
+    char text[2][32];
+    human(facts->estimate.planned_bytes, text[0], sizeof text[0]);
+    human(facts->estimate.mapped_bytes, text[1], sizeof text[1]);
+    if (demo_estimate_right(facts))
+        printf("Estimate: %s planned, %s mapped, foreseen before the first capture, to the byte.\n",
+               text[0], text[1]);
+    else
+        printf("ESTIMATE: %s planned, %s mapped, WHICH IS NOT WHAT WAS TAKEN. Please report it.\n",
+               text[0], text[1]);
+}
+
 static void show_summary(const struct demo_facts *facts)
 {
     char text[5][32];
@@ -150,7 +163,11 @@ static void show_summary(const struct demo_facts *facts)
         printf("Arguments: %zu bound in one replay of each graph, none copied.\n", bound);
     else
         printf("Arguments: %zu bound, %zu copied in one replay of each graph.\n", bound, copied);
+    show_estimate(facts);
     show_execs(facts);
+    printf("Contract: a graph was called before the one whose memory it reads, and refused:\n"
+           "  %s\n",
+           facts->refused);
     printf("Chart: %s\n", facts->chart);
 }
 
@@ -233,6 +250,13 @@ void demo_show_json(const struct demo_facts *facts)
     json_number("rehearsal_bytes", facts->rehearsal_bytes);
     json_number("state_bytes", facts->state_bytes);
     json_execs(&facts->execs);
+    printf(",\n \"estimate\":{\"planned_bytes\":%" PRIu64, facts->estimate.planned_bytes);
+    json_number("mapped_bytes", facts->estimate.mapped_bytes);
+    json_number("exec_bytes", facts->estimate.exec_bytes);
+    json_number("taken_planned_bytes", facts->taken.planned_bytes);
+    json_number("taken_mapped_bytes", facts->taken.mapped_bytes);
+    printf("},\n ");
+    json_text("refused", facts->refused);
     printf(",\n \"captures\":[");
     for (size_t i = 0; i < facts->capture_count; i++) {
         fputs(i ? "," : "", stdout);

@@ -47,6 +47,11 @@ def check_facts(directory):
         assert capture["graph_lower_bound_bytes"] <= capture["graph_planned_bytes"]
         assert capture["graph_planned_bytes"] <= capture["pool_bytes_after"]
         assert capture["eager_us"] > 0 and capture["replay_us"] > 0
+    estimate = facts["estimate"]
+    assert 0 < estimate["planned_bytes"] == estimate["taken_planned_bytes"]
+    assert 0 < estimate["mapped_bytes"] == estimate["taken_mapped_bytes"]
+    assert estimate["exec_bytes"] > 0
+    assert "'decode" in facts["refused"] and "'encode" in facts["refused"]
     assert len(facts["recordings"]) == 7
     for recording in facts["recordings"]:
         assert recording["lower_bound_bytes"] <= recording["pool_bytes"]
@@ -69,6 +74,8 @@ def check_text(directory):
     os.mkdir(empty)
     done = demo("--driver", "host", "--batches", "1,4", "--recordings", empty, cwd=directory)
     assert "batch 4" in done.stdout and "to the bit" in done.stdout
+    assert "to the byte" in done.stdout and "has not been replayed yet" in done.stdout
+    assert "none copied" in done.stdout
     assert "The host driver stands in for a GPU" in done.stdout
     assert "build/demo/demo.svg" in done.stdout
     assert os.path.exists(os.path.join(directory, "build/demo/demo.svg"))
