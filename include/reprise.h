@@ -723,6 +723,15 @@ static inline int rp_callable_shape_info(struct rp_callable *callable, size_t in
     return rp_callable_shape_info_sized(callable, index, sizeof *out_info, out_info);
 }
 
+enum rp_report_format {
+    RP_REPORT_TEXT = 0, /* a table for people */
+    RP_REPORT_JSON = 1  /* reprise-callable/1, see docs/formats.md */
+};
+/* All of the above for each shape. *out_text belongs to the callable, until the next report or
+ * until it is destroyed. */
+RP_API rp_status rp_callable_report(struct rp_callable *callable, enum rp_report_format format,
+                                    const char **out_text, struct rp_error *err);
+
 /* What capturing shapes would take, found without taking it. */
 struct rp_estimate;
 

@@ -17,6 +17,7 @@ static void free_callable(struct rp_callable *callable)
     rpi_shapes_finish(&callable->shapes);
     rpi_look_finish(&callable->look);
     rpi_free(callable->name);
+    rpi_free(callable->rendered);
     rpi_free(callable);
 }
 

@@ -33,6 +33,7 @@ struct rp_callable {
     struct rpi_buckets buckets;
     struct rpi_timing timing;
     struct rp_callable_info info; /* counters */
+    char *rendered;               /* the last report; NULL: none */
 };
 
 /* Checks inputs that `function` was given, and takes the lock. */

@@ -1,25 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writing the advice: a text that grows, and what its forms share.
+ * Writing the advice: what its forms share.
  */
 #ifndef REPRISE_REPORT_ADVICE_WRITER_H
 #define REPRISE_REPORT_ADVICE_WRITER_H
 
 #include "profile/advice.h"
+#include "report/writer.h"
 
-/* Appending after a failure does nothing; `failed` is looked at once, in the
- * end. */
-struct rpi_writer {
-    RPI_VEC(char);
-    bool failed; /* no host memory */
-};
-
-void rpi_write(struct rpi_writer *writer, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-/* A JSON string, quoted. Bytes that are no UTF-8 become U+FFFD. */
-void rpi_write_json(struct rpi_writer *writer, const char *text);
-/* Text for HTML, in elements and in quoted attributes. */
-void rpi_write_html(struct rpi_writer *writer, const char *text);
 /* At most `most` bytes of a name, the middle left out; templates and arguments
  * of kernels go first. Returns `to`. */
 const char *rpi_short_name(const char *name, char *to, size_t most);
