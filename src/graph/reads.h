@@ -128,7 +128,8 @@ void rpi_reads_finish(struct rp_graph *graph);
 
 /* The graph was added to its pool. */
 void rpi_reads_added(struct rp_graph *graph);
-/* It is about to be removed and destroyed: those who read its blocks refuse from now on. */
+/* It is about to be removed and destroyed: waits for those who read its blocks; they refuse from
+ * now on. The context is current. */
 void rpi_reads_removed(struct rp_graph *graph);
 
 /* May it be replayed? RP_ERROR_CONTRACT names both graphs, the block, and what to do. */

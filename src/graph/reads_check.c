@@ -121,6 +121,24 @@ void rpi_reads_added(struct rp_graph *graph)
     graph->pool->core->readers.stale = true;
 }
 
+static bool reads_of(const struct rp_graph *reader, const struct rp_graph *graph)
+{
+    for (size_t i = 0; i < reader->reads.sources.count; i++)
+        if (reader->reads.sources.data[i].writer.graph == graph)
+            return true;
+    return false;
+}
+
+/* A reader's replay may be under way in memory that is about to be another graph's. */
+static void wait_for_reader(const struct rp_graph *reader)
+{
+    const struct rp_driver *driver = reader->pool->device->driver;
+    int mode = rpi_relax_begin(driver);
+    if (reader->member.busy && driver->cuEventSynchronize(reader->member.done) != CUDA_SUCCESS)
+        driver->cuStreamSynchronize(reader->member.stream);
+    rpi_relax_end(driver, mode);
+}
+
 static void forget_party(struct rpi_reads_party *party, const struct rp_graph *graph)
 {
     if (party->graph != graph)
@@ -154,6 +172,8 @@ static void leave_mark(struct rp_graph *other, const struct rp_graph *graph)
 void rpi_reads_removed(struct rp_graph *graph)
 {
     for (struct rp_graph *r = graph->pool->core->readers.first; r; r = r->reads.next) {
+        if (reads_of(r, graph))
+            wait_for_reader(r);
         for (size_t i = 0; i < r->reads.sources.count; i++)
             forget_party(&r->reads.sources.data[i].writer, graph);
         for (size_t i = 0; i < r->reads.changers.count; i++)
@@ -236,16 +256,14 @@ static rp_status refuse_overwritten(const struct rp_graph *graph, const struct r
     return refuse(graph, text, why, err);
 }
 
+/* An error always: there may be no memory any more. */
 static rp_status refuse_lost(const struct rp_graph *graph, const struct rpi_source *source,
                              struct rp_error *err)
 {
-    char text[128], why[320];
-    snprintf(text, sizeof text, "a block of graph '%.60s'", name_of(&source->writer));
-    snprintf(why, sizeof why,
-             "which was destroyed: capture '%.60s' again from a graph that lives, and destroy it "
-             "before what it reads",
-             graph->name);
-    return refuse(graph, text, why, err);
+    return rpi_error(err, RP_ERROR_CONTRACT, "rp_graph_replay",
+                     "graph '%.60s' reads a block of graph '%.60s', which was destroyed: capture "
+                     "'%.60s' again from a graph that lives, and destroy it before what it reads",
+                     graph->name, name_of(&source->writer), graph->name);
 }
 
 static rp_status refuse_unwritten(const struct rp_graph *graph, const struct rpi_source *source,
