@@ -269,7 +269,7 @@ struct rp_pool_options {
 RP_API rp_status rp_pool_create(struct rp_device *device, const struct rp_pool_options *options,
                                 struct rp_pool **out_pool, struct rp_error *err);
 /* Gives the pool's memory back. Every graph and pool in it must have been destroyed before. The
- * outermost pool's synchronises the context. NULL is allowed. */
+ * outermost pool's waits for its own work only. NULL is allowed. */
 RP_API void rp_pool_destroy(struct rp_pool *pool);
 
 /* Of the graphs in the pool and in the pools within it. */
@@ -464,7 +464,9 @@ RP_API rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_
  * RP_ERROR_UNSUPPORTED while the stream is capturing.
  * After a driver's error part of it may have been enqueued: what the outputs hold is undefined, and
  * the replay is not counted. Where the driver fails to record an event and to wait for the stream
- * too, the order of this and later replays of the pool is lost: synchronise before any. */
+ * too, later replays on other streams wait for all of that stream on the host, or fail.
+ * Replays of one pool's tree are enqueued one at a time: where the driver lets a launch wait, as
+ * its queue is full, those of other threads, and the pool's and graphs' infos, wait with it. */
 RP_API rp_status rp_graph_replay(struct rp_graph *graph, const struct rp_arg *args,
                                  size_t arg_count, struct CUstream_st *stream,
                                  struct rp_error *err);
@@ -857,8 +859,8 @@ struct rp_heap_options {
 /* Takes no device memory. options may be NULL. The device must outlive the heap. */
 RP_API rp_status rp_heap_create(struct rp_device *device, const struct rp_heap_options *options,
                                 struct rp_heap **out_heap, struct rp_error *err);
-/* Gives all memory back, blocks not freed included. Synchronises the context. No other thread may
- * be in a call. NULL is allowed. */
+/* Gives all memory back, blocks not freed included. Synchronises the streams that it was asked for
+ * memory on, and those that use blocks of it. No other thread may be in a call. NULL is allowed. */
 RP_API void rp_heap_destroy(struct rp_heap *heap);
 
 /* Memory for work on `stream`, aligned to 512 bytes. bytes may be 0: address 0, which may be freed.

@@ -317,19 +317,14 @@ rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_options
     return status;
 }
 
-/* Waits until the graph's last replay is over. */
+/* Waits until the graph's last replay is over; where the event says nothing, for its stream. */
 static void wait_for_replays(struct rp_graph *graph)
 {
     const struct rp_driver *driver = graph->pool->device->driver;
     pthread_mutex_lock(&graph->pool->core->lock);
-    bool replayed = graph->member.turn > 0;
+    struct rpi_pool_member last = graph->member;
     pthread_mutex_unlock(&graph->pool->core->lock);
-    if (!replayed)
-        return;
-    int mode = rpi_relax_begin(driver);
-    if (driver->cuEventSynchronize(graph->member.done) != CUDA_SUCCESS)
-        driver->cuCtxSynchronize();
-    rpi_relax_end(driver, mode);
+    rpi_wait_for_member(driver, &last);
 }
 
 void rp_graph_destroy(struct rp_graph *graph)

@@ -128,6 +128,10 @@ rp_status rpi_device_open_on(const struct rp_driver *driver, int ordinal,
  * only not to pop. */
 bool rpi_device_push_to_release(struct rp_device *device);
 
+/* Waits until a member's last replay is over: for its event, or its stream where that says nothing.
+ */
+void rpi_wait_for_member(const struct rp_driver *driver, const struct rpi_pool_member *member);
+
 /* Are these fit for a run, a capture or a replay? */
 rp_status rpi_check_args(const char *function, const struct rp_arg *args, size_t arg_count,
                          struct rp_error *err);

@@ -212,13 +212,15 @@ free_core:
     return status;
 }
 
-/* Synchronises the context. */
+/* The graphs that were in it have been waited for, and eager runs wait for themselves: only what a
+ * capture uploaded may be under way. Synchronising the context would break captures elsewhere. */
 static void destroy_core(struct rp_pool *pool)
 {
     struct rp_device *device = pool->device;
     bool pushed = rpi_device_push_to_release(device);
     int mode = rpi_relax_begin(device->driver);
-    device->driver->cuCtxSynchronize();
+    if (device->driver->cuStreamSynchronize(pool->core->stream) != CUDA_SUCCESS)
+        device->driver->cuStreamSynchronize(pool->core->stream);
     rpi_relax_end(device->driver, mode);
     release_driver(pool->core, device);
     if (pushed)

@@ -129,16 +129,6 @@ static bool reads_of(const struct rp_graph *reader, const struct rp_graph *graph
     return false;
 }
 
-/* A reader's replay may be under way in memory that is about to be another graph's. */
-static void wait_for_reader(const struct rp_graph *reader)
-{
-    const struct rp_driver *driver = reader->pool->device->driver;
-    int mode = rpi_relax_begin(driver);
-    if (reader->member.busy && driver->cuEventSynchronize(reader->member.done) != CUDA_SUCCESS)
-        driver->cuStreamSynchronize(reader->member.stream);
-    rpi_relax_end(driver, mode);
-}
-
 static void forget_party(struct rpi_reads_party *party, const struct rp_graph *graph)
 {
     if (party->graph != graph)
@@ -172,8 +162,8 @@ static void leave_mark(struct rp_graph *other, const struct rp_graph *graph)
 void rpi_reads_removed(struct rp_graph *graph)
 {
     for (struct rp_graph *r = graph->pool->core->readers.first; r; r = r->reads.next) {
-        if (reads_of(r, graph))
-            wait_for_reader(r);
+        if (reads_of(r, graph)) /* in memory that is about to be another's */
+            rpi_wait_for_member(r->pool->device->driver, &r->member);
         for (size_t i = 0; i < r->reads.sources.count; i++)
             forget_party(&r->reads.sources.data[i].writer, graph);
         for (size_t i = 0; i < r->reads.changers.count; i++)

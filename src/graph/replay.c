@@ -58,13 +58,58 @@ static rp_status enqueue(const struct rp_graph *graph, const struct rp_arg *args
     return copy(graph, args, RP_ARG_OUT, stream, err);
 }
 
+void rpi_wait_for_member(const struct rp_driver *driver, const struct rpi_pool_member *member)
+{
+    if (!member->turn)
+        return;
+    int mode = rpi_relax_begin(driver);
+    if (member->unmarked || driver->cuEventSynchronize(member->done) != CUDA_SUCCESS)
+        if (driver->cuStreamSynchronize(member->stream) != CUDA_SUCCESS)
+            driver->cuStreamSynchronize(member->stream);
+    rpi_relax_end(driver, mode);
+}
+
+/* A pool that is strict has its replays come when what they must wait for is over. */
+static rp_status check_overlap(const struct rp_graph *graph, const struct rpi_pool_member *member,
+                               struct rp_error *err)
+{
+    const struct rp_driver *driver = graph->pool->device->driver;
+    int mode = rpi_relax_begin(driver);
+    bool over = driver->cuEventQuery(member->done) == CUDA_SUCCESS;
+    rpi_relax_end(driver, mode);
+    const char *other = rpi_graph_of(member)->name;
+    if (over)
+        return RP_OK;
+    return rpi_error(err, RP_ERROR_CONTRACT, "rp_graph_replay",
+                     "graph '%.60s' would run while a replay of '%.60s' on another stream is not "
+                     "over, and pool '%.60s' is strict about that: replay both on one stream, or "
+                     "wait for '%.60s' first",
+                     graph->name, other, graph->pool->name, other);
+}
+
 /* Waits for a member's last replay. The per-thread stream is another one in every thread. */
-static rp_status wait_for(const struct rp_graph *graph, const struct rpi_pool_member *member,
+static rp_status wait_for(const struct rp_graph *graph, struct rpi_pool_member *member,
                           CUstream stream, struct rp_error *err)
 {
+    const struct rp_driver *driver = graph->pool->device->driver;
     if (!member->busy || (member->stream == stream && stream != CU_STREAM_PER_THREAD))
         return RP_OK;
-    CUresult result = graph->pool->device->driver->cuStreamWaitEvent(stream, member->done, 0);
+    if (member->unmarked) { /* its event is of an earlier replay */
+        CUresult failed = driver->cuStreamSynchronize(member->stream);
+        if (failed != CUDA_SUCCESS)
+            return rpi_error_driver(err, failed, "cuStreamSynchronize",
+                                    "waiting for a replay of '%s' whose event could not be "
+                                    "recorded",
+                                    rpi_graph_of(member)->name);
+        member->busy = member->unmarked = false;
+        return RP_OK;
+    }
+    if (graph->pool->strict_overlap) {
+        rp_status status = check_overlap(graph, member, err);
+        if (status != RP_OK)
+            return status;
+    }
+    CUresult result = driver->cuStreamWaitEvent(stream, member->done, 0);
     if (result != CUDA_SUCCESS)
         return rpi_error_driver(err, result, "cuStreamWaitEvent",
                                 "putting a replay of '%s' behind another of pool '%s'", graph->name,
@@ -94,12 +139,13 @@ static rp_status mark(struct rp_graph *graph, CUstream stream, struct rp_error *
     graph->member.stream = stream;
     graph->member.busy = true;
     CUresult result = driver->cuEventRecord(graph->member.done, stream);
+    graph->member.unmarked = result != CUDA_SUCCESS;
     if (result == CUDA_SUCCESS)
         return RP_OK;
     if (driver->cuStreamSynchronize(stream) != CUDA_SUCCESS)
         return rpi_error_driver(err, result, "cuEventRecord", "marking a replay of '%s'",
                                 graph->name);
-    graph->member.busy = false;
+    graph->member.busy = graph->member.unmarked = false;
     return RP_OK;
 }
 

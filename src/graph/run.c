@@ -66,22 +66,31 @@ static rp_status run_free(struct rp_call *call, uint64_t address, struct rp_erro
 
 static const struct rpi_call_functions functions = {run_alloc, run_use, run_free};
 
+/* Asks again when it fails: nothing may run in memory that is about to go. Synchronising the
+ * context would break captures elsewhere. */
+static CUresult wait_for(const struct rp_driver *driver, CUstream stream)
+{
+    CUresult result = driver->cuStreamSynchronize(stream);
+    if (result != CUDA_SUCCESS)
+        driver->cuStreamSynchronize(stream);
+    return result;
+}
+
 /* Waits for the run's stream and every stream that its blocks named. */
 static rp_status wait_for_streams(struct running *run, struct rp_error *err)
 {
     const struct rp_driver *driver = run->pool->device->driver;
-    CUresult failed = driver->cuStreamSynchronize(run->call.stream);
+    CUresult failed = wait_for(driver, run->call.stream);
     for (size_t i = 0; i < run->live.streams.count; i++) {
         CUstream stream = run->live.streams.data[i];
         if (stream == run->call.stream)
             continue;
-        CUresult result = driver->cuStreamSynchronize(stream);
+        CUresult result = wait_for(driver, stream);
         if (failed == CUDA_SUCCESS)
             failed = result;
     }
     if (failed == CUDA_SUCCESS)
         return RP_OK;
-    driver->cuCtxSynchronize(); /* nothing may run in memory that is about to go */
     return rpi_error_driver(err, failed, "cuStreamSynchronize", "running work eagerly");
 }
 

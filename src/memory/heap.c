@@ -142,6 +142,24 @@ static void empty_range(struct rpi_shelf *shelf, struct rpi_heap_range *range)
     rpi_heap_empty_range(range);
 }
 
+static void finish_stream(const struct rp_driver *driver, CUstream stream)
+{
+    if (driver->cuStreamSynchronize(stream) != CUDA_SUCCESS)
+        driver->cuStreamSynchronize(stream);
+}
+
+/* Waits for the shelf's stream and for those that blocks of it were used on. Synchronising the
+ * context would break captures elsewhere. */
+static void finish_work(const struct rpi_shelf *shelf)
+{
+    finish_stream(shelf->heap->driver, shelf->stream);
+    for (size_t r = 0; r < shelf->ranges.count; r++)
+        for (const struct rpi_heap_block *b = shelf->ranges.data[r]->first; b; b = b->after)
+            if (b->state == RPI_HEAP_LIVE || b->state == RPI_HEAP_WAITING)
+                for (const struct rpi_heap_use *use = b->uses; use; use = use->next)
+                    finish_stream(shelf->heap->driver, use->stream);
+}
+
 void rp_heap_destroy(struct rp_heap *heap)
 {
     if (!heap)
@@ -149,8 +167,8 @@ void rp_heap_destroy(struct rp_heap *heap)
     struct rpi_heap_scope scope;
     bool entered = rpi_heap_enter(heap, &scope) == CUDA_SUCCESS ||
                    rpi_heap_enter(heap, &scope) == CUDA_SUCCESS;
-    if (heap->driver->cuCtxSynchronize() != CUDA_SUCCESS)
-        heap->driver->cuCtxSynchronize();
+    for (size_t s = 0; s < heap->shelf_count; s++)
+        finish_work(heap->shelves[s]);
     for (size_t s = 0; s < heap->shelf_count; s++) {
         struct rpi_shelf *shelf = heap->shelves[s];
         for (size_t r = 0; r < shelf->ranges.count; r++)

@@ -44,6 +44,7 @@ struct rpi_pool_member {
     CUstream stream;          /* of its last replay */
     CUevent done;             /* recorded behind that */
     bool busy;                /* done has been recorded and says something */
+    bool unmarked;            /* it could not be: all of the stream has to be waited for */
     uint64_t turn;            /* number of its last replay; 0: none */
 };
 

@@ -769,7 +769,7 @@ int main(int argc, char **argv)
            totals.programs, request.driver->provider, totals.legal, totals.illegal, totals.reads,
            totals.destroyed);
     bool sense = totals.programs < 100 ||
-                 (totals.legal * 4 > totals.illegal && totals.illegal * 4 > totals.legal);
+                 (totals.legal * 4 > totals.illegal && totals.illegal * 8 > totals.legal);
     if (!sense)
         fprintf(stderr, "these programs do not test what they are meant to\n");
     return fine && sense ? 0 : 1;
