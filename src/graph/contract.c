@@ -11,9 +11,10 @@ rp_status rpi_contract_init(struct rpi_contract *contract, const struct rp_arg *
 {
     struct rpi_contract made = {.args = rpi_calloc(arg_count + 1, sizeof *made.args),
                                 .roles = rpi_calloc(arg_count + 1, sizeof *made.roles),
+                                .accepted = rpi_calloc(arg_count + 1, sizeof *made.accepted),
                                 .arg_count = arg_count};
     rp_status status = RP_OK;
-    if (!made.args || !made.roles)
+    if (!made.args || !made.roles || !made.accepted)
         status = rpi_error_host_memory(err, "rp_graph_capture", arg_count * sizeof *made.args);
     for (size_t i = 0; status == RP_OK && i < arg_count; i++) {
         made.roles[i] = args[i].role;
@@ -32,6 +33,7 @@ void rpi_contract_finish(struct rpi_contract *contract)
         rpi_tensor_finish(&contract->args[i]);
     rpi_free(contract->args);
     rpi_free(contract->roles);
+    rpi_free(contract->accepted);
     *contract = (struct rpi_contract){0};
 }
 

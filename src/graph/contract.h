@@ -13,6 +13,8 @@ struct rp_graph;
 struct rpi_contract {
     struct rpi_tensor *args; /* of the capture */
     enum rp_arg_role *roles;
+    uint64_t *accepted; /* of each argument the last address that was found to be good, outside the
+                           pools; guarded by the core's lock */
     size_t arg_count;
 };
 

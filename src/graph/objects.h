@@ -59,6 +59,7 @@ struct rpi_pool_core {
     struct rpi_plans *plans; /* guarded by capture_lock */
     bool keeps_plans;        /* of an estimate: captures to come should find its plans */
     struct rpi_readers readers;
+    struct rpi_ranges known; /* addresses that were found to be memory of the device */
 };
 
 struct rp_pool {

@@ -178,6 +178,7 @@ static void release_driver(struct rpi_pool_core *core, struct rp_device *device)
     rpi_territory_remove(device, core->memory.arena.base);
     rpi_territory_remove(device, core->staging.base);
     rpi_readers_finish(&core->readers);
+    rpi_vec_finish(&core->known);
     rpi_arena_finish(&core->eager);
     rpi_staging_finish(&core->staging);
     rpi_pool_finish(&core->memory);

@@ -59,7 +59,7 @@ static uint64_t find_kept(const struct rp_pool *pool, uint64_t offset)
     return offset && next_keeper(pool, NULL, offset - 1) ? offset - 1 : UINT64_MAX;
 }
 
-static void describe(const struct rp_pool *pool, uint64_t offset, char *text, size_t bytes)
+void rpi_reads_describe(const struct rp_pool *pool, uint64_t offset, char *text, size_t bytes)
 {
     const struct rpi_pool_node *top = &pool->core->memory.root->node;
     for (const struct rpi_pool_member *m = rpi_pool_next(top, NULL); m; m = rpi_pool_next(top, m)) {
@@ -86,7 +86,7 @@ void rpi_reads_find(const struct rp_pool *pool, uint64_t address, struct rpi_for
         bool kept = find_kept(pool, offset) != UINT64_MAX;
         out_foreign->kind = kept ? RPI_FOREIGN_KEPT : RPI_FOREIGN_REFUSED;
         if (!kept)
-            describe(pool, offset, out_foreign->text, sizeof out_foreign->text);
+            rpi_reads_describe(pool, offset, out_foreign->text, sizeof out_foreign->text);
         pthread_mutex_unlock(&pool->core->lock);
         return;
     }

@@ -132,6 +132,11 @@ void rpi_reads_added(struct rp_graph *graph);
  * now on. The context is current. */
 void rpi_reads_removed(struct rp_graph *graph);
 
+/* Does a kept block hold what its graph's last replay wrote? Looks at each graph of the pool. */
+bool rpi_reads_is_whole(const struct rp_graph *writer, uint32_t block);
+/* Whose the memory at an offset of the pool is: "block 3 of graph 'a', which frees it". */
+void rpi_reads_describe(const struct rp_pool *pool, uint64_t offset, char *text, size_t bytes);
+
 /* May it be replayed? RP_ERROR_CONTRACT names both graphs, the block, and what to do. */
 rp_status rpi_reads_check(struct rp_graph *graph, struct rp_error *err);
 /* It was replayed in the member's turn; whole: all of it was enqueued. */

@@ -217,6 +217,13 @@ static const struct rp_graph *find_overwriter(const struct rp_graph *writer, str
     return found;
 }
 
+bool rpi_reads_is_whole(const struct rp_graph *writer, uint32_t block)
+{
+    uint64_t written = writer->reads.written;
+    return written && writer->blocks[block].overwritten <= written &&
+           !find_overwriter(writer, rpi_block_range(writer, block));
+}
+
 /* Which of the source's blocks was written over, and by whom. */
 static rp_status refuse_overwritten(const struct rp_graph *graph, const struct rpi_source *source,
                                     struct rp_error *err)

@@ -5,6 +5,7 @@
  * stream. The driver orders launches of one exec only, so a replay waits for the events that were
  * recorded behind the others' on other streams.
  */
+#include "graph/argument_memory.h"
 #include "graph/exec_cache.h"
 #include "graph/objects.h"
 #include "memory/pool_turn.h"
@@ -184,11 +185,8 @@ static rp_status bind(struct rp_graph *graph, struct rp_error *err)
 static rp_status replay_taken(struct rp_graph *graph, const struct rp_arg *args, CUstream stream,
                               struct rp_error *err)
 {
-    rp_status status = rpi_reads_check(graph, err);
-    if (status != RP_OK)
-        return status;
     rpi_binding_choose(graph->binding, args);
-    status = bind(graph, err);
+    rp_status status = bind(graph, err);
     if (status == RP_OK)
         status = wait_for_turn(graph, stream, err);
     if (status != RP_OK)
@@ -204,7 +202,11 @@ static rp_status replay_taken(struct rp_graph *graph, const struct rp_arg *args,
 static rp_status replay(struct rp_graph *graph, const struct rp_arg *args, CUstream stream,
                         struct rp_error *err)
 {
-    rp_status status = rpi_exec_take(graph->client, err);
+    rp_status status = rpi_check_memory(graph, args, err);
+    if (status == RP_OK)
+        status = rpi_reads_check(graph, err);
+    if (status == RP_OK)
+        status = rpi_exec_take(graph->client, err);
     if (status != RP_OK)
         return status;
     status = replay_taken(graph, args, stream, err);

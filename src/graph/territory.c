@@ -28,18 +28,30 @@ void rpi_territory_remove(struct rp_device *device, uint64_t base)
     pthread_mutex_unlock(&all->lock);
 }
 
-bool rpi_territory_find(struct rp_device *device, uint64_t address, char *out_text, size_t bytes)
+static bool find(struct rp_device *device, uint64_t address, bool eager_only, char *out_text,
+                 size_t bytes)
 {
     struct rpi_territories *all = &device->territories;
     bool found = false;
     pthread_mutex_lock(&all->lock);
     for (size_t i = 0; !found && i < all->count; i++) {
         const struct rpi_territory *t = &all->data[i];
-        found = address - t->base < t->reserved;
+        found = address - t->base < t->reserved && (t->eager || !eager_only);
         if (found)
             snprintf(out_text, bytes, "memory of %spool '%.60s'", t->eager ? "eager runs of " : "",
                      t->pool);
     }
     pthread_mutex_unlock(&all->lock);
     return found;
+}
+
+bool rpi_territory_find(struct rp_device *device, uint64_t address, char *out_text, size_t bytes)
+{
+    return find(device, address, false, out_text, bytes);
+}
+
+bool rpi_territory_find_eager(struct rp_device *device, uint64_t address, char *out_text,
+                              size_t bytes)
+{
+    return find(device, address, true, out_text, bytes);
 }

@@ -33,5 +33,8 @@ void rpi_territory_remove(struct rp_device *device, uint64_t base);
 
 /* False when the address is in none; otherwise tells whose it is: "memory of pool 'a'". */
 bool rpi_territory_find(struct rp_device *device, uint64_t address, char *out_text, size_t bytes);
+/* The same among the ranges of eager runs. */
+bool rpi_territory_find_eager(struct rp_device *device, uint64_t address, char *out_text,
+                              size_t bytes);
 
 #endif

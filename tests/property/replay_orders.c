@@ -395,7 +395,7 @@ static bool pick_source(struct run *r, int reader, struct op *op)
 static void generate(struct run *r, int index)
 {
     struct graph *g = &r->graphs[index];
-    int blocks = 3; /* two arguments' places, and the sum */
+    int blocks = 1; /* behind the sum */
     int ops = 4 + (int)below(r, OPS - 3);
     while (g->op_count < ops) {
         static const enum op_kind kinds[] = {OP_TEMPORARY, OP_TEMPORARY, OP_KEEP, OP_KEEP,

@@ -2,7 +2,7 @@
  *
  * The contract of a replay: arguments of another type, shape or strides than those captured are
  * refused with both spelled out, before anything is launched, and descriptions that cannot be are
- * refused in every call that takes arguments.
+ * refused in every call that takes arguments. So are addresses that are no memory to use.
  */
 #include "graph_fixture.h"
 
@@ -202,6 +202,158 @@ static void test_long_shapes(void **state)
     f->driver->cuMemFree(out);
 }
 
+/* ---- Where arguments lie --------------------------------------------------------------------*/
+
+/* The host driver, with its answers about addresses counted and one of them changed. */
+static struct {
+    uint64_t asked;
+    int ordinal;
+    bool no_record, no_wait; /* cuEventRecord and cuStreamSynchronize fail */
+} watched;
+
+static CUresult watch_attribute(void *value, CUpointer_attribute attribute, CUdeviceptr address)
+{
+    CUresult result = rpi_driver_host()->cuPointerGetAttribute(value, attribute, address);
+    watched.asked++;
+    if (result == CUDA_SUCCESS && attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+        memcpy(value, &watched.ordinal, sizeof watched.ordinal);
+    return result;
+}
+
+static CUresult watch_record(CUevent event, CUstream stream)
+{
+    return watched.no_record ? CUDA_ERROR_UNKNOWN : rpi_driver_host()->cuEventRecord(event, stream);
+}
+
+static CUresult watch_wait(CUstream stream)
+{
+    return watched.no_wait ? CUDA_ERROR_UNKNOWN : rpi_driver_host()->cuStreamSynchronize(stream);
+}
+
+static int open_watched(void **state)
+{
+    static struct rp_driver driver;
+    driver = *rpi_driver_host();
+    driver.cuPointerGetAttribute = watch_attribute;
+    driver.cuEventRecord = watch_record;
+    driver.cuStreamSynchronize = watch_wait;
+    memset(&watched, 0, sizeof watched);
+    rpt_open_on(&fixture, &driver, NULL);
+    *state = &fixture;
+    return 0;
+}
+
+/* Addresses that a callable should not have kept. */
+struct keeping {
+    struct rpt_fixture *f;
+    int calls;
+    uint64_t eager, rehearsed; /* of its argument or block in the first and second run */
+};
+
+static rp_status twice_and_keep(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct keeping *k = user;
+    uint64_t block;
+    rp_status status =
+        rp_call_alloc(call, COUNT * sizeof(float), rp_call_stream(call), &block, err);
+    if (k->calls++ == 0)
+        k->eager = block;
+    else if (k->calls == 2)
+        k->rehearsed = rp_call_arg(call, 0);
+    return status == RP_OK ? twice(call, k->f, err) : status;
+}
+
+static void test_memory_of_arguments(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct keeping k = {.f = f};
+    uint64_t in = rpt_buffer(f, COUNT, 1), out = rpt_buffer(f, COUNT, 0);
+    uint64_t freed = rpt_buffer(f, COUNT, 0);
+    struct rp_arg args[] = {rpt_arg(in, COUNT, RP_ARG_IN), rpt_arg(out, COUNT, RP_ARG_OUT)};
+    struct rp_graph *graph;
+    float *host = calloc(2 * COUNT, sizeof *host);
+    f->driver->cuMemFree(freed);
+    RPT_OK(f, rp_run(f->pool, twice_and_keep, &k, args, 2, NULL, &f->err));
+    RPT_OK(f, rp_graph_capture(f->pool, NULL, twice_and_keep, &k, args, 2, &graph, &f->err));
+    uint64_t pool = f->pool->core->memory.arena.base;
+    const struct {
+        uint64_t address;
+        const char *says;
+    } cases[] = {
+        {(uint64_t)(uintptr_t)host, "is no memory that the driver knows"},
+        {freed, "is no memory that the driver knows"},
+        {in + 4, "reaches past the end of its allocation of 256 bytes"},
+        {UINT64_MAX - 8, "reaches past the last address"},
+        {k.eager, "lies in memory of eager runs of pool 'pool'"},
+        {k.rehearsed, "was an address of a rehearsal"},
+        {pool + (1u << 20), "lies in memory of the pool that no graph has now"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct rp_arg given[] = {args[0], args[1]};
+        given[0].address = cases[i].address;
+        assert_int_equal(rp_graph_replay(graph, given, 2, NULL, &f->err), RP_ERROR_CONTRACT);
+        assert_says(f, "argument 0 of graph 'graph', 256 bytes at 0x");
+        assert_says(f, cases[i].says);
+    }
+    watched.ordinal = 1;
+    assert_int_equal(rp_graph_replay(graph, args, 2, NULL, &f->err), RP_ERROR_CONTRACT);
+    assert_says(f, "is memory of device 1, but the graph runs on device 0");
+    watched.ordinal = 0;
+    RPT_OK(f, rp_graph_replay(graph, args, 2, NULL, &f->err));
+    rp_graph_destroy(graph);
+    free(host);
+    f->driver->cuMemFree(in);
+    f->driver->cuMemFree(out);
+}
+
+/* The driver is asked about what is new, and once for each allocation. */
+static void test_known_memory_is_free(void **state)
+{
+    struct rpt_fixture *f = *state;
+    uint64_t in = rpt_buffer(f, 4 * COUNT, 1), out = rpt_buffer(f, 4 * COUNT, 0);
+    struct rp_arg args[] = {rpt_arg(in, COUNT, RP_ARG_IN), rpt_arg(out, COUNT, RP_ARG_OUT)};
+    struct rp_graph *graph;
+    RPT_OK(f, rp_graph_capture(f->pool, NULL, twice, f, args, 2, &graph, &f->err));
+    watched.asked = 0;
+    RPT_OK(f, rp_graph_replay(graph, args, 2, NULL, &f->err));
+    assert_in_range(watched.asked, 2, 12);
+    watched.asked = 0;
+    RPT_OK(f, rp_graph_replay(graph, args, 2, NULL, &f->err));
+    args[0].address += COUNT * sizeof(float);
+    RPT_OK(f, rp_graph_replay(graph, args, 2, NULL, &f->err));
+    args[1].address += 3 * COUNT * sizeof(float); /* to the end of it */
+    RPT_OK(f, rp_graph_replay(graph, args, 2, NULL, &f->err));
+    assert_int_equal(watched.asked, 0);
+    args[1].address += sizeof(float);
+    assert_int_equal(rp_graph_replay(graph, args, 2, NULL, &f->err), RP_ERROR_CONTRACT);
+    rp_graph_destroy(graph);
+    f->driver->cuMemFree(in);
+    f->driver->cuMemFree(out);
+}
+
+/* A replay whose event could not be recorded: who comes next on another stream waits for all of its
+ * stream, or fails, and never for the event of an earlier replay. */
+static void test_unrecorded_event(void **state)
+{
+    struct rpt_fixture *f = *state;
+    uint64_t in = rpt_buffer(f, COUNT, 1), out = rpt_buffer(f, COUNT, 0);
+    struct rp_arg args[] = {rpt_arg(in, COUNT, RP_ARG_IN), rpt_arg(out, COUNT, RP_ARG_OUT)};
+    struct rp_graph *graph;
+    RPT_OK(f, rp_graph_capture(f->pool, NULL, twice, f, args, 2, &graph, &f->err));
+    RPT_OK(f, rp_graph_replay(graph, args, 2, f->streams[0], &f->err));
+    watched.no_record = watched.no_wait = true;
+    assert_int_equal(rp_graph_replay(graph, args, 2, f->streams[0], &f->err), RP_ERROR_DRIVER);
+    watched.no_record = false;
+    assert_int_equal(rp_graph_replay(graph, args, 2, f->streams[1], &f->err), RP_ERROR_DRIVER);
+    assert_says(f, "whose event could not be recorded");
+    watched.no_wait = false;
+    RPT_OK(f, rp_graph_replay(graph, args, 2, f->streams[1], &f->err));
+    assert_int_equal(f->driver->cuCtxSynchronize(), 0);
+    rp_graph_destroy(graph);
+    f->driver->cuMemFree(in);
+    f->driver->cuMemFree(out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -210,6 +362,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_impossible_descriptions, open_fixture, close_fixture),
         cmocka_unit_test(test_dtype_names),
         cmocka_unit_test_setup_teardown(test_long_shapes, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(test_memory_of_arguments, open_watched, close_fixture),
+        cmocka_unit_test_setup_teardown(test_known_memory_is_free, open_watched, close_fixture),
+        cmocka_unit_test_setup_teardown(test_unrecorded_event, open_watched, close_fixture),
     };
     return cmocka_run_group_tests_name("contract", tests, NULL, NULL);
 }

@@ -8,6 +8,9 @@
  */
 #include "graph_fixture.h"
 
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -483,6 +486,131 @@ static void test_alternative_writers(void **state)
     rp_pool_destroy(pool);
 }
 
+/* ---- Kept blocks as arguments ---------------------------------------------------------------*/
+
+static void test_kept_block_as_argument(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct rp_pool *pool = make_pool(f, RP_POOL_ALTERNATIVES, NULL);
+    struct rp_pool *sequence = make_pool(f, RP_POOL_SEQUENCE, pool);
+    struct step a = {.f = f, .name = "a", .value = 2, .keeps = true};
+    struct step look = {.f = f, .name = "look", .value = 1};
+    struct step other = {.f = f, .name = "other", .value = 7, .keeps = true};
+    capture(sequence, &a);
+    capture(sequence, &look);
+    capture(pool, &other);
+    struct rp_arg args[] = {look.args[0], look.args[1]};
+    args[0].address = a.kept;
+    assert_int_equal(rp_graph_replay(look.graph, args, 2, NULL, &f->err), RP_ERROR_CONTRACT);
+    assert_says(f, "lies in block 1 of graph 'a', which does not hold what that wrote");
+    replay(&a, 3);
+    float first;
+    for (int i = 0; i < 2; i++) { /* out of the block as often as one likes */
+        RPT_OK(f, rp_graph_replay(look.graph, args, 2, NULL, &f->err));
+        rpt_read(f, args[1].address, &first, 1);
+        assert_true(first == 6);
+    }
+    replay(&other, 1);
+    assert_int_equal(rp_graph_replay(look.graph, args, 2, NULL, &f->err), RP_ERROR_CONTRACT);
+    assert_says(f, "or another replay has overwritten it");
+    args[0].address = a.temporary;
+    assert_int_equal(rp_graph_replay(other.graph, args, 2, NULL, &f->err), RP_OK); /* its own */
+    finish(&other);
+    finish(&look);
+    finish(&a);
+    rp_pool_destroy(sequence);
+    rp_pool_destroy(pool);
+}
+
+/* ---- Others at work -------------------------------------------------------------------------*/
+
+struct bystander {
+    struct rpt_fixture *f;
+    struct rp_pool *pool;
+    struct rp_heap *heap;
+    struct rp_graph *graph;
+};
+
+static void *destroy_all(void *user)
+{
+    struct bystander *b = user;
+    rp_graph_destroy(b->graph);
+    rp_pool_destroy(b->pool);
+    rp_heap_destroy(b->heap);
+    return NULL;
+}
+
+/* While it is captured another thread destroys a graph, a pool and a heap. */
+static rp_status run_disturbed(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct bystander *b = user;
+    pthread_t thread;
+    rp_status status = rpt_scale(b->f, rp_call_stream(call), rp_call_arg(call, 1),
+                                 rp_call_arg(call, 0), 2, COUNT, err);
+    if (b->pool) {
+        assert_int_equal(pthread_create(&thread, NULL, destroy_all, b), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        b->pool = NULL;
+    }
+    return status;
+}
+
+static void test_captures_are_not_disturbed(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct bystander b = {.f = f, .pool = make_pool(f, RP_POOL_ALTERNATIVES, NULL)};
+    struct step a = {.f = f, .name = "a", .value = 2};
+    struct rp_graph *graph;
+    uint64_t block;
+    capture(b.pool, &a);
+    replay(&a, 1);
+    b.graph = a.graph;
+    RPT_OK(f, rp_heap_create(f->device, NULL, &b.heap, &f->err));
+    RPT_OK(f, rp_heap_alloc(b.heap, 1000, f->streams[0], &block, &f->err));
+    RPT_OK(f, rp_graph_capture(f->pool, NULL, run_disturbed, &b, a.args, 2, &graph, &f->err));
+    assert_null(b.pool);
+    rp_graph_destroy(graph);
+    a.graph = NULL;
+    finish(&a);
+}
+
+static _Atomic bool may_go;
+
+static void block_stream(void *user)
+{
+    (void)user;
+    while (!atomic_load(&may_go))
+        sched_yield();
+}
+
+static void test_strict_overlap(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct rp_pool *pool;
+    struct rp_pool_options options = RP_POOL_OPTIONS_INIT;
+    options.strict_overlap = 1;
+    options.name = "careful";
+    RPT_OK(f, rp_pool_create(f->device, &options, &pool, &f->err));
+    struct step a = {.f = f, .name = "a", .value = 2};
+    struct step b = {.f = f, .name = "b", .value = 3};
+    capture(pool, &a);
+    capture(pool, &b);
+    atomic_store(&may_go, false);
+    assert_int_equal(f->driver->cuLaunchHostFunc(f->streams[0], block_stream, NULL), 0);
+    RPT_OK(f, rp_graph_replay(a.graph, a.args, 2, f->streams[0], &f->err));
+    assert_int_equal(rp_graph_replay(b.graph, b.args, 2, f->streams[1], &f->err),
+                     RP_ERROR_CONTRACT);
+    assert_says(f, "'b' would run while a replay of 'a' on another stream is not over");
+    RPT_OK(f, rp_graph_replay(b.graph, b.args, 2, f->streams[0], &f->err)); /* behind it */
+    atomic_store(&may_go, true);
+    assert_int_equal(f->driver->cuStreamSynchronize(f->streams[0]), 0);
+    RPT_OK(f, rp_graph_replay(a.graph, a.args, 2, f->streams[1], &f->err));
+    assert_int_equal(f->driver->cuStreamSynchronize(f->streams[1]), 0);
+    finish(&b);
+    finish(&a);
+    rp_pool_destroy(pool);
+}
+
 /* ---- Modes ----------------------------------------------------------------------------------*/
 
 static void count_warnings(enum rp_log_level level, const char *message, void *user)
@@ -535,6 +663,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_of_another_pool, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(test_padding, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(test_alternative_writers, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(test_kept_block_as_argument, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(test_captures_are_not_disturbed, open_fixture,
+                                        close_fixture),
+        cmocka_unit_test_setup_teardown(test_strict_overlap, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(test_warn, open_fixture, close_fixture),
     };
     return cmocka_run_group_tests_name("contract order", tests, NULL, NULL);
