@@ -150,8 +150,12 @@ static rp_status check_foreign(const struct asked *a, struct rpi_range *out_know
     uint64_t from = a->arg->address;
     unsigned type = 0;
     int ordinal = 0, mapped = 1;
-    if (!ask(a, &type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, from) ||
-        (ask(a, &mapped, CU_POINTER_ATTRIBUTE_MAPPED, from) && !mapped))
+    CUresult result =
+        device->driver->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, from);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE)
+        return rpi_error_driver(err, result, "cuPointerGetAttribute",
+                                "looking at argument %zu of '%s'", a->index, a->graph->name);
+    if (result != CUDA_SUCCESS || (ask(a, &mapped, CU_POINTER_ATTRIBUTE_MAPPED, from) && !mapped))
         return refuse(a, err,
                       "is no memory that the driver knows: it was given back, or is the host's");
     if (type == CU_MEMORYTYPE_DEVICE &&

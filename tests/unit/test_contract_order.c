@@ -8,6 +8,8 @@
  */
 #include "graph_fixture.h"
 
+#include "fault_loop.h"
+
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -611,6 +613,69 @@ static void test_strict_overlap(void **state)
     rp_pool_destroy(pool);
 }
 
+/* ---- Faults ---------------------------------------------------------------------------------*/
+
+/* Two graphs of which one reads the other, on a device of their own; each step is done again where
+ * it fails. */
+static bool read_across(const struct rp_driver *driver, void *user)
+{
+    const struct step *lender = user; /* of its buffers */
+    struct rpt_fixture *f = lender->f;
+    struct rp_device *device = NULL;
+    struct rp_pool *pool = NULL;
+    struct rp_pool_options options = RP_POOL_OPTIONS_INIT;
+    struct step a = {.f = f, .name = "a", .value = 2, .keeps = true};
+    struct step b = {.f = f, .name = "b", .value = 1, .reads = {&a}};
+    struct step *steps[] = {&a, &b};
+    bool fine = true;
+    memcpy(a.args, lender->args, sizeof a.args);
+    memcpy(b.args, lender->args, sizeof b.args);
+    options.kind = RP_POOL_SEQUENCE;
+    if (rpi_device_open_on(driver, 0, &device, &f->err) != RP_OK)
+        RPT_OK(f, rpi_device_open_on(driver, 0, &device, &f->err));
+    if (rp_pool_create(device, &options, &pool, &f->err) != RP_OK)
+        RPT_OK(f, rp_pool_create(device, &options, &pool, &f->err));
+    for (int i = 0; i < 2; i++)
+        if (try_capture(pool, steps[i]) != RP_OK)
+            capture(pool, steps[i]);
+    for (int i = 0; i < 4; i++) {
+        struct step *s = steps[i % 2];
+        if (rp_graph_replay(s->graph, s->args, 2, f->streams[0], &f->err) == RP_OK)
+            continue;
+        assert_int_not_equal(f->err.status, RP_ERROR_INTERNAL);
+        if (i % 2) /* nobody reads what was written by half */
+            fine &= f->err.status != RP_ERROR_CONTRACT;
+        RPT_OK(f, rp_graph_replay(s->graph, s->args, 2, f->streams[0], &f->err));
+    }
+    float first = 0;
+    fine &= f->driver->cuCtxSynchronize() == CUDA_SUCCESS &&
+            f->driver->cuMemcpyDtoH(&first, b.args[1].address, sizeof first) == CUDA_SUCCESS &&
+            first == 3;
+    rp_graph_destroy(a.graph);
+    rp_graph_destroy(b.graph);
+    rp_pool_destroy(pool);
+    rp_device_destroy(device);
+    return fine;
+}
+
+static void test_faults(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct step lender = {.f = f};
+    struct rpt_scenario scenario = {.run = read_across, .user = &lender};
+    set_buffers(&lender);
+    assert_true(rpt_fault_loop(f->driver, &scenario, CUDA_ERROR_UNKNOWN) > 50);
+    struct rpi_host_options before, options; /* the race check keeps what it saw */
+    rpi_host_options(&before);
+    options = before;
+    options.check_races = false;
+    rpi_host_configure(&options);
+    int64_t faults = rpt_memory_fault_loop(f->driver, &scenario);
+    rpi_host_configure(&before);
+    assert_true(faults > 50);
+    finish(&lender);
+}
+
 /* ---- Modes ----------------------------------------------------------------------------------*/
 
 static void count_warnings(enum rp_log_level level, const char *message, void *user)
@@ -667,6 +732,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_captures_are_not_disturbed, open_fixture,
                                         close_fixture),
         cmocka_unit_test_setup_teardown(test_strict_overlap, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(test_faults, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(test_warn, open_fixture, close_fixture),
     };
     return cmocka_run_group_tests_name("contract order", tests, NULL, NULL);
