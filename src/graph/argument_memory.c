@@ -73,7 +73,8 @@ static rp_status check_own(const struct asked *a, struct rpi_range range, struct
         return RP_OK;
     if (writer)
         return refuse(a, err,
-                      "lies in block %" PRIu32 " of graph '%.60s', which does not hold what that wrote: it "
+                      "lies in block %" PRIu32
+                      " of graph '%.60s', which does not hold what that wrote: it "
                       "was not replayed, or another replay has overwritten it",
                       block, writer->name);
     char text[160];
@@ -176,6 +177,8 @@ static rp_status check_elsewhere(const struct asked *a, struct rp_error *err)
         a->graph->contract.accepted[a->index] = from;
         return RP_OK;
     }
+    if (rpi_staging_holds(&a->graph->pool->core->staging, from))
+        return refuse(a, err, "lies where arguments of the pool's graphs are copied to");
     if (rpi_alias_holds(&device->alias, from))
         return refuse(a, err, "was an address of a rehearsal: the callable kept it");
     if (rpi_territory_find_eager(device, from, text, sizeof text))

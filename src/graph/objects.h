@@ -56,8 +56,8 @@ struct rpi_pool_core {
     pthread_mutex_t lock;         /* guards what follows, and every group and member in it */
     struct rpi_pool memory;
     struct rpi_staging staging; /* beside the pool's memory */
-    struct rpi_plans *plans; /* guarded by capture_lock */
-    bool keeps_plans;        /* of an estimate: captures to come should find its plans */
+    struct rpi_plans *plans;    /* guarded by capture_lock */
+    bool keeps_plans;           /* of an estimate: captures to come should find its plans */
     struct rpi_readers readers;
     struct rpi_ranges known; /* addresses that were found to be memory of the device */
 };

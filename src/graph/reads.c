@@ -90,6 +90,15 @@ void rpi_reads_find(const struct rp_pool *pool, uint64_t address, struct rpi_for
         pthread_mutex_unlock(&pool->core->lock);
         return;
     }
+    pthread_mutex_lock(&pool->core->lock);
+    bool staging = rpi_staging_holds(&pool->core->staging, address);
+    pthread_mutex_unlock(&pool->core->lock);
+    if (staging) {
+        out_foreign->kind = RPI_FOREIGN_REFUSED;
+        snprintf(out_foreign->text, sizeof out_foreign->text,
+                 "memory that arguments of the pool's graphs are copied to");
+        return;
+    }
     if (rpi_territory_find(pool->device, address, out_foreign->text, sizeof out_foreign->text))
         out_foreign->kind = RPI_FOREIGN_REFUSED;
 }
