@@ -129,7 +129,8 @@ struct rp_device_options {
  * RP_ERROR_NO_DRIVER with the reason for each driver that was tried. */
 RP_API rp_status rp_device_open(const struct rp_device_options *options,
                                 struct rp_device **out_device, struct rp_error *err);
-/* Releases the device. Every pool of it must have been destroyed before. NULL is allowed. */
+/* Releases the device. Every pool and heap of it must have been destroyed before: while there is
+ * one the device stays, and the log has an error. NULL is allowed. */
 RP_API void rp_device_destroy(struct rp_device *device);
 
 struct rp_device_info {

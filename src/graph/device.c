@@ -11,7 +11,6 @@
 #include "driver/watch.h"
 #include "graph/exec_cache.h"
 
-#include <assert.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -213,7 +212,14 @@ void rp_device_destroy(struct rp_device *device)
 {
     if (!device)
         return;
-    assert(atomic_load(&device->pools) == 0);
+    size_t users = atomic_load(&device->pools);
+    if (users) {
+        rpi_log(RP_LOG_ERROR,
+                "rp_device_destroy: the device stays, as %zu of its pools and heaps are left: "
+                "destroy them first",
+                users);
+        return;
+    }
     bool pushed = rpi_device_push_to_release(device);
     rpi_alias_finish(&device->alias);
     rpi_exec_cache_destroy(device->execs);

@@ -199,6 +199,30 @@ static void opening_while_the_last_one_closes(void **state)
     rp_device_destroy(second);
 }
 
+static void keep_message(enum rp_log_level level, const char *message, void *user)
+{
+    if (level == RP_LOG_ERROR)
+        snprintf(user, 200, "%s", message);
+}
+
+/* What is left of a device can still be used, and destroyed. */
+static void a_device_in_use_stays(void **state)
+{
+    (void)state;
+    char message[200] = "";
+    struct rp_device *device = open_host();
+    struct rp_heap *heap = NULL;
+    uint64_t address = 0;
+    assert_int_equal(rp_heap_create(device, NULL, &heap, NULL), RP_OK);
+    rp_set_log(keep_message, message, RP_LOG_ERROR);
+    rp_device_destroy(device);
+    rp_set_log(NULL, NULL, RP_LOG_ERROR);
+    assert_non_null(strstr(message, "1 of its pools and heaps"));
+    assert_int_equal(rp_heap_alloc(heap, 1000, NULL, &address, NULL), RP_OK);
+    rp_heap_destroy(heap);
+    rp_device_destroy(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -210,6 +234,7 @@ int main(void)
         cmocka_unit_test(opening_while_the_last_one_closes),
         cmocka_unit_test(functions_have_names),
         cmocka_unit_test(pools_refuse_wrong_options),
+        cmocka_unit_test(a_device_in_use_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -130,6 +130,74 @@ static void launches_on_streams_race(void **state)
     check_pairs(races_on_streams);
 }
 
+/* Three launches one after the other, with an event after the first and one after the second. */
+static CUgraphExec graph_with_events(const CUevent events[2])
+{
+    CUgraph graph;
+    CUgraphExec exec;
+    CUstream s = streams[0];
+    OK(f.d->cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    for (uint32_t i = 0; i < 3; i++) {
+        OK(host_touch(&f, f.touch, s, x + 64 * i, 64));
+        if (i < 2)
+            OK(f.d->cuEventRecordWithFlags(events[i], s, CU_EVENT_RECORD_EXTERNAL));
+    }
+    OK(f.d->cuStreamEndCapture(s, &graph));
+    OK(f.d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(f.d->cuGraphDestroy(graph));
+    return exec;
+}
+
+/* Who waits for an event within a graph comes after the nodes before it, and after no others. */
+static void an_event_in_a_graph_orders_what_is_before_it(void **state)
+{
+    (void)state;
+    CUevent events[2] = {event, NULL};
+    OK(f.d->cuEventCreate(&events[1], CU_EVENT_DISABLE_TIMING));
+    CUgraphExec exec = graph_with_events(events);
+    for (int launch = 0; launch < 3; launch++)
+        for (int waits = 0; waits < 3; waits++)
+            for (uint32_t part = 0; part < 3; part++) {
+                OK(f.d->cuGraphLaunch(exec, streams[0]));
+                if (waits)
+                    OK(f.d->cuStreamWaitEvent(streams[1], events[waits - 1], 0));
+                OK(host_touch(&f, f.look, streams[1], x + 64 * part, 64));
+                /* part 0 is before the first event, part 1 before the second, part 2 before none */
+                assert_int_equal(races_of_all(), part >= (uint32_t)waits);
+            }
+    OK(f.d->cuGraphExecDestroy(exec));
+    OK(f.d->cuEventDestroy(events[1]));
+}
+
+/* Of nodes side by side only the one that the event comes after is ordered by it. */
+static void an_event_orders_its_branch_only(void **state)
+{
+    (void)state;
+    CUgraph graph;
+    CUgraphExec exec;
+    CUevent fork;
+    OK(f.d->cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
+    OK(f.d->cuStreamBeginCapture(streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    OK(f.d->cuEventRecord(fork, streams[0]));
+    OK(f.d->cuStreamWaitEvent(streams[1], fork, 0));
+    OK(host_touch(&f, f.touch, streams[1], x + 64, 64));
+    OK(host_touch(&f, f.touch, streams[0], x, 64));
+    OK(f.d->cuEventRecordWithFlags(event, streams[0], CU_EVENT_RECORD_EXTERNAL));
+    OK(f.d->cuEventRecord(fork, streams[1]));
+    OK(f.d->cuStreamWaitEvent(streams[0], fork, 0));
+    OK(f.d->cuStreamEndCapture(streams[0], &graph));
+    OK(f.d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    for (uint32_t part = 0; part < 2; part++) {
+        OK(f.d->cuGraphLaunch(exec, streams[0]));
+        OK(f.d->cuStreamWaitEvent(streams[1], event, 0));
+        OK(host_touch(&f, f.touch, streams[1], x + 64 * part, 64));
+        assert_int_equal(races_of_all(), part);
+    }
+    OK(f.d->cuGraphExecDestroy(exec));
+    OK(f.d->cuGraphDestroy(graph));
+    OK(f.d->cuEventDestroy(fork));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_driver, close_driver)
 
 int main(void)
@@ -137,6 +205,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(nodes_of_a_graph_race),
         TEST(launches_on_streams_race),
+        TEST(an_event_in_a_graph_orders_what_is_before_it),
+        TEST(an_event_orders_its_branch_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -88,12 +88,26 @@ static void mark_last_steps(CUgraphExec exec)
             exec->steps.data[exec->steps.data[i].before.data[j]].last = false;
 }
 
+static bool find_records(CUgraphExec exec)
+{
+    for (uint32_t i = 0; i < exec->steps.count; i++) {
+        CUgraphNode node = exec->steps.data[i].node;
+        if (node && node->op->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD &&
+            !rpi_vec_push(&exec->records, i))
+            return false;
+    }
+    return true;
+}
+
 static void free_exec(CUgraphExec exec)
 {
     for (size_t i = 0; i < exec->steps.count; i++)
         rpi_vec_finish(&exec->steps.data[i].before);
     rpi_vec_finish(&exec->steps);
-    rpi_vec_finish(&exec->touches);
+    for (size_t i = 0; exec->parts && i <= exec->records.count; i++)
+        rpi_vec_finish(&exec->parts[i]);
+    rpi_free(exec->parts);
+    rpi_vec_finish(&exec->records);
     rpi_free(exec->reaches);
     rpi_host_task_drop(exec->last);
     if (exec->graph)
@@ -145,6 +159,8 @@ CUresult rpi_host_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
         result = flatten(made, made->graph, UINT32_MAX);
     if (!result && !memory_is_there(made))
         result = CUDA_ERROR_INVALID_VALUE;
+    if (!result && !find_records(made))
+        result = CUDA_ERROR_OUT_OF_MEMORY;
     if (!result && !rpi_host_handle_add(made, RPI_HOST_EXEC))
         result = CUDA_ERROR_OUT_OF_MEMORY;
     if (result) {
@@ -242,7 +258,8 @@ static bool make_tasks(CUgraphExec exec, CUstream stream, struct rpi_host_task *
     return true;
 }
 
-/* The launch is the stream's next op: its place in the order, its races, its events. */
+/* The launch is the stream's next op: its place in the order, its races, its events. Who waits for
+ * an event comes after the part of the launch that the event comes after, not after all of it. */
 static void commit(CUgraphExec exec, CUstream stream, struct rpi_host_task **tasks)
 {
     size_t count = exec->steps.count;
@@ -254,16 +271,18 @@ static void commit(CUgraphExec exec, CUstream stream, struct rpi_host_task **tas
     }
     struct rpi_host_clock clock;
     rpi_host_stream_clock(stream, &clock);
-    rpi_host_race_exec(exec, stream->lane, &clock,
-                       rpi_host.context.lane_positions[stream->lane] + 1);
+    uint64_t *position = &rpi_host.context.lane_positions[stream->lane];
+    rpi_host_race_exec(exec, stream->lane, &clock, *position + 1);
+    for (size_t r = 0; r < exec->records.count; r++) {
+        uint32_t step = exec->records.data[r];
+        CUevent event = event_of(&exec->steps.data[step], CU_GRAPH_NODE_TYPE_EVENT_RECORD);
+        clock.at[stream->lane] = ++*position;
+        if (event)
+            rpi_host_event_set(event, tasks[step + 1], &clock);
+    }
     rpi_host_stream_advance(stream, tasks[count + 1]);
     rpi_host_task_set(&exec->last, tasks[count + 1]);
     exec->clock = stream->clock;
-    for (size_t i = 0; i < count; i++) {
-        CUevent event = event_of(&exec->steps.data[i], CU_GRAPH_NODE_TYPE_EVENT_RECORD);
-        if (event)
-            rpi_host_event_set(event, tasks[i + 1], &stream->clock);
-    }
     rpi_host.graph_launches++;
 }
 

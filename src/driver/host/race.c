@@ -11,9 +11,13 @@
  *
  * Between operations on streams order is a vector clock (Fidge and Mattern 1988): each stream is a
  * lane, or shares one when there are more than RPI_HOST_LANES (sharing can hide a race, never
- * invent one). A launch counts as one operation. What the host has waited for is before all that it
- * enqueues later. The last MOST_LOGGED operations not waited for are compared with a new one (fewer
- * when they have more than MOST_RANGES ranges).
+ * invent one). A launch counts as one operation; where nodes of it record events, as one for what
+ * comes before each of them, the first one's first, and one for the rest (of two events that
+ * nothing orders the second is taken to come after what the first does: that can hide a race). A
+ * node that waits for an event is taken to hold back the whole launch, which can hide one too. What
+ * any thread of the host has waited for is before all that any enqueues later: what orders the
+ * threads is not known here. The last MOST_LOGGED operations not waited for are compared with a new
+ * one (fewer when they have more than MOST_RANGES ranges).
  *
  * Ranges are compared by keys: the place in the device's memory, moved out of the way of addresses,
  * or the address for host memory. So two mappings of one chunk are one range.
@@ -361,25 +365,50 @@ static void compare_steps(CUgraphExec exec, const struct rpi_host_touches *touch
     }
 }
 
-/* What the exec touches, merged; races between its own steps are kept on the way. */
+/* The part of the launch that a step belongs to. */
+static size_t part_of(CUgraphExec exec, uint32_t step)
+{
+    size_t part = 0;
+    while (exec->reaches && part < exec->records.count &&
+           (step > exec->records.data[part] || !is_ordered(exec, step, exec->records.data[part])))
+        part++;
+    return part;
+}
+
+static bool share_out(CUgraphExec exec, const struct rpi_host_touches *touches)
+{
+    if (!exec->parts)
+        exec->parts = rpi_calloc(exec->records.count + 1, sizeof *exec->parts);
+    for (size_t i = 0; exec->parts && i <= exec->records.count; i++)
+        exec->parts[i].count = 0;
+    for (size_t i = 0; exec->parts && i < touches->count; i++)
+        if (!rpi_vec_push(&exec->parts[part_of(exec, touches->data[i].step)], touches->data[i]))
+            return false;
+    for (size_t i = 0; exec->parts && i <= exec->records.count; i++)
+        merge(&exec->parts[i]);
+    return exec->parts != NULL;
+}
+
+/* What the exec touches, part by part; races between its own steps are kept on the way. */
 static bool check_exec(CUgraphExec exec)
 {
-    exec->touches.count = 0;
-    struct collector collector = {.touches = &exec->touches};
+    struct rpi_host_touches touches = {0};
+    struct collector collector = {.touches = &touches};
     for (size_t i = 0; i < exec->steps.count; i++) {
         collector.step = (uint32_t)i;
         if (exec->steps.data[i].node)
             rpi_host_op_accesses(exec->steps.data[i].node->op, collect, &collector);
     }
     const struct rpi_host_touch **open =
-        rpi_calloc(exec->touches.count, sizeof(const struct rpi_host_touch *));
+        rpi_calloc(touches.count, sizeof(const struct rpi_host_touch *));
     bool ok = open && !collector.failed;
     if (ok && find_reaches(exec)) {
-        sort(&exec->touches, by_key);
-        compare_steps(exec, &exec->touches, open);
+        sort(&touches, by_key);
+        compare_steps(exec, &touches, open);
     }
+    ok = ok && share_out(exec, &touches);
     rpi_free(open);
-    merge(&exec->touches);
+    rpi_vec_finish(&touches);
     return ok;
 }
 
@@ -390,12 +419,16 @@ void rpi_host_race_exec(CUgraphExec exec, unsigned lane, const struct rpi_host_c
         return;
     if (exec->checked != rpi_host.memory.generation && check_exec(exec))
         exec->checked = rpi_host.memory.generation;
-    struct rpi_host_log_entry entry = {.lane = lane, .position = position, .name = "graph"};
-    if (!rpi_vec_reserve(&entry.touches, exec->touches.count))
-        return;
-    if (exec->touches.count)
-        memcpy(entry.touches.data, exec->touches.data,
-               exec->touches.count * sizeof *exec->touches.data);
-    entry.touches.count = exec->touches.count;
-    compare_and_keep(&entry, clock);
+    struct rpi_host_clock before = *clock; /* parts are not compared with each other */
+    for (size_t i = 0; exec->parts && i <= exec->records.count; i++, position++) {
+        const struct rpi_host_touches *touches = &exec->parts[i];
+        struct rpi_host_log_entry entry = {.lane = lane, .position = position, .name = "graph"};
+        if (!rpi_vec_reserve(&entry.touches, touches->count))
+            return;
+        if (touches->count)
+            memcpy(entry.touches.data, touches->data, touches->count * sizeof *touches->data);
+        entry.touches.count = touches->count;
+        compare_and_keep(&entry, &before);
+        before.at[lane] = position;
+    }
 }

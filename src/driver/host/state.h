@@ -324,7 +324,12 @@ struct CUgraphExec_st {
     struct rpi_host_clock clock;
     uint64_t accessible; /* the memory's generation when all memory was seen to be there */
     uint64_t checked;    /* the one for which the race check's fields below hold */
-    struct rpi_host_touches touches;
+    struct {
+        RPI_VEC(uint32_t);
+    } records; /* steps that record an event, in their order */
+    /* [records.count + 1]: what the steps touch that come before the first record, what those of
+     * the others do that come before the second .., and at last all others; made on first use */
+    struct rpi_host_touches *parts;
     uint64_t *reaches; /* a bit for each pair of steps, made on first use */
 };
 
@@ -417,6 +422,7 @@ void rpi_host_modules_finish(void);
  * is what lies before; the stream's own position is the lane's count. */
 void rpi_host_race_op(const struct rpi_host_op *op, unsigned lane,
                       const struct rpi_host_clock *clock, uint64_t position);
+/* The same for a launch, whose parts have `position` and the ones that follow it. */
 void rpi_host_race_exec(CUgraphExec exec, unsigned lane, const struct rpi_host_clock *clock,
                         uint64_t position);
 /* A range that goes away while work may use it. */
