@@ -315,16 +315,23 @@ static void empty_out(void)
     expect(atomic_load(&soak.stacks) == 0, "stacks are left");
 }
 
+static void start(pthread_t *thread, void *(*function)(void *), void *argument)
+{
+    int failed = pthread_create(thread, NULL, function, argument);
+    if (!failed)
+        return;
+    fprintf(stderr, "soak_heap: a thread can't be started: %s\n", strerror(failed));
+    exit(1);
+}
+
 static void epoch(uint64_t seed)
 {
     pthread_t injector;
     atomic_store(&soak.stop, false);
     atomic_store(&soak.inject, true);
-    if (pthread_create(&injector, NULL, inject, &seed) != 0)
-        exit(1);
+    start(&injector, inject, &seed);
     for (int i = 0; i < soak.threads; i++)
-        if (pthread_create(&soak.workers[i].id, NULL, work, &soak.workers[i]) != 0)
-            exit(1);
+        start(&soak.workers[i].id, work, &soak.workers[i]);
     usleep(EPOCH_MS * 1000);
     atomic_store(&soak.stop, true);
     for (int i = 0; i < soak.threads; i++)
@@ -359,8 +366,11 @@ static bool open_heap(uint64_t round)
     for (int i = 0; round % 5 == 3 && i < RP_HEAP_ROUNDINGS; i++)
         options.roundup_power2_divisions[i] = 1u << i % 5;
     options.frames = (struct rp_heap_frames){capture_stack, release_stack, NULL, NULL};
-    return rpi_heap_create_on(rpi_driver_fault(soak.driver), 0, soak.context, DEVICE_BYTES,
-                              &options, &soak.heap, NULL) == RP_OK;
+    struct rp_error err = {.message = ""};
+    rp_status status = rpi_heap_create_on(rpi_driver_fault(soak.driver), 0, soak.context,
+                                          DEVICE_BYTES, &options, &soak.heap, &err);
+    expect(status == RP_OK, err.message);
+    return status == RP_OK;
 }
 
 static int report(uint64_t start)
@@ -407,8 +417,8 @@ int main(int count, char **arguments)
             return 1;
     for (int i = 0; i < soak.threads; i++)
         soak.workers[i].random = (seed * MOST_THREADS + (uint64_t)i + 1) * 0x9e3779b97f4a7c15u;
-    uint64_t start = rpi_clock_ns(), told = start;
-    for (uint64_t round = 0; rpi_clock_ns() - start < seconds * 1000000000; round++) {
+    uint64_t begun = rpi_clock_ns(), told = begun;
+    for (uint64_t round = 0; rpi_clock_ns() - begun < seconds * 1000000000; round++) {
         if (!open_heap(round + seed))
             return 1;
         for (int i = 0; i < HEAP_EPOCHS && !atomic_load(&soak.wrong); i++)
@@ -418,8 +428,8 @@ int main(int count, char **arguments)
             break;
         if (rpi_clock_ns() - told > 60000000000u) {
             told = rpi_clock_ns();
-            report(start);
+            report(begun);
         }
     }
-    return report(start);
+    return report(begun);
 }
