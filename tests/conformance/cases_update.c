@@ -118,6 +118,61 @@ void case_update_from_a_second_capture(struct rpt *t)
     EQUAL(rpt_word(t, words + 28), 4);
 }
 
+enum { FORKED = 6 };
+
+/* Two streams that part and meet: node i writes first + i to the word i. */
+static CUgraph forked_graph(struct rpt *t, CUdeviceptr words, uint32_t first)
+{
+    CUstream a = rpt_stream(t), b = rpt_stream(t);
+    rpt_begin(t, a, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    for (uint32_t i = 0; i < FORKED; i++) {
+        if (i == 1 || i == 3)
+            rpt_fork(t, a, b);
+        rpt_mix(t, i == 1 || i == 2 || i == 4 ? b : a, words + 4 * i, first + i);
+    }
+    rpt_fork(t, b, a);
+    rpt_mix(t, a, words + 4 * FORKED, first + FORKED);
+    return rpt_end(t, a);
+}
+
+/* The node of a graph that writes the word, by its place in cuGraphGetNodes. */
+static CUdeviceptr word_of(struct rpt *t, CUgraph graph, size_t place)
+{
+    CUDA_KERNEL_NODE_PARAMS params = {0};
+    OK(cuGraphKernelNodeGetParams(rpt_node(t, graph, place), &params));
+    REQUIRE(params.kernelParams != NULL);
+    return *(CUdeviceptr *)params.kernelParams[0];
+}
+
+/* What execs that graphs share rely on: after an update to a second capture of the same work, node
+ * i of the graph that was instantiated stands for node i of the second. */
+void case_update_pairs_nodes_by_place_undocumented(struct rpt *t)
+{
+    CUstream stream = rpt_stream(t);
+    CUdeviceptr words = rpt_memory(t, 4 * 2 * (FORKED + 1)), spare = rpt_memory(t, 4);
+    CUgraph first = forked_graph(t, words, 1);
+    CUgraph second = forked_graph(t, words + 4 * (FORKED + 1), 20);
+    for (size_t i = 0; i <= FORKED; i++) {
+        CUgraphExec exec = rpt_instantiate(t, first);
+        CUdeviceptr word = word_of(t, second, i);
+        uint32_t value = 99;
+        void *args[] = {&spare, &value};
+        CUDA_KERNEL_NODE_PARAMS params = rpt_kernel_params(rpt_function(t, "rpt_mix"), 1, 1, args);
+        update_succeeds(t, exec, second);
+        OK(cuGraphExecKernelNodeSetParams(exec, rpt_node(t, first, i), &params));
+        OK(cuMemsetD8(words, 0, 4 * 2 * (FORKED + 1)));
+        OK(cuMemsetD8(spare, 0, 4));
+        OK(cuCtxSynchronize());
+        rpt_run(t, exec, stream);
+        EQUAL(rpt_word(t, spare), MIXED(0, 99));
+        for (size_t k = 0; k <= FORKED; k++) {
+            CUdeviceptr at = words + 4 * (FORKED + 1 + k);
+            EQUAL(rpt_word(t, words + 4 * k), 0);
+            EQUAL(rpt_word(t, at), at == word ? 0 : MIXED(0, 20 + (uint32_t)k));
+        }
+    }
+}
+
 static void count(void *data)
 {
     ++*(int *)data;

@@ -153,6 +153,7 @@ static void replay(struct world *w, size_t i)
     w->cost += held->changed ? graph->slow_us : 0;
     assert_int_equal(w->execs, w->rent.exec_count);
     assert_ptr_equal(graph->exec, &held->rent);
+    assert_int_equal(held->rent.changed, held->changed);
 }
 
 /* ---- Walks ---------------------------------------------------------------------------------- */
