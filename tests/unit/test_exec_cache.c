@@ -581,21 +581,21 @@ static bool cache_scenario(const struct rp_driver *driver, void *user)
     const uint64_t *budget = user;
     struct rp_device *device = NULL;
     struct rp_pool *pool = NULL;
-    struct rp_graph *graphs[3] = {NULL};
+    struct rp_graph *graphs[2] = {NULL};
     bool ok = rpi_device_open_on(driver, 0, &device, NULL) == RP_OK;
     if (ok)
         rpi_exec_cache_set_budget(device->execs, *budget);
     ok = ok && rp_pool_create(device, NULL, &pool, NULL) == RP_OK;
-    for (int i = 0; i < 3 && ok; i++)
+    for (int i = 0; i < 2 && ok; i++)
         ok = rp_graph_capture(pool, NULL, diamond, &shapes[i], shapes[i].args, 2, &graphs[i],
                               NULL) == RP_OK;
-    for (int step = 0; step < 9 && ok; step++) {
+    for (int step = 0; step < 5 && ok; step++) {
         /* A failure that is over leaves a graph that works. */
-        if (!replay_again(graphs[step * 2 % 3], shapes[step * 2 % 3].args, &ok))
+        if (!replay_again(graphs[(step + 1) % 2], shapes[(step + 1) % 2].args, &ok))
             ok = false;
     }
     outer.driver->cuCtxSynchronize();
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 2; i++)
         rp_graph_destroy(graphs[i]);
     rp_pool_destroy(pool);
     rp_device_destroy(device);
