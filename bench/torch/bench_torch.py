@@ -21,7 +21,8 @@ import time
 
 SIDES = {
     "forum": ["graph", "graph-expandable", "reprise", "reprise-install"],
-    "inference": ["eager", "graph", "reprise", "reprise-install", "reduce-overhead",
+    "inference": ["eager", "graph", "reprise", "reprise-install", "reprise-install-frozen",
+                  "reduce-overhead",
                   "reprise-install-compiled"],
     "training": ["eager", "graph", "callables", "reprise-whole", "reprise-split",
                  "reprise-install-whole", "reprise-install-split"],
@@ -161,7 +162,7 @@ def one_inference(torch, side, net, inputs):
     else:
         import reprise
         fn = torch.compile(net, dynamic=False) if side.endswith("compiled") else net
-        call = reprise.graphed(fn, strict=True)
+        call = reprise.graphed(fn, strict=True, frozen="frozen" in side)
     start = time.perf_counter()
     for _ in range(4):
         call(*following())
@@ -230,7 +231,7 @@ def one_training(torch, side, build, steps=200):
     losses = torch.stack([loss.float() for loss in losses]).cpu().tolist()
     following = turns(batches)
     facts = timed(torch, lambda: call(*following()), 100)
-    facts["losses"] = [losses[i] for i in (0, 9, 49, 99, 199)]
+    facts["losses"] = [losses[i] for i in (0, 9, 49, 99, 199) if i < steps]
     facts["loss_bits"] = hash(tuple(losses))
     if made is not None:
         info = made.pool.info()

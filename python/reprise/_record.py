@@ -161,11 +161,11 @@ class Random:
 class Run:
     """The surroundings of one run; kept until the capture is over."""
 
-    def __init__(self, torch, device, stream, generators):
+    def __init__(self, torch, device, stream, generators, draws):
         self.torch = torch
         self.device = device
         self.stream = torch.cuda.ExternalStream(stream, device=device)
-        self.random = Random(torch, device, generators)
+        self.random = Random(torch, device, generators) if draws else None
         self.pool = None
         if not is_installed():
             self.pool = torch.cuda.MemPool(segment_allocator(torch))
@@ -175,7 +175,8 @@ class Run:
         torch, pool = self.torch, self.pool
         torch._C._cuda_clearCublasWorkspaces()
         with torch.cuda.stream(self.stream):
-            self.random.begin()
+            if self.random is not None:
+                self.random.begin()
             if pool is not None:
                 torch._C._cuda_beginAllocateToPool(self.device.index, pool.id)
             cache = torch.is_autocast_cache_enabled()
@@ -188,7 +189,8 @@ class Run:
                 if pool is not None:
                     torch._C._cuda_endAllocateToPool(self.device.index, pool.id)
                     torch._C._cuda_releasePool(self.device.index, pool.id)
-                self.random.end()
+                if self.random is not None:
+                    self.random.end()
 
 
 class Result:
@@ -207,11 +209,12 @@ def _like(tensor, offset_bytes):
 class Work:
     """The callable of one capture: `body(tensors)` is called in each run."""
 
-    def __init__(self, torch, device, body, tensors, generators, keep=False):
+    def __init__(self, torch, device, body, tensors, generators, keep=False, draws=True):
         self.torch = torch
         self.device = device
         self.keep = keep  # what the runs return lives until the owner drops `kept`
         self.kept = []
+        self.draws = draws  # does the callable draw random numbers? It may
         self.ranges = []  # of the run: address and bytes of each argument
         self.body = body
         self.tensors = tensors
@@ -254,7 +257,7 @@ class Work:
     def run(self, stream, addresses):
         """What the library calls."""
         self.kept.clear()  # of a run that is over, and whose place this one may take
-        here = Run(self.torch, self.device, stream, self.generators)
+        here = Run(self.torch, self.device, stream, self.generators, self.draws)
         self.runs.append(here)
         sizes = [e.bytes for e in self.extents] + (self.outputs or [])
         self.ranges = list(zip(addresses, sizes))
@@ -310,7 +313,7 @@ class Work:
             _C.sweep()
         Random.prepare(self.torch, self.device, self.generators)
         args = [(e.address, e.bytes, INOUT) for e in self.extents]
-        _C.capture(pool, self.run, args, [], name, copy_args, True)
+        self._rehearse_to_learn(pool, args, name, copy_args)
         buffers = [self.torch.empty(n, dtype=self.torch.uint8, device=self.device)
                    for n in self.outputs]
         args += [(b.data_ptr(), b.numel(), OUT) for b in buffers]
@@ -318,11 +321,25 @@ class Work:
                   for j, place in enumerate(self.places) if place is not None]
         graph = _C.capture(pool, self.run, args, places, name, copy_args, False)
         self.random = self.runs[-1].random
-        if not self.random.is_used():
-            self.random = None
         if not self.keep:
             self.finish()
         return graph
+
+    def _rehearse_to_learn(self, pool, args, name, copy_args):
+        """Finds out what comes out, and whether random numbers are drawn. PyTorch 2.9 to 2.12 raises
+        an error when they are in a capture that the generators were not told of."""
+        told = self.draws or self.torch.__version__ >= "2.13"
+        self.draws = told
+        try:
+            _C.capture(pool, self.run, args, [], name, copy_args, True)
+        except RuntimeError as error:
+            if told or "offset" not in str(error).lower():
+                raise
+            self.draws = True
+            self._rehearse_to_learn(pool, args, name, copy_args)
+            return
+        if told:
+            self.draws = self.runs[-1].random.is_used()
 
     def finish(self):
         """Drops what the runs made."""

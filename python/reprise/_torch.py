@@ -2,8 +2,11 @@
 """PyTorch, imported late: the package can be imported without it, and without a GPU."""
 
 import sys
+import warnings
 
 OLDEST = (2, 9)
+NEWEST = (2, 12)  # later ones keep random numbers of captures in another way
+_warned = False
 
 
 def need_torch():
@@ -17,7 +20,16 @@ def need_torch():
                     for part in torch.__version__.split("+")[0].split(".")[:2])
     if version < OLDEST:
         raise ImportError(f"reprise needs PyTorch 2.9 or later; this is {torch.__version__}")
+    _warn_of_newer(torch, version)
     return torch
+
+
+def _warn_of_newer(torch, version):
+    global _warned
+    if version > NEWEST and not _warned:
+        _warned = True
+        warnings.warn(f"this is PyTorch {torch.__version__}; reprise knows how 2.9 to 2.12 draw random "
+                      "numbers in captured work: with this one they may repeat", stacklevel=4)
 
 
 def need_gpu():

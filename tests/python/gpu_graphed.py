@@ -221,6 +221,44 @@ class Inference(unittest.TestCase):
             strict(x)
         self.assertEqual(torch.rand(3, device="cuda").shape, (3,))
 
+    def test_frozen_modules_are_not_looked_at(self):
+        net = mlp(dropout=0.5).eval()
+        made = reprise.graphed(net, strict=True, frozen=True)
+        x = torch.randn(8, 256, device="cuda")
+        with torch.no_grad():
+            for _ in range(4):
+                self.assertTrue(torch.equal(made(x), net(x)))
+            want = made(x)
+            net.train()
+            self.assertTrue(torch.equal(made(x), want))
+            net.eval()
+            net[0].weight.mul_(2)
+            self.assertTrue(torch.equal(made(x), net(x)))
+
+    def test_random_numbers_in_some_shapes_only(self):
+        def fn(x):
+            return torch.nn.functional.dropout(x, 0.5) if x.shape[0] > 4 else x * 2
+        made = reprise.graphed(fn, strict=True)
+        inputs = [torch.ones(n, 100, device="cuda") for n in (2, 2, 2, 8, 8, 8, 2, 8)]
+        torch.manual_seed(4)
+        want = [fn(x) for x in inputs]
+        torch.manual_seed(4)
+        got = [made(x) for x in inputs]
+        for a, b in zip(got, want):
+            self.assertTrue(torch.equal(a, b))
+        self.assertEqual(sorted(s["random"] for s in made.shapes()), [False, True])
+
+    def test_results_in_containers_take_the_short_way_too(self):
+        made = reprise.graphed(lambda a, b: {"sum": a + b, "pair": (a * b,)}, strict=True)
+        for i in range(8):
+            a, b = torch.full((2, 50), float(i), device="cuda").clone().unbind()
+            a, b = a.clone(), b.clone() + 1
+            got = made(a, b)
+            self.assertTrue(torch.equal(got["sum"], a + b))
+            self.assertTrue(torch.equal(got["pair"][0], a * b))
+        same = made(a, a)
+        self.assertTrue(torch.equal(same["sum"], a + a))
+
     def test_captured_ahead(self):
         net = mlp().eval()
         with torch.no_grad():
