@@ -10,7 +10,7 @@
  *     modes      gradients, inference mode; never under autocast
  *
  * One pass over the guard costs some 20 ns a parameter and a module. Everything is guarded by the
- * GIL, which is kept throughout: nothing here runs Python code but PyTorch's allocation of results.
+ * GIL; only PyTorch's allocation of results may let other threads run in the midst of a call.
  */
 #include "dlpack.h"
 #include "python.h"
@@ -27,6 +27,7 @@ struct signature {
 };
 
 struct shape {
+    size_t users; /* the list it is in, and calls that are under way */
     size_t arg_count;
     struct signature args[MOST_ARGS];
     struct rpp_graph *graph;
@@ -47,7 +48,7 @@ struct guard {
 struct hot {
     PyObject_HEAD const struct dl_exchange *exchange;
     PyObject *tensor_type, *empty, *grad_enabled, *inference, *autocast; /* of torch */
-    PyObject *training, *next_id, *requires_grad;                        /* names */
+    PyObject *training, *next_id, *requires_grad, *is_neg;               /* names */
     int32_t ordinal;
     bool is_grad, is_inference;
     struct guard guard;
@@ -60,8 +61,10 @@ static long registrations;
 
 /* ---- Shapes -------------------------------------------------------------------------------- */
 
-static void free_shape(struct shape *shape)
+static void release_shape(struct shape *shape)
 {
+    if (--shape->users)
+        return;
     for (size_t i = 0; i < shape->result_count; i++) {
         Py_XDECREF(shape->made[i][0]);
         Py_XDECREF(shape->made[i][1]);
@@ -85,7 +88,7 @@ static void drop_guard(struct guard *guard)
 static void drop_all(struct hot *hot)
 {
     for (size_t i = 0; i < hot->count; i++)
-        free_shape(hot->shapes[i]);
+        release_shape(hot->shapes[i]);
     hot->count = hot->last = hot->oldest = 0;
     drop_guard(&hot->guard);
 }
@@ -208,12 +211,17 @@ static bool modes_fit(const struct hot *hot, PyObject *args)
     if (is_true(hot->grad_enabled) != hot->is_grad ||
         is_true(hot->inference) != hot->is_inference || is_true(hot->autocast))
         return false;
-    for (Py_ssize_t i = 0; hot->is_grad && i < PyTuple_Size(args); i++) {
-        PyObject *wants = PyObject_GetAttr(PyTuple_GetItem(args, i), hot->requires_grad);
-        bool is = wants != Py_False;
+    for (Py_ssize_t i = 0; i < PyTuple_Size(args); i++) {
+        PyObject *arg = PyTuple_GetItem(args, i);
+        PyObject *negated = PyObject_CallMethodObjArgs(arg, hot->is_neg, NULL);
+        PyObject *wants = hot->is_grad ? PyObject_GetAttr(arg, hot->requires_grad) : NULL;
+        bool plain = negated == Py_False && (!hot->is_grad || wants == Py_False);
+        Py_XDECREF(negated);
         Py_XDECREF(wants);
-        if (is)
+        if (!plain) {
+            PyErr_Clear();
             return false;
+        }
     }
     return true;
 }
@@ -263,6 +271,43 @@ static PyObject *hot_is_guarded(PyObject *object, PyObject *unused)
 
 /* ---- Calls --------------------------------------------------------------------------------- */
 
+/* Fills in how the arguments look, which has to be how the graph was captured with them. */
+static bool sign_args(struct shape *shape, const struct dl_tensor *tensors, size_t count,
+                      const struct rpp_graph *graph)
+{
+    shape->arg_count = count;
+    for (size_t i = 0; i < count; i++)
+        if (!sign(&shape->args[i], &tensors[i]) || shape->args[i].bytes != graph->args[i].bytes)
+            return false;
+    return true;
+}
+
+/* Fills in how the results are made; false, perhaps with an exception. */
+static bool read_results(struct shape *shape, PyObject *results)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_Size(results); i++) {
+        PyObject *arguments, *keywords;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(results, i), "O!O!", &PyTuple_Type, &arguments,
+                              &PyDict_Type, &keywords))
+            return false;
+        shape->made[i][0] = Py_NewRef(arguments);
+        shape->made[i][1] = Py_NewRef(keywords);
+        shape->result_count++;
+    }
+    return shape->build || shape->result_count == 1;
+}
+
+static void keep_shape(struct hot *hot, struct shape *shape)
+{
+    if (hot->count < MOST_SHAPES) {
+        hot->shapes[hot->count++] = shape;
+        return;
+    }
+    size_t place = hot->oldest++ % MOST_SHAPES;
+    release_shape(hot->shapes[place]);
+    hot->shapes[place] = shape;
+}
+
 /* add(args, graph, results, build): a shape. results: (arguments, keywords) for each. */
 static PyObject *hot_add(PyObject *object, PyObject *arguments)
 {
@@ -273,73 +318,84 @@ static PyObject *hot_add(PyObject *object, PyObject *arguments)
                           &PyTuple_Type, &results, &build))
         return NULL;
     size_t count = (size_t)PyTuple_Size(args), result_count = (size_t)PyTuple_Size(results);
-    struct rpp_graph *captured = (struct rpp_graph *)graph;
+    const struct rpp_graph *captured = (struct rpp_graph *)graph;
     if (result_count > MOST_RESULTS || !look_at_args(hot, args, tensors) ||
         captured->arg_count != count + result_count || find_shape(hot, tensors, count))
         return Py_NewRef(Py_False);
     struct shape *shape = PyMem_Calloc(1, sizeof *shape);
     if (!shape)
         return PyErr_NoMemory();
-    bool fits = true;
-    shape->arg_count = count;
-    for (size_t i = 0; fits && i < count; i++)
-        fits =
-            sign(&shape->args[i], &tensors[i]) && shape->args[i].bytes == captured->args[i].bytes;
-    for (size_t i = 0; fits && i < result_count; i++) {
-        PyObject *how = PyTuple_GetItem(results, (Py_ssize_t)i);
-        fits = PyArg_ParseTuple(how, "OO", &shape->made[i][0], &shape->made[i][1]);
-        Py_XINCREF(shape->made[i][0]);
-        Py_XINCREF(shape->made[i][1]);
-        shape->result_count = i + 1;
-    }
+    shape->users = 1;
     shape->graph = (struct rpp_graph *)Py_NewRef(graph);
     shape->build = build == Py_None ? NULL : Py_NewRef(build);
-    if (!fits || (!shape->build && result_count != 1)) {
-        free_shape(shape);
+    if (!sign_args(shape, tensors, count, captured) || !read_results(shape, results)) {
+        release_shape(shape);
         return PyErr_Occurred() ? NULL : Py_NewRef(Py_False);
     }
-    if (hot->count == MOST_SHAPES) {
-        size_t place = hot->oldest++ % MOST_SHAPES;
-        free_shape(hot->shapes[place]);
-        hot->shapes[place] = shape;
-        return Py_NewRef(Py_True);
-    }
-    hot->shapes[hot->count++] = shape;
+    keep_shape(hot, shape);
     return Py_NewRef(Py_True);
 }
 
-/* Makes the results and replays. */
+/* Makes the results, and notes where they lie; false with an exception set. PyTorch lets other
+ * threads run meanwhile. */
+static bool make_results(const struct hot *hot, const struct shape *shape, PyObject **results,
+                         uint64_t *addresses)
+{
+    for (size_t i = 0; i < shape->result_count; i++) {
+        struct dl_tensor tensor;
+        results[i] = PyObject_Call(hot->empty, shape->made[i][0], shape->made[i][1]);
+        if (!results[i] || hot->exchange->look(results[i], &tensor) != 0)
+            return false;
+        addresses[i] = (uintptr_t)tensor.data;
+    }
+    return true;
+}
+
+/* From here to the launch no other thread runs: the arguments are the graph's. */
+static rp_status launch(const struct shape *shape, const struct dl_tensor *tensors,
+                        const uint64_t *results, void *stream, struct rp_error *err)
+{
+    struct rp_arg *args = shape->graph->args;
+    for (size_t i = 0; i < shape->arg_count; i++)
+        args[i].address = (uintptr_t)tensors[i].data;
+    for (size_t i = 0; i < shape->result_count; i++)
+        args[shape->arg_count + i].address = results[i];
+    return rp_graph_replay(shape->graph->graph, args, shape->graph->arg_count, stream, err);
+}
+
+/* The results as the callable gives them; NULL with an exception set. */
+static PyObject *built(const struct shape *shape, PyObject *const *results)
+{
+    if (!shape->build)
+        return Py_NewRef(results[0]);
+    PyObject *made = NULL, *list = PyList_New((Py_ssize_t)shape->result_count);
+    for (size_t i = 0; list && i < shape->result_count; i++)
+        PyList_SetItem(list, (Py_ssize_t)i, Py_NewRef(results[i]));
+    if (list)
+        made = PyObject_CallFunctionObjArgs(shape->build, list, NULL);
+    Py_XDECREF(list);
+    return made;
+}
+
 static PyObject *replay(const struct hot *hot, const struct shape *shape,
                         const struct dl_tensor *tensors)
 {
     PyObject *results[MOST_RESULTS] = {NULL}, *made = NULL;
-    struct rp_arg *args = shape->graph->args;
-    struct dl_tensor tensor;
-    void *stream = NULL;
-    bool ready = hot->exchange->stream(DL_CUDA, hot->ordinal, &stream) == 0;
-    for (size_t i = 0; ready && i < shape->result_count; i++) {
-        results[i] = PyObject_Call(hot->empty, shape->made[i][0], shape->made[i][1]);
-        ready = results[i] && hot->exchange->look(results[i], &tensor) == 0;
-        args[shape->arg_count + i].address = (uintptr_t)tensor.data;
-    }
-    for (size_t i = 0; i < shape->arg_count; i++)
-        args[i].address = (uintptr_t)tensors[i].data;
+    uint64_t addresses[MOST_RESULTS];
     struct rp_error err = {0};
-    rp_status status = RP_OK;
-    if (ready)
-        status = rp_graph_replay(shape->graph->graph, args, shape->graph->arg_count, stream, &err);
-    if (status != RP_OK)
-        rpp_set_error(status, &err);
-    if (ready && status == RP_OK && !shape->build)
-        return results[0];
-    if (ready && status == RP_OK) {
-        PyObject *list = PyList_New((Py_ssize_t)shape->result_count);
-        for (size_t i = 0; list && i < shape->result_count; i++)
-            PyList_SetItem(list, (Py_ssize_t)i, Py_NewRef(results[i]));
-        if (list)
-            made = PyObject_CallFunctionObjArgs(shape->build, list, NULL);
-        Py_XDECREF(list);
+    void *stream = NULL;
+    if (make_results(hot, shape, results, addresses) &&
+        hot->exchange->stream(DL_CUDA, hot->ordinal, &stream) == 0) {
+        rp_status status = launch(shape, tensors, addresses, stream, &err);
+        if (status == RP_OK)
+            made = built(shape, results);
+        else if (status == RP_ERROR_UNSUPPORTED) /* the stream captures: nothing was enqueued */
+            made = Py_NewRef(miss);
+        else
+            rpp_set_error(status, &err);
     }
+    if (!made && !PyErr_Occurred())
+        PyErr_SetString(PyExc_RuntimeError, "PyTorch did not tell its current stream");
     for (size_t i = 0; i < shape->result_count; i++)
         Py_XDECREF(results[i]);
     return made;
@@ -355,10 +411,9 @@ static PyObject *hot_call(PyObject *object, PyObject *args)
     struct shape *shape = find_shape(hot, tensors, (size_t)PyTuple_Size(args));
     if (!shape || overlap(shape, tensors) || !modes_fit(hot, args) || !is_unchanged(hot))
         return Py_NewRef(miss);
-    /* The shape stays while it is replayed, whatever Python code PyTorch runs meanwhile. */
-    PyObject *graph = Py_NewRef((PyObject *)shape->graph);
+    shape->users++;
     PyObject *result = replay(hot, shape, tensors);
-    Py_DECREF(graph);
+    release_shape(shape);
     return result;
 }
 
@@ -404,6 +459,7 @@ static PyObject *hot_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     hot->training = PyUnicode_InternFromString("training");
     hot->next_id = PyUnicode_InternFromString("next_id");
     hot->requires_grad = PyUnicode_InternFromString("requires_grad");
+    hot->is_neg = PyUnicode_InternFromString("is_neg");
     return (PyObject *)hot;
 }
 
@@ -412,8 +468,9 @@ static void hot_dealloc(PyObject *object)
     struct hot *hot = (struct hot *)object;
     PyTypeObject *type = Py_TYPE(object);
     drop_all(hot);
-    PyObject *held[] = {hot->tensor_type, hot->empty,    hot->grad_enabled, hot->inference,
-                        hot->autocast,    hot->training, hot->next_id,      hot->requires_grad};
+    PyObject *held[] = {hot->tensor_type, hot->empty,         hot->grad_enabled,
+                        hot->inference,   hot->autocast,      hot->training,
+                        hot->next_id,     hot->requires_grad, hot->is_neg};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++)
         Py_XDECREF(held[i]);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);

@@ -80,13 +80,13 @@ class Graphed:
             tensors, key = self._key(leaves, (spec, bool(kwargs)))
         except Uncapturable as why:
             return self._eager(args, kwargs, str(why))
+        if torch.cuda.is_current_stream_capturing():
+            return self._fn(*args, **kwargs)  # a part of somebody else's capture
         shape = self._shapes.get(key)
         if shape is not None:
             if not kwargs:
                 self._shorten(shape, args, leaves)
             return shape.replay(tensors)
-        if torch.cuda.is_current_stream_capturing():
-            return self._fn(*args, **kwargs)  # a part of somebody else's capture
         with self._lock:
             shape = self._shapes.get(key)
             if shape is None:

@@ -2,6 +2,7 @@
 """reprise.graphed on a GPU, under install() and without it: usage: gpu_graphed.py [--install] ..."""
 
 import sys
+import threading
 import unittest
 import warnings
 
@@ -258,6 +259,42 @@ class Inference(unittest.TestCase):
             self.assertTrue(torch.equal(got["pair"][0], a * b))
         same = made(a, a)
         self.assertTrue(torch.equal(same["sum"], a + a))
+
+    def test_within_another_capture(self):
+        net = mlp().eval()
+        inner = reprise.graphed(net, strict=True)
+        outer = reprise.graphed(lambda x: inner(x) * 2, strict=True)
+        with torch.no_grad():
+            for i in range(6):
+                x = torch.randn(4, 256, device="cuda")
+                self.assertTrue(torch.equal(inner(x), net(x)))
+                self.assertTrue(torch.equal(outer(x), net(x) * 2))
+        self.assertEqual(len(outer.shapes()), 1)
+
+    def test_threads_share_a_callable(self):
+        net = mlp().eval()
+        made = reprise.graphed(net, strict=True)
+        wrong = []
+
+        def work(seed):
+            generator = torch.Generator("cuda").manual_seed(seed)
+            with torch.no_grad(), torch.cuda.stream(torch.cuda.Stream()):
+                for _ in range(100):
+                    x = torch.randn(4, 256, device="cuda", generator=generator)
+                    out = made(x)
+                    torch.cuda.current_stream().synchronize()
+                    if not torch.equal(out, net(x)):
+                        wrong.append(seed)
+
+        with torch.no_grad():
+            for _ in range(4):
+                made(torch.randn(4, 256, device="cuda"))
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
 
     def test_captured_ahead(self):
         net = mlp().eval()
