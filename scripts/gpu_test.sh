@@ -28,6 +28,9 @@ scripts/record_result.py "$out/demo.json" "$build/reprise" demo --driver cuda --
     --recordings examples/captures --out "$out"
 scripts/record_result.py "$out/heap.json" "$build/device_heap" --driver cuda
 "$build/example_replay"
+"$build/example_serve"
+"$build/estimate_programs" --driver cuda --groups 50
+"$build/callable_threads" --driver cuda
 
 python=${PYTHON:-python3}
 if "$python" -c 'import torch' 2>/dev/null; then

@@ -6,6 +6,7 @@
  * estimated to the byte wherever they do as they did when they were rehearsed.
  */
 #include "graph/callable.h"
+#include "graph/exec_cache.h"
 #include "graph/shadow.h"
 
 #include "base/clock.h"
@@ -95,13 +96,6 @@ static rp_status tree_of(struct rp_estimate *estimate, struct rp_pool *pool,
 
 /* ---- One shape ----------------------------------------------------------------------------- */
 
-/* What the driver takes for an exec of so many nodes, as measured on an H200. */
-static uint64_t exec_bytes(size_t nodes)
-{
-    enum { LEAST = 199229, OF_NODE = 2355 }; /* 0.19 MiB, 2.3 KiB */
-    return (uint64_t)nodes * OF_NODE > LEAST ? (uint64_t)nodes * OF_NODE : LEAST;
-}
-
 static rp_status count_nodes(const struct rp_driver *driver, CUgraph template, size_t *out_nodes,
                              struct rp_error *err)
 {
@@ -132,7 +126,7 @@ static rp_status rehearse_and_plan(struct rp_callable *callable, const char *nam
     if (status == RP_OK) {
         out->planned_bytes = rpi_ranges_top(&member->all);
         out->lower_bound_bytes = member->lower_bound;
-        out->exec_bytes = exec_bytes(out->nodes);
+        out->exec_bytes = rpi_exec_bytes(out->nodes);
     }
     out->ms = rpi_ms_since(start);
     rpi_rehearsal_finish(&rehearsal, driver);
@@ -147,7 +141,7 @@ static void take_captured(const struct rpi_shape *shape, struct rp_estimate_shap
     out->nodes = graph.nodes;
     out->planned_bytes = graph.planned_bytes;
     out->lower_bound_bytes = graph.lower_bound_bytes;
-    out->exec_bytes = exec_bytes(graph.nodes);
+    out->exec_bytes = rpi_exec_bytes(graph.nodes);
     out->captured = 1;
 }
 

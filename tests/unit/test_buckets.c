@@ -363,6 +363,42 @@ static void padding_that_is_there_stays(void **state)
     finish(&t);
 }
 
+/* Calls on several streams, nothing waited for in between: each finds the staging its own. */
+static void streams_take_turns(void **state)
+{
+    (void)state;
+    enum { CALLS = 24, ROWS = 3, LENGTH = 5, COUNT = 16 };
+    struct fixture t;
+    struct sizes s = {.shape = {ROWS, LENGTH}};
+    uint64_t buffers[CALLS][ARGS];
+    start(&t, dims, 2);
+    one_call(&t, &s, true);
+    for (int i = 0; i < CALLS; i++)
+        for (int k = 0; k < ARGS; k++)
+            buffers[i][k] = rpt_buffer(&t.f, k == ECHO ? FLOATS : COUNT, (float)(i + 100 * k));
+    for (int i = 0; i < CALLS; i++) {
+        struct rp_arg args[ARGS];
+        random_strides(&s, true);
+        make_args(&t, &s, true, args);
+        for (int k = 0; k < ARGS; k++)
+            args[k].address = buffers[i][k];
+        struct rp_inputs inputs = {.args = args, .arg_count = ARGS};
+        CUstream stream = t.f.streams[i % RPT_STREAMS];
+        RPT_OK(&t.f, rp_callable_call(t.callable, &inputs, stream, &t.f.err));
+    }
+    for (int i = 0; i < CALLS; i++) {
+        float in[COUNT], out[COUNT];
+        rpt_read(&t.f, buffers[i][IN], in, COUNT);
+        rpt_read(&t.f, buffers[i][OUT], out, COUNT);
+        for (int j = 0; j < ROWS * LENGTH; j++)
+            assert_float_equal(out[j], 2 * in[j], 0);
+        assert_float_equal(out[COUNT - 1], i + 100 * OUT + (COUNT - 1) % 7, 0);
+        for (int k = 0; k < ARGS; k++)
+            assert_int_equal(t.f.driver->cuMemFree(buffers[i][k]), 0);
+    }
+    finish(&t);
+}
+
 static void fresh_outputs(void **state)
 {
     (void)state;
@@ -529,6 +565,7 @@ int main(void)
         cmocka_unit_test(boxes_are_filled_beyond),
         cmocka_unit_test(random_sizes_equal_eager),
         cmocka_unit_test(padding_that_is_there_stays),
+        cmocka_unit_test(streams_take_turns),
         cmocka_unit_test(fresh_outputs),
         cmocka_unit_test(overlapping_arguments_are_not_padded),
         cmocka_unit_test(captured_into_buckets),

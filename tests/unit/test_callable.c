@@ -7,6 +7,8 @@
 
 #include "graph/callable.h"
 
+#include <jansson.h>
+
 enum { MOST = 1024 };
 
 struct fixture {
@@ -184,10 +186,11 @@ static size_t shapes_after(struct fixture *t, struct rp_arg *args, size_t count,
 static void what_makes_a_shape(void **state)
 {
     (void)state;
-    static const int64_t ten[] = {10, 1}, strides[] = {1, 1}, far[] = {2, 1}, odd[] = {1, 77};
+    static const int64_t ten[] = {10, 2, 1}, strides[] = {2, 1, 1}, far[] = {4, 1, 1},
+                         odd[] = {2, 1, 77};
     struct fixture t;
     start(&t);
-    struct rp_arg args[] = {{.bytes = 400, .role = RP_ARG_IN, .dtype = RP_DTYPE_FLOAT32, .rank = 2},
+    struct rp_arg args[] = {{.bytes = 400, .role = RP_ARG_IN, .dtype = RP_DTYPE_FLOAT32, .rank = 3},
                             {.bytes = 400, .role = RP_ARG_OUT}};
     args[0].shape = ten;
     assert_int_equal(shapes_after(&t, args, 2, NULL), 1);
@@ -540,6 +543,43 @@ static void misuse_is_refused(void **state)
     finish(&t);
 }
 
+static void reports(void **state)
+{
+    (void)state;
+    struct fixture t;
+    const char *text, *again;
+    start(&t);
+    call_and_check(&t, 100, 0, 1);
+    call_and_check(&t, 100, 1, 2);
+    t.refuse_captures = 2;
+    call_and_check(&t, 30, 2, 3);
+    OK(&t, rp_callable_report(t.callable, RP_REPORT_TEXT, &text, &t.f.err));
+    assert_non_null(strstr(text, "callable: 2 shapes, of which 1 are graphs and 1 stay eager"));
+    assert_non_null(strstr(text, "3 calls: 1 replays (0 padded), 2 eager"));
+    assert_non_null(strstr(text, "float32[100], float32[100]"));
+    assert_non_null(strstr(text, "it synchronises"));
+    OK(&t, rp_callable_report(t.callable, RP_REPORT_JSON, &again, &t.f.err));
+    json_error_t error;
+    json_t *json = json_loads(again, 0, &error);
+    assert_non_null(json);
+    json_t *shapes = json_object_get(json, "shapes");
+    assert_int_equal(json_array_size(shapes), 2);
+    json_t *graph = json_array_get(shapes, 0), *eager = json_array_get(shapes, 1);
+    assert_string_equal(json_string_value(json_object_get(graph, "state")), "graph");
+    assert_int_equal(json_integer_value(json_object_get(graph, "replays")), 1);
+    assert_true(json_integer_value(json_object_get(graph, "planned_bytes")) >= 400);
+    assert_true(json_is_null(json_object_get(graph, "reason")));
+    assert_string_equal(json_string_value(json_object_get(eager, "state")), "eager");
+    assert_true(json_is_string(json_object_get(eager, "reason")));
+    assert_int_equal(json_integer_value(json_object_get(json, "calls")), 3);
+    json_decref(json);
+    assert_int_equal(rp_callable_report(t.callable, (enum rp_report_format)2, &text, &t.f.err),
+                     RP_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(rp_callable_report(NULL, RP_REPORT_TEXT, &text, &t.f.err),
+                     RP_ERROR_INVALID_ARGUMENT);
+    finish(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -549,7 +589,8 @@ int main(void)
         cmocka_unit_test(capture_that_always_fails), cmocka_unit_test(failing_runs_change_nothing),
         cmocka_unit_test(shapes_ahead_of_time),      cmocka_unit_test(at_most_so_many_graphs),
         cmocka_unit_test(memory_stays_constant),     cmocka_unit_test(hits_allocate_nothing),
-        cmocka_unit_test(eager_runs_on_a_heap),      cmocka_unit_test(misuse_is_refused),
+        cmocka_unit_test(eager_runs_on_a_heap),      cmocka_unit_test(reports),
+        cmocka_unit_test(misuse_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
