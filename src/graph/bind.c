@@ -39,15 +39,62 @@ void rpi_binding_demote(struct rpi_binding *binding, size_t arg, enum rpi_copy_r
     binding->targets[arg] = demoted->staging;
 }
 
-rp_status rpi_binding_back(struct rpi_binding *binding, size_t arg, struct rpi_pool_core *core,
-                           struct rp_error *err)
+rp_status rpi_binding_back(struct rpi_binding *binding, size_t arg, struct rp_error *err)
 {
     struct rpi_bind_arg *backed = &binding->args[arg];
     if (backed->backed || !backed->bytes)
         return RP_OK;
-    rp_status status = rpi_staging_back(core, backed->staging, backed->bytes, err);
+    rp_status status = rpi_staging_back(binding->core, backed->staging, backed->bytes, err);
     backed->backed = status == RP_OK;
     return status;
+}
+
+rp_status rpi_binding_allocate(struct rpi_binding *binding, size_t arg, struct rp_error *err)
+{
+    struct rpi_bind_arg *allocated = &binding->args[arg];
+    rp_status status =
+        rpi_staging_allocate(binding->core, allocated->bytes, &allocated->plain, err);
+    if (status != RP_OK)
+        return status;
+    if (binding->targets[arg] == allocated->staging)
+        binding->targets[arg] = allocated->plain;
+    allocated->staging = allocated->plain;
+    allocated->backed = true;
+    return RP_OK;
+}
+
+void rpi_binding_release(struct rpi_binding *binding)
+{
+    for (size_t k = 0; k < binding->arg_count; k++)
+        if (binding->args[k].plain)
+            rpi_staging_free(binding->core, binding->args[k].bytes, binding->args[k].plain);
+}
+
+static CUresult point_node(const struct rpi_bind_image *image, const struct rp_driver *driver,
+                           CUgraphNode node)
+{
+    CUDA_MEMCPY3D copy;
+    memcpy(&copy, image->params->bytes, sizeof copy);
+    return driver->cuGraphMemcpyNodeSetParams(node, &copy);
+}
+
+void rpi_binding_point(const struct rpi_binding *binding, const struct rp_driver *driver,
+                       const CUgraphNode *nodes)
+{
+    for (size_t i = 0; i < binding->images.count; i++) {
+        const struct rpi_bind_image *image = &binding->images.data[i];
+        if (image->params->type != CU_GRAPH_NODE_TYPE_MEMCPY)
+            continue;
+        rpi_binding_write(binding, image, binding->targets);
+        if (point_node(image, driver, nodes[image->node]) == CUDA_SUCCESS)
+            continue;
+        for (uint32_t s = 0; s < image->site_count; s++) {
+            const struct rpi_bind_site *site = &binding->sites.data[image->first_site + s];
+            rpi_node_image_write(image->params, site->offset,
+                                 binding->args[site->arg].staging + (uint64_t)site->delta);
+        }
+        point_node(image, driver, nodes[image->node]);
+    }
 }
 
 /* ---- What can be bound --------------------------------------------------------------------- */
@@ -163,8 +210,11 @@ static rp_status add_node(struct rpi_binding *binding, struct rpi_params *params
     if (status != RP_OK)
         return status;
     enum rpi_copy_reason reason = judge_node(params);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         demote_block(binding, sites[i].block, reason);
+        if (sites[i].block < binding->arg_count && params->type == CU_GRAPH_NODE_TYPE_MEMCPY)
+            binding->args[sites[i].block].in_copies = true;
+    }
     demote_shared_bytes(binding, sites, count);
     check_words(binding, params, sites, count);
     size_t bytes = rpi_node_image_bytes(params);
@@ -287,6 +337,7 @@ rp_status rpi_binding_init(struct rpi_binding *binding, const struct rp_graph *g
 {
     const struct rpi_pool *memory = &graph->pool->core->memory;
     *binding = (struct rpi_binding){
+        .core = graph->pool->core,
         .pool_base = memory->arena.base,
         .own = &graph->member.all,
         .arg_count = graph->arg_count,
@@ -362,7 +413,7 @@ static enum rpi_copy_reason judge(const struct rpi_binding *binding, const struc
         return RPI_COPY_EMPTY;
     if (arg->never != RPI_COPY_NOT)
         return arg->never;
-    if (given & (arg->alignment - 1))
+    if (!given || (given & (arg->alignment - 1)))
         return RPI_COPY_UNALIGNED;
     uint64_t end = given + arg->bytes;
     if (end < given)

@@ -65,11 +65,13 @@ struct rpi_bind_image {
 
 struct rpi_bind_arg {
     uint64_t staging;
-    bool backed; /* memory is behind it */
+    bool backed;       /* memory is behind it */
+    CUdeviceptr plain; /* staging of its own, where copies want allocated memory; 0: none */
     uint64_t bytes;
     uint64_t alignment; /* of addresses that are bound */
     enum rp_arg_role role;
     enum rpi_copy_reason never;  /* why no call binds it; RPI_COPY_NOT: calls may */
+    bool in_copies;              /* a memcpy node uses it */
     enum rpi_copy_reason reason; /* in the last call that was looked at; RPI_COPY_NOT: bound */
     uint32_t first_use, use_count;
     size_t all_sites; /* proved in the template, bindable or not */
@@ -77,13 +79,15 @@ struct rpi_bind_arg {
 
 struct rpi_binding {
     uint64_t pool_base;
+    struct rpi_pool_core *core;   /* unowned */
     const struct rpi_ranges *own; /* of the pool: where the graph's blocks lie; unowned */
     struct rpi_bind_arg *args;
     uint64_t *given, *targets; /* of each argument, in the last call that was looked at */
     uint32_t *order;           /* arguments by the addresses of that call */
     size_t arg_count;
-    size_t copied; /* arguments that this call copies, those of 0 bytes left out */
-    bool chosen;   /* there was a call */
+    unsigned renewals; /* execs that were made anew for other memory */
+    size_t copied;     /* arguments that this call copies, those of 0 bytes left out */
+    bool chosen;       /* there was a call */
     struct {
         RPI_VEC(struct rpi_bind_image);
     } images;
@@ -112,8 +116,18 @@ void rpi_binding_finish(struct rpi_binding *binding); /* allowed on a zeroed one
 void rpi_binding_demote(struct rpi_binding *binding, size_t arg, enum rpi_copy_reason reason);
 
 /* Memory behind the argument's staging. With the core's lock held. */
-rp_status rpi_binding_back(struct rpi_binding *binding, size_t arg, struct rpi_pool_core *core,
-                           struct rp_error *err);
+rp_status rpi_binding_back(struct rpi_binding *binding, size_t arg, struct rp_error *err);
+/* Staging in memory that cuMemAlloc gives, for an argument that is not there yet. The graph has to
+ * have no other words of it than those that are bound. */
+rp_status rpi_binding_allocate(struct rpi_binding *binding, size_t arg, struct rp_error *err);
+/* Gives back what that has taken: the graph's replays are over. Both with the core's lock held. */
+void rpi_binding_release(struct rpi_binding *binding);
+/* Writes the targets into the copies of a template that an exec is about to be made from. An exec's
+ * copies move only among memory that is mapped, or only among memory that is allocated: so it is
+ * made for what the call has. nodes: of the template, by number. Targets that the driver does not
+ * know are left out, and those arguments go to their staging. */
+void rpi_binding_point(const struct rpi_binding *binding, const struct rp_driver *driver,
+                       const CUgraphNode *nodes);
 /* Does this call copy the argument? */
 static inline bool rpi_binding_copies(const struct rpi_binding *binding, size_t arg)
 {
@@ -123,6 +137,15 @@ static inline bool rpi_binding_copies(const struct rpi_binding *binding, size_t 
 /* Chooses each argument's target for a call whose arguments were checked. */
 void rpi_binding_choose(struct rpi_binding *binding, const struct rp_arg *args);
 
+static inline void rpi_binding_write(const struct rpi_binding *binding,
+                                     const struct rpi_bind_image *image, const uint64_t *targets)
+{
+    const struct rpi_bind_site *site = binding->sites.data + image->first_site;
+    for (uint32_t i = 0; i < image->site_count; i++, site++)
+        rpi_node_image_write(image->params, site->offset,
+                             targets[site->arg] + (uint64_t)site->delta);
+}
+
 /* Writes the targets into an image, and gives that to the exec for its next launches. node is the
  * image's in the graph that the exec was instantiated from. */
 static inline CUresult rpi_binding_give(const struct rpi_binding *binding,
@@ -131,10 +154,7 @@ static inline CUresult rpi_binding_give(const struct rpi_binding *binding,
                                         CUgraphNode node, CUcontext context,
                                         const char **out_function)
 {
-    const struct rpi_bind_site *site = binding->sites.data + image->first_site;
-    for (uint32_t i = 0; i < image->site_count; i++, site++)
-        rpi_node_image_write(image->params, site->offset,
-                             binding->targets[site->arg] + (uint64_t)site->delta);
+    rpi_binding_write(binding, image, binding->targets);
     return rpi_node_image_set(image->params, driver, exec, node, context, out_function);
 }
 

@@ -38,7 +38,10 @@ void rpi_exec_seat(struct rpi_exec *exec, const struct rpi_binding *binding, CUg
     exec->handle = handle;
     exec->nodes = nodes;
     for (size_t k = 0; k < binding->arg_count; k++)
-        exec->bound[k] = binding->args[k].staging;
+        exec->bound[k] = binding->args[k].in_copies || binding->args[k].plain
+                             ? 0 /* copies are wherever the template was pointed at */
+                             : binding->args[k].staging;
+    exec->renew = false;
     memset(exec->stale, 0, stale_words(binding) * sizeof *exec->stale);
     exec->stale_count = 0;
 }
@@ -101,16 +104,49 @@ static CUresult give_word(struct rpi_exec *exec, const struct rpi_binding *bindi
     return result;
 }
 
-/* What can be done about an image that the driver refused: RP_OK when it is worth another try. */
+/* Other staging for the node's arguments that are copied there and not in allocated memory yet.
+ * False when there are none. */
+static bool allocate_args_of(struct rpi_exec *exec, struct rpi_binding *binding,
+                             const struct rpi_bind_image *image, rp_status *status,
+                             struct rp_error *err)
+{
+    bool allocated = false;
+    for (uint32_t i = 0; *status == RP_OK && i < image->site_count; i++) {
+        uint32_t k = binding->sites.data[image->first_site + i].arg;
+        if (binding->args[k].plain || binding->targets[k] != binding->args[k].staging)
+            continue;
+        *status = rpi_binding_allocate(binding, k, err);
+        mark_uses(exec, binding, k);
+        allocated = true;
+    }
+    return allocated;
+}
+
+static bool renew(struct rpi_exec *exec)
+{
+    bool first = !exec->renewed;
+    exec->renew = exec->renewed = true;
+    return first;
+}
+
+/* What can be done about an image that the driver refused: RP_OK when it is worth another try. Only
+ * copies mind what kind of memory they get. What is copied can go elsewhere; what is bound needs an
+ * exec that was made for it, which is too dear to have often. */
 static rp_status refused(struct rpi_exec *exec, struct rpi_binding *binding,
                          const struct rpi_bind_image *image, CUresult result, const char *function,
                          const char *name, struct rp_error *err)
 {
-    /* Memory of another kind than the recorded, which only copies and fills mind. */
-    bool minds =
-        result == CUDA_ERROR_INVALID_VALUE && image->params->type != CU_GRAPH_NODE_TYPE_KERNEL;
-    if (minds && demote_args_of(exec, binding, image, name))
-        return RP_OK;
+    enum { MOST_RENEWALS = 4 };
+    rp_status status = RP_OK;
+    if (result == CUDA_ERROR_INVALID_VALUE && image->params->type == CU_GRAPH_NODE_TYPE_MEMCPY) {
+        if (allocate_args_of(exec, binding, image, &status, err))
+            return status;
+        if (!exec->renewed && binding->renewals++ < MOST_RENEWALS && renew(exec))
+            return RP_OK;
+        if (demote_args_of(exec, binding, image, name) || renew(exec))
+            return RP_OK;
+        exec->renew = false;
+    }
     return rpi_error_driver(err, result, function, "binding arguments in node %u of '%.60s'",
                             image->node, name);
 }
@@ -132,7 +168,7 @@ rp_status rpi_exec_bind(struct rpi_exec *exec, struct rpi_binding *binding, cons
             status =
                 refused(exec, binding, &binding->images.data[image], result, function, name, err);
         }
-        if (status != RP_OK)
+        if (status != RP_OK || exec->renew)
             return status;
     }
     return RP_OK;

@@ -26,6 +26,8 @@ struct rpi_exec {
     uint64_t *bound;          /* of each argument, its target when its images were marked last */
     uint64_t *stale;          /* a bit for each image: the driver does not have it yet */
     size_t stale_count;
+    bool renew;       /* the exec has to be made anew, for other memory */
+    bool renewed;     /* in this replay */
     uint64_t patched; /* nodes given to the driver so far */
 };
 
@@ -38,8 +40,9 @@ void rpi_exec_finish(struct rpi_exec *exec); /* allowed on a zeroed one */
 void rpi_exec_seat(struct rpi_exec *exec, const struct rpi_binding *binding, CUgraphExec handle,
                    const CUgraphNode *nodes);
 
-/* Binds each argument to its target. A copy or fill that the driver refuses to change demotes the
- * arguments that it uses: their targets and reasons change. */
+/* Binds each argument to its target. Where the driver refuses to change a copy, it asks for a new
+ * exec by `renew`, and is called again once the graph is seated in it; when that was tried often
+ * enough the copy's arguments are demoted: their targets and reasons change. */
 rp_status rpi_exec_bind(struct rpi_exec *exec, struct rpi_binding *binding, const char *name,
                         struct rp_error *err);
 

@@ -114,6 +114,7 @@ static rp_status instantiate(struct rpi_exec_client *client, CUgraphExec *out_ha
     struct rpi_exec_cache *cache = client->cache;
     const struct rp_driver *driver = cache->driver;
     const char *name = client->graph->name, *function = "";
+    rpi_binding_point(client->graph->binding, driver, client->source->topology.handles.data);
     uint64_t before = free_bytes(driver), start = rpi_clock_ns();
     CUgraphExec handle = NULL;
     CUresult result = driver->cuGraphInstantiateWithFlags(&handle, client->source->template, 0);
@@ -269,6 +270,7 @@ static bool update(struct rpi_exec_client *client, struct rpi_rent_exec *exec)
     rpi_rent_lend(&cache->rent, &client->rent, exec);
     pthread_mutex_unlock(&cache->lock);
     int mode = rpi_relax_begin(driver);
+    rpi_binding_point(client->graph->binding, driver, client->source->topology.handles.data);
     uint64_t start = rpi_clock_ns();
     CUresult result =
         driver->cuGraphExecUpdate(cached(exec)->handle, client->source->template, &info);
@@ -350,6 +352,23 @@ rp_status rpi_exec_take(struct rpi_exec_client *client, struct rp_error *err)
     if (status == RP_OK)
         rpi_exec_choose_samples(cache, client);
     pthread_mutex_unlock(&cache->lock);
+    return status;
+}
+
+rp_status rpi_exec_renew(struct rpi_exec_client *client, struct rp_error *err)
+{
+    struct rpi_exec_cache *cache = client->cache;
+    struct rpi_cached_exec *dead = NULL;
+    pthread_mutex_lock(&cache->lock);
+    struct rpi_rent_exec *exec = client->taken;
+    client->taken = NULL;
+    client->updated = false;
+    rpi_rent_drop(&cache->rent, exec);
+    add_dead(&dead, exec);
+    choose(client, NULL);
+    rp_status status = make(client, err);
+    pthread_mutex_unlock(&cache->lock);
+    bury(cache, dead);
     return status;
 }
 

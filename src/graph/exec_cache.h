@@ -125,6 +125,9 @@ void rpi_exec_source_destroy(struct rpi_exec_source *source, const struct rp_dri
 /* Takes an exec for a replay and seats the graph in it. Ends with rpi_exec_give. Guarded by the
  * lock of the graph's pool, like everything of one client. */
 rp_status rpi_exec_take(struct rpi_exec_client *client, struct rp_error *err);
+/* The exec that is taken does not do: makes another, from the template pointed at what the graph is
+ * to be bound to. */
+rp_status rpi_exec_renew(struct rpi_exec_client *client, struct rp_error *err);
 CUresult rpi_exec_launch(struct rpi_exec_client *client, CUstream stream);
 void rpi_exec_give(struct rpi_exec_client *client);
 

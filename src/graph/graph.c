@@ -110,7 +110,7 @@ static rp_status back_copied(struct capturing *c, struct rp_error *err)
     pthread_mutex_lock(&core->lock);
     for (size_t k = 0; status == RP_OK && k < c->arg_count; k++)
         if (c->graph->binding->args[k].never != RPI_COPY_NOT)
-            status = rpi_binding_back(c->graph->binding, k, core, err);
+            status = rpi_binding_back(c->graph->binding, k, err);
     pthread_mutex_unlock(&core->lock);
     return status;
 }
@@ -132,6 +132,8 @@ static rp_status make_exec(struct capturing *c, struct rp_error *err)
         rpi_binding_demote(binding, k, RPI_COPY_ASKED);
     if (status == RP_OK)
         status = back_copied(c, err);
+    if (status == RP_OK)
+        rpi_binding_choose(binding, c->args); /* an exec is made for memory like this */
     if (status == RP_OK)
         status = rpi_exec_init(graph->exec, device, binding, err);
     uint64_t start = rpi_clock_ns();
@@ -339,6 +341,7 @@ void rp_graph_destroy(struct rp_graph *graph)
     pthread_mutex_lock(&pool->core->lock);
     rpi_reads_removed(graph);
     rpi_pool_remove(&pool->core->memory, &graph->member.node);
+    rpi_binding_release(graph->binding);
     rpi_staging_settle(pool->core);
     pthread_mutex_unlock(&pool->core->lock);
     driver->cuEventDestroy(graph->member.done);

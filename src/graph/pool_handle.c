@@ -350,7 +350,8 @@ void rp_pool_info_sized(const struct rp_pool *pool, size_t info_bytes,
                                       .bound_exact = 1,
                                       .rehearsal_bytes = rpi_alias_bytes(&pool->device->alias),
                                       .graphs = rpi_pool_count(top),
-                                      .staging_bytes = pool->core->staging.bytes};
+                                      .staging_bytes = pool->core->staging.bytes +
+                                                       pool->core->staging.allocated};
     pthread_mutex_unlock(&pool->core->lock);
     rpi_give(out_info, info_bytes, &info, sizeof info);
 }

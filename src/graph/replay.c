@@ -160,7 +160,7 @@ static rp_status back_copied(struct rp_graph *graph, bool *out_any, struct rp_er
     for (size_t k = 0; status == RP_OK && binding->copied && k < binding->arg_count; k++) {
         if (!rpi_binding_copies(binding, k) || binding->args[k].backed)
             continue;
-        status = rpi_binding_back(binding, k, graph->pool->core, err);
+        status = rpi_binding_back(binding, k, err);
         graph->exec->bound[k] = 0;
         *out_any = true;
     }
@@ -171,12 +171,17 @@ static rp_status back_copied(struct rp_graph *graph, bool *out_any, struct rp_er
 static rp_status bind(struct rp_graph *graph, struct rp_error *err)
 {
     bool any;
+    graph->exec->renewed = false;
     rp_status status = back_copied(graph, &any, err);
     do {
         if (status == RP_OK)
             status = rpi_exec_bind(graph->exec, graph->binding, graph->name, err);
+        bool renew = status == RP_OK && graph->exec->renew;
+        if (renew)
+            status = rpi_exec_renew(graph->client, err);
         if (status == RP_OK)
             status = back_copied(graph, &any, err);
+        any |= renew;
     } while (status == RP_OK && any);
     return status;
 }
@@ -185,7 +190,6 @@ static rp_status bind(struct rp_graph *graph, struct rp_error *err)
 static rp_status replay_taken(struct rp_graph *graph, const struct rp_arg *args, CUstream stream,
                               struct rp_error *err)
 {
-    rpi_binding_choose(graph->binding, args);
     rp_status status = bind(graph, err);
     if (status == RP_OK)
         status = wait_for_turn(graph, stream, err);
@@ -205,12 +209,15 @@ static rp_status replay(struct rp_graph *graph, const struct rp_arg *args, CUstr
     rp_status status = rpi_check_memory(graph, args, err);
     if (status == RP_OK)
         status = rpi_reads_check(graph, err);
-    if (status == RP_OK)
+    if (status == RP_OK) {
+        rpi_binding_choose(graph->binding, args); /* before: an exec is made for these */
         status = rpi_exec_take(graph->client, err);
+    }
     if (status != RP_OK)
         return status;
     status = replay_taken(graph, args, stream, err);
-    rpi_exec_give(graph->client);
+    if (graph->client->taken)
+        rpi_exec_give(graph->client);
     return status;
 }
 

@@ -257,8 +257,38 @@ rp_status rpi_staging_back(struct rpi_pool_core *core, uint64_t from, uint64_t b
         if (!staging->pages.data[i].real)
             status = make_real(staging, i, err);
     rpi_relax_end(staging->driver, mode);
-    core->memory.beside = staging->bytes;
+    core->memory.beside = staging->bytes + staging->allocated;
     return status;
+}
+
+rp_status rpi_staging_allocate(struct rpi_pool_core *core, uint64_t bytes, CUdeviceptr *out_memory,
+                               struct rp_error *err)
+{
+    struct rpi_staging *staging = &core->staging;
+    CUdeviceptr memory = 0;
+    rp_status status = rpi_pool_check_limit(&core->memory, bytes, err);
+    if (status != RP_OK)
+        return status;
+    int mode = rpi_relax_begin(staging->driver);
+    CUresult result = staging->driver->cuMemAlloc(&memory, bytes);
+    rpi_relax_end(staging->driver, mode);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuMemAlloc",
+                                "taking memory that an argument is copied to");
+    staging->allocated += bytes;
+    core->memory.beside += bytes;
+    *out_memory = memory;
+    return RP_OK;
+}
+
+void rpi_staging_free(struct rpi_pool_core *core, uint64_t bytes, CUdeviceptr memory)
+{
+    struct rpi_staging *staging = &core->staging;
+    int mode = rpi_relax_begin(staging->driver);
+    staging->driver->cuMemFree(memory);
+    rpi_relax_end(staging->driver, mode);
+    staging->allocated -= bytes;
+    core->memory.beside -= bytes;
 }
 
 void rpi_staging_settle(struct rpi_pool_core *core)
@@ -274,7 +304,7 @@ void rpi_staging_settle(struct rpi_pool_core *core)
         if (staging->pages.data[i].real && !needed)
             clear(staging, i);
     }
-    core->memory.beside = staging->bytes;
+    core->memory.beside = staging->bytes + staging->allocated;
 }
 
 void rpi_staging_finish(struct rpi_staging *staging)

@@ -39,7 +39,8 @@ struct rpi_staging {
     struct {
         RPI_VEC(struct rpi_staging_page);
     } pages;
-    uint64_t bytes; /* device memory behind it */
+    uint64_t bytes;     /* device memory behind it */
+    uint64_t allocated; /* and beside it, by rpi_staging_allocate */
 };
 
 /* Addresses for a graph in the making of this pool: of each argument, with exactly its alignment,
@@ -54,6 +55,13 @@ rp_status rpi_staging_place(struct rp_pool *pool, const struct rp_arg *args, siz
  */
 rp_status rpi_staging_back(struct rpi_pool_core *core, uint64_t from, uint64_t bytes,
                            struct rp_error *err);
+
+/* Memory of the kind that cuMemAlloc gives, within the pool's limit. With the core's lock held,
+ * both.
+ */
+rp_status rpi_staging_allocate(struct rpi_pool_core *core, uint64_t bytes, CUdeviceptr *out_memory,
+                               struct rp_error *err);
+void rpi_staging_free(struct rpi_pool_core *core, uint64_t bytes, CUdeviceptr memory);
 
 /* A graph is gone: gives back what no other one has addresses in. With the core's lock held. */
 void rpi_staging_settle(struct rpi_pool_core *core);

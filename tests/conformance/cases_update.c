@@ -457,6 +457,30 @@ void case_set_kernel_inside_a_child_graph_undocumented(struct rpt *t)
     EQUAL(rpt_word(t, words + 4), 3);
 }
 
+void case_set_copies_and_fills_inside_a_child_graph_undocumented(struct rpt *t)
+{
+    CUdeviceptr words = rpt_memory(t, 64);
+    CUgraph graph = rpt_graph(t), embedded;
+    CUgraphNode copied, filled, node;
+    OK(cuMemsetD32(words, 6, 1));
+    OK(cuCtxSynchronize());
+    CUgraph child = copy_graph(t, rpt_copy_params(words + 4, NULL, words, NULL, 4), &copied);
+    CUDA_MEMSET_NODE_PARAMS fill = rpt_memset_params(words + 8, 5, 4, 1, 1, 0);
+    OK(cuGraphAddMemsetNode(&filled, child, NULL, 0, &fill, t->context));
+    OK(cuGraphAddChildGraphNode(&node, graph, NULL, 0, child));
+    OK(cuGraphChildGraphNodeGetGraph(node, &embedded));
+    CUgraphExec exec = rpt_instantiate(t, graph);
+    CUDA_MEMCPY3D copy = rpt_copy_params(words + 12, NULL, words, NULL, 4);
+    fill.dst = words + 16;
+    OK(cuGraphExecMemcpyNodeSetParams(
+        exec, rpt_node_of_type(t, embedded, CU_GRAPH_NODE_TYPE_MEMCPY), &copy, t->context));
+    OK(cuGraphExecMemsetNodeSetParams(
+        exec, rpt_node_of_type(t, embedded, CU_GRAPH_NODE_TYPE_MEMSET), &fill, t->context));
+    rpt_run(t, exec, rpt_stream(t));
+    EQUAL(rpt_word(t, words + 12), 6);
+    EQUAL(rpt_word(t, words + 16), 5);
+}
+
 /* ---- Other nodes one by one ---------------------------------------------------------------- */
 
 void case_set_memcpy_addresses(struct rpt *t)

@@ -287,3 +287,38 @@ void case_virtual_pointer_attributes(struct rpt *t)
     OK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, range + 64));
     EQUAL(type, CU_MEMORYTYPE_DEVICE);
 }
+
+/* A copy in an exec moves among memory that is mapped, or among memory that is allocated. Fills
+ * move anywhere. Before the exec is made a copy can be given either. */
+void case_virtual_copy_nodes_keep_their_kind_of_memory_undocumented(struct rpt *t)
+{
+    size_t bytes = granularity(t);
+    CUdeviceptr mapped = reserve(t, bytes), other = reserve(t, bytes), words = rpt_memory(t, 64);
+    CUgraphNode node, filled;
+    map(t, mapped, bytes, chunk(t, bytes));
+    map(t, other, bytes, chunk(t, bytes));
+    OK(cuMemsetD32(words, 6, 1));
+    OK(cuCtxSynchronize());
+    CUgraph graph = rpt_graph(t);
+    CUDA_MEMCPY3D copy = rpt_copy_params(words + 4, NULL, words, NULL, 4);
+    CUDA_MEMSET_NODE_PARAMS fill = rpt_memset_params(words + 16, 5, 4, 1, 1, 0);
+    OK(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, t->context));
+    OK(cuGraphAddMemsetNode(&filled, graph, NULL, 0, &fill, t->context));
+    CUgraphExec exec = rpt_instantiate(t, graph);
+    copy.dstDevice = mapped;
+    fill.dst = mapped + 16;
+    EXPECT(CUDA_ERROR_INVALID_VALUE, cuGraphExecMemcpyNodeSetParams(exec, node, &copy, t->context));
+    OK(cuGraphExecMemsetNodeSetParams(exec, filled, &fill, t->context));
+    OK(cuGraphMemcpyNodeSetParams(node, &copy));
+    CUgraphExec second = rpt_instantiate(t, graph);
+    copy.dstDevice = words + 8;
+    EXPECT(CUDA_ERROR_INVALID_VALUE,
+           cuGraphExecMemcpyNodeSetParams(second, node, &copy, t->context));
+    copy.dstDevice = other + 8;
+    OK(cuGraphExecMemcpyNodeSetParams(second, node, &copy, t->context));
+    rpt_run(t, exec, rpt_stream(t));
+    rpt_run(t, second, rpt_stream(t));
+    EQUAL(rpt_word(t, words + 4), 6);
+    EQUAL(rpt_word(t, mapped + 16), 5);
+    EQUAL(rpt_word(t, other + 8), 6);
+}

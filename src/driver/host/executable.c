@@ -414,7 +414,13 @@ CUresult rpi_host_cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode n
         return CUDA_ERROR_INVALID_VALUE;
     struct rpi_host_op *op;
     CUresult result = rpi_host_copy_op(params, &op);
-    return result ? result : replace(exec, own, op);
+    if (result)
+        return result;
+    if (!rpi_host_copy_moves(own->op, op)) {
+        rpi_host_op_drop(op);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return replace(exec, own, op);
 }
 
 CUresult rpi_host_cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node,

@@ -343,6 +343,9 @@ CUgraphExecUpdateResult rpi_host_update(CUgraph from, CUgraph to, bool keep_prio
 /* Looks up of which kind the memory of a copy or fill is. An exec goes on taking it for that: that
  * it was freed since does not keep a node from being changed. */
 void rpi_host_op_settle(struct rpi_host_op *op);
+/* Whether a copy may be moved in an exec, node by node: what was allocated stays so, and what was
+ * mapped. The second is settled. */
+bool rpi_host_copy_moves(const struct rpi_host_op *from, struct rpi_host_op *to);
 /* Whether one node's op may become another's, which is settled, in an exec. */
 CUgraphExecUpdateResult rpi_host_update_allowed(const struct rpi_host_op *from,
                                                 struct rpi_host_op *to, bool keep_priority);

@@ -8,14 +8,23 @@
 
 /* ---- one node ------------------------------------------------------------------------------ */
 
-/* Memory of one kind stays of that kind: 0 pageable, otherwise the span's kind and 1. Allocations
- * and mappings of the device are one kind. */
+/* Memory of one kind stays of that kind. */
+enum { PAGEABLE, PINNED, ALLOCATED, MAPPED };
+
 static unsigned char memory_kind(uint64_t address)
 {
     const struct rpi_host_span *span = rpi_host_span_of(address);
     if (!span)
-        return 0;
-    return span->kind == RPI_HOST_SPAN_PINNED ? 2 : 1;
+        return PAGEABLE;
+    if (span->kind == RPI_HOST_SPAN_PINNED)
+        return PINNED;
+    return span->kind == RPI_HOST_SPAN_MAPPING ? MAPPED : ALLOCATED;
+}
+
+/* To an update, and to a fill, all memory of the device is of one kind. */
+static bool is_like(unsigned char a, unsigned char b)
+{
+    return (a == MAPPED ? ALLOCATED : a) == (b == MAPPED ? ALLOCATED : b);
 }
 
 static uint64_t source_address(const CUDA_MEMCPY3D *copy)
@@ -36,6 +45,12 @@ void rpi_host_op_settle(struct rpi_host_op *op)
     } else if (op->type == CU_GRAPH_NODE_TYPE_MEMSET) {
         op->target_kind = memory_kind(op->fill.dst);
     }
+}
+
+bool rpi_host_copy_moves(const struct rpi_host_op *from, struct rpi_host_op *to)
+{
+    rpi_host_op_settle(to);
+    return from->source_kind == to->source_kind && from->target_kind == to->target_kind;
 }
 
 static bool copy_allowed(const CUDA_MEMCPY3D *from, const CUDA_MEMCPY3D *to)
@@ -81,7 +96,8 @@ CUgraphExecUpdateResult rpi_host_update_allowed(const struct rpi_host_op *from,
         allowed = copy_allowed(&from->copy, &to->copy);
     else if (from->type == CU_GRAPH_NODE_TYPE_MEMSET)
         allowed = fill_allowed(&from->fill, &to->fill);
-    allowed &= from->source_kind == to->source_kind && from->target_kind == to->target_kind;
+    allowed &=
+        is_like(from->source_kind, to->source_kind) && is_like(from->target_kind, to->target_kind);
     return allowed ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
 }
 
