@@ -195,9 +195,13 @@ static bool find_line(const struct rp_place *place, char *out, size_t bytes)
     bool found = pipe && fgets(out, (int)bytes, pipe) && !strstr(out, "??");
     if (pipe)
         pclose(pipe);
-    if (found)
-        out[strcspn(out, "\n")] = '\0';
-    return found;
+    if (!found)
+        return false;
+    out[strcspn(out, "\n")] = '\0';
+    char *more = strstr(out, " (discriminator");
+    if (more)
+        *more = '\0';
+    return true;
 }
 
 static void describe_place(const struct rp_findings *findings, size_t index, char *out,

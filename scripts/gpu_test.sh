@@ -27,6 +27,8 @@ fi
 scripts/record_result.py "$out/demo.json" "$build/reprise" demo --driver cuda --json \
     --recordings examples/captures --out "$out"
 scripts/record_result.py "$out/heap.json" "$build/device_heap" --driver cuda
+scripts/record_result.py "$out/doctor.json" "$build/reprise" doctor --driver cuda --json
+python3 tests/check/check_command.py "$build/reprise" "$build/tests/check/libcheck_subjects.so" cuda
 "$build/example_replay"
 "$build/example_serve"
 "$build/estimate_programs" --driver cuda --groups 50
