@@ -399,6 +399,21 @@ static enum way choose_way(struct rp_callable *callable, struct rpi_shape *shape
     return WAY_CAPTURE;
 }
 
+/* Eagerly, with the heap's memory where there is one. */
+static rp_status run_now(struct rp_callable *callable, struct rpi_callable_run *run,
+                         const struct rp_inputs *inputs, CUstream stream, struct rp_error *err)
+{
+    if (!callable->heap)
+        return rp_run(callable->pool, rpi_callable_run, run, inputs->args, inputs->arg_count,
+                      stream, err);
+    rp_status status = rp_device_push(callable->device, err);
+    if (status != RP_OK)
+        return status;
+    status = rpi_run_on_heap(callable->heap, callable->name, run, stream, err);
+    rp_device_pop(callable->device);
+    return status;
+}
+
 /* With the caller's own arguments. */
 static rp_status run_eagerly(struct rp_callable *callable, struct rpi_shape *shape,
                              const struct rp_inputs *inputs, CUstream stream, struct rp_error *err)
@@ -409,9 +424,7 @@ static rp_status run_eagerly(struct rp_callable *callable, struct rpi_shape *sha
     struct rpi_callable_run run = rpi_callable_run_of(callable);
     run.args = inputs->args;
     run.places = NULL;
-    status = callable->heap ? rpi_run_on_heap(callable->heap, callable->name, &run, stream, err)
-                            : rp_run(callable->pool, rpi_callable_run, &run, inputs->args,
-                                     inputs->arg_count, stream, err);
+    status = run_now(callable, &run, inputs, stream, err);
     if (status != RP_OK) {
         drop_fresh(callable, inputs->args, inputs->arg_count);
         return status;
