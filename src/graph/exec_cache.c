@@ -55,6 +55,13 @@ uint64_t rpi_exec_bytes(size_t nodes)
     return node * nodes > least ? node * nodes : least;
 }
 
+/* With the lock held: an exec may be taken that could not, or there is more room. */
+static void wake(struct rpi_exec_cache *cache)
+{
+    if (atomic_load(&cache->waiting))
+        pthread_cond_broadcast(&cache->given);
+}
+
 static struct rpi_cached_exec *cached(struct rpi_rent_exec *exec)
 {
     return (struct rpi_cached_exec *)exec;
@@ -191,6 +198,7 @@ static rp_status make(struct rpi_exec_client *client, struct rp_error *err)
         seat(client, &made->rent);
     } else if (made) {
         rpi_rent_drop(&cache->rent, &made->rent);
+        wake(cache);
         pthread_mutex_unlock(&cache->lock);
         bury(cache, made);
         pthread_mutex_lock(&cache->lock);
@@ -290,6 +298,7 @@ static bool update(struct rpi_exec_client *client, struct rpi_rent_exec *exec)
     rpi_rent_drop(&cache->rent, exec);
     add_dead(&dead, exec);
     cache->refused++;
+    wake(cache);
     if (result == CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE)
         set_apart(client, &dead);
     pthread_mutex_unlock(&cache->lock);
@@ -380,7 +389,7 @@ void rpi_exec_give(struct rpi_exec_client *client)
     if (!atomic_load(&cache->waiting))
         return;
     pthread_mutex_lock(&cache->lock);
-    pthread_cond_broadcast(&cache->given);
+    wake(cache);
     pthread_mutex_unlock(&cache->lock);
 }
 
@@ -523,6 +532,7 @@ static void make_first(struct rpi_exec_client *client, rp_status *status, struct
     if (*status == RP_OK)
         atomic_fetch_sub(&client->taken->pins, 1);
     client->taken = NULL;
+    wake(cache);
 }
 
 rp_status rpi_exec_join(struct rpi_exec_cache *cache, const struct rp_graph *graph,
@@ -575,6 +585,7 @@ void rpi_exec_leave(struct rpi_exec_client *client)
         cache->probe.client = NULL;
     leave_class(client, &dead);
     unlist_client(client);
+    wake(cache);
     pthread_mutex_unlock(&cache->lock);
     bury(cache, dead);
     let_go(cache, client->source);

@@ -76,13 +76,17 @@ static void open_shapes(size_t count, uint64_t budget)
     }
 }
 
+static void drop_shape(struct shape *shape)
+{
+    rp_graph_destroy(shape->graph);
+    f.driver->cuMemFree(shape->args[0].address);
+    f.driver->cuMemFree(shape->args[1].address);
+}
+
 static void close_shapes(size_t count)
 {
-    for (size_t i = 0; i < count; i++) {
-        rp_graph_destroy(shapes[i].graph);
-        f.driver->cuMemFree(shapes[i].args[0].address);
-        f.driver->cuMemFree(shapes[i].args[1].address);
-    }
+    for (size_t i = 0; i < count; i++)
+        drop_shape(&shapes[i]);
     memset(shapes, 0, sizeof shapes);
     rpt_close(&f);
 }
@@ -533,6 +537,12 @@ static void share_between_threads(uint64_t budget)
     }
     for (int w = 0; w < 2; w++)
         assert_int_equal(pthread_create(&threads[w], NULL, work, &workers[w]), 0);
+    for (int i = 0; i < 8; i++) { /* another topology comes and goes meanwhile */
+        struct shape other = {.count = COUNT, .grid = 1, .chain = true};
+        capture_shape(f.pool, &other);
+        RPT_OK(&f, rp_graph_replay(other.graph, other.args, 2, f.streams[1], &f.err));
+        drop_shape(&other);
+    }
     for (int w = 0; w < 2; w++)
         pthread_join(threads[w], NULL);
     struct rp_exec_info info = info_now();
@@ -542,9 +552,7 @@ static void share_between_threads(uint64_t budget)
         RPT_OK(&f, workers[w].status);
         for (uint32_t i = 0; i < 3; i++) {
             replay(&workers[w].shapes[i]);
-            rp_graph_destroy(workers[w].shapes[i].graph);
-            f.driver->cuMemFree(workers[w].shapes[i].args[0].address);
-            f.driver->cuMemFree(workers[w].shapes[i].args[1].address);
+            drop_shape(&workers[w].shapes[i]);
         }
         rp_pool_destroy(workers[w].pool);
     }
