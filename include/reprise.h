@@ -230,7 +230,8 @@ RP_API int rp_self_test(struct rp_device *device, size_t index, const char **out
  * so each graph may be replayed any number of times, and be left out where it changes nothing that
  * others read; after an earlier one the later ones read what that wrote. Whether a kernel changes a
  * block that it is given cannot be told: see strict_order. Where blocks of several alternatives lie
- * at an address that a graph reads, the one written last counts. */
+ * at an address that a graph reads, the one written last counts. Concurrent graphs that use one
+ * block of an earlier one must not change it: that is not checked. */
 struct rp_pool;
 
 enum rp_pool_kind { RP_POOL_ALTERNATIVES = 0, RP_POOL_SEQUENCE = 1, RP_POOL_CONCURRENT = 2 };
@@ -315,7 +316,8 @@ struct rp_call;
 /* The work to capture: enqueues on rp_call_stream (and on streams forked from it and joined again)
  * and returns. Called several times, with other addresses each time: it must take every address
  * from the call, decide nothing on device values, and synchronise nothing. A status other than
- * RP_OK ends the capture with RP_ERROR_CALLABLE; err may be filled to say why. */
+ * RP_OK ends the capture with RP_ERROR_CALLABLE; err may be filled to say why. It has to return: an
+ * exception or longjmp through it leaves the pool locked and its stream capturing. */
 typedef rp_status (*rp_callable_fn)(struct rp_call *call, void *user, struct rp_error *err);
 
 RP_API struct CUstream_st *rp_call_stream(const struct rp_call *call);
@@ -458,9 +460,15 @@ RP_API rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_
  * 256, and up to the pool's alignment), in which it lies in memory of the graph itself, or overlaps
  * another one and is written or the other is: so the graph computes what the callable would from
  * the arguments as they were before the call. What two outputs that overlap hold then is not
- * defined. args must have the count, bytes and roles of the capture (RP_ERROR_CONTRACT otherwise,
- * with nothing enqueued). Outputs are ready when `stream` gets there; the stream must not be
- * destroyed before. May be called by any thread, while earlier replays run on other arguments:
+ * defined.
+ * Nothing is enqueued, and the error is RP_ERROR_CONTRACT, when args have not the count, bytes,
+ * roles, types, shapes and strides of the capture; when one lies in memory that the graph may not
+ * use: that the driver does not know, of another device, past the end of its allocation, of eager
+ * runs or rehearsals, of another graph's own, in a kept block that does not hold what its graph
+ * wrote (looked at where the address is new to the pool, so memory that is given back later is not
+ * found out; pinned host memory is good); or when a block that the graph reads of another does not
+ * hold what it should (section 3). Outputs are ready when `stream` gets there; the stream must not
+ * be destroyed before. May be called by any thread, while earlier replays run on other arguments:
  * replays of graphs of one pool that are not concurrent are put in order, whatever their streams.
  * RP_ERROR_UNSUPPORTED while the stream is capturing.
  * After a driver's error part of it may have been enqueued: what the outputs hold is undefined, and
@@ -1182,7 +1190,8 @@ RP_API int rp_findings_place(const struct rp_findings *findings, size_t index, s
 /* ---- 11. Advice ---------------------------------------------------------------------------- */
 
 /* What a trace of torch.profiler (export_chrome_trace, gzip or not) or of Nsight Systems (nsys
- * export --type sqlite) says about CUDA graphs: whether they would help, how much, what to capture, and what stands in the way. */
+ * export --type sqlite) says about CUDA graphs: whether they would help, how much, what to capture,
+ * and what stands in the way. */
 struct rp_advice;
 
 struct rp_advise_options {
