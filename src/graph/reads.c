@@ -284,10 +284,12 @@ rp_status rpi_reads_take(struct rp_graph *graph, struct rpi_foreign_uses *uses,
     return status;
 }
 
-static void delist(struct rp_graph *graph)
+void rpi_reads_delist(struct rp_graph *graph)
 {
     struct rpi_readers *readers = &graph->pool->core->readers;
     struct rpi_reads *reads = &graph->reads;
+    if (!reads->listed)
+        return;
     if (reads->previous)
         reads->previous->reads.next = reads->next;
     else
@@ -303,7 +305,7 @@ void rpi_reads_finish(struct rp_graph *graph)
     struct rpi_reads *reads = &graph->reads;
     if (reads->listed) {
         pthread_mutex_lock(&graph->pool->core->lock);
-        delist(graph);
+        rpi_reads_delist(graph);
         pthread_mutex_unlock(&graph->pool->core->lock);
     }
     for (size_t i = 0; i < reads->sources.count; i++)

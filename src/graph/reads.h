@@ -137,6 +137,9 @@ bool rpi_reads_is_whole(const struct rp_graph *writer, uint32_t block);
 /* Whose the memory at an offset of the pool is: "block 3 of graph 'a', which frees it". */
 void rpi_reads_describe(const struct rp_pool *pool, uint64_t offset, char *text, size_t bytes);
 
+/* It is no reader any more. */
+void rpi_reads_delist(struct rp_graph *graph);
+
 /* May it be replayed? RP_ERROR_CONTRACT names both graphs, the block, and what to do. */
 rp_status rpi_reads_check(struct rp_graph *graph, struct rp_error *err);
 /* It was replayed in the member's turn; whole: all of it was enqueued. */

@@ -171,6 +171,7 @@ void rpi_reads_removed(struct rp_graph *graph)
     }
     for (const struct rpi_pool_member *m = next_member(graph, NULL); m; m = next_member(graph, m))
         leave_mark(rpi_graph_of(m), graph);
+    rpi_reads_delist(graph); /* its event goes before it does */
 }
 
 /* ---- Refusing ------------------------------------------------------------------------------ */
