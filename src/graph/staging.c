@@ -59,7 +59,7 @@ static void clear(struct rpi_staging *staging, size_t page)
 {
     struct rpi_staging_page *at = &staging->pages.data[page];
     if (at->mapped)
-        staging->driver->cuMemUnmap(address_of(staging, page), staging->page_bytes);
+        rpi_unmap(staging->driver, address_of(staging, page), staging->page_bytes);
     if (at->real) {
         staging->driver->cuMemRelease(at->memory);
         staging->bytes -= staging->page_bytes;

@@ -38,7 +38,7 @@ static void unmap(struct rpi_alias *alias, uint64_t from)
     uint64_t chunk = atomic_load(&alias->chunk_bytes);
     while (alias->mapped > from) {
         alias->mapped -= chunk;
-        alias->driver->cuMemUnmap(alias->base + alias->mapped, chunk);
+        rpi_unmap(alias->driver, alias->base + alias->mapped, chunk);
     }
 }
 

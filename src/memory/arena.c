@@ -25,6 +25,12 @@ void rpi_relax_end(const struct rp_driver *driver, int before)
     }
 }
 
+CUresult rpi_unmap(const struct rp_driver *driver, CUdeviceptr address, size_t bytes)
+{
+    CUresult result = driver->cuMemUnmap(address, bytes);
+    return result == CUDA_SUCCESS ? result : driver->cuMemUnmap(address, bytes);
+}
+
 CUmemAllocationProp rpi_device_memory(CUdevice device)
 {
     CUmemAllocationProp properties = {0};
@@ -121,7 +127,7 @@ static rp_status map_chunk(const struct rpi_arena *arena, const struct rpi_chunk
     result = driver->cuMemSetAccess(address, chunk->bytes, &access, 1);
     if (result == CUDA_SUCCESS)
         return RP_OK;
-    driver->cuMemUnmap(address, chunk->bytes);
+    rpi_unmap(driver, address, chunk->bytes);
     return rpi_error_driver(err, result, "cuMemSetAccess",
                             "allowing access to %.1f MiB of device memory", MIB(chunk->bytes));
 }
@@ -151,7 +157,7 @@ static void drop_chunk(const struct rpi_arena *arena, const struct rpi_chunk *ch
 {
     if (chunk->hole)
         return;
-    arena->driver->cuMemUnmap(arena->base + offset, chunk->bytes);
+    rpi_unmap(arena->driver, arena->base + offset, chunk->bytes);
     arena->driver->cuMemRelease(chunk->handle);
 }
 

@@ -52,6 +52,10 @@ CUmemAllocationProp rpi_device_memory(CUdevice device);
 /* The value rounded up to a multiple of a power of two; UINT64_MAX when that overflows. */
 uint64_t rpi_round_up(uint64_t value, uint64_t multiple);
 
+/* Unmaps memory that is being given back; asks again when the driver fails, as it may for a moment
+ * while work of others runs. */
+CUresult rpi_unmap(const struct rp_driver *driver, CUdeviceptr address, size_t bytes);
+
 /* Reserves addresses, taking no memory. Where the driver allows, they lie where few pairs of small
  * integers, read as one word, look like one of them: kernels have such pairs among their
  * parameters.

@@ -83,7 +83,7 @@ static void unmap_each(struct rpi_heap_range *range, size_t first, size_t count)
     for (size_t i = first; i < first + count; i++) {
         uint64_t bytes = range->chunks.data[i].span * chunk;
         for (int attempt = 0; bytes && attempt < ATTEMPTS; attempt++)
-            if (driver->cuMemUnmap(range->base + i * chunk, bytes) == CUDA_SUCCESS)
+            if (rpi_unmap(driver, range->base + i * chunk, bytes) == CUDA_SUCCESS)
                 break;
         if (bytes)
             driver->cuMemRelease(range->chunks.data[i].handle);
