@@ -646,7 +646,9 @@ static rp_status capture_one(struct rp_callable *callable, const struct rp_input
 {
     struct rpi_shape *shape;
     rp_status status = find_shape(callable, inputs, &shape, err);
-    if (status == RP_OK && (shape->state == RP_SHAPE_NEW || shape->state == RP_SHAPE_RETRY) &&
+    if (status != RP_OK)
+        return status;
+    if ((shape->state == RP_SHAPE_NEW || shape->state == RP_SHAPE_RETRY) &&
         has_room(callable, shape))
         status = capture_shape(callable, shape, RP_SHAPE_RETRY, err);
     if (status != RP_OK && !is_work_arounds(status))

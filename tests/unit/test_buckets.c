@@ -555,6 +555,14 @@ static void misuse_is_refused(void **state)
     assert_int_equal(rp_callable_call(t.callable, &inputs, NULL, &t.f.err),
                      RP_ERROR_INVALID_ARGUMENT);
     assert_non_null(strstr(t.f.err.message, "'length' is 5 in argument 0 and 6 in argument 1"));
+    const int64_t huge[2] = {1, INT64_MAX / 8};
+    for (int k = 0; k < 3; k++) {
+        args[k].shape = huge;
+        args[k].bytes = (uint64_t)huge[1] * sizeof(float);
+        args[k].address = 0;
+    }
+    assert_int_equal(rp_callable_capture(t.callable, &inputs, 1, NULL, NULL, NULL, &t.f.err),
+                     RP_ERROR_LIMIT);
     finish(&t);
 }
 
