@@ -2,7 +2,9 @@
  *
  * Callables that judge for themselves: eager first, a graph once it may pay, the faster of both in
  * the end, results right all along; and the policies that do not judge. How long a run takes is set
- * by the test: an eager call sleeps on the host, a replay in a host function of the graph.
+ * by the test: an eager call sleeps on the host, a replay in a host function of the graph, so long
+ * that a busy machine does not turn the order round. Which way of passing arguments to a graph is
+ * the quicker is not set, and not asked.
  */
 #include "graph_fixture.h"
 
@@ -98,12 +100,12 @@ static void a_slow_eager_callable_becomes_a_graph(void **state)
 {
     (void)state;
     struct fixture t;
-    start(&t, RP_POLICY_AUTO, 3000, 0);
+    start(&t, RP_POLICY_AUTO, 40000, 0);
     struct rp_shape_info info = call(&t, 200);
-    assert_string_equal(info.choice, "graph, arguments bound");
+    assert_int_equal(strncmp(info.choice, "graph", 5), 0);
     assert_string_equal(info.choice_reason, "measured to be the fastest");
     assert_int_equal(info.state, RP_SHAPE_GRAPH);
-    assert_true(info.eager_us > 3000 && info.graph_us > 0 && info.graph_us < info.eager_us);
+    assert_true(info.eager_us > 40000 && info.graph_us > 0 && info.graph_us < info.eager_us);
     assert_true(info.measured_calls > 10);
     assert_true(info.replays + info.eager_runs == 200 && info.replays > 100);
     finish(&t);
@@ -113,11 +115,11 @@ static void a_slow_graph_is_left(void **state)
 {
     (void)state;
     struct fixture t;
-    start(&t, RP_POLICY_AUTO, 0, 5000);
+    start(&t, RP_POLICY_AUTO, 0, 40000);
     struct rp_shape_info info = call(&t, 300);
     assert_string_equal(info.choice, "eager");
     assert_int_equal(info.state, RP_SHAPE_GRAPH); /* it was tried */
-    assert_true(info.graph_us > 5000 && info.eager_us < info.graph_us);
+    assert_true(info.graph_us > 40000 && info.eager_us < info.graph_us);
     assert_true(info.replays > 0 && info.replays < 50);
     finish(&t);
 }
@@ -162,7 +164,7 @@ static void a_graph_made_ahead_is_compared(void **state)
 {
     (void)state;
     struct fixture t;
-    start(&t, RP_POLICY_AUTO, 2000, 0);
+    start(&t, RP_POLICY_AUTO, 40000, 0);
     struct rp_arg args[] = {rpt_arg(0, COUNT, RP_ARG_IN), rpt_arg(0, COUNT, RP_ARG_OUT)};
     struct rp_inputs inputs = {.args = args, .arg_count = 2};
     call(&t, 1);
@@ -170,7 +172,7 @@ static void a_graph_made_ahead_is_compared(void **state)
     int captures = t.captures;
     struct rp_shape_info info = call(&t, 100);
     assert_int_equal(t.captures, captures);
-    assert_string_equal(info.choice, "graph, arguments bound");
+    assert_int_equal(strncmp(info.choice, "graph", 5), 0);
     finish(&t);
 }
 
