@@ -104,7 +104,7 @@ static rp_status make_buffer(struct checking *c, size_t k, struct rp_error *err)
     if (result != CUDA_SUCCESS)
         return copy_failed(err, result);
     b->twin = c->twins[k].address = twin;
-    uint64_t moved = bytes >= 2 * MOVED ? MOVED : 0;
+    uint64_t moved = bytes >= (uint64_t)2 * MOVED ? MOVED : 0;
     memcpy(b->changed, b->before + moved, bytes - moved);
     memcpy(b->changed + bytes - moved, b->before, moved);
     return RP_OK;

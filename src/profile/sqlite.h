@@ -17,19 +17,18 @@ struct rpi_database;
  * with the library's own words. */
 rp_status rpi_database_open(const char *path, struct rpi_database **out_database,
                             struct rp_error *err);
-void rpi_database_close(struct rpi_database *database); /* NULL is allowed */
+void rpi_database_close(struct rpi_database *db); /* NULL is allowed */
 
 /* Does the table have this column? A table that is not there has none. */
-bool rpi_database_has(struct rpi_database *database, const char *table, const char *column);
+bool rpi_database_has(struct rpi_database *db, const char *table, const char *column);
 
 /* Values of the row at hand. A NULL is 0 and "". Texts are valid until the row function returns. */
-int64_t rpi_database_whole(struct rpi_database *database, int column);
-const char *rpi_database_text(struct rpi_database *database, int column, size_t *out_bytes);
+int64_t rpi_database_whole(struct rpi_database *db, int column);
+const char *rpi_database_text(struct rpi_database *db, int column, size_t *out_bytes);
 
 /* Runs a query and gives each row to the function, until one fails. One query at a time. */
-typedef rp_status (*rpi_database_row)(struct rpi_database *database, void *user,
-                                      struct rp_error *err);
-rp_status rpi_database_query(struct rpi_database *database, const char *query,
-                             rpi_database_row function, void *user, struct rp_error *err);
+typedef rp_status (*rpi_database_row)(struct rpi_database *db, void *user, struct rp_error *err);
+rp_status rpi_database_query(struct rpi_database *db, const char *query, rpi_database_row function,
+                             void *user, struct rp_error *err);
 
 #endif
