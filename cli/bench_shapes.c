@@ -80,7 +80,7 @@ static void session_close(struct session *s)
 static rp_status make_objects(struct session *s, struct rp_error *err)
 {
     const struct decoder_shape *shape = &s->decoder->shape;
-    size_t bytes = (size_t)shape->rows * (2 * 256 + shape->vocab * sizeof(float));
+    size_t bytes = (size_t)shape->rows * (2 * (size_t)256 + shape->vocab * sizeof(float));
     const struct gpu *gpu = &s->gpu;
     rp_status status = gpu_check(gpu, gpu->cuStreamCreate(&s->stream, GPU_STREAM_NON_BLOCKING),
                                  "cuStreamCreate", err);
@@ -291,7 +291,7 @@ static rp_status measure_hot(struct session *own, struct session *fresh, struct 
     if (!status) {
         hot->own_us = bench_median(times, SAMPLES);
         hot->fresh_us = bench_median(times + SAMPLES, SAMPLES);
-        hot->updated_us = bench_median(times + 2 * SAMPLES, SAMPLES);
+        hot->updated_us = bench_median(times + (size_t)2 * SAMPLES, SAMPLES);
     }
     free(times);
     return status;

@@ -373,6 +373,7 @@ rp_status rpi_exec_renew(struct rpi_exec_client *client, struct rp_error *err)
     client->taken = NULL;
     client->updated = false;
     rpi_rent_drop(&cache->rent, exec);
+    wake(cache);
     add_dead(&dead, exec);
     choose(client, NULL);
     rp_status status = make(client, err);

@@ -610,6 +610,54 @@ static bool cache_scenario(const struct rp_driver *driver, void *user)
     return ok;
 }
 
+/* A copy, which an exec moves among memory of one kind only: another is made when the kind changes.
+ */
+static rp_status copy_args(struct rp_call *call, void *user, struct rp_error *err)
+{
+    (void)user;
+    CUresult result = f.driver->cuMemcpyDtoDAsync(rp_call_arg(call, 1), rp_call_arg(call, 0),
+                                                  COUNT * 4, rp_call_stream(call));
+    return result ? rpi_error_driver(err, result, "cuMemcpyDtoDAsync", "copying") : RP_OK;
+}
+
+static bool renew_scenario(const struct rp_driver *driver, void *user)
+{
+    const struct rp_arg(*args)[2] = user; /* allocated, and mapped */
+    struct rp_device *device = NULL;
+    struct rp_pool *pool = NULL;
+    struct rp_graph *graph = NULL;
+    bool ok = rpi_device_open_on(driver, 0, &device, NULL) == RP_OK &&
+              rp_pool_create(device, NULL, &pool, NULL) == RP_OK &&
+              rp_graph_capture(pool, NULL, copy_args, NULL, args[0], 2, &graph, NULL) == RP_OK;
+    for (int step = 0; step < 4 && ok; step++)
+        if (!replay_again(graph, args[step % 2], &ok))
+            ok = false;
+    outer.driver->cuCtxSynchronize();
+    rp_graph_destroy(graph);
+    rp_pool_destroy(pool);
+    rp_device_destroy(device);
+    return ok;
+}
+
+static uint64_t map_memory(uint64_t bytes)
+{
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr address = 0;
+    CUmemAllocationProp properties;
+    CUmemAccessDesc access;
+    memset(&properties, 0, sizeof properties);
+    memset(&access, 0, sizeof access);
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    assert_int_equal(f.driver->cuMemAddressReserve(&address, bytes, 0, 0, 0), 0);
+    assert_int_equal(f.driver->cuMemCreate(&handle, bytes, &properties, 0), 0);
+    assert_int_equal(f.driver->cuMemMap(address, bytes, 0, handle, 0), 0);
+    assert_int_equal(f.driver->cuMemSetAccess(address, bytes, &access, 1), 0);
+    assert_int_equal(f.driver->cuMemRelease(handle), 0);
+    return address;
+}
+
 static const char *left_over(void *user)
 {
     (void)user;
@@ -649,6 +697,26 @@ static void test_each_failure(void **state)
     rpt_close(&f);
 }
 
+static void test_each_failure_of_a_renewal(void **state)
+{
+    (void)state;
+    enum { PAGE = 2 << 20 };
+    rpt_open(&f);
+    outer = f;
+    uint64_t mapped = map_memory(PAGE), from = rpt_buffer(&f, COUNT, 1),
+             to = rpt_buffer(&f, COUNT, 0);
+    struct rp_arg args[2][2] = {
+        {rpt_arg(from, COUNT, RP_ARG_IN), rpt_arg(to, COUNT, RP_ARG_OUT)},
+        {rpt_arg(mapped, COUNT, RP_ARG_IN), rpt_arg(mapped + 4096, COUNT, RP_ARG_OUT)}};
+    struct rpt_scenario scenario = {renew_scenario, left_over, args, 0};
+    assert_true(rpt_fault_loop(f.driver, &scenario, CUDA_ERROR_OUT_OF_MEMORY) > 100);
+    f.driver->cuMemFree(from);
+    f.driver->cuMemFree(to);
+    assert_int_equal(f.driver->cuMemUnmap(mapped, PAGE), 0);
+    assert_int_equal(f.driver->cuMemAddressFree(mapped, PAGE), 0);
+    rpt_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -667,6 +735,7 @@ int main(void)
         cmocka_unit_test(test_concurrent_graphs_do_not_share),
         cmocka_unit_test(test_threads_share_the_cache),
         cmocka_unit_test(test_each_failure),
+        cmocka_unit_test(test_each_failure_of_a_renewal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
