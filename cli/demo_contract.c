@@ -48,7 +48,8 @@ static rp_status create(struct pair *p, struct rp_error *err)
     struct rp_callable_options options = RP_CALLABLE_OPTIONS_INIT;
     rp_status status = gpu_init(&p->gpu, p->device, err);
     if (!status)
-        status = gpu_check(&p->gpu, p->gpu.cuMemAlloc(&p->buffers, 2 * BYTES), "cuMemAlloc", err);
+        status = gpu_check(&p->gpu, p->gpu.cuMemAlloc(&p->buffers, (size_t)2 * BYTES), "cuMemAlloc",
+                           err);
     pool.kind = RP_POOL_SEQUENCE;
     if (!status)
         status = rp_pool_create(p->device, &pool, &p->pool, err);

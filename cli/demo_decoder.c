@@ -292,7 +292,7 @@ static rp_status capture(struct session *s, size_t i, struct demo_facts *facts,
     struct rp_arg args[DECODER_ARGS];
     struct rp_inputs inputs = {.args = args, .arg_count = DECODER_ARGS};
     struct rp_pool_info pool;
-    struct rp_graph_info graph;
+    struct rp_graph_info graph = {0};
     struct demo_capture *out = &facts->captures[i];
     args_of(s, i, NULL, args);
     rp_status status = rp_callable_capture(s->callable, &inputs, 1, NULL, NULL, NULL, err);
@@ -413,7 +413,7 @@ static rp_status run_session(struct session *s, const struct demo_options *optio
     for (size_t i = 0; i < options->batch_count; i++) {
         facts->captures[i].eager_us = median(s->times[EAGER] + i * s->samples, s->samples);
         facts->captures[i].replay_us = median(s->times[REPLAY] + i * s->samples, s->samples);
-        struct rp_graph_info graph;
+        struct rp_graph_info graph = {0};
         status = graph_info(s, i, &graph, err);
         if (status)
             return status;
