@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <time.h>
 
 enum { COUNT = 256, BYTES = COUNT * 4, MOST_READS = 3 };
 
@@ -585,6 +586,39 @@ static void block_stream(void *user)
         sched_yield();
 }
 
+static _Atomic bool is_over;
+
+static void take_time(void *user)
+{
+    const struct timespec pause = {.tv_nsec = 30000000};
+    block_stream(user);
+    nanosleep(&pause, NULL);
+    atomic_store(&is_over, true);
+}
+
+/* A block's memory is given away when its graph is destroyed: not while a reader is at work. */
+static void test_destroying_waits_for_readers(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct rp_pool *pool = make_pool(f, RP_POOL_SEQUENCE, NULL);
+    struct step a = {.f = f, .name = "a", .value = 2, .keeps = true};
+    struct step b = {.f = f, .name = "b", .value = 1, .reads = {&a}};
+    capture(pool, &a);
+    capture(pool, &b);
+    replay(&a, 1);
+    atomic_store(&may_go, false);
+    atomic_store(&is_over, false);
+    assert_int_equal(f->driver->cuLaunchHostFunc(f->streams[0], take_time, NULL), 0);
+    RPT_OK(f, rp_graph_replay(b.graph, b.args, 2, f->streams[0], &f->err));
+    atomic_store(&may_go, true);
+    rp_graph_destroy(a.graph);
+    assert_true(atomic_load(&is_over));
+    a.graph = NULL;
+    finish(&b);
+    finish(&a);
+    rp_pool_destroy(pool);
+}
+
 static void test_strict_overlap(void **state)
 {
     struct rpt_fixture *f = *state;
@@ -730,6 +764,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_alternative_writers, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(test_kept_block_as_argument, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(test_captures_are_not_disturbed, open_fixture,
+                                        close_fixture),
+        cmocka_unit_test_setup_teardown(test_destroying_waits_for_readers, open_fixture,
                                         close_fixture),
         cmocka_unit_test_setup_teardown(test_strict_overlap, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(test_faults, open_fixture, close_fixture),
