@@ -70,7 +70,8 @@ static rp_status read_dependencies(struct reading *reading, CUgraphNode node,
     size_t count = 0;
     CUresult result = driver->cuGraphNodeGetDependencies(node, NULL, NULL, &count);
     if (result == CUDA_SUCCESS && (!rpi_vec_reserve(&reading->before, count + 1) ||
-                                   !rpi_vec_reserve(&reading->edges, count + 1)))
+                                   !rpi_vec_reserve(&reading->edges, count + 1) ||
+                                   !reading->before.data || !reading->edges.data))
         return no_memory(err);
     if (result == CUDA_SUCCESS && count)
         result = driver->cuGraphNodeGetDependencies(node, reading->before.data, reading->edges.data,
