@@ -224,7 +224,7 @@ static enum rpi_watch_way before(struct rpi_watch_observer *observer,
     return RPI_WATCH_CALL;
 }
 
-static void note_refused(struct rpi_observe *o, const struct rpi_watch_call *call, CUresult result)
+static void note_call(struct rpi_observe *o, const struct rpi_watch_call *call, CUresult result)
 {
     const struct rpi_call_explanation *known = rpi_explanation_of_call(call->function);
     const struct rp_explanation *code = rpi_explanation_of_code((int)result);
@@ -235,14 +235,23 @@ static void note_refused(struct rpi_observe *o, const struct rpi_watch_call *cal
     if (!f)
         return;
     f->driver_code = (int)result;
-    snprintf(f->what, sizeof f->what, "%s",
+    snprintf(f->what, sizeof f->what, "%s%s",
              known  ? known->what
              : code ? code->meaning
-                    : rpi_result_meaning(result));
+                    : rpi_result_meaning(result),
+             result == CUDA_SUCCESS ? ", now, while nothing runs; replays do not repeat it" : "");
     snprintf(f->mend, sizeof f->mend, "%s",
              known  ? known->mend
              : code ? code->mends[0]
                     : "leave the call out of the region");
+}
+
+/* Copies that the host waits for. NVIDIA's driver makes them while other streams are captured, and
+ * says nothing. */
+static bool is_host_copy(const struct rpi_watch_call *call)
+{
+    const struct rpi_call_explanation *known = rpi_explanation_of_call(call->function);
+    return known && strcmp(known->kind, "host-copy") == 0;
 }
 
 /* The next attempt goes on past this call. */
@@ -266,13 +275,15 @@ static void after(struct rpi_watch_observer *observer, const struct rpi_watch_ca
     if (rpi_result_status(result) == RP_ERROR_CAPTURE) {
         /* What follows an invalidated capture is no obstacle of its own. */
         if (!o->refused)
-            note_refused(o, call, result);
+            note_call(o, call, result);
         if (!o->refused)
             keep_back(o, call);
         o->refused = true;
     }
     if (result != CUDA_SUCCESS)
         return;
+    if (is_host_copy(call))
+        note_call(o, call, result);
     CUstream stream = (CUstream)(uintptr_t)rpi_watch_value(call, "stream");
     CUevent event = (CUevent)(uintptr_t)rpi_watch_value(call, "event");
     if (strncmp(call->function, "cuEventRecord", 13) == 0)
