@@ -7,11 +7,11 @@
 #include "cmd_bench.h"
 #include "cli.h"
 #include "error.h"
+#include "options.h"
 #include "output.h"
 #include "sweep.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,15 +96,6 @@ static bool read_list(const char *option, const char *text, uint64_t least, uint
     }
 }
 
-static bool read_driver(const char *text, struct request *request)
-{
-    request->driver = text;
-    if (!strcmp(text, "cuda") || !strcmp(text, "host"))
-        return true;
-    fprintf(stderr, "reprise bench: --driver wants cuda or host, not '%s'\n", text);
-    return false;
-}
-
 static bool read_budget(const char *text, struct request *request)
 {
     uint64_t value;
@@ -116,11 +107,12 @@ static bool read_budget(const char *text, struct request *request)
     return true;
 }
 
-static bool take_option(int option, struct request *request)
+static bool take_option(int option, void *taken)
 {
+    struct request *request = taken;
     switch (option) {
     case 'd':
-        return read_driver(optarg, request);
+        return cli_take_driver("bench", &request->driver);
     case 's':
         return read_list("seeds", optarg, 0, UINT64_MAX - 1, &request->seeds);
     case 'n':
@@ -153,21 +145,13 @@ static int parse(int argc, char **argv, struct request *request)
                                           {"json", no_argument, NULL, 'j'},
                                           {"help", no_argument, NULL, 'h'},
                                           {NULL, 0, NULL, 0}};
-    bool good = true;
-    int option;
-    optind = 1;
-    while (good && (option = getopt_long(argc, argv, "h", names, NULL)) != -1) {
-        if (option == 'h')
-            return fputs(usage, stdout) == EOF ? CLI_USAGE : CLI_DONE;
-        good = take_option(option, request);
-    }
-    if (good && (optind + 1 != argc || strcmp(argv[optind], "sweep") != 0)) {
-        fprintf(stderr, "reprise bench: name one benchmark: sweep or replay\n");
-        good = false;
-    }
-    if (!good)
-        fprintf(stderr, "'reprise bench --help' lists the options\n");
-    return good ? -1 : CLI_USAGE;
+    static const char one[] = "name one benchmark: sweep or replay";
+    const struct cli_options options = {"bench", usage, names, take_option, 1, one};
+    int code = cli_options_read(&options, argc, argv, request);
+    if (code != -1 || !strcmp(argv[optind], "sweep"))
+        return code;
+    fprintf(stderr, "reprise bench: %s\n'reprise bench --help' lists the options\n", one);
+    return CLI_USAGE;
 }
 
 /* ---- JSON ---------------------------------------------------------------------------------- */

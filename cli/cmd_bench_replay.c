@@ -8,9 +8,9 @@
 #include "cli.h"
 #include "cmd_bench.h"
 #include "error.h"
+#include "options.h"
 #include "output.h"
 
-#include <getopt.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -49,37 +49,20 @@ struct results {
 
 /* ---- Options ------------------------------------------------------------------------------- */
 
-static bool read_number(const char *option, uint64_t least, uint64_t most, uint64_t *out)
+static bool take_option(int option, void *taken)
 {
-    if (cli_number(optarg, least, most, out))
-        return true;
-    fprintf(stderr, "reprise bench: --%s must be from %" PRIu64 " to %" PRIu64 ", not '%s'\n",
-            option, least, most, optarg);
-    return false;
-}
-
-static bool read_driver(struct request *request)
-{
-    request->driver = optarg;
-    if (!strcmp(optarg, "cuda") || !strcmp(optarg, "host"))
-        return true;
-    fprintf(stderr, "reprise bench: --driver wants cuda or host, not '%s'\n", optarg);
-    return false;
-}
-
-static bool take_option(int option, struct request *request)
-{
+    struct request *request = taken;
     switch (option) {
     case 'd':
-        return read_driver(request);
+        return cli_take_driver("bench", &request->driver);
     case 's':
-        return read_number("shapes", 2, 4096, &request->shapes);
+        return cli_take_number("bench", "shapes", 2, 4096, &request->shapes);
     case 't':
-        return read_number("steps", 1, 1000000, &request->steps);
+        return cli_take_number("bench", "steps", 1, 1000000, &request->steps);
     case 'r':
-        return read_number("rounds", 1, 1000, &request->rounds);
+        return cli_take_number("bench", "rounds", 1, 1000, &request->rounds);
     case 'c':
-        return read_number("calls", 1, 1000000, &request->calls);
+        return cli_take_number("bench", "calls", 1, 1000000, &request->calls);
     case 'q':
         *request = (struct request){request->driver, 16, 64, 1, 20, request->json};
         return true;
@@ -103,21 +86,9 @@ static int parse(int argc, char **argv, struct request *request)
                                           {"json", no_argument, NULL, 'j'},
                                           {"help", no_argument, NULL, 'h'},
                                           {NULL, 0, NULL, 0}};
-    bool good = true;
-    int option;
-    optind = 1;
-    while (good && (option = getopt_long(argc, argv, "h", names, NULL)) != -1) {
-        if (option == 'h')
-            return fputs(usage, stdout) == EOF ? CLI_USAGE : CLI_DONE;
-        good = take_option(option, request);
-    }
-    if (good && optind + 1 != argc) {
-        fprintf(stderr, "reprise bench: name one benchmark\n");
-        good = false;
-    }
-    if (!good)
-        fprintf(stderr, "'reprise bench replay --help' lists the options\n");
-    return good ? -1 : CLI_USAGE;
+    const struct cli_options options = {"bench replay", usage, names,
+                                        take_option,    1,     "name one benchmark"};
+    return cli_options_read(&options, argc, argv, request);
 }
 
 /* ---- JSON ---------------------------------------------------------------------------------- */

@@ -6,10 +6,10 @@
 #include "cli.h"
 #include "demo.h"
 #include "error.h"
+#include "options.h"
 #include "output.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,13 +59,26 @@ static int parse_batches(const char *text, struct demo_options *options)
     }
 }
 
-static int parse_driver(const char *text, struct demo_options *options)
+static bool take_option(int option, void *taken)
 {
-    options->driver = text;
-    if (!strcmp(text, "cuda") || !strcmp(text, "host"))
-        return 1;
-    fprintf(stderr, "reprise demo: --driver wants cuda or host, not '%s'\n", text);
-    return 0;
+    struct demo_options *options = taken;
+    switch (option) {
+    case 'd':
+        return cli_take_driver("demo", &options->driver);
+    case 'b':
+        return parse_batches(optarg, options);
+    case 'r':
+        options->recordings = optarg;
+        return true;
+    case 'o':
+        options->out = optarg;
+        return true;
+    case 'j':
+        options->json = true;
+        return true;
+    default:
+        return false;
+    }
 }
 
 /* The exit code when the command is to end here, -1 when it goes on. */
@@ -78,31 +91,8 @@ static int parse(int argc, char **argv, struct demo_options *options)
                                           {"json", no_argument, NULL, 'j'},
                                           {"help", no_argument, NULL, 'h'},
                                           {NULL, 0, NULL, 0}};
-    int good = 1, option;
-    optind = 1;
-    while (good && (option = getopt_long(argc, argv, "h", names, NULL)) != -1) {
-        if (option == 'd')
-            good = parse_driver(optarg, options);
-        else if (option == 'b')
-            good = parse_batches(optarg, options);
-        else if (option == 'r')
-            options->recordings = optarg;
-        else if (option == 'o')
-            options->out = optarg;
-        else if (option == 'j')
-            options->json = true;
-        else if (option == 'h')
-            return fputs(usage, stdout) == EOF ? CLI_USAGE : CLI_DONE;
-        else
-            good = 0;
-    }
-    if (good && optind < argc) {
-        fprintf(stderr, "reprise demo: '%s' is not an option\n", argv[optind]);
-        good = 0;
-    }
-    if (!good)
-        fprintf(stderr, "'reprise demo --help' lists the options\n");
-    return good ? -1 : CLI_USAGE;
+    const struct cli_options read = {"demo", usage, names, take_option, 0, NULL};
+    return cli_options_read(&read, argc, argv, options);
 }
 
 /* Opens the driver that is asked for; when none is, NVIDIA's, else the host driver, and facts say

@@ -6,9 +6,9 @@
 #include "cli.h"
 #include "decoder.h"
 #include "error.h"
+#include "options.h"
 #include "output.h"
 
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,22 +51,16 @@ struct subject {
 
 /* ---- Options ------------------------------------------------------------------------------- */
 
-static bool take_option(int option, struct request *request)
+static bool take_option(int option, void *taken)
 {
+    struct request *request = taken;
     uint64_t rows = 0;
     switch (option) {
     case 'd':
-        request->driver = optarg;
-        if (!strcmp(optarg, "cuda") || !strcmp(optarg, "host"))
-            return true;
-        fprintf(stderr, "reprise inspect: --driver wants cuda or host, not '%s'\n", optarg);
-        return false;
+        return cli_take_driver("inspect", &request->driver);
     case 'b':
-        if (!cli_number(optarg, 1, decoder_shape_demo.rows, &rows)) {
-            fprintf(stderr, "reprise inspect: --batch must be from 1 to %u, not '%s'\n",
-                    decoder_shape_demo.rows, optarg);
+        if (!cli_take_number("inspect", "batch", 1, decoder_shape_demo.rows, &rows))
             return false;
-        }
         request->rows = (uint32_t)rows;
         return true;
     case 'j':
@@ -85,21 +79,8 @@ static int parse(int argc, char **argv, struct request *request)
                                           {"json", no_argument, NULL, 'j'},
                                           {"help", no_argument, NULL, 'h'},
                                           {NULL, 0, NULL, 0}};
-    bool good = true;
-    int option;
-    optind = 1;
-    while (good && (option = getopt_long(argc, argv, "h", names, NULL)) != -1) {
-        if (option == 'h')
-            return fputs(usage, stdout) == EOF ? CLI_USAGE : CLI_DONE;
-        good = take_option(option, request);
-    }
-    if (good && optind != argc) {
-        fprintf(stderr, "reprise inspect: takes no '%s'\n", argv[optind]);
-        good = false;
-    }
-    if (!good)
-        fprintf(stderr, "'reprise inspect --help' lists the options\n");
-    return good ? -1 : CLI_USAGE;
+    const struct cli_options options = {"inspect", usage, names, take_option, 0, NULL};
+    return cli_options_read(&options, argc, argv, request);
 }
 
 /* ---- The capture --------------------------------------------------------------------------- */
