@@ -124,7 +124,7 @@ rp_status rpi_box_copy(const struct rp_driver *driver, const struct rpi_box *to,
 
 struct filling {
     const struct rp_driver *driver;
-    const struct walk *walk;
+    struct walk walk; /* of the box that is being filled */
     CUstream stream;
     bool rows;
     uint32_t element;
@@ -149,11 +149,11 @@ static CUresult fill_wide(const struct filling *f, uint64_t at, uint64_t bytes)
 static CUresult fill_piece(void *what, uint64_t at, uint64_t unused)
 {
     const struct filling *f = what;
-    const struct level *run = &f->walk->levels[0];
+    const struct level *run = &f->walk.levels[0];
     (void)unused;
     if (f->rows)
-        return f->driver->cuMemsetD2D8Async(at, f->walk->levels[1].a, (unsigned char)f->bits,
-                                            run->size, f->walk->levels[1].size, f->stream);
+        return f->driver->cuMemsetD2D8Async(at, f->walk.levels[1].a, (unsigned char)f->bits,
+                                            run->size, f->walk.levels[1].size, f->stream);
     if (!f->bits || f->element == 1)
         return f->driver->cuMemsetD8Async(at, (unsigned char)f->bits, run->size, f->stream);
     if (f->element == 2)
@@ -166,12 +166,10 @@ static CUresult fill_piece(void *what, uint64_t at, uint64_t unused)
 static CUresult fill_box(struct filling *f, uint64_t at, const int64_t *strides,
                          const int64_t *sizes, uint32_t rank)
 {
-    struct walk walk;
-    if (!make_walk(&walk, sizes, strides, strides, rank, f->element))
+    if (!make_walk(&f->walk, sizes, strides, strides, rank, f->element))
         return CUDA_SUCCESS;
-    f->walk = &walk;
-    f->rows = (!f->bits || f->element == 1) && has_rows(&walk);
-    return visit_pieces(&walk, f->rows ? 2 : 1, at, at, fill_piece, f);
+    f->rows = (!f->bits || f->element == 1) && has_rows(&f->walk);
+    return visit_pieces(&f->walk, f->rows ? 2 : 1, at, at, fill_piece, f);
 }
 
 /* For each dimension the box of what is beyond `inner` along it, and within along those before. */

@@ -55,7 +55,7 @@ struct rpi_callable_run {
     uint64_t *addresses; /* room for arg_count */
 };
 
-rp_status rpi_callable_run(struct rp_call *call, void *run, struct rp_error *err);
+rp_status rpi_callable_run(struct rp_call *call, void *user, struct rp_error *err);
 /* The function as the call that was looked at last has it run in a graph. */
 struct rpi_callable_run rpi_callable_run_of(struct rp_callable *callable);
 

@@ -4,6 +4,7 @@
 #include "base/hostmem.h"
 #include "graph/objects.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -208,6 +209,7 @@ static bool add_block(struct rp_graph *graph, struct rp_graph *writer, uint32_t 
         !rpi_vec_reserve(&reads->blocks, reads->blocks.count + 1) ||
         !add_changers(graph, writer, block))
         return false;
+    assert(reads->sources.data && reads->blocks.data);
     struct rpi_source *last = joins && count ? &reads->sources.data[count - 1] : NULL;
     if (last && last->writer.graph == writer && last->range.to == range.from &&
         same_changers(reads, last, first)) {

@@ -326,6 +326,14 @@ static rp_status join_obstacles(const struct rpi_pool_obstacles *obstacles,
     return status;
 }
 
+static bool any_kept(const bool *kept, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (kept[i])
+            return true;
+    return false;
+}
+
 rp_status rpi_pool_plan(const struct rpi_lifetimes *lifetimes, const bool *kept,
                         const struct rpi_pool_obstacles *obstacles,
                         const struct rpi_plan_options *options, uint64_t *out_offsets,
@@ -339,7 +347,7 @@ rp_status rpi_pool_plan(const struct rpi_lifetimes *lifetimes, const bool *kept,
                          .start_ns = rpi_clock_ns(),
                          .watch = rpi_stopwatch_start()};
     struct rpi_plan_result result;
-    bool pile = obstacles->followed && memchr(kept, true, lifetimes->count) != NULL;
+    bool pile = obstacles->followed && any_kept(kept, lifetimes->count);
     rp_status status = join_obstacles(obstacles, &p.whole, err);
     if (status == RP_OK)
         status = pile ? choose(&p, out_offsets, &result, err)

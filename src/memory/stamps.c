@@ -25,6 +25,7 @@ bool rpi_stamps_build(struct rpi_stamps *stamps, const struct rpi_ranges *watche
     size_t count = 2 * watched->count;
     if (!rpi_vec_reserve(&made.ends, count + 1))
         return false;
+    assert(made.ends.data);
     for (size_t i = 0; i < watched->count; i++) {
         made.ends.data[2 * i] = watched->data[i].from;
         made.ends.data[2 * i + 1] = watched->data[i].to;

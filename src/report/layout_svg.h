@@ -15,7 +15,7 @@ struct rpi_drawn_block {
     uint64_t offset, bytes;
     double first, last; /* it is alive from first until before last, from 0 to the span */
     uint32_t stream;
-    bool kept;     /* outlives the capture */
+    bool kept; /* outlives the capture */
 };
 
 struct rpi_drawn_capture {
