@@ -390,7 +390,7 @@ static rp_status run_walk(struct session *s, const struct bench_shapes *bench, u
         cli_progress(true, "walk %s, round %zu of %zu", bench_walk_names[costs->walk], r + 1,
                      rounds);
         status = walk_round(s, bench, steps, &plain[r], us, costs, err);
-        for (int way = 0; way < BENCH_WAYS; way++)
+        for (int way = 0; way < BENCH_WAYS && !status; way++)
             room[(size_t)way * rounds + r] = us[way] - plain[r];
     }
     if (status)
@@ -421,9 +421,12 @@ static rp_status run_walks(struct session *s, struct bench_shapes *bench, struct
 {
     uint32_t *steps = calloc(bench->steps, sizeof *steps);
     double *room = calloc((BENCH_WAYS + 1) * bench->rounds, sizeof *room);
-    rp_status status =
-        steps && room ? learn(s, err)
-                      : cli_error(err, RP_ERROR_OUT_OF_HOST_MEMORY, "bench", "out of host memory");
+    if (!steps || !room) {
+        free(steps);
+        free(room);
+        return cli_error(err, RP_ERROR_OUT_OF_HOST_MEMORY, "bench", "out of host memory");
+    }
+    rp_status status = learn(s, err);
     uint64_t all = bench->memory[BENCH_BUDGETS - 1].execs.bytes;
     bench->small_bytes = all / 2 < 64 * MIB ? all / 2 : 64 * MIB;
     for (int walk = 0; walk < BENCH_WALK_COUNT && !status; walk++) {

@@ -96,8 +96,7 @@ static void fit(char *out, size_t room, const char *text, double letters)
     length = most - 1;
     while (length && ((unsigned char)text[length] & 0xc0) == 0x80)
         length--;
-    memcpy(out, text, length);
-    memcpy(out + length, "\xe2\x80\xa6", 4); /* an ellipsis */
+    snprintf(out, room, "%.*s\xe2\x80\xa6", (int)length, text); /* an ellipsis */
 }
 
 enum { SIZE_TEXT = 32 };
@@ -263,7 +262,8 @@ static void write_addresses(const struct page *page, const struct row *row)
 {
     char text[SIZE_TEXT];
     double step = exp2(ceil(log2(page->top_value / 8)));
-    for (double value = 0; value <= page->top_value; value += step) {
+    for (unsigned k = 0; k * step <= page->top_value; k++) {
+        double value = k * step;
         double y = y_of(page, row->bottom, value);
         for (size_t i = 0; value > 0 && i < row->count; i++)
             fprintf(page->out, "<path class=\"grid\" d=\"M%.1f %.1fh%.1f\"/>\n", row->x[i], y,
