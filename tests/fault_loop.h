@@ -31,7 +31,21 @@ struct rpt_scenario {
     const char *(*left)(void *user);
     void *user;
     uint64_t limit; /* most runs; 0: 100,000 */
+    uint64_t step;  /* from one call that fails to the next; 0: 1, each call in its turn */
 };
+
+/* The step of long loops. Under the thread sanitizer, which looks for races and is many times as
+ * slow, every seventh failure; all are had without it. */
+#ifdef __SANITIZE_THREAD__
+#define RPT_LONG_LOOP_STEP 7
+#else
+#define RPT_LONG_LOOP_STEP 1
+#endif
+
+static inline uint64_t rpt_next_call(const struct rpt_scenario *scenario, uint64_t call)
+{
+    return call + (scenario->step ? scenario->step : 1);
+}
 
 static inline bool rpt_run_is_clean(const struct rpt_scenario *scenario, const char *kind,
                                     uint64_t call, const char *what, bool worked, bool faulted)
@@ -63,7 +77,7 @@ static inline int64_t rpt_fault_loop(const struct rp_driver *inner,
     const struct rp_driver *driver = rpi_driver_fault(inner);
     uint64_t limit = scenario->limit ? scenario->limit : 100000;
     int64_t faults = 0;
-    for (uint64_t call = 0; call < limit; call++) {
+    for (uint64_t call = 0; call < limit; call = rpt_next_call(scenario, call)) {
         rpi_driver_fault_at(call, result);
         bool worked = scenario->run(driver, scenario->user);
         uint64_t calls = rpi_driver_fault_calls();
@@ -132,7 +146,8 @@ static inline int64_t rpt_memory_fault_loop(const struct rp_driver *driver,
     for (int warm = 0; warm < 2 && clean; warm++)
         clean = scenario->run(driver, scenario->user);
     int64_t held = atomic_load(&memory.held);
-    for (uint64_t call = 0; clean && faults < 0 && call < limit; call++) {
+    for (uint64_t call = 0; clean && faults < 0 && call < limit;
+         call = rpt_next_call(scenario, call)) {
         atomic_store(&memory.calls, 0);
         atomic_store(&memory.fail_at, call);
         bool worked = scenario->run(driver, scenario->user);

@@ -162,7 +162,8 @@ static const char *what_is_left(void *user)
     return NULL;
 }
 
-static const struct rpt_scenario scenario = {.run = run_all, .left = what_is_left};
+static const struct rpt_scenario scenario = {
+    .run = run_all, .left = what_is_left, .step = RPT_LONG_LOOP_STEP};
 
 static void driver_calls_fail_out_of_memory(void **state)
 {
