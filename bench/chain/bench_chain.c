@@ -20,6 +20,7 @@
 #include "graph/exec.h"
 #include "graph/objects.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -381,6 +382,7 @@ static void open_bench(struct bench *b, const char *driver, const char *cublas)
     options.driver = driver;
     options.host_check_races = 0;
     check_rp(rp_device_open(&options, &b->device, &err), &err);
+    assert(b->device);
     b->driver = b->device->driver;
     rp_device_info(b->device, &info);
     if (strcmp(info.driver, "cuda") == 0 && info.compute_major < 9) {

@@ -8,13 +8,13 @@ enum { SIZE = 1024, FLOATS = 16 * RPT_TILE, THREADS = 128 };
 
 const struct chain_buffer chain_args[CHAIN_ARGS] = {
     [A] = {"A", 2ull * SIZE *SIZE, RP_ARG_IN},  [B] = {"B", 2ull * SIZE *SIZE, RP_ARG_IN},
-    [C] = {"C", 2ull * SIZE *SIZE, RP_ARG_OUT}, [X] = {"X", 4 * FLOATS, RP_ARG_IN},
-    [Y] = {"Y", 4 * FLOATS, RP_ARG_OUT},        [P] = {"P", 4 * FLOATS, RP_ARG_OUT},
-    [Q] = {"Q", 4 * FLOATS, RP_ARG_OUT},        [K] = {"K", 12, RP_ARG_OUT},
-    [Z] = {"Z", 4 * FLOATS, RP_ARG_OUT},        [M] = {"M", 4 * FLOATS, RP_ARG_OUT},
-    [S] = {"S", 4 * FLOATS, RP_ARG_OUT},        [V] = {"V", 4 * FLOATS, RP_ARG_INOUT},
+    [C] = {"C", 2ull * SIZE *SIZE, RP_ARG_OUT}, [X] = {"X", 4ull * FLOATS, RP_ARG_IN},
+    [Y] = {"Y", 4ull * FLOATS, RP_ARG_OUT},     [P] = {"P", 4ull * FLOATS, RP_ARG_OUT},
+    [Q] = {"Q", 4ull * FLOATS, RP_ARG_OUT},     [K] = {"K", 12, RP_ARG_OUT},
+    [Z] = {"Z", 4ull * FLOATS, RP_ARG_OUT},     [M] = {"M", 4ull * FLOATS, RP_ARG_OUT},
+    [S] = {"S", 4ull * FLOATS, RP_ARG_OUT},     [V] = {"V", 4ull * FLOATS, RP_ARG_INOUT},
 };
-const uint64_t chain_temps[CHAIN_TEMPS] = {[PRODUCT] = 4 * FLOATS, [WORKSPACE] = 32 * MIB};
+const uint64_t chain_temps[CHAIN_TEMPS] = {[PRODUCT] = 4ull * FLOATS, [WORKSPACE] = 32 * MIB};
 
 static CUresult find_functions(struct chain *chain)
 {

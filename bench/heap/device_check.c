@@ -286,7 +286,7 @@ static struct rp_heap *make_heap(const struct device_check *check, uint64_t roun
     struct rp_heap *heap = NULL;
     struct rp_error err;
     struct rp_heap_options options = RP_HEAP_OPTIONS_INIT;
-    options.limit_bytes = round % 3 ? check->threads * 96 * MIB : 0;
+    options.limit_bytes = round % 3 ? 96 * MIB * check->threads : 0;
     options.gc_threshold = round % 3 == 1 ? 0.7 : 0;
     options.share_early = round % 3 == 2;
     if (rp_heap_create(check->device, &options, &heap, &err) != RP_OK)
@@ -322,8 +322,9 @@ static bool open_worker(const struct device_check *check, struct worker *w, unsi
     const struct rp_driver *driver = check->driver;
     w->check = check;
     w->random = (check->seed * MOST_THREADS + index + 1) * 0x9e3779b97f4a7c15u;
-    w->host = malloc(LOOKS * WINDOW > WHOLE ? LOOKS * WINDOW : WHOLE);
-    if (!w->host || !did(w, driver->cuMemAlloc(&w->log, LOOKS * WINDOW), "cuMemAlloc") ||
+    const size_t log_bytes = (size_t)LOOKS * WINDOW;
+    w->host = malloc(log_bytes > WHOLE ? log_bytes : WHOLE);
+    if (!w->host || !did(w, driver->cuMemAlloc(&w->log, log_bytes), "cuMemAlloc") ||
         !did(w, driver->cuMemAlloc(&w->scratch, STREAMS * SCRATCH_BYTES), "cuMemAlloc") ||
         !did(w, driver->cuEventCreate(&w->event, CU_EVENT_DISABLE_TIMING), "cuEventCreate"))
         return false;

@@ -348,7 +348,8 @@ static bool open_driver(void)
     host.total_bytes = DEVICE_BYTES;
     rpi_host_configure(&host);
     soak.driver = rpi_driver_host();
-    if (soak.driver->cuInit(0) || soak.driver->cuDevicePrimaryCtxRetain(&soak.context, 0) ||
+    if (!soak.driver || soak.driver->cuInit(0) ||
+        soak.driver->cuDevicePrimaryCtxRetain(&soak.context, 0) ||
         soak.driver->cuCtxSetCurrent(soak.context))
         return false;
     for (int i = 0; i < STREAMS; i++)

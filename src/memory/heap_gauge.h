@@ -80,7 +80,7 @@ static inline int64_t rpi_gauges_count(const struct rpi_gauges *gauges, enum rpi
 /* The change where it is above 0, else 0; without a branch. */
 static inline int64_t rpi_rise(int64_t change)
 {
-    return change & ~(change >> 63);
+    return (int64_t)((uint64_t)change & (((uint64_t)change >> 63) - 1));
 }
 
 /* Changes a shelf's gauges under its lock; false, with nothing changed, when there is no room.

@@ -5,6 +5,8 @@
  */
 #include "conformance.h"
 
+#include <assert.h>
+
 static CUgraphExecUpdateResultInfo update(struct rpt *t, CUgraphExec exec, CUgraph graph,
                                           CUresult expected)
 {
@@ -141,6 +143,7 @@ static CUdeviceptr word_of(struct rpt *t, CUgraph graph, size_t place)
     CUDA_KERNEL_NODE_PARAMS params = {0};
     OK(cuGraphKernelNodeGetParams(rpt_node(t, graph, place), &params));
     REQUIRE(params.kernelParams != NULL);
+    assert(params.kernelParams);
     return *(CUdeviceptr *)params.kernelParams[0];
 }
 
@@ -379,6 +382,7 @@ void case_set_kernel_arguments_read_from_the_node(struct rpt *t)
     void *args[2];
     OK(cuGraphKernelNodeGetParams(rpt_node(t, graph, 0), &params));
     REQUIRE(params.kernelParams != NULL);
+    assert(params.kernelParams);
     args[0] = &to;
     args[1] = params.kernelParams[1];
     params.kernelParams = args;

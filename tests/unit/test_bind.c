@@ -376,8 +376,9 @@ static void overlap(struct rpt_fixture *f, struct rp_graph *graph, const uint64_
         args[k] = rpt_arg(memory + offsets[k], COUNT, k == 2 ? RP_ARG_OUT : RP_ARG_IN);
     RPT_OK(f, rp_graph_replay(graph, args, 3, f->streams[0], &f->err));
     rpt_read(f, args[2].address, result, COUNT);
+    const uint64_t x = offsets[0] / sizeof(float), y = offsets[1] / sizeof(float);
     for (uint32_t i = 0; i < COUNT; i++)
-        assert_true(result[i] == 3 * (float)(offsets[0] / 4 + i) + (float)(offsets[1] / 4 + i));
+        assert_true(result[i] == 3 * (float)(x + i) + (float)(y + i));
     if (bound)
         expect_counts(graph, bound, 3 - bound);
     f->driver->cuMemFree(memory);

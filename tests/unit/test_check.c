@@ -43,26 +43,25 @@ enum what {
 
 static const struct {
     enum what what;
-    const char *kind, *operation;
     int code;
-    const char *mend;
+    const char *kind, *operation, *mend;
 } expected[] = {
-    {SYNC, "synchronisation", "cuStreamSynchronize", 900, "wait after the replay"},
-    {QUERY, "synchronisation", "cuStreamQuery", 900, "ask after the replay"},
-    {HOST_READ, "host-copy", "cuMemcpyDtoH", 0, "keep the value on the device"},
-    {ALLOCATE, "allocation", "cuMemAlloc", 900, "rp_call_alloc"},
-    {PINNED, "allocation", "cuMemAllocHost", 900, "before the capture"},
-    {LEGACY, "legacy-stream", "cuMemsetD32Async", 0, "rp_call_stream"},
-    {OUTSIDE, "outside-stream", "cuMemsetD32Async", 0, "let the stream wait"},
-    {UNJOINED, "unjoined-stream", "cuStreamEndCapture", 904, "record an event on the side stream"},
-    {OUTSIDE_EVENT, "refused-call", "cuStreamWaitEvent", 905, "before the capture begins"},
-    {FREED, "use-after-free", "cuLaunchKernel", 0, "behind the last work"},
-    {COUNTER, "divergence", "rp_graph_capture", 0, "the same in each call"},
-    {KEPT, "kept-address", "rp_graph_capture", 0, "every address from the call"},
-    {BAKED_ADDRESS, "other-results", "rp_graph_replay", 0, "copy_args"},
-    {FROZEN_VALUE, "frozen-value", "rp_graph_replay", 0, "keep it on the device"},
-    {RANDOM, "not-repeatable", "rp_run", 0, "random numbers"},
-    {FAILS, "fails-eagerly", "rp_run", 0, "without a graph first"},
+    {SYNC, 900, "synchronisation", "cuStreamSynchronize", "wait after the replay"},
+    {QUERY, 900, "synchronisation", "cuStreamQuery", "ask after the replay"},
+    {HOST_READ, 0, "host-copy", "cuMemcpyDtoH", "keep the value on the device"},
+    {ALLOCATE, 900, "allocation", "cuMemAlloc", "rp_call_alloc"},
+    {PINNED, 900, "allocation", "cuMemAllocHost", "before the capture"},
+    {LEGACY, 0, "legacy-stream", "cuMemsetD32Async", "rp_call_stream"},
+    {OUTSIDE, 0, "outside-stream", "cuMemsetD32Async", "let the stream wait"},
+    {UNJOINED, 904, "unjoined-stream", "cuStreamEndCapture", "record an event on the side stream"},
+    {OUTSIDE_EVENT, 905, "refused-call", "cuStreamWaitEvent", "before the capture begins"},
+    {FREED, 0, "use-after-free", "cuLaunchKernel", "behind the last work"},
+    {COUNTER, 0, "divergence", "rp_graph_capture", "the same in each call"},
+    {KEPT, 0, "kept-address", "rp_graph_capture", "every address from the call"},
+    {BAKED_ADDRESS, 0, "other-results", "rp_graph_replay", "copy_args"},
+    {FROZEN_VALUE, 0, "frozen-value", "rp_graph_replay", "keep it on the device"},
+    {RANDOM, 0, "not-repeatable", "rp_run", "random numbers"},
+    {FAILS, 0, "fails-eagerly", "rp_run", "without a graph first"},
 };
 
 struct subject {

@@ -103,7 +103,7 @@ static void test_shapes(void **state)
         struct rp_arg given[] = {cases[i].arg, args[1]};
         rp_status status = rp_graph_replay(graph, given, 2, NULL, &f->err);
         assert_int_equal(status, cases[i].status);
-        for (int k = 0; status != RP_OK && k < 2; k++)
+        for (int k = 0; k < 2 && cases[i].says[k]; k++)
             assert_says(f, cases[i].says[k]);
     }
     struct rp_graph_info info;

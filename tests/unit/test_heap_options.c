@@ -90,7 +90,7 @@ static void oversize_blocks_are_counted(void **state)
     heap_take(&f, 31 * MIB, f.streams[0]); /* none */
     uint64_t a = heap_take(&f, 32 * MIB, f.streams[0]), b = heap_take(&f, 50 * MIB, f.streams[1]);
     heap_give(&f, a);
-    a = heap_take(&f, 32 * MIB, f.streams[0]);
+    heap_take(&f, 32 * MIB, f.streams[0]);
     heap_give(&f, b);
     HEAP_OK(&f, rp_heap_empty_cache(f.heap, &f.err));
     static const struct {

@@ -5,6 +5,7 @@
  * and chosen by an adversary who sees everything. What is paid is counted here, from what was done
  * to the execs, not by the rule's own books.
  */
+#include <assert.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -164,6 +165,7 @@ typedef size_t (*walk)(struct world *w, size_t step);
 static size_t uniform(struct world *w, size_t step)
 {
     (void)step;
+    assert(w->count);
     return next_random(w) % w->count;
 }
 
@@ -207,6 +209,7 @@ static size_t cruel(struct world *w, size_t step)
 /* Leaves each graph once it has bought. */
 static size_t faithless(struct world *w, size_t step)
 {
+    assert(w->count);
     for (size_t i = 0; i < w->count; i++)
         if (!w->graphs[i].exec || w->graphs[i].exec->owner != &w->graphs[i])
             return i;
