@@ -738,13 +738,11 @@ static bool read_request(int argc, char **argv, struct request *request)
                 fprintf(stderr, "%s\n", err.message);
                 exit(77);
             }
-        } else if (*end)
-            return false;
-        else if (!strcmp(argv[i], "--programs"))
+        } else if (!*end && !strcmp(argv[i], "--programs"))
             request->programs = number;
-        else if (!strcmp(argv[i], "--first"))
+        else if (!*end && !strcmp(argv[i], "--first"))
             request->first = number;
-        else if (!strcmp(argv[i], "--seed")) {
+        else if (!*end && !strcmp(argv[i], "--seed")) {
             request->first = number;
             request->programs = 1;
         } else

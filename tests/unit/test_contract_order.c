@@ -10,6 +10,7 @@
 
 #include "fault_loop.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -62,12 +63,14 @@ struct step {
 
 static rp_status change(const struct step *s, CUstream stream, struct rp_error *err)
 {
+    if (s->change == CHANGE_NOTHING)
+        return RP_OK;
+    assert(s->reads[0]);
+    uint64_t kept = s->reads[0]->kept;
     if (s->change == CHANGE_BY_KERNEL)
-        return rpt_fill(s->f, stream, s->reads[0]->kept, 50, COUNT, err);
-    if (s->change == CHANGE_BY_FILL &&
-        s->f->driver->cuMemsetD32Async(s->reads[0]->kept, 0x42480000, COUNT, stream) != 0)
-        return RP_ERROR_DRIVER;
-    return RP_OK;
+        return rpt_fill(s->f, stream, kept, 50, COUNT, err);
+    return s->f->driver->cuMemsetD32Async(kept, 0x42480000, COUNT, stream) ? RP_ERROR_DRIVER
+                                                                           : RP_OK;
 }
 
 static rp_status run_step(struct rp_call *call, void *user, struct rp_error *err)

@@ -2,11 +2,12 @@
  *
  * The Python extension's table of addresses against a plain list, in random operations.
  */
-#include "../../python/csrc/addresses.c"
+#include "../../python/csrc/addresses.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
