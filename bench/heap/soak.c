@@ -347,13 +347,13 @@ static bool open_driver(void)
     rpi_host_options(&host);
     host.total_bytes = DEVICE_BYTES;
     rpi_host_configure(&host);
-    soak.driver = rpi_driver_host();
-    if (!soak.driver || soak.driver->cuInit(0) ||
-        soak.driver->cuDevicePrimaryCtxRetain(&soak.context, 0) ||
-        soak.driver->cuCtxSetCurrent(soak.context))
+    const struct rp_driver *driver = rpi_driver_host();
+    soak.driver = driver;
+    if (!driver || driver->cuInit(0) || driver->cuDevicePrimaryCtxRetain(&soak.context, 0) ||
+        driver->cuCtxSetCurrent(soak.context))
         return false;
     for (int i = 0; i < STREAMS; i++)
-        if (soak.driver->cuStreamCreate(&soak.streams[i], CU_STREAM_NON_BLOCKING))
+        if (driver->cuStreamCreate(&soak.streams[i], CU_STREAM_NON_BLOCKING))
             return false;
     return true;
 }
