@@ -24,6 +24,6 @@ struct subject {
 };
 
 /* Arguments: in, inout, out. */
-rp_status subject_run(struct rp_call *call, void *subject, struct rp_error *err);
+rp_status subject_run(struct rp_call *call, void *user, struct rp_error *err);
 
 #endif

@@ -313,7 +313,7 @@ static void the_cache_makes_room(void **state)
     heap_hold(&f, f.streams[1], &gate);
     heap_give(&f, block); /* waits, and is waited for */
     heap_gate_open(&gate);
-    block = heap_take(&f, 60 * MIB, f.streams[2]);
+    heap_take(&f, 60 * MIB, f.streams[2]);
     assert_int_equal(heap_stat(&f, "num_alloc_retries"), 1);
     assert_int_equal(heap_stat(&f, "num_ooms"), 0);
     assert_int_equal(heap_stat(&f, "num_sync_all_streams"), 1);
@@ -342,7 +342,7 @@ static void too_much_is_refused_with_the_figures(void **state)
                      RP_ERROR_OUT_OF_DEVICE_MEMORY);
     assert_non_null(strstr(f.err.message, "no setting helps"));
     heap_give(&f, block);
-    block = heap_take(&f, 100 * MIB, NULL); /* all of it */
+    heap_take(&f, 100 * MIB, NULL); /* all of it */
     heap_close(&f);
 }
 
