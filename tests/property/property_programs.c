@@ -67,13 +67,17 @@ static void say_where(void)
     if (!g)
         return;
     at_work.group = NULL;
+    /* NOLINTBEGIN(bugprone-signal-handler): see say_where_on_abort */
     fprintf(stderr,
             "group %" PRIu64 " failed (pool of kind %d); repeat it with --seed %" PRIu64 "\n",
             g->seed, (int)g->kind, g->seed);
     for (int i = 0; i < g->members; i++)
         program_print(&g->member[i].program, stderr);
+    /* NOLINTEND(bugprone-signal-handler) */
 }
 
+/* abort raises the signal in the thread that calls it, outside of any other call: printing is safe.
+ */
 static void say_where_on_abort(int signal_number)
 {
     say_where();
@@ -180,10 +184,14 @@ static bool is_equal(const struct group *g, int i, const char *what, uint64_t ad
 {
     float seen[WIDTH];
     rpt_read(&g->f, address, seen, WIDTH);
-    for (int k = 0; k < WIDTH; k++)
-        if (memcmp(&seen[k], &expected[k], sizeof seen[k]) != 0)
+    for (int k = 0; k < WIDTH; k++) {
+        uint32_t got, right;
+        memcpy(&got, &seen[k], sizeof got);
+        memcpy(&right, &expected[k], sizeof right);
+        if (got != right)
             return holds(false, g, "program %d: %s[%d] is %g, not %g", i, what, k, (double)seen[k],
                          (double)expected[k]);
+    }
     return true;
 }
 

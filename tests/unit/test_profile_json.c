@@ -88,10 +88,8 @@ static void test_depth(void **state)
 {
     (void)state;
     char text[200] = "", tokens[1024];
-    for (int i = 0; i < 64; i++)
-        strcat(text, "[");
-    for (int i = 0; i < 64; i++)
-        strcat(text, "]");
+    memset(text, '[', 64);
+    memset(text + 64, ']', 64);
     write_file("", 0, text);
     read_tokens(tokens, sizeof tokens);
     assert_memory_equal(tokens, "[ [", 3);
