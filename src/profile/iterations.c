@@ -157,7 +157,7 @@ static bool find_repetition(struct rp_advice *advice)
         struct repetition ahead = find_prefix(names, count, false, fail);
         struct repetition back = find_prefix(names, count, true, fail);
         struct repetition best = back.count >= ahead.count ? back : ahead;
-        if (2 * best.count >= count && best.count / best.period >= 2)
+        if (2 * best.count >= count && best.period && best.count / best.period >= 2)
             ok = cut_repetition(advice, times, &best, count);
     }
     rpi_free(times);
