@@ -491,8 +491,8 @@ static rp_status compare_counts(const struct comparing *c, const char *what, siz
                      c->rehearsal->record.name, before, what, after);
 }
 
-static rp_status compare_edges(const struct comparing *c, const struct rpi_view *before,
-                               const struct rpi_view *after, struct rp_error *err)
+static rp_status compare_edges(const struct comparing *c, const struct rpi_template_view *before,
+                               const struct rpi_template_view *after, struct rp_error *err)
 {
     for (size_t i = 0; i < after->edge_count; i++) {
         const struct rpi_edge *edge = &after->edges[i];
@@ -505,8 +505,8 @@ static rp_status compare_edges(const struct comparing *c, const struct rpi_view 
     return RP_OK;
 }
 
-static rp_status compare_views(struct comparing *c, const struct rpi_view *before,
-                               const struct rpi_view *after, struct rp_error *err)
+static rp_status compare_views(struct comparing *c, const struct rpi_template_view *before,
+                               const struct rpi_template_view *after, struct rp_error *err)
 {
     /* Nodes first, as far as both go: the first node that differs says more than a count. */
     size_t count = before->node_count < after->node_count ? before->node_count : after->node_count;
@@ -525,7 +525,7 @@ static rp_status compare_views(struct comparing *c, const struct rpi_view *befor
 static rp_status compare_graphs(struct comparing *c, CUgraph before, CUgraph after,
                                 size_t *out_nodes, size_t *out_edges, struct rp_error *err)
 {
-    struct rpi_view first = {0}, second = {0};
+    struct rpi_template_view first = {0}, second = {0};
     rp_status status = rpi_view_read(&first, c->driver, before, err);
     if (status == RP_OK)
         status = rpi_view_read(&second, c->driver, after, err);

@@ -6,15 +6,15 @@
 
 #include <stdlib.h>
 
-void rpi_view_finish(struct rpi_view *view)
+void rpi_view_finish(struct rpi_template_view *view)
 {
     rpi_free(view->nodes);
     rpi_free(view->edges);
-    *view = (struct rpi_view){0};
+    *view = (struct rpi_template_view){0};
 }
 
-static rp_status view_nodes(struct rpi_view *view, const struct rp_driver *driver, CUgraph graph,
-                            struct rp_error *err)
+static rp_status view_nodes(struct rpi_template_view *view, const struct rp_driver *driver,
+                            CUgraph graph, struct rp_error *err)
 {
     CUresult result = driver->cuGraphGetNodes(graph, NULL, &view->node_count);
     if (result == CUDA_SUCCESS) {
@@ -46,7 +46,7 @@ static int order_edges(const void *left, const void *right)
 }
 
 /* Fills view->edges from the driver's arrays, handles turned into places in view->nodes. */
-static rp_status translate_edges(struct rpi_view *view, const CUgraphNode *from,
+static rp_status translate_edges(struct rpi_template_view *view, const CUgraphNode *from,
                                  const CUgraphNode *to, const CUgraphEdgeData *data,
                                  struct rp_error *err)
 {
@@ -66,8 +66,8 @@ static rp_status translate_edges(struct rpi_view *view, const CUgraphNode *from,
     return RP_OK;
 }
 
-static rp_status view_edges(struct rpi_view *view, const struct rp_driver *driver, CUgraph graph,
-                            struct rp_error *err)
+static rp_status view_edges(struct rpi_template_view *view, const struct rp_driver *driver,
+                            CUgraph graph, struct rp_error *err)
 {
     CUresult result = driver->cuGraphGetEdges(graph, NULL, NULL, NULL, &view->edge_count);
     if (result != CUDA_SUCCESS)
@@ -95,10 +95,10 @@ static rp_status view_edges(struct rpi_view *view, const struct rp_driver *drive
     return status;
 }
 
-rp_status rpi_view_read(struct rpi_view *view, const struct rp_driver *driver, CUgraph graph,
-                        struct rp_error *err)
+rp_status rpi_view_read(struct rpi_template_view *view, const struct rp_driver *driver,
+                        CUgraph graph, struct rp_error *err)
 {
-    *view = (struct rpi_view){0};
+    *view = (struct rpi_template_view){0};
     rp_status status = view_nodes(view, driver, graph, err);
     return status == RP_OK ? view_edges(view, driver, graph, err) : status;
 }
