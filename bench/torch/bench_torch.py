@@ -14,10 +14,11 @@ import argparse
 import functools
 import json
 import os
-import statistics
 import subprocess
 import sys
 import time
+
+from common import MIB, capture, median, timed, turns
 
 SIDES = {
     "forum": ["graph", "graph-expandable", "reprise", "reprise-install"],
@@ -28,51 +29,6 @@ SIDES = {
                  "reprise-install-whole", "reprise-install-split"],
     "eager": ["pytorch", "reprise-install"],
 }
-MIB = 2 ** 20
-
-
-def timed(torch, call, count):
-    """Medians in microseconds over calls that the device is idle before: host time, and until the
-    device is done."""
-    for _ in range(10):
-        call()
-    torch.cuda.synchronize()
-    host, wall = [], []
-    for _ in range(count):
-        start = time.perf_counter()
-        call()
-        middle = time.perf_counter()
-        torch.cuda.synchronize()
-        host.append((middle - start) * 1e6)
-        wall.append((time.perf_counter() - start) * 1e6)
-    return {"host_us": round(statistics.median(host), 2),
-            "wall_us": round(statistics.median(wall), 2)}
-
-
-def turns(inputs):
-    """A function that gives each of the inputs in turn."""
-    at = [0]
-
-    def following():
-        at[0] = (at[0] + 1) % len(inputs)
-        return inputs[at[0]]
-    return following
-
-
-def capture(torch, fn, pool=None):
-    """A graph of fn, PyTorch's way, warm-up included; the graph and its result."""
-    side = torch.cuda.graph.default_capture_stream
-    if side is None:
-        side = torch.cuda.graph.default_capture_stream = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            fn()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=pool):
-        out = fn()
-    return graph, out
 
 
 # ---- Many batch sizes -----------------------------------------------------------------------
@@ -277,7 +233,6 @@ def eager(torch, side):
 
 
 def run_side(workload, side):
-    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     import torch
     if "install" in side:
         import reprise
@@ -299,16 +254,6 @@ def in_process(workload, side):
         return json.loads(done.stdout.strip().splitlines()[-1])
     except (IndexError, ValueError):
         return {"error": done.stderr.strip().splitlines()[-3:]}
-
-
-def median(values):
-    """Of figures their median; of nested results one of medians; of the rest the first."""
-    first = values[0]
-    if isinstance(first, dict):
-        return {k: median([v[k] for v in values if k in v]) for k in first}
-    if isinstance(first, float) or (isinstance(first, int) and not isinstance(first, bool)):
-        return statistics.median(values) if len(set(values)) > 1 else first
-    return first
 
 
 def main():
