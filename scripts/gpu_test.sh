@@ -39,6 +39,7 @@ if "$python" -c 'import torch' 2>/dev/null; then
     "$python" setup.py -q build --build-temp "$build/python/temp" --build-lib "$build/python/lib"
     PYTHONPATH=$(cd "$build/python/lib" && pwd)
     export PYTHONPATH
+    "$python" -m unittest discover -s tests/python -p 'test_*.py'
     "$python" tests/python/gpu_install.py
     "$python" tests/python/gpu_graphed.py --install
     "$python" tests/python/gpu_graphed.py

@@ -5,15 +5,13 @@
  * what the shapes were captured under; for all others it returns `miss`, and Python decides.
  *
  *     shape      the arguments' types, sizes and strides; its graph; how to make its results
- *     guard      parameters and where they lay, modules and their modes, and the count of
- *                registrations and hooks: all as they were when the shapes were added
+ *     guard      parameters, modules and hooks as they were when the shapes were added (guard.h)
  *     modes      gradients, inference mode; never under autocast
  *
- * One pass over the guard costs some 20 ns a parameter and a module. Everything is guarded by the
- * GIL; only PyTorch's allocation of results may let other threads run in the midst of a call.
+ * Everything is guarded by the GIL; only PyTorch's allocation of results may let other threads run
+ * in the midst of a call.
  */
-#include "dlpack.h"
-#include "python.h"
+#include "guard.h"
 
 #include <string.h>
 
@@ -36,28 +34,18 @@ struct shape {
     PyObject *build;                 /* of the list of results; NULL: the only one is it */
 };
 
-struct guard {
-    size_t tensor_count, dict_count;
-    PyObject *tensors, *dicts; /* tuples */
-    void **addresses;
-    PyObject **modes; /* borrowed: True or False */
-    PyObject *handles, *handle_count;
-    long registrations;
-};
-
 struct hot {
     PyObject_HEAD const struct dl_exchange *exchange;
     PyObject *tensor_type, *empty, *grad_enabled, *inference, *autocast; /* of torch */
-    PyObject *training, *next_id, *requires_grad, *is_neg;               /* names */
+    PyObject *requires_grad, *is_neg;                                    /* names */
     int32_t ordinal;
     bool is_grad, is_inference;
-    struct guard guard;
+    struct rpp_guard guard;
     struct shape *shapes[MOST_SHAPES];
     size_t count, last, oldest;
 };
 
 static PyObject *miss;
-static long registrations;
 
 /* ---- Shapes -------------------------------------------------------------------------------- */
 
@@ -74,23 +62,12 @@ static void release_shape(struct shape *shape)
     PyMem_Free(shape);
 }
 
-static void drop_guard(struct guard *guard)
-{
-    Py_CLEAR(guard->tensors);
-    Py_CLEAR(guard->dicts);
-    Py_CLEAR(guard->handles);
-    Py_CLEAR(guard->handle_count);
-    PyMem_Free(guard->addresses);
-    PyMem_Free(guard->modes);
-    *guard = (struct guard){0};
-}
-
 static void drop_all(struct hot *hot)
 {
     for (size_t i = 0; i < hot->count; i++)
         release_shape(hot->shapes[i]);
     hot->count = hot->last = hot->oldest = 0;
-    drop_guard(&hot->guard);
+    rpp_guard_drop(&hot->guard);
 }
 
 static PyObject *hot_clear(PyObject *self, PyObject *unused)
@@ -184,28 +161,6 @@ static bool is_true(PyObject *function)
     return is;
 }
 
-/* Are parameters, modes and registrations as they were? */
-static bool is_unchanged(const struct hot *hot)
-{
-    const struct guard *guard = &hot->guard;
-    if (!guard->tensors || guard->registrations != registrations)
-        return false;
-    PyObject *handles = PyObject_GetAttr(guard->handles, hot->next_id);
-    int same = handles ? PyObject_RichCompareBool(handles, guard->handle_count, Py_EQ) : 0;
-    Py_XDECREF(handles);
-    struct dl_tensor tensor;
-    for (size_t i = 0; same == 1 && i < guard->tensor_count; i++)
-        same = hot->exchange->look(PyTuple_GetItem(guard->tensors, (Py_ssize_t)i), &tensor) == 0 &&
-               tensor.data == guard->addresses[i];
-    for (size_t i = 0; same == 1 && i < guard->dict_count; i++)
-        same = PyDict_GetItem(PyTuple_GetItem(guard->dicts, (Py_ssize_t)i), hot->training) ==
-               guard->modes[i];
-    if (same == 1)
-        return true;
-    PyErr_Clear();
-    return false;
-}
-
 static bool modes_fit(const struct hot *hot, PyObject *args)
 {
     if (is_true(hot->grad_enabled) != hot->is_grad ||
@@ -236,28 +191,8 @@ static PyObject *hot_set_guard(PyObject *object, PyObject *arguments)
                           &handles, &grad, &inference))
         return NULL;
     drop_all(hot);
-    struct guard guard = {.tensor_count = (size_t)PyTuple_Size(tensors),
-                          .dict_count = (size_t)PyTuple_Size(dicts)};
-    guard.addresses = PyMem_Calloc(guard.tensor_count + 1, sizeof *guard.addresses);
-    guard.modes = PyMem_Calloc(guard.dict_count + 1, sizeof *guard.modes);
-    guard.handle_count = PyObject_GetAttr(handles, hot->next_id);
-    guard.registrations = registrations;
-    guard.tensors = Py_NewRef(tensors);
-    guard.dicts = Py_NewRef(dicts);
-    guard.handles = Py_NewRef(handles);
-    bool made = guard.addresses && guard.modes && guard.handle_count;
-    struct dl_tensor tensor;
-    for (size_t i = 0; made && i < guard.tensor_count; i++) {
-        made = hot->exchange->look(PyTuple_GetItem(tensors, (Py_ssize_t)i), &tensor) == 0;
-        guard.addresses[i] = tensor.data;
-    }
-    for (size_t i = 0; made && i < guard.dict_count; i++)
-        guard.modes[i] = PyDict_GetItem(PyTuple_GetItem(dicts, (Py_ssize_t)i), hot->training);
-    if (!made) {
-        drop_guard(&guard);
-        return PyErr_Occurred() ? NULL : PyErr_NoMemory();
-    }
-    hot->guard = guard;
+    if (rpp_guard_set(&hot->guard, hot->exchange, tensors, dicts, handles) != 0)
+        return NULL;
     hot->is_grad = grad;
     hot->is_inference = inference;
     return Py_NewRef(Py_None);
@@ -266,7 +201,7 @@ static PyObject *hot_set_guard(PyObject *object, PyObject *arguments)
 static PyObject *hot_is_guarded(PyObject *object, PyObject *unused)
 {
     (void)unused;
-    return PyBool_FromLong(is_unchanged((struct hot *)object));
+    return PyBool_FromLong(rpp_guard_holds(&((struct hot *)object)->guard));
 }
 
 /* ---- Calls --------------------------------------------------------------------------------- */
@@ -409,19 +344,12 @@ static PyObject *hot_call(PyObject *object, PyObject *args)
     if (!hot->count || !look_at_args(hot, args, tensors))
         return Py_NewRef(miss);
     struct shape *shape = find_shape(hot, tensors, (size_t)PyTuple_Size(args));
-    if (!shape || overlap(shape, tensors) || !modes_fit(hot, args) || !is_unchanged(hot))
+    if (!shape || overlap(shape, tensors) || !modes_fit(hot, args) || !rpp_guard_holds(&hot->guard))
         return Py_NewRef(miss);
     shape->users++;
     PyObject *result = replay(hot, shape, tensors);
     release_shape(shape);
     return result;
-}
-
-PyObject *rpp_count_registration(PyObject *module, PyObject *unused)
-{
-    (void)module, (void)unused;
-    registrations++;
-    return Py_NewRef(Py_None);
 }
 
 /* ---- The type ------------------------------------------------------------------------------ */
@@ -456,8 +384,6 @@ static PyObject *hot_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     hot->grad_enabled = Py_NewRef(functions[2]);
     hot->inference = Py_NewRef(functions[3]);
     hot->autocast = Py_NewRef(functions[4]);
-    hot->training = PyUnicode_InternFromString("training");
-    hot->next_id = PyUnicode_InternFromString("next_id");
     hot->requires_grad = PyUnicode_InternFromString("requires_grad");
     hot->is_neg = PyUnicode_InternFromString("is_neg");
     return (PyObject *)hot;
@@ -468,9 +394,8 @@ static void hot_dealloc(PyObject *object)
     struct hot *hot = (struct hot *)object;
     PyTypeObject *type = Py_TYPE(object);
     drop_all(hot);
-    PyObject *held[] = {hot->tensor_type, hot->empty,         hot->grad_enabled,
-                        hot->inference,   hot->autocast,      hot->training,
-                        hot->next_id,     hot->requires_grad, hot->is_neg};
+    PyObject *held[] = {hot->tensor_type, hot->empty,         hot->grad_enabled, hot->inference,
+                        hot->autocast,    hot->requires_grad, hot->is_neg};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++)
         Py_XDECREF(held[i]);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);

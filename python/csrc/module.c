@@ -3,8 +3,8 @@
  * reprise._C: the library as PyTorch's front end needs it. Thin: the reference is reprise.h, and
  * the package's documentation the Python files beside it.
  */
+#include "guard.h"
 #include "hooks.h"
-#include "python.h"
 #include "raise.h"
 
 #include <string.h>
@@ -240,6 +240,10 @@ static PyMethodDef methods[] = {
      "Destroys dropped graphs whose memory is free by now; how many are left."},
     {"count_registration", rpp_count_registration, METH_VARARGS,
      "Makes all guards of Hot objects fail."},
+    {"see_tensor", rpp_see_tensor, METH_VARARGS,
+     "see_tensor(tensor, its size, address of its impl, storage and data, offset)."},
+    {"watches_dicts", rpp_watches_dicts, METH_NOARGS, "Does the interpreter tell of modes?"},
+    {"settle_layout", rpp_settle_layout, METH_NOARGS, "Is it known where tensors have those?"},
     {"device_info", device_info, METH_VARARGS, "What a device is."},
     {"heap_stats", heap_stats, METH_VARARGS, "Statistics under the names of PyTorch's."},
     {"heap_snapshot", heap_snapshot, METH_VARARGS, "A snapshot as JSON."},
@@ -271,7 +275,7 @@ PyMODINIT_FUNC PyInit__C(void)
     if (!rpp_error_type || PyModule_AddObjectRef(module, "Error", rpp_error_type) != 0 ||
         PyModule_AddStringConstant(module, "version", rp_version()) != 0 ||
         rpp_add_pool_type(module) != 0 || rpp_add_graph_type(module) != 0 ||
-        rpp_add_hot_type(module) != 0) {
+        rpp_add_hot_type(module) != 0 || rpp_guard_prepare() != 0) {
         Py_DECREF(module);
         return NULL;
     }

@@ -40,6 +40,10 @@ int rpp_add_graph_type(PyObject *module);
 int rpp_add_hot_type(PyObject *module);
 /* Something was registered in a module: the guards of all Hot objects hold no more. */
 PyObject *rpp_count_registration(PyObject *module, PyObject *unused);
+PyObject *rpp_watches_dicts(PyObject *module, PyObject *unused);
+/* How tensor_address.h learns. */
+PyObject *rpp_see_tensor(PyObject *module, PyObject *args);
+PyObject *rpp_settle_layout(PyObject *module, PyObject *unused);
 
 /* Destroys the graphs that were dropped while tensors were alive in their memory, and that are not
  * any more; returns how many are left. With the GIL. */

@@ -8,7 +8,7 @@ PyTorch tells of.
 
 from operator import attrgetter
 
-from . import _C
+from . import _C, _address
 
 _training = attrgetter("training")
 _requires_grad = attrgetter("requires_grad")
@@ -57,6 +57,7 @@ class Watch:
 
     def __init__(self, torch, roots, tensors=()):
         _listen(torch)
+        _address.learn(torch)
         self.torch = torch
         self.roots = list(roots)
         self.single = list(tensors)

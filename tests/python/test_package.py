@@ -93,57 +93,6 @@ class Extension(unittest.TestCase):
         self.assertIsNone(_C.explain("all is well"))
 
 
-@unittest.skipUnless(has_torch(), "needs PyTorch")
-class Guards(unittest.TestCase):
-    """The guard of the short way; it takes calls of tensors on a GPU only."""
-
-    def setUp(self):
-        import torch
-        self.torch = torch
-        self.net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
-        self.hot = _C.Hot(0, torch.Tensor, torch.empty_strided, torch.is_grad_enabled,
-                          torch.is_inference_mode_enabled, torch.is_autocast_enabled)
-        self.set_guard()
-
-    def set_guard(self):
-        self.hot.set_guard(tuple(self.net.parameters()),
-                           tuple(m.__dict__ for m in self.net.modules()),
-                           self.torch.utils.hooks.RemovableHandle, True, False)
-
-    def test_holds_while_nothing_changes(self):
-        self.assertTrue(self.hot.is_guarded())
-        with self.torch.no_grad():
-            self.net[0].weight.mul_(2)
-        self.assertTrue(self.hot.is_guarded())
-
-    def test_notices_modes(self):
-        self.net[1].eval()
-        self.assertFalse(self.hot.is_guarded())
-        self.net[1].train()
-        self.assertTrue(self.hot.is_guarded())
-
-    def test_notices_moved_parameters(self):
-        self.net[0].weight.data = self.torch.ones(2, 2)
-        self.assertFalse(self.hot.is_guarded())
-        self.set_guard()
-        self.assertTrue(self.hot.is_guarded())
-
-    def test_notices_hooks_and_registrations(self):
-        self.net.register_forward_hook(lambda *_: None)
-        self.assertFalse(self.hot.is_guarded())
-        self.set_guard()
-        _C.count_registration()
-        self.assertFalse(self.hot.is_guarded())
-
-    def test_misses_what_was_not_added(self):
-        for args in ((), (self.torch.ones(2),), (1, 2)):
-            self.assertIs(self.hot.call(args), _C.miss)
-
-    def test_clearing_ends_the_guard(self):
-        self.hot.clear()
-        self.assertFalse(self.hot.is_guarded())
-
-
 class Trees(unittest.TestCase):
     def check(self, tree, leaves):
         flat, spec = flatten(tree)

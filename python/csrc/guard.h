@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What captured graphs rely on outside their arguments, as it was when the guard was set: where
+ * parameters and buffers lie, whether modules train, which modules, parameters and hooks there are.
+ * Looked at in every call, so:
+ *
+ *     registrations   a count that PyTorch's own registration hooks move
+ *     modes           a count that the interpreter moves when "training" changes in a module's
+ * dict, where it lets dicts be watched (CPython 3.12); one look-up a module elsewhere, and after
+ * each such event places          four loads a tensor (tensor_address.h), or DLPack's look
+ *
+ * Guarded by the GIL.
+ */
+#ifndef REPRISE_PYTHON_GUARD_H
+#define REPRISE_PYTHON_GUARD_H
+
+#include "dlpack.h"
+#include "python.h"
+#include "tensor_address.h"
+
+struct rpp_guard {
+    const struct dl_exchange *exchange;
+    size_t tensor_count, dict_count;
+    PyObject *tensors, *dicts; /* tuples; NULL: the guard holds nothing and never holds */
+    struct rpp_tensor_place *places;
+    PyObject **modes; /* borrowed: True or False */
+    PyObject *handles, *handle_count;
+    long registrations;
+    unsigned long mode_changes;
+    bool asks_dlpack; /* places are what it says, offset 0 */
+    bool watches;     /* all dicts */
+};
+
+/* tensors: torch.Tensor objects; dicts: modules' __dict__; handles: torch's RemovableHandle. The
+ * guard is zeroed or dropped before. -1 with an exception set, and the guard as it was. */
+int rpp_guard_set(struct rpp_guard *guard, const struct dl_exchange *exchange, PyObject *tensors,
+                  PyObject *dicts, PyObject *handles);
+void rpp_guard_drop(struct rpp_guard *guard);
+
+/* Is all as it was? No exception is set. */
+bool rpp_guard_holds(struct rpp_guard *guard);
+
+/* Interns names, and asks the interpreter for a dict watcher. */
+int rpp_guard_prepare(void);
+
+#endif

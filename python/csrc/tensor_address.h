@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Where a tensor lies, in four loads. PyTorch tells it through DLPack in some 50 ns, which for a
+ * model of hundreds of parameters is more than a launch costs. The words that answer lie at
+ * distances that no interface promises:
+ *
+ *     tensor (a Python object) -> its TensorImpl -> its StorageImpl -> the data
+ *                                              '--> the storage offset, in elements
+ *
+ * So they are learned from the PyTorch that runs: tensors of which Python knows each of these
+ * values are searched for them, before and after everything that moves a tensor (`.data`, set_,
+ * resize_, swap_tensors). Only words that held the right value every time are used, each guard
+ * compares them with what DLPack says when it is set, and where anything does not fit DLPack is
+ * asked in every call. What is read belongs to the tensor and lives as long as it does.
+ */
+#ifndef REPRISE_PYTHON_TENSOR_ADDRESS_H
+#define REPRISE_PYTHON_TENSOR_ADDRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* In words of 8 bytes from the start of each object. */
+struct rpp_tensor_layout {
+    bool known;
+    uint32_t impl, storage, data, offset;
+};
+extern struct rpp_tensor_layout rpp_tensor_layout;
+
+/* Of a tensor's memory: it moved when one of them changed. */
+struct rpp_tensor_place {
+    uint64_t data;   /* of the storage */
+    uint64_t offset; /* elements from there */
+};
+
+/* With the layout known, of an object that is a torch.Tensor. */
+static inline struct rpp_tensor_place rpp_tensor_place(const void *tensor)
+{
+    const struct rpp_tensor_layout *at = &rpp_tensor_layout;
+    uint64_t *impl = ((uint64_t *const *)tensor)[at->impl];
+    uint64_t *storage = ((uint64_t *const *)impl)[at->storage];
+    return (struct rpp_tensor_place){storage ? storage[at->data] : 0, impl[at->offset]};
+}
+
+#endif

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: MIT
+"""Shows the C extension where PyTorch keeps a tensor's address (python/csrc/tensor_address.h)."""
+
+from . import _C
+
+_known = None
+
+
+def _tensors(torch):
+    """Tensors on the CPU after everything that moves one; each is seen as it is then."""
+    size = 64
+    base, other = torch.arange(size), torch.zeros(size)
+    yield base
+    yield base[5:]
+    yield torch.frombuffer(bytearray(512), dtype=torch.uint8, offset=24)
+    # An offset that is no other word of the tensor; without elements it needs no memory.
+    yield other.as_strided((0,), (1,), 0x0123_4567_89ab)
+    parameter = torch.nn.Parameter(other.clone())
+    yield parameter
+    parameter.data = other[7:]
+    yield parameter
+    moved = torch.zeros(3)
+    moved.set_(other.untyped_storage(), 11, (9,), (2,))
+    yield moved
+    moved = torch.zeros(3)
+    moved.resize_(100 * size)
+    yield moved
+    moved.untyped_storage().resize_(1600 * size)
+    yield moved
+    first, second = torch.zeros(5), torch.zeros(50)[3:]
+    torch.utils.swap_tensors(first, second)
+    yield first
+    yield second
+
+
+def learn(torch):
+    """Does the extension know? Finds it out once."""
+    global _known
+    if _known is None:
+        try:
+            with torch.no_grad():
+                for tensor in _tensors(torch):
+                    storage = tensor.untyped_storage()
+                    _C.see_tensor(tensor, torch.Tensor.__basicsize__, tensor._cdata,
+                                  storage._cdata, storage.data_ptr(), tensor.storage_offset())
+            _known = _C.settle_layout()
+        except (AttributeError, RuntimeError, TypeError):  # a PyTorch without one of these
+            _known = False
+    return _known

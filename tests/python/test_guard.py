@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: MIT
+"""The guard of the short way: what it notices, and what it learns of PyTorch for that."""
+
+import sys
+import unittest
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+from reprise import _C
+
+
+@unittest.skipIf(torch is None, "needs PyTorch")
+class Guard(unittest.TestCase):
+    def setUp(self):
+        from reprise._watch import Watch
+        self.net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4),
+                                       torch.nn.Sequential(torch.nn.Linear(4, 2)))
+        self.other = torch.nn.Linear(2, 2)
+        self.watch = Watch(torch, [self.net])
+        self.hot = _C.Hot(0, torch.Tensor, torch.empty_strided, torch.is_grad_enabled,
+                          torch.is_inference_mode_enabled, torch.is_autocast_enabled)
+        self.assertFalse(self.hot.is_guarded(), "nothing was set")
+        self.set()
+
+    def set(self):
+        self.hot.set_guard(tuple(self.watch.tensors),
+                           tuple(m.__dict__ for m in self.watch.modules), self.watch.handle,
+                           True, False)
+        self.assertTrue(self.hot.is_guarded())
+        self.assertTrue(self.hot.is_guarded())
+
+    def notices(self, change):
+        change()
+        self.assertFalse(self.hot.is_guarded())
+        self.set()
+
+    def test_values_may_change(self):
+        with torch.no_grad():
+            for p in self.net.parameters():
+                p.mul_(2).add_(1)
+        self.net[0].weight.grad = torch.zeros(4, 4)
+        self.net[1].running_mean.fill_(3)
+        self.assertTrue(self.hot.is_guarded())
+
+    def test_memory_that_moves(self):
+        weight = self.net[0].weight
+        kept = weight.data
+
+        def swap():
+            torch.utils.swap_tensors(self.net[0].weight, torch.nn.Parameter(torch.zeros(4, 4)))
+
+        def to_view():
+            weight.data = torch.zeros(5, 4)[1:]
+
+        def along_the_storage():
+            weight.data = weight.data.new_empty(0).set_(weight.untyped_storage(), 0, (4, 4), (4, 1))
+
+        def back():
+            weight.data = kept
+
+        def resize():
+            self.net[1].running_mean.resize_(1 << 16)
+
+        def storage():
+            self.net[1].running_var.untyped_storage().resize_(1 << 20)
+
+        for change in (to_view, along_the_storage, back, resize, storage, swap):
+            with self.subTest(change.__name__):
+                self.notices(change)
+
+    def test_other_dtype_moves(self):
+        self.notices(self.net.double)
+
+    def test_modes(self):
+        self.notices(self.net.eval)
+        self.notices(lambda: self.net[2][0].train())
+        self.notices(lambda: setattr(self.net[1], "training", True))
+        self.notices(lambda: self.net[1].__dict__.update(training=False))
+        self.notices(lambda: self.net[1].__dict__.pop("training"))
+
+    def test_modes_that_change_back(self):
+        before = self.net.training
+        self.net.train(not before)
+        self.assertFalse(self.hot.is_guarded())
+        self.net.train(before)
+        self.assertTrue(self.hot.is_guarded())
+        self.assertTrue(self.hot.is_guarded())
+
+    def test_other_modules_modes_do_not_matter(self):
+        self.other.eval()
+        self.net[0].note = "something else"
+        self.assertTrue(self.hot.is_guarded())
+
+    def test_members_and_hooks(self):
+        self.notices(lambda: self.net[0].register_buffer("more", torch.zeros(1)))
+        self.notices(lambda: setattr(self.net[0], "weight", torch.nn.Parameter(torch.ones(4, 4))))
+        self.notices(lambda: self.net[2].append(torch.nn.ReLU()))
+        self.notices(lambda: self.net[0].register_forward_hook(lambda *_: None))
+        self.notices(_C.count_registration)
+
+    def test_misses_what_was_not_added(self):
+        for args in ((), (torch.ones(2),), (1, 2)):
+            self.assertIs(self.hot.call(args), _C.miss)
+
+    def test_clearing_ends_the_guard(self):
+        self.hot.clear()
+        self.assertFalse(self.hot.is_guarded())
+
+    def test_dead_dicts_are_survived(self):
+        for _ in range(3):
+            module = torch.nn.Linear(2, 2)
+            hot = _C.Hot(0, torch.Tensor, torch.empty_strided, torch.is_grad_enabled,
+                         torch.is_inference_mode_enabled, torch.is_autocast_enabled)
+            hot.set_guard((module.weight,), (module.__dict__,), self.watch.handle, True, False)
+            del hot, module
+        self.assertFalse(self.hot.is_guarded(), "modules were made")
+        self.set()
+
+    def test_modes_are_watched_where_they_can_be(self):
+        self.assertEqual(_C.watches_dicts(), sys.version_info >= (3, 12))
+
+    def test_layout_was_learned(self):
+        """Of the versions that are tested; with others DLPack is asked."""
+        from reprise import _address
+        self.assertTrue(_address.learn(torch))
+
+
+if __name__ == "__main__":
+    unittest.main()
