@@ -421,7 +421,20 @@ static enum rpi_copy_reason judge(const struct rpi_binding *binding, const struc
     uint64_t base = binding->pool_base;
     if (end > base && rpi_ranges_overlap(binding->own, given > base ? given - base : 0, end - base))
         return RPI_COPY_OWN;
-    return RPI_COPY_NOT;
+    return binding->copies_all && !arg->in_copies ? RPI_COPY_CHOSEN : RPI_COPY_NOT;
+}
+
+static void choose_targets(struct rpi_binding *binding)
+{
+    for (size_t k = 0; k < binding->arg_count; k++) {
+        struct rpi_bind_arg *arg = &binding->args[k];
+        arg->reason = judge(binding, arg, binding->given[k]);
+        binding->targets[k] = arg->reason == RPI_COPY_NOT ? binding->given[k] : arg->staging;
+    }
+    separate(binding);
+    binding->copied = 0;
+    for (size_t k = 0; k < binding->arg_count; k++)
+        binding->copied += binding->args[k].bytes && binding->args[k].reason != RPI_COPY_NOT;
 }
 
 void rpi_binding_choose(struct rpi_binding *binding, const struct rp_arg *args)
@@ -432,15 +445,26 @@ void rpi_binding_choose(struct rpi_binding *binding, const struct rp_arg *args)
         changed |= binding->given[k] != args[k].address;
         binding->given[k] = args[k].address;
     }
-    if (!changed)
+    if (changed)
+        choose_targets(binding);
+}
+
+void rpi_binding_copy_all(struct rpi_binding *binding, bool copies)
+{
+    if (binding->copies_all == copies)
         return;
-    for (size_t k = 0; k < binding->arg_count; k++) {
-        struct rpi_bind_arg *arg = &binding->args[k];
-        arg->reason = judge(binding, arg, binding->given[k]);
-        binding->targets[k] = arg->reason == RPI_COPY_NOT ? binding->given[k] : arg->staging;
-    }
-    separate(binding);
-    binding->copied = 0;
+    binding->copies_all = copies;
+    binding->chosen = false;
+}
+
+bool rpi_binding_give_up_copies(struct rpi_binding *binding)
+{
+    bool chosen = false;
     for (size_t k = 0; k < binding->arg_count; k++)
-        binding->copied += binding->args[k].bytes && binding->args[k].reason != RPI_COPY_NOT;
+        chosen |= binding->args[k].reason == RPI_COPY_CHOSEN;
+    if (!chosen)
+        return false;
+    binding->copies_all = false;
+    choose_targets(binding);
+    return true;
 }

@@ -43,7 +43,8 @@
     X(RPI_COPY_EMPTY, "it has no bytes")                                                           \
     X(RPI_COPY_UNALIGNED, "its address is not aligned as addresses in the capture were")           \
     X(RPI_COPY_OWN, "it lies where the graph has its blocks")                                      \
-    X(RPI_COPY_OVERLAPS, "it overlaps another argument, and the graph writes one of them")
+    X(RPI_COPY_OVERLAPS, "it overlaps another argument, and the graph writes one of them")         \
+    X(RPI_COPY_CHOSEN, "copying it costs less than changing the nodes that use it")
 
 enum rpi_copy_reason {
 #define X(name, text) name,
@@ -87,7 +88,8 @@ struct rpi_binding {
     size_t arg_count;
     unsigned renewals; /* execs that were made anew for other memory */
     size_t copied;     /* arguments that this call copies, those of 0 bytes left out */
-    bool chosen;       /* there was a call */
+    bool chosen;       /* there was a call, and the way of binding is that of the last */
+    bool copies_all;   /* calls copy what they could bind (choice.h) */
     struct {
         RPI_VEC(struct rpi_bind_image);
     } images;
@@ -136,6 +138,12 @@ static inline bool rpi_binding_copies(const struct rpi_binding *binding, size_t 
 
 /* Chooses each argument's target for a call whose arguments were checked. */
 void rpi_binding_choose(struct rpi_binding *binding, const struct rp_arg *args);
+/* Calls from the next on copy what they could bind, but for arguments that copy nodes use, or bind
+ * it again. */
+void rpi_binding_copy_all(struct rpi_binding *binding, bool copies);
+/* There is no memory to copy to: what the call under way copies by choice it binds, and so do those
+ * after it. False when it copies nothing by choice. */
+bool rpi_binding_give_up_copies(struct rpi_binding *binding);
 
 static inline void rpi_binding_write(const struct rpi_binding *binding,
                                      const struct rpi_bind_image *image, const uint64_t *targets)

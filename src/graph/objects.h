@@ -133,6 +133,11 @@ bool rpi_device_push_to_release(struct rp_device *device);
  */
 void rpi_wait_for_member(const struct rp_driver *driver, const struct rpi_pool_member *member);
 
+/* Replays from the next on copy every argument that they could bind, but for those that copy nodes
+ * use, or bind them again. Where there is no memory to copy to they bind. For callers inside the
+ * library that compare the two ways; any thread. */
+void rpi_graph_copy_args(struct rp_graph *graph, bool copies);
+
 /* Are these fit for a run, a capture or a replay? */
 rp_status rpi_check_args(const char *function, const struct rp_arg *args, size_t arg_count,
                          struct rp_error *err);

@@ -5,6 +5,7 @@
  * stream. The driver orders launches of one exec only, so a replay waits for the events that were
  * recorded behind the others' on other streams.
  */
+#include "base/log.h"
 #include "graph/argument_memory.h"
 #include "graph/exec_cache.h"
 #include "graph/objects.h"
@@ -167,12 +168,29 @@ static rp_status back_copied(struct rp_graph *graph, bool *out_any, struct rp_er
     return status;
 }
 
+/* Memory where it is needed; what is copied by choice is bound where there is none. */
+static rp_status prepare_copies(struct rp_graph *graph, bool *out_any, struct rp_error *err)
+{
+    struct rp_error failure = {0};
+    rp_status status = back_copied(graph, out_any, &failure);
+    bool full = status == RP_ERROR_LIMIT || status == RP_ERROR_OUT_OF_DEVICE_MEMORY;
+    if (full && rpi_binding_give_up_copies(graph->binding)) {
+        rpi_log(RP_LOG_INFO, "'%.60s' goes on binding its arguments: %s", graph->name,
+                failure.message);
+        status = back_copied(graph, out_any, &failure);
+        *out_any = true;
+    }
+    if (status != RP_OK && err)
+        *err = failure;
+    return status;
+}
+
 /* What the driver refuses to bind is copied, which may need memory. */
 static rp_status bind(struct rp_graph *graph, struct rp_error *err)
 {
     bool any;
     graph->exec->renewed = false;
-    rp_status status = back_copied(graph, &any, err);
+    rp_status status = prepare_copies(graph, &any, err);
     do {
         if (status == RP_OK)
             status = rpi_exec_bind(graph->exec, graph->binding, graph->name, err);
@@ -180,7 +198,7 @@ static rp_status bind(struct rp_graph *graph, struct rp_error *err)
         if (renew)
             status = rpi_exec_renew(graph->client, err);
         if (status == RP_OK)
-            status = back_copied(graph, &any, err);
+            status = prepare_copies(graph, &any, err);
         any |= renew;
     } while (status == RP_OK && any);
     return status;
@@ -219,6 +237,13 @@ static rp_status replay(struct rp_graph *graph, const struct rp_arg *args, CUstr
     if (graph->client->taken)
         rpi_exec_give(graph->client);
     return status;
+}
+
+void rpi_graph_copy_args(struct rp_graph *graph, bool copies)
+{
+    pthread_mutex_lock(&graph->pool->core->lock);
+    rpi_binding_copy_all(graph->binding, copies);
+    pthread_mutex_unlock(&graph->pool->core->lock);
 }
 
 /* Mostly the context is current already, and asking costs less than a push and a pop. */
