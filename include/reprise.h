@@ -1123,9 +1123,11 @@ struct rp_host_image {
 
 /* ---- 10. Explanations and checks ------------------------------------------------------------ */
 
-/* What a capture error or a symptom of graphs is, why it usually comes and what to do. Static. */
+/* What a capture error, a symptom of graphs or an obstacle to a capture is, why it usually comes
+ * and what to do. Static. */
 struct rp_explanation {
-    const char *key; /* "CUDA_ERROR_STREAM_CAPTURE_UNJOINED" or "no-speedup" */
+    const char *key; /* "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "no-speedup", "host-read" (a kind of
+                        obstacle), "aten::nonzero" (an operator) or "cuStreamSynchronize" */
     int code;        /* CUresult, or 0 for a symptom that comes without one */
     const char *title;
     const char *meaning;
@@ -1133,8 +1135,8 @@ struct rp_explanation {
     const char *const mends[8];
 };
 
-/* By number ("901"), name (the driver's or the runtime's) or a message that holds either. NULL when
- * there is no such entry. Any thread. */
+/* By number ("901"), name (the driver's or the runtime's) or a message that holds either; kinds of
+ * obstacles by their name alone. NULL when there is no such entry. Any thread. */
 RP_API const struct rp_explanation *rp_explain(const char *query);
 RP_API size_t rp_explanation_count(void);
 RP_API const struct rp_explanation *rp_explanation_at(size_t index); /* NULL past the end */

@@ -222,9 +222,26 @@ static PyObject *explain(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "s", &query))
         return NULL;
     const struct rp_explanation *found = rp_explain(query);
-    return found ? Py_BuildValue("(sss)", found->key, found->meaning,
-                                 found->mends[0] ? found->mends[0] : "")
+    return found ? Py_BuildValue("(ssss)", found->key, found->meaning,
+                                 found->mends[0] ? found->mends[0] : "", found->title)
                  : Py_NewRef(Py_None);
+}
+
+/* 0: not capturing, 1: capturing, 2: a capture that is broken. */
+static PyObject *capture_status(PyObject *module, PyObject *args)
+{
+    (void)module;
+    int ordinal, status = 0;
+    unsigned long long stream;
+    struct rpp_device *slot;
+    struct rp_error err = {0};
+    if (!PyArg_ParseTuple(args, "iK", &ordinal, &stream))
+        return NULL;
+    rp_status opened = rpp_device_get(ordinal, &slot, &err);
+    if (opened != RP_OK)
+        return rpp_set_error(opened, &err);
+    slot->is_capturing((struct CUstream_st *)(uintptr_t)stream, &status);
+    return PyLong_FromLong(status);
 }
 
 static PyMethodDef methods[] = {
@@ -249,7 +266,10 @@ static PyMethodDef methods[] = {
     {"heap_snapshot", heap_snapshot, METH_VARARGS, "A snapshot as JSON."},
     {"heap_reset", heap_reset, METH_VARARGS, "Resets peaks, or what was accumulated."},
     {"heap_history", heap_history, METH_VARARGS, "Keeps the latest events; 0 stops."},
-    {"explain", explain, METH_VARARGS, "(key, meaning, mend) of an error, or None."},
+    {"capture_status", capture_status, METH_VARARGS,
+     "Of a stream: 0 not capturing, 1 capturing, 2 capturing and broken."},
+    {"explain", explain, METH_VARARGS,
+     "(key, meaning, mend, title) of an error or obstacle, or None."},
     {NULL, NULL, 0, NULL},
 };
 

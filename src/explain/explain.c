@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Finding an explanation by number, name or message; explanations.def is the table.
+ * Finding an explanation by number, name or message. The table is explanations.def (codes,
+ * symptoms, statuses), then obstacles.def (kinds of obstacles), operators.def (of PyTorch) and
+ * calls.def (of the driver). The last three are found by their whole names first of all; names of
+ * operators and calls within a message only where nothing else in it is known.
  */
 #include "explain/explain.h"
 
@@ -13,13 +16,43 @@
     {                                                                                              \
         __VA_ARGS__, NULL                                                                          \
     }
+#define HOST_READ  "the host reads a device value"
+#define DATA_SHAPE "a shape depends on device values"
+#define WHERE      "it is called within the region that is captured, by the program or a library"
 static const struct rp_explanation table[] = {
 #define X(key, code, title, meaning, causes, mends) {key, code, title, meaning, causes, mends},
 #include "explain/explanations.def"
 #undef X
+#define X(key, title, meaning, causes, mends) {key, 0, title, meaning, causes, mends},
+#include "explain/obstacles.def"
+#undef X
+#define X(name, class, mend)                                                                       \
+    {name,     0,      class, "The host waits for the device in this operator: " class ".",        \
+     L(WHERE), L(mend)},
+#include "explain/operators.def"
+#undef X
+#define X(function, kind, what, mend)                                                              \
+    {function, 0, what, "This call has no place in what is captured: " what ".", L(WHERE), L(mend)},
+#include "explain/calls.def"
+#undef X
 };
 #undef L
-enum { COUNT = sizeof table / sizeof *table };
+#undef HOST_READ
+#undef DATA_SHAPE
+#undef WHERE
+
+/* How many entries each of the four lists has. */
+#define X(...) +1
+enum {
+    EXPLANATIONS = 0
+#include "explain/explanations.def"
+    ,
+    OBSTACLES = 0
+#include "explain/obstacles.def"
+    ,
+    COUNT = sizeof table / sizeof *table
+};
+#undef X
 
 static const struct rpi_call_explanation calls[] = {
 #define X(function, kind, what, mend) {function, kind, what, mend},
@@ -47,7 +80,7 @@ const struct rp_explanation *rp_explanation_at(size_t index)
 
 const struct rp_explanation *rpi_explanation_of_code(int driver_code)
 {
-    for (size_t i = 0; driver_code && i < COUNT; i++)
+    for (size_t i = 0; driver_code && i < EXPLANATIONS; i++)
         if (table[i].code == driver_code)
             return &table[i];
     return NULL;
@@ -119,8 +152,27 @@ static const struct rp_explanation *find_number(const char *text)
     return NULL;
 }
 
-/* The longest name that occurs: CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, not one that it contains.
- * "operation not permitted when stream is capturing" is the driver's own text for 900. */
+/* The longest name that occurs, of the entries from `first` to before `end`:
+ * CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, not one that it contains. */
+static const struct rp_explanation *find_longest(const char *text, size_t first, size_t end)
+{
+    const struct rp_explanation *found = NULL;
+    for (size_t i = first; i < end; i++)
+        if (occurs(text, table[i].key) && (!found || strlen(table[i].key) > strlen(found->key)))
+            found = &table[i];
+    return found;
+}
+
+/* The entry whose name is all of the text. */
+static const struct rp_explanation *find_whole(const char *text)
+{
+    for (size_t i = 0; i < COUNT; i++)
+        if (occurs(text, table[i].key) && occurs(table[i].key, text))
+            return &table[i];
+    return NULL;
+}
+
+/* Codes, symptoms and statuses by name, or by the driver's own text for them. */
 static const struct rp_explanation *find_name(const char *text)
 {
     static const struct {
@@ -140,12 +192,9 @@ static const struct rp_explanation *find_name(const char *text)
         {"an illegal memory access was encountered", 700},
         {"out of memory", 2},
     };
-    const struct rp_explanation *found = NULL;
-    for (size_t i = 0; i < COUNT; i++)
-        if (occurs(text, table[i].key) && (!found || strlen(table[i].key) > strlen(found->key)))
-            found = &table[i];
+    const struct rp_explanation *found = find_longest(text, 0, EXPLANATIONS);
     /* The runtime's names leave CUDA_ERROR_ out: cudaErrorStreamCaptureUnjoined. */
-    for (size_t i = 0; !found && i < COUNT; i++)
+    for (size_t i = 0; !found && i < EXPLANATIONS; i++)
         if (table[i].code > 1 && occurs(text, table[i].key + strlen("CUDA_")))
             found = &table[i];
     for (size_t i = 0; !found && i < sizeof messages / sizeof *messages; i++)
@@ -158,6 +207,10 @@ const struct rp_explanation *rp_explain(const char *query)
 {
     if (!query)
         return NULL;
-    const struct rp_explanation *found = find_name(query);
-    return found ? found : find_number(query);
+    const struct rp_explanation *found = find_whole(query);
+    if (!found)
+        found = find_name(query);
+    if (!found)
+        found = find_number(query);
+    return found ? found : find_longest(query, EXPLANATIONS + OBSTACLES, COUNT);
 }

@@ -14,8 +14,9 @@ static const struct {
     const char *name;
     enum rpi_obstacle_class class;
 } calls[] = {
-#define RPI_OBSTACLE_CALL(name, class) {name, RPI_OBSTACLE_##class},
+#define X(name, class) {name, RPI_OBSTACLE_##class},
 #include "profile/obstacles.def"
+#undef X
 };
 
 static const struct {
@@ -23,40 +24,31 @@ static const struct {
     enum rpi_obstacle_class class;
     const char *mend;
 } ops[] = {
-#define RPI_OBSTACLE_OP(name, class, mend) {name, RPI_OBSTACLE_##class, mend},
-#include "profile/obstacles.def"
+#define X(name, class, mend) {name, RPI_OBSTACLE_##class, mend},
+#include "explain/operators.def"
+#undef X
 };
 
-static const struct {
-    const char *key, *text, *mend;
-} classes[RPI_OBSTACLE_CLASSES] = {
-    [RPI_OBSTACLE_NONE] = {"none", "nothing", ""},
-    [RPI_OBSTACLE_HOST_READ] = {"host-read", "the host reads a device value",
-                                "keep the value on the device, or read it after the replay"},
-    [RPI_OBSTACLE_DATA_SHAPE] = {"data-shape", "a shape depends on device values",
-                                 "leave it out of the captured region"},
-    [RPI_OBSTACLE_SYNC] = {"synchronisation", "the host waits for the device",
-                           "move the synchronisation out of the region"},
-    [RPI_OBSTACLE_COPY_OUT] = {"copy-out", "a copy to the host",
-                               "copy after the graph's replay, from its output"},
-    [RPI_OBSTACLE_COPY_IN] = {"copy-in", "a copy from the host",
-                              "make it a tensor on the device beforehand, or copy before the "
-                              "replay into the graph's input"},
-    [RPI_OBSTACLE_PINNED] = {"pinned-memory", "pinned memory is allocated or freed",
-                             "allocate it once, before the capture"},
-    [RPI_OBSTACLE_ALLOCATION] = {"allocation", "device memory is taken from the driver",
-                                 "run an iteration before the capture, so that the allocator has "
-                                 "what it needs"},
+/* The names under which the explanations know them. */
+static const char *const keys[RPI_OBSTACLE_CLASSES] = {
+    [RPI_OBSTACLE_NONE] = "",
+    [RPI_OBSTACLE_HOST_READ] = "host-read",
+    [RPI_OBSTACLE_DATA_SHAPE] = "data-shape",
+    [RPI_OBSTACLE_SYNC] = "synchronisation",
+    [RPI_OBSTACLE_COPY_OUT] = "copy-out",
+    [RPI_OBSTACLE_COPY_IN] = "copy-in",
+    [RPI_OBSTACLE_PINNED] = "pinned-memory",
+    [RPI_OBSTACLE_ALLOCATION] = "allocation",
 };
 
 const char *rpi_obstacle_text(enum rpi_obstacle_class class)
 {
-    return classes[class].text;
+    return rp_explain(keys[class])->title;
 }
 
 const char *rpi_obstacle_key(enum rpi_obstacle_class class)
 {
-    return classes[class].key;
+    return keys[class];
 }
 
 /* ---- Which calls --------------------------------------------------------------------------- */
@@ -80,6 +72,7 @@ struct finder {
     struct rp_advice *advice;
     struct rpi_idmap class_of_name;
     uint8_t *class_of_work_call; /* by call: what the copy that it launched is */
+    const char *mends[RPI_OBSTACLE_CLASSES];
     struct rpi_moments moments;
 };
 
@@ -260,7 +253,7 @@ static bool visit_call(void *user, const struct rpi_moment *moment, const uint32
         .python = place.python,
         .caller = place.caller,
         .module = place.module,
-        .mend = listed ? ops[place.listed].mend : classes[class].mend,
+        .mend = listed ? ops[place.listed].mend : f->mends[class],
         .last_op = UINT64_MAX,
     };
     struct rpi_obstacle *o = find_obstacle(f->advice, &like);
@@ -305,6 +298,8 @@ rp_status rpi_advice_find_obstacles(struct rp_advice *advice, struct rp_error *e
 {
     struct finder finder = {.advice = advice};
     struct visit visit = {.finder = &finder, .ranged = RPI_NO_LINK};
+    for (int i = RPI_OBSTACLE_NONE + 1; i < RPI_OBSTACLE_CLASSES; i++)
+        finder.mends[i] = rp_explain(keys[i])->mends[0];
     rp_status status = RP_OK;
     if (!mark_copies(&finder) || !gather(&finder))
         status = rpi_error_host_memory(err, "advise", advice->trace.calls.count);

@@ -132,6 +132,40 @@ static void test_calls(void **state)
     assert_null(rpi_explanation_of_call("cuLaunchKernel"));
 }
 
+/* Every kind that a check gives an obstacle: rp_check's, as reprise.h lists them, and those of the
+ * driver's calls. */
+static void test_every_kind_is_explained(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {
+        "synchronisation", "host-copy",     "allocation",     "legacy-stream",    "outside-stream",
+        "unjoined-stream", "lazy-state",    "nested-graph",   "refused-call",     "use-after-free",
+        "divergence",      "kept-address",  "callable-error", "unsupported-node", "capture-error",
+        "not-repeatable",  "other-results", "frozen-value",   "fails-eagerly"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const struct rp_explanation *e = rp_explain(kinds[i]);
+        assert_non_null(e);
+        assert_string_equal(e->key, kinds[i]);
+    }
+    static const char *const calls[] = {
+#define X(function, kind, what, mend) kind,
+#include "explain/calls.def"
+#undef X
+    };
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        assert_non_null(rp_explain(calls[i]));
+}
+
+static void test_names_of_calls_and_operators(void **state)
+{
+    (void)state;
+    assert_string_equal(rp_explain("aten::nonzero")->title, "a shape depends on device values");
+    assert_string_equal(rp_explain("cuMemcpy")->key, "cuMemcpy");
+    assert_string_equal(rp_explain("trouble in cuMemcpyDtoH, somewhere")->key, "cuMemcpyDtoH");
+    expect("cuStreamSynchronize returned 901", 901);
+    assert_null(rp_explain("what a divergence")); /* kinds are words: only where they are all */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -141,6 +175,8 @@ int main(void)
         cmocka_unit_test(test_what_the_conformance_suite_produces_is_explained),
         cmocka_unit_test(test_every_status_is_explained),
         cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_every_kind_is_explained),
+        cmocka_unit_test(test_names_of_calls_and_operators),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
