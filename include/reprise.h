@@ -484,6 +484,33 @@ RP_API rp_status rp_graph_replay(struct rp_graph *graph, const struct rp_arg *ar
  * then on. NULL is allowed. */
 RP_API void rp_graph_destroy(struct rp_graph *graph);
 
+/* Memory for a capture that somebody else begins, ends, makes launchable and replays: a framework
+ * with graphs of its own. It is taken once, so nothing is planned: each block is placed while the
+ * capture goes on, over dead blocks where the order of the capture proves them dead, around what
+ * other graphs of the pool hold, and the pool grows where it has to.
+ *
+ * `stream` is in the capture, which has begun. Until rp_graph_adopt_end *out_call serves
+ * rp_call_alloc, rp_call_use and rp_call_free, from any thread; a block for a stream that is not in
+ * the capture takes nobody's place, and nobody takes its. *out_graph is the capture's share of the
+ * pool: for rp_graph_info, which knows nothing of nodes or replays, and to be destroyed when nobody
+ * replays the capture any more. Of the options only the name is read. Nothing else is captured into
+ * the pool's tree meanwhile.
+ * The blocks that it keeps are in the program's hands: whatever the pool's kind, no later capture
+ * is laid over one, until rp_graph_let_go says that the program needs it no more. Other graphs may
+ * use them, by address or as arguments, and nothing is checked of it: the library does not see
+ * these replays, and orders no others with them. That is the program's part, as it is in one
+ * stream. Errors: RP_ERROR_INVALID_ARGUMENT when the stream is not capturing, or another capture
+ * into the pool is under way: it is not waited for. */
+RP_API rp_status rp_graph_adopt(struct rp_pool *pool, const struct rp_capture_options *options,
+                                struct CUstream_st *stream, struct rp_graph **out_graph,
+                                struct rp_call **out_call, struct rp_error *err);
+/* The capture has ended, well or not; the call is valid no more. After an error it goes on, or
+ * rp_graph_destroy drops it. */
+RP_API rp_status rp_graph_adopt_end(struct rp_graph *graph, struct rp_error *err);
+/* The program needs a kept block no more than the capture itself: later captures may be laid over
+ * it. */
+RP_API rp_status rp_graph_let_go(struct rp_graph *graph, uint64_t address, struct rp_error *err);
+
 struct rp_graph_info {
     const char *name;
     size_t nodes, edges;

@@ -51,7 +51,8 @@ static bool lies_within(const struct rpi_ranges *ranges, struct rpi_range range)
 }
 
 /* The range lies in the pool. Fine are a kept block, to be read when it holds what its graph wrote
- * there, and the graph's own memory, out of which is copied. */
+ * there (what graphs that others replay keep holds what the program knows), and the graph's own
+ * memory, out of which is copied. */
 static rp_status check_own(const struct asked *a, struct rpi_range range, struct rp_error *err)
 {
     const struct rpi_pool_node *top = &a->graph->pool->core->memory.root->node;
@@ -65,7 +66,7 @@ static rp_status check_own(const struct asked *a, struct rpi_range range, struct
             continue;
         writer = rpi_graph_of(m);
         block = found;
-        if (a->arg->role != RP_ARG_OUT && !rpi_reads_is_whole(writer, block))
+        if (!m->held && a->arg->role != RP_ARG_OUT && !rpi_reads_is_whole(writer, block))
             continue;
         return RP_OK;
     }

@@ -15,6 +15,21 @@ struct rpi_walk {
     bool expanded;
 };
 
+static rp_status read_id(struct rpi_capture *capture, CUstreamCaptureStatus *out_state,
+                         struct rp_error *err)
+{
+    const CUgraphNode *nodes;
+    const CUgraphEdgeData *edges;
+    CUgraph graph;
+    size_t count;
+    CUresult result = capture->driver->cuStreamGetCaptureInfo(
+        capture->stream, out_state, &capture->id, &graph, &nodes, &edges, &count);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuStreamGetCaptureInfo", "%s: beginning the capture",
+                                capture->what);
+    return RP_OK;
+}
+
 rp_status rpi_capture_begin(struct rpi_capture *capture, const struct rp_driver *driver,
                             CUstream stream, struct rpi_order *order, const char *what,
                             struct rp_error *err)
@@ -28,17 +43,23 @@ rp_status rpi_capture_begin(struct rpi_capture *capture, const struct rp_driver 
     capture->active = true;
     rpi_watch_begin(&capture->watch);
     capture->watching = true;
-    CUstreamCaptureStatus status;
-    const CUgraphNode *nodes;
-    const CUgraphEdgeData *edges;
-    CUgraph graph;
-    size_t count;
-    result = driver->cuStreamGetCaptureInfo(stream, &status, &capture->id, &graph, &nodes, &edges,
-                                            &count);
-    if (result != CUDA_SUCCESS)
-        return rpi_error_driver(err, result, "cuStreamGetCaptureInfo", "%s: beginning the capture",
-                                what);
-    return RP_OK;
+    CUstreamCaptureStatus state;
+    return read_id(capture, &state, err);
+}
+
+rp_status rpi_capture_adopt(struct rpi_capture *capture, const struct rp_driver *driver,
+                            CUstream stream, struct rpi_order *order, const char *what,
+                            struct rp_error *err)
+{
+    *capture =
+        (struct rpi_capture){.driver = driver, .what = what, .stream = stream, .order = order};
+    CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
+    rp_status status = read_id(capture, &state, err);
+    if (status == RP_OK && state != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_adopt",
+                         "%s: the stream is not capturing: begin the capture before it is adopted",
+                         what);
+    return status;
 }
 
 static rp_status no_memory(const struct rpi_capture *capture, struct rp_error *err)

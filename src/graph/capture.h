@@ -46,6 +46,12 @@ rp_status rpi_capture_begin(struct rpi_capture *capture, const struct rp_driver 
                             CUstream stream, struct rpi_order *order, const char *what,
                             struct rp_error *err);
 
+/* The same for a capture that somebody else began on the stream and will end: nothing is watched,
+ * and finish ends nothing. RP_ERROR_INVALID_ARGUMENT where the stream is not capturing. */
+rp_status rpi_capture_adopt(struct rpi_capture *capture, const struct rp_driver *driver,
+                            CUstream stream, struct rpi_order *order, const char *what,
+                            struct rp_error *err);
+
 /* Appends the stream's terminals to nodes. *out_capturing is false, and nothing is appended, when
  * the stream takes no part in this capture. RP_ERROR_CAPTURE once the capture is invalidated. */
 rp_status rpi_capture_terminals(struct rpi_capture *capture, CUstream stream,

@@ -97,6 +97,7 @@ static rp_status init_locks(struct rp_device *device, struct rp_error *err)
 static void destroy_locks(struct rp_device *device)
 {
     rpi_vec_finish(&device->territories);
+    rpi_vec_finish(&device->territories.held);
     pthread_mutex_destroy(&device->territories.lock);
     pthread_mutex_destroy(&device->rehearsal_lock);
 }

@@ -5,6 +5,7 @@
  * before it have their places. Plans are kept for the captures to come, so that these take what was
  * estimated to the byte wherever they do as they did when they were rehearsed.
  */
+#include "graph/adoption.h"
 #include "graph/callable.h"
 #include "graph/exec_cache.h"
 #include "graph/shadow.h"
@@ -159,7 +160,9 @@ static rp_status estimate_new(struct rp_estimate *estimate, struct rp_callable *
         rpi_lock_for_callable(&pool->core->capture_lock, "rp_estimate", pool->name, err);
     if (status != RP_OK)
         return status;
-    status = rp_device_push(pool->device, err);
+    status = rpi_adoption_check(pool, "rp_estimate", err);
+    if (status == RP_OK)
+        status = rp_device_push(pool->device, err);
     if (status == RP_OK) {
         status = tree_of(estimate, pool, &tree, err);
         if (status == RP_OK && captured && captured->graph)

@@ -10,6 +10,7 @@
 #include "base/hostmem.h"
 #include "base/log.h"
 #include "base/sized.h"
+#include "graph/adoption.h"
 #include "graph/compare.h"
 #include "graph/exec_cache.h"
 #include "graph/share.h"
@@ -36,8 +37,7 @@ struct capturing {
     double rehearse_ms, plan_ms, record_ms, instantiate_ms;
 };
 
-/* The graph has no share of its pool, and was not added to it. */
-static void drop_share(struct rp_graph *graph)
+void rpi_graph_drop_share(struct rp_graph *graph)
 {
     rpi_pool_member_finish(&graph->member);
     rpi_free(graph->blocks);
@@ -98,7 +98,7 @@ static rp_status capture_twice(struct capturing *c, struct rp_error *err)
         }
         rpi_log(RP_LOG_INFO, "%s; rehearsing once more", failure.message);
         drop_attempt(c);
-        drop_share(c->graph);
+        rpi_graph_drop_share(c->graph);
     }
 }
 
@@ -169,7 +169,7 @@ static struct rp_graph_info make_info(const struct capturing *c)
     };
 }
 
-static void free_graph(struct rp_graph *graph)
+void rpi_graph_free(struct rp_graph *graph)
 {
     if (graph->exec)
         rpi_exec_finish(graph->exec);
@@ -198,7 +198,7 @@ static struct rp_graph *make_graph(struct rp_pool *pool, const char *name, size_
         graph->arg_count = arg_count;
         if (graph->name && graph->exec && graph->binding)
             return graph;
-        free_graph(graph);
+        rpi_graph_free(graph);
     }
     rpi_error_host_memory(err, "rp_graph_capture", sizeof *graph);
     return NULL;
@@ -282,7 +282,7 @@ static rp_status capture_locked(struct capturing *c, struct rp_graph **out_graph
     if (status == RP_OK)
         *out_graph = c->graph;
     else
-        free_graph(c->graph);
+        rpi_graph_free(c->graph);
     return status;
 }
 
@@ -303,7 +303,9 @@ rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_options
     status = rpi_lock_for_callable(&pool->core->capture_lock, "rp_graph_capture", pool->name, err);
     if (status != RP_OK)
         return status;
-    status = rp_device_push(pool->device, err);
+    status = rpi_adoption_check(pool, "rp_graph_capture", err);
+    if (status == RP_OK)
+        status = rp_device_push(pool->device, err);
     if (status == RP_OK) {
         struct capturing c = {.pool = pool,
                               .name = chosen.name ? chosen.name : "graph",
@@ -333,6 +335,10 @@ void rp_graph_destroy(struct rp_graph *graph)
 {
     if (!graph)
         return;
+    if (graph->adopted) {
+        rpi_adopted_destroy(graph);
+        return;
+    }
     struct rp_pool *pool = graph->pool;
     const struct rp_driver *driver = pool->device->driver;
     bool pushed = rpi_device_push_to_release(pool->device);
@@ -347,7 +353,7 @@ void rp_graph_destroy(struct rp_graph *graph)
     driver->cuEventDestroy(graph->member.done);
     if (pushed)
         rp_device_pop(pool->device);
-    free_graph(graph);
+    rpi_graph_free(graph);
 }
 
 void rp_graph_info_sized(const struct rp_graph *graph, size_t info_bytes,
@@ -356,7 +362,6 @@ void rp_graph_info_sized(const struct rp_graph *graph, size_t info_bytes,
     pthread_mutex_lock(&graph->pool->core->lock);
     struct rp_graph_info info = graph->info;
     info.replays = graph->replays;
-    info.patched_nodes = graph->exec->patched;
     for (size_t k = 0; k < graph->arg_count; k++) {
         const struct rpi_bind_arg *arg = &graph->binding->args[k];
         info.bindable_args += arg->bytes && arg->never == RPI_COPY_NOT;
@@ -366,7 +371,10 @@ void rp_graph_info_sized(const struct rp_graph *graph, size_t info_bytes,
         info.bound_args += arg->reason == RPI_COPY_NOT;
         info.copied_args += arg->reason != RPI_COPY_NOT;
     }
-    rpi_exec_client_tell(graph->client, &info);
+    if (!graph->adopted) {
+        info.patched_nodes = graph->exec->patched;
+        rpi_exec_client_tell(graph->client, &info);
+    }
     pthread_mutex_unlock(&graph->pool->core->lock);
     rpi_give(out_info, info_bytes, &info, sizeof info);
 }

@@ -69,7 +69,7 @@ static rp_status learn_free(struct rp_call *call, uint64_t address, struct rp_er
     return status;
 }
 
-static const struct rpi_call_functions functions = {learn_alloc, learn_use, learn_free};
+const struct rpi_call_functions rpi_learning_functions = {learn_alloc, learn_use, learn_free};
 
 rp_status rpi_learn(struct rpi_learning *learning, const char *what, rp_callable_fn callable,
                     void *user, const struct rp_arg *args, const uint64_t *addresses,
@@ -78,7 +78,7 @@ rp_status rpi_learn(struct rpi_learning *learning, const char *what, rp_callable
 {
     struct rp_pool *pool = learning->pool;
     uint32_t origin;
-    learning->call = (struct rp_call){.functions = &functions,
+    learning->call = (struct rp_call){.functions = &rpi_learning_functions,
                                       .stream = pool->core->stream,
                                       .args = addresses,
                                       .given = args,

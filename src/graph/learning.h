@@ -33,6 +33,9 @@ struct rpi_learning {
     struct rpi_node_list nodes;
 };
 
+/* What serves the calls of a run. */
+extern const struct rpi_call_functions rpi_learning_functions;
+
 /* Zero-byte blocks count as one byte, so that each has an address of its own. */
 uint64_t rpi_block_bytes(uint64_t bytes);
 

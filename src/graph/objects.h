@@ -28,6 +28,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
+struct rpi_adoption;
 struct rpi_binding;
 struct rpi_exec;
 struct rpi_exec_cache;
@@ -57,6 +58,7 @@ struct rpi_pool_core {
     struct rpi_pool memory;
     struct rpi_staging staging; /* beside the pool's memory */
     struct rpi_plans *plans;    /* guarded by capture_lock */
+    struct rp_graph *adopting;  /* its capture by somebody else is under way; NULL: none is */
     bool keeps_plans;           /* of an estimate: captures to come should find its plans */
     struct rpi_readers readers;
     struct rpi_ranges known; /* addresses that were found to be memory of the device */
@@ -87,6 +89,8 @@ struct rpi_graph_block {
 struct rp_graph {
     struct rp_pool *pool; /* unowned, outlives the graph */
     char *name;
+    bool adopted; /* somebody else captured it: it has no client, exec or binding */
+    struct rpi_adoption *adoption;  /* while that is under way */
     struct rpi_exec_client *client; /* in the device's cache of execs; holds the template */
     struct rpi_exec *exec;          /* guarded by the core's lock, like what is bound in it */
     struct rpi_binding *binding;    /* guarded by the core's lock, but for what the capture fixed */
@@ -114,6 +118,11 @@ static inline struct rpi_range rpi_block_range(const struct rp_graph *graph, uin
     uint64_t rounded = rpi_round_up(b->bytes, graph->pool->core->memory.alignment);
     return (struct rpi_range){b->offset, b->offset + rounded};
 }
+
+/* Frees it and what it has; it is in no pool and in no cache. */
+void rpi_graph_free(struct rp_graph *graph);
+/* It has no share of its pool, and was not added to it. */
+void rpi_graph_drop_share(struct rp_graph *graph);
 
 /* A mutex that answers EDEADLK to the thread that holds it. */
 int rpi_mutex_init_checked(pthread_mutex_t *mutex);

@@ -3,7 +3,7 @@
  * rp_pool: the public handle around a group of a pool's tree. The outermost pool owns the core: the
  * memory, and the stream that captures begin on; pools within it use that.
  */
-#include "graph/objects.h"
+#include "graph/adoption.h"
 
 #include "base/hostmem.h"
 #include "base/sized.h"
@@ -325,7 +325,9 @@ rp_status rp_pool_trim(struct rp_pool *pool, uint64_t *out_bytes, struct rp_erro
     rp_status status = rpi_lock_for_callable(&core->capture_lock, "rp_pool_trim", pool->name, err);
     if (status != RP_OK)
         return status;
-    status = rp_device_push(pool->device, err);
+    status = rpi_adoption_check(pool, "rp_pool_trim", err);
+    if (status == RP_OK)
+        status = rp_device_push(pool->device, err);
     if (status == RP_OK) {
         pthread_mutex_lock(&core->lock);
         uint64_t before = rpi_pool_held(&core->memory);

@@ -47,7 +47,8 @@ static const struct rpi_pool_member *next_keeper(const struct rp_pool *pool,
 {
     const struct rpi_pool_node *top = &pool->core->memory.root->node, here = place_in(pool);
     while ((m = rpi_pool_next(top, m)))
-        if (rpi_ranges_overlap(&m->kept, offset, offset + 1) && is_before(&m->node, &here))
+        if (!m->held && rpi_ranges_overlap(&m->kept, offset, offset + 1) &&
+            is_before(&m->node, &here))
             return m;
     return NULL;
 }
@@ -85,8 +86,11 @@ void rpi_reads_find(const struct rp_pool *pool, uint64_t address, struct rpi_for
         uint64_t offset = address - own->base;
         pthread_mutex_lock(&pool->core->lock);
         bool kept = find_kept(pool, offset) != UINT64_MAX;
-        out_foreign->kind = kept ? RPI_FOREIGN_KEPT : RPI_FOREIGN_REFUSED;
-        if (!kept)
+        bool held = !kept && rpi_territory_is_held(pool->device, address);
+        out_foreign->kind = kept   ? RPI_FOREIGN_KEPT
+                            : held ? RPI_FOREIGN_UNKNOWN
+                                   : RPI_FOREIGN_REFUSED;
+        if (!kept && !held)
             rpi_reads_describe(pool, offset, out_foreign->text, sizeof out_foreign->text);
         pthread_mutex_unlock(&pool->core->lock);
         return;
@@ -100,7 +104,8 @@ void rpi_reads_find(const struct rp_pool *pool, uint64_t address, struct rpi_for
                  "memory that arguments of the pool's graphs are copied to");
         return;
     }
-    if (rpi_territory_find(pool->device, address, out_foreign->text, sizeof out_foreign->text))
+    if (rpi_territory_find(pool->device, address, out_foreign->text, sizeof out_foreign->text) &&
+        !rpi_territory_is_held(pool->device, address))
         out_foreign->kind = RPI_FOREIGN_REFUSED;
 }
 

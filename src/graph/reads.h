@@ -8,6 +8,8 @@
  *     changer    a reader between writer and reader in the order of the sequence that changes the
  *                block, and is not followed by another such: by a copy or fill into it, or, where
  *                the pool is strict, by any kernel that names it
+ *                A block of a graph that others replay (adopt.c) has no writer here: it is
+ *                memory of the program's
  *     source     blocks of one writer that lie side by side and have the same changers. Where
  *                kept blocks of several alternatives hold an address, any of them will do
  *
@@ -100,7 +102,7 @@ void rpi_readers_finish(struct rpi_readers *readers); /* allowed on zeroed ones 
 /* An address in a record that is no block of the capture's own. */
 struct rpi_foreign {
     enum {
-        RPI_FOREIGN_UNKNOWN, /* in no memory of the library's pools */
+        RPI_FOREIGN_UNKNOWN, /* in no memory of the library's pools, or in the program's hands */
         RPI_FOREIGN_KEPT,    /* in a kept block of an earlier graph of the capture's sequence */
         RPI_FOREIGN_REFUSED  /* elsewhere in the memory of a pool */
     } kind;

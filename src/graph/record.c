@@ -2,7 +2,7 @@
 #include "graph/record.h"
 
 #include "graph/learning.h"
-#include "memory/place.h"
+#include "graph/online.h"
 
 #include <stdio.h>
 
@@ -11,9 +11,7 @@ struct recording {
     const struct rpi_rehearsal *rehearsal;
     const uint64_t *offsets;
     struct rpi_recorded *made;
-    struct rpi_place place; /* block i of the run is block obstacles + i */
-    uint32_t obstacles;
-    struct rpi_frontier frontier;
+    struct rpi_online online;
 };
 
 /* Does the next block follow the rehearsal so far: the same size on the same stream? */
@@ -31,46 +29,22 @@ static uint64_t choose_offset(struct recording *run, uint64_t bytes, uint32_t st
                               uint64_t rounded)
 {
     size_t k = run->made->record.blocks.count;
-    if (follows(run, bytes, stream) && rpi_place_fits(&run->place, run->offsets[k], rounded))
+    if (follows(run, bytes, stream) && rpi_online_fits(&run->online, run->offsets[k], rounded))
         return run->offsets[k];
     run->made->diverged++;
-    return rpi_place_find(&run->place, rounded);
-}
-
-/* Memory behind [from, to), and addresses mapped up to there. */
-static rp_status grow_pool(struct rp_pool *pool, uint64_t from, uint64_t to, struct rp_error *err)
-{
-    struct rpi_pool *memory = &pool->core->memory;
-    pthread_mutex_lock(&pool->core->lock);
-    rp_status status = rpi_pool_grow(memory, to, err);
-    if (status == RP_OK)
-        status = rpi_pool_fill(memory, from, to, err);
-    pthread_mutex_unlock(&pool->core->lock);
-    return status;
+    return rpi_online_find(&run->online, rounded);
 }
 
 static rp_status place(struct rpi_learning *learning, uint64_t bytes, uint32_t stream,
                        uint64_t *out_address, struct rp_error *err)
 {
     struct recording *run = (struct recording *)learning;
-    struct rpi_pool *memory = &learning->pool->core->memory;
-    uint64_t rounded = rpi_round_up(bytes, memory->alignment);
-    rp_status status = rpi_frontier_set(&run->frontier, run->made->record.order,
-                                        learning->nodes.data, learning->nodes.count, err);
+    uint64_t rounded = rpi_round_up(bytes, learning->pool->core->memory.alignment), address;
+    rp_status status =
+        rpi_online_look(&run->online, stream, learning->nodes.data, learning->nodes.count, err);
     if (status == RP_OK)
-        status = rpi_place_look(&run->place, stream, &run->frontier, err);
-    if (status != RP_OK)
-        return status;
-    uint64_t offset = choose_offset(run, bytes, stream, rounded);
-    if (offset == UINT64_MAX)
-        return rpi_error(err, RP_ERROR_LIMIT, "rp_call_alloc",
-                         "a block of %llu bytes fits no range of addresses",
-                         (unsigned long long)bytes);
-    status = grow_pool(learning->pool, offset, offset + rounded, err);
-    uint64_t address = memory->arena.base + offset;
-    uint32_t block;
-    if (status == RP_OK)
-        status = rpi_place_take(&run->place, offset, rounded, &block, err);
+        status = rpi_online_take(&run->online, choose_offset(run, bytes, stream, rounded), rounded,
+                                 &address, err);
     if (status == RP_OK && !rpi_vec_push(&run->made->addresses, address))
         status = rpi_error_host_memory(err, "rp_call_alloc", sizeof address);
     if (status == RP_OK)
@@ -81,22 +55,7 @@ static rp_status place(struct rpi_learning *learning, uint64_t bytes, uint32_t s
 static rp_status give_back(struct rpi_learning *learning, uint32_t block, struct rp_error *err)
 {
     struct recording *run = (struct recording *)learning;
-    return rpi_place_free(&run->place, run->obstacles + block, learning->nodes.data,
-                          learning->nodes.count, err);
-}
-
-/* Nothing online goes where others of the pool hold memory. */
-static rp_status place_obstacles(struct recording *run, const struct rpi_ranges *obstacles,
-                                 struct rp_error *err)
-{
-    rp_status status = RP_OK;
-    for (size_t i = 0; i < obstacles->count && status == RP_OK; i++) {
-        const struct rpi_range *range = &obstacles->data[i];
-        uint32_t block;
-        status = rpi_place_take(&run->place, range->from, range->to - range->from, &block, err);
-    }
-    run->obstacles = (uint32_t)obstacles->count;
-    return status;
+    return rpi_online_free(&run->online, block, learning->nodes.data, learning->nodes.count, err);
 }
 
 /* Everything made lies in run and run->made, whatever happens. */
@@ -105,16 +64,12 @@ static rp_status record(struct recording *run, const char *name, rp_callable_fn 
                         size_t arg_count, const struct rpi_record_plan *plan, struct rp_error *err)
 {
     static const struct rpi_learning_steps steps = {place, give_back};
-    struct rp_pool *pool = run->learning.pool;
     char what[96];
     snprintf(what, sizeof what, "recording '%.60s'", name);
     run->learning.steps = &steps;
     run->learning.record = &run->made->record;
-    rpi_place_init(&run->place, run->made->record.order, pool->core->memory.alignment,
-                   plan->height);
-    rp_status status = grow_pool(pool, plan->height, plan->height, err);
-    if (status == RP_OK)
-        status = place_obstacles(run, &plan->obstacles->always, err);
+    rp_status status = rpi_online_begin(&run->online, run->learning.pool, run->made->record.order,
+                                        plan->height, &plan->obstacles->always, err);
     for (size_t k = 0; status == RP_OK && k < arg_count; k++)
         if (!rpi_vec_push(&run->made->addresses, staging[k]))
             status = rpi_error_host_memory(err, "rp_graph_capture", sizeof *staging);
@@ -122,8 +77,7 @@ static rp_status record(struct recording *run, const char *name, rp_callable_fn 
         status = rpi_learn(&run->learning, what, callable, user, args, staging, arg_count, false,
                            &run->made->template, err);
     rpi_learning_finish(&run->learning);
-    rpi_place_finish(&run->place);
-    rpi_frontier_finish(&run->frontier);
+    rpi_online_finish(&run->online);
     return status;
 }
 

@@ -262,6 +262,9 @@ rp_status rp_graph_replay(struct rp_graph *graph, const struct rp_arg *args, siz
 {
     if (!graph)
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_replay", "graph is NULL");
+    if (graph->adopted)
+        return rpi_error(err, RP_ERROR_UNSUPPORTED, "rp_graph_replay",
+                         "graph '%.60s' was adopted: whoever captured it replays it", graph->name);
     rp_status status = rpi_contract_check_args(graph, args, arg_count, err);
     if (status != RP_OK)
         return status;

@@ -36,6 +36,7 @@ static bool copy_member(struct rpi_shadow *shadow, const struct rpi_pool_member 
         return false;
     member->lower_bound = from->lower_bound;
     member->kept_bytes = from->kept_bytes;
+    member->held = from->held;
     rpi_pool_add(&shadow->core->memory, parent, &member->node);
     return true;
 }

@@ -44,13 +44,20 @@ static rp_status place_blocks(const struct rp_pool *pool, const struct rpi_captu
     return status;
 }
 
-static rp_status find_obstacles(const struct rp_pool *pool, bool cautious,
-                                struct rpi_pool_obstacles *obstacles, struct rp_error *err)
+rp_status rpi_share_obstacles(const struct rp_pool *pool, bool cautious,
+                              struct rpi_pool_obstacles *out_obstacles, struct rp_error *err)
 {
+    struct rpi_pool_obstacles made = {0};
     pthread_mutex_lock(&pool->core->lock); /* graphs may be destroyed meanwhile */
-    rp_status status = rpi_pool_obstacles(&pool->core->memory, &pool->group, obstacles, err);
+    rp_status status = rpi_pool_obstacles(&pool->core->memory, &pool->group, &made, err);
     pthread_mutex_unlock(&pool->core->lock);
-    return status == RP_OK && cautious ? rpi_pool_obstacles_widen(obstacles, err) : status;
+    if (status == RP_OK && cautious)
+        status = rpi_pool_obstacles_widen(&made, err);
+    if (status == RP_OK)
+        *out_obstacles = made;
+    else
+        rpi_pool_obstacles_finish(&made);
+    return status;
 }
 
 rp_status rpi_share_plan(const struct rp_pool *pool, const struct rpi_rehearsal *rehearsal,
@@ -64,7 +71,7 @@ rp_status rpi_share_plan(const struct rp_pool *pool, const struct rpi_rehearsal 
     if (!plan.offsets)
         status = rpi_error_host_memory(err, "rp_graph_capture", record->blocks.count * 8);
     if (status == RP_OK)
-        status = find_obstacles(pool, cautious, &plan.obstacles, err);
+        status = rpi_share_obstacles(pool, cautious, &plan.obstacles, err);
     if (status == RP_OK && record->blocks.count) {
         status = rpi_lifetimes_from_record(record, pool->core->memory.alignment, &lifetimes, err);
         assert(status != RP_OK || lifetimes.count == record->blocks.count); /* none has 0 bytes */
@@ -133,7 +140,13 @@ static rp_status find_bound(const struct rp_pool *pool, const struct rpi_capture
     return status;
 }
 
-static bool take_down_blocks(struct rp_graph *graph, const struct rpi_recorded *recorded)
+static rp_status no_blocks(size_t count, struct rp_error *err)
+{
+    return rpi_error_host_memory(err, "rp_graph_capture", count * sizeof(struct rpi_graph_block));
+}
+
+static rp_status take_down_blocks(struct rp_graph *graph, const struct rpi_recorded *recorded,
+                                  struct rp_error *err)
 {
     const struct rpi_capture_record *record = &recorded->record;
     const struct rpi_pool *memory = &graph->pool->core->memory;
@@ -141,7 +154,7 @@ static bool take_down_blocks(struct rp_graph *graph, const struct rpi_recorded *
     size_t count = record->blocks.count;
     graph->blocks = rpi_calloc(count + 1, sizeof *graph->blocks);
     if (!graph->blocks)
-        return false;
+        return no_blocks(count, err);
     graph->block_count = count;
     graph->events = (uint32_t)record->events.count;
     for (uint32_t i = 0; i < count; i++) {
@@ -159,11 +172,11 @@ static bool take_down_blocks(struct rp_graph *graph, const struct rpi_recorded *
             .kept = kept};
         member->kept_bytes += kept ? rounded : 0;
         if (!rpi_vec_push(&member->all, range) || (kept && !rpi_vec_push(&member->kept, range)))
-            return false;
+            return no_blocks(count, err);
     }
     rpi_ranges_join(&member->all);
     rpi_ranges_join(&member->kept);
-    return true;
+    return RP_OK;
 }
 
 rp_status rpi_share_take_down(struct rp_graph *graph, const struct rpi_rehearsal *rehearsal,
@@ -171,9 +184,9 @@ rp_status rpi_share_take_down(struct rp_graph *graph, const struct rpi_rehearsal
                               const struct rpi_share_plan *plan, struct rp_error *err)
 {
     struct rpi_pool_member *member = &graph->member;
-    if (!take_down_blocks(graph, recorded))
-        return rpi_error_host_memory(err, "rp_graph_capture",
-                                     recorded->record.blocks.count * sizeof *graph->blocks);
+    rp_status status = take_down_blocks(graph, recorded, err);
+    if (status != RP_OK)
+        return status;
     for (size_t i = 0; i < member->kept.count; i++)
         if (rpi_ranges_overlap(&plan->obstacles.later, member->kept.data[i].from,
                                member->kept.data[i].to))
@@ -185,4 +198,13 @@ rp_status rpi_share_take_down(struct rp_graph *graph, const struct rpi_rehearsal
     if (!recorded->record.blocks.count || is_same(&rehearsal->record, &recorded->record))
         return RP_OK;
     return find_bound(graph->pool, &recorded->record, &member->lower_bound, err);
+}
+
+rp_status rpi_share_take_down_alone(struct rp_graph *graph, const struct rpi_recorded *recorded,
+                                    struct rp_error *err)
+{
+    rp_status status = take_down_blocks(graph, recorded, err);
+    if (status != RP_OK || !recorded->record.blocks.count)
+        return status;
+    return find_bound(graph->pool, &recorded->record, &graph->member.lower_bound, err);
 }

@@ -15,6 +15,9 @@ struct rpi_share_plan {
     uint64_t lower_bound;
 };
 
+/* What is in the way of a capture into the pool. cautious: what runs later is for all blocks. */
+rp_status rpi_share_obstacles(const struct rp_pool *pool, bool cautious,
+                              struct rpi_pool_obstacles *out_obstacles, struct rp_error *err);
 /* With the capture lock held. cautious: nothing is laid over what runs later. */
 rp_status rpi_share_plan(const struct rp_pool *pool, const struct rpi_rehearsal *rehearsal,
                          bool cautious, struct rpi_share_plan *out_plan, struct rp_error *err);
@@ -29,5 +32,8 @@ bool rpi_share_planned(struct rpi_pool_member *member, const struct rpi_rehearsa
 rp_status rpi_share_take_down(struct rp_graph *graph, const struct rpi_rehearsal *rehearsal,
                               const struct rpi_recorded *recorded,
                               const struct rpi_share_plan *plan, struct rp_error *err);
+/* The same where there was no rehearsal. */
+rp_status rpi_share_take_down_alone(struct rp_graph *graph, const struct rpi_recorded *recorded,
+                                    struct rp_error *err);
 
 #endif

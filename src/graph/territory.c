@@ -28,6 +28,39 @@ void rpi_territory_remove(struct rp_device *device, uint64_t base)
     pthread_mutex_unlock(&all->lock);
 }
 
+rp_status rpi_territory_hold(struct rp_device *device, struct rpi_range range, struct rp_error *err)
+{
+    struct rpi_territories *all = &device->territories;
+    pthread_mutex_lock(&all->lock);
+    bool added = rpi_vec_push(&all->held, range);
+    pthread_mutex_unlock(&all->lock);
+    return added ? RP_OK : rpi_error_host_memory(err, "rp_graph_adopt_end", sizeof range);
+}
+
+void rpi_territory_let_go(struct rp_device *device, uint64_t from)
+{
+    struct rpi_territories *all = &device->territories;
+    pthread_mutex_lock(&all->lock);
+    for (size_t i = 0; i < all->held.count; i++) {
+        if (all->held.data[i].from == from) {
+            all->held.data[i] = all->held.data[--all->held.count];
+            break;
+        }
+    }
+    pthread_mutex_unlock(&all->lock);
+}
+
+bool rpi_territory_is_held(struct rp_device *device, uint64_t address)
+{
+    struct rpi_territories *all = &device->territories;
+    bool held = false;
+    pthread_mutex_lock(&all->lock);
+    for (size_t i = 0; !held && i < all->held.count; i++)
+        held = all->held.data[i].from <= address && address <= all->held.data[i].to;
+    pthread_mutex_unlock(&all->lock);
+    return held;
+}
+
 static bool find(struct rp_device *device, uint64_t address, bool eager_only, char *out_text,
                  size_t bytes)
 {

@@ -8,7 +8,7 @@
 #define REPRISE_GRAPH_TERRITORY_H
 
 #include "base/status.h"
-#include "base/vec.h"
+#include "memory/ranges.h"
 
 #include <pthread.h>
 
@@ -23,6 +23,7 @@ struct rpi_territory {
 struct rpi_territories {
     pthread_mutex_t lock;
     RPI_VEC(struct rpi_territory);
+    struct rpi_ranges held; /* addresses in pools that the program has in its hands, in no order */
 };
 
 /* Adds a range; fails for want of host memory only. */
@@ -30,6 +31,15 @@ rp_status rpi_territory_add(struct rp_device *device, const struct rpi_territory
                             struct rp_error *err);
 /* Removes the range that begins there, if there is one. */
 void rpi_territory_remove(struct rp_device *device, uint64_t base);
+
+/* The program has these addresses of a pool in its hands until it lets them go; they do not overlap
+ * any others. Fails for want of host memory only. */
+rp_status rpi_territory_hold(struct rp_device *device, struct rpi_range range,
+                             struct rp_error *err);
+/* Does nothing where none that are held begin there. */
+void rpi_territory_let_go(struct rp_device *device, uint64_t from);
+/* Is the address in such a range, or its end? */
+bool rpi_territory_is_held(struct rp_device *device, uint64_t address);
 
 /* False when the address is in none; otherwise tells whose it is: "memory of pool 'a'". */
 bool rpi_territory_find(struct rp_device *device, uint64_t address, char *out_text, size_t bytes);

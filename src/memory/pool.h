@@ -46,6 +46,8 @@ struct rpi_pool_member {
     bool busy;                /* done has been recorded and says something */
     bool unmarked;            /* it could not be: all of the stream has to be waited for */
     uint64_t turn;            /* number of its last replay; 0: none */
+    bool
+        held; /* what it keeps is in the program's hands, and in the way of all; others replay it */
 };
 
 struct rpi_pool_members {

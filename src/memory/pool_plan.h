@@ -4,6 +4,8 @@
  * of theirs can move.
  *
  *     always   of concurrent members all, of earlier ones of a sequence what they keep
+ *              and of those that others replay what the program has in its hands, however they
+ *              relate
  *     later    of later ones of a sequence (captured first all the same) all, but only for blocks
  *              that the new capture keeps
  *

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "memory/ranges.h"
 
+#include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int by_start(const void *left, const void *right)
 {
@@ -65,4 +67,29 @@ bool rpi_ranges_overlap(const struct rpi_ranges *ranges, uint64_t from, uint64_t
             low = middle + 1;
     }
     return low < ranges->count && ranges->data[low].from < to;
+}
+
+void rpi_ranges_cut(struct rpi_ranges *ranges, uint64_t from, uint64_t to)
+{
+    size_t kept = 0, count = ranges->count;
+    for (size_t i = 0; i < count; i++) {
+        struct rpi_range range = ranges->data[i];
+        if (range.from < from && to < range.to) { /* the only one that is touched */
+            assert(ranges->count < ranges->capacity);
+            memmove(&ranges->data[i + 1], &ranges->data[i], (count - i) * sizeof range);
+            ranges->data[i].to = from;
+            ranges->data[i + 1].from = to;
+            ranges->count++;
+            return;
+        }
+        if (range.from < to && from < range.to) {
+            if (range.from < from)
+                range.to = from;
+            else
+                range.from = to < range.to ? to : range.to;
+        }
+        if (range.from < range.to)
+            ranges->data[kept++] = range;
+    }
+    ranges->count = kept;
 }

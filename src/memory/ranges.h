@@ -29,6 +29,8 @@ static inline uint64_t rpi_ranges_top(const struct rpi_ranges *ranges)
 {
     return ranges->count ? ranges->data[ranges->count - 1].to : 0;
 }
+/* Takes what lies in [from, to) out of joined ranges; there is room for one more of them. */
+void rpi_ranges_cut(struct rpi_ranges *ranges, uint64_t from, uint64_t to);
 /* Does any of the joined ranges overlap [from, to)? */
 bool rpi_ranges_overlap(const struct rpi_ranges *ranges, uint64_t from, uint64_t to);
 
