@@ -8,6 +8,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -147,6 +148,62 @@ static inline rp_status rpt_join(const struct rpt_fixture *f, CUstream from, CUs
         result = f->driver->cuStreamWaitEvent(to, f->event, 0);
     return result == CUDA_SUCCESS ? RP_OK
                                   : rpi_error_driver(err, result, "cuStreamWaitEvent", "joining");
+}
+
+static inline bool rpt_is_capturing(const struct rpt_fixture *f, CUstream stream)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return f->driver->cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+           status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+}
+
+/* Makes a copy of `child` the next node of a stream that is captured. */
+static inline CUresult rpt_add_child(const struct rpt_fixture *f, CUstream stream, CUgraph child)
+{
+    CUstreamCaptureStatus status;
+    CUgraph graph = NULL;
+    const CUgraphNode *terminals = NULL;
+    const CUgraphEdgeData *edges = NULL;
+    size_t count = 0;
+    CUgraphNode node;
+    CUresult result = f->driver->cuStreamGetCaptureInfo(stream, &status, NULL, &graph, &terminals,
+                                                        &edges, &count);
+    if (result == CUDA_SUCCESS)
+        result = f->driver->cuGraphAddChildGraphNode(&node, graph, terminals, count, child);
+    if (result == CUDA_SUCCESS)
+        result = f->driver->cuStreamUpdateCaptureDependencies(stream, &node, NULL, 1,
+                                                              CU_STREAM_SET_CAPTURE_DEPENDENCIES);
+    return result;
+}
+
+typedef rp_status rpt_work_fn(const struct rpt_fixture *f, CUstream stream, const void *data,
+                              struct rp_error *err);
+
+/* What the work enqueues, in a child graph of what the stream captures, `depth` deep and behind a
+ * kernel on each level; takes the fixture's streams from the second on. Just enqueued where the
+ * stream is not captured. */
+static inline rp_status rpt_within(const struct rpt_fixture *f, CUstream stream, int depth,
+                                   rpt_work_fn *work, const void *data, struct rp_error *err)
+{
+    if (!depth || !rpt_is_capturing(f, stream))
+        return work(f, stream, data, err);
+    CUstream inner = f->streams[depth];
+    CUgraph child = NULL;
+    rp_status status = rpt_launch(f, f->nothing, stream, NULL, err);
+    if (status != RP_OK)
+        return status;
+    CUresult result = f->driver->cuStreamBeginCapture(inner, CU_STREAM_CAPTURE_MODE_RELAXED);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuStreamBeginCapture", "capturing a child graph");
+    status = rpt_within(f, inner, depth - 1, work, data, err);
+    result = f->driver->cuStreamEndCapture(inner, &child);
+    if (result == CUDA_SUCCESS)
+        result = rpt_add_child(f, stream, child);
+    if (child)
+        f->driver->cuGraphDestroy(child);
+    if (status == RP_OK && result != CUDA_SUCCESS)
+        status = rpi_error_driver(err, result, "cuStreamEndCapture", "adding a child graph");
+    return status;
 }
 
 /* ---- Buffers of floats on the device --------------------------------------------------------*/

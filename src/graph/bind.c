@@ -255,11 +255,8 @@ static rp_status add_nodes(struct rpi_binding *binding, const struct rp_driver *
         const struct rpi_site *first = &sites->data[i];
         bool uses_args;
         count = count_node(binding, sites, i, &uses_args);
-        /* No handle: the node lies in a child graph. */
-        if (nodes[first->node] && uses_args)
+        if (uses_args)
             status = add_node(binding, &params, driver, nodes[first->node], first, count, err);
-        for (size_t j = 0; !nodes[first->node] && j < count; j++)
-            demote_block(binding, first[j].block, RPI_COPY_CHILD);
     }
     rpi_params_finish(&params);
     return status;

@@ -15,7 +15,7 @@
  *
  * An argument can be bound when at least one site of it is proved, every word of the record that
  * could be its address is a proved site, and the driver lets every node that holds one be changed
- * in an exec: kernels, fills, and copies of one row, outside child graphs.
+ * in an exec: kernels, fills, and copies of one row, in child graphs too.
  *
  * In a call it is bound when besides its address is aligned as the captures promised to libraries,
  * lies outside the graph's own blocks, which it may write before it reads the argument, and shares
@@ -36,7 +36,6 @@
     X(RPI_COPY_HIDDEN, "the graph has a node whose parameters cannot be read")                     \
     X(RPI_COPY_UNUSED, "no node parameter holds its address")                                      \
     X(RPI_COPY_DOUBTFUL, "a word that may be its address is not proved to be it")                  \
-    X(RPI_COPY_CHILD, "a node of a child graph uses it, which an exec cannot change alone")        \
     X(RPI_COPY_ROWS, "a copy of several rows uses it, which an exec cannot change")                \
     X(RPI_COPY_UNVERIFIED, "a third capture did not have its addresses where they were expected")  \
     X(RPI_COPY_REFUSED, "the driver refused to change a copy or fill that uses it")                \

@@ -21,8 +21,7 @@ struct rpi_exec {
     CUcontext context;
     CUgraphExec handle;       /* borrowed; NULL: none yet. May be gone: only a replay that has taken
                                  its exec from the cache uses it */
-    const CUgraphNode *nodes; /* of the graph that it was instantiated from, by number (sites.h);
-                                 NULL for those in child graphs, which cannot be changed */
+    const CUgraphNode *nodes; /* of the graph that it was instantiated from, by number (sites.h) */
     uint64_t *bound;          /* of each argument, its target when its images were marked last */
     uint64_t *stale;          /* a bit for each image: the driver does not have it yet */
     size_t stale_count;

@@ -156,11 +156,10 @@ static rp_status read_fill(struct reading *reading, CUgraphNode node, struct rp_
 
 /* ---- The graph ----------------------------------------------------------------------------- */
 
-static rp_status read_graph(struct reading *reading, CUgraph graph, bool inside,
-                            struct rp_error *err);
+static rp_status read_graph(struct reading *reading, CUgraph graph, struct rp_error *err);
 
 static rp_status read_node(struct reading *reading, CUgraphNode node,
-                           const struct rpi_idmap *numbers, bool inside, struct rp_error *err)
+                           const struct rpi_idmap *numbers, struct rp_error *err)
 {
     const struct rp_driver *driver = reading->driver;
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
@@ -168,7 +167,7 @@ static rp_status read_node(struct reading *reading, CUgraphNode node,
     if (result != CUDA_SUCCESS)
         return rpi_error_driver(err, result, "cuGraphNodeGetType", "reading a node's type");
     const struct rpi_node_kind kind = {type, NULL};
-    if (!rpi_vec_push(&reading->topology->handles, inside ? NULL : node) ||
+    if (!rpi_vec_push(&reading->topology->handles, node) ||
         !rpi_vec_push(&reading->topology->kinds, kind))
         return no_memory(err);
     rp_status status = add_words(reading, (uint64_t[]){type}, 1, err);
@@ -189,7 +188,7 @@ static rp_status read_node(struct reading *reading, CUgraphNode node,
         if (result != CUDA_SUCCESS)
             return rpi_error_driver(err, result, "cuGraphChildGraphNodeGetGraph",
                                     "reading the graph of a child graph node");
-        return read_graph(reading, child, true, err);
+        return read_graph(reading, child, err);
     default:
         return RP_OK;
     }
@@ -204,8 +203,7 @@ static rp_status number_nodes(struct rpi_idmap *numbers, const CUgraphNode *node
     return RP_OK;
 }
 
-static rp_status read_graph(struct reading *reading, CUgraph graph, bool inside,
-                            struct rp_error *err)
+static rp_status read_graph(struct reading *reading, CUgraph graph, struct rp_error *err)
 {
     const struct rp_driver *driver = reading->driver;
     struct rpi_idmap numbers = {0};
@@ -228,7 +226,7 @@ static rp_status read_graph(struct reading *reading, CUgraph graph, bool inside,
     if (status == RP_OK)
         status = add_words(reading, (uint64_t[]){count}, 1, err);
     for (size_t i = 0; status == RP_OK && i < count; i++)
-        status = read_node(reading, nodes[i], &numbers, inside, err);
+        status = read_node(reading, nodes[i], &numbers, err);
     rpi_idmap_finish(&numbers);
     rpi_free(nodes);
     return status;
@@ -239,7 +237,7 @@ rp_status rpi_topology_read(struct rpi_topology *out_topology, const struct rp_d
 {
     struct rpi_topology topology = {.launches = HASH_START};
     struct reading reading = {.driver = driver, .topology = &topology};
-    rp_status status = read_graph(&reading, template, false, err);
+    rp_status status = read_graph(&reading, template, err);
     rpi_vec_finish(&reading.before);
     rpi_vec_finish(&reading.edges);
     if (status != RP_OK) {

@@ -34,7 +34,7 @@ struct rpi_topology {
     uint64_t launches; /* hash of functions, grids and sizes: what an update may change at a cost */
     size_t nodes;      /* those of child graphs too */
     struct {
-        RPI_VEC(CUgraphNode); /* by number (sites.h); NULL for those in child graphs */
+        RPI_VEC(CUgraphNode); /* by number (sites.h) */
     } handles;
     struct {
         RPI_VEC(struct rpi_node_kind); /* by number */

@@ -147,24 +147,44 @@ static CUdeviceptr word_of(struct rpt *t, CUgraph graph, size_t place)
     return *(CUdeviceptr *)params.kernelParams[0];
 }
 
-/* What execs that graphs share rely on: after an update to a second capture of the same work, node
- * i of the graph that was instantiated stands for node i of the second. */
-void case_update_pairs_nodes_by_place_undocumented(struct rpt *t)
+/* A graph that holds the graph in a child of a child, behind a node on each level. */
+static CUgraph hold(struct rpt *t, CUgraph graph, CUdeviceptr word, unsigned depth)
+{
+    for (; depth; depth--) {
+        CUgraph outer = rpt_graph(t);
+        CUgraphNode node, first = rpt_mix_node(t, outer, NULL, word, 1);
+        OK(cuGraphAddChildGraphNode(&node, outer, &first, 1, graph));
+        graph = outer;
+    }
+    return graph;
+}
+
+/* The graph that lies in there. */
+static CUgraph held(struct rpt *t, CUgraph graph, unsigned depth)
+{
+    for (; depth; depth--)
+        OK(cuGraphChildGraphNodeGetGraph(rpt_node_of_type(t, graph, CU_GRAPH_NODE_TYPE_GRAPH),
+                                         &graph));
+    return graph;
+}
+
+static void pairs_by_place(struct rpt *t, unsigned depth)
 {
     CUstream stream = rpt_stream(t);
-    CUdeviceptr words = rpt_memory(t, 4 * 2 * (FORKED + 1)), spare = rpt_memory(t, 4);
-    CUgraph first = forked_graph(t, words, 1);
-    CUgraph second = forked_graph(t, words + 4 * (FORKED + 1), 20);
+    CUdeviceptr words = rpt_memory(t, 4 * 2 * (FORKED + 1)), spare = rpt_memory(t, 8);
+    CUgraph first = hold(t, forked_graph(t, words, 1), spare + 4, depth);
+    CUgraph second = hold(t, forked_graph(t, words + 4 * (FORKED + 1), 20), spare + 4, depth);
+    CUgraph inner = held(t, first, depth), inner_second = held(t, second, depth);
     for (size_t i = 0; i <= FORKED; i++) {
         CUgraphExec exec = rpt_instantiate(t, first);
-        CUdeviceptr word = word_of(t, second, i);
+        CUdeviceptr word = word_of(t, inner_second, i);
         uint32_t value = 99;
         void *args[] = {&spare, &value};
         CUDA_KERNEL_NODE_PARAMS params = rpt_kernel_params(rpt_function(t, "rpt_mix"), 1, 1, args);
         update_succeeds(t, exec, second);
-        OK(cuGraphExecKernelNodeSetParams(exec, rpt_node(t, first, i), &params));
+        OK(cuGraphExecKernelNodeSetParams(exec, rpt_node(t, inner, i), &params));
         OK(cuMemsetD8(words, 0, 4 * 2 * (FORKED + 1)));
-        OK(cuMemsetD8(spare, 0, 4));
+        OK(cuMemsetD8(spare, 0, 8));
         OK(cuCtxSynchronize());
         rpt_run(t, exec, stream);
         EQUAL(rpt_word(t, spare), MIXED(0, 99));
@@ -174,6 +194,20 @@ void case_update_pairs_nodes_by_place_undocumented(struct rpt *t)
             EQUAL(rpt_word(t, at), at == word ? 0 : MIXED(0, 20 + (uint32_t)k));
         }
     }
+}
+
+/* What execs that graphs share rely on: after an update to a second capture of the same work, node
+ * i of the graph that was instantiated stands for node i of the second. */
+void case_update_pairs_nodes_by_place_undocumented(struct rpt *t)
+{
+    pairs_by_place(t, 0);
+}
+
+/* And node i of a child graph for node i of the other's. */
+void case_update_pairs_nodes_of_child_graphs_by_place_undocumented(struct rpt *t)
+{
+    pairs_by_place(t, 1);
+    pairs_by_place(t, 2);
 }
 
 static void count(void *data)
@@ -444,45 +478,113 @@ void case_set_kernel_after_update_wants_the_first_graph(struct rpt *t)
     EQUAL(rpt_word(t, words + 8), 3);
 }
 
-/* A node inside a child graph, named by the copy that the template embeds. */
-void case_set_kernel_inside_a_child_graph_undocumented(struct rpt *t)
+/* ---- Nodes of child graphs, named by the copies that the template embeds ------------------- */
+
+/* Kernel, copy and fill in a child, each told apart by its type: the kernel mixes value into word
+ * 0, the copy brings word 1 to word 2, the fill writes value to word 3. */
+static CUgraph work_graph(struct rpt *t, CUdeviceptr words, uint32_t value)
 {
-    CUdeviceptr words = rpt_memory(t, 8), to = words + 4;
-    uint32_t value = 3;
-    void *args[] = {&to, &value};
-    CUgraph graph = rpt_graph(t), embedded;
+    CUgraph graph = mix_graph(t, words, value);
+    CUDA_MEMCPY3D copy = rpt_copy_params(words + 8, NULL, words + 4, NULL, 4);
+    CUDA_MEMSET_NODE_PARAMS fill = rpt_memset_params(words + 12, value, 4, 1, 1, 0);
     CUgraphNode node;
-    OK(cuGraphAddChildGraphNode(&node, graph, NULL, 0, mix_graph(t, words, 1)));
-    OK(cuGraphChildGraphNodeGetGraph(node, &embedded));
-    CUgraphExec exec = rpt_instantiate(t, graph);
-    CUDA_KERNEL_NODE_PARAMS params = rpt_kernel_params(rpt_function(t, "rpt_mix"), 1, 1, args);
-    OK(cuGraphExecKernelNodeSetParams(exec, rpt_node(t, embedded, 0), &params));
-    rpt_run(t, exec, rpt_stream(t));
-    EQUAL(rpt_word(t, words + 4), 3);
+    OK(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, t->context));
+    OK(cuGraphAddMemsetNode(&node, graph, NULL, 0, &fill, t->context));
+    return graph;
 }
 
-void case_set_copies_and_fills_inside_a_child_graph_undocumented(struct rpt *t)
+/* Points all three at other words, of which the exec's next launch makes what was said above. */
+static void set_work(struct rpt *t, CUgraphExec exec, CUgraph graph, CUdeviceptr words,
+                     uint32_t value)
 {
-    CUdeviceptr words = rpt_memory(t, 64);
-    CUgraph graph = rpt_graph(t), embedded;
-    CUgraphNode copied, filled, node;
-    OK(cuMemsetD32(words, 6, 1));
+    void *args[] = {&words, &value};
+    CUDA_KERNEL_NODE_PARAMS params = rpt_kernel_params(rpt_function(t, "rpt_mix"), 1, 1, args);
+    CUDA_MEMCPY3D copy = rpt_copy_params(words + 8, NULL, words + 4, NULL, 4);
+    CUDA_MEMSET_NODE_PARAMS fill = rpt_memset_params(words + 12, value, 4, 1, 1, 0);
+    OK(cuGraphExecKernelNodeSetParams(exec, rpt_node_of_type(t, graph, CU_GRAPH_NODE_TYPE_KERNEL),
+                                      &params));
+    OK(cuGraphExecMemcpyNodeSetParams(exec, rpt_node_of_type(t, graph, CU_GRAPH_NODE_TYPE_MEMCPY),
+                                      &copy, t->context));
+    OK(cuGraphExecMemsetNodeSetParams(exec, rpt_node_of_type(t, graph, CU_GRAPH_NODE_TYPE_MEMSET),
+                                      &fill, t->context));
+}
+
+/* Did the work run on these words, once, with this value? They are as new afterwards. */
+static void expect_work(struct rpt *t, CUdeviceptr words, uint32_t value)
+{
+    EQUAL(rpt_word(t, words), value);
+    EQUAL(rpt_word(t, words + 8), value ? 6 : 0);
+    EQUAL(rpt_word(t, words + 12), value);
+    OK(cuMemsetD8(words, 0, 16));
+    OK(cuMemsetD32(words + 4, 6, 1));
     OK(cuCtxSynchronize());
-    CUgraph child = copy_graph(t, rpt_copy_params(words + 4, NULL, words, NULL, 4), &copied);
-    CUDA_MEMSET_NODE_PARAMS fill = rpt_memset_params(words + 8, 5, 4, 1, 1, 0);
-    OK(cuGraphAddMemsetNode(&filled, child, NULL, 0, &fill, t->context));
-    OK(cuGraphAddChildGraphNode(&node, graph, NULL, 0, child));
-    OK(cuGraphChildGraphNodeGetGraph(node, &embedded));
+}
+
+static void set_inside(struct rpt *t, unsigned depth)
+{
+    CUstream stream = rpt_stream(t);
+    CUdeviceptr words = rpt_memory(t, 48), word = rpt_memory(t, 4);
+    CUgraph graph = hold(t, work_graph(t, words, 3), word, depth);
     CUgraphExec exec = rpt_instantiate(t, graph);
-    CUDA_MEMCPY3D copy = rpt_copy_params(words + 12, NULL, words, NULL, 4);
-    fill.dst = words + 16;
-    OK(cuGraphExecMemcpyNodeSetParams(
-        exec, rpt_node_of_type(t, embedded, CU_GRAPH_NODE_TYPE_MEMCPY), &copy, t->context));
-    OK(cuGraphExecMemsetNodeSetParams(
-        exec, rpt_node_of_type(t, embedded, CU_GRAPH_NODE_TYPE_MEMSET), &fill, t->context));
+    for (unsigned i = 0; i < 3; i++)
+        expect_work(t, words + 16 * i, 0);
+    rpt_hold(t, stream);
+    OK(cuGraphLaunch(exec, stream));
+    set_work(t, exec, held(t, graph, depth), words + 16, 4);
+    OK(cuGraphLaunch(exec, stream));
+    set_work(t, exec, held(t, graph, depth), words + 32, 5);
+    rpt_open(t);
+    rpt_run(t, exec, stream);
+    for (unsigned i = 0; i < 3; i++)
+        expect_work(t, words + 16 * i, 3 + i);
+    rpt_run(t, rpt_instantiate(t, graph), stream); /* the template is as it was */
+    expect_work(t, words, 3);
+    expect_work(t, words + 32, 0);
+}
+
+void case_set_nodes_inside_a_child_graph_undocumented(struct rpt *t)
+{
+    set_inside(t, 1);
+}
+
+void case_set_nodes_two_children_deep_undocumented(struct rpt *t)
+{
+    set_inside(t, 2);
+}
+
+/* A child that was set as a whole: the template's embedded nodes still name its nodes. */
+void case_set_nodes_of_a_child_graph_that_was_set_undocumented(struct rpt *t)
+{
+    CUdeviceptr words = rpt_memory(t, 48), word = rpt_memory(t, 4);
+    CUgraph graph = hold(t, work_graph(t, words, 3), word, 1);
+    CUgraphExec exec = rpt_instantiate(t, graph);
+    for (unsigned i = 0; i < 3; i++)
+        expect_work(t, words + 16 * i, 0);
+    OK(cuGraphExecChildGraphNodeSetParams(
+        exec, rpt_node_of_type(t, graph, CU_GRAPH_NODE_TYPE_GRAPH), work_graph(t, words + 16, 4)));
     rpt_run(t, exec, rpt_stream(t));
-    EQUAL(rpt_word(t, words + 12), 6);
-    EQUAL(rpt_word(t, words + 16), 5);
+    expect_work(t, words + 16, 4);
+    set_work(t, exec, held(t, graph, 1), words + 32, 5);
+    rpt_run(t, exec, rpt_stream(t));
+    for (unsigned i = 0; i < 3; i++)
+        expect_work(t, words + 16 * i, i == 2 ? 5 : 0);
+}
+
+/* The template's own nodes decide what an exec is made from: changed in the embedded graph before,
+ * as copies are that go to other memory. */
+void case_template_nodes_inside_a_child_graph_change_the_next_exec(struct rpt *t)
+{
+    CUdeviceptr words = rpt_memory(t, 32), word = rpt_memory(t, 4);
+    CUgraph graph = hold(t, work_graph(t, words, 3), word, 2);
+    for (unsigned i = 0; i < 2; i++)
+        expect_work(t, words + 16 * i, 0);
+    CUDA_MEMCPY3D copy = rpt_copy_params(words + 24, NULL, words + 4, NULL, 4);
+    OK(cuGraphMemcpyNodeSetParams(rpt_node_of_type(t, held(t, graph, 2), CU_GRAPH_NODE_TYPE_MEMCPY),
+                                  &copy));
+    rpt_run(t, rpt_instantiate(t, graph), rpt_stream(t));
+    EQUAL(rpt_word(t, words + 8), 0);
+    EQUAL(rpt_word(t, words + 24), 6);
+    EQUAL(rpt_word(t, words), 3);
 }
 
 /* ---- Other nodes one by one ---------------------------------------------------------------- */

@@ -178,72 +178,107 @@ static void count_call(void *counter)
     atomic_fetch_add((atomic_int *)counter, 1);
 }
 
-/* A graph of two kernels, made by hand: block = value; block += from. */
+/* Some copies and fills are nodes of child graphs too. */
+static bool lies_in_child(const struct op *op)
+{
+    bool may = op->kind == OP_COPY || op->kind == OP_MEMSET;
+    return op->kind == OP_CHILD || (may && op->count % 4 == 0);
+}
+
+static CUresult add_copy(const struct rpt_fixture *f, CUgraph graph, uint64_t to, uint64_t from,
+                         size_t bytes)
+{
+    CUgraphNode node;
+    CUcontext context = NULL;
+    CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .srcDevice = from,
+                          .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .dstDevice = to,
+                          .WidthInBytes = bytes,
+                          .Height = 1,
+                          .Depth = 1};
+    CUresult result = f->driver->cuCtxGetCurrent(&context);
+    return result ? result : f->driver->cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, context);
+}
+
+static CUresult add_set(const struct rpt_fixture *f, CUgraph graph, uint64_t to,
+                        const struct op *op, CUgraphNode *out_node)
+{
+    CUcontext context = NULL;
+    CUDA_MEMSET_NODE_PARAMS fill = {
+        .dst = to, .elementSize = sizeof op->value, .width = op->count, .height = 1};
+    memcpy(&fill.value, &op->value, sizeof op->value);
+    CUresult result = f->driver->cuCtxGetCurrent(&context);
+    return result ? result
+                  : f->driver->cuGraphAddMemsetNode(out_node, graph, NULL, 0, &fill, context);
+}
+
+/* block = value; block += from. */
+static CUresult add_sum(const struct rpt_fixture *f, CUgraph graph, uint64_t to, uint64_t from,
+                        const struct op *op)
+{
+    float one = 1;
+    uint32_t count = op->count;
+    void *add[] = {&to, &from, &one, &count};
+    CUDA_KERNEL_NODE_PARAMS kernel = {.func = f->saxpy,
+                                      .gridDimX = 1,
+                                      .gridDimY = 1,
+                                      .gridDimZ = 1,
+                                      .blockDimX = 32,
+                                      .blockDimY = 1,
+                                      .blockDimZ = 1,
+                                      .kernelParams = add};
+    CUgraphNode first, second;
+    CUresult result = add_set(f, graph, to, op, &first);
+    return result ? result : f->driver->cuGraphAddKernelNode(&second, graph, &first, 1, &kernel);
+}
+
+/* A graph that does the operation, made by hand; half of them hold it in a child of their own. */
 static CUresult make_child(const struct rpt_fixture *f, uint64_t to, uint64_t from,
                            const struct op *op, CUgraph *out_graph)
 {
-    float value = op->value, one = 1;
-    uint32_t count = op->count;
-    void *fill[] = {&to, &value, &count}, *add[] = {&to, &from, &one, &count};
-    CUDA_KERNEL_NODE_PARAMS first = {.func = f->fill,
-                                     .gridDimX = 1,
-                                     .gridDimY = 1,
-                                     .gridDimZ = 1,
-                                     .blockDimX = 32,
-                                     .blockDimY = 1,
-                                     .blockDimZ = 1,
-                                     .kernelParams = fill};
-    CUDA_KERNEL_NODE_PARAMS second = first;
-    second.func = f->saxpy;
-    second.kernelParams = add;
-    CUgraphNode nodes[2];
-    CUresult result = f->driver->cuGraphCreate(out_graph, 0);
-    if (result == CUDA_SUCCESS)
-        result = f->driver->cuGraphAddKernelNode(&nodes[0], *out_graph, NULL, 0, &first);
-    if (result == CUDA_SUCCESS)
-        result = f->driver->cuGraphAddKernelNode(&nodes[1], *out_graph, &nodes[0], 1, &second);
-    return result;
-}
-
-/* Adds a child graph where the stream stands in its capture. */
-static CUresult add_child(const struct rpt_fixture *f, CUstream stream, CUgraph child)
-{
-    CUstreamCaptureStatus capturing;
-    cuuint64_t id;
-    CUgraph graph;
-    const CUgraphNode *terminals;
-    const CUgraphEdgeData *edges;
-    size_t count;
+    CUgraph outer = NULL;
     CUgraphNode node;
-    CUresult result = f->driver->cuStreamGetCaptureInfo(stream, &capturing, &id, &graph, &terminals,
-                                                        &edges, &count);
-    if (result == CUDA_SUCCESS)
-        result = f->driver->cuGraphAddChildGraphNode(&node, graph, terminals, count, child);
-    if (result == CUDA_SUCCESS)
-        result = f->driver->cuStreamUpdateCaptureDependencies(stream, &node, NULL, 1,
-                                                              CU_STREAM_SET_CAPTURE_DEPENDENCIES);
+    CUresult result = f->driver->cuGraphCreate(out_graph, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (op->kind == OP_COPY)
+        result = add_copy(f, *out_graph, to, from, op->count * sizeof(float));
+    else if (op->kind == OP_MEMSET)
+        result = add_set(f, *out_graph, to, op, &node);
+    else
+        result = add_sum(f, *out_graph, to, from, op);
+    if (result != CUDA_SUCCESS || op->count / 4 % 2)
+        return result;
+    result = f->driver->cuGraphCreate(&outer, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = f->driver->cuGraphAddChildGraphNode(&node, outer, NULL, 0, *out_graph);
+    f->driver->cuGraphDestroy(*out_graph);
+    *out_graph = outer;
     return result;
 }
 
 static rp_status run_child(struct running *r, const struct op *op, struct rp_error *err)
 {
     const struct rpt_fixture *f = r->subject->f;
-    CUstream stream = r->streams[op->stream];
     uint64_t to = r->blocks[op->block].address, from = r->blocks[op->from[0]].address;
-    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
     CUgraph child = NULL;
-    CUresult result = f->driver->cuStreamIsCapturing(stream, &capturing);
-    if (result == CUDA_SUCCESS && capturing == CU_STREAM_CAPTURE_STATUS_NONE) {
-        rp_status status = rpt_fill(f, stream, to, op->value, op->count, err);
-        return status == RP_OK ? rpt_saxpy(f, stream, to, from, 1, op->count, err) : status;
-    }
+    CUresult result = make_child(f, to, from, op, &child);
     if (result == CUDA_SUCCESS)
-        result = make_child(f, to, from, op, &child);
-    if (result == CUDA_SUCCESS)
-        result = add_child(f, stream, child);
+        result = rpt_add_child(f, r->streams[op->stream], child);
     if (child)
         f->driver->cuGraphDestroy(child);
     return driver_status(result, "adding a child graph", err);
+}
+
+static rp_status run_sum(struct running *r, const struct op *op, struct rp_error *err)
+{
+    const struct rpt_fixture *f = r->subject->f;
+    CUstream stream = r->streams[op->stream];
+    uint64_t to = r->blocks[op->block].address, from = r->blocks[op->from[0]].address;
+    rp_status status = rpt_fill(f, stream, to, op->value, op->count, err);
+    return status == RP_OK ? rpt_saxpy(f, stream, to, from, 1, op->count, err) : status;
 }
 
 static rp_status launch(struct running *r, const struct op *op, struct rp_error *err)
@@ -253,6 +288,8 @@ static rp_status launch(struct running *r, const struct op *op, struct rp_error 
     uint64_t to = r->blocks[op->block].address, from = r->blocks[op->from[0]].address;
     uint32_t bits;
     memcpy(&bits, &op->value, sizeof bits);
+    if (lies_in_child(op) && rpt_is_capturing(f, s))
+        return run_child(r, op, err);
     switch (op->kind) {
     case OP_FILL:
         return rpt_fill(f, s, to, op->value, op->count, err);
@@ -267,7 +304,7 @@ static rp_status launch(struct running *r, const struct op *op, struct rp_error 
     case OP_ADD:
         return rpt_add(f, s, to, from, r->blocks[op->from[1]].address, op->count, err);
     case OP_CHILD:
-        return run_child(r, op, err);
+        return run_sum(r, op, err);
     case OP_READ:
         return rpt_saxpy(f, s, r->sums[op->stream], from, op->value, op->count, err);
     case OP_UPDATE:

@@ -88,21 +88,14 @@ static rp_status wait(const struct owner *o, CUevent event, CUstream from, CUstr
 static rp_status add_child(const struct owner *o, CUstream stream, uint64_t to, uint32_t count,
                            struct rp_error *err)
 {
-    const struct rp_driver *driver = o->shared->f.driver;
-    CUstreamCaptureStatus status;
-    cuuint64_t id;
-    CUgraph graph, child = NULL;
+    const struct rpt_fixture *f = &o->shared->f;
+    CUgraph child = NULL;
     CUgraphNode node;
-    const CUgraphNode *terminals;
-    const CUgraphEdgeData *edges;
-    size_t terminal_count;
-    CUresult result = driver->cuStreamGetCaptureInfo(stream, &status, &id, &graph, &terminals,
-                                                     &edges, &terminal_count);
-    if (result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
-        return rpt_fill(&o->shared->f, stream, to, 5, count, err); /* an eager run */
+    if (!rpt_is_capturing(f, stream))
+        return rpt_fill(f, stream, to, 5, count, err); /* an eager run */
     float value = 5;
     void *params[] = {&to, &value, &count};
-    CUDA_KERNEL_NODE_PARAMS kernel = {.func = o->shared->f.fill,
+    CUDA_KERNEL_NODE_PARAMS kernel = {.func = f->fill,
                                       .gridDimX = 1,
                                       .gridDimY = 1,
                                       .gridDimZ = 1,
@@ -110,16 +103,13 @@ static rp_status add_child(const struct owner *o, CUstream stream, uint64_t to, 
                                       .blockDimY = 1,
                                       .blockDimZ = 1,
                                       .kernelParams = params};
-    result = driver->cuGraphCreate(&child, 0);
+    CUresult result = f->driver->cuGraphCreate(&child, 0);
     if (result == CUDA_SUCCESS)
-        result = driver->cuGraphAddKernelNode(&node, child, NULL, 0, &kernel);
+        result = f->driver->cuGraphAddKernelNode(&node, child, NULL, 0, &kernel);
     if (result == CUDA_SUCCESS)
-        result = driver->cuGraphAddChildGraphNode(&node, graph, terminals, terminal_count, child);
-    if (result == CUDA_SUCCESS)
-        result = driver->cuStreamUpdateCaptureDependencies(stream, &node, NULL, 1,
-                                                           CU_STREAM_SET_CAPTURE_DEPENDENCIES);
+        result = rpt_add_child(f, stream, child);
     if (child)
-        driver->cuGraphDestroy(child);
+        f->driver->cuGraphDestroy(child);
     return driver_error(result, "cuGraphAddChildGraphNode", err);
 }
 

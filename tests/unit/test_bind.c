@@ -21,11 +21,27 @@ static const enum rp_arg_role roles[ARGS] = {RP_ARG_IN,  RP_ARG_IN,  RP_ARG_OUT,
                                              RP_ARG_OUT, RP_ARG_OUT, RP_ARG_IN,  RP_ARG_IN};
 
 static struct rpt_fixture fixture;
+static int nesting; /* of the child graph that the work of `everything` lies in */
 
 static int open_fixture(void **state)
 {
     rpt_open(&fixture);
     *state = &fixture;
+    nesting = 0;
+    return 0;
+}
+
+static int open_child(void **state)
+{
+    open_fixture(state);
+    nesting = 1;
+    return 0;
+}
+
+static int open_grandchild(void **state)
+{
+    open_fixture(state);
+    nesting = 2;
     return 0;
 }
 
@@ -59,30 +75,44 @@ static rp_status packed_scale(const struct rpt_fixture *f, CUstream s, uint64_t 
                          err);
 }
 
+struct places {
+    uint64_t x[ARGS], t, u; /* the arguments, and two blocks */
+};
+
 /* y = 3 a + b, z += 2 a, w = 1, v = y: through a memcpy node, a packed kernel, kernels, a fill, a
  * pointer into the middle of an argument, and a memcpy node between two arguments. */
-static rp_status everything(struct rp_call *call, void *user, struct rp_error *err)
+static rp_status enqueue(const struct rpt_fixture *f, CUstream s, const void *data,
+                         struct rp_error *err)
 {
-    const struct rpt_fixture *f = user;
     const struct rp_driver *d = f->driver;
-    CUstream s = rp_call_stream(call);
-    uint64_t x[ARGS], t, u;
-    for (size_t i = 0; i < ARGS; i++)
-        x[i] = rp_call_arg(call, i);
+    const struct places *p = data;
+    const uint64_t *x = p->x;
     rp_status status;
-    if ((status = rp_call_alloc(call, BYTES, s, &t, err)) != RP_OK ||
-        (status = rp_call_alloc(call, BYTES, s, &u, err)) != RP_OK ||
-        (status = driver_status(d->cuMemcpyDtoDAsync(t, x[A], BYTES, s), err)) != RP_OK ||
-        (status = packed_scale(f, s, u, t, 3, err)) != RP_OK ||
-        (status = rpt_add(f, s, x[Y], u, x[B], COUNT, err)) != RP_OK ||
+    if ((status = driver_status(d->cuMemcpyDtoDAsync(p->t, x[A], BYTES, s), err)) != RP_OK ||
+        (status = packed_scale(f, s, p->u, p->t, 3, err)) != RP_OK ||
+        (status = rpt_add(f, s, x[Y], p->u, x[B], COUNT, err)) != RP_OK ||
         (status = rpt_saxpy(f, s, x[Z], x[A], 2, COUNT, err)) != RP_OK ||
         (status = driver_status(d->cuMemsetD32Async(x[W], 0x3f800000, COUNT / 2, s), err)) !=
             RP_OK ||
-        (status = rpt_fill(f, s, x[W] + BYTES / 2, 1, COUNT / 2, err)) != RP_OK ||
-        (status = driver_status(d->cuMemcpyDtoDAsync(x[V], x[Y], BYTES, s), err)) != RP_OK ||
-        (status = rp_call_free(call, t, err)) != RP_OK)
+        (status = rpt_fill(f, s, x[W] + BYTES / 2, 1, COUNT / 2, err)) != RP_OK)
         return status;
-    return rp_call_free(call, u, err);
+    return driver_status(d->cuMemcpyDtoDAsync(x[V], x[Y], BYTES, s), err);
+}
+
+static rp_status everything(struct rp_call *call, void *user, struct rp_error *err)
+{
+    const struct rpt_fixture *f = user;
+    CUstream s = rp_call_stream(call);
+    struct places p;
+    for (size_t i = 0; i < ARGS; i++)
+        p.x[i] = rp_call_arg(call, i);
+    rp_status status;
+    if ((status = rp_call_alloc(call, BYTES, s, &p.t, err)) != RP_OK ||
+        (status = rp_call_alloc(call, BYTES, s, &p.u, err)) != RP_OK ||
+        (status = rpt_within(f, s, nesting, enqueue, &p, err)) != RP_OK ||
+        (status = rp_call_free(call, p.t, err)) != RP_OK)
+        return status;
+    return rp_call_free(call, p.u, err);
 }
 
 /* ---- Buffers for a call ---------------------------------------------------------------------*/
@@ -525,50 +555,6 @@ static void copies_of_rows_are_let_alone(void **state)
     expect_copied(*state, copies_rows, *state, 5, NULL, RPI_COPY_ROWS, RPI_COPY_NOT);
 }
 
-/* The output is a child graph's, and the input its and a kernel's. */
-static rp_status has_a_child(struct rp_call *call, void *user, struct rp_error *err)
-{
-    const struct rpt_fixture *f = user;
-    const struct rp_driver *d = f->driver;
-    CUstream s = rp_call_stream(call);
-    uint64_t to = rp_call_arg(call, 1), from = rp_call_arg(call, 0), t;
-    float factor = 4;
-    uint32_t count = COUNT;
-    void *params[] = {&to, &from, &factor, &count};
-    CUDA_KERNEL_NODE_PARAMS kernel = {f->scale, 1, 1, 1, 32, 1, 1, 0, params, NULL, NULL, NULL};
-    CUstreamCaptureStatus capturing;
-    CUgraph graph = NULL, into = NULL;
-    CUgraphNode node;
-    const CUgraphNode *after = NULL;
-    const CUgraphEdgeData *edges = NULL;
-    size_t after_count = 0;
-    rp_status status = rp_call_alloc(call, BYTES, s, &t, err);
-    if (status == RP_OK)
-        status = rpt_scale(f, s, t, from, 1, COUNT, err);
-    if (status != RP_OK)
-        return status;
-    CUresult result = d->cuGraphCreate(&graph, 0);
-    if (!result)
-        result = d->cuGraphAddKernelNode(&node, graph, NULL, 0, &kernel);
-    if (!result)
-        result =
-            d->cuStreamGetCaptureInfo(s, &capturing, NULL, &into, &after, &edges, &after_count);
-    if (!result)
-        result = d->cuGraphAddChildGraphNode(&node, into, after, after_count, graph);
-    if (!result)
-        result = d->cuStreamUpdateCaptureDependencies(s, &node, NULL, 1,
-                                                      CU_STREAM_SET_CAPTURE_DEPENDENCIES);
-    if (graph)
-        d->cuGraphDestroy(graph);
-    /* A kernel behind the child: its node's number counts the child's nodes. */
-    return result ? driver_status(result, err) : rpt_fill(f, s, t, 1, COUNT, err);
-}
-
-static void nodes_of_child_graphs_are_let_alone(void **state)
-{
-    expect_copied(*state, has_a_child, *state, 4, NULL, RPI_COPY_CHILD, RPI_COPY_CHILD);
-}
-
 /* A parameter with a word that is an address in the record only. */
 struct junk {
     uint64_t junk;
@@ -827,7 +813,9 @@ static void any_call_may_fail(void **state)
         buffers_finish(f, &many[i]);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
+#define TEST(name)       cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
+#define CHILD(name)      cmocka_unit_test_setup_teardown(name, open_child, close_fixture)
+#define GRANDCHILD(name) cmocka_unit_test_setup_teardown(name, open_grandchild, close_fixture)
 
 int main(void)
 {
@@ -844,13 +832,21 @@ int main(void)
         TEST(copies_can_be_asked_for),
         TEST(unreadable_parameters_are_refused),
         TEST(copies_of_rows_are_let_alone),
-        TEST(nodes_of_child_graphs_are_let_alone),
         TEST(words_that_may_be_addresses_keep_an_argument_copied),
         TEST(packed_parameters_keep_their_length),
         TEST(a_failed_change_is_made_up_for),
         TEST(copies_follow_other_memory_for_a_while),
         TEST(arguments_that_are_not_there_are_errors),
         TEST(any_call_may_fail),
+        CHILD(every_role_moves_on_every_call),
+        CHILD(only_what_changed_is_patched),
+        CHILD(unaligned_arguments_are_copied),
+        CHILD(any_call_may_fail),
+        GRANDCHILD(every_role_moves_on_every_call),
+        GRANDCHILD(former_buffers_are_let_alone),
+        GRANDCHILD(replays_in_flight_keep_their_buffers),
+        GRANDCHILD(a_failed_change_is_made_up_for),
+        GRANDCHILD(copies_follow_other_memory_for_a_while),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1300,29 +1300,16 @@ static void replays_do_not_go_into_captures(void **state)
 
 /* Launches the graph, or makes it a child of the graph that the stream is captured into: a launch
  * cannot be captured. */
-static CUresult launch_or_add(const struct rp_driver *d, CUgraph graph, CUstream stream)
+static CUresult launch_or_add(const struct rpt_fixture *f, CUgraph graph, CUstream stream)
 {
-    CUstreamCaptureStatus status;
-    CUgraph into = NULL;
-    const CUgraphNode *after = NULL;
-    const CUgraphEdgeData *edges = NULL;
-    CUgraphNode node;
     CUgraphExec exec = NULL;
-    size_t count = 0;
-    CUresult result =
-        d->cuStreamGetCaptureInfo(stream, &status, NULL, &into, &after, &edges, &count);
-    if (result == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
-        result = d->cuGraphAddChildGraphNode(&node, into, after, count, graph);
-        return result ? result
-                      : d->cuStreamUpdateCaptureDependencies(stream, &node, NULL, 1,
-                                                             CU_STREAM_SET_CAPTURE_DEPENDENCIES);
-    }
+    if (rpt_is_capturing(f, stream))
+        return rpt_add_child(f, stream, graph);
+    CUresult result = f->driver->cuGraphInstantiateWithFlags(&exec, graph, 0);
     if (result == CUDA_SUCCESS)
-        result = d->cuGraphInstantiateWithFlags(&exec, graph, 0);
-    if (result == CUDA_SUCCESS)
-        result = d->cuGraphLaunch(exec, stream);
+        result = f->driver->cuGraphLaunch(exec, stream);
     if (exec)
-        d->cuGraphExecDestroy(exec);
+        f->driver->cuGraphExecDestroy(exec);
     return result;
 }
 
@@ -1348,7 +1335,7 @@ static rp_status launches_a_graph(struct rp_call *call, void *user, struct rp_er
     if (result == CUDA_SUCCESS)
         result = d->cuGraphAddKernelNode(&node, graph, NULL, 0, &kernel);
     if (result == CUDA_SUCCESS)
-        result = launch_or_add(d, graph, rp_call_stream(call));
+        result = launch_or_add(p->f, graph, rp_call_stream(call));
     if (graph)
         d->cuGraphDestroy(graph);
     if (result != CUDA_SUCCESS)

@@ -53,23 +53,13 @@ struct subject {
 static CUresult add_child(const struct rpt_fixture *f, CUstream s,
                           const CUDA_KERNEL_NODE_PARAMS *params)
 {
-    CUstreamCaptureStatus state;
-    cuuint64_t id;
-    CUgraph graph, child = NULL;
-    const CUgraphNode *nodes;
-    const CUgraphEdgeData *edges;
-    size_t count;
+    CUgraph child = NULL;
     CUgraphNode node;
     CUresult result = f->driver->cuGraphCreate(&child, 0);
     if (result == CUDA_SUCCESS)
         result = f->driver->cuGraphAddKernelNode(&node, child, NULL, 0, params);
     if (result == CUDA_SUCCESS)
-        result = f->driver->cuStreamGetCaptureInfo(s, &state, &id, &graph, &nodes, &edges, &count);
-    if (result == CUDA_SUCCESS)
-        result = f->driver->cuGraphAddChildGraphNode(&node, graph, nodes, count, child);
-    if (result == CUDA_SUCCESS)
-        result = f->driver->cuStreamUpdateCaptureDependencies(s, &node, NULL, 1,
-                                                              CU_STREAM_SET_CAPTURE_DEPENDENCIES);
+        result = rpt_add_child(f, s, child);
     if (child)
         f->driver->cuGraphDestroy(child);
     return result;
