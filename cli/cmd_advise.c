@@ -4,11 +4,11 @@
  */
 #include "cli.h"
 #include "error.h"
+#include "options.h"
 
 #include "reprise.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,37 +16,33 @@
 
 struct request {
     struct rp_advise_options options;
-    bool json, help;
+    bool json;
     const char *html; /* where to write the page; NULL: not at all */
 };
 
-static void print_help(FILE *out)
-{
-    fputs("usage: reprise advise [OPTIONS] FILE\n"
-          "\n"
-          "Reads a trace of torch.profiler (export_chrome_trace; gzip or not, of "
-          "any size), or\n"
-          "the database that nsys export --type sqlite writes, and\n"
-          "says whether CUDA graphs would help, how much, what to capture, and "
-          "what stands in\n"
-          "the way. Profile a few iterations with ProfilerActivity.CUDA, "
-          "schedule and\n"
-          "profiler.step(); with_stack=True names the lines of obstacles.\n"
-          "\n"
-          "options:\n"
-          "  --json         print one JSON object and nothing else\n"
-          "  --html FILE    write a page with the timeline of an iteration as "
-          "well\n"
-          "  --eager-us N   an iteration takes N microseconds without the "
-          "profiler; without it\n"
-          "                 that is estimated from the trace\n"
-          "  -h, --help     print this\n"
-          "\n"
-          "exit: 0 graphs are worth it, 1 they gain little or nothing, or are "
-          "used already,\n"
-          "2 usage or a file that could not be used\n",
-          out);
-}
+static const char usage[] = "usage: reprise advise [OPTIONS] FILE\n"
+                            "\n"
+                            "Reads a trace of torch.profiler (export_chrome_trace; gzip or not, of "
+                            "any size), or\n"
+                            "the database that nsys export --type sqlite writes, and\n"
+                            "says whether CUDA graphs would help, how much, what to capture, and "
+                            "what stands in\n"
+                            "the way. Profile a few iterations with ProfilerActivity.CUDA, "
+                            "schedule and\n"
+                            "profiler.step(); with_stack=True names the lines of obstacles.\n"
+                            "\n"
+                            "options:\n"
+                            "  --json         print one JSON object and nothing else\n"
+                            "  --html FILE    write a page with the timeline of an iteration as "
+                            "well\n"
+                            "  --eager-us N   an iteration takes N microseconds without the "
+                            "profiler; without it\n"
+                            "                 that is estimated from the trace\n"
+                            "  -h, --help     print this\n"
+                            "\n"
+                            "exit: 0 graphs are worth it, 1 they gain little or nothing, or are "
+                            "used already,\n"
+                            "2 usage or a file that could not be used\n";
 
 enum { OPT_JSON = 256, OPT_HTML, OPT_EAGER };
 
@@ -58,40 +54,25 @@ static const struct option long_options[] = {
     {NULL, 0, NULL, 0},
 };
 
-static bool refuse(const char *what)
+static bool take_option(int option, void *into)
 {
-    fprintf(stderr, "reprise advise: %s; 'reprise advise --help' tells more\n", what);
-    return false;
+    struct request *request = into;
+    char *end;
+    if (option == OPT_JSON)
+        request->json = true;
+    if (option == OPT_HTML)
+        request->html = optarg;
+    if (option != OPT_EAGER)
+        return true;
+    double us = request->options.eager_us = strtod(optarg, &end);
+    return (!*end && end != optarg && us > 0 && us < 1e12) ||
+           cli_refuse("advise", "--eager-us must be a number of microseconds above 0, not '%s'",
+                      optarg);
 }
 
-static bool read_options(int argc, char **argv, struct request *request)
-{
-    char *end;
-    for (int option; (option = getopt_long(argc, argv, "h", long_options, NULL)) != -1;) {
-        switch (option) {
-        case OPT_JSON:
-            request->json = true;
-            break;
-        case OPT_HTML:
-            request->html = optarg;
-            break;
-        case OPT_EAGER:
-            request->options.eager_us = strtod(optarg, &end);
-            if (*end || end == optarg || !(request->options.eager_us > 0) ||
-                !(request->options.eager_us < 1e12))
-                return refuse("--eager-us must be a number of microseconds above 0");
-            break;
-        case 'h':
-            request->help = true;
-            return true;
-        default:
-            return refuse("that option is not known or lacks its value");
-        }
-    }
-    if (argc - optind != 1)
-        return refuse("one file must be given");
-    return true;
-}
+static const struct cli_options reading = {
+    "advise", usage, long_options, take_option, 1, "one file must be given",
+};
 
 static bool write_page(struct rp_advice *advice, const char *path, struct rp_error *err)
 {
@@ -133,12 +114,9 @@ static int print_advice(struct rp_advice *advice, const struct request *request,
 int cmd_advise(int argc, char **argv)
 {
     struct request request = {.options = RP_ADVISE_OPTIONS_INIT};
-    if (!read_options(argc, argv, &request))
-        return CLI_USAGE;
-    if (request.help) {
-        print_help(stdout);
-        return CLI_DONE;
-    }
+    int ended = cli_options_read(&reading, argc, argv, &request);
+    if (ended >= 0)
+        return ended;
     struct rp_advice *advice = NULL;
     struct rp_error err = {0};
     if (rp_advise(argv[optind], &request.options, &advice, &err) != RP_OK) {

@@ -82,13 +82,11 @@ static bool read_list(const char *option, const char *text, uint64_t least, uint
         errno = 0;
         unsigned long long value = strtoull(text, &end, 10);
         if (end == text || errno || *text == '-' || *text == '+' || value < least || value > most ||
-            out->count == MOST_LIST || (*end && *end != ',')) {
-            fprintf(stderr,
-                    "reprise bench: --%s wants at most %d numbers from %" PRIu64 " to %" PRIu64
-                    ", as in 1,2,3\n",
-                    option, MOST_LIST, least, most);
-            return false;
-        }
+            out->count == MOST_LIST || (*end && *end != ','))
+            return cli_refuse("bench",
+                              "--%s wants at most %d numbers from %" PRIu64 " to %" PRIu64
+                              ", as in 1,2,3",
+                              option, MOST_LIST, least, most);
         out->values[out->count++] = value;
         if (!*end)
             return true;
@@ -96,13 +94,11 @@ static bool read_list(const char *option, const char *text, uint64_t least, uint
     }
 }
 
-static bool read_budget(const char *text, struct request *request)
+static bool read_budget(struct request *request)
 {
     uint64_t value;
-    if (!cli_number(text, 1, 86400000, &value)) {
-        fprintf(stderr, "reprise bench: --budget-ms must be from 1 to 86400000, not '%s'\n", text);
+    if (!cli_take_number("bench", "budget-ms", 1, 86400000, &value))
         return false;
-    }
     request->budget_ms = (unsigned)value;
     return true;
 }
@@ -120,7 +116,7 @@ static bool take_option(int option, void *taken)
     case 't':
         return read_list("steps", optarg, 1, 1000000, &request->steps);
     case 'b':
-        return read_budget(optarg, request);
+        return read_budget(request);
     case 'q':
         request->seeds = (struct list){{1}, 1};
         request->steps = (struct list){{500}, 1};
@@ -150,7 +146,7 @@ static int parse(int argc, char **argv, struct request *request)
     int code = cli_options_read(&options, argc, argv, request);
     if (code != -1 || !strcmp(argv[optind], "sweep"))
         return code;
-    fprintf(stderr, "reprise bench: %s\n'reprise bench --help' lists the options\n", one);
+    cli_refuse("bench", "%s", one);
     return CLI_USAGE;
 }
 

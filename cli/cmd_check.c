@@ -4,13 +4,13 @@
  */
 #include "cli.h"
 #include "error.h"
+#include "options.h"
 #include "output.h"
 
 #include "reprise.h"
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,35 +23,25 @@ struct request {
     char *target; /* what file and symbol lie in */
     struct rp_arg args[MOST_ARGS];
     size_t arg_count;
-    bool json, help;
+    bool json;
 };
 
-static void print_help(FILE *out)
-{
-    fputs(
-        "usage: reprise check [OPTIONS] FILE.so:FUNCTION\n"
-        "\n"
-        "Tries to capture FUNCTION, an rp_callable_fn that FILE.so exports, and reports each\n"
-        "obstacle with operation, place and mend. Its `user` is the struct rp_device, for\n"
-        "rp_device_function. It is run twice, captured, and replayed on other buffers, whose\n"
-        "results must equal the run's.\n"
-        "\n"
-        "options:\n"
-        "  --args LIST    the arguments: BYTES:in|out|inout, separated by commas; their contents\n"
-        "                 are the floats 1 to 7 in turn\n"
-        "  --driver NAME  cuda or host; without it cuda where it works\n"
-        "  --json         print one JSON object and nothing else\n"
-        "  -h, --help     print this\n"
-        "\n"
-        "exit: 0 nothing stands in the way, 1 something does, 2 usage, or no answer\n",
-        out);
-}
-
-static bool refuse(const char *what)
-{
-    fprintf(stderr, "reprise check: %s; 'reprise check --help' tells more\n", what);
-    return false;
-}
+static const char usage[] =
+    "usage: reprise check [OPTIONS] FILE.so:FUNCTION\n"
+    "\n"
+    "Tries to capture FUNCTION, an rp_callable_fn that FILE.so exports, and reports each\n"
+    "obstacle with operation, place and mend. Its `user` is the struct rp_device, for\n"
+    "rp_device_function. It is run twice, captured, and replayed on other buffers, whose\n"
+    "results must equal the run's.\n"
+    "\n"
+    "options:\n"
+    "  --args LIST    the arguments: BYTES:in|out|inout, separated by commas; their contents\n"
+    "                 are the floats 1 to 7 in turn\n"
+    "  --driver NAME  cuda or host; without it cuda where it works\n"
+    "  --json         print one JSON object and nothing else\n"
+    "  -h, --help     print this\n"
+    "\n"
+    "exit: 0 nothing stands in the way, 1 something does, 2 usage, or no answer\n";
 
 static bool read_arg(char *text, struct rp_arg *out_arg)
 {
@@ -75,9 +65,9 @@ static bool read_args(char *list, struct request *request)
     char *rest = NULL;
     for (char *text = strtok_r(list, ",", &rest); text; text = strtok_r(NULL, ",", &rest)) {
         if (request->arg_count == MOST_ARGS)
-            return refuse("there are more than 64 arguments");
+            return cli_refuse("check", "there are more than 64 arguments");
         if (!read_arg(text, &request->args[request->arg_count++]))
-            return refuse("an argument is BYTES:in, BYTES:out or BYTES:inout");
+            return cli_refuse("check", "an argument is BYTES:in, BYTES:out or BYTES:inout");
     }
     return true;
 }
@@ -87,47 +77,36 @@ static bool read_target(const char *given, struct request *request)
     request->target = strdup(given);
     char *colon = request->target ? strrchr(request->target, ':') : NULL;
     if (!colon || colon == request->target || !colon[1])
-        return refuse("what to check is FILE.so:FUNCTION");
+        return cli_refuse("check", "what to check is FILE.so:FUNCTION");
     *colon = '\0';
     request->file = request->target;
     request->symbol = colon + 1;
     return true;
 }
 
-static bool read_options(int argc, char **argv, struct request *request)
+enum { OPT_ARGS = 256, OPT_DRIVER, OPT_JSON };
+
+static const struct option long_options[] = {{"args", required_argument, NULL, OPT_ARGS},
+                                             {"driver", required_argument, NULL, OPT_DRIVER},
+                                             {"json", no_argument, NULL, OPT_JSON},
+                                             {"help", no_argument, NULL, 'h'},
+                                             {NULL, 0, NULL, 0}};
+
+static bool take_option(int option, void *into)
 {
-    enum { OPT_ARGS = 256, OPT_DRIVER, OPT_JSON };
-    static const struct option options[] = {{"args", required_argument, NULL, OPT_ARGS},
-                                            {"driver", required_argument, NULL, OPT_DRIVER},
-                                            {"json", no_argument, NULL, OPT_JSON},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
-    opterr = 0;
-    for (int option; (option = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
-        switch (option) {
-        case OPT_ARGS:
-            if (request->arg_count)
-                return refuse("--args may be given once");
-            if (!read_args(optarg, request))
-                return false;
-            break;
-        case OPT_DRIVER:
-            request->driver = optarg;
-            break;
-        case OPT_JSON:
-            request->json = true;
-            break;
-        case 'h':
-            request->help = true;
-            return true;
-        default:
-            return refuse("that option is not known or lacks its value");
-        }
-    }
-    if (argc - optind != 1)
-        return refuse("one FILE.so:FUNCTION must be given");
-    return read_target(argv[optind], request);
+    struct request *request = into;
+    if (option == OPT_DRIVER)
+        return cli_take_driver("check", &request->driver);
+    if (option == OPT_ARGS)
+        return request->arg_count ? cli_refuse("check", "--args may be given once")
+                                  : read_args(optarg, request);
+    request->json = true;
+    return true;
 }
+
+static const struct cli_options reading = {
+    "check", usage, long_options, take_option, 1, "one FILE.so:FUNCTION must be given",
+};
 
 /* ---- Loading ------------------------------------------------------------------------------- */
 
@@ -318,14 +297,10 @@ static int load_and_check(struct request *request)
 int cmd_check(int argc, char **argv)
 {
     struct request request = {.arg_count = 0};
-    bool read = read_options(argc, argv, &request);
-    int code = CLI_USAGE;
-    if (read && request.help) {
-        print_help(stdout);
-        code = CLI_DONE;
-    } else if (read) {
-        code = load_and_check(&request);
-    }
+    int code = cli_options_read(&reading, argc, argv, &request);
+    if (code >= 0)
+        return code;
+    code = read_target(argv[optind], &request) ? load_and_check(&request) : CLI_USAGE;
     free(request.target);
     return code;
 }

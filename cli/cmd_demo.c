@@ -32,7 +32,7 @@ static const char usage[] =
     "or failure.\n";
 
 /* "64,32,1" */
-static int parse_batches(const char *text, struct demo_options *options)
+static bool parse_batches(const char *text, struct demo_options *options)
 {
     enum { MOST_ROWS = 512 };
     options->batch_count = 0;
@@ -41,20 +41,16 @@ static int parse_batches(const char *text, struct demo_options *options)
         errno = 0;
         unsigned long rows = strtoul(text, &end, 10);
         if (end == text || errno || text[0] == '-' || rows < 1 || rows > MOST_ROWS ||
-            options->batch_count == DEMO_MOST_BATCHES) {
-            fprintf(stderr,
-                    "reprise demo: --batches wants at most %d sizes from 1 to %d, as in 64,32,1\n",
-                    DEMO_MOST_BATCHES, MOST_ROWS);
-            return 0;
-        }
+            options->batch_count == DEMO_MOST_BATCHES)
+            return cli_refuse("demo",
+                              "--batches wants at most %d sizes from 1 to %d, as in 64,32,1",
+                              DEMO_MOST_BATCHES, MOST_ROWS);
         for (size_t i = 0; i < options->batch_count; i++)
-            if (options->batches[i] == rows) {
-                fprintf(stderr, "reprise demo: --batches names %lu twice\n", rows);
-                return 0;
-            }
+            if (options->batches[i] == rows)
+                return cli_refuse("demo", "--batches names %lu twice", rows);
         options->batches[options->batch_count++] = (uint32_t)rows;
         if (*end == 0)
-            return 1;
+            return true;
         text = *end == ',' ? end + 1 : "";
     }
 }

@@ -5,11 +5,11 @@
 #include "cli.h"
 #include "doctor.h"
 #include "error.h"
+#include "options.h"
 #include "output.h"
 
 #include "reprise.h"
 
-#include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,7 @@ enum { MOST_TESTS = 8 };
 
 struct request {
     const char *driver;
-    bool json, help, no_python;
+    bool json, no_python;
 };
 
 struct diagnosis {
@@ -39,48 +39,41 @@ struct diagnosis {
     bool ready;
 };
 
-static void print_help(FILE *out)
+static const char usage[] =
+    "usage: reprise doctor [OPTIONS]\n"
+    "\n"
+    "Looks at driver, device, PyTorch and the environment, tries capture, binding and\n"
+    "update on the driver, and says in its last line whether all is ready for graphs, or\n"
+    "what to do.\n"
+    "\n"
+    "options:\n"
+    "  --driver NAME  cuda or host; without it cuda where it works\n"
+    "  --no-python    do not ask python3 for PyTorch\n"
+    "  --json         print one JSON object and nothing else\n"
+    "  -h, --help     print this\n"
+    "\n"
+    "exit: 0 ready, 1 something is to be done, 2 usage\n";
+
+enum { OPT_DRIVER = 256, OPT_JSON, OPT_NO_PYTHON };
+
+static const struct option long_options[] = {{"driver", required_argument, NULL, OPT_DRIVER},
+                                             {"json", no_argument, NULL, OPT_JSON},
+                                             {"no-python", no_argument, NULL, OPT_NO_PYTHON},
+                                             {"help", no_argument, NULL, 'h'},
+                                             {NULL, 0, NULL, 0}};
+
+static bool take_option(int option, void *into)
 {
-    fputs("usage: reprise doctor [OPTIONS]\n"
-          "\n"
-          "Looks at driver, device, PyTorch and the environment, tries capture, binding and\n"
-          "update on the driver, and says in its last line whether all is ready for graphs, or\n"
-          "what to do.\n"
-          "\n"
-          "options:\n"
-          "  --driver NAME  cuda or host; without it cuda where it works\n"
-          "  --no-python    do not ask python3 for PyTorch\n"
-          "  --json         print one JSON object and nothing else\n"
-          "  -h, --help     print this\n"
-          "\n"
-          "exit: 0 ready, 1 something is to be done, 2 usage\n",
-          out);
+    struct request *request = into;
+    if (option == OPT_DRIVER)
+        return cli_take_driver("doctor", &request->driver);
+    request->json |= option == OPT_JSON;
+    request->no_python |= option == OPT_NO_PYTHON;
+    return true;
 }
 
-static bool read_options(int argc, char **argv, struct request *request)
-{
-    enum { OPT_DRIVER = 256, OPT_JSON, OPT_NO_PYTHON };
-    static const struct option options[] = {{"driver", required_argument, NULL, OPT_DRIVER},
-                                            {"json", no_argument, NULL, OPT_JSON},
-                                            {"no-python", no_argument, NULL, OPT_NO_PYTHON},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
-    opterr = 0;
-    bool known = true;
-    for (int option; (option = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
-        request->json |= option == OPT_JSON;
-        request->no_python |= option == OPT_NO_PYTHON;
-        request->help |= option == 'h';
-        if (option == OPT_DRIVER)
-            request->driver = optarg;
-        known &= option != '?';
-    }
-    if (known && optind == argc)
-        return true;
-    fprintf(stderr, "reprise doctor: %s; 'reprise doctor --help' tells more\n",
-            known ? "it takes options only" : "that option is not known or lacks its value");
-    return false;
-}
+static const struct cli_options reading = {
+    .command = "doctor", .usage = usage, .names = long_options, .take = take_option};
 
 /* ---- Looking ------------------------------------------------------------------------------- */
 
@@ -265,12 +258,9 @@ static void print_json(const struct diagnosis *d)
 int cmd_doctor(int argc, char **argv)
 {
     struct request request = {.json = false};
-    if (!read_options(argc, argv, &request))
-        return CLI_USAGE;
-    if (request.help) {
-        print_help(stdout);
-        return CLI_DONE;
-    }
+    int ended = cli_options_read(&reading, argc, argv, &request);
+    if (ended >= 0)
+        return ended;
     static struct diagnosis diagnosis; /* large, and one is enough */
     diagnose(&request, &diagnosis);
     if (request.json)

@@ -4,13 +4,12 @@
  */
 #include "cli.h"
 #include "error.h"
+#include "options.h"
 #include "output.h"
 
 #include "reprise.h"
 
-#include <getopt.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,35 +34,31 @@ struct printer {
     struct totals totals;
 };
 
-static void print_help(FILE *out)
-{
-    fputs(
-        "usage: reprise plan [OPTIONS] FILE...\n"
-        "\n"
-        "Plans the memory of recorded captures. For each capture: its blocks, their sum, the peak\n"
-        "in host order, the exact lower bound, the planned height, their ratio, and what "
-        "PyTorch's\n"
-        "allocator would hold by its default rule and with graph_capture_record_stream_reuse.\n"
-        "Files are reprise-capture/1 (JSON, gzip or not) or CSV with the header\n"
-        "id,lower,upper,size; docs/formats.md defines both.\n"
-        "\n"
-        "options:\n"
-        "  --json            print one JSON list, an object a file, and nothing else\n"
-        "  --capacity BYTES  stop once the layout fits; exit with 1 where it does not\n"
-        "  --budget-ms N     time to search for a better layout, for each file (default 50)\n"
-        "  --threads N       threads that search (default 1)\n"
-        "  --align N         round sizes and offsets up to N, a power of two (default 512 for\n"
-        "                    captures, 1 for CSV)\n"
-        "  --out FILE        write the offsets of the one input: reprise-layout/1, or the CSV\n"
-        "                    with an offset column\n"
-        "  --draw FILE       draw the layout of the one input as SVG: address upwards, order to\n"
-        "                    the right, one rectangle a block\n"
-        "  -h, --help        print this\n"
-        "\n"
-        "exit: 0 done, 1 a capacity is not met, 2 usage or a file that could not be used (the\n"
-        "others are still reported)\n",
-        out);
-}
+static const char usage[] =
+    "usage: reprise plan [OPTIONS] FILE...\n"
+    "\n"
+    "Plans the memory of recorded captures. For each capture: its blocks, their sum, the peak\n"
+    "in host order, the exact lower bound, the planned height, their ratio, and what "
+    "PyTorch's\n"
+    "allocator would hold by its default rule and with graph_capture_record_stream_reuse.\n"
+    "Files are reprise-capture/1 (JSON, gzip or not) or CSV with the header\n"
+    "id,lower,upper,size; docs/formats.md defines both.\n"
+    "\n"
+    "options:\n"
+    "  --json            print one JSON list, an object a file, and nothing else\n"
+    "  --capacity BYTES  stop once the layout fits; exit with 1 where it does not\n"
+    "  --budget-ms N     time to search for a better layout, for each file (default 50)\n"
+    "  --threads N       threads that search (default 1)\n"
+    "  --align N         round sizes and offsets up to N, a power of two (default 512 for\n"
+    "                    captures, 1 for CSV)\n"
+    "  --out FILE        write the offsets of the one input: reprise-layout/1, or the CSV\n"
+    "                    with an offset column\n"
+    "  --draw FILE       draw the layout of the one input as SVG: address upwards, order to\n"
+    "                    the right, one rectangle a block\n"
+    "  -h, --help        print this\n"
+    "\n"
+    "exit: 0 done, 1 a capacity is not met, 2 usage or a file that could not be used (the\n"
+    "others are still reported)\n";
 
 /* ---- Options ------------------------------------------------------------------------------- */
 
@@ -81,86 +76,70 @@ static const struct option long_options[] = {
     {NULL, 0, NULL, 0},
 };
 
-/* Says what is wrong with the command line; false, so that refusing is one line. */
-static bool refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-static bool refuse(const char *format, ...)
+static bool take_number(const char *option, uint64_t most, uint64_t *out)
 {
-    va_list args;
-    va_start(args, format);
-    fputs("reprise plan: ", stderr);
-    vfprintf(stderr, format, args);
-    fputs("; 'reprise plan --help' tells more\n", stderr);
-    va_end(args);
-    return false;
+    return cli_take_number("plan", option, 1, most, out);
 }
 
-static bool take_option(int option, struct request *request)
+/* Once: a second would be for another input. */
+static bool take_path(const char *option, const char **out)
 {
+    if (*out)
+        return cli_refuse("plan", "--%s is given twice, '%s' and '%s'", option, *out, optarg);
+    *out = optarg;
+    return true;
+}
+
+static bool take_alignment(struct request *request)
+{
+    uint64_t value;
+    if (!cli_number(optarg, 1, 1u << 30, &value) || (value & (value - 1)))
+        return cli_refuse("plan", "--align must be a power of two from 1 to 2^30, not '%s'",
+                          optarg);
+    request->options.alignment = value;
+    return true;
+}
+
+static bool take_option(int option, void *into)
+{
+    struct request *request = into;
     uint64_t value = 0;
+    bool good = true;
     switch (option) {
     case OPT_JSON:
         request->json = true;
-        return true;
-    case OPT_OUT:
-        if (request->out)
-            return refuse("--out is given twice, '%s' and '%s'", request->out, optarg);
-        request->out = optarg;
-        return true;
-    case OPT_DRAW:
-        request->draw = optarg;
-        return true;
-    case OPT_CAPACITY:
-        if (!cli_number(optarg, 1, INT64_MAX, &value))
-            return refuse("--capacity must be a number of bytes from 1, not '%s'", optarg);
-        request->options.capacity_bytes = value;
-        return true;
-    case OPT_BUDGET:
-        if (!cli_number(optarg, 1, 86400000, &value))
-            return refuse("--budget-ms must be from 1 to 86400000, not '%s'", optarg);
-        request->options.budget_ms = (unsigned)value;
-        return true;
-    case OPT_THREADS:
-        if (!cli_number(optarg, 1, 256, &value))
-            return refuse("--threads must be from 1 to 256, not '%s'", optarg);
-        request->options.threads = (unsigned)value;
-        return true;
-    case OPT_ALIGN:
-        if (!cli_number(optarg, 1, 1u << 30, &value) || (value & (value - 1)))
-            return refuse("--align must be a power of two from 1 to 2^30, not '%s'", optarg);
-        request->options.alignment = value;
-        return true;
-    default:
         break;
+    case OPT_OUT:
+        return take_path("out", &request->out);
+    case OPT_DRAW:
+        return take_path("draw", &request->draw);
+    case OPT_CAPACITY:
+        return take_number("capacity", INT64_MAX, &request->options.capacity_bytes);
+    case OPT_BUDGET:
+        good = take_number("budget-ms", 86400000, &value);
+        request->options.budget_ms = (unsigned)value;
+        break;
+    case OPT_THREADS:
+        good = take_number("threads", 256, &value);
+        request->options.threads = (unsigned)value;
+        break;
+    case OPT_ALIGN:
+        return take_alignment(request);
     }
-    return false;
+    return good;
 }
 
-/* False: refused. *out_help: only help was asked for. Files begin at argv[optind]. */
-static bool read_options(int argc, char **argv, struct request *request, bool *out_help)
+static const struct cli_options reading = {
+    "plan", usage, long_options, take_option, CLI_SOME, "give at least one file",
+};
+
+/* What is written is of one input. */
+static bool fits_inputs(const struct request *request, int inputs)
 {
-    int option;
-    opterr = 0;
-    optind = 1;
-    *out_help = false;
-    while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) != -1) {
-        if (option == 'h') {
-            *out_help = true;
-            return true;
-        }
-        if (option == ':')
-            return refuse("%s needs a value", argv[optind - 1]);
-        if (option == '?')
-            return refuse("no option '%s'", argv[optind - 1]);
-        if (!take_option(option, request))
-            return false;
-    }
-    if (optind == argc)
-        return refuse("give at least one file");
-    if (request->out && argc - optind > 1)
-        return refuse("--out takes one input, not %d", argc - optind);
-    if (request->draw && argc - optind > 1)
-        return refuse("--draw takes one input, not %d", argc - optind);
+    if (request->out && inputs > 1)
+        return cli_refuse("plan", "--out takes one input, not %d", inputs);
+    if (request->draw && inputs > 1)
+        return cli_refuse("plan", "--draw takes one input, not %d", inputs);
     return true;
 }
 
@@ -361,13 +340,11 @@ static rp_status plan_file(struct printer *printer, const char *file, struct rp_
 int cmd_plan(int argc, char **argv)
 {
     struct request request = {.options = RP_PLAN_OPTIONS_INIT};
-    bool help;
-    if (!read_options(argc, argv, &request, &help))
+    int ended = cli_options_read(&reading, argc, argv, &request);
+    if (ended >= 0)
+        return ended;
+    if (!fits_inputs(&request, argc - optind))
         return CLI_USAGE;
-    if (help) {
-        print_help(stdout);
-        return CLI_DONE;
-    }
     struct printer printer = {.request = &request};
     if (request.json)
         putchar('[');

@@ -5,18 +5,29 @@
 #include "output.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+bool cli_refuse(const char *command, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fprintf(stderr, "reprise %s: ", command);
+    vfprintf(stderr, format, args);
+    fprintf(stderr, "; 'reprise %s --help' tells more\n", command);
+    va_end(args);
+    return false;
+}
+
 static bool has_operands(const struct cli_options *options, int argc, char **argv)
 {
-    if (argc - optind == options->operands)
+    int given = argc - optind;
+    if (options->operands == CLI_SOME ? given > 0 : given == options->operands)
         return true;
     if (options->operands)
-        fprintf(stderr, "reprise %s: %s\n", options->command, options->missing);
-    else
-        fprintf(stderr, "reprise %s: takes no '%s'\n", options->command, argv[optind]);
-    return false;
+        return cli_refuse(options->command, "%s", options->missing);
+    return cli_refuse(options->command, "takes no '%s'", argv[optind]);
 }
 
 int cli_options_read(const struct cli_options *options, int argc, char **argv, void *request)
@@ -24,15 +35,18 @@ int cli_options_read(const struct cli_options *options, int argc, char **argv, v
     bool good = true;
     int option;
     optind = 1;
-    while (good && (option = getopt_long(argc, argv, "h", options->names, NULL)) != -1) {
+    opterr = 0; /* getopt's own words are not ours */
+    while (good && (option = getopt_long(argc, argv, ":h", options->names, NULL)) != -1) {
         if (option == 'h')
             return fputs(options->usage, stdout) == EOF ? CLI_USAGE : CLI_DONE;
-        good = options->take(option, request);
+        if (option == ':')
+            good = cli_refuse(options->command, "%s needs a value", argv[optind - 1]);
+        else if (option == '?')
+            good = cli_refuse(options->command, "no option '%s'", argv[optind - 1]);
+        else
+            good = options->take(option, request);
     }
-    if (good && has_operands(options, argc, argv))
-        return -1;
-    fprintf(stderr, "'reprise %s --help' lists the options\n", options->command);
-    return CLI_USAGE;
+    return good && has_operands(options, argc, argv) ? -1 : CLI_USAGE;
 }
 
 bool cli_take_driver(const char *command, const char **out_driver)
@@ -40,8 +54,7 @@ bool cli_take_driver(const char *command, const char **out_driver)
     *out_driver = optarg;
     if (!strcmp(optarg, "cuda") || !strcmp(optarg, "host"))
         return true;
-    fprintf(stderr, "reprise %s: --driver wants cuda or host, not '%s'\n", command, optarg);
-    return false;
+    return cli_refuse(command, "--driver wants cuda or host, not '%s'", optarg);
 }
 
 bool cli_take_number(const char *command, const char *option, uint64_t least, uint64_t most,
@@ -49,7 +62,6 @@ bool cli_take_number(const char *command, const char *option, uint64_t least, ui
 {
     if (cli_number(optarg, least, most, out))
         return true;
-    fprintf(stderr, "reprise %s: --%s must be from %" PRIu64 " to %" PRIu64 ", not '%s'\n", command,
-            option, least, most, optarg);
-    return false;
+    return cli_refuse(command, "--%s must be from %" PRIu64 " to %" PRIu64 ", not '%s'", option,
+                      least, most, optarg);
 }

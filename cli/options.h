@@ -19,9 +19,14 @@ struct cli_options {
     int operands;        /* how many follow the options; 0: none */
     const char *missing; /* told where there are fewer or more; not needed where there are none */
 };
+/* Of operands: any number from 1. */
+#define CLI_SOME (-1)
 
 /* The exit code when the command is to end here, -1 when it goes on, from argv[optind]. */
 int cli_options_read(const struct cli_options *options, int argc, char **argv, void *request);
+
+/* A word on standard error, with where to find more; false, so that refusing is one line. */
+bool cli_refuse(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Values in optarg; false, and a word on standard error, where they will not do. */
 bool cli_take_driver(const char *command, const char **out_driver);
