@@ -421,18 +421,35 @@ RP_API rp_status rp_run(struct rp_pool *pool, rp_callable_fn callable, void *use
 /* Captured work, ready to replay. */
 struct rp_graph;
 
+/* How a graph's bindings are verified, beside the proof that two captures give. */
+enum rp_verify {
+    RP_VERIFY_NONE = 0,
+    RP_VERIFY_CAPTURE = 1 /* by a third capture, with arguments at other addresses: nothing runs */
+};
+
 struct rp_capture_options {
     size_t size;
-    const char *name; /* for reports and errors; copied; NULL: "graph" */
-    int copy_args;    /* nonzero: arguments keep the addresses of the capture, and every replay
-                         copies them there: for callables that leave an argument's address in
-                         memory (an array of pointers, say), where no capture can see it */
-    int reserved;     /* 0 */
+    const char *name;      /* for reports and errors; copied; NULL: "graph" */
+    int copy_args;         /* nonzero: arguments keep the addresses of the capture, and every replay
+                              copies them there: for callables that leave an argument's address in
+                              memory (an array of pointers, say), where no capture can see it */
+    enum rp_verify verify; /* see below */
 };
 #define RP_CAPTURE_OPTIONS_INIT                                                                    \
     {                                                                                              \
-        sizeof(struct rp_capture_options), NULL, 0, 0                                              \
+        sizeof(struct rp_capture_options), NULL, 0, RP_VERIFY_NONE                                 \
     }
+
+/* Verification. Two captures prove where arguments' addresses stand, if the callable does in a call
+ * what it did in both. RP_VERIFY_CAPTURE takes that on trust less: the callable is captured once
+ * more, between rehearsal and record, with its arguments at other addresses and other distances
+ * from each other. What replays would write for these is compared with what that capture holds, in
+ * host time alone, about that of a rehearsal. An argument of which a word is not where it should
+ * be, whose address stands where none should, or from whose address a word of a struct was
+ * computed, is copied by all replays. Where no argument is to blame (a value, a function, a grid is
+ * another) all are. Each is a warning in the log, and rp_graph_info and rp_graph_arg_info tell. A
+ * third capture with other nodes or edges fails with RP_ERROR_DIVERGED, once all was taken twice.
+ * Where copy_args is set there is nothing to verify, and no third capture. */
 
 /* Captures the callable: rehearse (addresses of their own for every block, on one chunk of device
  * memory), plan (place the blocks; the pool grows to the plan), record (capture at the planned
@@ -535,6 +552,9 @@ struct rp_graph_info {
     uint64_t exec_bytes;    /* of an exec for it, estimated */
     size_t exec_sharers;    /* other graphs that could take turns with it */
     uint64_t staging_bytes; /* of arguments that have memory to be copied to, so far */
+    enum rp_verify verified; /* how its bindings were verified */
+    size_t unverified_args;  /* arguments that are copied for what that found */
+    double verify_ms;
 };
 RP_API void rp_graph_info_sized(const struct rp_graph *graph, size_t info_bytes,
                                 struct rp_graph_info *out_info);
@@ -657,11 +677,13 @@ struct rp_callable_options {
     size_t most_graphs; /* shapes beyond that many stay eager; 0: no limit */
     int copy_args;      /* as in rp_capture_options */
     enum rp_policy policy;
+    enum rp_verify verify; /* of each shape's graph, as in rp_capture_options */
+    int reserved;          /* 0 */
 };
 #define RP_CALLABLE_OPTIONS_INIT                                                                   \
     {                                                                                              \
         sizeof(struct rp_callable_options), NULL, NULL, NULL, NULL, 0, NULL, 0, 0, 0,              \
-            RP_POLICY_ALWAYS                                                                       \
+            RP_POLICY_ALWAYS, RP_VERIFY_NONE, 0                                                    \
     }
 
 /* options may be NULL. `user` is the function's at each run. */

@@ -5,6 +5,7 @@
 #include "base/hostmem.h"
 #include "base/log.h"
 #include "base/sized.h"
+#include "graph/verify.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +36,7 @@ static rp_status check_options(const struct rp_device *device,
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_callable_create",
                          "there should be %zu dimensions and %zu fills, but one of them is NULL",
                          options->dim_count, options->fill_count);
-    return RP_OK;
+    return rpi_verify_check("rp_callable_create", options->verify, err);
 }
 
 static rp_status make_buckets(struct rp_callable *callable,
@@ -66,6 +67,7 @@ static rp_status make_callable(struct rp_device *device, const struct rp_callabl
     made->most_graphs = options->most_graphs;
     made->copy_args = options->copy_args;
     made->policy = options->policy;
+    made->verify = options->verify;
     made->timing.driver = device->driver;
     made->name = rpi_strdup(options->name ? options->name : "callable");
     if (!made->name)
@@ -218,6 +220,7 @@ static rp_status make_graph(struct rp_callable *callable, const struct rpi_shape
     snprintf(name, sizeof name, "%.60s %.90s", callable->name, shape->text);
     options.name = name;
     options.copy_args = callable->copy_args;
+    options.verify = callable->verify;
     rp_status status = rp_device_push(callable->device, err);
     if (status != RP_OK)
         return status;

@@ -26,6 +26,7 @@ struct rp_callable {
     size_t most_graphs;
     bool copy_args;
     enum rp_policy policy;
+    enum rp_verify verify;
     pthread_mutex_t lock; /* of a whole call; guards what follows */
     bool warm;            /* the function ran once */
     struct rpi_shapes shapes;

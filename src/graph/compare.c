@@ -274,22 +274,26 @@ static rp_status unmatched(const struct comparing *c, uint32_t offset, uint64_t 
 }
 
 /* Does the driver know of device memory there? It may answer for any memory of the host. */
-static bool is_memory(const struct comparing *c, uint64_t address)
+static bool is_memory(const struct rp_driver *driver, uint64_t address)
 {
     CUmemorytype type = 0;
-    return c->driver->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) ==
+    return driver->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) ==
                CUDA_SUCCESS &&
            type == CU_MEMORYTYPE_DEVICE;
 }
 
-/* Is it an address of this process? Kernels are given such, and never read there: a reference that
- * a functor of C++ captured, a scalar on the launching code's stack. */
+/* Is it an address of this process? */
 static bool is_host(uint64_t address)
 {
     enum { LEAST_PAGE = 4096 };
     unsigned char resident;
     return address >= LEAST_PAGE &&
            mincore((void *)(uintptr_t)(address & ~(uint64_t)(LEAST_PAGE - 1)), 1, &resident) == 0;
+}
+
+bool rpi_are_host(const struct rp_driver *driver, uint64_t before, uint64_t after)
+{
+    return is_host(before) && is_host(after) && !is_memory(driver, after);
 }
 
 /* A word at a place where a pointer can be aligned. What looks like an address of the rehearsal in
@@ -316,8 +320,8 @@ static rp_status compare_word(struct comparing *c, const struct rpi_field *field
     }
     if (field->kind == RPI_FIELD_HOST)
         return add_unproved(c, after, err);
-    bool host = field->kind == RPI_FIELD_VALUE && field->bytes == 8 && is_host(before) &&
-                is_host(after) && !is_memory(c, after);
+    bool host = field->kind == RPI_FIELD_VALUE && field->bytes == 8 &&
+                rpi_are_host(c->driver, before, after);
     if (field->kind == RPI_FIELD_STRUCT || host) {
         c->made.sites.rubbish++;
         return add_unproved(c, after, err);
@@ -375,8 +379,8 @@ static rp_status compare_field(struct comparing *c, const struct rpi_field *fiel
 
 /* ---- Nodes --------------------------------------------------------------------------------- */
 
-static rp_status compare_attributes(struct comparing *c, CUgraphNode before, CUgraphNode after,
-                                    struct rp_error *err)
+static const char *attributes_differ(const struct rp_driver *driver, CUgraphNode before,
+                                     CUgraphNode after)
 {
     static const struct {
         CUkernelNodeAttrID id;
@@ -389,34 +393,44 @@ static rp_status compare_attributes(struct comparing *c, CUgraphNode before, CUg
     };
     for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++) {
         CUkernelNodeAttrValue a = {{0}}, b = {{0}};
-        CUresult first = c->driver->cuGraphKernelNodeGetAttribute(before, attributes[i].id, &a);
-        CUresult second = c->driver->cuGraphKernelNodeGetAttribute(after, attributes[i].id, &b);
+        CUresult first = driver->cuGraphKernelNodeGetAttribute(before, attributes[i].id, &a);
+        CUresult second = driver->cuGraphKernelNodeGetAttribute(after, attributes[i].id, &b);
         if (first == CUDA_SUCCESS && second == CUDA_SUCCESS &&
             memcmp(&a, &b, attributes[i].bytes) != 0)
-            return diverged(c, err, attributes[i].name);
+            return attributes[i].name;
     }
-    return RP_OK;
+    return NULL;
+}
+
+const char *rpi_kernels_differ(const struct rp_driver *driver, const struct rpi_params *before,
+                               const struct rpi_params *after, CUgraphNode node_before,
+                               CUgraphNode node_after)
+{
+    const CUDA_KERNEL_NODE_PARAMS *a = &before->kernel, *b = &after->kernel;
+    if (a->func != b->func || a->kern != b->kern)
+        return "it was another kernel";
+    if (a->gridDimX != b->gridDimX || a->gridDimY != b->gridDimY || a->gridDimZ != b->gridDimZ)
+        return "its grid changed";
+    if (a->blockDimX != b->blockDimX || a->blockDimY != b->blockDimY ||
+        a->blockDimZ != b->blockDimZ)
+        return "its block size changed";
+    if (a->sharedMemBytes != b->sharedMemBytes)
+        return "its shared memory changed";
+    return attributes_differ(driver, node_before, node_after);
 }
 
 static rp_status compare_kernels(struct comparing *c, CUgraphNode before, CUgraphNode after,
                                  struct rp_error *err)
 {
-    const CUDA_KERNEL_NODE_PARAMS *a = &c->before.kernel, *b = &c->after.kernel;
-    if (a->func != b->func || a->kern != b->kern)
-        return diverged(c, err, "it was another kernel");
-    if (a->gridDimX != b->gridDimX || a->gridDimY != b->gridDimY || a->gridDimZ != b->gridDimZ)
-        return diverged(c, err, "its grid changed");
-    if (a->blockDimX != b->blockDimX || a->blockDimY != b->blockDimY ||
-        a->blockDimZ != b->blockDimZ)
-        return diverged(c, err, "its block size changed");
-    if (a->sharedMemBytes != b->sharedMemBytes)
-        return diverged(c, err, "its shared memory changed");
-    if (b->kernelParams && !(c->driver->capabilities & RPI_CAP_PARAM_INFO))
+    const char *difference = rpi_kernels_differ(c->driver, &c->before, &c->after, before, after);
+    if (difference)
+        return diverged(c, err, difference);
+    if (c->after.kernel.kernelParams && !(c->driver->capabilities & RPI_CAP_PARAM_INFO))
         return unsupported(c, err,
                            "this driver does not tell the sizes of a kernel's parameters, so that "
                            "they cannot be compared. A driver of CUDA 12.4 or later does; "
                            "parameters in one packed buffer work with this one too");
-    return compare_attributes(c, before, after, err);
+    return RP_OK;
 }
 
 static rp_status compare_graphs(struct comparing *c, CUgraph before, CUgraph after,

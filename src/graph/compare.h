@@ -12,6 +12,7 @@
 #ifndef REPRISE_GRAPH_COMPARE_H
 #define REPRISE_GRAPH_COMPARE_H
 
+#include "graph/params.h"
 #include "graph/record.h"
 
 struct rpi_comparison {
@@ -25,6 +26,15 @@ struct rpi_comparison {
     struct rpi_foreign_uses foreign; /* blocks of other graphs that nodes name */
     bool hidden;                     /* nodes may hold addresses that cannot be read */
 };
+
+/* What a node of another capture would have to agree with. Both parameters were read from nodes of
+ * one type; NULL where they agree, otherwise what differs: "its grid changed". Static text. */
+const char *rpi_kernels_differ(const struct rp_driver *driver, const struct rpi_params *before,
+                               const struct rpi_params *after, CUgraphNode node_before,
+                               CUgraphNode node_after);
+/* Are both addresses of the host? Kernels are given such, and never read there: a reference that a
+ * functor of C++ captured, a scalar on the launching code's stack. */
+bool rpi_are_host(const struct rp_driver *driver, uint64_t before, uint64_t after);
 
 void rpi_comparison_finish(struct rpi_comparison *comparison);
 

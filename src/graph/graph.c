@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * rp_graph_capture: rehearse, plan, record, compare, instantiate. When the two captures turn out
- * not to be one graph, all of it is done once more: what a program makes lazily may have been made
- * by then.
+ * rp_graph_capture: rehearse, plan, record, compare, verify, instantiate. When the two captures
+ * turn out not to be one graph, all of it is done once more: what a program makes lazily may have
+ * been made by then.
  */
 #include "graph/objects.h"
 
@@ -14,6 +14,7 @@
 #include "graph/compare.h"
 #include "graph/exec_cache.h"
 #include "graph/share.h"
+#include "graph/verify.h"
 
 enum { MOST_REHEARSALS = 2 };
 
@@ -27,14 +28,16 @@ struct capturing {
     const struct rp_arg *args;
     size_t arg_count;
     bool copy_args;
+    enum rp_verify verify;
     uint64_t *staging; /* addresses of the arguments in the record */
     struct rpi_range staging_range;
-    struct rpi_rehearsal rehearsal;
+    struct rpi_rehearsal rehearsal, third; /* the third capture is the second that is taken */
     struct rpi_share_plan plan;
     struct rpi_recorded recorded;
     struct rpi_comparison comparison;
+    struct rpi_verdict verdict;
     size_t rehearsals;
-    double rehearse_ms, plan_ms, record_ms, instantiate_ms;
+    double rehearse_ms, plan_ms, record_ms, verify_ms, instantiate_ms;
 };
 
 void rpi_graph_drop_share(struct rp_graph *graph)
@@ -49,38 +52,75 @@ static void drop_attempt(struct capturing *c)
 {
     const struct rp_driver *driver = c->pool->device->driver;
     rpi_rehearsal_finish(&c->rehearsal, driver);
+    rpi_rehearsal_finish(&c->third, driver);
     rpi_recorded_finish(&c->recorded, driver);
     rpi_share_plan_finish(&c->plan);
     rpi_comparison_finish(&c->comparison);
+    rpi_verdict_finish(&c->verdict);
 }
 
-/* Rehearses, plans, records and compares. What was made lies in c, whatever happens. */
-static rp_status attempt(struct capturing *c, struct rp_error *err)
+static rp_status rehearse(struct capturing *c, struct rp_error *err)
 {
     c->rehearsals++;
     uint64_t start = rpi_clock_ns();
     rp_status status = rpi_rehearse(c->pool, c->name, c->callable, c->user, c->args, c->arg_count,
                                     &c->rehearsal, err);
     c->rehearse_ms += rpi_ms_since(start);
-    if (status != RP_OK)
+    if (status != RP_OK || c->verify == RP_VERIFY_NONE)
         return status;
     start = rpi_clock_ns();
-    status = rpi_share_plan(c->pool, &c->rehearsal, c->rehearsals > 1, &c->plan, err);
+    status = rpi_rehearse_apart(c->pool, c->name, c->callable, c->user, c->args, c->arg_count,
+                                &c->third, err);
+    c->verify_ms += rpi_ms_since(start);
+    return status;
+}
+
+static rp_status verify(struct capturing *c, struct rp_error *err)
+{
+    if (c->verify == RP_VERIFY_NONE)
+        return RP_OK;
+    uint64_t start = rpi_clock_ns();
+    rp_status status = rpi_verify(c->pool->device->driver, &c->rehearsal, &c->third, &c->recorded,
+                                  &c->comparison, c->arg_count, &c->verdict, err);
+    c->verify_ms += rpi_ms_since(start);
+    return status;
+}
+
+static rp_status plan(struct capturing *c, struct rp_error *err)
+{
+    uint64_t start = rpi_clock_ns();
+    rp_status status = rpi_share_plan(c->pool, &c->rehearsal, c->rehearsals > 1, &c->plan, err);
     c->plan_ms += rpi_ms_since(start);
-    if (status != RP_OK)
-        return status;
-    start = rpi_clock_ns();
+    return status;
+}
+
+static rp_status record_and_compare(struct capturing *c, struct rp_error *err)
+{
+    uint64_t start = rpi_clock_ns();
     const struct rpi_record_plan planned = {c->plan.offsets, c->plan.height, &c->plan.obstacles};
-    status = rpi_record(c->pool, c->name, c->callable, c->user, c->args, c->staging, c->arg_count,
-                        &c->rehearsal, &planned, &c->recorded, err);
+    rp_status status = rpi_record(c->pool, c->name, c->callable, c->user, c->args, c->staging,
+                                  c->arg_count, &c->rehearsal, &planned, &c->recorded, err);
     if (status == RP_OK)
         status =
             rpi_compare(c->pool, &c->rehearsal, &c->recorded, c->arg_count, &c->comparison, err);
+    c->record_ms += rpi_ms_since(start);
+    return status;
+}
+
+/* Rehearses, plans, records, compares and verifies. What was made lies in c, whatever happens. */
+static rp_status attempt(struct capturing *c, struct rp_error *err)
+{
+    rp_status status = rehearse(c, err);
+    if (status == RP_OK)
+        status = plan(c, err);
+    if (status == RP_OK)
+        status = record_and_compare(c, err);
+    if (status == RP_OK)
+        status = verify(c, err);
     if (status == RP_OK)
         status = rpi_share_take_down(c->graph, &c->rehearsal, &c->recorded, &c->plan, err);
     if (status == RP_OK)
         status = rpi_reads_take(c->graph, &c->comparison.foreign, err);
-    c->record_ms += rpi_ms_since(start);
     return status;
 }
 
@@ -130,6 +170,8 @@ static rp_status make_exec(struct capturing *c, struct rp_error *err)
                               &c->recorded, c->args, err);
     for (size_t k = 0; status == RP_OK && c->copy_args && k < c->arg_count; k++)
         rpi_binding_demote(binding, k, RPI_COPY_ASKED);
+    if (status == RP_OK && c->verify != RP_VERIFY_NONE)
+        rpi_verdict_apply(&c->verdict, c->name, binding);
     if (status == RP_OK)
         status = back_copied(c, err);
     if (status == RP_OK)
@@ -166,6 +208,8 @@ static struct rp_graph_info make_info(const struct capturing *c)
         .plan_ms = c->plan_ms,
         .record_ms = c->record_ms,
         .instantiate_ms = c->instantiate_ms,
+        .verified = c->verify,
+        .verify_ms = c->verify_ms,
     };
 }
 
@@ -297,6 +341,8 @@ rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_options
     rp_status status = rpi_take_options(&chosen, sizeof chosen, options, "rp_graph_capture",
                                         "RP_CAPTURE_OPTIONS_INIT", err);
     if (status == RP_OK)
+        status = rpi_verify_check("rp_graph_capture", chosen.verify, err);
+    if (status == RP_OK)
         status = rpi_check_args("rp_graph_capture", args, arg_count, err);
     if (status != RP_OK)
         return status;
@@ -313,7 +359,8 @@ rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_options
                               .user = user,
                               .args = args,
                               .arg_count = arg_count,
-                              .copy_args = chosen.copy_args};
+                              .copy_args = chosen.copy_args,
+                              .verify = chosen.copy_args ? RP_VERIFY_NONE : chosen.verify};
         status = capture_locked(&c, out_graph, err);
         rp_device_pop(pool->device);
     }
@@ -366,6 +413,7 @@ void rp_graph_info_sized(const struct rp_graph *graph, size_t info_bytes,
         const struct rpi_bind_arg *arg = &graph->binding->args[k];
         info.bindable_args += arg->bytes && arg->never == RPI_COPY_NOT;
         info.staging_bytes += arg->backed ? arg->bytes : 0;
+        info.unverified_args += arg->never == RPI_COPY_UNVERIFIED;
         if (!graph->replays || !arg->bytes)
             continue;
         info.bound_args += arg->reason == RPI_COPY_NOT;

@@ -7,10 +7,12 @@
 
 /* Libraries choose kernels by alignments up to this one. */
 enum { MOST_ALIGNMENT = 256 };
+enum { MOST_STEPS = 61 }; /* by which one argument is farther from the next than the one before */
 
 struct rehearsing {
     struct rpi_learning learning; /* first, for casts */
     struct rpi_rehearsal *made;
+    bool apart; /* arguments lie at other distances than they mostly do */
 };
 
 uint64_t rpi_arg_alignment(const struct rp_pool *pool, const struct rp_arg *arg)
@@ -46,27 +48,17 @@ static rp_status place(struct rpi_learning *learning, uint64_t bytes, uint32_t s
 
 /* Addresses of the arguments, into `addresses`. */
 static rp_status place_args(struct rehearsing *run, const struct rp_arg *args, size_t arg_count,
-                            const struct rpi_stand_ins *stand_ins, uint64_t *addresses,
-                            struct rp_error *err)
+                            uint64_t *addresses, struct rp_error *err)
 {
     const struct rp_pool *pool = run->learning.pool;
     rp_status status = RP_OK;
     for (size_t k = 0; status == RP_OK && k < arg_count; k++) {
-        struct rpi_rehearsed block = {0, rpi_block_bytes(args[k].bytes)};
-        uint64_t unused, alignment = stand_ins ? stand_ins->alignments[k] : 0;
-        if (stand_ins && stand_ins->fixed && stand_ins->fixed[k]) {
-            addresses[k] = block.address = stand_ins->fixed[k];
-            if (!rpi_vec_push(&run->made->blocks, block))
-                status = rpi_error_host_memory(err, "rp_graph_capture", sizeof block);
-            continue;
-        }
-        if (!alignment)
-            alignment = rpi_arg_alignment(pool, &args[k]);
-        if (stand_ins && stand_ins->spread)
-            status = rpi_alias_take(&pool->device->alias, alignment * (stand_ins->spread + k) * 2,
+        uint64_t unused, alignment = rpi_arg_alignment(pool, &args[k]);
+        if (run->apart)
+            status = rpi_alias_take(&pool->device->alias, 2 * alignment * (k % MOST_STEPS + 1),
                                     alignment, &unused, err);
         if (status == RP_OK)
-            status = take(run, block.bytes, alignment, &addresses[k], err);
+            status = take(run, rpi_block_bytes(args[k].bytes), alignment, &addresses[k], err);
     }
     return status;
 }
@@ -85,7 +77,7 @@ static rp_status begin_addresses(struct rp_device *device, struct rp_error *err)
 /* With the rehearsal lock held. Everything made lies in run and run->made, whatever happens. */
 static rp_status rehearse(struct rehearsing *run, const char *name, rp_callable_fn callable,
                           void *user, const struct rp_arg *args, size_t arg_count,
-                          const struct rpi_stand_ins *stand_ins, struct rp_error *err)
+                          struct rp_error *err)
 {
     static const struct rpi_learning_steps steps = {.place = place};
     char what[96];
@@ -97,7 +89,7 @@ static rp_status rehearse(struct rehearsing *run, const char *name, rp_callable_
         return rpi_error_host_memory(err, what, (arg_count + 1) * sizeof *addresses);
     rp_status status = begin_addresses(run->learning.pool->device, err);
     if (status == RP_OK)
-        status = place_args(run, args, arg_count, stand_ins, addresses, err);
+        status = place_args(run, args, arg_count, addresses, err);
     if (status == RP_OK)
         status = rpi_learn(&run->learning, what, callable, user, args, addresses, arg_count, true,
                            &run->made->template, err);
@@ -106,20 +98,19 @@ static rp_status rehearse(struct rehearsing *run, const char *name, rp_callable_
     return status;
 }
 
-rp_status rpi_rehearse_at(struct rp_pool *pool, const char *name, rp_callable_fn callable,
-                          void *user, const struct rp_arg *args, size_t arg_count,
-                          const struct rpi_stand_ins *stand_ins,
-                          struct rpi_rehearsal *out_rehearsal, struct rp_error *err)
+static rp_status rehearse_made(struct rp_pool *pool, const char *name, rp_callable_fn callable,
+                               void *user, const struct rp_arg *args, size_t arg_count, bool apart,
+                               struct rpi_rehearsal *out_rehearsal, struct rp_error *err)
 {
     struct rp_device *device = pool->device;
     struct rpi_rehearsal made = {0};
-    struct rehearsing run = {.learning.pool = pool, .made = &made};
+    struct rehearsing run = {.learning.pool = pool, .made = &made, .apart = apart};
     rp_status status = rpi_capture_record_init(&made.record, name, err);
     if (status != RP_OK)
         return status;
     status = rpi_lock_for_callable(&device->rehearsal_lock, "rp_graph_capture", pool->name, err);
     if (status == RP_OK) {
-        status = rehearse(&run, name, callable, user, args, arg_count, stand_ins, err);
+        status = rehearse(&run, name, callable, user, args, arg_count, err);
         pthread_mutex_unlock(&device->rehearsal_lock);
     }
     if (status == RP_OK)
@@ -133,7 +124,14 @@ rp_status rpi_rehearse(struct rp_pool *pool, const char *name, rp_callable_fn ca
                        const struct rp_arg *args, size_t arg_count,
                        struct rpi_rehearsal *out_rehearsal, struct rp_error *err)
 {
-    return rpi_rehearse_at(pool, name, callable, user, args, arg_count, NULL, out_rehearsal, err);
+    return rehearse_made(pool, name, callable, user, args, arg_count, false, out_rehearsal, err);
+}
+
+rp_status rpi_rehearse_apart(struct rp_pool *pool, const char *name, rp_callable_fn callable,
+                             void *user, const struct rp_arg *args, size_t arg_count,
+                             struct rpi_rehearsal *out_rehearsal, struct rp_error *err)
+{
+    return rehearse_made(pool, name, callable, user, args, arg_count, true, out_rehearsal, err);
 }
 
 void rpi_rehearsal_finish(struct rpi_rehearsal *rehearsal, const struct rp_driver *driver)

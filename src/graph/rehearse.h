@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The rehearsal: a capture taken only to learn from. Every block has an address of its own on the
- * rehearsals' one chunk, and every argument that is not told where to be. Learned: each block's
+ * rehearsals' one chunk, and every argument too. Learned: each block's
  * size, stream and lifetime in the capture's order, and the template with its pointers.
  */
 #ifndef REPRISE_GRAPH_REHEARSE_H
@@ -9,13 +9,6 @@
 
 #include "graph/objects.h"
 #include "memory/recording.h"
-
-/* Where the arguments of a rehearsal are. */
-struct rpi_stand_ins {
-    const uint64_t *alignments; /* of each: exactly this, never more by chance */
-    const uint64_t *fixed;      /* of each its address, 0: one of its own; NULL: all their own */
-    uint32_t spread;            /* another number puts them at other distances */
-};
 
 /* Arguments first, then the blocks. */
 struct rpi_rehearsed {
@@ -34,14 +27,14 @@ struct rpi_rehearsal {
  * the capture, as far as libraries and the pool care. */
 uint64_t rpi_arg_alignment(const struct rp_pool *pool, const struct rp_arg *arg);
 
-/* The context is current. stand_ins may be NULL. On failure out_rehearsal is untouched. */
-rp_status rpi_rehearse_at(struct rp_pool *pool, const char *name, rp_callable_fn callable,
-                          void *user, const struct rp_arg *args, size_t arg_count,
-                          const struct rpi_stand_ins *stand_ins,
-                          struct rpi_rehearsal *out_rehearsal, struct rp_error *err);
+/* The context is current. On failure out_rehearsal is untouched. */
 rp_status rpi_rehearse(struct rp_pool *pool, const char *name, rp_callable_fn callable, void *user,
                        const struct rp_arg *args, size_t arg_count,
                        struct rpi_rehearsal *out_rehearsal, struct rp_error *err);
+/* The same with the arguments at other distances from each other, and from the blocks. */
+rp_status rpi_rehearse_apart(struct rp_pool *pool, const char *name, rp_callable_fn callable,
+                             void *user, const struct rp_arg *args, size_t arg_count,
+                             struct rpi_rehearsal *out_rehearsal, struct rp_error *err);
 void rpi_rehearsal_finish(struct rpi_rehearsal *rehearsal, const struct rp_driver *driver);
 
 #endif

@@ -422,13 +422,19 @@ static bool capture(struct run *r)
     generate(r, index);
     struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
     options.name = g->name;
+    options.verify = index % 2 ? RP_VERIFY_CAPTURE : RP_VERIFY_NONE;
     struct rp_arg args[] = {rpt_arg(r->buffers, WIDTH, RP_ARG_IN),
                             rpt_arg(r->buffers + WIDTH * 4, WIDTH, RP_ARG_OUT)};
     struct rp_error err = {0};
+    struct rp_graph_info info = {0};
     rp_status status = rp_graph_capture(r->groups[g->group].pool, &options, run_graph, g, args, 2,
                                         &g->handle, &err);
     g->ended = UINT64_MAX;
-    return holds(status == RP_OK, r, "capturing %s: %s", g->name, err.message);
+    if (status == RP_OK)
+        rp_graph_info(g->handle, &info);
+    return holds(status == RP_OK, r, "capturing %s: %s", g->name, err.message) &&
+           holds(!info.unverified_args, r, "%zu arguments of %s were not verified",
+                 info.unverified_args, g->name);
 }
 
 /* ---- Replays -------------------------------------------------------------------------------- */

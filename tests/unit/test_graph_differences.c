@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * What two captures of one callable may not differ in: each property of a node, changed alone, is
- * found, and the capture is refused with a word on what changed.
+ * found, and the capture is refused with a word on what changed. Where it is the third capture that
+ * differs, which verifies, arguments are copied.
  */
 #include "graph_fixture.h"
+
+#include <stdio.h>
 
 enum what {
     GRID_X,
@@ -46,7 +49,9 @@ struct subject {
     const struct rpt_fixture *f;
     enum what what;
     bool differs; /* else it is the same each time, and accepted */
+    bool third;   /* only the second of each three does, which verifies */
     int calls;
+    char said[512];
 };
 
 /* One kernel node in a child graph of the capture. */
@@ -71,7 +76,8 @@ static rp_status differs(struct rp_call *call, void *user, struct rp_error *err)
     const struct rpt_fixture *f = subject->f;
     CUstream s = rp_call_stream(call);
     uint64_t blocks[2] = {0, 0};
-    unsigned more = subject->differs && subject->calls++ % 2;
+    int call_number = subject->calls++;
+    unsigned more = subject->differs && call_number % (subject->third ? 3 : 2) == 1;
     rp_status status = RP_OK;
     for (int i = 0; i < 2 && status == RP_OK; i++)
         status = rp_call_alloc(call, 4096, s, &blocks[i], err);
@@ -126,10 +132,52 @@ static void each_difference_is_found(void **state)
     rpt_close(&f);
 }
 
+static void keep(enum rp_log_level level, const char *message, void *user)
+{
+    struct subject *subject = user;
+    if (level == RP_LOG_WARNING)
+        snprintf(subject->said, sizeof subject->said, "%s", message);
+}
+
+/* What the third capture differs in: a word of the warning. */
+static const char *third_word(enum what what)
+{
+    if (what == POINTER)
+        return "held another address in place of a block's";
+    if (what < VALUE)
+        return words[what];
+    return "held another value";
+}
+
+static void each_difference_of_a_third_capture_is_found(void **state)
+{
+    struct rpt_fixture f;
+    (void)state;
+    rpt_open(&f);
+    for (enum what what = 0; what < WHATS; what++) {
+        struct subject subject = {.f = &f, .what = what, .differs = true, .third = true};
+        struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
+        struct rp_graph *graph = NULL;
+        options.verify = RP_VERIFY_CAPTURE;
+        rp_set_log(keep, &subject, RP_LOG_WARNING);
+        rp_status status =
+            rp_graph_capture(f.pool, &options, differs, &subject, NULL, 0, &graph, &f.err);
+        assert_int_equal(status, what == TYPE ? RP_ERROR_DIVERGED : RP_OK);
+        const char *said = what == TYPE ? f.err.message : subject.said;
+        const char *word = what == TYPE ? "it was of another type in a third" : third_word(what);
+        if (!strstr(said, word))
+            fail_msg("%d: %s", (int)what, said);
+        rp_graph_destroy(graph);
+    }
+    rp_set_log(NULL, NULL, RP_LOG_ERROR);
+    rpt_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_difference_is_found),
+        cmocka_unit_test(each_difference_of_a_third_capture_is_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
