@@ -246,12 +246,13 @@ static void note_call(struct rpi_observe *o, const struct rpi_watch_call *call, 
                     : "leave the call out of the region");
 }
 
-/* Copies that the host waits for. NVIDIA's driver makes them while other streams are captured, and
- * says nothing. */
-static bool is_host_copy(const struct rpi_watch_call *call)
+/* Copies and fills without a stream. Drivers make them while other streams are captured, and say
+ * nothing. */
+static bool happens_at_once(const struct rpi_watch_call *call)
 {
     const struct rpi_call_explanation *known = rpi_explanation_of_call(call->function);
-    return known && strcmp(known->kind, "host-copy") == 0;
+    return known &&
+           (strcmp(known->kind, "host-copy") == 0 || strcmp(known->kind, "legacy-stream") == 0);
 }
 
 /* The next attempt goes on past this call. */
@@ -282,7 +283,7 @@ static void after(struct rpi_watch_observer *observer, const struct rpi_watch_ca
     }
     if (result != CUDA_SUCCESS)
         return;
-    if (is_host_copy(call))
+    if (happens_at_once(call))
         note_call(o, call, result);
     CUstream stream = (CUstream)(uintptr_t)rpi_watch_value(call, "stream");
     CUevent event = (CUevent)(uintptr_t)rpi_watch_value(call, "event");

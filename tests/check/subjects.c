@@ -18,6 +18,7 @@ enum { BYTES = 4096, WORDS = BYTES / 4, NON_BLOCKING = 1, NO_TIMING = 2 };
 #define FUNCTIONS(X)                                                                               \
     X(cuMemcpyDtoDAsync, (uint64_t to, uint64_t from, size_t bytes, stream_t stream))              \
     X(cuMemsetD32Async, (uint64_t to, unsigned value, size_t count, stream_t stream))              \
+    X(cuMemsetD32, (uint64_t to, unsigned value, size_t count))                                    \
     X(cuMemcpyDtoH, (void *to, uint64_t from, size_t bytes))                                       \
     X(cuMemcpyDtoHAsync, (void *to, uint64_t from, size_t bytes, stream_t stream))                 \
     X(cuMemAlloc, (uint64_t * address, size_t bytes))                                              \
@@ -154,6 +155,12 @@ SUBJECT(pins)
 SUBJECT(legacy)
 {
     return cuMemsetD32Async(run->block + BYTES, 0, WORDS, run->mended ? run->stream : NULL);
+}
+
+SUBJECT(fills_at_once)
+{
+    uint64_t to = run->block + BYTES;
+    return run->mended ? cuMemsetD32Async(to, 0, WORDS, run->stream) : cuMemsetD32(to, 0, WORDS);
 }
 
 SUBJECT(outside)

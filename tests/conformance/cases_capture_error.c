@@ -307,16 +307,87 @@ void case_error_906_legacy_launch(struct rpt *t)
     rpt_expect_invalidated(t, stream);
 }
 
-void case_error_906_synchronous_copy(struct rpt *t)
+/* Copies and fills without a stream: what each returns while `captured` is captured. */
+enum { COPIES_AT_ONCE = 6 };
+
+struct at_once {
+    CUdeviceptr words; /* 0: read, 1: written */
+    uint32_t host;     /* pageable */
+    CUresult results[COPIES_AT_ONCE];
+};
+
+static CUresult copy_at_once(struct rpt *t, struct at_once *a, int which)
 {
-    for (int i = 0; i < 3; i++) {
-        CUstream stream = rpt_blocking_stream(t);
-        CUdeviceptr word = rpt_memory(t, 4);
-        uint32_t value = 3;
-        rpt_begin(t, stream, modes[i]);
-        EXPECT(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cuMemcpyHtoD(word, &value, 4));
-        rpt_expect_invalidated(t, stream);
+    CUdeviceptr from = a->words, to = a->words + 4;
+    switch (which) {
+    case 0:
+        return t->d->cuMemcpyHtoD(to, &a->host, 4);
+    case 1:
+        return t->d->cuMemcpyDtoD(to, from, 4);
+    case 2:
+        return t->d->cuMemcpy(to, from, 4);
+    case 3:
+        return t->d->cuMemsetD8(to, 3, 4);
+    case 4:
+        return t->d->cuMemsetD32(to, 3, 1);
+    default:
+        return t->d->cuMemcpyDtoH(&a->host, from, 4);
     }
+}
+
+static void copy_all_at_once(struct rpt *t, void *data)
+{
+    struct at_once *a = data;
+    for (int i = 0; i < COPIES_AT_ONCE; i++)
+        a->results[i] = copy_at_once(t, a, i);
+}
+
+void case_error_906_synchronous_copies(struct rpt *t)
+{
+    struct at_once a = {.words = rpt_memory(t, 8)};
+    for (int i = 0; i < 3; i++) {
+        for (int k = 0; k < COPIES_AT_ONCE; k++) {
+            CUstream stream = rpt_blocking_stream(t);
+            rpt_begin(t, stream, modes[i]);
+            EQUAL(copy_at_once(t, &a, k), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+            rpt_expect_invalidated(t, stream);
+        }
+    }
+}
+
+/* Beside the capture of a stream that the legacy one does not order they are made, though the host
+ * waits for them, and take no part in it: in every mode, by the capturing thread and by others. */
+static void copies_beside(struct rpt *t, bool other_thread)
+{
+    struct at_once a = {.words = rpt_memory(t, 8)};
+    for (int i = 0; i < 3; i++) {
+        CUstream stream = rpt_stream(t);
+        uint32_t value = 40 + (uint32_t)i;
+        OK(cuMemcpyHtoD(a.words, &value, 4));
+        rpt_begin(t, stream, modes[i]);
+        rpt_mix(t, stream, a.words, 1);
+        a.host = 0;
+        if (other_thread)
+            rpt_on_thread(t, copy_all_at_once, &a, true);
+        else
+            copy_all_at_once(t, &a);
+        for (int k = 0; k < COPIES_AT_ONCE; k++)
+            EQUAL(a.results[k], CUDA_SUCCESS);
+        EQUAL(a.host, value);
+        EQUAL(rpt_status(t, stream), CU_STREAM_CAPTURE_STATUS_ACTIVE);
+        EQUAL(rpt_node_count(t, rpt_end(t, stream)), 1);
+        EQUAL(rpt_word(t, a.words + 4), 3);
+    }
+}
+
+void case_synchronous_copies_beside_a_capture_undocumented(struct rpt *t)
+{
+    copies_beside(t, false);
+}
+
+void case_synchronous_copies_by_another_thread_undocumented(struct rpt *t)
+{
+    copies_beside(t, true);
 }
 
 void case_error_906_legacy_event_record(struct rpt *t)

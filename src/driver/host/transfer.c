@@ -88,14 +88,11 @@ static CUDA_MEMCPY3D linear(CUmemorytype to_type, uint64_t to, CUmemorytype from
     return copy;
 }
 
-/* The forms without a stream go to the legacy stream and wait. */
+/* The forms without a stream go to the legacy stream and wait. They do not count as unsafe beside a
+ * capture, unlike other calls that wait: only a capture that the legacy stream orders minds. */
 static CUresult copy_now(CUDA_MEMCPY3D copy)
 {
-    CUstream legacy = rpi_host_stream_of(NULL);
-    CUresult result = legacy ? rpi_host_capture_check(legacy) : CUDA_ERROR_OUT_OF_MEMORY;
-    if (!result)
-        result = rpi_host_capture_unsafe();
-    return result ? result : copy_on(NULL, &copy, true);
+    return rpi_host_stream_of(NULL) ? copy_on(NULL, &copy, true) : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult rpi_host_cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t bytes)
@@ -206,11 +203,8 @@ static CUresult fill_row_on(CUstream stream, CUdeviceptr to, unsigned value, uns
 
 static CUresult fill_legacy(CUdeviceptr to, unsigned value, unsigned element, size_t count)
 {
-    CUstream legacy = rpi_host_stream_of(NULL);
-    CUresult result = legacy ? rpi_host_capture_check(legacy) : CUDA_ERROR_OUT_OF_MEMORY;
-    if (!result)
-        result = rpi_host_capture_unsafe();
-    return result ? result : fill_row_on(NULL, to, value, element, count);
+    return rpi_host_stream_of(NULL) ? fill_row_on(NULL, to, value, element, count)
+                                    : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult rpi_host_cuMemsetD8(CUdeviceptr to, unsigned char value, size_t count)
