@@ -43,6 +43,8 @@ if "$python" -c 'import torch' 2>/dev/null; then
     "$python" tests/python/gpu_install.py
     "$python" tests/python/gpu_graphed.py --install
     "$python" tests/python/gpu_graphed.py
+    "$python" tests/python/gpu_graph.py --install
+    "$python" tests/python/gpu_graph.py
 else
     echo "gpu-test: skipped the PyTorch package: $python has no PyTorch (set PYTHON)" >&2
 fi

@@ -118,103 +118,21 @@ static bool call_takes(size_t bytes, int ordinal, struct CUstream_st *stream, bo
 
 /* ---- Pools of PyTorch's -------------------------------------------------------------------- */
 
-/* With the lock held. */
-static struct rpp_private *find_private(int ordinal, struct rpp_pool_id id)
-{
-    struct rpp_private *pool = rpp_state.privates;
-    while (pool &&
-           (pool->ordinal != ordinal || pool->id[0] != id.words[0] || pool->id[1] != id.words[1]))
-        pool = pool->next;
-    return pool;
-}
-
-static struct rpp_private *make_private(int ordinal, struct rpp_pool_id id)
-{
-    struct rpp_private *pool = calloc(1, sizeof *pool);
-    if (!pool)
-        return NULL;
-    *pool = (struct rpp_private){.id = {id.words[0], id.words[1]}, .ordinal = ordinal};
-    pool->next = rpp_state.privates;
-    rpp_state.privates = pool;
-    return pool;
-}
-
 void rpp_hook_begin_pool(int ordinal, struct rpp_pool_id id, void *filter)
 {
     (void)filter; /* whether the stream captures is asked at each allocation */
-    pthread_mutex_lock(&rpp_state.lock);
-    struct rpp_private *pool = find_private(ordinal, id);
-    if (!pool)
-        pool = make_private(ordinal, id);
-    if (pool) {
-        pool->users++;
-        if (!pool->active)
-            atomic_fetch_add(&rpp_state.active_privates, 1);
-        pool->active = true;
-    }
-    pthread_mutex_unlock(&rpp_state.lock);
+    rpp_once_begin(ordinal, id);
 }
 
 void rpp_hook_end_pool(int ordinal, struct rpp_pool_id id)
 {
-    pthread_mutex_lock(&rpp_state.lock);
-    struct rpp_private *pool = find_private(ordinal, id);
-    if (pool && pool->active) {
-        atomic_fetch_sub(&rpp_state.active_privates, 1);
-        pool->active = false;
-    }
-    pthread_mutex_unlock(&rpp_state.lock);
+    rpp_once_end(ordinal, id);
 }
 
 void rpp_hook_release_pool(int ordinal, struct rpp_pool_id id)
 {
-    pthread_mutex_lock(&rpp_state.lock);
-    struct rpp_private *pool = find_private(ordinal, id);
-    if (pool)
-        pool->users--;
-    pthread_mutex_unlock(&rpp_state.lock);
-}
-
-/* The heap of the pool that PyTorch allocates to on this device, made when it is first asked for;
- * NULL when there is no such pool. */
-static rp_status active_private(int ordinal, struct rp_heap **out_heap, struct rp_error *err)
-{
-    struct rpp_device *slot;
-    rp_status status = RP_OK;
-    *out_heap = NULL;
-    pthread_mutex_lock(&rpp_state.lock);
-    struct rpp_private *pool = rpp_state.privates;
-    while (pool && !(pool->active && pool->ordinal == ordinal))
-        pool = pool->next;
-    if (pool && !pool->heap) {
-        status = rpp_device_get(ordinal, &slot, err);
-        if (status == RP_OK)
-            status = rp_heap_create(slot->device, NULL, &pool->heap, err);
-    }
-    if (pool && status == RP_OK)
-        *out_heap = pool->heap;
-    pthread_mutex_unlock(&rpp_state.lock);
-    return status;
-}
-
-/* Destroys the heaps of pools that PyTorch has released and whose blocks are all freed. With the
- * lock held. */
-static void sweep_privates(void)
-{
-    struct rpp_private **link = &rpp_state.privates;
-    while (*link) {
-        struct rpp_private *pool = *link;
-        int64_t alive = pool->users > 0 || pool->active;
-        if (!alive && pool->heap)
-            rp_heap_stat(pool->heap, "active.all.current", &alive, NULL);
-        if (alive) {
-            link = &pool->next;
-            continue;
-        }
-        *link = pool->next;
-        rp_heap_destroy(pool->heap); /* or NULL */
-        free(pool);
-    }
+    if (!atomic_load(&rpp_state.leaving))
+        rpp_once_release(ordinal, id);
 }
 
 /* ---- Memory -------------------------------------------------------------------------------- */
@@ -240,12 +158,11 @@ static void *allocate(size_t bytes, int ordinal, struct CUstream_st *stream, boo
         return NULL;
     bool taken = atomic_load(&rpp_state.calling) &&
                  call_takes(bytes, ordinal, stream, segment, &address, &status, &err);
+    if (!taken && atomic_load(&rpp_state.begun_leases) && is_capturing(ordinal, stream))
+        taken = rpp_once_alloc(bytes, ordinal, stream, &address, &status, &err);
     if (!taken) {
-        struct rp_heap *heap = NULL;
-        if (atomic_load(&rpp_state.active_privates) && is_capturing(ordinal, stream))
-            status = active_private(ordinal, &heap, &err);
-        if (status == RP_OK && !heap)
-            status = rpp_heap_get(ordinal, &heap, &err);
+        struct rp_heap *heap;
+        status = rpp_heap_get(ordinal, &heap, &err);
         if (status == RP_OK)
             status = rp_heap_alloc(heap, bytes, stream, &address, &err);
     }
@@ -280,7 +197,9 @@ static bool free_in_call(uint64_t address)
         pthread_mutex_unlock(&rpp_state.lock);
         return true;
     }
-    if (found && now->call && block->call == now->number && !block->is_arg)
+    if (found && block->once)
+        rpp_once_free(block);
+    else if (found && now->call && block->call == now->number && !block->is_arg)
         rp_call_free(now->call, address, NULL);
     if (found)
         rpp_addresses_remove(&now->blocks, address);
@@ -297,13 +216,8 @@ void rpp_hook_free(void *pointer, size_t bytes, int ordinal, struct CUstream_st 
     struct rp_error err;
     if (!address || atomic_load(&rpp_state.leaving) || free_in_call(address))
         return;
-    if (rpp_heap_get(ordinal, &heap, &err) == RP_OK && rp_heap_free(heap, address, NULL) == RP_OK)
-        return;
-    pthread_mutex_lock(&rpp_state.lock);
-    struct rpp_private *pool = rpp_state.privates;
-    while (pool && (!pool->heap || rp_heap_free(pool->heap, address, NULL) != RP_OK))
-        pool = pool->next;
-    pthread_mutex_unlock(&rpp_state.lock);
+    if (rpp_heap_get(ordinal, &heap, &err) == RP_OK)
+        rp_heap_free(heap, address, NULL);
 }
 
 void rpp_hook_use(void *pointer, struct CUstream_st *stream)
@@ -314,11 +228,11 @@ void rpp_hook_use(void *pointer, struct CUstream_st *stream)
     pthread_mutex_lock(&rpp_state.lock);
     struct rpp_call *now = &rpp_state.call;
     const struct rpp_block *block = rpp_addresses_get(&now->blocks, address);
-    if (block && now->call && block->call == now->number && !block->is_arg)
-        rp_call_use(now->call, address, stream, NULL);
     bool known = block != NULL;
-    for (struct rpp_private *pool = rpp_state.privates; pool && !known; pool = pool->next)
-        known = pool->heap && rp_heap_use(pool->heap, address, stream, NULL) == RP_OK;
+    if (known && block->once)
+        rpp_once_use(block, stream);
+    else if (known && now->call && block->call == now->number && !block->is_arg)
+        rp_call_use(now->call, address, stream, NULL);
     pthread_mutex_unlock(&rpp_state.lock);
     for (int i = 0; i < RPP_DEVICES && !known; i++) {
         struct rp_heap *heap = atomic_load(&rpp_state.devices[i].heap);
@@ -335,10 +249,7 @@ void rpp_hook_reset(void)
         if (heap)
             rp_heap_empty_cache(heap, NULL);
     }
-    pthread_mutex_lock(&rpp_state.lock);
-    if (!rpp_state.call.call && !atomic_load(&rpp_state.active_privates))
-        sweep_privates();
-    pthread_mutex_unlock(&rpp_state.lock);
+    rpp_once_sweep();
 }
 
 void rpp_hook_fraction(double fraction, int ordinal)

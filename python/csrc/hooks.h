@@ -5,19 +5,15 @@
  * std::function that is passed by value is an object of the caller's, given by address.
  *
  * Allocation: on a capturing stream of the call under way, a block of that call; on a capturing
- * stream of PyTorch's own, from the private heap of the pool that PyTorch allocates to; otherwise
- * from the device's heap. Where there is no memory it throws what PyTorch's users catch (raise.h).
+ * stream of PyTorch's own, a block of that capture (once.h); otherwise from the device's heap.
+ * Where there is no memory it throws what PyTorch's users catch (raise.h).
  *
  * Built with -fexceptions: exceptions pass through rpp_hook_alloc.
  */
 #ifndef REPRISE_PYTHON_HOOKS_H
 #define REPRISE_PYTHON_HOOKS_H
 
-#include "state.h"
-
-struct rpp_pool_id {
-    uint64_t words[2];
-};
+#include "once.h"
 
 void *rpp_hook_alloc(size_t bytes, int ordinal, struct CUstream_st *stream);
 /* The same for the segments of a torch.cuda.MemPool. PyTorch keeps those of a pool that is gone for

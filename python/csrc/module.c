@@ -7,6 +7,7 @@
 #include "hooks.h"
 #include "raise.h"
 
+#include <stdio.h>
 #include <string.h>
 
 PyObject *rpp_error_type;
@@ -84,7 +85,19 @@ static PyObject *call_block(PyObject *module, PyObject *args)
 static PyObject *sweep(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
+    Py_BEGIN_ALLOW_THREADS;
+    rpp_once_sweep();
+    Py_END_ALLOW_THREADS;
+    for (PyObject *keeper; (keeper = rpp_once_unbind());)
+        Py_DECREF(keeper);
     return PyLong_FromSize_t(rpp_sweep_graphs());
+}
+
+static PyObject *abandon(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    rpp_once_abandon();
+    return Py_NewRef(Py_None);
 }
 
 /* How many blocks of ended calls are alive, and how many allocations of the last call were not in
@@ -134,20 +147,28 @@ static struct rp_heap *parse_heap(PyObject *args, const char *format, int *ordin
     return NULL;
 }
 
-/* Adds the figures of the private heaps of a device. */
-static void add_privates(int ordinal, int64_t values[RP_HEAP_STATS])
+/* Adds to a statistic what graphs of PyTorch's own have of it. */
+static void add_to(int64_t values[RP_HEAP_STATS], const char *name, int64_t bytes)
 {
-    int64_t more[RP_HEAP_STATS];
-    pthread_mutex_lock(&rpp_state.lock);
-    for (struct rpp_private *pool = rpp_state.privates; pool; pool = pool->next) {
-        if (pool->ordinal != ordinal || !pool->heap)
-            continue;
-        rp_heap_stats(pool->heap, more, RP_HEAP_STATS);
+    static const char *const pools[] = {"all", "large_pool"}, *const kinds[] = {"current", "peak",
+                                                                                "allocated"};
+    char wanted[64];
+    for (size_t k = 0; bytes && k < 6; k++) {
+        snprintf(wanted, sizeof wanted, "%s.%s.%s", name, pools[k / 3], kinds[k % 3]);
         for (size_t i = 0; i < RP_HEAP_STATS; i++)
-            if (values[i] >= 0) /* max_split_size is -1: not limited */
-                values[i] += more[i];
+            if (strcmp(rp_heap_stat_name(i), wanted) == 0)
+                values[i] += bytes;
     }
-    pthread_mutex_unlock(&rpp_state.lock);
+}
+
+static void add_leases(int ordinal, int64_t values[RP_HEAP_STATS])
+{
+    int64_t allocated, reserved;
+    rpp_once_totals(ordinal, &allocated, &reserved);
+    add_to(values, "allocated_bytes", allocated);
+    add_to(values, "active_bytes", allocated);
+    add_to(values, "requested_bytes", allocated);
+    add_to(values, "reserved_bytes", reserved);
 }
 
 static PyObject *heap_stats(PyObject *module, PyObject *args)
@@ -159,7 +180,7 @@ static PyObject *heap_stats(PyObject *module, PyObject *args)
         return NULL;
     int64_t values[RP_HEAP_STATS];
     rp_heap_stats(heap, values, RP_HEAP_STATS);
-    add_privates(ordinal, values);
+    add_leases(ordinal, values);
     PyObject *stats = PyDict_New();
     for (size_t i = 0; stats && i < RP_HEAP_STATS; i++) {
         PyObject *value = PyLong_FromLongLong(values[i]);
@@ -255,6 +276,12 @@ static PyMethodDef methods[] = {
     {"call_counts", call_counts, METH_NOARGS, "(blocks alive, allocations outside the capture)."},
     {"sweep", sweep, METH_NOARGS,
      "Destroys dropped graphs whose memory is free by now; how many are left."},
+    {"abandon", abandon, METH_NOARGS, "A capture of PyTorch's that this thread began has failed."},
+    {"bind_pool", rpp_bind_pool, METH_VARARGS,
+     "bind_pool(id, id, pool): graphs of that pool of PyTorch's lie in this one."},
+    {"leases", rpp_leases, METH_NOARGS, "Facts of the graphs that PyTorch captured itself."},
+    {"draw_lease", rpp_draw_lease, METH_VARARGS,
+     "draw_lease(ordinal, id, id, path): the pool that stands for PyTorch's, as SVG."},
     {"count_registration", rpp_count_registration, METH_VARARGS,
      "Makes all guards of Hot objects fail."},
     {"see_tensor", rpp_see_tensor, METH_VARARGS,

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
+#include "once.h"
 #include "python.h"
+
+#include <stdlib.h>
 
 PyTypeObject *rpp_pool_type;
 
@@ -55,15 +58,21 @@ static void pool_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
+static PyObject *facts_of_pool(const struct rp_pool_info *info)
+{
+    return Py_BuildValue("{sKsKsKsOsKsnsK}", "planned_bytes", info->planned_bytes, "mapped_bytes",
+                         info->mapped_bytes, "lower_bound_bytes", info->lower_bound_bytes,
+                         "bound_exact", info->bound_exact ? Py_True : Py_False, "rehearsal_bytes",
+                         info->rehearsal_bytes, "graphs", (Py_ssize_t)info->graphs, "staging_bytes",
+                         info->staging_bytes);
+}
+
 static PyObject *pool_info(PyObject *self, PyObject *unused)
 {
     (void)unused;
     struct rp_pool_info info;
     rp_pool_info(((struct rpp_pool *)self)->pool, &info);
-    return Py_BuildValue("{sKsKsKsOsKsn}", "planned_bytes", info.planned_bytes, "mapped_bytes",
-                         info.mapped_bytes, "lower_bound_bytes", info.lower_bound_bytes,
-                         "bound_exact", info.bound_exact ? Py_True : Py_False, "rehearsal_bytes",
-                         info.rehearsal_bytes, "graphs", (Py_ssize_t)info.graphs);
+    return facts_of_pool(&info);
 }
 
 static PyObject *pool_trim(PyObject *self, PyObject *unused)
@@ -121,4 +130,68 @@ int rpp_add_pool_type(PyObject *module)
                                slots};
     rpp_pool_type = (PyTypeObject *)PyType_FromSpec(&spec);
     return rpp_pool_type ? PyModule_AddType(module, rpp_pool_type) : -1;
+}
+
+/* ---- Pools of PyTorch's -------------------------------------------------------------------- */
+
+PyObject *rpp_bind_pool(PyObject *module, PyObject *args)
+{
+    (void)module;
+    struct rpp_pool_id id;
+    PyObject *object;
+    unsigned long long first, second;
+    if (!PyArg_ParseTuple(args, "KKO!", &first, &second, rpp_pool_type, &object))
+        return NULL;
+    struct rpp_pool *pool = (struct rpp_pool *)object;
+    id = (struct rpp_pool_id){{first, second}};
+    if (!rpp_once_bind(pool->ordinal, id, pool->pool, Py_NewRef(object)))
+        Py_DECREF(object); /* it is bound already */
+    return Py_NewRef(Py_None);
+}
+
+PyObject *rpp_draw_lease(PyObject *module, PyObject *args)
+{
+    (void)module;
+    struct rp_error err = {0};
+    unsigned long long first, second;
+    int ordinal;
+    const char *path;
+    if (!PyArg_ParseTuple(args, "iKKs", &ordinal, &first, &second, &path))
+        return NULL;
+    rp_status status = rpp_once_draw(ordinal, (struct rpp_pool_id){{first, second}}, path, &err);
+    return status == RP_OK ? Py_NewRef(Py_None) : rpp_set_error(status, &err);
+}
+
+static PyObject *facts_of_once(const struct rpp_once_facts *facts)
+{
+    PyObject *pool = facts_of_pool(&facts->pool);
+    PyObject *made =
+        pool ? Py_BuildValue(
+                   "{si,s(KK),sO,sO,sO,sK,ss,sn,sK,sK,sK,sd}", "device", facts->ordinal, "handle",
+                   (unsigned long long)facts->id.words[0], (unsigned long long)facts->id.words[1],
+                   "pool", pool, "bound", facts->bound ? Py_True : Py_False, "under_way",
+                   facts->under_way ? Py_True : Py_False, "alive_bytes",
+                   (unsigned long long)facts->alive_bytes, "name", facts->name, "blocks",
+                   (Py_ssize_t)facts->graph.blocks, "planned_bytes", facts->graph.planned_bytes,
+                   "lower_bound_bytes", facts->graph.lower_bound_bytes, "peak_bytes",
+                   facts->graph.peak_bytes, "capture_ms", facts->graph.record_ms)
+             : NULL;
+    Py_XDECREF(pool);
+    return made;
+}
+
+PyObject *rpp_leases(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    size_t count;
+    struct rpp_once_facts *all = rpp_once_facts(&count);
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; list && i < count; i++) {
+        PyObject *facts = facts_of_once(&all[i]);
+        if (!facts || PyList_Append(list, facts) != 0)
+            Py_CLEAR(list);
+        Py_XDECREF(facts);
+    }
+    free(all);
+    return list;
 }

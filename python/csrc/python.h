@@ -49,6 +49,12 @@ PyObject *rpp_settle_layout(PyObject *module, PyObject *unused);
  * any more; returns how many are left. With the GIL. */
 size_t rpp_sweep_graphs(void);
 
+/* Of graphs that PyTorch captures itself: bind_pool(id, id, pool), draw_lease(ordinal, id, id,
+ * path) and leases(). */
+PyObject *rpp_bind_pool(PyObject *module, PyObject *args);
+PyObject *rpp_draw_lease(PyObject *module, PyObject *args);
+PyObject *rpp_leases(PyObject *module, PyObject *unused);
+
 /* capture(pool, callable, args, places, name, copy_args, learn) */
 PyObject *rpp_capture(PyObject *module, PyObject *args);
 

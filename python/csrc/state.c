@@ -7,6 +7,17 @@
 struct rpp_state rpp_state = {.opening = PTHREAD_MUTEX_INITIALIZER,
                               .lock = PTHREAD_MUTEX_INITIALIZER};
 
+void rpp_device_set(struct rpp_device *slot, struct rp_device *device)
+{
+    void (*function)(void) = rp_device_function(device, "cuStreamIsCapturing");
+    memcpy(&slot->is_capturing, &function, sizeof function);
+    function = rp_device_function(device, "cuStreamGetCaptureInfo");
+    memcpy(&slot->capture_info, &function, sizeof function);
+    function = rp_device_function(device, "cuCtxSynchronize");
+    memcpy(&slot->synchronize, &function, sizeof function);
+    slot->device = device;
+}
+
 static rp_status open_device(struct rpp_device *slot, int ordinal, struct rp_error *err)
 {
     struct rp_device_options options = RP_DEVICE_OPTIONS_INIT;
@@ -16,9 +27,7 @@ static rp_status open_device(struct rpp_device *slot, int ordinal, struct rp_err
     rp_status status = rp_device_open(&options, &device, err);
     if (status != RP_OK)
         return status;
-    void (*function)(void) = rp_device_function(device, "cuStreamIsCapturing");
-    memcpy(&slot->is_capturing, &function, sizeof function);
-    slot->device = device;
+    rpp_device_set(slot, device);
     return RP_OK;
 }
 

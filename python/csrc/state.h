@@ -5,12 +5,12 @@
  *
  *     device    opened at first use, one for each ordinal, never closed
  *     heap      of a device: memory for eager work once PyTorch's allocator is Reprise's
- *     private   a heap for each pool of PyTorch's own graphs, so that what those graphs use is
- *               nobody else's; kept until PyTorch has released the pool and all is freed
+ *     lease     a pool of the library's for each pool of graphs that PyTorch captures itself
+ *               (once.h)
  *     call      while a callable is captured, allocations on its capturing streams are its blocks
  *
  * Any thread may call the hooks: PyTorch does from the caller's and from autograd's. One call at a
- * time: `lock` guards it, its table and the private heaps. It is never held while the GIL is asked
+ * time: `lock` guards it, its table and the leases. It is never held while the GIL is asked
  * for, nor across an exception.
  */
 #ifndef REPRISE_PYTHON_STATE_H
@@ -27,7 +27,11 @@ enum { RPP_DEVICES = 64 };
 struct rpp_device {
     struct rp_device *device;
     _Atomic(struct rp_heap *) heap; /* made at the first allocation */
+    /* Of the driver; set when the device is opened. */
     int (*is_capturing)(struct CUstream_st *stream, int *out_status);
+    int (*capture_info)(struct CUstream_st *stream, int *out_status, unsigned long long *out_id,
+                        void *out_graph, void *out_nodes, void *out_edges, size_t *out_count);
+    int (*synchronize)(void);
 };
 
 /* A block of a call that is to lie where an argument does. */
@@ -46,18 +50,11 @@ struct rpp_call {
     uint32_t strays; /* asked for streams that are not in the capture */
     const struct rpp_place *places;
     size_t place_count;
-    struct rpp_addresses blocks; /* of this call; of earlier ones, those still alive */
+    struct rpp_addresses blocks; /* of this call; of earlier ones, and of captures of PyTorch's
+                                    own, those still alive */
 };
 
-/* A pool of PyTorch's, by its id. */
-struct rpp_private {
-    uint64_t id[2];
-    int ordinal;
-    int users; /* graphs that were captured into it and not released */
-    bool active;
-    struct rp_heap *heap; /* made at the first allocation */
-    struct rpp_private *next;
-};
+struct rpp_lease;
 
 struct rpp_state {
     pthread_mutex_t opening; /* guards the making of devices and heaps */
@@ -66,13 +63,15 @@ struct rpp_state {
     struct rpp_call call;
     _Atomic bool calling;      /* call.call is not NULL */
     _Atomic size_t call_count; /* call.blocks.count */
-    struct rpp_private *privates;
-    _Atomic int active_privates;
-    _Atomic bool leaving; /* the interpreter is going: free nothing any more */
+    struct rpp_lease *leases;
+    _Atomic int begun_leases; /* in which a capture is under way */
+    _Atomic bool leaving;     /* the interpreter is going: free nothing any more */
 };
 
 extern struct rpp_state rpp_state;
 
+/* Fills the slot of a device that was opened. */
+void rpp_device_set(struct rpp_device *slot, struct rp_device *device);
 /* The device, opened. */
 rp_status rpp_device_get(int ordinal, struct rpp_device **out_device, struct rp_error *err);
 /* Its heap, made. */

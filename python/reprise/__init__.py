@@ -16,11 +16,12 @@ from ._C import Error
 from ._callables import make_graphed_callables
 from ._graphed import graphed
 from ._install import install, is_installed
+from ._once import graph
 from ._pool import Pool
 from ._report import report
 
 __version__ = _C.version
-__all__ = ["Error", "Pool", "graphed", "install", "is_installed", "make_graphed_callables",
+__all__ = ["Error", "Pool", "graph", "graphed", "install", "is_installed", "make_graphed_callables",
            "report"]
 
 _atexit.register(_C.leave)

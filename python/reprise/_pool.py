@@ -2,6 +2,7 @@
 """reprise.Pool: memory that several captured graphs share."""
 
 from . import _C
+from ._install import is_installed
 from ._torch import need_gpu
 
 KINDS = ("alternatives", "sequence", "concurrent")
@@ -44,9 +45,26 @@ class Pool:
         self.kind = kind
         self.name = name or "pool"
         self.parent = parent
+        self._handle = None
         self.device = ordinal
         self._pool = _C.Pool(KINDS.index(kind), self.name, ordinal,
                              None if parent is None else parent._pool, limit_bytes, plan_budget_ms)
+
+    @property
+    def handle(self):
+        """PyTorch's name for this pool: what :class:`torch.cuda.graph` and
+        ``torch.cuda.CUDAGraph.capture_begin`` take as ``pool``. Under :func:`reprise.install` graphs
+        that are captured with it lie here; without it in a pool of PyTorch's that they share."""
+        if self._handle is None:
+            self._handle = need_gpu().cuda.graph_pool_handle()
+            self.bind()
+        return self._handle
+
+    def bind(self):
+        """Makes graphs that PyTorch captures with the handle lie here. The allocator forgets it when
+        all of them are gone."""
+        if is_installed():
+            _C.bind_pool(*self.handle, self._pool)
 
     def info(self):
         """A dict: ``planned_bytes`` (height of the layout), ``mapped_bytes`` (device memory taken),

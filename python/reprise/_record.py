@@ -147,6 +147,7 @@ class Random:
             again = self._new_graph()
             self._begin(again)
             self._end(again)
+            _C.abandon()
 
     def is_used(self):
         """Did the run draw random numbers? Leaves the generators as they are."""

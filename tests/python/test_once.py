@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: MIT
+"""reprise.graph around a torch.cuda.graph that is played here: what it passes on and puts back."""
+
+import types
+import unittest
+from unittest import mock
+
+from reprise import _C, _once, _pool
+
+
+class Inner:
+    """torch.cuda.graph as reprise.graph sees it."""
+
+    fails = ""
+    made = []
+
+    def __init__(self, cuda_graph, pool=None, stream=None, capture_error_mode="global"):
+        self.given = (cuda_graph, pool, stream, capture_error_mode)
+        self.capture_stream = stream or types.SimpleNamespace(device=types.SimpleNamespace(index=0))
+        Inner.made.append(self)
+
+    def __enter__(self):
+        Fake.streams.append("capture")
+        if Inner.fails == "begin":
+            raise RuntimeError("already owns a captured graph")
+
+    def __exit__(self, *args):
+        if Inner.fails == "end":
+            raise RuntimeError("capture invalidated")
+        Fake.streams.append("caller")
+
+
+class Fake:
+    """What is asked of torch."""
+
+    streams = ["caller"]
+    cleared = 0
+
+    @staticmethod
+    def module():
+        def clear():
+            Fake.cleared += 1
+        return types.SimpleNamespace(
+            cuda=types.SimpleNamespace(graph=Inner, current_stream=lambda: Fake.streams[-1],
+                                       set_stream=Fake.streams.append,
+                                       graph_pool_handle=lambda: (0, 77)),
+            _C=types.SimpleNamespace(_cuda_clearCublasWorkspaces=clear))
+
+
+class Drop(unittest.TestCase):
+    def setUp(self):
+        torch = Fake.module()
+        Fake.streams[:] = ["caller"]
+        Fake.cleared = 0
+        Inner.fails = ""
+        self.installed = False
+        for module in (_once, _pool):
+            self.patch(module, "need_gpu", lambda: torch)
+            self.patch(module, "is_installed", lambda: self.installed)
+
+    def patch(self, module, name, value):
+        patcher = mock.patch.object(module, name, value)
+        patcher.start()
+        self.addCleanup(patcher.stop)
+
+    def test_passes_all_arguments_on(self):
+        with _once.graph("g", (0, 5), capture_error_mode="relaxed") as entered:
+            self.assertEqual(Fake.streams[-1], "capture")
+        self.assertIsNone(entered)
+        self.assertEqual(Inner.made[-1].given, ("g", (0, 5), None, "relaxed"))
+        self.assertEqual(Fake.streams[-1], "caller")
+        self.assertEqual(Fake.cleared, 0)
+
+    def test_workspaces_are_of_the_capture(self):
+        self.installed = True
+        with _once.graph("g"):
+            self.assertEqual(Fake.cleared, 1)
+        self.assertEqual(Fake.cleared, 2)
+
+    def test_a_failure_puts_the_stream_back(self):
+        for installed in (False, True):
+            for Inner.fails in ("begin", "end"):
+                self.installed = installed
+                with self.assertRaises(RuntimeError):
+                    with _once.graph("g"):
+                        pass
+                self.assertEqual(Fake.streams[-1], "caller")
+
+    def test_what_the_block_raises_comes_out(self):
+        with self.assertRaises(KeyError):
+            with _once.graph("g"):
+                raise KeyError("mine")
+
+    def test_a_pool_goes_by_its_handle(self):
+        pool = object.__new__(_pool.Pool)
+        pool._handle, pool.device, pool.name = None, 0, "mine"
+        _once.graph("g", pool=pool)
+        self.assertEqual(Inner.made[-1].given[1], (0, 77))
+        pool.device = 1
+        with self.assertRaisesRegex(ValueError, "'mine' is of device 1"):
+            _once.graph("g", pool=pool)
+
+
+class Leases(unittest.TestCase):
+    def test_there_are_none_without_captures(self):
+        self.assertEqual(_C.leases(), [])
+        _C.abandon()
+        _C.sweep()
+        with self.assertRaisesRegex(RuntimeError, "no pool of this id"):
+            _C.draw_lease(0, 1, 2, "/tmp/nothing.svg")
+
+    def test_only_pools_are_bound(self):
+        with self.assertRaises(TypeError):
+            _C.bind_pool(1, 2, object())
+
+
+if __name__ == "__main__":
+    unittest.main()
