@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * The short way of a call: from the arguments' tuple to the launch without Python in between. It
- * takes calls whose arguments are plain tensors in a shape that was added, while nothing changed of
- * what the shapes were captured under; for all others it returns `miss`, and Python decides.
+ * takes calls of plain tensors and values (inputs.h) in a shape that was added, while nothing
+ * changed of what the shapes were captured under; for all others it returns `miss`, and Python
+ * decides.
  *
- *     shape      the arguments' types, sizes and strides; its graph; how to make its results
+ *     shape      how its inputs look; its graph; how to make its results
  *     guard      parameters, modules and hooks as they were when the shapes were added (guard.h)
  *     modes      gradients, inference mode; never under autocast
  *
@@ -12,22 +13,15 @@
  * in the midst of a call.
  */
 #include "guard.h"
+#include "inputs.h"
 
 #include <string.h>
 
-enum { MOST_ARGS = 16, MOST_SHAPES = 64, MOST_RANK = 8, MOST_RESULTS = 8 };
-
-struct signature {
-    struct dl_type type;
-    int32_t rank;
-    int64_t shape[MOST_RANK], strides[MOST_RANK];
-    uint64_t bytes; /* from the first element to behind the last */
-};
+enum { MOST_SHAPES = 64, MOST_RESULTS = 8 };
 
 struct shape {
     size_t users; /* the list it is in, and calls that are under way */
-    size_t arg_count;
-    struct signature args[MOST_ARGS];
+    struct rpp_signature signature;
     struct rpp_graph *graph;
     size_t result_count;
     PyObject *made[MOST_RESULTS][2]; /* arguments and keywords that make each */
@@ -57,6 +51,7 @@ static void release_shape(struct shape *shape)
         Py_XDECREF(shape->made[i][0]);
         Py_XDECREF(shape->made[i][1]);
     }
+    rpp_signature_drop(&shape->signature);
     Py_XDECREF((PyObject *)shape->graph);
     Py_XDECREF(shape->build);
     PyMem_Free(shape);
@@ -77,78 +72,23 @@ static PyObject *hot_clear(PyObject *self, PyObject *unused)
     return Py_NewRef(Py_None);
 }
 
-static bool sign(struct signature *signature, const struct dl_tensor *tensor)
+static bool read_inputs(const struct hot *hot, PyObject *args, PyObject *kwargs,
+                        struct rpp_inputs *inputs)
 {
-    if (tensor->rank > MOST_RANK || tensor->type.code == DL_COMPLEX)
-        return false;
-    *signature = (struct signature){.type = tensor->type, .rank = tensor->rank};
-    uint64_t elements = 1, last = 0;
-    for (int32_t i = 0; i < tensor->rank; i++) {
-        signature->shape[i] = tensor->shape[i];
-        signature->strides[i] = tensor->strides[i];
-        elements *= (uint64_t)tensor->shape[i];
-        last += (uint64_t)((tensor->shape[i] - 1) * tensor->strides[i]);
-    }
-    signature->bytes = elements ? (last + 1) * ((tensor->type.bits + 7u) / 8u) : 0;
-    return true;
+    return rpp_inputs_read(inputs, hot->exchange, hot->tensor_type, hot->ordinal, args, kwargs);
 }
 
-static bool agrees(const struct signature *signature, const struct dl_tensor *tensor)
-{
-    size_t bytes = (size_t)signature->rank * sizeof(int64_t);
-    return tensor->rank == signature->rank &&
-           memcmp(&tensor->type, &signature->type, sizeof tensor->type) == 0 &&
-           memcmp(tensor->shape, signature->shape, bytes) == 0 &&
-           memcmp(tensor->strides, signature->strides, bytes) == 0;
-}
-
-/* Reads the arguments of a call; false, without an exception, when they are none that shapes have.
- */
-static bool look_at_args(const struct hot *hot, PyObject *args, struct dl_tensor *tensors)
-{
-    Py_ssize_t count = PyTuple_Size(args);
-    if (count > MOST_ARGS)
-        return false;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *arg = PyTuple_GetItem(args, i);
-        if ((PyObject *)Py_TYPE(arg) != hot->tensor_type)
-            return false;
-        if (hot->exchange->look(arg, &tensors[i]) != 0) {
-            PyErr_Clear();
-            return false;
-        }
-        if (tensors[i].device.type != DL_CUDA || tensors[i].device.ordinal != hot->ordinal)
-            return false;
-    }
-    return true;
-}
-
-static struct shape *find_shape(struct hot *hot, const struct dl_tensor *tensors, size_t count)
+static struct shape *find_shape(struct hot *hot, const struct rpp_inputs *inputs)
 {
     for (size_t i = 0; i < hot->count; i++) {
         size_t at = (hot->last + i) % hot->count;
         struct shape *shape = hot->shapes[at];
-        bool same = shape->arg_count == count;
-        for (size_t k = 0; same && k < count; k++)
-            same = agrees(&shape->args[k], &tensors[k]);
-        if (!same)
+        if (!rpp_signature_fits(&shape->signature, inputs))
             continue;
         hot->last = at;
         return shape;
     }
     return NULL;
-}
-
-/* Do any two arguments share memory? Then the graph of separate ones is not theirs. */
-static bool overlap(const struct shape *shape, const struct dl_tensor *tensors)
-{
-    for (size_t i = 0; i < shape->arg_count; i++)
-        for (size_t k = 0; k < i; k++) {
-            uintptr_t a = (uintptr_t)tensors[i].data, b = (uintptr_t)tensors[k].data;
-            if (a < b + shape->args[k].bytes && b < a + shape->args[i].bytes)
-                return true;
-        }
-    return false;
 }
 
 /* ---- Guard --------------------------------------------------------------------------------- */
@@ -161,13 +101,13 @@ static bool is_true(PyObject *function)
     return is;
 }
 
-static bool modes_fit(const struct hot *hot, PyObject *args)
+static bool modes_fit(const struct hot *hot, const struct rpp_inputs *inputs)
 {
     if (is_true(hot->grad_enabled) != hot->is_grad ||
         is_true(hot->inference) != hot->is_inference || is_true(hot->autocast))
         return false;
-    for (Py_ssize_t i = 0; i < PyTuple_Size(args); i++) {
-        PyObject *arg = PyTuple_GetItem(args, i);
+    for (size_t i = 0; i < inputs->tensor_count; i++) {
+        PyObject *arg = inputs->values[inputs->tensor_at[i]];
         PyObject *negated = PyObject_CallMethodObjArgs(arg, hot->is_neg, NULL);
         PyObject *wants = hot->is_grad ? PyObject_GetAttr(arg, hot->requires_grad) : NULL;
         bool plain = negated == Py_False && (!hot->is_grad || wants == Py_False);
@@ -206,15 +146,14 @@ static PyObject *hot_is_guarded(PyObject *object, PyObject *unused)
 
 /* ---- Calls --------------------------------------------------------------------------------- */
 
-/* Fills in how the arguments look, which has to be how the graph was captured with them. */
-static bool sign_args(struct shape *shape, const struct dl_tensor *tensors, size_t count,
-                      const struct rpp_graph *graph)
+/* Fills in how the inputs look; their tensors have to be what the graph was captured with. */
+static bool sign(struct shape *shape, const struct rpp_inputs *inputs,
+                 const struct rpp_graph *graph)
 {
-    shape->arg_count = count;
-    for (size_t i = 0; i < count; i++)
-        if (!sign(&shape->args[i], &tensors[i]) || shape->args[i].bytes != graph->args[i].bytes)
-            return false;
-    return true;
+    bool same = rpp_signature_make(&shape->signature, inputs);
+    for (size_t i = 0; same && i < inputs->tensor_count; i++)
+        same = shape->signature.tensors[i].bytes == graph->args[i].bytes;
+    return same;
 }
 
 /* Fills in how the results are made; false, perhaps with an exception. */
@@ -243,19 +182,19 @@ static void keep_shape(struct hot *hot, struct shape *shape)
     hot->shapes[place] = shape;
 }
 
-/* add(args, graph, results, build): a shape. results: (arguments, keywords) for each. */
+/* add(args, kwargs, graph, results, build): a shape. results: (arguments, keywords) for each. */
 static PyObject *hot_add(PyObject *object, PyObject *arguments)
 {
     struct hot *hot = (struct hot *)object;
-    PyObject *args, *graph, *results, *build;
-    struct dl_tensor tensors[MOST_ARGS];
-    if (!PyArg_ParseTuple(arguments, "O!O!O!O", &PyTuple_Type, &args, rpp_graph_type, &graph,
-                          &PyTuple_Type, &results, &build))
+    PyObject *args, *kwargs, *graph, *results, *build;
+    struct rpp_inputs inputs;
+    if (!PyArg_ParseTuple(arguments, "O!O!O!O!O", &PyTuple_Type, &args, &PyDict_Type, &kwargs,
+                          rpp_graph_type, &graph, &PyTuple_Type, &results, &build))
         return NULL;
-    size_t count = (size_t)PyTuple_Size(args), result_count = (size_t)PyTuple_Size(results);
+    size_t result_count = (size_t)PyTuple_Size(results);
     const struct rpp_graph *captured = (struct rpp_graph *)graph;
-    if (result_count > MOST_RESULTS || !look_at_args(hot, args, tensors) ||
-        captured->arg_count != count + result_count || find_shape(hot, tensors, count))
+    if (result_count > MOST_RESULTS || !read_inputs(hot, args, kwargs, &inputs) ||
+        captured->arg_count != inputs.tensor_count + result_count || find_shape(hot, &inputs))
         return Py_NewRef(Py_False);
     struct shape *shape = PyMem_Calloc(1, sizeof *shape);
     if (!shape)
@@ -263,7 +202,7 @@ static PyObject *hot_add(PyObject *object, PyObject *arguments)
     shape->users = 1;
     shape->graph = (struct rpp_graph *)Py_NewRef(graph);
     shape->build = build == Py_None ? NULL : Py_NewRef(build);
-    if (!sign_args(shape, tensors, count, captured) || !read_results(shape, results)) {
+    if (!sign(shape, &inputs, captured) || !read_results(shape, results)) {
         release_shape(shape);
         return PyErr_Occurred() ? NULL : Py_NewRef(Py_False);
     }
@@ -287,14 +226,14 @@ static bool make_results(const struct hot *hot, const struct shape *shape, PyObj
 }
 
 /* From here to the launch no other thread runs: the arguments are the graph's. */
-static rp_status launch(const struct shape *shape, const struct dl_tensor *tensors,
+static rp_status launch(const struct shape *shape, const struct rpp_inputs *inputs,
                         const uint64_t *results, void *stream, struct rp_error *err)
 {
     struct rp_arg *args = shape->graph->args;
-    for (size_t i = 0; i < shape->arg_count; i++)
-        args[i].address = (uintptr_t)tensors[i].data;
+    for (size_t i = 0; i < inputs->tensor_count; i++)
+        args[i].address = (uintptr_t)inputs->tensors[i].data;
     for (size_t i = 0; i < shape->result_count; i++)
-        args[shape->arg_count + i].address = results[i];
+        args[inputs->tensor_count + i].address = results[i];
     return rp_graph_replay(shape->graph->graph, args, shape->graph->arg_count, stream, err);
 }
 
@@ -313,7 +252,7 @@ static PyObject *built(const struct shape *shape, PyObject *const *results)
 }
 
 static PyObject *replay(const struct hot *hot, const struct shape *shape,
-                        const struct dl_tensor *tensors)
+                        const struct rpp_inputs *inputs)
 {
     PyObject *results[MOST_RESULTS] = {NULL}, *made = NULL;
     uint64_t addresses[MOST_RESULTS];
@@ -321,7 +260,7 @@ static PyObject *replay(const struct hot *hot, const struct shape *shape,
     void *stream = NULL;
     if (make_results(hot, shape, results, addresses) &&
         hot->exchange->stream(DL_CUDA, hot->ordinal, &stream) == 0) {
-        rp_status status = launch(shape, tensors, addresses, stream, &err);
+        rp_status status = launch(shape, inputs, addresses, stream, &err);
         if (status == RP_OK)
             made = built(shape, results);
         else if (status == RP_ERROR_UNSUPPORTED) /* the stream captures: nothing was enqueued */
@@ -336,18 +275,21 @@ static PyObject *replay(const struct hot *hot, const struct shape *shape,
     return made;
 }
 
-/* call(args): the result, or `miss`. */
-static PyObject *hot_call(PyObject *object, PyObject *args)
+/* call(args, kwargs): the result, or `miss`. */
+static PyObject *hot_call(PyObject *object, PyObject *const *arguments, Py_ssize_t count)
 {
     struct hot *hot = (struct hot *)object;
-    struct dl_tensor tensors[MOST_ARGS];
-    if (!hot->count || !look_at_args(hot, args, tensors))
+    struct rpp_inputs inputs;
+    if (count != 2 || !PyTuple_Check(arguments[0]) || !PyDict_Check(arguments[1]))
+        return PyErr_Format(PyExc_TypeError, "call takes a tuple and a dict");
+    if (!hot->count || !read_inputs(hot, arguments[0], arguments[1], &inputs))
         return Py_NewRef(miss);
-    struct shape *shape = find_shape(hot, tensors, (size_t)PyTuple_Size(args));
-    if (!shape || overlap(shape, tensors) || !modes_fit(hot, args) || !rpp_guard_holds(&hot->guard))
+    struct shape *shape = find_shape(hot, &inputs);
+    if (!shape || rpp_inputs_overlap(&inputs, &shape->signature) || !modes_fit(hot, &inputs) ||
+        !rpp_guard_holds(&hot->guard))
         return Py_NewRef(miss);
     shape->users++;
-    PyObject *result = replay(hot, shape, tensors);
+    PyObject *result = replay(hot, shape, &inputs);
     release_shape(shape);
     return result;
 }
@@ -403,8 +345,10 @@ static void hot_dealloc(PyObject *object)
 }
 
 static PyMethodDef methods[] = {
-    {"add", hot_add, METH_VARARGS, "add(args, graph, results, build): takes calls of this shape."},
-    {"call", hot_call, METH_O, "The result of a call with these arguments, or miss."},
+    {"add", hot_add, METH_VARARGS,
+     "add(args, kwargs, graph, results, build): takes calls of this shape."},
+    {"call", (PyCFunction)(void (*)(void))hot_call, METH_FASTCALL,
+     "call(args, kwargs): the result of such a call, or miss."},
     {"clear", hot_clear, METH_NOARGS, "Takes no calls from now on."},
     {"is_guarded", hot_is_guarded, METH_NOARGS, "Is all as when the guard was set?"},
     {"set_guard", hot_set_guard, METH_VARARGS,

@@ -70,8 +70,8 @@ class Graphed:
     # ---- Calls ----
 
     def __call__(self, *args, **kwargs):
-        if self._hot is not None and not kwargs:
-            result = self._hot.call(args)
+        if self._hot is not None:
+            result = self._hot.call(args, kwargs)
             if result is not _C.miss:
                 return result
         torch = self._torch
@@ -84,8 +84,7 @@ class Graphed:
             return self._fn(*args, **kwargs)  # a part of somebody else's capture
         shape = self._shapes.get(key)
         if shape is not None:
-            if not kwargs:
-                self._shorten(shape, args, leaves)
+            self._shorten(shape, args, kwargs, tensors)
             return shape.replay(tensors)
         with self._lock:
             shape = self._shapes.get(key)
@@ -95,7 +94,7 @@ class Graphed:
                 return shape[0]
         return shape.replay(tensors)
 
-    def _shorten(self, shape, args, leaves):
+    def _shorten(self, shape, args, kwargs, tensors):
         """Lets the short way have calls of this shape, where it can take them."""
         if not isinstance(shape, Shape):
             return
@@ -105,7 +104,7 @@ class Graphed:
         if (shape.is_tried and guarded) or torch.is_autocast_enabled():
             return
         shape.is_tried = True
-        short = shape.short(args, leaves)
+        short = shape.short(tensors)
         if short is None:
             return
         if hot is None:
@@ -116,7 +115,7 @@ class Graphed:
             tensors, modules = ((), ()) if self._frozen else (watch.tensors, watch.modules)
             hot.set_guard(tuple(tensors), tuple(m.__dict__ for m in modules), watch.handle, *modes)
             self._hot_modes = modes
-        hot.add(args, shape.graph, *short)
+        hot.add(args, kwargs, shape.graph, *short)
 
     def _first_call(self, key, leaves, tensors, spec, args, kwargs):
         """The captured shape, or a tuple that holds an eager call's result."""

@@ -79,10 +79,10 @@ class Shape:
         made = self.torch.empty(0, dtype=dtype, device=self.device)
         return made.set_(storage, offset, shape, stride)
 
-    def short(self, args, leaves):
-        """How the short way makes the results of a call with these arguments, and what it makes of
+    def short(self, tensors):
+        """How the short way makes the results of a call with these tensors, and what it makes of
         them: None where a call takes more than that."""
-        if self.random is not None or len(args) != len(leaves) or len(args) != len(self.extents) or (
+        if self.random is not None or len(tensors) != len(self.extents) or (
                 any(len(e.members) > 1 for e in self.extents)):
             return None
         if [r[:2] for r in self.results] != [("output", j) for j in range(len(self.outputs))]:

@@ -9,6 +9,7 @@ import warnings
 import torch
 
 import reprise
+from reprise import _C
 
 INSTALL = "--install" in sys.argv
 if INSTALL:
@@ -68,6 +69,26 @@ class Inference(unittest.TestCase):
         self.assertEqual(len(made.shapes()), 16)
         if INSTALL:
             self.assertLessEqual(info["planned_bytes"], 1.01 * info["lower_bound_bytes"])
+
+    def test_keywords_and_values_take_the_short_way(self):
+        def fn(x, scale, *, y=None, mode="add"):
+            return x * scale + y if mode == "add" else x * scale - y
+        made = reprise.graphed(fn, strict=True)
+        calls = [((2,), {"mode": "add"}), ((2,), {"mode": "subtract"}), ((3,), {"mode": "add"}),
+                 ((True,), {"mode": "add"}), ((0.5,), {})]
+        for turn in range(4):
+            for values, names in calls:
+                x, y = torch.randn(2, 64, device="cuda").unbind()
+                x, y = x.clone(), y.clone()
+                if turn == 3:
+                    self.assertIsNot(made._hot.call((x, *values), {"y": y, **names}), _C.miss)
+                self.assertTrue(torch.equal(made(x, *values, y=y, **names),
+                                            fn(x, *values, y=y, **names)))
+        self.assertEqual(len(made.shapes()), len(calls))
+        x = torch.randn(64, device="cuda")
+        for other in ({"y": x}, {"y": x, "mode": "subtract", "more": 1}, {"z": x}):
+            self.assertIs(made._hot.call((x, 7), other), _C.miss)
+        self.assertIs(made._hot.call((x, torch.nn.Parameter(x)), {}), _C.miss)
 
     def test_trees_of_arguments_and_results(self):
         def fn(pair, *, scale, extra=None):

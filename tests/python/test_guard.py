@@ -103,7 +103,10 @@ class Guard(unittest.TestCase):
 
     def test_misses_what_was_not_added(self):
         for args in ((), (torch.ones(2),), (1, 2)):
-            self.assertIs(self.hot.call(args), _C.miss)
+            self.assertIs(self.hot.call(args, {}), _C.miss)
+            self.assertIs(self.hot.call(args, {"scale": None}), _C.miss)
+        with self.assertRaises(TypeError):
+            self.hot.call((1,))
 
     def test_clearing_ends_the_guard(self):
         self.hot.clear()
