@@ -15,12 +15,15 @@ MIB = 2 ** 20
 @contextlib.contextmanager
 def no_collection():
     """Keeps Python's garbage collector out of what is timed."""
-    gc.collect()
+    collects = gc.isenabled()
+    if collects:
+        gc.collect()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if collects:
+            gc.enable()
 
 
 def timed(torch, call, count, warmup=10):
@@ -54,6 +57,18 @@ def back_to_back(torch, call, count, warmup=10):
             call()
         torch.cuda.synchronize()
         return {"throughput_us": round((time.perf_counter() - start) / count * 1e6, 2)}
+
+
+def timed_for(torch, call, seconds, most=400, least=20):
+    """As timed and back_to_back, with as many calls as take about so many seconds each."""
+    for _ in range(3):
+        call()
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    call()
+    torch.cuda.synchronize()
+    count = int(min(most, max(least, seconds / (time.perf_counter() - start))))
+    return {**timed(torch, call, count), **back_to_back(torch, call, count), "calls": count}
 
 
 def tenths(values):
@@ -113,6 +128,7 @@ def with_copies(torch, fn, args, pool=None):
 
 def free_bytes(torch):
     """What the device has free when all work is done and PyTorch has given back what it can."""
+    gc.collect()
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     return torch.cuda.mem_get_info()[0]

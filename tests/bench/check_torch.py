@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What bench/torch does around its measurements, without PyTorch and without a GPU: processes in
+turns, sides that fail or hang, medians, tables, verdicts; and that the programs of streams.py are
+those of `reprise bench sweep`.
+
+usage: check_torch.py REPRISE FOLDER
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import types
+
+FAKE = '''
+import os, sys, time
+SIDES = {"work": ["eager", "graph", "graph-reuse", "callables", "reprise", "reduce-overhead"]}
+FRESH = %(fresh)s
+TURNS = 2
+def prepare(torch, side, workload):
+    assert workload == "work"
+    if side.name == "callables":
+        raise ValueError("no such thing\\nas this")
+    if side.name == "graph-reuse":
+        os._exit(3)
+    if side.name == "reprise":
+        time.sleep(30)
+    told = []
+    def measure():
+        told.append(len(told))
+        print("not for standard output")
+        return {"host_us": 10.0 + len(told), "allocator": os.environ.get("PYTORCH_ALLOC_CONF", "")}
+    return {"pid": os.getpid(), "equal": True}, measure
+'''
+
+
+def fake_torch():
+    torch = types.ModuleType("torch")
+    torch.__version__ = "0"
+    torch.backends = types.SimpleNamespace(cudnn=types.SimpleNamespace())
+    torch.set_num_threads = lambda count: None
+    sys.modules["torch"] = torch
+
+
+def write_group(folder, name, fresh):
+    with open(os.path.join(folder, name + ".py"), "w", encoding="utf-8") as file:
+        file.write(FAKE % {"fresh": fresh})
+
+
+def check_kept(compare):
+    """Processes stay, measure in turns, and what fails tells why and hinders nobody."""
+    parts = []
+    comparison = compare.Comparison("fake_kept", rounds=3, limit=4)
+    comparison.run(lambda: parts.append(1))
+    result = comparison.result()
+    sides = result["workloads"]["work"]
+    assert parts == [1]
+    assert [t["host_us"] for t in sides["eager"]["turns"]] == [11, 12, 13, 14, 15, 16], sides
+    assert sides["eager"]["median"]["host_us"] == 13.5
+    assert sides["eager"]["spread"]["host_us"] == [11, 16]
+    assert len(sides["eager"]["prepared"]) == 1
+    assert sides["callables"]["errors"] == ["ValueError: no such thing"]
+    assert sides["graph-reuse"]["errors"] == ["the process ended with 3"]
+    assert sides["reprise"]["errors"] == ["took longer than 4 s"]
+    assert len(sides["reduce-overhead"]["turns"]) == 6
+    pids = {s: f["median"]["pid"] for s, f in sides.items() if "pid" in f["median"]}
+    assert len(set(pids.values())) == 3 and os.getpid() not in pids.values(), pids
+    return result
+
+
+def check_fresh(compare):
+    """New processes in each round, in turns; those that take part in one round only do."""
+    told = []
+    comparison = compare.Comparison("fake_fresh", rounds=3, limit=20, tell=told.append,
+                                    sides=["eager", "graph", "graph-reuse"])
+    comparison.run()
+    sides = comparison.result()["workloads"]["work"]
+    assert len({p["pid"] for p in sides["eager"]["prepared"]}) == 3
+    assert len(sides["graph-reuse"]["prepared"]) == 1  # see sides.py
+    order = [text.split()[1] for text in told]
+    assert order == ["eager", "graph", "graph-reuse", "eager", "graph", "eager", "graph"], order
+    over = compare.Comparison("fake_fresh", budget=0, sides=["eager"])
+    over.run()
+    assert over.result()["workloads"]["work"]["eager"]["prepared"] == []
+
+
+def check_medians(common):
+    rounds = [{"a": 1.0, "b": {"c": 5}, "equal": True, "n": "x"},
+              {"a": 3.0, "b": {"c": 5}, "equal": False, "n": "x"}, {"a": 2.0, "d": 7}]
+    assert common.median(rounds) == {"a": 2.0, "b": {"c": 5}, "equal": False, "n": "x", "d": 7}
+    assert common.spread(rounds) == {"a": [1.0, 3.0]}
+    following = common.turns([1, 2, 3])
+    assert [following() for _ in range(4)] == [2, 3, 1, 2]
+
+
+def check_tables(tables, result):
+    columns = (("host_us", "host us", 1), ("nothing", "nothing", 1))
+    text = tables.summary(result, columns, {})
+    assert "nothing" not in text.splitlines()[1] and "13.5" in text, text
+    assert "callables: ValueError: no such thing" in text, text
+    figures = {"s8 0.40 0.10": {"pool_mib": 4}, "a": {"b": {"c": 1}}}
+    assert tables.look_up(figures, "s8 0.40 0.10.pool_mib") == 4
+    assert tables.look_up(figures, "a.b.c") == 1 and tables.look_up(figures, "a.x") is None
+    sides = {"graph": {"median": {"t": 4.0, "bare": 2.0}}, "eager": {"median": {"t": 9.0}},
+             "reprise": {"median": {"t": 3.0}}}
+    line, = tables.compared(sides, (("t", "t", 1),), {"t": "bare"})
+    assert line.endswith("0.750; to the limit of 2.0: 1.500"), line
+
+
+def forum(after, budget):
+    sizes = {f"after_{n}": {"device_mib": mib, "seconds": n / 100}
+             for n, mib in zip((1, 128, 512), after)}
+    return {"median": {**sizes, "exec_budget_mib": budget, "pool_mib": 10.0, "bound_mib": 9.95,
+                       "mapped_mib": 10.0, "estimate_mib": 10.0}}
+
+
+def losses(bits):
+    return {"median": {"loss_bits": bits}}
+
+
+def judged(folder, script, *results):
+    paths = []
+    for i, (group, workloads) in enumerate(results):
+        paths.append(os.path.join(folder, f"result{i}.json"))
+        with open(paths[-1], "w", encoding="utf-8") as file:
+            json.dump({"result": {"group": group, "workloads": workloads}}, file)
+    done = subprocess.run([sys.executable, script, "--json", *paths], capture_output=True, text=True,
+                          check=False)
+    assert done.returncode in (0, 1), done.stderr
+    return done.returncode, {v["target"]: v for v in json.loads(done.stdout)}
+
+
+def check_verdicts(folder, script):
+    """Each target can hold and can fail, and says nothing of what was not measured."""
+    ours = {"reprise-install": forum((100, 100, 174), 64), "graph": forum((100, 300, 500), 0),
+            "reprise-install-one-exec": forum((100, 100, 112), 2)}
+    code, found = judged(folder, script, ("forum", {"mlp": ours}))
+    assert code == 0 and found[1]["holds"] and found[2]["holds"], found
+    assert found[3]["holds"] is None and found[6]["holds"] is None
+    ours["reprise-install"] = forum((100, 100, 175), 64)
+    code, found = judged(folder, script, ("forum", {"mlp": ours}))
+    assert code == 1 and found[1]["holds"] is False and found[4]["holds"], found
+    ours["reprise-install"]["median"].update(pool_mib=10.1, mapped_mib=12.0)
+    _, found = judged(folder, script, ("forum", {"mlp": ours}))
+    said = [f for f in found[2]["figures"] if f["holds"] is False]
+    assert len(said) == 3, said  # bound, PyTorch's best, estimate
+    times = {"host_us": 10.0, "wall_us": 20.0, "throughput_us": 9.0}
+    calls = {"graph": {"median": {**times, "bare": {"host_us": 7.1}}},
+             **{s: {"median": dict(times)} for s in ("reprise-install", "reduce-overhead",
+                                                     "reprise-install-compiled")}}
+    code, found = judged(folder, script, ("inference", {"mlp": calls}))
+    assert code == 0 and found[3]["holds"], found
+    calls["reprise-install"]["median"]["host_us"] = 10.2
+    code, found = judged(folder, script, ("inference", {"mlp": calls}))
+    assert len([f for f in found[3]["figures"] if f["holds"] is False]) == 2, found
+    eager = {s: {"median": {"wall_us": w, "reserved_mib": 5, "device_mib": 5}}
+             for s, w in (("eager", 1000.0), ("reprise-eager", 1010.0))}
+    train = {"eager": losses("a"), "graph": losses("b"), "reprise-install-whole": losses("a")}
+    code, found = judged(folder, script, ("allocator", {"resnet50": eager}),
+                         ("training", {"gpt2": train}))
+    assert code == 0 and found[5]["holds"] and found[6]["holds"], found
+    eager["reprise-eager"]["median"]["wall_us"] = 1011.0
+    train["reprise-install-whole"] = losses("b")
+    code, found = judged(folder, script, ("allocator", {"resnet50": eager}),
+                         ("training", {"gpt2": train}))
+    assert code == 1 and found[5]["holds"] is False and found[6]["holds"] is False, found
+    done = subprocess.run([sys.executable, script, os.devnull], capture_output=True, check=False)
+    assert done.returncode == 2
+
+
+def check_programs(streams, reprise):
+    """As many blocks and nodes, in each configuration: other random numbers would give others."""
+    done = subprocess.run([reprise, "bench", "sweep", "--driver", "host", "--steps", "500", "--seeds",
+                           str(streams.SEED), "--json"], capture_output=True, text=True, check=True)
+    for case in json.loads(done.stdout):
+        steps = list(streams.program(case["streams"], case["steps"], case["p_free"], case["p_join"],
+                                     case["seed"]))
+        made = [step for step in steps if step[0] == "make"]
+        assert len(made) == case["blocks"], (case, len(made))
+        assert 2 * len(made) <= case["nodes"], case
+        # The default rule keeps every block to the end, and PyTorch's segments hold them.
+        total = sum(size for _, _, size, _ in made)
+        assert total <= case["c10_default_bytes"] <= 1.2 * total, (case, total)
+
+
+def main():
+    reprise, folder = sys.argv[1:]
+    sys.path.insert(0, folder)
+    fake_torch()
+    with tempfile.TemporaryDirectory() as scratch:
+        sys.path.insert(0, scratch)
+        write_group(scratch, "fake_kept", False)
+        write_group(scratch, "fake_fresh", True)
+        import common
+        import compare
+        import streams
+        import tables
+        check_medians(common)
+        result = check_kept(compare)
+        check_fresh(compare)
+        check_tables(tables, result)
+        check_verdicts(scratch, os.path.join(folder, "judge.py"))
+        check_programs(streams, reprise)
+    print("check_torch: passed")
+
+
+if __name__ == "__main__":
+    main()
