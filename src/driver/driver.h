@@ -17,6 +17,9 @@
 #include "driver/cuda_abi.h"
 
 #include <stdio.h>
+#include <string.h>
+
+struct rp_host_image;
 
 /* X(name, bit, what is lost without it) */
 #define RPI_CAPABILITIES(X)                                                                        \
@@ -38,6 +41,13 @@ struct rp_driver {
 #include "driver/symbols.def"
 #undef X
 };
+
+/* Of kernels in both forms the one that this driver's cuModuleLoadData takes. */
+static inline const void *rpi_driver_image(const struct rp_driver *driver,
+                                           const struct rp_host_image *host, const char *ptx)
+{
+    return strcmp(driver->provider, "host") == 0 ? (const void *)host : (const void *)ptx;
+}
 
 /* Loads libcuda.so.1 once and fills a table from it through cuGetProcAddress, legacy default-stream
  * semantics. Does not call cuInit. REPRISE_LIBCUDA names another file to load. Success is kept for

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: MIT */
+#include "graph/copier.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "memory/arena.h"
+
+#include <stdlib.h>
+
+enum {
+    PATIENCE = 256, /* copies that the module could have made before it is loaded in a replay */
+    ATTEMPTS = 3,   /* at loading it */
+    BLOCKS = 8,     /* of a launch for each multiprocessor, at most: they fill it */
+};
+
+/* Seen on an H200; the kernel's launch and the fixed part of a device's copy are near its calls for
+ * single copies. A byte's is that of 1 TB/s, which is slow for such a device: until large copies
+ * were seen they are made with reluctance. */
+static const struct rpi_copy_prices first_prices = {
+    .launch = 7, .entry = 0.05, .single = 6, .byte = 1e-6};
+
+static const struct {
+    const char *name;
+    uint32_t most;
+} tables[RPI_COPY_TABLE_SIZES] = {
+#define X(most) {"rpi_copy_" #most, most},
+    RPI_COPY_TABLES(X)
+#undef X
+};
+
+rp_status rpi_copier_init(struct rpi_copier *copier, const struct rp_driver *driver,
+                          int multiprocessors, struct rp_error *err)
+{
+    *copier =
+        (struct rpi_copier){.driver = driver,
+                            .multiprocessors = multiprocessors > 0 ? (unsigned)multiprocessors : 1,
+                            .prices = first_prices};
+    if (pthread_mutex_init(&copier->lock, NULL) != 0)
+        return rpi_error_host_memory(err, "rp_device_open", sizeof copier->lock);
+    return RP_OK;
+}
+
+/* ---- The module ---------------------------------------------------------------------------- */
+
+static CUresult load(struct rpi_copier *copier)
+{
+    const struct rp_driver *driver = copier->driver;
+    CUmodule module = NULL;
+    CUresult result = driver->cuModuleLoadData(
+        &module, rpi_driver_image(driver, &rpi_copy_host_image, rpi_copy_ptx));
+    if (result != CUDA_SUCCESS)
+        return result;
+    for (size_t i = 0; result == CUDA_SUCCESS && i < RPI_COPY_TABLE_SIZES; i++)
+        result = driver->cuModuleGetFunction(&copier->functions[i], module, tables[i].name);
+    if (result != CUDA_SUCCESS) {
+        driver->cuModuleUnload(module);
+        return result;
+    }
+    copier->module = module;
+    return CUDA_SUCCESS;
+}
+
+static void load_locked(struct rpi_copier *copier)
+{
+    if (atomic_load(&copier->state) != RPI_COPIER_IDLE)
+        return;
+    int mode = rpi_relax_begin(copier->driver);
+    CUresult result = load(copier);
+    rpi_relax_end(copier->driver, mode);
+    atomic_store(&copier->missed, 0);
+    if (result == CUDA_SUCCESS) {
+        atomic_store(&copier->state, RPI_COPIER_LOADED);
+    } else if (++copier->attempts == ATTEMPTS) {
+        atomic_store(&copier->state, RPI_COPIER_REFUSED);
+        rpi_log(RP_LOG_WARNING,
+                "arguments are copied one call each: the driver did not load the "
+                "kernel that makes many copies: %s",
+                rpi_result_name(result));
+    }
+}
+
+void rpi_copier_load(struct rpi_copier *copier)
+{
+    if (atomic_load(&copier->state) != RPI_COPIER_IDLE)
+        return;
+    pthread_mutex_lock(&copier->lock);
+    load_locked(copier);
+    pthread_mutex_unlock(&copier->lock);
+}
+
+/* ---- One launch ---------------------------------------------------------------------------- */
+
+/* Writes a table of `most` copies at `table`; the number of tiles, as the kernel wants it. */
+static uint32_t write_table(void *table, uint32_t most, const struct rpi_copy *copies,
+                            uint32_t count)
+{
+    /* All tables begin alike: two counts, the copies, then the first tile of each. */
+    uint32_t *counts = table, tiles = 0;
+    struct rpi_copy *listed = (struct rpi_copy *)(counts + 2);
+    uint32_t *first = (uint32_t *)(listed + most);
+    for (uint32_t i = 0; i < count; i++) {
+        listed[i] = copies[i];
+        first[i] = tiles;
+        tiles += (uint32_t)((copies[i].bytes + RPI_COPY_TILE - 1) / RPI_COPY_TILE);
+    }
+    counts[0] = count;
+    counts[1] = tiles;
+    return tiles;
+}
+
+/* Up to RPI_COPY_MOST copies. */
+static CUresult launch(struct rpi_copier *copier, const struct rpi_copy *copies, size_t count,
+                       CUstream stream)
+{
+    union {
+#define X(most) struct rpi_copy_table_##most of_##most;
+        RPI_COPY_TABLES(X)
+#undef X
+    } table;
+    size_t i = 0;
+    while (tables[i].most < count)
+        i++;
+    uint32_t tiles = write_table(&table, tables[i].most, copies, (uint32_t)count);
+    unsigned most = copier->multiprocessors * BLOCKS;
+    void *params[] = {&table};
+    atomic_fetch_add_explicit(&copier->launches, 1, memory_order_relaxed);
+    return copier->driver->cuLaunchKernel(copier->functions[i], tiles < most ? tiles : most, 1, 1,
+                                          RPI_COPY_THREADS, 1, 1, 0, stream, params, NULL);
+}
+
+/* ---- Prices -------------------------------------------------------------------------------- */
+
+enum { CALLS = 8, WARM = 2, MANY = 32, PIECE = 256, SCRATCH = 2 * MANY * PIECE };
+
+static CUresult make_series(struct rpi_copier *copier)
+{
+    const struct rp_driver *driver = copier->driver;
+    struct rpi_copy_series *series = &copier->series;
+    CUresult result = driver->cuStreamCreate(&series->stream, CU_STREAM_NON_BLOCKING);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuMemAlloc(&series->scratch, SCRATCH);
+    for (size_t i = 0; result == CUDA_SUCCESS && i <= RPI_COPY_SERIES; i++)
+        result = driver->cuEventCreate(&series->marks[i], CU_EVENT_DEFAULT);
+    return result;
+}
+
+/* But for the memory: a driver that frees some may wait for the device. */
+static void drop_series(struct rpi_copier *copier)
+{
+    const struct rp_driver *driver = copier->driver;
+    struct rpi_copy_series *series = &copier->series;
+    for (size_t i = 0; i <= RPI_COPY_SERIES; i++)
+        if (series->marks[i])
+            driver->cuEventDestroy(series->marks[i]);
+    if (series->stream)
+        driver->cuStreamDestroy(series->stream);
+    *series = (struct rpi_copy_series){.scratch = series->scratch};
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The calls of one series: single copies, launches of one copy, launches of many. */
+static CUresult call(struct rpi_copier *copier, size_t which)
+{
+    struct rpi_copy_series *series = &copier->series;
+    struct rpi_copy copies[MANY];
+    for (uint64_t i = 0; i < MANY; i++)
+        copies[i] = (struct rpi_copy){series->scratch + 2 * i * PIECE,
+                                      series->scratch + (2 * i + 1) * PIECE, PIECE};
+    if (which)
+        return launch(copier, copies, which == 1 ? 1 : MANY, series->stream);
+    return copier->driver->cuMemcpyDtoDAsync(copies->to, copies->from, PIECE, series->stream);
+}
+
+/* Enqueues one series and the mark behind it. */
+static CUresult run_one(struct rpi_copier *copier, size_t which)
+{
+    struct rpi_copy_series *series = &copier->series;
+    double us[CALLS];
+    CUresult result = CUDA_SUCCESS;
+    for (size_t i = 0; result == CUDA_SUCCESS && i < CALLS; i++) {
+        uint64_t start = rpi_clock_ns();
+        result = call(copier, which);
+        us[i] = (double)(rpi_clock_ns() - start) * 1e-3;
+    }
+    if (result != CUDA_SUCCESS)
+        return result;
+    qsort(us, CALLS, sizeof *us, by_size);
+    series->host_us[which] = us[CALLS / 2];
+    return copier->driver->cuEventRecord(series->marks[which + 1], series->stream);
+}
+
+/* False: it cannot be measured. */
+static bool begin_series(struct rpi_copier *copier)
+{
+    CUresult result = make_series(copier);
+    for (size_t i = 0; result == CUDA_SUCCESS && i < RPI_COPY_SERIES * WARM; i++)
+        result = call(copier, i % RPI_COPY_SERIES);
+    if (result == CUDA_SUCCESS)
+        result = copier->driver->cuEventRecord(copier->series.marks[0], copier->series.stream);
+    for (size_t which = 0; result == CUDA_SUCCESS && which < RPI_COPY_SERIES; which++)
+        result = run_one(copier, which);
+    return result == CUDA_SUCCESS;
+}
+
+/* Prices from the series, whose last mark the device has passed. */
+static void read_series(struct rpi_copier *copier)
+{
+    const struct rpi_copy_series *series = &copier->series;
+    double us[RPI_COPY_SERIES];
+    for (size_t i = 0; i < RPI_COPY_SERIES; i++) {
+        float ms = 0;
+        if (copier->driver->cuEventElapsedTime(&ms, series->marks[i], series->marks[i + 1]) !=
+            CUDA_SUCCESS)
+            return;
+        us[i] = series->host_us[i] + (double)ms * 1000 / CALLS;
+    }
+    double entry = (us[2] - us[1]) / (MANY - 1), least = 0.001;
+    copier->prices.single = us[0];
+    copier->prices.entry = entry > least ? entry : least;
+    copier->prices.launch = us[1];
+    rpi_log(RP_LOG_INFO,
+            "a copy takes %.2f us, a launch of copies %.2f and %.3f for each, host and device",
+            us[0], us[1], copier->prices.entry);
+}
+
+static void learn_locked(struct rpi_copier *copier)
+{
+    if (atomic_load(&copier->knowledge) == RPI_COPIER_UNKNOWN) {
+        load_locked(copier);
+        bool begun = atomic_load(&copier->state) == RPI_COPIER_LOADED && begin_series(copier);
+        if (!begun)
+            drop_series(copier);
+        atomic_store(&copier->knowledge, begun ? RPI_COPIER_PENDING : RPI_COPIER_KNOWN);
+        return;
+    }
+    CUresult result = copier->driver->cuEventQuery(copier->series.marks[RPI_COPY_SERIES]);
+    if (result == CUDA_ERROR_NOT_READY)
+        return;
+    if (result == CUDA_SUCCESS)
+        read_series(copier);
+    drop_series(copier);
+    atomic_store(&copier->knowledge, RPI_COPIER_KNOWN);
+}
+
+void rpi_copier_learn(struct rpi_copier *copier)
+{
+    if (atomic_load(&copier->knowledge) == RPI_COPIER_KNOWN)
+        return;
+    pthread_mutex_lock(&copier->lock);
+    int mode = rpi_relax_begin(copier->driver);
+    learn_locked(copier);
+    rpi_relax_end(copier->driver, mode);
+    pthread_mutex_unlock(&copier->lock);
+}
+
+bool rpi_copier_prices(struct rpi_copier *copier, struct rpi_copy_prices *out_prices)
+{
+    pthread_mutex_lock(&copier->lock);
+    *out_prices = copier->prices;
+    out_prices->no_launches = atomic_load(&copier->state) == RPI_COPIER_REFUSED;
+    pthread_mutex_unlock(&copier->lock);
+    return atomic_load(&copier->knowledge) == RPI_COPIER_KNOWN;
+}
+
+void rpi_copier_fix_prices(struct rpi_copier *copier, const struct rpi_copy_prices *prices)
+{
+    enum { FIXED = 1000 };
+    pthread_mutex_lock(&copier->lock);
+    copier->prices = *prices;
+    copier->probe.samples = FIXED; /* none is missing */
+    atomic_store(&copier->knowledge, RPI_COPIER_KNOWN);
+    pthread_mutex_unlock(&copier->lock);
+}
+
+/* ---- What a byte takes --------------------------------------------------------------------- */
+
+enum { LARGE = 8 << 20, SAMPLES = 8 };
+
+/* Reads what was measured; false: the device has not passed it. */
+static bool read_probe(struct rpi_copier *copier)
+{
+    struct rpi_copy_probe *probe = &copier->probe;
+    float ms = 0;
+    if (!probe->bytes)
+        return true;
+    CUresult result = copier->driver->cuEventQuery(probe->end);
+    if (result == CUDA_ERROR_NOT_READY)
+        return false;
+    if (result == CUDA_SUCCESS)
+        result = copier->driver->cuEventElapsedTime(&ms, probe->start, probe->end);
+    if (result == CUDA_SUCCESS) {
+        double byte = (double)ms * 1000 / (double)probe->bytes;
+        copier->prices.byte +=
+            (byte - copier->prices.byte) / (probe->samples < 3 ? probe->samples + 1 : 4);
+        probe->samples++;
+    }
+    probe->bytes = 0;
+    return true;
+}
+
+static bool has_events(struct rpi_copier *copier)
+{
+    struct rpi_copy_probe *probe = &copier->probe;
+    const struct rp_driver *driver = copier->driver;
+    if (!probe->start && driver->cuEventCreate(&probe->start, CU_EVENT_DEFAULT) != CUDA_SUCCESS)
+        probe->start = NULL;
+    if (!probe->end && driver->cuEventCreate(&probe->end, CU_EVENT_DEFAULT) != CUDA_SUCCESS)
+        probe->end = NULL;
+    return probe->start && probe->end;
+}
+
+/* ---- Running ------------------------------------------------------------------------------- */
+
+static CUresult run_single(struct rpi_copier *copier, const struct rpi_copy *copies, size_t count,
+                           CUstream stream, struct rpi_copy_failure *out_failure)
+{
+    for (size_t i = 0; i < count; i++) {
+        CUresult result = copier->driver->cuMemcpyDtoDAsync(copies[i].to, copies[i].from,
+                                                            copies[i].bytes, stream);
+        if (result != CUDA_SUCCESS) {
+            *out_failure = (struct rpi_copy_failure){"cuMemcpyDtoDAsync", i, 1};
+            return result;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult run_launched(struct rpi_copier *copier, const struct rpi_copy *copies, size_t count,
+                             CUstream stream, struct rpi_copy_failure *out_failure)
+{
+    for (size_t i = 0; i < count; i += RPI_COPY_MOST) {
+        size_t some = count - i < RPI_COPY_MOST ? count - i : RPI_COPY_MOST;
+        CUresult result = launch(copier, copies + i, some, stream);
+        if (result != CUDA_SUCCESS) {
+            *out_failure = (struct rpi_copy_failure){"cuLaunchKernel", i, some};
+            return result;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult run(struct rpi_copier *copier, const struct rpi_copy *copies, size_t count,
+                    bool launched, CUstream stream, struct rpi_copy_failure *out_failure)
+{
+    return launched ? run_launched(copier, copies, count, stream, out_failure)
+                    : run_single(copier, copies, count, stream, out_failure);
+}
+
+/* Between two events, where those are free. */
+static CUresult run_probed(struct rpi_copier *copier, const struct rpi_copy *copies, size_t count,
+                           uint64_t bytes, bool launched, CUstream stream,
+                           struct rpi_copy_failure *out_failure)
+{
+    struct rpi_copy_probe *probe = &copier->probe;
+    const struct rp_driver *driver = copier->driver;
+    int mode = rpi_relax_begin(driver);
+    bool begun = read_probe(copier) && has_events(copier) &&
+                 driver->cuEventRecord(probe->start, stream) == CUDA_SUCCESS;
+    CUresult result = run(copier, copies, count, launched, stream, out_failure);
+    if (begun && result == CUDA_SUCCESS &&
+        driver->cuEventRecord(probe->end, stream) == CUDA_SUCCESS)
+        probe->bytes = bytes;
+    rpi_relax_end(driver, mode);
+    return result;
+}
+
+CUresult rpi_copier_run(struct rpi_copier *copier, const struct rpi_copy *copies, size_t count,
+                        bool in_order, CUstream stream, struct rpi_copy_failure *out_failure)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        bytes += copies[i].bytes;
+    pthread_mutex_lock(&copier->lock);
+    bool launched = !in_order && rpi_copies_want_launch(&copier->prices, count);
+    bool probed = bytes >= LARGE && copier->probe.samples < SAMPLES;
+    if (launched && atomic_load(&copier->state) == RPI_COPIER_IDLE &&
+        atomic_fetch_add(&copier->missed, count) + count >= PATIENCE)
+        load_locked(copier);
+    launched = launched && atomic_load(&copier->state) == RPI_COPIER_LOADED;
+    CUresult result;
+    if (probed) {
+        result = run_probed(copier, copies, count, bytes, launched, stream, out_failure);
+        pthread_mutex_unlock(&copier->lock);
+        return result;
+    }
+    pthread_mutex_unlock(&copier->lock);
+    return run(copier, copies, count, launched, stream, out_failure);
+}
+
+void rpi_copier_finish(struct rpi_copier *copier)
+{
+    const struct rp_driver *driver = copier->driver;
+    drop_series(copier);
+    if (copier->series.scratch)
+        driver->cuMemFree(copier->series.scratch);
+    if (copier->probe.start)
+        driver->cuEventDestroy(copier->probe.start);
+    if (copier->probe.end)
+        driver->cuEventDestroy(copier->probe.end);
+    if (copier->module)
+        driver->cuModuleUnload(copier->module);
+    pthread_mutex_destroy(&copier->lock);
+}

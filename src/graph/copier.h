@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Copies of a replay: several in one launch of a kernel of ours (copy_kernel.h), or each by a call
+ * of its own where that is cheaper or the kernel cannot be had.
+ *
+ *     IDLE -> LOADED, or REFUSED after some attempts        the kernel's module
+ *     UNKNOWN -> PENDING -> KNOWN                           what copies take on this device
+ *
+ * The module is loaded when enough copies were made that it could have made, as loading means
+ * compiling: at a capture whose replays will copy, in a replay after hundreds of copies, and before
+ * prices are measured. Prices are measured when somebody asks for them: a series of calls on a
+ * stream of the copier's own, whose host times are known at once, and whose device times are read
+ * when the device has passed the events between them; nothing waits. What a byte takes comes from
+ * large copies that replays make anyway. Until then prices are those of an H200.
+ *
+ * One for each device. Any thread; `lock` guards everything but what is atomic and, once it is
+ * loaded, the module. Locks of pools are taken before it. The context is current at every call but
+ * init.
+ */
+#ifndef REPRISE_GRAPH_COPIER_H
+#define REPRISE_GRAPH_COPIER_H
+
+#include "driver/driver.h"
+#include "graph/copy_kernel.h"
+#include "policy/bind_or_copy.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+enum rpi_copier_module { RPI_COPIER_IDLE, RPI_COPIER_LOADED, RPI_COPIER_REFUSED };
+enum rpi_copier_knowledge { RPI_COPIER_UNKNOWN, RPI_COPIER_PENDING, RPI_COPIER_KNOWN };
+
+enum { RPI_COPY_TABLE_SIZES = 3, RPI_COPY_SERIES = 3 };
+
+/* The series of calls that prices are learned from, while the device has not passed it. */
+struct rpi_copy_series {
+    CUstream stream;
+    CUdeviceptr scratch;
+    CUevent marks[RPI_COPY_SERIES + 1];
+    double host_us[RPI_COPY_SERIES]; /* of one call */
+};
+
+/* Events around one replay's copies, read when another's are to be measured. */
+struct rpi_copy_probe {
+    CUevent start, end; /* NULL: not made yet */
+    uint64_t bytes;     /* between them; 0: nothing is measured */
+    unsigned samples;
+};
+
+struct rpi_copier {
+    const struct rp_driver *driver;
+    unsigned multiprocessors;
+    pthread_mutex_t lock;
+    _Atomic enum rpi_copier_module state;
+    _Atomic enum rpi_copier_knowledge knowledge;
+    _Atomic uint64_t missed;   /* copies made singly that a launch could have made */
+    _Atomic uint64_t launches; /* of the kernel */
+    unsigned attempts;
+    CUmodule module;
+    CUfunction functions[RPI_COPY_TABLE_SIZES];
+    struct rpi_copy_prices prices;
+    struct rpi_copy_series series;
+    struct rpi_copy_probe probe;
+};
+
+/* Takes nothing of the driver. */
+rp_status rpi_copier_init(struct rpi_copier *copier, const struct rp_driver *driver,
+                          int multiprocessors, struct rp_error *err);
+void rpi_copier_finish(struct rpi_copier *copier);
+
+/* Loads the module where it is not and may be. */
+void rpi_copier_load(struct rpi_copier *copier);
+
+/* What copies take; true: they are known, or cannot be. */
+bool rpi_copier_prices(struct rpi_copier *copier, struct rpi_copy_prices *out_prices);
+/* Begins to measure, or looks whether the device is done. */
+void rpi_copier_learn(struct rpi_copier *copier);
+/* From now on these, whatever is measured: for tests. */
+void rpi_copier_fix_prices(struct rpi_copier *copier, const struct rpi_copy_prices *prices);
+
+/* Where a run of copies failed. */
+struct rpi_copy_failure {
+    const char *function;
+    size_t first, count; /* of the copies that the call was to make */
+};
+/* Enqueues the copies on the stream, none of 0 bytes. in_order: they may overlap, and the later
+ * ones win. */
+CUresult rpi_copier_run(struct rpi_copier *copier, const struct rpi_copy *copies, size_t count,
+                        bool in_order, CUstream stream, struct rpi_copy_failure *out_failure);
+
+#endif
