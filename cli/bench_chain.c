@@ -11,7 +11,6 @@
 #include <string.h>
 
 enum { FLOATS = 1024, BYTES = FLOATS * 4, MOST_ARGS = 100, MOST_KERNELS = 1000 };
-enum { BOUND, BARE, COPIES, WAYS };
 
 static const size_t sizes[BENCH_CHAINS][2] = {{1, 1}, {10, 4}, {100, 8}, {100, 100}, {1000, 8}};
 
@@ -30,11 +29,11 @@ struct chain {
     uint64_t sets[2][MOST_ARGS], fixed[MOST_ARGS];
     struct rp_arg list[2][MOST_ARGS];
     struct rp_pool *pool;
-    struct rp_graph *graph;
+    struct rp_graph *bound, *chosen;
     struct hand_made bare, copies;
     struct CUgraphNode_st *nodes[MOST_KERNELS];
     struct gpu_kernel_params params[MOST_KERNELS];
-    double *times[WAYS];
+    double *times[BENCH_CHAIN_WAYS], *done[BENCH_CHAIN_WAYS];
 };
 
 static struct decoder_swiglu arguments(const struct chain *c, const uint64_t *args, size_t j)
@@ -113,13 +112,17 @@ static void place_buffers(struct chain *c)
     }
 }
 
-/* Three graphs of a chain: by Reprise, and by hand with arguments in the first set and fixed. */
+/* Four graphs of a chain: two by Reprise, and by hand with arguments in the first set and fixed. */
 static rp_status prepare(struct chain *c, struct rp_error *err)
 {
     const struct gpu *gpu = &c->gpu;
+    struct rp_capture_options bind = RP_CAPTURE_OPTIONS_INIT;
+    bind.bind = RP_BIND_ALWAYS;
     place_buffers(c);
     rp_status status =
-        rp_graph_capture(c->pool, NULL, callable, c, c->list[0], c->args, &c->graph, err);
+        rp_graph_capture(c->pool, &bind, callable, c, c->list[0], c->args, &c->bound, err);
+    if (!status)
+        status = rp_graph_capture(c->pool, NULL, callable, c, c->list[0], c->args, &c->chosen, err);
     if (!status)
         status = capture_by_hand(c, c->sets[0], &c->bare, err);
     if (!status)
@@ -136,8 +139,9 @@ static rp_status prepare(struct chain *c, struct rp_error *err)
 
 static void put_away(struct chain *c)
 {
-    rp_graph_destroy(c->graph);
-    c->graph = NULL;
+    rp_graph_destroy(c->bound);
+    rp_graph_destroy(c->chosen);
+    c->bound = c->chosen = NULL;
     drop(c, &c->bare);
     drop(c, &c->copies);
 }
@@ -169,46 +173,85 @@ static unsigned replay_with_copies(struct chain *c, int set)
     return result;
 }
 
-static rp_status time_one(struct chain *c, int way, int set, double *out_us, struct rp_error *err)
+static rp_status synchronize(const struct chain *c, struct rp_error *err)
 {
-    rp_status status =
-        gpu_check(&c->gpu, c->gpu.cuStreamSynchronize(c->stream), "cuStreamSynchronize", err);
+    return gpu_check(&c->gpu, c->gpu.cuStreamSynchronize(c->stream), "cuStreamSynchronize", err);
+}
+
+static rp_status replay(struct chain *c, enum bench_chain_way way, int set, struct rp_error *err)
+{
+    if (way == BENCH_BOUND || way == BENCH_CHOSEN)
+        return rp_graph_replay(way == BENCH_BOUND ? c->bound : c->chosen, c->list[set], c->args,
+                               c->stream, err);
+    return gpu_check(&c->gpu, way == BENCH_BARE ? replay_bare(c, set) : replay_with_copies(c, set),
+                     "a replay by hand", err);
+}
+
+static rp_status time_one(struct chain *c, enum bench_chain_way way, int set, double *out_us,
+                          double *out_done_us, struct rp_error *err)
+{
+    rp_status status = synchronize(c, err);
     if (status)
         return status;
     double start = bench_now_us();
-    if (way == BOUND)
-        status = rp_graph_replay(c->graph, c->list[set], c->args, c->stream, err);
-    else
-        status = gpu_check(&c->gpu, way == BARE ? replay_bare(c, set) : replay_with_copies(c, set),
-                           "a replay by hand", err);
+    status = replay(c, way, set, err);
     *out_us = bench_now_us() - start;
+    if (!status)
+        status = synchronize(c, err);
+    *out_done_us = bench_now_us() - start;
     return status;
+}
+
+/* Replays until nothing has changed in what is copied for a while. */
+static rp_status settle(struct chain *c, size_t *out_replays, struct rp_error *err)
+{
+    enum { WHILE = 40, MOST = 400 };
+    size_t copied = 0;
+    *out_replays = 0;
+    for (size_t i = 0; i < *out_replays + WHILE && i < MOST; i++) {
+        struct rp_graph_info info;
+        double us, done_us;
+        rp_status status = time_one(c, BENCH_CHOSEN, (int)(i % 2), &us, &done_us, err);
+        if (status)
+            return status;
+        rp_graph_info(c->chosen, &info);
+        if (info.copied_args != copied)
+            *out_replays = i;
+        copied = info.copied_args;
+    }
+    return RP_OK;
 }
 
 static rp_status measure(struct chain *c, size_t calls, struct bench_chain *out,
                          struct rp_error *err)
 {
     enum { WARM = 20 };
-    rp_status status = RP_OK;
+    struct rp_graph_info info;
+    size_t chosen_after = 0;
+    rp_status status = settle(c, &chosen_after, err);
     for (size_t i = 0; i < calls + WARM && !status; i++)
-        for (int way = 0; way < WAYS && !status; way++) {
-            double us = 0;
-            status = time_one(c, way, (int)(i % 2), &us, err);
-            if (i >= WARM)
-                c->times[way][i - WARM] = us;
+        for (enum bench_chain_way way = 0; way < BENCH_CHAIN_WAYS && !status; way++) {
+            double us = 0, done_us = 0;
+            status = time_one(c, way, (int)(i % 2), &us, &done_us, err);
+            if (i < WARM)
+                continue;
+            c->times[way][i - WARM] = us;
+            c->done[way][i - WARM] = done_us;
         }
     if (status)
         return status;
-    struct rp_graph_info info;
-    rp_graph_info(c->graph, &info);
+    rp_graph_info(c->bound, &info);
     *out = (struct bench_chain){.kernels = c->kernels,
                                 .args = c->args,
-                                .bound_args = info.bound_args,
-                                .copied_args = info.copied_args,
-                                .patched = (double)info.patched_nodes / (double)info.replays,
-                                .bound_us = bench_median(c->times[BOUND], calls),
-                                .bare_us = bench_median(c->times[BARE], calls),
-                                .copies_us = bench_median(c->times[COPIES], calls)};
+                                .chosen_after = chosen_after,
+                                .patched = (double)info.patched_nodes / (double)info.replays};
+    rp_graph_info(c->chosen, &info);
+    out->bound_args = info.bound_args;
+    out->copied_args = info.copied_args;
+    for (int way = 0; way < BENCH_CHAIN_WAYS; way++) {
+        out->us[way] = bench_median(c->times[way], calls);
+        out->done_us[way] = bench_median(c->done[way], calls);
+    }
     return RP_OK;
 }
 
@@ -220,9 +263,10 @@ static rp_status start(struct chain *c, struct rp_device *device, size_t calls,
     const void *image = !strcmp(info.driver, "host") ? (const void *)&decoder_host_image
                                                      : (const void *)decoder_ptx;
     rp_status status = gpu_init(&c->gpu, device, err);
-    for (int way = 0; way < WAYS && !status; way++) {
+    for (int way = 0; way < BENCH_CHAIN_WAYS && !status; way++) {
         c->times[way] = calloc(calls, sizeof(double));
-        if (!c->times[way])
+        c->done[way] = calloc(calls, sizeof(double));
+        if (!c->times[way] || !c->done[way])
             status = cli_error(err, RP_ERROR_OUT_OF_HOST_MEMORY, "bench", "out of host memory");
     }
     if (!status)
@@ -257,8 +301,10 @@ static void finish(struct chain *c)
         c->gpu.cuMemFree(c->memory);
     if (c->module)
         c->gpu.cuModuleUnload(c->module);
-    for (int way = 0; way < WAYS; way++)
+    for (int way = 0; way < BENCH_CHAIN_WAYS; way++) {
         free(c->times[way]);
+        free(c->done[way]);
+    }
 }
 
 rp_status bench_chain_run(struct rp_device *device, size_t calls,
@@ -281,8 +327,7 @@ rp_status bench_chain_run(struct rp_device *device, size_t calls,
         if (!status)
             status = measure(c, calls, &out_chains[i], err);
         if (!status)
-            status = gpu_check(&c->gpu, c->gpu.cuStreamSynchronize(c->stream),
-                               "cuStreamSynchronize", err);
+            status = synchronize(c, err);
         put_away(c);
     }
     finish(c);

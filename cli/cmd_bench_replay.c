@@ -93,16 +93,29 @@ static int parse(int argc, char **argv, struct request *request)
 
 /* ---- JSON ---------------------------------------------------------------------------------- */
 
+static const char *const chain_ways[BENCH_CHAIN_WAYS] = {"bound", "chosen", "bare", "copies"};
+
+/* Of binding all arguments and copying them by hand. */
+static double cheaper(const struct bench_chain *chain)
+{
+    double bound = chain->us[BENCH_BOUND], copies = chain->us[BENCH_COPIES];
+    return bound < copies ? bound : copies;
+}
+
 static void print_chains(const struct bench_chain *chains)
 {
     fputs(",\"chains\":[", stdout);
     for (size_t i = 0; i < BENCH_CHAINS; i++) {
         const struct bench_chain *c = &chains[i];
         printf("%s\n {\"kernels\":%zu,\"args\":%zu,\"bound_args\":%zu,\"copied_args\":%zu,"
-               "\"nodes_patched_a_replay\":%.2f,\"bound_us\":%.3f,\"bare_us\":%.3f,"
-               "\"copies_us\":%.3f,\"bound_over_bare\":%.3f}",
-               i ? "," : "", c->kernels, c->args, c->bound_args, c->copied_args, c->patched,
-               c->bound_us, c->bare_us, c->copies_us, c->bound_us / c->bare_us);
+               "\"chosen_after\":%zu,\"nodes_patched_a_replay\":%.2f",
+               i ? "," : "", c->kernels, c->args, c->bound_args, c->copied_args, c->chosen_after,
+               c->patched);
+        for (int way = 0; way < BENCH_CHAIN_WAYS; way++)
+            printf(",\"%s_us\":%.3f,\"%s_done_us\":%.3f", chain_ways[way], c->us[way],
+                   chain_ways[way], c->done_us[way]);
+        printf(",\"bound_over_bare\":%.3f,\"chosen_over_cheaper\":%.3f}",
+               c->us[BENCH_BOUND] / c->us[BENCH_BARE], c->us[BENCH_CHOSEN] / cheaper(c));
     }
     fputs("]", stdout);
 }
@@ -166,17 +179,21 @@ static void print_json(const struct results *r)
 
 static void show_chains(const struct bench_chain *chains)
 {
-    static const char *const headers[] = {"host us of a replay", "bound", "bare", "copies",
-                                          "bound/bare"};
+    static const char *const headers[] = {
+        "host us of a replay", "bound",  "chosen",      "bare",   "copies",
+        "bound/bare",          "copied", "done: bound", "chosen", "copies"};
     struct cli_table table;
-    cli_table_init(&table, headers, 5);
+    cli_table_init(&table, headers, 10);
     for (size_t i = 0; i < BENCH_CHAINS; i++) {
         const struct bench_chain *c = &chains[i];
         cli_table_cell(&table, "%zu kernels, %zu arguments", c->kernels, c->args);
-        cli_table_cell(&table, "%.2f", c->bound_us);
-        cli_table_cell(&table, "%.2f", c->bare_us);
-        cli_table_cell(&table, "%.2f", c->copies_us);
-        cli_table_cell(&table, "%.3f", c->bound_us / c->bare_us);
+        for (int way = 0; way < BENCH_CHAIN_WAYS; way++)
+            cli_table_cell(&table, "%.2f", c->us[way]);
+        cli_table_cell(&table, "%.3f", c->us[BENCH_BOUND] / c->us[BENCH_BARE]);
+        cli_table_cell(&table, "%zu", c->copied_args);
+        cli_table_cell(&table, "%.2f", c->done_us[BENCH_BOUND]);
+        cli_table_cell(&table, "%.2f", c->done_us[BENCH_CHOSEN]);
+        cli_table_cell(&table, "%.2f", c->done_us[BENCH_COPIES]);
     }
     cli_table_print(&table, stdout);
     cli_table_finish(&table);

@@ -421,6 +421,15 @@ RP_API rp_status rp_run(struct rp_pool *pool, rp_callable_fn callable, void *use
 /* Captured work, ready to replay. */
 struct rp_graph;
 
+/* Which arguments that could be bound are bound. */
+enum rp_bind {
+    RP_BIND_AUTO = 0,  /* those for which that costs less than copying them, by prices that are
+                          measured on the device once and in the graph's own replays: many nodes
+                          that use few small arguments are dearer to change than these to copy.
+                          Over all replays at most about twice the better of both ways */
+    RP_BIND_ALWAYS = 1 /* all */
+};
+
 /* How a graph's bindings are verified, beside the proof that two captures give. */
 enum rp_verify {
     RP_VERIFY_NONE = 0,
@@ -434,10 +443,12 @@ struct rp_capture_options {
                               copies them there: for callables that leave an argument's address in
                               memory (an array of pointers, say), where no capture can see it */
     enum rp_verify verify; /* see below */
+    enum rp_bind bind;     /* where copy_args is 0 */
+    int reserved;          /* 0 */
 };
 #define RP_CAPTURE_OPTIONS_INIT                                                                    \
     {                                                                                              \
-        sizeof(struct rp_capture_options), NULL, 0, RP_VERIFY_NONE                                 \
+        sizeof(struct rp_capture_options), NULL, 0, RP_VERIFY_NONE, RP_BIND_AUTO, 0                \
     }
 
 /* Verification. Two captures prove where arguments' addresses stand, if the callable does in a call
@@ -471,8 +482,9 @@ RP_API rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_
 /* Enqueues the graph on `stream` with these arguments. An argument is bound where that is known to
  * be right: the graph reads and writes the caller's buffer, at a host cost for each node that uses
  * an argument whose address changed since this graph's last replay, and none for the others. Where
- * it is not (rp_graph_arg_info says why) the argument is copied to where the graph reads it, or
- * back from there. The buffers must exist until `stream` has passed the replay, as for any kernel.
+ * it is not, or copying was measured to cost less (enum rp_bind; rp_graph_arg_info says why), the
+ * argument is copied to where the graph reads it, or back from there. The buffers must exist until
+ * `stream` has passed the replay, as for any kernel.
  * An argument is copied in calls in which its address is not as aligned as in the capture (up to
  * 256, and up to the pool's alignment), in which it lies in memory of the graph itself, or overlaps
  * another one and is written or the other is: so the graph computes what the callable would from
@@ -540,18 +552,18 @@ struct rp_graph_info {
     size_t sites;               /* places in node parameters proved to hold an address */
     size_t rehearsals;          /* captures taken to learn */
     double rehearse_ms, plan_ms, record_ms, instantiate_ms;
-    uint64_t replays;       /* that were enqueued whole */
-    size_t bindable_args;   /* arguments that replays may bind */
-    size_t bound_args;      /* in the last replay: arguments bound, */
-    size_t copied_args;     /* and arguments copied; those of 0 bytes are neither */
-    uint64_t patched_nodes; /* nodes whose parameters were changed, summed over replays */
-    int own_exec;           /* nonzero: no other graph uses its exec now */
-    uint64_t exec_hits;     /* replays by an exec that held the graph already */
-    uint64_t exec_updates;  /* replays that updated a shared exec first */
-    uint64_t execs_made;    /* instantiations for this graph */
-    uint64_t exec_bytes;    /* of an exec for it, estimated */
-    size_t exec_sharers;    /* other graphs that could take turns with it */
-    uint64_t staging_bytes; /* of arguments that have memory to be copied to, so far */
+    uint64_t replays;        /* that were enqueued whole */
+    size_t bindable_args;    /* arguments that replays may bind */
+    size_t bound_args;       /* in the last replay: arguments bound, */
+    size_t copied_args;      /* and arguments copied; those of 0 bytes are neither */
+    uint64_t patched_nodes;  /* nodes whose parameters were changed, summed over replays */
+    int own_exec;            /* nonzero: no other graph uses its exec now */
+    uint64_t exec_hits;      /* replays by an exec that held the graph already */
+    uint64_t exec_updates;   /* replays that updated a shared exec first */
+    uint64_t execs_made;     /* instantiations for this graph */
+    uint64_t exec_bytes;     /* of an exec for it, estimated */
+    size_t exec_sharers;     /* other graphs that could take turns with it */
+    uint64_t staging_bytes;  /* of arguments that have memory to be copied to, so far */
     enum rp_verify verified; /* how its bindings were verified */
     size_t unverified_args;  /* arguments that are copied for what that found */
     double verify_ms;
@@ -568,6 +580,7 @@ struct rp_graph_arg_info {
     int bindable;       /* nonzero: replays may bind it */
     int bound;          /* nonzero: the last replay bound it */
     const char *reason; /* why the last replay copied it, or none binds it; NULL: bound. Static */
+    size_t nodes;       /* that are changed when a replay binds it to another address */
 };
 /* index is that of the argument in the capture. */
 RP_API rp_status rp_graph_arg_info_sized(const struct rp_graph *graph, size_t index,
@@ -678,12 +691,12 @@ struct rp_callable_options {
     int copy_args;      /* as in rp_capture_options */
     enum rp_policy policy;
     enum rp_verify verify; /* of each shape's graph, as in rp_capture_options */
-    int reserved;          /* 0 */
+    enum rp_bind bind;     /* of each shape's graph, as in rp_capture_options */
 };
 #define RP_CALLABLE_OPTIONS_INIT                                                                   \
     {                                                                                              \
         sizeof(struct rp_callable_options), NULL, NULL, NULL, NULL, 0, NULL, 0, 0, 0,              \
-            RP_POLICY_ALWAYS, RP_VERIFY_NONE, 0                                                    \
+            RP_POLICY_ALWAYS, RP_VERIFY_NONE, RP_BIND_AUTO                                         \
     }
 
 /* options may be NULL. `user` is the function's at each run. */

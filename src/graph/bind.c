@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/bind.h"
 
+#include "graph/choice.h"
+
 #include <assert.h>
 
 const char *rpi_copy_reason_text(enum rpi_copy_reason reason)
@@ -25,6 +27,8 @@ void rpi_binding_finish(struct rpi_binding *binding)
     rpi_free(binding->given);
     rpi_free(binding->targets);
     rpi_free(binding->order);
+    rpi_free(binding->copies);
+    rpi_choice_destroy(binding->choice);
     *binding = (struct rpi_binding){0};
 }
 
@@ -114,7 +118,9 @@ static rp_status init_args(struct rpi_binding *binding, const struct rp_pool *po
     binding->given = rpi_calloc(count + 1, sizeof *binding->given);
     binding->targets = rpi_calloc(count + 1, sizeof *binding->targets);
     binding->order = rpi_calloc(count + 1, sizeof *binding->order);
-    if (!binding->args || !binding->given || !binding->targets || !binding->order)
+    binding->copies = rpi_calloc(count + 1, sizeof *binding->copies);
+    if (!binding->args || !binding->given || !binding->targets || !binding->order ||
+        !binding->copies)
         return no_memory(err, count * sizeof *binding->args);
     for (size_t k = 0; k < count; k++) {
         uint64_t staging = recorded->addresses.data[k];
@@ -379,21 +385,27 @@ static void sort_by_address(struct rpi_binding *binding)
 }
 
 /* Leaves as bound only arguments of which no two overlap where one is written: those that begin
- * lower stay. */
+ * lower stay. Looks whether copies back overlap. */
 static void separate(struct rpi_binding *binding)
 {
-    uint64_t end_of_any = 0, end_of_written = 0;
+    uint64_t end_of_any = 0, end_of_written = 0, end_of_copied = 0;
     sort_by_address(binding);
+    binding->outs_overlap = false;
     for (size_t i = 0; i < binding->arg_count; i++) {
         uint32_t k = binding->order[i];
         struct rpi_bind_arg *arg = &binding->args[k];
         uint64_t given = binding->given[k], end = given + arg->bytes;
-        if (arg->reason != RPI_COPY_NOT)
-            continue;
         bool written = arg->role != RP_ARG_IN;
-        if (given < end_of_written || (written && given < end_of_any)) {
+        if (arg->reason == RPI_COPY_NOT &&
+            (given < end_of_written || (written && given < end_of_any))) {
             arg->reason = RPI_COPY_OVERLAPS;
             binding->targets[k] = arg->staging;
+        }
+        if (arg->reason != RPI_COPY_NOT) {
+            if (!written || !arg->bytes)
+                continue;
+            binding->outs_overlap |= given < end_of_copied;
+            end_of_copied = end_of_copied < end ? end : end_of_copied;
             continue;
         }
         if (end_of_any < end)
@@ -403,8 +415,9 @@ static void separate(struct rpi_binding *binding)
     }
 }
 
-static enum rpi_copy_reason judge(const struct rpi_binding *binding, const struct rpi_bind_arg *arg,
-                                  uint64_t given)
+/* Why the call cannot bind the argument. */
+static enum rpi_copy_reason obstacle(const struct rpi_binding *binding,
+                                     const struct rpi_bind_arg *arg, uint64_t given)
 {
     if (!arg->bytes)
         return RPI_COPY_EMPTY;
@@ -418,14 +431,22 @@ static enum rpi_copy_reason judge(const struct rpi_binding *binding, const struc
     uint64_t base = binding->pool_base;
     if (end > base && rpi_ranges_overlap(binding->own, given > base ? given - base : 0, end - base))
         return RPI_COPY_OWN;
-    return binding->copies_all && !arg->in_copies ? RPI_COPY_CHOSEN : RPI_COPY_NOT;
+    return RPI_COPY_NOT;
+}
+
+static enum rpi_copy_reason judge(const struct rpi_binding *binding, size_t k)
+{
+    const struct rpi_bind_arg *arg = &binding->args[k];
+    enum rpi_copy_reason reason = obstacle(binding, arg, binding->given[k]);
+    bool copied = binding->copies_all || (binding->choice && binding->choice->rule.copied[k]);
+    return reason == RPI_COPY_NOT && copied && !arg->in_copies ? RPI_COPY_CHOSEN : reason;
 }
 
 static void choose_targets(struct rpi_binding *binding)
 {
     for (size_t k = 0; k < binding->arg_count; k++) {
         struct rpi_bind_arg *arg = &binding->args[k];
-        arg->reason = judge(binding, arg, binding->given[k]);
+        arg->reason = judge(binding, k);
         binding->targets[k] = arg->reason == RPI_COPY_NOT ? binding->given[k] : arg->staging;
     }
     separate(binding);
@@ -436,12 +457,19 @@ static void choose_targets(struct rpi_binding *binding)
 
 void rpi_binding_choose(struct rpi_binding *binding, const struct rp_arg *args)
 {
+    struct rpi_choice *choice = binding->copies_all ? NULL : binding->choice;
     bool changed = !binding->chosen;
     binding->chosen = true;
     for (size_t k = 0; k < binding->arg_count; k++) {
-        changed |= binding->given[k] != args[k].address;
+        bool moved = binding->given[k] != args[k].address;
+        changed |= moved;
         binding->given[k] = args[k].address;
+        if (choice)
+            choice->changed[k] =
+                moved && obstacle(binding, &binding->args[k], args[k].address) == RPI_COPY_NOT;
     }
+    if (choice && rpi_choice_next(choice))
+        changed = true;
     if (changed)
         choose_targets(binding);
 }
@@ -462,6 +490,8 @@ bool rpi_binding_give_up_copies(struct rpi_binding *binding)
     if (!chosen)
         return false;
     binding->copies_all = false;
+    rpi_choice_destroy(binding->choice);
+    binding->choice = NULL;
     choose_targets(binding);
     return true;
 }

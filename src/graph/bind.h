@@ -77,6 +77,9 @@ struct rpi_bind_arg {
     size_t all_sites; /* proved in the template, bindable or not */
 };
 
+struct rpi_choice;
+struct rpi_copy;
+
 struct rpi_binding {
     uint64_t pool_base;
     struct rpi_pool_core *core;   /* unowned */
@@ -85,10 +88,13 @@ struct rpi_binding {
     uint64_t *given, *targets; /* of each argument, in the last call that was looked at */
     uint32_t *order;           /* arguments by the addresses of that call */
     size_t arg_count;
-    unsigned renewals; /* execs that were made anew for other memory */
-    size_t copied;     /* arguments that this call copies, those of 0 bytes left out */
-    bool chosen;       /* there was a call, and the way of binding is that of the last */
-    bool copies_all;   /* calls copy what they could bind (choice.h) */
+    unsigned renewals;         /* execs that were made anew for other memory */
+    size_t copied;             /* arguments that this call copies, those of 0 bytes left out */
+    bool chosen;               /* there was a call, and the way of binding is that of the last */
+    bool copies_all;           /* calls copy what they could bind */
+    bool outs_overlap;         /* copies back of this call: the later ones win */
+    struct rpi_choice *choice; /* owned (choice.h); NULL: nothing is copied by choice */
+    struct rpi_copy *copies;   /* room for one of each argument */
     struct {
         RPI_VEC(struct rpi_bind_image);
     } images;

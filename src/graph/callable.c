@@ -32,6 +32,9 @@ static rp_status check_options(const struct rp_device *device,
         options->policy != RP_POLICY_NEVER)
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_callable_create",
                          "policy is %d, which is no enum rp_policy", (int)options->policy);
+    if (options->bind != RP_BIND_AUTO && options->bind != RP_BIND_ALWAYS)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_callable_create",
+                         "bind is %d, which is no enum rp_bind", (int)options->bind);
     if ((options->dim_count && !options->dims) || (options->fill_count && !options->fills))
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_callable_create",
                          "there should be %zu dimensions and %zu fills, but one of them is NULL",
@@ -66,6 +69,7 @@ static rp_status make_callable(struct rp_device *device, const struct rp_callabl
     made->heap = options->heap;
     made->most_graphs = options->most_graphs;
     made->copy_args = options->copy_args;
+    made->bind = options->bind;
     made->policy = options->policy;
     made->verify = options->verify;
     made->timing.driver = device->driver;
@@ -221,6 +225,7 @@ static rp_status make_graph(struct rp_callable *callable, const struct rpi_shape
     options.name = name;
     options.copy_args = callable->copy_args;
     options.verify = callable->verify;
+    options.bind = callable->bind;
     rp_status status = rp_device_push(callable->device, err);
     if (status != RP_OK)
         return status;

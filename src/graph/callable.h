@@ -25,6 +25,7 @@ struct rp_callable {
     void *user;
     size_t most_graphs;
     bool copy_args;
+    enum rp_bind bind;
     enum rp_policy policy;
     enum rp_verify verify;
     pthread_mutex_t lock; /* of a whole call; guards what follows */

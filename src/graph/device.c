@@ -118,6 +118,11 @@ rp_status rpi_device_open_on(const struct rp_driver *driver, int ordinal,
         status = rpi_exec_cache_create(&device->execs, device, err);
     if (status == RP_OK)
         status = init_locks(device, err);
+    if (status == RP_OK) {
+        status = rpi_copier_init(&device->copier, driver, device->multiprocessors, err);
+        if (status != RP_OK)
+            destroy_locks(device);
+    }
     if (status != RP_OK) {
         rpi_exec_cache_destroy(device->execs);
         rpi_free(device);
@@ -125,6 +130,7 @@ rp_status rpi_device_open_on(const struct rp_driver *driver, int ordinal,
     }
     CUresult result = driver->cuDevicePrimaryCtxRetain(&device->context, device->handle);
     if (result != CUDA_SUCCESS) {
+        rpi_copier_finish(&device->copier);
         destroy_locks(device);
         rpi_exec_cache_destroy(device->execs);
         rpi_free(device);
@@ -224,6 +230,7 @@ void rp_device_destroy(struct rp_device *device)
     bool pushed = rpi_device_push_to_release(device);
     rpi_alias_finish(&device->alias);
     rpi_exec_cache_destroy(device->execs);
+    rpi_copier_finish(&device->copier);
     if (pushed)
         rp_device_pop(device);
     device->driver->cuDevicePrimaryCtxRelease(device->handle);

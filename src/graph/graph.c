@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/sized.h"
 #include "graph/adoption.h"
+#include "graph/choice.h"
 #include "graph/compare.h"
 #include "graph/exec_cache.h"
 #include "graph/share.h"
@@ -27,7 +28,7 @@ struct capturing {
     void *user;
     const struct rp_arg *args;
     size_t arg_count;
-    bool copy_args;
+    bool copy_args, may_choose;
     enum rp_verify verify;
     uint64_t *staging; /* addresses of the arguments in the record */
     struct rpi_range staging_range;
@@ -142,16 +143,25 @@ static rp_status capture_twice(struct capturing *c, struct rp_error *err)
     }
 }
 
-/* Memory for arguments that every call copies; what others are copied to waits for the first. */
+/* Memory for arguments that every call copies; what others are copied to waits for the first. Where
+ * there are several, what copies them in one launch is got ready. */
 static rp_status back_copied(struct capturing *c, struct rp_error *err)
 {
+    enum { SEVERAL = 3 };
     struct rpi_pool_core *core = c->pool->core;
+    size_t copied = 0;
     rp_status status = RP_OK;
     pthread_mutex_lock(&core->lock);
-    for (size_t k = 0; status == RP_OK && k < c->arg_count; k++)
-        if (c->graph->binding->args[k].never != RPI_COPY_NOT)
-            status = rpi_binding_back(c->graph->binding, k, err);
+    for (size_t k = 0; status == RP_OK && k < c->arg_count; k++) {
+        const struct rpi_bind_arg *arg = &c->graph->binding->args[k];
+        if (arg->never == RPI_COPY_NOT)
+            continue;
+        copied += arg->bytes != 0;
+        status = rpi_binding_back(c->graph->binding, k, err);
+    }
     pthread_mutex_unlock(&core->lock);
+    if (status == RP_OK && copied >= SEVERAL)
+        rpi_copier_load(&c->pool->device->copier);
     return status;
 }
 
@@ -176,6 +186,8 @@ static rp_status make_exec(struct capturing *c, struct rp_error *err)
         status = back_copied(c, err);
     if (status == RP_OK)
         rpi_binding_choose(binding, c->args); /* an exec is made for memory like this */
+    if (status == RP_OK && c->may_choose)
+        status = rpi_choice_create(&binding->choice, binding, &c->pool->device->copier, err);
     if (status == RP_OK)
         status = rpi_exec_init(graph->exec, device, binding, err);
     uint64_t start = rpi_clock_ns();
@@ -340,6 +352,10 @@ rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_options
     struct rp_capture_options chosen = RP_CAPTURE_OPTIONS_INIT;
     rp_status status = rpi_take_options(&chosen, sizeof chosen, options, "rp_graph_capture",
                                         "RP_CAPTURE_OPTIONS_INIT", err);
+    if (status == RP_OK && chosen.bind != RP_BIND_AUTO && chosen.bind != RP_BIND_ALWAYS)
+        status =
+            rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_capture",
+                      "bind is %d: it may be RP_BIND_AUTO or RP_BIND_ALWAYS", (int)chosen.bind);
     if (status == RP_OK)
         status = rpi_verify_check("rp_graph_capture", chosen.verify, err);
     if (status == RP_OK)
@@ -360,7 +376,8 @@ rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_options
                               .args = args,
                               .arg_count = arg_count,
                               .copy_args = chosen.copy_args,
-                              .verify = chosen.copy_args ? RP_VERIFY_NONE : chosen.verify};
+                              .verify = chosen.copy_args ? RP_VERIFY_NONE : chosen.verify,
+                              .may_choose = !chosen.copy_args && chosen.bind == RP_BIND_AUTO};
         status = capture_locked(&c, out_graph, err);
         rp_device_pop(pool->device);
     }
@@ -443,6 +460,7 @@ rp_status rp_graph_arg_info_sized(const struct rp_graph *graph, size_t index, si
         .bindable = arg->bytes && arg->never == RPI_COPY_NOT,
         .bound = graph->replays && arg->bytes && arg->reason == RPI_COPY_NOT,
         .reason = rpi_copy_reason_text(arg->bytes ? reason : RPI_COPY_EMPTY),
+        .nodes = arg->use_count,
     };
     pthread_mutex_unlock(&graph->pool->core->lock);
     rpi_give(out_info, info_bytes, &info, sizeof info);

@@ -8,14 +8,15 @@
  *     rp_graph    one exec, the template it came from, and what its arguments are bound to
  *
  * Locks, taken in this order: core.eager_lock or core.capture_lock, device.rehearsal_lock,
- * core.lock, the lock of the cache of execs. Those that are held while a callable runs tell a
- * thread that asks for them twice (PTHREAD_MUTEX_ERRORCHECK), so that a callable which runs or
- * captures on its own pool gets an error, not a deadlock.
+ * core.lock, the lock of the cache of execs or of the copier. Those that are held while a callable
+ * runs tell a thread that asks for them twice (PTHREAD_MUTEX_ERRORCHECK), so that a callable which
+ * runs or captures on its own pool gets an error, not a deadlock.
  */
 #ifndef REPRISE_GRAPH_OBJECTS_H
 #define REPRISE_GRAPH_OBJECTS_H
 
 #include "graph/contract.h"
+#include "graph/copier.h"
 #include "graph/plans.h"
 #include "graph/reads.h"
 #include "graph/sites.h"
@@ -47,6 +48,7 @@ struct rp_device {
     pthread_mutex_t rehearsal_lock; /* one rehearsal at a time */
     struct rpi_alias alias;         /* guarded by rehearsal_lock; made by the first rehearsal */
     struct rpi_exec_cache *execs;   /* owned; has a lock of its own */
+    struct rpi_copier copier;       /* has a lock of its own */
 };
 
 struct rpi_pool_core {

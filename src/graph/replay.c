@@ -5,8 +5,10 @@
  * stream. The driver orders launches of one exec only, so a replay waits for the events that were
  * recorded behind the others' on other streams.
  */
+#include "base/clock.h"
 #include "base/log.h"
 #include "graph/argument_memory.h"
+#include "graph/choice.h"
 #include "graph/exec_cache.h"
 #include "graph/objects.h"
 #include "memory/pool_turn.h"
@@ -25,38 +27,63 @@ static rp_status check_stream(const struct rp_graph *graph, CUstream stream, str
     return RP_OK;
 }
 
+/* Does this call copy the argument in this direction? */
+static bool copies(const struct rp_graph *graph, size_t arg, enum rp_arg_role direction)
+{
+    return (graph->binding->args[arg].role & direction) && rpi_binding_copies(graph->binding, arg);
+}
+
+static rp_status copy_failed(const struct rp_graph *graph, enum rp_arg_role direction,
+                             CUresult result, const struct rpi_copy_failure *failure,
+                             struct rp_error *err)
+{
+    const char *where = direction == RP_ARG_IN ? "in" : "out";
+    size_t arg = 0, before = failure->first;
+    while (!copies(graph, arg, direction) || before--)
+        arg++;
+    if (failure->count > 1)
+        return rpi_error_driver(err, result, failure->function,
+                                "replaying '%s': copying %zu arguments %s from number %zu on",
+                                graph->name, failure->count, where, arg);
+    return rpi_error_driver(err, result, failure->function,
+                            "replaying '%s': copying argument %zu %s", graph->name, arg, where);
+}
+
 /* Copies between the caller's buffers and the staging of arguments that have this role and are not
  * bound. */
 static rp_status copy(const struct rp_graph *graph, const struct rp_arg *args,
-                      enum rp_arg_role role, CUstream stream, struct rp_error *err)
+                      enum rp_arg_role direction, CUstream stream, struct rp_error *err)
 {
-    if (!graph->binding->copied)
+    const struct rpi_binding *binding = graph->binding;
+    bool out = direction == RP_ARG_OUT;
+    size_t count = 0;
+    if (!binding->copied)
         return RP_OK;
     for (size_t i = 0; i < graph->arg_count; i++) {
-        const struct rpi_bind_arg *arg = &graph->binding->args[i];
-        if (!(arg->role & role) || !rpi_binding_copies(graph->binding, i))
-            continue;
-        uint64_t to = role == RP_ARG_IN ? arg->staging : args[i].address;
-        uint64_t from = role == RP_ARG_IN ? args[i].address : arg->staging;
-        CUresult result =
-            graph->pool->device->driver->cuMemcpyDtoDAsync(to, from, arg->bytes, stream);
-        if (result != CUDA_SUCCESS)
-            return rpi_error_driver(err, result, "cuMemcpyDtoDAsync",
-                                    "replaying '%s': copying argument %zu %s", graph->name, i,
-                                    role == RP_ARG_IN ? "in" : "out");
+        uint64_t staging = binding->args[i].staging, given = args[i].address;
+        if (copies(graph, i, direction))
+            binding->copies[count++] = (struct rpi_copy){
+                out ? given : staging, out ? staging : given, binding->args[i].bytes};
     }
-    return RP_OK;
+    struct rpi_copy_failure failure = {0};
+    CUresult result = rpi_copier_run(&graph->pool->device->copier, binding->copies, count,
+                                     out && binding->outs_overlap, stream, &failure);
+    return result == CUDA_SUCCESS ? RP_OK : copy_failed(graph, direction, result, &failure, err);
 }
 
+/* out_launch_us: what the launch took, where that is asked for. */
 static rp_status enqueue(const struct rp_graph *graph, const struct rp_arg *args, CUstream stream,
-                         struct rp_error *err)
+                         double *out_launch_us, struct rp_error *err)
 {
     rp_status status = copy(graph, args, RP_ARG_IN, stream, err);
     if (status != RP_OK)
         return status;
+    uint64_t start = out_launch_us ? rpi_clock_ns() : 0;
     CUresult result = rpi_exec_launch(graph->client, stream);
     if (result != CUDA_SUCCESS)
         return rpi_error_driver(err, result, "cuGraphLaunch", "replaying '%s'", graph->name);
+    if (out_launch_us)
+        *out_launch_us = (double)(rpi_clock_ns() - start) * 1e-3;
     return copy(graph, args, RP_ARG_OUT, stream, err);
 }
 
@@ -204,16 +231,23 @@ static rp_status bind(struct rp_graph *graph, struct rp_error *err)
     return status;
 }
 
-/* With an exec taken. */
+/* With an exec taken. What changing nodes takes is learned where something is to be chosen. */
 static rp_status replay_taken(struct rp_graph *graph, const struct rp_arg *args, CUstream stream,
                               struct rp_error *err)
 {
+    uint64_t before = graph->exec->patched, start = graph->binding->choice ? rpi_clock_ns() : 0;
     rp_status status = bind(graph, err);
+    uint64_t given = graph->exec->patched - before;
+    bool timed = rpi_choice_wants_time(graph->binding->choice, given) && !graph->exec->renewed &&
+                 !graph->client->updated;
+    double bind_us = timed ? (double)(rpi_clock_ns() - start) * 1e-3 : 0, launch_us = 0;
     if (status == RP_OK)
         status = wait_for_turn(graph, stream, err);
     if (status != RP_OK)
         return status;
-    status = enqueue(graph, args, stream, err);
+    status = enqueue(graph, args, stream, timed ? &launch_us : NULL, err);
+    if (timed && status == RP_OK)
+        rpi_choice_learn(graph->binding->choice, given, bind_us + launch_us);
     rp_status marked = mark(graph, stream, status == RP_OK ? err : NULL);
     rpi_reads_done(graph, status == RP_OK);
     graph->replays += status == RP_OK;

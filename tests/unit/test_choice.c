@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Arguments that could be bound and are copied by choice: of a caller within the library, for all
- * of a graph.
+ * Arguments that could be bound and are copied by choice: by a caller within the library, for all
+ * of a graph; and where that was found to cost less, for each.
  */
 #include "graph_fixture.h"
 
+#include "graph/choice.h"
 #include "graph/exec.h"
 
 enum { COUNT = 256, BYTES = COUNT * sizeof(float), SETS = 3, ARGS = 3 };
@@ -141,6 +142,242 @@ static void all_are_bound_where_there_is_no_memory_to_copy_to(void **state)
     buffers_finish(f, &b);
 }
 
+/* ---- Where it costs less ------------------------------------------------------------------- */
+
+enum { CHAIN_ARGS = 4, CHAIN_COUNT = 64, CHAIN_BYTES = CHAIN_COUNT * sizeof(float) };
+
+/* A launch costs as much as twelve nodes. */
+static const struct rpi_copy_prices fixed_prices = {
+    .launch = 12, .entry = 0.1, .single = 8, .byte = 1e-6};
+
+/* Kernel j adds argument (j + 1) mod 4, times a power of two, to argument j mod 4. */
+struct chain {
+    struct rpt_fixture *f;
+    size_t kernels;
+    CUdeviceptr memory;
+    struct rp_arg args[SETS][CHAIN_ARGS];
+    float expected[SETS][CHAIN_ARGS];
+    struct rp_pool *pool;
+    struct rp_graph *graph;
+};
+
+static rp_status run_chain(struct rp_call *call, void *user, struct rp_error *err)
+{
+    const struct chain *c = user;
+    rp_status status = RP_OK;
+    for (size_t j = 0; status == RP_OK && j < c->kernels; j++)
+        status =
+            rpt_saxpy(c->f, rp_call_stream(call), rp_call_arg(call, j % CHAIN_ARGS),
+                      rp_call_arg(call, (j + 1) % CHAIN_ARGS), 0.0009765625f, CHAIN_COUNT, err);
+    return status;
+}
+
+static void chain_init(struct chain *c, struct rpt_fixture *f, size_t kernels, enum rp_bind bind,
+                       uint64_t limit)
+{
+    struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
+    struct rp_pool_options pool = RP_POOL_OPTIONS_INIT;
+    *c = (struct chain){.f = f, .kernels = kernels};
+    assert_int_equal(f->driver->cuMemAlloc(&c->memory, (size_t)SETS * CHAIN_ARGS * CHAIN_BYTES), 0);
+    for (uint32_t i = 0; i < SETS * CHAIN_ARGS; i++) {
+        uint64_t address = c->memory + (uint64_t)i * CHAIN_BYTES;
+        c->args[i / CHAIN_ARGS][i % CHAIN_ARGS] = rpt_arg(address, CHAIN_COUNT, RP_ARG_INOUT);
+        c->expected[i / CHAIN_ARGS][i % CHAIN_ARGS] = 1;
+        assert_int_equal(f->driver->cuMemsetD32(address, 0x3f800000, CHAIN_COUNT), 0);
+    }
+    assert_int_equal(f->driver->cuCtxSynchronize(), 0);
+    pool.limit_bytes = limit;
+    options.bind = bind;
+    RPT_OK(f, rp_pool_create(f->device, &pool, &c->pool, &f->err));
+    RPT_OK(f, rp_graph_capture(c->pool, &options, run_chain, c, c->args[0], CHAIN_ARGS, &c->graph,
+                               &f->err));
+    rpi_copier_fix_prices(&f->device->copier, &fixed_prices);
+    rpi_copier_load(&f->device->copier);
+    if (c->graph->binding->choice) {
+        c->graph->binding->choice->node.us = 1;
+        c->graph->binding->choice->fixed_node = true;
+    }
+}
+
+static void replay_args(struct chain *c, const struct rp_arg *args)
+{
+    float *values[CHAIN_ARGS];
+    for (size_t k = 0; k < CHAIN_ARGS; k++)
+        values[k] = &c->expected[0][0] + (args[k].address - c->memory) / CHAIN_BYTES;
+    for (size_t j = 0; j < c->kernels; j++)
+        *values[j % CHAIN_ARGS] += 0.0009765625f * *values[(j + 1) % CHAIN_ARGS];
+    RPT_OK(c->f, rp_graph_replay(c->graph, args, CHAIN_ARGS, NULL, &c->f->err));
+}
+
+static void chain_finish(struct chain *c)
+{
+    float values[CHAIN_COUNT];
+    const struct rpt_fixture *f = c->f;
+    assert_int_equal(f->driver->cuCtxSynchronize(), 0);
+    for (size_t i = 0; i < SETS * CHAIN_ARGS; i++) {
+        assert_int_equal(f->driver->cuMemcpyDtoH(values, c->memory + i * CHAIN_BYTES, CHAIN_BYTES),
+                         0);
+        for (size_t n = 0; n < CHAIN_COUNT; n++)
+            assert_memory_equal(&values[n], &c->expected[i / CHAIN_ARGS][i % CHAIN_ARGS],
+                                sizeof *values);
+    }
+    rp_graph_destroy(c->graph);
+    rp_pool_destroy(c->pool);
+    f->driver->cuMemFree(c->memory);
+}
+
+static size_t copied(const struct chain *c)
+{
+    struct rp_graph_info info;
+    rp_graph_info(c->graph, &info);
+    assert_int_equal(info.bindable_args, CHAIN_ARGS);
+    assert_int_equal(info.bound_args + info.copied_args, CHAIN_ARGS);
+    return info.copied_args;
+}
+
+/* Replays with all addresses new until that is as many, and no more than `most` times. */
+static void move_until(struct chain *c, size_t copied_args, unsigned most)
+{
+    for (unsigned i = 0; i < most && copied(c) != copied_args; i++)
+        replay_args(c, c->args[i % SETS]);
+    assert_int_equal(copied(c), copied_args);
+}
+
+static void many_nodes_are_let_alone_and_few_arguments_copied(void **state)
+{
+    struct chain c;
+    chain_init(&c, *state, 100, RP_BIND_AUTO, 0);
+    assert_non_null(c.graph->binding->choice);
+    assert_int_equal(c.graph->binding->choice->rule.group_count, CHAIN_ARGS);
+    replay_args(&c, c.args[0]);
+    move_until(&c, CHAIN_ARGS, 12);
+    for (size_t k = 0; k < CHAIN_ARGS; k++) {
+        struct rp_graph_arg_info info;
+        RPT_OK(c.f, rp_graph_arg_info(c.graph, k, &info, NULL));
+        assert_true(info.bindable && !info.bound);
+        assert_string_equal(info.reason,
+                            "copying it costs less than changing the nodes that use it");
+        assert_int_equal(info.nodes, 50);
+    }
+    uint64_t patched = c.graph->exec->patched;
+    for (unsigned i = 0; i < 30; i++)
+        replay_args(&c, c.args[i % SETS]);
+    assert_int_equal(c.graph->exec->patched, patched);
+    assert_true(c.f->device->copier.launches >= 60);
+    /* They stay where they are: bound again, as that costs nothing. */
+    for (unsigned i = 0; i < 200; i++)
+        replay_args(&c, c.args[0]);
+    assert_int_equal(copied(&c), 0);
+    assert_int_equal(c.graph->exec->patched, patched + 100);
+    move_until(&c, CHAIN_ARGS, 40);
+    chain_finish(&c);
+}
+
+static void only_what_moves_is_copied(void **state)
+{
+    struct chain c;
+    struct rp_arg args[CHAIN_ARGS];
+    chain_init(&c, *state, 100, RP_BIND_AUTO, 0);
+    memcpy(args, c.args[0], sizeof args);
+    for (unsigned i = 0; i < 40; i++) {
+        args[1] = c.args[i % SETS][1];
+        replay_args(&c, args);
+    }
+    assert_int_equal(copied(&c), 1);
+    for (size_t k = 0; k < CHAIN_ARGS; k++)
+        assert_int_equal(rpi_binding_copies(c.graph->binding, k), k == 1);
+    chain_finish(&c);
+}
+
+static void graphs_of_few_nodes_never_ask(void **state)
+{
+    struct chain c;
+    chain_init(&c, *state, RPI_CHOICE_LEAST_NODES - 1, RP_BIND_AUTO, 0);
+    assert_null(c.graph->binding->choice);
+    for (unsigned i = 0; i < 20; i++)
+        replay_args(&c, c.args[i % SETS]);
+    assert_int_equal(copied(&c), 0);
+    chain_finish(&c);
+    chain_init(&c, *state, RPI_CHOICE_LEAST_NODES, RP_BIND_AUTO, 0);
+    assert_non_null(c.graph->binding->choice);
+    for (unsigned i = 0; i < 20; i++)
+        replay_args(&c, c.args[i % SETS]);
+    assert_int_equal(copied(&c), 0); /* it costs more */
+    assert_int_equal(c.graph->binding->choice->asked, 20);
+    assert_int_equal(c.graph->binding->choice->rule.solved, 2);
+    chain_finish(&c);
+}
+
+static void binding_can_be_insisted_on(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
+    struct rp_graph *graph;
+    struct chain c;
+    chain_init(&c, f, 100, RP_BIND_ALWAYS, 0);
+    assert_null(c.graph->binding->choice);
+    for (unsigned i = 0; i < 40; i++)
+        replay_args(&c, c.args[i % SETS]);
+    assert_int_equal(copied(&c), 0);
+    options.bind = (enum rp_bind)7;
+    assert_int_equal(
+        rp_graph_capture(f->pool, &options, run_chain, &c, c.args[0], CHAIN_ARGS, &graph, &f->err),
+        RP_ERROR_INVALID_ARGUMENT);
+    chain_finish(&c);
+}
+
+static void without_memory_to_copy_to_they_stay_bound(void **state)
+{
+    struct chain c;
+    chain_init(&c, *state, 100, RP_BIND_AUTO, CHAIN_BYTES);
+    for (unsigned i = 0; i < 40; i++)
+        replay_args(&c, c.args[i % SETS]);
+    assert_int_equal(copied(&c), 0);
+    assert_null(c.graph->binding->choice); /* and it is not tried again */
+    chain_finish(&c);
+}
+
+/* What it does with prices of its own is its own business; what comes out is not. */
+static void measured_prices_change_no_result(void **state)
+{
+    struct chain c;
+    chain_init(&c, *state, 200, RP_BIND_AUTO, 0);
+    c.f->device->copier.knowledge = RPI_COPIER_UNKNOWN;
+    c.graph->binding->choice->fixed_node = false;
+    c.graph->binding->choice->node.samples = 0;
+    for (unsigned i = 0; i < 300; i++)
+        replay_args(&c, c.args[i / 50 % 2 ? 0 : i % SETS]);
+    assert_true(c.graph->binding->choice->node.samples > 0);
+    chain_finish(&c);
+}
+
+static void outputs_that_overlap_are_copied_in_order(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct chain c;
+    struct rp_arg args[CHAIN_ARGS];
+    float values[CHAIN_COUNT];
+    chain_init(&c, f, 100, RP_BIND_AUTO, 0);
+    replay_args(&c, c.args[0]);
+    move_until(&c, CHAIN_ARGS, 12);
+    assert_false(c.graph->binding->outs_overlap);
+    memcpy(args, c.args[0], sizeof args);
+    args[2].address = args[1].address;
+    RPT_OK(f, rp_graph_replay(c.graph, args, CHAIN_ARGS, NULL, &f->err));
+    assert_true(c.graph->binding->outs_overlap);
+    assert_int_equal(f->driver->cuCtxSynchronize(), 0);
+    /* As a run on copies of the arguments has it, the later one last. */
+    float *e = c.expected[0], second = e[1], third = second;
+    for (size_t j = 0; j < c.kernels; j++) {
+        float *list[] = {&e[0], &second, &third, &e[3]};
+        *list[j % CHAIN_ARGS] += 0.0009765625f * *list[(j + 1) % CHAIN_ARGS];
+    }
+    e[1] = third;
+    assert_int_equal(f->driver->cuMemcpyDtoH(values, args[1].address, CHAIN_BYTES), 0);
+    assert_memory_equal(&values[5], &third, sizeof third);
+    chain_finish(&c);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
 
 int main(void)
@@ -148,6 +385,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(all_are_copied_where_a_caller_says_so),
         TEST(all_are_bound_where_there_is_no_memory_to_copy_to),
+        TEST(many_nodes_are_let_alone_and_few_arguments_copied),
+        TEST(only_what_moves_is_copied),
+        TEST(graphs_of_few_nodes_never_ask),
+        TEST(binding_can_be_insisted_on),
+        TEST(without_memory_to_copy_to_they_stay_bound),
+        TEST(measured_prices_change_no_result),
+        TEST(outputs_that_overlap_are_copied_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

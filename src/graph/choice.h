@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Which arguments of a graph are copied though they could be bound: what the rule
+ * (policy/bind_or_copy.h) is asked, and what it is asked with.
+ *
+ * Only graphs whose arguments are used by RPI_CHOICE_LEAST_NODES nodes or more have a choice:
+ * below, changing all of them costs less than one launch that copies. Arguments that copy nodes use
+ * are always bound, as such a node does not move to all kinds of memory.
+ *
+ * What a node costs is learned for each graph from its replays: the time in which nodes were given
+ * to the driver and the launch after it, by the nodes. What copies cost is the device's (copier.h).
+ *
+ * Guarded by the core's lock.
+ */
+#ifndef REPRISE_GRAPH_CHOICE_H
+#define REPRISE_GRAPH_CHOICE_H
+
+#include "graph/bind.h"
+#include "graph/copier.h"
+#include "policy/bind_or_copy.h"
+
+enum { RPI_CHOICE_LEAST_NODES = 12 };
+
+struct rpi_choice {
+    struct rpi_bind_choice rule;
+    struct rpi_copier *copier; /* unowned */
+    struct rpi_bind_price node;
+    unsigned char *changed; /* arguments that have another address than in the last call */
+    bool fixed_node;        /* its price is not learned: for tests */
+    uint64_t asked;         /* calls that asked the rule */
+};
+
+/* Of a binding that is complete. *out_choice is NULL where there is nothing to choose. */
+rp_status rpi_choice_create(struct rpi_choice **out_choice, const struct rpi_binding *binding,
+                            struct rpi_copier *copier, struct rp_error *err);
+void rpi_choice_destroy(struct rpi_choice *choice); /* NULL is allowed */
+
+/* A call comes; `changed` says which addresses are new. True: other arguments are copied from now
+ * on. */
+bool rpi_choice_next(struct rpi_choice *choice);
+
+/* Is the time that binding and launching take worth knowing, when so many nodes are given? */
+static inline bool rpi_choice_wants_time(const struct rpi_choice *choice, uint64_t nodes)
+{
+    enum { SAMPLES = 8, ASKED_EVERY = 16 };
+    return choice && !choice->fixed_node && nodes >= RPI_CHOICE_LEAST_NODES &&
+           (choice->node.samples < SAMPLES || choice->asked % ASKED_EVERY == 0);
+}
+void rpi_choice_learn(struct rpi_choice *choice, uint64_t nodes, double us);
+
+#endif
