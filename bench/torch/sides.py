@@ -67,6 +67,7 @@ SIDES = {side.name: side for side in (
     Side("reprise", budget_mib=64),
     Side("reprise-install", install={}, budget_mib=64),
     Side("reprise-install-one-exec", **ONE_EXEC),
+    Side("reprise-install-graph", install={}),
     Side("reprise-install-frozen", install={}, frozen=True, budget_mib=64),
     Side("reprise-compiled", compiled=True, budget_mib=64),
     Side("reprise-install-compiled", install={}, compiled=True, budget_mib=64),

@@ -18,8 +18,9 @@ PAIRS = ((0.40, 0.10), (0.45, 0.30), (0.30, 0.20), (0.42, 0.20))
 SEED = 1
 BYTES = tuple(n << 20 for n in (1, 3, 5, 8, 16))
 
-SHORT = ["graph", "graph-reuse", "graph-expandable", "graph-reuse-expandable", "reprise-install"]
-SIDES = {f"{steps} steps": SHORT for steps in STEPS}
+ALL = ["graph", "graph-reuse", "graph-expandable", "graph-reuse-expandable", "reprise-install-graph",
+       "reprise-install"]
+SIDES = {f"{steps} steps": ALL for steps in STEPS}
 FRESH = True
 MOST_ROUNDS = 1  # the programs and their memory are the same every time
 IMPORTS = ()
@@ -137,7 +138,14 @@ def prepare(torch, side, workload):
 def one(torch, side, work):
     """One program captured and replayed once: its pool, and how long that took."""
     start = time.perf_counter()
-    if side.is_ours:
+    if side.way == "graph" and side.is_ours:
+        import reprise
+        pool, graph = reprise.Pool(name="streams"), torch.cuda.CUDAGraph()
+        with reprise.graph(graph, pool=pool):
+            work()
+        graph.replay()
+        facts = ways.pool_facts(pool)
+    elif side.is_ours:
         import reprise
         made = reprise.graphed(work, warmup=0, strict=True)
         made()
