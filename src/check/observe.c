@@ -99,14 +99,26 @@ static void note_freed(struct rpi_observe *o, const struct rpi_watch_call *call,
     snprintf(f->mend, sizeof f->mend, "free the block behind the last work that uses it");
 }
 
+/* What is launched: a function, or a library's kernel, which has one. */
+static CUfunction launched_function(const struct rpi_observe *o, const struct rpi_watch_call *call)
+{
+    void *launched = (void *)(uintptr_t)rpi_watch_value(call, "function");
+    CUfunction function = launched;
+    size_t offset, bytes;
+    if ((o->driver->capabilities & RPI_CAP_LIBRARY) &&
+        o->driver->cuFuncGetParamInfo(function, 0, &offset, &bytes) == CUDA_ERROR_INVALID_HANDLE)
+        o->driver->cuKernelGetFunction(&function, (CUkernel)launched);
+    return function;
+}
+
 /* The parameters of a kernel that are as long as an address. */
 static void look_at_params(struct rpi_observe *o, const struct rpi_watch_call *call)
 {
-    CUfunction function = (CUfunction)(uintptr_t)rpi_watch_value(call, "function");
     void **params = (void **)(uintptr_t)rpi_watch_value(call, "params");
     size_t offset, bytes;
     if (!params || !(o->driver->capabilities & RPI_CAP_PARAM_INFO))
         return;
+    CUfunction function = launched_function(o, call);
     for (size_t i = 0; o->driver->cuFuncGetParamInfo(function, i, &offset, &bytes) == CUDA_SUCCESS;
          i++) {
         uint64_t word;

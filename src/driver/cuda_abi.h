@@ -16,6 +16,7 @@ typedef struct CUctx_st *CUcontext;
 typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
 typedef struct CUkern_st *CUkernel;
+typedef struct CUlib_st *CUlibrary;
 typedef struct CUarray_st *CUarray;
 typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
@@ -66,6 +67,11 @@ typedef enum {
     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8,
     CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14
 } CUfunction_attribute;
+
+/* Of options for code that is compiled none is used here: one stands for the type. */
+typedef enum { CU_JIT_MAX_REGISTERS = 0 } CUjit_option;
+
+typedef enum { CU_LIBRARY_BINARY_IS_PRESERVED = 1 } CUlibraryOption;
 
 typedef enum {
     CU_MEMORYTYPE_HOST = 1,

@@ -31,6 +31,15 @@ static rp_status extend_image(struct rpi_params *params, size_t bytes, struct rp
     return RP_OK;
 }
 
+CUfunction rpi_kernel_function(const struct rp_driver *driver,
+                               const CUDA_KERNEL_NODE_PARAMS *kernel)
+{
+    CUfunction function = NULL;
+    if (kernel->func || !kernel->kern || !(driver->capabilities & RPI_CAP_LIBRARY))
+        return kernel->func;
+    return driver->cuKernelGetFunction(&function, kernel->kern) == CUDA_SUCCESS ? function : NULL;
+}
+
 /* Fields of a kernel function, and its image's length. Anything larger than a word may be a struct
  * with padding. */
 static rp_status read_kernel_fields(struct rpi_params *params, const struct rp_driver *driver,
@@ -99,6 +108,7 @@ static rp_status read_kernel(struct rpi_params *params, const struct rp_driver *
     if (result != CUDA_SUCCESS)
         return rpi_error_driver(err, result, "cuGraphKernelNodeGetParams",
                                 "reading the parameters of a kernel node");
+    params->kernel.func = rpi_kernel_function(driver, &params->kernel);
     rp_status status = read_kernel_fields(params, driver, err);
     if (status != RP_OK)
         return status;

@@ -42,6 +42,11 @@ struct rpi_params {
     } fields;
 };
 
+/* The function of a kernel node. Drivers tell it beside `kern`, a library's kernel; one that names
+ * the kernel alone is asked. NULL: it is not known. The context is current. */
+CUfunction rpi_kernel_function(const struct rp_driver *driver,
+                               const CUDA_KERNEL_NODE_PARAMS *kernel);
+
 /* Reads a node's parameters; params is zeroed or was read before, its memory is used again. */
 rp_status rpi_params_read(struct rpi_params *params, const struct rp_driver *driver,
                           CUgraphNode node, struct rp_error *err);

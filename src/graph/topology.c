@@ -2,6 +2,7 @@
 #include "graph/topology.h"
 
 #include "base/idmap.h"
+#include "graph/params.h"
 
 #include <string.h>
 
@@ -103,7 +104,8 @@ static rp_status read_kernel(struct reading *reading, CUgraphNode node, struct r
     if (result != CUDA_SUCCESS)
         return rpi_error_driver(err, result, "cuGraphKernelNodeGetParams",
                                 "reading the parameters of a kernel node");
-    reading->topology->kinds.data[reading->topology->kinds.count - 1].function = params.func;
+    reading->topology->kinds.data[reading->topology->kinds.count - 1].function =
+        rpi_kernel_function(driver, &params);
     /* A driver that tells neither does without the words: it still refuses what it must. */
     driver->cuGraphKernelNodeGetAttribute(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &cooperative);
     driver->cuGraphKernelNodeGetAttribute(node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &cluster);

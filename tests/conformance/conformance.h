@@ -31,7 +31,8 @@ enum tracked_kind {
     TRACKED_EXEC,
     TRACKED_CHUNK,
     TRACKED_RESERVATION,
-    TRACKED_MAPPING
+    TRACKED_MAPPING,
+    TRACKED_LIBRARY
 };
 
 struct tracked {

@@ -195,6 +195,9 @@ static void give_back(struct rpt *t, const struct tracked *object)
     case TRACKED_MAPPING:
         t->d->cuMemUnmap(object->handle, object->bytes);
         break;
+    case TRACKED_LIBRARY:
+        t->d->cuLibraryUnload(handle);
+        break;
     }
 }
 

@@ -116,11 +116,23 @@ static CUresult take_params(struct rpi_host_kernel_op *k, void **params, void **
     return CUDA_SUCCESS;
 }
 
+/* The function that is meant: itself, or that of a library's kernel where there is none. */
+static CUresult find_function(const CUDA_KERNEL_NODE_PARAMS *params, CUfunction *out_function)
+{
+    if (!params->func && params->kern)
+        return rpi_host_cuKernelGetFunction(out_function, params->kern);
+    *out_function = params->func;
+    return rpi_host_handle_is(params->func, RPI_HOST_FUNCTION) ? CUDA_SUCCESS
+                                                               : CUDA_ERROR_INVALID_HANDLE;
+}
+
 CUresult rpi_host_kernel_op(const CUDA_KERNEL_NODE_PARAMS *params,
                             const struct rpi_host_kernel_op *like, struct rpi_host_op **out_op)
 {
-    if (!rpi_host_handle_is(params->func, RPI_HOST_FUNCTION))
-        return params->func || !params->kern ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_NOT_SUPPORTED;
+    CUfunction function;
+    CUresult result = find_function(params, &function);
+    if (result)
+        return result;
     if (params->ctx && params->ctx != &rpi_host.context)
         return CUDA_ERROR_INVALID_CONTEXT;
     struct rpi_host_op *op = rpi_host_op_create(CU_GRAPH_NODE_TYPE_KERNEL);
@@ -128,7 +140,7 @@ CUresult rpi_host_kernel_op(const CUDA_KERNEL_NODE_PARAMS *params,
         return CUDA_ERROR_OUT_OF_MEMORY;
     struct rpi_host_kernel_op *k = &op->kernel;
     *k = (struct rpi_host_kernel_op){
-        .function = params->func,
+        .function = function,
         .grid = {params->gridDimX, params->gridDimY, params->gridDimZ},
         .block = {params->blockDimX, params->blockDimY, params->blockDimZ},
         .cluster = {1, 1, 1},
@@ -141,7 +153,7 @@ CUresult rpi_host_kernel_op(const CUDA_KERNEL_NODE_PARAMS *params,
         k->priority = like->priority;
         k->programmatic = like->programmatic;
     }
-    CUresult result = check_shape(k);
+    result = check_shape(k);
     if (!result)
         result = take_params(k, params->kernelParams, params->extra);
     if (result)
@@ -215,13 +227,23 @@ static bool is_overlong(const CUDA_KERNEL_NODE_PARAMS *params)
 {
     const void *packed;
     size_t bytes;
+    CUfunction function;
     return params->extra && !params->kernelParams &&
-           rpi_host_handle_is(params->func, RPI_HOST_FUNCTION) &&
+           find_function(params, &function) == CUDA_SUCCESS &&
            read_extra(params->extra, &packed, &bytes) == CUDA_SUCCESS &&
-           bytes > params->func->packed_bytes;
+           bytes > function->packed_bytes;
 }
 
-static CUresult launch(CUstream handle, const CUDA_KERNEL_NODE_PARAMS *params,
+/* What is launched may be a library's kernel, by the same parameter; a node says which it is. */
+static void name_kernel(CUDA_KERNEL_NODE_PARAMS *params)
+{
+    if (!rpi_host_handle_is(params->func, RPI_HOST_KERNEL))
+        return;
+    params->kern = (CUkernel)(void *)params->func;
+    params->func = NULL;
+}
+
+static CUresult launch(CUstream handle, CUDA_KERNEL_NODE_PARAMS *params,
                        const CUlaunchAttribute *attributes, unsigned count)
 {
     CUstream stream = rpi_host_stream_of(handle);
@@ -233,6 +255,7 @@ static CUresult launch(CUstream handle, const CUDA_KERNEL_NODE_PARAMS *params,
     if (result)
         return result;
     struct rpi_host_op *op;
+    name_kernel(params);
     result = rpi_host_kernel_op(params, &like, &op);
     if (result)
         return !stream->capture && is_overlong(params) ? CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES

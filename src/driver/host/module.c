@@ -5,7 +5,7 @@
  */
 #include "driver/host/state.h"
 
-static bool image_is_valid(const struct rp_host_image *image)
+bool rpi_host_image_is_valid(const struct rp_host_image *image)
 {
     if (!image || memcmp(image->magic, RP_HOST_IMAGE_MAGIC, sizeof image->magic) != 0 ||
         image->reserved != 0 || (image->kernel_count && !image->kernels))
@@ -42,7 +42,7 @@ CUresult rpi_host_cuModuleLoadData(CUmodule *module, const void *image)
     const struct rp_host_image *source = image;
     if (!module)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!image_is_valid(source))
+    if (!rpi_host_image_is_valid(source))
         return CUDA_ERROR_INVALID_IMAGE;
     CUmodule loaded = rpi_calloc(1, sizeof *loaded);
     struct CUfunc_st *functions = rpi_calloc(source->kernel_count, sizeof *functions);
@@ -86,6 +86,9 @@ static void unload(CUmodule module)
         rpi_host_handle_remove(&module->functions[k]);
     rpi_host_handle_remove(module);
     module->loaded = false;
+    if (module->library)
+        module->library->module = NULL;
+    module->library = NULL;
     rpi_host.module_count--;
     rpi_host_module_drop(module);
 }

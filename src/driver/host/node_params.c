@@ -134,6 +134,7 @@ CUresult rpi_host_cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_
         .sharedMemBytes = k->shared_bytes,
         .kernelParams = k->packed ? NULL : k->params,
         .extra = k->packed ? k->extra : NULL,
+        .kern = rpi_host_kernel_of(k->function),
         .ctx = &rpi_host.context,
     };
     return CUDA_SUCCESS;

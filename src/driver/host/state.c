@@ -96,6 +96,7 @@ void rpi_host_reset(void)
     rpi_host_execs_finish();
     rpi_host_graphs_finish();
     rpi_host_context_finish();
+    rpi_host_libraries_finish();
     rpi_host_memory_finish();
     rpi_host.races.kept_count = 0;
     rpi_host.races.count = 0;

@@ -39,6 +39,8 @@ enum rpi_host_kind {
     RPI_HOST_EVENT,
     RPI_HOST_MODULE,
     RPI_HOST_FUNCTION,
+    RPI_HOST_LIBRARY,
+    RPI_HOST_KERNEL,
     RPI_HOST_GRAPH,
     RPI_HOST_NODE,
     RPI_HOST_EXEC,
@@ -414,10 +416,24 @@ struct CUmod_st {
     bool loaded;
     uint32_t function_count;
     struct CUfunc_st *functions;
+    CUlibrary library; /* whose module it is; NULL: a program's own */
     struct CUmod_st *next;
 };
+bool rpi_host_image_is_valid(const struct rp_host_image *image);
 void rpi_host_module_drop(CUmodule module);
 void rpi_host_modules_finish(void);
+
+/* ---- library.c ----------------------------------------------------------------------------- */
+
+struct CUlib_st {
+    const struct rp_host_image *image;
+    CUmodule module; /* in the context; NULL: not needed there yet */
+    uint32_t kernel_count;
+    struct CUkern_st *kernels;
+};
+/* NULL: a module's function. */
+CUkernel rpi_host_kernel_of(CUfunction function);
+void rpi_host_libraries_finish(void);
 
 /* ---- race.c -------------------------------------------------------------------------------- */
 

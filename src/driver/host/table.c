@@ -72,6 +72,7 @@ static const unsigned char rules[FUNCTION_COUNT] = {
     [FUNCTION_cuModuleUnload] = CONTEXT | UNSAFE,
     [FUNCTION_cuModuleGetFunction] = CONTEXT,
     [FUNCTION_cuModuleGetGlobal] = CONTEXT,
+    [FUNCTION_cuKernelGetFunction] = CONTEXT,
     [FUNCTION_cuFuncGetAttribute] = CONTEXT,
     [FUNCTION_cuFuncSetAttribute] = CONTEXT,
     [FUNCTION_cuLaunchKernel] = CONTEXT,
