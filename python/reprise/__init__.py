@@ -11,9 +11,10 @@ The package imports without PyTorch and without a GPU; what needs them says so w
 
 import atexit as _atexit
 
-from . import _C
+from . import _C, mends
 from ._C import Error
 from ._callables import make_graphed_callables
+from ._check import check
 from ._graphed import graphed
 from ._install import install, is_installed
 from ._once import graph
@@ -21,7 +22,7 @@ from ._pool import Pool
 from ._report import report
 
 __version__ = _C.version
-__all__ = ["Error", "Pool", "graph", "graphed", "install", "is_installed", "make_graphed_callables",
-           "report"]
+__all__ = ["Error", "Pool", "check", "graph", "graphed", "install", "is_installed",
+           "make_graphed_callables", "mends", "report"]
 
 _atexit.register(_C.leave)

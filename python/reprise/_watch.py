@@ -6,6 +6,7 @@ parameters there are is looked up again when any was registered anywhere, or any
 PyTorch tells of.
 """
 
+import inspect
 from operator import attrgetter
 
 from . import _C, _address
@@ -34,16 +35,18 @@ def _listen(torch):
 
 
 def find_modules(torch, fn):
-    """The modules that a callable is known to use: itself, its owner, what it closes over."""
+    """The modules that a callable is known to use: itself, its owner, what it closes over; of what
+    wraps another callable, that one's too."""
     seen = []
 
     def add(value):
         if isinstance(value, torch.nn.Module) and all(value is not s for s in seen):
             seen.append(value)
 
-    add(fn)
-    add(getattr(fn, "__self__", None))
-    inner = getattr(fn, "_torchdynamo_orig_callable", fn)
+    inner = inspect.unwrap(getattr(fn, "_torchdynamo_orig_callable", fn))
+    for callable in (fn, inner):
+        add(callable)
+        add(getattr(callable, "__self__", None))
     for cell in getattr(inner, "__closure__", None) or ():
         try:
             add(cell.cell_contents)

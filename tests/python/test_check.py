@@ -1,0 +1,530 @@
+# SPDX-License-Identifier: MIT
+"""What reprise.check sees in eager runs, without a GPU: the CPU stands in for the device, so that
+each of its values counts as a device's."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import threading
+import unittest
+import warnings
+
+try:
+    import torch
+except ImportError:
+    raise unittest.SkipTest("needs PyTorch")
+
+import reprise
+from reprise import _C, mends
+from reprise._check import Check
+from reprise._findings import CAUTIONS, Finding, Findings, line_of, take_stack
+from reprise._platform import Streams
+
+HERE = pathlib.Path(__file__)
+
+
+class Cpu:
+    """The CPU as an observed device."""
+
+    def __init__(self, kind="cpu"):
+        self.type = kind
+        self.broken_at = None
+
+    def random_state(self):
+        return torch.get_rng_state()
+
+    def set_random_state(self, state):
+        torch.set_rng_state(state)
+
+    def foreign_bytes(self):
+        return 0
+
+    def knows(self, generator, named):
+        return any(generator._cdata == n._cdata for n in (torch.default_generator, *named))
+
+    def enter(self, observer):
+        pass
+
+    def leave(self, observer):
+        pass
+
+    def worked(self, observer, name, stack):
+        pass
+
+
+def observe(fn, *args, kind="cpu", generators=(), **kwargs):
+    """The findings of the observed runs alone."""
+    return Check(torch, Cpu(kind), fn, args, kwargs, generators, (), capture=False).run()
+
+
+def line(marker):
+    """The line of this file that ends in the marker."""
+    lines = HERE.read_text(encoding="utf-8").splitlines()
+    return next(i for i, text in enumerate(lines, 1) if text.endswith("# " + marker))
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(3)
+
+    def expect(self, findings, kind, marker, operation=None):
+        """One finding of that kind, at the marked line."""
+        found = [f for f in findings if f.kind == kind]
+        self.assertTrue(found, f"no {kind} in:\n{findings}")
+        self.assertIn((str(HERE), line(marker)), [f.where for f in found], str(findings))
+        finding = next(f for f in found if f.where == (str(HERE), line(marker)))
+        if operation:
+            self.assertEqual(finding.operation, operation)
+        self.assertTrue(finding.what and finding.mend)
+        return finding
+
+    def expect_none(self, findings):
+        self.assertEqual(list(findings), [], str(findings))
+
+
+class Reads(Case):
+    def test_a_clean_function_gives_nothing(self):
+        net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Dropout())
+
+        def fn(x):
+            y = net(x)
+            return y.softmax(0), x[1:] * 2
+        self.expect_none(observe(fn, torch.randn(3, 4)))
+
+    def test_values(self):
+        def fn(x):
+            if x.sum() > 0:  # reads-bool
+                x = x + 1
+            total = x.sum()
+            a = total.item()  # reads-item
+            b = float(total)  # reads-float
+            c = x.tolist()  # reads-list
+            text = f"{total}"  # reads-text
+            torch.equal(x, x)  # reads-equal
+            return x, len((a, b, c, text))
+        findings = observe(fn, torch.ones(4))
+        for marker, operation in (("reads-bool", "Tensor.__bool__ (aten::_local_scalar_dense)"),
+                                  ("reads-item", "Tensor.item (aten::_local_scalar_dense)"),
+                                  ("reads-float", None), ("reads-list", "Tensor.tolist"),
+                                  ("reads-text", "printing a tensor"),
+                                  ("reads-equal", "torch.equal")):
+            self.expect(findings, "host-read", marker, operation)
+        self.assertFalse(any(f.kind != "host-read" for f in findings), str(findings))
+
+    def test_shapes_of_data(self):
+        def fn(x):
+            a = x.nonzero()  # shape-nonzero
+            b = x[x > 0]  # shape-mask
+            c = torch.masked_select(x, x > 0)  # shape-select
+            d = x.unique()  # shape-unique
+            e = torch.repeat_interleave(x, torch.ones_like(x, dtype=torch.long))  # shape-repeat
+            y = x.clone()
+            y[x > 0] = x.sum()  # shape-put
+            return a, b, c, d, e, y
+        findings = observe(fn, torch.tensor([1.0, 2.0, 3.0]))
+        for marker in ("shape-nonzero", "shape-mask", "shape-select", "shape-unique",
+                       "shape-repeat"):
+            self.expect(findings, "data-shape", marker)
+        self.assertIn("nonzero_static", self.expect(findings, "data-shape", "shape-nonzero").mend)
+
+    def test_what_has_a_fixed_shape_is_let_alone(self):
+        def fn(x):
+            x = x.clone()
+            x[x > 2] = 0.0
+            return x.index_select(0, torch.tensor([0, 1])), x.repeat_interleave(2), x[[0, 2]]
+        self.expect_none(observe(fn, torch.tensor([1.0, 2.0, 3.0])))
+
+    def test_a_module_of_pytorch_names_its_line_there(self):
+        class Wait(torch.nn.Module):
+            def forward(self, x):
+                return x * x.max().item()  # reads-module
+        findings = observe(torch.nn.Sequential(Wait()), torch.ones(3))
+        finding = self.expect(findings, "host-read", "reads-module")
+        self.assertEqual(finding.frames[0].source, "return x * x.max().item()  # reads-module")
+        self.assertEqual(finding.frames[0].function, "forward")
+
+    def test_tests_for_nan(self):
+        def fn(x):
+            if torch.isnan(x).any():  # nan-any
+                raise ValueError
+            assert torch.isfinite(x).all()  # nan-all
+            return x * 2
+        findings = observe(fn, torch.ones(3))
+        self.expect(findings, "nan-check", "nan-any")
+        self.expect(findings, "nan-check", "nan-all")
+
+    def test_gradient_clipping(self):
+        net = torch.nn.Linear(3, 3)
+
+        def fn(x):
+            net.zero_grad()
+            net(x).sum().backward()
+            norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0,
+                                                  error_if_nonfinite=True)  # clips
+            return norm
+        findings = observe(fn, torch.ones(2, 3))
+        found = [f for f in findings if f.kind == "gradient-clipping"]
+        self.assertEqual(len(found), 1, str(findings))
+        self.assertIn("clip_grad_norm_", found[0].frames[0].source)
+        self.assertIs(found[0].fix, mends.clipped)
+        self.expect_none(observe(findings.mended(), torch.ones(2, 3)))
+
+    def test_random_numbers(self):
+        generator = torch.Generator()
+
+        def fn(x):
+            return x + torch.rand(3, generator=generator) + torch.rand(3)  # draws
+        findings = observe(fn, torch.ones(3))
+        finding = self.expect(findings, "random-generator", "draws")
+        self.assertEqual(finding.options["generators"][0]._cdata, generator._cdata)
+        self.expect_none(observe(fn, torch.ones(3), generators=(generator,)))
+
+    def test_moves_to_the_device(self):
+        table = torch.arange(4.0)
+
+        def fn(x):
+            y = table.to("meta")  # moves
+            return x + y
+        findings = observe(fn, torch.empty(4, device="meta"), kind="meta")
+        self.assertIs(self.expect(findings, "copy-in", "moves").fix, mends.constants)
+
+    def test_scalars_of_the_host(self):
+        scale = torch.tensor(3.0)
+
+        def fn(x):
+            return x * scale + torch.tensor(1.0)  # scales
+        findings = observe(fn, torch.empty(4, device="meta"), kind="meta")
+        self.expect(findings, "host-scalar", "scales")
+        self.assertEqual(len(findings), 1, str(findings))
+
+    def test_an_argument_on_the_cpu(self):
+        findings = observe(lambda x: x, torch.ones(2), kind="meta")
+        self.assertEqual([f.kind for f in findings], ["copy-in"])
+
+
+class Differences(Case):
+    def test_control_flow(self):
+        def fn(x):
+            if (x[0] < 1.5).all():  # decides
+                return x * 2  # one way
+            return x.exp()  # the other way
+        findings = observe(fn, torch.tensor([1.0, 2.0, 3.0]))
+        self.expect(findings, "host-read", "decides")
+        self.expect(findings, "control-flow", "the other way")
+
+    def test_counters(self):
+        state = {"step": 0}
+
+        def fn(x):
+            state["step"] += 1
+            return x * state["step"]  # counts
+        finding = self.expect(observe(fn, torch.ones(3)), "frozen-value", "counts")
+        self.assertIn("was given 2 in one call and 3 in the next", finding.what)
+
+    def test_growing_shapes(self):
+        state = []
+
+        def fn(x):
+            state.append(x.detach().clone())  # keeps
+            return torch.cat(state).sum()  # grows
+        findings = observe(fn, torch.ones(3))
+        self.expect(findings, "kept-tensor", "keeps")
+        self.expect(findings, "changing-shapes", "grows")
+
+    def test_replaced_state(self):
+        state = {"h": torch.zeros(3)}
+
+        def fn(x):
+            state["h"] = state["h"] * 2 + x  # replaces
+            return state["h"].sum()
+        findings = observe(fn, torch.ones(3))
+        self.expect(findings, "kept-tensor", "replaces")
+        self.expect(findings, "moved-tensor", "replaces")
+        self.expect(findings, "freed-tensor", "replaces")
+
+    def test_state_in_place_is_fine_and_put_back(self):
+        state = torch.zeros(3)
+
+        def fn(x):
+            state.mul_(2).add_(x)
+            return state.sum()
+        self.expect_none(observe(fn, torch.ones(3)))
+        self.assertTrue(torch.equal(state, torch.zeros(3)))
+
+    def test_an_argument_that_is_kept(self):
+        seen = []
+
+        def fn(x):
+            seen.append(x)
+            return seen[0] * 2  # reads the first
+        self.expect(observe(fn, torch.ones(3)), "kept-address", "reads the first")
+
+    def test_lazy_state(self):
+        state = {}
+
+        def fn(x):
+            if "table" not in state:
+                state["table"] = torch.full((3,), 2.0)  # makes
+            return x * state["table"]
+        findings = observe(fn, torch.ones(3))
+        self.assertEqual([f.kind for f in findings], ["lazy-state"], str(findings))
+        self.assertTrue(self.expect(findings, "lazy-state", "makes").is_caution)
+        self.expect_none(observe(fn, torch.ones(3)))
+
+    def test_training_is_put_back(self):
+        net = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        before = [p.detach().clone() for p in net.parameters()]
+
+        def step(x):
+            optimizer.zero_grad()
+            loss = net(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+        self.expect_none(observe(step, torch.ones(2, 3)))
+        for parameter, value in zip(net.parameters(), before):
+            self.assertTrue(torch.equal(parameter, value))
+            self.assertIsNone(parameter.grad)
+
+    def test_a_failure_is_told(self):
+        def fn(x):
+            raise ValueError("not today")  # fails
+        finding = self.expect(observe(fn, torch.ones(3)), "fails-eagerly", "fails")
+        self.assertEqual(finding.what, "not today")
+
+    def test_values_that_are_not_for_the_function_are_left_out(self):
+        def fn(x):
+            if float(x[0]) != 1.0:  # asks
+                raise ValueError("values were moved on")
+            return x * 2
+        findings = observe(fn, torch.tensor([1.0, 2.0]))
+        self.assertEqual([f.kind for f in findings], ["host-read"])
+
+
+class Surroundings(Case):
+    def test_hooks(self):
+        net = torch.nn.Linear(2, 2)
+
+        def hook(module, args, result):  # hooks
+            return None
+        net.register_forward_hook(hook)
+        finding = self.expect(observe(net, torch.ones(2)), "module-hooks", "hooks")
+        self.assertTrue(finding.is_caution)
+
+    def test_autocast(self):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            findings = observe(lambda x: x + 1, torch.ones(2))
+        self.assertEqual([f.kind for f in findings], ["autocast-cache"])
+        with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False):
+            self.expect_none(observe(lambda x: x + 1, torch.ones(2)))
+
+    def test_a_thread_that_pins_memory(self):
+        stop = threading.Event()
+
+        def _pin_memory_loop():
+            stop.wait(60)
+        thread = threading.Thread(target=_pin_memory_loop)
+        thread.start()
+        try:
+            self.assertEqual([f.kind for f in observe(lambda x: x + 1, torch.ones(2))],
+                             ["background-thread"])
+        finally:
+            stop.set()
+            thread.join()
+
+    def test_warnings_of_synchronisation_are_taken_down(self):
+        def fn(x):
+            y = x * 2
+            warnings.warn("called a synchronizing CUDA operation")  # warns
+            return y
+        self.expect(observe(fn, torch.ones(2)), "synchronisation", "warns")
+
+    def test_without_a_gpu_the_reason_is_told(self):
+        if torch.cuda.is_available():
+            self.skipTest("there is a GPU")
+        with self.assertRaisesRegex(RuntimeError, "reprise needs an NVIDIA GPU"):
+            reprise.check(print)
+
+
+class Waits(unittest.TestCase):
+    """Streams by their clocks."""
+
+    class Event:
+        pass
+
+    def fork(self, streams, source, target):
+        event = self.Event()
+        streams.record(event, source)
+        return streams.wait(event, target)
+
+    def test_side_streams(self):
+        streams = Streams(7)
+        self.assertIsNone(streams.work(7, "a"))
+        self.assertEqual(streams.work(0, "b"), "legacy-stream")
+        self.assertEqual(streams.work(8, "c"), "outside-stream")
+        self.assertTrue(self.fork(streams, 7, 8))
+        self.assertIsNone(streams.work(8, "d"))
+        self.assertEqual(streams.unjoined(), ["d"])
+        self.assertTrue(self.fork(streams, 8, 7))
+        self.assertEqual(streams.unjoined(), [])
+        streams.work(8, "e")
+        self.assertEqual(streams.unjoined(), ["e"])
+
+    def test_joins_by_way_of_others(self):
+        streams = Streams(7)
+        self.fork(streams, 7, 8)
+        self.fork(streams, 8, 9)
+        streams.work(8, "a")
+        streams.work(9, "b")
+        self.fork(streams, 8, 9)
+        self.fork(streams, 9, 7)
+        self.assertEqual(streams.unjoined(), [])
+
+    def test_waiting_for_what_is_outside(self):
+        streams = Streams(7)
+        self.assertFalse(self.fork(streams, 5, 7))
+        self.assertTrue(self.fork(streams, 5, 6))
+
+
+class Mends(Case):
+    def test_constants_are_moved_once(self):
+        moved = []
+
+        class Count(torch.utils._python_dispatch.TorchDispatchMode):
+            def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+                moved.append(func._schema.name)
+                return func(*args, **(kwargs or {}))
+        table = torch.arange(3.0)
+
+        def fn(target):
+            target.copy_(table)
+            return target
+        mended = mends.constants(fn)
+        self.assertTrue(torch.equal(mended(torch.zeros(3)), table))
+        with Count():
+            mended(torch.zeros(3))
+        self.assertNotIn("aten::_to_copy", moved)
+
+    def test_masks(self):
+        def fn(x, v):
+            return x.clone().index_put_((x > 1,), v)
+        x, v = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([9.0])
+        findings = observe(fn, x, v)
+        self.assertEqual([(f.kind, f.fix) for f in findings], [("data-shape", mends.masked)])
+        mended = findings.mended()
+        self.assertTrue(torch.equal(mended(x, v), fn(x, v)))
+        rows = torch.ones(2, 3)
+
+        def fill(x, m, v):
+            x = x.clone()
+            x[m] = v
+            return x
+        mask = torch.tensor([True, False])
+        self.assertTrue(torch.equal(mends.masked(fill)(rows, mask, v), fill(rows, mask, v)))
+        self.expect_none(observe(mended, x, v))
+
+    def test_clipping_does_not_read(self):
+        parameter = torch.nn.Parameter(torch.ones(3))
+        parameter.grad = torch.tensor([float("nan"), 1.0, 2.0])
+        norm = mends.clip_grad_norm_([parameter], 1.0, error_if_nonfinite=True)
+        self.assertTrue(norm.isnan())
+        parameter.grad = torch.full((3,), 10.0)
+        self.assertAlmostEqual(mends.clip_grad_norm_([parameter], 1.0).item(), 300 ** 0.5, 3)
+        self.assertAlmostEqual(parameter.grad.norm().item(), 1.0, 3)
+
+    def test_optimizers(self):
+        parameter = torch.nn.Parameter(torch.ones(3))
+        optimizer = torch.optim.Adam([parameter])
+        parameter.grad = torch.ones(3)
+        optimizer.step()
+        mends.capturable(optimizer)
+        self.assertTrue(optimizer.param_groups[0]["capturable"])
+
+    def test_anomaly_detection_is_put_back(self):
+        def fn():
+            with torch.autograd.set_detect_anomaly(True):
+                return torch.is_anomaly_enabled()
+        self.assertFalse(mends.without_anomaly_checks(fn)())
+        self.assertTrue(fn())
+        self.assertFalse(torch.is_anomaly_enabled())
+
+    def test_checkpoints(self):
+        from torch.utils.checkpoint import checkpoint
+        seen = []
+
+        def fn(x):
+            module = torch.utils.checkpoint
+            seen.append(module.checkpoint.__name__)
+            return module.checkpoint(lambda y: y * 2, x, use_reentrant=False)
+        self.assertEqual(mends.checkpointed(fn)(torch.ones(1)).item(), 2)
+        self.assertIs(torch.utils.checkpoint.checkpoint, checkpoint)
+
+    def test_modules_stay_known(self):
+        from reprise._watch import find_modules
+        net = torch.nn.Linear(2, 2)
+        self.assertEqual(find_modules(torch, mends.constants(mends.masked(net))), [net])
+        self.assertEqual(mends.constants(net)(torch.ones(2)).shape, (2,))
+
+
+class Report(Case):
+    def findings(self):
+        def fn(x):
+            return x * x.sum().item()  # told
+        return observe(fn, torch.ones(3))
+
+    def test_text(self):
+        text = str(self.findings())
+        self.assertIn(f"test_check.py:{line('told')} in fn: return x * x.sum().item()", text)
+        self.assertIn("1  host-read: Tensor.item", text)
+        self.assertIn("fn cannot be captured as it is: 1 obstacle", text)
+
+    def test_json(self):
+        facts = json.loads(self.findings().json())
+        self.assertEqual(facts["findings"][0]["frames"][0]["line"], line("told"))
+        self.assertEqual(facts["findings"][0]["kind"], "host-read")
+
+    def test_raises(self):
+        with self.assertRaisesRegex(reprise.Error, "host-read"):
+            self.findings().raise_for_obstacles()
+        Findings(print, "print").raise_for_obstacles()
+
+    def test_every_kind_is_explained(self):
+        for name in ("_observe.py", "_platform.py", "_check.py", "_compare.py"):
+            source = (pathlib.Path(reprise.__file__).parent / name).read_text(encoding="utf-8")
+            for word in source.split('"')[1::2]:
+                if word in CAUTIONS or (_C.explain(word) or (None,))[0] == word:
+                    self.assertTrue(Finding(word, "x").what)
+        for kind in CAUTIONS:
+            self.assertEqual(_C.explain(kind)[0], kind)
+
+    def test_unknown_kinds_are_a_mistake(self):
+        with self.assertRaises(TypeError):
+            Finding("no such kind", "x")
+
+    def test_lines_of_errors(self):
+        try:
+            torch.ones(2).view(3)  # raises
+        except RuntimeError as error:
+            self.assertEqual(line_of(error).line, line("raises"))
+
+    def test_stacks_end_where_they_should(self):
+        def inner():
+            return take_stack(sys._getframe(), TestCaseEnd.outer.__code__)
+
+        class TestCaseEnd:
+            @staticmethod
+            def outer():
+                return inner()
+        self.assertEqual([f.function for f in TestCaseEnd.outer().frames], ["inner"])
+
+    def test_imports_without_torch(self):
+        done = subprocess.run([sys.executable, "-c", "import sys; sys.modules['torch'] = None\n"
+                               "import reprise\nprint(reprise.mends.__all__[0])"],
+                              capture_output=True, text=True, check=True)
+        self.assertEqual(done.stdout.strip(), "capturable")
+
+
+if __name__ == "__main__":
+    unittest.main()
