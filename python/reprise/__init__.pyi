@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, NamedTuple, TypeVar, overload
 
 import torch
 
+from . import mends as mends
 from ._C import Error as Error
 
 __version__: str
@@ -26,6 +27,40 @@ class Pool:
     def trim(self) -> int: ...
     def write(self, path: str | PathLike[str]) -> None: ...
     def draw(self, path: str | PathLike[str]) -> None: ...
+
+class _Frame(NamedTuple):
+    file: str
+    line: int
+    function: str
+    @property
+    def source(self) -> str: ...
+
+class _Finding:
+    kind: str
+    operation: str
+    what: str
+    mend: str
+    frames: tuple[_Frame, ...]
+    fix: Callable[[Callable[..., Any]], Callable[..., Any]] | None
+    options: dict[str, Any]
+    count: int
+    @property
+    def is_caution(self) -> bool: ...
+    @property
+    def where(self) -> tuple[str, int] | None: ...
+
+class _Findings(Sequence[_Finding]):
+    name: str
+    captured: bool
+    @property
+    def obstacles(self) -> list[_Finding]: ...
+    def json(self) -> str: ...
+    def raise_for_obstacles(self) -> None: ...
+    def mended(self) -> Callable[..., Any]: ...
+    def graphed(self, **options: Any) -> _Graphed: ...
+
+def check(fn: Callable[..., Any], *args: Any, generators: Iterable[torch.Generator] = ...,
+          **kwargs: Any) -> _Findings: ...
 
 class _Graphed:
     name: str

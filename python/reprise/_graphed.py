@@ -7,6 +7,7 @@ import warnings
 import weakref
 
 from . import _C
+from ._findings import line_of
 from ._pool import Pool
 from ._record import Work, extents
 from ._shape import Shape
@@ -141,9 +142,13 @@ class Graphed:
             return
         known = _C.explain(str(error))
         mend = f" {known[2]}." if known and known[2] else ""
+        text = (str(error) or type(error).__name__).splitlines()[0]
+        line = line_of(error)
+        place = f" (at {line})" if line else ""
         warnings.warn(f"reprise: '{self.name}' runs without a graph for these arguments, because "
-                      f"it could not be captured: {str(error).splitlines()[0]}.{mend} "
-                      "Pass strict=True to get the error itself", stacklevel=5)
+                      f"it could not be captured: {text}{place}.{mend} "
+                      "reprise.check names everything that stands in the way; strict=True raises "
+                      "the error itself", stacklevel=5)
 
     def _eager(self, args, kwargs, why):
         if self._strict:

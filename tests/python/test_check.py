@@ -29,7 +29,13 @@ class Cpu:
 
     def __init__(self, kind="cpu"):
         self.type = kind
-        self.broken_at = None
+        self.capturing = self.broken = False
+
+    def is_broken(self):
+        return self.capturing and self.broken
+
+    def strays(self):
+        return 0
 
     def random_state(self):
         return torch.get_rng_state()
@@ -301,6 +307,98 @@ class Differences(Case):
             return x * 2
         findings = observe(fn, torch.tensor([1.0, 2.0]))
         self.assertEqual([f.kind for f in findings], ["host-read"])
+
+
+class Captured(Check):
+    """A check whose capture is a stand-in: it gives replay(fn), or the error that the fn raised, or
+    another where the platform's capture was broken."""
+
+    def __init__(self, fn, *args, replay=lambda fn: fn):
+        super().__init__(torch, Cpu(), fn, args, {}, (), ())
+        self.replay = replay
+
+    def _try(self):
+        self.platform.capturing, self.platform.broken = True, False
+        try:
+            self.call(self.tensors)
+            if self.platform.broken:
+                raise RuntimeError("CUDA error: operation failed due to a previous error during "
+                                   "capture")
+        except RuntimeError as error:
+            return None, error
+        finally:
+            self.platform.capturing = False
+        return self.replay(self.fn), None
+
+
+class Captures(Case):
+    def test_clean(self):
+        findings = Captured(lambda x: x * 2, torch.ones(3)).run()
+        self.assertTrue(findings.captured)
+        self.assertIn("can be captured: its replays give what it gives", str(findings))
+
+    def test_the_line_that_broke_it_is_found(self):
+        def breaks():
+            check.platform.broken = True  # breaks
+
+        def fn(x):
+            y = x * 2
+            if check.platform.capturing:
+                breaks()
+            return y + 1
+        check = Captured(fn, torch.ones(3))
+        findings = check.run()
+        finding = self.expect(findings, "capture-error", "breaks")
+        self.assertIn("previous error during capture", finding.what)
+        self.assertFalse(findings.captured)
+
+    def test_the_line_that_raised_is_found(self):
+        def fn(x):
+            if check.platform.capturing:
+                raise RuntimeError("not in a capture")  # raised
+            return x * 2
+        check = Captured(fn, torch.ones(3))
+        self.expect(check.run(), "callable-error", "raised")
+
+    def test_known_obstacles_are_not_told_twice(self):
+        def fn(x):
+            total = x.sum().item()  # known
+            check.platform.broken = True
+            return x * total
+        check = Captured(fn, torch.ones(3))
+        check._trace = lambda: None
+        self.assertEqual([f.kind for f in check.run()], ["host-read"])
+
+    def test_replays_are_compared(self):
+        state = torch.zeros(3)
+
+        def fn(x):
+            state.add_(x)
+            return x * 2
+        x = torch.tensor([1.0, 2.0, 3.0])
+        self.assertTrue(Captured(fn, x).run().captured)
+        for replay, kind, operation in (
+                (lambda fn: lambda x: fn(x) + 1, "other-results", "result 0 of a replay"),
+                (lambda fn: lambda x: fn(x) * 0 + 2 * torch.tensor([1.0, 2.0, 3.0]),
+                 "frozen-value", "result 0 of a replay"),
+                (lambda fn: lambda x: x * 2, "other-results",
+                 "what a replay writes beside its arguments"),
+                (lambda fn: lambda x: fn(x.add_(1)) - 2, "other-results",
+                 "argument 0 after a replay")):
+            findings = Captured(fn, x, replay=replay).run()
+            self.assertEqual([(f.kind, f.operation) for f in findings], [(kind, operation)],
+                             str(findings))
+            self.assertFalse(findings.captured)
+        self.assertTrue(torch.equal(state, torch.zeros(3)))
+
+    def test_what_is_not_repeatable_is_not_compared(self):
+        calls = []
+
+        def fn(x):
+            calls.append(1)
+            return x.clone().apply_(lambda v: v + len(calls))
+        findings = Captured(fn, torch.ones(3)).run()
+        self.assertEqual([f.kind for f in findings], ["not-repeatable"])
 
 
 class Surroundings(Case):
