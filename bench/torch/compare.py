@@ -205,8 +205,8 @@ class Comparison:
 
 def describe(side):
     facts = {"allocator": side.allocator, "install": side.install, "frozen": side.frozen,
-             "compiled": side.compiled}
-    return {k: v for k, v in facts.items() if v not in ("", None, False)}
+             "compiled": side.compiled, "exec_budget_bytes": side.budget}
+    return {k: v for k, v in facts.items() if v}
 
 
 def figures(runs):

@@ -114,10 +114,9 @@ def finish(torch, side, shapes, fn, result):
     """What there is to tell once all sizes are captured."""
     result.update(shapes.facts())
     if side.is_ours:
+        result["exec_budget_mib"] = side.budget_mib
         result.update(ways.estimated(fn, [shapes.make(size) for size in range(MOST, 0, -1)]))
     result.update(checked(torch, shapes, fn))
-    if side.budget_mib:
-        result["exec_budget_mib"] = side.budget_mib
     given = common.turns([shapes.make(MOST) for _ in range(8)])
     result.update(common.timed(torch, lambda: shapes.call(MOST, given()), 300))
     return result

@@ -6,7 +6,6 @@ configuration, or reprise.install(). Names say it: those of Reprise begin with "
 """
 
 import functools
-import inspect
 import os
 
 import common
@@ -16,47 +15,49 @@ EXPANDABLE = "expandable_segments:True"
 
 
 class Side:
-    """allocator: for PYTORCH_ALLOC_CONF. install: options of reprise.install(), or None. rounds: how
-    many rounds it takes part in, None for all: what memory it takes is the same in each."""
+    """allocator: for PYTORCH_ALLOC_CONF. install: is reprise.install() called? rounds: how many
+    rounds it takes part in, None for all: what memory it takes is the same in each. budget: device
+    memory for executable graphs in bytes, None for the default of 64 MiB."""
 
-    def __init__(self, name, *, allocator="", install=None, frozen=False, compiled=False, rounds=None,
-                 budget_mib=None):
+    def __init__(self, name, *, allocator="", install=False, frozen=False, compiled=False, rounds=None,
+                 budget=None):
         self.name = name
         self.allocator = allocator
         self.install = install
         self.frozen = frozen
         self.compiled = compiled
         self.rounds = rounds
-        self.budget_mib = budget_mib  # most device memory for executable graphs
+        self.budget = budget
         self.way = name.removeprefix("reprise-install").removeprefix("reprise").strip("-")
 
     @property
     def is_ours(self):
         return self.name.startswith("reprise")
 
+    @property
+    def budget_mib(self):
+        """Most device memory for executable graphs. One is made whatever the budget is, and takes
+        less than a page of 2 MiB."""
+        return 64 if self.budget is None else max(2, self.budget / common.MIB)
+
     def enter(self):
         """Sets this process up. Before CUDA is used."""
         if self.allocator:
             os.environ["PYTORCH_ALLOC_CONF"] = self.allocator
         import torch
-        if self.install is not None:
+        if self.install:
             import reprise
-            known = inspect.signature(reprise.install).parameters
-            missing = [name for name in self.install if name not in known]
-            if missing:
-                raise RuntimeError(f"this reprise.install() has no {missing[0]}")
-            reprise.install(**self.install)
+            reprise.install()
+            if self.budget is not None:
+                reprise.set_exec_budget(self.budget)
         torch.backends.cudnn.deterministic = True
         torch.set_num_threads(1)
         return torch
 
 
-# What one executable graph is estimated to take: less than a page of the driver's.
-ONE_EXEC = {"install": {"exec_budget_bytes": 1}, "budget_mib": 2}
-
 SIDES = {side.name: side for side in (
     Side("eager"),
-    Side("reprise-eager", install={}),
+    Side("reprise-eager", install=True),
     Side("graph"),
     Side("graph-reuse", allocator=REUSE, rounds=1),
     Side("graph-expandable", allocator=EXPANDABLE, rounds=1),
@@ -64,19 +65,18 @@ SIDES = {side.name: side for side in (
     Side("callables"),
     Side("callables-layers"),
     Side("reduce-overhead", compiled=True),
-    Side("reprise", budget_mib=64),
-    Side("reprise-install", install={}, budget_mib=64),
-    Side("reprise-install-one-exec", **ONE_EXEC),
-    Side("reprise-install-graph", install={}),
-    Side("reprise-install-frozen", install={}, frozen=True, budget_mib=64),
-    Side("reprise-compiled", compiled=True, budget_mib=64),
-    Side("reprise-install-compiled", install={}, compiled=True, budget_mib=64),
-    Side("reprise-whole", budget_mib=64),
-    Side("reprise-model", budget_mib=64),
-    Side("reprise-layers", budget_mib=64),
-    Side("reprise-install-whole", install={}, budget_mib=64),
-    Side("reprise-install-model", install={}, budget_mib=64),
-    Side("reprise-install-layers", install={}, budget_mib=64),
+    Side("reprise"),
+    Side("reprise-install", install=True),
+    Side("reprise-install-one-exec", install=True, budget=1),
+    Side("reprise-install-graph", install=True),
+    Side("reprise-install-frozen", install=True, frozen=True),
+    Side("reprise-install-compiled", install=True, compiled=True),
+    Side("reprise-whole"),
+    Side("reprise-model"),
+    Side("reprise-layers"),
+    Side("reprise-install-whole", install=True),
+    Side("reprise-install-model", install=True),
+    Side("reprise-install-layers", install=True),
 )}
 
 
@@ -160,6 +160,9 @@ def estimated(fn, shapes):
     if estimate is None:
         return {}
     try:
-        return {"estimate_mib": common.mib(estimate(fn, shapes)["planned_bytes"])}
+        found = estimate(fn, shapes)
     except Exception as error:
         return {"estimate_error": f"{type(error).__name__}: {error}"}
+    if found.failures:
+        return {"estimate_error": " of ".join(reversed(found.failures[0]))}
+    return {"estimate_mib": common.mib(found.planned_bytes)}

@@ -128,7 +128,8 @@ def prepare(torch, side, workload):
                 player.play(steps, count)
 
             found = facts[f"s{count} {p_free:.2f} {p_join:.2f}"] = one(torch, side, work)
-            if side.name == "reprise-install" and len(steps) <= min(STEPS):  # the long ones take long to rehearse
+            # The long ones would take long to rehearse once more.
+            if side.name == "reprise-install" and len(steps) <= min(STEPS):
                 found.update(ways.estimated(work, [()]))
             common.free_bytes(torch)
     totals = {key: round(sum(f[key] for f in facts.values()), 3)
