@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# Runs what needs an NVIDIA GPU: the conformance suite, the demo, the heap's check and the
-# example, on NVIDIA's driver.
+# Runs what needs an NVIDIA GPU: the conformance suite, the demo, the heap's check, copies and
+# examples, on NVIDIA's driver.
 # Fails where there is none: a skip would look like a pass. The results stay in BUILD/gpu-test, with
 # machine, versions and command: bench/results/ keeps some of them.
 #
@@ -33,6 +33,7 @@ python3 tests/check/check_command.py "$build/reprise" "$build/tests/check/libche
 "$build/example_serve"
 "$build/estimate_programs" --driver cuda --groups 50
 "$build/callable_threads" --driver cuda
+"$build/bench_copies" --driver cuda --quick
 
 python=${PYTHON:-python3}
 if "$python" -c 'import torch' 2>/dev/null; then
