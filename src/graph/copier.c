@@ -13,6 +13,8 @@ enum {
     BLOCKS = 8,     /* of a launch for each multiprocessor, at most: they fill it */
 };
 
+_Static_assert(RPI_COPIES_A_LAUNCH == RPI_COPY_MOST, "the rule reckons with other launches");
+
 /* Seen on an H200; the kernel's launch and the fixed part of a device's copy are near its calls for
  * single copies. A byte's is that of 1 TB/s, which is slow for such a device: until large copies
  * were seen they are made with reluctance. */
@@ -230,7 +232,10 @@ static void read_series(struct rpi_copier *copier)
 
 static void learn_locked(struct rpi_copier *copier)
 {
-    if (atomic_load(&copier->knowledge) == RPI_COPIER_UNKNOWN) {
+    enum rpi_copier_knowledge knowledge = atomic_load(&copier->knowledge);
+    if (knowledge == RPI_COPIER_KNOWN)
+        return; /* another thread was faster */
+    if (knowledge == RPI_COPIER_UNKNOWN) {
         load_locked(copier);
         bool begun = atomic_load(&copier->state) == RPI_COPIER_LOADED && begin_series(copier);
         if (!begun)
@@ -247,14 +252,19 @@ static void learn_locked(struct rpi_copier *copier)
     atomic_store(&copier->knowledge, RPI_COPIER_KNOWN);
 }
 
+static void learn_relaxed(struct rpi_copier *copier)
+{
+    int mode = rpi_relax_begin(copier->driver);
+    learn_locked(copier);
+    rpi_relax_end(copier->driver, mode);
+}
+
 void rpi_copier_learn(struct rpi_copier *copier)
 {
     if (atomic_load(&copier->knowledge) == RPI_COPIER_KNOWN)
         return;
     pthread_mutex_lock(&copier->lock);
-    int mode = rpi_relax_begin(copier->driver);
-    learn_locked(copier);
-    rpi_relax_end(copier->driver, mode);
+    learn_relaxed(copier);
     pthread_mutex_unlock(&copier->lock);
 }
 
@@ -376,6 +386,8 @@ CUresult rpi_copier_run(struct rpi_copier *copier, const struct rpi_copy *copies
     for (size_t i = 0; i < count; i++)
         bytes += copies[i].bytes;
     pthread_mutex_lock(&copier->lock);
+    if (atomic_load(&copier->knowledge) == RPI_COPIER_PENDING)
+        learn_relaxed(copier);
     bool launched = !in_order && rpi_copies_want_launch(&copier->prices, count);
     bool probed = bytes >= LARGE && copier->probe.samples < SAMPLES;
     if (launched && atomic_load(&copier->state) == RPI_COPIER_IDLE &&

@@ -6,12 +6,13 @@
  *     IDLE -> LOADED, or REFUSED after some attempts        the kernel's module
  *     UNKNOWN -> PENDING -> KNOWN                           what copies take on this device
  *
- * The module is loaded when enough copies were made that it could have made, as loading means
- * compiling: at a capture whose replays will copy, in a replay after hundreds of copies, and before
- * prices are measured. Prices are measured when somebody asks for them: a series of calls on a
- * stream of the copier's own, whose host times are known at once, and whose device times are read
- * when the device has passed the events between them; nothing waits. What a byte takes comes from
- * large copies that replays make anyway. Until then prices are those of an H200.
+ * The module is loaded when it will be of use or enough copies were made that it could have made,
+ * as loading means compiling: at a capture whose replays will copy, in a replay after hundreds of
+ * copies, and before prices are measured. Prices are measured at such a capture, and when a
+ * choice asks for them: a series of calls on a stream of the copier's own, whose host times are
+ * known at once, and whose device times are read when the device has passed the events between
+ * them; nothing waits. What a byte takes comes from large copies that replays make anyway. Until
+ * then prices are those of an H200.
  *
  * One for each device. Any thread; `lock` guards everything but what is atomic and, once it is
  * loaded, the module. Locks of pools are taken before it. The context is current at every call but

@@ -161,7 +161,7 @@ static rp_status back_copied(struct capturing *c, struct rp_error *err)
     }
     pthread_mutex_unlock(&core->lock);
     if (status == RP_OK && copied >= SEVERAL)
-        rpi_copier_load(&c->pool->device->copier);
+        rpi_copier_learn(&c->pool->device->copier);
     return status;
 }
 

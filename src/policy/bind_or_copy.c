@@ -135,8 +135,7 @@ void rpi_bind_choice_finish(struct rpi_bind_choice *choice)
 static double direction_cost(const struct rpi_copy_prices *prices, size_t count)
 {
     bool launched = !prices->no_launches && rpi_copies_want_launch(prices, count);
-    double copies = (double)count;
-    return launched ? prices->launch + copies * prices->entry : copies * prices->single;
+    return launched ? rpi_copies_launched_us(prices, count) : (double)count * prices->single;
 }
 
 double rpi_bind_cost(const struct rpi_bind_choice *choice, const struct rpi_bind_prices *prices,

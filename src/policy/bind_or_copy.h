@@ -44,11 +44,20 @@ struct rpi_copy_prices {
     bool no_launches; /* copies are single ones only */
 };
 
-/* Do so many copies cost less in one launch? */
+/* Most copies that one launch makes. */
+enum { RPI_COPIES_A_LAUNCH = 144 };
+
+/* What so many copies cost by launches, bytes left out. */
+static inline double rpi_copies_launched_us(const struct rpi_copy_prices *prices, size_t count)
+{
+    size_t launches = (count + RPI_COPIES_A_LAUNCH - 1) / RPI_COPIES_A_LAUNCH;
+    return (double)launches * prices->launch + (double)count * prices->entry;
+}
+
+/* Is that less than in calls of their own? */
 static inline bool rpi_copies_want_launch(const struct rpi_copy_prices *prices, size_t count)
 {
-    double copies = (double)count;
-    return prices->launch + copies * prices->entry < copies * prices->single;
+    return rpi_copies_launched_us(prices, count) < (double)count * prices->single;
 }
 
 struct rpi_bind_prices {

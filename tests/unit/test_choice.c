@@ -5,6 +5,7 @@
  */
 #include "graph_fixture.h"
 
+#include "fault_loop.h"
 #include "graph/choice.h"
 #include "graph/exec.h"
 
@@ -378,6 +379,104 @@ static void outputs_that_overlap_are_copied_in_order(void **state)
     chain_finish(&c);
 }
 
+/* ---- Any call may fail --------------------------------------------------------------------- */
+
+enum { FAULTY_NODES = 14, FAULTY_REPLAYS = 12 };
+
+static struct rp_arg faulty[SETS][2];
+
+/* y = 2 x, again and again: many nodes, and no effect of doing it twice. */
+static rp_status double_often(struct rp_call *call, void *user, struct rp_error *err)
+{
+    const struct rpt_fixture *f = user;
+    rp_status status = RP_OK;
+    for (int i = 0; status == RP_OK && i < FAULTY_NODES; i++)
+        status = rpt_scale(f, rp_call_stream(call), rp_call_arg(call, 1), rp_call_arg(call, 0), 2,
+                           COUNT, err);
+    return status;
+}
+
+/* A replay that failed is tried again; then it works, and gives what it should. */
+static bool replay_faulty(const struct rpt_fixture *f, struct rp_graph *graph, size_t set)
+{
+    float values[COUNT];
+    uint64_t y = faulty[set][1].address;
+    if (f->driver->cuMemsetD8(y, 0xff, BYTES) != CUDA_SUCCESS ||
+        f->driver->cuCtxSynchronize() != CUDA_SUCCESS)
+        return false;
+    if (rp_graph_replay(graph, faulty[set], 2, f->streams[0], NULL) != RP_OK &&
+        rp_graph_replay(graph, faulty[set], 2, f->streams[0], NULL) != RP_OK)
+        return false;
+    if (f->driver->cuCtxSynchronize() != CUDA_SUCCESS ||
+        f->driver->cuMemcpyDtoH(values, y, BYTES) != CUDA_SUCCESS)
+        return false;
+    for (size_t i = 0; i < COUNT; i++)
+        assert_true(values[i] == 2 * (float)(set + 1));
+    return true;
+}
+
+/* Bound at first, copied by the end: single copies where the kernel could not be loaded. */
+static bool choose_and_replay(const struct rp_driver *driver, void *user)
+{
+    const struct rpi_copy_prices cheap = {.launch = 0.5, .entry = 0.1, .single = 1};
+    const struct rpt_fixture *f = user;
+    struct rp_device *device = NULL;
+    struct rp_pool *pool = NULL;
+    struct rp_graph *graph = NULL;
+    struct rp_error err;
+    bool works =
+        rpi_device_open_on(driver, 0, &device, &err) == RP_OK &&
+        rp_pool_create(device, NULL, &pool, &err) == RP_OK &&
+        rp_graph_capture(pool, NULL, double_often, user, faulty[0], 2, &graph, &err) == RP_OK;
+    if (works) {
+        rpi_copier_fix_prices(&device->copier, &cheap);
+        graph->binding->choice->node.us = 1;
+        graph->binding->choice->fixed_node = true;
+        works = rp_device_push(device, &err) == RP_OK;
+        if (works) {
+            rpi_copier_load(&device->copier);
+            rp_device_pop(device);
+        }
+    }
+    for (size_t i = 0; works && i < FAULTY_REPLAYS; i++)
+        works = replay_faulty(f, graph, i % SETS);
+    if (works && graph->binding->choice)
+        assert_true(rpi_binding_copies(graph->binding, 0) && rpi_binding_copies(graph->binding, 1));
+    rp_graph_destroy(graph);
+    rp_pool_destroy(pool);
+    rp_device_destroy(device);
+    return works;
+}
+
+static void any_call_may_fail(void **state)
+{
+    struct rpt_fixture *f = *state;
+    const struct rpt_scenario scenario = {
+        .run = choose_and_replay, .user = f, .step = RPT_LONG_LOOP_STEP};
+    for (uint32_t i = 0; i < SETS; i++)
+        for (size_t k = 0; k < 2; k++) {
+            const float value = (float)(i + 1);
+            uint32_t bits;
+            memcpy(&bits, &value, sizeof bits);
+            CUdeviceptr memory;
+            assert_int_equal(f->driver->cuMemAlloc(&memory, BYTES), 0);
+            assert_int_equal(f->driver->cuMemsetD32(memory, bits, COUNT), 0);
+            faulty[i][k] = rpt_arg(memory, COUNT, k ? RP_ARG_OUT : RP_ARG_IN);
+        }
+    assert_int_equal(f->driver->cuCtxSynchronize(), 0);
+    assert_true(rpt_fault_loop(f->driver, &scenario, CUDA_ERROR_OUT_OF_MEMORY) > 50);
+    struct rpi_host_options before, options;
+    rpi_host_options(&before);
+    options = before;
+    options.check_races = false; /* it keeps what it saw */
+    rpi_host_configure(&options);
+    assert_true(rpt_memory_fault_loop(f->driver, &scenario) > 50);
+    rpi_host_configure(&before);
+    for (size_t i = 0; i < SETS; i++)
+        for (size_t k = 0; k < 2; k++)
+            f->driver->cuMemFree(faulty[i][k].address);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
 
 int main(void)
@@ -392,6 +491,7 @@ int main(void)
         TEST(without_memory_to_copy_to_they_stay_bound),
         TEST(measured_prices_change_no_result),
         TEST(outputs_that_overlap_are_copied_in_order),
+        TEST(any_call_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
