@@ -44,16 +44,19 @@ def arguments():
     return parser.parse_args()
 
 
-def show(result):
+def show(result, where):
     group = importlib.import_module(result["group"])
-    print(tables.summary(result, group.COLUMNS, group.LIMITS), file=sys.stderr, flush=True)
+    print(tables.summary(result, group.COLUMNS, group.LIMITS), file=where, flush=True)
 
 
-def load(path):
-    """A result, from a file of this program or of scripts/record_result.py."""
-    with open(path, encoding="utf-8") as file:
-        found = json.load(file)
-    return found.get("result", found)
+def show_all(paths):
+    for path in paths:
+        try:
+            show(tables.read(path), sys.stdout)
+        except (OSError, ValueError) as error:
+            print(f"bench_torch: {error}", file=sys.stderr)
+            return 2
+    return 0
 
 
 def set_up():
@@ -89,7 +92,7 @@ def compare(options):
     comparison.run(keep)
     keep()
     result = comparison.result()
-    show(result)
+    show(result, sys.stderr)
     if not options.out:
         print(json.dumps(result))
     failed = [s for sides in result["workloads"].values() for s, f in sides.items()
@@ -106,9 +109,7 @@ def main():
                 print(f"{name} {workload}: {', '.join(names)}")
         return 0
     if options.show:
-        for path in options.show:
-            show(load(path))
-        return 0
+        return show_all(options.show)
     if not options.group:
         print(__doc__, file=sys.stderr)
         return 2

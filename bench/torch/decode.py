@@ -9,7 +9,6 @@ import time
 
 import common
 import sides as ways
-import workloads
 
 SIDES = {"llama": ["eager", "graph", "graph-reuse-expandable", "reprise", "reprise-install",
                    "reprise-install-frozen"]}
@@ -28,6 +27,7 @@ LOOKED_AT = (1, 16, 64)
 
 
 def prepare(torch, side, workload):
+    import workloads
     del workload
     torch.manual_seed(0)
     decoder = workloads.Decoder(MOST)

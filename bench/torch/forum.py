@@ -11,7 +11,6 @@ import time
 
 import common
 import sides as ways
-import workloads
 
 MEMORY_SIDES = ["graph", "graph-reuse", "graph-expandable", "graph-reuse-expandable", "reprise",
                 "reprise-install", "reprise-install-one-exec"]
@@ -126,6 +125,7 @@ def finish(torch, side, shapes, fn, result):
 
 
 def mlp(torch, side):
+    import workloads
     torch.manual_seed(0)
     net, make = workloads.forum_mlp()
 

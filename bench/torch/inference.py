@@ -8,7 +8,6 @@ import time
 
 import common
 import sides as ways
-import workloads
 
 ALL = ["eager", "graph", "reduce-overhead", "reprise", "reprise-install", "reprise-install-frozen",
        "reprise-install-compiled"]
@@ -23,6 +22,7 @@ LIMITS = {"pool_mib": "bound_mib", "host_us": "bare.host_us", "wall_us": "bare.w
 
 
 def prepare(torch, side, workload):
+    import workloads
     torch.manual_seed(0)
     net, inputs = workloads.INFERENCE[workload]()
     net.requires_grad_(False)

@@ -12,7 +12,7 @@ not measured is said to be so. Exit: 0 all that was measured holds, 1 something 
 import json
 import sys
 
-from tables import best, is_ours, look_up
+from tables import best, is_ours, look_up, read
 
 PAGE_MIB = 2  # what the driver gives memory by
 
@@ -240,14 +240,10 @@ TARGETS = (memory_of_shapes, height_of_layouts, calls, time_to_ready, eager_trai
 
 
 def load(paths):
-    """Results by group; of files that scripts/record_result.py wrote, what lies in them."""
+    """Results by group."""
     results = {}
     for path in paths:
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-        found = found.get("result", found)
-        if "group" not in found or "workloads" not in found:
-            raise ValueError(f"{path} is no result of bench_torch.py in its present form")
+        found = read(path)
         known = results.setdefault(found["group"], {"workloads": {}})
         known["workloads"].update(found["workloads"])
     return results

@@ -1,6 +1,18 @@
 # SPDX-License-Identifier: MIT
 """Results as text: a table for each workload, and Reprise's best beside PyTorch's and the limit."""
 
+import json
+
+
+def read(path):
+    """A result, from a file of bench_torch.py or of scripts/record_result.py."""
+    with open(path, encoding="utf-8") as file:
+        found = json.load(file)
+    found = found.get("result", found)
+    if "group" not in found or "workloads" not in found:
+        raise ValueError(f"{path} is no result of bench_torch.py in its present form")
+    return found
+
 
 def look_up(figures, path):
     """figures["a"]["b"] for "a.b"; None where there is none. Names may have spaces and points: the
@@ -44,6 +56,14 @@ def best(sides, path, ours):
     return min(found, default=None)
 
 
+def told(sides, found, path, digits):
+    """A figure, whose it is, and how far its rounds lie apart."""
+    value, side = found
+    apart = look_up(sides[side].get("spread", {}), path)
+    rounds = f", {shown(apart[0], digits)} to {shown(apart[1], digits)}" if apart else ""
+    return f"{shown(value, digits)} ({side}{rounds})"
+
+
 def compared(sides, columns, limits):
     """Of each column that both have: ours by the best of PyTorch's, and by the limit."""
     lines = []
@@ -53,8 +73,8 @@ def compared(sides, columns, limits):
         ideal = limit and (best(sides, limit, True) or best(sides, limit, False))
         if ours is None or theirs is None or not theirs[0]:
             continue
-        text = (f"  {title}: {shown(ours[0], digits)} ({ours[1]}) to {shown(theirs[0], digits)} "
-                f"({theirs[1]}): {ours[0] / theirs[0]:.3f}")
+        text = (f"  {title}: {told(sides, ours, path, digits)} beside "
+                f"{told(sides, theirs, path, digits)}: {ours[0] / theirs[0]:.3f}")
         if ideal and ideal[0]:
             text += f"; to the limit of {shown(ideal[0], digits)}: {ours[0] / ideal[0]:.3f}"
         lines.append(text)
@@ -76,10 +96,10 @@ def summary(result, columns, limits):
     """All workloads of a result as text."""
     lines = []
     for workload, sides in result["workloads"].items():
-        told = [c for c in columns
-                if any(look_up(f["median"], c[0]) is not None for f in sides.values())]
+        present = [c for c in columns
+                   if any(look_up(f["median"], c[0]) is not None for f in sides.values())]
         rows = [[side, *(shown(look_up(facts["median"], path), digits)
-                         for path, _, digits in told)] for side, facts in sides.items()]
-        lines += table(f"{result['group']} {workload}", ["", *(t for _, t, _ in told)], rows)
-        lines += compared(sides, told, limits) + equality(sides) + [""]
+                         for path, _, digits in present)] for side, facts in sides.items()]
+        lines += table(f"{result['group']} {workload}", ["", *(t for _, t, _ in present)], rows)
+        lines += compared(sides, present, limits) + equality(sides) + [""]
     return "\n".join(lines)

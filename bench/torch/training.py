@@ -12,7 +12,6 @@ import time
 
 import common
 import sides as ways
-import workloads
 
 OURS = ["reprise-install-whole", "reprise-install-model"]
 SIDES = {
@@ -36,6 +35,7 @@ class Job:
     """A model, its batches and its optimizer, the same in all processes."""
 
     def __init__(self, torch, workload):
+        import workloads
         torch.manual_seed(0)
         self.torch = torch
         self.net, make_batch, self.loss_of = workloads.TRAINING[workload]()

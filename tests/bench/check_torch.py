@@ -104,8 +104,9 @@ def check_tables(tables, result):
     assert tables.look_up(figures, "s8 0.40 0.10.pool_mib") == 4
     assert tables.look_up(figures, "a.b.c") == 1 and tables.look_up(figures, "a.x") is None
     sides = {"graph": {"median": {"t": 4.0, "bare": 2.0}}, "eager": {"median": {"t": 9.0}},
-             "reprise": {"median": {"t": 3.0}}}
+             "reprise": {"median": {"t": 3.0}, "spread": {"t": [2.5, 3.5]}}}
     line, = tables.compared(sides, (("t", "t", 1),), {"t": "bare"})
+    assert "3.0 (reprise, 2.5 to 3.5) beside 4.0 (graph)" in line, line
     assert line.endswith("0.750; to the limit of 2.0: 1.500"), line
 
 
@@ -185,6 +186,29 @@ def check_programs(streams, reprise):
         assert total <= case["c10_default_bytes"] <= 1.2 * total, (case, total)
 
 
+def check_front_door(folder, scratch, result):
+    """The list names sides that exist; kept results are shown, others are told to be none."""
+    script = os.path.join(folder, "bench_torch.py")
+
+    def run(*options):
+        return subprocess.run([sys.executable, "-B", script, *options], capture_output=True, text=True,
+                              check=False)
+    listed = run("--list")
+    assert listed.returncode == 0, listed.stderr
+    import sides
+    for line in listed.stdout.splitlines():
+        workload, names = line.split(": ")
+        assert all(name in sides.SIDES for name in names.split(", ")), line
+        assert len(workload.split(" ", 1)) == 2, line
+    path = os.path.join(scratch, "kept.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({"result": {**result, "group": "inference"}}, file)
+    shown = run("--show", path)
+    assert shown.returncode == 0 and "inference work" in shown.stdout, shown.stderr
+    assert run("--show", os.path.join(folder, "common.py")).returncode == 2
+    assert run().returncode == 2
+
+
 def main():
     reprise, folder = sys.argv[1:]
     sys.path.insert(0, folder)
@@ -202,6 +226,7 @@ def main():
         check_fresh(compare)
         check_tables(tables, result)
         check_verdicts(scratch, os.path.join(folder, "judge.py"))
+        check_front_door(folder, scratch, result)
         check_programs(streams, reprise)
     print("check_torch: passed")
 
