@@ -151,11 +151,12 @@ class Check:
             del result
         except Exception as error:  # whatever the callable raises
             failure = error
-            failure.__traceback__ = error.__traceback__
+        self.torch.clear_autocast_cache()  # which keeps casts until autocast is left
         observer.finish(results)
         observer.undo()
-        for key, (ref, _) in observer.saved.items():
-            self.written.setdefault(key, ref)
+        for key, (ref, dtype, _) in observer.saved.items():
+            self.written.setdefault(key, (ref, dtype))
+        observer.saved.clear()
         if failure is None:
             self.runs.append(observer)
         return failure
@@ -252,15 +253,15 @@ class Check:
     def snapshot(self):
         """The contents of all that the runs wrote outside, and gradients."""
         kept = []
-        for ref in self.written.values():
+        for ref, dtype in self.written.values():
             storage = None if ref.expired() else \
                 self.torch.UntypedStorage._new_with_weak_ptr(ref.cdata)
             if storage is not None:
-                kept.append((storage, storage_bytes(self.torch, storage).clone()))
+                kept.append((storage, dtype, storage_bytes(self.torch, storage).clone()))
         return kept, [(p, p.grad) for p in self.params]
 
     def restore(self, snapshot):
-        for storage, contents in snapshot[0]:
+        for storage, _, contents in snapshot[0]:
             storage_bytes(self.torch, storage).copy_(contents)
         for parameter, grad in snapshot[1]:
             parameter.grad = grad
@@ -369,7 +370,10 @@ class Check:
         args, kwargs = unflatten(self.spec, leaves)
         result = callable(*args, **kwargs)
         found = copies(tensors_of(self.torch, result)) + copies(given)
-        found += [storage_bytes(self.torch, storage).clone() for storage, _ in snapshot[0]]
+        for storage, dtype, _ in snapshot[0]:
+            contents = storage_bytes(self.torch, storage).clone()
+            whole = contents.numel() % dtype.itemsize == 0
+            found.append(contents.view(dtype) if whole else contents)
         self.restore(snapshot)
         return found
 

@@ -69,9 +69,9 @@ class Stack(NamedTuple):
     through: frozenset
 
 
-def take_stack(frame, end=None):
-    """The stack from a frame outwards, up to the code object `end`. Where nothing but PyTorch is in
-    it, PyTorch's innermost frames stand in."""
+def take_stack(frame, end=None, *, caller=None):
+    """The stack from a frame outwards, up to the code object `end`. Where it has none of the
+    program's frames those of the frame `caller` stand in, or else PyTorch's innermost."""
     own, others, through = [], [], set()
     while frame is not None and frame.f_code is not end:
         code = frame.f_code
@@ -83,6 +83,8 @@ def take_stack(frame, end=None):
             if not own:
                 through.add(os.path.basename(code.co_filename))
         frame = frame.f_back
+    if not own and caller is not None:
+        return Stack(take_stack(caller, end).frames, frozenset(through))
     return Stack(tuple(own[:_MOST_FRAMES] or (Frame(*p) for p in others[:2])), frozenset(through))
 
 

@@ -84,12 +84,14 @@ class Observer:
         self.ops = []
         self.made = {}      # by storage: Place
         self.outside = {}
-        self.saved = {}     # by storage: (weak reference, contents before the run)
+        self.saved = {}     # by storage: (weak reference, type, contents before the run)
         self.scalars = []   # CPU tensors of one element from outside: (Place, stack, function)
         self.arguments = {}
         self.functions = []  # that are under way, outermost first
         self.current = None  # the operator that is under way: (name, stack, count of notes)
         self.nan_tests = set()
+        self.plain = (bool, int, float, complex, str, type(None), torch.dtype, torch.device,
+                      torch.layout, torch.memory_format)
         self.quiet = 0
         self.grads = [(p, p.grad) for p in params]
         self.leaves = [weakref.ref(p) for p in params]
@@ -119,11 +121,10 @@ class Observer:
 
     def stack(self):
         """Where the program is. On autograd's threads it is where it waits for them."""
-        found = take_stack(sys._getframe(1), self.end)
-        if threading.get_ident() != self.thread and not found.frames:
-            frame = sys._current_frames().get(self.thread)
-            found = take_stack(frame, self.end)
-        return found
+        caller = None
+        if threading.get_ident() != self.thread:
+            caller = sys._current_frames().get(self.thread)
+        return take_stack(sys._getframe(1), self.end, caller=caller)
 
     # ---- Notes ----
 
@@ -261,7 +262,7 @@ class Observer:
             return repr(value.detach().item())
         if isinstance(value, (tuple, list)):
             return "(" + ", ".join(map(self._text, value)) + ")"
-        return "generator" if isinstance(value, torch.Generator) else repr(value)
+        return repr(value) if isinstance(value, self.plain) else type(value).__name__
 
     def _made(self, tensor, index):
         storage = storage_of(tensor)
@@ -361,12 +362,12 @@ class Observer:
         if storage is None or not storage.nbytes() or storage._cdata in self.made or \
                 storage._cdata in self.saved:
             return
-        self.saved[storage._cdata] = (_weak(self.torch, storage),
+        self.saved[storage._cdata] = (_weak(self.torch, storage), tensor.dtype,
                                       storage_bytes(self.torch, storage).clone())
 
     def undo(self):
         """Puts back what the run wrote outside of its own memory."""
-        for ref, contents in self.saved.values():
+        for ref, _, contents in self.saved.values():
             storage = None if ref.expired() else \
                 self.torch.UntypedStorage._new_with_weak_ptr(ref.cdata)
             if storage is not None and storage.nbytes() == contents.numel():

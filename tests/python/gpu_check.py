@@ -216,6 +216,7 @@ class Reads(Case):
             net.zero_grad(set_to_none=True)
             scaler.scale(net(x).sum()).backward()
             scaler.step(optimizer)  # scaler
+            scaler.update()
             return net.weight.grad.sum()
         self.find("grad-scaler", "scaler", fn, ones(2, 64))
 

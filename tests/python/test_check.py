@@ -617,6 +617,18 @@ class Report(Case):
                 return inner()
         self.assertEqual([f.function for f in TestCaseEnd.outer().frames], ["inner"])
 
+    def test_on_threads_of_pytorch_the_waiting_program_is_named(self):
+        file = str(pathlib.Path(torch.__file__).parent / "autograd" / "hooks.py")
+        names = {}
+        exec(compile("def run(): pass", file, "exec"), names)
+
+        class Only:  # a stack that ends at its innermost frame
+            f_code, f_lineno, f_back = names["run"].__code__, 1, None
+        stack = take_stack(Only, caller=sys._getframe())
+        self.assertEqual(stack.through, {"hooks.py"})
+        self.assertEqual(stack.frames[0].file, str(HERE))
+        self.assertEqual([f.function for f in take_stack(Only).frames], ["run"])
+
     def test_imports_without_torch(self):
         done = subprocess.run([sys.executable, "-c", "import sys; sys.modules['torch'] = None\n"
                                "import reprise\nprint(reprise.mends.__all__[0])"],
