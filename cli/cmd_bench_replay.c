@@ -8,6 +8,7 @@
 #include "cli.h"
 #include "cmd_bench.h"
 #include "error.h"
+#include "exec_memory.h"
 #include "options.h"
 #include "output.h"
 
@@ -129,11 +130,11 @@ static void print_memory(const struct bench_memory *memory)
                ",\"all_bytes\":%" PRIu64 ",\"pool_bytes\":%" PRIu64 ",\"capture_ms\":%.1f",
                b ? "," : "", m->budget, m->budget_bytes, m->largest_bytes, m->all_bytes,
                m->pool_bytes, m->capture_ms);
-        printf(",\"execs\":%zu,\"exec_bytes\":%" PRIu64 ",\"exec_measured_bytes\":%" PRIu64
-               ",\"topologies\":%zu,\"instantiated\":%" PRIu64 ",\"updates\":%" PRIu64
+        printf(",\"execs\":%zu,\"exec_bytes\":%" PRIu64, m->execs.execs, m->execs.bytes);
+        cli_exec_json(&m->execs, "exec_");
+        printf(",\"topologies\":%zu,\"instantiated\":%" PRIu64 ",\"updates\":%" PRIu64
                ",\"refused\":%" PRIu64 "}",
-               m->execs.execs, m->execs.bytes, m->execs.measured_bytes, m->execs.topologies,
-               m->execs.instantiated, m->execs.updates, m->execs.refused);
+               m->execs.topologies, m->execs.instantiated, m->execs.updates, m->execs.refused);
     }
     fputs("]", stdout);
 }
@@ -218,6 +219,10 @@ static void show_memory(const struct bench_shapes *shapes)
     }
     cli_table_print(&table, stdout);
     cli_table_finish(&table);
+    const struct bench_memory *each = &shapes->memory[BENCH_BUDGETS - 1];
+    char text[256];
+    cli_exec_describe(&each->execs, text, sizeof text);
+    printf("\n%zu executable graphs, %s: %s\n", each->execs.execs, each->budget, text);
 }
 
 static void show_hot(const struct bench_hot *hot)

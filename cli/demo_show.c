@@ -3,6 +3,7 @@
  * The facts of a demo, as text for people and as JSON.
  */
 #include "demo.h"
+#include "exec_memory.h"
 #include "output.h"
 
 #include <inttypes.h>
@@ -103,14 +104,16 @@ static void show_recordings(const struct demo_facts *facts)
 
 static void show_execs(const struct demo_facts *facts)
 {
-    char bytes[32], budget[32];
+    char bytes[32], budget[32], seen[256];
     const struct rp_exec_info *execs = &facts->execs;
+    cli_exec_describe(execs, seen, sizeof seen);
     printf("Executable graphs: %zu for %zu graphs of %zu %s, an estimated %s of a budget of %s;\n"
-           "%" PRIu64 " made, %" PRIu64 " updates from graph to graph.\n",
+           "%" PRIu64 " made, %" PRIu64 " updates from graph to graph.\n%s\n",
            execs->execs, execs->graphs, execs->topologies,
            execs->topologies == 1 ? "topology" : "topologies",
            human(execs->bytes, bytes, sizeof bytes),
-           human(execs->budget_bytes, budget, sizeof budget), execs->instantiated, execs->updates);
+           human(execs->budget_bytes, budget, sizeof budget), execs->instantiated, execs->updates,
+           seen);
 }
 
 static void show_estimate(const struct demo_facts *facts)
@@ -238,6 +241,7 @@ static void json_execs(const struct rp_exec_info *execs)
     json_number("updates", execs->updates);
     json_number("instantiated", execs->instantiated);
     json_number("evicted", execs->evicted);
+    cli_exec_json(execs, "");
     printf("}");
 }
 

@@ -170,6 +170,8 @@ struct rp_exec_info {
     double make_us_per_node, update_us_per_node; /* learned; 0: not seen yet */
     double slower_share; /* by which replays of execs updated to other functions or grids take more
                             device time, as far as seen */
+    uint64_t measured_step_bytes; /* least by which it fell at once: drivers take memory in steps,
+                                     and use what destroyed execs left; 0: it did not fall */
 };
 RP_API void rp_exec_info_sized(const struct rp_device *device, size_t info_bytes,
                                struct rp_exec_info *out_info);

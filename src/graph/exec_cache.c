@@ -194,6 +194,8 @@ static rp_status make(struct rpi_exec_client *client, struct rp_error *err)
         cache->made++;
         client->made++;
         cache->measured_bytes += bytes;
+        if (bytes && (!cache->measured_step || bytes < cache->measured_step))
+            cache->measured_step = bytes;
         rpi_exec_learn_make(cache, (struct rpi_exec_class *)client->rent.class, us);
         seat(client, &made->rent);
     } else if (made) {
@@ -675,6 +677,7 @@ void rp_exec_info_sized(const struct rp_device *device, size_t info_bytes,
         .make_us_per_node = cache->make_node.us,
         .update_us_per_node = cache->update_node.us,
         .slower_share = cache->slow_samples ? cache->slow_share : 0,
+        .measured_step_bytes = cache->measured_step,
     };
     for (const struct rpi_exec_class *class = cache->classes; class; class = class->next)
         info.topologies++;

@@ -97,6 +97,7 @@ struct rpi_exec_cache {
     uint64_t hits, updates, refused, made, evicted;
     uint64_t most_bytes;     /* estimated, at any time */
     uint64_t measured_bytes; /* by which free device memory fell while execs were made */
+    uint64_t measured_step;  /* least by which it fell for one; 0: it did not */
 };
 
 /* With the default budget. */

@@ -38,6 +38,7 @@ def check_memory(memory, shapes):
     assert one["updates"] + one["instantiated"] >= shapes, one
     assert some["exec_bytes"] <= 64 << 20, some
     for m in memory:
+        assert m["exec_measured_bytes"] == 0 and m["exec_estimate_error"] is None, m
         assert m["topologies"] == 1 and m["refused"] == 0, m
         assert m["pool_bytes"] == one["pool_bytes"], memory
         assert m["all_bytes"] <= 1.02 * m["largest_bytes"] + m["budget_bytes"], m

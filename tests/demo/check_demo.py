@@ -36,6 +36,10 @@ def check_facts(directory):
     assert 0 < execs["bytes"] <= execs["budget_bytes"], execs
     assert execs["hits"] + execs["updates"] + execs["instantiated"] - 1 == sum(
         c["samples"] for c in facts["captures"]), execs
+    # The host driver's execs take none of the device's memory: there is nothing to compare with.
+    assert execs["most_bytes"] >= execs["bytes"], execs
+    assert execs["measured_bytes"] == execs["measured_step_bytes"] == 0, execs
+    assert execs["estimate_error"] is None, execs
     captures = facts["captures"]
     assert [c["name"] for c in captures] == [f"batch {b}" for b in BATCHES]
     for capture in captures:
@@ -76,6 +80,7 @@ def check_text(directory):
     assert "batch 4" in done.stdout and "to the bit" in done.stdout
     assert "to the byte" in done.stdout and "has not been replayed yet" in done.stdout
     assert "none copied" in done.stdout
+    assert "nothing to hold the estimate against" in done.stdout
     assert "The host driver stands in for a GPU" in done.stdout
     assert "build/demo/demo.svg" in done.stdout
     assert os.path.exists(os.path.join(directory, "build/demo/demo.svg"))

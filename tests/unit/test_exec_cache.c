@@ -180,6 +180,48 @@ static void set_prices(double make, double update, double slow)
             shapes[i].graph->client->rent.slow_us = slow;
 }
 
+/* A device whose free memory falls as drivers let it: in steps, once what is in hand is used up. */
+enum { STEP = 1 << 20 };
+static struct {
+    struct rp_driver table;
+    uint64_t taken; /* by execs, each a little more than half a step */
+} stepping;
+
+static CUresult instantiate(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
+{
+    stepping.taken += STEP / 2 + 4096;
+    return rpi_driver_host()->cuGraphInstantiateWithFlags(exec, graph, flags);
+}
+
+static CUresult memory_info(size_t *out_free, size_t *out_total)
+{
+    *out_total = (size_t)1 << 40;
+    *out_free = *out_total - (stepping.taken + STEP - 1) / STEP * STEP;
+    return CUDA_SUCCESS;
+}
+
+static void test_memory_is_measured_in_steps(void **state)
+{
+    (void)state;
+    enum { SHAPES = 12 };
+    stepping.table = *rpi_driver_host();
+    stepping.table.cuGraphInstantiateWithFlags = instantiate;
+    stepping.table.cuMemGetInfo = memory_info;
+    stepping.taken = STEP / 4; /* what others left */
+    rpt_open_on(&f, &stepping.table, NULL);
+    rpi_exec_cache_set_budget(f.device->execs, RP_EXEC_ONE_EACH);
+    struct rp_exec_info info;
+    for (size_t i = 0; i < SHAPES; i++) {
+        shapes[i] = (struct shape){.count = COUNT + (uint32_t)i, .grid = 1};
+        capture_shape(f.pool, &shapes[i]);
+        info = info_now();
+        assert_int_equal(info.measured_step_bytes, i ? STEP : 0); /* the first found enough */
+    }
+    assert_int_equal(info.measured_bytes, SHAPES / 2 * STEP);
+    assert_int_equal(info.most_bytes, SHAPES * rpi_exec_bytes(3));
+    close_shapes(SHAPES);
+}
+
 /* A graph gets its own when it has paid for it, and no more than one each are there. */
 static void test_bought_when_paid(void **state)
 {
@@ -722,6 +764,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_exec_for_all),
         cmocka_unit_test(test_one_each),
+        cmocka_unit_test(test_memory_is_measured_in_steps),
         cmocka_unit_test(test_bought_when_paid),
         cmocka_unit_test(test_same_launches_change_nothing),
         cmocka_unit_test(test_topologies_do_not_mix),
