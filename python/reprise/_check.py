@@ -144,13 +144,13 @@ class Check:
         observer = Observer(self.torch, self.platform, given, self.params, self.generators,
                             Check.call.__code__)
         failure, results = None, []
+        observer.begin()
         try:
-            with observer:
-                result = self.call(given)
-            results = tensors_of(self.torch, result)
-            del result
+            results = tensors_of(self.torch, self.call(given))
         except Exception as error:  # whatever the callable raises
             failure = error
+        finally:
+            observer.end_all()
         self.torch.clear_autocast_cache()  # which keeps casts until autocast is left
         observer.finish(results)
         observer.undo()

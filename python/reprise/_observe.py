@@ -12,6 +12,7 @@ one run meets all obstacles. Memory is known by storage:
 What an operator writes outside is saved before, so that the run can be undone.
 """
 
+import contextlib
 import gc
 import sys
 import threading
@@ -67,7 +68,7 @@ def storage_of(tensor):
 
 
 class Observer:
-    """The observation of one run: ``with observer: ...``, then ``observer.finish(result)``.
+    """The observation of one run: ``begin()``, the run, ``end_all()``, then ``finish(results)``.
 
     platform: what differs by device (see Cuda in _platform.py). end: the code object that calls the
     callable; the program's stack ends there.
@@ -102,22 +103,17 @@ class Observer:
 
     # ---- Surroundings ----
 
-    def __enter__(self):
-        self.modes = (_function_mode(self), _dispatch_mode(self))
-        self.warning = warnings.catch_warnings()
-        self.warning.__enter__()
-        warnings.simplefilter("always")
-        warnings.showwarning = self._warned
-        self.platform.enter(self)
-        for mode in self.modes:
-            mode.__enter__()
-        return self
-
-    def __exit__(self, *error):
-        for mode in reversed(self.modes):
-            mode.__exit__(*error)
-        self.platform.leave(self)
-        self.warning.__exit__(*error)
+    def begin(self):
+        """From here on the run is observed."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("always")
+            warnings.showwarning = self._warned
+            self.platform.enter(self)
+            stack.callback(self.platform.leave, self)
+            stack.enter_context(_function_mode(self))
+            stack.enter_context(_dispatch_mode(self))
+            self.end_all = stack.pop_all().close
 
     def stack(self):
         """Where the program is. On autograd's threads it is where it waits for them."""

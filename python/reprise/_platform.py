@@ -123,19 +123,24 @@ class Cuda:
         torch = self.torch
         self.streams = Streams(self.current())
         self.undo = []
-        self._watch_waits(observer)
-        self._watch_events(observer)
-        self._watch_random(observer)
-        self._watch_others(observer)
-        self.sync_mode = torch.cuda.get_sync_debug_mode()
-        observer.quiet += 1  # setting it warns that it is new
-        torch.cuda.set_sync_debug_mode("warn")
-        observer.quiet -= 1
+        try:
+            self._watch_waits(observer)
+            self._watch_events(observer)
+            self._watch_random(observer)
+            self._watch_others(observer)
+            mode = torch.cuda.get_sync_debug_mode()
+            torch.cuda.set_sync_debug_mode("warn")
+            self.undo.append(lambda: torch.cuda.set_sync_debug_mode(mode))
+        except BaseException:
+            self._put_back()
+            raise
+
+    def _put_back(self):
+        while self.undo:
+            self.undo.pop()()
 
     def leave(self, observer):
-        self.torch.cuda.set_sync_debug_mode(self.sync_mode)
-        for undo in reversed(self.undo):
-            undo()
+        self._put_back()
         for stack in self.streams.unjoined():
             from .mends import joined
             observer.note("unjoined-stream", "work on a side stream", stack=stack, fix=joined)
@@ -253,5 +258,5 @@ class Cuda:
         data = torch.utils.data
         self._replace(data.DataLoader, "__iter__", load)
         self._replace(data.dataloader._BaseDataLoaderIter, "__next__", load)
-        handle = torch.optim.optimizer.register_optimizer_step_pre_hook(step)
-        self.undo.append(handle.remove)
+        from torch.optim.optimizer import register_optimizer_step_pre_hook
+        self.undo.append(register_optimizer_step_pre_hook(step).remove)

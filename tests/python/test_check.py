@@ -9,6 +9,7 @@ import sys
 import threading
 import unittest
 import warnings
+from unittest import mock
 
 try:
     import torch
@@ -19,7 +20,7 @@ import reprise
 from reprise import _C, mends
 from reprise._check import Check
 from reprise._findings import CAUTIONS, Finding, Findings, line_of, take_stack
-from reprise._platform import Streams
+from reprise._platform import Cuda, Streams
 
 HERE = pathlib.Path(__file__)
 
@@ -484,6 +485,206 @@ class Waits(unittest.TestCase):
         streams = Streams(7)
         self.assertFalse(self.fork(streams, 5, 7))
         self.assertTrue(self.fork(streams, 5, 6))
+
+
+class PlainStream:
+    """Of torch.cuda as much as the replaced entry points need."""
+
+    def __init__(self, raw):
+        self.cuda_stream = raw
+
+    def synchronize(self):
+        pass
+
+    def query(self):
+        return True
+
+    def wait_stream(self, other):
+        event = torch.cuda.Event()
+        event.record(other)
+        event.wait(self)
+
+
+class PlainEvent:
+    def record(self, stream=None):
+        pass
+
+    def wait(self, stream=None):
+        pass
+
+    def query(self):
+        return True
+
+    def synchronize(self):
+        pass
+
+    def elapsed_time(self, other):
+        return 0.0
+
+
+class PlainCuda(Cuda):
+    """The CUDA platform with all its replaced entry points, over a CPU."""
+
+    type = "cpu"
+    raw = 7
+
+    def __init__(self):
+        super().__init__(torch, torch.device("cuda", 0))
+
+    def current(self):
+        return self.raw
+
+    random_state, set_random_state = Cpu.random_state, Cpu.set_random_state
+    foreign_bytes, knows = Cpu.foreign_bytes, Cpu.knows
+
+
+class EntryPoints(Case):
+    def setUp(self):
+        super().setUp()
+        self.platform = PlainCuda()
+        fakes = {"Stream": PlainStream, "Event": PlainEvent, "synchronize": lambda device=None: None,
+                 "get_rng_state": lambda device=None: torch.zeros(1),
+                 "get_sync_debug_mode": lambda: 0, "set_sync_debug_mode": lambda mode: None}
+        for name, fake in fakes.items():
+            patch = mock.patch.object(torch.cuda, name, fake)
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def see(self, fn, *args):
+        return Check(torch, self.platform, fn, args, {}, (), (), capture=False).run()
+
+    def on(self, raw):
+        """The current stream is another one."""
+        return mock.patch.object(self.platform, "raw", raw)
+
+    def test_waits_and_queries(self):
+        def fn(x):
+            event, stream = torch.cuda.Event(), torch.cuda.Stream(7)
+            torch.cuda.synchronize()  # sync-device
+            stream.synchronize()  # sync-stream
+            event.synchronize()  # sync-event
+            stream.query()  # query-stream
+            event.query()  # query-event
+            event.elapsed_time(event)  # elapsed
+            return x + 1
+        before = [vars(owner)[name] for owner, name in self.places()]
+        findings = self.see(fn, torch.ones(2))
+        for marker in ("sync-device", "sync-stream", "sync-event"):
+            self.assertIs(self.expect(findings, "synchronisation", marker).fix, mends.unwaited)
+        for marker in ("query-stream", "query-event", "elapsed"):
+            self.assertIsNone(self.expect(findings, "synchronisation", marker).fix)
+        self.assertEqual([vars(owner)[name] for owner, name in self.places()], before)
+        self.assertEqual(len(self.see(findings.mended(), torch.ones(2))), 3)
+        self.assertEqual([vars(owner)[name] for owner, name in self.places()], before)
+
+    @staticmethod
+    def places():
+        cuda = torch.cuda
+        return ((cuda, "synchronize"), (PlainStream, "synchronize"), (PlainEvent, "query"),
+                (PlainEvent, "record"), (cuda, "get_rng_state"), (torch, "manual_seed"),
+                (torch, "set_anomaly_enabled"), (torch.utils.data.DataLoader, "__iter__"))
+
+    def test_streams(self):
+        here, side, other = PlainStream(7), PlainStream(8), PlainStream(9)
+
+        def fn(x):
+            with self.on(0):
+                x + 1  # on the legacy stream
+            with self.on(9):
+                x + 2  # on a stream outside
+            side.wait_stream(here)
+            with self.on(8):
+                y = x * 2  # not joined
+            event = torch.cuda.Event()
+            event.record(other)
+            event.wait(here)  # waits outside
+            return y
+        findings = self.see(fn, torch.ones(2))
+        self.expect(findings, "legacy-stream", "on the legacy stream")
+        self.expect(findings, "outside-stream", "on a stream outside")
+        self.expect(findings, "outside-stream", "waits outside")
+        self.assertIs(self.expect(findings, "unjoined-stream", "not joined").fix, mends.joined)
+
+        def mended(x):
+            side.wait_stream(here)
+            with self.on(8):
+                y = x * 2
+            here.wait_stream(side)
+            return y
+        self.expect_none(self.see(mended, torch.ones(2)))
+
+    def test_gradients_on_the_default_stream(self):
+        weight = torch.ones(2, requires_grad=True)
+
+        def fn(x):
+            loss = (x * weight).sum()
+            with self.on(0):
+                return torch.autograd.grad(loss, weight)[0]  # grads
+        self.expect(self.see(fn, torch.ones(2)), "grad-stream", "grads")
+
+    def test_other_threads(self):
+        def fn(x):
+            thread = threading.Thread(target=poll)
+            thread.start()
+            thread.join()
+            return x + 1
+
+        def poll():
+            torch.cuda.Event().query()  # polls
+        findings = self.see(fn, torch.ones(2))
+        self.assertTrue(self.expect(findings, "background-thread", "polls").is_caution)
+        self.assertEqual(len(findings), 1)
+
+    def test_states_of_generators(self):
+        def fn(x):
+            torch.manual_seed(1)  # seeds
+            torch.cuda.get_rng_state()  # state
+            return x + torch.rand(2)
+        findings = self.see(fn, torch.ones(2))
+        self.expect(findings, "random-state", "seeds")
+        self.expect(findings, "random-state", "state")
+
+    def test_checkpoints_states(self):
+        file = str(pathlib.Path(torch.__file__).parent / "utils" / "checkpoint.py")
+        names = {"torch": torch}
+        exec(compile("def save(): torch.cuda.get_rng_state()", file, "exec"), names)
+
+        def fn(x):
+            names["save"]()  # checkpoints
+            return x + 1
+        finding = self.expect(self.see(fn, torch.ones(2)), "checkpoint", "checkpoints")
+        self.assertIs(finding.fix, mends.checkpointed)
+
+    def test_anomaly_detection(self):
+        def fn(x):
+            with torch.autograd.set_detect_anomaly(True):  # anomaly
+                return x + 1
+        findings = self.see(fn, torch.ones(2))
+        self.expect(findings, "nan-check", "anomaly")
+        self.expect_none(self.see(findings.mended(), torch.ones(2)))
+
+    def test_loading(self):
+        loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(2, 2)))
+
+        def fn(x):
+            for batch, in loader:  # loads
+                x = x + batch
+            return x
+        self.expect(self.see(fn, torch.ones(2)), "data-loader", "loads")
+
+    def test_optimizers(self):
+        parameter = torch.nn.Parameter(torch.ones(2))
+        parameter.grad = torch.ones(2)
+        optimizer = torch.optim.Adam([parameter])
+        optimizer.step()
+
+        def fn(x):
+            optimizer.step()  # steps
+            return x + parameter
+        findings = self.see(fn, torch.ones(2))
+        self.assertTrue(self.expect(findings, "optimizer", "steps").fix)
+        findings.mended()
+        self.assertTrue(optimizer.param_groups[0]["capturable"])
 
 
 class Mends(Case):
