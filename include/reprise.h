@@ -180,6 +180,11 @@ static inline void rp_exec_info(const struct rp_device *device, struct rp_exec_i
     rp_exec_info_sized(device, sizeof *out_info, out_info);
 }
 
+/* The budget from now on, as in struct rp_device_options. Execs that are there stay until room is
+ * made for others. Any thread. */
+RP_API rp_status rp_exec_set_budget(struct rp_device *device, uint64_t budget_bytes,
+                                    struct rp_error *err);
+
 /* What a function of the driver that may be missing makes possible. */
 struct rp_capability {
     const char *name; /* "PARAM_INFO"; static */
@@ -820,6 +825,18 @@ RP_API rp_status rp_estimate(struct rp_callable *const *callables, const struct 
                              size_t count, struct rp_estimate **out_estimate, struct rp_error *err);
 RP_API void rp_estimate_destroy(struct rp_estimate *estimate); /* NULL is allowed */
 
+/* The same without callables: an estimate to which captures are added one after the other, each as
+ * rp_graph_capture would take it behind those before it. rp_graph_capture then takes what was
+ * estimated, under the same conditions. What an added callable keeps may be used by those that are
+ * added behind it. Pools that are made within an estimated one meanwhile are estimated too; they
+ * outlive the estimate. A capture that fails adds nothing; errors are those of its rehearsal.
+ * Sharing, threads and memory: as rp_estimate. */
+RP_API rp_status rp_estimate_create(struct rp_estimate **out_estimate, struct rp_error *err);
+RP_API rp_status rp_estimate_add(struct rp_estimate *estimate, struct rp_pool *pool,
+                                 const struct rp_capture_options *options, rp_callable_fn callable,
+                                 void *user, const struct rp_arg *args, size_t arg_count,
+                                 struct rp_error *err);
+
 /* Of the outermost pools that these callables lie in, with what was captured before. */
 struct rp_estimate_info {
     size_t shapes, failed;
@@ -841,9 +858,9 @@ static inline void rp_estimate_info(const struct rp_estimate *estimate,
 }
 
 struct rp_estimate_shape {
-    struct rp_callable *callable;
-    const char *text;   /* as in rp_shape_info */
-    const char *reason; /* why it could not be rehearsed; NULL: it could */
+    struct rp_callable *callable; /* NULL: of rp_estimate_add */
+    const char *text;             /* as in rp_shape_info; of rp_estimate_add the name */
+    const char *reason;           /* why it could not be rehearsed; NULL: it could */
     rp_status status;
     int captured;           /* nonzero: it was captured before */
     uint64_t planned_bytes; /* highest end of its blocks, from the start of the pool */

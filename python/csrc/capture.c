@@ -152,6 +152,16 @@ static PyObject *wrap_graph(struct rp_graph *graph, PyObject *pool, struct rp_ar
     return (PyObject *)self;
 }
 
+/* What the callable raised, or else the error. */
+static PyObject *fail(struct work *work, rp_status status, const struct rp_error *err)
+{
+    if (status == RP_ERROR_CALLABLE && work->type)
+        PyErr_Restore(work->type, work->value, work->trace);
+    else
+        rpp_set_error(status, err);
+    return NULL;
+}
+
 /* Captures; the args belong to the graph afterwards, or are freed. */
 static PyObject *do_capture(PyObject *pool, struct work *work, const char *name, int copy_args,
                             struct rp_arg *args)
@@ -177,11 +187,7 @@ static PyObject *do_capture(PyObject *pool, struct work *work, const char *name,
     PyMem_Free(args);
     if (work->learned)
         return Py_NewRef(Py_None);
-    if (status == RP_ERROR_CALLABLE && work->type)
-        PyErr_Restore(work->type, work->value, work->trace);
-    else
-        rpp_set_error(status, &err);
-    return NULL;
+    return fail(work, status, &err);
 }
 
 PyObject *rpp_capture(PyObject *module, PyObject *arguments)
@@ -206,4 +212,38 @@ PyObject *rpp_capture(PyObject *module, PyObject *arguments)
     PyObject *made = do_capture(pool, &work, name, copy_args, args);
     PyMem_Free(work.places);
     return made;
+}
+
+static PyObject *do_estimate(struct rp_estimate *estimate, PyObject *pool, struct work *work,
+                             const char *name, const struct rp_arg *args)
+{
+    struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
+    struct rp_error err = {0};
+    options.name = name;
+    work->pool = ((struct rpp_pool *)pool)->pool;
+    work->ordinal = ((struct rpp_pool *)pool)->ordinal;
+    work->stack = (uintptr_t)__builtin_frame_address(0);
+    work->thread = PyEval_SaveThread();
+    rp_status status = rp_estimate_add(estimate, ((struct rpp_pool *)pool)->pool, &options,
+                                       run_callable, work, args, work->arg_count, &err);
+    PyEval_RestoreThread(work->thread);
+    return status == RP_OK ? Py_NewRef(Py_None) : fail(work, status, &err);
+}
+
+PyObject *rpp_estimate_add(struct rp_estimate *estimate, PyObject *arguments)
+{
+    PyObject *pool, *arg_list, *place_list;
+    struct work work = {0};
+    struct rp_arg *args;
+    const char *name;
+    if (!PyArg_ParseTuple(arguments, "O!OO!O!s", rpp_pool_type, &pool, &work.callable, &PyList_Type,
+                          &arg_list, &PyList_Type, &place_list, &name) ||
+        read_args(arg_list, &args, &work.arg_count) != 0)
+        return NULL;
+    PyObject *done = NULL;
+    if (read_places(place_list, &work.places, &work.place_count) == 0)
+        done = do_estimate(estimate, pool, &work, name, args);
+    PyMem_Free(work.places);
+    PyMem_Free(args);
+    return done;
 }

@@ -236,6 +236,31 @@ static PyObject *heap_history(PyObject *module, PyObject *args)
     return status == RP_OK ? Py_NewRef(Py_None) : rpp_set_error(status, &err);
 }
 
+/* heap_configure(gc_threshold, max_split_bytes, max_non_split_rounding_bytes, divisions) */
+static PyObject *heap_configure(PyObject *module, PyObject *args)
+{
+    (void)module;
+    struct rp_heap_options options = RP_HEAP_OPTIONS_INIT;
+    unsigned long long split, rounding;
+    PyObject *divisions;
+    if (!PyArg_ParseTuple(args, "dKKO!", &options.gc_threshold, &split, &rounding, &PyTuple_Type,
+                          &divisions))
+        return NULL;
+    Py_ssize_t count = PyTuple_Size(divisions);
+    if (count != 0 && count != RP_HEAP_ROUNDINGS)
+        return PyErr_Format(PyExc_ValueError, "there are %d divisions, not %zd", RP_HEAP_ROUNDINGS,
+                            count);
+    for (Py_ssize_t i = 0; i < count; i++)
+        options.roundup_power2_divisions[i] =
+            (unsigned)PyLong_AsUnsignedLong(PyTuple_GetItem(divisions, i));
+    if (PyErr_Occurred())
+        return NULL;
+    options.max_split_bytes = split;
+    options.max_non_split_rounding_bytes = rounding;
+    rpp_heap_configure(&options);
+    return Py_NewRef(Py_None);
+}
+
 static PyObject *explain(PyObject *module, PyObject *args)
 {
     (void)module;
@@ -276,6 +301,9 @@ static PyMethodDef methods[] = {
     {"call_counts", call_counts, METH_NOARGS, "(blocks alive, allocations outside the capture)."},
     {"sweep", sweep, METH_NOARGS,
      "Destroys dropped graphs whose memory is free by now; how many are left."},
+    {"exec_budget", rpp_exec_budget, METH_VARARGS,
+     "exec_budget(ordinal, bytes): most memory for executable graphs; 0: the default."},
+    {"exec_info", rpp_exec_info, METH_VARARGS, "What a device's executable graphs took."},
     {"abandon", abandon, METH_NOARGS, "A capture of PyTorch's that this thread began has failed."},
     {"bind_pool", rpp_bind_pool, METH_VARARGS,
      "bind_pool(id, id, pool): graphs of that pool of PyTorch's lie in this one."},
@@ -291,6 +319,8 @@ static PyMethodDef methods[] = {
     {"device_info", device_info, METH_VARARGS, "What a device is."},
     {"heap_stats", heap_stats, METH_VARARGS, "Statistics under the names of PyTorch's."},
     {"heap_snapshot", heap_snapshot, METH_VARARGS, "A snapshot as JSON."},
+    {"heap_configure", heap_configure, METH_VARARGS,
+     "heap_configure(gc_threshold, max_split, max_non_split_rounding, divisions), for new heaps."},
     {"heap_reset", heap_reset, METH_VARARGS, "Resets peaks, or what was accumulated."},
     {"heap_history", heap_history, METH_VARARGS, "Keeps the latest events; 0 stops."},
     {"capture_status", capture_status, METH_VARARGS,
@@ -322,7 +352,8 @@ PyMODINIT_FUNC PyInit__C(void)
     if (!rpp_error_type || PyModule_AddObjectRef(module, "Error", rpp_error_type) != 0 ||
         PyModule_AddStringConstant(module, "version", rp_version()) != 0 ||
         rpp_add_pool_type(module) != 0 || rpp_add_graph_type(module) != 0 ||
-        rpp_add_hot_type(module) != 0 || rpp_guard_prepare() != 0) {
+        rpp_add_hot_type(module) != 0 || rpp_add_estimate_type(module) != 0 ||
+        rpp_guard_prepare() != 0) {
         Py_DECREF(module);
         return NULL;
     }

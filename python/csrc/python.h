@@ -49,6 +49,15 @@ PyObject *rpp_settle_layout(PyObject *module, PyObject *unused);
  * any more; returns how many are left. With the GIL. */
 size_t rpp_sweep_graphs(void);
 
+/* Estimate.add of estimate.c: (pool, callable, args, places, name) */
+PyObject *rpp_estimate_add(struct rp_estimate *estimate, PyObject *args);
+/* Adds Estimate. */
+int rpp_add_estimate_type(PyObject *module);
+
+/* exec_budget(ordinal, bytes) and exec_info(ordinal) */
+PyObject *rpp_exec_budget(PyObject *module, PyObject *args);
+PyObject *rpp_exec_info(PyObject *module, PyObject *args);
+
 /* Of graphs that PyTorch captures itself: bind_pool(id, id, pool), draw_lease(ordinal, id, id,
  * path) and leases(). */
 PyObject *rpp_bind_pool(PyObject *module, PyObject *args);

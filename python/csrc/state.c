@@ -5,6 +5,7 @@
 #include <string.h>
 
 struct rpp_state rpp_state = {.opening = PTHREAD_MUTEX_INITIALIZER,
+                              .heap_options = RP_HEAP_OPTIONS_INIT,
                               .lock = PTHREAD_MUTEX_INITIALIZER};
 
 void rpp_device_set(struct rpp_device *slot, struct rp_device *device)
@@ -23,6 +24,7 @@ static rp_status open_device(struct rpp_device *slot, int ordinal, struct rp_err
     struct rp_device_options options = RP_DEVICE_OPTIONS_INIT;
     options.driver = "cuda";
     options.ordinal = ordinal;
+    options.exec_budget_bytes = slot->exec_budget;
     struct rp_device *device;
     rp_status status = rp_device_open(&options, &device, err);
     if (status != RP_OK)
@@ -31,14 +33,44 @@ static rp_status open_device(struct rpp_device *slot, int ordinal, struct rp_err
     return RP_OK;
 }
 
-rp_status rpp_device_get(int ordinal, struct rpp_device **out_device, struct rp_error *err)
+static rp_status find_slot(int ordinal, struct rpp_device **out_slot, struct rp_error *err)
 {
     if (ordinal < 0 || ordinal >= RPP_DEVICES) {
         err->status = RP_ERROR_INVALID_ARGUMENT;
         snprintf(err->message, sizeof err->message, "there is no device %d", ordinal);
         return RP_ERROR_INVALID_ARGUMENT;
     }
-    struct rpp_device *slot = &rpp_state.devices[ordinal];
+    *out_slot = &rpp_state.devices[ordinal];
+    return RP_OK;
+}
+
+rp_status rpp_device_set_budget(int ordinal, uint64_t bytes, struct rp_error *err)
+{
+    struct rpp_device *slot;
+    rp_status status = find_slot(ordinal, &slot, err);
+    if (status != RP_OK)
+        return status;
+    pthread_mutex_lock(&rpp_state.opening);
+    slot->exec_budget = bytes;
+    if (slot->device)
+        status = rp_exec_set_budget(slot->device, bytes, err);
+    pthread_mutex_unlock(&rpp_state.opening);
+    return status;
+}
+
+void rpp_heap_configure(const struct rp_heap_options *options)
+{
+    pthread_mutex_lock(&rpp_state.opening);
+    rpp_state.heap_options = *options;
+    pthread_mutex_unlock(&rpp_state.opening);
+}
+
+rp_status rpp_device_get(int ordinal, struct rpp_device **out_device, struct rp_error *err)
+{
+    struct rpp_device *slot;
+    rp_status found = find_slot(ordinal, &slot, err);
+    if (found != RP_OK)
+        return found;
     pthread_mutex_lock(&rpp_state.opening);
     rp_status status = slot->device ? RP_OK : open_device(slot, ordinal, err);
     pthread_mutex_unlock(&rpp_state.opening);
@@ -61,7 +93,7 @@ rp_status rpp_heap_get(int ordinal, struct rp_heap **out_heap, struct rp_error *
     pthread_mutex_lock(&rpp_state.opening);
     struct rp_heap *heap = atomic_load(&slot->heap);
     if (!heap)
-        status = rp_heap_create(slot->device, NULL, &heap, err);
+        status = rp_heap_create(slot->device, &rpp_state.heap_options, &heap, err);
     if (status == RP_OK) {
         atomic_store_explicit(&slot->heap, heap, memory_order_release);
         *out_heap = heap;

@@ -27,6 +27,7 @@ enum { RPP_DEVICES = 64 };
 struct rpp_device {
     struct rp_device *device;
     _Atomic(struct rp_heap *) heap; /* made at the first allocation */
+    uint64_t exec_budget;           /* 0: the default */
     /* Of the driver; set when the device is opened. */
     int (*is_capturing)(struct CUstream_st *stream, int *out_status);
     int (*capture_info)(struct CUstream_st *stream, int *out_status, unsigned long long *out_id,
@@ -58,6 +59,7 @@ struct rpp_lease;
 
 struct rpp_state {
     pthread_mutex_t opening; /* guards the making of devices and heaps */
+    struct rp_heap_options heap_options;
     struct rpp_device devices[RPP_DEVICES];
     pthread_mutex_t lock;
     struct rpp_call call;
@@ -74,6 +76,10 @@ extern struct rpp_state rpp_state;
 void rpp_device_set(struct rpp_device *slot, struct rp_device *device);
 /* The device, opened. */
 rp_status rpp_device_get(int ordinal, struct rpp_device **out_device, struct rp_error *err);
+/* How much memory executable graphs may take, from now on or from the opening; 0: the default. */
+rp_status rpp_device_set_budget(int ordinal, uint64_t bytes, struct rp_error *err);
+/* The heap's options, for heaps that are made from now on. */
+void rpp_heap_configure(const struct rp_heap_options *options);
 /* Its heap, made. */
 rp_status rpp_heap_get(int ordinal, struct rp_heap **out_heap, struct rp_error *err);
 

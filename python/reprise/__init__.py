@@ -15,6 +15,8 @@ from . import _C, mends
 from ._C import Error
 from ._callables import make_graphed_callables
 from ._check import check
+from ._estimate import Estimate, estimate
+from ._execs import exec_info, set_exec_budget
 from ._graphed import graphed
 from ._install import install, is_installed
 from ._once import graph
@@ -22,7 +24,7 @@ from ._pool import Pool
 from ._report import report
 
 __version__ = _C.version
-__all__ = ["Error", "Pool", "check", "graph", "graphed", "install", "is_installed",
-           "make_graphed_callables", "mends", "report"]
+__all__ = ["Error", "Estimate", "Pool", "check", "estimate", "exec_info", "graph", "graphed", "install",
+           "is_installed", "make_graphed_callables", "mends", "report", "set_exec_budget"]
 
 _atexit.register(_C.leave)

@@ -84,6 +84,27 @@ def graphed(fn: None = ..., *, shapes: Iterable[tuple[Any, ...]] | None = ..., w
             generators: Iterable[torch.Generator] = ...,
             grad: Literal["auto", "split", "whole"] = ...,
             frozen: bool = ...) -> Callable[[Callable[..., Any]], _Graphed]: ...
+class Estimate:
+    planned_bytes: int
+    mapped_bytes: int
+    lower_bound_bytes: int
+    exec_bytes: int
+    exec_budget_bytes: int
+    rehearsal_bytes: int
+    device_bytes: int
+    exact: bool
+    ms: float
+    shapes: list[dict[str, Any]]
+    failures: list[tuple[str, str]]
+
+def estimate(fn: Callable[..., Any], shapes: Iterable[tuple[Any, ...]], *, warmup: int = ...,
+             pool: Pool | None = ..., name: str | None = ...,
+             watch: Iterable[torch.nn.Module | torch.Tensor] = ...,
+             generators: Iterable[torch.Generator] = ...,
+             grad: Literal["auto", "split", "whole"] = ...) -> Estimate: ...
+def exec_info(device: torch.device | int | None = ...) -> dict[str, Any]: ...
+def set_exec_budget(budget: int | Literal["one each"],
+                    device: torch.device | int | None = ...) -> None: ...
 class graph:
     cuda_graph: torch.cuda.CUDAGraph
     capture_stream: torch.cuda.Stream

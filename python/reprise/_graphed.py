@@ -349,12 +349,17 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
     return made
 
 
+def by_size(torch, shapes):
+    """The arguments of shapes as tuples, those with the most elements first."""
+    def size(args):
+        return sum(t.numel() for t in flatten(args)[0] if isinstance(t, torch.Tensor))
+
+    return sorted(map(tuple, shapes), key=size, reverse=True)
+
+
 def _capture_ahead(made, shapes):
     """Runs the warm-up on the largest, then captures all, largest first."""
-    def size(args):
-        return sum(t.numel() for t in flatten(tuple(args))[0] if isinstance(t, made._torch.Tensor))
-
-    for args in sorted(map(tuple, shapes), key=size, reverse=True):
+    for args in by_size(made._torch, shapes):
         while made._eager_runs < made._warmup:
             made._eager_runs += 1
             made._fn(*args)

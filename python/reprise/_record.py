@@ -25,6 +25,18 @@ from ._tree import flatten
 IN, OUT, INOUT = 1, 2, 3
 
 
+@contextlib.contextmanager
+def uncollected():
+    """Without Python's garbage collector, which would free tensors in one run and not in the next."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
 class Extent:
     """Memory that one argument or several that overlap lie in: start, bytes, and who lies where."""
 
@@ -299,15 +311,21 @@ class Work:
     def capture(self, pool, name, copy_args=False):
         """Learns, rehearses and records; the graph, whose arguments are the extents and then the
         output storages."""
-        collects = gc.isenabled()
-        gc.disable()
-        try:
+        with uncollected():
             return self._capture(pool, name, copy_args)
-        finally:
-            if collects:
-                gc.enable()
 
-    def _capture(self, pool, name, copy_args):
+    def estimate(self, into, pool, name):
+        """Learns and rehearses: what a capture would take is added to a _C.Estimate. Of device memory
+        only the rehearsals' is taken."""
+        with uncollected():
+            args = self._find_out(pool, name, False)
+            args += [(0, n, OUT) for n in self.outputs]
+            into.add(pool, self.run, args, self._placed(), name)
+            if not self.keep:
+                self.finish()
+
+    def _find_out(self, pool, name, copy_args):
+        """Learns; the arguments that are extents."""
         if _C.sweep():  # PyTorch may keep memory of theirs that no tensor needs
             gc.collect()
             self.torch.cuda.empty_cache()
@@ -315,12 +333,19 @@ class Work:
         Random.prepare(self.torch, self.device, self.generators)
         args = [(e.address, e.bytes, INOUT) for e in self.extents]
         self._rehearse_to_learn(pool, args, name, copy_args)
+        return args
+
+    def _placed(self):
+        """Allocations that are answered with the address of an output."""
+        return [(place[0], place[1], len(self.extents) + j)
+                for j, place in enumerate(self.places) if place is not None]
+
+    def _capture(self, pool, name, copy_args):
+        args = self._find_out(pool, name, copy_args)
         buffers = [self.torch.empty(n, dtype=self.torch.uint8, device=self.device)
                    for n in self.outputs]
         args += [(b.data_ptr(), b.numel(), OUT) for b in buffers]
-        places = [(place[0], place[1], len(self.extents) + j)
-                  for j, place in enumerate(self.places) if place is not None]
-        graph = _C.capture(pool, self.run, args, places, name, copy_args, False)
+        graph = _C.capture(pool, self.run, args, self._placed(), name, copy_args, False)
         self.random = self.runs[-1].random
         if not self.keep:
             self.finish()

@@ -45,27 +45,56 @@ class Split:
         self.capture_forward(pool, name)
         self.capture_backward(pool, name)
 
+    def estimate(self, into, pool, name, new):
+        """What both would take, added to a _C.Estimate; new(shape, stride, dtype) makes tensors that
+        nothing is in."""
+        self.work = self._forward_work()
+        try:
+            self.work.estimate(into, pool._pool, f"{name} forward")
+            self._check_results(self.work.results)
+            back = self._backward_work(new)
+            if back is not None:
+                back.estimate(into, pool._pool, f"{name} backward")
+        finally:
+            self._drop_runs()
+
     def capture_forward(self, pool, name):
-        torch = self.torch
         self.pool = pool
-        self.work = Work(torch, self.device, self._forward, self.tensors, self.generators, keep=True)
+        self.work = self._forward_work()
         graph = self.work.capture(pool._pool, f"{name} forward")
         self.forward = Shape(self.work, graph)
-        if any(r[0] == "input" for r in self.forward.results):
-            raise RuntimeError("the callable returned a view of an argument")
+        self._check_results(self.forward.results)
 
     def capture_backward(self, pool, name):
+        def new(shape, stride, dtype):
+            return self.torch.empty_strided(shape, stride, dtype=dtype, device=self.device)
+
+        back = self._backward_work(new)
+        self.backward = None if back is None else Shape(
+            back, back.capture(pool._pool, f"{name} backward"))
+        self._drop_runs()
+
+    def _forward_work(self):
+        return Work(self.torch, self.device, self._forward, self.tensors, self.generators, keep=True)
+
+    @staticmethod
+    def _check_results(results):
+        if any(r[0] == "input" for r in results):
+            raise RuntimeError("the callable returned a view of an argument")
+
+    def _backward_work(self, new):
+        """None where no result has a gradient."""
         torch, work = self.torch, self.work
-        self.backward = None
-        if self.results:
-            samples = [torch.empty_strided(r.shape, r.stride(), dtype=r.dtype, device=self.device)
-                       for r in self.results]
-            self.strides = [r.stride() for r in self.results]
-            sizes = [e.bytes for e in work.extents] + work.outputs
-            saved = [torch.empty(sizes[slot], dtype=torch.uint8, device=self.device)
-                     for slot in self.needed]
-            back = Work(torch, self.device, self._backward, samples + saved, self.generators)
-            self.backward = Shape(back, back.capture(pool._pool, f"{name} backward"))
+        if not self.results:
+            return None
+        self.strides = [r.stride() for r in self.results]
+        samples = [new(r.shape, r.stride(), r.dtype) for r in self.results]
+        sizes = [e.bytes for e in work.extents] + work.outputs
+        saved = [new((sizes[slot],), (1,), torch.uint8) for slot in self.needed]
+        return Work(torch, self.device, self._backward, samples + saved, self.generators)
+
+    def _drop_runs(self):
+        work = self.work
         self.inputs = self.results = self.work = None
         work.finish()
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * rp_estimate: what capturing shapes would take, from rehearsals and plans alone. Each shape is
+ * rp_estimate: what capturing shapes would take, from rehearsals and plans alone; rp_estimate_add:
+ * the same of one capture after the other, where no callable stands for them. Each shape is
  * rehearsed on the device's one chunk and planned in a copy of its pool's tree, in which those
  * before it have their places. Plans are kept for the captures to come, so that these take what was
  * estimated to the byte wherever they do as they did when they were rehearsed.
@@ -33,6 +34,10 @@ struct rp_estimate {
     struct {
         RPI_VEC(struct rpi_shadow *);
     } trees;
+    struct {
+        RPI_VEC(char *); /* owned: of captures that no callable stands for */
+    } names;
+    const struct rp_device *device; /* unowned; NULL: nothing was estimated */
     struct rp_estimate_info info;
 };
 
@@ -53,6 +58,9 @@ void rp_estimate_destroy(struct rp_estimate *estimate)
         rpi_shadow_finish(estimate->trees.data[i]);
         rpi_free(estimate->trees.data[i]);
     }
+    for (size_t i = 0; i < estimate->names.count; i++)
+        rpi_free(estimate->names.data[i]);
+    rpi_vec_finish(&estimate->names);
     rpi_vec_finish(&estimate->callables);
     rpi_vec_finish(&estimate->trees);
     rpi_vec_finish(&estimate->shapes);
@@ -106,24 +114,31 @@ static rp_status count_nodes(const struct rp_driver *driver, CUgraph template, s
                                                      "reading the nodes of a template");
 }
 
+/* A capture that is to be estimated. */
+struct subject {
+    struct rp_pool *pool;
+    const char *name;
+    rp_callable_fn callable;
+    void *user;
+    const struct rp_arg *args;
+    size_t arg_count;
+};
+
 /* With the capture lock held and the context current. */
-static rp_status rehearse_and_plan(struct rp_callable *callable, const char *name,
-                                   struct rpi_shadow *tree, struct rp_estimate_shape *out,
-                                   struct rp_error *err)
+static rp_status rehearse_and_plan(const struct subject *of, struct rpi_shadow *tree,
+                                   struct rp_estimate_shape *out, struct rp_error *err)
 {
-    const struct rp_driver *driver = callable->device->driver;
-    const struct rpi_look *look = &callable->look;
-    struct rpi_callable_run run = rpi_callable_run_of(callable);
+    const struct rp_driver *driver = of->pool->device->driver;
     struct rpi_rehearsal rehearsal;
     const struct rpi_pool_member *member;
     uint64_t start = rpi_clock_ns();
-    rp_status status = rpi_rehearse(callable->pool, name, rpi_callable_run, &run, look->storages,
-                                    look->storage_count, &rehearsal, err);
+    rp_status status = rpi_rehearse(of->pool, of->name, of->callable, of->user, of->args,
+                                    of->arg_count, &rehearsal, err);
     if (status != RP_OK)
         return status;
     status = count_nodes(driver, rehearsal.template, &out->nodes, err);
     if (status == RP_OK)
-        status = rpi_shadow_plan(tree, callable->pool, &rehearsal, &member, err);
+        status = rpi_shadow_plan(tree, of->pool, &rehearsal, &member, err);
     if (status == RP_OK) {
         out->planned_bytes = rpi_ranges_top(&member->all);
         out->lower_bound_bytes = member->lower_bound;
@@ -132,6 +147,36 @@ static rp_status rehearse_and_plan(struct rp_callable *callable, const char *nam
     out->ms = rpi_ms_since(start);
     rpi_rehearsal_finish(&rehearsal, driver);
     return status;
+}
+
+/* The pool's tree in the estimate, the pool's capture lock held and the context current until
+ * leave_tree. */
+static rp_status enter_tree(struct rp_estimate *estimate, struct rp_pool *pool,
+                            struct rpi_shadow **out_tree, struct rp_error *err)
+{
+    rp_status status =
+        rpi_lock_for_callable(&pool->core->capture_lock, "rp_estimate", pool->name, err);
+    if (status != RP_OK)
+        return status;
+    status = rpi_adoption_check(pool, "rp_estimate", err);
+    if (status == RP_OK)
+        status = rp_device_push(pool->device, err);
+    if (status == RP_OK) {
+        status = tree_of(estimate, pool, out_tree, err);
+        if (status != RP_OK)
+            rp_device_pop(pool->device);
+    }
+    if (status == RP_OK)
+        estimate->device = pool->device;
+    else
+        pthread_mutex_unlock(&pool->core->capture_lock);
+    return status;
+}
+
+static void leave_tree(struct rp_pool *pool)
+{
+    rp_device_pop(pool->device);
+    pthread_mutex_unlock(&pool->core->capture_lock);
 }
 
 /* A shape that was captured already has its place in the tree. */
@@ -153,27 +198,23 @@ static rp_status estimate_new(struct rp_estimate *estimate, struct rp_callable *
 {
     struct rp_estimate_shape made = {.callable = callable, .text = shape->text};
     const struct rpi_shape *captured = rpi_shapes_find(&callable->shapes, &callable->look);
-    struct rp_pool *pool = callable->pool;
-    struct rpi_shadow *tree = NULL;
+    struct rpi_callable_run run = rpi_callable_run_of(callable);
+    const struct subject subject = {.pool = callable->pool,
+                                    .name = shape->text,
+                                    .callable = rpi_callable_run,
+                                    .user = &run,
+                                    .args = callable->look.storages,
+                                    .arg_count = callable->look.storage_count};
+    struct rpi_shadow *tree;
     struct rp_error failure = {0};
-    rp_status status =
-        rpi_lock_for_callable(&pool->core->capture_lock, "rp_estimate", pool->name, err);
+    rp_status status = enter_tree(estimate, callable->pool, &tree, err);
     if (status != RP_OK)
         return status;
-    status = rpi_adoption_check(pool, "rp_estimate", err);
-    if (status == RP_OK)
-        status = rp_device_push(pool->device, err);
-    if (status == RP_OK) {
-        status = tree_of(estimate, pool, &tree, err);
-        if (status == RP_OK && captured && captured->graph)
-            take_captured(captured, &made);
-        else if (status == RP_OK)
-            made.status = rehearse_and_plan(callable, shape->text, tree, &made, &failure);
-        rp_device_pop(pool->device);
-    }
-    pthread_mutex_unlock(&pool->core->capture_lock);
-    if (status != RP_OK)
-        return status;
+    if (captured && captured->graph)
+        take_captured(captured, &made);
+    else
+        made.status = rehearse_and_plan(&subject, tree, &made, &failure);
+    leave_tree(callable->pool);
     if (made.status == RP_ERROR_OUT_OF_HOST_MEMORY || made.status == RP_ERROR_INVALID_ARGUMENT) {
         if (err)
             *err = failure;
@@ -208,7 +249,7 @@ static rp_status estimate_one(struct rp_estimate *estimate, struct rp_callable *
 static void sum_up(struct rp_estimate *estimate)
 {
     struct rp_estimate_info *info = &estimate->info;
-    info->shapes = estimate->shapes.count;
+    *info = (struct rp_estimate_info){.shapes = estimate->shapes.count};
     for (size_t i = 0; i < info->shapes; i++) {
         const struct rp_estimate_shape *shape = &estimate->shapes.data[i];
         info->failed += shape->status != RP_OK;
@@ -233,10 +274,8 @@ static void sum_up(struct rp_estimate *estimate)
         uint64_t wanted = of->staging ? rpi_round_up(of->staging, arena->granularity) : 0;
         info->staging_bytes += arena->mapped > wanted ? arena->mapped : wanted;
     }
-    if (estimate->callables.count) {
-        struct rp_device *device = estimate->callables.data[0]->callable->device;
-        info->rehearsal_bytes = atomic_load(&device->alias.chunk_bytes);
-    }
+    if (estimate->device)
+        info->rehearsal_bytes = atomic_load(&estimate->device->alias.chunk_bytes);
 }
 
 static rp_status estimate_all(struct rp_estimate *estimate, struct rp_callable *const *callables,
@@ -269,6 +308,63 @@ rp_status rp_estimate(struct rp_callable *const *callables, const struct rp_inpu
         *out_estimate = estimate;
     else
         rp_estimate_destroy(estimate);
+    return status;
+}
+
+/* ---- One after the other -------------------------------------------------------------------- */
+
+rp_status rp_estimate_create(struct rp_estimate **out_estimate, struct rp_error *err)
+{
+    if (!out_estimate)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_estimate_create",
+                         "out_estimate is NULL");
+    struct rp_estimate *estimate = rpi_calloc(1, sizeof *estimate);
+    if (!estimate)
+        return no_memory(err);
+    *out_estimate = estimate;
+    return RP_OK;
+}
+
+/* There is room for one more of each list. */
+static rp_status add(struct rp_estimate *estimate, const struct subject *subject,
+                     struct rp_error *err)
+{
+    struct rp_estimate_shape made = {.text = subject->name};
+    struct rpi_shadow *tree;
+    rp_status status = enter_tree(estimate, subject->pool, &tree, err);
+    if (status != RP_OK)
+        return status;
+    status = rehearse_and_plan(subject, tree, &made, err);
+    leave_tree(subject->pool);
+    if (status == RP_OK)
+        estimate->shapes.data[estimate->shapes.count++] = made;
+    return status;
+}
+
+rp_status rp_estimate_add(struct rp_estimate *estimate, struct rp_pool *pool,
+                          const struct rp_capture_options *options, rp_callable_fn callable,
+                          void *user, const struct rp_arg *args, size_t arg_count,
+                          struct rp_error *err)
+{
+    if (!estimate || !pool || !callable)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_estimate_add", "%s is NULL",
+                         !estimate ? "estimate" : (!pool ? "pool" : "callable"));
+    struct rp_capture_options chosen = RP_CAPTURE_OPTIONS_INIT;
+    rp_status status = rpi_take_options(&chosen, sizeof chosen, options, "rp_estimate_add",
+                                        "RP_CAPTURE_OPTIONS_INIT", err);
+    if (status == RP_OK)
+        status = rpi_check_args("rp_estimate_add", args, arg_count, err);
+    if (status != RP_OK)
+        return status;
+    char *name = rpi_strdup(chosen.name ? chosen.name : "graph");
+    if (!name || !rpi_vec_reserve(&estimate->shapes, estimate->shapes.count + 1) ||
+        !rpi_vec_push(&estimate->names, name)) {
+        rpi_free(name);
+        return no_memory(err);
+    }
+    const struct subject subject = {pool, name, callable, user, args, arg_count};
+    status = add(estimate, &subject, err);
+    sum_up(estimate);
     return status;
 }
 

@@ -620,7 +620,7 @@ rp_status rpi_exec_cache_create(struct rpi_exec_cache **out_cache, const struct 
     cache->device = device;
     cache->driver = device->driver;
     cache->slow_share = 0.1;
-    rpi_exec_cache_set_budget(cache, 0);
+    cache->rent.budget = RPI_EXEC_DEFAULT_BUDGET;
     cache->rent.apart = apart;
     if (pthread_mutex_init(&cache->lock, NULL) != 0) {
         rpi_free(cache);
@@ -637,8 +637,17 @@ rp_status rpi_exec_cache_create(struct rpi_exec_cache **out_cache, const struct 
 
 void rpi_exec_cache_set_budget(struct rpi_exec_cache *cache, uint64_t budget)
 {
-    assert(!cache->classes);
+    pthread_mutex_lock(&cache->lock);
     cache->rent.budget = budget ? budget : RPI_EXEC_DEFAULT_BUDGET;
+    pthread_mutex_unlock(&cache->lock);
+}
+
+rp_status rp_exec_set_budget(struct rp_device *device, uint64_t budget_bytes, struct rp_error *err)
+{
+    if (!device)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_exec_set_budget", "device is NULL");
+    rpi_exec_cache_set_budget(device->execs, budget_bytes);
+    return RP_OK;
 }
 
 void rpi_exec_cache_destroy(struct rpi_exec_cache *cache)

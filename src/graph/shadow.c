@@ -138,12 +138,16 @@ void rpi_shadow_finish(struct rpi_shadow *shadow)
 
 /* ---- Planning ------------------------------------------------------------------------------ */
 
-static struct rp_pool *copy_of(const struct rpi_shadow *shadow, const struct rp_pool *pool)
+/* The copy of the pool; one that was made since the tree was copied is added as the last in its
+ * parent, as it was there. NULL for want of memory. */
+static struct rp_pool *copy_of(struct rpi_shadow *shadow, const struct rp_pool *pool)
 {
     for (size_t i = 0; i < shadow->pools.count; i++)
         if (shadow->pools.data[i]->of == pool)
             return &shadow->pools.data[i]->pool;
-    return NULL;
+    struct rp_pool *parent = copy_of(shadow, pool->parent); /* the root was copied */
+    struct rpi_shadow_pool *copy = parent ? copy_group(shadow, pool, &parent->group) : NULL;
+    return copy ? &copy->pool : NULL;
 }
 
 rp_status rpi_shadow_plan(struct rpi_shadow *shadow, const struct rp_pool *pool,
@@ -153,8 +157,7 @@ rp_status rpi_shadow_plan(struct rpi_shadow *shadow, const struct rp_pool *pool,
     struct rp_pool *copy = copy_of(shadow, pool);
     struct rpi_share_plan plan;
     if (!copy)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_estimate",
-                         "pool '%.60s' was made while its memory was estimated", pool->name);
+        return no_memory(err);
     rp_status status = rpi_share_plan(copy, rehearsal, false, &plan, err);
     if (status != RP_OK)
         return status;

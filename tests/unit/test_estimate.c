@@ -225,12 +225,124 @@ static void shapes_that_fail_are_left_out(void **state)
     finish(&t);
 }
 
+/* ---- One after the other ---------------------------------------------------------------------*/
+
+enum { STEPS = 5 };
+
+/* A sequence within the pool: a part that keeps blocks, and one behind it. */
+struct step {
+    struct rp_pool *pool;
+    struct rp_arg args[2];
+    struct rp_graph *graphs[2];
+};
+
+static void start_step(struct fixture *t, struct step *step, int index)
+{
+    struct rp_pool_options options = RP_POOL_OPTIONS_INIT;
+    uint64_t bytes = 256 * (uint64_t)(1 + (index * 37 + 11) % 200);
+    *step = (struct step){
+        .args = {{.bytes = bytes, .role = RP_ARG_IN}, {.bytes = bytes, .role = RP_ARG_OUT}}};
+    options.kind = RP_POOL_SEQUENCE;
+    options.parent = t->pool;
+    RPT_OK(&t->f, rp_pool_create(t->f.device, &options, &step->pool, &t->f.err));
+}
+
+static void name_part(struct rp_capture_options *options, int part)
+{
+    options->name = part ? "behind" : "before";
+}
+
+static void captures_are_added_one_after_the_other(void **state)
+{
+    (void)state;
+    for (int kind = RP_POOL_ALTERNATIVES; kind <= RP_POOL_CONCURRENT; kind++) {
+        struct fixture t;
+        struct step estimated[STEPS], captured[STEPS];
+        struct rp_estimate *made;
+        struct rp_estimate_info info;
+        struct rp_estimate_shape shapes[2 * STEPS];
+        struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
+        struct rpi_host_statistics before, after;
+        start(&t, (enum rp_pool_kind)kind, 2);
+        RPT_OK(&t.f, rp_estimate_create(&made, &t.f.err));
+        rp_estimate_info(made, &info);
+        assert_int_equal(info.shapes + info.planned_bytes, 0);
+        rpi_host_statistics(&before);
+        for (int i = 0; i < 2 * STEPS; i++) {
+            if (i % 2 == 0)
+                start_step(&t, &estimated[i / 2], i / 2);
+            name_part(&options, i % 2);
+            RPT_OK(&t.f, rp_estimate_add(made, estimated[i / 2].pool, &options, work,
+                                         &t.works[i % 2], estimated[i / 2].args, 2, &t.f.err));
+        }
+        rpi_host_statistics(&after);
+        rp_estimate_info(made, &info);
+        assert_int_equal(info.shapes, 2 * STEPS);
+        assert_int_equal(after.physical_bytes - before.physical_bytes, info.rehearsal_bytes);
+        for (int i = 0; i < 2 * STEPS; i++)
+            assert_int_equal(rp_estimate_shape(made, (size_t)i, &shapes[i]), 1);
+        assert_string_equal(shapes[3].text, "behind");
+        assert_null(shapes[0].callable);
+        rp_estimate_destroy(made);
+        for (int i = 0; i < STEPS; i++)
+            rp_pool_destroy(estimated[i].pool);
+        for (int i = 0; i < 2 * STEPS; i++) {
+            struct rp_graph_info graph;
+            struct step *step = &captured[i / 2];
+            if (i % 2 == 0)
+                start_step(&t, step, i / 2);
+            name_part(&options, i % 2);
+            RPT_OK(&t.f, rp_graph_capture(step->pool, &options, work, &t.works[i % 2], step->args,
+                                          2, &step->graphs[i % 2], &t.f.err));
+            rp_graph_info(step->graphs[i % 2], &graph);
+            assert_int_equal(shapes[i].planned_bytes, graph.planned_bytes);
+            assert_int_equal(shapes[i].lower_bound_bytes, graph.lower_bound_bytes);
+            assert_int_equal(shapes[i].nodes, graph.nodes);
+        }
+        check_taken(&t, &info);
+        for (int i = 0; i < 2 * STEPS; i++)
+            rp_graph_destroy(captured[i / 2].graphs[i % 2]);
+        for (int i = 0; i < STEPS; i++)
+            rp_pool_destroy(captured[i].pool);
+        finish(&t);
+    }
+}
+
+static void a_capture_that_fails_adds_nothing(void **state)
+{
+    (void)state;
+    struct fixture t;
+    struct rp_estimate *made;
+    struct rp_estimate_info info, again;
+    struct rp_arg args[2] = {{.bytes = 512, .role = RP_ARG_IN}, {.bytes = 512, .role = RP_ARG_OUT}};
+    start(&t, RP_POOL_SEQUENCE, 1);
+    RPT_OK(&t.f, rp_estimate_create(&made, &t.f.err));
+    RPT_OK(&t.f, rp_estimate_add(made, t.pool, NULL, work, &t.works[0], args, 2, &t.f.err));
+    rp_estimate_info(made, &info);
+    t.works[1].refuse = true;
+    assert_int_equal(rp_estimate_add(made, t.pool, NULL, work, &t.works[1], args, 2, &t.f.err),
+                     RP_ERROR_CALLABLE);
+    args[0].role = (enum rp_arg_role)9;
+    assert_int_equal(rp_estimate_add(made, t.pool, NULL, work, &t.works[0], args, 2, &t.f.err),
+                     RP_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(rp_estimate_add(made, NULL, NULL, work, &t.works[0], args, 2, &t.f.err),
+                     RP_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(rp_estimate_create(NULL, &t.f.err), RP_ERROR_INVALID_ARGUMENT);
+    rp_estimate_info(made, &again);
+    assert_int_equal(again.shapes, 1);
+    assert_int_equal(again.planned_bytes, info.planned_bytes);
+    rp_estimate_destroy(made);
+    finish(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(estimates_are_what_captures_take),
         cmocka_unit_test(estimates_beside_captures),
         cmocka_unit_test(shapes_that_fail_are_left_out),
+        cmocka_unit_test(captures_are_added_one_after_the_other),
+        cmocka_unit_test(a_capture_that_fails_adds_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

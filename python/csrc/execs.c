@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What is said of a device's executable graphs: how much memory they may take, and what they took.
+ * The budget may be set before the device is opened.
+ */
+#include "python.h"
+
+PyObject *rpp_exec_budget(PyObject *module, PyObject *args)
+{
+    (void)module;
+    int ordinal;
+    unsigned long long bytes;
+    struct rp_error err = {0};
+    if (!PyArg_ParseTuple(args, "iK", &ordinal, &bytes))
+        return NULL;
+    rp_status status = rpp_device_set_budget(ordinal, bytes, &err);
+    return status == RP_OK ? Py_NewRef(Py_None) : rpp_set_error(status, &err);
+}
+
+PyObject *rpp_exec_info(PyObject *module, PyObject *args)
+{
+    (void)module;
+    int ordinal;
+    struct rpp_device *slot;
+    struct rp_error err = {0};
+    if (!PyArg_ParseTuple(args, "i", &ordinal))
+        return NULL;
+    rp_status status = rpp_device_get(ordinal, &slot, &err);
+    if (status != RP_OK)
+        return rpp_set_error(status, &err);
+    struct rp_exec_info info;
+    rp_exec_info(slot->device, &info);
+    return Py_BuildValue("{sKsKsKsKsnsnsnsKsKsKsKsKsdsdsd}", "budget_bytes", info.budget_bytes,
+                         "bytes", info.bytes, "most_bytes", info.most_bytes, "measured_bytes",
+                         info.measured_bytes, "execs", (Py_ssize_t)info.execs, "graphs",
+                         (Py_ssize_t)info.graphs, "topologies", (Py_ssize_t)info.topologies, "hits",
+                         info.hits, "updates", info.updates, "refused", info.refused,
+                         "instantiated", info.instantiated, "evicted", info.evicted,
+                         "make_us_per_node", info.make_us_per_node, "update_us_per_node",
+                         info.update_us_per_node, "slower_share", info.slower_share);
+}

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: MIT
+"""Executable graphs: what they may take of a device's memory, and what they took."""
+
+from . import _C
+from ._torch import need_gpu
+
+ONE_EACH = 2**64 - 1
+
+
+def _ordinal(torch, device):
+    if device is None:
+        return torch.cuda.current_device()
+    if isinstance(device, int):
+        return device
+    device = torch.device(device)
+    return torch.cuda.current_device() if device.index is None else device.index
+
+
+def budget_bytes(budget):
+    """What set_exec_budget takes, as bytes."""
+    if budget == "one each":
+        return ONE_EACH
+    if isinstance(budget, bool) or not isinstance(budget, int) or not 0 < budget < ONE_EACH:
+        raise ValueError(f"the budget is {budget!r}, but has to be a number of bytes above 0, or "
+                         "'one each'")
+    return budget
+
+
+def set_exec_budget(budget, device=None):
+    """Sets how much device memory executable graphs may take together.
+
+    A captured graph needs an executable one to be launched, some 2.3 KiB a kernel and 0.19 MiB at
+    least. Graphs of the same topology take turns in one, by an update, where the budget has no room
+    for all; the first is made whatever it takes.
+
+    Arguments:
+        budget (int or str): Bytes, or ``"one each"``: no graph shares. Default at start: 64 MiB.
+        device (torch.device or int, optional): Default: the current device.
+
+    It counts from now on; executable graphs that exist stay until others need their room. Works
+    with :func:`reprise.install` and without. :func:`reprise.exec_info` tells what came of it.
+    """
+    torch = need_gpu()
+    _C.exec_budget(_ordinal(torch, device), budget_bytes(budget))
+
+
+def exec_info(device=None):
+    """What executable graphs take, and how often they were updated, made and dropped.
+
+    Arguments:
+        device (torch.device or int, optional): Default: the current device.
+
+    Returns:
+        dict: ``budget_bytes``, ``bytes`` (of all, estimated from their nodes), ``most_bytes`` (at any
+        time), ``measured_bytes`` (by which the device's free memory fell), ``execs``, ``graphs``,
+        ``topologies``, ``hits``, ``updates``, ``refused``, ``instantiated``, ``evicted``,
+        ``make_us_per_node``, ``update_us_per_node`` and ``slower_share``.
+    """
+    return _C.exec_info(_ordinal(need_gpu(), device))
+
+
+def budget_of(ordinal):
+    """The budget of a device in bytes."""
+    return _C.exec_info(ordinal)["budget_bytes"]
