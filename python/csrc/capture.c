@@ -152,13 +152,32 @@ static PyObject *wrap_graph(struct rp_graph *graph, PyObject *pool, struct rp_ar
     return (PyObject *)self;
 }
 
+/* Raises the library's error. What the callable raised, which may have the line that broke the
+ * capture, is its cause. */
+static void raise_error(struct work *work, rp_status status, const struct rp_error *err)
+{
+    rpp_set_error(status, err);
+    if (!work->type)
+        return;
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    PyErr_NormalizeException(&work->type, &work->value, &work->trace);
+    if (work->trace)
+        PyException_SetTraceback(work->value, work->trace);
+    PyException_SetCause(value, work->value); /* takes it over */
+    Py_CLEAR(work->type);
+    Py_CLEAR(work->trace);
+    PyErr_Restore(type, value, trace);
+}
+
 /* What the callable raised, or else the error. */
 static PyObject *fail(struct work *work, rp_status status, const struct rp_error *err)
 {
     if (status == RP_ERROR_CALLABLE && work->type)
         PyErr_Restore(work->type, work->value, work->trace);
     else
-        rpp_set_error(status, err);
+        raise_error(work, status, err);
     return NULL;
 }
 

@@ -89,8 +89,17 @@ def take_stack(frame, end=None, *, caller=None):
 
 
 def line_of(error):
-    """The program's innermost frame that an exception went through; None: none did."""
-    found, trace = None, error.__traceback__
+    """The program's innermost frame that an exception went through, or what caused it; None: there is
+    none."""
+    found = None
+    while error is not None:
+        found = _line_in(error.__traceback__) or found
+        error = error.__cause__ or error.__context__
+    return found
+
+
+def _line_in(trace):
+    found = None
     while trace is not None:
         code = trace.tb_frame.f_code
         if is_own(code.co_filename):

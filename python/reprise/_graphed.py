@@ -141,7 +141,7 @@ class Graphed:
         if count < ATTEMPTS:
             return
         known = _C.explain(str(error))
-        mend = f" {known[2]}." if known and known[2] else ""
+        mend = f" {known[2]}." if known and known[2] and known[2] not in str(error) else ""
         text = (str(error) or type(error).__name__).splitlines()[0]
         line = line_of(error)
         place = f" (at {line})" if line else ""

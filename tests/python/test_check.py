@@ -807,6 +807,10 @@ class Report(Case):
             torch.ones(2).view(3)  # raises
         except RuntimeError as error:
             self.assertEqual(line_of(error).line, line("raises"))
+            other = KeyError("of a library")
+            self.assertIsNone(line_of(other))
+            other.__cause__ = error
+            self.assertEqual(line_of(other).line, line("raises"))
 
     def test_stacks_end_where_they_should(self):
         def inner():
