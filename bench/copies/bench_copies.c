@@ -166,7 +166,7 @@ static void time_copies(struct bench *b, const struct rpi_copy_prices *way, size
                         double *out_host_us, double *out_done_us)
 {
     enum { MOST_TIMES = 200 };
-    double host[MOST_TIMES], done[MOST_TIMES];
+    double host[MOST_TIMES] = {0}, done[MOST_TIMES] = {0};
     rpi_copier_fix_prices(&b->device->copier, way);
     times = times < MOST_TIMES ? times : MOST_TIMES;
     run(b); /* so that all memory was there once */

@@ -200,7 +200,7 @@ static CUresult run_one(struct rpi_copier *copier, size_t which)
 static bool begin_series(struct rpi_copier *copier)
 {
     CUresult result = make_series(copier);
-    for (size_t i = 0; result == CUDA_SUCCESS && i < RPI_COPY_SERIES * WARM; i++)
+    for (size_t i = 0; result == CUDA_SUCCESS && i < (size_t)RPI_COPY_SERIES * WARM; i++)
         result = call(copier, i % RPI_COPY_SERIES);
     if (result == CUDA_SUCCESS)
         result = copier->driver->cuEventRecord(copier->series.marks[0], copier->series.stream);
