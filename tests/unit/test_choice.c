@@ -9,6 +9,8 @@
 #include "graph/choice.h"
 #include "graph/exec.h"
 
+#include <pthread.h>
+
 enum { COUNT = 256, BYTES = COUNT * sizeof(float), SETS = 3, ARGS = 3 };
 
 static struct rpt_fixture fixture;
@@ -160,6 +162,7 @@ struct chain {
     float expected[SETS][CHAIN_ARGS];
     struct rp_pool *pool;
     struct rp_graph *graph;
+    CUstream stream; /* of its replays */
 };
 
 static rp_status run_chain(struct rp_call *call, void *user, struct rp_error *err)
@@ -207,7 +210,7 @@ static void replay_args(struct chain *c, const struct rp_arg *args)
         values[k] = &c->expected[0][0] + (args[k].address - c->memory) / CHAIN_BYTES;
     for (size_t j = 0; j < c->kernels; j++)
         *values[j % CHAIN_ARGS] += 0.0009765625f * *values[(j + 1) % CHAIN_ARGS];
-    RPT_OK(c->f, rp_graph_replay(c->graph, args, CHAIN_ARGS, NULL, &c->f->err));
+    RPT_OK(c->f, rp_graph_replay(c->graph, args, CHAIN_ARGS, c->stream, NULL));
 }
 
 static void chain_finish(struct chain *c)
@@ -352,6 +355,33 @@ static void measured_prices_change_no_result(void **state)
     chain_finish(&c);
 }
 
+/* Threads share the device's copier: one measures while others copy. */
+static void *replay_by_itself(void *user)
+{
+    struct chain *c = user;
+    for (unsigned i = 0; i < 60; i++)
+        replay_args(c, c->args[i % SETS]);
+    return NULL;
+}
+
+static void threads_share_what_copies_take(void **state)
+{
+    enum { THREADS = 4 };
+    struct chain chains[THREADS];
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        chain_init(&chains[i], *state, 100, RP_BIND_AUTO, 0);
+        chains[i].stream = chains[i].f->streams[i];
+    }
+    chains[0].f->device->copier.knowledge = RPI_COPIER_UNKNOWN;
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, replay_by_itself, &chains[i]), 0);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    for (int i = 0; i < THREADS; i++)
+        chain_finish(&chains[i]);
+}
+
 static void outputs_that_overlap_are_copied_in_order(void **state)
 {
     struct rpt_fixture *f = *state;
@@ -490,6 +520,7 @@ int main(void)
         TEST(binding_can_be_insisted_on),
         TEST(without_memory_to_copy_to_they_stay_bound),
         TEST(measured_prices_change_no_result),
+        TEST(threads_share_what_copies_take),
         TEST(outputs_that_overlap_are_copied_in_order),
         TEST(any_call_may_fail),
     };
