@@ -87,8 +87,11 @@ static rp_status read_device(struct rp_device *device, int ordinal, struct rp_er
 static rp_status init_locks(struct rp_device *device, struct rp_error *err)
 {
     if (rpi_mutex_init_checked(&device->rehearsal_lock) == 0) {
-        if (pthread_mutex_init(&device->territories.lock, NULL) == 0)
-            return RP_OK;
+        if (pthread_mutex_init(&device->territories.lock, NULL) == 0) {
+            if (rpi_streams_init(&device->streams, err) == RP_OK)
+                return RP_OK;
+            pthread_mutex_destroy(&device->territories.lock);
+        }
         pthread_mutex_destroy(&device->rehearsal_lock);
     }
     return rpi_error_host_memory(err, "rp_device_open", sizeof device->rehearsal_lock);
@@ -96,6 +99,7 @@ static rp_status init_locks(struct rp_device *device, struct rp_error *err)
 
 static void destroy_locks(struct rp_device *device)
 {
+    rpi_streams_finish(&device->streams, device->driver);
     rpi_vec_finish(&device->territories);
     rpi_vec_finish(&device->territories.held);
     pthread_mutex_destroy(&device->territories.lock);
@@ -231,10 +235,10 @@ void rp_device_destroy(struct rp_device *device)
     rpi_alias_finish(&device->alias);
     rpi_exec_cache_destroy(device->execs);
     rpi_copier_finish(&device->copier);
+    destroy_locks(device);
     if (pushed)
         rp_device_pop(device);
     device->driver->cuDevicePrimaryCtxRelease(device->handle);
-    destroy_locks(device);
     rpi_free(device);
 }
 

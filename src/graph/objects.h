@@ -21,6 +21,7 @@
 #include "graph/reads.h"
 #include "graph/sites.h"
 #include "graph/staging.h"
+#include "graph/streams.h"
 #include "graph/territory.h"
 #include "memory/alias.h"
 #include "memory/pool.h"
@@ -49,6 +50,7 @@ struct rp_device {
     struct rpi_alias alias;         /* guarded by rehearsal_lock; made by the first rehearsal */
     struct rpi_exec_cache *execs;   /* owned; has a lock of its own */
     struct rpi_copier copier;       /* has a lock of its own */
+    struct rpi_streams streams;     /* likewise; of captures */
 };
 
 struct rpi_pool_core {

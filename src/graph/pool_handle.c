@@ -163,17 +163,13 @@ static rp_status acquire_driver(struct rp_pool *pool, const struct rp_pool_optio
         status = claim(device, &core->eager, pool->name, true, err);
     if (status != RP_OK)
         return status;
-    CUresult result = driver->cuStreamCreate(&core->stream, CU_STREAM_NON_BLOCKING);
-    if (result != CUDA_SUCCESS)
-        return rpi_error_driver(err, result, "cuStreamCreate", "making the stream of pool '%s'",
-                                pool->name);
-    return RP_OK;
+    return rpi_streams_take(&device->streams, driver, &core->stream, err);
 }
 
 static void release_driver(struct rpi_pool_core *core, struct rp_device *device)
 {
     if (core->stream)
-        device->driver->cuStreamDestroy(core->stream);
+        rpi_streams_give(&device->streams, core->stream);
     rpi_territory_remove(device, core->eager.base);
     rpi_territory_remove(device, core->memory.arena.base);
     rpi_territory_remove(device, core->staging.base);
