@@ -22,7 +22,7 @@ def main(arguments):
     from . import install
     try:
         install()
-    except (ImportError, RuntimeError) as error:
+    except (ImportError, RuntimeError, ValueError) as error:
         print(f"reprise: {error}", file=sys.stderr)
         return 1
     sys.argv = rest

@@ -185,16 +185,15 @@ def _warm_up(torch, fn, args):
 def _add(torch, fn, into, leaves, tensors, spec, stand_ins, kept):
     """Rehearses and plans one shape as Graphed._capture would capture it."""
     device = fn._device(tensors)
-    if fn._pool is None:
-        fn._pool = Pool("alternatives", name=fn.name, device=device)
+    pool = fn._own_pool(device)
     body = body_of(torch, fn._fn, leaves, spec, False)
     name = fn._shape_name(tensors)
     with torch.cuda.device(device):
         if fn._is_split(tensors):
-            inner = Pool("sequence", parent=fn._pool, name=name)
+            inner = Pool("sequence", parent=pool, name=name)
             kept.append(inner)
             split = Split(torch, device, body, tensors, fn._watch.params, fn._generators)
             split.estimate(into, inner, name, stand_ins)
         else:
             work = Work(torch, device, body, tensors, fn._generators, draws=fn._draws)
-            work.estimate(into, fn._pool._pool, name)
+            work.estimate(into, pool._pool, name)

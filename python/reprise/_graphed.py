@@ -9,6 +9,7 @@ import weakref
 from . import _C
 from ._findings import line_of
 from ._pool import Pool
+from ._progress import Progress
 from ._record import Work, extents
 from ._shape import Shape
 from ._split import Split
@@ -231,11 +232,17 @@ class Graphed:
             raise Uncapturable("arguments lie on several GPUs")
         return torch.device("cuda", indices.pop())
 
+    def _own_pool(self, device):
+        """The pool of alternatives that the shapes lie in; within one of another kind that it was
+        given: shapes of one callable never run at the same time."""
+        if self._pool is None or self._pool.kind != "alternatives":
+            self._pool = Pool("alternatives", parent=self._pool, name=self.name, device=device)
+        return self._pool
+
     def _capture(self, key, leaves, tensors, spec, has_kwargs):
         torch = self._torch
         device = self._device(tensors)
-        if self._pool is None:
-            self._pool = Pool("alternatives", name=self.name, device=device)
+        self._own_pool(device)
         body = body_of(torch, self._fn, leaves, spec, has_kwargs)
         name = self._shape_name(tensors)
         with torch.cuda.device(device):
@@ -291,7 +298,7 @@ class Graphed:
 
 
 def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=False, strict=False,
-            watch=(), generators=(), grad="auto", frozen=False):
+            watch=(), generators=(), grad="auto", frozen=False, progress=False):
     """Captures a callable's GPU work once for each shape of its arguments, and replays it.
 
     Arguments:
@@ -302,7 +309,8 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
             the warm-up.
         warmup (int): How many first calls run eagerly, so that what the callable creates lazily
             exists. Default: 1.
-        pool (reprise.Pool, optional): Default: a pool of alternatives of its own.
+        pool (reprise.Pool, optional): Where its graphs lie: in it when it is one of alternatives,
+            otherwise in such a pool within it. Default: a pool of its own.
         name (str, optional): For reports and errors.
         copy_args (bool): Copy arguments to where the capture had them, at every call: for callables
             that keep an argument's address in device memory, where no capture sees it.
@@ -318,6 +326,9 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
         frozen (bool): A promise that modules keep their parameters, buffers, modes and hooks from the
             first capture on, so that calls need not look at them: some 5 ns for each parameter
             and, before CPython 3.12, 20 ns for each module. Values of parameters may change.
+        progress (bool or callable): While ``shapes`` are captured: ``True`` writes a line to standard
+            error that rewrites itself, where that is a terminal; a callable is called after each
+            shape with how many are done, how many there are, and the facts of its graph.
 
     Returns:
         A callable with the same arguments. Results are fresh tensors, as from ``fn``; no input is
@@ -337,7 +348,8 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
     if fn is None:
         return functools.partial(graphed, shapes=shapes, warmup=warmup, pool=pool, name=name,
                                  copy_args=copy_args, strict=strict, watch=watch,
-                                 generators=generators, grad=grad, frozen=frozen)
+                                 generators=generators, grad=grad, frozen=frozen,
+                                 progress=progress)
     if grad not in ("auto", "split", "whole"):
         raise ValueError(f"grad is {grad!r}, but has to be auto, split or whole")
     if not callable(fn):
@@ -345,7 +357,7 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
     made = Graphed(fn, pool, name, warmup, copy_args, strict, watch, generators, grad,
                    frozen)
     if shapes is not None:
-        _capture_ahead(made, shapes)
+        _capture_ahead(made, shapes, progress)
     return made
 
 
@@ -357,9 +369,21 @@ def by_size(torch, shapes):
     return sorted(map(tuple, shapes), key=size, reverse=True)
 
 
-def _capture_ahead(made, shapes):
+def _capture_ahead(made, shapes, progress):
     """Runs the warm-up on the largest, then captures all, largest first."""
-    for args in by_size(made._torch, shapes):
+    wanted = by_size(made._torch, shapes)
+    progress = Progress(progress, made.name, len(wanted))
+    try:
+        for args in wanted:
+            shape = _capture_one(made, args)
+            progress(shape.parts()[-1].facts(), made.pool.info())
+    finally:
+        progress.close()
+
+
+def _capture_one(made, args):
+    """The shape of these arguments, captured where it was not."""
+    with made._lock:
         while made._eager_runs < made._warmup:
             made._eager_runs += 1
             made._fn(*args)
@@ -367,3 +391,4 @@ def _capture_ahead(made, shapes):
         tensors, key = made._key(leaves, (spec, False))
         if key not in made._shapes:
             made._shapes[key] = made._capture(key, leaves, tensors, spec, False)
+        return made._shapes[key]

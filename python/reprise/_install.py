@@ -11,6 +11,8 @@ import json
 import warnings
 
 from . import _C
+from ._execs import budget_bytes
+from ._options import from_environment, heap_options
 from ._torch import need_gpu
 
 _allocator = None  # PyTorch's object around the hooks, once installed
@@ -28,7 +30,9 @@ def segment_allocator(torch):
     return torch._C._cuda_customAllocator(hooks["segment"], hooks["free"])
 
 
-def install(*, memory_fraction=None, record_history=0):
+def install(*, memory_fraction=None, record_history=0, exec_budget_bytes=None,
+            garbage_collection_threshold=None, max_split_size_mb=None,
+            max_non_split_rounding_mb=None, roundup_power2_divisions=None):
     """Makes Reprise's heap the allocator of PyTorch's CUDA memory, for the rest of the process.
 
     Captures made with :func:`reprise.graphed` then lie in planned memory. Call it right after
@@ -39,6 +43,21 @@ def install(*, memory_fraction=None, record_history=0):
             above 0 and at most 1, as ``torch.cuda.set_per_process_memory_fraction``.
         record_history (int): Keep this many of the latest allocator events for
             ``torch.cuda.memory_snapshot()``. Default: 0.
+        exec_budget_bytes (int or str, optional): Most device memory for executable graphs of each
+            device, or ``"one each"``, as :func:`reprise.set_exec_budget`. Default: 64 MiB.
+        garbage_collection_threshold (float, optional): Share of the limit, above 0 and below 1, from
+            which on memory that was not used for long is given back before more is taken.
+        max_split_size_mb (int, optional): Blocks of so many MiB or more are never cut for smaller
+            requests. Above 20.
+        max_non_split_rounding_mb (int, optional): Such a block serves no request that is smaller by
+            this or more. Above 20. Default: 20.
+        roundup_power2_divisions (int, dict or str, optional): Requests are rounded up to the next of
+            so many equal parts between two powers of two: one number, or one for each interval in
+            MiB, ``{256: 1, 512: 2, ">": 8}`` or ``"[256:1,512:2,>:8]"``.
+
+    The last four are PyTorch's, and are read from ``PYTORCH_ALLOC_CONF`` or
+    ``PYTORCH_CUDA_ALLOC_CONF`` where they are not passed; other settings there that the heap does not
+    have are warned of.
 
     ``torch.cuda.memory_stats``, ``memory_allocated``, ``max_memory_allocated``, ``memory_reserved``,
     ``reset_peak_memory_stats``, ``memory_summary``, ``memory_snapshot``, ``empty_cache`` and
@@ -48,10 +67,10 @@ def install(*, memory_fraction=None, record_history=0):
 
     Raises:
         RuntimeError: CUDA is in use already, or there is no GPU.
+        ValueError: An option cannot be.
 
     A second call does nothing.
     """
-    global _allocator
     if _allocator is not None:
         return
     torch = need_gpu()
@@ -60,6 +79,29 @@ def install(*, memory_fraction=None, record_history=0):
             "reprise.install() has to come before the first use of CUDA, which has been "
             "initialized: PyTorch cannot change its allocator any more. Call it right after "
             "`import torch`, or start the program with `python -m reprise run script.py`")
+    chosen = from_environment()
+    chosen.update({name: value for name, value in (
+        ("garbage_collection_threshold", garbage_collection_threshold),
+        ("max_split_size_mb", max_split_size_mb),
+        ("max_non_split_rounding_mb", max_non_split_rounding_mb),
+        ("roundup_power2_divisions", roundup_power2_divisions),
+        ("per_process_memory_fraction", memory_fraction)) if value is not None})
+    budget = None if exec_budget_bytes is None else budget_bytes(exec_budget_bytes)
+    _C.heap_configure(*heap_options(chosen))
+    _put_in_place(torch)
+    fraction = chosen.get("per_process_memory_fraction")
+    for device in range(torch.cuda.device_count()):
+        if fraction is not None:
+            torch.cuda.set_per_process_memory_fraction(float(fraction), device)
+        if record_history:
+            _C.heap_history(device, record_history)
+        if budget is not None:
+            _C.exec_budget(device, budget)
+
+
+def _put_in_place(torch):
+    """Makes the hooks PyTorch's allocator."""
+    global _allocator
     hooks = _C.hooks()
     allocator = torch._C._cuda_customAllocator(hooks["alloc"], hooks["free"])
     allocator.set_reset_fn(hooks["reset"])
@@ -72,17 +114,11 @@ def install(*, memory_fraction=None, record_history=0):
     missing = _C.prepare()
     if missing is not None:
         warnings.warn(f"this PyTorch has no {missing} that Reprise can find: running out of memory "
-                      "will raise RuntimeError instead of torch.OutOfMemoryError", stacklevel=2)
+                      "will raise RuntimeError instead of torch.OutOfMemoryError", stacklevel=3)
     torch._C._cuda_changeCurrentAllocator(allocator)
     _allocator = allocator
     _restore_statistics(torch)
     _refuse_the_rest(torch)
-    if memory_fraction is not None:
-        for device in range(torch.cuda.device_count()):
-            torch.cuda.set_per_process_memory_fraction(memory_fraction, device)
-    if record_history:
-        for device in range(torch.cuda.device_count()):
-            _C.heap_history(device, record_history)
 
 
 def _nested(flat):
@@ -148,4 +184,4 @@ def _refuse_the_rest(torch):
     if torch.backends.cudnn.benchmark:
         torch.backends.cudnn.benchmark = False
         warnings.warn("torch.backends.cudnn.benchmark asks PyTorch's own allocator how much memory "
-                      "is free; reprise.install() has switched it off", stacklevel=3)
+                      "is free; reprise.install() has switched it off", stacklevel=4)

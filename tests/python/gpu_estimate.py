@@ -141,6 +141,33 @@ class Estimates(unittest.TestCase):
         del kept, again
 
 
+class Ahead(unittest.TestCase):
+    def test_progress_is_told_largest_first(self):
+        net, told = mlp().eval(), []
+        with torch.no_grad():
+            made = reprise.graphed(net, shapes=on_gpu(*SIZES), strict=True, name="net",
+                                   progress=lambda *seen: told.append(seen))
+        self.assertEqual([t[:2] for t in told], [(i + 1, 4) for i in range(4)])
+        self.assertEqual([t[2]["name"] for t in told], [f"net({n}x512)" for n in (64, 32, 8, 1)])
+        self.assertEqual(len(made.shapes()), 4)
+
+    def test_shapes_overlay_within_any_pool(self):
+        net = mlp().eval()
+        for kind in ("alternatives", "sequence", "concurrent"):
+            outer = reprise.Pool(kind)
+            inner = reprise.Pool("concurrent", parent=outer)
+            with torch.no_grad():
+                first = reprise.graphed(net, pool=inner, shapes=on_gpu(64), strict=True)
+                alone = inner.info()["planned_bytes"]
+                made = reprise.graphed(net, pool=inner, shapes=on_gpu(*SIZES), strict=True)
+                for args in on_gpu(*SIZES):
+                    self.assertTrue(torch.equal(made(*args), net(*args)))
+            self.assertEqual(outer.info()["graphs"], 5)
+            if INSTALL:
+                self.assertEqual(outer.info()["planned_bytes"], 2 * alone)
+            del first, made
+
+
 class Execs(unittest.TestCase):
     def test_the_budget_is_kept(self):
         net = mlp().eval()
