@@ -125,16 +125,26 @@ def height_of_layouts(results):
     found = Verdicts(2, "Height of layouts under install(): at most 1.01 of the bound, device memory "
                         "that rounded up to the page, never above PyTorch's best; estimates exact")
     for title, sides in workloads_of(results, "forum", "inference", "decode", "training"):
+        taken = "after_512.device_mib" if title.startswith("forum") else "device_mib"
         for side in installed(sides):
-            theirs = best(peers(sides, side), "pool_mib", False)
-            judge_pool(found, f"{title}, {side}", sides[side]["median"], theirs,
+            judge_pool(found, f"{title}, {side}", sides[side]["median"],
                        wants_estimate=wants_estimate(title, side))
+            judge_taken(found, f"{title}, {side}", sides[side]["median"], taken,
+                        best(peers(sides, side), taken, False))
     for title, sides in workloads_of(results, "streams"):
         judge_streams(found, title, sides)
     return found
 
 
-def judge_pool(found, title, facts, theirs, *, wants_estimate):
+def judge_taken(found, title, facts, path, theirs):
+    """Memory beside PyTorch's best. Of the device: cuBLAS's workspaces are planned blocks of our
+    pools, and lie beside those of PyTorch's graphs."""
+    if theirs is not None and look_up(facts, path) is not None:
+        found.at_most(f"{title}, {path} to PyTorch's best ({theirs[1]})", look_up(facts, path),
+                      theirs[0], " MiB")
+
+
+def judge_pool(found, title, facts, *, wants_estimate):
     height = look_up(facts, "pool_mib")
     if height is None:
         return
@@ -142,9 +152,6 @@ def judge_pool(found, title, facts, theirs, *, wants_estimate):
                   " MiB")
     pages = -(-height // PAGE_MIB) * PAGE_MIB
     found.at_most(f"{title}, mapped", look_up(facts, "mapped_mib"), pages, " MiB")
-    if theirs is not None:
-        found.at_most(f"{title}, mapped to PyTorch's best ({theirs[1]})",
-                      look_up(facts, "mapped_mib"), theirs[0], " MiB")
     estimate = look_up(facts, "estimate_mib")
     if estimate is not None:
         found.holds(f"{title}, estimate {estimate:,.4f} MiB, planned {height:,.4f} MiB",
@@ -157,8 +164,10 @@ def judge_pool(found, title, facts, theirs, *, wants_estimate):
 def judge_streams(found, title, sides):
     for name, facts in sides.get("reprise-install", {}).get("median", {}).items():
         if name != "total":
-            judge_pool(found, f"{title}, {name}", facts, best(sides, f"{name}.pool_mib", False),
+            judge_pool(found, f"{title}, {name}", facts,
                        wants_estimate=title.endswith(" 500 steps"))
+            theirs = best(sides, f"{name}.pool_mib", False)
+            judge_taken(found, f"{title}, {name}", facts, "mapped_mib", theirs)
 
 
 def ahead(found, title, sides, ours, theirs, paths, unit, factor=1.0):
