@@ -17,19 +17,12 @@
 #include "base/hostmem.h"
 #include "base/sized.h"
 #include "graph/objects.h"
+#include "graph/trial.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum { MOST_ATTEMPTS = 64 };
-
-struct buffer {
-    uint64_t twin;          /* device memory elsewhere, for replays */
-    unsigned char *before;  /* contents at the start */
-    unsigned char *changed; /* inputs that are others: the same, moved on by 16 bytes */
-    unsigned char *result;  /* of the run */
-    unsigned char *other;   /* of what is compared with it */
-};
 
 struct checking {
     struct rp_device *device;
@@ -41,104 +34,28 @@ struct checking {
     void *user;
     const struct rp_arg *args;
     size_t arg_count;
-    struct buffer *buffers;
-    struct rp_arg *twins; /* the arguments at other addresses */
+    struct rpi_trial trial;
+    struct rpi_twins twins; /* the arguments at other addresses */
     CUstream stream;
     struct rp_graph *graph;
 };
 
 /* ---- Contents ------------------------------------------------------------------------------ */
 
-static rp_status copy_failed(struct rp_error *err, CUresult result)
+/* Waits for all work, on whatever stream it was left. */
+static rp_status wait(const struct checking *c, struct rp_error *err)
 {
-    return rpi_error_driver(err, result, "cuMemcpy",
-                            "reading and writing the arguments of a check");
+    CUresult result = c->driver->cuCtxSynchronize();
+    if (result == CUDA_SUCCESS)
+        return RP_OK;
+    return rpi_error_driver(err, result, "cuCtxSynchronize", "waiting for the work of a check");
 }
 
-/* Writes the contents `changed` or `before` to the arguments as they stand in `args`. */
-static rp_status fill(struct checking *c, const struct rp_arg *args, bool changed,
-                      struct rp_error *err)
-{
-    for (size_t k = 0; k < c->arg_count; k++) {
-        bool input = args[k].role == RP_ARG_IN;
-        const void *from = changed && input ? c->buffers[k].changed : c->buffers[k].before;
-        CUresult result = args[k].bytes
-                              ? c->driver->cuMemcpyHtoD(args[k].address, from, args[k].bytes)
-                              : CUDA_SUCCESS;
-        if (result != CUDA_SUCCESS)
-            return copy_failed(err, result);
-    }
-    return RP_OK;
-}
-
-/* Reads all arguments into `result` or `other`. */
 static rp_status read_back(struct checking *c, const struct rp_arg *args, bool other,
                            struct rp_error *err)
 {
-    CUresult result = c->driver->cuCtxSynchronize();
-    for (size_t k = 0; k < c->arg_count && result == CUDA_SUCCESS; k++)
-        if (args[k].bytes)
-            result = c->driver->cuMemcpyDtoH(other ? c->buffers[k].other : c->buffers[k].result,
-                                             args[k].address, args[k].bytes);
-    return result == CUDA_SUCCESS ? RP_OK : copy_failed(err, result);
-}
-
-static rp_status make_buffer(struct checking *c, size_t k, struct rp_error *err)
-{
-    struct buffer *b = &c->buffers[k];
-    uint64_t bytes = c->args[k].bytes;
-    enum { MOVED = 16 };
-    b->before = rpi_malloc(bytes + 1);
-    b->changed = rpi_malloc(bytes + 1);
-    b->result = rpi_malloc(bytes + 1);
-    b->other = rpi_malloc(bytes + 1);
-    if (!b->before || !b->changed || !b->result || !b->other)
-        return rpi_error_host_memory(err, "rp_check", 4 * (bytes + 1));
-    c->twins[k] = c->args[k];
-    if (!bytes)
-        return RP_OK;
-    CUdeviceptr twin;
-    CUresult result = c->driver->cuMemcpyDtoH(b->before, c->args[k].address, bytes);
-    if (result == CUDA_SUCCESS)
-        result = c->driver->cuMemAlloc(&twin, bytes);
-    if (result != CUDA_SUCCESS)
-        return copy_failed(err, result);
-    b->twin = c->twins[k].address = twin;
-    uint64_t moved = bytes >= (uint64_t)2 * MOVED ? MOVED : 0;
-    memcpy(b->changed, b->before + moved, bytes - moved);
-    memcpy(b->changed + bytes - moved, b->before, moved);
-    return RP_OK;
-}
-
-static void finish_buffers(struct checking *c)
-{
-    for (size_t k = 0; c->buffers && k < c->arg_count; k++) {
-        if (c->buffers[k].twin)
-            c->driver->cuMemFree(c->buffers[k].twin);
-        rpi_free(c->buffers[k].before);
-        rpi_free(c->buffers[k].changed);
-        rpi_free(c->buffers[k].result);
-        rpi_free(c->buffers[k].other);
-    }
-    rpi_free(c->buffers);
-    rpi_free(c->twins);
-}
-
-/* The first argument that is written and differs, and where; false: none does. */
-static bool find_difference(const struct checking *c, size_t *out_arg, uint64_t *out_byte)
-{
-    for (size_t k = 0; k < c->arg_count; k++) {
-        const struct buffer *b = &c->buffers[k];
-        uint64_t byte = 0, bytes = c->args[k].role == RP_ARG_IN ? 0 : c->args[k].bytes;
-        while (byte < bytes && b->result[byte] == b->other[byte])
-            byte++;
-        if (byte == bytes)
-            continue;
-        *out_arg = k;
-        *out_byte = byte;
-        return true;
-    }
-    return false;
+    rp_status status = wait(c, err);
+    return status == RP_OK ? rpi_trial_read(&c->trial, args, other, err) : status;
 }
 
 static void note_difference(struct checking *c, const char *kind, const char *operation,
@@ -146,7 +63,7 @@ static void note_difference(struct checking *c, const char *kind, const char *op
 {
     size_t k;
     uint64_t byte;
-    if (!find_difference(c, &k, &byte))
+    if (!rpi_trial_differs(&c->trial, &k, &byte))
         return;
     struct rpi_finding *f = rpi_findings_note(c->findings, kind, operation, NULL);
     if (!f)
@@ -174,7 +91,7 @@ static rp_status run_once(struct checking *c, bool changed, bool other, bool *ou
                           struct rp_error *err)
 {
     struct rp_error failure = {0};
-    rp_status status = fill(c, c->args, changed, err);
+    rp_status status = rpi_trial_fill(&c->trial, c->args, changed, err);
     if (status != RP_OK)
         return status;
     *out_ran =
@@ -198,7 +115,7 @@ static rp_status run_twice(struct checking *c, bool *out_ran, bool *out_same, st
         status = run_once(c, false, true, out_ran, err);
     if (status != RP_OK || !*out_ran)
         return status;
-    *out_same = !find_difference(c, &arg, &byte);
+    *out_same = !rpi_trial_differs(&c->trial, &arg, &byte);
     note_difference(c, "not-repeatable", "rp_run",
                     "two runs from the same contents give different results",
                     "random numbers, atomics whose order shows, or state that is no argument: give "
@@ -273,12 +190,12 @@ static rp_status capture(struct checking *c, struct rp_error *err)
 
 static rp_status replay_once(struct checking *c, bool changed, struct rp_error *err)
 {
-    rp_status status = fill(c, c->twins, changed, err);
+    rp_status status = rpi_trial_fill(&c->trial, c->twins.args, changed, err);
     if (status == RP_OK) /* whoever reads the run's buffers shall see it */
-        status = fill(c, c->args, !changed, err);
+        status = rpi_trial_fill(&c->trial, c->args, !changed, err);
     if (status == RP_OK)
-        status = rp_graph_replay(c->graph, c->twins, c->arg_count, c->stream, err);
-    return status == RP_OK ? read_back(c, c->twins, true, err) : status;
+        status = rp_graph_replay(c->graph, c->twins.args, c->arg_count, c->stream, err);
+    return status == RP_OK ? read_back(c, c->twins.args, true, err) : status;
 }
 
 static rp_status compare_replays(struct checking *c, struct rp_error *err)
@@ -312,9 +229,11 @@ static rp_status compare_replays(struct checking *c, struct rp_error *err)
 static rp_status check(struct checking *c, struct rp_error *err)
 {
     bool ran = false, same = false;
-    rp_status status = RP_OK;
-    for (size_t k = 0; status == RP_OK && k < c->arg_count; k++)
-        status = make_buffer(c, k, err);
+    rp_status status = wait(c, err);
+    if (status == RP_OK)
+        status = rpi_trial_init(&c->trial, c->driver, c->stream, c->args, c->arg_count, err);
+    if (status == RP_OK)
+        status = rpi_twins_init(&c->twins, c->pool, c->args, c->arg_count, err);
     if (status == RP_OK)
         status = run_twice(c, &ran, &same, err);
     if (status == RP_OK && ran)
@@ -323,7 +242,7 @@ static rp_status check(struct checking *c, struct rp_error *err)
     if (status == RP_OK && whole && same)
         status = compare_replays(c, err);
     rp_graph_destroy(c->graph);
-    rp_status restored = status == RP_OK ? fill(c, c->args, false, err) : status;
+    rp_status restored = status == RP_OK ? rpi_trial_fill(&c->trial, c->args, false, err) : status;
     return restored;
 }
 
@@ -331,10 +250,6 @@ static rp_status prepare(struct checking *c, struct rp_error *err)
 {
     struct rp_pool_options options = RP_POOL_OPTIONS_INIT;
     options.name = "check";
-    c->buffers = rpi_calloc(c->arg_count + 1, sizeof *c->buffers);
-    c->twins = rpi_calloc(c->arg_count + 1, sizeof *c->twins);
-    if (!c->buffers || !c->twins)
-        return rpi_error_host_memory(err, "rp_check", c->arg_count * sizeof *c->buffers);
     rp_status status = rp_pool_create(c->device, &options, &c->pool, err);
     if (status != RP_OK)
         return status;
@@ -351,7 +266,8 @@ static rp_status check_pushed(struct checking *c, struct rp_error *err)
     if (status == RP_OK)
         status = check(c, err);
     rpi_observe_finish(&c->observe);
-    finish_buffers(c);
+    rpi_twins_finish(&c->twins);
+    rpi_trial_finish(&c->trial);
     if (c->stream)
         c->driver->cuStreamDestroy(c->stream);
     rp_pool_destroy(c->pool);
