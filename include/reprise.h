@@ -440,7 +440,8 @@ enum rp_bind {
 /* How a graph's bindings are verified, beside the proof that two captures give. */
 enum rp_verify {
     RP_VERIFY_NONE = 0,
-    RP_VERIFY_CAPTURE = 1 /* by a third capture, with arguments at other addresses: nothing runs */
+    RP_VERIFY_CAPTURE = 1, /* by a third capture, with arguments at other addresses: nothing runs */
+    RP_VERIFY_RUN = 2      /* and by running it, without a graph and by replays */
 };
 
 struct rp_capture_options {
@@ -452,10 +453,11 @@ struct rp_capture_options {
     enum rp_verify verify; /* see below */
     enum rp_bind bind;     /* where copy_args is 0 */
     int reserved;          /* 0 */
+    struct CUstream_st *stream; /* of RP_VERIFY_RUN: has made the arguments' contents */
 };
 #define RP_CAPTURE_OPTIONS_INIT                                                                    \
     {                                                                                              \
-        sizeof(struct rp_capture_options), NULL, 0, RP_VERIFY_NONE, RP_BIND_AUTO, 0                \
+        sizeof(struct rp_capture_options), NULL, 0, RP_VERIFY_NONE, RP_BIND_AUTO, 0, NULL          \
     }
 
 /* Verification. Two captures prove where arguments' addresses stand, if the callable does in a call
@@ -467,7 +469,23 @@ struct rp_capture_options {
  * computed, is copied by all replays. Where no argument is to blame (a value, a function, a grid is
  * another) all are. Each is a warning in the log, and rp_graph_info and rp_graph_arg_info tell. A
  * third capture with other nodes or edges fails with RP_ERROR_DIVERGED, once all was taken twice.
- * Where copy_args is set there is nothing to verify, and no third capture. */
+ * Where copy_args is set there is nothing to verify, and no third capture.
+ *
+ * RP_VERIFY_RUN is a promise: the callable changes nothing but its out and inout arguments. It is
+ * verified by a third capture, and besides it runs: twice without a graph, before the captures, and
+ * twice by replays at other addresses, the buffers of each run holding something else in the next.
+ * What comes out has to be the same to the bit. All of it works on buffers of its own, three for
+ * each argument, with the contents that the caller's have when `stream` gets there; the caller's
+ * are read, and not written. It synchronises `stream`, and replays overwrite what alternatives
+ * keep. An argument that makes replays give other results where it is bound is found, by replays
+ * that bind some and copy the others, and copied from then on, with a warning; where it is no
+ * argument's binding the capture fails with RP_ERROR_CAPTURE. Contents that are 0 in every byte
+ * hide what a replay reads in a wrong place. Nothing runs, and rp_graph_info tells why (not_run),
+ * where an argument that is read has no address or is not the device's memory, where a rehearsal
+ * shows host functions, copies or fills into memory that is no argument, or uses of other graphs'
+ * blocks, where replays would overwrite blocks that others read, where two eager runs differ, and
+ * where there is no memory for the buffers. What a kernel writes to cannot be seen: hence the
+ * promise. */
 
 /* Captures the callable: rehearse (addresses of their own for every block, on one chunk of device
  * memory), plan (place the blocks; the pool grows to the plan), record (capture at the planned
@@ -573,7 +591,8 @@ struct rp_graph_info {
     uint64_t staging_bytes;  /* of arguments that have memory to be copied to, so far */
     enum rp_verify verified; /* how its bindings were verified */
     size_t unverified_args;  /* arguments that are copied for what that found */
-    double verify_ms;
+    double verify_ms;        /* of the third capture */
+    const char *not_run;     /* why RP_VERIFY_RUN ran nothing; NULL: it did, or was not asked for */
 };
 RP_API void rp_graph_info_sized(const struct rp_graph *graph, size_t info_bytes,
                                 struct rp_graph_info *out_info);
@@ -697,7 +716,8 @@ struct rp_callable_options {
     size_t most_graphs; /* shapes beyond that many stay eager; 0: no limit */
     int copy_args;      /* as in rp_capture_options */
     enum rp_policy policy;
-    enum rp_verify verify; /* of each shape's graph, as in rp_capture_options */
+    enum rp_verify verify; /* of each shape's graph, as in rp_capture_options; what is captured
+                              ahead of time is verified without running */
     enum rp_bind bind;     /* of each shape's graph, as in rp_capture_options */
 };
 #define RP_CALLABLE_OPTIONS_INIT                                                                   \

@@ -38,6 +38,7 @@
     X(RPI_COPY_DOUBTFUL, "a word that may be its address is not proved to be it")                  \
     X(RPI_COPY_ROWS, "a copy of several rows uses it, which an exec cannot change")                \
     X(RPI_COPY_UNVERIFIED, "a third capture did not have its addresses where they were expected")  \
+    X(RPI_COPY_WRONG, "bound, it makes replays give other results than an eager run")              \
     X(RPI_COPY_REFUSED, "the driver refused to change a copy or fill that uses it")                \
     X(RPI_COPY_EMPTY, "it has no bytes")                                                           \
     X(RPI_COPY_UNALIGNED, "its address is not aligned as addresses in the capture were")           \
@@ -127,6 +128,13 @@ rp_status rpi_binding_back(struct rpi_binding *binding, size_t arg, struct rp_er
 /* Staging in memory that cuMemAlloc gives, for an argument that is not there yet. The graph has to
  * have no other words of it than those that are bound. */
 rp_status rpi_binding_allocate(struct rpi_binding *binding, size_t arg, struct rp_error *err);
+/* Does the graph have other words of the argument, so that its staging has to be where it was
+ * recorded? */
+static inline bool rpi_binding_stays(const struct rpi_binding *binding, size_t arg)
+{
+    enum rpi_copy_reason never = binding->args[arg].never;
+    return never == RPI_COPY_UNVERIFIED || never == RPI_COPY_WRONG;
+}
 /* Gives back what that has taken: the graph's replays are over. Both with the core's lock held. */
 void rpi_binding_release(struct rpi_binding *binding);
 /* Writes the targets into the copies of a template that an exec is about to be made from. An exec's

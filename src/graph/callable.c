@@ -214,9 +214,32 @@ static void tell_capture(struct rpi_chooser *chooser, rp_status status, double m
         rpi_chooser_refused(chooser, ms * 1e6);
 }
 
-/* Memory for padded arguments, and the graph. */
+/* The call for which a shape is captured. */
+struct calling {
+    const struct rp_inputs *inputs;
+    CUstream stream;
+};
+
+/* Verifies by running, with the contents of the call; in padded buffers they have to be first. */
+static rp_status run_too(struct rp_callable *callable, const struct rpi_shape *shape,
+                         const struct calling *calling, struct rp_capture_options *options,
+                         struct rp_error *err)
+{
+    struct rpi_buckets *buckets = &callable->buckets;
+    options->verify = RP_VERIFY_RUN;
+    options->stream = calling->stream;
+    if (!buckets->any)
+        return RP_OK;
+    rp_status status =
+        rpi_buckets_copy_in(buckets, shape, calling->inputs->args, calling->stream, err);
+    rpi_buckets_used(buckets, calling->stream);
+    return status;
+}
+
+/* Memory for padded arguments, and the graph. calling is NULL ahead of any call. */
 static rp_status make_graph(struct rp_callable *callable, const struct rpi_shape *shape,
-                            struct rp_graph **out_graph, struct rp_error *err)
+                            const struct calling *calling, struct rp_graph **out_graph,
+                            struct rp_error *err)
 {
     struct rpi_callable_run run = rpi_callable_run_of(callable);
     struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
@@ -224,12 +247,14 @@ static rp_status make_graph(struct rp_callable *callable, const struct rpi_shape
     snprintf(name, sizeof name, "%.60s %.90s", callable->name, shape->text);
     options.name = name;
     options.copy_args = callable->copy_args;
-    options.verify = callable->verify;
+    options.verify = callable->verify == RP_VERIFY_NONE ? RP_VERIFY_NONE : RP_VERIFY_CAPTURE;
     options.bind = callable->bind;
     rp_status status = rp_device_push(callable->device, err);
     if (status != RP_OK)
         return status;
     status = rpi_buckets_reserve(&callable->buckets, err);
+    if (status == RP_OK && callable->verify == RP_VERIFY_RUN && calling)
+        status = run_too(callable, shape, calling, &options, err);
     if (status == RP_OK)
         status =
             rp_graph_capture(callable->pool, &options, rpi_callable_run, &run,
@@ -241,11 +266,12 @@ static rp_status make_graph(struct rp_callable *callable, const struct rpi_shape
 /* Captures the shape that was just looked at. A failure that an eager run gets around makes it the
  * state that is given, with the reason. */
 static rp_status capture_shape(struct rp_callable *callable, struct rpi_shape *shape,
-                               enum rp_shape_state on_failure, struct rp_error *err)
+                               const struct calling *calling, enum rp_shape_state on_failure,
+                               struct rp_error *err)
 {
     struct rp_error failure = {0};
     uint64_t start = rpi_clock_ns();
-    rp_status status = make_graph(callable, shape, &shape->graph, &failure);
+    rp_status status = make_graph(callable, shape, calling, &shape->graph, &failure);
     double ms = rpi_ms_since(start);
     shape->capture_ms += ms;
     callable->info.capture_ms += ms;
@@ -518,6 +544,7 @@ static enum way after_capture(struct rpi_shape *shape, rp_status captured,
 static rp_status call_locked(struct rp_callable *callable, const struct rp_inputs *inputs,
                              CUstream stream, struct rp_error *err)
 {
+    const struct calling calling = {inputs, stream};
     struct rpi_shape *shape;
     rp_status status = find_shape(callable, inputs, &shape, err);
     if (status != RP_OK)
@@ -527,7 +554,7 @@ static rp_status call_locked(struct rp_callable *callable, const struct rp_input
     enum way way = choose_way(callable, shape, &plan);
     if (way == WAY_CAPTURE) {
         struct rp_error failure;
-        status = capture_shape(callable, shape, RP_SHAPE_RETRY, &failure);
+        status = capture_shape(callable, shape, &calling, RP_SHAPE_RETRY, &failure);
         if (status != RP_OK && !is_work_arounds(status)) {
             if (err)
                 *err = failure;
@@ -540,7 +567,7 @@ static rp_status call_locked(struct rp_callable *callable, const struct rp_input
                                : run_eagerly(callable, shape, inputs, stream, err);
     rpi_timing_end(&callable->timing, stream, status == RP_OK);
     if (status == RP_OK && way == WAY_EAGER_FIRST) /* what fails is told by the shape */
-        capture_shape(callable, shape, RP_SHAPE_EAGER, NULL);
+        capture_shape(callable, shape, &calling, RP_SHAPE_EAGER, NULL);
     return status;
 }
 
@@ -658,7 +685,7 @@ static rp_status capture_one(struct rp_callable *callable, const struct rp_input
         return status;
     if ((shape->state == RP_SHAPE_NEW || shape->state == RP_SHAPE_RETRY) &&
         has_room(callable, shape))
-        status = capture_shape(callable, shape, RP_SHAPE_RETRY, err);
+        status = capture_shape(callable, shape, NULL, RP_SHAPE_RETRY, err);
     if (status != RP_OK && !is_work_arounds(status))
         return status;
     describe_shape(shape, out_info);

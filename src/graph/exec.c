@@ -113,7 +113,8 @@ static bool allocate_args_of(struct rpi_exec *exec, struct rpi_binding *binding,
     bool allocated = false;
     for (uint32_t i = 0; *status == RP_OK && i < image->site_count; i++) {
         uint32_t k = binding->sites.data[image->first_site + i].arg;
-        if (binding->args[k].plain || binding->targets[k] != binding->args[k].staging)
+        if (binding->args[k].plain || binding->targets[k] != binding->args[k].staging ||
+            rpi_binding_stays(binding, k))
             continue;
         *status = rpi_binding_allocate(binding, k, err);
         mark_uses(exec, binding, k);

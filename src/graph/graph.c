@@ -16,6 +16,7 @@
 #include "graph/exec_cache.h"
 #include "graph/share.h"
 #include "graph/verify.h"
+#include "graph/verify_run.h"
 
 enum { MOST_REHEARSALS = 2 };
 
@@ -220,7 +221,7 @@ static struct rp_graph_info make_info(const struct capturing *c)
         .plan_ms = c->plan_ms,
         .record_ms = c->record_ms,
         .instantiate_ms = c->instantiate_ms,
-        .verified = c->verify,
+        .verified = c->verify == RP_VERIFY_NONE ? RP_VERIFY_NONE : RP_VERIFY_CAPTURE,
         .verify_ms = c->verify_ms,
     };
 }
@@ -342,6 +343,45 @@ static rp_status capture_locked(struct capturing *c, struct rp_graph **out_graph
     return status;
 }
 
+/* With the context current. */
+static rp_status capture(struct capturing *c, struct rp_graph **out_graph, struct rp_error *err)
+{
+    pthread_mutex_t *lock = &c->pool->core->capture_lock;
+    rp_status status = rpi_lock_for_callable(lock, "rp_graph_capture", c->pool->name, err);
+    if (status != RP_OK)
+        return status;
+    status = rpi_adoption_check(c->pool, "rp_graph_capture", err);
+    if (status == RP_OK)
+        status = capture_locked(c, out_graph, err);
+    pthread_mutex_unlock(lock);
+    return status;
+}
+
+/* The same between an eager run and replays, which have to give the same. */
+static rp_status capture_and_run(struct capturing *c, CUstream stream, struct rp_graph **out_graph,
+                                 struct rp_error *err)
+{
+    struct rpi_verify_run run = {.pool = c->pool,
+                                 .name = c->name,
+                                 .callable = c->callable,
+                                 .user = c->user,
+                                 .args = c->args,
+                                 .arg_count = c->arg_count,
+                                 .stream = stream};
+    struct rp_graph *graph = NULL;
+    rp_status status = rpi_verify_run_begin(&run, err);
+    if (status == RP_OK)
+        status = capture(c, &graph, err);
+    if (status == RP_OK)
+        status = rpi_verify_run_end(&run, graph, err);
+    if (status == RP_OK)
+        *out_graph = graph;
+    else
+        rp_graph_destroy(graph); /* waits for what uses the run's buffers */
+    rpi_verify_run_finish(&run);
+    return status;
+}
+
 rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_options *options,
                            rp_callable_fn callable, void *user, const struct rp_arg *args,
                            size_t arg_count, struct rp_graph **out_graph, struct rp_error *err)
@@ -362,26 +402,21 @@ rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_options
         status = rpi_check_args("rp_graph_capture", args, arg_count, err);
     if (status != RP_OK)
         return status;
-    status = rpi_lock_for_callable(&pool->core->capture_lock, "rp_graph_capture", pool->name, err);
+    struct capturing c = {.pool = pool,
+                          .name = chosen.name ? chosen.name : "graph",
+                          .callable = callable,
+                          .user = user,
+                          .args = args,
+                          .arg_count = arg_count,
+                          .copy_args = chosen.copy_args,
+                          .verify = chosen.copy_args ? RP_VERIFY_NONE : chosen.verify,
+                          .may_choose = !chosen.copy_args && chosen.bind == RP_BIND_AUTO};
+    status = rp_device_push(pool->device, err);
     if (status != RP_OK)
         return status;
-    status = rpi_adoption_check(pool, "rp_graph_capture", err);
-    if (status == RP_OK)
-        status = rp_device_push(pool->device, err);
-    if (status == RP_OK) {
-        struct capturing c = {.pool = pool,
-                              .name = chosen.name ? chosen.name : "graph",
-                              .callable = callable,
-                              .user = user,
-                              .args = args,
-                              .arg_count = arg_count,
-                              .copy_args = chosen.copy_args,
-                              .verify = chosen.copy_args ? RP_VERIFY_NONE : chosen.verify,
-                              .may_choose = !chosen.copy_args && chosen.bind == RP_BIND_AUTO};
-        status = capture_locked(&c, out_graph, err);
-        rp_device_pop(pool->device);
-    }
-    pthread_mutex_unlock(&pool->core->capture_lock);
+    status = chosen.verify == RP_VERIFY_RUN ? capture_and_run(&c, chosen.stream, out_graph, err)
+                                            : capture(&c, out_graph, err);
+    rp_device_pop(pool->device);
     return status;
 }
 
@@ -430,7 +465,7 @@ void rp_graph_info_sized(const struct rp_graph *graph, size_t info_bytes,
         const struct rpi_bind_arg *arg = &graph->binding->args[k];
         info.bindable_args += arg->bytes && arg->never == RPI_COPY_NOT;
         info.staging_bytes += arg->backed ? arg->bytes : 0;
-        info.unverified_args += arg->never == RPI_COPY_UNVERIFIED;
+        info.unverified_args += arg->never == RPI_COPY_UNVERIFIED || arg->never == RPI_COPY_WRONG;
         if (!graph->replays || !arg->bytes)
             continue;
         info.bound_args += arg->reason == RPI_COPY_NOT;

@@ -33,7 +33,7 @@ struct verifying {
 
 rp_status rpi_verify_check(const char *function, enum rp_verify verify, struct rp_error *err)
 {
-    if (verify == RP_VERIFY_NONE || verify == RP_VERIFY_CAPTURE)
+    if (verify == RP_VERIFY_NONE || verify == RP_VERIFY_CAPTURE || verify == RP_VERIFY_RUN)
         return RP_OK;
     return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, function,
                      "verify is %d, which is no enum rp_verify", (int)verify);
