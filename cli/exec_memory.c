@@ -34,7 +34,7 @@ void cli_exec_describe(const struct rp_exec_info *execs, char *text, size_t byte
     else
         snprintf(text, bytes,
                  "The device's free memory fell by %.1f MiB while they were made, by %.1f at a "
-                 "time: the estimate of %.1f is %.0f %% too %s.",
+                 "time: the estimate of %.1f is %.0f %% too %s, if no other program took any.",
                  seen, step, cli_mib(execs->most_bytes), fabs(share) * 100,
                  share < 0 ? "low" : "high");
 }

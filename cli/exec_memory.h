@@ -2,7 +2,7 @@
  *
  * What executable graphs were estimated to take of the device's memory, beside what was seen. A
  * driver takes memory in steps, and first uses what it has in hand: only where many steps were
- * taken can the two be compared.
+ * taken can the two be compared. What other programs take of the device meanwhile counts too.
  */
 #ifndef REPRISE_CLI_EXEC_MEMORY_H
 #define REPRISE_CLI_EXEC_MEMORY_H

@@ -159,7 +159,8 @@ struct rp_exec_info {
     uint64_t budget_bytes;
     uint64_t bytes;          /* of all execs, estimated from their nodes */
     uint64_t most_bytes;     /* at any time */
-    uint64_t measured_bytes; /* by which the device's free memory fell while execs were made */
+    uint64_t measured_bytes; /* by which the device's free memory fell while execs were made, for
+                                whatever program on it */
     size_t execs, graphs;
     size_t topologies;     /* graphs of one share execs */
     uint64_t hits;         /* replays by an exec that held the graph already */

@@ -57,14 +57,28 @@ void case_library_kernel_is_launched(struct rpt *t)
 
 void case_library_refusals(struct rpt *t)
 {
-    static const char text[64] = "this is neither PTX nor a kernel image";
     struct library l = load(t);
-    CUlibrary bad;
     CUkernel kernel;
-    REFUSED(cuLibraryLoadData(&bad, text, NULL, NULL, 0, NULL, NULL, 0));
     EXPECT(CUDA_ERROR_NOT_FOUND, cuLibraryGetKernel(&kernel, l.handle, "rpt_missing"));
     OK(cuLibraryUnload(l.handle));
     rpt_forget(t, TRACKED_LIBRARY, HANDLE_OF(l.handle));
+}
+
+/* What is no image is refused when it is loaded, or, by a driver that puts off loading, when
+ * something of it is asked for. */
+void case_library_bad_image_undocumented(struct rpt *t)
+{
+    static const char text[64] = "this is neither PTX nor a kernel image";
+    CUlibrary bad;
+    CUkernel kernel;
+    CUfunction function;
+    if (!t->d->cuLibraryLoadData)
+        rpt_skip(t, "the driver lacks cuLibraryLoadData");
+    if (t->d->cuLibraryLoadData(&bad, text, NULL, NULL, 0, NULL, NULL, 0) != CUDA_SUCCESS)
+        return;
+    rpt_track(t, TRACKED_LIBRARY, HANDLE_OF(bad), 0);
+    REQUIRE(t->d->cuLibraryGetKernel(&kernel, bad, "rpt_mix") != CUDA_SUCCESS ||
+            t->d->cuKernelGetFunction(&function, kernel) != CUDA_SUCCESS);
 }
 
 /* A kernel is no function, but where it is launched. */
