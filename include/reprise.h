@@ -795,7 +795,7 @@ struct rp_shape_info {
     double capture_ms;                         /* of all attempts */
     size_t nodes;
     /* Of RP_POLICY_AUTO; NULL and 0 otherwise. */
-    const char *choice;        /* how calls go now: "eager" or "graph, arguments bound" */
+    const char *choice;        /* how calls go now: "eager" or "graph" */
     const char *choice_reason; /* why */
     double eager_us, graph_us; /* mean of the latest measured calls, 0: none was measured */
     uint64_t measured_calls;
@@ -896,6 +896,74 @@ static inline int rp_estimate_shape(const struct rp_estimate *estimate, size_t i
                                     struct rp_estimate_shape *out_shape)
 {
     return rp_estimate_shape_sized(estimate, index, sizeof *out_shape, out_shape);
+}
+
+/* For those who run and replay by themselves: the policy of RP_POLICY_AUTO without a callable. A
+ * judge is one function's, a choice that of one of its shapes. Around each call:
+ *
+ *     rp_choice_begin(choice, stream, 0, &turn);
+ *     if (turn.way == RP_WAY_CAPTURE) {
+ *         ... rp_choice_captured(choice, worked, ms); rp_choice_begin(choice, stream, 0, &turn);
+ *     }
+ *     worked = turn.way == RP_WAY_GRAPH ? replay(stream) : run(stream);
+ *     rp_choice_end(choice, &turn, worked);
+ *
+ * Some of the calls are measured, by the host's clock and by events on the stream; nothing waits,
+ * and what comes out is learned in later calls. A call's cost is the longer of the host's time to
+ * enqueue it and the device's in a row of calls; where calls come apart from each other, or the
+ * stream is waited for, the device's time from its begin to its end. The others cost a count. A
+ * judge and its choices are used by one thread at a time; calls may overlap, or be within each
+ * other, and are not measured then. */
+struct rp_judge;
+struct rp_choice;
+
+enum rp_way {
+    RP_WAY_EAGER = 0,
+    RP_WAY_GRAPH = 1,  /* the graph decides which arguments it binds */
+    RP_WAY_CAPTURE = 2 /* capture, tell, and begin the call again */
+};
+
+/* One call. */
+struct rp_turn {
+    enum rp_way way;
+    uint32_t step, round; /* the library's */
+    uint32_t reserved;
+};
+
+/* The device outlives the judge, the judge its choices. NULL may be destroyed. */
+RP_API rp_status rp_judge_create(struct rp_device *device, struct rp_judge **out_judge,
+                                 struct rp_error *err);
+RP_API void rp_judge_destroy(struct rp_judge *judge);
+RP_API rp_status rp_choice_create(struct rp_judge *judge, struct rp_choice **out_choice,
+                                  struct rp_error *err);
+RP_API void rp_choice_destroy(struct rp_choice *choice);
+
+/* How the next call goes. ahead_us: what the caller spent on it before, on the host, and spends on
+ * each call that may go by the graph: finding the shape, say. */
+RP_API void rp_choice_begin(struct rp_choice *choice, struct CUstream_st *stream, double ahead_us,
+                            struct rp_turn *out_turn);
+/* It was enqueued on that stream; worked is 0 when it was not made whole. */
+RP_API void rp_choice_end(struct rp_choice *choice, const struct rp_turn *turn, int worked);
+/* What became of RP_WAY_CAPTURE, or of a capture that nobody asked for, and what it took. */
+RP_API void rp_choice_captured(struct rp_choice *choice, int worked, double ms);
+/* How many of the next calls, `most` at most, go the way that is chosen now without being measured:
+ * they are counted here, and made without rp_choice_begin. */
+RP_API uint32_t rp_choice_rest(struct rp_choice *choice, uint32_t most);
+
+struct rp_choice_info {
+    enum rp_way way;             /* that calls go now, but for those that compare */
+    int is_settled;              /* nonzero: the ways were compared, and what was found stands */
+    const char *choice, *reason; /* as in rp_shape_info. Static */
+    double eager_us, graph_us;   /* mean of the latest measured calls; 0: none was measured */
+    uint64_t calls, measured_calls;
+    uint64_t switches; /* from one way to the other */
+    uint64_t drifts;   /* times the measurements changed so that all was compared afresh */
+};
+RP_API void rp_choice_info_sized(const struct rp_choice *choice, size_t info_bytes,
+                                 struct rp_choice_info *out_info);
+static inline void rp_choice_info(const struct rp_choice *choice, struct rp_choice_info *out_info)
+{
+    rp_choice_info_sized(choice, sizeof *out_info, out_info);
 }
 
 /* ---- 6. Heap: memory for eager work -------------------------------------------------------- */

@@ -72,7 +72,7 @@ static rp_status make_callable(struct rp_device *device, const struct rp_callabl
     made->bind = options->bind;
     made->policy = options->policy;
     made->verify = options->verify;
-    made->timing.driver = device->driver;
+    rpi_judge_init(&made->judge, device);
     made->name = rpi_strdup(options->name ? options->name : "callable");
     if (!made->name)
         return rpi_error_host_memory(err, "rp_callable_create", 9);
@@ -125,12 +125,11 @@ void rp_callable_destroy(struct rp_callable *callable)
 {
     if (!callable)
         return;
-    for (size_t i = 0; i < callable->shapes.all.count; i++)
+    for (size_t i = 0; i < callable->shapes.all.count; i++) {
+        rp_choice_destroy(callable->shapes.all.data[i]->choice);
         rp_graph_destroy(callable->shapes.all.data[i]->graph);
-    bool pushed = rpi_device_push_to_release(callable->device);
-    rpi_timing_finish(&callable->timing);
-    if (pushed)
-        rp_device_pop(callable->device);
+    }
+    rpi_judge_finish(&callable->judge);
     rp_pool_destroy(callable->pool);
     drop_buckets(callable);
     pthread_mutex_destroy(&callable->lock);
@@ -206,14 +205,6 @@ struct rpi_callable_run rpi_callable_run_of(struct rp_callable *callable)
                                      .addresses = look->addresses};
 }
 
-static void tell_capture(struct rpi_chooser *chooser, rp_status status, double ms)
-{
-    if (status == RP_OK) /* the graph itself decides what it binds and what it copies */
-        rpi_chooser_captured(chooser, ms * 1e6, true, false);
-    else
-        rpi_chooser_refused(chooser, ms * 1e6);
-}
-
 /* The call for which a shape is captured. */
 struct calling {
     const struct rp_inputs *inputs;
@@ -275,8 +266,8 @@ static rp_status capture_shape(struct rp_callable *callable, struct rpi_shape *s
     double ms = rpi_ms_since(start);
     shape->capture_ms += ms;
     callable->info.capture_ms += ms;
-    if (shape->chooser)
-        tell_capture(shape->chooser, status, ms);
+    if (shape->choice)
+        rp_choice_captured(shape->choice, status == RP_OK, ms);
     if (status == RP_OK) {
         set_reason(shape, RP_SHAPE_GRAPH, NULL);
         callable->info.graphs++;
@@ -370,54 +361,38 @@ static bool has_room(const struct rp_callable *callable, struct rpi_shape *shape
     return false;
 }
 
-/* What a capture will take, before the shape's own is known: what the others took, or a few
- * milliseconds. */
-static double expected_price_ns(const struct rp_callable *callable)
+/* The shape's choice; NULL where there is no host memory: then the call goes by the graph. */
+static struct rp_choice *choice_of(struct rp_callable *callable, struct rpi_shape *shape)
 {
-    const double unknown_ms = 5;
-    double ms = callable->info.graphs ? callable->info.capture_ms / (double)callable->info.graphs
-                                      : unknown_ms;
-    return ms * 1e6;
-}
-
-/* The shape's chooser; NULL where the callable has another policy, or there is no host memory: then
- * the call goes by the graph. */
-static struct rpi_chooser *chooser_of(const struct rp_callable *callable, struct rpi_shape *shape)
-{
-    if (callable->policy != RP_POLICY_AUTO || shape->chooser)
-        return shape->chooser;
-    shape->chooser = rpi_malloc(sizeof *shape->chooser);
-    if (!shape->chooser)
-        return NULL;
-    rpi_chooser_init(shape->chooser, expected_price_ns(callable));
+    if (shape->choice || rp_choice_create(&callable->judge, &shape->choice, NULL) != RP_OK)
+        return shape->choice;
     if (shape->graph)
-        rpi_chooser_captured(shape->chooser, shape->capture_ms * 1e6, true, false);
-    return shape->chooser;
+        rp_choice_captured(shape->choice, 1, shape->capture_ms);
+    return shape->choice;
 }
 
-/* As the shape's chooser says: *out_plan is what is to be measured. */
-static enum way judge(struct rp_callable *callable, struct rpi_shape *shape,
-                      struct rpi_plan_of_call *out_plan)
+/* As the shape's choice says, which *out_turn is to tell. */
+static enum way judge(struct rp_callable *callable, struct rpi_shape *shape, CUstream stream,
+                      struct rp_turn *out_turn)
 {
-    struct rpi_chooser *chooser = chooser_of(callable, shape);
-    if (!chooser)
+    if (!choice_of(callable, shape))
         return shape->state == RP_SHAPE_GRAPH ? WAY_REPLAY : WAY_EAGER;
-    *out_plan = rpi_chooser_next(chooser);
-    if (!out_plan->capture)
-        return out_plan->way == RPI_WAY_EAGER ? WAY_EAGER : WAY_REPLAY;
+    rp_choice_begin(shape->choice, stream, 0, out_turn);
+    if (out_turn->way != RP_WAY_CAPTURE)
+        return out_turn->way == RP_WAY_EAGER ? WAY_EAGER : WAY_REPLAY;
     if (!has_room(callable, shape))
         return WAY_EAGER;
     return shape->state == RP_SHAPE_RETRY ? WAY_EAGER_FIRST : WAY_CAPTURE;
 }
 
 /* How this call of the shape is done. */
-static enum way choose_way(struct rp_callable *callable, struct rpi_shape *shape,
-                           struct rpi_plan_of_call *out_plan)
+static enum way choose_way(struct rp_callable *callable, struct rpi_shape *shape, CUstream stream,
+                           struct rp_turn *out_turn)
 {
     if (callable->policy == RP_POLICY_NEVER)
         return WAY_EAGER;
     if (callable->policy == RP_POLICY_AUTO && shape->state != RP_SHAPE_EAGER && callable->warm)
-        return judge(callable, shape, out_plan);
+        return judge(callable, shape, stream, out_turn);
     switch (shape->state) {
     case RP_SHAPE_GRAPH:
         return WAY_REPLAY;
@@ -532,13 +507,12 @@ static rp_status replay(struct rp_callable *callable, struct rpi_shape *shape,
 }
 
 /* What the call that asked for a capture becomes: where a policy judges, it is asked once more. */
-static enum way after_capture(struct rpi_shape *shape, rp_status captured,
-                              struct rpi_plan_of_call *out_plan)
+static enum way after_capture(struct rp_callable *callable, struct rpi_shape *shape,
+                              rp_status captured, CUstream stream, struct rp_turn *out_turn)
 {
-    if (!shape->chooser)
+    if (!shape->choice)
         return captured == RP_OK ? WAY_REPLAY : WAY_EAGER_FIRST;
-    *out_plan = rpi_chooser_next(shape->chooser);
-    return out_plan->way == RPI_WAY_EAGER ? WAY_EAGER : WAY_REPLAY;
+    return judge(callable, shape, stream, out_turn);
 }
 
 static rp_status call_locked(struct rp_callable *callable, const struct rp_inputs *inputs,
@@ -549,9 +523,8 @@ static rp_status call_locked(struct rp_callable *callable, const struct rp_input
     rp_status status = find_shape(callable, inputs, &shape, err);
     if (status != RP_OK)
         return status;
-    struct rpi_plan_of_call plan = {.way = RPI_WAY_EAGER};
-    rpi_timing_collect(&callable->timing);
-    enum way way = choose_way(callable, shape, &plan);
+    struct rp_turn turn = {.way = RP_WAY_EAGER};
+    enum way way = choose_way(callable, shape, stream, &turn);
     if (way == WAY_CAPTURE) {
         struct rp_error failure;
         status = capture_shape(callable, shape, &calling, RP_SHAPE_RETRY, &failure);
@@ -560,26 +533,14 @@ static rp_status call_locked(struct rp_callable *callable, const struct rp_input
                 *err = failure;
             return status;
         }
-        way = after_capture(shape, status, &plan);
+        way = after_capture(callable, shape, status, stream, &turn);
     }
-    rpi_timing_begin(&callable->timing, shape->chooser, &plan, stream);
     status = way == WAY_REPLAY ? replay(callable, shape, inputs, stream, err)
                                : run_eagerly(callable, shape, inputs, stream, err);
-    rpi_timing_end(&callable->timing, stream, status == RP_OK);
+    if (turn.step)
+        rp_choice_end(shape->choice, &turn, status == RP_OK);
     if (status == RP_OK && way == WAY_EAGER_FIRST) /* what fails is told by the shape */
         capture_shape(callable, shape, &calling, RP_SHAPE_EAGER, NULL);
-    return status;
-}
-
-/* What is measured needs the context. */
-static rp_status call_measured(struct rp_callable *callable, const struct rp_inputs *inputs,
-                               CUstream stream, struct rp_error *err)
-{
-    rp_status status = rp_device_push(callable->device, err);
-    if (status != RP_OK)
-        return status;
-    status = call_locked(callable, inputs, stream, err);
-    rp_device_pop(callable->device);
     return status;
 }
 
@@ -607,8 +568,7 @@ rp_status rp_callable_call(struct rp_callable *callable, const struct rp_inputs 
     rp_status status = rpi_callable_begin(callable, inputs, 1, "rp_callable_call", err);
     if (status != RP_OK)
         return status;
-    status = callable->policy == RP_POLICY_AUTO ? call_measured(callable, inputs, stream, err)
-                                                : call_locked(callable, inputs, stream, err);
+    status = call_locked(callable, inputs, stream, err);
     callable->info.calls += status == RP_OK;
     pthread_mutex_unlock(&callable->lock);
     return status;
@@ -643,14 +603,15 @@ static struct ranked *rank(const struct rp_inputs *inputs, size_t count)
     return ranks;
 }
 
-static void describe_choice(const struct rpi_chooser *chooser, struct rp_shape_info *info)
+static void describe_choice(const struct rp_choice *choice, struct rp_shape_info *info)
 {
-    info->choice = rpi_way_name(chooser->incumbent);
-    info->choice_reason = rpi_reason_text(rpi_chooser_reason(chooser));
-    info->eager_us = chooser->ways[RPI_WAY_EAGER].mean_ns * 1e-3;
-    info->graph_us = chooser->ways[RPI_WAY_BIND].mean_ns * 1e-3;
-    for (enum rpi_way way = 0; way < RPI_WAYS; way++)
-        info->measured_calls += chooser->ways[way].calls.count;
+    struct rp_choice_info told;
+    rp_choice_info(choice, &told);
+    info->choice = told.choice;
+    info->choice_reason = told.reason;
+    info->eager_us = told.eager_us;
+    info->graph_us = told.graph_us;
+    info->measured_calls = told.measured_calls;
 }
 
 static void describe_shape(const struct rpi_shape *shape, struct rp_shape_info *info)
@@ -665,8 +626,8 @@ static void describe_shape(const struct rpi_shape *shape, struct rp_shape_info *
                                    .capture_ms = shape->capture_ms};
     if (!shape->reason && (shape->state == RP_SHAPE_RETRY || shape->state == RP_SHAPE_EAGER))
         info->reason = "there was no host memory to keep the reason";
-    if (shape->chooser)
-        describe_choice(shape->chooser, info);
+    if (shape->choice)
+        describe_choice(shape->choice, info);
     if (!shape->graph)
         return;
     struct rp_graph_info graph;

@@ -12,9 +12,9 @@
 #define REPRISE_GRAPH_CALLABLE_H
 
 #include "graph/buckets.h"
+#include "graph/judge.h"
 #include "graph/objects.h"
 #include "graph/shapes.h"
-#include "graph/timing.h"
 
 struct rp_callable {
     struct rp_device *device; /* unowned */
@@ -33,7 +33,7 @@ struct rp_callable {
     struct rpi_shapes shapes;
     struct rpi_look look;
     struct rpi_buckets buckets;
-    struct rpi_timing timing;
+    struct rp_judge judge;        /* of RP_POLICY_AUTO */
     struct rp_callable_info info; /* counters */
     char *rendered;               /* the last report; NULL: none */
 };

@@ -308,6 +308,16 @@ rp_status rp_device_push(struct rp_device *device, struct rp_error *err)
     return RP_OK;
 }
 
+rp_status rpi_device_enter(struct rp_device *device, bool *out_pushed, struct rp_error *err)
+{
+    CUcontext current = NULL;
+    if (device->driver->cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == device->context)
+        return RP_OK;
+    rp_status status = rp_device_push(device, err);
+    *out_pushed = status == RP_OK;
+    return status;
+}
+
 bool rpi_device_push_to_release(struct rp_device *device)
 {
     for (int attempt = 0; attempt < 2; attempt++)

@@ -280,17 +280,6 @@ void rpi_graph_copy_args(struct rp_graph *graph, bool copies)
     pthread_mutex_unlock(&graph->pool->core->lock);
 }
 
-/* Mostly the context is current already, and asking costs less than a push and a pop. */
-static rp_status enter_context(struct rp_device *device, bool *out_pushed, struct rp_error *err)
-{
-    CUcontext current = NULL;
-    if (device->driver->cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == device->context)
-        return RP_OK;
-    rp_status status = rp_device_push(device, err);
-    *out_pushed = status == RP_OK;
-    return status;
-}
-
 rp_status rp_graph_replay(struct rp_graph *graph, const struct rp_arg *args, size_t arg_count,
                           struct CUstream_st *stream, struct rp_error *err)
 {
@@ -304,7 +293,7 @@ rp_status rp_graph_replay(struct rp_graph *graph, const struct rp_arg *args, siz
         return status;
     struct rp_pool *pool = graph->pool;
     bool pushed = false;
-    status = enter_context(pool->device, &pushed, err);
+    status = rpi_device_enter(pool->device, &pushed, err);
     if (status != RP_OK)
         return status;
     status = check_stream(graph, stream, err);

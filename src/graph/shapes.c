@@ -213,7 +213,6 @@ static void free_shape(struct rpi_shape *shape)
     rpi_free(shape->key);
     rpi_free(shape->text);
     rpi_free(shape->reason);
-    rpi_free(shape->chooser);
     rpi_free(shape);
 }
 

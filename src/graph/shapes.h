@@ -22,7 +22,6 @@
 #include "base/idmap.h"
 #include "base/vec.h"
 #include "graph/tensor.h"
-#include "policy/choose.h"
 
 /* Where an argument lies: a storage's number, and the distance from its start. */
 struct rpi_place_in_storage {
@@ -64,7 +63,8 @@ struct rpi_shape {
     struct rp_graph *graph;
     uint64_t replays, eager_runs, padded_calls;
     double capture_ms;
-    struct rpi_chooser *chooser; /* of RP_POLICY_AUTO, from the first call on; owned */
+    struct rp_choice *choice; /* of RP_POLICY_AUTO, from the first judged call on; owned by the
+                                 callable */
 };
 
 struct rpi_shapes {

@@ -4,96 +4,249 @@
 #include "base/clock.h"
 #include "memory/arena.h"
 
-#include <assert.h>
-
 enum { SLOTS = sizeof((struct rpi_timing *)0)->slots / sizeof(struct rpi_timing_slot) };
+enum { MOST_PATIENCE = 16 };
+/* Between calls in a row: what a loop and its bookkeeping take. */
+static const double GAP_NS = 20e3;
 
-static struct rpi_timing_slot *slot_at(struct rpi_timing *timing, uint32_t place)
-{
-    return &timing->slots[(timing->oldest + place) % SLOTS];
-}
+/* ---- Slots --------------------------------------------------------------------------------- */
 
 static void destroy_events(const struct rp_driver *driver, struct rpi_timing_slot *slot)
 {
-    if (slot->begin)
-        driver->cuEventDestroy(slot->begin);
-    if (slot->end)
-        driver->cuEventDestroy(slot->end);
-    slot->begin = slot->end = NULL;
+    for (size_t i = 0; i < 2 * RPI_MEASURED; i++) {
+        if (slot->events[i])
+            driver->cuEventDestroy(slot->events[i]);
+        slot->events[i] = NULL;
+    }
 }
 
-static bool has_events(const struct rp_driver *driver, struct rpi_timing_slot *slot)
+static struct rpi_timing_slot *free_slot(struct rpi_timing *timing)
 {
-    if (slot->end)
-        return true;
-    if (driver->cuEventCreate(&slot->begin, CU_EVENT_DEFAULT) == CUDA_SUCCESS &&
-        driver->cuEventCreate(&slot->end, CU_EVENT_DEFAULT) == CUDA_SUCCESS)
-        return true;
-    destroy_events(driver, slot);
-    return false;
+    for (uint32_t i = 0; i < SLOTS; i++)
+        if (timing->slots[i].state == RPI_TIMING_FREE)
+            return &timing->slots[i];
+    return NULL;
+}
+
+/* Of those that wait for the device, the one whose calls came first. */
+static struct rpi_timing_slot *oldest_waiting(struct rpi_timing *timing)
+{
+    struct rpi_timing_slot *oldest = NULL;
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        struct rpi_timing_slot *slot = &timing->slots[i];
+        if (slot->state == RPI_TIMING_WAITING && (!oldest || slot->number < oldest->number))
+            oldest = slot;
+    }
+    return oldest;
+}
+
+static void lose(struct rpi_timing_slot *slot)
+{
+    slot->state = RPI_TIMING_FREE;
+    rpi_chooser_lost(slot->chooser, &slot->plan);
+}
+
+/* ---- Reading ------------------------------------------------------------------------------- */
+
+static CUresult elapsed_ns(const struct rp_driver *driver, const struct rpi_timing_slot *slot,
+                           double *out_ns)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < slot->recorded; i += 2) {
+        float ms = 0;
+        CUresult result = driver->cuEventElapsedTime(&ms, slot->events[i], slot->events[i + 1]);
+        if (result != CUDA_SUCCESS)
+            return result;
+        sum += (double)ms * 1e6;
+    }
+    *out_ns = sum;
+    return CUDA_SUCCESS;
 }
 
 /* Reads the slot; false: the device has not passed it yet. */
 static bool read_slot(const struct rp_driver *driver, struct rpi_timing_slot *slot)
 {
-    float ms = 0;
-    CUresult result = driver->cuEventQuery(slot->end);
+    double ns;
+    CUresult result = driver->cuEventQuery(slot->events[slot->recorded - 1]);
     if (result == CUDA_ERROR_NOT_READY)
         return false;
     if (result == CUDA_SUCCESS)
-        result = driver->cuEventElapsedTime(&ms, slot->begin, slot->end);
-    if (result == CUDA_SUCCESS)
-        rpi_chooser_sample(slot->chooser, &slot->plan, slot->host_ns, (double)ms * 1e6);
-    else
-        destroy_events(driver, slot); /* whoever uses the slot next begins afresh */
+        result = elapsed_ns(driver, slot, &ns);
+    if (result == CUDA_SUCCESS) {
+        slot->state = RPI_TIMING_FREE;
+        rpi_chooser_sample(slot->chooser, &slot->plan, slot->host_ns / RPI_MEASURED,
+                           ns / RPI_MEASURED);
+        return true;
+    }
+    destroy_events(driver, slot); /* whoever uses the slot next begins afresh */
+    lose(slot);
     return true;
 }
 
 void rpi_timing_collect(struct rpi_timing *timing)
 {
-    if (!timing->busy)
+    if (!timing->waiting)
         return;
-    int mode = rpi_relax_begin(timing->driver);
-    while (timing->busy && read_slot(timing->driver, slot_at(timing, 0))) {
-        timing->oldest = (timing->oldest + 1) % SLOTS;
-        timing->busy--;
+    if (timing->asleep) {
+        timing->asleep--;
+        return;
     }
+    int mode = rpi_relax_begin(timing->driver);
+    uint32_t before = timing->waiting;
+    while (timing->waiting && read_slot(timing->driver, oldest_waiting(timing)))
+        timing->waiting--;
     rpi_relax_end(timing->driver, mode);
+    bool moved = timing->waiting < before;
+    timing->patience = moved ? 0 : 2 * timing->patience + 1;
+    if (timing->patience > MOST_PATIENCE)
+        timing->patience = MOST_PATIENCE;
+    timing->asleep = timing->waiting ? timing->patience : 0;
 }
 
-void rpi_timing_begin(struct rpi_timing *timing, struct rpi_chooser *chooser,
-                      const struct rpi_plan_of_call *plan, CUstream stream)
+/* ---- Measuring ----------------------------------------------------------------------------- */
+
+static bool record(const struct rp_driver *driver, struct rpi_timing_slot *slot)
 {
-    assert(!timing->open);
-    if (!plan->measure || timing->busy == SLOTS)
+    CUevent *event = &slot->events[slot->recorded];
+    if (!*event && driver->cuEventCreate(event, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
+        *event = NULL;
+        return false;
+    }
+    if (driver->cuEventRecord(*event, slot->stream) != CUDA_SUCCESS)
+        return false;
+    slot->recorded++;
+    return true;
+}
+
+static void open_slot(struct rpi_timing *timing, struct rpi_timing_block *block,
+                      struct rpi_chooser *chooser, const struct rpi_plan_of_call *plan,
+                      CUstream stream)
+{
+    struct rpi_timing_slot *slot = free_slot(timing);
+    if (!slot) {
+        rpi_chooser_lost(chooser, plan);
         return;
-    /* An event of a capture may not be asked for. */
-    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
-    struct rpi_timing_slot *slot = slot_at(timing, timing->busy);
-    if (timing->driver->cuStreamIsCapturing(stream, &capturing) != CUDA_SUCCESS ||
-        capturing != CU_STREAM_CAPTURE_STATUS_NONE || !has_events(timing->driver, slot) ||
-        timing->driver->cuEventRecord(slot->begin, stream) != CUDA_SUCCESS)
-        return;
+    }
     slot->chooser = chooser;
-    slot->plan = *plan;
-    slot->start_ns = rpi_clock_ns();
-    timing->open = true;
+    slot->state = RPI_TIMING_OPEN;
+    slot->number = timing->blocks++;
+    slot->stream = stream;
+    slot->recorded = 0;
+    slot->each = false;
+    slot->host_ns = slot->apart_ns = 0;
+    block->slot = slot;
 }
 
-void rpi_timing_end(struct rpi_timing *timing, CUstream stream, bool worked)
+/* Does the call go on where the block stands? An event of a capture may not be asked for. */
+static bool goes_on(const struct rpi_timing *timing, const struct rpi_timing_slot *slot,
+                    const struct rpi_plan_of_call *plan, CUstream stream)
 {
-    if (!timing->open)
+    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+    return !slot->in_call && plan->step == slot->plan.step + 1 && plan->way == slot->plan.way &&
+           plan->round == slot->plan.round &&
+           timing->driver->cuStreamIsCapturing(stream, &capturing) == CUDA_SUCCESS &&
+           capturing == CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* Host time ahead of a call that is part of its cost counts; ahead of an eager one it is what
+ * asking costs, and keeps the calls apart. */
+static bool begin_measured(const struct rpi_timing *timing, struct rpi_timing_block *block,
+                           const struct rpi_plan_of_call *plan, CUstream stream, double ahead_ns)
+{
+    struct rpi_timing_slot *slot = block->slot;
+    bool counts = plan->way != RPI_WAY_EAGER;
+    double apart = (double)(rpi_clock_ns() - slot->mark_ns) - (counts ? ahead_ns : 0);
+    bool alone = slot->stream != stream || (!counts && ahead_ns > 0);
+    if (plan->step == 2) {
+        slot->each = block->uneven || alone || apart > GAP_NS;
+    } else if (alone && !slot->each) {
+        block->uneven = true;
+        return false;
+    } else {
+        slot->apart_ns += apart;
+    }
+    slot->stream = stream;
+    slot->host_ns += counts ? ahead_ns : 0;
+    return (!slot->each && plan->step > 2) || record(timing->driver, slot);
+}
+
+void rpi_timing_begin(struct rpi_timing *timing, struct rpi_timing_block *block,
+                      struct rpi_chooser *chooser, const struct rpi_plan_of_call *plan,
+                      CUstream stream, double ahead_ns)
+{
+    bool is_measured = false;
+    if (plan->step == 1) {
+        if (block->slot)
+            lose(block->slot);
+        block->slot = NULL;
+        open_slot(timing, block, chooser, plan, stream);
+        is_measured = block->slot != NULL;
+    } else if (block->slot) {
+        is_measured = goes_on(timing, block->slot, plan, stream) &&
+                      begin_measured(timing, block, plan, stream, ahead_ns);
+        if (!is_measured)
+            lose(block->slot);
+    }
+    if (!is_measured) {
+        block->slot = NULL;
         return;
-    struct rpi_timing_slot *slot = slot_at(timing, timing->busy);
-    timing->open = false;
-    slot->host_ns = (double)(rpi_clock_ns() - slot->start_ns);
-    if (worked && timing->driver->cuEventRecord(slot->end, stream) == CUDA_SUCCESS)
-        timing->busy++;
+    }
+    block->slot->plan = *plan;
+    block->slot->in_call = true;
+    block->slot->mark_ns = rpi_clock_ns();
+}
+
+/* After the block's last call. Calls in a row that were far apart are not: the next block is
+ * measured call by call. */
+static void close_slot(struct rpi_timing *timing, struct rpi_timing_block *block)
+{
+    struct rpi_timing_slot *slot = block->slot;
+    block->slot = NULL;
+    if (!slot->each && slot->apart_ns > RPI_MEASURED * GAP_NS + slot->host_ns / 4) {
+        block->uneven = true;
+        lose(slot);
+        return;
+    }
+    slot->state = RPI_TIMING_WAITING;
+    timing->waiting++;
+}
+
+void rpi_timing_end(struct rpi_timing *timing, struct rpi_timing_block *block,
+                    const struct rpi_plan_of_call *plan, bool worked)
+{
+    struct rpi_timing_slot *slot = block->slot;
+    if (!slot || !slot->in_call || plan->step != slot->plan.step)
+        return; /* of a block that was lost meanwhile */
+    uint64_t now = rpi_clock_ns();
+    slot->in_call = false;
+    if (plan->step > 1)
+        slot->host_ns += (double)(now - slot->mark_ns);
+    bool is_last = plan->step == RPI_BLOCK;
+    if (worked && plan->step > 1 && (slot->each || is_last))
+        worked = record(timing->driver, slot);
+    slot->mark_ns = rpi_clock_ns();
+    if (!worked) {
+        lose(slot);
+        block->slot = NULL;
+    } else if (is_last) {
+        close_slot(timing, block);
+    }
+}
+
+void rpi_timing_forget(struct rpi_timing *timing, const struct rpi_chooser *chooser)
+{
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        struct rpi_timing_slot *slot = &timing->slots[i];
+        if (slot->state == RPI_TIMING_FREE || slot->chooser != chooser)
+            continue;
+        timing->waiting -= slot->state == RPI_TIMING_WAITING;
+        slot->state = RPI_TIMING_FREE;
+    }
 }
 
 void rpi_timing_finish(struct rpi_timing *timing)
 {
     for (uint32_t i = 0; i < SLOTS; i++)
         destroy_events(timing->driver, &timing->slots[i]);
-    timing->busy = 0;
+    timing->waiting = 0;
 }

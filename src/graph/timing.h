@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * What calls take, measured without waiting: an event before and one behind, read later, when the
- * device has passed both. For the policy of a callable, whose lock guards it; the context is
- * current at every call.
+ * What calls take, measured without waiting: events that are read later, when the device has passed
+ * them. Measured are blocks of calls in a row (policy/choose.h), in one of two ways:
  *
- *     calls    begin .. end   begin .. end
- *     slots   [b0 e0 | plan] [b1 e1 | plan] ...   a ring: taken in order, read in order
+ *     in a row     call | B call call call call E |    what a row of calls takes each: launching
+ * one hides behind the work of the one before each alone   call | B call E   B call E   ..| where
+ * other things happen between calls, or the stream is waited for
  *
- * A call for which no slot is free, or for which the driver refuses an event, is not measured.
+ * Which one is seen by the gap behind the block's first call, and by the streams. A block is lost
+ * when its calls do not follow each other, when one fails or is captured, where the driver refuses
+ * an event or no slot is free; the chooser is told.
+ *
+ * Whoever owns a timing keeps other threads from it, and makes the context current for each call.
  */
 #ifndef REPRISE_GRAPH_TIMING_H
 #define REPRISE_GRAPH_TIMING_H
@@ -15,28 +19,47 @@
 #include "driver/driver.h"
 #include "policy/choose.h"
 
+enum rpi_timing_state { RPI_TIMING_FREE, RPI_TIMING_OPEN, RPI_TIMING_WAITING };
+
 struct rpi_timing_slot {
-    CUevent begin, end; /* NULL until the slot is used for the first time */
+    CUevent events[2 * RPI_MEASURED]; /* NULL until they are used for the first time */
     struct rpi_chooser *chooser;
-    struct rpi_plan_of_call plan;
-    uint64_t start_ns;
-    double host_ns;
+    struct rpi_plan_of_call plan; /* of the block's latest call */
+    enum rpi_timing_state state;
+    uint64_t number; /* of the block: samples are given in this order */
+    CUstream stream;
+    uint32_t recorded; /* events, of this block */
+    bool each;         /* alone */
+    bool in_call;
+    uint64_t mark_ns;         /* when the latest call began or ended */
+    double host_ns, apart_ns; /* in the measured calls, and between them */
 };
 
 struct rpi_timing {
     const struct rp_driver *driver;
-    struct rpi_timing_slot slots[32];
-    uint32_t oldest, busy; /* slots [oldest, oldest + busy) wait for the device */
-    bool open;             /* between begin and end */
+    struct rpi_timing_slot slots[8];
+    uint64_t blocks; /* begun */
+    uint32_t waiting;
+    uint32_t patience, asleep; /* looks to be left out while the device is behind, and yet to be */
+};
+
+/* The block that calls of one shape are in. */
+struct rpi_timing_block {
+    struct rpi_timing_slot *slot; /* NULL: none is measured now */
+    bool uneven;                  /* the gaps between its calls differ: each is measured alone */
 };
 
 /* Gives what has been measured by now to the choosers. */
 void rpi_timing_collect(struct rpi_timing *timing);
-/* Around one call on `stream`. end without a begin that found a slot does nothing; `worked`: the
- * call was made whole. */
-void rpi_timing_begin(struct rpi_timing *timing, struct rpi_chooser *chooser,
-                      const struct rpi_plan_of_call *plan, CUstream stream);
-void rpi_timing_end(struct rpi_timing *timing, CUstream stream, bool worked);
+/* Around one call on `stream`. ahead_ns: host time that the caller spent on this call before, which
+ * it spends in every call that goes this way. `worked`: the call was made whole. */
+void rpi_timing_begin(struct rpi_timing *timing, struct rpi_timing_block *block,
+                      struct rpi_chooser *chooser, const struct rpi_plan_of_call *plan,
+                      CUstream stream, double ahead_ns);
+void rpi_timing_end(struct rpi_timing *timing, struct rpi_timing_block *block,
+                    const struct rpi_plan_of_call *plan, bool worked);
+/* Forgets the blocks of a chooser that is going. */
+void rpi_timing_forget(struct rpi_timing *timing, const struct rpi_chooser *chooser);
 /* Destroys the events; allowed on one that was only given its driver. */
 void rpi_timing_finish(struct rpi_timing *timing);
 

@@ -6,14 +6,15 @@
 #include <string.h>
 
 enum {
-    FIRST_SAMPLES = 3, /* of eager calls before a capture is considered */
-    ROUND_CALLS = 2 * (1 + RPI_ROUND),
+    FIRST_SAMPLES = 2, /* blocks of eager calls before a capture is considered */
+    ROUND_CALLS = 2 * RPI_BLOCK,
     FEW_ROUNDS = 3,           /* below these no test is made */
     SOME_ROUNDS = 8,          /* below these the next one comes at once */
     FULL_ROUNDS = RPI_WINDOW, /* from these on the mean is believed */
-    NEWEST = 8,               /* samples that are compared with those before them */
+    NEWEST = 4,               /* samples that are compared with those before them */
     FIRST_GAP = 16,
-    PATIENCE = 256 /* calls until a round whose samples do not come is given up */
+    PATIENCE = 1 << 16 /* calls until a round whose samples do not come is given up: a device may
+                          be a thousand calls behind */
 };
 static const double LAUNCH_BOUND = 0.7; /* share of a call that the host needs */
 static const double BET_LAUNCH_BOUND = 0.5, BET_DEVICE_BOUND = 0.01;
@@ -26,7 +27,7 @@ void rpi_chooser_init(struct rpi_chooser *chooser, double price_ns)
     chooser->price_ns = price_ns;
     chooser->host_share = 1;
     chooser->ways[RPI_WAY_EAGER].state = RPI_WAY_READY;
-    chooser->incumbent = chooser->challenger = chooser->last = RPI_WAY_EAGER;
+    chooser->incumbent = chooser->challenger = RPI_WAY_EAGER;
 }
 
 void rpi_chooser_force(struct rpi_chooser *chooser, enum rpi_way way)
@@ -40,7 +41,7 @@ static double mean_of(const struct rpi_chooser *chooser, enum rpi_way way)
     return chooser->ways[way].mean_ns;
 }
 
-/* The variance of one call. */
+/* The variance of one block. */
 static double variance_of(const struct rpi_chooser *chooser, enum rpi_way way)
 {
     struct rpi_measured calls = rpi_measure_read(&chooser->ways[way].calls);
@@ -55,7 +56,8 @@ static bool is_certain(const struct rpi_chooser *chooser, enum rpi_way way,
 {
     double rounds = (double)difference->values;
     double known = variance_of(chooser, way) + variance_of(chooser, chooser->incumbent);
-    double error = fmax(difference->error, sqrt(known / (RPI_ROUND * rounds)));
+    double missed = difference->values < FULL_ROUNDS ? sqrt(known / rounds) : 0;
+    double error = fmax(difference->error, missed);
     double student = 1 + 4 / (rounds + 1);
     return fabs(difference->mean) > RPI_CONFIDENCE * student * error;
 }
@@ -134,7 +136,7 @@ static double loss_of_round(const struct rpi_chooser *chooser, enum rpi_way way)
     if (!chooser->ways[way].calls.held)
         return 0;
     double more = mean_of(chooser, way) - mean_of(chooser, chooser->incumbent);
-    return more > 0 ? (1 + RPI_ROUND) * more : 0;
+    return more > 0 ? RPI_BLOCK * more : 0;
 }
 
 static bool affords(const struct rpi_chooser *chooser, double loss)
@@ -145,16 +147,16 @@ static bool affords(const struct rpi_chooser *chooser, double loss)
 static void begin_round(struct rpi_chooser *chooser)
 {
     enum rpi_way way = choose_challenger(chooser);
-    if (way == chooser->incumbent || !affords(chooser, loss_of_round(chooser, way)))
+    if (way == chooser->incumbent || !affords(chooser, loss_of_round(chooser, way))) {
+        chooser->wait = FIRST_GAP;
         return;
+    }
     chooser->challenger = way;
     chooser->round_left = ROUND_CALLS;
     chooser->round++;
     chooser->wait = PATIENCE; /* until its last sample has come */
-    for (enum rpi_way w = 0; w < RPI_WAYS; w++) {
-        chooser->ways[w].round_sum = 0;
-        chooser->ways[w].round_count = 0;
-    }
+    for (enum rpi_way w = 0; w < RPI_WAYS; w++)
+        chooser->ways[w].round_ns = 0;
 }
 
 /* Is the challenger cheaper, as sure as it has to be? */
@@ -194,7 +196,7 @@ static void take_over(struct rpi_chooser *chooser)
         rpi_measure_keep(&chooser->ways[way].differences, 0);
     chooser->won = true;
     chooser->switches++;
-    chooser->gap = 0;
+    chooser->gap = chooser->spot_left = 0;
 }
 
 /* After the last sample of a round. */
@@ -202,12 +204,10 @@ static void end_round(struct rpi_chooser *chooser)
 {
     struct rpi_way_knowledge *challenger = &chooser->ways[chooser->challenger];
     struct rpi_way_knowledge *incumbent = &chooser->ways[chooser->incumbent];
-    if (!challenger->round_count)
+    if (challenger->round_ns <= 0) /* its block was lost */
         return;
-    double difference = challenger->round_sum / challenger->round_count -
-                        incumbent->round_sum / incumbent->round_count;
-    challenger->round_count = incumbent->round_count = 0;
-    rpi_measure_add(&challenger->differences, difference);
+    rpi_measure_add(&challenger->differences, challenger->round_ns - incumbent->round_ns);
+    challenger->round_ns = incumbent->round_ns = 0;
     chooser->lost_ns += loss_of_round(chooser, chooser->challenger);
     if (wins(chooser))
         take_over(chooser);
@@ -222,19 +222,34 @@ static void end_round(struct rpi_chooser *chooser)
 
 /* ---- Calls --------------------------------------------------------------------------------- */
 
+/* A block of the incumbent outside rounds, if it is time for one: the first ones follow each other.
+ */
+static uint32_t step_of_spot(struct rpi_chooser *chooser)
+{
+    if (!chooser->spot_left) {
+        if (chooser->spot_wait) {
+            chooser->spot_wait--;
+            return 0;
+        }
+        chooser->spot_left = RPI_BLOCK;
+        chooser->spot_wait = chooser->first_spots < FIRST_SAMPLES ? 0 : RPI_SPOT;
+        chooser->first_spots += chooser->first_spots < FIRST_SAMPLES;
+    }
+    return RPI_BLOCK - --chooser->spot_left;
+}
+
 static struct rpi_plan_of_call plan(struct rpi_chooser *chooser)
 {
     struct rpi_plan_of_call plan = {.way = chooser->incumbent};
-    if (chooser->round_left) {
-        uint32_t done = ROUND_CALLS - chooser->round_left--;
-        plan.way = done < ROUND_CALLS / 2 ? chooser->challenger : chooser->incumbent;
-        plan.measure = done % (ROUND_CALLS / 2) != 0;
-        plan.round = chooser->round;
+    if (!chooser->round_left) {
+        chooser->wait -= chooser->wait > 0;
+        plan.step = step_of_spot(chooser);
         return plan;
     }
-    chooser->wait -= chooser->wait > 0;
-    plan.measure = chooser->last == plan.way &&
-                   (chooser->ways[plan.way].calls.count < NEWEST || chooser->calls % RPI_SPOT == 0);
+    uint32_t done = ROUND_CALLS - chooser->round_left--;
+    plan.way = done < RPI_BLOCK ? chooser->challenger : chooser->incumbent;
+    plan.step = done % RPI_BLOCK + 1;
+    plan.round = chooser->round;
     return plan;
 }
 
@@ -247,15 +262,29 @@ struct rpi_plan_of_call rpi_chooser_next(struct rpi_chooser *chooser)
         return next;
     }
     if (!chooser->forced) {
-        if (!chooser->round_left && !chooser->wait &&
+        if (!chooser->round_left && !chooser->spot_left && !chooser->wait &&
             chooser->ways[chooser->incumbent].calls.held >= FIRST_SAMPLES)
             begin_round(chooser);
         next = plan(chooser);
     }
     chooser->calls++;
-    chooser->last = next.way;
     chooser->spent_ns += mean_of(chooser, next.way);
     return next;
+}
+
+uint32_t rpi_chooser_rest(struct rpi_chooser *chooser, uint32_t most)
+{
+    if (!chooser->forced) {
+        if (chooser->round_left || chooser->spot_left)
+            return 0;
+        most = most < chooser->wait ? most : chooser->wait;
+        most = most < chooser->spot_wait ? most : chooser->spot_wait;
+        chooser->wait -= most;
+        chooser->spot_wait -= most;
+    }
+    chooser->calls += most;
+    chooser->spent_ns += most * mean_of(chooser, chooser->incumbent);
+    return most;
 }
 
 /* Do the newest samples leave the window of those before them? The mean alone moves with an
@@ -282,12 +311,10 @@ static void forget(struct rpi_chooser *chooser)
     chooser->gap = chooser->wait = 0;
 }
 
-static void count_in_round(struct rpi_chooser *chooser, enum rpi_way way, double took)
+void rpi_chooser_lost(struct rpi_chooser *chooser, const struct rpi_plan_of_call *plan_of_call)
 {
-    chooser->ways[way].round_sum += took;
-    chooser->ways[way].round_count++;
-    if (way == chooser->incumbent && chooser->ways[way].round_count == RPI_ROUND)
-        end_round(chooser);
+    if (plan_of_call->round && plan_of_call->round == chooser->round)
+        chooser->wait = FIRST_GAP; /* the next one comes soon */
 }
 
 void rpi_chooser_sample(struct rpi_chooser *chooser, const struct rpi_plan_of_call *plan_of_call,
@@ -299,15 +326,18 @@ void rpi_chooser_sample(struct rpi_chooser *chooser, const struct rpi_plan_of_ca
     if (took <= 0)
         return;
     if (!known->calls.count) /* what was called so far had no price */
-        chooser->spent_ns += took * (way == RPI_WAY_EAGER ? (double)chooser->calls : 1);
+        chooser->spent_ns += took * (way == RPI_WAY_EAGER ? (double)chooser->calls : RPI_BLOCK);
     rpi_measure_add(&known->calls, took);
     known->mean_ns = rpi_measure_read(&known->calls).mean;
     if (way == RPI_WAY_EAGER) {
         double samples = known->calls.count < NEWEST ? (double)known->calls.count : NEWEST;
         chooser->host_share += (host_ns / took - chooser->host_share) / samples;
     }
-    if (plan_of_call->round && plan_of_call->round == chooser->round)
-        count_in_round(chooser, way, took);
+    if (plan_of_call->round && plan_of_call->round == chooser->round) {
+        known->round_ns = took;
+        if (way == chooser->incumbent)
+            end_round(chooser);
+    }
     if (drifted(&known->calls))
         forget(chooser);
 }
@@ -339,8 +369,7 @@ enum rpi_reason rpi_chooser_reason(const struct rpi_chooser *chooser)
 
 const char *rpi_way_name(enum rpi_way way)
 {
-    static const char *const names[RPI_WAYS] = {"eager", "graph, arguments bound",
-                                                "graph, arguments copied"};
+    static const char *const names[RPI_WAYS] = {"eager", "graph", "graph, arguments copied"};
     return names[way];
 }
 

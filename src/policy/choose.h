@@ -8,8 +8,10 @@
  *               which they are copied
  *   incumbent   the way that calls go unless something is to be learned
  *   challenger  the way that is measured beside it
- *   round       some calls of the challenger, then as many of the incumbent, the first of each not
- *               measured: a pair that a change of the machine's pace hits alike
+ *   block       some calls of one way in a row, measured together, but for the first: what came
+ *               before it has left the device as another way leaves it
+ *   round       a block of the challenger and one of the incumbent: a pair that a change of the
+ *               machine's pace hits alike
  *
  * The challenger becomes the incumbent when the mean of the rounds' differences is below zero by
  * RPI_CONFIDENCE standard errors (99.5 % of being right, for one look; more where rounds are few,
@@ -24,9 +26,9 @@
  * and the rest is a bet as in renting or buying (Karp 1992); a hundredth where the device is busy
  * anyway. Once a capture was refused, none is tried until the time spent is 100 times as long.
  *
- * Drift. The incumbent is sampled every RPI_SPOT calls, and rounds go on ever more seldom. When its
- * newest samples, or the challenger's, leave their window, what was known is forgotten and rounds
- * start afresh.
+ * Drift. A block of the incumbent is measured every RPI_SPOT calls, and rounds go on ever more
+ * seldom. When its newest samples, or the challenger's, leave their window, what was known is
+ * forgotten and rounds start afresh. All other calls cost a count.
  */
 #ifndef REPRISE_POLICY_CHOOSE_H
 #define REPRISE_POLICY_CHOOSE_H
@@ -41,7 +43,12 @@ enum rpi_way { RPI_WAY_EAGER, RPI_WAY_BIND, RPI_WAY_COPY, RPI_WAYS };
 #define RPI_TRIAL_NS    8e6
 #define RPI_TRIAL_SHARE 0.008
 #define RPI_CAPTURE_NS  30e6
-enum { RPI_ROUND = 4, RPI_SPOT = 16, RPI_MOST_GAP = 512 };
+enum {
+    RPI_MEASURED = 4,             /* calls of a block that are measured */
+    RPI_BLOCK = 1 + RPI_MEASURED, /* all of them */
+    RPI_SPOT = 32,
+    RPI_MOST_GAP = 512
+};
 
 enum rpi_way_state {
     RPI_WAY_UNKNOWN,    /* no graph was captured yet */
@@ -61,20 +68,21 @@ enum rpi_reason {
 
 struct rpi_way_knowledge {
     enum rpi_way_state state;
-    struct rpi_measure calls;       /* nanoseconds of each measured call */
+    struct rpi_measure calls;       /* nanoseconds of a call, the mean of each measured block */
     struct rpi_measure differences; /* of each round: this way's mean less the incumbent's */
     double mean_ns;                 /* of `calls`, kept at hand */
-    double round_sum;               /* of the samples of the round under way */
-    uint32_t round_count;
+    double round_ns;                /* its block of the round under way; 0: not measured yet */
 };
 
 struct rpi_chooser {
     struct rpi_way_knowledge ways[RPI_WAYS];
     enum rpi_way incumbent, challenger;
-    enum rpi_way last;     /* the way of the last call */
     uint32_t round;        /* number of the latest round, from 1 */
     uint32_t round_left;   /* calls of it to come; 0: none is under way */
     uint32_t gap, wait;    /* calls between rounds, and until the next */
+    uint32_t spot_left;    /* calls to come of a block outside rounds */
+    uint32_t spot_wait;    /* calls until the next of these begins */
+    uint32_t first_spots;  /* such blocks that followed each other at the start */
     uint64_t calls;        /* made */
     double spent_ns;       /* in calls, as far as measured */
     double lost_ns;        /* in rounds, the challenger's more than the incumbent's */
@@ -94,21 +102,28 @@ void rpi_chooser_force(struct rpi_chooser *chooser, enum rpi_way way);
 struct rpi_plan_of_call {
     enum rpi_way way;
     bool capture;   /* capture first, tell rpi_chooser_captured or _refused, and ask again */
-    bool measure;   /* tell rpi_chooser_sample what the call took */
-    uint32_t round; /* that it belongs to; 0: none */
+    uint32_t step;  /* the call's number in its block, from 1 to RPI_BLOCK; 0: it is in none */
+    uint32_t round; /* that the block belongs to; 0: none */
 };
 /* What the next call is to be. Counts it, unless `capture` is set. */
 struct rpi_plan_of_call rpi_chooser_next(struct rpi_chooser *chooser);
+/* Of how many next calls, `most` at most, it is known that they go the incumbent's way and are not
+ * measured. Counts them: they are made without asking. */
+uint32_t rpi_chooser_rest(struct rpi_chooser *chooser, uint32_t most);
 
 void rpi_chooser_captured(struct rpi_chooser *chooser, double price_ns, bool binds, bool copies);
 void rpi_chooser_refused(struct rpi_chooser *chooser, double price_ns);
-/* A measured call, in the order of the calls though maybe late: what the host needed to enqueue it,
- * and the device from its begin to its end. The call takes the longer of the two. */
+/* A measured block, in the order of the calls though maybe late, by the plan of any of its calls:
+ * what the host needed to enqueue a call of it, and the device for a call, in the mean. A call
+ * takes the longer of the two: in a row of calls the one hides behind the other. */
 void rpi_chooser_sample(struct rpi_chooser *chooser, const struct rpi_plan_of_call *plan,
                         double host_ns, double device_ns);
 
+/* A block that could not be measured: there will be no sample of it. */
+void rpi_chooser_lost(struct rpi_chooser *chooser, const struct rpi_plan_of_call *plan);
+
 enum rpi_reason rpi_chooser_reason(const struct rpi_chooser *chooser);
-const char *rpi_way_name(enum rpi_way way);          /* "graph, arguments bound" */
+const char *rpi_way_name(enum rpi_way way);          /* "eager" */
 const char *rpi_reason_text(enum rpi_reason reason); /* static */
 
 #endif
