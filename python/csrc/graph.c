@@ -93,7 +93,7 @@ static PyObject *graph_info(PyObject *object, PyObject *unused)
     struct rp_graph_info info;
     rp_graph_info(((struct rpp_graph *)object)->graph, &info);
     return Py_BuildValue(
-        "{sssnsnsnsKsKsKsKsnsnsnsdsdsdsdsKsnsnsnsK}", "name", info.name, "nodes",
+        "{sssnsnsnsKsKsKsKsnsnsnsdsdsdsdsKsnsnsnsKsOsKsK}", "name", info.name, "nodes",
         (Py_ssize_t)info.nodes, "edges", (Py_ssize_t)info.edges, "blocks", (Py_ssize_t)info.blocks,
         "total_bytes", info.total_bytes, "peak_bytes", info.peak_bytes, "lower_bound_bytes",
         info.lower_bound_bytes, "planned_bytes", info.planned_bytes, "diverged_blocks",
@@ -101,7 +101,9 @@ static PyObject *graph_info(PyObject *object, PyObject *unused)
         (Py_ssize_t)info.rehearsals, "rehearse_ms", info.rehearse_ms, "plan_ms", info.plan_ms,
         "record_ms", info.record_ms, "instantiate_ms", info.instantiate_ms, "replays", info.replays,
         "bindable_args", (Py_ssize_t)info.bindable_args, "bound_args", (Py_ssize_t)info.bound_args,
-        "copied_args", (Py_ssize_t)info.copied_args, "patched_nodes", info.patched_nodes);
+        "copied_args", (Py_ssize_t)info.copied_args, "patched_nodes", info.patched_nodes,
+        "own_exec", info.own_exec ? Py_True : Py_False, "exec_updates", info.exec_updates,
+        "exec_bytes", info.exec_bytes);
 }
 
 /* Of argument `index`: (sites, bindable, bound, reason or None). */

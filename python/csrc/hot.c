@@ -22,7 +22,8 @@ enum { MOST_SHAPES = 64, MOST_RESULTS = 8 };
 struct shape {
     size_t users; /* the list it is in, and calls that are under way */
     struct rpp_signature signature;
-    struct rpp_graph *graph;
+    struct rpp_graph *graph; /* NULL: there is none yet, and calls are eager */
+    PyObject *choice;        /* a Choice that says how calls go; NULL: by the graph */
     size_t result_count;
     PyObject *made[MOST_RESULTS][2]; /* arguments and keywords that make each */
     PyObject *build;                 /* of the list of results; NULL: the only one is it */
@@ -39,7 +40,7 @@ struct hot {
     size_t count, last, oldest;
 };
 
-static PyObject *miss;
+static PyObject *miss, *eager;
 
 /* ---- Shapes -------------------------------------------------------------------------------- */
 
@@ -53,6 +54,7 @@ static void release_shape(struct shape *shape)
     }
     rpp_signature_drop(&shape->signature);
     Py_XDECREF((PyObject *)shape->graph);
+    Py_XDECREF(shape->choice);
     Py_XDECREF(shape->build);
     PyMem_Free(shape);
 }
@@ -151,7 +153,7 @@ static bool sign(struct shape *shape, const struct rpp_inputs *inputs,
                  const struct rpp_graph *graph)
 {
     bool same = rpp_signature_make(&shape->signature, inputs);
-    for (size_t i = 0; same && i < inputs->tensor_count; i++)
+    for (size_t i = 0; same && graph && i < inputs->tensor_count; i++)
         same = shape->signature.tensors[i].bytes == graph->args[i].bytes;
     return same;
 }
@@ -168,7 +170,7 @@ static bool read_results(struct shape *shape, PyObject *results)
         shape->made[i][1] = Py_NewRef(keywords);
         shape->result_count++;
     }
-    return shape->build || shape->result_count == 1;
+    return shape->build || shape->result_count == 1 || !shape->graph;
 }
 
 static void keep_shape(struct hot *hot, struct shape *shape)
@@ -182,25 +184,43 @@ static void keep_shape(struct hot *hot, struct shape *shape)
     hot->shapes[place] = shape;
 }
 
-/* add(args, kwargs, graph, results, build): a shape. results: (arguments, keywords) for each. */
+/* Is there a shape for such calls? One that has no graph makes room for one that has. */
+static bool is_known(struct hot *hot, const struct rpp_inputs *inputs, bool graph)
+{
+    struct shape *known = find_shape(hot, inputs);
+    if (!known || known->graph || !graph)
+        return known;
+    hot->shapes[hot->last] = hot->shapes[--hot->count];
+    hot->last = 0;
+    release_shape(known);
+    return false;
+}
+
+/* add(args, kwargs, graph, results, build, choice): a shape. results: (arguments, keywords) for
+ * each. graph and choice may be None, though not both. */
 static PyObject *hot_add(PyObject *object, PyObject *arguments)
 {
     struct hot *hot = (struct hot *)object;
-    PyObject *args, *kwargs, *graph, *results, *build;
+    PyObject *args, *kwargs, *graph, *results, *build, *choice = Py_None;
     struct rpp_inputs inputs;
-    if (!PyArg_ParseTuple(arguments, "O!O!O!O!O", &PyTuple_Type, &args, &PyDict_Type, &kwargs,
-                          rpp_graph_type, &graph, &PyTuple_Type, &results, &build))
+    if (!PyArg_ParseTuple(arguments, "O!O!OO!O|O", &PyTuple_Type, &args, &PyDict_Type, &kwargs,
+                          &graph, &PyTuple_Type, &results, &build, &choice))
         return NULL;
+    if ((graph != Py_None && Py_TYPE(graph) != rpp_graph_type) ||
+        (choice != Py_None ? Py_TYPE(choice) != rpp_choice_type : graph == Py_None))
+        return PyErr_Format(PyExc_TypeError, "add takes a graph, a choice, or both");
     size_t result_count = (size_t)PyTuple_Size(results);
-    const struct rpp_graph *captured = (struct rpp_graph *)graph;
+    const struct rpp_graph *captured = graph == Py_None ? NULL : (struct rpp_graph *)graph;
     if (result_count > MOST_RESULTS || !read_inputs(hot, args, kwargs, &inputs) ||
-        captured->arg_count != inputs.tensor_count + result_count || find_shape(hot, &inputs))
+        (captured && captured->arg_count != inputs.tensor_count + result_count) ||
+        is_known(hot, &inputs, captured))
         return Py_NewRef(Py_False);
     struct shape *shape = PyMem_Calloc(1, sizeof *shape);
     if (!shape)
         return PyErr_NoMemory();
     shape->users = 1;
-    shape->graph = (struct rpp_graph *)Py_NewRef(graph);
+    shape->graph = captured ? (struct rpp_graph *)Py_NewRef(graph) : NULL;
+    shape->choice = choice == Py_None ? NULL : Py_NewRef(choice);
     shape->build = build == Py_None ? NULL : Py_NewRef(build);
     if (!sign(shape, &inputs, captured) || !read_results(shape, results)) {
         release_shape(shape);
@@ -275,7 +295,35 @@ static PyObject *replay(const struct hot *hot, const struct shape *shape,
     return made;
 }
 
-/* call(args, kwargs): the result, or `miss`. */
+/* By the graph, if it is that of the call; `miss` if not. */
+static PyObject *try_replay(struct hot *hot, const struct shape *shape,
+                            const struct rpp_inputs *inputs)
+{
+    if (!shape->graph || rpp_inputs_overlap(inputs, &shape->signature) ||
+        !rpp_guard_holds(&hot->guard))
+        return Py_NewRef(miss);
+    return replay(hot, shape, inputs);
+}
+
+/* As the shape's choice says. An eager call needs no guard, but for one at the beginning of a
+ * block: what changed is noticed in the end. */
+static PyObject *call_judged(struct hot *hot, const struct shape *shape,
+                             const struct rpp_inputs *inputs)
+{
+    struct rp_turn turn;
+    void *stream = NULL;
+    if (hot->exchange->stream(DL_CUDA, hot->ordinal, &stream) != 0 ||
+        !rpp_choice_begin(shape->choice, stream, 0, &turn))
+        return PyErr_Occurred() ? NULL : Py_NewRef(miss);
+    if (turn.way == RP_WAY_EAGER && (turn.step != 1 || rpp_guard_holds(&hot->guard)))
+        return Py_NewRef(turn.step ? shape->choice : eager);
+    PyObject *result = turn.way == RP_WAY_GRAPH ? try_replay(hot, shape, inputs) : Py_NewRef(miss);
+    rpp_choice_end(shape->choice, &turn, result && result != miss);
+    return result;
+}
+
+/* call(args, kwargs): the result, or `miss`; `eager` or the choice where the call is to be made
+ * eagerly, by the choice measured. */
 static PyObject *hot_call(PyObject *object, PyObject *const *arguments, Py_ssize_t count)
 {
     struct hot *hot = (struct hot *)object;
@@ -285,11 +333,11 @@ static PyObject *hot_call(PyObject *object, PyObject *const *arguments, Py_ssize
     if (!hot->count || !read_inputs(hot, arguments[0], arguments[1], &inputs))
         return Py_NewRef(miss);
     struct shape *shape = find_shape(hot, &inputs);
-    if (!shape || rpp_inputs_overlap(&inputs, &shape->signature) || !modes_fit(hot, &inputs) ||
-        !rpp_guard_holds(&hot->guard))
+    if (!shape || !modes_fit(hot, &inputs))
         return Py_NewRef(miss);
     shape->users++;
-    PyObject *result = replay(hot, shape, &inputs);
+    PyObject *result =
+        shape->choice ? call_judged(hot, shape, &inputs) : try_replay(hot, shape, &inputs);
     release_shape(shape);
     return result;
 }
@@ -346,9 +394,10 @@ static void hot_dealloc(PyObject *object)
 
 static PyMethodDef methods[] = {
     {"add", hot_add, METH_VARARGS,
-     "add(args, kwargs, graph, results, build): takes calls of this shape."},
+     "add(args, kwargs, graph, results, build, choice=None): takes calls of this shape."},
     {"call", (PyCFunction)(void (*)(void))hot_call, METH_FASTCALL,
-     "call(args, kwargs): the result of such a call, or miss."},
+     "call(args, kwargs): the result of such a call; miss; or eager, or a Choice that measures it, "
+     "where the call is to be made eagerly."},
     {"clear", hot_clear, METH_NOARGS, "Takes no calls from now on."},
     {"is_guarded", hot_is_guarded, METH_NOARGS, "Is all as when the guard was set?"},
     {"set_guard", hot_set_guard, METH_VARARGS,
@@ -368,7 +417,9 @@ int rpp_add_hot_type(PyObject *module)
     static PyType_Spec spec = {"reprise._C.Hot", sizeof(struct hot), 0, Py_TPFLAGS_DEFAULT, slots};
     PyObject *type = PyType_FromSpec(&spec);
     miss = PyObject_CallObject((PyObject *)&PyBaseObject_Type, NULL);
-    if (!type || !miss || PyModule_AddObjectRef(module, "miss", miss) != 0)
+    eager = PyObject_CallObject((PyObject *)&PyBaseObject_Type, NULL);
+    if (!type || !miss || PyModule_AddObjectRef(module, "miss", miss) != 0 || !eager ||
+        PyModule_AddObjectRef(module, "eager", eager) != 0)
         return -1;
     return PyModule_AddType(module, (PyTypeObject *)type);
 }

@@ -353,7 +353,7 @@ PyMODINIT_FUNC PyInit__C(void)
         PyModule_AddStringConstant(module, "version", rp_version()) != 0 ||
         rpp_add_pool_type(module) != 0 || rpp_add_graph_type(module) != 0 ||
         rpp_add_hot_type(module) != 0 || rpp_add_estimate_type(module) != 0 ||
-        rpp_guard_prepare() != 0) {
+        rpp_add_choice_types(module) != 0 || rpp_guard_prepare() != 0) {
         Py_DECREF(module);
         return NULL;
     }

@@ -36,8 +36,16 @@ extern PyTypeObject *rpp_pool_type, *rpp_graph_type;
 /* Makes both types and adds them to the module; -1 with an exception set. */
 int rpp_add_pool_type(PyObject *module);
 int rpp_add_graph_type(PyObject *module);
-/* Adds Hot and miss. */
+/* Adds Hot, miss and eager. */
 int rpp_add_hot_type(PyObject *module);
+
+/* Eager or graph, for the calls of one shape (choice.c). */
+extern PyTypeObject *rpp_choice_type;
+/* Adds Judge and Choice. */
+int rpp_add_choice_types(PyObject *module);
+/* As rp_choice_begin and _end, of a Choice; false with an exception set. */
+bool rpp_choice_begin(PyObject *choice, void *stream, double ahead_us, struct rp_turn *out_turn);
+void rpp_choice_end(PyObject *choice, const struct rp_turn *turn, bool worked);
 /* Something was registered in a module: the guards of all Hot objects hold no more. */
 PyObject *rpp_count_registration(PyObject *module, PyObject *unused);
 PyObject *rpp_watches_dicts(PyObject *module, PyObject *unused);

@@ -63,6 +63,7 @@ class Graphed:
         self._failures = {}
         self._eager_runs = 0
         self._hot = None
+        self._guards = 0  # how often the short way was guarded anew, and forgot its shapes
         self._draws = True  # until a capture drew no random numbers
         self._lock = threading.RLock()
         functools.update_wrapper(self, fn if not isinstance(fn, torch.nn.Module) else fn.forward,
@@ -84,6 +85,9 @@ class Graphed:
             return self._eager(args, kwargs, str(why))
         if torch.cuda.is_current_stream_capturing():
             return self._fn(*args, **kwargs)  # a part of somebody else's capture
+        return self._by_graph(key, leaves, tensors, spec, args, kwargs)
+
+    def _by_graph(self, key, leaves, tensors, spec, args, kwargs):
         shape = self._shapes.get(key)
         if shape is not None:
             self._shorten(shape, args, kwargs, tensors)
@@ -100,24 +104,36 @@ class Graphed:
         """Lets the short way have calls of this shape, where it can take them."""
         if not isinstance(shape, Shape):
             return
-        torch, watch, hot = self._torch, self._watch, self._hot
-        modes = (torch.is_grad_enabled(), torch.is_inference_mode_enabled())
-        guarded = hot is not None and self._hot_modes == modes and hot.is_guarded()
-        if (shape.is_tried and guarded) or torch.is_autocast_enabled():
+        guarded = self._is_guarded()
+        if (guarded and shape.offered == self._guards) or self._torch.is_autocast_enabled():
             return
-        shape.is_tried = True
         short = shape.short(tensors)
-        if short is None:
-            return
-        if hot is None:
-            hot = self._hot = _C.Hot(shape.device.index, torch.Tensor, torch.empty_strided,
-                                     torch.is_grad_enabled, torch.is_inference_mode_enabled,
-                                     torch.is_autocast_enabled)
+        if short is not None:
+            self._guarded_hot(shape.device.index, guarded).add(args, kwargs, shape.graph, *short)
+        shape.offered = self._guards
+
+    def _is_guarded(self):
+        """Does the short way take calls in the modes that hold now?"""
+        return self._hot is not None and self._hot_modes == self._hot_modes_now() and \
+            self._hot.is_guarded()
+
+    def _hot_modes_now(self):
+        return (self._torch.is_grad_enabled(), self._torch.is_inference_mode_enabled())
+
+    def _guarded_hot(self, index, guarded):
+        """The short way; where it was not guarded it is, and knows no shapes."""
+        torch, watch = self._torch, self._watch
+        if self._hot is None:
+            self._hot = _C.Hot(index, torch.Tensor, torch.empty_strided, torch.is_grad_enabled,
+                               torch.is_inference_mode_enabled, torch.is_autocast_enabled)
         if not guarded:
             tensors, modules = ((), ()) if self._frozen else (watch.tensors, watch.modules)
-            hot.set_guard(tuple(tensors), tuple(m.__dict__ for m in modules), watch.handle, *modes)
+            modes = self._hot_modes_now()
+            self._hot.set_guard(tuple(tensors), tuple(m.__dict__ for m in modules), watch.handle,
+                                *modes)
             self._hot_modes = modes
-        hot.add(args, kwargs, shape.graph, *short)
+            self._guards += 1
+        return self._hot
 
     def _first_call(self, key, leaves, tensors, spec, args, kwargs):
         """The captured shape, or a tuple that holds an eager call's result."""
@@ -136,8 +152,8 @@ class Graphed:
         self._shapes[key] = shape
         return shape
 
-    def _failed(self, key, error):
-        count = self._failures.get(key, ("", 0))[1] + 1
+    def _failed(self, key, error, attempts=1):
+        count = self._failures.get(key, ("", 0))[1] + attempts
         self._failures[key] = (f"{type(error).__name__}: {error}", count)
         if count < ATTEMPTS:
             return
@@ -296,9 +312,16 @@ class Graphed:
         """Why some calls run without a graph: texts."""
         return [text for text, _ in self._failures.values()]
 
+    def choices(self):
+        """How the calls of each shape go where ``policy`` is ``"auto"``: for each a dict with
+        ``shape``, ``choice`` and its ``reason``, ``eager_us`` and ``graph_us``, and the counts of
+        calls that were judged and measured."""
+        return []
+
 
 def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=False, strict=False,
-            watch=(), generators=(), grad="auto", frozen=False, progress=False):
+            watch=(), generators=(), grad="auto", frozen=False, progress=False,
+            policy="always"):
     """Captures a callable's GPU work once for each shape of its arguments, and replays it.
 
     Arguments:
@@ -329,6 +352,11 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
         progress (bool or callable): While ``shapes`` are captured: ``True`` writes a line to standard
             error that rewrites itself, where that is a terminal; a callable is called after each
             shape with how many are done, how many there are, and the facts of its graph.
+        policy (str): ``"always"``: what can be captured goes by its graph. ``"auto"``: calls of a
+            shape begin eagerly and are timed; it is captured once that may pay, then eager runs
+            and graph are measured in turns, and calls go the faster way, looked at again from time
+            to time. Forward and backward as two graphs are not judged, and always go by them.
+            ``"never"``: no graph.
 
     Returns:
         A callable with the same arguments. Results are fresh tensors, as from ``fn``; no input is
@@ -349,14 +377,19 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
         return functools.partial(graphed, shapes=shapes, warmup=warmup, pool=pool, name=name,
                                  copy_args=copy_args, strict=strict, watch=watch,
                                  generators=generators, grad=grad, frozen=frozen,
-                                 progress=progress)
+                                 progress=progress, policy=policy)
+    if policy not in ("always", "auto", "never"):
+        raise ValueError(f"policy is {policy!r}, but has to be always, auto or never")
     if grad not in ("auto", "split", "whole"):
         raise ValueError(f"grad is {grad!r}, but has to be auto, split or whole")
     if not callable(fn):
         raise TypeError(f"fn is a {type(fn).__name__}, which cannot be called")
-    made = Graphed(fn, pool, name, warmup, copy_args, strict, watch, generators, grad,
-                   frozen)
-    if shapes is not None:
+    kind = Graphed
+    if policy != "always":
+        from ._policy import Judged, Ungraphed
+        kind = Judged if policy == "auto" else Ungraphed
+    made = kind(fn, pool, name, warmup, copy_args, strict, watch, generators, grad, frozen)
+    if shapes is not None and policy != "never":
         _capture_ahead(made, shapes, progress)
     return made
 

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 from ._graphed import all_graphed
+from ._policy import verdict
 
 _COLUMNS = ("graph", "calls", "nodes", "planned", "bound", "bound args", "copied", "capture ms")
 
@@ -30,7 +31,7 @@ def _tables():
 
 
 def _reasons(graphed):
-    """Why arguments are copied, and why calls run without a graph."""
+    """Why arguments are copied, why calls run without a graph, and how a policy chose."""
     seen = {}
     for facts in graphed.shapes():
         for i, arg in enumerate(facts["arguments"]):
@@ -38,7 +39,8 @@ def _reasons(graphed):
                 seen.setdefault(f"argument {i} ({arg['role']}) is copied: {arg['reason']}",
                                 facts["name"])
     return [f"{name}: {text}" for text, name in seen.items()] + [
-        f"without a graph: {text.splitlines()[0]}" for text in graphed.failures()]
+        f"without a graph: {text.splitlines()[0]}" for text in graphed.failures()] + [
+        verdict(fact) for fact in graphed.choices()]
 
 
 def _text(title, rows, info, reasons):
@@ -92,6 +94,7 @@ def report(path=None):
     Returns:
         str: A table for each graphed callable: its graphs, calls, nodes, memory in MiB beside the
         proved lower bound, and how many arguments the last call bound and copied, with the reasons;
+        with ``policy="auto"`` for each shape how its calls go, the measured times and why;
         or None when a page was written.
     """
     tables = list(_tables())

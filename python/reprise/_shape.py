@@ -22,7 +22,7 @@ class Shape:
         self.spec = work.spec
         self.torch = torch
         self.whole = self._whole_outputs()
-        self.is_tried = False  # as a shape of the short way
+        self.offered = -1  # to the short way: when, by its guards
 
     def _whole_outputs(self):
         """For each output storage: the tensor that fills it alone, as (shape, stride, dtype), or

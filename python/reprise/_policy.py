@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: MIT
+"""policy="auto": eager or graph, for each shape, from measured times; and policy="never".
+
+The library decides and measures (rp_judge, rp_choice); here is how calls are made. A shape is
+
+    new         the first call: eager, not measured
+    eager       until a capture may pay, or for good where graphs lose or it cannot be captured
+    compared    rounds of some calls by the graph and some eager ones
+    decided     calls go the faster way; a round now and then sees whether that holds
+
+Calls of plain tensors go the short way in all of these, which asks the shape's choice itself. Of the
+others, those whose shapes are all eager are made without being looked at until one has to be.
+"""
+
+import functools
+import time
+
+from . import _C
+from ._graphed import ATTEMPTS, Graphed, Uncapturable
+from ._install import is_installed
+from ._shape import Shape
+from ._tree import flatten
+
+_EAGER, _GRAPH, _CAPTURE = range(3)  # enum rp_way
+_MOST_REST = 255
+_FEW = 8
+_run_eagerly, _Choice = _C.eager, _C.Choice
+
+
+class Ungraphed(Graphed):
+    """policy="never"."""
+
+    def __call__(self, *args, **kwargs):
+        return self._fn(*args, **kwargs)
+
+
+class _Case:
+    """A shape, and how its calls go."""
+
+    __slots__ = ("name", "choice", "device", "shape", "offered", "is_short")
+
+    def __init__(self, name, choice, device):
+        self.name = name
+        self.choice = choice
+        self.device = device   # its index
+        self.shape = None      # captured
+        self.offered = 0       # to the short way: when, by its guards
+        self.is_short = False  # it took it
+
+
+def _put_back(pairs):
+    """Gives parameters these gradients: eager calls leave others than the graph writes to."""
+    for param, grad in pairs:
+        param.grad = grad
+
+
+def find_params(torch, fn, known):
+    """Parameters whose gradients a callable may leave: those watched, and what modules and optimizers
+    hold that it closes over or its owner has."""
+    values = [c.cell_contents for c in getattr(fn, "__closure__", None) or () if _is_filled(c)]
+    owner = getattr(fn, "__self__", None)
+    values += list(getattr(owner, "__dict__", {}).values())
+    found = {id(p): p for p in known}
+    for value in values:
+        params = []
+        if isinstance(value, torch.nn.Module):
+            params = value.parameters()
+        elif isinstance(value, torch.optim.Optimizer):
+            params = [p for group in value.param_groups for p in group["params"]]
+        found.update((id(p), p) for p in params)
+    return list(found.values())
+
+
+def _is_filled(cell):
+    try:
+        cell.cell_contents
+    except ValueError:
+        return False
+    return True
+
+
+class Judged(Graphed):
+    """policy="auto"."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self._judges = {}  # by device
+        self._cases = {}
+        self._rest = 0  # calls to be made eagerly before one is looked at
+        self._params = find_params(self._torch, self._fn, self._watch.params)
+
+    # ---- Calls ----
+
+    def __call__(self, *args, **kwargs):
+        if self._rest > 0:
+            self._rest -= 1
+            return self._fn(*args, **kwargs)
+        if self._hot is not None:
+            result = self._hot.call(args, kwargs)
+            if result is _run_eagerly:
+                return self._fn(*args, **kwargs)
+            if result is not _C.miss:
+                return self._finish(result, args, kwargs)
+        start = time.perf_counter_ns()
+        torch = self._torch
+        leaves, spec = flatten((args, kwargs)) if kwargs else flatten(args)
+        try:
+            tensors, key = self._key(leaves, (spec, bool(kwargs)))
+        except Uncapturable as why:
+            if all(c.shape is None for c in self._cases.values()):
+                self._rest = _MOST_REST
+            return self._eager(args, kwargs, str(why))
+        if torch.cuda.is_current_stream_capturing():
+            return self._fn(*args, **kwargs)
+        if self._eager_runs < self._warmup:
+            self._eager_runs += 1
+            return self._fn(*args, **kwargs)
+        if self._is_split(tensors):
+            return self._by_graph(key, leaves, tensors, spec, args, kwargs)
+        case = self._cases.get(key)
+        if case is None:
+            self._meet(key, tensors)
+            return self._fn(*args, **kwargs)
+        if self._offer(case, args, kwargs, tensors):
+            result = self._hot.call(args, kwargs)
+            if result is not _C.miss:
+                return self._finish(result, args, kwargs)
+        return self._judged_call(case, key, (leaves, tensors, spec), args, kwargs, start)
+
+    def _finish(self, result, args, kwargs):
+        """What the short way returned: a result, or how the call is to be made eagerly."""
+        if result is _run_eagerly:
+            return self._fn(*args, **kwargs)
+        if type(result) is _Choice:
+            return self._measured(result, result.turn(), lambda: self._fn(*args, **kwargs))
+        return result
+
+    @staticmethod
+    def _measured(choice, turn, call):
+        worked = False
+        try:
+            result = call()
+            worked = True
+            return result
+        finally:
+            choice.end(turn, worked)
+
+    def _judged_call(self, case, key, found, args, kwargs, start):
+        leaves, tensors, spec = found
+        stream = self._torch._C._cuda_getCurrentRawStream(case.device)
+        ahead = (time.perf_counter_ns() - start) / 1000
+        turn = case.choice.begin(stream, ahead)
+        if turn[0] == _CAPTURE:
+            self._try_capture(case, key, leaves, tensors, spec, bool(kwargs))
+            turn = case.choice.begin(stream, ahead)
+        if turn[0] == _GRAPH:
+            return self._measured(case.choice, turn, lambda: case.shape.replay(tensors))
+        result = self._measured(case.choice, turn, lambda: self._fn(*args, **kwargs))
+        if not case.is_short:
+            self._lie_down(case)
+        return result
+
+    def _lie_down(self, case):
+        """Where no shape goes by a graph, and the short way does not take this one: as many calls as
+        the choice lets go need not be looked at."""
+        if len(self._cases) <= _FEW and all(
+                c.shape is None or c.choice.info()["choice"] == "eager"
+                for c in self._cases.values()):
+            self._rest = case.choice.rest(_MOST_REST)
+
+    # ---- Shapes ----
+
+    def _meet(self, key, tensors):
+        """A new shape, maybe one that was captured ahead."""
+        with self._lock:
+            if key in self._cases:
+                return
+            device = tensors[0].device.index if tensors else self._torch.cuda.current_device()
+            if device not in self._judges:
+                self._judges[device] = _C.Judge(device)
+            case = _Case(self._shape_name(tensors), _Choice(self._judges[device]), device)
+            shape = self._shapes.get(key)
+            if shape is not None:
+                case.shape = shape
+                case.choice.captured(True, _capture_ms(shape))
+            self._cases[key] = case
+
+    def _offer(self, case, args, kwargs, tensors):
+        """Lets the short way have the shape as it is now; does it?"""
+        guarded = self._is_guarded()
+        if guarded and case.offered == self._guards:
+            return False  # it had the call already, or cannot take it
+        if self._torch.is_autocast_enabled():
+            return False
+        short, graph = ((), None), None
+        if case.shape is not None:
+            short, graph = case.shape.short(tensors), case.shape.graph
+        hot = self._guarded_hot(case.device, guarded)
+        case.offered = self._guards
+        case.is_short = short is not None and hot.add(args, kwargs, graph, *short, case.choice)
+        return case.is_short
+
+    def _try_capture(self, case, key, leaves, tensors, spec, has_kwargs):
+        with self._lock:
+            if case.shape is not None:
+                return  # by another thread
+            start, alive = time.perf_counter(), _C.call_counts()[0]
+            before = self._gradients()
+            try:
+                shape = self._capture(key, leaves, tensors, spec, has_kwargs)
+                settle = self._settling(before, alive)
+            except Exception as error:  # whatever the callable raises in a capture
+                _put_back(before)
+                case.choice.captured(False, (time.perf_counter() - start) * 1000)
+                if self._strict:
+                    raise
+                self._failed(key, error, ATTEMPTS)
+                return
+            _put_back(before)  # those of the capture hold nothing before its graph ran
+            case.offered = 0
+            case.shape = self._shapes[key] = shape
+            case.choice.captured(True, (time.perf_counter() - start) * 1000, settle)
+            if self._hot is not None and shape.short(tensors) is None:
+                self._hot.clear()  # it has the shape, as one of eager calls only
+
+    def _gradients(self):
+        return [(p, p.grad) for p in self._params]
+
+    def _settling(self, before, alive):
+        """What to do when the graph's turn comes after eager calls: gradients that a step leaves
+        behind lie elsewhere after each eager one. None: nothing."""
+        pairs = self._gradients()
+        if all(grad is earlier for (_, grad), (_, earlier) in zip(pairs, before)):
+            pairs = []
+        if self._torch.is_grad_enabled() and not pairs and is_installed() and (
+                _C.call_counts()[0] > alive):
+            raise _C.Error("it leaves tensors behind, gradients maybe, and the modules that they "
+                           "belong to are not known, so that a graph and eager calls cannot take "
+                           "turns. Pass the modules in watch=, or use another policy")
+        return functools.partial(_put_back, pairs) if pairs else None
+
+    def _forget(self):
+        super()._forget()
+        self._cases.clear()
+
+    # ---- Facts ----
+
+    def choices(self):
+        facts = []
+        for case in list(self._cases.values()):
+            fact = {"shape": case.name, **case.choice.info()}
+            if case.shape is not None:
+                graph = case.shape.facts()
+                fact.update({k: graph[k] for k in ("bound_args", "copied_args", "own_exec",
+                                                   "exec_updates")})
+            facts.append(fact)
+        judged = {case.shape for case in self._cases.values()}
+        facts += [{"shape": shape.facts()["name"], "choice": "graph",
+                   "reason": "forward and backward as two graphs are not judged"}
+                  for made in self._shapes.values() if made not in judged
+                  and not isinstance(made, Shape) for shape in made.parts()[:1]]
+        return facts
+
+
+def _capture_ms(shape):
+    facts = shape.facts()
+    return sum(facts[k] for k in ("rehearse_ms", "plan_ms", "record_ms", "instantiate_ms"))
+
+
+def verdict(fact):
+    """What choices() tells of a shape, as a sentence."""
+    text = f"{fact['shape']}: {fact['choice']}: {fact['reason']}"
+    if "measured_calls" not in fact:
+        return text
+    times = [f"{name} {fact[key]:.1f} us" for name, key in (("eager", "eager_us"),
+                                                            ("graph", "graph_us")) if fact[key]]
+    if times:
+        text += f" ({', '.join(times)}; {fact['measured_calls']} of {fact['judged_calls']} calls " \
+                "measured)"
+    if "bound_args" in fact:
+        text += f"; its graph: {fact['bound_args']} arguments bound, {fact['copied_args']} copied, "
+        text += "an exec of its own" if fact["own_exec"] else \
+            f"a shared exec, updated {fact['exec_updates']} times"
+    return text

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: MIT
+"""policy="auto" on a GPU, under install() and without it: usage: gpu_policy.py [--install] ..."""
+
+import sys
+import unittest
+import warnings
+
+import torch
+
+import reprise
+
+if "--install" in sys.argv:
+    sys.argv.remove("--install")
+    reprise.install()
+
+
+def mlp(width=256, depth=4):
+    layers = []
+    for _ in range(depth):
+        layers += [torch.nn.Linear(width, width), torch.nn.ReLU()]
+    return torch.nn.Sequential(*layers).cuda()
+
+
+def choice_of(made):
+    choice, = made.choices()
+    return choice
+
+
+class Choices(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(1)
+
+    def run_until_settled(self, made, call, want, calls=3000):
+        """Calls until the choice stands; every result is compared."""
+        for i in range(calls):
+            got, expected = call(i)
+            if i % 100 == 99:  # in between, calls follow each other
+                self.assertTrue(torch.equal(got, expected()))
+                if choice_of(made)["settled"]:
+                    break
+        self.assertEqual(choice_of(made)["choice"], want, reprise.report())
+
+    def test_a_launch_bound_module_goes_by_its_graph(self):
+        net = mlp().eval()
+        made = reprise.graphed(net, policy="auto", strict=True)
+        inputs = [torch.randn(8, 256, device="cuda") for _ in range(8)]
+
+        def call(i):
+            x = inputs[i % 8]
+            return made(x), lambda: net(x)
+        with torch.no_grad():
+            self.run_until_settled(made, call, "graph")
+        fact = choice_of(made)
+        self.assertGreater(fact["eager_us"], fact["graph_us"])
+        self.assertLess(fact["measured_calls"], fact["judged_calls"])
+        self.assertIn("measured to be the fastest", reprise.report())
+
+    def test_copies_of_large_arguments_are_left_eager(self):
+        made = reprise.graphed(lambda x, y: x + y, policy="auto", copy_args=True, strict=True)
+        pairs = [(torch.randn(1 << 24, device="cuda"), torch.randn(1 << 24, device="cuda"))
+                 for _ in range(2)]
+
+        def call(i):
+            x, y = pairs[i % 2]
+            return made(x, y), lambda: x + y
+        self.run_until_settled(made, call, "eager")
+        self.assertGreater(choice_of(made)["graph_us"], choice_of(made)["eager_us"])
+
+    def test_keywords_and_trees_of_arguments(self):
+        net = mlp().eval()
+
+        def fn(pair, *, scale):
+            return {"out": net(pair[0] + pair[1]) * scale}
+        made = reprise.graphed(fn, policy="auto", strict=True)
+        a, b = torch.randn(8, 256, device="cuda"), torch.randn(8, 256, device="cuda")
+        with torch.no_grad():
+            self.run_until_settled(
+                made, lambda i: (made((a, b), scale=3)["out"],
+                                 lambda: net(a + b) * 3), "graph")
+
+    def test_what_cannot_be_captured_stays_eager(self):
+        made = reprise.graphed(lambda x: x * x.sum().item(), policy="auto")
+        x = torch.ones(5, device="cuda")
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for _ in range(200):
+                self.assertEqual(made(x).sum().item(), 25)
+        self.assertEqual(len([w for w in said if "without a graph" in str(w.message)]), 1)
+        self.assertEqual(choice_of(made)["reason"], "the callable could not be captured")
+
+    def test_shapes_are_chosen_for_each_by_itself(self):
+        net = mlp().eval()
+        made = reprise.graphed(net, policy="auto", strict=True)
+        with torch.no_grad():
+            for n in (1, 2, 3):
+                x = torch.randn(n, 256, device="cuda")
+                for _ in range(400):
+                    out = made(x)
+                self.assertTrue(torch.equal(out, net(x)))
+        self.assertEqual([c["choice"] for c in made.choices()], ["graph"] * 3)
+
+    def test_modes_and_moved_parameters_are_noticed(self):
+        net = mlp().eval()
+        made = reprise.graphed(net, policy="auto", strict=True)
+        x = torch.randn(8, 256, device="cuda")
+        with torch.no_grad():
+            for _ in range(500):
+                made(x)
+            net[0].weight.data = torch.randn(256, 256, device="cuda")
+            for _ in range(500):
+                self.assertTrue(torch.equal(made(x), net(x)))
+            net.train()
+            for _ in range(20):
+                self.assertTrue(torch.equal(made(x), net(x)))
+
+    def test_random_numbers_are_those_of_eager_runs(self):
+        net = torch.nn.Sequential(mlp(), torch.nn.Dropout(0.3)).train()
+        x = torch.randn(32, 256, device="cuda")
+        with torch.no_grad():
+            made = reprise.graphed(net, policy="auto", strict=True)
+            torch.manual_seed(5)
+            want = [net(x) for _ in range(150)]
+            torch.manual_seed(5)
+            got = [made(x) for _ in range(150)]
+        self.assertTrue(all(torch.equal(a, b) for a, b in zip(got, want)))
+        self.assertIsNotNone(choice_of(made).get("bound_args"), "it was captured meanwhile")
+
+    def test_never_is_the_callable_itself(self):
+        made = reprise.graphed(lambda x: x + 1, policy="never")
+        x = torch.ones(3, device="cuda")
+        for _ in range(5):
+            self.assertEqual(made(x).sum().item(), 6)
+        self.assertEqual(made.shapes(), [])
+
+    def test_captured_ahead(self):
+        net = mlp().eval()
+        x = torch.randn(8, 256, device="cuda")
+        with torch.no_grad():
+            made = reprise.graphed(net, policy="auto", strict=True, shapes=[(x,)])
+            for _ in range(300):
+                out = made(x)
+            self.assertTrue(torch.equal(out, net(x)))
+        self.assertEqual(choice_of(made)["choice"], "graph")
+        self.assertEqual(len(made.shapes()), 1)
+
+    def test_compiled(self):
+        net = mlp().eval()
+        made = reprise.graphed(torch.compile(net, dynamic=False), policy="auto", strict=True)
+        x = torch.randn(16, 256, device="cuda")
+        with torch.no_grad():
+            for _ in range(500):
+                out = made(x)
+            torch.testing.assert_close(out, net(x), rtol=1e-4, atol=1e-4)
+        self.assertEqual(choice_of(made)["choice"], "graph")
+
+
+class Training(unittest.TestCase):
+    def build(self):
+        torch.manual_seed(2)
+        net = mlp(128, 3)
+        return net, torch.optim.Adam(net.parameters(), lr=1e-3, capturable=True)
+
+    def batches(self):
+        torch.manual_seed(7)
+        return [(torch.randn(32, 128, device="cuda"), torch.randn(32, 128, device="cuda"))
+                for _ in range(8)]
+
+    def losses(self, step, count=120):
+        batches = self.batches()
+        return torch.stack([step(*batches[i % 8]) for i in range(count)]).tolist()
+
+    def test_whole_steps(self):
+        def make(net, optimizer):
+            def step(x, y):
+                optimizer.zero_grad(set_to_none=True)
+                loss = torch.nn.functional.mse_loss(net(x), y)
+                loss.backward()
+                optimizer.step()
+                return loss.detach()
+            return step
+        want = self.losses(make(*self.build()))
+        made = reprise.graphed(make(*self.build()), policy="auto", strict=True)
+        self.assertEqual(self.losses(made), want)
+        self.assertEqual(choice_of(made)["choice"], "graph")
+
+    def test_gradients_that_others_read(self):
+        """Forward and backward as one callable, the optimizer outside: what it reads is of the call
+        before it, whichever way that went."""
+        def make(net, optimizer, wrap):
+            def passes(x, y):
+                optimizer.zero_grad(set_to_none=True)
+                loss = torch.nn.functional.mse_loss(net(x), y)
+                loss.backward()
+                return loss.detach()
+            passes = wrap(passes)
+
+            def step(x, y):
+                loss = passes(x, y)
+                optimizer.step()
+                return loss
+            return step
+        want = self.losses(make(*self.build(), lambda fn: fn))
+        kept = []
+
+        def wrap(fn):
+            kept.append(reprise.graphed(fn, policy="auto", strict=True))
+            return kept[0]
+        self.assertEqual(self.losses(make(*self.build(), wrap)), want)
+        self.assertGreater(kept[0].shapes()[0]["calls"], 20)
+
+    def test_two_graphs_are_not_judged(self):
+        net, optimizer = self.build()
+        forward = reprise.graphed(net, policy="auto", strict=True)
+
+        def step(x, y):
+            optimizer.zero_grad(set_to_none=True)
+            loss = torch.nn.functional.mse_loss(forward(x), y)
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+        got = self.losses(step, 20)
+        self.assertLess(got[-1], got[0])
+        self.assertIn("not judged", choice_of(forward)["reason"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: MIT
+"""policy="auto" without a GPU: how calls are made of what a choice says; and what is told of it."""
+
+import threading
+import types
+import unittest
+import warnings
+
+import reprise
+from reprise import _policy
+
+EAGER, GRAPH, CAPTURE = range(3)
+
+
+class ScriptedChoice:
+    """A choice that says what a test wants, and remembers what it was told."""
+
+    def __init__(self, ways=(), rests=0):
+        self.ways = list(ways)
+        self.rests = rests
+        self.told = []
+
+    def begin(self, stream, ahead_us):
+        assert stream == 7 and ahead_us > 0
+        return (self.ways.pop(0), 0, 0)
+
+    def end(self, turn, worked):
+        self.told.append(("end", turn[0], worked))
+
+    def captured(self, worked, ms, settle=None):
+        assert ms >= 0
+        self.told.append(("captured", worked, settle))
+
+    def rest(self, most):
+        return min(most, self.rests)
+
+    def info(self):
+        return {"choice": "eager"}
+
+
+class Replayed:
+    def replay(self, tensors):
+        return ("graph", len(tensors))
+
+    def short(self, tensors):
+        return None
+
+
+def judged(fn, choice, capture=Replayed):
+    """A callable as policy="auto" makes it, but for the GPU."""
+    made = _policy.Judged.__new__(_policy.Judged)
+    made._torch = types.SimpleNamespace(
+        cuda=types.SimpleNamespace(is_current_stream_capturing=lambda: False,
+                                   current_device=lambda: 0),
+        _C=types.SimpleNamespace(_cuda_getCurrentRawStream=lambda index: 7),
+        is_autocast_enabled=lambda: True, is_grad_enabled=lambda: made.grad)
+    made.grad = False
+    made._fn, made._name, made._strict = fn, "subject", False
+    made._hot, made._guards, made._rest = None, 0, 0
+    made._eager_runs = made._warmup = 1
+    made._shapes, made._failures, made._cases = {}, {}, {}
+    made._lock = threading.RLock()
+    made._judges = {0: object()}
+    made._params = []
+    made._key = lambda leaves, spec: ([], ("key", spec))
+    made._is_split = lambda tensors: False
+    made._shape_name = lambda tensors: "subject(3)"
+    made._capture = lambda *args: capture()
+    return made
+
+
+class Calls(unittest.TestCase):
+    def setUp(self):
+        self.kept = _policy._Choice
+
+    def tearDown(self):
+        _policy._Choice = self.kept
+
+    def subject(self, ways, *, rests=0, capture=Replayed, fn=lambda x: ("eager", x)):
+        choice = ScriptedChoice(ways, rests)
+        _policy._Choice = lambda judge: choice
+        return judged(fn, choice, capture), choice
+
+    def test_calls_go_as_the_choice_says(self):
+        made, choice = self.subject([EAGER, CAPTURE, GRAPH, EAGER, GRAPH])
+        ways = [made(3)[0] for _ in range(5)]
+        self.assertEqual(ways, ["eager", "eager", "graph", "eager", "graph"])
+        self.assertEqual(choice.told, [("end", EAGER, True), ("captured", True, None),
+                                       ("end", GRAPH, True), ("end", EAGER, True),
+                                       ("end", GRAPH, True)])
+
+    def test_what_cannot_be_captured_stays_eager_and_warns(self):
+        def refuse():
+            raise RuntimeError("it reads a value")
+        made, choice = self.subject([CAPTURE, EAGER, EAGER], capture=refuse)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            self.assertEqual([made(3)[0] for _ in range(3)], ["eager"] * 3)
+        self.assertEqual([t[:2] for t in choice.told],
+                         [("captured", False), ("end", EAGER), ("end", EAGER)])
+        self.assertEqual(len(said), 1)
+        self.assertIn("it reads a value", made.failures()[0])
+        made, choice = self.subject([CAPTURE], capture=refuse)
+        made._strict = True
+        made(3)
+        with self.assertRaisesRegex(RuntimeError, "it reads a value"):
+            made(3)
+
+    def test_a_call_that_raises_is_not_measured(self):
+        def fn(x):
+            if x == 5:
+                raise ValueError("five")
+            return ("eager", x)
+        made, choice = self.subject([EAGER, EAGER], fn=fn)
+        made(4)
+        with self.assertRaises(ValueError):
+            made(5)
+        made(4)
+        self.assertEqual(choice.told, [("end", EAGER, False), ("end", EAGER, True)])
+
+    def test_eager_calls_rest(self):
+        made, choice = self.subject([EAGER, EAGER], rests=6)
+        for _ in range(1 + 1 + 6 + 1):
+            self.assertEqual(made(3), ("eager", 3))
+        self.assertEqual(choice.told, [("end", EAGER, True)] * 2)
+        self.assertEqual(made._rest, 6)
+
+    def test_gradients_are_put_back(self):
+        param, other = types.SimpleNamespace(grad="an eager call's"), types.SimpleNamespace(grad=None)
+
+        def capture():
+            param.grad = "the graph's"
+            return Replayed()
+        made, choice = self.subject([CAPTURE, EAGER], capture=capture)
+        made._params = [param, other]
+        made.grad = True
+        made(3), made(3)
+        self.assertEqual(param.grad, "an eager call's")
+        settle = choice.told[0][2]
+        settle()
+        self.assertEqual((param.grad, other.grad), ("the graph's", None))
+
+
+class Parameters(unittest.TestCase):
+    def test_they_are_found_where_a_step_has_them(self):
+        class Module:
+            def __init__(self, *params):
+                self.parameters = lambda: params
+
+        class Optimizer:
+            def __init__(self, *params):
+                self.param_groups = [{"params": list(params)}]
+        torch = types.SimpleNamespace(nn=types.SimpleNamespace(Module=Module),
+                                      optim=types.SimpleNamespace(Optimizer=Optimizer))
+        a, b, c, d = (types.SimpleNamespace() for _ in range(4))
+        net, optimizer = Module(a), Optimizer(b, a)
+
+        def step():
+            return net, optimizer, late
+        self.assertEqual(_policy.find_params(torch, step, [d]), [d, a, b])
+        late = None
+
+        class Trainer:
+            def __init__(self):
+                self.net, self.optimizer, self.rate = Module(c), Optimizer(c), 0.1
+
+            def step(self):
+                return None
+        self.assertEqual(_policy.find_params(torch, Trainer().step, []), [c])
+        self.assertEqual(_policy.find_params(torch, len, []), [])
+
+
+class Told(unittest.TestCase):
+    def test_a_policy_that_is_none(self):
+        with self.assertRaisesRegex(ValueError, "always, auto or never"):
+            reprise.graphed(lambda x: x, policy="often")
+
+    def test_a_verdict_is_a_sentence(self):
+        fact = {"shape": "net(8x64)", "choice": "graph", "reason": "measured to be the fastest",
+                "eager_us": 61.23, "graph_us": 7.0, "judged_calls": 900, "measured_calls": 120,
+                "bound_args": 3, "copied_args": 1, "own_exec": True, "exec_updates": 0}
+        self.assertEqual(_policy.verdict(fact),
+                         "net(8x64): graph: measured to be the fastest (eager 61.2 us, graph 7.0 "
+                         "us; 120 of 900 calls measured); its graph: 3 arguments bound, 1 copied, "
+                         "an exec of its own")
+        fact.update(own_exec=False, exec_updates=4)
+        self.assertTrue(_policy.verdict(fact).endswith("a shared exec, updated 4 times"))
+        split = {"shape": "net", "choice": "graph", "reason": "two graphs are not judged"}
+        self.assertEqual(_policy.verdict(split), "net: graph: two graphs are not judged")
+
+
+if __name__ == "__main__":
+    unittest.main()
