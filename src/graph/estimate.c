@@ -105,13 +105,20 @@ static rp_status tree_of(struct rp_estimate *estimate, struct rp_pool *pool,
 
 /* ---- One shape ----------------------------------------------------------------------------- */
 
-static rp_status count_nodes(const struct rp_driver *driver, CUgraph template, size_t *out_nodes,
-                             struct rp_error *err)
+/* An exec holds the nodes of child graphs as well. */
+static rp_status count_nodes(const struct rp_driver *driver, CUgraph template,
+                             struct rp_estimate_shape *out, struct rp_error *err)
 {
-    CUresult result = driver->cuGraphGetNodes(template, NULL, out_nodes);
-    return result == CUDA_SUCCESS ? RP_OK
-                                  : rpi_error_driver(err, result, "cuGraphGetNodes",
-                                                     "reading the nodes of a template");
+    struct rpi_topology topology;
+    CUresult result = driver->cuGraphGetNodes(template, NULL, &out->nodes);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuGraphGetNodes", "reading the nodes of a template");
+    rp_status status = rpi_topology_read(&topology, driver, template, err);
+    if (status != RP_OK)
+        return status;
+    out->exec_bytes = rpi_exec_bytes(topology.nodes);
+    rpi_topology_finish(&topology);
+    return RP_OK;
 }
 
 /* A capture that is to be estimated. */
@@ -136,13 +143,12 @@ static rp_status rehearse_and_plan(const struct subject *of, struct rpi_shadow *
                                     of->arg_count, &rehearsal, err);
     if (status != RP_OK)
         return status;
-    status = count_nodes(driver, rehearsal.template, &out->nodes, err);
+    status = count_nodes(driver, rehearsal.template, out, err);
     if (status == RP_OK)
         status = rpi_shadow_plan(tree, of->pool, &rehearsal, &member, err);
     if (status == RP_OK) {
         out->planned_bytes = rpi_ranges_top(&member->all);
         out->lower_bound_bytes = member->lower_bound;
-        out->exec_bytes = rpi_exec_bytes(out->nodes);
     }
     out->ms = rpi_ms_since(start);
     rpi_rehearsal_finish(&rehearsal, driver);
@@ -187,7 +193,7 @@ static void take_captured(const struct rpi_shape *shape, struct rp_estimate_shap
     out->nodes = graph.nodes;
     out->planned_bytes = graph.planned_bytes;
     out->lower_bound_bytes = graph.lower_bound_bytes;
-    out->exec_bytes = rpi_exec_bytes(graph.nodes);
+    out->exec_bytes = graph.exec_bytes;
     out->captured = 1;
 }
 

@@ -194,12 +194,57 @@ static void another_depth_is_another_topology(void **state)
     rpt_close(&f);
 }
 
+/* ---- Estimates ----------------------------------------------------------------------------- */
+
+static rp_status enqueue_many(const struct rpt_fixture *fixture, CUstream s, const void *data,
+                              struct rp_error *err)
+{
+    rp_status status = RP_OK;
+    (void)data;
+    for (int i = 0; status == RP_OK && i < 200; i++)
+        status = rpt_launch(fixture, fixture->nothing, s, NULL, err);
+    return status;
+}
+
+static rp_status many(struct rp_call *call, void *user, struct rp_error *err)
+{
+    (void)user;
+    return rpt_within(&f, rp_call_stream(call), 1, enqueue_many, NULL, err);
+}
+
+/* An exec holds the nodes of child graphs too, and an estimate counts them. */
+static void estimates_count_nested_nodes(void **state)
+{
+    (void)state;
+    struct rp_callable_options options = RP_CALLABLE_OPTIONS_INIT;
+    struct rp_callable *callable = NULL;
+    struct rp_inputs inputs = {0};
+    struct rp_estimate *estimate = NULL;
+    struct rp_estimate_shape shape;
+    struct rp_graph *graph = NULL;
+    struct rp_graph_info info;
+    rpt_open(&f);
+    RPT_OK(&f, rp_callable_create(f.device, &options, many, NULL, &callable, &f.err));
+    RPT_OK(&f, rp_estimate(&callable, &inputs, 1, &estimate, &f.err));
+    assert_int_equal(rp_estimate_shape(estimate, 0, &shape), 1);
+    RPT_OK(&f, rp_graph_capture(f.pool, NULL, many, NULL, NULL, 0, &graph, &f.err));
+    rp_graph_info(graph, &info);
+    assert_int_equal(shape.nodes, info.nodes);
+    assert_int_equal(shape.exec_bytes, info.exec_bytes);
+    assert_int_equal(shape.exec_bytes, rpi_exec_bytes(202));
+    rp_graph_destroy(graph);
+    rp_estimate_destroy(estimate);
+    rp_callable_destroy(callable);
+    rpt_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sites_of_nested_nodes_are_listed),
         cmocka_unit_test(arguments_follow_in_shared_execs),
         cmocka_unit_test(another_depth_is_another_topology),
+        cmocka_unit_test(estimates_count_nested_nodes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
