@@ -13,6 +13,23 @@ static const char *const state_names[] = {"new", "graph", "retry", "eager"};
 /* A shape's text in a column of this width; longer ones end in dots. */
 enum { SHAPE_WIDTH = 44 };
 
+/* How a policy has the shape run, and what its graph does of itself. */
+static void write_text_choice(struct rpi_writer *w, const struct rp_shape_info *s)
+{
+    rpi_write(w, "      by %s: %s (eager %.1f us, graph %.1f us, %" PRIu64 " measured)\n",
+              s->choice, s->choice_reason, s->eager_us, s->graph_us, s->measured_calls);
+    if (!s->graph)
+        return;
+    struct rp_graph_info graph;
+    rp_graph_info(s->graph, &graph);
+    rpi_write(w, "      its graph: %zu arguments bound, %zu copied; ", graph.bound_args,
+              graph.copied_args);
+    if (graph.own_exec)
+        rpi_write(w, "an exec of its own\n");
+    else
+        rpi_write(w, "a shared exec, updated %" PRIu64 " times\n", graph.exec_updates);
+}
+
 static void write_text_shape(struct rpi_writer *w, const struct rp_shape_info *s)
 {
     size_t length = strlen(s->text);
@@ -27,8 +44,7 @@ static void write_text_shape(struct rpi_writer *w, const struct rp_shape_info *s
     if (s->reason)
         rpi_write(w, "      %s\n", s->reason);
     if (s->choice)
-        rpi_write(w, "      by %s: %s (eager %.1f us, graph %.1f us, %" PRIu64 " measured)\n",
-                  s->choice, s->choice_reason, s->eager_us, s->graph_us, s->measured_calls);
+        write_text_choice(w, s);
 }
 
 static void write_text(struct rpi_writer *w, struct rp_callable *callable,
@@ -73,8 +89,13 @@ static void write_json_shape(struct rpi_writer *w, const struct rp_shape_info *s
     rpi_write_json(w, s->choice);
     rpi_write(w, ",\"choice_reason\":");
     rpi_write_json(w, s->choice_reason);
-    rpi_write(w, ",\"eager_us\":%.3f,\"graph_us\":%.3f,\"measured_calls\":%" PRIu64 "}",
-              s->eager_us, s->graph_us, s->measured_calls);
+    rpi_write(w, ",\"eager_us\":%.3f,\"graph_us\":%.3f,\"measured_calls\":%" PRIu64, s->eager_us,
+              s->graph_us, s->measured_calls);
+    struct rp_graph_info graph = {.replays = 0};
+    if (s->graph)
+        rp_graph_info(s->graph, &graph);
+    rpi_write(w, ",\"bound_args\":%zu,\"copied_args\":%zu,\"own_exec\":%s}", graph.bound_args,
+              graph.copied_args, graph.own_exec ? "true" : "false");
 }
 
 static void write_json(struct rpi_writer *w, struct rp_callable *callable,

@@ -108,6 +108,12 @@ static void a_slow_eager_callable_becomes_a_graph(void **state)
     assert_true(info.eager_us > 40000 && info.graph_us > 0 && info.graph_us < info.eager_us);
     assert_true(info.measured_calls > 10);
     assert_true(info.replays + info.eager_runs == 200 && info.replays > 100);
+    const char *report;
+    RPT_OK(&t.f, rp_callable_report(t.callable, RP_REPORT_TEXT, &report, &t.f.err));
+    assert_non_null(strstr(report, "by graph: measured to be the fastest (eager "));
+    assert_non_null(strstr(report, "its graph: 2 arguments bound, 0 copied; an exec of its own"));
+    RPT_OK(&t.f, rp_callable_report(t.callable, RP_REPORT_JSON, &report, &t.f.err));
+    assert_non_null(strstr(report, "\"bound_args\":2,\"copied_args\":0,\"own_exec\":true}"));
     finish(&t);
 }
 
