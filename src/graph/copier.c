@@ -19,7 +19,7 @@ _Static_assert(RPI_COPIES_A_LAUNCH == RPI_COPY_MOST, "the rule reckons with othe
  * single copies. A byte's is that of 1 TB/s, which is slow for such a device: until large copies
  * were seen they are made with reluctance. */
 static const struct rpi_copy_prices first_prices = {
-    .launch = 7, .entry = 0.05, .single = 6, .byte = 1e-6};
+    .launch = 7, .entry = 0.05, .single = 6, .byte = 1e-6, .single_byte = 1e-6};
 
 static const struct {
     const char *name;
@@ -282,14 +282,15 @@ void rpi_copier_fix_prices(struct rpi_copier *copier, const struct rpi_copy_pric
     enum { FIXED = 1000 };
     pthread_mutex_lock(&copier->lock);
     copier->prices = *prices;
-    copier->probe.samples = FIXED; /* none is missing */
+    copier->probe.samples[0] = copier->probe.samples[1] = FIXED; /* none is missing */
     atomic_store(&copier->knowledge, RPI_COPIER_KNOWN);
     pthread_mutex_unlock(&copier->lock);
 }
 
 /* ---- What a byte takes --------------------------------------------------------------------- */
 
-enum { LARGE = 8 << 20, SAMPLES = 8 };
+/* A copy of so many bytes does not live in a cache. */
+enum { LARGE = 32 << 20, SAMPLES = 4 };
 
 /* Reads what was measured; false: the device has not passed it. */
 static bool read_probe(struct rpi_copier *copier)
@@ -305,9 +306,8 @@ static bool read_probe(struct rpi_copier *copier)
         result = copier->driver->cuEventElapsedTime(&ms, probe->start, probe->end);
     if (result == CUDA_SUCCESS) {
         double byte = (double)ms * 1000 / (double)probe->bytes;
-        copier->prices.byte +=
-            (byte - copier->prices.byte) / (probe->samples < 3 ? probe->samples + 1 : 4);
-        probe->samples++;
+        double *price = probe->launched ? &copier->prices.byte : &copier->prices.single_byte;
+        *price += (byte - *price) / ++probe->samples[probe->launched];
     }
     probe->bytes = 0;
     return true;
@@ -354,29 +354,66 @@ static CUresult run_launched(struct rpi_copier *copier, const struct rpi_copy *c
     return CUDA_SUCCESS;
 }
 
-static CUresult run(struct rpi_copier *copier, const struct rpi_copy *copies, size_t count,
-                    bool launched, CUstream stream, struct rpi_copy_failure *out_failure)
+/* Launches what lies between large copies, which are made by calls of their own. */
+static CUresult run_mixed(struct rpi_copier *copier, const struct rpi_copy_prices *prices,
+                          const struct rpi_copy *copies, size_t count, CUstream stream,
+                          struct rpi_copy_failure *out_failure)
 {
-    return launched ? run_launched(copier, copies, count, stream, out_failure)
-                    : run_single(copier, copies, count, stream, out_failure);
+    for (size_t i = 0, next; i < count; i = next) {
+        bool large = rpi_copy_wants_call(prices, copies[i].bytes);
+        next = i + 1;
+        while (next < count && rpi_copy_wants_call(prices, copies[next].bytes) == large)
+            next++;
+        CUresult result = large ? run_single(copier, copies + i, next - i, stream, out_failure)
+                                : run_launched(copier, copies + i, next - i, stream, out_failure);
+        if (result != CUDA_SUCCESS) {
+            out_failure->first += i;
+            return result;
+        }
+    }
+    return CUDA_SUCCESS;
 }
 
-/* Between two events, where those are free. */
+/* Large copies between two events, where those are free; both ways take turns. */
 static CUresult run_probed(struct rpi_copier *copier, const struct rpi_copy *copies, size_t count,
-                           uint64_t bytes, bool launched, CUstream stream,
+                           uint64_t bytes, bool may_launch, CUstream stream,
                            struct rpi_copy_failure *out_failure)
 {
     struct rpi_copy_probe *probe = &copier->probe;
     const struct rp_driver *driver = copier->driver;
     int mode = rpi_relax_begin(driver);
-    bool begun = read_probe(copier) && has_events(copier) &&
-                 driver->cuEventRecord(probe->start, stream) == CUDA_SUCCESS;
-    CUresult result = run(copier, copies, count, launched, stream, out_failure);
+    bool begun = read_probe(copier) && has_events(copier);
+    bool launched = may_launch && probe->samples[1] <= probe->samples[0];
+    begun = begun && driver->cuEventRecord(probe->start, stream) == CUDA_SUCCESS;
+    CUresult result = launched ? run_launched(copier, copies, count, stream, out_failure)
+                               : run_single(copier, copies, count, stream, out_failure);
     if (begun && result == CUDA_SUCCESS &&
-        driver->cuEventRecord(probe->end, stream) == CUDA_SUCCESS)
+        driver->cuEventRecord(probe->end, stream) == CUDA_SUCCESS) {
         probe->bytes = bytes;
+        probe->launched = launched;
+    }
     rpi_relax_end(driver, mode);
     return result;
+}
+
+/* With the lock held: is a launch to be made, of those copies that are not large? Loads the module
+ * when enough was missed. */
+static bool wants_launch(struct rpi_copier *copier, const struct rpi_copy *copies, size_t count)
+{
+    size_t small = 0;
+    double bytes = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (rpi_copy_wants_call(&copier->prices, copies[i].bytes))
+            continue;
+        small++;
+        bytes += (double)copies[i].bytes;
+    }
+    if (!rpi_copies_want_launch(&copier->prices, small, bytes))
+        return false;
+    if (atomic_load(&copier->state) == RPI_COPIER_IDLE &&
+        atomic_fetch_add(&copier->missed, small) + small >= PATIENCE)
+        load_locked(copier);
+    return atomic_load(&copier->state) == RPI_COPIER_LOADED;
 }
 
 CUresult rpi_copier_run(struct rpi_copier *copier, const struct rpi_copy *copies, size_t count,
@@ -388,20 +425,19 @@ CUresult rpi_copier_run(struct rpi_copier *copier, const struct rpi_copy *copies
     pthread_mutex_lock(&copier->lock);
     if (atomic_load(&copier->knowledge) == RPI_COPIER_PENDING)
         learn_relaxed(copier);
-    bool launched = !in_order && rpi_copies_want_launch(&copier->prices, count);
-    bool probed = bytes >= LARGE && copier->probe.samples < SAMPLES;
-    if (launched && atomic_load(&copier->state) == RPI_COPIER_IDLE &&
-        atomic_fetch_add(&copier->missed, count) + count >= PATIENCE)
-        load_locked(copier);
-    launched = launched && atomic_load(&copier->state) == RPI_COPIER_LOADED;
-    CUresult result;
-    if (probed) {
-        result = run_probed(copier, copies, count, bytes, launched, stream, out_failure);
+    bool launched = !in_order && wants_launch(copier, copies, count);
+    bool may_launch = !in_order && atomic_load(&copier->state) == RPI_COPIER_LOADED;
+    if (count && bytes / count >= LARGE &&
+        copier->probe.samples[0] + (may_launch ? copier->probe.samples[1] : SAMPLES) <
+            2 * SAMPLES) {
+        CUresult result = run_probed(copier, copies, count, bytes, may_launch, stream, out_failure);
         pthread_mutex_unlock(&copier->lock);
         return result;
     }
+    const struct rpi_copy_prices prices = copier->prices;
     pthread_mutex_unlock(&copier->lock);
-    return run(copier, copies, count, launched, stream, out_failure);
+    return launched ? run_mixed(copier, &prices, copies, count, stream, out_failure)
+                    : run_single(copier, copies, count, stream, out_failure);
 }
 
 void rpi_copier_finish(struct rpi_copier *copier)

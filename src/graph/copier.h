@@ -45,9 +45,10 @@ struct rpi_copy_series {
 
 /* Events around one replay's copies, read when another's are to be measured. */
 struct rpi_copy_probe {
-    CUevent start, end; /* NULL: not made yet */
-    uint64_t bytes;     /* between them; 0: nothing is measured */
-    unsigned samples;
+    CUevent start, end;  /* NULL: not made yet */
+    uint64_t bytes;      /* between them; 0: nothing is measured */
+    bool launched;       /* they were copied by the kernel */
+    unsigned samples[2]; /* of single copies, of launched ones */
 };
 
 struct rpi_copier {

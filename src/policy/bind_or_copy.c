@@ -131,18 +131,39 @@ void rpi_bind_choice_finish(struct rpi_bind_choice *choice)
 
 /* ---- What a set costs ---------------------------------------------------------------------- */
 
-/* Copies of one direction, bytes left out. */
-static double direction_cost(const struct rpi_copy_prices *prices, size_t count)
+/* Copies of one direction. */
+struct direction {
+    size_t count; /* of those that may be launched */
+    double bytes; /* and theirs */
+    double us;    /* of large ones */
+};
+
+static void add_copy(struct direction *direction, const struct rpi_copy_prices *prices,
+                     uint64_t bytes)
 {
-    bool launched = !prices->no_launches && rpi_copies_want_launch(prices, count);
-    return launched ? rpi_copies_launched_us(prices, count) : (double)count * prices->single;
+    if (!prices->no_launches && rpi_copy_wants_call(prices, bytes)) {
+        direction->us += prices->single + (double)bytes * prices->single_byte;
+        return;
+    }
+    direction->count++;
+    direction->bytes += (double)bytes;
+}
+
+static double direction_cost(const struct rpi_copy_prices *prices,
+                             const struct direction *direction)
+{
+    if (!prices->no_launches && rpi_copies_want_launch(prices, direction->count, direction->bytes))
+        return direction->us + rpi_copies_launched_us(prices, direction->count) +
+               direction->bytes * prices->byte;
+    return direction->us + (double)direction->count * prices->single +
+           direction->bytes * prices->single_byte;
 }
 
 double rpi_bind_cost(const struct rpi_bind_choice *choice, const struct rpi_bind_prices *prices,
                      const unsigned char *copied, const unsigned char *changed)
 {
-    uint64_t nodes = 0, in = 0, out = 0;
-    double bytes = 0;
+    uint64_t nodes = 0;
+    struct direction in = {0}, out = {0};
     for (size_t g = 0; g < choice->group_count; g++) {
         const struct rpi_bind_group *group = &choice->groups[g];
         const uint32_t *members = choice->members + group->first;
@@ -154,12 +175,13 @@ double rpi_bind_cost(const struct rpi_bind_choice *choice, const struct rpi_bind
     for (size_t a = 0; a < choice->arg_count; a++) {
         if (!copied[a])
             continue;
-        in += choice->args[a].in;
-        out += choice->args[a].out;
-        bytes += (double)choice->args[a].bytes * (choice->args[a].in + choice->args[a].out);
+        if (choice->args[a].in)
+            add_copy(&in, &prices->copies, choice->args[a].bytes);
+        if (choice->args[a].out)
+            add_copy(&out, &prices->copies, choice->args[a].bytes);
     }
-    return (double)nodes * prices->node + bytes * prices->copies.byte +
-           direction_cost(&prices->copies, in) + direction_cost(&prices->copies, out);
+    return (double)nodes * prices->node + direction_cost(&prices->copies, &in) +
+           direction_cost(&prices->copies, &out);
 }
 
 /* ---- The set that costs least -------------------------------------------------------------- */
@@ -169,18 +191,25 @@ static int64_t nanoseconds(double us)
     return us < 1e12 ? (int64_t)(us * 1000) : NEVER;
 }
 
+/* One copy, where a launch is paid for or is not. */
+static double one_copy(const struct rpi_copy_prices *prices, uint64_t bytes, bool launched)
+{
+    double call = prices->single + (double)bytes * prices->single_byte;
+    double entry = prices->entry + (double)bytes * prices->byte;
+    return launched && entry < call ? entry : call;
+}
+
 /* An argument's copies where the directions' launches are paid, or not. */
 static int64_t copy_price(const struct rpi_bind_arg_uses *arg, const struct rpi_bind_prices *prices,
                           bool launched_in, bool launched_out)
 {
-    const struct rpi_copy_prices *p = &prices->copies;
-    double least = p->entry < p->single ? p->entry : p->single, us = 0;
+    double us = 0;
     if (arg->only_bound)
         return NEVER;
     if (arg->in)
-        us += (launched_in ? least : p->single) + (double)arg->bytes * p->byte;
+        us += one_copy(&prices->copies, arg->bytes, launched_in);
     if (arg->out)
-        us += (launched_out ? least : p->single) + (double)arg->bytes * p->byte;
+        us += one_copy(&prices->copies, arg->bytes, launched_out);
     return nanoseconds(us);
 }
 
@@ -327,6 +356,7 @@ static bool are_other_prices(const struct rpi_bind_prices *a, const struct rpi_b
     return differ(a->node, b->node) || differ(a->copies.launch, b->copies.launch) ||
            differ(a->copies.entry, b->copies.entry) || differ(a->copies.single, b->copies.single) ||
            differ(a->copies.byte, b->copies.byte) ||
+           differ(a->copies.single_byte, b->copies.single_byte) ||
            a->copies.no_launches != b->copies.no_launches || a->known != b->known;
 }
 

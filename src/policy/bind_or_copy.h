@@ -40,12 +40,20 @@ struct rpi_copy_prices {
     double launch; /* of copies in one direction */
     double entry;  /* each copy of it */
     double single; /* a copy by a call of its own */
-    double byte;
+    double byte;   /* of a copy in a launch */
+    double single_byte;
     bool no_launches; /* copies are single ones only */
 };
 
 /* Most copies that one launch makes. */
 enum { RPI_COPIES_A_LAUNCH = 144 };
+
+/* Is a copy so large that a call of its own is better, whatever else is launched? */
+static inline bool rpi_copy_wants_call(const struct rpi_copy_prices *prices, uint64_t bytes)
+{
+    return prices->single + (double)bytes * prices->single_byte <
+           prices->entry + (double)bytes * prices->byte;
+}
 
 /* What so many copies cost by launches, bytes left out. */
 static inline double rpi_copies_launched_us(const struct rpi_copy_prices *prices, size_t count)
@@ -54,10 +62,12 @@ static inline double rpi_copies_launched_us(const struct rpi_copy_prices *prices
     return (double)launches * prices->launch + (double)count * prices->entry;
 }
 
-/* Is that less than in calls of their own? */
-static inline bool rpi_copies_want_launch(const struct rpi_copy_prices *prices, size_t count)
+/* Is that less than in calls of their own, of copies of so many bytes together? */
+static inline bool rpi_copies_want_launch(const struct rpi_copy_prices *prices, size_t count,
+                                          double bytes)
 {
-    return rpi_copies_launched_us(prices, count) < (double)count * prices->single;
+    return rpi_copies_launched_us(prices, count) + bytes * prices->byte <
+           (double)count * prices->single + bytes * prices->single_byte;
 }
 
 struct rpi_bind_prices {

@@ -59,6 +59,7 @@ static void make_problem(struct problem *p, uint64_t seed)
                                                     .entry = 0.01 * random_below(100),
                                                     .single = 1 + random_below(9),
                                                     .byte = 0.001 * random_below(5),
+                                                    .single_byte = 0.001 * random_below(5),
                                                     .no_launches = random_below(5) == 0},
                                          .node = 0.1 * (1 + random_below(20)),
                                          .known = true};
@@ -115,10 +116,10 @@ static void make_chain(struct problem *p, size_t args, uint32_t nodes)
         p->members[2 * a] = a;
         p->members[2 * a + 1] = (a + 1) % (uint32_t)args;
     }
-    p->prices =
-        (struct rpi_bind_prices){.copies = {.launch = 5, .entry = 0.05, .single = 6, .byte = 1e-6},
-                                 .node = 0.27,
-                                 .known = true};
+    p->prices = (struct rpi_bind_prices){
+        .copies = {.launch = 5, .entry = 0.05, .single = 6, .byte = 1e-6, .single_byte = 1e-6},
+        .node = 0.27,
+        .known = true};
     assert_true(
         rpi_bind_choice_init(&p->choice, p->args, args, p->groups, p->group_count, p->members));
 }

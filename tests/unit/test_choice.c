@@ -151,7 +151,7 @@ enum { CHAIN_ARGS = 4, CHAIN_COUNT = 64, CHAIN_BYTES = CHAIN_COUNT * sizeof(floa
 
 /* A launch costs as much as twelve nodes. */
 static const struct rpi_copy_prices fixed_prices = {
-    .launch = 12, .entry = 0.1, .single = 8, .byte = 1e-6};
+    .launch = 12, .entry = 0.1, .single = 8, .byte = 1e-6, .single_byte = 1e-6};
 
 /* Kernel j adds argument (j + 1) mod 4, times a power of two, to argument j mod 4. */
 struct chain {

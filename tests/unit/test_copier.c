@@ -236,21 +236,58 @@ static void prices_are_measured_once_in_few_calls(void **state)
 static void large_copies_tell_what_a_byte_takes(void **state)
 {
     (void)state;
-    enum { LARGE = 16 << 20 };
+    enum { LARGE = 33 << 20 };
     struct rpi_copy_prices before, after;
     struct rpi_copy copy;
     struct buffers b;
     buffers_init(&b, LARGE);
+    rpi_copier_load(&copier);
     rpi_copier_prices(&copier, &before);
     copy = expect(&b, 0, 0, LARGE);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 12; i++) {
         assert_int_equal(run(&copy, 1, false), 0);
         assert_int_equal(fixture.driver->cuCtxSynchronize(), 0);
     }
     check(&b);
     rpi_copier_prices(&copier, &after);
-    assert_int_equal(copier.probe.samples, 2);
+    assert_int_equal(copier.probe.samples[0], 4);
+    assert_int_equal(copier.probe.samples[1], 4);
     assert_true(after.byte > 0 && after.byte != before.byte);
+    assert_true(after.single_byte > 0 && after.single_byte != before.single_byte);
+    buffers_finish(&b);
+}
+
+static void large_copies_among_small_ones_are_made_by_calls(void **state)
+{
+    (void)state;
+    const struct rpi_copy_prices prices = {
+        .launch = 1, .entry = 0.01, .single = 1, .byte = 2e-3, .single_byte = 1e-3};
+    static const size_t bytes[] = {100, 200, 50000, 60000, 300, 400, 70000};
+    enum { COUNT = sizeof bytes / sizeof *bytes };
+    struct rpi_copy copies[COUNT];
+    struct buffers b;
+    size_t at = 0;
+    buffers_init(&b, 1 << 18);
+    rpi_copier_fix_prices(&copier, &prices);
+    rpi_copier_load(&copier);
+    for (size_t i = 0; i < COUNT; i++) {
+        copies[i] = expect(&b, at, at + 3, bytes[i]);
+        at += bytes[i] + 5;
+    }
+    rpi_driver_fault_at(UINT64_MAX, CUDA_SUCCESS);
+    assert_int_equal(run(copies, COUNT, false), 0);
+    assert_int_equal(rpi_driver_fault_calls(), 5);
+    assert_int_equal(copier.launches, 2);
+    check(&b);
+    /* The call that fails is told by what it was to copy. */
+    struct rpi_copy_failure failure;
+    rpi_driver_fault_at(3, CUDA_ERROR_UNKNOWN);
+    assert_int_equal(rpi_copier_run(&copier, copies, COUNT, false, NULL, &failure),
+                     CUDA_ERROR_UNKNOWN);
+    assert_string_equal(failure.function, "cuLaunchKernel");
+    assert_int_equal(failure.first, 4);
+    assert_int_equal(failure.count, 2);
+    rpi_driver_fault_at(UINT64_MAX, CUDA_SUCCESS);
     buffers_finish(&b);
 }
 
@@ -281,6 +318,7 @@ int main(void)
         TEST(without_the_kernel_copies_are_single),
         TEST(prices_are_measured_once_in_few_calls),
         TEST(large_copies_tell_what_a_byte_takes),
+        TEST(large_copies_among_small_ones_are_made_by_calls),
         TEST(any_call_may_fail_while_prices_are_measured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
