@@ -52,6 +52,8 @@ if "$python" -c 'import torch' 2>/dev/null; then
     "$python" tests/python/gpu_check.py
     "$python" tests/python/gpu_estimate.py --install
     "$python" tests/python/gpu_estimate.py
+    "$python" tests/python/gpu_report.py --install
+    "$python" tests/python/gpu_report.py
 else
     echo "gpu-test: skipped the PyTorch package: $python has no PyTorch (set PYTHON)" >&2
 fi
