@@ -5,6 +5,8 @@
  */
 #include "driver/host/state.h"
 
+#include <assert.h>
+
 #define BUFFER_ALIGNMENT 64 /* what the strictest parameter types ask for */
 
 static CUresult check_cluster(const struct rpi_host_kernel_op *k)
@@ -133,6 +135,7 @@ CUresult rpi_host_kernel_op(const CUDA_KERNEL_NODE_PARAMS *params,
     CUresult result = find_function(params, &function);
     if (result)
         return result;
+    assert(function); /* no handle is NULL */
     if (params->ctx && params->ctx != &rpi_host.context)
         return CUDA_ERROR_INVALID_CONTEXT;
     struct rpi_host_op *op = rpi_host_op_create(CU_GRAPH_NODE_TYPE_KERNEL);
@@ -228,9 +231,10 @@ static bool is_overlong(const CUDA_KERNEL_NODE_PARAMS *params)
     const void *packed;
     size_t bytes;
     CUfunction function;
-    return params->extra && !params->kernelParams &&
-           find_function(params, &function) == CUDA_SUCCESS &&
-           read_extra(params->extra, &packed, &bytes) == CUDA_SUCCESS &&
+    if (!params->extra || params->kernelParams || find_function(params, &function) != CUDA_SUCCESS)
+        return false;
+    assert(function);
+    return read_extra(params->extra, &packed, &bytes) == CUDA_SUCCESS &&
            bytes > function->packed_bytes;
 }
 
