@@ -182,19 +182,16 @@ static PyObject *fail(struct work *work, rp_status status, const struct rp_error
 }
 
 /* Captures; the args belong to the graph afterwards, or are freed. */
-static PyObject *do_capture(PyObject *pool, struct work *work, const char *name, int copy_args,
-                            struct rp_arg *args)
+static PyObject *do_capture(PyObject *pool, struct work *work,
+                            const struct rp_capture_options *options, struct rp_arg *args)
 {
-    struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
-    options.name = name;
-    options.copy_args = copy_args;
     struct rp_graph *graph = NULL;
     struct rp_error err = {0};
     work->pool = ((struct rpp_pool *)pool)->pool;
     work->ordinal = ((struct rpp_pool *)pool)->ordinal;
     work->stack = (uintptr_t)__builtin_frame_address(0);
     work->thread = PyEval_SaveThread();
-    rp_status status = rp_graph_capture(((struct rpp_pool *)pool)->pool, &options, run_callable,
+    rp_status status = rp_graph_capture(((struct rpp_pool *)pool)->pool, options, run_callable,
                                         work, args, work->arg_count, &graph, &err);
     PyEval_RestoreThread(work->thread);
     if (status == RP_OK) {
@@ -214,12 +211,15 @@ PyObject *rpp_capture(PyObject *module, PyObject *arguments)
     (void)module;
     PyObject *pool, *arg_list, *place_list;
     struct work work = {0};
-    const char *name;
-    int copy_args, learn;
-    if (!PyArg_ParseTuple(arguments, "O!OO!O!spp", rpp_pool_type, &pool, &work.callable,
-                          &PyList_Type, &arg_list, &PyList_Type, &place_list, &name, &copy_args,
-                          &learn))
+    struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
+    unsigned long long stream = 0;
+    int learn, verify = RP_VERIFY_NONE;
+    if (!PyArg_ParseTuple(arguments, "O!OO!O!spp|iK", rpp_pool_type, &pool, &work.callable,
+                          &PyList_Type, &arg_list, &PyList_Type, &place_list, &options.name,
+                          &options.copy_args, &learn, &verify, &stream))
         return NULL;
+    options.verify = (enum rp_verify)verify;
+    options.stream = (struct CUstream_st *)(uintptr_t)stream;
     struct rp_arg *args;
     if (read_args(arg_list, &args, &work.arg_count) != 0)
         return NULL;
@@ -228,7 +228,7 @@ PyObject *rpp_capture(PyObject *module, PyObject *arguments)
         return NULL;
     }
     work.learn = learn;
-    PyObject *made = do_capture(pool, &work, name, copy_args, args);
+    PyObject *made = do_capture(pool, &work, &options, args);
     PyMem_Free(work.places);
     return made;
 }

@@ -91,9 +91,10 @@ static PyObject *graph_info(PyObject *object, PyObject *unused)
 {
     (void)unused;
     struct rp_graph_info info;
+    static const char *const verified[] = {NULL, "capture", "run"};
     rp_graph_info(((struct rpp_graph *)object)->graph, &info);
     return Py_BuildValue(
-        "{sssnsnsnsKsKsKsKsnsnsnsdsdsdsdsKsnsnsnsKsOsKsK}", "name", info.name, "nodes",
+        "{sssnsnsnsKsKsKsKsnsnsnsdsdsdsdsKsnsnsnsKsOsKsKszsnszsd}", "name", info.name, "nodes",
         (Py_ssize_t)info.nodes, "edges", (Py_ssize_t)info.edges, "blocks", (Py_ssize_t)info.blocks,
         "total_bytes", info.total_bytes, "peak_bytes", info.peak_bytes, "lower_bound_bytes",
         info.lower_bound_bytes, "planned_bytes", info.planned_bytes, "diverged_blocks",
@@ -103,7 +104,9 @@ static PyObject *graph_info(PyObject *object, PyObject *unused)
         "bindable_args", (Py_ssize_t)info.bindable_args, "bound_args", (Py_ssize_t)info.bound_args,
         "copied_args", (Py_ssize_t)info.copied_args, "patched_nodes", info.patched_nodes,
         "own_exec", info.own_exec ? Py_True : Py_False, "exec_updates", info.exec_updates,
-        "exec_bytes", info.exec_bytes);
+        "exec_bytes", info.exec_bytes,
+        "verified", verified[info.verified], "unverified_args", (Py_ssize_t)info.unverified_args,
+        "not_run", info.not_run, "verify_ms", info.verify_ms);
 }
 
 /* Of argument `index`: (sites, bindable, bound, reason or None). */

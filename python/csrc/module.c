@@ -295,7 +295,8 @@ static PyMethodDef methods[] = {
     {"prepare", prepare, METH_NOARGS, "Looks up what throws; what is missing, or None."},
     {"leave", leave, METH_NOARGS, "Frees nothing from now on: the interpreter is going."},
     {"capture", rpp_capture, METH_VARARGS,
-     "capture(pool, callable, args, places, name, copy_args, learn) -> Graph, or None to learn."},
+     "capture(pool, callable, args, places, name, copy_args, learn, verify, stream) -> Graph, or "
+     "None to learn."},
     {"call_block", call_block, METH_VARARGS,
      "(index, bytes, start) of a block of the call, or None."},
     {"call_counts", call_counts, METH_NOARGS, "(blocks alive, allocations outside the capture)."},

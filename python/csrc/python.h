@@ -72,7 +72,7 @@ PyObject *rpp_bind_pool(PyObject *module, PyObject *args);
 PyObject *rpp_draw_lease(PyObject *module, PyObject *args);
 PyObject *rpp_leases(PyObject *module, PyObject *unused);
 
-/* capture(pool, callable, args, places, name, copy_args, learn) */
+/* capture(pool, callable, args, places, name, copy_args, learn[, verify, stream]) */
 PyObject *rpp_capture(PyObject *module, PyObject *args);
 
 #endif

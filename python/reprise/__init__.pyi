@@ -79,7 +79,8 @@ def graphed(fn: Callable[..., Any], *, shapes: Iterable[tuple[Any, ...]] | None 
             generators: Iterable[torch.Generator] = ...,
             grad: Literal["auto", "split", "whole"] = ..., frozen: bool = ...,
             progress: bool | Callable[[int, int, dict[str, Any]], object] = ...,
-            policy: Literal["always", "auto", "never"] = ...) -> _Graphed: ...
+            policy: Literal["always", "auto", "never"] = ...,
+            verify: Literal["capture", "run"] | None = ...) -> _Graphed: ...
 @overload
 def graphed(fn: None = ..., *, shapes: Iterable[tuple[Any, ...]] | None = ..., warmup: int = ...,
             pool: Pool | None = ..., name: str | None = ..., copy_args: bool = ...,
@@ -88,7 +89,8 @@ def graphed(fn: None = ..., *, shapes: Iterable[tuple[Any, ...]] | None = ..., w
             grad: Literal["auto", "split", "whole"] = ...,
             frozen: bool = ...,
             progress: bool | Callable[[int, int, dict[str, Any]], object] = ...,
-            policy: Literal["always", "auto", "never"] = ...
+            policy: Literal["always", "auto", "never"] = ...,
+            verify: Literal["capture", "run"] | None = ...
             ) -> Callable[[Callable[..., Any]], _Graphed]: ...
 class Estimate:
     planned_bytes: int

@@ -10,7 +10,7 @@ from . import _C
 from ._findings import line_of
 from ._pool import Pool
 from ._progress import Progress
-from ._record import Work, extents
+from ._record import VERIFY, Work, extents
 from ._shape import Shape
 from ._split import Split
 from ._torch import need_gpu
@@ -44,7 +44,7 @@ class Graphed:
     """What :func:`reprise.graphed` returns."""
 
     def __init__(self, fn, pool, name, warmup, copy_args, strict, watch, generators, grad,
-                 frozen):
+                 frozen, verify):
         self._torch = need_gpu()
         self._fn = fn
         self._pool = pool
@@ -54,6 +54,7 @@ class Graphed:
         self._strict = strict
         self._grad = grad
         self._frozen = frozen
+        self._verify = verify
         self._generators = tuple(generators)
         torch = self._torch
         modules = find_modules(torch, fn) + [w for w in watch if isinstance(w, torch.nn.Module)]
@@ -143,7 +144,7 @@ class Graphed:
             self._eager_runs += 1
             return (self._fn(*args, **kwargs),)
         try:
-            shape = self._capture(key, leaves, tensors, spec, bool(kwargs))
+            shape = self._capture(key, leaves, tensors, spec, bool(kwargs), self._verify)
         except Exception as error:  # whatever the callable raises in a capture
             if self._strict:
                 raise
@@ -255,7 +256,7 @@ class Graphed:
             self._pool = Pool("alternatives", parent=self._pool, name=self.name, device=device)
         return self._pool
 
-    def _capture(self, key, leaves, tensors, spec, has_kwargs):
+    def _capture(self, key, leaves, tensors, spec, has_kwargs, verify):
         torch = self._torch
         device = self._device(tensors)
         self._own_pool(device)
@@ -264,10 +265,11 @@ class Graphed:
         with torch.cuda.device(device):
             if self._is_split(tensors):
                 made = Split(torch, device, body, tensors, self._watch.params, self._generators)
-                made.capture(Pool("sequence", parent=self._pool, name=name), name)
+                made.capture(Pool("sequence", parent=self._pool, name=name), name,
+                             verify and "capture")  # a step must not be taken twice
                 return made
             work = Work(torch, device, body, tensors, self._generators, draws=self._draws)
-            graph = work.capture(self._pool._pool, name, self._copy_args)
+            graph = work.capture(self._pool._pool, name, self._copy_args, verify)
             self._draws = work.draws
             return Shape(work, graph)
 
@@ -301,7 +303,8 @@ class Graphed:
 
     def shapes(self):
         """What was captured: for each graph a dict of its facts, ``calls`` and
-        ``arguments`` (each with ``bound``, ``bindable`` and the ``reason`` why not) among them."""
+        ``arguments`` (each with ``bound``, ``bindable`` and the ``reason`` why not) among them, and
+        how it was ``verified``, with how many ``unverified_args`` are copied for it."""
         facts = []
         for made in list(self._shapes.values()):
             for shape in made.parts():
@@ -321,7 +324,7 @@ class Graphed:
 
 def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=False, strict=False,
             watch=(), generators=(), grad="auto", frozen=False, progress=False,
-            policy="always"):
+            policy="always", verify=None):
     """Captures a callable's GPU work once for each shape of its arguments, and replays it.
 
     Arguments:
@@ -357,6 +360,12 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
             and graph are measured in turns, and calls go the faster way, looked at again from time
             to time. Forward and backward as two graphs are not judged, and always go by them.
             ``"never"``: no graph.
+        verify (str, optional): ``"capture"``: each shape is captured once more, to verify with
+            arguments at other addresses what two captures prove; an argument that is found elsewhere
+            is copied, with a warning in the log of the library. ``"run"``: besides, ``fn`` is run
+            twice more and the graph replayed on copies of the arguments, and results have to be
+            equal to the bit: for an ``fn`` that changes nothing but its arguments and results. Where
+            it draws random numbers, wants gradients, or is captured ahead, ``"capture"`` it is.
 
     Returns:
         A callable with the same arguments. Results are fresh tensors, as from ``fn``; no input is
@@ -377,18 +386,21 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
         return functools.partial(graphed, shapes=shapes, warmup=warmup, pool=pool, name=name,
                                  copy_args=copy_args, strict=strict, watch=watch,
                                  generators=generators, grad=grad, frozen=frozen,
-                                 progress=progress, policy=policy)
+                                 progress=progress, policy=policy, verify=verify)
     if policy not in ("always", "auto", "never"):
         raise ValueError(f"policy is {policy!r}, but has to be always, auto or never")
     if grad not in ("auto", "split", "whole"):
         raise ValueError(f"grad is {grad!r}, but has to be auto, split or whole")
     if not callable(fn):
         raise TypeError(f"fn is a {type(fn).__name__}, which cannot be called")
+    if verify not in VERIFY:
+        raise ValueError(f"verify is {verify!r}, but has to be None, 'capture' or 'run'")
     kind = Graphed
     if policy != "always":
         from ._policy import Judged, Ungraphed
         kind = Judged if policy == "auto" else Ungraphed
-    made = kind(fn, pool, name, warmup, copy_args, strict, watch, generators, grad, frozen)
+    made = kind(fn, pool, name, warmup, copy_args, strict, watch, generators, grad, frozen,
+                verify)
     if shapes is not None and policy != "never":
         _capture_ahead(made, shapes, progress)
     return made
@@ -423,5 +435,6 @@ def _capture_one(made, args):
         leaves, spec = flatten(args)
         tensors, key = made._key(leaves, (spec, False))
         if key not in made._shapes:
-            made._shapes[key] = made._capture(key, leaves, tensors, spec, False)
+            made._shapes[key] = made._capture(key, leaves, tensors, spec, False,
+                                               made._verify and "capture")
         return made._shapes[key]

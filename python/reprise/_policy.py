@@ -207,7 +207,7 @@ class Judged(Graphed):
             start, alive = time.perf_counter(), _C.call_counts()[0]
             before = self._gradients()
             try:
-                shape = self._capture(key, leaves, tensors, spec, has_kwargs)
+                shape = self._capture(key, leaves, tensors, spec, has_kwargs, self._verify)
                 settle = self._settling(before, alive)
             except Exception as error:  # whatever the callable raises in a capture
                 _put_back(before)

@@ -23,6 +23,7 @@ from ._install import is_installed, segment_allocator
 from ._tree import flatten
 
 IN, OUT, INOUT = 1, 2, 3
+VERIFY = {None: 0, "capture": 1, "run": 2}
 
 
 @contextlib.contextmanager
@@ -269,6 +270,10 @@ class Work:
 
     def run(self, stream, addresses):
         """What the library calls."""
+        with self.torch.cuda.stream(self.torch.cuda.ExternalStream(stream, device=self.device)):
+            if not self.torch.cuda.is_current_stream_capturing():
+                self._run_eagerly(addresses)
+                return
         self.kept.clear()  # of a run that is over, and whose place this one may take
         here = Run(self.torch, self.device, stream, self.generators, self.draws)
         self.runs.append(here)
@@ -290,6 +295,17 @@ class Work:
                 _let_go(storages, addresses)
             leaves.clear()
 
+    def _run_eagerly(self, addresses):
+        """Without a capture, to verify one: results are copied to where the outputs go."""
+        storages = {}
+        for leaf, result in zip(flatten(self.body(self._arguments(addresses)))[0], self.results):
+            if result[0] == "output":
+                storages[result[1]] = leaf.untyped_storage()
+        for j, storage in storages.items():
+            if self.outputs[j]:
+                copy_by_kernel(self.torch, addresses[len(self.extents) + j], storage.data_ptr(),
+                               self.outputs[j], self.device)
+
     def _learn(self, found, spec, storages):
         self.results, self.spec = found, spec
         self.outputs = [nbytes for _, nbytes, _ in storages.values()]
@@ -308,11 +324,11 @@ class Work:
             if start != address and nbytes:
                 copy_by_kernel(self.torch, address, start, nbytes, self.device)
 
-    def capture(self, pool, name, copy_args=False):
+    def capture(self, pool, name, copy_args=False, verify=None):
         """Learns, rehearses and records; the graph, whose arguments are the extents and then the
-        output storages."""
+        output storages. verify: as for graphed; to run it draws no random numbers."""
         with uncollected():
-            return self._capture(pool, name, copy_args)
+            return self._capture(pool, name, copy_args, verify)
 
     def estimate(self, into, pool, name):
         """Learns and rehearses: what a capture would take is added to a _C.Estimate. Of device memory
@@ -340,12 +356,16 @@ class Work:
         return [(place[0], place[1], len(self.extents) + j)
                 for j, place in enumerate(self.places) if place is not None]
 
-    def _capture(self, pool, name, copy_args):
+    def _capture(self, pool, name, copy_args, verify):
         args = self._find_out(pool, name, copy_args)
         buffers = [self.torch.empty(n, dtype=self.torch.uint8, device=self.device)
                    for n in self.outputs]
         args += [(b.data_ptr(), b.numel(), OUT) for b in buffers]
-        graph = _C.capture(pool, self.run, args, self._placed(), name, copy_args, False)
+        if verify == "run" and self.draws:
+            verify = "capture"
+        graph = _C.capture(pool, self.run, args, self._placed(), name, copy_args, False,
+                           VERIFY[verify],
+                           self.torch._C._cuda_getCurrentRawStream(self.device.index))
         self.random = self.runs[-1].random
         if not self.keep:
             self.finish()

@@ -41,9 +41,9 @@ class Split:
 
     # ---- Captures ----
 
-    def capture(self, pool, name):
-        self.capture_forward(pool, name)
-        self.capture_backward(pool, name)
+    def capture(self, pool, name, verify=None):
+        self.capture_forward(pool, name, verify)
+        self.capture_backward(pool, name, verify)
 
     def estimate(self, into, pool, name, new):
         """What both would take, added to a _C.Estimate; new(shape, stride, dtype) makes tensors that
@@ -58,20 +58,20 @@ class Split:
         finally:
             self._drop_runs()
 
-    def capture_forward(self, pool, name):
+    def capture_forward(self, pool, name, verify=None):
         self.pool = pool
         self.work = self._forward_work()
-        graph = self.work.capture(pool._pool, f"{name} forward")
+        graph = self.work.capture(pool._pool, f"{name} forward", verify=verify)
         self.forward = Shape(self.work, graph)
         self._check_results(self.forward.results)
 
-    def capture_backward(self, pool, name):
+    def capture_backward(self, pool, name, verify=None):
         def new(shape, stride, dtype):
             return self.torch.empty_strided(shape, stride, dtype=dtype, device=self.device)
 
         back = self._backward_work(new)
         self.backward = None if back is None else Shape(
-            back, back.capture(pool._pool, f"{name} backward"))
+            back, back.capture(pool._pool, f"{name} backward", verify=verify))
         self._drop_runs()
 
     def _forward_work(self):

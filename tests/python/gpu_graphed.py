@@ -528,6 +528,96 @@ class Training(unittest.TestCase):
         self.assertEqual(train(step_of(reprise.graphed(net, strict=True), optimizer), batches), want)
 
 
+class Verification(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(3)
+
+    def check(self, fn, new, verify, calls=4):
+        """Calls with new arguments give what fn gives; the facts of the one shape."""
+        made = reprise.graphed(fn, strict=True, verify=verify)
+        for _ in range(calls):
+            args = new()
+            copies = [a.clone() for a in args]
+            got, want = made(*args), fn(*copies)
+            self.assertTrue(torch.equal(got, want))
+            for given, copy in zip(args, copies):
+                self.assertTrue(torch.equal(given, copy))
+        facts, = made.shapes()
+        self.assertEqual(facts["verified"], verify)
+        self.assertEqual(facts["unverified_args"], 0, facts["arguments"])
+        return facts
+
+    def test_by_capturing_and_by_running(self):
+        net = mlp().eval()
+        for verify in ("capture", "run"):
+            with torch.no_grad():
+                facts = self.check(net, lambda: [torch.randn(16, 256, device="cuda")], verify)
+            self.assertEqual(facts["bound_args"], 2)
+            self.assertIsNone(facts["not_run"])
+
+    def test_lists_of_tensors(self):
+        def fn(a, b, c):
+            return torch.stack(torch._foreach_add([a, b, c], [b, c, a]))
+        for verify in ("capture", "run"):
+            self.check(fn, lambda: list(torch.randn(3, 1000, device="cuda").clone().unbind()), verify)
+            self.check(fn, lambda: [torch.randn(1000, device="cuda") for _ in range(3)], verify)
+
+    def test_what_is_written_in_place(self):
+        def fn(x, y):
+            x.add_(y)
+            return x.sum()
+        for verify in ("capture", "run"):
+            self.check(fn, lambda: [torch.randn(100, device="cuda") for _ in range(2)], verify)
+
+    def test_convolution_and_attention(self):
+        conv = torch.nn.Conv2d(3, 8, 3).cuda().eval()
+        attention = torch.nn.MultiheadAttention(64, 4, batch_first=True).cuda().eval()
+        with torch.no_grad():
+            for verify in ("capture", "run"):
+                self.check(conv, lambda: [torch.randn(2, 3, 32, 32, device="cuda")], verify)
+                self.check(lambda x: attention(x, x, x, need_weights=False)[0],
+                           lambda: [torch.randn(2, 16, 64, device="cuda")], verify)
+
+    def test_random_numbers_are_verified_by_capturing(self):
+        made = reprise.graphed(lambda x: torch.nn.functional.dropout(x), strict=True, verify="run")
+        for _ in range(3):
+            made(torch.ones(1000, device="cuda"))
+        facts, = made.shapes()
+        self.assertEqual(facts["verified"], "capture")
+
+    def test_training_is_verified_by_capturing(self):
+        net = mlp()
+        made = reprise.graphed(net, strict=True, verify="run")
+        for _ in range(4):
+            x = torch.randn(8, 256, device="cuda")
+            made(x).sum().backward()
+            got = [p.grad.clone() for p in net.parameters()]
+            net.zero_grad()
+            net(x).sum().backward()
+            for a, p in zip(got, net.parameters()):
+                torch.testing.assert_close(a, p.grad)
+            net.zero_grad()
+        self.assertEqual([f["verified"] for f in made.shapes()], ["capture", "capture"])
+
+    def test_shapes_ahead_are_verified_by_capturing(self):
+        made = reprise.graphed(lambda x: x * 2, shapes=[(torch.ones(n, device="cuda"),)
+                                                        for n in (10, 20)], verify="run")
+        self.assertEqual([f["verified"] for f in made.shapes()], ["capture", "capture"])
+
+    def test_other_results_than_eager_ones_are_refused(self):
+        def fn(x):
+            return x * (2 if torch.cuda.is_current_stream_capturing() else 3)
+        made = reprise.graphed(fn, strict=True, verify="run")
+        x = torch.ones(10, device="cuda")
+        made(x)
+        with self.assertRaisesRegex(reprise.Error, "other results than the callable itself"):
+            made(x)
+
+    def test_other_words_are_refused(self):
+        with self.assertRaisesRegex(ValueError, "verify is 'twice'"):
+            reprise.graphed(lambda x: x, verify="twice")
+
+
 class Report(unittest.TestCase):
     def test_tells_what_was_captured(self):
         def triple(x):

@@ -55,7 +55,7 @@ def judged(fn, choice, capture=Replayed):
         _C=types.SimpleNamespace(_cuda_getCurrentRawStream=lambda index: 7),
         is_autocast_enabled=lambda: True, is_grad_enabled=lambda: made.grad)
     made.grad = False
-    made._fn, made._name, made._strict = fn, "subject", False
+    made._fn, made._name, made._strict, made._verify = fn, "subject", False, None
     made._hot, made._guards, made._rest = None, 0, 0
     made._eager_runs = made._warmup = 1
     made._shapes, made._failures, made._cases = {}, {}, {}
