@@ -30,8 +30,6 @@ struct rpp_lease {
     struct rpp_lease *next;
 };
 
-static uint64_t beginnings;
-
 /* ---- Leases -------------------------------------------------------------------------------- */
 
 static bool is_same(struct rpp_pool_id a, struct rpp_pool_id b)
@@ -130,7 +128,7 @@ void rpp_once_begin(int ordinal, struct rpp_pool_id id)
     conclude_failed();
     struct rpp_lease *lease = get_lease(ordinal, id);
     if (lease) {
-        set_begun(lease, ++beginnings);
+        set_begun(lease, ++rpp_state.beginnings);
         lease->thread = pthread_self();
     }
     pthread_mutex_unlock(&rpp_state.lock);

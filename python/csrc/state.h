@@ -66,6 +66,7 @@ struct rpp_state {
     _Atomic bool calling;      /* call.call is not NULL */
     _Atomic size_t call_count; /* call.blocks.count */
     struct rpp_lease *leases;
+    uint64_t beginnings;      /* of captures of PyTorch's own */
     _Atomic int begun_leases; /* in which a capture is under way */
     _Atomic bool leaving;     /* the interpreter is going: free nothing any more */
 };
