@@ -1336,8 +1336,9 @@ struct rp_place {
 
 /* Tries a callable: runs it twice, captures it, past each call that a capture refuses, so that all
  * obstacles are named at once, and replays the graph on other buffers, with these contents and with
- * inputs moved on by 16 bytes: results must equal the run's to the bit. args are on the device; the
- * callable writes to them, and their contents are put back at the end. Only calls through
+ * what is read (in and inout) moved on by 16 bytes, or zeros where that changes nothing: results
+ * must equal the run's to the bit. args are on the device; the callable writes to them, and their
+ * contents are put back at the end. Only calls through
  * rp_device_function can be told by name and place. Takes device memory for a second set of
  * arguments, synchronises the context, and leaves nothing behind but what the callable made.
  * Errors: those of the check itself; what the callable does wrong is a finding. */

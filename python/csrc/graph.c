@@ -104,9 +104,8 @@ static PyObject *graph_info(PyObject *object, PyObject *unused)
         "bindable_args", (Py_ssize_t)info.bindable_args, "bound_args", (Py_ssize_t)info.bound_args,
         "copied_args", (Py_ssize_t)info.copied_args, "patched_nodes", info.patched_nodes,
         "own_exec", info.own_exec ? Py_True : Py_False, "exec_updates", info.exec_updates,
-        "exec_bytes", info.exec_bytes,
-        "verified", verified[info.verified], "unverified_args", (Py_ssize_t)info.unverified_args,
-        "not_run", info.not_run, "verify_ms", info.verify_ms);
+        "exec_bytes", info.exec_bytes, "verified", verified[info.verified], "unverified_args",
+        (Py_ssize_t)info.unverified_args, "not_run", info.not_run, "verify_ms", info.verify_ms);
 }
 
 /* Of argument `index`: (sites, bindable, bound, reason or None). */
