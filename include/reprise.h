@@ -491,9 +491,9 @@ struct rp_capture_options {
 /* Captures the callable: rehearse (addresses of their own for every block, on one chunk of device
  * memory), plan (place the blocks; the pool grows to the plan), record (capture at the planned
  * addresses), compare (the two captures must be one graph at other addresses), instantiate. Runs
- * nothing on the device. The callable should have run once before with rp_run, so that what it
- * creates lazily exists. Uses a stream of its own; the capture mode is thread-local.
- * When the two captures differ in more than addresses, both are taken once more.
+ * nothing on the device but to verify (RP_VERIFY_RUN). The callable should have run once before
+ * with rp_run, so that what it creates lazily exists. Uses a stream of its own; the capture mode is
+ * thread-local. When the two captures differ in more than addresses, both are taken once more.
  * Errors: RP_ERROR_CAPTURE with the driver's code and its meaning, or with the node that uses an
  * address which the callable kept from an earlier call; RP_ERROR_DIVERGED with the first node that
  * differs; RP_ERROR_UNSUPPORTED with a node of a type that cannot be compared (external events,
@@ -1338,9 +1338,9 @@ struct rp_place {
  * obstacles are named at once, and replays the graph on other buffers, with these contents and with
  * what is read (in and inout) moved on by 16 bytes, or zeros where that changes nothing: results
  * must equal the run's to the bit. args are on the device; the callable writes to them, and their
- * contents are put back at the end. Only calls through
- * rp_device_function can be told by name and place. Takes device memory for a second set of
- * arguments, synchronises the context, and leaves nothing behind but what the callable made.
+ * contents are put back at the end. Only calls through rp_device_function can be told by name and
+ * place. Takes device memory for a second set of arguments, synchronises the context, and leaves
+ * nothing behind but what the callable made.
  * Errors: those of the check itself; what the callable does wrong is a finding. */
 struct rp_findings;
 RP_API rp_status rp_check(struct rp_device *device, rp_callable_fn callable, void *user,
