@@ -11,6 +11,7 @@ workspaces as memory of the graph, and a current stream that is put back when a 
 from . import _C
 from ._install import is_installed
 from ._pool import Pool
+from ._record import Random, abandon_capture
 from ._torch import need_gpu
 
 
@@ -61,8 +62,12 @@ class graph:
     def __init__(self, cuda_graph, pool=None, stream=None, capture_error_mode="global"):
         torch = self._torch = need_gpu()
         own = pool if isinstance(pool, Pool) else None
-        self._capture = torch.cuda.graph(cuda_graph, pool=pool if own is None else own.handle,
-                                         stream=stream, capture_error_mode=capture_error_mode)
+        if own is not None:
+            self._handle = own.handle
+        else:
+            self._handle = torch.cuda.graph_pool_handle() if pool is None else pool
+        self._capture = torch.cuda.graph(cuda_graph, pool=self._handle, stream=stream,
+                                         capture_error_mode=capture_error_mode)
         self._pool = own
         self.cuda_graph = cuda_graph
         self.capture_stream = self._capture.capture_stream
@@ -95,6 +100,9 @@ class graph:
             raise
 
     def _failed(self):
-        self._torch.cuda.set_stream(self._before)
-        if is_installed():
-            _C.abandon()
+        """Leaves stream, allocator and the default generator as if there had been no capture."""
+        torch, device = self._torch, self.capture_stream.device
+        torch.cuda.set_stream(self._before)
+        abandon_capture(torch, device.index, self._handle)
+        Random.prepare(torch, device, ())
+        Random(torch, device, ()).mend()

@@ -107,6 +107,19 @@ def _let_go(storages, addresses):
             storage.resize_(0)
 
 
+def abandon_capture(torch, ordinal, pool):
+    """Does what PyTorch leaves undone where the end of its capture fails: the allocator would go on
+    serving the capture, and refuse much else."""
+    if is_installed():
+        _C.abandon()
+        return
+    try:
+        torch._C._cuda_endAllocateToPool(ordinal, pool)
+        torch._C._cuda_releasePool(ordinal, pool)
+    except RuntimeError:
+        pass  # it had no memory yet, or none any more
+
+
 class Random:
     """Generators during a run: a capture of PyTorch's own, on a stream of its own, that does next
     to nothing. While it is on, generators count from 0 and read their seed and offset from device
@@ -132,6 +145,7 @@ class Random:
         self.stream = self.streams[index]
         self.generators = (torch.cuda.default_generators[index], *generators)
         self.graph = self._new_graph()
+        self.pool = None  # of PyTorch, of the latest capture
 
     def _new_graph(self):
         graph = self.torch.cuda.CUDAGraph(keep_graph=True)  # made launchable after the run
@@ -140,13 +154,16 @@ class Random:
         return graph
 
     def _begin(self, graph):
+        self.pool = self.torch.cuda.graph_pool_handle()
         with self.torch.cuda.stream(self.stream):
-            graph.capture_begin(capture_error_mode="thread_local")
+            graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
 
     def _end(self, graph):
         with self.torch.cuda.stream(self.stream):
-            self.torch.cuda._sleep(1)  # a graph without a node is warned of
-            graph.capture_end()
+            try:
+                self.torch.cuda._sleep(1)  # a graph without a node is warned of
+            finally:
+                graph.capture_end()  # or the stream would go on capturing
 
     def begin(self):
         self._begin(self.graph)
@@ -157,10 +174,14 @@ class Random:
         try:
             self._end(self.graph)
         except RuntimeError:
-            again = self._new_graph()
-            self._begin(again)
-            self._end(again)
-            _C.abandon()
+            abandon_capture(self.torch, self.stream.device.index, self.pool)
+            self.mend()
+
+    def mend(self):
+        """Ends the state of a capture that a broken one left the generators in."""
+        again = self._new_graph()
+        self._begin(again)
+        self._end(again)
 
     def is_used(self):
         """Did the run draw random numbers? Leaves the generators as they are."""

@@ -102,7 +102,7 @@ class Estimates(unittest.TestCase):
     def test_takes_a_chunk_and_no_more(self):
         def grow(x):
             for _ in range(8):
-                x = torch.cat([x, x])  # 256 MiB in the end
+                x = torch.cat([x, x])  # 64, 128 and 256 MiB in the end; the last is the result's
             return x[:1]
         small = torch.randn(1 << 10, device="cuda")
         grow(small)
@@ -112,7 +112,7 @@ class Estimates(unittest.TestCase):
         found = reprise.estimate(grow, [(torch.empty(1 << 18, device="meta"),)], warmup=0)
         torch.cuda.synchronize()
         taken = before - torch.cuda.mem_get_info()[0]
-        self.assertGreaterEqual(found.planned_bytes, 256 << 20)
+        self.assertGreaterEqual(found.planned_bytes, 192 << 20)
         self.assertLessEqual(taken, 72 << 20)  # the chunk, and what the driver takes for it
 
     def test_what_cannot_be_captured_is_told(self):

@@ -215,6 +215,7 @@ class Graphs(unittest.TestCase):
         x = torch.randn(8, 64, device="cuda", requires_grad=True)
         want = net(x)
         want.sum().backward()
+        want = want.detach()  # with its history, gradients would be added up on the default stream
         grads = [p.grad.clone() for p in net.parameters()]
         net.zero_grad(set_to_none=True)
         made = torch.cuda.make_graphed_callables(net, (torch.randn_like(x, requires_grad=True),))

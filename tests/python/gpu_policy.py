@@ -206,7 +206,7 @@ class Training(unittest.TestCase):
             kept.append(reprise.graphed(fn, policy="auto", strict=True))
             return kept[0]
         self.assertEqual(self.losses(make(*self.build(), wrap)), want)
-        self.assertGreater(kept[0].shapes()[0]["calls"], 20)
+        self.assertGreater(kept[0].shapes()[0]["calls"], 8)
 
     def test_two_graphs_are_not_judged(self):
         net, optimizer = self.build()

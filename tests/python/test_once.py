@@ -5,7 +5,7 @@ import types
 import unittest
 from unittest import mock
 
-from reprise import _C, _once, _pool
+from reprise import _C, _once, _pool, _record
 
 
 class Inner:
@@ -35,6 +35,7 @@ class Fake:
 
     streams = ["caller"]
     cleared = 0
+    ended, released = [], []
 
     @staticmethod
     def module():
@@ -44,7 +45,10 @@ class Fake:
             cuda=types.SimpleNamespace(graph=Inner, current_stream=lambda: Fake.streams[-1],
                                        set_stream=Fake.streams.append,
                                        graph_pool_handle=lambda: (0, 77)),
-            _C=types.SimpleNamespace(_cuda_clearCublasWorkspaces=clear))
+            _C=types.SimpleNamespace(
+                _cuda_clearCublasWorkspaces=clear,
+                _cuda_endAllocateToPool=lambda *pool: Fake.ended.append(pool),
+                _cuda_releasePool=lambda *pool: Fake.released.append(pool)))
 
 
 class Drop(unittest.TestCase):
@@ -52,16 +56,20 @@ class Drop(unittest.TestCase):
         torch = Fake.module()
         Fake.streams[:] = ["caller"]
         Fake.cleared = 0
+        Fake.ended.clear()
+        Fake.released.clear()
+        self.random = self.patch(_once, "Random", mock.MagicMock())
         Inner.fails = ""
         self.installed = False
         for module in (_once, _pool):
             self.patch(module, "need_gpu", lambda: torch)
+        for module in (_once, _pool, _record):
             self.patch(module, "is_installed", lambda: self.installed)
 
     def patch(self, module, name, value):
         patcher = mock.patch.object(module, name, value)
-        patcher.start()
         self.addCleanup(patcher.stop)
+        return patcher.start()
 
     def test_passes_all_arguments_on(self):
         with _once.graph("g", (0, 5), capture_error_mode="relaxed") as entered:
@@ -85,6 +93,10 @@ class Drop(unittest.TestCase):
                     with _once.graph("g"):
                         pass
                 self.assertEqual(Fake.streams[-1], "caller")
+        # PyTorch's allocator is told that the capture is over; the hooks know it of themselves.
+        self.assertEqual(Fake.ended, [(0, (0, 77))] * 2)
+        self.assertEqual(Fake.released, Fake.ended)
+        self.assertEqual(self.random.return_value.mend.call_count, 4)
 
     def test_what_the_block_raises_comes_out(self):
         with self.assertRaises(KeyError):
