@@ -48,6 +48,13 @@ __attribute__((noinline)) static void clean_stack(void)
     __asm__ volatile("" : : "r"(stack) : "memory"); /* keeps the memset */
 }
 
+PyObject *rpp_clean_stack(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    clean_stack();
+    return Py_NewRef(Py_None);
+}
+
 __attribute__((noinline)) static rp_status run_here(struct rp_call *call, struct work *work,
                                                     struct rp_error *err)
 {

@@ -316,6 +316,7 @@ static PyMethodDef methods[] = {
     {"see_tensor", rpp_see_tensor, METH_VARARGS,
      "see_tensor(tensor, its size, address of its impl, storage and data, offset)."},
     {"watches_dicts", rpp_watches_dicts, METH_NOARGS, "Does the interpreter tell of modes?"},
+    {"clean_stack", rpp_clean_stack, METH_O, "Zeros the thread's stack below the caller."},
     {"settle_layout", rpp_settle_layout, METH_NOARGS, "Is it known where tensors have those?"},
     {"device_info", device_info, METH_VARARGS, "What a device is."},
     {"heap_stats", heap_stats, METH_VARARGS, "Statistics under the names of PyTorch's."},

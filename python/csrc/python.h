@@ -74,5 +74,6 @@ PyObject *rpp_leases(PyObject *module, PyObject *unused);
 
 /* capture(pool, callable, args, places, name, copy_args, learn[, verify, stream]) */
 PyObject *rpp_capture(PyObject *module, PyObject *args);
+PyObject *rpp_clean_stack(PyObject *module, PyObject *unused);
 
 #endif

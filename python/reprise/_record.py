@@ -18,7 +18,7 @@ at other addresses: once to learn what comes out, once as the rehearsal and once
 import contextlib
 import gc
 
-from . import _C
+from . import _C, _stack
 from ._install import is_installed, segment_allocator
 from ._tree import flatten
 
@@ -301,6 +301,7 @@ class Work:
         sizes = [e.bytes for e in self.extents] + (self.outputs or [])
         self.ranges = list(zip(addresses, sizes))
         with here.around():
+            _stack.clean(self.torch, self.device)
             result = self.body(self._arguments(addresses))
             leaves, spec = flatten(result)
             if self.keep:
@@ -368,6 +369,7 @@ class Work:
             self.torch.cuda.empty_cache()
             _C.sweep()
         Random.prepare(self.torch, self.device, self.generators)
+        _stack.prepare(self.torch, self.device)
         args = [(e.address, e.bytes, INOUT) for e in self.extents]
         self._rehearse_to_learn(pool, args, name, copy_args)
         return args
