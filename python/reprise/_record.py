@@ -107,6 +107,14 @@ def _let_go(storages, addresses):
             storage.resize_(0)
 
 
+def stream_at(torch, handle, device):
+    """The driver's stream as one of PyTorch's, which takes 0, the default stream's handle, for none
+    and would give a stream of its own."""
+    if handle == 0:
+        return torch.cuda.default_stream(device)
+    return torch.cuda.ExternalStream(handle, device=device)
+
+
 def abandon_capture(torch, ordinal, pool):
     """Does what PyTorch leaves undone where the end of its capture fails: the allocator would go on
     serving the capture, and refuse much else."""
@@ -199,7 +207,7 @@ class Run:
     def __init__(self, torch, device, stream, generators, draws):
         self.torch = torch
         self.device = device
-        self.stream = torch.cuda.ExternalStream(stream, device=device)
+        self.stream = stream_at(torch, stream, device)
         self.random = Random(torch, device, generators) if draws else None
         self.pool = None
         if not is_installed():
@@ -291,7 +299,7 @@ class Work:
 
     def run(self, stream, addresses):
         """What the library calls."""
-        with self.torch.cuda.stream(self.torch.cuda.ExternalStream(stream, device=self.device)):
+        with self.torch.cuda.stream(stream_at(self.torch, stream, self.device)):
             if not self.torch.cuda.is_current_stream_capturing():
                 self._run_eagerly(addresses)
                 return

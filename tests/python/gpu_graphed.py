@@ -543,7 +543,7 @@ class Verification(unittest.TestCase):
             for given, copy in zip(args, copies):
                 self.assertTrue(torch.equal(given, copy))
         facts, = made.shapes()
-        self.assertEqual(facts["verified"], verify)
+        self.assertEqual(facts["verified"], verify, facts["not_run"])
         self.assertEqual(facts["unverified_args"], 0, facts["arguments"])
         return facts
 
@@ -612,6 +612,23 @@ class Verification(unittest.TestCase):
         made(x)
         with self.assertRaisesRegex(reprise.Error, "other results than the callable itself"):
             made(x)
+            self.fail(made.shapes()[0]["not_run"])
+
+    def test_runs_are_on_the_callers_stream(self):
+        def fn(x):
+            if not torch.cuda.is_current_stream_capturing():
+                seen.append(torch.cuda.current_stream().cuda_stream)
+            return x * 2
+        for stream in (torch.cuda.default_stream(), torch.cuda.Stream()):
+            seen = []
+            made = reprise.graphed(fn, strict=True, verify="run")
+            with torch.cuda.stream(stream):
+                x = torch.ones(10, device="cuda")
+                made(x)
+                made(x)
+            self.assertEqual(seen, 3 * [stream.cuda_stream])
+            facts, = made.shapes()
+            self.assertEqual(facts["verified"], "run", facts["not_run"])
 
     def test_other_words_are_refused(self):
         with self.assertRaisesRegex(ValueError, "verify is 'twice'"):
