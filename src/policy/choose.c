@@ -139,18 +139,32 @@ static double loss_of_round(const struct rpi_chooser *chooser, enum rpi_way way)
     return more > 0 ? RPI_BLOCK * more : 0;
 }
 
-static bool affords(const struct rpi_chooser *chooser, double loss)
+/* Is the way known to take at least twice as long as the incumbent? Few rounds tell that. */
+static bool is_hopeless(const struct rpi_chooser *chooser, enum rpi_way way)
 {
-    return chooser->lost_ns + loss <= RPI_TRIAL_NS + RPI_TRIAL_SHARE * chooser->spent_ns;
+    struct rpi_measured d = rpi_measure_read(&chooser->ways[way].differences);
+    return d.values >= FEW_ROUNDS && d.mean > mean_of(chooser, chooser->incumbent) &&
+           is_certain(chooser, way, &d);
+}
+
+/* In how many calls a round with it is within what rounds may lose; 0: it is now. */
+static uint32_t calls_until_affordable(const struct rpi_chooser *chooser, enum rpi_way way)
+{
+    double share = is_hopeless(chooser, way) ? RPI_HOPELESS_SHARE : RPI_TRIAL_SHARE;
+    double lost = chooser->lost_ns + loss_of_round(chooser, way);
+    double missing = lost - RPI_TRIAL_NS - share * chooser->spent_ns;
+    if (missing <= 0)
+        return 0;
+    double calls = missing / (share * mean_of(chooser, chooser->incumbent));
+    return (uint32_t)fmin(fmax(calls, FIRST_GAP), RPI_MOST_GAP);
 }
 
 static void begin_round(struct rpi_chooser *chooser)
 {
     enum rpi_way way = choose_challenger(chooser);
-    if (way == chooser->incumbent || !affords(chooser, loss_of_round(chooser, way))) {
-        chooser->wait = FIRST_GAP;
+    chooser->wait = way == chooser->incumbent ? RPI_MOST_GAP : calls_until_affordable(chooser, way);
+    if (chooser->wait)
         return;
-    }
     chooser->challenger = way;
     chooser->round_left = ROUND_CALLS;
     chooser->round++;
@@ -173,7 +187,8 @@ static bool wins(const struct rpi_chooser *chooser)
 static bool is_settled(const struct rpi_chooser *chooser, enum rpi_way way)
 {
     struct rpi_measured d = rpi_measure_read(&chooser->ways[way].differences);
-    return d.values >= FULL_ROUNDS || (d.values >= SOME_ROUNDS && is_certain(chooser, way, &d));
+    return d.values >= FULL_ROUNDS || is_hopeless(chooser, way) ||
+           (d.values >= SOME_ROUNDS && is_certain(chooser, way, &d));
 }
 
 static bool all_settled(const struct rpi_chooser *chooser)
@@ -222,6 +237,13 @@ static void end_round(struct rpi_chooser *chooser)
 
 /* ---- Calls --------------------------------------------------------------------------------- */
 
+/* Calls between blocks of the incumbent outside rounds: more of them as rounds become seldom. */
+static uint32_t gap_of_spots(const struct rpi_chooser *chooser)
+{
+    uint32_t gap = chooser->gap / 4;
+    return gap > RPI_SPOT ? gap : RPI_SPOT;
+}
+
 /* A block of the incumbent outside rounds, if it is time for one: the first ones follow each other.
  */
 static uint32_t step_of_spot(struct rpi_chooser *chooser)
@@ -232,7 +254,7 @@ static uint32_t step_of_spot(struct rpi_chooser *chooser)
             return 0;
         }
         chooser->spot_left = RPI_BLOCK;
-        chooser->spot_wait = chooser->first_spots < FIRST_SAMPLES ? 0 : RPI_SPOT;
+        chooser->spot_wait = chooser->first_spots < FIRST_SAMPLES ? 0 : gap_of_spots(chooser);
         chooser->first_spots += chooser->first_spots < FIRST_SAMPLES;
     }
     return RPI_BLOCK - --chooser->spot_left;

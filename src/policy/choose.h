@@ -20,15 +20,17 @@
  *
  * What knowing may cost. Rounds run while what they lost so far, challenger against incumbent, is
  * within RPI_TRIAL_NS and RPI_TRIAL_SHARE of the time that the calls took: seldom where the
- * challenger is dear, often where it is not; the first round of each way runs in any case. A
- * capture is tried when its price is within RPI_CAPTURE_NS and a share of the time spent: half of
- * it where the host's launches are what takes the time, for then a graph may well save that much,
- * and the rest is a bet as in renting or buying (Karp 1992); a hundredth where the device is busy
- * anyway. Once a capture was refused, none is tried until the time spent is 100 times as long.
+ * challenger is dear, often where it is not; the first round of each way runs in any case. A way
+ * that three rounds or more show to take twice as long is given up then: the share is
+ * RPI_HOPELESS_SHARE from there on. A capture is tried when its price is within RPI_CAPTURE_NS and
+ * a share of the time spent: half of it where the host's launches are what takes the time, for then
+ * a graph may well save that much, and the rest is a bet as in renting or buying (Karp 1992); a
+ * hundredth where the device is busy anyway. Once a capture was refused, none is tried until the
+ * time spent is 100 times as long.
  *
- * Drift. A block of the incumbent is measured every RPI_SPOT calls, and rounds go on ever more
- * seldom. When its newest samples, or the challenger's, leave their window, what was known is
- * forgotten and rounds start afresh. All other calls cost a count.
+ * Drift. A block of the incumbent is measured every RPI_SPOT calls, every RPI_MOST_GAP / 4 in the
+ * end, and rounds go on ever more seldom. When its newest samples, or the challenger's, leave their
+ * window, what was known is forgotten and rounds start afresh. All other calls cost a count.
  */
 #ifndef REPRISE_POLICY_CHOOSE_H
 #define REPRISE_POLICY_CHOOSE_H
@@ -39,10 +41,11 @@
 
 enum rpi_way { RPI_WAY_EAGER, RPI_WAY_BIND, RPI_WAY_COPY, RPI_WAYS };
 
-#define RPI_CONFIDENCE  2.58 /* standard errors: 99.5 %, one side */
-#define RPI_TRIAL_NS    8e6
-#define RPI_TRIAL_SHARE 0.008
-#define RPI_CAPTURE_NS  30e6
+#define RPI_CONFIDENCE     2.58 /* standard errors: 99.5 %, one side */
+#define RPI_TRIAL_NS       8e6
+#define RPI_TRIAL_SHARE    0.008
+#define RPI_HOPELESS_SHARE 0.002
+#define RPI_CAPTURE_NS     30e6
 enum {
     RPI_MEASURED = 4,             /* calls of a block that are measured */
     RPI_BLOCK = 1 + RPI_MEASURED, /* all of them */

@@ -78,6 +78,10 @@ static const struct trace traces[] = {
     {"long and device-bound", 40000, 40400, 40800, STEADY, STEADY, 0.02, 0.1, 400, 0},
     {"long, graph faster", 30000, 24000, 0, STEADY, STEADY, 0.05, 1, 300, 0},
     {"long, graph slower", 10000, 40000, 0, STEADY, STEADY, 0.05, 1, 200, 0},
+    {"graph 3 times slower", 316, 964, 0, STEADY, STEADY, 0.02, 0.2, 75, 0},
+    {"noisy, graph 4 times slower", 250, 1000, 0, STEADY, STEADY, 0.3, 0.9, 30, 0.3},
+    {"long launches", 4400, 940, 0, STEADY, STEADY, 0.2, 1, 150, 0},
+    {"tiny, shared machine", 10, 6, 0, STEADY, STEADY, 0.2, 1, 5, 0.3},
     {"tiny", 8, 4, 9, STEADY, STEADY, 0.2, 1, 5, 0},
     {"tiny, graph slower", 4, 9, 11, STEADY, STEADY, 0.2, 1, 5, 0},
 };
@@ -245,6 +249,31 @@ static void the_choice_is_told(void **state)
     }
 }
 
+/* A way that takes three times as long is known to be worse after three rounds, and what it may
+ * cost from then on is next to nothing. */
+static void slow_ways_are_given_up(void **state)
+{
+    (void)state;
+    struct rpi_chooser chooser;
+    rpi_chooser_init(&chooser, 1e6);
+    while (!rpi_chooser_next(&chooser).capture)
+        rpi_chooser_sample(&chooser, &(struct rpi_plan_of_call){.step = RPI_BLOCK}, 1e5, 3e5);
+    rpi_chooser_captured(&chooser, 1e6, true, false);
+    int rounds = 0, decided = 0;
+    for (int call = 1; call <= CALLS; call++) {
+        struct rpi_plan_of_call plan = rpi_chooser_next(&chooser);
+        bool slow = plan.way == RPI_WAY_BIND;
+        if (plan.step == RPI_BLOCK)
+            rpi_chooser_sample(&chooser, &plan, 1e5, slow ? 9e5 : 3e5);
+        rounds += slow && plan.step == 1;
+        if (!decided && rpi_chooser_reason(&chooser) == RPI_REASON_FASTER)
+            decided = rounds;
+    }
+    assert_int_equal(decided, 3);
+    assert_true(rounds > 3); /* it may have become faster */
+    assert_true(rounds * RPI_BLOCK * 6e5 <= RPI_TRIAL_NS + RPI_HOPELESS_SHARE * chooser.spent_ns);
+}
+
 /* Calls `count` times eagerly, a sample each block. */
 static void call_eagerly(struct rpi_chooser *chooser, int count, double host_ns, double device_ns)
 {
@@ -390,10 +419,15 @@ static void lost_blocks_are_made_up_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_window_reads_right),    cmocka_unit_test(regret_is_bounded),
-        cmocka_unit_test(the_choice_is_told),      cmocka_unit_test(a_capture_waits_for_its_price),
-        cmocka_unit_test(a_refusal_is_remembered), cmocka_unit_test(a_way_can_be_forced),
-        cmocka_unit_test(rests_are_counted),       cmocka_unit_test(lost_blocks_are_made_up_for),
+        cmocka_unit_test(a_window_reads_right),
+        cmocka_unit_test(regret_is_bounded),
+        cmocka_unit_test(the_choice_is_told),
+        cmocka_unit_test(a_capture_waits_for_its_price),
+        cmocka_unit_test(a_refusal_is_remembered),
+        cmocka_unit_test(a_way_can_be_forced),
+        cmocka_unit_test(slow_ways_are_given_up),
+        cmocka_unit_test(rests_are_counted),
+        cmocka_unit_test(lost_blocks_are_made_up_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
