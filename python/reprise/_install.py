@@ -16,6 +16,7 @@ from ._options import from_environment, heap_options
 from ._torch import need_gpu
 
 _allocator = None  # PyTorch's object around the hooks, once installed
+_segments = None   # the same for pools of PyTorch's, once asked for
 
 
 def is_installed():
@@ -24,10 +25,14 @@ def is_installed():
 
 
 def segment_allocator(torch):
-    """An allocator for torch.cuda.MemPool that takes its segments through the hooks."""
-    _C.prepare()
-    hooks = _C.hooks()
-    return torch._C._cuda_customAllocator(hooks["segment"], hooks["free"])
+    """The allocator for torch.cuda.MemPool that takes its segments through the hooks. There is one, for
+    good: a pool knows it by its bare address, and may give segments back when the pool is gone."""
+    global _segments
+    if _segments is None:
+        _C.prepare()
+        hooks = _C.hooks()
+        _segments = torch._C._cuda_customAllocator(hooks["segment"], hooks["free"])
+    return _segments
 
 
 def install(*, memory_fraction=None, record_history=0, exec_budget_bytes=None,

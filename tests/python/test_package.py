@@ -32,6 +32,19 @@ class Import(unittest.TestCase):
     def test_version_is_the_librarys(self):
         self.assertRegex(reprise.__version__, r"^\d+\.\d+\.\d+$")
 
+    def test_pools_of_pytorch_get_one_allocator_for_good(self):
+        from reprise._install import segment_allocator
+        made = []
+
+        class Torch:
+            class _C:
+                @staticmethod
+                def _cuda_customAllocator(alloc, free):
+                    made.append((alloc, free))
+                    return object()
+        self.assertIs(segment_allocator(Torch), segment_allocator(Torch))
+        self.assertEqual(len(made), 1)
+
     def test_imports_without_torch(self):
         program = ("import sys; sys.modules['torch'] = None\n"
                    "import reprise\n"
