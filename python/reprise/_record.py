@@ -376,6 +376,7 @@ class Work:
             gc.collect()
             self.torch.cuda.empty_cache()
             _C.sweep()
+        self.torch.clear_autocast_cache()  # its casts keep nodes of other streams in backward passes
         Random.prepare(self.torch, self.device, self.generators)
         _stack.prepare(self.torch, self.device)
         args = [(e.address, e.bytes, INOUT) for e in self.extents]
