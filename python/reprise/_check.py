@@ -12,6 +12,7 @@ Everything that a run writes outside of its own memory is put back after it. Dif
 runs tell what a graph would freeze.
 """
 
+import contextlib
 import gc
 import inspect
 import os
@@ -20,7 +21,7 @@ import threading
 
 from . import _C
 from ._compare import copies, difference, elsewhere, first_other, moved, tensors_of
-from ._findings import Findings, Frame, frame_of, is_own, line_of, take_stack
+from ._findings import Findings, Frame, frame_of, is_ours, is_own, line_of, take_stack
 from ._observe import Observer, storage_bytes
 from ._platform import Cuda
 from ._torch import need_gpu
@@ -29,7 +30,7 @@ from ._tree import flatten, unflatten
 _OLDEST_NCCL = (2, 9, 6)
 _CODES = {904: "unjoined-stream", 906: "legacy-stream"}
 _STATUSES = {"RP_ERROR_DIVERGED": "divergence", "RP_ERROR_UNSUPPORTED": "unsupported-node"}
-_FOREIGN_BYTES = 1 << 20  # more than this taken in each call is no accident
+_NAMING_RUNS = 3  # in which one line has to take the same memory from the driver
 
 
 def named_values(fn):
@@ -47,6 +48,41 @@ def named_values(fn):
         found += [fn.__globals__[n] for n in code.co_names if n in fn.__globals__]
         codes += [c for c in code.co_consts if inspect.iscode(c)]
     return found
+
+
+@contextlib.contextmanager
+def traced_lines(look):
+    """Meanwhile look(frame) is called behind each of the program's lines that was run."""
+    last = [None]
+
+    def local(frame, event, arg):
+        if last[0] is not None:
+            look(last[0])
+        if event == "line":
+            last[0] = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        elif event == "return":  # the rest is of the line that called
+            last[0] = _own_frame(frame.f_back)
+        return local
+
+    def trace(frame, event, arg):
+        return local if is_own(frame.f_code.co_filename) else None
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+def _own_frame(frame):
+    """The program's innermost line from a frame outwards, up to what called the callable; None: it is
+    left."""
+    while frame is not None and not is_ours(frame.f_code.co_filename):
+        if is_own(frame.f_code.co_filename):
+            return Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        frame = frame.f_back
+    return None
 
 
 class Check:
@@ -118,12 +154,12 @@ class Check:
 
     def observe(self):
         """Three observed runs; False where the callable fails by itself."""
-        state = self.platform.random_state()
+        state = self.random_state()
         foreign = []
         for given in (lambda: self.tensors, lambda: elsewhere(self.torch, self.tensors),
                       lambda: elsewhere(self.torch, self.tensors, roll=True)):
             before = self.platform.foreign_bytes()
-            self.platform.set_random_state(state)
+            self.set_random_state(state)
             error = self._observe_one(given())
             if error is not None and len(self.runs) < 2:
                 frame = line_of(error)
@@ -132,12 +168,10 @@ class Check:
                                    frames=(frame,) if frame else ())
                 return False
             foreign.append(self.platform.foreign_bytes() - before)
-        self.platform.set_random_state(state)
+        self.set_random_state(state)
         self._judge_runs()
-        if min(foreign[1:]) > _FOREIGN_BYTES:
-            self.findings.note("allocation", "device memory outside of PyTorch's allocator",
-                               what=f"{min(foreign[1:]) >> 20} MiB of device memory are taken from "
-                                    "the driver in each call")
+        if any(taken > 0 for taken in foreign[1:]):
+            self._name_allocations(state)
         return True
 
     def _observe_one(self, given):
@@ -248,7 +282,54 @@ class Check:
                 op = run.ops[place.index]
                 note("kept-address", op.name, frames=op.frames)
 
+    # ---- Memory that is not PyTorch's ----
+
+    def _name_allocations(self, state):
+        """Finds the lines that take device memory from the driver in each call. The device's free
+        memory tells, which other processes move too: a line counts that took the same in each of
+        several runs, and without a line nothing is said."""
+        snapshot, common = self.snapshot(), None
+        for _ in range(_NAMING_RUNS):
+            self.set_random_state(state)
+            taken = self._allocating_lines()
+            common = taken if common is None else common & taken
+            self.restore(snapshot)
+            if not common:
+                break
+        self.set_random_state(state)
+        for frame, nbytes in sorted(common):
+            self.findings.note("allocation", "device memory outside of PyTorch's allocator",
+                               what=f"{nbytes / 2**20:.0f} MiB of device memory are taken from the "
+                                    "driver in each call",
+                               mend="take it before the region, and keep it", frames=(frame,))
+
+    def _allocating_lines(self):
+        """One run: (Frame, bytes) of each line during which the driver's free memory fell, and did not
+        go on changing behind it."""
+        taken, before = set(), []
+
+        def look(frame):
+            now, again = self.platform.foreign_bytes(), self.platform.foreign_bytes()
+            if now == again > before[-1]:
+                taken.add((frame, now - before[-1]))
+            before.append(again)
+
+        given = elsewhere(self.torch, self.tensors)
+        before.append(self.platform.foreign_bytes())
+        with contextlib.suppress(Exception), traced_lines(look):
+            self.call(given)
+        return taken
+
     # ---- State ----
+
+    def random_state(self):
+        """That of the default generators and of those the caller named."""
+        return self.platform.random_state(), [g.get_state() for g in self.generators]
+
+    def set_random_state(self, state):
+        self.platform.set_random_state(state[0])
+        for generator, own in zip(self.generators, state[1]):
+            generator.set_state(own)
 
     def snapshot(self):
         """The contents of all that the runs wrote outside, and gradients."""
@@ -272,8 +353,9 @@ class Check:
         """Captures and replays, where the arguments allow it."""
         if any(t.device.type != self.platform.type for t in self.tensors):
             return
-        snapshot = self.snapshot()
+        state, snapshot = self.random_state(), self.snapshot()
         self.call(elsewhere(self.torch, self.tensors))  # unobserved: compilers do their work here
+        self.torch.clear_autocast_cache()
         self.restore(snapshot)
         made, error = self._try()
         if error is None:
@@ -281,7 +363,9 @@ class Check:
             self._note_strays()
         else:
             self._judge_failure(error)
+        self.torch.clear_autocast_cache()
         self.restore(snapshot)
+        self.set_random_state(state)
 
     def _try(self):
         """(graphed callable, None), or (None, the error)."""
@@ -311,10 +395,6 @@ class Check:
         frames = (traced,) if traced else ((frame,) if frame else ())
         if frames and frames[0][:2] in lines:
             return
-        for finding in self.findings.obstacles:
-            if not finding.frames and finding.kind == "allocation":
-                finding.frames = frames
-                return
         self.findings.note(self._kind_of(error), type(error).__name__, what=text,
                            mend=known[2] if known and known[2] else None, frames=frames)
 
@@ -327,28 +407,15 @@ class Check:
 
     def _trace(self):
         """The program's line that broke the capture; None where no single line did."""
-        last, broken = [None], [None]
+        broken = []
 
-        def look():
-            if broken[0] is None and last[0] is not None and self.platform.is_broken():
-                broken[0] = last[0]
+        def look(frame):
+            if not broken and self.platform.is_broken():
+                broken.append(frame)
 
-        def local(frame, event, arg):
-            look()
-            if event == "line":
-                last[0] = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-            return local
-
-        def trace(frame, event, arg):
-            return local if is_own(frame.f_code.co_filename) else None
-
-        before = sys.gettrace()
-        sys.settrace(trace)
-        try:
+        with traced_lines(look):
             self._try()
-        finally:
-            sys.settrace(before)
-        return broken[0]
+        return broken[0] if broken else None
 
     def _note_strays(self):
         strays = self.platform.strays()
@@ -363,7 +430,7 @@ class Check:
         """Contents of what a call returns, of its arguments and of what it writes outside."""
         snapshot = self.snapshot()
         given = elsewhere(self.torch, self.tensors, roll=roll)
-        self.platform.set_random_state(state)
+        self.set_random_state(state)
         leaves = list(self.leaves)
         for i, tensor in zip(self.where, given):
             leaves[i] = tensor
@@ -379,7 +446,7 @@ class Check:
 
     def _compare(self, made):
         """Do replays give what eager runs give?"""
-        state = self.platform.random_state()
+        state = self.random_state()
         want = self._results(self.fn, False, state)
         again = self._results(self.fn, False, state)
         if first_other(self.torch, again, want) is not None:
@@ -395,7 +462,6 @@ class Check:
             if index is not None:
                 self.findings.note(kind, self._name_of(index, got), frames=self.caller)
                 return False
-        self.platform.set_random_state(state)
         return True
 
     def _name_of(self, index, found):
@@ -419,8 +485,7 @@ class Check:
 
     def _run(self):
         self.look_around()
-        if self.observe() and self.captures and not any(f.kind == "copy-in" and f.operation.startswith("tensor ")
-                                      for f in self.findings):
+        if self.observe() and self.captures:
             self.capture()
         return self.findings
 

@@ -62,6 +62,11 @@ def is_own(file):
                 os.path.basename(file) in _FOREIGN)
 
 
+def is_ours(file):
+    """Is a file of this package?"""
+    return file.startswith(_HERE)
+
+
 class Stack(NamedTuple):
     """The program's frames, innermost first, and the files of PyTorch that they went through."""
 
@@ -78,7 +83,7 @@ def take_stack(frame, end=None, *, caller=None):
         place = (code.co_filename, frame.f_lineno, code.co_name)
         if is_own(code.co_filename):
             own.append(Frame(*place))
-        elif not code.co_filename.startswith(_HERE):
+        elif not is_ours(code.co_filename):
             others.append(place)
             if not own:
                 through.add(os.path.basename(code.co_filename))

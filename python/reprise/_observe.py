@@ -47,6 +47,22 @@ _THROUGH = (  # PyTorch's own files, what reading a value there means, and the m
 _SYNC_WARNING = "synchronizing CUDA operation"
 
 
+class _Aside:
+    """What a mend prepares once, at its first call, is not of the callable: meanwhile nothing that
+    happens is noted."""
+
+    depth = 0
+
+    def __enter__(self):
+        self.depth += 1
+
+    def __exit__(self, *_):
+        self.depth -= 1
+
+
+aside = _Aside()
+
+
 def function_name(func):
     """What the program called it: "Tensor.item", "torch.nonzero"."""
     name = getattr(func, "__qualname__", None) or getattr(func, "__name__", str(func))
@@ -125,6 +141,8 @@ class Observer:
     # ---- Notes ----
 
     def note(self, kind, operation, *, stack=None, what=None, mend=None, fix=None, options=None):
+        if aside.depth:
+            return
         self.notes.append(Note(kind, operation, what, mend, stack or self.stack(), fix, options))
 
     def operation(self, name=None):
@@ -175,26 +193,46 @@ class Observer:
         self.functions.append(func)
         try:
             result = func(*args, **kwargs)
-            self._judge_function(name, args, result, before)
+            self._judge_function(name, args, kwargs, result, before)
         finally:
             self.functions.pop()
         return result
 
-    def _judge_function(self, name, args, result, before):
+    def _judge_function(self, name, args, kwargs, result, before):
         first = args[0] if args else None
         is_tensor = isinstance(first, self.torch.Tensor)
         if len(self.notes) == before:
             if name in _READERS and is_tensor and first.device.type == self.type:
                 self.note_read(None, self.stack(), first)
-            elif self.type != "cpu" and name in _MAKERS and isinstance(result, self.torch.Tensor) and \
-                    result.device.type == self.type and not (
-                        is_tensor and first.device.type == self.type):
-                self._note_copy_in(None, self.stack())
+        if name in _MAKERS and isinstance(result, self.torch.Tensor):
+            self._judge_maker(args[1:] if name == "new_tensor" else args, kwargs, result, before)
         if isinstance(result, self.torch.Tensor) and (name in _NAN_TESTS or (
                 name in _NAN_PASSES and any(self._is_nan_test(a) for a in args))):
             storage = storage_of(result)
             if storage is not None:
                 self.nan_tests.add(storage._cdata)
+
+    def _judge_maker(self, args, kwargs, result, before):
+        """A tensor on the device, made from values of the host: the modes do not see that copy, only
+        PyTorch's warning tells of it, as of a wait."""
+        if self.type == "cpu" or result.device.type != self.type:
+            return
+        given = tensors_in(self.torch, args, kwargs)
+        waits = [n for n in self.notes[before:] if n.kind == "synchronisation"]
+        if all(storage_of(t) is None or storage_of(t)._cdata != storage_of(result)._cdata
+               for t in given):
+            self._made(result, len(self.ops))
+        if any(t.device.type == self.type for t in given):
+            if waits:
+                self._drop_notes(waits)
+                self.note_read(None, waits[0].stack)
+            return
+        self._drop_notes(waits)
+        if len(self.notes) == before:
+            self._note_copy_in(None, self.stack())
+
+    def _drop_notes(self, notes):
+        self.notes[:] = [n for n in self.notes if all(n is not other for other in notes)]
 
     def _is_nan_test(self, value):
         if not isinstance(value, self.torch.Tensor):
@@ -207,7 +245,7 @@ class Observer:
     def dispatch(self, func, args, kwargs):
         name = func._schema.name
         stack = self.stack()
-        tensors = _tensors(self.torch, args, kwargs)
+        tensors = tensors_in(self.torch, args, kwargs)
         count = len(self.notes)
         sources = [s for s in (self._source(t, name, len(self.ops)) for t in tensors) if s]
         self._judge(name, func, args, kwargs, tensors, stack)
@@ -217,7 +255,7 @@ class Observer:
             result = func(*args, **kwargs)
         finally:
             self.current = outer
-        made = _tensors(self.torch, (result,), {})
+        made = tensors_in(self.torch, (result,), {})
         for tensor in made:
             self._made(tensor, len(self.ops))
         if sources or any(t.device.type == self.type for t in made):
@@ -350,7 +388,7 @@ class Observer:
         for argument in func._schema.arguments:
             if argument.alias_info is None or not argument.alias_info.is_write:
                 continue
-            for tensor in _tensors(self.torch, (named.get(argument.name),), {}):
+            for tensor in tensors_in(self.torch, (named.get(argument.name),), {}):
                 self._save(tensor)
 
     def _save(self, tensor):
@@ -414,14 +452,14 @@ def storage_bytes(torch, storage):
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
 
-def _tensors(torch, args, kwargs):
+def tensors_in(torch, args, kwargs):
     # No inner function that calls itself: such a cycle would keep tensors until it is collected.
     found = []
     for value in (*args, *kwargs.values()):
         if isinstance(value, torch.Tensor):
             found.append(value)
         elif isinstance(value, (tuple, list)):
-            found += _tensors(torch, value, {})
+            found += tensors_in(torch, value, {})
     return found
 
 

@@ -12,6 +12,7 @@ They hold for the code that runs within the callable. Each is what a program cou
 import functools
 import inspect
 
+from ._observe import aside, tensors_in
 from ._torch import need_torch
 
 __all__ = ["capturable", "checkpointed", "clip_grad_norm_", "clipped", "constants", "joined",
@@ -64,7 +65,20 @@ def constants(fn):
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
     made = {}
-    makers = (torch.tensor, torch.as_tensor, torch.asarray)
+    methods = (torch.Tensor.new_tensor,)
+    makers = (torch.tensor, torch.as_tensor, torch.asarray, *methods)
+
+    def device_of(func, args, kwargs):
+        """Where what a maker moves from the CPU is going to lie; None: it moves nothing."""
+        if any(t.device.type != "cpu" for t in tensors_in(torch, args[func in methods:], kwargs)):
+            return None
+        if kwargs.get("device") is not None:
+            return _indexed(torch, kwargs["device"])
+        if func in methods:
+            return args[0].device
+        data = args[0] if args else kwargs.get("data", kwargs.get("obj"))
+        return None if isinstance(data, torch.Tensor) else \
+            _indexed(torch, torch.get_default_device())
 
     def is_move(name, args, kwargs):
         source = args[0] if name == "aten::_to_copy" else args[1]
@@ -73,7 +87,7 @@ def constants(fn):
             target.type not in ("cpu", "meta")
 
     def moved(source, device, dtype):
-        with _disable_current_modes(), torch.no_grad():
+        with aside, _disable_current_modes(), torch.no_grad():
             plain = source.detach().contiguous()
             contents = plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b""
             key = (contents, source.shape, source.stride(), source.dtype, device, dtype)
@@ -93,11 +107,11 @@ def constants(fn):
     class Makers(TorchFunctionMode):
         def __torch_function__(self, func, types, args=(), kwargs=None):
             kwargs = kwargs or {}
-            device = kwargs.get("device")
-            if func not in makers or device is None or torch.device(device).type in ("cpu", "meta"):
+            device = device_of(func, args, kwargs) if func in makers else None
+            if device is None or device.type in ("cpu", "meta"):
                 return func(*args, **kwargs)
             grad = kwargs.pop("requires_grad", False)
-            value = func(*args, **{**kwargs, "device": "cpu"}).to(_indexed(torch, device))
+            value = func(*args, **{**kwargs, "device": "cpu"}).to(device)
             return value.requires_grad_(grad)
 
     class Both:

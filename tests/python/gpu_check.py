@@ -3,6 +3,7 @@
 with which the check finds nothing and the capture works. usage: gpu_check.py [--install] ..."""
 
 import ctypes
+import gc
 import os
 import pathlib
 import sys
@@ -39,6 +40,16 @@ def numbers(count=64):
 class Case(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(5)
+
+    def tearDown(self):
+        """A check leaves the modes of PyTorch as they were, and a test nothing to the next."""
+        self.assertEqual(torch.cuda.current_stream(), torch.cuda.default_stream())
+        self.assertEqual(torch.cuda.get_sync_debug_mode(), 0)
+        self.assertFalse(torch.is_anomaly_enabled())
+        self.assertFalse(torch.cuda.is_current_stream_capturing())
+        gc.collect()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
 
     def find(self, kind, marker, fn, *args, **options):
         """The finding of that kind at the marked line, and all of them."""
@@ -358,6 +369,12 @@ class Memory(Case):
         def fn(x):
             return x * torch.tensor(3.0, device="cuda")  # scalar
         self.obstacle("copy-in", "scalar", fn, numbers())
+        self.assertEqual([f.kind for f in reprise.check(fn, numbers())], ["copy-in"])
+
+    def test_tensor_made_like_another(self):
+        def fn(x):
+            return x * x.new_tensor([2.0])  # like another
+        self.obstacle("copy-in", "like another", fn, numbers())
 
     def test_tensor_moved_in(self):
         table = torch.arange(64.0)
@@ -453,8 +470,8 @@ class Memory(Case):
         self.obstacle("pinned-memory", "pinned", fn, numbers(), mended=lambda x: x * 2)
 
     def test_cuda_malloc(self):
-        library = next(row.split()[-1] for row in open("/proc/self/maps", encoding="utf-8")
-                       if "libcudart" in row)
+        with open("/proc/self/maps", encoding="utf-8") as maps:
+            library = next(row.split()[-1] for row in maps if "libcudart" in row)
         runtime = ctypes.CDLL(library)
         taken = []
 

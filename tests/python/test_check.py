@@ -2,10 +2,12 @@
 """What reprise.check sees in eager runs, without a GPU: the CPU stands in for the device, so that
 each of its values counts as a device's."""
 
+import contextlib
 import json
 import pathlib
 import subprocess
 import sys
+import textwrap
 import threading
 import unittest
 import warnings
@@ -20,6 +22,7 @@ import reprise
 from reprise import _C, mends
 from reprise._check import Check
 from reprise._findings import CAUTIONS, Finding, Findings, line_of, take_stack
+from reprise._observe import aside
 from reprise._platform import Cuda, Streams
 
 HERE = pathlib.Path(__file__)
@@ -63,6 +66,13 @@ class Cpu:
 def observe(fn, *args, kind="cpu", generators=(), **kwargs):
     """The findings of the observed runs alone."""
     return Check(torch, Cpu(kind), fn, args, kwargs, generators, (), capture=False).run()
+
+
+def in_torch(source, **names):
+    """The function `made` of some source that seems to be PyTorch's."""
+    file = str(pathlib.Path(torch.__file__).parent / "made.py")
+    exec(compile(textwrap.dedent(source), file, "exec"), names)
+    return names["made"]
 
 
 def line(marker):
@@ -187,6 +197,17 @@ class Reads(Case):
         self.assertEqual(finding.options["generators"][0]._cdata, generator._cdata)
         self.expect_none(observe(fn, torch.ones(3), generators=(generator,)))
 
+    def test_named_generators_are_put_back(self):
+        generator = torch.Generator().manual_seed(9)
+        before = generator.get_state()
+
+        def fn(x):
+            return x + torch.rand(3, generator=generator)
+        findings = Captured(fn, torch.ones(3), generators=(generator,)).run()
+        self.expect_none(findings)
+        self.assertTrue(findings.captured)
+        self.assertTrue(torch.equal(generator.get_state(), before))
+
     def test_moves_to_the_device(self):
         table = torch.arange(4.0)
 
@@ -195,6 +216,46 @@ class Reads(Case):
             return x + y
         findings = observe(fn, torch.empty(4, device="meta"), kind="meta")
         self.assertIs(self.expect(findings, "copy-in", "moves").fix, mends.constants)
+
+    def test_tensors_made_on_the_device_of_host_values(self):
+        tensor = in_torch("""
+            def made(data, **kwargs):  # waits as PyTorch's does, unseen by the dispatch mode
+                if torch.overrides._is_torch_function_mode_enabled():
+                    return torch.overrides.handle_torch_function(made, (), data, **kwargs)
+                warnings.warn("called a synchronizing CUDA operation")
+                with torch.utils._python_dispatch._disable_current_modes():
+                    return torch.empty(2, **kwargs)
+            made.__name__ = "tensor"
+            """, torch=torch, warnings=warnings)
+
+        def fn(x):
+            y = x + tensor([1.0, 2.0], device="meta")  # made of numbers
+            return y + torch.as_tensor([1.0, 2.0], device="meta")  # of numbers too
+        findings = observe(fn, torch.empty(2, device="meta"), kind="meta")
+        self.assertEqual([(f.kind, f.frames[0].line, f.fix) for f in findings],
+                         [("copy-in", line("made of numbers"), mends.constants),
+                          ("copy-in", line("of numbers too"), mends.constants)], str(findings))
+
+        def reads(x):
+            return x + tensor([x, x], device="meta")  # made of tensors
+        findings = observe(reads, torch.empty(2, device="meta"), kind="meta")
+        self.assertEqual([f.kind for f in findings], ["host-read"], str(findings))
+        self.expect(findings, "host-read", "made of tensors")
+
+    def test_what_a_mend_prepares_is_not_told(self):
+        def first_call_in(context):
+            state = []
+
+            def fn(x):
+                if not state:
+                    with context:
+                        warnings.warn("called a synchronizing CUDA operation")
+                    state.append(1)
+                return x * 2
+            return fn
+        self.expect_none(observe(first_call_in(aside), torch.ones(2)))
+        findings = observe(first_call_in(contextlib.nullcontext()), torch.ones(2))
+        self.assertEqual([f.kind for f in findings], ["lazy-state"])
 
     def test_scalars_of_the_host(self):
         scale = torch.tensor(3.0)
@@ -314,8 +375,8 @@ class Captured(Check):
     """A check whose capture is a stand-in: it gives replay(fn), or the error that the fn raised, or
     another where the platform's capture was broken."""
 
-    def __init__(self, fn, *args, replay=lambda fn: fn):
-        super().__init__(torch, Cpu(), fn, args, {}, (), ())
+    def __init__(self, fn, *args, replay=lambda fn: fn, generators=()):
+        super().__init__(torch, Cpu(), fn, args, {}, generators, ())
         self.replay = replay
 
     def _try(self):
@@ -400,6 +461,65 @@ class Captures(Case):
             return x.clone().apply_(lambda v: v + len(calls))
         findings = Captured(fn, torch.ones(3)).run()
         self.assertEqual([f.kind for f in findings], ["not-repeatable"])
+
+
+class Foreign(Case):
+    """Memory that somebody takes from the driver, on a device that others use too."""
+
+    def check(self, fn, others=lambda calls: 0):
+        calls = [0]
+
+        class Shared(Cpu):
+            def foreign_bytes(self):
+                calls[0] += 1
+                return taken[0] + others(calls[0])
+        taken = self.taken
+        return Check(torch, Shared(), fn, (torch.ones(2),), {}, (), (), capture=False).run()
+
+    def setUp(self):
+        super().setUp()
+        self.taken = [0]
+
+    def take(self):
+        self.taken[0] += 32 << 20  # takes
+        return 1.0
+
+    def test_the_line_is_named(self):
+        def fn(x):
+            y = x * self.take()
+            return y + 1
+        findings = self.check(fn)
+        self.assertEqual(len(findings), 1, str(findings))
+        finding = self.expect(findings, "allocation", "takes")
+        self.assertIn("32 MiB of device memory", finding.what)
+
+    def test_what_others_take_is_not_the_callables(self):
+        def fn(x):
+            y = x + 1
+            z = y + 1
+            return z + 1
+        for others in (lambda calls: calls << 21,                # all the time
+                       lambda calls: (calls * calls) << 21,
+                       lambda calls: (calls % 5) << 21,
+                       lambda calls: (2 << 20) * (calls > 4),    # once
+                       lambda calls: -calls << 21):              # gives back
+            with self.subTest():
+                findings = self.check(fn, others)
+                self.expect_none(findings)
+
+    def test_the_rest_of_a_line_is_its_own(self):
+        def one():
+            return 1.0
+
+        def fn(x):
+            return x * one() + direct(x)  # both
+
+        direct = in_torch("""
+            def made(x):
+                taken[0] += 2 << 20
+                return x
+            """, taken=self.taken)
+        self.expect(self.check(fn), "allocation", "both")
 
 
 class Surroundings(Case):
