@@ -7,6 +7,8 @@ A group (forum.py, inference.py, ...) is a module with
     FRESH      True: each round prepares anew, in new processes; False: a side's process stays, and
                only measures again
     TURNS      how often each side measures in a round
+    TOGETHER   True: the sides of a workload are prepared at the same time; nothing that preparing
+               takes is a figure of theirs
     IMPORTS    what the workloads need ("module" or "module:member"), imported once, before forking
     prepare(torch, side, workload)
                in the side's process: its facts, and a function that measures once more or None
@@ -148,7 +150,11 @@ class Comparison:
 
     def compile_ahead(self):
         """Lets all that compile get ready at the same time."""
-        waiting = [(w, s) for w, chosen in self.plan.items() for s in chosen if s.compiled]
+        self.prepare_together([(w, s) for w, chosen in self.plan.items() for s in chosen
+                               if s.compiled])
+
+    def prepare_together(self, pairs):
+        waiting = [(w, s) for w, s in pairs if (w, s.name) not in self.ahead]
         for workload, side in waiting:
             self.ahead[workload, side.name] = self.start(workload, side)
         for workload, side in waiting:
@@ -180,6 +186,8 @@ class Comparison:
 
     def run_kept(self, workload, chosen):
         workers = []
+        if getattr(self.group, "TOGETHER", False) and not self.is_over():
+            self.prepare_together([(workload, side) for side in chosen])
         try:
             for side in chosen:
                 worker = None if self.is_over() else self.prepare(workload, side)

@@ -36,6 +36,21 @@ def prepare(torch, side, workload):
 '''
 
 
+TOGETHER = '''
+import os, time
+SIDES = {"work": ["eager", "graph"]}
+FRESH = False
+TOGETHER = True
+def prepare(torch, side, workload):
+    open(%(folder)r + side.name, "w").close()
+    for _ in range(1000):
+        if all(os.path.exists(%(folder)r + name) for name in SIDES["work"]):
+            return {}, dict
+        time.sleep(0.01)
+    raise TimeoutError("the other side was not begun")
+'''
+
+
 def fake_torch():
     torch = types.ModuleType("torch")
     torch.__version__ = "0"
@@ -84,6 +99,54 @@ def check_fresh(compare):
     over = compare.Comparison("fake_fresh", budget=0, sides=["eager"])
     over.run()
     assert over.result()["workloads"]["work"]["eager"]["prepared"] == []
+
+
+def check_together(compare, scratch):
+    """Sides that are prepared at the same time."""
+    with open(os.path.join(scratch, "fake_together.py"), "w", encoding="utf-8") as file:
+        file.write(TOGETHER % {"folder": os.path.join(scratch, "begun-")})
+    comparison = compare.Comparison("fake_together", rounds=1, limit=20)
+    comparison.run()
+    for facts in comparison.result()["workloads"]["work"].values():
+        assert facts["prepared"] == [{}] and facts["turns"] == [{}] and "errors" not in facts, facts
+
+
+def run_of(*turns):
+    """A side's run; turns: calls, seconds and, of "auto", what it chose and how often it switched."""
+    return {"turns": [{"calls": calls, "seconds": seconds,
+                       "choices": [{"choice": c, "switches": n} for c, n in [chosen] if c]}
+                      for calls, seconds, chosen in turns]}
+
+
+def check_policy(bench_policy):
+    """Runs are extended by hand: what is paid once counts once, and what goes on goes on."""
+    def judged_as(auto, eager=run_of((100, 1.0, (None, 0)), (100, 1.0, (None, 0))),
+                  graph=run_of((100, 0.1, (None, 0)), (100, 0.1, (None, 0)))):
+        return bench_policy.verdict({"eager": eager, "reprise-install": graph,
+                                     "reprise-install-auto": auto})
+    eager, graph = ("eager", 0), ("graph", 1)
+    told = judged_as(run_of((50, 0.3, eager), (50, 0.15, graph), (100, 0.1, graph),
+                            (100, 0.1, graph), (100, 0.1, graph)))
+    # 400 calls in 0.75 s, then 19,600 of 1 ms; beside 20,000 of 1 ms by graph.
+    assert told["first"] == 3 and not told["whole"] and told["best"] == "reprise-install", told
+    assert abs(told["auto_s"] - 20.35) < 1e-9 and abs(told["best_s"] - 20) < 1e-9, told
+    assert abs(told["allowed_s"] - 20.45) < 1e-9 and told["holds"], told
+    assert abs(told["early_ms"] - 350) < 1e-6, told
+    late = run_of((50, 0.5, eager), (50, 0.5, eager), (50, 0.5, eager), (50, 0.3, graph),
+                  (100, 0.1, graph), (100, 0.1, graph))
+    told = judged_as(late)  # the turn that it switched in is none of the later ones
+    assert told["first"] == 4 and abs(told["auto_s"] - (2.0 + 19.6)) < 1e-9, told
+    assert not told["holds"], told
+    rounds = run_of(*4 * [(100, 0.1, graph)], (100, 0.1, graph), (100, 0.1, graph),
+                    (100, 0.113, graph), (100, 0.1, graph))
+    told = judged_as(rounds)  # a round in every fourth turn goes on: 3.25 % more
+    assert abs(told["auto_s"] - (0.813 + 19.2 * 1.0325)) < 1e-9 and not told["holds"], told
+    whole = run_of(*8 * [(2500, 2.5, graph)])
+    told = judged_as(whole)
+    assert told["whole"] and abs(told["auto_s"] - 20) < 1e-9, told
+    assert judged_as(whole, eager={"turns": []}) is None  # no time was left for it
+    assert judged_as(whole, eager={"turns": [], "errors": ["no"]})["holds"]
+    assert judged_as(run_of((10, 1.0, eager))) is None
 
 
 def check_medians(common):
@@ -218,6 +281,7 @@ def main():
         sys.path.insert(0, scratch)
         write_group(scratch, "fake_kept", False)
         write_group(scratch, "fake_fresh", True)
+        import bench_policy
         import common
         import compare
         import streams
@@ -225,6 +289,8 @@ def main():
         check_medians(common)
         result = check_kept(compare)
         check_fresh(compare)
+        check_together(compare, scratch)
+        check_policy(bench_policy)
         check_tables(tables, result)
         check_verdicts(scratch, os.path.join(folder, "judge.py"))
         check_front_door(folder, scratch, result)
