@@ -306,16 +306,16 @@ class Check:
     def _allocating_lines(self):
         """One run: (Frame, bytes) of each line during which the driver's free memory fell, and did not
         go on changing behind it."""
-        taken, before = set(), []
+        taken, before = set(), [0]
 
         def look(frame):
-            now, again = self.platform.foreign_bytes(), self.platform.foreign_bytes()
-            if now == again > before[-1]:
-                taken.add((frame, now - before[-1]))
-            before.append(again)
+            now = self.platform.foreign_bytes()
+            if now > before[0] and now == self.platform.foreign_bytes():
+                taken.add((frame, now - before[0]))
+            before[0] = now
 
         given = elsewhere(self.torch, self.tensors)
-        before.append(self.platform.foreign_bytes())
+        before[0] = self.platform.foreign_bytes()
         with contextlib.suppress(Exception), traced_lines(look):
             self.call(given)
         return taken

@@ -47,8 +47,8 @@ class Case(unittest.TestCase):
         self.assertEqual(torch.cuda.get_sync_debug_mode(), 0)
         self.assertFalse(torch.is_anomaly_enabled())
         self.assertFalse(torch.cuda.is_current_stream_capturing())
-        gc.collect()
         torch.cuda.synchronize()
+        gc.collect()
         torch.cuda.empty_cache()
 
     def find(self, kind, marker, fn, *args, **options):

@@ -826,6 +826,40 @@ class Mends(Case):
             mended(torch.zeros(3))
         self.assertNotIn("aten::_to_copy", moved)
 
+    def test_what_is_made_where_it_is_stays_as_it_is(self):
+        x = torch.ones(2, dtype=torch.float64)
+
+        def fn(x):
+            with torch.device("cpu"):
+                a = torch.tensor([1, 2])
+            return (a, x.new_tensor([3]), torch.as_tensor(x), torch.asarray([4.0]),
+                    torch.tensor([5.0], requires_grad=True))
+        for got, want in zip(mends.constants(fn)(x), fn(x)):
+            self.assertTrue(torch.equal(got, want))
+            self.assertEqual((got.dtype, got.requires_grad), (want.dtype, want.requires_grad))
+        self.assertIs(mends.constants(fn)(x)[2], x)
+
+    def test_values_of_the_host_are_made_on_the_host_and_moved(self):
+        seen, there = [], torch.device("cuda", 0)
+
+        class Seen(torch.overrides.TorchFunctionMode):
+            def __torch_function__(self, func, types, args=(), kwargs=None):
+                if func is torch.Tensor.to:
+                    seen.append(args[1])
+                    return args[0]  # as if it were there
+                if func in (torch.tensor, torch.as_tensor):
+                    seen.append(kwargs["device"])
+                return func(*args, **(kwargs or {}))
+
+        def fn():
+            torch.tensor([1.0], device=there)
+            torch.as_tensor([1.0], device="cuda:0")
+            with torch.device(there):
+                torch.tensor([1.0])
+        with Seen():
+            mends.constants(fn)()
+        self.assertEqual(seen, ["cpu", there] * 3)
+
     def test_masks(self):
         def fn(x, v):
             return x.clone().index_put_((x > 1,), v)
