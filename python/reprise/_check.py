@@ -51,6 +51,19 @@ def named_values(fn):
 
 
 @contextlib.contextmanager
+def uncached(torch):
+    """Without autocast's cache: its casts keep nodes of a backward pass, and with them the streams of
+    runs that are over."""
+    cache = torch.is_autocast_cache_enabled()
+    torch.clear_autocast_cache()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(cache)
+
+
+@contextlib.contextmanager
 def traced_lines(look):
     """Meanwhile look(frame) is called behind each of the program's lines that was run."""
     last = [None]
@@ -355,7 +368,6 @@ class Check:
             return
         state, snapshot = self.random_state(), self.snapshot()
         self.call(elsewhere(self.torch, self.tensors))  # unobserved: compilers do their work here
-        self.torch.clear_autocast_cache()
         self.restore(snapshot)
         made, error = self._try()
         if error is None:
@@ -363,7 +375,6 @@ class Check:
             self._note_strays()
         else:
             self._judge_failure(error)
-        self.torch.clear_autocast_cache()
         self.restore(snapshot)
         self.set_random_state(state)
 
@@ -486,7 +497,8 @@ class Check:
     def _run(self):
         self.look_around()
         if self.observe() and self.captures:
-            self.capture()
+            with uncached(self.torch):
+                self.capture()
         return self.findings
 
 

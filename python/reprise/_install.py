@@ -26,7 +26,8 @@ def is_installed():
 
 def segment_allocator(torch):
     """The allocator for torch.cuda.MemPool that takes its segments through the hooks. There is one, for
-    good: a pool knows it by its bare address, and may give segments back when the pool is gone."""
+    good: a pool may give segments back when it is gone, and older versions of PyTorch know the
+    allocator by its bare address."""
     global _segments
     if _segments is None:
         _C.prepare()

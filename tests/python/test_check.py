@@ -68,9 +68,9 @@ def observe(fn, *args, kind="cpu", generators=(), **kwargs):
     return Check(torch, Cpu(kind), fn, args, kwargs, generators, (), capture=False).run()
 
 
-def in_torch(source, **names):
-    """The function `made` of some source that seems to be PyTorch's."""
-    file = str(pathlib.Path(torch.__file__).parent / "made.py")
+def in_torch(source, name="made.py", **names):
+    """The function `made` of some source that seems to be a file of PyTorch's."""
+    file = str(pathlib.Path(torch.__file__).parent / name)
     exec(compile(textwrap.dedent(source), file, "exec"), names)
     return names["made"]
 
@@ -464,8 +464,6 @@ class Captures(Case):
 
 
 class Foreign(Case):
-    """Memory that somebody takes from the driver, on a device that others use too."""
-
     def check(self, fn, others=lambda calls: 0):
         calls = [0]
 
@@ -535,6 +533,10 @@ class Surroundings(Case):
     def test_autocast(self):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             findings = observe(lambda x: x + 1, torch.ones(2))
+            cached = []
+            Captured(lambda x: cached.append(torch.is_autocast_cache_enabled()), torch.ones(2)).run()
+            self.assertTrue(torch.is_autocast_cache_enabled())
+        self.assertEqual((cached[:3], set(cached[3:])), ([True] * 3, {False}))
         self.assertEqual([f.kind for f in findings], ["autocast-cache"])
         with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False):
             self.expect_none(observe(lambda x: x + 1, torch.ones(2)))
@@ -765,12 +767,10 @@ class EntryPoints(Case):
         self.expect(findings, "random-state", "state")
 
     def test_checkpoints_states(self):
-        file = str(pathlib.Path(torch.__file__).parent / "utils" / "checkpoint.py")
-        names = {"torch": torch}
-        exec(compile("def save(): torch.cuda.get_rng_state()", file, "exec"), names)
+        save = in_torch("def made(): torch.cuda.get_rng_state()", "utils/checkpoint.py", torch=torch)
 
         def fn(x):
-            names["save"]()  # checkpoints
+            save()  # checkpoints
             return x + 1
         finding = self.expect(self.see(fn, torch.ones(2)), "checkpoint", "checkpoints")
         self.assertIs(finding.fix, mends.checkpointed)
