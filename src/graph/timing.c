@@ -13,7 +13,7 @@ static const double GAP_NS = 20e3;
 
 static void destroy_events(const struct rp_driver *driver, struct rpi_timing_slot *slot)
 {
-    for (size_t i = 0; i < 2 * RPI_MEASURED; i++) {
+    for (int i = 0; i < 2 * RPI_MEASURED; i++) {
         if (slot->events[i])
             driver->cuEventDestroy(slot->events[i]);
         slot->events[i] = NULL;

@@ -43,11 +43,10 @@ struct rpi_pool_member {
     struct rpi_range staging; /* addresses that its arguments are copied to, beside the pool's */
     CUstream stream;          /* of its last replay */
     CUevent done;             /* recorded behind that */
+    uint64_t turn;            /* number of its last replay; 0: none */
     bool busy;                /* done has been recorded and says something */
     bool unmarked;            /* it could not be: all of the stream has to be waited for */
-    uint64_t turn;            /* number of its last replay; 0: none */
-    bool
-        held; /* what it keeps is in the program's hands, and in the way of all; others replay it */
+    bool held; /* what it keeps is in the program's hands and everybody's way; others replay it */
 };
 
 struct rpi_pool_members {

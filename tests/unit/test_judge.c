@@ -220,8 +220,8 @@ static void a_choice_may_go_while_it_is_measured(void **state)
 static bool judge_a_shape(const struct rp_driver *driver, void *user)
 {
     struct rp_device *device;
-    struct rp_judge *judge;
-    struct rp_choice *choice;
+    struct rp_judge *judge = NULL;
+    struct rp_choice *choice = NULL;
     (void)user;
     if (rpi_device_open_on(driver, 0, &device, NULL) != RP_OK &&
         rpi_device_open_on(driver, 0, &device, NULL) != RP_OK)
