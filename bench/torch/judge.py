@@ -129,8 +129,9 @@ def height_of_layouts(results):
         for side in installed(sides):
             judge_pool(found, f"{title}, {side}", sides[side]["median"],
                        wants_estimate=wants_estimate(title, side))
+            graphs = {k: v for k, v in peers(sides, side).items() if k != "eager"}
             judge_taken(found, f"{title}, {side}", sides[side]["median"], taken,
-                        best(peers(sides, side), taken, False))
+                        best(graphs, taken, False))
     for title, sides in workloads_of(results, "streams"):
         judge_streams(found, title, sides)
     return found

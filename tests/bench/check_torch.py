@@ -199,6 +199,7 @@ def judged(folder, script, *results):
 def check_verdicts(folder, script):
     """Each target can hold and can fail, and says nothing of what was not measured."""
     ours = {"reprise-install": forum((100, 100, 174), 64), "graph": forum((100, 300, 500), 0),
+            "eager": forum((0, 0, 0), 0),
             "reprise-install-one-exec": forum((100, 100, 112), 2)}
     code, found = judged(folder, script, ("forum", {"mlp": ours}))
     assert code == 0 and found[1]["holds"] and found[2]["holds"], found
