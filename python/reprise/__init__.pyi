@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from os import PathLike
 from typing import Any, Literal, NamedTuple, TypeVar, overload
 
@@ -49,9 +49,12 @@ class _Finding:
     @property
     def where(self) -> tuple[str, int] | None: ...
 
-class _Findings(Sequence[_Finding]):
+class _Findings:
     name: str
     captured: bool
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[_Finding]: ...
+    def __getitem__(self, index: int) -> _Finding: ...
     @property
     def obstacles(self) -> list[_Finding]: ...
     def json(self) -> str: ...
