@@ -20,16 +20,11 @@ PyObject *rpp_exec_budget(PyObject *module, PyObject *args)
 PyObject *rpp_exec_info(PyObject *module, PyObject *args)
 {
     (void)module;
-    int ordinal;
-    struct rpp_device *slot;
-    struct rp_error err = {0};
-    if (!PyArg_ParseTuple(args, "i", &ordinal))
+    struct rp_device *device = rpp_parse_device(args);
+    if (!device)
         return NULL;
-    rp_status status = rpp_device_get(ordinal, &slot, &err);
-    if (status != RP_OK)
-        return rpp_set_error(status, &err);
     struct rp_exec_info info;
-    rp_exec_info(slot->device, &info);
+    rp_exec_info(device, &info);
     return Py_BuildValue("{sKsKsKsKsnsnsnsKsKsKsKsKsdsdsd}", "budget_bytes", info.budget_bytes,
                          "bytes", info.bytes, "most_bytes", info.most_bytes, "measured_bytes",
                          info.measured_bytes, "execs", (Py_ssize_t)info.execs, "graphs",

@@ -114,19 +114,28 @@ static PyObject *call_counts(PyObject *module, PyObject *unused)
 
 /* ---- Heaps --------------------------------------------------------------------------------- */
 
-static PyObject *device_info(PyObject *module, PyObject *args)
+struct rp_device *rpp_parse_device(PyObject *args)
 {
-    (void)module;
     int ordinal;
     struct rpp_device *slot;
     struct rp_error err = {0};
     if (!PyArg_ParseTuple(args, "i", &ordinal))
         return NULL;
     rp_status status = rpp_device_get(ordinal, &slot, &err);
-    if (status != RP_OK)
-        return rpp_set_error(status, &err);
+    if (status == RP_OK)
+        return slot->device;
+    rpp_set_error(status, &err);
+    return NULL;
+}
+
+static PyObject *device_info(PyObject *module, PyObject *args)
+{
+    (void)module;
+    struct rp_device *device = rpp_parse_device(args);
+    if (!device)
+        return NULL;
     struct rp_device_info info;
-    rp_device_info(slot->device, &info);
+    rp_device_info(device, &info);
     return Py_BuildValue("{sssssisisisisK}", "driver", info.driver, "name", info.name,
                          "driver_version", info.driver_version, "compute_major", info.compute_major,
                          "compute_minor", info.compute_minor, "multiprocessors",

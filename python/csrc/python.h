@@ -17,6 +17,9 @@ extern PyObject *rpp_error_type;
  * NULL. */
 PyObject *rpp_set_error(rp_status status, const struct rp_error *err);
 
+/* The device whose ordinal is the only argument, opened; NULL with an exception set. */
+struct rp_device *rpp_parse_device(PyObject *args);
+
 /* A pool: struct rp_pool, and the pool it lies in. */
 struct rpp_pool {
     PyObject_HEAD struct rp_pool *pool;
