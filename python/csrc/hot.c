@@ -5,7 +5,7 @@
  * changed of what the shapes were captured under; for all others it returns `miss`, and Python
  * decides.
  *
- *     shape      how its inputs look; its graph; how to make its results
+ *     shape      how its inputs look; its graph; how to make its results (shape.h)
  *     guard      parameters, modules and hooks as they were when the shapes were added (guard.h)
  *     modes      gradients, inference mode; never under autocast
  *
@@ -13,57 +13,28 @@
  * in the midst of a call.
  */
 #include "guard.h"
-#include "inputs.h"
+#include "shape.h"
 
 #include <string.h>
 
-enum { MOST_SHAPES = 64, MOST_RESULTS = 8 };
-
-struct shape {
-    size_t users; /* the list it is in, and calls that are under way */
-    struct rpp_signature signature;
-    struct rpp_graph *graph; /* NULL: there is none yet, and calls are eager */
-    PyObject *choice;        /* a Choice that says how calls go; NULL: by the graph */
-    size_t result_count;
-    PyObject *made[MOST_RESULTS][2]; /* arguments and keywords that make each */
-    PyObject *build;                 /* of the list of results; NULL: the only one is it */
-};
-
 struct hot {
     PyObject_HEAD const struct dl_exchange *exchange;
-    PyObject *tensor_type, *empty, *grad_enabled, *inference, *autocast; /* of torch */
-    PyObject *requires_grad, *is_neg;                                    /* names */
+    PyObject *tensor_type, *empty, *quick_empty; /* of torch; quick_empty may be None */
+    PyObject *grad_enabled, *inference, *autocast;
+    PyObject *requires_grad, *is_neg; /* names */
     int32_t ordinal;
     bool is_grad, is_inference;
     struct rpp_guard guard;
-    struct shape *shapes[MOST_SHAPES];
-    size_t count, last, oldest;
+    struct rpp_shape_table shapes;
 };
 
 static PyObject *miss, *eager;
 
-/* ---- Shapes -------------------------------------------------------------------------------- */
-
-static void release_shape(struct shape *shape)
-{
-    if (--shape->users)
-        return;
-    for (size_t i = 0; i < shape->result_count; i++) {
-        Py_XDECREF(shape->made[i][0]);
-        Py_XDECREF(shape->made[i][1]);
-    }
-    rpp_signature_drop(&shape->signature);
-    Py_XDECREF((PyObject *)shape->graph);
-    Py_XDECREF(shape->choice);
-    Py_XDECREF(shape->build);
-    PyMem_Free(shape);
-}
+/* ---- Guard --------------------------------------------------------------------------------- */
 
 static void drop_all(struct hot *hot)
 {
-    for (size_t i = 0; i < hot->count; i++)
-        release_shape(hot->shapes[i]);
-    hot->count = hot->last = hot->oldest = 0;
+    rpp_shapes_clear(&hot->shapes);
     rpp_guard_drop(&hot->guard);
 }
 
@@ -74,27 +45,6 @@ static PyObject *hot_clear(PyObject *self, PyObject *unused)
     return Py_NewRef(Py_None);
 }
 
-static bool read_inputs(const struct hot *hot, PyObject *args, PyObject *kwargs,
-                        struct rpp_inputs *inputs)
-{
-    return rpp_inputs_read(inputs, hot->exchange, hot->tensor_type, hot->ordinal, args, kwargs);
-}
-
-static struct shape *find_shape(struct hot *hot, const struct rpp_inputs *inputs)
-{
-    for (size_t i = 0; i < hot->count; i++) {
-        size_t at = (hot->last + i) % hot->count;
-        struct shape *shape = hot->shapes[at];
-        if (!rpp_signature_fits(&shape->signature, inputs))
-            continue;
-        hot->last = at;
-        return shape;
-    }
-    return NULL;
-}
-
-/* ---- Guard --------------------------------------------------------------------------------- */
-
 static bool is_true(PyObject *function)
 {
     PyObject *value = PyObject_CallObject(function, NULL);
@@ -103,23 +53,30 @@ static bool is_true(PyObject *function)
     return is;
 }
 
+/* Is an argument a plain tensor without a gradient? Its dispatch keys tell most of it, and are part
+ * of the signature where they are known. */
+static bool is_plain(const struct hot *hot, PyObject *tensor)
+{
+    PyObject *negated =
+        rpp_tensor_layout.known ? NULL : PyObject_CallMethodObjArgs(tensor, hot->is_neg, NULL);
+    PyObject *wants = hot->is_grad ? PyObject_GetAttr(tensor, hot->requires_grad) : NULL;
+    bool plain =
+        (rpp_tensor_layout.known || negated == Py_False) && (!hot->is_grad || wants == Py_False);
+    Py_XDECREF(negated);
+    Py_XDECREF(wants);
+    if (!plain)
+        PyErr_Clear();
+    return plain;
+}
+
 static bool modes_fit(const struct hot *hot, const struct rpp_inputs *inputs)
 {
     if (is_true(hot->grad_enabled) != hot->is_grad ||
         is_true(hot->inference) != hot->is_inference || is_true(hot->autocast))
         return false;
-    for (size_t i = 0; i < inputs->tensor_count; i++) {
-        PyObject *arg = inputs->values[inputs->tensor_at[i]];
-        PyObject *negated = PyObject_CallMethodObjArgs(arg, hot->is_neg, NULL);
-        PyObject *wants = hot->is_grad ? PyObject_GetAttr(arg, hot->requires_grad) : NULL;
-        bool plain = negated == Py_False && (!hot->is_grad || wants == Py_False);
-        Py_XDECREF(negated);
-        Py_XDECREF(wants);
-        if (!plain) {
-            PyErr_Clear();
+    for (size_t i = 0; i < inputs->tensor_count; i++)
+        if (!is_plain(hot, inputs->values[inputs->tensor_at[i]]))
             return false;
-        }
-    }
     return true;
 }
 
@@ -148,55 +105,23 @@ static PyObject *hot_is_guarded(PyObject *object, PyObject *unused)
 
 /* ---- Calls --------------------------------------------------------------------------------- */
 
-/* Fills in how the inputs look; their tensors have to be what the graph was captured with. */
-static bool sign(struct shape *shape, const struct rpp_inputs *inputs,
-                 const struct rpp_graph *graph)
+static bool read_inputs(const struct hot *hot, PyObject *args, PyObject *kwargs,
+                        struct rpp_inputs *inputs)
 {
-    bool same = rpp_signature_make(&shape->signature, inputs);
-    for (size_t i = 0; same && graph && i < inputs->tensor_count; i++)
-        same = shape->signature.tensors[i].bytes == graph->args[i].bytes;
-    return same;
-}
-
-/* Fills in how the results are made; false, perhaps with an exception. */
-static bool read_results(struct shape *shape, PyObject *results)
-{
-    for (Py_ssize_t i = 0; i < PyTuple_Size(results); i++) {
-        PyObject *arguments, *keywords;
-        if (!PyArg_ParseTuple(PyTuple_GetItem(results, i), "O!O!", &PyTuple_Type, &arguments,
-                              &PyDict_Type, &keywords))
-            return false;
-        shape->made[i][0] = Py_NewRef(arguments);
-        shape->made[i][1] = Py_NewRef(keywords);
-        shape->result_count++;
-    }
-    return shape->build || shape->result_count == 1 || !shape->graph;
-}
-
-static void keep_shape(struct hot *hot, struct shape *shape)
-{
-    if (hot->count < MOST_SHAPES) {
-        hot->shapes[hot->count++] = shape;
-        return;
-    }
-    size_t place = hot->oldest++ % MOST_SHAPES;
-    release_shape(hot->shapes[place]);
-    hot->shapes[place] = shape;
+    return rpp_inputs_read(inputs, hot->exchange, hot->tensor_type, hot->ordinal, args, kwargs);
 }
 
 /* Is there a shape for such calls? One that has no graph makes room for one that has. */
 static bool is_known(struct hot *hot, const struct rpp_inputs *inputs, bool graph)
 {
-    struct shape *known = find_shape(hot, inputs);
+    struct rpp_shape *known = rpp_shapes_find(&hot->shapes, inputs);
     if (!known || known->graph || !graph)
         return known;
-    hot->shapes[hot->last] = hot->shapes[--hot->count];
-    hot->last = 0;
-    release_shape(known);
+    rpp_shapes_remove(&hot->shapes, known);
     return false;
 }
 
-/* add(args, kwargs, graph, results, build, choice): a shape. results: (arguments, keywords) for
+/* add(args, kwargs, graph, results, build, choice): a shape. results: (shape, strides, dtype) of
  * each. graph and choice may be None, though not both. */
 static PyObject *hot_add(PyObject *object, PyObject *arguments)
 {
@@ -211,34 +136,53 @@ static PyObject *hot_add(PyObject *object, PyObject *arguments)
         return PyErr_Format(PyExc_TypeError, "add takes a graph, a choice, or both");
     size_t result_count = (size_t)PyTuple_Size(results);
     const struct rpp_graph *captured = graph == Py_None ? NULL : (struct rpp_graph *)graph;
-    if (result_count > MOST_RESULTS || !read_inputs(hot, args, kwargs, &inputs) ||
+    if (result_count > RPP_MOST_RESULTS || !read_inputs(hot, args, kwargs, &inputs) ||
         (captured && captured->arg_count != inputs.tensor_count + result_count) ||
         is_known(hot, &inputs, captured))
         return Py_NewRef(Py_False);
-    struct shape *shape = PyMem_Calloc(1, sizeof *shape);
+    struct rpp_shape *shape =
+        rpp_shape_create(&inputs, hot->ordinal, graph, results, build, choice);
     if (!shape)
-        return PyErr_NoMemory();
-    shape->users = 1;
-    shape->graph = captured ? (struct rpp_graph *)Py_NewRef(graph) : NULL;
-    shape->choice = choice == Py_None ? NULL : Py_NewRef(choice);
-    shape->build = build == Py_None ? NULL : Py_NewRef(build);
-    if (!sign(shape, &inputs, captured) || !read_results(shape, results)) {
-        release_shape(shape);
         return PyErr_Occurred() ? NULL : Py_NewRef(Py_False);
-    }
-    keep_shape(hot, shape);
-    return Py_NewRef(Py_True);
+    if (rpp_shapes_add(&hot->shapes, shape))
+        return Py_NewRef(Py_True);
+    rpp_shape_release(shape);
+    return PyErr_NoMemory();
+}
+
+/* A new tensor for a result. What torch.compile's programs allocate with skips PyTorch's parsing of
+ * arguments and its dispatcher, a third to a half of a short call, and knows the current device
+ * only. */
+static PyObject *make_result(const struct hot *hot, const struct rpp_shape *shape, size_t i,
+                             struct dl_tensor *out_tensor)
+{
+    PyObject *made = hot->quick_empty == Py_None
+                         ? NULL
+                         : PyObject_CallObject(hot->quick_empty, shape->results[i].whole);
+    if (!made && PyErr_Occurred())
+        return NULL;
+    if (made && hot->exchange->look(made, out_tensor) == 0 &&
+        out_tensor->device.ordinal == hot->ordinal)
+        return made;
+    Py_XDECREF(made);
+    if (PyErr_Occurred())
+        return NULL;
+    made = PyObject_Call(hot->empty, shape->results[i].place, shape->results[i].options);
+    if (made && hot->exchange->look(made, out_tensor) == 0)
+        return made;
+    Py_XDECREF(made);
+    return NULL;
 }
 
 /* Makes the results, and notes where they lie; false with an exception set. PyTorch lets other
  * threads run meanwhile. */
-static bool make_results(const struct hot *hot, const struct shape *shape, PyObject **results,
+static bool make_results(const struct hot *hot, const struct rpp_shape *shape, PyObject **results,
                          uint64_t *addresses)
 {
     for (size_t i = 0; i < shape->result_count; i++) {
         struct dl_tensor tensor;
-        results[i] = PyObject_Call(hot->empty, shape->made[i][0], shape->made[i][1]);
-        if (!results[i] || hot->exchange->look(results[i], &tensor) != 0)
+        results[i] = make_result(hot, shape, i, &tensor);
+        if (!results[i])
             return false;
         addresses[i] = (uintptr_t)tensor.data;
     }
@@ -246,7 +190,7 @@ static bool make_results(const struct hot *hot, const struct shape *shape, PyObj
 }
 
 /* From here to the launch no other thread runs: the arguments are the graph's. */
-static rp_status launch(const struct shape *shape, const struct rpp_inputs *inputs,
+static rp_status launch(const struct rpp_shape *shape, const struct rpp_inputs *inputs,
                         const uint64_t *results, void *stream, struct rp_error *err)
 {
     struct rp_arg *args = shape->graph->args;
@@ -258,7 +202,7 @@ static rp_status launch(const struct shape *shape, const struct rpp_inputs *inpu
 }
 
 /* The results as the callable gives them; NULL with an exception set. */
-static PyObject *built(const struct shape *shape, PyObject *const *results)
+static PyObject *built(const struct rpp_shape *shape, PyObject *const *results)
 {
     if (!shape->build)
         return Py_NewRef(results[0]);
@@ -271,11 +215,11 @@ static PyObject *built(const struct shape *shape, PyObject *const *results)
     return made;
 }
 
-static PyObject *replay(const struct hot *hot, const struct shape *shape,
+static PyObject *replay(const struct hot *hot, const struct rpp_shape *shape,
                         const struct rpp_inputs *inputs)
 {
-    PyObject *results[MOST_RESULTS] = {NULL}, *made = NULL;
-    uint64_t addresses[MOST_RESULTS];
+    PyObject *results[RPP_MOST_RESULTS] = {NULL}, *made = NULL;
+    uint64_t addresses[RPP_MOST_RESULTS];
     struct rp_error err = {0};
     void *stream = NULL;
     if (make_results(hot, shape, results, addresses) &&
@@ -296,7 +240,7 @@ static PyObject *replay(const struct hot *hot, const struct shape *shape,
 }
 
 /* By the graph, if it is that of the call; `miss` if not. */
-static PyObject *try_replay(struct hot *hot, const struct shape *shape,
+static PyObject *try_replay(struct hot *hot, const struct rpp_shape *shape,
                             const struct rpp_inputs *inputs)
 {
     if (!shape->graph || rpp_inputs_overlap(inputs, &shape->signature) ||
@@ -307,7 +251,7 @@ static PyObject *try_replay(struct hot *hot, const struct shape *shape,
 
 /* As the shape's choice says. An eager call needs no guard, but for one at the beginning of a
  * block: what changed is noticed in the end. */
-static PyObject *call_judged(struct hot *hot, const struct shape *shape,
+static PyObject *call_judged(struct hot *hot, const struct rpp_shape *shape,
                              const struct rpp_inputs *inputs)
 {
     struct rp_turn turn;
@@ -330,29 +274,29 @@ static PyObject *hot_call(PyObject *object, PyObject *const *arguments, Py_ssize
     struct rpp_inputs inputs;
     if (count != 2 || !PyTuple_Check(arguments[0]) || !PyDict_Check(arguments[1]))
         return PyErr_Format(PyExc_TypeError, "call takes a tuple and a dict");
-    if (!hot->count || !read_inputs(hot, arguments[0], arguments[1], &inputs))
+    if (!hot->shapes.count || !read_inputs(hot, arguments[0], arguments[1], &inputs))
         return Py_NewRef(miss);
-    struct shape *shape = find_shape(hot, &inputs);
+    struct rpp_shape *shape = rpp_shapes_find(&hot->shapes, &inputs);
     if (!shape || !modes_fit(hot, &inputs))
         return Py_NewRef(miss);
     shape->users++;
     PyObject *result =
         shape->choice ? call_judged(hot, shape, &inputs) : try_replay(hot, shape, &inputs);
-    release_shape(shape);
+    rpp_shape_release(shape);
     return result;
 }
 
 /* ---- The type ------------------------------------------------------------------------------ */
 
-/* Hot(ordinal, Tensor, empty_strided, is_grad_enabled, is_inference_mode_enabled,
- *     is_autocast_enabled) */
+/* Hot(ordinal, Tensor, empty_strided, _empty_strided_cuda or None, is_grad_enabled,
+ *     is_inference_mode_enabled, is_autocast_enabled) */
 static PyObject *hot_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     (void)kwargs;
     int ordinal;
-    PyObject *functions[5];
-    if (!PyArg_ParseTuple(args, "iOOOOO", &ordinal, &functions[0], &functions[1], &functions[2],
-                          &functions[3], &functions[4]))
+    PyObject *functions[6];
+    if (!PyArg_ParseTuple(args, "iOOOOOO", &ordinal, &functions[0], &functions[1], &functions[2],
+                          &functions[3], &functions[4], &functions[5]))
         return NULL;
     PyObject *capsule = PyObject_GetAttrString(functions[0], "__dlpack_c_exchange_api__");
     const struct dl_exchange *exchange =
@@ -371,9 +315,10 @@ static PyObject *hot_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     hot->ordinal = ordinal;
     hot->tensor_type = Py_NewRef(functions[0]);
     hot->empty = Py_NewRef(functions[1]);
-    hot->grad_enabled = Py_NewRef(functions[2]);
-    hot->inference = Py_NewRef(functions[3]);
-    hot->autocast = Py_NewRef(functions[4]);
+    hot->quick_empty = Py_NewRef(functions[2]);
+    hot->grad_enabled = Py_NewRef(functions[3]);
+    hot->inference = Py_NewRef(functions[4]);
+    hot->autocast = Py_NewRef(functions[5]);
     hot->requires_grad = PyUnicode_InternFromString("requires_grad");
     hot->is_neg = PyUnicode_InternFromString("is_neg");
     return (PyObject *)hot;
@@ -384,8 +329,8 @@ static void hot_dealloc(PyObject *object)
     struct hot *hot = (struct hot *)object;
     PyTypeObject *type = Py_TYPE(object);
     drop_all(hot);
-    PyObject *held[] = {hot->tensor_type, hot->empty,         hot->grad_enabled, hot->inference,
-                        hot->autocast,    hot->requires_grad, hot->is_neg};
+    PyObject *held[] = {hot->tensor_type, hot->empty,    hot->quick_empty,   hot->grad_enabled,
+                        hot->inference,   hot->autocast, hot->requires_grad, hot->is_neg};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++)
         Py_XDECREF(held[i]);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "inputs.h"
 
+#include "tensor_address.h"
+
 #include <string.h>
 
 /* ---- Inputs -------------------------------------------------------------------------------- */
@@ -21,6 +23,7 @@ static bool look_at_tensor(struct rpp_inputs *inputs, const struct dl_exchange *
         PyErr_Clear();
         return false;
     }
+    inputs->keys[inputs->tensor_count] = rpp_tensor_layout.known ? rpp_tensor_keys(value) : 0;
     inputs->tensor_at[inputs->tensor_count++] = inputs->count;
     return tensor->device.type == DL_CUDA && tensor->device.ordinal == ordinal;
 }
@@ -62,7 +65,31 @@ bool rpp_inputs_overlap(const struct rpp_inputs *inputs, const struct rpp_signat
 
 /* ---- Signatures ---------------------------------------------------------------------------- */
 
-static bool sign_tensor(struct rpp_signature *signature, const struct dl_tensor *tensor)
+static uint64_t mix(uint64_t hash, uint64_t value)
+{
+    hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
+    return hash ^ hash >> 29;
+}
+
+/* Strides and types follow from shapes as a rule. */
+uint64_t rpp_inputs_hash(const struct rpp_inputs *inputs)
+{
+    uint64_t hash = inputs->count;
+    size_t next = 0;
+    for (size_t i = 0; i < inputs->count; i++) {
+        if (next < inputs->tensor_count && inputs->tensor_at[next] == i) {
+            const struct dl_tensor *tensor = &inputs->tensors[next++];
+            for (int32_t k = 0; k < tensor->rank; k++)
+                hash = mix(hash, (uint64_t)tensor->shape[k]);
+        } else { /* of the constants' types, for which it raises nothing */
+            hash = mix(hash, (uint64_t)PyObject_Hash(inputs->values[i]));
+        }
+    }
+    return hash;
+}
+
+static bool sign_tensor(struct rpp_signature *signature, const struct dl_tensor *tensor,
+                        uint64_t keys)
 {
     if (tensor->rank > RPP_MOST_RANK || tensor->type.code == DL_COMPLEX)
         return false;
@@ -70,6 +97,7 @@ static bool sign_tensor(struct rpp_signature *signature, const struct dl_tensor 
     uint64_t elements = 1, last = 0;
     signature->tensors[i].type = tensor->type;
     signature->tensors[i].rank = tensor->rank;
+    signature->tensors[i].keys = keys;
     for (int32_t k = 0; k < tensor->rank; k++) {
         signature->tensors[i].shape[k] = tensor->shape[k];
         signature->tensors[i].strides[k] = tensor->strides[k];
@@ -84,8 +112,9 @@ bool rpp_signature_make(struct rpp_signature *signature, const struct rpp_inputs
 {
     *signature = (struct rpp_signature){0};
     for (size_t i = 0; i < inputs->tensor_count; i++)
-        if (!sign_tensor(signature, &inputs->tensors[i]))
+        if (!sign_tensor(signature, &inputs->tensors[i], inputs->keys[i]))
             return false;
+    signature->hash = rpp_inputs_hash(inputs);
     size_t next = 0;
     for (size_t i = 0; i < inputs->count; i++) {
         bool is_tensor = next < inputs->tensor_count && inputs->tensor_at[next] == i;
@@ -112,6 +141,7 @@ static bool tensor_fits(const struct rpp_signature *signature, const struct rpp_
     const struct dl_tensor *tensor = &inputs->tensors[i];
     size_t bytes = (size_t)tensor->rank * sizeof(int64_t);
     return tensor->rank == signature->tensors[i].rank &&
+           inputs->keys[i] == signature->tensors[i].keys &&
            memcmp(&tensor->type, &signature->tensors[i].type, sizeof tensor->type) == 0 &&
            memcmp(tensor->shape, signature->tensors[i].shape, bytes) == 0 &&
            memcmp(tensor->strides, signature->tensors[i].strides, bytes) == 0;

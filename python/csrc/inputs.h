@@ -20,10 +20,12 @@ struct rpp_inputs {
     PyObject *names[RPP_MOST_INPUTS];  /* NULL: by position */
     size_t tensor_at[RPP_MOST_TENSORS];
     struct dl_tensor tensors[RPP_MOST_TENSORS];
+    uint64_t keys[RPP_MOST_TENSORS]; /* rpp_tensor_keys, 0 where these are not known */
 };
 
 struct rpp_signature {
     size_t count, tensor_count;
+    uint64_t hash;                        /* rpp_inputs_hash of such inputs */
     PyObject *constants[RPP_MOST_INPUTS]; /* NULL: a tensor */
     PyObject *names[RPP_MOST_INPUTS];     /* or NULL */
     struct {
@@ -31,6 +33,7 @@ struct rpp_signature {
         int32_t rank;
         int64_t shape[RPP_MOST_RANK], strides[RPP_MOST_RANK];
         uint64_t bytes; /* from the first element to behind the last */
+        uint64_t keys;
     } tensors[RPP_MOST_TENSORS];
 };
 
@@ -39,6 +42,9 @@ bool rpp_inputs_read(struct rpp_inputs *inputs, const struct dl_exchange *exchan
                      PyObject *tensor_type, int32_t ordinal, PyObject *args, PyObject *kwargs);
 /* Do any two tensors share memory? They fit the signature. */
 bool rpp_inputs_overlap(const struct rpp_inputs *inputs, const struct rpp_signature *signature);
+
+/* The same for all inputs that fit a signature. */
+uint64_t rpp_inputs_hash(const struct rpp_inputs *inputs);
 
 /* Of such inputs. False, and nothing made, where tensors are none that the short way knows. */
 bool rpp_signature_make(struct rpp_signature *signature, const struct rpp_inputs *inputs);

@@ -323,7 +323,7 @@ static PyMethodDef methods[] = {
     {"count_registration", rpp_count_registration, METH_VARARGS,
      "Makes all guards of Hot objects fail."},
     {"see_tensor", rpp_see_tensor, METH_VARARGS,
-     "see_tensor(tensor, its size, address of its impl, storage and data, offset)."},
+     "see_tensor(tensor, its size, address of its impl, storage and data, offset, dispatch keys)."},
     {"watches_dicts", rpp_watches_dicts, METH_NOARGS, "Does the interpreter tell of modes?"},
     {"clean_stack", rpp_clean_stack, METH_O, "Zeros the thread's stack below the caller."},
     {"settle_layout", rpp_settle_layout, METH_NOARGS, "Is it known where tensors have those?"},

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where a tensor lies, in four loads. PyTorch tells it through DLPack in some 50 ns, which for a
- * model of hundreds of parameters is more than a launch costs. The words that answer lie at
- * distances that no interface promises:
+ * Where a tensor lies, in four loads, and what kind of tensor it is, in two. PyTorch tells the one
+ * through DLPack in some 50 ns, which for a model of hundreds of parameters is more than a launch
+ * costs, and of the other (is it a lazy view, an inference tensor?) one answer in 150. The words
+ * that answer lie at distances that no interface promises:
  *
  *     tensor (a Python object) -> its TensorImpl -> its StorageImpl -> the data
  *                                              '--> the storage offset, in elements
+ *                                              '--> its dispatch keys, a set in one word
  *
  * So they are learned from the PyTorch that runs: tensors of which Python knows each of these
  * values are searched for them, before and after everything that moves a tensor (`.data`, set_,
@@ -22,7 +24,7 @@
 /* In words of 8 bytes from the start of each object. */
 struct rpp_tensor_layout {
     bool known;
-    uint32_t impl, storage, data, offset;
+    uint32_t impl, storage, data, offset, keys;
 };
 extern struct rpp_tensor_layout rpp_tensor_layout;
 
@@ -39,6 +41,12 @@ static inline struct rpp_tensor_place rpp_tensor_place(const void *tensor)
     uint64_t *impl = ((uint64_t *const *)tensor)[at->impl];
     uint64_t *storage = ((uint64_t *const *)impl)[at->storage];
     return (struct rpp_tensor_place){storage ? storage[at->data] : 0, impl[at->offset]};
+}
+
+/* The tensor's dispatch keys: what PyTorch's operators would do with it beside computing. */
+static inline uint64_t rpp_tensor_keys(const void *tensor)
+{
+    return ((uint64_t *const *)tensor)[rpp_tensor_layout.impl][rpp_tensor_layout.keys];
 }
 
 #endif

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Shows the C extension where PyTorch keeps a tensor's address (python/csrc/tensor_address.h)."""
+"""Shows the C extension where PyTorch keeps a tensor's address and its kind
+(python/csrc/tensor_address.h)."""
 
 from . import _C
 
@@ -7,7 +8,8 @@ _known = None
 
 
 def _tensors(torch):
-    """Tensors on the CPU after everything that moves one; each is seen as it is then."""
+    """Tensors on the CPU of several kinds, and after everything that moves one; each is seen as it is
+    then."""
     size = 64
     base, other = torch.arange(size), torch.zeros(size)
     yield base
@@ -31,6 +33,11 @@ def _tensors(torch):
     torch.utils.swap_tensors(first, second)
     yield first
     yield second
+    conjugate = torch.zeros(7, dtype=torch.complex64).conj()
+    yield conjugate
+    yield conjugate.imag
+    with torch.inference_mode():
+        yield torch.zeros(6)
 
 
 def learn(torch):
@@ -42,7 +49,8 @@ def learn(torch):
                 for tensor in _tensors(torch):
                     storage = tensor.untyped_storage()
                     _C.see_tensor(tensor, torch.Tensor.__basicsize__, tensor._cdata,
-                                  storage._cdata, storage.data_ptr(), tensor.storage_offset())
+                                  storage._cdata, storage.data_ptr(), tensor.storage_offset(),
+                                  torch._C._dispatch_keys(tensor).raw_repr())
             _known = _C.settle_layout()
         except (AttributeError, RuntimeError, TypeError):  # a PyTorch without one of these
             _known = False

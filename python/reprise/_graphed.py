@@ -13,7 +13,7 @@ from ._progress import Progress
 from ._record import VERIFY, Work, extents
 from ._shape import Shape
 from ._split import Split
-from ._torch import need_gpu
+from ._torch import need_gpu, quick_empty
 from ._tree import flatten, unflatten
 from ._watch import Watch, find_modules
 
@@ -125,8 +125,9 @@ class Graphed:
         """The short way; where it was not guarded it is, and knows no shapes."""
         torch, watch = self._torch, self._watch
         if self._hot is None:
-            self._hot = _C.Hot(index, torch.Tensor, torch.empty_strided, torch.is_grad_enabled,
-                               torch.is_inference_mode_enabled, torch.is_autocast_enabled)
+            self._hot = _C.Hot(index, torch.Tensor, torch.empty_strided, quick_empty(torch),
+                               torch.is_grad_enabled, torch.is_inference_mode_enabled,
+                               torch.is_autocast_enabled)
         if not guarded:
             tensors, modules = ((), ()) if self._frozen else (watch.tensors, watch.modules)
             modes = self._hot_modes_now()

@@ -89,8 +89,7 @@ class Shape:
             return None
         if not self.outputs or any(w is None for w in self.whole):
             return None
-        made = tuple(((tuple(shape), stride), {"dtype": dtype, "device": self.device})
-                     for shape, stride, dtype in self.whole)
+        made = tuple((tuple(shape), tuple(stride), dtype) for shape, stride, dtype in self.whole)
         build = None if is_leaf(self.spec) else functools.partial(unflatten, self.spec)
         return made, build
 

@@ -47,3 +47,10 @@ def need_gpu():
 def is_loaded():
     """Has the program imported torch?"""
     return "torch" in sys.modules
+
+
+def quick_empty(torch):
+    """What torch.compile's programs make tensors with: (shape, strides, dtype) on the current
+    device. None in a PyTorch without it."""
+    guards = getattr(torch._C._dynamo, "guards", None)
+    return getattr(guards, "_empty_strided_cuda", None)

@@ -70,6 +70,35 @@ class Inference(unittest.TestCase):
         if INSTALL:
             self.assertLessEqual(info["planned_bytes"], 1.01 * info["lower_bound_bytes"])
 
+    def test_hundreds_of_shapes_in_turn(self):
+        made = reprise.graphed(lambda x: x * 3 - 1, strict=True)
+        inputs = [torch.randn(n, device="cuda") for n in range(1, 201)]
+        for _ in range(3):
+            for x in inputs:
+                self.assertTrue(torch.equal(made(x), x * 3 - 1))
+        self.assertEqual(len(made.shapes()), 200)
+        self.assertEqual(sum(s["replays"] for s in made.shapes()), 3 * 200 - 1)
+
+    def test_lazy_views_and_inference_tensors_are_told_apart(self):
+        made = reprise.graphed(lambda x: x + 1)
+        plain = torch.randn(8, device="cuda")
+        pairs = torch.randn(8, dtype=torch.complex64, device="cuda")
+        negated = pairs.conj().imag.contiguous()  # as plain, and its view that is not
+        with torch.inference_mode():
+            inferred = torch.randn(8, device="cuda")
+        for _ in range(3):
+            for x in (plain, torch._neg_view(plain), inferred, negated, torch._neg_view(negated)):
+                want = x + 1
+                got = made(x)
+                self.assertTrue(torch.equal(got, want))
+                self.assertFalse(got.is_inference())
+        with torch.inference_mode():
+            for _ in range(3):
+                for x in (plain, inferred):
+                    got = made(x)
+                    self.assertTrue(torch.equal(got, x + 1))
+                    self.assertTrue(got.is_inference())
+
     def test_keywords_and_values_take_the_short_way(self):
         def fn(x, scale, *, y=None, mode="add"):
             return x * scale + y if mode == "add" else x * scale - y

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+#include "shape.h"
+
+/* ---- Shapes -------------------------------------------------------------------------------- */
+
+void rpp_shape_release(struct rpp_shape *shape)
+{
+    if (--shape->users)
+        return;
+    for (size_t i = 0; i < shape->result_count; i++) {
+        Py_XDECREF(shape->results[i].whole);
+        Py_XDECREF(shape->results[i].place);
+        Py_XDECREF(shape->results[i].options);
+    }
+    rpp_signature_drop(&shape->signature);
+    Py_XDECREF((PyObject *)shape->graph);
+    Py_XDECREF(shape->choice);
+    Py_XDECREF(shape->build);
+    PyMem_Free(shape);
+}
+
+/* Fills in how the inputs look; their tensors have to be what the graph was captured with. */
+static bool sign(struct rpp_shape *shape, const struct rpp_inputs *inputs)
+{
+    bool same = rpp_signature_make(&shape->signature, inputs);
+    for (size_t i = 0; same && shape->graph && i < inputs->tensor_count; i++)
+        same = shape->signature.tensors[i].bytes == shape->graph->args[i].bytes;
+    return same;
+}
+
+/* Fills in how the results are made on a device; false, perhaps with an exception. */
+static bool read_results(struct rpp_shape *shape, PyObject *results, int32_t ordinal)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_Size(results); i++) {
+        PyObject *size, *strides, *dtype, *whole = PyTuple_GetItem(results, i);
+        if (!PyArg_ParseTuple(whole, "O!O!O", &PyTuple_Type, &size, &PyTuple_Type, &strides,
+                              &dtype))
+            return false;
+        size_t at = shape->result_count++;
+        shape->results[at].whole = Py_NewRef(whole);
+        shape->results[at].place = PyTuple_Pack(2, size, strides);
+        shape->results[at].options =
+            Py_BuildValue("{sOsi}", "dtype", dtype, "device", (int)ordinal);
+        if (!shape->results[at].place || !shape->results[at].options)
+            return false;
+    }
+    return shape->build || shape->result_count == 1 || !shape->graph;
+}
+
+static PyObject *unless_none(PyObject *object)
+{
+    return object == Py_None ? NULL : Py_NewRef(object);
+}
+
+struct rpp_shape *rpp_shape_create(const struct rpp_inputs *inputs, int32_t ordinal,
+                                   PyObject *graph, PyObject *results, PyObject *build,
+                                   PyObject *choice)
+{
+    struct rpp_shape *shape = PyMem_Calloc(1, sizeof *shape);
+    if (!shape) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    shape->users = 1;
+    shape->graph = (struct rpp_graph *)unless_none(graph);
+    shape->choice = unless_none(choice);
+    shape->build = unless_none(build);
+    if (sign(shape, inputs) && read_results(shape, results, ordinal))
+        return shape;
+    rpp_shape_release(shape);
+    return NULL;
+}
+
+/* ---- The table ----------------------------------------------------------------------------- */
+
+static struct rpp_shape **bucket_of(const struct rpp_shape_table *table, uint64_t hash)
+{
+    return &table->buckets[hash & (table->bucket_count - 1)];
+}
+
+struct rpp_shape *rpp_shapes_find(struct rpp_shape_table *table, const struct rpp_inputs *inputs)
+{
+    if (table->last && rpp_signature_fits(&table->last->signature, inputs))
+        return table->last;
+    if (!table->count)
+        return NULL;
+    uint64_t hash = rpp_inputs_hash(inputs);
+    for (struct rpp_shape *shape = *bucket_of(table, hash); shape; shape = shape->next)
+        if (shape->signature.hash == hash && rpp_signature_fits(&shape->signature, inputs))
+            return table->last = shape;
+    return NULL;
+}
+
+static void put(struct rpp_shape_table *table, struct rpp_shape *shape)
+{
+    struct rpp_shape **bucket = bucket_of(table, shape->signature.hash);
+    shape->next = *bucket;
+    *bucket = shape;
+}
+
+/* Twice the buckets, so that there are no fewer than shapes. */
+static bool grow(struct rpp_shape_table *table)
+{
+    struct rpp_shape_table wider = {.bucket_count =
+                                        table->bucket_count ? 2 * table->bucket_count : 8};
+    wider.buckets = PyMem_Calloc(wider.bucket_count, sizeof(struct rpp_shape *));
+    if (!wider.buckets)
+        return false;
+    for (size_t i = 0; i < table->bucket_count; i++)
+        for (struct rpp_shape *shape = table->buckets[i], *next; shape; shape = next) {
+            next = shape->next;
+            put(&wider, shape);
+        }
+    PyMem_Free(table->buckets);
+    table->buckets = wider.buckets;
+    table->bucket_count = wider.bucket_count;
+    return true;
+}
+
+bool rpp_shapes_add(struct rpp_shape_table *table, struct rpp_shape *shape)
+{
+    if (table->count == table->bucket_count && !grow(table))
+        return false;
+    put(table, shape);
+    table->count++;
+    return true;
+}
+
+void rpp_shapes_remove(struct rpp_shape_table *table, struct rpp_shape *shape)
+{
+    struct rpp_shape **link = bucket_of(table, shape->signature.hash);
+    while (*link != shape)
+        link = &(*link)->next;
+    *link = shape->next;
+    table->count--;
+    if (table->last == shape)
+        table->last = NULL;
+    rpp_shape_release(shape);
+}
+
+void rpp_shapes_clear(struct rpp_shape_table *table)
+{
+    struct rpp_shape_table old = *table;
+    *table = (struct rpp_shape_table){0};
+    for (size_t i = 0; i < old.bucket_count; i++)
+        for (struct rpp_shape *shape = old.buckets[i], *next; shape; shape = next) {
+            next = shape->next;
+            rpp_shape_release(shape);
+        }
+    PyMem_Free(old.buckets);
+}

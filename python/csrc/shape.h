@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The shapes that the short way of calls knows: what inputs look like, the graph for them, and how
+ * the results are made. Found by hash, the one that was called last at once: hundreds of batch
+ * sizes in turn cost no more than one. Guarded by the GIL.
+ */
+#ifndef REPRISE_PYTHON_SHAPE_H
+#define REPRISE_PYTHON_SHAPE_H
+
+#include "inputs.h"
+
+enum { RPP_MOST_RESULTS = 8 };
+
+struct rpp_shape {
+    struct rpp_shape *next; /* in its bucket */
+    size_t users;           /* the table it is in, and calls that are under way */
+    struct rpp_signature signature;
+    struct rpp_graph *graph; /* NULL: there is none yet, and calls are eager */
+    PyObject *choice;        /* a Choice that says how calls go; NULL: by the graph */
+    size_t result_count;
+    struct {
+        PyObject *whole;           /* (shape, strides, dtype) */
+        PyObject *place, *options; /* the same as arguments and keywords of torch.empty_strided */
+    } results[RPP_MOST_RESULTS];
+    PyObject *build; /* of the list of results; NULL: the only one is it */
+};
+
+/* Of such calls on a device, with new references; NULL, perhaps with an exception, where the short
+ * way is not for them. Objects that may be None: graph, build, choice. results: (shape, strides,
+ * dtype) of each. */
+struct rpp_shape *rpp_shape_create(const struct rpp_inputs *inputs, int32_t ordinal,
+                                   PyObject *graph, PyObject *results, PyObject *build,
+                                   PyObject *choice);
+void rpp_shape_release(struct rpp_shape *shape);
+
+struct rpp_shape_table {
+    struct rpp_shape **buckets, *last;
+    size_t bucket_count, count; /* buckets: 0 or a power of two */
+};
+
+/* The shape that the inputs fit, or NULL. */
+struct rpp_shape *rpp_shapes_find(struct rpp_shape_table *table, const struct rpp_inputs *inputs);
+/* Takes the shape's first use; false, and nothing taken, without memory. */
+bool rpp_shapes_add(struct rpp_shape_table *table, struct rpp_shape *shape);
+void rpp_shapes_remove(struct rpp_shape_table *table, struct rpp_shape *shape);
+void rpp_shapes_clear(struct rpp_shape_table *table); /* a zeroed one is allowed */
+
+#endif
