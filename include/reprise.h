@@ -157,7 +157,7 @@ static inline void rp_device_info(const struct rp_device *device, struct rp_devi
  * prices that are learned on the device. */
 struct rp_exec_info {
     uint64_t budget_bytes;
-    uint64_t bytes;          /* of all execs, estimated from their nodes */
+    uint64_t bytes;          /* of all execs, estimated from their kernels and paths */
     uint64_t most_bytes;     /* at any time */
     uint64_t measured_bytes; /* by which the device's free memory fell while execs were made, for
                                 whatever program on it */
@@ -865,8 +865,8 @@ struct rp_estimate_info {
     uint64_t mapped_bytes;
     uint64_t lower_bound_bytes;
     uint64_t staging_bytes;   /* for padded arguments, beside the pools' */
-    uint64_t exec_bytes;      /* one exec for each shape: 2.3 KiB a node and 0.19 MiB at least, as
-                                 measured on an H200 */
+    uint64_t exec_bytes;      /* one exec for each shape: 110 KiB for each path that runs beside
+                                 others and 2.4 KiB a kernel node, as measured on an H200 */
     uint64_t rehearsal_bytes; /* the chunk */
     double ms;
 };

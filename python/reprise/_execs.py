@@ -29,9 +29,9 @@ def budget_bytes(budget):
 def set_exec_budget(budget, device=None):
     """Sets how much device memory executable graphs may take together.
 
-    A captured graph needs an executable one to be launched, some 2.3 KiB a kernel and 0.19 MiB at
-    least. Graphs of the same topology take turns in one, by an update, where the budget has no room
-    for all; the first is made whatever it takes.
+    A captured graph needs an executable one to be launched: some 110 KiB for each path that runs
+    beside others, and 2.4 KiB a kernel. Graphs of the same topology take turns in one, by an update,
+    where the budget has no room for all; the first is made whatever it takes.
 
     Arguments:
         budget (int or str): Bytes, or ``"one each"``: no graph shares. Default at start: 64 MiB.

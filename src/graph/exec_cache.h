@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The cache of execs: one for a device, shared by the graphs of all its pools. Execs take device
- * memory (2.3 KiB a node, 0.19 MiB at least, as measured on an H200), so graphs whose templates
- * have one topology take turns in one under a budget of bytes. policy/rent_or_buy.h decides who
+ * memory (some 110 KiB a path and 2.4 KiB a kernel node, as measured on an H200), so graphs whose
+ * templates have one topology take turns in one under a budget of bytes. policy/rent_or_buy.h decides who
  * gets which; here that is done, and its prices are learned from doing it.
  *
  *     class    graphs that an exec can be updated between (topology.h)
@@ -132,8 +132,9 @@ rp_status rpi_exec_renew(struct rpi_exec_client *client, struct rp_error *err);
 CUresult rpi_exec_launch(struct rpi_exec_client *client, CUstream stream);
 void rpi_exec_give(struct rpi_exec_client *client);
 
-/* Bytes that an exec of so many nodes is estimated to take. */
-uint64_t rpi_exec_bytes(size_t nodes);
+/* Bytes that an exec is estimated to take: from its kernel nodes and the paths that its nodes lie on
+ * (topology.h). */
+uint64_t rpi_exec_bytes(size_t kernels, size_t paths);
 
 /* Fills in what the cache knows about the graph. */
 void rpi_exec_client_tell(const struct rpi_exec_client *client, struct rp_graph_info *info);

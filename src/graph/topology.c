@@ -48,6 +48,12 @@ struct reading {
     } edges;
 };
 
+/* The graph that is being read, one within another. */
+struct level {
+    struct rpi_idmap numbers; /* of its nodes, from 0 */
+    bool *followed;           /* by number: a node that depends on it was read */
+};
+
 static rp_status add_words(struct reading *reading, const uint64_t *words, size_t count,
                            struct rp_error *err)
 {
@@ -64,8 +70,21 @@ static void add_launch(struct reading *reading, const uint64_t *words, size_t co
 
 /* ---- One node ------------------------------------------------------------------------------ */
 
+/* A node with these dependencies, the first `count` of reading->before. */
+static void add_to_path(struct reading *reading, const struct level *level, size_t count)
+{
+    bool begins = true;
+    for (size_t i = 0; i < count; i++) {
+        CUgraphNode from = reading->before.data[i];
+        bool *followed = &level->followed[rpi_idmap_get(&level->numbers, (uintptr_t)from)];
+        begins = begins && *followed;
+        *followed = true;
+    }
+    reading->topology->paths += begins;
+}
+
 static rp_status read_dependencies(struct reading *reading, CUgraphNode node,
-                                   const struct rpi_idmap *numbers, struct rp_error *err)
+                                   const struct level *level, struct rp_error *err)
 {
     const struct rp_driver *driver = reading->driver;
     size_t count = 0;
@@ -83,12 +102,14 @@ static rp_status read_dependencies(struct reading *reading, CUgraphNode node,
     rp_status status = add_words(reading, (uint64_t[]){count}, 1, err);
     for (size_t i = 0; status == RP_OK && i < count; i++) {
         const CUgraphEdgeData *edge = &reading->edges.data[i];
-        uint64_t from = rpi_idmap_get(numbers, (uintptr_t)reading->before.data[i]);
+        uint64_t from = rpi_idmap_get(&level->numbers, (uintptr_t)reading->before.data[i]);
         status = add_words(reading,
                            (uint64_t[]){from << 24 | (uint64_t)edge->from_port << 16 |
                                         (uint64_t)edge->to_port << 8 | edge->type},
                            1, err);
     }
+    if (status == RP_OK)
+        add_to_path(reading, level, count);
     return status;
 }
 
@@ -97,6 +118,7 @@ static rp_status read_kernel(struct reading *reading, CUgraphNode node, struct r
     const struct rp_driver *driver = reading->driver;
     CUDA_KERNEL_NODE_PARAMS params;
     CUkernelNodeAttrValue cooperative, cluster;
+    reading->topology->kernels++;
     memset(&params, 0, sizeof params);
     memset(&cooperative, 0, sizeof cooperative);
     memset(&cluster, 0, sizeof cluster);
@@ -160,8 +182,23 @@ static rp_status read_fill(struct reading *reading, CUgraphNode node, struct rp_
 
 static rp_status read_graph(struct reading *reading, CUgraph graph, struct rp_error *err);
 
-static rp_status read_node(struct reading *reading, CUgraphNode node,
-                           const struct rpi_idmap *numbers, struct rp_error *err)
+/* Its first path is that of the node, which was counted. */
+static rp_status read_child(struct reading *reading, CUgraphNode node, struct rp_error *err)
+{
+    CUgraph child = NULL;
+    size_t before = reading->topology->paths;
+    CUresult result = reading->driver->cuGraphChildGraphNodeGetGraph(node, &child);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuGraphChildGraphNodeGetGraph",
+                                "reading the graph of a child graph node");
+    rp_status status = read_graph(reading, child, err);
+    if (reading->topology->paths > before)
+        reading->topology->paths--;
+    return status;
+}
+
+static rp_status read_node(struct reading *reading, CUgraphNode node, const struct level *level,
+                           struct rp_error *err)
 {
     const struct rp_driver *driver = reading->driver;
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
@@ -174,10 +211,9 @@ static rp_status read_node(struct reading *reading, CUgraphNode node,
         return no_memory(err);
     rp_status status = add_words(reading, (uint64_t[]){type}, 1, err);
     if (status == RP_OK)
-        status = read_dependencies(reading, node, numbers, err);
+        status = read_dependencies(reading, node, level, err);
     if (status != RP_OK)
         return status;
-    CUgraph child = NULL;
     switch (type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
         return read_kernel(reading, node, err);
@@ -186,21 +222,20 @@ static rp_status read_node(struct reading *reading, CUgraphNode node,
     case CU_GRAPH_NODE_TYPE_MEMSET:
         return read_fill(reading, node, err);
     case CU_GRAPH_NODE_TYPE_GRAPH:
-        result = driver->cuGraphChildGraphNodeGetGraph(node, &child);
-        if (result != CUDA_SUCCESS)
-            return rpi_error_driver(err, result, "cuGraphChildGraphNodeGetGraph",
-                                    "reading the graph of a child graph node");
-        return read_graph(reading, child, err);
+        return read_child(reading, node, err);
     default:
         return RP_OK;
     }
 }
 
-static rp_status number_nodes(struct rpi_idmap *numbers, const CUgraphNode *nodes, size_t count,
+static rp_status number_nodes(struct level *level, const CUgraphNode *nodes, size_t count,
                               struct rp_error *err)
 {
+    level->followed = rpi_calloc(count + 1, sizeof *level->followed);
+    if (!level->followed)
+        return no_memory(err);
     for (size_t i = 0; i < count; i++)
-        if (!rpi_idmap_set(numbers, (uintptr_t)nodes[i], (uint32_t)i))
+        if (!rpi_idmap_set(&level->numbers, (uintptr_t)nodes[i], (uint32_t)i))
             return no_memory(err);
     return RP_OK;
 }
@@ -208,7 +243,7 @@ static rp_status number_nodes(struct rpi_idmap *numbers, const CUgraphNode *node
 static rp_status read_graph(struct reading *reading, CUgraph graph, struct rp_error *err)
 {
     const struct rp_driver *driver = reading->driver;
-    struct rpi_idmap numbers = {0};
+    struct level level = {0};
     size_t count = 0;
     CUresult result = driver->cuGraphGetNodes(graph, NULL, &count);
     CUgraphNode *nodes = NULL;
@@ -224,12 +259,13 @@ static rp_status read_graph(struct reading *reading, CUgraph graph, struct rp_er
         status =
             rpi_error_driver(err, result, "cuGraphGetNodes", "reading the nodes of a template");
     if (status == RP_OK)
-        status = number_nodes(&numbers, nodes, count, err);
+        status = number_nodes(&level, nodes, count, err);
     if (status == RP_OK)
         status = add_words(reading, (uint64_t[]){count}, 1, err);
     for (size_t i = 0; status == RP_OK && i < count; i++)
-        status = read_node(reading, nodes[i], &numbers, err);
-    rpi_idmap_finish(&numbers);
+        status = read_node(reading, nodes[i], &level, err);
+    rpi_idmap_finish(&level.numbers);
+    rpi_free(level.followed);
     rpi_free(nodes);
     return status;
 }
