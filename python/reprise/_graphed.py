@@ -6,7 +6,7 @@ import threading
 import warnings
 import weakref
 
-from . import _C
+from . import _C, _distributed
 from ._findings import line_of
 from ._pool import Pool
 from ._progress import Progress
@@ -260,11 +260,13 @@ class Graphed:
     def _capture(self, key, leaves, tensors, spec, has_kwargs, verify):
         torch = self._torch
         device = self._device(tensors)
+        split = self._is_split(tensors)
+        _distributed.check_modules(torch, self._watch.modules, split)
         self._own_pool(device)
         body = body_of(torch, self._fn, leaves, spec, has_kwargs)
         name = self._shape_name(tensors)
         with torch.cuda.device(device):
-            if self._is_split(tensors):
+            if split:
                 made = Split(torch, device, body, tensors, self._watch.params, self._generators)
                 made.capture(Pool("sequence", parent=self._pool, name=name), name,
                              verify and "capture")  # a step must not be taken twice

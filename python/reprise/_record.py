@@ -18,7 +18,7 @@ at other addresses: once to learn what comes out, once as the rehearsal and once
 import contextlib
 import gc
 
-from . import _C, _stack
+from . import _C, _distributed, _stack, _states
 from ._install import is_installed, segment_allocator
 from ._tree import flatten
 
@@ -147,11 +147,13 @@ class Random:
                 graph.register_generator_state(generator)
                 cls.keepers.append((generator, graph))
 
-    def __init__(self, torch, device, generators):
+    def __init__(self, torch, device, generators, base=None):
         self.torch = torch
         index = device.index
         self.stream = self.streams[index]
         self.generators = (torch.cuda.default_generators[index], *generators)
+        self.states = _states.States(torch, device, self.generators[0],
+                                     None if base is None else base.states)
         self.graph = self._new_graph()
         self.pool = None  # of PyTorch, of the latest capture
 
@@ -191,6 +193,19 @@ class Random:
         self._begin(again)
         self._end(again)
 
+    def replay(self, state=None):
+        """Fills seeds and offsets for a replay of the run's graph, and moves the generators on.
+        state: that of the device's generator when the base was replayed, for a run that borrows."""
+        if not self.states.rewinds:
+            self.graph.replay()
+            return
+        generator = self.generators[0]
+        before = generator.get_state()
+        if self.states.borrows:
+            generator.set_state(state)
+        self.graph.replay()
+        generator.set_state(before)
+
     def is_used(self):
         """Did the run draw random numbers? Leaves the generators as they are."""
         before = [g.get_offset() for g in self.generators]
@@ -204,11 +219,12 @@ class Random:
 class Run:
     """The surroundings of one run; kept until the capture is over."""
 
-    def __init__(self, torch, device, stream, generators, draws):
+    def __init__(self, torch, device, stream, generators, draws, base):
         self.torch = torch
         self.device = device
         self.stream = stream_at(torch, stream, device)
-        self.random = Random(torch, device, generators) if draws else None
+        self.random = Random(torch, device, generators, base) if draws else None
+        self.states = self.random.states if draws else _states.States(torch, device, None)
         self.pool = None
         if not is_installed():
             self.pool = torch.cuda.MemPool(segment_allocator(torch))
@@ -224,9 +240,14 @@ class Run:
                 torch._C._cuda_beginAllocateToPool(self.device.index, pool.id)
             cache = torch.is_autocast_cache_enabled()
             torch.set_autocast_cache_enabled(False)  # what it holds is freed after the region
+            _states.begin(self.states)
+            _distributed.begin(torch)
             try:
                 yield
+                self.states.finish()
             finally:
+                _distributed.end()
+                _states.end(self.states)
                 torch.set_autocast_cache_enabled(cache)
                 torch._C._cuda_clearCublasWorkspaces()
                 if pool is not None:
@@ -252,12 +273,13 @@ def _like(tensor, offset_bytes):
 class Work:
     """The callable of one capture: `body(tensors)` is called in each run."""
 
-    def __init__(self, torch, device, body, tensors, generators, keep=False, draws=True):
+    def __init__(self, torch, device, body, tensors, generators, keep=False, draws=True, base=None):
         self.torch = torch
         self.device = device
         self.keep = keep  # what the runs return lives until the owner drops `kept`
         self.kept = []
         self.draws = draws  # does the callable draw random numbers? It may
+        self.base = base  # the Random of the forward run, whose states a backward pass sets
         self.ranges = []  # of the run: address and bytes of each argument
         self.body = body
         self.tensors = tensors
@@ -304,7 +326,7 @@ class Work:
                 self._run_eagerly(addresses)
                 return
         self.kept.clear()  # of a run that is over, and whose place this one may take
-        here = Run(self.torch, self.device, stream, self.generators, self.draws)
+        here = Run(self.torch, self.device, stream, self.generators, self.draws, self.base)
         self.runs.append(here)
         sizes = [e.bytes for e in self.extents] + (self.outputs or [])
         self.ranges = list(zip(addresses, sizes))
@@ -411,7 +433,9 @@ class Work:
         try:
             _C.capture(pool, self.run, args, [], name, copy_args, True)
         except RuntimeError as error:
-            if told or "offset" not in str(error).lower():
+            if _states.is_wanted():
+                _states.learn(self.torch, Random.streams[self.device.index])
+            elif told or "offset" not in str(error).lower():
                 raise
             self.draws = True
             self._rehearse_to_learn(pool, args, name, copy_args)

@@ -41,14 +41,15 @@ class Shape:
                 whole[j] = (shape, stride, dtype)
         return [w if n == 1 else None for w, n in zip(whole, users)]
 
-    def enqueue(self, tensors):
-        """Enqueues the graph for these tensors; the memory of its outputs."""
+    def enqueue(self, tensors, state=None):
+        """Enqueues the graph for these tensors; the memory of its outputs. state: of the device's
+        random numbers, where they are those of an earlier graph."""
         torch, device = self.torch, self.device
         buffers = [torch.empty_strided(*whole[:2], dtype=whole[2], device=device) if whole else
                    torch.empty(nbytes, dtype=torch.uint8, device=device)
                    for whole, nbytes in zip(self.whole, self.outputs)]
         if self.random is not None:
-            self.random.graph.replay()
+            self.random.replay(state)
         self.graph.replay(torch._C._cuda_getCurrentRawStream(device.index),
                           *[tensors[i].data_ptr() for i in self.single],
                           *[b.data_ptr() for b in buffers])
@@ -58,9 +59,9 @@ class Shape:
         """The leaves of the result."""
         return [self._result(r, tensors, buffers) for r in self.results]
 
-    def replay(self, tensors):
-        """The result for these tensors, which fit the key."""
-        return unflatten(self.spec, self.leaves(tensors, self.enqueue(tensors)))
+    def replay(self, tensors, state=None):
+        """The result for these tensors, which fit the key; state: as for enqueue."""
+        return unflatten(self.spec, self.leaves(tensors, self.enqueue(tensors, state)))
 
     def _result(self, result, tensors, buffers):
         kind = result[0]

@@ -17,6 +17,10 @@ from ._record import Work
 from ._shape import Shape
 from ._tree import flatten, unflatten
 
+REENTRANT = ("the callable uses torch.utils.checkpoint with use_reentrant=True, whose backward pass "
+             "cannot be a graph of its own: pass use_reentrant=False, or capture the whole step, "
+             "reprise.graphed(step), with the backward pass in it")
+
 
 class Split:
     """A callable captured for one shape, as a differentiable function."""
@@ -91,7 +95,8 @@ class Split:
         samples = [new(r.shape, r.stride(), r.dtype) for r in self.results]
         sizes = [e.bytes for e in work.extents] + work.outputs
         saved = [new((sizes[slot],), (1,), torch.uint8) for slot in self.needed]
-        return Work(torch, self.device, self._backward, samples + saved, self.generators)
+        return Work(torch, self.device, self._backward, samples + saved, self.generators,
+                    base=work.runs[-1].random)
 
     def _drop_runs(self):
         work = self.work
@@ -145,8 +150,13 @@ class Split:
         count = len(self.results)
         self.placed = dict(zip(self.needed, placed[count:]))
         wanted = self.inputs + self.params
-        grads = torch.autograd.grad(self.results, wanted, placed[:count], retain_graph=True,
-                                    allow_unused=self.allow_unused)
+        try:
+            grads = torch.autograd.grad(self.results, wanted, placed[:count], retain_graph=True,
+                                        allow_unused=self.allow_unused)
+        except RuntimeError as error:
+            if "use_reentrant=True" in str(error):
+                raise RuntimeError(REENTRANT) from error
+            raise
         self.placed = {}
         starts = [p.untyped_storage().data_ptr() for p in placed]
         return tuple(g if g is None or self._is_fresh(g, starts) else g.clone() for g in grads)
@@ -166,6 +176,13 @@ class Split:
                          [next(results) if r[0] == "output" else r[1]
                           for r in self.forward.results])
 
+    def random_state(self):
+        """Of the device's random numbers now, where the backward graph draws from it."""
+        if self.backward is None or self.backward.random is None or (
+                not self.backward.random.states.borrows):
+            return None
+        return self.backward.random.generators[0].get_state()
+
     def saved(self, tensors, buffers):
         """The arguments of the forward graph that the backward graph reads."""
         count = len(self.forward.extents)
@@ -181,6 +198,7 @@ def _make_function(torch):
         @staticmethod
         def forward(ctx, split, *inputs):
             tensors = inputs[:len(split.tensors)]
+            ctx.state = split.random_state()
             buffers = split.forward.enqueue(tensors)
             leaves = split.forward.leaves(tensors, buffers)
             split.turn += 1
@@ -198,8 +216,14 @@ def _make_function(torch):
             return tuple(outputs)
 
         @staticmethod
-        @torch.autograd.function.once_differentiable
         def backward(ctx, *grads):
+            again = torch.is_grad_enabled()  # create_graph=True: somebody may go back through this
+            with torch.no_grad():
+                found = Graphed.gradients(ctx, grads)
+            return _only_once(torch, ctx.split, found) if again else found
+
+        @staticmethod
+        def gradients(ctx, grads):
             split = ctx.split
             if split.turn != ctx.turn:
                 raise RuntimeError(
@@ -212,12 +236,25 @@ def _make_function(torch):
                      for g, s in zip(grads, split.strides)]
             kept = iter(ctx.saved_tensors)
             saved = [next(kept) if other is None else other for other in ctx.others]
-            found = iter(split.backward.replay(grads + saved))
+            found = iter(split.backward.replay(grads + saved, ctx.state))
             wants = [t.requires_grad for t in split.tensors]
             return (None, *[next(found) if w else None for w in wants],
                     *[next(found) for _ in split.params])
 
     return Graphed
+
+
+def _only_once(torch, split, grads):
+    """These gradients, through which nobody can go back. torch.autograd.function.once_differentiable
+    would make them constants wherever the incoming gradients are, and a penalty on them would count
+    for nothing."""
+    refusal = torch._C._functions.DelayedError(
+        f"the gradients of '{split.pool.name}' are differentiated once more, and a graph of the "
+        "backward pass has no second one. Call the callable itself where create_graph=True is needed, "
+        "or capture the whole step with reprise.graphed(step, grad='whole'), both passes in it",
+        len(grads))
+    marked = [None if g is None else g.detach().requires_grad_() for g in grads]
+    return tuple(refusal(*marked))
 
 
 def _restride(torch, tensor, stride):

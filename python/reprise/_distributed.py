@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: MIT
+"""What is refused of torch.distributed in captures.
+
+NCCL's collectives are kernels, and are captured like others. Those of other backends (gloo) copy
+through the host and wait, which breaks a capture; some of that happens on threads of theirs, later.
+So they are refused before they begin. Two graphs of a DistributedDataParallel would leave its
+reduction out: its hooks wait for gradients to be accumulated, which no captured backward pass does.
+"""
+
+import sys
+import threading
+
+HOST_BACKENDS = ("gloo", "mpi")
+_lock = threading.Lock()
+_guarded = 0      # how many captures are on
+_original = None  # of torch.distributed, while any is
+
+
+def _module():
+    """torch.distributed's collectives, where the program has them."""
+    return sys.modules.get("torch.distributed.distributed_c10d")
+
+
+def _by_the_host(torch, c10d, group):
+    """The name of the backend that reduces the group's tensors of the GPU through the host, or None."""
+    group = group or c10d.GroupMember.WORLD
+    try:
+        name = group._get_backend(torch.device("cuda")).name()
+    except (AttributeError, RuntimeError):  # no group, or none for the GPU: the collective says so
+        return None
+    return name if name in HOST_BACKENDS else None
+
+
+def _refusal(what, backend):
+    return RuntimeError(f"{what} over the backend '{backend}', which copies through the host and waits, "
+                        "cannot be captured: use NCCL for tensors of the GPU, "
+                        'torch.distributed.init_process_group("nccl")')
+
+
+def _check(torch, c10d, group):
+    backend = torch.cuda.is_current_stream_capturing() and _by_the_host(torch, c10d, group)
+    if backend:
+        raise _refusal("a collective", backend)
+
+
+def begin(torch):
+    """From now on captured collectives that cannot be are refused."""
+    global _guarded, _original
+    c10d = _module()
+    with _lock:
+        _guarded += 1
+        if _original is not None or not hasattr(c10d, "_rank_not_in_group"):
+            return
+        original = _original = c10d._rank_not_in_group  # what every collective asks first
+
+        def rank_not_in_group(group):
+            _check(torch, c10d, group)
+            return original(group)
+
+        c10d._rank_not_in_group = rank_not_in_group
+
+
+def end():
+    """Ends what the last begin began."""
+    global _guarded, _original
+    with _lock:
+        _guarded -= 1
+        if _guarded == 0 and _original is not None:
+            _module()._rank_not_in_group = _original
+            _original = None
+
+
+def find_parallel(torch, modules):
+    """Those of the modules that are DistributedDataParallel."""
+    kind = getattr(torch.nn.parallel, "DistributedDataParallel", ())
+    return [m for m in modules if isinstance(m, kind)]
+
+
+def check_modules(torch, modules, split):
+    """Raises where a capture of these could not reduce. split: forward and backward are two graphs."""
+    for module in find_parallel(torch, modules):
+        if split:
+            raise RuntimeError(
+                "forward and backward of a DistributedDataParallel as two graphs would leave its "
+                "reduction out. Graph the module within it, "
+                "DistributedDataParallel(reprise.make_graphed_callables(module, ...)), or capture the "
+                "whole step, reprise.graphed(step), with the backward pass in it")
+        backend = _by_the_host(torch, _module(), module.process_group)
+        if backend:
+            raise _refusal("DistributedDataParallel", backend)
