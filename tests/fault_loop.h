@@ -15,6 +15,7 @@
 #define TESTS_FAULT_LOOP_H
 
 #include "driver/driver.h"
+#include "driver/host/host.h"
 #include "reprise.h"
 
 #include <inttypes.h>
@@ -95,6 +96,18 @@ static inline int64_t rpt_fault_loop(const struct rp_driver *inner,
 }
 
 /* ---- Host memory --------------------------------------------------------------------------- */
+
+/* The host driver's race check keeps what it saw, so that no run would hold what the one before
+ * held: off, until rpi_host_configure is given what this returns. */
+static inline struct rpi_host_options rpt_ignore_races(void)
+{
+    struct rpi_host_options before, options;
+    rpi_host_options(&before);
+    options = before;
+    options.check_races = false;
+    rpi_host_configure(&options);
+    return before;
+}
 
 struct rpt_failing_memory {
     _Atomic uint64_t calls, fail_at;

@@ -99,6 +99,55 @@ static inline void rpt_close(struct rpt_fixture *f)
     assert_int_equal(left.races, 0);
 }
 
+/* Setup and teardown of a test that finds the fixture in *state. */
+static inline int rpt_setup(void **state)
+{
+    static struct rpt_fixture fixture;
+    rpt_open(&fixture);
+    *state = &fixture;
+    return 0;
+}
+
+static inline int rpt_teardown(void **state)
+{
+    rpt_close(*state);
+    return 0;
+}
+
+#define RPT_TEST(name) cmocka_unit_test_setup_teardown(name, rpt_setup, rpt_teardown)
+
+/* The last error has these words. */
+static inline void rpt_says(const struct rpt_fixture *f, const char *what)
+{
+    if (!strstr(f->err.message, what))
+        print_error("not said: '%s' in '%s'\n", what, f->err.message);
+    assert_non_null(strstr(f->err.message, what));
+}
+
+/* What a scenario of a fault loop makes on the driver that it is given. */
+struct rpt_scene {
+    struct rp_device *device;
+    struct rp_pool *pool;
+    struct rp_graph *graph; /* the scenario's to capture */
+    struct rp_error err;
+};
+
+/* A device and a pool of it; false where one of them fails. Ends with rpt_scene_close either way.
+ */
+static inline bool rpt_scene_open(struct rpt_scene *scene, const struct rp_driver *driver)
+{
+    memset(scene, 0, sizeof *scene);
+    return rpi_device_open_on(driver, 0, &scene->device, &scene->err) == RP_OK &&
+           rp_pool_create(scene->device, NULL, &scene->pool, &scene->err) == RP_OK;
+}
+
+static inline void rpt_scene_close(struct rpt_scene *scene)
+{
+    rp_graph_destroy(scene->graph);
+    rp_pool_destroy(scene->pool);
+    rp_device_destroy(scene->device);
+}
+
 /* ---- For callables: each returns a status, so that they chain with && -----------------------*/
 
 static inline rp_status rpt_launch(const struct rpt_fixture *f, CUfunction function,

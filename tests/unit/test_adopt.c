@@ -483,21 +483,16 @@ static bool adopt_once(struct rp_pool *pool, struct rp_device *device)
 
 static bool adopt_twice(const struct rp_driver *driver, void *user)
 {
-    struct rp_error err;
-    struct rp_device *device = NULL;
-    struct rp_pool *pool = NULL;
+    struct rpt_scene scene;
     (void)user;
-    if (rpi_device_open_on(driver, 0, &device, &err) != RP_OK)
-        return false;
-    bool worked = rp_pool_create(device, NULL, &pool, &err) == RP_OK;
-    for (int i = 0; i < 2 && pool; i++)
-        worked &= adopt_once(pool, device);
+    bool worked = rpt_scene_open(&scene, driver);
+    for (int i = 0; i < 2 && scene.pool; i++)
+        worked &= adopt_once(scene.pool, scene.device);
     struct rp_pool_info info = {0};
-    if (pool)
-        rp_pool_info(pool, &info);
+    if (scene.pool)
+        rp_pool_info(scene.pool, &info);
     worked &= info.graphs == 0 && info.planned_bytes == 0;
-    rp_pool_destroy(pool);
-    rp_device_destroy(device);
+    rpt_scene_close(&scene);
     return worked;
 }
 

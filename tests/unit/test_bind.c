@@ -20,15 +20,12 @@ enum { A, B, Y, Z, W, V, UNUSED, EMPTY, ARGS };
 static const enum rp_arg_role roles[ARGS] = {RP_ARG_IN,  RP_ARG_IN,  RP_ARG_OUT, RP_ARG_INOUT,
                                              RP_ARG_OUT, RP_ARG_OUT, RP_ARG_IN,  RP_ARG_IN};
 
-static struct rpt_fixture fixture;
 static int nesting; /* of the child graph that the work of `everything` lies in */
 
 static int open_fixture(void **state)
 {
-    rpt_open(&fixture);
-    *state = &fixture;
     nesting = 0;
-    return 0;
+    return rpt_setup(state);
 }
 
 static int open_child(void **state)
@@ -42,12 +39,6 @@ static int open_grandchild(void **state)
 {
     open_fixture(state);
     nesting = 2;
-    return 0;
-}
-
-static int close_fixture(void **state)
-{
-    rpt_close(*state);
     return 0;
 }
 
@@ -765,13 +756,10 @@ static struct buffers many[4];
 static bool replays_at_many_addresses(const struct rp_driver *driver, void *user)
 {
     struct rpt_fixture *f = user;
-    struct rp_device *device = NULL;
-    struct rp_pool *pool = NULL;
-    struct rp_graph *graph = NULL;
-    bool worked =
-        rpi_device_open_on(driver, 0, &device, NULL) == RP_OK &&
-        rp_pool_create(device, NULL, &pool, NULL) == RP_OK &&
-        rp_graph_capture(pool, NULL, everything, f, many[0].args, ARGS, &graph, NULL) == RP_OK;
+    struct rpt_scene scene;
+    bool worked = rpt_scene_open(&scene, driver) &&
+                  rp_graph_capture(scene.pool, NULL, everything, f, many[0].args, ARGS,
+                                   &scene.graph, NULL) == RP_OK;
     for (int i = 0; worked && i < 8; i++) {
         const struct buffers *b = &many[i % 4];
         const uint64_t y = b->args[Y].address;
@@ -780,18 +768,17 @@ static bool replays_at_many_addresses(const struct rp_driver *driver, void *user
         if (!worked)
             break; /* no memory to wait with: the fill may still run */
         /* A replay that failed is tried again: then it works, and so do the others. */
-        bool first = rp_graph_replay(graph, b->args, ARGS, f->streams[i % 3], NULL) == RP_OK;
+        CUstream stream = f->streams[i % 3];
+        bool first = rp_graph_replay(scene.graph, b->args, ARGS, stream, NULL) == RP_OK;
         if (!first)
-            worked &= rp_graph_replay(graph, b->args, ARGS, f->streams[i % 3], NULL) == RP_OK;
+            worked &= rp_graph_replay(scene.graph, b->args, ARGS, stream, NULL) == RP_OK;
         float values[COUNT];
         worked &= f->driver->cuCtxSynchronize() == CUDA_SUCCESS &&
                   f->driver->cuMemcpyDtoH(values, y, BYTES) == CUDA_SUCCESS;
         for (uint32_t k = 0; worked && k < COUNT; k++)
             assert_true(values[k] == expected(b, Y, k, 1));
     }
-    rp_graph_destroy(graph);
-    rp_pool_destroy(pool);
-    rp_device_destroy(device);
+    rpt_scene_close(&scene);
     return worked;
 }
 
@@ -802,20 +789,16 @@ static void any_call_may_fail(void **state)
         buffers_init(f, &many[i], (float)i, i == 2 ? 16 : 0);
     const struct rpt_scenario scenario = {.run = replays_at_many_addresses, .user = f};
     assert_true(rpt_fault_loop(f->driver, &scenario, CUDA_ERROR_UNKNOWN) > 50);
-    struct rpi_host_options before, options;
-    rpi_host_options(&before);
-    options = before;
-    options.check_races = false; /* it keeps what it saw */
-    rpi_host_configure(&options);
+    struct rpi_host_options before = rpt_ignore_races();
     assert_true(rpt_memory_fault_loop(f->driver, &scenario) > 50);
     rpi_host_configure(&before);
     for (int i = 0; i < 4; i++)
         buffers_finish(f, &many[i]);
 }
 
-#define TEST(name)       cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
-#define CHILD(name)      cmocka_unit_test_setup_teardown(name, open_child, close_fixture)
-#define GRANDCHILD(name) cmocka_unit_test_setup_teardown(name, open_grandchild, close_fixture)
+#define TEST(name)       cmocka_unit_test_setup_teardown(name, open_fixture, rpt_teardown)
+#define CHILD(name)      cmocka_unit_test_setup_teardown(name, open_child, rpt_teardown)
+#define GRANDCHILD(name) cmocka_unit_test_setup_teardown(name, open_grandchild, rpt_teardown)
 
 int main(void)
 {

@@ -19,12 +19,6 @@ static int open_fixture(void **state)
     return 0;
 }
 
-static int close_fixture(void **state)
-{
-    rpt_close(*state);
-    return 0;
-}
-
 /* Kernel j adds argument (j + 1) mod args to argument j mod args. */
 struct chain {
     struct rpt_fixture *f;
@@ -145,7 +139,7 @@ static void contexts_and_streams_cost_what_they_must(void **state)
     chain_finish(&c);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_fixture, rpt_teardown)
 
 int main(void)
 {

@@ -181,11 +181,7 @@ static void driver_calls_fail_for_reasons_unknown(void **state)
 static void host_memory_fails(void **state)
 {
     (void)state;
-    struct rpi_host_options before, options;
-    rpi_host_options(&before);
-    options = before;
-    options.check_races = false;
-    rpi_host_configure(&options);
+    struct rpi_host_options before = rpt_ignore_races();
     assert_true(rpt_memory_fault_loop(rpi_driver_host(), &scenario) > 100);
     rpi_host_configure(&before);
 }

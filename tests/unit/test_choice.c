@@ -13,21 +13,6 @@
 
 enum { COUNT = 256, BYTES = COUNT * sizeof(float), SETS = 3, ARGS = 3 };
 
-static struct rpt_fixture fixture;
-
-static int open_fixture(void **state)
-{
-    rpt_open(&fixture);
-    *state = &fixture;
-    return 0;
-}
-
-static int close_fixture(void **state)
-{
-    rpt_close(*state);
-    return 0;
-}
-
 /* y = 2 x, z += x. */
 static rp_status work(struct rp_call *call, void *user, struct rp_error *err)
 {
@@ -450,31 +435,26 @@ static bool choose_and_replay(const struct rp_driver *driver, void *user)
 {
     const struct rpi_copy_prices cheap = {.launch = 0.5, .entry = 0.1, .single = 1};
     const struct rpt_fixture *f = user;
-    struct rp_device *device = NULL;
-    struct rp_pool *pool = NULL;
-    struct rp_graph *graph = NULL;
-    struct rp_error err;
-    bool works =
-        rpi_device_open_on(driver, 0, &device, &err) == RP_OK &&
-        rp_pool_create(device, NULL, &pool, &err) == RP_OK &&
-        rp_graph_capture(pool, NULL, double_often, user, faulty[0], 2, &graph, &err) == RP_OK;
+    struct rpt_scene scene;
+    bool works = rpt_scene_open(&scene, driver) &&
+                 rp_graph_capture(scene.pool, NULL, double_often, user, faulty[0], 2, &scene.graph,
+                                  &scene.err) == RP_OK;
+    const struct rpi_binding *binding = works ? scene.graph->binding : NULL;
     if (works) {
-        rpi_copier_fix_prices(&device->copier, &cheap);
-        graph->binding->choice->node.us = 1;
-        graph->binding->choice->fixed_node = true;
-        works = rp_device_push(device, &err) == RP_OK;
+        rpi_copier_fix_prices(&scene.device->copier, &cheap);
+        binding->choice->node.us = 1;
+        binding->choice->fixed_node = true;
+        works = rp_device_push(scene.device, &scene.err) == RP_OK;
         if (works) {
-            rpi_copier_load(&device->copier);
-            rp_device_pop(device);
+            rpi_copier_load(&scene.device->copier);
+            rp_device_pop(scene.device);
         }
     }
     for (size_t i = 0; works && i < FAULTY_REPLAYS; i++)
-        works = replay_faulty(f, graph, i % SETS);
-    if (works && graph->binding->choice)
-        assert_true(rpi_binding_copies(graph->binding, 0) && rpi_binding_copies(graph->binding, 1));
-    rp_graph_destroy(graph);
-    rp_pool_destroy(pool);
-    rp_device_destroy(device);
+        works = replay_faulty(f, scene.graph, i % SETS);
+    if (works && binding->choice)
+        assert_true(rpi_binding_copies(binding, 0) && rpi_binding_copies(binding, 1));
+    rpt_scene_close(&scene);
     return works;
 }
 
@@ -495,11 +475,7 @@ static void any_call_may_fail(void **state)
         }
     assert_int_equal(f->driver->cuCtxSynchronize(), 0);
     assert_true(rpt_fault_loop(f->driver, &scenario, CUDA_ERROR_OUT_OF_MEMORY) > 50);
-    struct rpi_host_options before, options;
-    rpi_host_options(&before);
-    options = before;
-    options.check_races = false; /* it keeps what it saw */
-    rpi_host_configure(&options);
+    struct rpi_host_options before = rpt_ignore_races();
     assert_true(rpt_memory_fault_loop(f->driver, &scenario) > 50);
     rpi_host_configure(&before);
     for (size_t i = 0; i < SETS; i++)
@@ -507,22 +483,20 @@ static void any_call_may_fail(void **state)
             f->driver->cuMemFree(faulty[i][k].address);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(all_are_copied_where_a_caller_says_so),
-        TEST(all_are_bound_where_there_is_no_memory_to_copy_to),
-        TEST(many_nodes_are_let_alone_and_few_arguments_copied),
-        TEST(only_what_moves_is_copied),
-        TEST(graphs_of_few_nodes_never_ask),
-        TEST(binding_can_be_insisted_on),
-        TEST(without_memory_to_copy_to_they_stay_bound),
-        TEST(measured_prices_change_no_result),
-        TEST(threads_share_what_copies_take),
-        TEST(outputs_that_overlap_are_copied_in_order),
-        TEST(any_call_may_fail),
+        RPT_TEST(all_are_copied_where_a_caller_says_so),
+        RPT_TEST(all_are_bound_where_there_is_no_memory_to_copy_to),
+        RPT_TEST(many_nodes_are_let_alone_and_few_arguments_copied),
+        RPT_TEST(only_what_moves_is_copied),
+        RPT_TEST(graphs_of_few_nodes_never_ask),
+        RPT_TEST(binding_can_be_insisted_on),
+        RPT_TEST(without_memory_to_copy_to_they_stay_bound),
+        RPT_TEST(measured_prices_change_no_result),
+        RPT_TEST(threads_share_what_copies_take),
+        RPT_TEST(outputs_that_overlap_are_copied_in_order),
+        RPT_TEST(any_call_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,28 +10,6 @@
 
 enum { COUNT = 64 };
 
-static struct rpt_fixture fixture;
-
-static int open_fixture(void **state)
-{
-    rpt_open(&fixture);
-    *state = &fixture;
-    return 0;
-}
-
-static int close_fixture(void **state)
-{
-    rpt_close(*state);
-    return 0;
-}
-
-static void assert_says(const struct rpt_fixture *f, const char *what)
-{
-    if (!strstr(f->err.message, what))
-        print_error("not said: '%s' in '%s'\n", what, f->err.message);
-    assert_non_null(strstr(f->err.message, what));
-}
-
 /* ---- Arguments ------------------------------------------------------------------------------*/
 
 static rp_status twice(struct rp_call *call, void *user, struct rp_error *err)
@@ -104,7 +82,7 @@ static void test_shapes(void **state)
         rp_status status = rp_graph_replay(graph, given, 2, NULL, &f->err);
         assert_int_equal(status, cases[i].status);
         for (int k = 0; k < 2 && cases[i].says[k]; k++)
-            assert_says(f, cases[i].says[k]);
+            rpt_says(f, cases[i].says[k]);
     }
     struct rp_graph_info info;
     rp_graph_info(graph, &info);
@@ -159,7 +137,7 @@ static void test_impossible_descriptions(void **state)
         struct rp_graph *graph = NULL;
         assert_int_equal(rp_graph_capture(f->pool, NULL, twice, f, args, 2, &graph, &f->err),
                          RP_ERROR_INVALID_ARGUMENT);
-        assert_says(f, "argument 0");
+        rpt_says(f, "argument 0");
         assert_int_equal(rp_run(f->pool, twice, f, args, 2, NULL, &f->err),
                          RP_ERROR_INVALID_ARGUMENT);
     }
@@ -195,8 +173,8 @@ static void test_long_shapes(void **state)
     RPT_OK(f, rp_graph_capture(f->pool, NULL, twice, f, args, 2, &graph, &f->err));
     args[0].shape = other;
     assert_int_equal(rp_graph_replay(graph, args, 2, NULL, &f->err), RP_ERROR_CONTRACT);
-    assert_says(f, "float32[1000,1000,");
-    assert_says(f, "... now");
+    rpt_says(f, "float32[1000,1000,");
+    rpt_says(f, "... now");
     rp_graph_destroy(graph);
     f->driver->cuMemFree(in);
     f->driver->cuMemFree(out);
@@ -232,6 +210,7 @@ static CUresult watch_wait(CUstream stream)
 
 static int open_watched(void **state)
 {
+    static struct rpt_fixture fixture;
     static struct rp_driver driver;
     driver = *rpi_driver_host();
     driver.cuPointerGetAttribute = watch_attribute;
@@ -292,12 +271,12 @@ static void test_memory_of_arguments(void **state)
         struct rp_arg given[] = {args[0], args[1]};
         given[0].address = cases[i].address;
         assert_int_equal(rp_graph_replay(graph, given, 2, NULL, &f->err), RP_ERROR_CONTRACT);
-        assert_says(f, "argument 0 of graph 'graph', 256 bytes at 0x");
-        assert_says(f, cases[i].says);
+        rpt_says(f, "argument 0 of graph 'graph', 256 bytes at 0x");
+        rpt_says(f, cases[i].says);
     }
     watched.ordinal = 1;
     assert_int_equal(rp_graph_replay(graph, args, 2, NULL, &f->err), RP_ERROR_CONTRACT);
-    assert_says(f, "is memory of device 1, but the graph runs on device 0");
+    rpt_says(f, "is memory of device 1, but the graph runs on device 0");
     watched.ordinal = 0;
     RPT_OK(f, rp_graph_replay(graph, args, 2, NULL, &f->err));
     rp_graph_destroy(graph);
@@ -345,7 +324,7 @@ static void test_unrecorded_event(void **state)
     assert_int_equal(rp_graph_replay(graph, args, 2, f->streams[0], &f->err), RP_ERROR_DRIVER);
     watched.no_record = false;
     assert_int_equal(rp_graph_replay(graph, args, 2, f->streams[1], &f->err), RP_ERROR_DRIVER);
-    assert_says(f, "whose event could not be recorded");
+    rpt_says(f, "whose event could not be recorded");
     watched.no_wait = false;
     RPT_OK(f, rp_graph_replay(graph, args, 2, f->streams[1], &f->err));
     assert_int_equal(f->driver->cuCtxSynchronize(), 0);
@@ -357,14 +336,14 @@ static void test_unrecorded_event(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_shapes, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(test_strides_that_say_nothing, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(test_impossible_descriptions, open_fixture, close_fixture),
+        RPT_TEST(test_shapes),
+        RPT_TEST(test_strides_that_say_nothing),
+        RPT_TEST(test_impossible_descriptions),
         cmocka_unit_test(test_dtype_names),
-        cmocka_unit_test_setup_teardown(test_long_shapes, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(test_memory_of_arguments, open_watched, close_fixture),
-        cmocka_unit_test_setup_teardown(test_known_memory_is_free, open_watched, close_fixture),
-        cmocka_unit_test_setup_teardown(test_unrecorded_event, open_watched, close_fixture),
+        RPT_TEST(test_long_shapes),
+        cmocka_unit_test_setup_teardown(test_memory_of_arguments, open_watched, rpt_teardown),
+        cmocka_unit_test_setup_teardown(test_known_memory_is_free, open_watched, rpt_teardown),
+        cmocka_unit_test_setup_teardown(test_unrecorded_event, open_watched, rpt_teardown),
     };
     return cmocka_run_group_tests_name("contract", tests, NULL, NULL);
 }

@@ -20,28 +20,6 @@
 
 enum { COUNT = 256, BYTES = COUNT * 4, MOST_READS = 3 };
 
-static struct rpt_fixture fixture;
-
-static int open_fixture(void **state)
-{
-    rpt_open(&fixture);
-    *state = &fixture;
-    return 0;
-}
-
-static int close_fixture(void **state)
-{
-    rpt_close(*state);
-    return 0;
-}
-
-static void assert_says(const struct rpt_fixture *f, const char *what)
-{
-    if (!strstr(f->err.message, what))
-        print_error("not said: '%s' in '%s'\n", what, f->err.message);
-    assert_non_null(strstr(f->err.message, what));
-}
-
 /* ---- Steps ----------------------------------------------------------------------------------*/
 
 enum change { CHANGE_NOTHING, CHANGE_BY_KERNEL, CHANGE_BY_FILL };
@@ -148,8 +126,8 @@ static void refused(struct step *s, const char *first, const char *second)
     rp_graph_info(s->graph, &info);
     uint64_t replays = info.replays;
     assert_int_equal(rp_graph_replay(s->graph, s->args, 2, NULL, &s->f->err), RP_ERROR_CONTRACT);
-    assert_says(s->f, first);
-    assert_says(s->f, second);
+    rpt_says(s->f, first);
+    rpt_says(s->f, second);
     rpt_read(s->f, s->args[1].address, &after, 1);
     rp_graph_info(s->graph, &info);
     assert_true(before == after);
@@ -376,8 +354,8 @@ static void test_kept_of_an_alternative(void **state)
     struct step b = {.f = f, .name = "b", .value = 1, .keeps = true, .stolen = &a.kept};
     capture(f->pool, &a);
     assert_int_equal(try_capture(f->pool, &b), RP_ERROR_CAPTURE);
-    assert_says(f, "'b': node 2 (kernel rpt_fill) uses 0x");
-    assert_says(f, "block 1 of graph 'a', which comes before it in no sequence");
+    rpt_says(f, "'b': node 2 (kernel rpt_fill) uses 0x");
+    rpt_says(f, "block 1 of graph 'a', which comes before it in no sequence");
     finish(&b);
     finish(&a);
 }
@@ -390,10 +368,10 @@ static void test_freed_of_an_earlier_graph(void **state)
     struct step b = {.f = f, .name = "b", .value = 1, .keeps = true, .stolen = &a.temporary};
     capture(pool, &a);
     assert_int_equal(try_capture(pool, &b), RP_ERROR_CAPTURE);
-    assert_says(f, "block 0 of graph 'a', which frees it");
+    rpt_says(f, "block 0 of graph 'a', which frees it");
     finish(&a);
     assert_int_equal(try_capture(pool, &b), RP_ERROR_CAPTURE);
-    assert_says(f, "memory of the pool that no graph has now");
+    rpt_says(f, "memory of the pool that no graph has now");
     finish(&b);
     rp_pool_destroy(pool);
 }
@@ -406,10 +384,10 @@ static void test_of_another_pool(void **state)
     struct step b = {.f = f, .name = "b", .value = 1, .stolen = &a.kept};
     capture(f->pool, &a);
     assert_int_equal(try_capture(pool, &b), RP_ERROR_CAPTURE);
-    assert_says(f, "memory of pool 'pool'");
+    rpt_says(f, "memory of pool 'pool'");
     RPT_OK(f, rp_run(f->pool, run_step, &a, a.args, 2, NULL, &f->err));
     assert_int_equal(try_capture(pool, &b), RP_ERROR_CAPTURE);
-    assert_says(f, "memory of eager runs of pool 'pool'");
+    rpt_says(f, "memory of eager runs of pool 'pool'");
     finish(&b);
     finish(&a);
     rp_pool_destroy(pool);
@@ -508,7 +486,7 @@ static void test_kept_block_as_argument(void **state)
     struct rp_arg args[] = {look.args[0], look.args[1]};
     args[0].address = a.kept;
     assert_int_equal(rp_graph_replay(look.graph, args, 2, NULL, &f->err), RP_ERROR_CONTRACT);
-    assert_says(f, "lies in block 1 of graph 'a', which does not hold what that wrote");
+    rpt_says(f, "lies in block 1 of graph 'a', which does not hold what that wrote");
     replay(&a, 3);
     float first;
     for (int i = 0; i < 2; i++) { /* out of the block as often as one likes */
@@ -518,7 +496,7 @@ static void test_kept_block_as_argument(void **state)
     }
     replay(&other, 1);
     assert_int_equal(rp_graph_replay(look.graph, args, 2, NULL, &f->err), RP_ERROR_CONTRACT);
-    assert_says(f, "or another replay has overwritten it");
+    rpt_says(f, "or another replay has overwritten it");
     args[0].address = a.temporary;
     assert_int_equal(rp_graph_replay(other.graph, args, 2, NULL, &f->err), RP_OK); /* its own */
     finish(&other);
@@ -639,7 +617,7 @@ static void test_strict_overlap(void **state)
     RPT_OK(f, rp_graph_replay(a.graph, a.args, 2, f->streams[0], &f->err));
     assert_int_equal(rp_graph_replay(b.graph, b.args, 2, f->streams[1], &f->err),
                      RP_ERROR_CONTRACT);
-    assert_says(f, "'b' would run while a replay of 'a' on another stream is not over");
+    rpt_says(f, "'b' would run while a replay of 'a' on another stream is not over");
     RPT_OK(f, rp_graph_replay(b.graph, b.args, 2, f->streams[0], &f->err)); /* behind it */
     atomic_store(&may_go, true);
     assert_int_equal(f->driver->cuStreamSynchronize(f->streams[0]), 0);
@@ -702,11 +680,7 @@ static void test_faults(void **state)
     struct rpt_scenario scenario = {.run = read_across, .user = &lender};
     set_buffers(&lender);
     assert_true(rpt_fault_loop(f->driver, &scenario, CUDA_ERROR_UNKNOWN) > 50);
-    struct rpi_host_options before, options; /* the race check keeps what it saw */
-    rpi_host_options(&before);
-    options = before;
-    options.check_races = false;
-    rpi_host_configure(&options);
+    struct rpi_host_options before = rpt_ignore_races();
     int64_t faults = rpt_memory_fault_loop(f->driver, &scenario);
     rpi_host_configure(&before);
     assert_true(faults > 50);
@@ -753,26 +727,23 @@ static void test_warn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_swapped_order, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(test_interleaved_layers, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(test_destroyed_writer, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(test_destroyed_overwriter, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(test_changed_blocks, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(test_changed_by_alternatives, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(test_kept_of_an_alternative, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(test_freed_of_an_earlier_graph, open_fixture,
-                                        close_fixture),
-        cmocka_unit_test_setup_teardown(test_of_another_pool, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(test_padding, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(test_alternative_writers, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(test_kept_block_as_argument, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(test_captures_are_not_disturbed, open_fixture,
-                                        close_fixture),
-        cmocka_unit_test_setup_teardown(test_destroying_waits_for_readers, open_fixture,
-                                        close_fixture),
-        cmocka_unit_test_setup_teardown(test_strict_overlap, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(test_faults, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(test_warn, open_fixture, close_fixture),
+        RPT_TEST(test_swapped_order),
+        RPT_TEST(test_interleaved_layers),
+        RPT_TEST(test_destroyed_writer),
+        RPT_TEST(test_destroyed_overwriter),
+        RPT_TEST(test_changed_blocks),
+        RPT_TEST(test_changed_by_alternatives),
+        RPT_TEST(test_kept_of_an_alternative),
+        RPT_TEST(test_freed_of_an_earlier_graph),
+        RPT_TEST(test_of_another_pool),
+        RPT_TEST(test_padding),
+        RPT_TEST(test_alternative_writers),
+        RPT_TEST(test_kept_block_as_argument),
+        RPT_TEST(test_captures_are_not_disturbed),
+        RPT_TEST(test_destroying_waits_for_readers),
+        RPT_TEST(test_strict_overlap),
+        RPT_TEST(test_faults),
+        RPT_TEST(test_warn),
     };
     return cmocka_run_group_tests_name("contract order", tests, NULL, NULL);
 }

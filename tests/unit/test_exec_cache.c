@@ -704,15 +704,13 @@ static bool replay_again(struct rp_graph *graph, const struct rp_arg *args, bool
 static bool cache_scenario(const struct rp_driver *driver, void *user)
 {
     const uint64_t *budget = user;
-    struct rp_device *device = NULL;
-    struct rp_pool *pool = NULL;
+    struct rpt_scene scene;
     struct rp_graph *graphs[2] = {NULL};
-    bool ok = rpi_device_open_on(driver, 0, &device, NULL) == RP_OK;
+    bool ok = rpt_scene_open(&scene, driver);
     if (ok)
-        rpi_exec_cache_set_budget(device->execs, *budget);
-    ok = ok && rp_pool_create(device, NULL, &pool, NULL) == RP_OK;
+        rpi_exec_cache_set_budget(scene.device->execs, *budget);
     for (int i = 0; i < 2 && ok; i++)
-        ok = rp_graph_capture(pool, NULL, diamond, &shapes[i], shapes[i].args, 2, &graphs[i],
+        ok = rp_graph_capture(scene.pool, NULL, diamond, &shapes[i], shapes[i].args, 2, &graphs[i],
                               NULL) == RP_OK;
     for (int step = 0; step < 5 && ok; step++) {
         /* A failure that is over leaves a graph that works. */
@@ -722,8 +720,7 @@ static bool cache_scenario(const struct rp_driver *driver, void *user)
     outer.driver->cuCtxSynchronize();
     for (int i = 0; i < 2; i++)
         rp_graph_destroy(graphs[i]);
-    rp_pool_destroy(pool);
-    rp_device_destroy(device);
+    rpt_scene_close(&scene);
     return ok;
 }
 
@@ -740,19 +737,15 @@ static rp_status copy_args(struct rp_call *call, void *user, struct rp_error *er
 static bool renew_scenario(const struct rp_driver *driver, void *user)
 {
     const struct rp_arg(*args)[2] = user; /* allocated, and mapped */
-    struct rp_device *device = NULL;
-    struct rp_pool *pool = NULL;
-    struct rp_graph *graph = NULL;
-    bool ok = rpi_device_open_on(driver, 0, &device, NULL) == RP_OK &&
-              rp_pool_create(device, NULL, &pool, NULL) == RP_OK &&
-              rp_graph_capture(pool, NULL, copy_args, NULL, args[0], 2, &graph, NULL) == RP_OK;
+    struct rpt_scene scene;
+    bool ok = rpt_scene_open(&scene, driver) &&
+              rp_graph_capture(scene.pool, NULL, copy_args, NULL, args[0], 2, &scene.graph, NULL) ==
+                  RP_OK;
     for (int step = 0; step < 4 && ok; step++)
-        if (!replay_again(graph, args[step % 2], &ok))
+        if (!replay_again(scene.graph, args[step % 2], &ok))
             ok = false;
     outer.driver->cuCtxSynchronize();
-    rp_graph_destroy(graph);
-    rp_pool_destroy(pool);
-    rp_device_destroy(device);
+    rpt_scene_close(&scene);
     return ok;
 }
 
@@ -799,12 +792,7 @@ static void test_each_failure(void **state)
     }
     struct rpt_scenario scenario = {cache_scenario, left_over, &budgets[0], 0, 0};
     assert_true(rpt_fault_loop(f.driver, &scenario, CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) > 100);
-    /* The race check keeps what it saw: the count would never be the same. */
-    struct rpi_host_options before, options;
-    rpi_host_options(&before);
-    options = before;
-    options.check_races = false;
-    rpi_host_configure(&options);
+    struct rpi_host_options before = rpt_ignore_races();
     assert_true(rpt_memory_fault_loop(f.driver, &scenario) > 100);
     rpi_host_configure(&before);
     for (uint32_t i = 0; i < 3; i++) {

@@ -21,21 +21,6 @@ struct program {
     uint64_t kept; /* an address that a callable kept */
 };
 
-static struct rpt_fixture fixture;
-
-static int open_fixture(void **state)
-{
-    rpt_open(&fixture);
-    *state = &fixture;
-    return 0;
-}
-
-static int close_fixture(void **state)
-{
-    rpt_close(*state);
-    return 0;
-}
-
 /* ---- Running a callable both ways -----------------------------------------------------------*/
 
 struct both {
@@ -1486,45 +1471,44 @@ static void threads_replay_one_pool_in_turn(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
     const struct CMUnitTest tests[] = {
-        TEST(chain_replays_what_it_computes),
-        TEST(forks_and_joins_replay),
-        TEST(all_kinds_of_nodes_replay),
-        TEST(alternatives_share_one_pool),
-        TEST(inout_arguments_are_copied_back),
-        TEST(empty_work_and_empty_blocks),
-        TEST(rehearsals_take_one_chunk),
-        TEST(later_frees_cost_memory_only),
-        TEST(lazy_work_is_rehearsed_again),
-        TEST(other_sizes_are_placed_online),
-        TEST(different_graphs_are_refused),
-        TEST(nodes_that_cannot_be_compared_are_refused),
-        TEST(kept_addresses_are_refused),
-        TEST(kept_eager_addresses_are_refused),
-        TEST(rubbish_in_padding_is_no_site),
-        TEST(an_address_left_in_padding_is_no_site),
-        TEST(half_an_address_in_padding_is_no_site),
-        TEST(sites_tell_node_block_and_distance),
-        TEST(ends_of_blocks_are_theirs),
-        TEST(pointers_at_multiples_of_four_are_sites),
-        TEST(drivers_without_parameter_sizes_take_packed_ones),
-        TEST(programmatic_edges_and_clusters_replay),
-        TEST(blocks_used_elsewhere_are_not_shared),
-        TEST(forgotten_work_keeps_its_memory),
-        TEST(callable_errors_come_through),
-        TEST(broken_captures_say_why),
-        TEST(captures_that_the_callable_ends_are_refused),
-        TEST(wrong_frees_are_the_callables_errors),
-        TEST(captures_do_not_nest),
-        TEST(limits_are_kept),
-        TEST(too_little_device_memory_is_said),
-        TEST(contract_is_checked),
-        TEST(replays_do_not_go_into_captures),
-        TEST(replays_that_fail_are_not_counted),
-        TEST(child_graphs_are_compared_and_replayed),
-        TEST(threads_capture_side_by_side),
-        TEST(threads_replay_one_pool_in_turn),
+        RPT_TEST(chain_replays_what_it_computes),
+        RPT_TEST(forks_and_joins_replay),
+        RPT_TEST(all_kinds_of_nodes_replay),
+        RPT_TEST(alternatives_share_one_pool),
+        RPT_TEST(inout_arguments_are_copied_back),
+        RPT_TEST(empty_work_and_empty_blocks),
+        RPT_TEST(rehearsals_take_one_chunk),
+        RPT_TEST(later_frees_cost_memory_only),
+        RPT_TEST(lazy_work_is_rehearsed_again),
+        RPT_TEST(other_sizes_are_placed_online),
+        RPT_TEST(different_graphs_are_refused),
+        RPT_TEST(nodes_that_cannot_be_compared_are_refused),
+        RPT_TEST(kept_addresses_are_refused),
+        RPT_TEST(kept_eager_addresses_are_refused),
+        RPT_TEST(rubbish_in_padding_is_no_site),
+        RPT_TEST(an_address_left_in_padding_is_no_site),
+        RPT_TEST(half_an_address_in_padding_is_no_site),
+        RPT_TEST(sites_tell_node_block_and_distance),
+        RPT_TEST(ends_of_blocks_are_theirs),
+        RPT_TEST(pointers_at_multiples_of_four_are_sites),
+        RPT_TEST(drivers_without_parameter_sizes_take_packed_ones),
+        RPT_TEST(programmatic_edges_and_clusters_replay),
+        RPT_TEST(blocks_used_elsewhere_are_not_shared),
+        RPT_TEST(forgotten_work_keeps_its_memory),
+        RPT_TEST(callable_errors_come_through),
+        RPT_TEST(broken_captures_say_why),
+        RPT_TEST(captures_that_the_callable_ends_are_refused),
+        RPT_TEST(wrong_frees_are_the_callables_errors),
+        RPT_TEST(captures_do_not_nest),
+        RPT_TEST(limits_are_kept),
+        RPT_TEST(too_little_device_memory_is_said),
+        RPT_TEST(contract_is_checked),
+        RPT_TEST(replays_do_not_go_into_captures),
+        RPT_TEST(replays_that_fail_are_not_counted),
+        RPT_TEST(child_graphs_are_compared_and_replayed),
+        RPT_TEST(threads_capture_side_by_side),
+        RPT_TEST(threads_replay_one_pool_in_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

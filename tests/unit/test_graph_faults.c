@@ -197,11 +197,7 @@ static void driver_calls_fail_for_reasons_unknown(void **state)
 static void host_memory_fails(void **state)
 {
     (void)state;
-    struct rpi_host_options before, options;
-    rpi_host_options(&before);
-    options = before;
-    options.check_races = false;
-    rpi_host_configure(&options);
+    struct rpi_host_options before = rpt_ignore_races();
     int64_t faults = rpt_memory_fault_loop(rpi_driver_host(), &scenario);
     print_message("%lld allocations failed\n", (long long)faults);
     assert_true(faults > 100);

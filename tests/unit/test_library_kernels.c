@@ -186,9 +186,7 @@ static void a_check_looks_at_their_parameters(void **state)
 
 static bool loads_and_captures(const struct rp_driver *driver, void *user)
 {
-    struct rp_device *device = NULL;
-    struct rp_pool *pool = NULL;
-    struct rp_graph *graph = NULL;
+    struct rpt_scene scene = {0};
     CUlibrary library = NULL;
     CUkernel kernel;
     CUfunction function;
@@ -197,14 +195,12 @@ static bool loads_and_captures(const struct rp_driver *driver, void *user)
                                             NULL, 0) == CUDA_SUCCESS &&
                   driver->cuLibraryGetKernel(&kernel, library, "rpt_add") == CUDA_SUCCESS &&
                   driver->cuKernelGetFunction(&function, kernel) == CUDA_SUCCESS &&
-                  rpi_device_open_on(driver, 0, &device, NULL) == RP_OK &&
-                  rp_pool_create(device, NULL, &pool, NULL) == RP_OK &&
-                  rp_graph_capture(pool, NULL, doubles, NULL, args, ARGS, &graph, NULL) == RP_OK &&
-                  rp_graph_replay(graph, args, ARGS, t.f.streams[0], NULL) == RP_OK;
+                  rpt_scene_open(&scene, driver) &&
+                  rp_graph_capture(scene.pool, NULL, doubles, NULL, args, ARGS, &scene.graph,
+                                   NULL) == RP_OK &&
+                  rp_graph_replay(scene.graph, args, ARGS, t.f.streams[0], NULL) == RP_OK;
     t.f.driver->cuCtxSynchronize();
-    rp_graph_destroy(graph);
-    rp_pool_destroy(pool);
-    rp_device_destroy(device);
+    rpt_scene_close(&scene);
     if (library)
         t.f.driver->cuLibraryUnload(library);
     return worked;
@@ -225,13 +221,9 @@ static void any_call_may_fail(void **state)
                                 rpt_arg(rpt_buffer(&t.f, COUNT, 0), COUNT, RP_ARG_OUT)};
     struct rpt_scenario scenario = {.run = loads_and_captures, .left = modules_left, .user = args};
     CUfunction function;
-    struct rpi_host_options before, options;
     assert_int_equal(t.f.driver->cuKernelGetFunction(&function, t.scale), 0);
     assert_true(rpt_fault_loop(t.f.driver, &scenario, CUDA_ERROR_UNKNOWN) > 30);
-    rpi_host_options(&before);
-    options = before;
-    options.check_races = false; /* it keeps what it saw */
-    rpi_host_configure(&options);
+    struct rpi_host_options before = rpt_ignore_races();
     assert_true(rpt_memory_fault_loop(t.f.driver, &scenario) > 30);
     rpi_host_configure(&before);
     for (size_t k = 0; k < ARGS; k++)

@@ -9,21 +9,6 @@
 
 enum { COUNT = 1024, BYTES = COUNT * sizeof(float), PAGE = 2097152 };
 
-static struct rpt_fixture fixture;
-
-static int open_fixture(void **state)
-{
-    rpt_open(&fixture);
-    *state = &fixture;
-    return 0;
-}
-
-static int close_fixture(void **state)
-{
-    rpt_close(*state);
-    return 0;
-}
-
 /* y = 2 x, z += x. */
 static rp_status work(struct rp_call *call, void *user, struct rp_error *err)
 {
@@ -230,16 +215,14 @@ static void arguments_need_the_alignment_of_the_capture(void **state)
         f->driver->cuMemFree(at[i].memory);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(memory_comes_with_the_first_copy),
-        TEST(what_is_always_copied_has_memory_at_once),
-        TEST(only_concurrent_graphs_are_kept_apart),
-        TEST(too_little_memory_refuses_the_call_only),
-        TEST(arguments_need_the_alignment_of_the_capture),
+        RPT_TEST(memory_comes_with_the_first_copy),
+        RPT_TEST(what_is_always_copied_has_memory_at_once),
+        RPT_TEST(only_concurrent_graphs_are_kept_apart),
+        RPT_TEST(too_little_memory_refuses_the_call_only),
+        RPT_TEST(arguments_need_the_alignment_of_the_capture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

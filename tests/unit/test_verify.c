@@ -451,27 +451,20 @@ static bool capture_and_replay(const struct rp_driver *driver, void *user)
 {
     struct subject *subject = user;
     struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
-    struct rp_device *device = NULL;
-    struct rp_pool *pool = NULL;
-    struct rp_graph *graph = NULL;
-    struct rp_error err;
+    struct rpt_scene scene;
     options.verify = RP_VERIFY_CAPTURE;
     subject->lie = MOVED;
     subject->runs = 0;
-    if (rpi_device_open_on(driver, 0, &device, &err) != RP_OK)
-        return false;
-    bool worked = rp_pool_create(device, NULL, &pool, &err) == RP_OK;
+    bool worked = rpt_scene_open(&scene, driver);
     if (worked) {
-        rp_status status =
-            rp_graph_capture(pool, &options, work, subject, outer_args, ARGS, &graph, &err);
+        rp_status status = rp_graph_capture(scene.pool, &options, work, subject, outer_args, ARGS,
+                                            &scene.graph, &scene.err);
         if (status != RP_OK)
-            assert_true(err.status == status && err.message[0]);
-        worked = status == RP_OK &&
-                 rp_graph_replay(graph, outer_args, ARGS, subject->f.streams[1], &err) == RP_OK;
+            assert_true(scene.err.status == status && scene.err.message[0]);
+        worked = status == RP_OK && rp_graph_replay(scene.graph, outer_args, ARGS,
+                                                    subject->f.streams[1], &scene.err) == RP_OK;
     }
-    rp_graph_destroy(graph);
-    rp_pool_destroy(pool);
-    rp_device_destroy(device);
+    rpt_scene_close(&scene);
     return worked;
 }
 
@@ -497,15 +490,11 @@ static void any_call_may_fail(void **state)
                                           .left = what_is_left,
                                           .user = &outer,
                                           .step = RPT_LONG_LOOP_STEP};
-    struct rpi_host_options before, options;
     (void)state;
     open_subject(&outer);
     make_args(&outer.f, outer_args, 1);
     rp_set_log(NULL, NULL, RP_LOG_ERROR);
-    rpi_host_options(&before);
-    options = before;
-    options.check_races = false; /* it keeps what it saw */
-    rpi_host_configure(&options);
+    struct rpi_host_options before = rpt_ignore_races();
     rpi_host_statistics(&held);
     assert_true(rpt_fault_loop(rpi_driver_host(), &scenario, CUDA_ERROR_OUT_OF_MEMORY) > 0);
     assert_true(rpt_memory_fault_loop(rpi_driver_host(), &scenario) > 0);
