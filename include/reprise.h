@@ -346,6 +346,15 @@ RP_API rp_status rp_call_use(struct rp_call *call, uint64_t address, struct CUst
 /* Ends the block's life: work enqueued so far may use it, later work not. */
 RP_API rp_status rp_call_free(struct rp_call *call, uint64_t address, struct rp_error *err);
 
+/* Names a result whose size the callable finds out as it runs: in the first run of a capture whose
+ * options have `results`, and in no other run. From the next run on results are arguments, behind
+ * those that the capture was given, in the order of their naming; rp_call_arg tells their
+ * addresses, and the callable leaves them there. `block` is one of the run's that holds the result
+ * and has its size: it is no block any more, and not to be freed; the runs that follow do not
+ * allocate it. 0, where there is none: *out_address is for the callable to write the result to. */
+RP_API rp_status rp_call_result(struct rp_call *call, uint64_t bytes, uint64_t block,
+                                uint64_t *out_address, struct rp_error *err);
+
 enum rp_arg_role {
     RP_ARG_IN = 1,   /* read by the callable */
     RP_ARG_OUT = 2,  /* written whole, never read before */
@@ -445,6 +454,15 @@ enum rp_verify {
     RP_VERIFY_RUN = 2      /* and by running it, without a graph and by replays */
 };
 
+/* Gives memory to the results that a callable named (rp_call_result), count of them: of each,
+ * address is 0, bytes and role (RP_ARG_OUT) are set. Memory like that which replays will bring, for
+ * as long as the capture takes; nothing but RP_VERIFY_RUN writes there. It may set what is behind
+ * the address as well, but for bytes. Called once, behind the first run; no capture is under way,
+ * but nothing can be captured into the pool. `user` is that of the callable. A status other than
+ * RP_OK ends the capture with that status, and err where it was filled. */
+typedef rp_status (*rp_results_fn)(struct rp_arg *results, size_t count, void *user,
+                                   struct rp_error *err);
+
 struct rp_capture_options {
     size_t size;
     const char *name;      /* for reports and errors; copied; NULL: "graph" */
@@ -455,10 +473,12 @@ struct rp_capture_options {
     enum rp_bind bind;     /* where copy_args is 0 */
     int reserved;          /* 0 */
     struct CUstream_st *stream; /* of RP_VERIFY_RUN: has made the arguments' contents */
+    rp_results_fn results;      /* the callable names results, and these are asked for here; NULL:
+                                   all that it writes for others are arguments */
 };
 #define RP_CAPTURE_OPTIONS_INIT                                                                    \
     {                                                                                              \
-        sizeof(struct rp_capture_options), NULL, 0, RP_VERIFY_NONE, RP_BIND_AUTO, 0, NULL          \
+        sizeof(struct rp_capture_options), NULL, 0, RP_VERIFY_NONE, RP_BIND_AUTO, 0, NULL, NULL    \
     }
 
 /* Verification. Two captures prove where arguments' addresses stand, if the callable does in a call
@@ -494,6 +514,7 @@ struct rp_capture_options {
  * nothing on the device but to verify (RP_VERIFY_RUN). The callable should have run once before
  * with rp_run, so that what it creates lazily exists. Uses a stream of its own; the capture mode is
  * thread-local. When the two captures differ in more than addresses, both are taken once more.
+ * Results that the callable names (rp_call_result) are arguments of the graph, behind args.
  * Errors: RP_ERROR_CAPTURE with the driver's code and its meaning, or with the node that uses an
  * address which the callable kept from an earlier call; RP_ERROR_DIVERGED with the first node that
  * differs; RP_ERROR_UNSUPPORTED with a node of a type that cannot be compared (external events,
@@ -850,8 +871,9 @@ RP_API void rp_estimate_destroy(struct rp_estimate *estimate); /* NULL is allowe
  * rp_graph_capture would take it behind those before it. rp_graph_capture then takes what was
  * estimated, under the same conditions. What an added callable keeps may be used by those that are
  * added behind it. Pools that are made within an estimated one meanwhile are estimated too; they
- * outlive the estimate. A capture that fails adds nothing; errors are those of its rehearsal.
- * Sharing, threads and memory: as rp_estimate. */
+ * outlive the estimate. A capture that fails adds nothing; errors are those of its rehearsal. Of
+ * the options the name and `results` are read; the addresses of results may be 0 as well. Sharing,
+ * threads and memory: as rp_estimate. */
 RP_API rp_status rp_estimate_create(struct rp_estimate **out_estimate, struct rp_error *err);
 RP_API rp_status rp_estimate_add(struct rp_estimate *estimate, struct rp_pool *pool,
                                  const struct rp_capture_options *options, rp_callable_fn callable,

@@ -2,7 +2,9 @@
  *
  * capture(): a Python callable as the work of rp_graph_capture. The library calls it once for the
  * rehearsal and once for the record, with the stream and the arguments' addresses of that run; what
- * PyTorch allocates meanwhile on capturing streams are the run's blocks (hooks.h).
+ * PyTorch allocates meanwhile on capturing streams are the run's blocks (hooks.h). In the rehearsal
+ * it names its results (call_result); results() then gives memory for them, and says which
+ * allocations of the runs that follow are answered with it.
  *
  * The GIL is released while the library works, and taken for the callable: a thread that waits for
  * the pool's capture lock must not keep the GIL from the one that holds it.
@@ -15,15 +17,15 @@
 enum { STACK_USED = 32 * 1024 }; /* more than the library uses between capture and callable */
 
 struct work {
-    PyObject *callable;
+    PyObject *callable, *results;
     uintptr_t stack; /* where capture() began */
     const struct rp_pool *pool;
     int ordinal;
-    size_t arg_count;
+    struct rp_arg *args;     /* as given to the library */
+    struct rp_arg *all_args; /* with the results behind, once these are known */
+    size_t arg_count;        /* of the next run */
     struct rpp_place *places;
     size_t place_count;
-    bool learn; /* stop after the first run */
-    bool learned;
     PyThreadState *thread; /* while the GIL is released */
     PyObject *type, *value, *trace;
 };
@@ -55,6 +57,21 @@ PyObject *rpp_clean_stack(PyObject *module, PyObject *unused)
     return Py_NewRef(Py_None);
 }
 
+/* ---- Runs ---------------------------------------------------------------------------------- */
+
+/* Back to the library, with what Python returned: NULL where it raised an exception. */
+static rp_status let_go(struct work *work, PyObject *result, struct rp_error *err)
+{
+    bool worked = result != NULL;
+    Py_XDECREF(result);
+    if (!worked) {
+        PyErr_Fetch(&work->type, &work->value, &work->trace);
+        PyOS_snprintf(err->message, sizeof err->message, "it raised an exception");
+    }
+    work->thread = PyEval_SaveThread();
+    return worked ? RP_OK : RP_ERROR_CALLABLE;
+}
+
 __attribute__((noinline)) static rp_status run_here(struct rp_call *call, struct work *work,
                                                     struct rp_error *err)
 {
@@ -68,15 +85,7 @@ __attribute__((noinline)) static rp_status run_here(struct rp_call *call, struct
         rpp_call_end();
     }
     Py_XDECREF(addresses);
-    bool worked = result != NULL;
-    Py_XDECREF(result);
-    if (!worked) {
-        PyErr_Fetch(&work->type, &work->value, &work->trace);
-        PyOS_snprintf(err->message, sizeof err->message, "it raised an exception");
-    }
-    work->learned = worked && work->learn;
-    work->thread = PyEval_SaveThread();
-    return worked && !work->learn ? RP_OK : RP_ERROR_CALLABLE;
+    return let_go(work, result, err);
 }
 
 /* All runs of a capture have the same stack: what a kernel holds of its addresses, or of what lay
@@ -91,71 +100,142 @@ static rp_status run_callable(struct rp_call *call, void *user, struct rp_error 
     return run_here(call, work, err);
 }
 
-static int read_args(PyObject *list, struct rp_arg **out_args, size_t *out_count)
-{
-    Py_ssize_t count = PyList_Size(list);
-    if (count < 0)
-        return -1;
-    struct rp_arg *args = PyMem_Calloc((size_t)count + 1, sizeof *args);
-    if (!args) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        unsigned long long address, bytes;
-        int role;
-        if (!PyArg_ParseTuple(PyList_GetItem(list, i), "KKi", &address, &bytes, &role)) {
-            PyMem_Free(args);
-            return -1;
-        }
-        args[i].address = address;
-        args[i].bytes = bytes;
-        args[i].role = (enum rp_arg_role)role;
-    }
-    *out_args = args;
-    *out_count = (size_t)count;
-    return 0;
-}
+/* ---- Arguments and results ----------------------------------------------------------------- */
 
-static int read_places(PyObject *list, struct rpp_place **out_places, size_t *out_count)
+/* Allocations that are answered with an argument's address: (index, bytes, argument) each. */
+static bool read_places(PyObject *list, struct work *work)
 {
     Py_ssize_t count = PyList_Size(list);
-    if (count < 0)
-        return -1;
-    struct rpp_place *places = PyMem_Calloc((size_t)count + 1, sizeof *places);
-    if (!places) {
+    work->places = PyMem_Calloc((size_t)count + 1, sizeof *work->places);
+    if (!work->places) {
         PyErr_NoMemory();
-        return -1;
+        return false;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
         unsigned long long bytes;
         Py_ssize_t arg;
         unsigned index;
-        if (!PyArg_ParseTuple(PyList_GetItem(list, i), "IKn", &index, &bytes, &arg)) {
-            PyMem_Free(places);
-            return -1;
-        }
-        places[i] = (struct rpp_place){index, bytes, (size_t)arg};
+        if (!PyArg_ParseTuple(PyList_GetItem(list, i), "IKn", &index, &bytes, &arg))
+            return false;
+        work->places[i] = (struct rpp_place){index, bytes, (size_t)arg};
     }
-    *out_places = places;
-    *out_count = (size_t)count;
-    return 0;
+    work->place_count = (size_t)count;
+    return true;
 }
 
-static PyObject *wrap_graph(struct rp_graph *graph, PyObject *pool, struct rp_arg *args,
-                            size_t arg_count)
+/* (address, bytes, role) each. */
+static bool read_args(PyObject *list, struct work *work)
+{
+    Py_ssize_t count = PyList_Size(list);
+    work->args = PyMem_Calloc((size_t)count + 1, sizeof *work->args);
+    if (!work->args) {
+        PyErr_NoMemory();
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        unsigned long long address, bytes;
+        int role;
+        if (!PyArg_ParseTuple(PyList_GetItem(list, i), "KKi", &address, &bytes, &role))
+            return false;
+        work->args[i] =
+            (struct rp_arg){.address = address, .bytes = bytes, .role = (enum rp_arg_role)role};
+    }
+    work->arg_count = (size_t)count;
+    return true;
+}
+
+static void free_work(struct work *work)
+{
+    PyMem_Free(work->args);
+    PyMem_Free(work->all_args);
+    PyMem_Free(work->places);
+}
+
+/* What results(sizes) returns. */
+static PyObject *ask_for_memory(const struct work *work, const struct rp_arg *results, size_t count)
+{
+    PyObject *sizes = PyList_New((Py_ssize_t)count), *given = NULL;
+    for (size_t i = 0; sizes && i < count; i++) {
+        PyObject *bytes = PyLong_FromUnsignedLongLong(results[i].bytes);
+        if (!bytes || PyList_SetItem(sizes, (Py_ssize_t)i, bytes) != 0)
+            Py_CLEAR(sizes);
+    }
+    if (sizes)
+        given = PyObject_CallFunctionObjArgs(work->results, sizes, NULL);
+    Py_XDECREF(sizes);
+    return given;
+}
+
+/* Takes (addresses, places) for the results, and makes arguments of them. False with an exception
+ * set. */
+static bool take_memory(struct work *work, PyObject *given, struct rp_arg *results, size_t count)
+{
+    PyObject *addresses, *places;
+    if (!PyTuple_Check(given)) {
+        PyErr_SetString(PyExc_TypeError, "results() has to return addresses and places");
+        return false;
+    }
+    if (!PyArg_ParseTuple(given, "O!O!", &PyList_Type, &addresses, &PyList_Type, &places))
+        return false;
+    if ((size_t)PyList_Size(addresses) != count) {
+        PyErr_Format(PyExc_ValueError, "there are %zu results, not %zd", count,
+                     PyList_Size(addresses));
+        return false;
+    }
+    work->all_args = PyMem_Calloc(work->arg_count + count + 1, sizeof *work->all_args);
+    if (!work->all_args) {
+        PyErr_NoMemory();
+        return false;
+    }
+    for (size_t i = 0; i < count; i++)
+        results[i].address = PyLong_AsUnsignedLongLong(PyList_GetItem(addresses, (Py_ssize_t)i));
+    if (PyErr_Occurred() || !read_places(places, work))
+        return false;
+    memcpy(work->all_args, work->args, work->arg_count * sizeof *work->args);
+    memcpy(work->all_args + work->arg_count, results, count * sizeof *results);
+    work->arg_count += count;
+    return true;
+}
+
+/* The library asks for the memory of results that the rehearsal named. */
+static rp_status give_memory(struct rp_arg *results, size_t count, void *user, struct rp_error *err)
+{
+    struct work *work = user;
+    PyEval_RestoreThread(work->thread);
+    PyObject *given = ask_for_memory(work, results, count);
+    if (given && !take_memory(work, given, results, count))
+        Py_CLEAR(given);
+    return let_go(work, given, err);
+}
+
+PyObject *rpp_call_result(PyObject *module, PyObject *args)
+{
+    (void)module;
+    unsigned long long bytes, block;
+    uint64_t address = 0;
+    struct rp_error err = {0};
+    if (!PyArg_ParseTuple(args, "KK", &bytes, &block))
+        return NULL;
+    rp_status status = rpp_hook_result(bytes, block, &address, &err);
+    return status == RP_OK ? PyLong_FromUnsignedLongLong(address) : rpp_set_error(status, &err);
+}
+
+/* ---- Captures ------------------------------------------------------------------------------ */
+
+/* The args are the graph's then. */
+static PyObject *wrap_graph(struct rp_graph *graph, PyObject *pool, struct work *work)
 {
     allocfunc alloc = (allocfunc)PyType_GetSlot(rpp_graph_type, Py_tp_alloc);
     struct rpp_graph *self = (struct rpp_graph *)alloc(rpp_graph_type, 0);
     if (!self) {
         rp_graph_destroy(graph);
-        PyMem_Free(args);
         return NULL;
     }
     self->graph = graph;
     self->pool = Py_NewRef(pool);
-    self->args = args;
-    self->arg_count = arg_count;
+    self->args = work->all_args;
+    self->arg_count = work->arg_count;
+    work->all_args = NULL;
     return (PyObject *)self;
 }
 
@@ -188,88 +268,71 @@ static PyObject *fail(struct work *work, rp_status status, const struct rp_error
     return NULL;
 }
 
-/* Captures; the args belong to the graph afterwards, or are freed. */
-static PyObject *do_capture(PyObject *pool, struct work *work,
-                            const struct rp_capture_options *options, struct rp_arg *args)
+static void begin(struct work *work, PyObject *pool)
 {
-    struct rp_graph *graph = NULL;
-    struct rp_error err = {0};
     work->pool = ((struct rpp_pool *)pool)->pool;
     work->ordinal = ((struct rpp_pool *)pool)->ordinal;
     work->stack = (uintptr_t)__builtin_frame_address(0);
     work->thread = PyEval_SaveThread();
+}
+
+static PyObject *do_capture(PyObject *pool, struct work *work, struct rp_capture_options *options)
+{
+    struct rp_graph *graph = NULL;
+    struct rp_error err = {0};
+    options->results = give_memory;
+    begin(work, pool);
     rp_status status = rp_graph_capture(((struct rpp_pool *)pool)->pool, options, run_callable,
-                                        work, args, work->arg_count, &graph, &err);
+                                        work, work->args, work->arg_count, &graph, &err);
     PyEval_RestoreThread(work->thread);
-    if (status == RP_OK) {
-        Py_CLEAR(work->type);
-        Py_CLEAR(work->value);
-        Py_CLEAR(work->trace);
-        return wrap_graph(graph, pool, args, work->arg_count);
-    }
-    PyMem_Free(args);
-    if (work->learned)
-        return Py_NewRef(Py_None);
-    return fail(work, status, &err);
+    return status == RP_OK ? wrap_graph(graph, pool, work) : fail(work, status, &err);
 }
 
 PyObject *rpp_capture(PyObject *module, PyObject *arguments)
 {
     (void)module;
-    PyObject *pool, *arg_list, *place_list;
+    PyObject *pool, *arg_list;
     struct work work = {0};
     struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
     unsigned long long stream = 0;
-    int learn, verify = RP_VERIFY_NONE;
-    if (!PyArg_ParseTuple(arguments, "O!OO!O!spp|iK", rpp_pool_type, &pool, &work.callable,
-                          &PyList_Type, &arg_list, &PyList_Type, &place_list, &options.name,
-                          &options.copy_args, &learn, &verify, &stream))
+    int verify = RP_VERIFY_NONE;
+    if (!PyArg_ParseTuple(arguments, "O!OO!Osp|iK", rpp_pool_type, &pool, &work.callable,
+                          &PyList_Type, &arg_list, &work.results, &options.name, &options.copy_args,
+                          &verify, &stream))
         return NULL;
     options.verify = (enum rp_verify)verify;
     options.stream = (struct CUstream_st *)(uintptr_t)stream;
-    struct rp_arg *args;
-    if (read_args(arg_list, &args, &work.arg_count) != 0)
-        return NULL;
-    if (read_places(place_list, &work.places, &work.place_count) != 0) {
-        PyMem_Free(args);
-        return NULL;
-    }
-    work.learn = learn;
-    PyObject *made = do_capture(pool, &work, &options, args);
-    PyMem_Free(work.places);
+    PyObject *made = NULL;
+    if (read_args(arg_list, &work))
+        made = do_capture(pool, &work, &options);
+    free_work(&work);
     return made;
 }
 
 static PyObject *do_estimate(struct rp_estimate *estimate, PyObject *pool, struct work *work,
-                             const char *name, const struct rp_arg *args)
+                             const char *name)
 {
     struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
     struct rp_error err = {0};
     options.name = name;
-    work->pool = ((struct rpp_pool *)pool)->pool;
-    work->ordinal = ((struct rpp_pool *)pool)->ordinal;
-    work->stack = (uintptr_t)__builtin_frame_address(0);
-    work->thread = PyEval_SaveThread();
+    options.results = give_memory;
+    begin(work, pool);
     rp_status status = rp_estimate_add(estimate, ((struct rpp_pool *)pool)->pool, &options,
-                                       run_callable, work, args, work->arg_count, &err);
+                                       run_callable, work, work->args, work->arg_count, &err);
     PyEval_RestoreThread(work->thread);
     return status == RP_OK ? Py_NewRef(Py_None) : fail(work, status, &err);
 }
 
 PyObject *rpp_estimate_add(struct rp_estimate *estimate, PyObject *arguments)
 {
-    PyObject *pool, *arg_list, *place_list;
+    PyObject *pool, *arg_list, *done = NULL;
     struct work work = {0};
-    struct rp_arg *args;
     const char *name;
-    if (!PyArg_ParseTuple(arguments, "O!OO!O!s", rpp_pool_type, &pool, &work.callable, &PyList_Type,
-                          &arg_list, &PyList_Type, &place_list, &name) ||
-        read_args(arg_list, &args, &work.arg_count) != 0)
+    if (!PyArg_ParseTuple(arguments, "O!OO!Os", rpp_pool_type, &pool, &work.callable, &PyList_Type,
+                          &arg_list, &work.results, &name))
         return NULL;
-    PyObject *done = NULL;
-    if (read_places(place_list, &work.places, &work.place_count) == 0)
-        done = do_estimate(estimate, pool, &work, name, args);
-    PyMem_Free(work.places);
-    PyMem_Free(args);
+    if (read_args(arg_list, &work))
+        done = do_estimate(estimate, pool, &work, name);
+    free_work(&work);
     return done;
 }

@@ -86,7 +86,7 @@ static PyObject *estimate_shapes(PyObject *object, PyObject *unused)
 }
 
 static PyMethodDef methods[] = {
-    {"add", estimate_add, METH_VARARGS, "add(pool, callable, args, places, name)"},
+    {"add", estimate_add, METH_VARARGS, "add(pool, callable, args, results, name)"},
     {"info", estimate_info, METH_NOARGS, "Sizes in bytes, as struct rp_estimate_info has them."},
     {"shapes", estimate_shapes, METH_NOARGS, "Facts of each, in the order of their adding."},
     {NULL, NULL, 0, NULL},

@@ -116,6 +116,26 @@ static bool call_takes(size_t bytes, int ordinal, struct CUstream_st *stream, bo
     return taken;
 }
 
+rp_status rpp_hook_result(uint64_t bytes, uint64_t address, uint64_t *out_address,
+                          struct rp_error *err)
+{
+    pthread_mutex_lock(&rpp_state.lock);
+    struct rpp_call *now = &rpp_state.call;
+    const struct rpp_block *block = rpp_addresses_get(&now->blocks, address);
+    rp_status status = RP_ERROR_INVALID_ARGUMENT;
+    if (now->call)
+        status = rp_call_result(now->call, bytes, address, out_address, err);
+    else
+        snprintf(err->message, sizeof err->message, "no call is under way");
+    if (status == RP_OK && block) {
+        struct rpp_block arg = *block;
+        arg.is_arg = true;
+        rpp_addresses_put(&now->blocks, &arg); /* replaces: takes no memory */
+    }
+    pthread_mutex_unlock(&rpp_state.lock);
+    return status;
+}
+
 /* ---- Pools of PyTorch's -------------------------------------------------------------------- */
 
 void rpp_hook_begin_pool(int ordinal, struct rpp_pool_id id, void *filter)

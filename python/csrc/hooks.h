@@ -32,6 +32,9 @@ void rpp_hook_release_pool(int ordinal, struct rpp_pool_id id);
 void rpp_call_begin(struct rp_call *call, const struct rp_pool *pool, int ordinal,
                     const struct rpp_place *places, size_t place_count);
 void rpp_call_end(void);
+/* rp_call_result of the call under way; address: of a block of the call, or 0. */
+rp_status rpp_hook_result(uint64_t bytes, uint64_t address, uint64_t *out_address,
+                          struct rp_error *err);
 /* Is any block alive that a call allocated from the pool? */
 bool rpp_pool_is_used(const struct rp_pool *pool);
 

@@ -304,8 +304,10 @@ static PyMethodDef methods[] = {
     {"prepare", prepare, METH_NOARGS, "Looks up what throws; what is missing, or None."},
     {"leave", leave, METH_NOARGS, "Frees nothing from now on: the interpreter is going."},
     {"capture", rpp_capture, METH_VARARGS,
-     "capture(pool, callable, args, places, name, copy_args, learn, verify, stream) -> Graph, or "
-     "None to learn."},
+     "capture(pool, callable, args, results, name, copy_args, verify, stream) -> Graph. "
+     "results(sizes) -> (addresses, places) of what was named."},
+    {"call_result", rpp_call_result, METH_VARARGS,
+     "call_result(bytes, block): names a result of the call; its address. block: 0 for none."},
     {"call_block", call_block, METH_VARARGS,
      "(index, bytes, start) of a block of the call, or None."},
     {"call_counts", call_counts, METH_NOARGS, "(blocks alive, allocations outside the capture)."},

@@ -60,7 +60,7 @@ PyObject *rpp_settle_layout(PyObject *module, PyObject *unused);
  * any more; returns how many are left. With the GIL. */
 size_t rpp_sweep_graphs(void);
 
-/* Estimate.add of estimate.c: (pool, callable, args, places, name) */
+/* Estimate.add of estimate.c: (pool, callable, args, results, name) */
 PyObject *rpp_estimate_add(struct rp_estimate *estimate, PyObject *args);
 /* Adds Estimate. */
 int rpp_add_estimate_type(PyObject *module);
@@ -75,8 +75,10 @@ PyObject *rpp_bind_pool(PyObject *module, PyObject *args);
 PyObject *rpp_draw_lease(PyObject *module, PyObject *args);
 PyObject *rpp_leases(PyObject *module, PyObject *unused);
 
-/* capture(pool, callable, args, places, name, copy_args, learn[, verify, stream]) */
+/* capture(pool, callable, args, results, name, copy_args[, verify, stream]) */
 PyObject *rpp_capture(PyObject *module, PyObject *args);
+/* call_result(bytes, block) */
+PyObject *rpp_call_result(PyObject *module, PyObject *args);
 PyObject *rpp_clean_stack(PyObject *module, PyObject *unused);
 
 #endif

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """A PyTorch callable as the work of one capture.
 
-The library runs the work three times on its own capturing stream, and each run has its arguments
-at other addresses: once to learn what comes out, once as the rehearsal and once as the record
-(DESIGN: "capture twice"). Here is what PyTorch needs around such a run:
+The library runs the work twice on its own capturing stream, and each run has its arguments at other
+addresses: once as the rehearsal, which finds out what comes out, and once as the record (DESIGN:
+"capture twice"). Here is what PyTorch needs around such a run:
 
     stream     PyTorch's current stream is the library's
     memory     with install() PyTorch's allocations are the run's blocks one by one; without it they
@@ -12,7 +12,8 @@ at other addresses: once to learn what comes out, once as the rehearsal and once
     random     generators are told that a capture is on, by a small capture of PyTorch's own beside
                it; replaying that one first makes the numbers of a call those of an eager run
     arguments  tensors that lie at the addresses the run was given
-    results    their storages are arguments too: fresh memory at every replay
+    results    their storages are named in the rehearsal, and arguments in what follows: fresh
+               memory at every replay
 """
 
 import contextlib
@@ -100,8 +101,8 @@ def copy_by_kernel(torch, target, source, nbytes, device):
 
 
 def _let_go(storages, addresses):
-    """Frees the memory of results that lie where arguments do, which is not theirs after the run;
-    as tensors that autograd knows they live on."""
+    """Frees the memory of results that lie where these go, which is not theirs after the run; as
+    tensors that autograd knows they live on."""
     for start, (_, nbytes, storage) in storages.items():
         if nbytes and start in addresses:
             storage.resize_(0)
@@ -216,6 +217,10 @@ class Random:
         return used
 
 
+class RanOtherwise(Exception):
+    """What the rehearsal found asks for another capture than was begun."""
+
+
 class Run:
     """The surroundings of one run; kept until the capture is over."""
 
@@ -286,9 +291,13 @@ class Work:
         self.extents = extents(tensors)
         self.generators = generators
         self.runs = []
-        self.outputs = None  # learned: bytes of each output storage
-        self.places = []     # learned: (allocation, bytes) of each, or None
-        self.results = None  # learned: a Result of each leaf
+        self._forget()
+
+    def _forget(self):
+        """Of the rehearsal: what came out."""
+        self.outputs = None  # bytes of each output storage
+        self.places = []     # (allocation, bytes) of each, or None
+        self.results = None  # a Result of each leaf
         self.spec = None
 
     def _arguments(self, addresses):
@@ -340,11 +349,13 @@ class Work:
             storages = {}
             found = [self._find(leaf, addresses, storages) for leaf in leaves]
             if self.outputs is None:
-                self._learn(found, spec, storages)
+                into = self._name_results(found, spec, storages)
             else:
-                self._deliver(storages, addresses[len(self.extents):])
+                into = addresses[len(self.extents):]
+                self._check_results(storages)
+            self._deliver(storages, into)
             if self.keep:
-                _let_go(storages, addresses)
+                _let_go(storages, into)
             leaves.clear()
 
     def _run_eagerly(self, addresses):
@@ -358,42 +369,73 @@ class Work:
                 copy_by_kernel(self.torch, addresses[len(self.extents) + j], storage.data_ptr(),
                                self.outputs[j], self.device)
 
-    def _learn(self, found, spec, storages):
+    def _name_results(self, found, spec, storages):
+        """Names the output storages as results of the capture; where each goes. One that is a block
+        of the run is its own place."""
         self.results, self.spec = found, spec
         self.outputs = [nbytes for _, nbytes, _ in storages.values()]
-        for start in storages:
-            block = _C.call_block(start)
-            whole = is_installed() and block is not None and block[2] == start
+        into = []
+        for start, (_, nbytes, _) in storages.items():
+            block = _C.call_block(start) if is_installed() else None
+            whole = block is not None and block[1:] == (nbytes, start)
             self.places.append(block if whole else None)
+            into.append(_C.call_result(nbytes, start if whole else 0))
+        return into
+
+    def _check_results(self, storages):
+        if [nbytes for _, nbytes, _ in storages.values()] != self.outputs:
+            raise RuntimeError("the callable returned other tensors than when it was first "
+                               "captured: it must do the same each time")
 
     def _deliver(self, storages, addresses):
         """Copies what does not lie where the outputs go: without install(), or when the run took
         its memory in another order than the one before."""
-        if [nbytes for _, nbytes, _ in storages.values()] != self.outputs:
-            raise RuntimeError("the callable returned other tensors than when it was first "
-                               "captured: it must do the same each time")
         for (start, (_, nbytes, _)), address in zip(storages.items(), addresses):
             if start != address and nbytes:
                 copy_by_kernel(self.torch, address, start, nbytes, self.device)
 
     def capture(self, pool, name, copy_args=False, verify=None):
-        """Learns, rehearses and records; the graph, whose arguments are the extents and then the
-        output storages. verify: as for graphed; to run it draws no random numbers."""
+        """Rehearses and records; the graph, whose arguments are the extents and then the output
+        storages. verify: as for graphed; to run it draws no random numbers."""
         with uncollected():
-            return self._capture(pool, name, copy_args, verify)
+            args = self._prepare()
+            buffers = []  # the results' memory, while the capture takes
+
+            def results(sizes):
+                self._learn_draws()
+                if verify == "run" and self.draws:
+                    raise RanOtherwise
+                buffers[:] = [self.torch.empty(n, dtype=self.torch.uint8, device=self.device)
+                              for n in sizes]
+                return [b.data_ptr() for b in buffers], self._placed()
+
+            stream = self.torch._C._cuda_getCurrentRawStream(self.device.index)
+            try:
+                graph = self._again_if_it_draws(lambda: _C.capture(
+                    pool, self.run, args, results, name, copy_args, VERIFY[verify], stream))
+            except RanOtherwise:
+                return self.capture(pool, name, copy_args, "capture")
+            self.random = self.runs[-1].random
+            if not self.keep:
+                self.finish()
+            return graph
 
     def estimate(self, into, pool, name):
-        """Learns and rehearses: what a capture would take is added to a _C.Estimate. Of device memory
-        only the rehearsals' is taken."""
+        """Rehearses: what a capture would take is added to a _C.Estimate. Of device memory only the
+        rehearsals' is taken."""
         with uncollected():
-            args = self._find_out(pool, name, False)
-            args += [(0, n, OUT) for n in self.outputs]
-            into.add(pool, self.run, args, self._placed(), name)
+            args = self._prepare()
+
+            def results(sizes):
+                self._learn_draws()
+                return [0] * len(sizes), self._placed()
+
+            self._again_if_it_draws(lambda: into.add(pool, self.run, args, results, name))
             if not self.keep:
                 self.finish()
 
-    def _find_out(self, pool, name, copy_args):
-        """Learns; the arguments that are extents."""
+    def _prepare(self):
+        """Makes what cannot be made during a capture; the arguments that are extents."""
         if _C.sweep():  # PyTorch may keep memory of theirs that no tensor needs
             gc.collect()
             self.torch.cuda.empty_cache()
@@ -401,46 +443,32 @@ class Work:
         self.torch.clear_autocast_cache()  # its casts keep nodes of other streams in backward passes
         Random.prepare(self.torch, self.device, self.generators)
         _stack.prepare(self.torch, self.device)
-        args = [(e.address, e.bytes, INOUT) for e in self.extents]
-        self._rehearse_to_learn(pool, args, name, copy_args)
-        return args
+        self._forget()
+        return [(e.address, e.bytes, INOUT) for e in self.extents]
 
     def _placed(self):
         """Allocations that are answered with the address of an output."""
         return [(place[0], place[1], len(self.extents) + j)
                 for j, place in enumerate(self.places) if place is not None]
 
-    def _capture(self, pool, name, copy_args, verify):
-        args = self._find_out(pool, name, copy_args)
-        buffers = [self.torch.empty(n, dtype=self.torch.uint8, device=self.device)
-                   for n in self.outputs]
-        args += [(b.data_ptr(), b.numel(), OUT) for b in buffers]
-        if verify == "run" and self.draws:
-            verify = "capture"
-        graph = _C.capture(pool, self.run, args, self._placed(), name, copy_args, False,
-                           VERIFY[verify],
-                           self.torch._C._cuda_getCurrentRawStream(self.device.index))
-        self.random = self.runs[-1].random
-        if not self.keep:
-            self.finish()
-        return graph
-
-    def _rehearse_to_learn(self, pool, args, name, copy_args):
-        """Finds out what comes out, and whether random numbers are drawn. PyTorch 2.9 to 2.12 raises
-        an error when they are in a capture that the generators were not told of."""
-        told = self.draws or self.torch.__version__ >= "2.13"
-        self.draws = told
+    def _again_if_it_draws(self, take):
+        """What take() returns. PyTorch 2.9 to 2.12 raises an error when random numbers are drawn in a
+        capture that the generators were not told of: then it is taken again, and they are."""
+        self.draws = self.draws or self.torch.__version__ >= "2.13"
         try:
-            _C.capture(pool, self.run, args, [], name, copy_args, True)
+            return take()
         except RuntimeError as error:
             if _states.is_wanted():
                 _states.learn(self.torch, Random.streams[self.device.index])
-            elif told or "offset" not in str(error).lower():
+            elif self.draws or "offset" not in str(error).lower():
                 raise
-            self.draws = True
-            self._rehearse_to_learn(pool, args, name, copy_args)
-            return
-        if told:
+        self.draws = True
+        self._forget()
+        return self._again_if_it_draws(take)
+
+    def _learn_draws(self):
+        """After the rehearsal: were random numbers drawn, where the generators were told of it?"""
+        if self.draws:
             self.draws = self.runs[-1].random.is_used()
 
     def finish(self):

@@ -166,7 +166,7 @@ static rp_status seen_free(struct rp_call *call, uint64_t address, struct rp_err
     return status;
 }
 
-static const struct rpi_call_functions functions = {seen_alloc, seen_use, seen_free};
+static const struct rpi_call_functions functions = {seen_alloc, seen_use, seen_free, NULL};
 
 /* ---- Calls --------------------------------------------------------------------------------- */
 

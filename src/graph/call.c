@@ -67,6 +67,21 @@ rp_status rp_call_free(struct rp_call *call, uint64_t address, struct rp_error *
     return note(call, status, &failure, err);
 }
 
+rp_status rp_call_result(struct rp_call *call, uint64_t bytes, uint64_t block,
+                         uint64_t *out_address, struct rp_error *err)
+{
+    struct rp_error failure;
+    rp_status status;
+    if (call->functions->result)
+        status = call->functions->result(call, bytes, block, out_address, &failure);
+    else
+        status = rpi_error(&failure, RP_ERROR_INVALID_ARGUMENT, "rp_call_result",
+                           "this run was not asked for results: they are named in the first run of "
+                           "a capture whose options have `results`, and are arguments in the "
+                           "runs that follow");
+    return note(call, status, &failure, err);
+}
+
 /* Padding in kernel parameters is whatever the stack held. Leftovers of an earlier run of the same
  * callable, among them addresses of its blocks, would be mistaken for parameters; after this the
  * stack below holds the same in every run. */

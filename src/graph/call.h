@@ -17,6 +17,9 @@ struct rpi_call_functions {
                        struct rp_error *err);
     rp_status (*use)(struct rp_call *call, uint64_t address, CUstream stream, struct rp_error *err);
     rp_status (*free)(struct rp_call *call, uint64_t address, struct rp_error *err);
+    /* As rp_call_result; NULL: no results are asked for. */
+    rp_status (*result)(struct rp_call *call, uint64_t bytes, uint64_t block, uint64_t *out_address,
+                        struct rp_error *err);
 };
 
 /* What the callable sees in place of what the run was given. */

@@ -9,6 +9,7 @@
 #include "graph/adoption.h"
 #include "graph/callable.h"
 #include "graph/exec_cache.h"
+#include "graph/results.h"
 #include "graph/shadow.h"
 
 #include "base/clock.h"
@@ -129,7 +130,28 @@ struct subject {
     void *user;
     const struct rp_arg *args;
     size_t arg_count;
+    struct rpi_results results; /* to be asked for */
 };
+
+/* The subject with the results that a rehearsal of its own finds among its arguments, which the
+ * caller frees. What a callable does may depend on where these are, so it is rehearsed again. With
+ * the capture lock held and the context current. */
+static rp_status find_results(struct subject *of, struct rp_arg **out_args, struct rp_error *err)
+{
+    struct rpi_rehearsal rehearsal;
+    if (!of->results.place)
+        return RP_OK;
+    rp_status status = rpi_rehearse_finding(of->pool, of->name, of->callable, of->user, of->args,
+                                            of->arg_count, &rehearsal, err);
+    if (status != RP_OK)
+        return status;
+    status = rpi_results_ask(&of->results, &rehearsal, "rp_estimate_add", of->args, of->arg_count,
+                             out_args, &of->arg_count, err);
+    if (status == RP_OK)
+        of->args = *out_args;
+    rpi_rehearsal_finish(&rehearsal, of->pool->device->driver);
+    return status;
+}
 
 /* With the capture lock held and the context current. */
 static rp_status rehearse_and_plan(const struct subject *of, struct rpi_shadow *tree,
@@ -332,16 +354,19 @@ rp_status rp_estimate_create(struct rp_estimate **out_estimate, struct rp_error 
 }
 
 /* There is room for one more of each list. */
-static rp_status add(struct rp_estimate *estimate, const struct subject *subject,
-                     struct rp_error *err)
+static rp_status add(struct rp_estimate *estimate, struct subject *subject, struct rp_error *err)
 {
     struct rp_estimate_shape made = {.text = subject->name};
+    struct rp_arg *with_results = NULL;
     struct rpi_shadow *tree;
     rp_status status = enter_tree(estimate, subject->pool, &tree, err);
     if (status != RP_OK)
         return status;
-    status = rehearse_and_plan(subject, tree, &made, err);
+    status = find_results(subject, &with_results, err);
+    if (status == RP_OK)
+        status = rehearse_and_plan(subject, tree, &made, err);
     leave_tree(subject->pool);
+    rpi_free(with_results);
     if (status == RP_OK)
         estimate->shapes.data[estimate->shapes.count++] = made;
     return status;
@@ -368,7 +393,7 @@ rp_status rp_estimate_add(struct rp_estimate *estimate, struct rp_pool *pool,
         rpi_free(name);
         return no_memory(err);
     }
-    const struct subject subject = {pool, name, callable, user, args, arg_count};
+    struct subject subject = {pool, name, callable, user, args, arg_count, {chosen.results, user}};
     status = add(estimate, &subject, err);
     sum_up(estimate);
     return status;

@@ -14,6 +14,7 @@
 #include "graph/choice.h"
 #include "graph/compare.h"
 #include "graph/exec_cache.h"
+#include "graph/results.h"
 #include "graph/share.h"
 #include "graph/verify.h"
 #include "graph/verify_run.h"
@@ -29,6 +30,8 @@ struct capturing {
     void *user;
     const struct rp_arg *args;
     size_t arg_count;
+    struct rpi_results results;  /* to be asked for; place is NULL once they are among args */
+    struct rp_arg *with_results; /* args then; owned */
     bool copy_args, may_choose;
     enum rp_verify verify;
     uint64_t *staging; /* addresses of the arguments in the record */
@@ -61,12 +64,65 @@ static void drop_attempt(struct capturing *c)
     rpi_verdict_finish(&c->verdict);
 }
 
+/* Where the arguments are recorded. */
+static rp_status place_args(struct capturing *c, struct rp_error *err)
+{
+    uint64_t *alignments = rpi_calloc(c->arg_count + 1, sizeof *alignments);
+    c->staging = rpi_calloc(c->arg_count + 1, sizeof *c->staging);
+    rp_status status = RP_OK;
+    if (!alignments || !c->staging)
+        status = rpi_error_host_memory(err, "rp_graph_capture", c->arg_count * sizeof *alignments);
+    for (size_t k = 0; status == RP_OK && k < c->arg_count; k++)
+        alignments[k] = rpi_arg_alignment(c->pool, &c->args[k]);
+    if (status == RP_OK)
+        status = rpi_staging_place(c->pool, c->args, c->arg_count, alignments, c->staging,
+                                   &c->staging_range, err);
+    rpi_free(alignments);
+    return status;
+}
+
+/* Makes arguments of the results that the rehearsal found. */
+static rp_status ask_for_results(struct capturing *c, const struct rpi_rehearsal *rehearsal,
+                                 struct rp_error *err)
+{
+    rp_status status = rpi_results_ask(&c->results, rehearsal, "rp_graph_capture", c->args,
+                                       c->arg_count, &c->with_results, &c->arg_count, err);
+    if (status != RP_OK)
+        return status;
+    c->args = c->with_results;
+    c->results.place = NULL;
+    return RP_OK;
+}
+
+/* All arguments are known: the graph's contract, and where they are recorded. */
+static rp_status know_args(struct capturing *c, struct rp_error *err)
+{
+    rp_status status = rpi_contract_init(&c->graph->contract, c->args, c->arg_count, err);
+    if (status == RP_OK)
+        status = place_args(c, err);
+    c->graph->arg_count = c->arg_count;
+    return status;
+}
+
+static rp_status rehearse_first(struct capturing *c, struct rp_error *err)
+{
+    bool finding = c->results.place != NULL;
+    rp_status status = finding ? rpi_rehearse_finding(c->pool, c->name, c->callable, c->user,
+                                                      c->args, c->arg_count, &c->rehearsal, err)
+                               : rpi_rehearse(c->pool, c->name, c->callable, c->user, c->args,
+                                              c->arg_count, &c->rehearsal, err);
+    if (status == RP_OK && finding)
+        status = ask_for_results(c, &c->rehearsal, err);
+    if (status == RP_OK && !c->staging)
+        status = know_args(c, err);
+    return status;
+}
+
 static rp_status rehearse(struct capturing *c, struct rp_error *err)
 {
     c->rehearsals++;
     uint64_t start = rpi_clock_ns();
-    rp_status status = rpi_rehearse(c->pool, c->name, c->callable, c->user, c->args, c->arg_count,
-                                    &c->rehearsal, err);
+    rp_status status = rehearse_first(c, err);
     c->rehearse_ms += rpi_ms_since(start);
     if (status != RP_OK || c->verify == RP_VERIFY_NONE)
         return status;
@@ -243,8 +299,7 @@ void rpi_graph_free(struct rp_graph *graph)
     rpi_free(graph);
 }
 
-static struct rp_graph *make_graph(struct rp_pool *pool, const char *name, size_t arg_count,
-                                   struct rp_error *err)
+static struct rp_graph *make_graph(struct rp_pool *pool, const char *name, struct rp_error *err)
 {
     struct rp_graph *graph = rpi_calloc(1, sizeof *graph);
     if (graph) {
@@ -252,7 +307,6 @@ static struct rp_graph *make_graph(struct rp_pool *pool, const char *name, size_
         graph->name = rpi_strdup(name);
         graph->exec = rpi_calloc(1, sizeof *graph->exec);
         graph->binding = rpi_calloc(1, sizeof *graph->binding);
-        graph->arg_count = arg_count;
         if (graph->name && graph->exec && graph->binding)
             return graph;
         rpi_graph_free(graph);
@@ -298,36 +352,15 @@ static void settle(struct capturing *c, bool captured)
     pthread_mutex_unlock(&core->lock);
 }
 
-/* Where the arguments are recorded. */
-static rp_status place_args(struct capturing *c, struct rp_error *err)
-{
-    uint64_t *alignments = rpi_calloc(c->arg_count + 1, sizeof *alignments);
-    c->staging = rpi_calloc(c->arg_count + 1, sizeof *c->staging);
-    rp_status status = RP_OK;
-    if (!alignments || !c->staging)
-        status = rpi_error_host_memory(err, "rp_graph_capture", c->arg_count * sizeof *alignments);
-    for (size_t k = 0; status == RP_OK && k < c->arg_count; k++)
-        alignments[k] = rpi_arg_alignment(c->pool, &c->args[k]);
-    if (status == RP_OK)
-        status = rpi_staging_place(c->pool, c->args, c->arg_count, alignments, c->staging,
-                                   &c->staging_range, err);
-    rpi_free(alignments);
-    return status;
-}
-
 /* With the pool's capture lock held and the context current. */
 static rp_status capture_locked(struct capturing *c, struct rp_graph **out_graph,
                                 struct rp_error *err)
 {
     const struct rp_driver *driver = c->pool->device->driver;
-    c->graph = make_graph(c->pool, c->name, c->arg_count, err);
+    c->graph = make_graph(c->pool, c->name, err);
     if (!c->graph)
         return RP_ERROR_OUT_OF_HOST_MEMORY;
-    rp_status status = rpi_contract_init(&c->graph->contract, c->args, c->arg_count, err);
-    if (status == RP_OK)
-        status = place_args(c, err);
-    if (status == RP_OK)
-        status = capture_twice(c, err);
+    rp_status status = capture_twice(c, err);
     if (status == RP_OK) {
         int mode = rpi_relax_begin(driver);
         status = commit(c, err);
@@ -357,10 +390,35 @@ static rp_status capture(struct capturing *c, struct rp_graph **out_graph, struc
     return status;
 }
 
+/* Finds the results by a rehearsal that is for nothing else: eager runs need their memory. With the
+ * context current. */
+static rp_status find_results(struct capturing *c, struct rp_error *err)
+{
+    pthread_mutex_t *lock = &c->pool->core->capture_lock;
+    struct rpi_rehearsal rehearsal = {0};
+    if (!c->results.place)
+        return RP_OK;
+    rp_status status = rpi_lock_for_callable(lock, "rp_graph_capture", c->pool->name, err);
+    if (status != RP_OK)
+        return status;
+    status = rpi_adoption_check(c->pool, "rp_graph_capture", err);
+    if (status == RP_OK)
+        status = rpi_rehearse_finding(c->pool, c->name, c->callable, c->user, c->args, c->arg_count,
+                                      &rehearsal, err);
+    if (status == RP_OK)
+        status = ask_for_results(c, &rehearsal, err);
+    rpi_rehearsal_finish(&rehearsal, c->pool->device->driver);
+    pthread_mutex_unlock(lock);
+    return status;
+}
+
 /* The same between an eager run and replays, which have to give the same. */
 static rp_status capture_and_run(struct capturing *c, CUstream stream, struct rp_graph **out_graph,
                                  struct rp_error *err)
 {
+    rp_status status = find_results(c, err);
+    if (status != RP_OK)
+        return status;
     struct rpi_verify_run run = {.pool = c->pool,
                                  .name = c->name,
                                  .callable = c->callable,
@@ -369,7 +427,7 @@ static rp_status capture_and_run(struct capturing *c, CUstream stream, struct rp
                                  .arg_count = c->arg_count,
                                  .stream = stream};
     struct rp_graph *graph = NULL;
-    rp_status status = rpi_verify_run_begin(&run, err);
+    status = rpi_verify_run_begin(&run, err);
     if (status == RP_OK)
         status = capture(c, &graph, err);
     if (status == RP_OK)
@@ -408,6 +466,7 @@ rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_options
                           .user = user,
                           .args = args,
                           .arg_count = arg_count,
+                          .results = {chosen.results, user},
                           .copy_args = chosen.copy_args,
                           .verify = chosen.copy_args ? RP_VERIFY_NONE : chosen.verify,
                           .may_choose = !chosen.copy_args && chosen.bind == RP_BIND_AUTO};
@@ -417,6 +476,7 @@ rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_options
     status = chosen.verify == RP_VERIFY_RUN ? capture_and_run(&c, chosen.stream, out_graph, err)
                                             : capture(&c, out_graph, err);
     rp_device_pop(pool->device);
+    rpi_free(c.with_results);
     return status;
 }
 

@@ -69,7 +69,24 @@ static rp_status learn_free(struct rp_call *call, uint64_t address, struct rp_er
     return status;
 }
 
-const struct rpi_call_functions rpi_learning_functions = {learn_alloc, learn_use, learn_free};
+static rp_status find_result(struct rp_call *call, uint64_t bytes, uint64_t address,
+                             uint64_t *out_address, struct rp_error *err)
+{
+    struct rpi_learning *learning = (struct rpi_learning *)call;
+    uint32_t block = RPI_ABSENT;
+    rp_status status = RP_OK;
+    if (address)
+        status = rpi_live_find(&learning->live, address, "rp_call_result", &block, err);
+    if (status == RP_OK)
+        status = learning->steps->result(learning, bytes, block, out_address, err);
+    if (status == RP_OK && address)
+        rpi_live_remove(&learning->live, block);
+    return status;
+}
+
+const struct rpi_call_functions rpi_learning_functions = {learn_alloc, learn_use, learn_free, NULL};
+const struct rpi_call_functions rpi_finding_functions = {learn_alloc, learn_use, learn_free,
+                                                         find_result};
 
 rp_status rpi_learn(struct rpi_learning *learning, const char *what, rp_callable_fn callable,
                     void *user, const struct rp_arg *args, const uint64_t *addresses,
@@ -78,12 +95,13 @@ rp_status rpi_learn(struct rpi_learning *learning, const char *what, rp_callable
 {
     struct rp_pool *pool = learning->pool;
     uint32_t origin;
-    learning->call = (struct rp_call){.functions = &rpi_learning_functions,
-                                      .stream = pool->core->stream,
-                                      .args = addresses,
-                                      .given = args,
-                                      .arg_count = arg_count,
-                                      .captures = true};
+    learning->call = (struct rp_call){
+        .functions = learning->steps->result ? &rpi_finding_functions : &rpi_learning_functions,
+        .stream = pool->core->stream,
+        .args = addresses,
+        .given = args,
+        .arg_count = arg_count,
+        .captures = true};
     rp_status status = rpi_live_stream(&learning->live, learning->call.stream, &origin, err);
     if (status == RP_OK)
         status = rpi_capture_begin(&learning->capture, pool->device->driver, learning->call.stream,

@@ -20,6 +20,10 @@ struct rpi_learning_steps {
                        uint64_t *out_address, struct rp_error *err);
     /* The block's memory is free once learning->nodes have run. NULL: nothing is to do. */
     rp_status (*give_back)(struct rpi_learning *learning, uint32_t block, struct rp_error *err);
+    /* The address of a result, which is the block's from now on; RPI_ABSENT: of none. NULL: no
+     * results are asked for. */
+    rp_status (*result)(struct rpi_learning *learning, uint64_t bytes, uint32_t block,
+                        uint64_t *out_address, struct rp_error *err);
 };
 
 /* Embedded first in the run of each. */
@@ -33,8 +37,8 @@ struct rpi_learning {
     struct rpi_node_list nodes;
 };
 
-/* What serves the calls of a run. */
-extern const struct rpi_call_functions rpi_learning_functions;
+/* What serves the calls of a run, without results and with them. */
+extern const struct rpi_call_functions rpi_learning_functions, rpi_finding_functions;
 
 /* Zero-byte blocks count as one byte, so that each has an address of its own. */
 uint64_t rpi_block_bytes(uint64_t bytes);

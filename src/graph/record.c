@@ -63,7 +63,7 @@ static rp_status record(struct recording *run, const char *name, rp_callable_fn 
                         void *user, const struct rp_arg *args, const uint64_t *staging,
                         size_t arg_count, const struct rpi_record_plan *plan, struct rp_error *err)
 {
-    static const struct rpi_learning_steps steps = {place, give_back};
+    static const struct rpi_learning_steps steps = {.place = place, .give_back = give_back};
     char what[96];
     snprintf(what, sizeof what, "recording '%.60s'", name);
     run->learning.steps = &steps;

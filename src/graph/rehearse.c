@@ -1,18 +1,35 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/rehearse.h"
 
+#include "base/idmap.h"
 #include "graph/learning.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 /* Libraries choose kernels by alignments up to this one. */
 enum { MOST_ALIGNMENT = 256 };
 enum { MOST_STEPS = 61 }; /* by which one argument is farther from the next than the one before */
 
+enum way {
+    PLAIN,
+    APART,  /* arguments lie at other distances than they mostly do */
+    FINDING /* the callable names its results */
+};
+
+struct found {
+    struct rpi_rehearsed place; /* as an argument's */
+    uint32_t block;             /* that was allocated for it; RPI_ABSENT: none */
+};
+
 struct rehearsing {
     struct rpi_learning learning; /* first, for casts */
     struct rpi_rehearsal *made;
-    bool apart; /* arguments lie at other distances than they mostly do */
+    enum way way;
+    size_t arg_count;
+    struct {
+        RPI_VEC(struct found);
+    } found;
 };
 
 uint64_t rpi_arg_alignment(const struct rp_pool *pool, const struct rp_arg *arg)
@@ -54,7 +71,7 @@ static rp_status place_args(struct rehearsing *run, const struct rp_arg *args, s
     rp_status status = RP_OK;
     for (size_t k = 0; status == RP_OK && k < arg_count; k++) {
         uint64_t unused, alignment = rpi_arg_alignment(pool, &args[k]);
-        if (run->apart)
+        if (run->way == APART)
             status = rpi_alias_take(&pool->device->alias, 2 * alignment * (k % MOST_STEPS + 1),
                                     alignment, &unused, err);
         if (status == RP_OK)
@@ -62,6 +79,91 @@ static rp_status place_args(struct rehearsing *run, const struct rp_arg *args, s
     }
     return status;
 }
+
+/* ---- Results ------------------------------------------------------------------------------- */
+
+static rp_status check_block(const struct rehearsing *run, uint32_t block, uint64_t bytes,
+                             struct rp_error *err)
+{
+    uint64_t allocated = run->made->record.blocks.data[block].bytes;
+    if (allocated == rpi_block_bytes(bytes))
+        return RP_OK;
+    return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_call_result",
+                     "a result of %" PRIu64 " bytes cannot be a block of %" PRIu64
+                     ": name the whole block, or ask for an address and copy there",
+                     bytes, allocated);
+}
+
+static rp_status find(struct rpi_learning *learning, uint64_t bytes, uint32_t block,
+                      uint64_t *out_address, struct rp_error *err)
+{
+    struct rehearsing *run = (struct rehearsing *)learning;
+    struct found found = {.place.bytes = rpi_block_bytes(bytes), .block = block};
+    rp_status status = RP_OK;
+    if (!rpi_vec_reserve(&run->found, run->found.count + 1) ||
+        !rpi_vec_reserve(&run->made->results, run->made->results.count + 1))
+        status = rpi_error_host_memory(err, "rp_call_result", sizeof found);
+    else if (block == RPI_ABSENT)
+        status = rpi_alias_take(&learning->pool->device->alias, found.place.bytes,
+                                learning->pool->core->memory.alignment, &found.place.address, err);
+    else
+        status = check_block(run, block, bytes, err);
+    if (status != RP_OK)
+        return status;
+    if (block != RPI_ABSENT)
+        found.place.address = run->made->blocks.data[run->arg_count + block].address;
+    run->found.data[run->found.count++] = found;
+    run->made->results.data[run->made->results.count++] = bytes;
+    *out_address = found.place.address;
+    return RP_OK;
+}
+
+/* Puts the results' places behind the arguments', and the blocks that stay behind those. There is
+ * room. */
+static void move_places(struct rehearsing *run, const bool *gone, size_t blocks,
+                        struct rpi_rehearsed *to)
+{
+    const struct rpi_rehearsed *from = run->made->blocks.data;
+    size_t count = 0;
+    for (size_t k = 0; k < run->arg_count; k++)
+        to[count++] = from[k];
+    for (size_t i = 0; i < run->found.count; i++)
+        to[count++] = run->found.data[i].place;
+    for (size_t i = 0; i < blocks; i++)
+        if (!gone[i])
+            to[count++] = from[run->arg_count + i];
+    rpi_free(run->made->blocks.data);
+    run->made->blocks.data = to;
+    run->made->blocks.count = count;
+    run->made->blocks.capacity = run->arg_count + run->found.count + blocks;
+}
+
+/* Makes arguments of the results. */
+static rp_status take_results(struct rehearsing *run, struct rp_error *err)
+{
+    size_t blocks = run->made->record.blocks.count;
+    size_t places = run->arg_count + run->found.count + blocks;
+    if (!run->found.count)
+        return RP_OK;
+    bool *gone = rpi_calloc(blocks + 1, sizeof *gone);
+    struct rpi_rehearsed *to = rpi_reallocarray(NULL, places, sizeof *to);
+    rp_status status = RP_OK;
+    if (!gone || !to)
+        status = rpi_error_host_memory(err, "rp_call_result", places * sizeof *to);
+    for (size_t i = 0; status == RP_OK && i < run->found.count; i++)
+        if (run->found.data[i].block != RPI_ABSENT)
+            gone[run->found.data[i].block] = true;
+    if (status == RP_OK)
+        status = rpi_capture_record_take_out(&run->made->record, gone, err);
+    if (status == RP_OK)
+        move_places(run, gone, blocks, to);
+    else
+        rpi_free(to);
+    rpi_free(gone);
+    return status;
+}
+
+/* ---- The run ------------------------------------------------------------------------------- */
 
 static rp_status begin_addresses(struct rp_device *device, struct rp_error *err)
 {
@@ -79,10 +181,11 @@ static rp_status rehearse(struct rehearsing *run, const char *name, rp_callable_
                           void *user, const struct rp_arg *args, size_t arg_count,
                           struct rp_error *err)
 {
-    static const struct rpi_learning_steps steps = {.place = place};
+    static const struct rpi_learning_steps steps = {.place = place},
+                                           finding = {.place = place, .result = find};
     char what[96];
     snprintf(what, sizeof what, "rehearsing '%.60s'", name);
-    run->learning.steps = &steps;
+    run->learning.steps = run->way == FINDING ? &finding : &steps;
     run->learning.record = &run->made->record;
     uint64_t *addresses = rpi_reallocarray(NULL, arg_count + 1, sizeof *addresses);
     if (!addresses)
@@ -93,18 +196,23 @@ static rp_status rehearse(struct rehearsing *run, const char *name, rp_callable_
     if (status == RP_OK)
         status = rpi_learn(&run->learning, what, callable, user, args, addresses, arg_count, true,
                            &run->made->template, err);
+    if (status == RP_OK)
+        status = take_results(run, err);
     rpi_learning_finish(&run->learning);
+    rpi_vec_finish(&run->found);
     rpi_free(addresses);
     return status;
 }
 
 static rp_status rehearse_made(struct rp_pool *pool, const char *name, rp_callable_fn callable,
-                               void *user, const struct rp_arg *args, size_t arg_count, bool apart,
-                               struct rpi_rehearsal *out_rehearsal, struct rp_error *err)
+                               void *user, const struct rp_arg *args, size_t arg_count,
+                               enum way way, struct rpi_rehearsal *out_rehearsal,
+                               struct rp_error *err)
 {
     struct rp_device *device = pool->device;
     struct rpi_rehearsal made = {0};
-    struct rehearsing run = {.learning.pool = pool, .made = &made, .apart = apart};
+    struct rehearsing run = {
+        .learning.pool = pool, .made = &made, .way = way, .arg_count = arg_count};
     rp_status status = rpi_capture_record_init(&made.record, name, err);
     if (status != RP_OK)
         return status;
@@ -124,14 +232,21 @@ rp_status rpi_rehearse(struct rp_pool *pool, const char *name, rp_callable_fn ca
                        const struct rp_arg *args, size_t arg_count,
                        struct rpi_rehearsal *out_rehearsal, struct rp_error *err)
 {
-    return rehearse_made(pool, name, callable, user, args, arg_count, false, out_rehearsal, err);
+    return rehearse_made(pool, name, callable, user, args, arg_count, PLAIN, out_rehearsal, err);
 }
 
 rp_status rpi_rehearse_apart(struct rp_pool *pool, const char *name, rp_callable_fn callable,
                              void *user, const struct rp_arg *args, size_t arg_count,
                              struct rpi_rehearsal *out_rehearsal, struct rp_error *err)
 {
-    return rehearse_made(pool, name, callable, user, args, arg_count, true, out_rehearsal, err);
+    return rehearse_made(pool, name, callable, user, args, arg_count, APART, out_rehearsal, err);
+}
+
+rp_status rpi_rehearse_finding(struct rp_pool *pool, const char *name, rp_callable_fn callable,
+                               void *user, const struct rp_arg *args, size_t arg_count,
+                               struct rpi_rehearsal *out_rehearsal, struct rp_error *err)
+{
+    return rehearse_made(pool, name, callable, user, args, arg_count, FINDING, out_rehearsal, err);
 }
 
 void rpi_rehearsal_finish(struct rpi_rehearsal *rehearsal, const struct rp_driver *driver)
@@ -140,5 +255,6 @@ void rpi_rehearsal_finish(struct rpi_rehearsal *rehearsal, const struct rp_drive
         driver->cuGraphDestroy(rehearsal->template);
     rpi_capture_record_finish(&rehearsal->record);
     rpi_vec_finish(&rehearsal->blocks);
+    rpi_vec_finish(&rehearsal->results);
     *rehearsal = (struct rpi_rehearsal){0};
 }

@@ -2,7 +2,9 @@
  *
  * The rehearsal: a capture taken only to learn from. Every block has an address of its own on the
  * rehearsals' one chunk, and every argument too. Learned: each block's
- * size, stream and lifetime in the capture's order, and the template with its pointers.
+ * size, stream and lifetime in the capture's order, and the template with its pointers. A rehearsal
+ * that finds results learns them too (rp_call_result): they are arguments behind the others then,
+ * and what was allocated for them is no block.
  */
 #ifndef REPRISE_GRAPH_REHEARSE_H
 #define REPRISE_GRAPH_REHEARSE_H
@@ -10,7 +12,7 @@
 #include "graph/objects.h"
 #include "memory/recording.h"
 
-/* Arguments first, then the blocks. */
+/* Arguments first, with the results behind them, then the blocks. */
 struct rpi_rehearsed {
     uint64_t address, bytes;
 };
@@ -20,6 +22,9 @@ struct rpi_rehearsal {
     struct {
         RPI_VEC(struct rpi_rehearsed);
     } blocks;
+    struct {
+        RPI_VEC(uint64_t);
+    } results; /* that were found: bytes of each */
     CUgraph template;
 };
 
@@ -35,6 +40,10 @@ rp_status rpi_rehearse(struct rp_pool *pool, const char *name, rp_callable_fn ca
 rp_status rpi_rehearse_apart(struct rp_pool *pool, const char *name, rp_callable_fn callable,
                              void *user, const struct rp_arg *args, size_t arg_count,
                              struct rpi_rehearsal *out_rehearsal, struct rp_error *err);
+/* The same with the results that the callable names; after it out_rehearsal is that of all. */
+rp_status rpi_rehearse_finding(struct rp_pool *pool, const char *name, rp_callable_fn callable,
+                               void *user, const struct rp_arg *args, size_t arg_count,
+                               struct rpi_rehearsal *out_rehearsal, struct rp_error *err);
 void rpi_rehearsal_finish(struct rpi_rehearsal *rehearsal, const struct rp_driver *driver);
 
 #endif

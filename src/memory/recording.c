@@ -105,6 +105,91 @@ rp_status rpi_capture_record_free(struct rpi_capture_record *record, uint32_t bl
     return RP_OK;
 }
 
+/* ---- Taking out ---------------------------------------------------------------------------- */
+
+#define NO_NUMBER UINT32_MAX
+
+/* New numbers for old ones. */
+struct renumbering {
+    uint32_t *blocks, *streams; /* [blocks], [streams]; NO_NUMBER: gone, or not met yet */
+};
+
+static void number_blocks(struct rpi_capture_record *record, const bool *gone,
+                          const struct renumbering *to)
+{
+    uint32_t stay = 0;
+    for (uint32_t i = 0; i < record->blocks.count; i++) {
+        to->blocks[i] = gone[i] ? NO_NUMBER : stay;
+        if (gone[i])
+            continue;
+        record->blocks.data[stay] = record->blocks.data[i];
+        record->blocks.data[stay].id = stay;
+        stay++;
+    }
+    record->blocks.count = stay;
+}
+
+static uint32_t number_stream(struct rpi_capture_record *record, const struct renumbering *to,
+                              uint32_t stream)
+{
+    if (to->streams[stream] == NO_NUMBER)
+        to->streams[stream] = record->streams++;
+    return to->streams[stream];
+}
+
+/* Appends the event, whose block stays, to those that were moved already. */
+static void move_event(struct rpi_capture_record *record, struct rpi_event event,
+                       const struct renumbering *to)
+{
+    uint32_t index = (uint32_t)record->events.count++;
+    uint32_t first = (uint32_t)record->event_nodes.count;
+    for (uint32_t i = 0; i < event.node_count; i++)
+        record->event_nodes.data[record->event_nodes.count++] =
+            record->event_nodes.data[event.first_node + i];
+    event.first_node = first;
+    event.block = to->blocks[event.block];
+    event.stream = number_stream(record, to, event.stream);
+    struct rpi_block *block = &record->blocks.data[event.block];
+    if (event.kind == RPI_EVENT_ALLOC) {
+        block->alloc_event = index;
+        block->stream = event.stream;
+    } else if (event.kind == RPI_EVENT_FREE) {
+        block->free_event = index;
+    }
+    record->events.data[index] = event;
+}
+
+static void move_events(struct rpi_capture_record *record, const struct renumbering *to)
+{
+    size_t events = record->events.count;
+    uint32_t streams = record->streams;
+    for (uint32_t i = 0; i < streams; i++)
+        to->streams[i] = NO_NUMBER;
+    record->streams = 0;
+    if (streams)
+        number_stream(record, to, 0);
+    record->events.count = record->event_nodes.count = 0;
+    for (size_t i = 0; i < events; i++)
+        if (to->blocks[record->events.data[i].block] != NO_NUMBER)
+            move_event(record, record->events.data[i], to);
+}
+
+rp_status rpi_capture_record_take_out(struct rpi_capture_record *record, const bool *gone,
+                                      struct rp_error *err)
+{
+    size_t blocks = record->blocks.count, numbers = blocks + record->streams;
+    struct renumbering to = {.blocks = rpi_reallocarray(NULL, numbers + 1, sizeof *to.blocks)};
+    if (!to.blocks)
+        return rpi_error_host_memory(err, "recording", numbers * sizeof *to.blocks);
+    to.streams = to.blocks + blocks;
+    number_blocks(record, gone, &to);
+    move_events(record, &to);
+    rpi_free(to.blocks);
+    return RP_OK;
+}
+
+/* ---- Sums ---------------------------------------------------------------------------------- */
+
 /* Sums that would overflow stay at the top: no caller takes that for a size that fits. */
 static uint64_t add_saturated(uint64_t a, uint64_t b)
 {

@@ -77,6 +77,13 @@ rp_status rpi_capture_record_use(struct rpi_capture_record *record, uint32_t blo
 rp_status rpi_capture_record_free(struct rpi_capture_record *record, uint32_t block,
                                   const uint32_t *nodes, size_t count, struct rp_error *err);
 
+/* Takes blocks out with their events, as if they had not been allocated; gone is one for each
+ * block. What stays is numbered as a record that never had them would number it: blocks and events
+ * by their order, ids with them, and streams, but for the first, which is the capture's own, by the
+ * first event that names them. The order keeps all nodes. */
+rp_status rpi_capture_record_take_out(struct rpi_capture_record *record, const bool *gone,
+                                      struct rp_error *err);
+
 /* Sum of the rounded sizes, and the most that is alive at once in host order. alignment >= 1. */
 uint64_t rpi_capture_record_total(const struct rpi_capture_record *record, uint64_t alignment);
 uint64_t rpi_capture_record_peak(const struct rpi_capture_record *record, uint64_t alignment);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Builds the package into a folder and runs the tests that need no GPU on it.
 
-usage: run.py FOLDER
+usage: run.py FOLDER [PATTERN]      of the tests' files; test_*.py unless told
 
 Exits 77, with the reason, where the package cannot be built for this Python.
 """
@@ -45,11 +45,12 @@ def build(folder):
 
 def main():
     folder = Path(sys.argv[1]).resolve()
+    pattern = sys.argv[2] if len(sys.argv) > 2 else "test_*.py"
     folder.mkdir(parents=True, exist_ok=True)
     lib = build(folder)
     sys.path.insert(0, str(lib))
     os.environ["PYTHONPATH"] = str(lib)
-    suite = unittest.defaultTestLoader.discover(str(HERE), pattern="test_*.py")
+    suite = unittest.defaultTestLoader.discover(str(HERE), pattern=pattern)
     result = unittest.TextTestRunner(verbosity=2).run(suite)
     sys.exit(0 if result.wasSuccessful() else 1)
 

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: MIT
+"""Captures through the extension, on the host driver in the place of NVIDIA's: the allocator's hooks
+are called as PyTorch calls them, and work is copies and fills."""
+
+import ctypes
+import os
+import unittest
+
+from reprise import _C
+
+LIBRARY = os.environ["REPRISE_LIBCUDA"]  # tests/libcuda/host_libcuda.c
+BYTES = 4096
+
+
+class Driver:
+    """The driver's functions, by name. Those that the package finds are these too."""
+
+    def __init__(self):
+        self.library = ctypes.CDLL(LIBRARY)
+        context = ctypes.c_void_p()
+        self.cuInit(ctypes.c_uint(0))
+        self.cuDevicePrimaryCtxRetain(ctypes.byref(context), ctypes.c_int(0))
+        self.cuCtxSetCurrent(context)
+
+    def __getattr__(self, name):
+        address, status = ctypes.c_void_p(), ctypes.c_int()
+        self.library.cuGetProcAddress_v2(name.encode(), ctypes.byref(address), 13000,
+                                         ctypes.c_uint64(0), ctypes.byref(status))
+        inner = ctypes.CFUNCTYPE(ctypes.c_int)(address.value)
+
+        def call(*args):
+            result = inner(*args)
+            if result:
+                raise RuntimeError(f"{name}: {result}")
+
+        setattr(self, name, call)
+        return call
+
+    def memory(self, text):
+        """Memory of BYTES bytes that begins with the text."""
+        made = ctypes.c_uint64()
+        self.cuMemAlloc(ctypes.byref(made), ctypes.c_size_t(BYTES))
+        data = ctypes.create_string_buffer(text, BYTES)
+        self.cuMemcpyHtoD(made, data, ctypes.c_size_t(BYTES))
+        return made.value
+
+    def text(self, address):
+        data = ctypes.create_string_buffer(BYTES)
+        self.cuCtxSynchronize()
+        self.cuMemcpyDtoH(data, ctypes.c_uint64(address), ctypes.c_size_t(BYTES))
+        return data.value
+
+    def copy(self, to, of, stream):
+        self.cuMemcpyDtoDAsync(ctypes.c_uint64(to), ctypes.c_uint64(of), ctypes.c_size_t(BYTES),
+                               ctypes.c_void_p(stream))
+
+
+class Allocator:
+    """The hooks, as PyTorch's pluggable allocator calls them."""
+
+    def __init__(self, hooks):
+        word, size = ctypes.c_void_p, ctypes.c_size_t
+        self.alloc_hook = ctypes.CFUNCTYPE(word, size, ctypes.c_int, word)(hooks["alloc"])
+        self.free_hook = ctypes.CFUNCTYPE(None, word, size, ctypes.c_int, word)(hooks["free"])
+
+    def alloc(self, stream):
+        return self.alloc_hook(BYTES, 0, stream)
+
+    def free(self, address, stream):
+        self.free_hook(address, BYTES, 0, stream)
+
+
+class Work:
+    """A copy of its argument by way of two blocks, the second of which is a result; and another
+    result that has no block."""
+
+    def __init__(self, driver, allocator):
+        self.driver, self.allocator = driver, allocator
+        self.runs = []
+        self.index = None  # of the result's allocation
+        self.raises = None  # in which run
+        self.in_place = None  # did the latest run have the result's memory from the allocator?
+
+    def __call__(self, stream, addresses):
+        allocate, driver = self.allocator, self.driver
+        self.runs.append(addresses)
+        first = allocate.alloc(stream)
+        driver.copy(first, addresses[0], stream)
+        second = allocate.alloc(stream)
+        driver.copy(second, first, stream)
+        allocate.free(first, stream)
+        if self.raises == len(self.runs):
+            allocate.free(second, stream)
+            raise KeyError("mine")
+        if len(addresses) == 1:
+            self.index = _C.call_block(second + 1)[0]
+            named = _C.call_result(BYTES, second)
+            assert named == second
+            other = _C.call_result(BYTES, 0)
+        else:
+            self.in_place = second == addresses[1]
+            if not self.in_place:
+                driver.copy(addresses[1], second, stream)
+            other = addresses[2]
+        driver.copy(other, second, stream)
+        allocate.free(second, stream)
+
+
+class Captures(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.driver = Driver()
+        cls.allocator = Allocator(_C.hooks())
+
+    def setUp(self):
+        self.pool = _C.Pool(0, "tested")
+        self.work = Work(self.driver, self.allocator)
+        self.x = self.driver.memory(b"captured")
+        self.asked = []
+
+    def results(self, sizes):
+        self.asked.append(sizes)
+        self.given = [self.driver.memory(b"") for _ in sizes]
+        return self.given, [(self.work.index, BYTES, 1)]
+
+    def capture(self, results=None, verify=0):
+        return _C.capture(self.pool, self.work, [(self.x, BYTES, 1)], results or self.results,
+                              "tested", False, verify, 0)
+
+    def test_results_are_arguments_of_the_graph(self):
+        graph = self.capture()
+        self.assertEqual(self.asked, [[BYTES, BYTES]])
+        self.assertEqual([len(a) for a in self.work.runs], [1, 3])
+        self.assertTrue(self.work.in_place)
+        self.assertEqual(graph.info()["blocks"], 1)
+        self.assertEqual(graph.info()["diverged_blocks"], 0)
+        for text in (b"one", b"two"):
+            x, y, z = self.driver.memory(text), self.driver.memory(b""), self.driver.memory(b"")
+            graph.replay(0, x, y, z)
+            self.assertEqual((self.driver.text(y), self.driver.text(z)), (text, text))
+        self.assertEqual([self.driver.text(g) for g in self.given], [b"", b""])
+
+    def test_verified_by_running(self):
+        graph = self.capture(verify=2)
+        self.assertEqual(len(self.asked), 1)
+        self.assertEqual(graph.info()["verified"], "run")
+
+    def test_an_estimate_asks_too(self):
+        estimate = _C.Estimate()
+        estimate.add(self.pool, self.work, [(0, BYTES, 1)],
+                     lambda sizes: ([0] * len(sizes), [(self.work.index, BYTES, 1)]), "tested")
+        self.assertEqual([len(a) for a in self.work.runs], [1, 3])
+        graph = self.capture()
+        self.assertEqual(graph.info()["rehearsals"], 1)
+        self.assertEqual(self.pool.info()["planned_bytes"], estimate.info()["planned_bytes"])
+
+    def test_what_is_raised_comes_out(self):
+        for self.work.raises in (1, 2):
+            self.work.runs = []
+            with self.assertRaisesRegex(KeyError, "mine"):
+                self.capture()
+
+        def no_memory(sizes):
+            raise MemoryError("none")
+
+        self.work.raises = None
+        self.assertRaises(MemoryError, self.capture, no_memory)
+        self.assertRaises(TypeError, self.capture, lambda sizes: 7)
+        self.assertRaises(TypeError, self.capture, lambda sizes: (["x", 0], []))
+        self.assertRaises(ValueError, self.capture, lambda sizes: ([0], []))
+        self.assertEqual(_C.call_counts()[0], 0)
+        with self.assertRaisesRegex(RuntimeError, "no call is under way"):
+            _C.call_result(8, 0)
+        self.capture()
+
+
+if __name__ == "__main__":
+    unittest.main()
