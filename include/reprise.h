@@ -133,6 +133,12 @@ RP_API rp_status rp_device_open(const struct rp_device_options *options,
  * one the device stays, and the log has an error. NULL is allowed. */
 RP_API void rp_device_destroy(struct rp_device *device);
 
+/* Gives back to the device what it keeps behind rehearsals for the next ones: a chunk of 2 or 32
+ * MiB, which they take again. Does nothing while one is under way, on whatever thread: never waits.
+ * out_bytes, how many bytes it was, may be NULL. */
+RP_API rp_status rp_device_trim(struct rp_device *device, uint64_t *out_bytes,
+                                struct rp_error *err);
+
 struct rp_device_info {
     const char *driver; /* "cuda" or "host" */
     const char *name;   /* "NVIDIA H200" */

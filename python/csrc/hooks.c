@@ -266,8 +266,10 @@ void rpp_hook_reset(void)
 {
     for (int i = 0; i < RPP_DEVICES; i++) {
         struct rp_heap *heap = atomic_load(&rpp_state.devices[i].heap);
-        if (heap)
-            rp_heap_empty_cache(heap, NULL);
+        if (!heap)
+            continue;
+        rp_heap_empty_cache(heap, NULL);
+        rp_device_trim(rpp_state.devices[i].device, NULL, NULL);
     }
     rpp_once_sweep();
 }

@@ -78,13 +78,17 @@ static PyObject *pool_info(PyObject *self, PyObject *unused)
 static PyObject *pool_trim(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    uint64_t bytes = 0;
+    const struct rpp_pool *pool = (const struct rpp_pool *)self;
+    uint64_t bytes = 0, rehearsals = 0;
     struct rp_error err = {0};
     rp_status status;
     Py_BEGIN_ALLOW_THREADS;
-    status = rp_pool_trim(((struct rpp_pool *)self)->pool, &bytes, &err);
+    status = rp_pool_trim(pool->pool, &bytes, &err);
+    if (status == RP_OK)
+        status = rp_device_trim(rpp_state.devices[pool->ordinal].device, &rehearsals, &err);
     Py_END_ALLOW_THREADS;
-    return status == RP_OK ? PyLong_FromUnsignedLongLong(bytes) : rpp_set_error(status, &err);
+    return status == RP_OK ? PyLong_FromUnsignedLongLong(bytes + rehearsals)
+                           : rpp_set_error(status, &err);
 }
 
 static PyObject *pool_file(PyObject *self, PyObject *args,

@@ -67,7 +67,8 @@ def install(*, memory_fraction=None, record_history=0, exec_budget_bytes=None,
 
     ``torch.cuda.memory_stats``, ``memory_allocated``, ``max_memory_allocated``, ``memory_reserved``,
     ``reset_peak_memory_stats``, ``memory_summary``, ``memory_snapshot``, ``empty_cache`` and
-    ``Tensor.record_stream`` work as before. ``torch.cuda.MemPool``,
+    ``Tensor.record_stream`` work as before; ``empty_cache`` gives back what rehearsals of captures
+    keep, too. ``torch.cuda.MemPool``,
     ``torch.backends.cudnn.benchmark`` and ``torch.compile(mode="reduce-overhead")`` need PyTorch's
     own allocator, and raise an error that says so.
 

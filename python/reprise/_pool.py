@@ -73,7 +73,8 @@ class Pool:
         return self._pool.info()
 
     def trim(self):
-        """Gives back to the device what no graph needs; returns how many bytes."""
+        """Gives back to the device what no graph needs, and what rehearsals keep; returns how many
+        bytes."""
         return self._pool.trim()
 
     def write(self, path):

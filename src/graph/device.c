@@ -242,6 +242,26 @@ void rp_device_destroy(struct rp_device *device)
     rpi_free(device);
 }
 
+rp_status rp_device_trim(struct rp_device *device, uint64_t *out_bytes, struct rp_error *err)
+{
+    if (!device)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_device_trim", "device is NULL");
+    if (out_bytes)
+        *out_bytes = 0;
+    if (pthread_mutex_trylock(&device->rehearsal_lock) != 0)
+        return RP_OK; /* a rehearsal needs it */
+    rp_status status = RP_OK;
+    uint64_t before = rpi_alias_bytes(&device->alias);
+    if (before && (status = rp_device_push(device, err)) == RP_OK) {
+        rpi_alias_trim(&device->alias);
+        if (out_bytes)
+            *out_bytes = before - rpi_alias_bytes(&device->alias);
+        rp_device_pop(device);
+    }
+    pthread_mutex_unlock(&device->rehearsal_lock);
+    return status;
+}
+
 void rp_device_info_sized(const struct rp_device *device, size_t info_bytes,
                           struct rp_device_info *out_info)
 {

@@ -58,6 +58,11 @@ static void drop_chunk(struct rpi_alias *alias)
     atomic_store(&alias->chunk_bytes, 0);
 }
 
+void rpi_alias_trim(struct rpi_alias *alias)
+{
+    drop_chunk(alias);
+}
+
 void rpi_alias_finish(struct rpi_alias *alias)
 {
     if (!alias->driver)

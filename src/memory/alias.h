@@ -48,6 +48,10 @@ rp_status rpi_alias_init(struct rpi_alias *alias, const struct rp_driver *driver
 /* Gives all back. Allowed on a zeroed one. */
 void rpi_alias_finish(struct rpi_alias *alias);
 
+/* Gives back the chunk, between two rehearsals; the small one only where nobody else may have mapped
+ * it. */
+void rpi_alias_trim(struct rpi_alias *alias);
+
 /* Begins a rehearsal: chooses where it starts, and the size of the chunk. */
 void rpi_alias_begin(struct rpi_alias *alias);
 /* An address for `bytes`, which may be 0: a multiple of alignment, a power of two, and not of twice

@@ -394,6 +394,42 @@ static void rehearsals_take_one_chunk(void **state)
     assert_int_equal(info.mapped_bytes, 0);
 }
 
+static rp_status trims(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    uint64_t bytes = 1, a;
+    rp_status status = rp_call_alloc(call, MIB, rp_call_stream(call), &a, err);
+    if (status == RP_OK)
+        status = rp_device_trim(p->f->device, &bytes, err);
+    assert_int_equal(bytes, 0);
+    return status == RP_OK ? rpt_fill(p->f, rp_call_stream(call), a, 1, 100, err) : status;
+}
+
+static void what_rehearsals_keep_is_given_back(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct rpi_host_statistics after;
+    struct program p = {.f = f};
+    struct rpi_rehearsal rehearsal = {0};
+    uint64_t bytes = 1;
+    RPT_OK(f, rp_device_trim(f->device, &bytes, &f->err)); /* nothing was rehearsed */
+    assert_int_equal(bytes, 0);
+    for (int round = 0; round < 2; round++) {
+        rehearse_large(f, 15, 32 * MIB);
+        rehearse_large(f, 15, 32 * MIB);
+        RPT_OK(f, rp_device_trim(f->device, &bytes, &f->err));
+        assert_int_equal(bytes, 32 * MIB);
+        rpi_host_statistics(&after);
+        assert_int_equal(after.physical_bytes, 0);
+    }
+    RPT_OK(f, rpi_rehearse(f->pool, "trims", trims, &p, NULL, 0, &rehearsal, &f->err));
+    rpi_rehearsal_finish(&rehearsal, f->driver);
+    RPT_OK(f, rp_device_trim(f->device, NULL, &f->err));
+    rpi_host_statistics(&after);
+    assert_int_equal(after.physical_bytes, 0);
+    assert_int_equal(rp_device_trim(NULL, NULL, &f->err), RP_ERROR_INVALID_ARGUMENT);
+}
+
 /* ---- Divergence -----------------------------------------------------------------------------*/
 
 /* Frees its first block before or after allocating the second, as it is told for this call. */
@@ -1479,6 +1515,7 @@ int main(void)
         RPT_TEST(inout_arguments_are_copied_back),
         RPT_TEST(empty_work_and_empty_blocks),
         RPT_TEST(rehearsals_take_one_chunk),
+        RPT_TEST(what_rehearsals_keep_is_given_back),
         RPT_TEST(later_frees_cost_memory_only),
         RPT_TEST(lazy_work_is_rehearsed_again),
         RPT_TEST(other_sizes_are_placed_online),
