@@ -230,11 +230,12 @@ static CUgraph capture_decoder(struct bench *b, bool small, struct captured *out
     struct rp_error err;
     must_be(decoder_create(b->device, &shape, 1, &out->decoder, &err), &err);
     must_be(rp_pool_create(b->device, NULL, &out->pool, &err), &err);
-    size_t bytes = 2 * (size_t)APART + shape.rows * shape.vocab * sizeof(float);
+    size_t bytes = 2 * (size_t)APART + (size_t)shape.rows * shape.vocab * sizeof(float);
     must(b->driver->cuMemAlloc(&out->arguments, bytes), "cuMemAlloc");
     must(b->driver->cuMemsetD8Async(out->arguments, 0, bytes, b->stream), "cuMemsetD8Async");
     struct decoder_batch batch = {out->decoder, shape.rows};
-    decoder_args(&batch, out->arguments, out->arguments + APART, out->arguments + 2 * APART, args);
+    decoder_args(&batch, out->arguments, out->arguments + APART, out->arguments + (size_t)2 * APART,
+                 args);
     must_be(rp_run(out->pool, decoder_step, &batch, args, DECODER_ARGS, b->stream, &err), &err);
     must_be(rp_graph_capture(out->pool, NULL, decoder_step, &batch, args, DECODER_ARGS, &out->graph,
                              &err),

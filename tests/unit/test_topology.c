@@ -194,6 +194,7 @@ static struct dag random_dag(uint64_t *random, size_t most)
     uint64_t share = 1 + next(random) % 400;
     for (size_t i = 0; i < dag.count; i++) {
         size_t other = next(random) % (i + 1);
+        order[i] = i; /* where other is i */
         order[i] = order[other];
         order[other] = i;
         dag.kernel[i] = next(random) % 4 != 0;
