@@ -13,6 +13,7 @@ import sides as ways
 SIDES = {"llama": ["eager", "graph", "graph-reuse-expandable", "reprise", "reprise-install",
                    "reprise-install-frozen"]}
 FRESH = False
+TURNS = 2  # short ones, side by side: the device changes its pace
 IMPORTS = ("transformers:LlamaForCausalLM",)
 COLUMNS = (("ready_s", "ready s", 2), ("device_mib", "device MiB", 1), ("pool_mib", "pool MiB", 2),
            ("bound_mib", "bound", 2), ("b1.host_us", "b1 host us", 1),
@@ -58,10 +59,10 @@ def prepare(torch, side, workload):
 
 
 def measured(torch, calls, rows, following):
-    facts = common.timed_for(torch, lambda: calls.call(*following()), seconds=0.2)
+    facts = common.timed_for(torch, lambda: calls.call(*following()), seconds=0.1)
     bare = calls.bare(rows)
     if bare is not None:
-        facts["bare"] = common.timed_for(torch, bare, seconds=0.1)
+        facts["bare"] = common.timed_for(torch, bare, seconds=0.05)
     return facts
 
 

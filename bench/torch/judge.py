@@ -10,6 +10,7 @@ not measured is said to be so. Exit: 0 all that was measured holds, 1 something 
 """
 
 import json
+import statistics
 import sys
 
 from tables import best, is_ours, look_up, read
@@ -171,11 +172,34 @@ def judge_streams(found, title, sides):
             judge_taken(found, f"{title}, {name}", facts, "mapped_mib", theirs)
 
 
+def told_in_turns(sides, side, path):
+    """The figure in each turn, or each round where a side is prepared anew in it."""
+    facts = sides.get(side, {})
+    for kind in ("turns", "prepared"):
+        told = [look_up(turn, path) for turn in facts.get(kind, ())]
+        if any(value is not None for value in told):
+            return told
+    return []
+
+
+def in_pairs(sides, ours, theirs, path):
+    """Ours to theirs, turn by turn, and of that the median: a device that changes its pace between
+    turns changes both. None where there are no two turns of both."""
+    pairs = zip(told_in_turns(sides, ours, path), told_in_turns(sides, theirs, path))
+    ratios = [a / b for a, b in pairs if a is not None and b]
+    return statistics.median(ratios) if len(ratios) > 1 else None
+
+
 def ahead(found, title, sides, ours, theirs, paths, unit, factor=1.0):
-    """Each figure of ours is at most theirs, or so many times it."""
+    """Each figure of ours is at most theirs, or so many times it: in pairs where turns were kept."""
     for path in paths:
-        found.at_most(f"{title}, {ours} to {theirs}, {path}", figure(sides, ours, path),
-                      scaled(figure(sides, theirs, path), factor), unit)
+        text = f"{title}, {ours} to {theirs}, {path}"
+        mine, other = figure(sides, ours, path), figure(sides, theirs, path)
+        ratio = in_pairs(sides, ours, theirs, path)
+        if ratio is None:
+            found.at_most(text, mine, scaled(other, factor), unit)
+        else:
+            found.at_most(f"{text} ({mine:,.4g} to {other:,.4g}{unit}), turn by turn", ratio, factor)
 
 
 TIMES = ("host_us", "wall_us", "throughput_us")

@@ -221,6 +221,14 @@ def check_verdicts(folder, script):
     calls["reprise-install"]["median"]["host_us"] = 10.2
     code, found = judged(folder, script, ("inference", {"mlp": calls}))
     assert len([f for f in found[3]["figures"] if f["holds"] is False]) == 2, found
+    calls["reprise-install"]["turns"] = [{**times, "host_us": h} for h in (10.2, 5.0, 10.2)]
+    calls["graph"]["turns"] = [{**times, "host_us": h} for h in (10.3, 5.1, 5.0)]
+    _, found = judged(folder, script, ("inference", {"mlp": calls}))
+    said = [f["text"] for f in found[3]["figures"] if f["holds"] is False]
+    assert len(said) == 1 and "bare replay" in said[0], said  # turn by turn it is ahead
+    calls["reprise-install"]["turns"][1]["host_us"] = 5.2
+    _, found = judged(folder, script, ("inference", {"mlp": calls}))
+    assert any("turn by turn: 1.02, at most 1" in f["text"] for f in found[3]["figures"]), found
     eager = {s: {"median": {"wall_us": w, "reserved_mib": 5, "device_mib": 5}}
              for s, w in (("eager", 1000.0), ("reprise-eager", 1010.0))}
     train = {"eager": losses("a"), "graph": losses("b"), "reprise-install-whole": losses("a")}
