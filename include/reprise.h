@@ -986,6 +986,8 @@ struct rp_choice_info {
     uint64_t calls, measured_calls;
     uint64_t switches; /* from one way to the other */
     uint64_t drifts;   /* times the measurements changed so that all was compared afresh */
+    double capture_ms; /* what its captures took, those that failed too */
+    double trial_ms;   /* what comparing took, beside calls that all go the better way */
 };
 RP_API void rp_choice_info_sized(const struct rp_choice *choice, size_t info_bytes,
                                  struct rp_choice_info *out_info);

@@ -185,10 +185,11 @@ static PyObject *choice_info(PyObject *object, PyObject *unused)
     (void)unused;
     struct rp_choice_info info;
     rp_choice_info(((struct rpp_choice *)object)->choice, &info);
-    return Py_BuildValue("{sssssdsdsKsKsKsKsO}", "choice", info.choice, "reason", info.reason,
+    return Py_BuildValue("{sssssdsdsKsKsKsKsdsdsO}", "choice", info.choice, "reason", info.reason,
                          "eager_us", info.eager_us, "graph_us", info.graph_us, "judged_calls",
                          info.calls, "measured_calls", info.measured_calls, "switches",
-                         info.switches, "drifts", info.drifts, "settled",
+                         info.switches, "drifts", info.drifts, "capture_ms", info.capture_ms,
+                         "trial_ms", info.trial_ms, "settled",
                          info.is_settled ? Py_True : Py_False);
 }
 

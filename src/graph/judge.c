@@ -47,13 +47,10 @@ void rp_judge_destroy(struct rp_judge *judge)
 
 /* ---- Choices ------------------------------------------------------------------------------- */
 
-/* What a capture will take, before the shape's own is known: what the others took, or a few
- * milliseconds. */
+/* What a capture will take, as far as those of other shapes tell; 0: there were none. */
 static double expected_price_ns(const struct rp_judge *judge)
 {
-    const double unknown_ms = 5;
-    double ms = judge->captured ? judge->capture_ms / (double)judge->captured : unknown_ms;
-    return ms * 1e6;
+    return judge->captured ? judge->capture_ms / (double)judge->captured * 1e6 : 0;
 }
 
 rp_status rp_choice_create(struct rp_judge *judge, struct rp_choice **out_choice,
@@ -79,13 +76,13 @@ void rp_choice_destroy(struct rp_choice *choice)
     rpi_free(choice);
 }
 
-/* The graph decides for itself which arguments it binds. */
 void rp_choice_captured(struct rp_choice *choice, int worked, double ms)
 {
     choice->judge->captured += worked != 0;
     choice->judge->capture_ms += ms;
+    choice->capture_ms += ms;
     if (worked)
-        rpi_chooser_captured(&choice->chooser, ms * 1e6, true, false);
+        rpi_chooser_captured(&choice->chooser, ms * 1e6);
     else
         rpi_chooser_refused(&choice->chooser, ms * 1e6);
 }
@@ -94,10 +91,8 @@ void rp_choice_captured(struct rp_choice *choice, int worked, double ms)
 
 static struct rpi_plan_of_call plan_of(const struct rp_turn *turn)
 {
-    return (struct rpi_plan_of_call){.way =
-                                         turn->way == RP_WAY_GRAPH ? RPI_WAY_BIND : RPI_WAY_EAGER,
-                                     .step = turn->step,
-                                     .round = turn->round};
+    enum rpi_way way = turn->way == RP_WAY_GRAPH ? RPI_WAY_GRAPH : RPI_WAY_EAGER;
+    return (struct rpi_plan_of_call){.way = way, .step = turn->step, .round = turn->round};
 }
 
 /* Events need the context; without it nothing is measured. */
@@ -133,8 +128,10 @@ void rp_choice_begin(struct rp_choice *choice, struct CUstream_st *stream, doubl
     enum rp_way way = plan.way == RPI_WAY_EAGER ? RP_WAY_EAGER : RP_WAY_GRAPH;
     *out_turn = (struct rp_turn){
         .way = plan.capture ? RP_WAY_CAPTURE : way, .step = plan.step, .round = plan.round};
-    if (!plan.capture && plan.step)
+    if (plan.step)
         begin_measuring(choice, &plan, stream, ahead_us);
+    else
+        rpi_timing_pass(&choice->block);
 }
 
 void rp_choice_end(struct rp_choice *choice, const struct rp_turn *turn, int worked)
@@ -165,12 +162,13 @@ void rp_choice_info_sized(const struct rp_choice *choice, size_t info_bytes,
         .is_settled = reason == RPI_REASON_FASTER || reason == RPI_REASON_NO_DIFFERENCE,
         .choice = rpi_way_name(chooser->incumbent),
         .reason = rpi_reason_text(reason),
-        .eager_us = chooser->ways[RPI_WAY_EAGER].mean_ns * 1e-3,
-        .graph_us = chooser->ways[RPI_WAY_BIND].mean_ns * 1e-3,
-        .calls = chooser->calls,
+        .eager_us = chooser->mean_ns[RPI_WAY_EAGER] * 1e-3,
+        .graph_us = chooser->mean_ns[RPI_WAY_GRAPH] * 1e-3,
+        .calls = chooser->calls_made,
+        .measured_calls = chooser->measured,
         .switches = chooser->switches,
-        .drifts = chooser->drifts};
-    for (enum rpi_way way = 0; way < RPI_WAYS; way++)
-        info.measured_calls += RPI_MEASURED * chooser->ways[way].calls.count;
+        .drifts = chooser->drifts,
+        .capture_ms = choice->capture_ms,
+        .trial_ms = chooser->lost_ns * 1e-6};
     rpi_give(out_info, info_bytes, &info, sizeof info);
 }

@@ -23,6 +23,7 @@ struct rp_choice {
     struct rp_judge *judge;
     struct rpi_chooser chooser;
     struct rpi_timing_block block;
+    double capture_ms; /* what its captures took */
 };
 
 void rpi_judge_init(struct rp_judge *judge, struct rp_device *device);

@@ -5,7 +5,8 @@
 #include "memory/arena.h"
 
 enum { SLOTS = sizeof((struct rpi_timing *)0)->slots / sizeof(struct rpi_timing_slot) };
-enum { MOST_PATIENCE = 16 };
+/* Between looks at a device that is behind: where calls take longer, each of them looks. */
+enum { FIRST_PAUSE_NS = 5000, MOST_PAUSE_NS = 200000 };
 /* Between calls in a row: what a loop and its bookkeeping take. */
 static const double GAP_NS = 20e3;
 
@@ -74,8 +75,8 @@ static bool read_slot(const struct rp_driver *driver, struct rpi_timing_slot *sl
         result = elapsed_ns(driver, slot, &ns);
     if (result == CUDA_SUCCESS) {
         slot->state = RPI_TIMING_FREE;
-        rpi_chooser_sample(slot->chooser, &slot->plan, slot->host_ns / RPI_MEASURED,
-                           ns / RPI_MEASURED);
+        double calls = slot->plan.of - 1;
+        rpi_chooser_sample(slot->chooser, &slot->plan, slot->host_ns / calls, ns / calls);
         return true;
     }
     destroy_events(driver, slot); /* whoever uses the slot next begins afresh */
@@ -83,24 +84,27 @@ static bool read_slot(const struct rp_driver *driver, struct rpi_timing_slot *sl
     return true;
 }
 
+/* When to look again, after a look that found nothing or something. */
+static void set_pause(struct rpi_timing *timing, bool found)
+{
+    uint64_t longer = timing->pause_ns ? 2 * timing->pause_ns : FIRST_PAUSE_NS;
+    timing->pause_ns = found ? 0 : longer;
+    if (timing->pause_ns > MOST_PAUSE_NS)
+        timing->pause_ns = MOST_PAUSE_NS;
+    if (timing->waiting && timing->pause_ns)
+        timing->look_ns = rpi_clock_ns() + timing->pause_ns;
+}
+
 void rpi_timing_collect(struct rpi_timing *timing)
 {
-    if (!timing->waiting)
+    if (!timing->waiting || (timing->pause_ns && rpi_clock_ns() < timing->look_ns))
         return;
-    if (timing->asleep) {
-        timing->asleep--;
-        return;
-    }
     int mode = rpi_relax_begin(timing->driver);
     uint32_t before = timing->waiting;
     while (timing->waiting && read_slot(timing->driver, oldest_waiting(timing)))
         timing->waiting--;
     rpi_relax_end(timing->driver, mode);
-    bool moved = timing->waiting < before;
-    timing->patience = moved ? 0 : 2 * timing->patience + 1;
-    if (timing->patience > MOST_PATIENCE)
-        timing->patience = MOST_PATIENCE;
-    timing->asleep = timing->waiting ? timing->patience : 0;
+    set_pause(timing, timing->waiting < before);
 }
 
 /* ---- Measuring ----------------------------------------------------------------------------- */
@@ -202,7 +206,7 @@ static void close_slot(struct rpi_timing *timing, struct rpi_timing_block *block
 {
     struct rpi_timing_slot *slot = block->slot;
     block->slot = NULL;
-    if (!slot->each && slot->apart_ns > RPI_MEASURED * GAP_NS + slot->host_ns / 4) {
+    if (!slot->each && slot->apart_ns > slot->plan.of * GAP_NS + slot->host_ns / 4) {
         block->uneven = true;
         lose(slot);
         return;
@@ -221,7 +225,7 @@ void rpi_timing_end(struct rpi_timing *timing, struct rpi_timing_block *block,
     slot->in_call = false;
     if (plan->step > 1)
         slot->host_ns += (double)(now - slot->mark_ns);
-    bool is_last = plan->step == RPI_BLOCK;
+    bool is_last = plan->step == slot->plan.of;
     if (worked && plan->step > 1 && (slot->each || is_last))
         worked = record(timing->driver, slot);
     slot->mark_ns = rpi_clock_ns();
@@ -231,6 +235,14 @@ void rpi_timing_end(struct rpi_timing *timing, struct rpi_timing_block *block,
     } else if (is_last) {
         close_slot(timing, block);
     }
+}
+
+void rpi_timing_pass(struct rpi_timing_block *block)
+{
+    if (!block->slot || !block->slot->in_call)
+        return;
+    lose(block->slot);
+    block->slot = NULL;
 }
 
 void rpi_timing_forget(struct rpi_timing *timing, const struct rpi_chooser *chooser)

@@ -40,7 +40,7 @@ struct rpi_timing {
     struct rpi_timing_slot slots[8];
     uint64_t blocks; /* begun */
     uint32_t waiting;
-    uint32_t patience, asleep; /* looks to be left out while the device is behind, and yet to be */
+    uint64_t pause_ns, look_ns; /* while the device is behind: between looks, and of the next */
 };
 
 /* The block that calls of one shape are in. */
@@ -58,6 +58,8 @@ void rpi_timing_begin(struct rpi_timing *timing, struct rpi_timing_block *block,
                       CUstream stream, double ahead_ns);
 void rpi_timing_end(struct rpi_timing *timing, struct rpi_timing_block *block,
                     const struct rpi_plan_of_call *plan, bool worked);
+/* A call that is not measured begins: where it lies within one that is, their block is lost. */
+void rpi_timing_pass(struct rpi_timing_block *block);
 /* Forgets the blocks of a chooser that is going. */
 void rpi_timing_forget(struct rpi_timing *timing, const struct rpi_chooser *chooser);
 /* Destroys the events; allowed on one that was only given its driver. */

@@ -6,15 +6,16 @@
 #include <string.h>
 
 enum {
-    FIRST_SAMPLES = 2, /* blocks of eager calls before a capture is considered */
-    ROUND_CALLS = 2 * RPI_BLOCK,
+    FIRST_SPOTS = 2,          /* blocks of eager calls that follow each other at the start */
     FEW_ROUNDS = 3,           /* below these no test is made */
     SOME_ROUNDS = 8,          /* below these the next one comes at once */
     FULL_ROUNDS = RPI_WINDOW, /* from these on the mean is believed */
     NEWEST = 4,               /* samples that are compared with those before them */
     FIRST_GAP = 16,
-    PATIENCE = 1 << 16 /* calls until a round whose samples do not come is given up: a device may
-                          be a thousand calls behind */
+    MOST_LOST = 9,      /* blocks lost in a row that make the wait for the next one longer */
+    PATIENCE = 1 << 16, /* calls until a round whose samples do not come is given up: a device may
+                           be a thousand calls behind */
+    NEVER = UINT32_MAX
 };
 static const double LAUNCH_BOUND = 0.7; /* share of a call that the host needs */
 static const double BET_LAUNCH_BOUND = 0.5, BET_DEVICE_BOUND = 0.01;
@@ -26,67 +27,124 @@ void rpi_chooser_init(struct rpi_chooser *chooser, double price_ns)
     memset(chooser, 0, sizeof *chooser);
     chooser->price_ns = price_ns;
     chooser->host_share = 1;
-    chooser->ways[RPI_WAY_EAGER].state = RPI_WAY_READY;
-    chooser->incumbent = chooser->challenger = RPI_WAY_EAGER;
+    chooser->incumbent = RPI_WAY_EAGER;
 }
 
-void rpi_chooser_force(struct rpi_chooser *chooser, enum rpi_way way)
+static enum rpi_way challenger_of(const struct rpi_chooser *chooser)
 {
-    chooser->forced = true;
-    chooser->incumbent = way;
+    return chooser->incumbent == RPI_WAY_EAGER ? RPI_WAY_GRAPH : RPI_WAY_EAGER;
 }
 
-static double mean_of(const struct rpi_chooser *chooser, enum rpi_way way)
+static double incumbent_ns(const struct rpi_chooser *chooser)
 {
-    return chooser->ways[way].mean_ns;
+    return chooser->mean_ns[chooser->incumbent];
 }
+
+/* A whole number of calls, at least one. */
+static uint32_t calls_in(double calls)
+{
+    return (uint32_t)fmin(fmax(ceil(calls), 1), RPI_MOST_GAP);
+}
+
+/* Calls of a block of such that take so long. Nothing known, 0: the first look is a short one. */
+static uint32_t length_of_block(double ns)
+{
+    return ns > 0 && ns <= RPI_DEAR_NS ? RPI_BLOCK : RPI_DEAR_BLOCK;
+}
+
+/* Both blocks of a round have the same. */
+static uint32_t length_in_round(const struct rpi_chooser *chooser)
+{
+    return length_of_block(fmax(chooser->mean_ns[RPI_WAY_EAGER], chooser->mean_ns[RPI_WAY_GRAPH]));
+}
+
+/* ---- Comparing ----------------------------------------------------------------------------- */
 
 /* The variance of one block. */
 static double variance_of(const struct rpi_chooser *chooser, enum rpi_way way)
 {
-    struct rpi_measured calls = rpi_measure_read(&chooser->ways[way].calls);
+    struct rpi_measured calls = rpi_measure_read(&chooser->calls[way]);
     return calls.values > 1 ? calls.error * calls.error * (double)(calls.values - 1) : 0;
 }
 
-/* Is the way's difference from the incumbent below zero or above, by as much as it has to be? A few
- * rounds may all have missed a mode that the calls are known to have, so the calls' variance counts
- * too. */
-static bool is_certain(const struct rpi_chooser *chooser, enum rpi_way way,
-                       const struct rpi_measured *difference)
+/* Is the difference below zero or above, by as much as it has to be? A few rounds may all have
+ * missed a mode that the calls are known to have, so the calls' variance counts too. */
+static bool is_certain(const struct rpi_chooser *chooser, const struct rpi_measured *difference)
 {
     double rounds = (double)difference->values;
-    double known = variance_of(chooser, way) + variance_of(chooser, chooser->incumbent);
+    double known = variance_of(chooser, RPI_WAY_EAGER) + variance_of(chooser, RPI_WAY_GRAPH);
     double missed = difference->values < FULL_ROUNDS ? sqrt(known / rounds) : 0;
     double error = fmax(difference->error, missed);
     double student = 1 + 4 / (rounds + 1);
     return fabs(difference->mean) > RPI_CONFIDENCE * student * error;
 }
 
-/* ---- Whether to capture -------------------------------------------------------------------- */
-
-static bool wants_capture(const struct rpi_chooser *chooser)
+/* Does each of the newest calls of the one way take so long that no test is needed? */
+static bool is_far(const struct rpi_chooser *chooser, enum rpi_way dear, enum rpi_way cheap)
 {
-    if (chooser->ways[RPI_WAY_BIND].state != RPI_WAY_UNKNOWN &&
-        chooser->ways[RPI_WAY_COPY].state != RPI_WAY_UNKNOWN)
-        return false;
-    if (chooser->ways[RPI_WAY_EAGER].calls.count < FIRST_SAMPLES ||
-        chooser->spent_ns < chooser->retry_after_ns)
-        return false;
-    bool launch_bound = chooser->host_share >= LAUNCH_BOUND;
-    double bet = launch_bound ? BET_LAUNCH_BOUND : BET_DEVICE_BOUND;
-    return chooser->price_ns <= RPI_CAPTURE_NS + bet * chooser->spent_ns;
+    return chooser->calls[dear].held > 1 && chooser->calls[cheap].held &&
+           rpi_measure_least(&chooser->calls[dear], NEWEST) > RPI_FAR * chooser->mean_ns[cheap];
 }
 
-void rpi_chooser_captured(struct rpi_chooser *chooser, double price_ns, bool binds, bool copies)
+/* Is the challenger known to take at least twice as long as the incumbent? Few rounds tell that. */
+static bool is_hopeless(const struct rpi_chooser *chooser)
+{
+    if (is_far(chooser, challenger_of(chooser), chooser->incumbent))
+        return true;
+    struct rpi_measured d = rpi_measure_read(&chooser->differences);
+    return d.values >= FEW_ROUNDS && d.mean > incumbent_ns(chooser) && is_certain(chooser, &d);
+}
+
+/* Is the challenger cheaper, as sure as it has to be? */
+static bool wins(const struct rpi_chooser *chooser)
+{
+    struct rpi_measured d = rpi_measure_read(&chooser->differences);
+    if (d.mean >= 0)
+        return false;
+    if (is_far(chooser, chooser->incumbent, challenger_of(chooser)))
+        return true;
+    if (d.values >= FEW_ROUNDS && is_certain(chooser, &d))
+        return true;
+    return d.values >= FULL_ROUNDS && -d.mean > WORTH * incumbent_ns(chooser);
+}
+
+static bool is_settled(const struct rpi_chooser *chooser)
+{
+    struct rpi_measured d = rpi_measure_read(&chooser->differences);
+    return d.values >= FULL_ROUNDS || is_hopeless(chooser) ||
+           (d.values >= SOME_ROUNDS && is_certain(chooser, &d));
+}
+
+/* ---- Whether to capture -------------------------------------------------------------------- */
+
+static double expected_price_ns(const struct rpi_chooser *chooser)
+{
+    if (chooser->price_ns > 0)
+        return chooser->price_ns;
+    double host_ns = chooser->host_share * chooser->mean_ns[RPI_WAY_EAGER];
+    return RPI_PRICE_NS + RPI_PRICE_RUNS * host_ns;
+}
+
+/* In how many calls a capture is to be tried, as far as is known now. */
+static uint32_t calls_until_capture(const struct rpi_chooser *chooser)
+{
+    double mean_ns = chooser->mean_ns[RPI_WAY_EAGER];
+    if (chooser->has_graph || mean_ns <= 0)
+        return NEVER;
+    bool launch_bound = chooser->host_share >= LAUNCH_BOUND;
+    double bet = launch_bound ? BET_LAUNCH_BOUND : BET_DEVICE_BOUND;
+    double worth_ns = (expected_price_ns(chooser) - RPI_CAPTURE_NS) / bet;
+    double missing_ns = fmax(worth_ns, chooser->retry_after_ns) - chooser->spent_ns;
+    return missing_ns > 0 ? calls_in(missing_ns / mean_ns) : 0;
+}
+
+void rpi_chooser_captured(struct rpi_chooser *chooser, double price_ns)
 {
     chooser->price_ns = price_ns;
     chooser->captures++;
-    chooser->ways[RPI_WAY_BIND].state = binds ? RPI_WAY_READY : RPI_WAY_IMPOSSIBLE;
-    chooser->ways[RPI_WAY_COPY].state = copies ? RPI_WAY_READY : RPI_WAY_IMPOSSIBLE;
-    chooser->gap = chooser->wait = 0;
-    if (chooser->forced && chooser->incumbent != RPI_WAY_EAGER &&
-        chooser->ways[chooser->incumbent].state != RPI_WAY_READY)
-        chooser->incumbent = binds ? RPI_WAY_BIND : RPI_WAY_COPY;
+    chooser->has_graph = true;
+    chooser->gap = chooser->wait = chooser->lost_blocks = 0;
+    chooser->spot_left = 0; /* its calls do not follow each other any more */
 }
 
 void rpi_chooser_refused(struct rpi_chooser *chooser, double price_ns)
@@ -94,121 +152,54 @@ void rpi_chooser_refused(struct rpi_chooser *chooser, double price_ns)
     enum { LONGER = 100 };
     chooser->price_ns = price_ns;
     chooser->captures++;
-    chooser->incumbent = RPI_WAY_EAGER;
+    chooser->spot_left = 0;
     double spent = chooser->spent_ns + price_ns;
     chooser->retry_after_ns = spent * LONGER;
 }
 
 /* ---- Rounds -------------------------------------------------------------------------------- */
 
-/* How much a round with it may tell: the way that looks cheapest first, one never tried before all.
- */
-static double promise_of(const struct rpi_chooser *chooser, enum rpi_way way)
+/* What a round loses, by what is known of both ways, as one round's own difference is noise, half
+ * of which would count as loss; 0 where the challenger is not known. */
+static double loss_of_round(const struct rpi_chooser *chooser)
 {
-    struct rpi_measured d = rpi_measure_read(&chooser->ways[way].differences);
-    return d.values ? d.mean : -INFINITY;
-}
-
-/* Which way to measure beside the incumbent: the most promising; every fourth time the one with the
- * fewest rounds. The incumbent where there is no other. */
-static enum rpi_way choose_challenger(const struct rpi_chooser *chooser)
-{
-    bool fewest = chooser->round % 4 == 3;
-    enum rpi_way found = chooser->incumbent;
-    double least = INFINITY;
-    for (enum rpi_way way = 0; way < RPI_WAYS; way++) {
-        if (way == chooser->incumbent || chooser->ways[way].state != RPI_WAY_READY)
-            continue;
-        double rank =
-            fewest ? (double)chooser->ways[way].differences.count : promise_of(chooser, way);
-        if (found == chooser->incumbent || rank < least) {
-            found = way;
-            least = rank;
-        }
-    }
-    return found;
-}
-
-/* What a round with this challenger loses, by what is known of both, as one round's own difference
- * is noise, half of which would count as loss; 0 for a way that is not known. */
-static double loss_of_round(const struct rpi_chooser *chooser, enum rpi_way way)
-{
-    if (!chooser->ways[way].calls.held)
+    enum rpi_way way = challenger_of(chooser);
+    if (!chooser->calls[way].held)
         return 0;
-    double more = mean_of(chooser, way) - mean_of(chooser, chooser->incumbent);
-    return more > 0 ? RPI_BLOCK * more : 0;
+    return length_in_round(chooser) * fmax(chooser->mean_ns[way] - incumbent_ns(chooser), 0);
 }
 
-/* Is the way known to take at least twice as long as the incumbent? Few rounds tell that. */
-static bool is_hopeless(const struct rpi_chooser *chooser, enum rpi_way way)
+/* In how many calls a round is within what rounds may lose. */
+static uint32_t calls_until_affordable(const struct rpi_chooser *chooser)
 {
-    struct rpi_measured d = rpi_measure_read(&chooser->ways[way].differences);
-    return d.values >= FEW_ROUNDS && d.mean > mean_of(chooser, chooser->incumbent) &&
-           is_certain(chooser, way, &d);
-}
-
-/* In how many calls a round with it is within what rounds may lose; 0: it is now. */
-static uint32_t calls_until_affordable(const struct rpi_chooser *chooser, enum rpi_way way)
-{
-    double share = is_hopeless(chooser, way) ? RPI_HOPELESS_SHARE : RPI_TRIAL_SHARE;
-    double lost = chooser->lost_ns + loss_of_round(chooser, way);
-    double missing = lost - RPI_TRIAL_NS - share * chooser->spent_ns;
-    if (missing <= 0)
+    double share = is_hopeless(chooser) ? RPI_HOPELESS_SHARE : RPI_TRIAL_SHARE;
+    double loss = loss_of_round(chooser);
+    double missing = chooser->lost_ns + loss - RPI_TRIAL_NS - share * chooser->spent_ns;
+    if (loss <= 0 || missing <= 0)
         return 0;
-    double calls = missing / (share * mean_of(chooser, chooser->incumbent));
-    return (uint32_t)fmin(fmax(calls, FIRST_GAP), RPI_MOST_GAP);
+    uint32_t calls = calls_in(missing / (share * incumbent_ns(chooser)));
+    return calls > FIRST_GAP ? calls : FIRST_GAP;
 }
 
 static void begin_round(struct rpi_chooser *chooser)
 {
-    enum rpi_way way = choose_challenger(chooser);
-    chooser->wait = way == chooser->incumbent ? RPI_MOST_GAP : calls_until_affordable(chooser, way);
+    chooser->wait = calls_until_affordable(chooser);
     if (chooser->wait)
         return;
-    chooser->challenger = way;
-    chooser->round_left = ROUND_CALLS;
+    chooser->block = length_in_round(chooser);
+    chooser->round_left = 2 * chooser->block;
     chooser->round++;
+    chooser->is_awaited = true;
     chooser->wait = PATIENCE; /* until its last sample has come */
-    for (enum rpi_way w = 0; w < RPI_WAYS; w++)
-        chooser->ways[w].round_ns = 0;
-}
-
-/* Is the challenger cheaper, as sure as it has to be? */
-static bool wins(const struct rpi_chooser *chooser)
-{
-    struct rpi_measured d = rpi_measure_read(&chooser->ways[chooser->challenger].differences);
-    if (d.values < FEW_ROUNDS || d.mean >= 0)
-        return false;
-    if (is_certain(chooser, chooser->challenger, &d))
-        return true;
-    return d.values >= FULL_ROUNDS && -d.mean > WORTH * mean_of(chooser, chooser->incumbent);
-}
-
-static bool is_settled(const struct rpi_chooser *chooser, enum rpi_way way)
-{
-    struct rpi_measured d = rpi_measure_read(&chooser->ways[way].differences);
-    return d.values >= FULL_ROUNDS || is_hopeless(chooser, way) ||
-           (d.values >= SOME_ROUNDS && is_certain(chooser, way, &d));
-}
-
-static bool all_settled(const struct rpi_chooser *chooser)
-{
-    for (enum rpi_way way = 0; way < RPI_WAYS; way++)
-        if (way != chooser->incumbent && chooser->ways[way].state == RPI_WAY_READY &&
-            !is_settled(chooser, way))
-            return false;
-    return true;
+    chooser->round_ns[RPI_WAY_EAGER] = chooser->round_ns[RPI_WAY_GRAPH] = 0;
 }
 
 /* The differences were from the old incumbent. What the new one won by is not kept: few rounds may
  * all have missed a mode of its calls. */
 static void take_over(struct rpi_chooser *chooser)
 {
-    enum rpi_way before = chooser->incumbent;
-    chooser->incumbent = chooser->challenger;
-    chooser->challenger = before;
-    for (enum rpi_way way = 0; way < RPI_WAYS; way++)
-        rpi_measure_keep(&chooser->ways[way].differences, 0);
+    chooser->incumbent = challenger_of(chooser);
+    rpi_measure_keep(&chooser->differences, 0);
     chooser->won = true;
     chooser->switches++;
     chooser->gap = chooser->spot_left = 0;
@@ -217,16 +208,15 @@ static void take_over(struct rpi_chooser *chooser)
 /* After the last sample of a round. */
 static void end_round(struct rpi_chooser *chooser)
 {
-    struct rpi_way_knowledge *challenger = &chooser->ways[chooser->challenger];
-    struct rpi_way_knowledge *incumbent = &chooser->ways[chooser->incumbent];
-    if (challenger->round_ns <= 0) /* its block was lost */
-        return;
-    rpi_measure_add(&challenger->differences, challenger->round_ns - incumbent->round_ns);
-    challenger->round_ns = incumbent->round_ns = 0;
-    chooser->lost_ns += loss_of_round(chooser, chooser->challenger);
+    double *ns = chooser->round_ns;
+    rpi_measure_add(&chooser->differences, ns[challenger_of(chooser)] - ns[chooser->incumbent]);
+    ns[RPI_WAY_EAGER] = ns[RPI_WAY_GRAPH] = 0;
+    chooser->lost_ns += loss_of_round(chooser);
+    chooser->lost_blocks = 0;
+    chooser->is_awaited = false;
     if (wins(chooser))
         take_over(chooser);
-    else if (all_settled(chooser))
+    else if (is_settled(chooser))
         chooser->gap = chooser->gap ? 2 * chooser->gap : FIRST_GAP;
     else
         chooser->gap = 0;
@@ -253,11 +243,11 @@ static uint32_t step_of_spot(struct rpi_chooser *chooser)
             chooser->spot_wait--;
             return 0;
         }
-        chooser->spot_left = RPI_BLOCK;
-        chooser->spot_wait = chooser->first_spots < FIRST_SAMPLES ? 0 : gap_of_spots(chooser);
-        chooser->first_spots += chooser->first_spots < FIRST_SAMPLES;
+        chooser->spots += chooser->spots < FIRST_SPOTS;
+        chooser->block = chooser->spot_left = length_of_block(incumbent_ns(chooser));
+        chooser->spot_wait = chooser->spots < FIRST_SPOTS ? 0 : gap_of_spots(chooser);
     }
-    return RPI_BLOCK - --chooser->spot_left;
+    return chooser->block - --chooser->spot_left;
 }
 
 static struct rpi_plan_of_call plan(struct rpi_chooser *chooser)
@@ -266,46 +256,49 @@ static struct rpi_plan_of_call plan(struct rpi_chooser *chooser)
     if (!chooser->round_left) {
         chooser->wait -= chooser->wait > 0;
         plan.step = step_of_spot(chooser);
+        plan.of = plan.step ? chooser->block : 0;
         return plan;
     }
-    uint32_t done = ROUND_CALLS - chooser->round_left--;
-    plan.way = done < RPI_BLOCK ? chooser->challenger : chooser->incumbent;
-    plan.step = done % RPI_BLOCK + 1;
+    uint32_t done = 2 * chooser->block - chooser->round_left--;
+    if (done < chooser->block)
+        plan.way = challenger_of(chooser);
+    plan.step = done % chooser->block + 1;
+    plan.of = chooser->block;
     plan.round = chooser->round;
     return plan;
 }
 
 struct rpi_plan_of_call rpi_chooser_next(struct rpi_chooser *chooser)
 {
-    struct rpi_plan_of_call next = {.way = chooser->incumbent};
-    bool missing = chooser->ways[chooser->incumbent].state == RPI_WAY_UNKNOWN;
-    if (chooser->forced ? missing : wants_capture(chooser)) {
-        next.capture = true;
-        return next;
-    }
-    if (!chooser->forced) {
-        if (!chooser->round_left && !chooser->spot_left && !chooser->wait &&
-            chooser->ways[chooser->incumbent].calls.held >= FIRST_SAMPLES)
-            begin_round(chooser);
-        next = plan(chooser);
-    }
-    chooser->calls++;
-    chooser->spent_ns += mean_of(chooser, next.way);
+    if (!calls_until_capture(chooser))
+        return (struct rpi_plan_of_call){.way = RPI_WAY_EAGER, .capture = true};
+    if (chooser->has_graph && !chooser->round_left && !chooser->spot_left && !chooser->wait &&
+        chooser->calls[chooser->incumbent].held)
+        begin_round(chooser);
+    struct rpi_plan_of_call next = plan(chooser);
+    chooser->calls_made++;
+    chooser->spent_ns += chooser->mean_ns[next.way];
     return next;
+}
+
+/* May the next call be another one than the last, for what is measured comes in? */
+static bool is_learning(const struct rpi_chooser *chooser)
+{
+    bool nothing_known = !chooser->calls[RPI_WAY_EAGER].count && chooser->lost_blocks < MOST_LOST;
+    return chooser->round_left || chooser->spot_left || chooser->is_awaited || nothing_known;
 }
 
 uint32_t rpi_chooser_rest(struct rpi_chooser *chooser, uint32_t most)
 {
-    if (!chooser->forced) {
-        if (chooser->round_left || chooser->spot_left)
-            return 0;
-        most = most < chooser->wait ? most : chooser->wait;
-        most = most < chooser->spot_wait ? most : chooser->spot_wait;
-        chooser->wait -= most;
-        chooser->spot_wait -= most;
-    }
-    chooser->calls += most;
-    chooser->spent_ns += most * mean_of(chooser, chooser->incumbent);
+    if (is_learning(chooser))
+        return 0;
+    uint32_t change = chooser->has_graph ? chooser->wait : calls_until_capture(chooser);
+    most = most < change ? most : change;
+    most = most < chooser->spot_wait ? most : chooser->spot_wait;
+    chooser->wait -= chooser->wait < most ? chooser->wait : most;
+    chooser->spot_wait -= most;
+    chooser->calls_made += most;
+    chooser->spent_ns += most * incumbent_ns(chooser);
     return most;
 }
 
@@ -324,43 +317,66 @@ static bool drifted(const struct rpi_measure *calls)
 
 static void forget(struct rpi_chooser *chooser)
 {
-    for (enum rpi_way way = 0; way < RPI_WAYS; way++) {
-        rpi_measure_keep(&chooser->ways[way].differences, 0);
-        rpi_measure_keep(&chooser->ways[way].calls, NEWEST);
-    }
+    rpi_measure_keep(&chooser->differences, 0);
+    rpi_measure_keep(&chooser->calls[RPI_WAY_EAGER], NEWEST);
+    rpi_measure_keep(&chooser->calls[RPI_WAY_GRAPH], NEWEST);
     chooser->drifts++;
     chooser->won = false;
     chooser->gap = chooser->wait = 0;
 }
 
+/* Is it of the round that is awaited? */
+static bool is_of_round(const struct rpi_chooser *chooser, const struct rpi_plan_of_call *plan)
+{
+    return chooser->is_awaited && plan->round == chooser->round;
+}
+
+/* The next one comes soon, but where one after the other is lost. The rest of its round would tell
+ * nothing. */
 void rpi_chooser_lost(struct rpi_chooser *chooser, const struct rpi_plan_of_call *plan_of_call)
 {
-    if (plan_of_call->round && plan_of_call->round == chooser->round)
-        chooser->wait = FIRST_GAP; /* the next one comes soon */
+    bool first = !plan_of_call->round && !chooser->calls[RPI_WAY_EAGER].count;
+    if (!first && !is_of_round(chooser, plan_of_call))
+        return;
+    uint32_t wait = 1u << chooser->lost_blocks;
+    chooser->lost_blocks += chooser->lost_blocks < MOST_LOST;
+    if (first) {
+        chooser->spot_wait = wait < RPI_SPOT ? wait : RPI_SPOT;
+        return;
+    }
+    chooser->round_left = 0;
+    chooser->is_awaited = false;
+    chooser->wait = wait;
+}
+
+static void learn_host_share(struct rpi_chooser *chooser, double share)
+{
+    double count = (double)chooser->calls[RPI_WAY_EAGER].count;
+    chooser->host_share += (share - chooser->host_share) / fmin(count, NEWEST);
 }
 
 void rpi_chooser_sample(struct rpi_chooser *chooser, const struct rpi_plan_of_call *plan_of_call,
                         double host_ns, double device_ns)
 {
     enum rpi_way way = plan_of_call->way;
-    struct rpi_way_knowledge *known = &chooser->ways[way];
+    struct rpi_measure *calls = &chooser->calls[way];
     double took = host_ns > device_ns ? host_ns : device_ns;
     if (took <= 0)
         return;
-    if (!known->calls.count) /* what was called so far had no price */
-        chooser->spent_ns += took * (way == RPI_WAY_EAGER ? (double)chooser->calls : RPI_BLOCK);
-    rpi_measure_add(&known->calls, took);
-    known->mean_ns = rpi_measure_read(&known->calls).mean;
-    if (way == RPI_WAY_EAGER) {
-        double samples = known->calls.count < NEWEST ? (double)known->calls.count : NEWEST;
-        chooser->host_share += (host_ns / took - chooser->host_share) / samples;
-    }
-    if (plan_of_call->round && plan_of_call->round == chooser->round) {
-        known->round_ns = took;
-        if (way == chooser->incumbent)
+    if (!calls->count) /* what was called so far had no price */
+        chooser->spent_ns +=
+            took * (double)(way == RPI_WAY_EAGER ? chooser->calls_made : plan_of_call->of);
+    chooser->measured += plan_of_call->of - 1;
+    rpi_measure_add(calls, took);
+    chooser->mean_ns[way] = rpi_measure_read(calls).mean;
+    if (way == RPI_WAY_EAGER)
+        learn_host_share(chooser, host_ns / took);
+    if (is_of_round(chooser, plan_of_call)) {
+        chooser->round_ns[way] = took;
+        if (chooser->round_ns[RPI_WAY_EAGER] > 0 && chooser->round_ns[RPI_WAY_GRAPH] > 0)
             end_round(chooser);
     }
-    if (drifted(&known->calls))
+    if (drifted(calls))
         forget(chooser);
 }
 
@@ -368,31 +384,22 @@ void rpi_chooser_sample(struct rpi_chooser *chooser, const struct rpi_plan_of_ca
 
 enum rpi_reason rpi_chooser_reason(const struct rpi_chooser *chooser)
 {
-    if (chooser->forced)
-        return RPI_REASON_FORCED;
-    bool graph = chooser->ways[RPI_WAY_BIND].state == RPI_WAY_READY ||
-                 chooser->ways[RPI_WAY_COPY].state == RPI_WAY_READY;
-    if (!graph && chooser->retry_after_ns > 0)
-        return RPI_REASON_REFUSED;
-    if (!graph)
-        return chooser->ways[RPI_WAY_EAGER].calls.count < FIRST_SAMPLES ? RPI_REASON_NOTHING_KNOWN
-                                                                        : RPI_REASON_PRICE;
-    bool conclusive = false;
-    for (enum rpi_way way = 0; way < RPI_WAYS; way++) {
-        if (way == chooser->incumbent || chooser->ways[way].state != RPI_WAY_READY)
-            continue;
-        struct rpi_measured d = rpi_measure_read(&chooser->ways[way].differences);
-        if (!is_settled(chooser, way) && (!chooser->won || (d.values >= FEW_ROUNDS && d.mean < 0)))
-            return RPI_REASON_TRIAL;
-        conclusive |= d.mean > 0 && is_certain(chooser, way, &d);
+    if (!chooser->has_graph) {
+        if (chooser->retry_after_ns > 0)
+            return RPI_REASON_REFUSED;
+        return chooser->calls[RPI_WAY_EAGER].count ? RPI_REASON_PRICE : RPI_REASON_NOTHING_KNOWN;
     }
-    return conclusive || chooser->won ? RPI_REASON_FASTER : RPI_REASON_NO_DIFFERENCE;
+    struct rpi_measured d = rpi_measure_read(&chooser->differences);
+    if (!is_settled(chooser) && (!chooser->won || (d.values >= FEW_ROUNDS && d.mean < 0)))
+        return RPI_REASON_TRIAL;
+    bool slower = d.mean > 0 && is_certain(chooser, &d);
+    return slower || chooser->won || is_hopeless(chooser) ? RPI_REASON_FASTER
+                                                          : RPI_REASON_NO_DIFFERENCE;
 }
 
 const char *rpi_way_name(enum rpi_way way)
 {
-    static const char *const names[RPI_WAYS] = {"eager", "graph", "graph, arguments copied"};
-    return names[way];
+    return way == RPI_WAY_EAGER ? "eager" : "graph";
 }
 
 const char *rpi_reason_text(enum rpi_reason reason)
@@ -410,8 +417,6 @@ const char *rpi_reason_text(enum rpi_reason reason)
         return "measured to be the fastest";
     case RPI_REASON_NO_DIFFERENCE:
         return "no difference could be measured";
-    case RPI_REASON_FORCED:
-        return "asked for";
     }
     return "";
 }

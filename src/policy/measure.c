@@ -18,12 +18,17 @@ void rpi_measure_keep(struct rpi_measure *measure, size_t count)
         measure->held = (uint32_t)count;
 }
 
+static double newest(const struct rpi_measure *measure, size_t i)
+{
+    return measure->values[(measure->next + RPI_WINDOW - 1 - i) % RPI_WINDOW];
+}
+
 /* The newest `count` values in ascending order. */
 static size_t sort(const struct rpi_measure *measure, size_t count, double *out)
 {
     size_t held = count < measure->held ? count : measure->held;
     for (size_t i = 0; i < held; i++) {
-        double value = measure->values[(measure->next + RPI_WINDOW - 1 - i) % RPI_WINDOW];
+        double value = newest(measure, i);
         size_t place = i;
         for (; place > 0 && out[place - 1] > value; place--)
             out[place] = out[place - 1];
@@ -72,4 +77,12 @@ struct rpi_measured rpi_measure_newest(const struct rpi_measure *measure, size_t
 struct rpi_measured rpi_measure_read(const struct rpi_measure *measure)
 {
     return rpi_measure_newest(measure, RPI_WINDOW);
+}
+
+double rpi_measure_least(const struct rpi_measure *measure, size_t count)
+{
+    double least = newest(measure, 0);
+    for (size_t i = 1; i < count && i < measure->held; i++)
+        least = fmin(least, newest(measure, i));
+    return least;
 }

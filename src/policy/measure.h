@@ -36,4 +36,7 @@ struct rpi_measured rpi_measure_read(const struct rpi_measure *measure);
 /* Of the newest `count` values, or of what is held where that is less. */
 struct rpi_measured rpi_measure_newest(const struct rpi_measure *measure, size_t count);
 
+/* The least of the newest `count` values, or of what is held where that is less; there is one. */
+double rpi_measure_least(const struct rpi_measure *measure, size_t count);
+
 #endif

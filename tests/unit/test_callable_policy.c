@@ -106,8 +106,10 @@ static void a_slow_eager_callable_becomes_a_graph(void **state)
     assert_string_equal(info.choice_reason, "measured to be the fastest");
     assert_int_equal(info.state, RP_SHAPE_GRAPH);
     assert_true(info.eager_us > 40000 && info.graph_us > 0 && info.graph_us < info.eager_us);
-    assert_true(info.measured_calls > 10);
-    assert_true(info.replays + info.eager_runs == 200 && info.replays > 100);
+    assert_true(info.measured_calls > 3);
+    assert_true(info.replays + info.eager_runs == 200);
+    /* The first, a block, a round, and what comes in late. */
+    assert_true(info.eager_runs < 12);
     const char *report;
     RPT_OK(&t.f, rp_callable_report(t.callable, RP_REPORT_TEXT, &report, &t.f.err));
     assert_non_null(strstr(report, "by graph: measured to be the fastest (eager "));

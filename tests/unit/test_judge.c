@@ -96,6 +96,7 @@ static void a_row_of_calls_costs_the_longer(void **state)
     assert_string_equal(info.choice, "graph");
     assert_int_equal(info.way, RP_WAY_GRAPH);
     assert_true(info.eager_us >= 4000 && info.graph_us >= 290 && info.graph_us < info.eager_us);
+    assert_true(info.capture_ms > 0);
     assert_int_equal(info.calls, 600);
     assert_true(info.measured_calls >= 20 && info.measured_calls < 300);
     finish(&t);
@@ -163,7 +164,7 @@ static void blocks_are_lost_or_kept(void **state)
     }
     for (int i = 0; i < 50; i++) {
         rp_choice_begin(t.choice, t.f.streams[0], 0, &first);
-        rp_choice_end(t.choice, &first, i % 3 != 0);
+        rp_choice_end(t.choice, &first, i % 2);
     }
     assert_int_equal(t.f.driver->cuStreamSynchronize(t.f.streams[0]), 0);
     rp_choice_rest(t.choice, 0);
