@@ -152,6 +152,7 @@ class Judged(Graphed):
         turn = case.choice.begin(stream, ahead)
         if turn[0] == _CAPTURE:
             self._try_capture(case, key, leaves, tensors, spec, bool(kwargs))
+            self._offer_graph(case, args, kwargs, tensors)
             turn = case.choice.begin(stream, ahead)
         if turn[0] == _GRAPH:
             return self._measured(case.choice, turn, lambda: case.shape.replay(tensors))
@@ -200,6 +201,14 @@ class Judged(Graphed):
         case.is_short = short is not None and hot.add(args, kwargs, graph, *short, case.choice)
         return case.is_short
 
+    def _offer_graph(self, case, args, kwargs, tensors):
+        """Lets the short way have the graph that was just captured, or take the shape no more: it
+        would begin calls of the graph as it has it, for eager ones only, and their block is lost."""
+        case.offered = 0
+        if case.shape is not None and not self._offer(case, args, kwargs, tensors) and (
+                self._hot is not None):
+            self._hot.clear()
+
     def _try_capture(self, case, key, leaves, tensors, spec, has_kwargs):
         with self._lock:
             if case.shape is not None:
@@ -217,11 +226,8 @@ class Judged(Graphed):
                 self._failed(key, error, ATTEMPTS)
                 return
             _put_back(before)  # those of the capture hold nothing before its graph ran
-            case.offered = 0
             case.shape = self._shapes[key] = shape
             case.choice.captured(True, (time.perf_counter() - start) * 1000, settle)
-            if self._hot is not None and shape.short(tensors) is None:
-                self._hot.clear()  # it has the shape, as one of eager calls only
 
     def _gradients(self):
         return [(p, p.grad) for p in self._params]

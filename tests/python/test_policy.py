@@ -125,6 +125,23 @@ class Calls(unittest.TestCase):
         self.assertEqual(choice.told, [("end", EAGER, True)] * 2)
         self.assertEqual(made._rest, 6)
 
+    def test_the_short_way_has_a_graph_before_its_first_call_or_forgets_the_shape(self):
+        """It knows the shape for eager calls, and would lose the graph's first block."""
+        for takes_graphs in (True, False):
+            made, choice = self.subject([CAPTURE, GRAPH])
+            told = choice.told
+            made._hot = types.SimpleNamespace(call=lambda args, kwargs: _policy._C.miss,
+                                              clear=lambda: told.append("cleared"))
+
+            def offer(case, *call):
+                told.append(("offered", case.shape is not None))
+                return case.shape is not None and takes_graphs
+            made._offer = offer
+            made(3), made(3)
+            after = told[told.index(("captured", True, None)) + 1:]
+            self.assertEqual(after, [("offered", True)] + ["cleared"] * (not takes_graphs) +
+                             [("end", GRAPH, True)])
+
     def test_gradients_are_put_back(self):
         param, other = types.SimpleNamespace(grad="an eager call's"), types.SimpleNamespace(grad=None)
 
