@@ -7,8 +7,8 @@ A group (forum.py, inference.py, ...) is a module with
     FRESH      True: each round prepares anew, in new processes; False: a side's process stays, and
                only measures again
     TURNS      how often each side measures in a round
-    TOGETHER   True: the sides of a workload are prepared at the same time; nothing that preparing
-               takes is a figure of theirs
+    AHEAD      the sides of so many workloads are prepared at the same time, where there is one;
+               nothing that preparing takes is a figure of theirs
     IMPORTS    what the workloads need ("module" or "module:member"), imported once, before forking
     prepare(torch, side, workload)
                in the side's process: its facts, and a function that measures once more or None
@@ -166,7 +166,11 @@ class Comparison:
         with what there is."""
         try:
             self.compile_ahead()
-            for workload, chosen in self.plan.items():
+            ahead = getattr(self.group, "AHEAD", 0)
+            for number, (workload, chosen) in enumerate(self.plan.items()):
+                if ahead and number % ahead == 0 and not self.is_over():
+                    some = list(self.plan.items())[number:number + ahead]
+                    self.prepare_together([(w, s) for w, sides in some for s in sides])
                 if self.group.FRESH:
                     self.run_fresh(workload, chosen)
                 else:
@@ -186,8 +190,6 @@ class Comparison:
 
     def run_kept(self, workload, chosen):
         workers = []
-        if getattr(self.group, "TOGETHER", False) and not self.is_over():
-            self.prepare_together([(workload, side) for side in chosen])
         try:
             for side in chosen:
                 worker = None if self.is_over() else self.prepare(workload, side)

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""policy="auto" beside eager calls and calls by a graph: runs of many calls, one behind the other.
+"""policy="auto" beside eager calls and calls by a graph, or beside what torch.compile makes.
 
-Each side makes its calls in short turns, as many in each as the pace of the one before lets expect
-to take its share of SECONDS. "auto" starts cold in its first turn, so that captures and what
-measuring costs are in its times; the graph of "reprise-install" is captured before, and what
-compiles has compiled before. bench_policy.py runs this and judges.
+All sides of a workload are called in one process, in short turns one behind the other, as many calls
+in each as take their share of SECONDS: so that a machine whose pace changes changes it for all. The
+order goes round. Nothing is installed: reduce-overhead needs PyTorch's allocator. What compiles has
+compiled before; "auto" starts cold in its first turn, so that captures and what measuring costs are
+in its times, and the first two calls of "graph", an eager one and the capture, are told by
+themselves. bench_policy.py runs this and judges.
 """
 
+import math
 import time
 
 import torch
@@ -15,17 +18,18 @@ import common
 import workloads
 
 CALLS = 20000   # of a run, over all turns
-SECONDS = 1.3   # that a run may take
-TURNS = 8
+SECONDS = 2.5   # that a side's run may take
+TURNS = 24
 MOST_ROUNDS = 1
 FRESH = False
-TOGETHER = True
-IMPORTS = ("transformers:BertModel", "timm")
-COLUMNS = (("us", "us a call", 2), ("ready_s", "ready s", 3))
+AHEAD = 5
+IMPORTS = ("transformers:BertModel", "timm", "torchvision")
+COLUMNS = (("auto.us", "us a call", 2),)
 LIMITS = {}
 
-PLAIN = ["eager", "reprise-install", "reprise-install-auto"]
-COMPILED = ["compiled", "reduce-overhead", "reprise-install-auto-compiled"]
+PLAIN = ("eager", "graph", "auto")
+COMPILED = ("compiled", "reduce-overhead", "auto")
+GRAPHED = ("graph", "auto")
 
 
 class Work:
@@ -110,70 +114,164 @@ WORKLOADS = {
     "routed_experts": traced("routed_experts"), "resnet50": traced("resnet50_infer"),
     "matmul_chain": traced("matmul_chain"), "vit_large": traced("vit_large_infer"),
 }
-SIDES = {name: PLAIN for name in WORKLOADS}
-COMPILING = {"small_mlp compiled": small_mlp, "bert compiled": model("bert"),
-             "huge_elements compiled": huge_elements, "vit_small compiled": model("vit")}
-SIDES.update({name: COMPILED for name in COMPILING})
+SIDES = {name: ["interleaved"] for name in WORKLOADS}
+COMPILING = {f"{name} compiled": WORKLOADS[name] for name in (
+    "small_mlp", "huge_elements", "large_matmul", "decoder_step", "bert", "vit_small")}
+SIDES.update({name: ["interleaved-compiled"] for name in COMPILING})
 
 
-def side_of(side, work):
-    """The function as it is without a graph of ours, and as the side calls it."""
-    fn = work.fn
-    if side.compiled:
-        mode = "reduce-overhead" if side.name == "reduce-overhead" else None
-        fn = torch.compile(fn, dynamic=False, mode=mode)
-    if not side.is_ours:
-        return fn, fn
+def function_of(name, fn, compiled, options):
+    """The workload's function as one of the sides calls it; compiled: by torch.compile, or None."""
+    if name in ("eager", "compiled"):
+        return compiled or fn
+    if name == "reduce-overhead":
+        return torch.compile(fn, dynamic=False, mode=name)
     import reprise
-    policy = "auto" if "auto" in side.name else "always"
-    return fn, reprise.graphed(fn, policy=policy, **work.options)
+    policy = {"graph": "always", "auto": "auto"}[name]
+    return reprise.graphed(compiled or fn, policy=policy, **options)
+
+
+def functions_of(workload, is_compiled):
+    """Of each side its name, what it calls, that without a graph of ours, and the arguments. A step
+    that changes its parameters has some for each side."""
+    make = {**WORKLOADS, **COMPILING}[workload]
+    work, functions = make(), {}
+    for name in COMPILED if is_compiled else PLAIN:
+        if functions and work.options.get("grad"):
+            torch.manual_seed(0)
+            work = make()
+        if isinstance(work.fn, torch.nn.Module):
+            work.fn.requires_grad_(False)
+        if not functions:
+            compiled = torch.compile(work.fn, dynamic=False) if is_compiled else None
+        functions[name] = function_of(name, work.fn, compiled, work.options)
+        plain = functions[name] if name not in GRAPHED else compiled or work.fn
+        yield name, functions[name], plain, work.inputs
+
+
+class Side:
+    """One way to call the workload: its pace, and the turns that it took."""
+
+    def __init__(self, name, call, plain, inputs):
+        self.name = name
+        self.call = call
+        self.plain = plain
+        self.following = common.turns(inputs)
+        self.done = 0
+        self.told = None   # what "auto" chose when it was last told
+        self.each = None   # seconds of a call, in the turn before
+        self.error = None
+
+    def warm_up(self):
+        """What is cold in none of the runs: lazy state of PyTorch, what compiles."""
+        for _ in range(8):
+            self.plain(*self.following())
+        torch.cuda.synchronize()
+
+    def cold(self):
+        """The first two calls of a graph."""
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(2):
+            self.call(*self.following())
+        torch.cuda.synchronize()
+        return {"calls": 2, "seconds": time.perf_counter() - start}
+
+    def turn(self):
+        share = min(CALLS, SECONDS / self.each) / TURNS
+        count = min(max(2, math.ceil(share)), CALLS - self.done)
+        if count <= 0:
+            return None
+        call, following = self.call, self.following
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(count):
+            call(*following())
+        torch.cuda.synchronize()
+        took = time.perf_counter() - start
+        self.done += count
+        self.each = min(took / count, 4 * self.each)  # a capture is no pace
+        facts = {"calls": count, "seconds": took, "us": round(took / count * 1e6, 3)}
+        if self.name == "auto":
+            self.tell(facts)
+        return facts
+
+    def tell(self, facts):
+        """What was chosen, where that changed."""
+        choices = self.call.choices()
+        chosen = [(c["choice"], c["reason"], c.get("switches")) for c in choices]
+        if chosen != self.told or self.done >= CALLS:
+            facts["choices"] = choices
+        self.told = chosen
+
+    def last(self):
+        """What is known of "auto" in the end."""
+        times = ("nodes", "rehearse_ms", "plan_ms", "record_ms", "instantiate_ms")
+        return {"choices": self.call.choices(),
+                "shapes": [{k: s[k] for k in times} for s in self.call.shapes()]}
+
+
+def guarded(side, work):
+    """What it tells; an error, once, where it raises one."""
+    if side.error:
+        return None
+    try:
+        return work()
+    except Exception as error:  # the other sides go on
+        text = str(error).strip().splitlines()
+        side.error = f"{type(error).__name__}: {text[0] if text else ''}"
+        return {"error": side.error}
 
 
 def prepare(_, side, workload):
     torch.manual_seed(0)
-    work = {**WORKLOADS, **COMPILING}[workload]()
-    if isinstance(work.fn, torch.nn.Module):
-        work.fn.requires_grad_(False)
     start = time.perf_counter()
-    plain, call = side_of(side, work)
-    before = plain if "auto" in side.name else call  # "auto" is to begin cold
-    following = common.turns(work.inputs)
     with torch.no_grad():
-        for _ in range(8):
-            before(*following())
-        torch.cuda.synchronize()
-        facts = {"ready_s": round(time.perf_counter() - start, 4)}
-        each = time_of(lambda: before(*following()))
+        sides = [Side(*made) for made in functions_of(workload, side.compiled)]
+        sides[0].warm_up()
+        for made in sides[1:]:
+            guarded(made, made.warm_up)
+    facts = {"ready_s": round(time.perf_counter() - start, 4)}
+    number = 0
 
     def measure():
-        nonlocal each
-        count = max(2, int(min(CALLS, SECONDS / each) / TURNS))
+        nonlocal number
+        told = {}
         with torch.no_grad(), common.no_collection():
-            told = turn(call, following, count)
-        each = told["seconds"] / count
+            if number == 0:
+                begin(sides, told)
+            for i in range(len(sides)):
+                made = sides[(number + i) % len(sides)]
+                turn = guarded(made, made.turn)
+                if turn:
+                    told.setdefault(made.name, {}).update(turn)
+        number += 1
+        if number == TURNS:
+            told["auto"] = {**told.get("auto", {}), **(guarded(sides[-1], sides[-1].last) or {})}
         return told
     return facts, measure
 
 
-def time_of(call):
+def begin(sides, told):
+    """Paces, and the capture of "graph"."""
+    each = time_of(sides[0].call, sides[0].following)
+    for made in sides:
+        made.each = each
+        if made.error:
+            told[made.name] = {"error": made.error}
+        elif made.name == "graph":
+            cold = guarded(made, made.cold)
+            told["graph"] = cold if made.error else {"cold": cold}
+        if made.name in ("graph", "reduce-overhead") and not made.error:
+            made.each = time_of(made.call, made.following)
+
+
+def time_of(call, following):
     """Seconds of a call in a row, roughly."""
     start, count = time.perf_counter(), 0
     while count < 10 or time.perf_counter() - start < 0.05:
         for _ in range(5):
-            call()
+            call(*following())
         torch.cuda.synchronize()
         count += 5
     return (time.perf_counter() - start) / count
-
-
-def turn(call, following, count):
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    for _ in range(count):
-        call(*following())
-    torch.cuda.synchronize()
-    took = time.perf_counter() - start
-    facts = {"calls": count, "seconds": took, "us": round(took / count * 1e6, 3)}
-    if hasattr(call, "choices"):
-        facts.update(choices=call.choices(), graphs=len(call.shapes()))
-    return facts

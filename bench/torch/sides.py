@@ -70,8 +70,8 @@ SIDES = {side.name: side for side in (
     Side("reprise-install", install=True),
     Side("reprise-install-one-exec", install=True, budget=1),
     Side("reprise-install-graph", install=True),
-    Side("reprise-install-auto", install=True),
-    Side("reprise-install-auto-compiled", install=True, compiled=True),
+    Side("interleaved"),  # several in one process: see policy.py
+    Side("interleaved-compiled", compiled=True),
     Side("reprise-install-frozen", install=True, frozen=True),
     Side("reprise-install-compiled", install=True, compiled=True),
     Side("reprise-whole"),

@@ -36,15 +36,15 @@ def prepare(torch, side, workload):
 '''
 
 
-TOGETHER = '''
+AHEAD = '''
 import os, time
-SIDES = {"work": ["eager", "graph"]}
+SIDES = {"work": ["eager"], "more": ["graph"]}
 FRESH = False
-TOGETHER = True
+AHEAD = 2
 def prepare(torch, side, workload):
     open(%(folder)r + side.name, "w").close()
     for _ in range(1000):
-        if all(os.path.exists(%(folder)r + name) for name in SIDES["work"]):
+        if all(os.path.exists(%(folder)r + name) for name in ("eager", "graph")):
             return {}, dict
         time.sleep(0.01)
     raise TimeoutError("the other side was not begun")
@@ -101,52 +101,71 @@ def check_fresh(compare):
     assert over.result()["workloads"]["work"]["eager"]["prepared"] == []
 
 
-def check_together(compare, scratch):
-    """Sides that are prepared at the same time."""
-    with open(os.path.join(scratch, "fake_together.py"), "w", encoding="utf-8") as file:
-        file.write(TOGETHER % {"folder": os.path.join(scratch, "begun-")})
-    comparison = compare.Comparison("fake_together", rounds=1, limit=20)
+def check_ahead(compare, scratch):
+    """Workloads that are prepared at the same time."""
+    with open(os.path.join(scratch, "fake_ahead.py"), "w", encoding="utf-8") as file:
+        file.write(AHEAD % {"folder": os.path.join(scratch, "begun-")})
+    comparison = compare.Comparison("fake_ahead", rounds=1, limit=20)
     comparison.run()
-    for facts in comparison.result()["workloads"]["work"].values():
+    for sides in comparison.result()["workloads"].values():
+        facts, = sides.values()
         assert facts["prepared"] == [{}] and facts["turns"] == [{}] and "errors" not in facts, facts
 
 
 def run_of(*turns):
-    """A side's run; turns: calls, seconds and, of "auto", what it chose and how often it switched."""
-    return {"turns": [{"calls": calls, "seconds": seconds,
-                       "choices": [{"choice": c, "switches": n} for c, n in [chosen] if c]}
-                      for calls, seconds, chosen in turns]}
+    """A side's run; turns: calls, seconds and, of "auto", what it chose and how often it switched,
+    which is told where it changes."""
+    told, last = [], None
+    for calls, seconds, *chosen in turns:
+        told.append({"calls": calls, "seconds": seconds})
+        if chosen and chosen != last:
+            told[-1]["choices"] = [{"choice": c, "switches": n} for c, n in chosen]
+        last = chosen
+    return told
+
+
+def rounds_of(**runs):
+    """The rounds of such runs, side by side."""
+    count = max(map(len, runs.values()))
+    return [{name: run[i] for name, run in runs.items() if i < len(run)} for i in range(count)]
 
 
 def check_policy(bench_policy):
     """Runs are extended by hand: what is paid once counts once, and what goes on goes on."""
-    def judged_as(auto, eager=run_of((100, 1.0, (None, 0)), (100, 1.0, (None, 0))),
-                  graph=run_of((100, 0.1, (None, 0)), (100, 0.1, (None, 0)))):
-        return bench_policy.verdict({"eager": eager, "reprise-install": graph,
-                                     "reprise-install-auto": auto})
+    def judged_as(auto, cold=0.002, **others):
+        n = len(auto)
+        others = others or {"eager": run_of(*n * [(100, 1.0)]), "graph": run_of(*n * [(100, 0.1)])}
+        rounds = rounds_of(**others, auto=auto)
+        rounds[0].get("graph", {})["cold"] = {"calls": 2, "seconds": cold}
+        return bench_policy.verdict(rounds)
     eager, graph = ("eager", 0), ("graph", 1)
     told = judged_as(run_of((50, 0.3, eager), (50, 0.15, graph), (100, 0.1, graph),
                             (100, 0.1, graph), (100, 0.1, graph)))
     # 400 calls in 0.75 s, then 19,600 of 1 ms; beside 20,000 of 1 ms by graph.
-    assert told["first"] == 3 and not told["whole"] and told["best"] == "reprise-install", told
+    assert told["first"] == 3 and not told["whole"] and told["best"] == "graph", told
     assert abs(told["auto_s"] - 20.35) < 1e-9 and abs(told["best_s"] - 20) < 1e-9, told
     assert abs(told["allowed_s"] - 20.45) < 1e-9 and told["holds"], told
-    assert abs(told["early_ms"] - 350) < 1e-6, told
+    assert abs(told["early_ms"] - 350) < 1e-6 and told["ratio"] == (1, 0), told
     late = run_of((50, 0.5, eager), (50, 0.5, eager), (50, 0.5, eager), (50, 0.3, graph),
                   (100, 0.1, graph), (100, 0.1, graph))
     told = judged_as(late)  # the turn that it switched in is none of the later ones
     assert told["first"] == 4 and abs(told["auto_s"] - (2.0 + 19.6)) < 1e-9, told
-    assert not told["holds"], told
+    assert not told["holds"] and not told["holds_captured"], told
+    told = judged_as(late, cold=1.202)  # a graph whose capture took 1.2 s
+    assert abs(told["graph_capture_ms"] - 1200) < 1e-6 and not told["holds"], told
+    assert told["holds_captured"] and abs(told["allowed_captured_s"] - 21.674) < 1e-9, told
     rounds = run_of(*4 * [(100, 0.1, graph)], (100, 0.1, graph), (100, 0.1, graph),
                     (100, 0.113, graph), (100, 0.1, graph))
     told = judged_as(rounds)  # a round in every fourth turn goes on: 3.25 % more
     assert abs(told["auto_s"] - (0.813 + 19.2 * 1.0325)) < 1e-9 and not told["holds"], told
+    assert abs(told["ratio"][0] - 1.0325) < 1e-9 and told["ratio"][1] > 0.03, told
     whole = run_of(*8 * [(2500, 2.5, graph)])
     told = judged_as(whole)
     assert told["whole"] and abs(told["auto_s"] - 20) < 1e-9, told
-    assert judged_as(whole, eager={"turns": []}) is None  # no time was left for it
-    assert judged_as(whole, eager={"turns": [], "errors": ["no"]})["holds"]
-    assert judged_as(run_of((10, 1.0, eager))) is None
+    told = judged_as(whole, eager=[{"error": "no"}], graph=run_of(*8 * [(2500, 2.5)]))
+    assert told["holds"] and told["errors"] == {"eager": ["no"]}, told
+    assert judged_as(run_of((10, 1.0, eager))) is None  # no time was left
+    assert judged_as(whole, eager=[{"error": "no"}]) is None
 
 
 def check_medians(common):
@@ -298,7 +317,7 @@ def main():
         check_medians(common)
         result = check_kept(compare)
         check_fresh(compare)
-        check_together(compare, scratch)
+        check_ahead(compare, scratch)
         check_policy(bench_policy)
         check_tables(tables, result)
         check_verdicts(scratch, os.path.join(folder, "judge.py"))
