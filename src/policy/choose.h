@@ -102,7 +102,7 @@ struct rpi_chooser {
     uint32_t switches, drifts, captures;
     bool has_graph;
     bool is_awaited; /* samples of the latest round are yet to come */
-    bool won; /* the incumbent became it by rounds, and nothing drifted since */
+    bool won;        /* the incumbent became it by rounds, and nothing drifted since */
 };
 
 /* price_ns: what a capture is expected to take; 0 where nothing tells. */

@@ -43,8 +43,10 @@ static rp_status work(struct rp_call *call, void *user, struct rp_error *err)
     t->f.driver->cuStreamIsCapturing(stream, &capturing);
     if (capturing != CU_STREAM_CAPTURE_STATUS_NONE) {
         t->captures++;
-        if (t->refuses)
+        if (t->refuses) {
+            sleep_us(20000); /* dear enough not to be tried again soon */
             return rpi_error(err, RP_ERROR_CALLABLE, "work", "it reads a value");
+        }
         if (t->replay_us &&
             t->f.driver->cuLaunchHostFunc(stream, sleep_on_stream, &t->replay_us) != CUDA_SUCCESS)
             return RP_ERROR_INTERNAL;
