@@ -9,12 +9,22 @@
 
 /* ---- Calls --------------------------------------------------------------------------------- */
 
+/* The legacy stream never captures, and asking it while another captures breaks the capture. */
+static bool is_capturing(int ordinal, struct CUstream_st *stream)
+{
+    int status = 0;
+    return stream && rpp_state.devices[ordinal].is_capturing &&
+           rpp_state.devices[ordinal].is_capturing(stream, &status) == 0 && status != 0;
+}
+
 void rpp_call_begin(struct rp_call *call, const struct rp_pool *pool, int ordinal,
                     const struct rpp_place *places, size_t place_count)
 {
+    bool captures = is_capturing(ordinal, rp_call_stream(call));
     pthread_mutex_lock(&rpp_state.lock);
     struct rpp_call *now = &rpp_state.call;
     now->call = call;
+    now->captures = captures;
     now->pool = pool;
     now->ordinal = ordinal;
     now->number++;
@@ -44,14 +54,6 @@ bool rpp_pool_is_used(const struct rp_pool *pool)
         used = blocks->slots[i].address && blocks->slots[i].pool == pool;
     pthread_mutex_unlock(&rpp_state.lock);
     return used;
-}
-
-/* The legacy stream never captures, and asking it while another captures breaks the capture. */
-static bool is_capturing(int ordinal, struct CUstream_st *stream)
-{
-    int status = 0;
-    return stream && rpp_state.devices[ordinal].is_capturing &&
-           rpp_state.devices[ordinal].is_capturing(stream, &status) == 0 && status != 0;
 }
 
 static const struct rpp_place *find_place(const struct rpp_call *call, uint32_t index,
@@ -99,16 +101,19 @@ static rp_status alloc_in_call(size_t bytes, struct CUstream_st *stream, bool se
     return RP_OK;
 }
 
-/* Does a call take this allocation? *out_status and the address say how it went. */
+/* Does a call take this allocation? *out_status and the address say how it went. The stream that
+ * the call began on captures as long as it is under way, and the library asks where it stands: the
+ * driver is asked once. */
 static bool call_takes(size_t bytes, int ordinal, struct CUstream_st *stream, bool segment,
                        uint64_t *out_address, rp_status *out_status, struct rp_error *err)
 {
-    bool capturing = is_capturing(ordinal, stream), taken = false;
+    bool taken = false;
     pthread_mutex_lock(&rpp_state.lock);
     struct rpp_call *now = &rpp_state.call;
     if (now->call && now->ordinal == ordinal) {
-        taken = capturing;
-        now->strays += !capturing;
+        taken =
+            (now->captures && stream == rp_call_stream(now->call)) || is_capturing(ordinal, stream);
+        now->strays += !taken;
     }
     if (taken)
         *out_status = alloc_in_call(bytes, stream, segment, out_address, err);

@@ -46,6 +46,7 @@ struct rpp_call {
     struct rp_call *call; /* NULL: no call is under way */
     const struct rp_pool *pool;
     int ordinal;
+    bool captures; /* false: it runs eagerly, to verify captures */
     uint64_t number;
     uint32_t allocations;
     uint32_t strays; /* asked for streams that are not in the capture */

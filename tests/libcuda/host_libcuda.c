@@ -16,7 +16,7 @@ cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t fla
 static const struct rp_driver *driver(void)
 {
     const char *path = getenv("HOST_LIBCUDA_TRACE");
-    FILE *sink = path ? fopen(path, "a") : NULL;
+    FILE *sink = path ? fopen(path, "w") : NULL;
     const struct rp_driver *host = rpi_driver_host();
     return sink ? rpi_driver_trace(host, sink) : host;
 }

@@ -4,11 +4,14 @@ are called as PyTorch calls them, and work is copies and fills."""
 
 import ctypes
 import os
+import re
 import unittest
+from collections import Counter
 
 from reprise import _C
 
 LIBRARY = os.environ["REPRISE_LIBCUDA"]  # tests/libcuda/host_libcuda.c
+TRACE = os.environ["HOST_LIBCUDA_TRACE"]  # what it writes each driver call to
 BYTES = 4096
 
 
@@ -53,6 +56,24 @@ class Driver:
     def copy(self, to, of, stream):
         self.cuMemcpyDtoDAsync(ctypes.c_uint64(to), ctypes.c_uint64(of), ctypes.c_size_t(BYTES),
                                ctypes.c_void_p(stream))
+
+
+class Trace:
+    """How often each function of the driver was called since this was made."""
+
+    def __init__(self):
+        self.start = self.size()
+
+    @staticmethod
+    def size():
+        ctypes.CDLL(None).fflush(None)
+        return os.stat(TRACE).st_size
+
+    def calls(self):
+        self.size()
+        with open(TRACE, encoding="utf-8") as file:
+            file.seek(self.start)
+            return Counter(re.findall(r"\b(cu[A-Z]\w*)\(", file.read()))
 
 
 class Allocator:
@@ -139,6 +160,21 @@ class Captures(unittest.TestCase):
             graph.replay(0, x, y, z)
             self.assertEqual((self.driver.text(y), self.driver.text(z)), (text, text))
         self.assertEqual([self.driver.text(g) for g in self.given], [b"", b""])
+
+    def test_an_allocation_asks_the_driver_once(self):
+        asked = []
+
+        def work(stream, addresses):
+            other = self.work.allocator.alloc(stream)
+            before = Trace()
+            for _ in range(10):
+                self.allocator.free(self.allocator.alloc(stream), stream)
+            asked.append(before.calls())
+            self.driver.copy(other, addresses[0], stream)
+            self.allocator.free(other, stream)
+
+        _C.capture(self.pool, work, [(self.x, BYTES, 1)], lambda sizes: ([], []), "tested", False)
+        self.assertEqual(asked, [{"cuStreamGetCaptureInfo": 20}] * 2)
 
     def test_verified_by_running(self):
         graph = self.capture(verify=2)
