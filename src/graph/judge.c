@@ -124,6 +124,7 @@ void rp_choice_begin(struct rp_choice *choice, struct CUstream_st *stream, doubl
                      struct rp_turn *out_turn)
 {
     collect(choice->judge);
+    rpi_chooser_looked(&choice->chooser, ahead_us * 1e3);
     struct rpi_plan_of_call plan = rpi_chooser_next(&choice->chooser);
     enum rp_way way = plan.way == RPI_WAY_EAGER ? RP_WAY_EAGER : RP_WAY_GRAPH;
     *out_turn = (struct rp_turn){

@@ -12,7 +12,8 @@ enum {
     FULL_ROUNDS = RPI_WINDOW, /* from these on the mean is believed */
     NEWEST = 4,               /* samples that are compared with those before them */
     FIRST_GAP = 16,
-    MOST_LOST = 9,      /* blocks lost in a row that make the wait for the next one longer */
+    MOST_SELDOM = 1 << 13, /* calls between blocks of the incumbent, where asking is dear */
+    MOST_LOST = 9,         /* blocks lost in a row that make the wait for the next one longer */
     PATIENCE = 1 << 16, /* calls until a round whose samples do not come is given up: a device may
                            be a thousand calls behind */
     NEVER = UINT32_MAX
@@ -231,7 +232,10 @@ static void end_round(struct rpi_chooser *chooser)
 static uint32_t gap_of_spots(const struct rpi_chooser *chooser)
 {
     uint32_t gap = chooser->gap / 4;
-    return gap > RPI_SPOT ? gap : RPI_SPOT;
+    double look_ns = chooser->block * chooser->look_ns;
+    double seldom = look_ns / (RPI_LOOK_SHARE * fmax(incumbent_ns(chooser), 1));
+    gap = gap > RPI_SPOT ? gap : RPI_SPOT;
+    return gap > seldom ? gap : (uint32_t)fmin(seldom, MOST_SELDOM);
 }
 
 /* A block of the incumbent outside rounds, if it is time for one: the first ones follow each other.
@@ -286,6 +290,12 @@ static bool is_learning(const struct rpi_chooser *chooser)
 {
     bool nothing_known = !chooser->calls[RPI_WAY_EAGER].count && chooser->lost_blocks < MOST_LOST;
     return chooser->round_left || chooser->spot_left || chooser->is_awaited || nothing_known;
+}
+
+void rpi_chooser_looked(struct rpi_chooser *chooser, double ns)
+{
+    double weight = chooser->look_ns > 0 ? 0.1 : 1;
+    chooser->look_ns += weight * (ns - chooser->look_ns);
 }
 
 uint32_t rpi_chooser_rest(struct rpi_chooser *chooser, uint32_t most)

@@ -41,7 +41,8 @@
  * rpi_chooser.lost_ns has what rounds lost; tests/unit/test_choose.c holds simulated runs to it.
  *
  * Drift. A block of the incumbent is measured every RPI_SPOT calls, every RPI_MOST_GAP / 4 in the
- * end, and rounds go on ever more seldom. When its newest samples, or the challenger's, leave their
+ * end, or so seldom that what the caller spends on asking for its calls is RPI_LOOK_SHARE of the
+ * time; rounds go on ever more seldom. When its newest samples, or the challenger's, leave their
  * window, what was known is forgotten and rounds start afresh. All other calls cost a count.
  */
 #ifndef REPRISE_POLICY_CHOOSE_H
@@ -59,6 +60,7 @@ enum rpi_way { RPI_WAY_EAGER, RPI_WAY_GRAPH, RPI_WAYS };
 #define RPI_TRIAL_NS       8e6
 #define RPI_TRIAL_SHARE    0.008
 #define RPI_HOPELESS_SHARE 0.002
+#define RPI_LOOK_SHARE     0.003
 #define RPI_CAPTURE_NS     30e6
 #define RPI_PRICE_NS       5e6
 #define RPI_PRICE_RUNS     2
@@ -96,6 +98,7 @@ struct rpi_chooser {
     uint64_t calls_made, measured;
     double spent_ns;       /* in calls, as far as measured */
     double lost_ns;        /* in rounds, the challenger's more than the incumbent's */
+    double look_ns;        /* what the caller spends on asking, beside the call */
     double host_share;     /* of an eager call's time that the host needs to launch it */
     double price_ns;       /* of a capture: expected, or what the last took; 0: not known */
     double retry_after_ns; /* spent time before which no capture is tried */
@@ -117,6 +120,9 @@ struct rpi_plan_of_call {
 };
 /* What the next call is to be. Counts it, unless `capture` is set. */
 struct rpi_plan_of_call rpi_chooser_next(struct rpi_chooser *chooser);
+/* What the caller spent on the host before it asked, on a call that would need none of it if it
+ * were made without asking. */
+void rpi_chooser_looked(struct rpi_chooser *chooser, double ns);
 /* Of how many next calls, `most` at most, it is known that they go the incumbent's way and are not
  * measured. Counts them: they are made without asking. */
 uint32_t rpi_chooser_rest(struct rpi_chooser *chooser, uint32_t most);

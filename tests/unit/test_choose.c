@@ -500,6 +500,23 @@ static void lost_blocks_come_again_soon(void **state)
     }
 }
 
+/* Where asking takes as long as the call, it takes next to nothing of the time all the same. */
+static void dear_questions_are_asked_seldom(void **state)
+{
+    (void)state;
+    struct rpi_chooser chooser;
+    rpi_chooser_init(&chooser, 1e9); /* too dear to be tried */
+    uint64_t asked = 0;
+    while (chooser.calls_made < CALLS) {
+        if (rpi_chooser_rest(&chooser, 255))
+            continue;
+        rpi_chooser_looked(&chooser, 3e5);
+        call_eagerly(&chooser, 1, 1e5, 5e5);
+        asked++;
+    }
+    assert_true(asked > 4 * RPI_BLOCK && (double)asked * 3e5 < 0.008 * CALLS * 5e5);
+}
+
 /* A block whose sample never comes ends its round, and the next one decides. */
 static void lost_blocks_are_made_up_for(void **state)
 {
@@ -554,6 +571,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_refusal_is_remembered),
         cmocka_unit_test(slow_ways_are_given_up),
         cmocka_unit_test(rests_are_counted),
+        cmocka_unit_test(dear_questions_are_asked_seldom),
         cmocka_unit_test(lost_blocks_come_again_soon),
         cmocka_unit_test(lost_blocks_are_made_up_for),
     };
