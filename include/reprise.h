@@ -218,7 +218,8 @@ RP_API int rp_self_test(struct rp_device *device, size_t index, const char **out
  *                    batch size, say): they lie over each other, and the pool grows only to the
  *                    largest of them
  *     sequence       they run one after the other: what one frees is free for all later ones, and
- *                    a block that one does not free keeps its contents for all later ones
+ *                    a block that one does not free keeps its contents for all later ones, or for
+ *                    those that were captured before rp_graph_release
  *     concurrent     they may run at the same time: they never lie over each other
  *
  * A graph is captured into a pool at any time: it is planned around what others hold, the pool
@@ -561,6 +562,14 @@ RP_API rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_
 RP_API rp_status rp_graph_replay(struct rp_graph *graph, const struct rp_arg *args,
                                  size_t arg_count, struct CUstream_st *stream,
                                  struct rp_error *err);
+
+/* The blocks that the graph keeps are needed by what was captured so far, and by nothing that will
+ * be: later captures of its sequence may be laid over them, and may not use them. So a
+ * pipeline's graphs, captured in the order in which they run, take the memory of the passes that
+ * are under way at the same time, not that of all. Nothing that was captured moves, and replays are
+ * checked as before: a graph that reads such a block is refused once a later one has been replayed
+ * over it, until the block's graph has been replayed again. A second call does nothing. */
+RP_API rp_status rp_graph_release(struct rp_graph *graph, struct rp_error *err);
 
 /* Waits for the graph's last replay, then frees it. Graphs that read blocks of it are refused from
  * then on. NULL is allowed. */

@@ -120,7 +120,7 @@ static struct outcome run(const struct shape *shape, uint64_t seed, double budge
         outcome.ms += result.ms / shape->captures;
     }
     outcome.ratio =
-        (double)rpi_pool_height(&group.node) / (double)rpi_pool_lower_bound(&group.node);
+        (double)rpi_pool_height(&group.node) / (double)rpi_pool_lower_bound(&pool, &group.node);
     for (uint32_t i = 0; i < shape->captures; i++) {
         rpi_pool_member_finish(&captures[i].member);
         rpi_lifetimes_finish(&captures[i].x);

@@ -87,6 +87,14 @@ static PyObject *graph_replay(PyObject *object, PyObject *args)
     return status == RP_OK ? Py_NewRef(Py_None) : rpp_set_error(status, &err);
 }
 
+static PyObject *graph_release(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    struct rp_error err = {0};
+    rp_status status = rp_graph_release(((struct rpp_graph *)object)->graph, &err);
+    return status == RP_OK ? Py_NewRef(Py_None) : rpp_set_error(status, &err);
+}
+
 static PyObject *graph_info(PyObject *object, PyObject *unused)
 {
     (void)unused;
@@ -126,6 +134,7 @@ static PyObject *graph_arg_info(PyObject *object, PyObject *args)
 
 static PyMethodDef methods[] = {
     {"replay", graph_replay, METH_VARARGS, "Enqueues the graph: replay(stream, address...)."},
+    {"release", graph_release, METH_NOARGS, "Later captures may lie over what it keeps."},
     {"info", graph_info, METH_NOARGS, "Facts, as struct rp_graph_info has them."},
     {"arg_info", graph_arg_info, METH_VARARGS, "(sites, bindable, bound, why not) of an argument."},
     {NULL, NULL, 0, NULL},

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: MIT
 """reprise.make_graphed_callables: PyTorch's function of that name, with planned memory."""
 
+import functools
+
 from ._graphed import body_of
+from ._order import Schedule, parse
 from ._pool import Pool
 from ._split import Split
 from ._torch import need_gpu
@@ -9,7 +12,7 @@ from ._tree import flatten
 
 
 def make_graphed_callables(callables, sample_args, num_warmup_iters=3, allow_unused_input=False,
-                           pool=None):
+                           pool=None, *, order=None):
     """Accepts callables (functions or ``torch.nn.Module``\\ s) and returns graphed versions.
 
     As ``torch.cuda.make_graphed_callables``: each forward pass is a graph, each backward pass
@@ -25,9 +28,22 @@ def make_graphed_callables(callables, sample_args, num_warmup_iters=3, allow_unu
         num_warmup_iters (int): Eager iterations before the captures. Default: 3.
         allow_unused_input (bool): Whether inputs that do not take part in the results are allowed.
         pool (reprise.Pool, optional): A sequence. Default: one of its own.
+        order (list of int, optional): The passes of a pipeline with several microbatches, as they
+            run: ``k`` is a forward pass of the k-th callable, counted from 1, ``-k`` a backward pass;
+            the n-th of each is of the n-th microbatch. ``[1, 2, -2, -1]`` is what happens without
+            it, ``[1, 1, -1, 1, -1, -1]`` one callable with three microbatches, of which two are
+            under way at a time. Each microbatch has graphs of its own. All are planned as one
+            sequence in that order: what the forward pass of a microbatch keeps is free for others
+            after its backward pass. A call, or a backward pass, that is not the next in the order
+            raises ``RuntimeError``, which names it and the one that is due; after the last the
+            order begins again.
 
     Modules are changed in place and returned: their ``forward`` is the graphed one in the mode
     (``train`` or ``eval``) that they are in now, and the original in the other.
+
+    Example, for the stage of a pipeline::
+
+        stage = reprise.make_graphed_callables(stage, (sample,), order=[1, 1, -1, 1, -1, -1])
     """
     torch = need_gpu()
     if torch.is_autocast_enabled() and torch.is_autocast_cache_enabled():
@@ -37,23 +53,59 @@ def make_graphed_callables(callables, sample_args, num_warmup_iters=3, allow_unu
     if single:
         callables, sample_args = (callables,), (sample_args,)
     _check(torch, callables, sample_args)
+    count = len(callables)
+    passes = parse([*range(1, count + 1), *range(-count, 0)] if order is None else order, count)
     device = torch.device("cuda", torch.cuda.current_device())
     if pool is None:
         pool = Pool("sequence", name="callables")
     _warm_up(torch, callables, sample_args, num_warmup_iters, allow_unused_input)
-    splits = []
-    for fn, args in zip(callables, sample_args):
+
+    def new_split(fn, args):
         leaves, spec = flatten(args)
         params = list(fn.parameters()) if isinstance(fn, torch.nn.Module) else []
         forward = fn.forward if isinstance(fn, torch.nn.Module) else fn
-        splits.append(Split(torch, device, body_of(torch, forward, leaves, spec, False), leaves,
-                            params, (), allow_unused_input))
-    for fn, split in zip(callables, splits):
-        split.capture_forward(pool, _name(fn))
-    for fn, split in reversed(list(zip(callables, splits))):
-        split.capture_backward(pool, _name(fn))
-    made = tuple(_wrap(torch, fn, split) for fn, split in zip(callables, splits))
+        return Split(torch, device, body_of(torch, forward, leaves, spec, False), leaves, params, (),
+                     allow_unused_input)
+
+    splits = [[new_split(fn, args) for p in passes if p.callable == which and not p.backward]
+              for which, (fn, args) in enumerate(zip(callables, sample_args))]
+    _capture(pool, callables, splits, passes, order is not None)
+    replays = [of[0].replay for of in splits] if order is None else \
+        _in_order(torch, callables, splits, passes)
+    made = tuple(_wrap(torch, fn, of[0], replay) for fn, of, replay in zip(callables, splits, replays))
     return made[0] if single else made
+
+
+def _capture(pool, callables, splits, passes, ordered):
+    for which, microbatch, backward in passes:
+        split, name = splits[which][microbatch], _name(callables[which])
+        if ordered:
+            name = f"{name}[{microbatch}]"
+        if not backward:
+            split.capture_forward(pool, name)
+            continue
+        split.capture_backward(pool, name)
+        if ordered:
+            split.release()
+
+
+def _in_order(torch, callables, splits, passes):
+    """For each callable what a call does: the graphs of the microbatch that is due."""
+    schedule = Schedule(passes, [_name(fn) for fn in callables])
+
+    def replay_of(which):
+        def replay(leaves):
+            if not torch.is_grad_enabled():
+                raise RuntimeError(f"'{_name(callables[which])}' was captured with an order of forward and "
+                                   "backward passes, and gradients are disabled: call modules in the "
+                                   "other mode, or what was passed to make_graphed_callables")
+            return splits[which][schedule.forward(which)].replay(leaves)
+        return replay
+
+    for which, of in enumerate(splits):
+        for microbatch, split in enumerate(of):
+            split.before_backward = functools.partial(schedule.backward, which, microbatch)
+    return [replay_of(which) for which in range(len(callables))]
 
 
 def _name(fn):
@@ -95,7 +147,8 @@ def _warm_up(torch, callables, sample_args, iterations, allow_unused):
     torch.cuda.current_stream().wait_stream(side)
 
 
-def _wrap(torch, fn, split):
+def _wrap(torch, fn, split, replay):
+    """The graphed version of fn; split: one that was captured of it; replay: of the leaves of a call."""
     shapes = [(t.shape, t.stride(), t.dtype, t.device, t.requires_grad) for t in split.tensors]
 
     def graphed(*args):
@@ -103,7 +156,7 @@ def _wrap(torch, fn, split):
         if [(t.shape, t.stride(), t.dtype, t.device, t.requires_grad) for t in leaves] != shapes:
             raise ValueError(f"'{_name(fn)}' was captured for arguments of other shapes, types or "
                              "requires_grad than it is called with")
-        return split.replay(leaves)
+        return replay(leaves)
 
     if not isinstance(fn, torch.nn.Module):
         return graphed

@@ -36,6 +36,7 @@ class Split:
         self.generators = generators
         self.allow_unused = allow_unused
         self.turn = 0         # counts forward replays: what is in the pool is that of the last
+        self.before_backward = None  # called before each backward pass; it may raise
         self.needed = []      # arguments of the forward graph that the backward graph reads
         self.placed = {}      # in a backward run: where those are
         self.inputs = None    # of the record: leaves that want gradients
@@ -77,6 +78,13 @@ class Split:
         self.backward = None if back is None else Shape(
             back, back.capture(pool._pool, f"{name} backward", verify=verify))
         self._drop_runs()
+
+    def release(self):
+        """What the forward graph keeps is for the backward graph alone, and that is captured: later
+        captures may lie over it."""
+        self.forward.graph.release()
+        if self.backward is not None:
+            self.backward.graph.release()
 
     def _forward_work(self):
         return Work(self.torch, self.device, self._forward, self.tensors, self.generators, keep=True)
@@ -234,6 +242,8 @@ def _make_function(torch):
             grads = [g for g, d in zip(grads, split.differentiable) if d]
             grads = [g if g.stride() == s else _restride(torch, g, s)
                      for g, s in zip(grads, split.strides)]
+            if split.before_backward is not None:
+                split.before_backward()
             kept = iter(ctx.saved_tensors)
             saved = [next(kept) if other is None else other for other in ctx.others]
             found = iter(split.backward.replay(grads + saved, ctx.state))

@@ -490,6 +490,19 @@ static void wait_for_replays(struct rp_graph *graph)
     rpi_wait_for_member(driver, &last);
 }
 
+rp_status rp_graph_release(struct rp_graph *graph, struct rp_error *err)
+{
+    if (!graph || graph->adopted)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_release", "%s",
+                         !graph ? "graph is NULL"
+                                : "the graph was adopted: rp_graph_let_go lets its blocks go");
+    struct rpi_pool_core *core = graph->pool->core;
+    pthread_mutex_lock(&core->lock);
+    rpi_pool_release(&core->memory, &graph->member);
+    pthread_mutex_unlock(&core->lock);
+    return RP_OK;
+}
+
 void rp_graph_destroy(struct rp_graph *graph)
 {
     if (!graph)

@@ -47,7 +47,7 @@ static const struct rpi_pool_member *next_keeper(const struct rp_pool *pool,
 {
     const struct rpi_pool_node *top = &pool->core->memory.root->node, here = place_in(pool);
     while ((m = rpi_pool_next(top, m)))
-        if (!m->held && rpi_ranges_overlap(&m->kept, offset, offset + 1) &&
+        if (!m->held && !m->released && rpi_ranges_overlap(&m->kept, offset, offset + 1) &&
             is_before(&m->node, &here))
             return m;
     return NULL;
@@ -72,7 +72,10 @@ void rpi_reads_describe(const struct rp_pool *pool, uint64_t offset, char *text,
         uint32_t block = find_block(graph, offset, kept);
         if (block != UINT32_MAX)
             snprintf(text, bytes, "block %" PRIu32 " of graph '%.60s', which %s", block,
-                     graph->name, kept ? "comes before it in no sequence" : "frees it");
+                     graph->name,
+                     !kept         ? "frees it"
+                     : m->released ? "was released"
+                                   : "comes before it in no sequence");
         return;
     }
     snprintf(text, bytes, "memory of the pool that no graph has now");

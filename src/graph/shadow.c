@@ -37,7 +37,9 @@ static bool copy_member(struct rpi_shadow *shadow, const struct rpi_pool_member 
     member->lower_bound = from->lower_bound;
     member->kept_bytes = from->kept_bytes;
     member->held = from->held;
+    member->released = from->released;
     rpi_pool_add(&shadow->core->memory, parent, &member->node);
+    member->node.place = from->node.place; /* places tell what was released before what */
     return true;
 }
 
@@ -58,6 +60,7 @@ static struct rpi_shadow_pool *copy_group(struct rpi_shadow *shadow, const struc
     copy->pool.group.node.kind = from->group.node.kind;
     if (parent)
         rpi_pool_add(&shadow->core->memory, parent, &copy->pool.group.node);
+    copy->pool.group.node.place = from->group.node.place;
     return copy;
 }
 
@@ -93,7 +96,10 @@ static bool copy_tree(struct rpi_shadow *shadow)
         return false;
     core->memory.root = &copy->pool.group;
     core->memory.alignment = of->memory.alignment;
-    return copy_children(shadow, &root->group.node, &copy->pool.group);
+    core->memory.releases = of->memory.releases;
+    bool copied = copy_children(shadow, &root->group.node, &copy->pool.group);
+    core->memory.places = of->memory.places;
+    return copied;
 }
 
 rp_status rpi_shadow_init(struct rpi_shadow *shadow, struct rp_pool *pool, struct rp_error *err)
@@ -179,5 +185,5 @@ uint64_t rpi_shadow_height(const struct rpi_shadow *shadow)
 
 uint64_t rpi_shadow_lower_bound(const struct rpi_shadow *shadow)
 {
-    return rpi_pool_lower_bound(&shadow->core->memory.root->node);
+    return rpi_pool_lower_bound(&shadow->core->memory, &shadow->core->memory.root->node);
 }

@@ -120,6 +120,14 @@ void rpi_pool_remove(struct rpi_pool *pool, struct rpi_pool_node *node)
     shrink(pool);
 }
 
+void rpi_pool_release(struct rpi_pool *pool, struct rpi_pool_member *member)
+{
+    assert(member->node.parent);
+    if (!member->released)
+        member->released = pool->places;
+    pool->releases = true;
+}
+
 void rpi_pool_member_finish(struct rpi_pool_member *member)
 {
     rpi_vec_finish(&member->all);
@@ -172,21 +180,60 @@ static uint64_t most(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-static struct rpi_compose_sum sum_up(const struct rpi_pool_node *node)
+/* What of a node is kept and not released yet when a member is added at the place. */
+static uint64_t kept_at(const struct rpi_pool_node *node, uint64_t place)
+{
+    uint64_t kept = 0;
+    if (node->kind == RPI_COMPOSE_CAPTURE) {
+        const struct rpi_pool_member *member = (const struct rpi_pool_member *)node;
+        return member->released && member->released < place ? 0 : member->kept_bytes;
+    }
+    for (const struct rpi_pool_node *child = node->first; child; child = child->next) {
+        uint64_t part = kept_at(child, place);
+        kept = node->kind == RPI_COMPOSE_ALTERNATIVES ? most(kept, part) : kept + part;
+    }
+    return kept;
+}
+
+/* The place of the member of a node that was added last; 0: there is none. */
+static uint64_t last_place(const struct rpi_pool_node *node)
+{
+    uint64_t place = 0;
+    if (node->kind == RPI_COMPOSE_CAPTURE)
+        return node->place;
+    for (const struct rpi_pool_node *child = node->first; child; child = child->next)
+        place = most(place, last_place(child));
+    return place;
+}
+
+/* What was in the way of all of a sequence's part. Where something was released while members of
+ * the part were being added this is less than some of them met: still no layout takes less. */
+static uint64_t kept_before(const struct rpi_pool_node *part)
+{
+    uint64_t kept = 0, place = last_place(part);
+    for (const struct rpi_pool_node *node = part->previous; node; node = node->previous)
+        kept += kept_at(node, place);
+    return kept;
+}
+
+static struct rpi_compose_sum sum_up(const struct rpi_pool *pool, const struct rpi_pool_node *node)
 {
     struct rpi_compose_sum sum = {0, 0};
     if (node->kind == RPI_COMPOSE_CAPTURE) {
         const struct rpi_pool_member *member = (const struct rpi_pool_member *)node;
         return (struct rpi_compose_sum){member->lower_bound, member->kept_bytes};
     }
-    for (const struct rpi_pool_node *child = node->first; child; child = child->next)
-        rpi_compose_sum_add(&sum, node->kind, sum_up(child));
+    for (const struct rpi_pool_node *child = node->first; child; child = child->next) {
+        if (pool->releases && node->kind == RPI_COMPOSE_SEQUENCE)
+            sum.kept = kept_before(child);
+        rpi_compose_sum_add(&sum, node->kind, sum_up(pool, child));
+    }
     return sum;
 }
 
-uint64_t rpi_pool_lower_bound(const struct rpi_pool_node *top)
+uint64_t rpi_pool_lower_bound(const struct rpi_pool *pool, const struct rpi_pool_node *top)
 {
-    return sum_up(top).bound;
+    return sum_up(pool, top).bound;
 }
 
 uint64_t rpi_pool_height(const struct rpi_pool_node *top)

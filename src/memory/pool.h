@@ -5,7 +5,8 @@
  *
  *     alternatives   never live together: may lie over each other
  *     sequence       run in the order of their adding: what one frees is free for all later ones,
- *                    what it keeps (never frees) is in the way of everything after it
+ *                    what it keeps (never frees) is in the way of everything after it that is added
+ *                    before it is released
  *     concurrent     may run at the same time: never lie over each other
  *
  * Two members relate as the kind of the lowest group that holds both. A member that is added takes
@@ -40,6 +41,7 @@ struct rpi_pool_member {
     struct rpi_ranges all, kept; /* where its blocks lie, joined: all, and those that it keeps */
     uint64_t lower_bound;        /* of its blocks alone */
     uint64_t kept_bytes;
+    uint64_t released;        /* the pool's places when what it keeps was released; 0: it was not */
     struct rpi_range staging; /* addresses that its arguments are copied to, beside the pool's */
     CUstream stream;          /* of its last replay */
     CUevent done;             /* recorded behind that */
@@ -68,6 +70,7 @@ struct rpi_pool {
     uint64_t underway;           /* height that a capture under way has reached; 0: none is */
     struct rpi_pool_group *root; /* unowned */
     uint64_t places, turns;      /* how many were given */
+    bool releases;               /* any member was released */
     struct rpi_pool_members ahead;
 };
 
@@ -98,6 +101,8 @@ void rpi_pool_add(struct rpi_pool *pool, struct rpi_pool_group *group, struct rp
 /* Its replays are over, and a group is empty. What lies above all other members is given back to
  * the device, all else to captures to come. Does nothing to a node that was not added. */
 void rpi_pool_remove(struct rpi_pool *pool, struct rpi_pool_node *node);
+/* What the member keeps is in the way of nothing that is added from now on. It was added. */
+void rpi_pool_release(struct rpi_pool *pool, struct rpi_pool_member *member);
 void rpi_pool_member_finish(struct rpi_pool_member *member);
 void rpi_pool_group_finish(struct rpi_pool_group *group);
 
@@ -116,7 +121,7 @@ static inline uint64_t rpi_pool_held(const struct rpi_pool *pool)
 }
 /* Of all below a group: the highest end of a block, the bound, and how many there are. */
 uint64_t rpi_pool_height(const struct rpi_pool_node *top);
-uint64_t rpi_pool_lower_bound(const struct rpi_pool_node *top);
+uint64_t rpi_pool_lower_bound(const struct rpi_pool *pool, const struct rpi_pool_node *top);
 size_t rpi_pool_count(const struct rpi_pool_node *top);
 
 #endif

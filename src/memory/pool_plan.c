@@ -27,7 +27,7 @@ rp_status rpi_pool_obstacles(const struct rpi_pool *pool, const struct rpi_pool_
         enum rpi_compose_kind kind = rpi_pool_relation(&m->node, &added, &first);
         if (kind == RPI_COMPOSE_CONCURRENT)
             done = rpi_ranges_append(&made.always, &m->all);
-        else if (m->held || (kind == RPI_COMPOSE_SEQUENCE && first))
+        else if (m->held || (kind == RPI_COMPOSE_SEQUENCE && first && !m->released))
             done = rpi_ranges_append(&made.always, &m->kept);
         if (kind == RPI_COMPOSE_SEQUENCE && !first)
             done = done && rpi_ranges_append(&later, &m->all);

@@ -3,7 +3,8 @@
  * Planning a capture that is added to a pool with others: what they hold is in its way, and nothing
  * of theirs can move.
  *
- *     always   of concurrent members all, of earlier ones of a sequence what they keep
+ *     always   of concurrent members all, of earlier ones of a sequence what they keep and have not
+ *              released
  *              and of those that others replay what the program has in its hands, however they
  *              relate
  *     later    of later ones of a sequence (captured first all the same) all, but only for blocks

@@ -81,7 +81,7 @@ static rp_status take_picture(const struct rp_pool *pool, const char *function,
     made.mapped = rpi_pool_held(&pool->core->memory);
     made.drawing.alignment = pool->core->memory.alignment;
     made.drawing.height = rpi_pool_height(top);
-    made.drawing.lower_bound = rpi_pool_lower_bound(top);
+    made.drawing.lower_bound = rpi_pool_lower_bound(&pool->core->memory, top);
     bool done = made.drawing.title && add_node(&made.drawing, top, 0);
     pthread_mutex_unlock(&pool->core->lock);
     if (done) {

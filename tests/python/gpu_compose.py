@@ -313,6 +313,116 @@ class Twice(Case):
         self.assertEqual(len(made.shapes()), 1)
 
 
+def stage(width=256):
+    torch.manual_seed(4)
+    return torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.Dropout(0.1), torch.nn.GELU(),
+                               torch.nn.Linear(width, width)).cuda()
+
+
+class Pipelines(Case):
+    """make_graphed_callables with the order of a pipeline's passes."""
+
+    ORDERS = {"one at a time": [1, -1, 1, -1, 1, -1, 1, -1],
+              "two under way": [1, 1, -1, 1, -1, 1, -1, -1],
+              "all under way": [1, 1, 1, 1, -1, -1, -1, -1]}
+    SHAPE = (64, 256)
+
+    def setUp(self):
+        torch.manual_seed(6)
+
+    def sample(self):
+        return torch.randn(*self.SHAPE, device="cuda", requires_grad=True)
+
+    def run_order(self, order, calls):
+        """What the passes give, one after the other: results, and gradients of the inputs."""
+        torch.manual_seed(9)
+        waiting, seen = [[] for _ in calls], []
+        for number in order:
+            which = abs(number) - 1
+            if number > 0:
+                x = torch.randn(*self.SHAPE, device="cuda", requires_grad=True)
+                out = calls[which](x)
+                waiting[which].append((x, out))
+                seen.append(out.detach())
+            else:
+                x, out = waiting[which].pop(0)
+                out.square().sum().backward()
+                seen.append(x.grad)
+        return seen
+
+    def check(self, order, nets, made):
+        for _ in range(3):
+            for net in nets:
+                net.zero_grad(set_to_none=True)
+            for a, b in zip(self.run_order(order, made[0]), self.run_order(order, nets)):
+                self.assertTrue(torch.equal(a, b))
+            for net, twin in zip(nets, made[1]):
+                for a, b in zip(net.parameters(), twin.parameters()):
+                    self.assertTrue(torch.equal(a.grad, b.grad))
+                    b.grad = None
+
+    def graphed(self, order, count=1):
+        pool = reprise.Pool("sequence")
+        nets, twins = [stage() for _ in range(count)], [stage() for _ in range(count)]
+        made = reprise.make_graphed_callables(tuple(twins), ((self.sample(),),) * count, pool=pool,
+                                              order=order)
+        return nets, (made, twins), pool.info()
+
+    def test_memory_is_that_of_what_is_under_way(self):
+        nets, made, alone = self.graphed(None)
+        planned = {}
+        for name, order in self.ORDERS.items():
+            nets, made, info = self.graphed(order)
+            self.check(order, nets, made)
+            planned[name] = info["planned_bytes"]
+            self.assertEqual(info["graphs"], 8)
+            if INSTALL:
+                self.assertLessEqual(info["planned_bytes"], 1.01 * info["lower_bound_bytes"])
+        print(f"planned: without an order {alone['planned_bytes']}, {planned}, four of their own "
+              f"{4 * alone['planned_bytes']}", file=sys.stderr)
+        self.assertEqual(planned["one at a time"], alone["planned_bytes"])
+        self.assertLess(planned["one at a time"], planned["two under way"])
+        self.assertLess(planned["two under way"], planned["all under way"])
+        self.assertLessEqual(planned["two under way"], 2 * alone["planned_bytes"])
+        self.assertLessEqual(planned["all under way"], 4 * alone["planned_bytes"])
+
+    def test_interleaved_stages(self):
+        order = [1, 2, 1, 2, -2, -1, 1, 2, -2, -1, -2, -1]
+        nets, made, info = self.graphed(order, 2)
+        self.check(order, nets, made)
+        self.assertEqual(info["graphs"], 12)
+
+    def test_an_order_of_one_microbatch_is_as_without(self):
+        nets, made, info = self.graphed([1, 2, -2, -1], 2)
+        self.check([1, 2, -2, -1], nets, made)
+
+    def test_passes_out_of_order_are_refused(self):
+        order = self.ORDERS["two under way"]
+        nets, (made, twins), _ = self.graphed(order)
+        call, = made
+        x = self.sample()
+        first = call(x)
+        with self.assertRaisesRegex(RuntimeError, r"backward pass of microbatch 0 of 'Sequential' \(-1\) is "
+                                                  r"out of order: the forward pass of microbatch 1"):
+            first.sum().backward()
+        first, second = call(x), call(x)
+        with self.assertRaisesRegex(RuntimeError, "microbatch 1 .*is out of order: the backward pass of "
+                                                  "microbatch 0"):
+            second.sum().backward()
+        with self.assertRaisesRegex(RuntimeError, "is out of order"):
+            first.sum().backward()
+        with torch.no_grad(), self.assertRaisesRegex(RuntimeError, "gradients are disabled"):
+            call(x)
+        self.check(order, nets, (made, twins))
+        twins[0].eval(), nets[0].eval()
+        with torch.no_grad():
+            self.assertTrue(torch.equal(call(x), nets[0](x)))
+
+    def test_orders_that_cannot_be_are_refused(self):
+        with self.assertRaisesRegex(ValueError, r"order\[0\] is -1"):
+            self.graphed([-1, 1])
+
+
 class Group(Case):
     """One process as a group of its own."""
 

@@ -154,7 +154,7 @@ static void pool_is_as_high_as_its_highest(void **state)
     rpi_pool_add(&pool, &root, &large.node);
     rpi_pool_settle(&pool);
     assert_int_equal(rpi_pool_height(&root.node), 9 * MIB);
-    assert_int_equal(rpi_pool_lower_bound(&root.node), 2 * MIB);
+    assert_int_equal(rpi_pool_lower_bound(&pool, &root.node), 2 * MIB);
     assert_int_equal(rpi_pool_grow(&pool, 10 * MIB + 1, &err), RP_ERROR_LIMIT);
     assert_int_equal(err.requested, 12 * MIB);
     assert_int_equal(err.available, 11 * MIB);

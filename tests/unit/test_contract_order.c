@@ -213,6 +213,60 @@ static void test_interleaved_layers(void **state)
     rp_pool_destroy(pool);
 }
 
+/* ---- Blocks that were released --------------------------------------------------------------*/
+
+/* Two microbatches, one after the other: the second pass lies over the first, and its block over
+ * the one that the first was done with. */
+static void test_released(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct rp_pool *pool = make_pool(f, RP_POOL_SEQUENCE, NULL);
+    struct step forward[] = {{.f = f, .name = "forward 1", .value = 2, .keeps = true},
+                             {.f = f, .name = "forward 2", .value = 3, .keeps = true}};
+    struct step backward[] = {{.f = f, .name = "backward 1", .reads = {&forward[0]}},
+                              {.f = f, .name = "backward 2", .reads = {&forward[1]}}};
+    struct step late = {.f = f, .name = "late", .reads = {&forward[0]}};
+    struct rp_pool_info one, two;
+    for (int i = 0; i < 2; i++) {
+        struct rp_estimate *estimate;
+        struct rp_estimate_info foreseen;
+        set_buffers(&forward[i]);
+        RPT_OK(f, rp_estimate_create(&estimate, &f->err));
+        RPT_OK(f, rp_estimate_add(estimate, pool, NULL, run_step, &forward[i], forward[i].args, 2,
+                                  &f->err));
+        rp_estimate_info(estimate, &foreseen);
+        rp_estimate_destroy(estimate);
+        capture(pool, &forward[i]);
+        rp_pool_info(pool, &two);
+        assert_int_equal(foreseen.planned_bytes, two.planned_bytes);
+        assert_int_equal(foreseen.lower_bound_bytes, two.lower_bound_bytes);
+        capture(pool, &backward[i]);
+        RPT_OK(f, rp_graph_release(forward[i].graph, &f->err));
+        rp_pool_info(pool, i ? &two : &one);
+    }
+    assert_true(forward[0].kept == forward[1].kept);
+    assert_int_equal(two.planned_bytes, one.planned_bytes);
+    assert_int_equal(two.lower_bound_bytes, one.lower_bound_bytes);
+    for (int i = 0; i < 4; i++) { /* as they were captured, again and again */
+        replay(&forward[i % 2], (float)i);
+        assert_true(replay(&backward[i % 2], 0) == (float)((2 + i % 2) * i));
+    }
+    replay(&forward[0], 1);
+    replay(&forward[1], 1);
+    refused(&backward[0], "'backward 1' reads block 1 (1024 bytes) of graph 'forward 1'",
+            "which a replay of 'forward 2' has overwritten: replay 'forward 1' again");
+    assert_true(replay(&backward[1], 0) == 3);
+    assert_int_equal(try_capture(pool, &late), RP_ERROR_CAPTURE);
+    rpt_says(f, "of graph 'forward 1', which was released");
+    assert_int_equal(rp_graph_release(NULL, &f->err), RP_ERROR_INVALID_ARGUMENT);
+    finish(&late);
+    for (int i = 0; i < 2; i++) {
+        finish(&backward[i]);
+        finish(&forward[i]);
+    }
+    rp_pool_destroy(pool);
+}
+
 /* ---- Graphs that are destroyed --------------------------------------------------------------*/
 
 static void test_destroyed_writer(void **state)
@@ -729,6 +783,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         RPT_TEST(test_swapped_order),
         RPT_TEST(test_interleaved_layers),
+        RPT_TEST(test_released),
         RPT_TEST(test_destroyed_writer),
         RPT_TEST(test_destroyed_overwriter),
         RPT_TEST(test_changed_blocks),

@@ -179,6 +179,89 @@ static struct capture *begin_random(struct sequence *s, uint64_t *seed, uint32_t
     return begin(s, lower, upper, bytes, count);
 }
 
+/* A block of 2 and one of 3 that is kept. */
+static struct capture *begin_pair(struct sequence *s)
+{
+    static const int64_t lower[] = {0, 1}, upper[] = {2, END};
+    static const uint64_t bytes[] = {2, 3};
+    return begin(s, lower, upper, bytes, 2);
+}
+
+static void released_blocks_are_in_nobodys_way(void **state)
+{
+    (void)state;
+    struct sequence s;
+    sequence_init(&s, RPI_COMPOSE_SEQUENCE);
+    const struct rpi_pool_node *top = &s.group.node;
+    plan(&s, begin_pair(&s));
+    plan(&s, begin_pair(&s));
+    assert_int_equal(rpi_pool_height(top), 8);
+    rpi_pool_release(&s.pool, &s.captures[0].member);
+    rpi_pool_release(&s.pool, &s.captures[0].member);
+    plan(&s, begin_pair(&s));
+    assert_int_equal(s.captures[2].member.kept.data[0].from, 0);
+    assert_int_equal(rpi_pool_height(top), 8);
+    assert_int_equal(rpi_pool_lower_bound(&s.pool, top), 8);
+    plan(&s, begin_pair(&s)); /* what the second and third keep is in its way */
+    assert_int_equal(rpi_pool_height(top), 11);
+    assert_int_equal(rpi_pool_lower_bound(&s.pool, top), 11);
+    for (int i = 1; i < 4; i++)
+        rpi_pool_release(&s.pool, &s.captures[i].member);
+    struct capture *last = begin_pair(&s);
+    plan(&s, last);
+    assert_int_equal(last->result.height, 5);
+    assert_int_equal(rpi_pool_lower_bound(&s.pool, top), 11);
+    sequence_finish(&s);
+}
+
+/* The bound is, of all captures, the most that was in the way of one and its own. */
+static void bounds_know_what_was_released(void **state)
+{
+    (void)state;
+    uint64_t seed = 5;
+    for (int round = 0; round < 6; round++) {
+        struct sequence s;
+        uint64_t most = 0;
+        sequence_init(&s, RPI_COMPOSE_SEQUENCE);
+        for (uint32_t i = 0; i < MOST_CAPTURES; i++) {
+            uint64_t before = 0;
+            for (uint32_t j = 0; j < i; j++)
+                if (random_below(&seed, 3) == 0)
+                    rpi_pool_release(&s.pool, &s.captures[j].member);
+            for (uint32_t j = 0; j < i; j++)
+                before += s.captures[j].member.released ? 0 : s.captures[j].member.kept_bytes;
+            struct capture *c = begin_random(&s, &seed, 2 + random_below(&seed, 12));
+            plan(&s, c);
+            most = most < before + c->result.lower_bound ? before + c->result.lower_bound : most;
+            assert_int_equal(rpi_pool_lower_bound(&s.pool, &s.group.node), most);
+        }
+        assert_true(rpi_pool_height(&s.group.node) >= most);
+        sequence_finish(&s);
+    }
+}
+
+/* A part of several: what was released between its members counts for none of them. */
+static void bounds_of_parts_count_what_was_in_the_way_of_all(void **state)
+{
+    (void)state;
+    struct sequence s;
+    struct rpi_pool_group part = {.node.kind = RPI_COMPOSE_ALTERNATIVES};
+    sequence_init(&s, RPI_COMPOSE_SEQUENCE);
+    plan(&s, begin_pair(&s));
+    plan(&s, begin_pair(&s));
+    rpi_pool_add(&s.pool, &s.group, &part.node);
+    struct rpi_pool_member members[2] = {{.node.kind = RPI_COMPOSE_CAPTURE, .lower_bound = 4},
+                                         {.node.kind = RPI_COMPOSE_CAPTURE, .lower_bound = 5}};
+    rpi_pool_add(&s.pool, &part, &members[0].node);
+    assert_int_equal(rpi_pool_lower_bound(&s.pool, &s.group.node), 3 + 3 + 4);
+    rpi_pool_release(&s.pool, &s.captures[0].member);
+    assert_int_equal(rpi_pool_lower_bound(&s.pool, &s.group.node), 3 + 3 + 4);
+    rpi_pool_add(&s.pool, &part, &members[1].node);
+    assert_int_equal(rpi_pool_lower_bound(&s.pool, &s.group.node), 3 + 5);
+    rpi_pool_group_finish(&part);
+    sequence_finish(&s);
+}
+
 /* What is scattered by one capture no later one can mend: the sum over many sequences tells. */
 static void sequences_stand_at_their_bound(void **state)
 {
@@ -191,7 +274,7 @@ static void sequences_stand_at_their_bound(void **state)
         for (uint32_t i = 0; i < captures; i++)
             plan(&s, begin_random(&s, &seed, 2 + random_below(&seed, 12)));
         heights += rpi_pool_height(&s.group.node);
-        bounds += rpi_pool_lower_bound(&s.group.node);
+        bounds += rpi_pool_lower_bound(&s.pool, &s.group.node);
         sequence_finish(&s);
     }
     print_message("heights %llu, bounds %llu\n", (unsigned long long)heights,
@@ -222,6 +305,9 @@ int main(void)
         cmocka_unit_test(kept_blocks_of_a_sequence_are_piled),
         cmocka_unit_test(a_pile_that_costs_height_is_not_taken),
         cmocka_unit_test(a_pile_goes_where_later_parts_leave_room),
+        cmocka_unit_test(released_blocks_are_in_nobodys_way),
+        cmocka_unit_test(bounds_know_what_was_released),
+        cmocka_unit_test(bounds_of_parts_count_what_was_in_the_way_of_all),
         cmocka_unit_test(sequences_stand_at_their_bound),
         cmocka_unit_test(alternatives_are_planned_loosely),
     };
