@@ -152,6 +152,15 @@ static bool goes_on(const struct rpi_timing *timing, const struct rpi_timing_slo
            capturing == CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+/* A gap now and then is the caller's pause, and spoils one block. */
+static void count_gaps(struct rpi_timing_block *block, bool had_some)
+{
+    if (had_some)
+        block->gaps += block->gaps < 2 * RPI_MANY_GAPS;
+    else
+        block->gaps -= block->gaps > 0;
+}
+
 /* Host time ahead of a call that is part of its cost counts; ahead of an eager one it is what
  * asking costs, and keeps the calls apart. */
 static bool begin_measured(const struct rpi_timing *timing, struct rpi_timing_block *block,
@@ -162,9 +171,9 @@ static bool begin_measured(const struct rpi_timing *timing, struct rpi_timing_bl
     double apart = (double)(rpi_clock_ns() - slot->mark_ns) - (counts ? ahead_ns : 0);
     bool alone = slot->stream != stream || (!counts && ahead_ns > 0);
     if (plan->step == 2) {
-        slot->each = block->uneven || alone || apart > GAP_NS;
+        slot->each = block->gaps >= RPI_MANY_GAPS || alone || apart > GAP_NS;
     } else if (alone && !slot->each) {
-        block->uneven = true;
+        count_gaps(block, true);
         return false;
     } else {
         slot->apart_ns += apart;
@@ -200,14 +209,15 @@ void rpi_timing_begin(struct rpi_timing *timing, struct rpi_timing_block *block,
     block->slot->mark_ns = rpi_clock_ns();
 }
 
-/* After the block's last call. Calls in a row that were far apart are not: the next block is
- * measured call by call. */
+/* After the block's last call. Calls in a row that were far apart are none. */
 static void close_slot(struct rpi_timing *timing, struct rpi_timing_block *block)
 {
     struct rpi_timing_slot *slot = block->slot;
     block->slot = NULL;
-    if (!slot->each && slot->apart_ns > slot->plan.of * GAP_NS + slot->host_ns / 4) {
-        block->uneven = true;
+    bool had_gaps = slot->apart_ns > slot->plan.of * GAP_NS + slot->host_ns / 4;
+    if (slot->plan.of > RPI_DEAR_BLOCK) /* there are gaps to be seen */
+        count_gaps(block, had_gaps);
+    if (had_gaps && !slot->each) {
         lose(slot);
         return;
     }

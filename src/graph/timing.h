@@ -19,6 +19,7 @@
 #include "driver/driver.h"
 #include "policy/choose.h"
 
+enum { RPI_MANY_GAPS = 2 };
 enum rpi_timing_state { RPI_TIMING_FREE, RPI_TIMING_OPEN, RPI_TIMING_WAITING };
 
 struct rpi_timing_slot {
@@ -46,7 +47,8 @@ struct rpi_timing {
 /* The block that calls of one shape are in. */
 struct rpi_timing_block {
     struct rpi_timing_slot *slot; /* NULL: none is measured now */
-    bool uneven;                  /* the gaps between its calls differ: each is measured alone */
+    uint32_t gaps;                /* blocks with gaps between their calls, less those without: from
+                                     RPI_MANY_GAPS on each call is measured alone */
 };
 
 /* Gives what has been measured by now to the choosers. */
