@@ -54,6 +54,8 @@ if "$python" -c 'import torch' 2>/dev/null; then
     "$python" tests/python/gpu_estimate.py
     "$python" tests/python/gpu_compose.py --install
     "$python" tests/python/gpu_compose.py
+    "$python" tests/python/gpu_devices.py --install
+    "$python" tests/python/gpu_devices.py
     "$python" tests/python/gpu_report.py --install
     "$python" tests/python/gpu_report.py
 else

@@ -27,6 +27,7 @@ void rpp_call_begin(struct rp_call *call, const struct rp_pool *pool, int ordina
     now->captures = captures;
     now->pool = pool;
     now->ordinal = ordinal;
+    now->thread = pthread_self();
     now->number++;
     now->allocations = now->strays = 0;
     now->places = places;
@@ -101,6 +102,17 @@ static rp_status alloc_in_call(size_t bytes, struct CUstream_st *stream, bool se
     return RP_OK;
 }
 
+/* What the callable computes on another device is in no graph of its own: it would happen in the
+ * capture, and in no replay. */
+static rp_status refuse_elsewhere(int ordinal, struct rp_error *err)
+{
+    snprintf(err->message, sizeof err->message,
+             "a graph is of one GPU, and the callable takes memory of cuda:%d while it is captured "
+             "on cuda:%d. Do that outside of it",
+             ordinal, rpp_state.call.ordinal);
+    return err->status = RP_ERROR_CAPTURE;
+}
+
 /* Does a call take this allocation? *out_status and the address say how it went. The stream that
  * the call began on captures as long as it is under way, and the library asks where it stands: the
  * driver is asked once. */
@@ -115,10 +127,14 @@ static bool call_takes(size_t bytes, int ordinal, struct CUstream_st *stream, bo
             (now->captures && stream == rp_call_stream(now->call)) || is_capturing(ordinal, stream);
         now->strays += !taken;
     }
-    if (taken)
+    bool elsewhere =
+        now->call && now->ordinal != ordinal && pthread_equal(now->thread, pthread_self());
+    if (elsewhere)
+        *out_status = refuse_elsewhere(ordinal, err);
+    else if (taken)
         *out_status = alloc_in_call(bytes, stream, segment, out_address, err);
     pthread_mutex_unlock(&rpp_state.lock);
-    return taken;
+    return taken || elsewhere;
 }
 
 rp_status rpp_hook_result(uint64_t bytes, uint64_t address, uint64_t *out_address,

@@ -5,7 +5,7 @@
  * changed of what the shapes were captured under; for all others it returns `miss`, and Python
  * decides.
  *
- *     shape      how its inputs look; its graph; how to make its results (shape.h)
+ *     shape      how its inputs look, on which device; its graph; how to make its results (shape.h)
  *     guard      parameters, modules and hooks as they were when the shapes were added (guard.h)
  *     modes      gradients, inference mode; never under autocast
  *
@@ -20,9 +20,8 @@
 struct hot {
     PyObject_HEAD const struct dl_exchange *exchange;
     PyObject *tensor_type, *empty, *quick_empty; /* of torch; quick_empty may be None */
-    PyObject *grad_enabled, *inference, *autocast;
+    PyObject *grad_enabled, *inference, *autocast, *current_device;
     PyObject *requires_grad, *is_neg; /* names */
-    int32_t ordinal;
     bool is_grad, is_inference;
     struct rpp_guard guard;
     struct rpp_shape_table shapes;
@@ -108,7 +107,7 @@ static PyObject *hot_is_guarded(PyObject *object, PyObject *unused)
 static bool read_inputs(const struct hot *hot, PyObject *args, PyObject *kwargs,
                         struct rpp_inputs *inputs)
 {
-    return rpp_inputs_read(inputs, hot->exchange, hot->tensor_type, hot->ordinal, args, kwargs);
+    return rpp_inputs_read(inputs, hot->exchange, hot->tensor_type, args, kwargs);
 }
 
 /* Is there a shape for such calls? One that has no graph makes room for one that has. */
@@ -121,15 +120,16 @@ static bool is_known(struct hot *hot, const struct rpp_inputs *inputs, bool grap
     return false;
 }
 
-/* add(args, kwargs, graph, results, build, choice): a shape. results: (shape, strides, dtype) of
- * each. graph and choice may be None, though not both. */
+/* add(ordinal, args, kwargs, graph, results, build, choice): a shape of a device. results: (shape,
+ * strides, dtype) of each. graph and choice may be None, though not both. */
 static PyObject *hot_add(PyObject *object, PyObject *arguments)
 {
     struct hot *hot = (struct hot *)object;
     PyObject *args, *kwargs, *graph, *results, *build, *choice = Py_None;
     struct rpp_inputs inputs;
-    if (!PyArg_ParseTuple(arguments, "O!O!OO!O|O", &PyTuple_Type, &args, &PyDict_Type, &kwargs,
-                          &graph, &PyTuple_Type, &results, &build, &choice))
+    int ordinal;
+    if (!PyArg_ParseTuple(arguments, "iO!O!OO!O|O", &ordinal, &PyTuple_Type, &args, &PyDict_Type,
+                          &kwargs, &graph, &PyTuple_Type, &results, &build, &choice))
         return NULL;
     if ((graph != Py_None && Py_TYPE(graph) != rpp_graph_type) ||
         (choice != Py_None ? Py_TYPE(choice) != rpp_choice_type : graph == Py_None))
@@ -140,8 +140,7 @@ static PyObject *hot_add(PyObject *object, PyObject *arguments)
         (captured && captured->arg_count != inputs.tensor_count + result_count) ||
         is_known(hot, &inputs, captured))
         return Py_NewRef(Py_False);
-    struct rpp_shape *shape =
-        rpp_shape_create(&inputs, hot->ordinal, graph, results, build, choice);
+    struct rpp_shape *shape = rpp_shape_create(&inputs, ordinal, graph, results, build, choice);
     if (!shape)
         return PyErr_Occurred() ? NULL : Py_NewRef(Py_False);
     if (rpp_shapes_add(&hot->shapes, shape))
@@ -162,7 +161,7 @@ static PyObject *make_result(const struct hot *hot, const struct rpp_shape *shap
     if (!made && PyErr_Occurred())
         return NULL;
     if (made && hot->exchange->look(made, out_tensor) == 0 &&
-        out_tensor->device.ordinal == hot->ordinal)
+        out_tensor->device.ordinal == shape->ordinal)
         return made;
     Py_XDECREF(made);
     if (PyErr_Occurred())
@@ -223,7 +222,7 @@ static PyObject *replay(const struct hot *hot, const struct rpp_shape *shape,
     struct rp_error err = {0};
     void *stream = NULL;
     if (make_results(hot, shape, results, addresses) &&
-        hot->exchange->stream(DL_CUDA, hot->ordinal, &stream) == 0) {
+        hot->exchange->stream(DL_CUDA, shape->ordinal, &stream) == 0) {
         rp_status status = launch(shape, inputs, addresses, stream, &err);
         if (status == RP_OK)
             made = built(shape, results);
@@ -256,7 +255,7 @@ static PyObject *call_judged(struct hot *hot, const struct rpp_shape *shape,
 {
     struct rp_turn turn;
     void *stream = NULL;
-    if (hot->exchange->stream(DL_CUDA, hot->ordinal, &stream) != 0 ||
+    if (hot->exchange->stream(DL_CUDA, shape->ordinal, &stream) != 0 ||
         !rpp_choice_begin(shape->choice, stream, 0, &turn))
         return PyErr_Occurred() ? NULL : Py_NewRef(miss);
     if (turn.way == RP_WAY_EAGER && (turn.step != 1 || rpp_guard_holds(&hot->guard)))
@@ -264,6 +263,18 @@ static PyObject *call_judged(struct hot *hot, const struct rpp_shape *shape,
     PyObject *result = turn.way == RP_WAY_GRAPH ? try_replay(hot, shape, inputs) : Py_NewRef(miss);
     rpp_choice_end(shape->choice, &turn, result && result != miss);
     return result;
+}
+
+/* A call without tensors is one of the current device. */
+static bool is_of_device(const struct hot *hot, const struct rpp_shape *shape)
+{
+    if (shape->signature.tensor_count)
+        return true;
+    PyObject *index = PyObject_CallObject(hot->current_device, NULL);
+    bool same = index && PyLong_AsLong(index) == shape->ordinal;
+    Py_XDECREF(index);
+    PyErr_Clear();
+    return same;
 }
 
 /* call(args, kwargs): the result, or `miss`; `eager` or the choice where the call is to be made
@@ -277,7 +288,7 @@ static PyObject *hot_call(PyObject *object, PyObject *const *arguments, Py_ssize
     if (!hot->shapes.count || !read_inputs(hot, arguments[0], arguments[1], &inputs))
         return Py_NewRef(miss);
     struct rpp_shape *shape = rpp_shapes_find(&hot->shapes, &inputs);
-    if (!shape || !modes_fit(hot, &inputs))
+    if (!shape || !modes_fit(hot, &inputs) || !is_of_device(hot, shape))
         return Py_NewRef(miss);
     shape->users++;
     PyObject *result =
@@ -288,15 +299,14 @@ static PyObject *hot_call(PyObject *object, PyObject *const *arguments, Py_ssize
 
 /* ---- The type ------------------------------------------------------------------------------ */
 
-/* Hot(ordinal, Tensor, empty_strided, _empty_strided_cuda or None, is_grad_enabled,
- *     is_inference_mode_enabled, is_autocast_enabled) */
+/* Hot(Tensor, empty_strided, _empty_strided_cuda or None, is_grad_enabled,
+ *     is_inference_mode_enabled, is_autocast_enabled, current_device) */
 static PyObject *hot_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     (void)kwargs;
-    int ordinal;
-    PyObject *functions[6];
-    if (!PyArg_ParseTuple(args, "iOOOOOO", &ordinal, &functions[0], &functions[1], &functions[2],
-                          &functions[3], &functions[4], &functions[5]))
+    PyObject *functions[7];
+    if (!PyArg_ParseTuple(args, "OOOOOOO", &functions[0], &functions[1], &functions[2],
+                          &functions[3], &functions[4], &functions[5], &functions[6]))
         return NULL;
     PyObject *capsule = PyObject_GetAttrString(functions[0], "__dlpack_c_exchange_api__");
     const struct dl_exchange *exchange =
@@ -312,13 +322,13 @@ static PyObject *hot_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (!hot)
         return NULL;
     hot->exchange = exchange;
-    hot->ordinal = ordinal;
     hot->tensor_type = Py_NewRef(functions[0]);
     hot->empty = Py_NewRef(functions[1]);
     hot->quick_empty = Py_NewRef(functions[2]);
     hot->grad_enabled = Py_NewRef(functions[3]);
     hot->inference = Py_NewRef(functions[4]);
     hot->autocast = Py_NewRef(functions[5]);
+    hot->current_device = Py_NewRef(functions[6]);
     hot->requires_grad = PyUnicode_InternFromString("requires_grad");
     hot->is_neg = PyUnicode_InternFromString("is_neg");
     return (PyObject *)hot;
@@ -329,8 +339,9 @@ static void hot_dealloc(PyObject *object)
     struct hot *hot = (struct hot *)object;
     PyTypeObject *type = Py_TYPE(object);
     drop_all(hot);
-    PyObject *held[] = {hot->tensor_type, hot->empty,    hot->quick_empty,   hot->grad_enabled,
-                        hot->inference,   hot->autocast, hot->requires_grad, hot->is_neg};
+    PyObject *held[] = {hot->tensor_type,   hot->empty,     hot->quick_empty,
+                        hot->grad_enabled,  hot->inference, hot->autocast,
+                        hot->requires_grad, hot->is_neg,    hot->current_device};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++)
         Py_XDECREF(held[i]);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
@@ -339,7 +350,7 @@ static void hot_dealloc(PyObject *object)
 
 static PyMethodDef methods[] = {
     {"add", hot_add, METH_VARARGS,
-     "add(args, kwargs, graph, results, build, choice=None): takes calls of this shape."},
+     "add(ordinal, args, kwargs, graph, results, build, choice=None): takes calls of this shape."},
     {"call", (PyCFunction)(void (*)(void))hot_call, METH_FASTCALL,
      "call(args, kwargs): the result of such a call; miss; or eager, or a Choice that measures it, "
      "where the call is to be made eagerly."},

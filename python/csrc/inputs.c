@@ -14,7 +14,7 @@ static bool is_constant(PyObject *value)
 }
 
 static bool look_at_tensor(struct rpp_inputs *inputs, const struct dl_exchange *exchange,
-                           int32_t ordinal, PyObject *value)
+                           PyObject *value)
 {
     if (inputs->tensor_count == RPP_MOST_TENSORS)
         return false;
@@ -25,14 +25,17 @@ static bool look_at_tensor(struct rpp_inputs *inputs, const struct dl_exchange *
     }
     inputs->keys[inputs->tensor_count] = rpp_tensor_layout.known ? rpp_tensor_keys(value) : 0;
     inputs->tensor_at[inputs->tensor_count++] = inputs->count;
-    return tensor->device.type == DL_CUDA && tensor->device.ordinal == ordinal;
+    if (inputs->ordinal < 0)
+        inputs->ordinal = tensor->device.ordinal;
+    return tensor->device.type == DL_CUDA && tensor->device.ordinal == inputs->ordinal;
 }
 
 bool rpp_inputs_read(struct rpp_inputs *inputs, const struct dl_exchange *exchange,
-                     PyObject *tensor_type, int32_t ordinal, PyObject *args, PyObject *kwargs)
+                     PyObject *tensor_type, PyObject *args, PyObject *kwargs)
 {
     Py_ssize_t by_position = PyTuple_Size(args), at = 0;
     inputs->count = inputs->tensor_count = 0;
+    inputs->ordinal = -1;
     for (;;) {
         PyObject *name = NULL, *value;
         if ((Py_ssize_t)inputs->count < by_position)
@@ -41,7 +44,7 @@ bool rpp_inputs_read(struct rpp_inputs *inputs, const struct dl_exchange *exchan
             return true;
         bool known = inputs->count < RPP_MOST_INPUTS;
         if (known && (PyObject *)Py_TYPE(value) == tensor_type)
-            known = look_at_tensor(inputs, exchange, ordinal, value);
+            known = look_at_tensor(inputs, exchange, value);
         else if (known)
             known = is_constant(value);
         if (!known)
@@ -74,7 +77,7 @@ static uint64_t mix(uint64_t hash, uint64_t value)
 /* Strides and types follow from shapes as a rule. */
 uint64_t rpp_inputs_hash(const struct rpp_inputs *inputs)
 {
-    uint64_t hash = inputs->count;
+    uint64_t hash = mix(inputs->count, (uint64_t)inputs->ordinal);
     size_t next = 0;
     for (size_t i = 0; i < inputs->count; i++) {
         if (next < inputs->tensor_count && inputs->tensor_at[next] == i) {
@@ -114,6 +117,7 @@ bool rpp_signature_make(struct rpp_signature *signature, const struct rpp_inputs
     for (size_t i = 0; i < inputs->tensor_count; i++)
         if (!sign_tensor(signature, &inputs->tensors[i], inputs->keys[i]))
             return false;
+    signature->ordinal = inputs->ordinal;
     signature->hash = rpp_inputs_hash(inputs);
     size_t next = 0;
     for (size_t i = 0; i < inputs->count; i++) {
@@ -155,7 +159,8 @@ static bool equal(PyObject *a, PyObject *b)
 
 bool rpp_signature_fits(const struct rpp_signature *signature, const struct rpp_inputs *inputs)
 {
-    if (signature->count != inputs->count || signature->tensor_count != inputs->tensor_count)
+    if (signature->count != inputs->count || signature->tensor_count != inputs->tensor_count ||
+        signature->ordinal != inputs->ordinal)
         return false;
     for (size_t i = 0; i < inputs->tensor_count; i++)
         if (!tensor_fits(signature, inputs, i))

@@ -16,6 +16,7 @@ enum { RPP_MOST_INPUTS = 32, RPP_MOST_TENSORS = 16, RPP_MOST_RANK = 8 };
 
 struct rpp_inputs {
     size_t count, tensor_count;
+    int32_t ordinal; /* of the device that all tensors lie on; -1: there are none */
     PyObject *values[RPP_MOST_INPUTS]; /* by position, then by name, in the order they came */
     PyObject *names[RPP_MOST_INPUTS];  /* NULL: by position */
     size_t tensor_at[RPP_MOST_TENSORS];
@@ -25,6 +26,7 @@ struct rpp_inputs {
 
 struct rpp_signature {
     size_t count, tensor_count;
+    int32_t ordinal;                      /* as of the inputs */
     uint64_t hash;                        /* rpp_inputs_hash of such inputs */
     PyObject *constants[RPP_MOST_INPUTS]; /* NULL: a tensor */
     PyObject *names[RPP_MOST_INPUTS];     /* or NULL */
@@ -39,7 +41,7 @@ struct rpp_signature {
 
 /* Reads a call; false, without an exception, when it is for Python to look at. kwargs: a dict. */
 bool rpp_inputs_read(struct rpp_inputs *inputs, const struct dl_exchange *exchange,
-                     PyObject *tensor_type, int32_t ordinal, PyObject *args, PyObject *kwargs);
+                     PyObject *tensor_type, PyObject *args, PyObject *kwargs);
 /* Do any two tensors share memory? They fit the signature. */
 bool rpp_inputs_overlap(const struct rpp_inputs *inputs, const struct rpp_signature *signature);
 

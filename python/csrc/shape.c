@@ -62,6 +62,7 @@ struct rpp_shape *rpp_shape_create(const struct rpp_inputs *inputs, int32_t ordi
         return NULL;
     }
     shape->users = 1;
+    shape->ordinal = ordinal;
     shape->graph = (struct rpp_graph *)unless_none(graph);
     shape->choice = unless_none(choice);
     shape->build = unless_none(build);

@@ -15,6 +15,7 @@ struct rpp_shape {
     struct rpp_shape *next; /* in its bucket */
     size_t users;           /* the table it is in, and calls that are under way */
     struct rpp_signature signature;
+    int32_t ordinal;         /* of the device that it works on */
     struct rpp_graph *graph; /* NULL: there is none yet, and calls are eager */
     PyObject *choice;        /* a Choice that says how calls go; NULL: by the graph */
     size_t result_count;

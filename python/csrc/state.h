@@ -46,7 +46,8 @@ struct rpp_call {
     struct rp_call *call; /* NULL: no call is under way */
     const struct rp_pool *pool;
     int ordinal;
-    bool captures; /* false: it runs eagerly, to verify captures */
+    bool captures;    /* false: it runs eagerly, to verify captures */
+    pthread_t thread; /* that it is called on */
     uint64_t number;
     uint32_t allocations;
     uint32_t strays; /* asked for streams that are not in the capture */

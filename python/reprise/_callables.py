@@ -55,10 +55,31 @@ def make_graphed_callables(callables, sample_args, num_warmup_iters=3, allow_unu
     _check(torch, callables, sample_args)
     count = len(callables)
     passes = parse([*range(1, count + 1), *range(-count, 0)] if order is None else order, count)
-    device = torch.device("cuda", torch.cuda.current_device())
-    if pool is None:
-        pool = Pool("sequence", name="callables")
-    _warm_up(torch, callables, sample_args, num_warmup_iters, allow_unused_input)
+    device = _device(torch, callables, sample_args, pool)
+    with torch.cuda.device(device):
+        made = _make(torch, device, callables, sample_args, passes, order is not None,
+                     pool or Pool("sequence", name="callables"), num_warmup_iters,
+                     allow_unused_input)
+    return made[0] if single else made
+
+
+def _device(torch, callables, sample_args, pool):
+    """The GPU that all of it is on."""
+    tensors = [t for args in sample_args for t in flatten(args)[0]]
+    tensors += [p for fn in callables if isinstance(fn, torch.nn.Module) for p in fn.parameters()]
+    indices = {t.device.index for t in tensors if t.is_cuda} or {torch.cuda.current_device()}
+    if pool is not None:
+        indices.add(pool.device)
+    if len(indices) > 1:
+        named = " and ".join(f"cuda:{i}" for i in sorted(indices))
+        raise ValueError(f"sample_args, parameters and pool are on {named}, and a graph is of one GPU: "
+                         "make the callables of each GPU by a call of its own")
+    return torch.device("cuda", indices.pop())
+
+
+def _make(torch, device, callables, sample_args, passes, ordered, pool, warmup, allow_unused_input):
+    """The graphed callables, with their device current."""
+    _warm_up(torch, callables, sample_args, warmup, allow_unused_input)
 
     def new_split(fn, args):
         leaves, spec = flatten(args)
@@ -69,11 +90,10 @@ def make_graphed_callables(callables, sample_args, num_warmup_iters=3, allow_unu
 
     splits = [[new_split(fn, args) for p in passes if p.callable == which and not p.backward]
               for which, (fn, args) in enumerate(zip(callables, sample_args))]
-    _capture(pool, callables, splits, passes, order is not None)
-    replays = [of[0].replay for of in splits] if order is None else \
+    _capture(pool, callables, splits, passes, ordered)
+    replays = [of[0].replay for of in splits] if not ordered else \
         _in_order(torch, callables, splits, passes)
-    made = tuple(_wrap(torch, fn, of[0], replay) for fn, of, replay in zip(callables, splits, replays))
-    return made[0] if single else made
+    return tuple(_wrap(torch, fn, of[0], replay) for fn, of, replay in zip(callables, splits, replays))
 
 
 def _capture(pool, callables, splits, passes, ordered):

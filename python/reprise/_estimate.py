@@ -125,8 +125,8 @@ def estimate(fn, shapes, *, warmup=1, pool=None, name=None, watch=(), generators
             captures to come find these plans, and take what was estimated to the byte as long as
             nothing else is captured into their pool before.
         shapes (iterable of tuples): Arguments, as for :func:`reprise.graphed`; their values are not
-            read. Tensors on the ``meta`` device stand for ones on the current device and take no
-            memory.
+            read. Tensors on the ``meta`` device stand for ones on the device of the others, or
+            else the current one, and take no memory.
         warmup (int): How often ``fn`` runs eagerly first, unless it has, so that what it creates
             lazily exists. Default: 1.
         pool (reprise.Pool, optional): The pool that the captures will go into, with what it holds.
@@ -153,10 +153,10 @@ def estimate(fn, shapes, *, warmup=1, pool=None, name=None, watch=(), generators
         raise ValueError(f"'{fn.name}' has a pool already: leave out the argument pool")
     wanted = by_size(torch, shapes)
     into, kept, failures = _C.Estimate(), [], []
-    device = torch.device("cuda", torch.cuda.current_device())
+    device = _device_of(torch, wanted)
     stand_ins = StandIns(torch, device)
     if wanted:
-        _warm_up(torch, fn, wanted[-1])
+        _warm_up(torch, fn, wanted[-1], device)
     for args in wanted:
         text = fn.name
         try:
@@ -172,10 +172,19 @@ def estimate(fn, shapes, *, warmup=1, pool=None, name=None, watch=(), generators
     return found
 
 
-def _warm_up(torch, fn, args):
+def _device_of(torch, shapes):
+    """The GPU that the shapes' tensors lie on, or else the current one."""
+    for args in shapes:
+        for leaf in flatten(args)[0]:
+            if isinstance(leaf, torch.Tensor) and leaf.is_cuda:
+                return leaf.device
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def _warm_up(torch, fn, args, device):
     """Runs the callable with these arguments as often as it has to run eagerly."""
     leaves, spec = flatten(args)
-    leaves = [torch.zeros_like(x, device="cuda", requires_grad=x.requires_grad)
+    leaves = [torch.zeros_like(x, device=device, requires_grad=x.requires_grad)
               if isinstance(x, torch.Tensor) and x.is_meta else x for x in leaves]
     while fn._eager_runs < fn._warmup:
         fn._eager_runs += 1

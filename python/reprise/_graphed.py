@@ -10,7 +10,7 @@ from . import _C, _distributed
 from ._findings import line_of
 from ._pool import Pool
 from ._progress import Progress
-from ._record import VERIFY, Work, extents
+from ._record import VERIFY, Work, extents, is_alone
 from ._shape import Shape
 from ._split import Split
 from ._torch import need_gpu, quick_empty
@@ -21,7 +21,7 @@ ATTEMPTS = 2  # captures of a shape that may fail before it stays eager
 all_graphed = weakref.WeakSet()
 
 
-class Uncapturable(Exception):
+class Uncapturable(_C.Error):
     """A call that graphs are not for; the reason is its text."""
 
 
@@ -47,7 +47,8 @@ class Graphed:
                  frozen, verify):
         self._torch = need_gpu()
         self._fn = fn
-        self._pool = pool
+        self._given_pool = pool
+        self._pools = {}  # by the index of the device
         self._name = name
         self._warmup = warmup
         self._copy_args = copy_args
@@ -84,7 +85,7 @@ class Graphed:
             tensors, key = self._key(leaves, (spec, bool(kwargs)))
         except Uncapturable as why:
             return self._eager(args, kwargs, str(why))
-        if torch.cuda.is_current_stream_capturing():
+        if torch.cuda.is_current_stream_capturing() or is_alone():
             return self._fn(*args, **kwargs)  # a part of somebody else's capture
         return self._by_graph(key, leaves, tensors, spec, args, kwargs)
 
@@ -110,7 +111,7 @@ class Graphed:
             return
         short = shape.short(tensors)
         if short is not None:
-            self._guarded_hot(shape.device.index, guarded).add(args, kwargs, shape.graph, *short)
+            self._guarded_hot(guarded).add(shape.device.index, args, kwargs, shape.graph, *short)
         shape.offered = self._guards
 
     def _is_guarded(self):
@@ -121,13 +122,13 @@ class Graphed:
     def _hot_modes_now(self):
         return (self._torch.is_grad_enabled(), self._torch.is_inference_mode_enabled())
 
-    def _guarded_hot(self, index, guarded):
+    def _guarded_hot(self, guarded):
         """The short way; where it was not guarded it is, and knows no shapes."""
         torch, watch = self._torch, self._watch
         if self._hot is None:
-            self._hot = _C.Hot(index, torch.Tensor, torch.empty_strided, quick_empty(torch),
+            self._hot = _C.Hot(torch.Tensor, torch.empty_strided, quick_empty(torch),
                                torch.is_grad_enabled, torch.is_inference_mode_enabled,
-                               torch.is_autocast_enabled)
+                               torch.is_autocast_enabled, torch.cuda.current_device)
         if not guarded:
             tensors, modules = ((), ()) if self._frozen else (watch.tensors, watch.modules)
             modes = self._hot_modes_now()
@@ -172,7 +173,10 @@ class Graphed:
     def _eager(self, args, kwargs, why):
         if self._strict:
             raise _C.Error(f"'{self.name}' cannot be captured for these arguments: {why}")
-        self._failures.setdefault(why, (why, ATTEMPTS))
+        if why not in self._failures:
+            self._failures[why] = (why, ATTEMPTS)
+            warnings.warn(f"reprise: '{self.name}' runs without a graph for these arguments: {why}",
+                          stacklevel=3)
         return self._fn(*args, **kwargs)
 
     # ---- Keys ----
@@ -196,9 +200,10 @@ class Graphed:
                 raise Uncapturable(f"an argument is a {kind.__name__}, a subclass of Tensor")
             else:
                 parts.append((kind, leaf))
+        device = self._device(tensors)
         if len(tensors) > 1:
             parts.append(self._aliasing(tensors))
-        parts.append(self._modes(tensors))
+        parts.append(self._modes(device))
         key = tuple(parts)
         try:
             hash(key)
@@ -215,14 +220,14 @@ class Graphed:
             return None
         return tuple((e.bytes, tuple(e.members)) for e in found)
 
-    def _modes(self, tensors):
+    def _modes(self, device):
         torch, watch = self._torch, self._watch
         if not self._frozen:
             self._notice_changes()
         autocast = torch.is_autocast_enabled("cuda")
         return (torch.is_grad_enabled(), torch.is_inference_mode_enabled(),
                 autocast and torch.get_autocast_dtype("cuda"),
-                tensors[0].device.index if tensors else torch.cuda.current_device(), 
+                device.index,
                 not self._frozen and (watch.modes(), torch.is_grad_enabled() and watch.grads()))
 
     def _notice_changes(self):
@@ -244,35 +249,48 @@ class Graphed:
     # ---- Captures ----
 
     def _device(self, tensors):
+        """The GPU of a call with these arguments."""
         torch = self._torch
         indices = {t.device.index for t in tensors} or {torch.cuda.current_device()}
         if len(indices) > 1:
-            raise Uncapturable("arguments lie on several GPUs")
-        return torch.device("cuda", indices.pop())
+            named = " and ".join(f"cuda:{i}" for i in sorted(indices))
+            raise Uncapturable(f"arguments lie on {named}, and a graph is of one GPU. Move them to one "
+                               "before the call")
+        index = indices.pop()
+        pool = self._given_pool
+        if pool is not None and pool.device != index:
+            raise Uncapturable(f"the pool '{pool.name}' is of cuda:{pool.device}, and the arguments lie "
+                               f"on cuda:{index}. Leave the pool out, or give the calls of each GPU a "
+                               "graphed callable with a pool of that GPU")
+        return torch.device("cuda", index)
 
     def _own_pool(self, device):
-        """The pool of alternatives that the shapes lie in; within one of another kind that it was
-        given: shapes of one callable never run at the same time."""
-        if self._pool is None or self._pool.kind != "alternatives":
-            self._pool = Pool("alternatives", parent=self._pool, name=self.name, device=device)
-        return self._pool
+        """The pool of alternatives that the shapes on this device lie in; within one of another kind
+        that it was given: shapes of one callable never run at the same time there."""
+        pool = self._pools.get(device.index)
+        if pool is None:
+            pool = self._given_pool
+            if pool is None or pool.kind != "alternatives":
+                pool = Pool("alternatives", parent=pool, name=self.name, device=device)
+            self._pools[device.index] = pool
+        return pool
 
     def _capture(self, key, leaves, tensors, spec, has_kwargs, verify):
         torch = self._torch
         device = self._device(tensors)
         split = self._is_split(tensors)
         _distributed.check_modules(torch, self._watch.modules, split)
-        self._own_pool(device)
+        pool = self._own_pool(device)
         body = body_of(torch, self._fn, leaves, spec, has_kwargs)
         name = self._shape_name(tensors)
         with torch.cuda.device(device):
             if split:
                 made = Split(torch, device, body, tensors, self._watch.params, self._generators)
-                made.capture(Pool("sequence", parent=self._pool, name=name), name,
+                made.capture(Pool("sequence", parent=pool, name=name), name,
                              verify and "capture")  # a step must not be taken twice
                 return made
             work = Work(torch, device, body, tensors, self._generators, draws=self._draws)
-            graph = work.capture(self._pool._pool, name, self._copy_args, verify)
+            graph = work.capture(pool._pool, name, self._copy_args, verify)
             self._draws = work.draws
             return Shape(work, graph)
 
@@ -301,8 +319,16 @@ class Graphed:
 
     @property
     def pool(self):
-        """The :class:`reprise.Pool` that the graphs lie in; None before the first capture."""
-        return self._pool
+        """The :class:`reprise.Pool` that the graphs lie in, of the current device or else of the first
+        that any were captured on; None before the first capture."""
+        pools = self._pools
+        here = pools.get(self._torch.cuda.current_device()) if len(pools) > 1 else None
+        return here or next(iter(pools.values()), self._given_pool)
+
+    @property
+    def pools(self):
+        """A dict: by the index of each GPU that anything was captured on, the pool of its graphs."""
+        return dict(self._pools)
 
     def shapes(self):
         """What was captured: for each graph a dict of its facts, ``calls`` and
@@ -375,8 +401,11 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
         copied where two captures prove every place that holds its address. Work is enqueued on the
         current stream.
 
-    Values that are no tensors are part of the key: another value, shape, stride, dtype, mode
+    Values that are no tensors are part of the key: another value, shape, stride, dtype, device, mode
     (``train``/``eval``, ``no_grad``, autocast) or overlap of arguments is captured anew.
+
+    A graph is of one GPU, that of the arguments, which is the current device while ``fn`` is
+    captured; of calls without tensors it is the current device. Each GPU has a pool of its own.
 
     Example::
 
@@ -424,7 +453,7 @@ def _capture_ahead(made, shapes, progress):
     try:
         for args in wanted:
             shape = _capture_one(made, args)
-            progress(shape.parts()[-1].facts(), made.pool.info())
+            progress(shape.parts()[-1].facts(), made.pools[shape.device.index].info())
     finally:
         progress.close()
 

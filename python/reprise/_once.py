@@ -15,6 +15,18 @@ from ._record import Random, abandon_capture
 from ._torch import need_gpu
 
 
+_side_streams = {}  # by the index of the device
+
+
+def _side_stream(torch):
+    """The stream of captures on the current device. torch.cuda.graph has one, of the device that was
+    current at its first capture."""
+    index = torch.cuda.current_device()
+    if index not in _side_streams:
+        _side_streams[index] = torch.cuda.Stream(index)
+    return _side_streams[index]
+
+
 class graph:
     """Context-manager that captures CUDA work into a :class:`torch.cuda.CUDAGraph` for later replay:
     a drop-in for :class:`torch.cuda.graph`.
@@ -37,7 +49,7 @@ class graph:
             later one has overwritten, and never at the same time, but in a concurrent
             :class:`reprise.Pool`. Default: a pool of its own.
         stream (torch.cuda.Stream, optional): Is the current stream in the context. Default: a side
-            stream that all captures share.
+            stream of the current device that all captures on it share.
         capture_error_mode (str): ``"global"``, ``"thread_local"`` or ``"relaxed"``: what other
             threads may do during the capture. Default: ``"global"``.
 
@@ -61,6 +73,8 @@ class graph:
 
     def __init__(self, cuda_graph, pool=None, stream=None, capture_error_mode="global"):
         torch = self._torch = need_gpu()
+        if stream is None:
+            stream = _side_stream(torch)
         own = pool if isinstance(pool, Pool) else None
         if own is not None:
             self._handle = own.handle

@@ -18,6 +18,7 @@ import time
 from . import _C
 from ._graphed import ATTEMPTS, Graphed, Uncapturable
 from ._install import is_installed
+from ._record import is_alone
 from ._shape import Shape
 from ._tree import flatten
 
@@ -110,7 +111,7 @@ class Judged(Graphed):
             if all(c.shape is None for c in self._cases.values()):
                 self._rest = _MOST_REST
             return self._eager(args, kwargs, str(why))
-        if torch.cuda.is_current_stream_capturing():
+        if torch.cuda.is_current_stream_capturing() or is_alone():
             return self._fn(*args, **kwargs)
         if self._eager_runs < self._warmup:
             self._eager_runs += 1
@@ -196,9 +197,10 @@ class Judged(Graphed):
         short, graph = ((), None), None
         if case.shape is not None:
             short, graph = case.shape.short(tensors), case.shape.graph
-        hot = self._guarded_hot(case.device, guarded)
+        hot = self._guarded_hot(guarded)
         case.offered = self._guards
-        case.is_short = short is not None and hot.add(args, kwargs, graph, *short, case.choice)
+        case.is_short = short is not None and hot.add(case.device, args, kwargs, graph, *short,
+                                                      case.choice)
         return case.is_short
 
     def _offer_graph(self, case, args, kwargs, tensors):

@@ -18,6 +18,7 @@ addresses: once as the rehearsal, which finds out what comes out, and once as th
 
 import contextlib
 import gc
+import threading
 
 from . import _C, _distributed, _stack, _states
 from ._install import is_installed, segment_allocator
@@ -27,16 +28,33 @@ IN, OUT, INOUT = 1, 2, 3
 VERIFY = {None: 0, "capture": 1, "run": 2}
 
 
+_capturing = threading.Lock()
+_owner = None  # the thread that has it
+
+
+def is_alone():
+    """Does this thread capture?"""
+    return _owner == threading.get_ident()
+
+
 @contextlib.contextmanager
-def uncollected():
-    """Without Python's garbage collector, which would free tensors in one run and not in the next."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
+def alone():
+    """One capture at a time, whatever its device: what PyTorch allocates meanwhile, its generators'
+    states and what is replaced for the length of a run are the process's. And without Python's
+    garbage collector, which would free tensors in one run and not in the next."""
+    global _owner
+    if is_alone():
+        raise _C.Error("a capture begins within another one: capture one after the other")
+    with _capturing:
+        _owner = threading.get_ident()
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if collects:
+                gc.enable()
+            _owner = None
 
 
 class Extent:
@@ -311,7 +329,12 @@ class Work:
 
     def _find(self, tensor, addresses, storages):
         """The Result of a leaf; storages: those seen so far, by address."""
-        if not isinstance(tensor, self.torch.Tensor) or tensor.device != self.device:
+        if not isinstance(tensor, self.torch.Tensor):
+            return ("value", tensor)
+        if tensor.device != self.device:
+            if tensor.is_cuda:
+                raise _C.Error(f"a result lies on {tensor.device}, and the arguments on {self.device}: "
+                               "a graph is of one GPU. Move it after the call")
             return ("value", tensor)
         storage = tensor.untyped_storage()
         start, offset = storage.data_ptr(), tensor.storage_offset() * tensor.element_size()
@@ -397,33 +420,36 @@ class Work:
     def capture(self, pool, name, copy_args=False, verify=None):
         """Rehearses and records; the graph, whose arguments are the extents and then the output
         storages. verify: as for graphed; to run it draws no random numbers."""
-        with uncollected():
-            args = self._prepare()
-            buffers = []  # the results' memory, while the capture takes
+        with alone():
+            return self._capture(pool, name, copy_args, verify)
 
-            def results(sizes):
-                self._learn_draws()
-                if verify == "run" and self.draws:
-                    raise RanOtherwise
-                buffers[:] = [self.torch.empty(n, dtype=self.torch.uint8, device=self.device)
-                              for n in sizes]
-                return [b.data_ptr() for b in buffers], self._placed()
+    def _capture(self, pool, name, copy_args, verify):
+        args = self._prepare()
+        buffers = []  # the results' memory, while the capture takes
 
-            stream = self.torch._C._cuda_getCurrentRawStream(self.device.index)
-            try:
-                graph = self._again_if_it_draws(lambda: _C.capture(
-                    pool, self.run, args, results, name, copy_args, VERIFY[verify], stream))
-            except RanOtherwise:
-                return self.capture(pool, name, copy_args, "capture")
-            self.random = self.runs[-1].random
-            if not self.keep:
-                self.finish()
-            return graph
+        def results(sizes):
+            self._learn_draws()
+            if verify == "run" and self.draws:
+                raise RanOtherwise
+            buffers[:] = [self.torch.empty(n, dtype=self.torch.uint8, device=self.device)
+                          for n in sizes]
+            return [b.data_ptr() for b in buffers], self._placed()
+
+        stream = self.torch._C._cuda_getCurrentRawStream(self.device.index)
+        try:
+            graph = self._again_if_it_draws(lambda: _C.capture(
+                pool, self.run, args, results, name, copy_args, VERIFY[verify], stream))
+        except RanOtherwise:
+            return self._capture(pool, name, copy_args, "capture")
+        self.random = self.runs[-1].random
+        if not self.keep:
+            self.finish()
+        return graph
 
     def estimate(self, into, pool, name):
         """Rehearses: what a capture would take is added to a _C.Estimate. Of device memory only the
         rehearsals' is taken."""
-        with uncollected():
+        with alone():
             args = self._prepare()
 
             def results(sizes):

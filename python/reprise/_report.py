@@ -30,10 +30,16 @@ def _drawing(draw):
 
 
 def _of_callable(graphed, draws):
-    shapes, pool = graphed.shapes(), graphed.pool
-    return {"name": graphed.name, "graphs": shapes, "pool": pool.info() if pool else None,
-            "svg": _drawing(pool.draw) if pool and draws else None,
-            "reasons": _reasons(shapes, graphed.failures(), graphed.choices())}
+    """What it captured, for each GPU; what it could not is told once."""
+    shapes, pools = graphed.shapes(), graphed.pools
+    shared = _reasons((), graphed.failures(), graphed.choices())
+    for device, pool in sorted(pools.items()) or ((None, graphed.pool),):
+        graphs = [s for s in shapes if s["device"] == device]
+        yield {"name": graphed.name if len(pools) < 2 else f"{graphed.name} on cuda:{device}",
+               "graphs": graphs, "pool": pool.info() if pool else None,
+               "svg": _drawing(pool.draw) if pool and draws else None,
+               "reasons": _reasons(graphs, ()) + shared}
+        shared = []
 
 
 def _of_leases(draws):
@@ -50,9 +56,9 @@ def _of_leases(draws):
 
 def _facts(draws):
     made = sorted(all_graphed, key=lambda g: g.name)
-    callables = [_of_callable(g, draws) for g in made]
+    callables = [part for g in made for part in _of_callable(g, draws)]
     pools = list(_of_leases(draws))
-    devices = sorted({g.pool.device for g in made if g.pool} |
+    devices = sorted({p.device for g in made for p in (*g.pools.values(), g.pool) if p} |
                      {p["graphs"][0]["device"] for p in pools})
     return {"callables": callables, "pools": pools,
             "execs": [{"device": d, **_C.exec_info(d)} for d in devices]}

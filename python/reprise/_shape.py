@@ -103,6 +103,7 @@ class Shape:
         info = self.graph.info()
         info["calls"] = info["replays"]
         info["random"] = self.random is not None
+        info["device"] = self.device.index
         count = len(self.extents) + len(self.outputs)
         info["arguments"] = [
             dict(zip(("sites", "bindable", "bound", "reason"), self.graph.arg_info(i)),

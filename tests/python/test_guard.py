@@ -20,8 +20,9 @@ class Guard(unittest.TestCase):
                                        torch.nn.Sequential(torch.nn.Linear(4, 2)))
         self.other = torch.nn.Linear(2, 2)
         self.watch = Watch(torch, [self.net])
-        self.hot = _C.Hot(0, torch.Tensor, torch.empty_strided, None, torch.is_grad_enabled,
-                          torch.is_inference_mode_enabled, torch.is_autocast_enabled)
+        self.hot = _C.Hot(torch.Tensor, torch.empty_strided, None, torch.is_grad_enabled,
+                          torch.is_inference_mode_enabled, torch.is_autocast_enabled,
+                          torch.cuda.current_device)
         self.assertFalse(self.hot.is_guarded(), "nothing was set")
         self.set()
 
@@ -115,8 +116,9 @@ class Guard(unittest.TestCase):
     def test_dead_dicts_are_survived(self):
         for _ in range(3):
             module = torch.nn.Linear(2, 2)
-            hot = _C.Hot(0, torch.Tensor, torch.empty_strided, None, torch.is_grad_enabled,
-                         torch.is_inference_mode_enabled, torch.is_autocast_enabled)
+            hot = _C.Hot(torch.Tensor, torch.empty_strided, None, torch.is_grad_enabled,
+                         torch.is_inference_mode_enabled, torch.is_autocast_enabled,
+                         torch.cuda.current_device)
             hot.set_guard((module.weight,), (module.__dict__,), self.watch.handle, True, False)
             del hot, module
         self.assertFalse(self.hot.is_guarded(), "modules were made")

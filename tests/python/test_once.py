@@ -16,7 +16,7 @@ class Inner:
 
     def __init__(self, cuda_graph, pool=None, stream=None, capture_error_mode="global"):
         self.given = (cuda_graph, pool, stream, capture_error_mode)
-        self.capture_stream = stream or types.SimpleNamespace(device=types.SimpleNamespace(index=0))
+        self.capture_stream = stream
         Inner.made.append(self)
 
     def __enter__(self):
@@ -30,9 +30,14 @@ class Inner:
         Fake.streams.append("caller")
 
 
+def stream_of(index):
+    return types.SimpleNamespace(device=types.SimpleNamespace(index=index))
+
+
 class Fake:
     """What is asked of torch."""
 
+    current = 0
     streams = ["caller"]
     cleared = 0
     ended, released = [], []
@@ -44,7 +49,8 @@ class Fake:
         return types.SimpleNamespace(
             cuda=types.SimpleNamespace(graph=Inner, current_stream=lambda: Fake.streams[-1],
                                        set_stream=Fake.streams.append,
-                                       graph_pool_handle=lambda: (0, 77)),
+                                       graph_pool_handle=lambda: (0, 77),
+                                       current_device=lambda: Fake.current, Stream=stream_of),
             _C=types.SimpleNamespace(
                 _cuda_clearCublasWorkspaces=clear,
                 _cuda_endAllocateToPool=lambda *pool: Fake.ended.append(pool),
@@ -55,7 +61,7 @@ class Drop(unittest.TestCase):
     def setUp(self):
         torch = Fake.module()
         Fake.streams[:] = ["caller"]
-        Fake.cleared = 0
+        Fake.cleared = Fake.current = 0
         Fake.ended.clear()
         Fake.released.clear()
         self.random = self.patch(_once, "Random", mock.MagicMock())
@@ -75,9 +81,19 @@ class Drop(unittest.TestCase):
         with _once.graph("g", (0, 5), capture_error_mode="relaxed") as entered:
             self.assertEqual(Fake.streams[-1], "capture")
         self.assertIsNone(entered)
-        self.assertEqual(Inner.made[-1].given, ("g", (0, 5), None, "relaxed"))
+        self.assertEqual(Inner.made[-1].given, ("g", (0, 5), _once._side_streams[0], "relaxed"))
         self.assertEqual(Fake.streams[-1], "caller")
         self.assertEqual(Fake.cleared, 0)
+
+    def test_each_device_has_a_stream_of_its_own(self):
+        for Fake.current in (0, 1, 0, 1):
+            _once.graph("g")
+        streams = [inner.capture_stream for inner in Inner.made[-4:]]
+        self.assertEqual([s.device.index for s in streams], [0, 1, 0, 1])
+        self.assertIs(streams[1], streams[3])
+        mine = stream_of(2)
+        _once.graph("g", stream=mine)
+        self.assertIs(Inner.made[-1].capture_stream, mine)
 
     def test_workspaces_are_of_the_capture(self):
         self.installed = True
