@@ -265,8 +265,18 @@ static rp_status unmatched(const struct comparing *c, uint32_t offset, uint64_t 
 {
     char difference[192], block[64] = "no block";
     uint32_t k;
-    if (find_block(c, before, &k))
+    bool found = find_block(c, before, &k);
+    if (found)
         describe_block(c, k, block, sizeof block);
+    if (found && k < c->recorded->addresses.count &&
+        after - c->recorded->addresses.data[k] <= rehearsed(c, k)->bytes) {
+        snprintf(difference, sizeof difference,
+                 "the address at byte %u of its parameters was 0x%" PRIx64
+                 " bytes into %s, and is 0x%" PRIx64 " bytes into it now",
+                 offset, before - rehearsed(c, k)->address, block,
+                 after - c->recorded->addresses.data[k]);
+        return diverged(c, err, difference);
+    }
     snprintf(difference, sizeof difference,
              "the address at byte %u of its parameters was of %s, and is 0x%" PRIx64 " now", offset,
              block, after);

@@ -2,7 +2,7 @@
  *
  * rp_graph_capture: rehearse, plan, record, compare, verify, instantiate. When the two captures
  * turn out not to be one graph, all of it is done once more: what a program makes lazily may have
- * been made by then.
+ * been made by then, and blocks are aligned as they were recorded, for what is computed from that.
  */
 #include "graph/objects.h"
 
@@ -39,6 +39,7 @@ struct capturing {
     struct rpi_rehearsal rehearsal, third; /* the third capture is the second that is taken */
     struct rpi_share_plan plan;
     struct rpi_recorded recorded;
+    struct rpi_addresses like; /* what the attempt before recorded */
     struct rpi_comparison comparison;
     struct rpi_verdict verdict;
     size_t rehearsals;
@@ -106,11 +107,12 @@ static rp_status know_args(struct capturing *c, struct rp_error *err)
 
 static rp_status rehearse_first(struct capturing *c, struct rp_error *err)
 {
+    const struct rpi_rehearse_where where = {.like = &c->like};
     bool finding = c->results.place != NULL;
     rp_status status = finding ? rpi_rehearse_finding(c->pool, c->name, c->callable, c->user,
                                                       c->args, c->arg_count, &c->rehearsal, err)
-                               : rpi_rehearse(c->pool, c->name, c->callable, c->user, c->args,
-                                              c->arg_count, &c->rehearsal, err);
+                               : rpi_rehearse_at(c->pool, c->name, c->callable, c->user, c->args,
+                                                 c->arg_count, &where, &c->rehearsal, err);
     if (status == RP_OK && finding)
         status = ask_for_results(c, &c->rehearsal, err);
     if (status == RP_OK && !c->staging)
@@ -127,8 +129,9 @@ static rp_status rehearse(struct capturing *c, struct rp_error *err)
     if (status != RP_OK || c->verify == RP_VERIFY_NONE)
         return status;
     start = rpi_clock_ns();
-    status = rpi_rehearse_apart(c->pool, c->name, c->callable, c->user, c->args, c->arg_count,
-                                &c->third, err);
+    const struct rpi_rehearse_where where = {.apart = true, .like = &c->like};
+    status = rpi_rehearse_at(c->pool, c->name, c->callable, c->user, c->args, c->arg_count, &where,
+                             &c->third, err);
     c->verify_ms += rpi_ms_since(start);
     return status;
 }
@@ -195,6 +198,9 @@ static rp_status capture_twice(struct capturing *c, struct rp_error *err)
             return status;
         }
         rpi_log(RP_LOG_INFO, "%s; rehearsing once more", failure.message);
+        rpi_vec_finish(&c->like);
+        c->like = c->recorded.addresses;
+        c->recorded.addresses = (struct rpi_addresses){0};
         drop_attempt(c);
         rpi_graph_drop_share(c->graph);
     }
@@ -367,6 +373,7 @@ static rp_status capture_locked(struct capturing *c, struct rp_graph **out_graph
         rpi_relax_end(driver, mode);
     }
     drop_attempt(c);
+    rpi_vec_finish(&c->like);
     rpi_free(c->staging);
     settle(c, status == RP_OK);
     if (status == RP_OK)

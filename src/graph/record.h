@@ -14,10 +14,8 @@
 struct rpi_recorded {
     CUgraph template;
     struct rpi_capture_record record; /* of the blocks, as the rehearsal's */
-    struct {
-        RPI_VEC(uint64_t); /* the arguments' staging, then each block's */
-    } addresses;
-    size_t diverged; /* blocks placed online */
+    struct rpi_addresses addresses;   /* the arguments' staging, then each block's */
+    size_t diverged;                  /* blocks placed online */
 };
 
 /* What the planner says: offsets, one for each block of the rehearsal's record, the highest end of

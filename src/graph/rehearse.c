@@ -9,13 +9,8 @@
 
 /* Libraries choose kernels by alignments up to this one. */
 enum { MOST_ALIGNMENT = 256 };
+static const struct rpi_rehearse_where mostly = {0};
 enum { MOST_STEPS = 61 }; /* by which one argument is farther from the next than the one before */
-
-enum way {
-    PLAIN,
-    APART,  /* arguments lie at other distances than they mostly do */
-    FINDING /* the callable names its results */
-};
 
 struct found {
     struct rpi_rehearsed place; /* as an argument's */
@@ -25,7 +20,8 @@ struct found {
 struct rehearsing {
     struct rpi_learning learning; /* first, for casts */
     struct rpi_rehearsal *made;
-    enum way way;
+    const struct rpi_rehearse_where *where;
+    bool finding; /* the callable names its results */
     size_t arg_count;
     struct {
         RPI_VEC(struct found);
@@ -41,13 +37,15 @@ uint64_t rpi_arg_alignment(const struct rp_pool *pool, const struct rp_arg *arg)
     return alignment && alignment < most ? alignment : most;
 }
 
-/* An address of its own for the next argument or block. */
-static rp_status take(struct rehearsing *run, uint64_t bytes, uint64_t alignment,
+/* An address of its own for the next argument or block. like: 0, or the address that it is to be
+ * aligned as. */
+static rp_status take(struct rehearsing *run, uint64_t bytes, uint64_t alignment, uint64_t like,
                       uint64_t *out_address, struct rp_error *err)
 {
+    struct rpi_alias *alias = &run->learning.pool->device->alias;
     struct rpi_rehearsed block = {.bytes = bytes};
-    rp_status status =
-        rpi_alias_take(&run->learning.pool->device->alias, bytes, alignment, &block.address, err);
+    rp_status status = like ? rpi_alias_take_like(alias, bytes, like, &block.address, err)
+                            : rpi_alias_take(alias, bytes, alignment, &block.address, err);
     if (status == RP_OK && !rpi_vec_push(&run->made->blocks, block))
         status = rpi_error_host_memory(err, "rp_call_alloc", sizeof block);
     if (status == RP_OK)
@@ -59,8 +57,11 @@ static rp_status place(struct rpi_learning *learning, uint64_t bytes, uint32_t s
                        uint64_t *out_address, struct rp_error *err)
 {
     (void)stream;
-    return take((struct rehearsing *)learning, bytes, learning->pool->core->memory.alignment,
-                out_address, err);
+    struct rehearsing *run = (struct rehearsing *)learning;
+    const struct rpi_addresses *like = run->where->like;
+    size_t turn = run->made->blocks.count;
+    return take(run, bytes, learning->pool->core->memory.alignment,
+                like && turn < like->count ? like->data[turn] : 0, out_address, err);
 }
 
 /* Addresses of the arguments, into `addresses`. */
@@ -71,11 +72,11 @@ static rp_status place_args(struct rehearsing *run, const struct rp_arg *args, s
     rp_status status = RP_OK;
     for (size_t k = 0; status == RP_OK && k < arg_count; k++) {
         uint64_t unused, alignment = rpi_arg_alignment(pool, &args[k]);
-        if (run->way == APART)
+        if (run->where->apart)
             status = rpi_alias_take(&pool->device->alias, 2 * alignment * (k % MOST_STEPS + 1),
                                     alignment, &unused, err);
         if (status == RP_OK)
-            status = take(run, rpi_block_bytes(args[k].bytes), alignment, &addresses[k], err);
+            status = take(run, rpi_block_bytes(args[k].bytes), alignment, 0, &addresses[k], err);
     }
     return status;
 }
@@ -185,7 +186,7 @@ static rp_status rehearse(struct rehearsing *run, const char *name, rp_callable_
                                            finding = {.place = place, .result = find};
     char what[96];
     snprintf(what, sizeof what, "rehearsing '%.60s'", name);
-    run->learning.steps = run->way == FINDING ? &finding : &steps;
+    run->learning.steps = run->finding ? &finding : &steps;
     run->learning.record = &run->made->record;
     uint64_t *addresses = rpi_reallocarray(NULL, arg_count + 1, sizeof *addresses);
     if (!addresses)
@@ -206,13 +207,16 @@ static rp_status rehearse(struct rehearsing *run, const char *name, rp_callable_
 
 static rp_status rehearse_made(struct rp_pool *pool, const char *name, rp_callable_fn callable,
                                void *user, const struct rp_arg *args, size_t arg_count,
-                               enum way way, struct rpi_rehearsal *out_rehearsal,
-                               struct rp_error *err)
+                               const struct rpi_rehearse_where *where, bool finding,
+                               struct rpi_rehearsal *out_rehearsal, struct rp_error *err)
 {
     struct rp_device *device = pool->device;
     struct rpi_rehearsal made = {0};
-    struct rehearsing run = {
-        .learning.pool = pool, .made = &made, .way = way, .arg_count = arg_count};
+    struct rehearsing run = {.learning.pool = pool,
+                             .made = &made,
+                             .where = where,
+                             .finding = finding,
+                             .arg_count = arg_count};
     rp_status status = rpi_capture_record_init(&made.record, name, err);
     if (status != RP_OK)
         return status;
@@ -232,21 +236,25 @@ rp_status rpi_rehearse(struct rp_pool *pool, const char *name, rp_callable_fn ca
                        const struct rp_arg *args, size_t arg_count,
                        struct rpi_rehearsal *out_rehearsal, struct rp_error *err)
 {
-    return rehearse_made(pool, name, callable, user, args, arg_count, PLAIN, out_rehearsal, err);
+    return rehearse_made(pool, name, callable, user, args, arg_count, &mostly, false, out_rehearsal,
+                         err);
 }
 
-rp_status rpi_rehearse_apart(struct rp_pool *pool, const char *name, rp_callable_fn callable,
-                             void *user, const struct rp_arg *args, size_t arg_count,
-                             struct rpi_rehearsal *out_rehearsal, struct rp_error *err)
+rp_status rpi_rehearse_at(struct rp_pool *pool, const char *name, rp_callable_fn callable,
+                          void *user, const struct rp_arg *args, size_t arg_count,
+                          const struct rpi_rehearse_where *where,
+                          struct rpi_rehearsal *out_rehearsal, struct rp_error *err)
 {
-    return rehearse_made(pool, name, callable, user, args, arg_count, APART, out_rehearsal, err);
+    return rehearse_made(pool, name, callable, user, args, arg_count, where, false, out_rehearsal,
+                         err);
 }
 
 rp_status rpi_rehearse_finding(struct rp_pool *pool, const char *name, rp_callable_fn callable,
                                void *user, const struct rp_arg *args, size_t arg_count,
                                struct rpi_rehearsal *out_rehearsal, struct rp_error *err)
 {
-    return rehearse_made(pool, name, callable, user, args, arg_count, FINDING, out_rehearsal, err);
+    return rehearse_made(pool, name, callable, user, args, arg_count, &mostly, true, out_rehearsal,
+                         err);
 }
 
 void rpi_rehearsal_finish(struct rpi_rehearsal *rehearsal, const struct rp_driver *driver)

@@ -32,14 +32,27 @@ struct rpi_rehearsal {
  * the capture, as far as libraries and the pool care. */
 uint64_t rpi_arg_alignment(const struct rp_pool *pool, const struct rp_arg *arg);
 
+/* Addresses that a record gave out: those of the arguments, then of the blocks. */
+struct rpi_addresses {
+    RPI_VEC(uint64_t);
+};
+
+/* Where a rehearsal has its memory. */
+struct rpi_rehearse_where {
+    bool apart; /* arguments are at other distances from each other, and from the blocks */
+    /* NULL, or what an earlier record gave out: each block is as far from round addresses as it was
+     * there. Libraries round the address of a workspace up, and use what lies behind. */
+    const struct rpi_addresses *like;
+};
+
 /* The context is current. On failure out_rehearsal is untouched. */
 rp_status rpi_rehearse(struct rp_pool *pool, const char *name, rp_callable_fn callable, void *user,
                        const struct rp_arg *args, size_t arg_count,
                        struct rpi_rehearsal *out_rehearsal, struct rp_error *err);
-/* The same with the arguments at other distances from each other, and from the blocks. */
-rp_status rpi_rehearse_apart(struct rp_pool *pool, const char *name, rp_callable_fn callable,
-                             void *user, const struct rp_arg *args, size_t arg_count,
-                             struct rpi_rehearsal *out_rehearsal, struct rp_error *err);
+rp_status rpi_rehearse_at(struct rp_pool *pool, const char *name, rp_callable_fn callable,
+                          void *user, const struct rp_arg *args, size_t arg_count,
+                          const struct rpi_rehearse_where *where,
+                          struct rpi_rehearsal *out_rehearsal, struct rp_error *err);
 /* The same with the results that the callable names; after it out_rehearsal is that of all. */
 rp_status rpi_rehearse_finding(struct rp_pool *pool, const char *name, rp_callable_fn callable,
                                void *user, const struct rp_arg *args, size_t arg_count,

@@ -9,6 +9,8 @@
 #define GIB (1024 * MIB)
 
 enum { GAP = 512, STEP_CHUNKS = 16, WRAP_STRIDE = 8192, WRAPS = 1024 };
+/* By which addresses are rounded, in libraries: no more than a block of theirs holds. */
+enum { LEAST_STEP = 4096, MOST_STEP = 2097152 };
 static const uint64_t reserve_most = 1024 * GIB, reserve_least = 8 * GIB;
 static const uint64_t small_chunk = 2 * MIB, large_chunk = 32 * MIB;
 static const uint64_t much = GIB; /* addresses of one rehearsal that call for the large chunk */
@@ -183,12 +185,12 @@ static rp_status grow(struct rpi_alias *alias, uint64_t height, struct rp_error 
     return status;
 }
 
-rp_status rpi_alias_take(struct rpi_alias *alias, uint64_t bytes, uint64_t alignment,
-                         uint64_t *out_address, struct rp_error *err)
+/* The first address behind the last one that is `rest` more than a multiple of the step. */
+static rp_status take(struct rpi_alias *alias, uint64_t bytes, uint64_t step, uint64_t rest,
+                      uint64_t *out_address, struct rp_error *err)
 {
-    assert(alignment && (alignment & (alignment - 1)) == 0);
     uint64_t from = alias->base + alias->cursor + GAP;
-    uint64_t offset = rpi_round_up(from, 2 * alignment) + alignment - alias->base;
+    uint64_t offset = from + ((rest - from) & (step - 1)) - alias->base;
     if (offset + GAP > alias->reserved || bytes > alias->reserved - offset - GAP) {
         rpi_error(err, RP_ERROR_LIMIT, "rp_call_alloc",
                   "the run allocates more than the %llu GiB of addresses that a rehearsal has",
@@ -210,6 +212,22 @@ rp_status rpi_alias_take(struct rpi_alias *alias, uint64_t bytes, uint64_t align
         atomic_store(&alias->used, alias->cursor);
     *out_address = alias->base + offset;
     return RP_OK;
+}
+
+rp_status rpi_alias_take(struct rpi_alias *alias, uint64_t bytes, uint64_t alignment,
+                         uint64_t *out_address, struct rp_error *err)
+{
+    assert(alignment && (alignment & (alignment - 1)) == 0);
+    return take(alias, bytes, 2 * alignment, alignment, out_address, err);
+}
+
+rp_status rpi_alias_take_like(struct rpi_alias *alias, uint64_t bytes, uint64_t like,
+                              uint64_t *out_address, struct rp_error *err)
+{
+    uint64_t step = LEAST_STEP;
+    while (step < bytes && step < MOST_STEP)
+        step *= 2;
+    return take(alias, bytes, step, like, out_address, err);
 }
 
 bool rpi_alias_holds(const struct rpi_alias *alias, uint64_t address)

@@ -58,6 +58,10 @@ void rpi_alias_begin(struct rpi_alias *alias);
  * that. RP_ERROR_LIMIT when the addresses are used up. */
 rp_status rpi_alias_take(struct rpi_alias *alias, uint64_t bytes, uint64_t alignment,
                          uint64_t *out_address, struct rp_error *err);
+/* The same as far from a multiple of its size (4 KiB at least, 2 MiB at most) as `like` is: what is
+ * computed from the one address by rounding it is computed from the other too. */
+rp_status rpi_alias_take_like(struct rpi_alias *alias, uint64_t bytes, uint64_t like,
+                              uint64_t *out_address, struct rp_error *err);
 /* The small chunk, 2 MiB, for addresses that have to be mapped and are not used. It belongs to the
  * alias, which is made where it was not. */
 rp_status rpi_alias_small_chunk(struct rpi_alias *alias, const struct rp_driver *driver,

@@ -198,6 +198,24 @@ static void rehearsals_have_addresses_of_their_own(void **state)
     rpi_alias_finish(&alias);
 }
 
+static void rehearsals_are_aligned_as_they_are_told(void **state)
+{
+    (void)state;
+    struct rpi_alias alias;
+    uint64_t address, last_end = 0;
+    assert_int_equal(rpi_alias_init(&alias, driver, 0, NULL), RP_OK);
+    rpi_alias_begin(&alias);
+    for (uint64_t i = 0; i < 40; i++) {
+        uint64_t bytes = 1ull << (i % 23), like = (i * 2741 << 9) + (5 * MIB << 20);
+        uint64_t step = bytes < 4096 ? 4096 : (bytes > 2 * MIB ? 2 * MIB : bytes);
+        assert_int_equal(rpi_alias_take_like(&alias, bytes, like, &address, NULL), RP_OK);
+        assert_int_equal(address % step, like % step);
+        assert_true(!i || (address > last_end + 256 && address < last_end + 2 * step));
+        last_end = address + bytes;
+    }
+    rpi_alias_finish(&alias);
+}
+
 static void rehearsals_begin_at_the_front_again(void **state)
 {
     (void)state;
@@ -244,7 +262,7 @@ int main(void)
         TEST(arena_grows_in_place_and_shrinks),       TEST(arena_tells_what_it_cannot_have),
         TEST(arena_is_as_it_was_after_each_failure),  TEST(pool_is_as_high_as_its_highest),
         TEST(rehearsals_have_addresses_of_their_own), TEST(rehearsals_begin_at_the_front_again),
-        TEST(rehearsals_end_at_their_addresses),
+        TEST(rehearsals_end_at_their_addresses),      TEST(rehearsals_are_aligned_as_they_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -494,6 +494,43 @@ static void lazy_work_is_rehearsed_again(void **state)
     assert_int_equal(info.nodes, 4);
 }
 
+/* Works where a block holds the first multiple of the variant, as libraries do with workspaces. */
+static rp_status rounds_up(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    uint64_t x = rp_call_arg(call, 0), round = (uint64_t)p->variant, block;
+    CUstream s = rp_call_stream(call);
+    rp_status status = rp_call_alloc(call, p->count * sizeof(float) + round, s, &block, err);
+    if (status != RP_OK)
+        return status;
+    uint64_t at = (block + round - 1) / round * round;
+    status = rpt_scale(p->f, s, at, x, 2, p->count, err);
+    return status == RP_OK ? rpt_add(p->f, s, rp_call_arg(call, 1), at, x, p->count, err) : status;
+}
+
+static void addresses_may_be_rounded(void **state)
+{
+    struct rp_graph_info info;
+    for (int round = 256; round <= 2 << 20; round *= 8) {
+        struct program p = {.f = *state, .count = 2000, .variant = round};
+        check_replay(&p, rounds_up, &info);
+        assert_int_equal(info.rehearsals, round == 256 ? 1 : 2);
+        assert_int_equal(info.planned_bytes, info.lower_bound_bytes);
+    }
+}
+
+/* Two places within one block, in turn. */
+static rp_status places_in_turn(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    uint64_t block, round = 2ull << 20;
+    rp_status status = rp_call_alloc(call, 3 * round, rp_call_stream(call), &block, err);
+    if (status != RP_OK)
+        return status;
+    uint64_t at = block + (p->calls++ % 2 ? round : 0);
+    return rpt_scale(p->f, rp_call_stream(call), at, rp_call_arg(call, 0), 2, p->count, err);
+}
+
 /* The record, and only it, allocates other sizes; its nodes are the same. */
 static rp_status larger_blocks(struct rp_call *call, void *user, struct rp_error *err)
 {
@@ -606,6 +643,10 @@ static void different_graphs_are_refused(void **state)
     struct program p = {.f = *state, .count = 100};
     check_refused(&p, takes_turns, RP_ERROR_DIVERGED);
     assert_non_null(strstr(p.f->err.message, "was of block 0 (400 bytes)"));
+    p.calls = 0;
+    check_refused(&p, places_in_turn, RP_ERROR_DIVERGED);
+    assert_non_null(strstr(p.f->err.message, "was 0x0 bytes into block 0 (6291456 bytes), and is "
+                                             "0x200000 bytes into it now"));
     check_refused(&p, orders_differently, RP_ERROR_DIVERGED);
     assert_non_null(strstr(p.f->err.message, "edge from node 0 to node 2"));
     p.calls = 0;
@@ -1518,6 +1559,7 @@ int main(void)
         RPT_TEST(what_rehearsals_keep_is_given_back),
         RPT_TEST(later_frees_cost_memory_only),
         RPT_TEST(lazy_work_is_rehearsed_again),
+        RPT_TEST(addresses_may_be_rounded),
         RPT_TEST(other_sizes_are_placed_online),
         RPT_TEST(different_graphs_are_refused),
         RPT_TEST(nodes_that_cannot_be_compared_are_refused),
