@@ -1342,6 +1342,7 @@ struct rp_explanation {
     const char *meaning;
     const char *const causes[8]; /* the most frequent first; NULL ends the list */
     const char *const mends[8];
+    const char *obstacle; /* the kind that an operator or a call is one of; NULL for all others */
 };
 
 /* By number ("901"), name (the driver's or the runtime's) or a message that holds either; kinds of

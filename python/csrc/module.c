@@ -277,8 +277,9 @@ static PyObject *explain(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "s", &query))
         return NULL;
     const struct rp_explanation *found = rp_explain(query);
-    return found ? Py_BuildValue("(ssss)", found->key, found->meaning,
-                                 found->mends[0] ? found->mends[0] : "", found->title)
+    return found ? Py_BuildValue("(ssssz)", found->key, found->meaning,
+                                 found->mends[0] ? found->mends[0] : "", found->title,
+                                 found->obstacle)
                  : Py_NewRef(Py_None);
 }
 
@@ -339,7 +340,13 @@ static PyMethodDef methods[] = {
     {"capture_status", capture_status, METH_VARARGS,
      "Of a stream: 0 not capturing, 1 capturing, 2 capturing and broken."},
     {"explain", explain, METH_VARARGS,
-     "(key, meaning, mend, title) of an error or obstacle, or None."},
+     "(key, meaning, mend, title, obstacle) of an error or obstacle, or None."},
+    {"watch_refusals", rpp_watch_refusals, METH_VARARGS,
+     "watch_refusals(path): from here on CUPTI, loaded from there, tells what the driver refuses "
+     "in "
+     "a capture; False where it does not."},
+    {"end_refusals", rpp_end_refusals, METH_NOARGS,
+     "Ends that; (function, code) of the first call that was refused, or None."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -75,6 +75,10 @@ PyObject *rpp_bind_pool(PyObject *module, PyObject *args);
 PyObject *rpp_draw_lease(PyObject *module, PyObject *args);
 PyObject *rpp_leases(PyObject *module, PyObject *unused);
 
+/* watch_refusals(path of a loaded CUPTI) and end_refusals() (refusals.c) */
+PyObject *rpp_watch_refusals(PyObject *module, PyObject *args);
+PyObject *rpp_end_refusals(PyObject *module, PyObject *unused);
+
 /* capture(pool, callable, args, results, name, copy_args[, verify, stream]) */
 PyObject *rpp_capture(PyObject *module, PyObject *args);
 /* call_result(bytes, block) */

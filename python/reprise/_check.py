@@ -16,6 +16,7 @@ import contextlib
 import gc
 import inspect
 import os
+import re
 import sys
 import threading
 
@@ -399,15 +400,27 @@ class Check:
         lines = {f.where for f in self.findings.obstacles}
         if frame is not None and frame[:2] in lines:
             return
-        known = _C.explain(str(error))
-        traced = self._trace()
+        traced, refused = self._trace()
         if traced is None and lines - {None}:
             return  # an obstacle that is known explains it
         frames = (traced,) if traced else ((frame,) if frame else ())
         if frames and frames[0][:2] in lines:
             return
+        if refused is not None:
+            self._note_refused(*refused, frames)
+            return
+        known = _C.explain(str(error))
         self.findings.note(self._kind_of(error), type(error).__name__, what=text,
                            mend=known[2] if known and known[2] else None, frames=frames)
+
+    def _note_refused(self, function, code, frames):
+        """A call that the driver refused, by its name there: "cuMemAlloc_v2"."""
+        name, reason = re.sub(r"(_v\d+|_ptsz|_ptds)+$", "", function), _C.explain(str(code))
+        known = _C.explain(name)
+        if known is None or known[0] != name:
+            known = (None, None, reason[2], reason[3], _CODES.get(code, "refused-call"))
+        self.findings.note(known[4], name, what=f"{known[3]}: {reason[0]} ({code})",
+                           mend=known[2], frames=frames)
 
     @staticmethod
     def _kind_of(error):
@@ -417,16 +430,21 @@ class Check:
         return "capture-error" if "CUDA" in str(error) else "callable-error"
 
     def _trace(self):
-        """The program's line that broke the capture; None where no single line did."""
+        """The program's line that broke the capture, or None where no single line did; and the call
+        that the driver refused, (function, code), or None where it is not known."""
         broken = []
 
         def look(frame):
             if not broken and self.platform.is_broken():
                 broken.append(frame)
 
-        with traced_lines(look):
-            self._try()
-        return broken[0] if broken else None
+        watching = self.platform.watch_refusals()
+        try:
+            with traced_lines(look):
+                self._try()
+        finally:
+            refused = self.platform.end_refusals() if watching else None
+        return (broken[0] if broken else None), refused
 
     def _note_strays(self):
         strays = self.platform.strays()

@@ -8,6 +8,7 @@ Streams are compared by vector clocks: each counts its own work, and carries wha
 
 import contextlib
 import functools
+import os
 import sys
 import threading
 
@@ -18,6 +19,16 @@ _WAITS = ("synchronize", "Stream.synchronize", "Stream.query", "Event.synchroniz
           "Event.elapsed_time")
 _STATES = ("get_rng_state", "set_rng_state", "get_rng_state_all", "set_rng_state_all",
            "manual_seed", "manual_seed_all", "seed", "seed_all")
+
+
+def _loaded(library):
+    """The path of a library that this process has loaded; None: it has not."""
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        for row in maps:
+            path = row.rstrip("\n").partition("/")
+            if os.path.basename(path[2]).startswith(library):
+                return path[1] + path[2]
+    return None
 
 
 class Streams:
@@ -101,6 +112,16 @@ class Cuda:
     def is_broken(self):
         """Is the capture on the current stream broken?"""
         return _C.capture_status(self.device.index, self.current()) == 2
+
+    def watch_refusals(self):
+        """From here on the first call that the driver refuses in a capture is noted, whoever makes
+        it; not where CUPTI is not loaded or a profiler has it."""
+        library = _loaded("libcupti.so")
+        return library is not None and _C.watch_refusals(library)
+
+    def end_refusals(self):
+        """(function, code) of that call, or None."""
+        return _C.end_refusals()
 
     def strays(self):
         """Allocations during the last capture that were not of its streams."""

@@ -16,29 +16,35 @@
     {                                                                                              \
         __VA_ARGS__, NULL                                                                          \
     }
-#define HOST_READ  "the host reads a device value"
-#define DATA_SHAPE "a shape depends on device values"
-#define WHERE      "it is called within the region that is captured, by the program or a library"
+#define HOST_READ       "the host reads a device value"
+#define DATA_SHAPE      "a shape depends on device values"
+#define HOST_READ_KIND  "host-read"
+#define DATA_SHAPE_KIND "data-shape"
+#define WHERE           "it is called within the region that is captured, by the program or a library"
 static const struct rp_explanation table[] = {
-#define X(key, code, title, meaning, causes, mends) {key, code, title, meaning, causes, mends},
+#define X(key, code, title, meaning, causes, mends)                                                \
+    {key, code, title, meaning, causes, mends, NULL},
 #include "explain/explanations.def"
 #undef X
-#define X(key, title, meaning, causes, mends) {key, 0, title, meaning, causes, mends},
+#define X(key, title, meaning, causes, mends) {key, 0, title, meaning, causes, mends, NULL},
 #include "explain/obstacles.def"
 #undef X
 #define X(name, class, mend)                                                                       \
-    {name,     0,      class, "The host waits for the device in this operator: " class ".",        \
-     L(WHERE), L(mend)},
+    {name,     0,       class,       "The host waits for the device in this operator: " class ".", \
+     L(WHERE), L(mend), class##_KIND},
 #include "explain/operators.def"
 #undef X
 #define X(function, kind, what, mend)                                                              \
-    {function, 0, what, "This call has no place in what is captured: " what ".", L(WHERE), L(mend)},
+    {function, 0,       what, "This call has no place in what is captured: " what ".",             \
+     L(WHERE), L(mend), kind},
 #include "explain/calls.def"
 #undef X
 };
 #undef L
 #undef HOST_READ
 #undef DATA_SHAPE
+#undef HOST_READ_KIND
+#undef DATA_SHAPE_KIND
 #undef WHERE
 
 /* How many entries each of the four lists has. */

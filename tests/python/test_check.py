@@ -34,12 +34,19 @@ class Cpu:
     def __init__(self, kind="cpu"):
         self.type = kind
         self.capturing = self.broken = False
+        self.refused = None  # what the driver's tool tells: (function, code)
 
     def is_broken(self):
         return self.capturing and self.broken
 
     def strays(self):
         return 0
+
+    def watch_refusals(self):
+        return self.refused is not None
+
+    def end_refusals(self):
+        return self.refused
 
     def random_state(self):
         return torch.get_rng_state()
@@ -414,6 +421,26 @@ class Captures(Case):
         self.assertIn("previous error during capture", finding.what)
         self.assertFalse(findings.captured)
 
+    def test_the_call_that_was_refused_is_named(self):
+        def fn(x):
+            if check.platform.capturing:
+                check.platform.broken = True  # refused
+            return x * 2
+        for function, code, kind, operation, what, mend in (
+                ("cuMemAlloc_v2", 900, "allocation", "cuMemAlloc",
+                 "device memory is taken from the driver: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900)",
+                 "before the capture"),
+                ("cuLaunchKernel_ptsz", 906, "legacy-stream", "cuLaunchKernel",
+                 "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT (906)", "stream"),
+                ("cuSomethingNew_v3_ptsz", 900, "refused-call", "cuSomethingNew", "(900)", "")):
+            check = Captured(fn, torch.ones(3))
+            check.platform.refused = (function, code)
+            findings = check.run()
+            self.assertEqual(len(findings), 1, str(findings))
+            finding = self.expect(findings, kind, "refused", operation)
+            self.assertIn(what, finding.what)
+            self.assertIn(mend, finding.mend)
+
     def test_the_line_that_raised_is_found(self):
         def fn(x):
             if check.platform.capturing:
@@ -428,7 +455,7 @@ class Captures(Case):
             check.platform.broken = True
             return x * total
         check = Captured(fn, torch.ones(3))
-        check._trace = lambda: None
+        check._trace = lambda: (None, None)
         self.assertEqual([f.kind for f in check.run()], ["host-read"])
 
     def test_replays_are_compared(self):

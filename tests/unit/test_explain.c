@@ -160,6 +160,10 @@ static void test_names_of_calls_and_operators(void **state)
 {
     (void)state;
     assert_string_equal(rp_explain("aten::nonzero")->title, "a shape depends on device values");
+    assert_string_equal(rp_explain("aten::nonzero")->obstacle, "data-shape");
+    assert_string_equal(rp_explain("aten::item")->obstacle, "host-read");
+    assert_string_equal(rp_explain("cuMemAlloc")->obstacle, "allocation");
+    assert_null(rp_explain("allocation")->obstacle);
     assert_string_equal(rp_explain("cuMemcpy")->key, "cuMemcpy");
     assert_string_equal(rp_explain("trouble in cuMemcpyDtoH, somewhere")->key, "cuMemcpyDtoH");
     expect("cuStreamSynchronize returned 901", 901);
