@@ -283,7 +283,7 @@ static PyObject *explain(PyObject *module, PyObject *args)
                  : Py_NewRef(Py_None);
 }
 
-/* 0: not capturing, 1: capturing, 2: a capture that is broken. */
+/* (0: not capturing, 1: capturing, 2: a capture that is broken; nodes of the capture so far) */
 static PyObject *capture_status(PyObject *module, PyObject *args)
 {
     (void)module;
@@ -296,8 +296,15 @@ static PyObject *capture_status(PyObject *module, PyObject *args)
     rp_status opened = rpp_device_get(ordinal, &slot, &err);
     if (opened != RP_OK)
         return rpp_set_error(opened, &err);
-    slot->is_capturing((struct CUstream_st *)(uintptr_t)stream, &status);
-    return PyLong_FromLong(status);
+    unsigned long long id;
+    void *graph = NULL, *terminals, *edges;
+    size_t count = 0, nodes = 0;
+    struct CUstream_st *handle = (struct CUstream_st *)(uintptr_t)stream;
+    slot->is_capturing(handle, &status);
+    if (status == 1 &&
+        slot->capture_info(handle, &status, &id, &graph, &terminals, &edges, &count) == 0 && graph)
+        slot->graph_nodes(graph, NULL, &nodes);
+    return Py_BuildValue("(in)", status, (Py_ssize_t)nodes);
 }
 
 static PyMethodDef methods[] = {
@@ -338,7 +345,7 @@ static PyMethodDef methods[] = {
     {"heap_reset", heap_reset, METH_VARARGS, "Resets peaks, or what was accumulated."},
     {"heap_history", heap_history, METH_VARARGS, "Keeps the latest events; 0 stops."},
     {"capture_status", capture_status, METH_VARARGS,
-     "Of a stream: 0 not capturing, 1 capturing, 2 capturing and broken."},
+     "Of a stream: (0 not capturing, 1 capturing, 2 capturing and broken; nodes captured so far)."},
     {"explain", explain, METH_VARARGS,
      "(key, meaning, mend, title, obstacle) of an error or obstacle, or None."},
     {"watch_refusals", rpp_watch_refusals, METH_VARARGS,

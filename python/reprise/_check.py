@@ -31,6 +31,7 @@ from ._tree import flatten, unflatten
 _OLDEST_NCCL = (2, 9, 6)
 _CODES = {904: "unjoined-stream", 906: "legacy-stream"}
 _STATUSES = {"RP_ERROR_DIVERGED": "divergence", "RP_ERROR_UNSUPPORTED": "unsupported-node"}
+_NODE = re.compile(r": node (\d+) \((.*?)\)")  # of an error that tells which node is to blame
 _NAMING_RUNS = 3  # in which one line has to take the same memory from the driver
 
 
@@ -400,7 +401,9 @@ class Check:
         lines = {f.where for f in self.findings.obstacles}
         if frame is not None and frame[:2] in lines:
             return
-        traced, refused = self._trace()
+        node = isinstance(error, _C.Error) and _NODE.search(text)
+        operation = node[2] if node else type(error).__name__
+        traced, refused = (self._trace_node(int(node[1])), None) if node else self._trace()
         if traced is None and lines - {None}:
             return  # an obstacle that is known explains it
         frames = (traced,) if traced else ((frame,) if frame else ())
@@ -410,7 +413,7 @@ class Check:
             self._note_refused(*refused, frames)
             return
         known = _C.explain(str(error))
-        self.findings.note(self._kind_of(error), type(error).__name__, what=text,
+        self.findings.note(self._kind_of(error), operation, what=text,
                            mend=known[2] if known and known[2] else None, frames=frames)
 
     def _note_refused(self, function, code, frames):
@@ -445,6 +448,18 @@ class Check:
         finally:
             refused = self.platform.end_refusals() if watching else None
         return (broken[0] if broken else None), refused
+
+    def _trace_node(self, number):
+        """The program's line that captures the node of that number; None where no line does."""
+        found = []
+
+        def look(frame):
+            if not found and self.platform.captured_nodes() > number:
+                found.append(frame)
+
+        with traced_lines(look):
+            self._try()
+        return found[0] if found else None
 
     def _note_strays(self):
         strays = self.platform.strays()

@@ -111,7 +111,11 @@ class Cuda:
 
     def is_broken(self):
         """Is the capture on the current stream broken?"""
-        return _C.capture_status(self.device.index, self.current()) == 2
+        return _C.capture_status(self.device.index, self.current())[0] == 2
+
+    def captured_nodes(self):
+        """How many nodes the capture on the current stream has; 0 where there is none."""
+        return _C.capture_status(self.device.index, self.current())[1]
 
     def watch_refusals(self):
         """From here on the first call that the driver refuses in a capture is noted, whoever makes

@@ -34,10 +34,14 @@ class Cpu:
     def __init__(self, kind="cpu"):
         self.type = kind
         self.capturing = self.broken = False
+        self.nodes = 0  # of the capture
         self.refused = None  # what the driver's tool tells: (function, code)
 
     def is_broken(self):
         return self.capturing and self.broken
+
+    def captured_nodes(self):
+        return self.nodes if self.capturing else 0
 
     def strays(self):
         return 0
@@ -387,7 +391,7 @@ class Captured(Check):
         self.replay = replay
 
     def _try(self):
-        self.platform.capturing, self.platform.broken = True, False
+        self.platform.capturing, self.platform.broken, self.platform.nodes = True, False, 0
         try:
             self.call(self.tensors)
             if self.platform.broken:
@@ -440,6 +444,23 @@ class Captures(Case):
             finding = self.expect(findings, kind, "refused", operation)
             self.assertIn(what, finding.what)
             self.assertIn(mend, finding.mend)
+
+    def test_the_line_of_a_node_is_named(self):
+        def fn(x):
+            check.platform.nodes = 3
+            y = x * 2
+            check.platform.nodes = 4  # captures node 3
+            if check.platform.capturing:
+                raise error
+            return y + 1
+        error = reprise.Error("'fn(3)': node 3 (kernel rotates) differs between two captures of the "
+                              "same work: its grid changed. The callable must do the same each time")
+        error.status, error.driver_code = "RP_ERROR_DIVERGED", 0
+        check = Captured(fn, torch.ones(3))
+        findings = check.run()
+        self.assertEqual(len(findings), 1, str(findings))
+        finding = self.expect(findings, "divergence", "captures node 3", "kernel rotates")
+        self.assertIn("its grid changed", finding.what)
 
     def test_the_line_that_raised_is_found(self):
         def fn(x):
