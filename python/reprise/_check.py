@@ -464,7 +464,7 @@ class Check:
     def _note_strays(self):
         strays = self.platform.strays()
         if strays and not any(f.kind == "outside-stream" for f in self.findings):
-            self.findings.note("background-thread", f"{strays} allocations",
+            self.findings.note("background-thread", f"{strays} allocation{'s' * (strays > 1)}",
                                what="device memory was allocated beside the capture, by another "
                                     "thread or on another stream")
 

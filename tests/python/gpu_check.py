@@ -2,6 +2,7 @@
 """reprise.check on a GPU: for each obstacle a program that has it, whose line is named, and its mend,
 with which the check finds nothing and the capture works. usage: gpu_check.py [--install] ..."""
 
+import contextlib
 import ctypes
 import gc
 import os
@@ -37,6 +38,12 @@ def numbers(count=64):
     return torch.arange(1.0, count + 1, device="cuda")
 
 
+def cuda_runtime():
+    """The runtime as other libraries call it, where PyTorch does not look."""
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        return ctypes.CDLL(next(row.split()[-1] for row in maps if "libcudart" in row))
+
+
 class Case(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(5)
@@ -58,7 +65,10 @@ class Case(unittest.TestCase):
                   f.frames[0].line == line(marker) and
                   pathlib.Path(f.frames[0].file).resolve() == HERE]
         self.assertTrue(places, f"no {kind} at line {line(marker)} in:\n{findings}")
-        self.assertTrue(places[0].what and places[0].mend)
+        text = str(findings)
+        self.assertIn(f"gpu_check.py:{line(marker)} in ", text)
+        for told in (places[0].operation, places[0].what, places[0].mend):
+            self.assertTrue(told and told in text, text)
         return places[0], findings
 
     def clean(self, fn, *args, **options):
@@ -68,13 +78,19 @@ class Case(unittest.TestCase):
         self.assertIn("can be captured", str(findings))
 
     def obstacle(self, kind, marker, fn, *args, mended=None):
-        """Finds it; the mended program (by the offered fix, where none is given) is clean."""
+        """Finds it; the mended program (by the offered fix, where none is given) is clean. What is
+        offered can be captured and replayed, too."""
         finding, findings = self.find(kind, marker, fn, *args)
         if not finding.is_caution:
             self.assertFalse(findings.captured and findings.obstacles == [], str(findings))
         if mended is None:
             self.assertTrue(finding.fix or finding.options, str(findings))
+            self.assertIn("findings.mended() and findings.graphed() apply it", str(findings))
             mended = findings.mended()
+            made = findings.graphed(strict=True)
+            for _ in range(3):
+                made(*args)
+            self.assertEqual(len(made.shapes()), 1)
         self.clean(mended, *args)
 
 
@@ -231,10 +247,13 @@ class Reads(Case):
             return net.weight.grad.sum()
         self.find("grad-scaler", "scaler", fn, ones(2, 64))
 
+        fused = torch.optim.SGD(net.parameters(), lr=0.1, fused=True)
+
         def mended(x):
             net.zero_grad(set_to_none=True)
-            net(x).sum().backward()
-            optimizer.step()
+            scaler.scale(net(x).sum()).backward()
+            scaler.step(fused)
+            scaler.update()
             return net.weight.grad.sum()
         self.clean(mended, ones(2, 64))
 
@@ -272,6 +291,17 @@ class Waits(Case):
         self.find("synchronisation", "stream query", fn, numbers())
         self.obstacle("synchronisation", "event query", fn, numbers(), mended=lambda x: x * 2)
 
+    def test_libraries_that_wait_unseen(self):
+        runtime = cuda_runtime()
+
+        def fn(x):
+            y = x * 2
+            runtime.cudaDeviceSynchronize()  # unseen
+            return y
+        finding, findings = self.find("synchronisation", "unseen", fn, numbers())
+        self.assertEqual(finding.operation, "cuCtxSynchronize", str(findings))
+        self.clean(lambda x: x * 2, numbers())
+
     def test_operators_that_wait_unseen(self):
         def fn(x):
             return torch.linalg.inv(x + torch.eye(8, device="cuda"))  # inverse
@@ -303,6 +333,15 @@ class StreamsAndThreads(Case):
             return y + 1
         self.obstacle("outside-stream", "outside", fn, numbers(), mended=mended)
 
+    def test_waiting_for_work_outside(self):
+        event = torch.cuda.Event()
+        event.record(torch.cuda.Stream())
+
+        def fn(x):
+            event.wait()  # waits outside
+            return x + 1
+        self.obstacle("outside-stream", "waits outside", fn, numbers(), mended=lambda x: x + 1)
+
     def test_unjoined_stream(self):
         side = torch.cuda.Stream()
         total = torch.zeros(64, device="cuda")
@@ -314,15 +353,16 @@ class StreamsAndThreads(Case):
             return x + 1
         self.obstacle("unjoined-stream", "unjoined", fn, numbers())
 
-    def test_background_thread(self):
+    @contextlib.contextmanager
+    def beside(self, work):
+        """Gives a callable, during which another thread does some work."""
         asked, answered, over = threading.Event(), threading.Event(), threading.Event()
 
-        def poll():
-            event = torch.cuda.Event()
+        def wait():
             while not over.is_set():
                 if asked.wait(0.01):
                     asked.clear()
-                    event.query()  # polls
+                    work()
                     answered.set()
 
         def fn(x):
@@ -330,15 +370,44 @@ class StreamsAndThreads(Case):
             answered.wait(5)
             answered.clear()
             return x * 2
-        thread = threading.Thread(target=poll)
+        thread = threading.Thread(target=wait)
         thread.start()
         try:
-            finding, findings = self.find("background-thread", "polls", fn, numbers())
+            yield fn
         finally:
             over.set()
             thread.join()
+
+    def test_background_thread(self):
+        event = torch.cuda.Event()
+
+        def poll():
+            event.query()  # polls
+        with self.beside(poll) as fn:
+            finding, findings = self.find("background-thread", "polls", fn, numbers())
         self.assertTrue(finding.is_caution)
         self.assertTrue(findings.captured, str(findings))
+        self.clean(lambda x: x * 2, numbers())
+
+    def test_thread_that_takes_memory(self):
+        with self.beside(lambda: torch.empty(1 << 20, device="cuda")) as fn:
+            findings = reprise.check(fn, numbers())
+        self.assertEqual([(f.kind, f.operation) for f in findings],
+                         [("background-thread", "1 allocation")], str(findings))
+        self.assertTrue(findings[0].is_caution and findings.captured, str(findings))
+
+    def test_data_loader_that_pins_meanwhile(self):
+        data = torch.utils.data.TensorDataset(torch.ones(4, 64))
+        batches = iter(torch.utils.data.DataLoader(data, num_workers=1, pin_memory=True))
+        next(batches)
+        findings = reprise.check(lambda x: x * 2, numbers())  # pins
+        self.assertEqual([(f.kind, f.operation, f.frames[0].line) for f in findings],
+                         [("background-thread", "torch.utils.data.DataLoader", line("pins"))],
+                         str(findings))
+        self.assertTrue(findings.captured, str(findings))
+        for _ in batches:
+            pass
+        del batches
         self.clean(lambda x: x * 2, numbers())
 
     def test_data_loader(self):
@@ -427,6 +496,19 @@ class Memory(Case):
         self.obstacle("changing-shapes", "grows", fn, numbers(),
                       mended=lambda x: torch.zeros(9, device="cuda") + x[0])
 
+    def test_captures_that_differ(self):
+        captures = []
+
+        def fn(x):
+            y = x + 1
+            captures.extend([1] * torch.cuda.is_current_stream_capturing())
+            scratch = torch.zeros(1 + 50000 * len(captures), device="cuda")  # differs
+            return y + scratch[0]
+        finding, findings = self.find("divergence", "differs", fn, numbers())
+        self.assertIn("differs between two captures", finding.what)
+        self.assertFalse(findings.captured)
+        self.clean(lambda x: x + 1 + torch.zeros(1, device="cuda"), numbers())
+
     def test_kept_argument(self):
         first = []
 
@@ -464,16 +546,20 @@ class Memory(Case):
         self.obstacle("kept-tensor", "kept", fn, numbers(), mended=lambda x: (x * 2, x * 2 + 1))
 
     def test_pinned_memory(self):
+        values = torch.arange(64.0)
+
         def fn(x):
             torch.empty(64, pin_memory=True)  # pinned
             return x * 2
         self.obstacle("pinned-memory", "pinned", fn, numbers(), mended=lambda x: x * 2)
 
+        def pins(x):
+            return x + values.pin_memory().to("cuda", non_blocking=True)  # pins values
+        there = values.cuda()
+        self.obstacle("pinned-memory", "pins values", pins, numbers(), mended=lambda x: x + there)
+
     def test_cuda_malloc(self):
-        with open("/proc/self/maps", encoding="utf-8") as maps:
-            library = next(row.split()[-1] for row in maps if "libcudart" in row)
-        runtime = ctypes.CDLL(library)
-        taken = []
+        runtime, taken = cuda_runtime(), []
 
         def fn(x):
             address = ctypes.c_void_p()
@@ -526,6 +612,7 @@ class Modules(Case):
             findings = reprise.check(net, numbers())  # autocast
         self.assertEqual([(f.kind, f.frames[0].line) for f in findings],
                          [("autocast-cache", line("autocast"))], str(findings))
+        self.assertTrue(findings[0].is_caution and findings.captured, str(findings))
         with torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=False):
             self.clean(net, numbers())
 
