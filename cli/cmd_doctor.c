@@ -97,10 +97,10 @@ static void run_tests(struct diagnosis *d)
         d->test_count++;
 }
 
-static const struct doctor_fact *find_misspelled(const struct doctor_facts *facts)
+static const struct doctor_fact *find_wrong(const struct doctor_facts *facts)
 {
     for (size_t i = 0; i < facts->count; i++)
-        if (facts->fact[i].misspelled)
+        if (facts->fact[i].misspelled || facts->fact[i].stops)
             return &facts->fact[i];
     return NULL;
 }
@@ -108,21 +108,23 @@ static const struct doctor_fact *find_misspelled(const struct doctor_facts *fact
 /* The first thing to do; ready where there is none. */
 static void judge(struct diagnosis *d)
 {
-    const struct doctor_fact *wrong = find_misspelled(&d->environment);
+    const struct doctor_fact *wrong = find_wrong(&d->environment);
     if (!wrong)
-        wrong = find_misspelled(&d->alloc);
+        wrong = find_wrong(&d->alloc);
     for (size_t i = 0; i < d->test_count; i++)
         if (d->tests[i].status != RP_OK) {
             snprintf(d->verdict, sizeof d->verdict, "not ready: the self-test of %s failed: %s",
                      d->tests[i].name, d->tests[i].err.message);
             return;
         }
-    d->ready = d->device && !wrong;
+    d->ready = d->device && !wrong && !d->torch.problem[0];
     if (!d->device)
         snprintf(d->verdict, sizeof d->verdict, "not ready: %s", d->no_device.message);
     else if (wrong)
         snprintf(d->verdict, sizeof d->verdict, "not ready: correct or unset %s: %s", wrong->name,
                  wrong->says);
+    else if (d->torch.problem[0])
+        snprintf(d->verdict, sizeof d->verdict, "not ready: %s", d->torch.problem);
     else if (d->no_gpu[0])
         snprintf(d->verdict, sizeof d->verdict, "ready, on the host driver only: %s", d->no_gpu);
     else
@@ -139,7 +141,7 @@ static void diagnose(const struct request *request, struct diagnosis *d)
     }
     d->asked_python = !request->no_python;
     if (d->asked_python)
-        doctor_torch(&d->torch);
+        doctor_torch(strcmp(d->info.driver, "cuda") == 0 ? d->info.driver_version : 0, &d->torch);
     doctor_environment(&d->environment);
     doctor_alloc_conf(&d->alloc);
     judge(d);
@@ -153,8 +155,8 @@ static void print_facts(const char *title, const struct doctor_facts *facts)
         printf("%s\n", title);
     for (size_t i = 0; i < facts->count; i++) {
         const struct doctor_fact *fact = &facts->fact[i];
-        printf("  %s %s = %s%s%s\n", fact->misspelled ? "!" : " ", fact->name, fact->value,
-               fact->says[0] ? "\n      " : "", fact->says);
+        printf("  %s %s = %s%s%s\n", fact->misspelled || fact->stops ? "!" : " ", fact->name,
+               fact->value, fact->says[0] ? "\n      " : "", fact->says);
     }
 }
 
@@ -185,8 +187,8 @@ static void print_text(const struct diagnosis *d)
 {
     print_device(d);
     if (d->torch.torch)
-        printf("PyTorch     %s for CUDA %s, allocator %s\n", d->torch.version, d->torch.cuda,
-               d->torch.allocator);
+        printf("PyTorch     %s for CUDA %s, allocator %s; package reprise %s\n", d->torch.version,
+               d->torch.cuda, d->torch.allocator, d->torch.reprise);
     else if (d->asked_python)
         printf("PyTorch     none: %s\n", d->torch.why);
     print_facts("environment", &d->environment);
@@ -212,7 +214,8 @@ static void json_facts(const char *key, const struct doctor_facts *facts)
         json_member(i ? ",\n {" : "\n {", "name", facts->fact[i].name);
         json_member(", ", "value", facts->fact[i].value);
         json_member(", ", "says", facts->fact[i].says);
-        printf(", \"misspelled\": %s}", facts->fact[i].misspelled ? "true" : "false");
+        printf(", \"misspelled\": %s, \"stops\": %s}", facts->fact[i].misspelled ? "true" : "false",
+               facts->fact[i].stops ? "true" : "false");
     }
     printf("]");
 }
@@ -246,6 +249,8 @@ static void print_json(const struct diagnosis *d)
     json_member(",\n\"pytorch\": {", "version", d->torch.torch ? d->torch.version : NULL);
     json_member(", ", "cuda", d->torch.torch ? d->torch.cuda : NULL);
     json_member(", ", "allocator", d->torch.torch ? d->torch.allocator : NULL);
+    json_member(", ", "reprise", d->torch.torch ? d->torch.reprise : NULL);
+    json_member(", ", "problem", d->torch.problem[0] ? d->torch.problem : NULL);
     json_member(", ", "why_not", d->asked_python && !d->torch.torch ? d->torch.why : NULL);
     printf("}");
     json_facts("environment", &d->environment);

@@ -13,6 +13,7 @@ struct doctor_fact {
     char name[64], value[128];
     char says[160]; /* what it does to graphs; or what it may have been meant to be */
     bool misspelled;
+    bool stops; /* no capture works with this value */
 };
 
 struct doctor_facts {
@@ -28,9 +29,11 @@ void doctor_alloc_conf(struct doctor_facts *facts);
 struct doctor_torch {
     bool python, torch; /* found */
     char version[64], cuda[32], allocator[32];
-    char why[160]; /* why there is no torch */
+    char reprise[64];  /* version of the package; "none", or why it cannot be imported */
+    char why[160];     /* why there is no torch */
+    char problem[256]; /* what keeps this torch from capturing, and what to do; "" */
 };
-/* Asks `python3`, which has a minute. */
-void doctor_torch(struct doctor_torch *out_torch);
+/* Asks `python3`, which has a minute. driver_cuda: the driver's version, 13000; 0: not NVIDIA's. */
+void doctor_torch(int driver_cuda, struct doctor_torch *out_torch);
 
 #endif

@@ -46,7 +46,23 @@ static const struct known settings[] = {
     {"expandable_segments_reserve", ""},
     {NULL, NULL}};
 
+/* With these no capture works. */
+static const struct {
+    const char *name, *value; /* NULL: any that is not empty, and not 0 */
+} stops[] = {{"PYTORCH_NO_CUDA_MEMORY_CACHING", NULL},
+             {"TORCH_NCCL_BLOCKING_WAIT", NULL},
+             {"backend", "cudaMallocAsync"}};
+
 enum { LONGEST = 63 };
+
+static bool is_stop(const char *name, const char *value)
+{
+    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++)
+        if (strcmp(stops[i].name, name) == 0)
+            return stops[i].value ? strcmp(stops[i].value, value) == 0
+                                  : *value && strcmp(value, "0") != 0;
+    return false;
+}
 
 /* Edits from a to b; both at most LONGEST letters. */
 static int distance(const char *a, const char *b)
@@ -110,6 +126,7 @@ static void note(struct doctor_facts *facts, const struct known *all, const char
     snprintf(fact->name, sizeof fact->name, "%.63s", name);
     snprintf(fact->value, sizeof fact->value, "%.127s", value);
     fact->misspelled = !known && (meant || all == variables);
+    fact->stops = known && is_stop(name, value);
     if (known)
         snprintf(fact->says, sizeof fact->says, "%s", known->effect);
     else if (meant)

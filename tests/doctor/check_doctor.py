@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: MIT
 """`reprise doctor`: what it finds in environments made for it, and its one last line.
 
-usage: check_doctor.py REPRISE"""
+usage: check_doctor.py REPRISE LIBCUDA
+
+LIBCUDA: the host driver as a library that looks like NVIDIA's."""
 import json
 import os
 import stat
@@ -11,7 +13,7 @@ import sys
 import tempfile
 import unittest
 
-REPRISE = sys.argv.pop(1)
+REPRISE, LIBCUDA = sys.argv.pop(1), sys.argv.pop(1)
 OURS = ("CUDA_", "NCCL_", "TORCH_", "PYTORCH_", "REPRISE_")
 
 
@@ -66,11 +68,28 @@ class Doctor(unittest.TestCase):
 
     def test_known_variables(self):
         facts, code = doctor("--no-python", CUDA_LAUNCH_BLOCKING="1", NCCL_DEBUG="INFO",
-                             CUDA_SOMETHING_ELSE="1", TORCH_NCCL_BLOCKING_WAIT="1")
+                             CUDA_SOMETHING_ELSE="1", TORCH_NCCL_BLOCKING_WAIT="0")
         self.assertEqual(code, 0)
+        self.assertFalse(any(f["stops"] for f in facts["environment"]))
         names = {f["name"]: f["says"] for f in facts["environment"]}
         self.assertEqual(set(names), {"CUDA_LAUNCH_BLOCKING", "TORCH_NCCL_BLOCKING_WAIT"})
         self.assertIn("every launch wait", names["CUDA_LAUNCH_BLOCKING"])
+
+    def test_what_stops_captures(self):
+        for name, value, says in (
+                ("PYTORCH_NO_CUDA_MEMORY_CACHING", "1", "every allocation goes to the driver"),
+                ("TORCH_NCCL_BLOCKING_WAIT", "1", "wait for collectives"),
+                ("PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync", "leave it native")):
+            facts, code = doctor("--no-python", **{name: value})
+            self.assertEqual(code, 1, name)
+            self.assertIn("not ready: correct or unset ", facts["verdict"])
+            self.assertIn(says, facts["verdict"])
+            found = [f for f in facts["environment"] + facts["allocator_settings"] if f["stops"]]
+            self.assertEqual([f["value"] for f in found], [value.rpartition(":")[2]])
+        text = run("--driver", "host", "--no-python", PYTORCH_NO_CUDA_MEMORY_CACHING="1").stdout
+        self.assertIn("  ! PYTORCH_NO_CUDA_MEMORY_CACHING = 1", text)
+        self.assertEqual(doctor("--no-python", PYTORCH_NO_CUDA_MEMORY_CACHING="0")[1], 0)
+        self.assertEqual(doctor("--no-python", PYTORCH_ALLOC_CONF="backend:native")[1], 0)
 
     def test_allocator_settings(self):
         conf = "expandable_segments:True,roundup_power2_divisions:[256:1,512:2],max_split_mb:8"
@@ -89,24 +108,44 @@ class Doctor(unittest.TestCase):
         for odd in ("", ",", ":", "a", "[", "x:[,", ",,a:b,,"):
             self.assertIn(doctor("--no-python", PYTORCH_ALLOC_CONF=odd)[1], (0, 1))
 
-    def python(self, body):
+    def python(self, body, *args, **env):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         path = os.path.join(folder.name, "python3")
         with open(path, "w", encoding="utf-8") as file:
             file.write("#!/bin/sh\n" + body)
         os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
-        return doctor(PATH=folder.name + ":/usr/bin:/bin")[0]["pytorch"]
+        self.facts, self.code = doctor(*args, PATH=folder.name + ":/usr/bin:/bin", **env)
+        return self.facts["pytorch"]
 
     def test_pytorch(self):
-        self.assertEqual(self.python("printf '2.11.0\\n13.0\\nnative\\n'\n"),
+        self.assertEqual(self.python("printf '2.11.0\\n13.0\\nnative\\n0.1.0\\n'\n"),
                          {"version": "2.11.0", "cuda": "13.0", "allocator": "native",
-                          "why_not": None})
+                          "reprise": "0.1.0", "problem": None, "why_not": None})
+        self.assertEqual(self.code, 0)
         none = self.python("printf 'none\\nNo module named torch\\n'\n")
         self.assertEqual(none["why_not"], "No module named torch")
         self.assertIsNone(none["version"])
         self.assertIn("did not answer", self.python("exit 1\n")["why_not"])
         self.assertIsNone(self.python("echo 2.11.0\n")["version"])
+
+    def test_pytorch_that_cannot_capture(self):
+        for version, allocator, wrong in (
+                ("2.8.1", "native", "needs PyTorch 2.9 or later, and this is 2.8.1"),
+                ("2.10.0", "cudaMallocAsync", "set backend:native")):
+            found = self.python(f"printf '{version}\\n13.0\\n{allocator}\\nnone\\n'\n")
+            self.assertIn(wrong, found["problem"])
+            self.assertEqual(self.code, 1)
+            self.assertEqual(self.facts["verdict"], "not ready: " + found["problem"])
+        for cuda, wrong in (("14.1", "the driver is for 13.0: update the driver, or install a PyTorch"),
+                            ("none", "is built without CUDA: install one that is built for CUDA 13"),
+                            ("12.8", None), ("13.2", None)):
+            found = self.python(f"printf '2.11.0\\n{cuda}\\nnative\\nnone\\n'\n", "--driver",
+                                "cuda", REPRISE_LIBCUDA=LIBCUDA)
+            self.assertIn(wrong or "ready: ", self.facts["verdict"])
+            self.assertEqual((found["problem"] is None, self.code), (not wrong, 1 if wrong else 0))
+        # For the host driver it need not be built for CUDA.
+        self.assertIsNone(self.python("printf '2.11.0\\nnone\\nunknown\\nnone\\n'\n")["problem"])
 
     def test_usage(self):
         for args in (["--bogus"], ["more"], ["--driver"]):
