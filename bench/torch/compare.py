@@ -16,8 +16,12 @@ A group (forum.py, inference.py, ...) is a module with
 Processes are forked from one that has imported PyTorch but never used CUDA: an import takes longer
 than most of what is measured. One side at a time does anything, but for those that compile: they
 are prepared together, beforehand.
+
+All sides are measured on the same core, and prepared on it where that is what is measured: cores of
+one machine differ by up to two times, by what runs beside them.
 """
 
+import contextlib
 import importlib
 import multiprocessing
 import os
@@ -29,15 +33,32 @@ import common
 from sides import SIDES
 
 
+@contextlib.contextmanager
+def one_core(wanted=True):
+    """This thread on the last core that the process may use, the same in all; threads that it makes
+    meanwhile too."""
+    before = os.sched_getaffinity(0)
+    if wanted:
+        os.sched_setaffinity(0, {max(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 def serve(pipe, group, side, workload):
     """A side's process: prepares, then measures when it is asked."""
     os.dup2(2, 1)  # standard output is for the results alone
     try:
         module = importlib.import_module(group)
-        facts, measure = module.prepare(SIDES[side].enter(), SIDES[side], workload)
+        torch = SIDES[side].enter()
+        with one_core(module.FRESH):
+            facts, measure = module.prepare(torch, SIDES[side], workload)
         pipe.send(facts)
         while pipe.recv():
-            pipe.send(measure())
+            with one_core():
+                facts = measure()
+            pipe.send(facts)
     except BaseException as error:  # whatever it is, the others go on
         traceback.print_exc()
         text = str(error).strip().splitlines()

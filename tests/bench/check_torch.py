@@ -31,8 +31,9 @@ def prepare(torch, side, workload):
     def measure():
         told.append(len(told))
         print("not for standard output")
-        return {"host_us": 10.0 + len(told), "allocator": os.environ.get("PYTORCH_ALLOC_CONF", "")}
-    return {"pid": os.getpid(), "equal": True}, measure
+        return {"host_us": 10.0 + len(told), "allocator": os.environ.get("PYTORCH_ALLOC_CONF", ""),
+                "cores": len(os.sched_getaffinity(0))}
+    return {"pid": os.getpid(), "equal": True, "cores": len(os.sched_getaffinity(0))}, measure
 '''
 
 
@@ -76,6 +77,8 @@ def check_kept(compare):
     assert sides["eager"]["median"]["host_us"] == 13.5
     assert sides["eager"]["spread"]["host_us"] == [11, 16]
     assert len(sides["eager"]["prepared"]) == 1
+    assert sides["eager"]["prepared"][0]["cores"] == len(os.sched_getaffinity(0))
+    assert all(t["cores"] == 1 for t in sides["eager"]["turns"])
     assert sides["callables"]["errors"] == ["ValueError: no such thing"]
     assert sides["graph-reuse"]["errors"] == ["the process ended with 3"]
     assert sides["reprise"]["errors"] == ["took longer than 4 s"]
@@ -93,6 +96,7 @@ def check_fresh(compare):
     comparison.run()
     sides = comparison.result()["workloads"]["work"]
     assert len({p["pid"] for p in sides["eager"]["prepared"]}) == 3
+    assert all(p["cores"] == 1 for p in sides["eager"]["prepared"])
     assert len(sides["graph-reuse"]["prepared"]) == 1  # see sides.py
     order = [text.split()[1] for text in told]
     assert order == ["eager", "graph", "graph-reuse", "eager", "graph", "eager", "graph"], order
