@@ -21,30 +21,37 @@ static void destroy_events(const struct rp_driver *driver, struct rpi_timing_slo
     }
 }
 
-static struct rpi_timing_slot *free_slot(struct rpi_timing *timing)
+/* Of those in this state, the one whose calls came first. */
+static struct rpi_timing_slot *oldest(struct rpi_timing *timing, enum rpi_timing_state state)
 {
-    for (uint32_t i = 0; i < SLOTS; i++)
-        if (timing->slots[i].state == RPI_TIMING_FREE)
-            return &timing->slots[i];
-    return NULL;
-}
-
-/* Of those that wait for the device, the one whose calls came first. */
-static struct rpi_timing_slot *oldest_waiting(struct rpi_timing *timing)
-{
-    struct rpi_timing_slot *oldest = NULL;
+    struct rpi_timing_slot *found = NULL;
     for (uint32_t i = 0; i < SLOTS; i++) {
         struct rpi_timing_slot *slot = &timing->slots[i];
-        if (slot->state == RPI_TIMING_WAITING && (!oldest || slot->number < oldest->number))
-            oldest = slot;
+        if (slot->state == state && (!found || slot->number < found->number))
+            found = slot;
     }
-    return oldest;
+    return found;
 }
 
 static void lose(struct rpi_timing_slot *slot)
 {
     slot->state = RPI_TIMING_FREE;
     rpi_chooser_lost(slot->chooser, &slot->plan);
+}
+
+/* A slot for a new block. Where all are open, the calls of a shape may not go on: the oldest block
+ * gives its own up. NULL: the device is behind with all. */
+static struct rpi_timing_slot *take_slot(struct rpi_timing *timing)
+{
+    struct rpi_timing_slot *slot = oldest(timing, RPI_TIMING_FREE);
+    if (slot)
+        return slot;
+    slot = oldest(timing, RPI_TIMING_OPEN);
+    if (!slot)
+        return NULL;
+    slot->block->slot = NULL;
+    lose(slot);
+    return slot;
 }
 
 /* ---- Reading ------------------------------------------------------------------------------- */
@@ -101,7 +108,7 @@ void rpi_timing_collect(struct rpi_timing *timing)
         return;
     int mode = rpi_relax_begin(timing->driver);
     uint32_t before = timing->waiting;
-    while (timing->waiting && read_slot(timing->driver, oldest_waiting(timing)))
+    while (timing->waiting && read_slot(timing->driver, oldest(timing, RPI_TIMING_WAITING)))
         timing->waiting--;
     rpi_relax_end(timing->driver, mode);
     set_pause(timing, timing->waiting < before);
@@ -126,12 +133,15 @@ static void open_slot(struct rpi_timing *timing, struct rpi_timing_block *block,
                       struct rpi_chooser *chooser, const struct rpi_plan_of_call *plan,
                       CUstream stream)
 {
-    struct rpi_timing_slot *slot = free_slot(timing);
+    struct rpi_timing_slot *slot = take_slot(timing);
     if (!slot) {
         rpi_chooser_lost(chooser, plan);
         return;
     }
     slot->chooser = chooser;
+    slot->block = block;
+    slot->plan = *plan;
+    slot->in_call = false;
     slot->state = RPI_TIMING_OPEN;
     slot->number = timing->blocks++;
     slot->stream = stream;

@@ -9,7 +9,7 @@
  *
  * Which one is seen by the gap behind the block's first call, and by the streams. A block is lost
  * when its calls do not follow each other, when one fails or is captured, where the driver refuses
- * an event or no slot is free; the chooser is told.
+ * an event or the slot is taken by a block that began later; the chooser is told.
  *
  * Whoever owns a timing keeps other threads from it, and makes the context current for each call.
  */
@@ -22,10 +22,13 @@
 enum { RPI_MANY_GAPS = 2 };
 enum rpi_timing_state { RPI_TIMING_FREE, RPI_TIMING_OPEN, RPI_TIMING_WAITING };
 
+struct rpi_timing_block;
+
 struct rpi_timing_slot {
     CUevent events[2 * RPI_MEASURED]; /* NULL until they are used for the first time */
     struct rpi_chooser *chooser;
-    struct rpi_plan_of_call plan; /* of the block's latest call */
+    struct rpi_timing_block *block; /* that is open in it */
+    struct rpi_plan_of_call plan;   /* of the block's latest call */
     enum rpi_timing_state state;
     uint64_t number; /* of the block: samples are given in this order */
     CUstream stream;

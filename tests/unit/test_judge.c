@@ -211,6 +211,30 @@ static void calls_into_a_capture_are_not_measured(void **state)
     finish(&t);
 }
 
+/* Shapes that are called once leave their blocks open: later ones take the place of these. */
+static void shapes_called_once_do_not_keep_others_from_being_measured(void **state)
+{
+    (void)state;
+    struct fixture t;
+    struct rp_choice *once[20];
+    struct rp_turn turn;
+    start(&t);
+    for (int i = 0; i < 20; i++) {
+        RPT_OK(&t.f, rp_choice_create(t.judge, &once[i], &t.f.err));
+        rp_choice_begin(once[i], t.f.streams[0], 0, &turn);
+        rp_choice_end(once[i], &turn, 1);
+    }
+    const struct pace pace = {.host_us = 5};
+    assert_true(calls(&t, 60, pace, pace).measured_calls > 0);
+    for (int i = 0; i < 20; i++) {
+        rp_choice_begin(once[i], t.f.streams[0], 0, &turn);
+        rp_choice_end(once[i], &turn, 1);
+        rp_choice_destroy(once[i]);
+    }
+    assert_true(calls(&t, 60, pace, pace).measured_calls > 0);
+    finish(&t);
+}
+
 /* A shape that goes while the device has yet to pass its events. */
 static void a_choice_may_go_while_it_is_measured(void **state)
 {
@@ -290,6 +314,7 @@ int main(void)
         cmocka_unit_test(uneven_calls_are_measured_alone),
         cmocka_unit_test(blocks_are_lost_or_kept),
         cmocka_unit_test(calls_into_a_capture_are_not_measured),
+        cmocka_unit_test(shapes_called_once_do_not_keep_others_from_being_measured),
         cmocka_unit_test(a_choice_may_go_while_it_is_measured),
         cmocka_unit_test(faults_leave_nothing),
     };
