@@ -3,8 +3,8 @@
 
 The library decides and measures (rp_judge, rp_choice); here is how calls are made. A shape is
 
-    new         the first call: eager, not measured
-    eager       until a capture may pay, or for good where graphs lose or it cannot be captured
+    eager       until a capture may pay, or for good where graphs lose or it cannot be captured; the
+                first call is not measured
     compared    rounds of some calls by the graph and some eager ones
     decided     calls go the faster way; a round now and then sees whether that holds
 
@@ -120,9 +120,8 @@ class Judged(Graphed):
             return self._by_graph(key, leaves, tensors, spec, args, kwargs)
         case = self._cases.get(key)
         if case is None:
-            self._meet(key, tensors)
-            return self._fn(*args, **kwargs)
-        if self._offer(case, args, kwargs, tensors):
+            case = self._meet(key, tensors)
+        elif self._offer(case, args, kwargs, tensors):
             result = self._hot.call(args, kwargs)
             if result is not _C.miss:
                 return self._finish(result, args, kwargs)
@@ -176,7 +175,7 @@ class Judged(Graphed):
         """A new shape, maybe one that was captured ahead."""
         with self._lock:
             if key in self._cases:
-                return
+                return self._cases[key]
             device = tensors[0].device.index if tensors else self._torch.cuda.current_device()
             if device not in self._judges:
                 self._judges[device] = _C.Judge(device)
@@ -186,6 +185,7 @@ class Judged(Graphed):
                 case.shape = shape
                 case.choice.captured(True, _capture_ms(shape))
             self._cases[key] = case
+            return case
 
     def _offer(self, case, args, kwargs, tensors):
         """Lets the short way have the shape as it is now; does it?"""

@@ -83,8 +83,8 @@ class Calls(unittest.TestCase):
 
     def test_calls_go_as_the_choice_says(self):
         made, choice = self.subject([EAGER, CAPTURE, GRAPH, EAGER, GRAPH])
-        ways = [made(3)[0] for _ in range(5)]
-        self.assertEqual(ways, ["eager", "eager", "graph", "eager", "graph"])
+        ways = [made(3)[0] for _ in range(4)]
+        self.assertEqual(ways, ["eager", "graph", "eager", "graph"])
         self.assertEqual(choice.told, [("end", EAGER, True), ("captured", True, None),
                                        ("end", GRAPH, True), ("end", EAGER, True),
                                        ("end", GRAPH, True)])
@@ -95,14 +95,13 @@ class Calls(unittest.TestCase):
         made, choice = self.subject([CAPTURE, EAGER, EAGER], capture=refuse)
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            self.assertEqual([made(3)[0] for _ in range(3)], ["eager"] * 3)
+            self.assertEqual([made(3)[0] for _ in range(2)], ["eager"] * 2)
         self.assertEqual([t[:2] for t in choice.told],
                          [("captured", False), ("end", EAGER), ("end", EAGER)])
         self.assertEqual(len(said), 1)
         self.assertIn("it reads a value", made.failures()[0])
         made, choice = self.subject([CAPTURE], capture=refuse)
         made._strict = True
-        made(3)
         with self.assertRaisesRegex(RuntimeError, "it reads a value"):
             made(3)
 
@@ -112,7 +111,6 @@ class Calls(unittest.TestCase):
                 raise ValueError("five")
             return ("eager", x)
         made, choice = self.subject([EAGER, EAGER], fn=fn)
-        made(4)
         with self.assertRaises(ValueError):
             made(5)
         made(4)
@@ -120,7 +118,7 @@ class Calls(unittest.TestCase):
 
     def test_eager_calls_rest(self):
         made, choice = self.subject([EAGER, EAGER], rests=6)
-        for _ in range(1 + 1 + 6 + 1):
+        for _ in range(1 + 6 + 1):
             self.assertEqual(made(3), ("eager", 3))
         self.assertEqual(choice.told, [("end", EAGER, True)] * 2)
         self.assertEqual(made._rest, 6)
@@ -137,7 +135,7 @@ class Calls(unittest.TestCase):
                 told.append(("offered", case.shape is not None))
                 return case.shape is not None and takes_graphs
             made._offer = offer
-            made(3), made(3)
+            made(3)
             after = told[told.index(("captured", True, None)) + 1:]
             self.assertEqual(after, [("offered", True)] + ["cleared"] * (not takes_graphs) +
                              [("end", GRAPH, True)])
@@ -151,7 +149,7 @@ class Calls(unittest.TestCase):
         made, choice = self.subject([CAPTURE, EAGER], capture=capture)
         made._params = [param, other]
         made.grad = True
-        made(3), made(3)
+        made(3)
         self.assertEqual(param.grad, "an eager call's")
         settle = choice.told[0][2]
         settle()
