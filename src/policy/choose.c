@@ -160,19 +160,29 @@ void rpi_chooser_refused(struct rpi_chooser *chooser, double price_ns)
 
 /* ---- Rounds -------------------------------------------------------------------------------- */
 
+/* What is to be expected of a call: of few samples one may be the machine's doing. */
+static double typical_ns(const struct rpi_chooser *chooser, enum rpi_way way)
+{
+    struct rpi_measured calls = rpi_measure_read(&chooser->calls[way]);
+    return calls.values < SOME_ROUNDS ? fmin(calls.median, calls.mean) : calls.mean;
+}
+
 /* What a round loses, by what is known of both ways, as one round's own difference is noise, half
  * of which would count as loss; 0 where the challenger is not known. */
 static double loss_of_round(const struct rpi_chooser *chooser)
 {
-    enum rpi_way way = challenger_of(chooser);
-    if (!chooser->calls[way].held)
-        return 0;
-    return length_in_round(chooser) * fmax(chooser->mean_ns[way] - incumbent_ns(chooser), 0);
+    double challenger_ns = typical_ns(chooser, challenger_of(chooser));
+    double more_ns = challenger_ns - typical_ns(chooser, chooser->incumbent);
+    return length_in_round(chooser) * fmax(more_ns, 0);
 }
 
-/* In how many calls a round is within what rounds may lose. */
+/* In how many calls a round is within what rounds may lose. One or two samples do not tell what
+ * that is, unless both are far off. */
 static uint32_t calls_until_affordable(const struct rpi_chooser *chooser)
 {
+    enum rpi_way way = challenger_of(chooser);
+    if (chooser->calls[way].count < FEW_ROUNDS && !is_far(chooser, way, chooser->incumbent))
+        return 0;
     double share = is_hopeless(chooser) ? RPI_HOPELESS_SHARE : RPI_TRIAL_SHARE;
     double loss = loss_of_round(chooser);
     double missing = chooser->lost_ns + loss - RPI_TRIAL_NS - share * chooser->spent_ns;

@@ -30,7 +30,7 @@
  *
  * What knowing may cost. Rounds run while what they lost so far, challenger against incumbent, is
  * within RPI_TRIAL_NS and RPI_TRIAL_SHARE of the time that the calls took, however many rounds that
- * is; the first round runs in any case. Of a challenger that three rounds or more show to take
+ * is; the first two run in any case, and a third where these differ. Of a challenger that three rounds or more show to take
  * twice as long, or that is far off as above, the share is RPI_HOPELESS_SHARE. So over a run that
  * takes T with the better way, with ways that keep their pace, regret is at most
  *
