@@ -21,7 +21,7 @@ struct hot {
     PyObject_HEAD const struct dl_exchange *exchange;
     PyObject *tensor_type, *empty, *quick_empty; /* of torch; quick_empty may be None */
     PyObject *grad_enabled, *inference, *autocast, *current_device;
-    PyObject *requires_grad, *is_neg; /* names */
+    PyObject *requires_grad, *is_neg, *resize; /* names */
     bool is_grad, is_inference;
     struct rpp_guard guard;
     struct rpp_shape_table shapes;
@@ -120,8 +120,9 @@ static bool is_known(struct hot *hot, const struct rpp_inputs *inputs, bool grap
     return false;
 }
 
-/* add(ordinal, args, kwargs, graph, results, build, choice): a shape of a device. results: (shape,
- * strides, dtype) of each. graph and choice may be None, though not both. */
+/* add(ordinal, args, kwargs, graph, results, build, choice): a shape of a device. results: of each
+ * (shape, strides, dtype), and perhaps the shape to cut it to. graph and choice may be None, though
+ * not both. */
 static PyObject *hot_add(PyObject *object, PyObject *arguments)
 {
     struct hot *hot = (struct hot *)object;
@@ -149,17 +150,15 @@ static PyObject *hot_add(PyObject *object, PyObject *arguments)
     return PyErr_NoMemory();
 }
 
-/* A new tensor for a result. What torch.compile's programs allocate with skips PyTorch's parsing of
+/* New memory for a result. What torch.compile's programs allocate with skips PyTorch's parsing of
  * arguments and its dispatcher, a third to a half of a short call, and knows the current device
  * only. */
-static PyObject *make_result(const struct hot *hot, const struct rpp_shape *shape, size_t i,
-                             struct dl_tensor *out_tensor)
+static PyObject *make_whole(const struct hot *hot, const struct rpp_shape *shape, size_t i,
+                            struct dl_tensor *out_tensor)
 {
     PyObject *made = hot->quick_empty == Py_None
                          ? NULL
                          : PyObject_CallObject(hot->quick_empty, shape->results[i].whole);
-    if (!made && PyErr_Occurred())
-        return NULL;
     if (made && hot->exchange->look(made, out_tensor) == 0 &&
         out_tensor->device.ordinal == shape->ordinal)
         return made;
@@ -173,13 +172,24 @@ static PyObject *make_result(const struct hot *hot, const struct rpp_shape *shap
     return NULL;
 }
 
+static PyObject *make_result(const struct hot *hot, const struct rpp_shape *shape, size_t i,
+                             struct dl_tensor *out_tensor)
+{
+    PyObject *made = make_whole(hot, shape, i, out_tensor), *cut = shape->results[i].cut;
+    if (!made || !cut)
+        return made;
+    PyObject *same = PyObject_CallMethodObjArgs(made, hot->resize, cut, NULL);
+    Py_DECREF(made);
+    return same; /* resize_ returns the tensor; its memory stays where it is */
+}
+
 /* Makes the results, and notes where they lie; false with an exception set. PyTorch lets other
  * threads run meanwhile. */
 static bool make_results(const struct hot *hot, const struct rpp_shape *shape, PyObject **results,
                          uint64_t *addresses)
 {
     for (size_t i = 0; i < shape->result_count; i++) {
-        struct dl_tensor tensor;
+        struct dl_tensor tensor = {0};
         results[i] = make_result(hot, shape, i, &tensor);
         if (!results[i])
             return false;
@@ -331,6 +341,7 @@ static PyObject *hot_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     hot->current_device = Py_NewRef(functions[6]);
     hot->requires_grad = PyUnicode_InternFromString("requires_grad");
     hot->is_neg = PyUnicode_InternFromString("is_neg");
+    hot->resize = PyUnicode_InternFromString("resize_");
     return (PyObject *)hot;
 }
 

@@ -11,6 +11,7 @@ void rpp_shape_release(struct rpp_shape *shape)
         Py_XDECREF(shape->results[i].whole);
         Py_XDECREF(shape->results[i].place);
         Py_XDECREF(shape->results[i].options);
+        Py_XDECREF(shape->results[i].cut);
     }
     rpp_signature_drop(&shape->signature);
     Py_XDECREF((PyObject *)shape->graph);
@@ -32,16 +33,17 @@ static bool sign(struct rpp_shape *shape, const struct rpp_inputs *inputs)
 static bool read_results(struct rpp_shape *shape, PyObject *results, int32_t ordinal)
 {
     for (Py_ssize_t i = 0; i < PyTuple_Size(results); i++) {
-        PyObject *size, *strides, *dtype, *whole = PyTuple_GetItem(results, i);
-        if (!PyArg_ParseTuple(whole, "O!O!O", &PyTuple_Type, &size, &PyTuple_Type, &strides,
-                              &dtype))
+        PyObject *size, *strides, *dtype, *cut = NULL;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(results, i), "O!O!O|O!", &PyTuple_Type, &size,
+                              &PyTuple_Type, &strides, &dtype, &PyTuple_Type, &cut))
             return false;
         size_t at = shape->result_count++;
-        shape->results[at].whole = Py_NewRef(whole);
+        shape->results[at].cut = Py_XNewRef(cut);
+        shape->results[at].whole = PyTuple_Pack(3, size, strides, dtype);
         shape->results[at].place = PyTuple_Pack(2, size, strides);
         shape->results[at].options =
             Py_BuildValue("{sOsi}", "dtype", dtype, "device", (int)ordinal);
-        if (!shape->results[at].place || !shape->results[at].options)
+        if (!shape->results[at].whole || !shape->results[at].place || !shape->results[at].options)
             return false;
     }
     return shape->build || shape->result_count == 1 || !shape->graph;

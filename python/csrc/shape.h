@@ -22,6 +22,7 @@ struct rpp_shape {
     struct {
         PyObject *whole;           /* (shape, strides, dtype) */
         PyObject *place, *options; /* the same as arguments and keywords of torch.empty_strided */
+        PyObject *cut;             /* the shape that it is cut to; or NULL */
     } results[RPP_MOST_RESULTS];
     PyObject *build; /* of the list of results; NULL: the only one is it */
 };

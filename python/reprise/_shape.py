@@ -21,25 +21,20 @@ class Shape:
         self.results = work.results
         self.spec = work.spec
         self.torch = torch
-        self.whole = self._whole_outputs()
+        self.alone = self._alone_in_outputs()
+        self.whole = [a[:3] if a and _filled(*a) == n else None
+                      for a, n in zip(self.alone, self.outputs)]
         self.offered = -1  # to the short way: when, by its guards
 
-    def _whole_outputs(self):
-        """For each output storage: the tensor that fills it alone, as (shape, stride, dtype), or
-        None where views share it."""
-        whole = [None] * len(self.outputs)
-        users = [0] * len(self.outputs)
+    def _alone_in_outputs(self):
+        """For each output storage: the tensor that it begins with, as (shape, stride, dtype), or None
+        where views share it."""
+        found = [[] for _ in self.outputs]
         for result in self.results:
-            if result[0] != "output":
-                continue
-            _, j, (shape, stride, dtype, offset) = result
-            users[j] += 1
-            size = dtype.itemsize
-            for n, s in zip(shape, stride):
-                size += (n - 1) * s * dtype.itemsize
-            if offset == 0 and size == self.outputs[j]:
-                whole[j] = (shape, stride, dtype)
-        return [w if n == 1 else None for w, n in zip(whole, users)]
+            if result[0] == "output":
+                found[result[1]].append(result[2])
+        return [tensors[0][:3] if len(tensors) == 1 and tensors[0][3] == 0 else None
+                for tensors in found]
 
     def enqueue(self, tensors, state=None):
         """Enqueues the graph for these tensors; the memory of its outputs. state: of the device's
@@ -88,9 +83,9 @@ class Shape:
             return None
         if [r[:2] for r in self.results] != [("output", j) for j in range(len(self.outputs))]:
             return None
-        if not self.outputs or any(w is None for w in self.whole):
+        made = tuple(map(_made, self.alone, self.outputs))
+        if not made or None in made:
             return None
-        made = tuple((tuple(shape), tuple(stride), dtype) for shape, stride, dtype in self.whole)
         build = None if is_leaf(self.spec) else functools.partial(unflatten, self.spec)
         return made, build
 
@@ -109,3 +104,25 @@ class Shape:
             dict(zip(("sites", "bindable", "bound", "reason"), self.graph.arg_info(i)),
                  role="in" if i < len(self.extents) else "out") for i in range(count)]
         return info
+
+
+def _filled(shape, stride, dtype):
+    """Bytes from the first element of a tensor to behind the last."""
+    return dtype.itemsize * (1 + sum((n - 1) * s for n, s in zip(shape, stride)))
+
+
+def _made(tensor, nbytes):
+    """How a tensor is made that a storage of nbytes begins with: (shape, stride, dtype) where it fills
+    that, else those of one that does, and the shape to cut it to; or None."""
+    if tensor is None:
+        return None
+    shape, stride, dtype = tuple(tensor[0]), tuple(tensor[1]), tensor[2]
+    if _filled(shape, stride, dtype) == nbytes:
+        return shape, stride, dtype
+    dense = 1
+    for n, s in zip(reversed(shape), reversed(stride)):
+        if n != 1 and s != dense:
+            return None
+        dense *= n
+    count, rest = divmod(nbytes, dtype.itemsize)
+    return None if rest or dense == 0 else ((count,), (1,), dtype, shape)

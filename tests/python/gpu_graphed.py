@@ -70,6 +70,17 @@ class Inference(unittest.TestCase):
         if INSTALL:
             self.assertLessEqual(info["planned_bytes"], 1.01 * info["lower_bound_bytes"])
 
+    def test_results_in_larger_storages_take_the_short_way(self):
+        made = self.check(torch.nn.functional.mse_loss,
+                          [tuple(torch.randn(64, 128, device="cuda") for _ in range(2))
+                           for _ in range(6)])
+        x, y = (torch.randn(64, 128, device="cuda") for _ in range(2))
+        self.assertIsNotNone(made._hot)
+        loss = made._hot.call((x, y), {})
+        self.assertIsNot(loss, _C.miss)
+        self.assertEqual(loss.shape, ())
+        self.assertTrue(torch.equal(loss, torch.nn.functional.mse_loss(x, y)))
+
     def test_hundreds_of_shapes_in_turn(self):
         made = reprise.graphed(lambda x: x * 3 - 1, strict=True)
         inputs = [torch.randn(n, device="cuda") for n in range(1, 201)]
