@@ -549,16 +549,16 @@ RP_API rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_
  * use: that the driver does not know, of another device, past the end of its allocation, of eager
  * runs or rehearsals, of another graph's own, in a kept block that does not hold what its graph
  * wrote (looked at where the address is new to the pool, so memory that is given back later is not
- * found out; pinned host memory is good); or when a block that the graph reads of another does not
- * hold what it should (section 3). Outputs are ready when `stream` gets there; the stream must not
- * be destroyed before. May be called by any thread, while earlier replays run on other arguments:
- * replays of graphs of one pool that are not concurrent are put in order, whatever their streams.
- * RP_ERROR_UNSUPPORTED while the stream is capturing.
- * After a driver's error part of it may have been enqueued: what the outputs hold is undefined, and
- * the replay is not counted. Where the driver fails to record an event and to wait for the stream
- * too, later replays on other streams wait for all of that stream on the host, or fail.
- * Replays of one pool's tree are enqueued one at a time: where the driver lets a launch wait, as
- * its queue is full, those of other threads, and the pool's and graphs' infos, wait with it. */
+ * found out; pinned host memory is good); when a block that the graph reads of another does not
+ * hold what it should (section 3); or when the graph is stale (rp_graph_is_stale). Outputs are
+ * ready when `stream` gets there; the stream must not be destroyed before. May be called by any
+ * thread, while earlier replays run on other arguments: replays of graphs of one pool that are not
+ * concurrent are put in order, whatever their streams. RP_ERROR_UNSUPPORTED while the stream is
+ * capturing. After a driver's error part of it may have been enqueued: what the outputs hold is
+ * undefined, and the replay is not counted. Where the driver fails to record an event and to wait
+ * for the stream too, later replays on other streams wait for all of that stream on the host, or
+ * fail. Replays of one pool's tree are enqueued one at a time: where the driver lets a launch wait,
+ * as its queue is full, those of other threads, and the pool's and graphs' infos, wait with it. */
 RP_API rp_status rp_graph_replay(struct rp_graph *graph, const struct rp_arg *args,
                                  size_t arg_count, struct CUstream_st *stream,
                                  struct rp_error *err);
@@ -570,6 +570,14 @@ RP_API rp_status rp_graph_replay(struct rp_graph *graph, const struct rp_arg *ar
  * checked as before: a graph that reads such a block is refused once a later one has been replayed
  * over it, until the block's graph has been replayed again. A second call does nothing. */
 RP_API rp_status rp_graph_release(struct rp_graph *graph, struct rp_error *err);
+
+/* Nonzero once a block of a heap that the graph uses beside its arguments was freed: what is there
+ * now is somebody else's, also where the address was given out again. No replay is enqueued any
+ * more; capture anew, with the memory that there is now. Known are blocks of the device's heaps
+ * that were live when the capture ended and whose addresses nodes name, child graphs included; not
+ * seen are addresses that lie in device memory, and memory of other allocators. Any thread, no
+ * lock. */
+RP_API int rp_graph_is_stale(const struct rp_graph *graph);
 
 /* Waits for the graph's last replay, then frees it. Graphs that read blocks of it are refused from
  * then on. NULL is allowed. */
@@ -630,6 +638,8 @@ struct rp_graph_info {
     size_t unverified_args;  /* arguments that are copied for what that found */
     double verify_ms;        /* of the third capture */
     const char *not_run;     /* why RP_VERIFY_RUN ran nothing; NULL: it did, or was not asked for */
+    size_t outside_blocks;   /* blocks of heaps that nodes name beside the arguments */
+    uint64_t lost_address, lost_bytes; /* of the first of those that was freed; 0: all are there */
 };
 RP_API void rp_graph_info_sized(const struct rp_graph *graph, size_t info_bytes,
                                 struct rp_graph_info *out_info);

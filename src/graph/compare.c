@@ -21,6 +21,7 @@ struct comparing {
     const struct rpi_arena *eager, *pool;
     const struct rpi_staging *staging;
     const struct rp_pool *home;
+    struct rpi_heaps *heaps;
     const struct rpi_rehearsal *rehearsal;
     const struct rpi_recorded *recorded;
     size_t arg_count;
@@ -221,6 +222,16 @@ enum certainty {
     FOREIGN_HALF     /* it may be halves of two others */
 };
 
+/* A word that is the same in both captures, and may be an address in a heap: then the graph uses
+ * memory there beside its arguments. A word of padding that looks like one counts: what it costs is
+ * a graph that is captured anew when a block is freed that it never used. */
+static rp_status add_outside(struct comparing *c, uint64_t address, struct rp_error *err)
+{
+    if (!rpi_heaps_have(c->heaps, address) || rpi_vec_push(&c->made.outside, address))
+        return RP_OK;
+    return rpi_error_host_memory(err, "rp_graph_capture", sizeof address);
+}
+
 /* A word that is the same in both captures, so no address that either gave. It is a use of a block
  * that an earlier graph of the sequence keeps, or outlived whatever it was an address of. */
 static rp_status compare_foreign(struct comparing *c, uint32_t offset, uint64_t address,
@@ -326,6 +337,8 @@ static rp_status compare_word(struct comparing *c, const struct rpi_field *field
     if (before == after && field->kind != RPI_FIELD_HOST) {
         rp_status status = compare_foreign(
             c, offset, after, field->kind == RPI_FIELD_VALUE ? FOREIGN_SURE : FOREIGN_PADDING, err);
+        if (status == RP_OK)
+            status = add_outside(c, after, err);
         return status == RP_OK ? add_unproved(c, after, err) : status;
     }
     if (field->kind == RPI_FIELD_HOST)
@@ -356,6 +369,8 @@ static rp_status compare_half(struct comparing *c, uint32_t offset, struct rp_er
         block = match_block(c, before, after);
     else if (before == after && after - c->pool->base < c->pool->reserved)
         status = compare_foreign(c, offset, after, FOREIGN_HALF, err);
+    else if (before == after)
+        status = add_outside(c, after, err);
     if (status != RP_OK)
         return status;
     return block == RPI_ABSENT ? add_unproved(c, after, err)
@@ -572,6 +587,7 @@ rp_status rpi_compare(const struct rp_pool *pool, const struct rpi_rehearsal *re
                           .pool = &pool->core->memory.arena,
                           .staging = &pool->core->staging,
                           .home = pool,
+                          .heaps = &pool->device->heaps,
                           .rehearsal = rehearsal,
                           .recorded = recorded,
                           .arg_count = arg_count};
@@ -594,4 +610,5 @@ void rpi_comparison_finish(struct rpi_comparison *comparison)
     rpi_vec_finish(&comparison->sites);
     rpi_vec_finish(&comparison->doubtful);
     rpi_vec_finish(&comparison->foreign);
+    rpi_vec_finish(&comparison->outside);
 }

@@ -24,7 +24,11 @@ struct rpi_comparison {
                               repeated */
     } doubtful;
     struct rpi_foreign_uses foreign; /* blocks of other graphs that nodes name */
-    bool hidden;                     /* nodes may hold addresses that cannot be read */
+    struct {
+        RPI_VEC(uint64_t); /* addresses of heaps that nodes name, the same in both captures;
+                              unsorted, repeated */
+    } outside;
+    bool hidden; /* nodes may hold addresses that cannot be read */
 };
 
 /* What a node of another capture would have to agree with. Both parameters were read from nodes of

@@ -88,8 +88,11 @@ static rp_status init_locks(struct rp_device *device, struct rp_error *err)
 {
     if (rpi_mutex_init_checked(&device->rehearsal_lock) == 0) {
         if (pthread_mutex_init(&device->territories.lock, NULL) == 0) {
-            if (rpi_streams_init(&device->streams, err) == RP_OK)
-                return RP_OK;
+            if (rpi_heaps_init(&device->heaps)) {
+                if (rpi_streams_init(&device->streams, err) == RP_OK)
+                    return RP_OK;
+                rpi_heaps_finish(&device->heaps);
+            }
             pthread_mutex_destroy(&device->territories.lock);
         }
         pthread_mutex_destroy(&device->rehearsal_lock);
@@ -100,6 +103,7 @@ static rp_status init_locks(struct rp_device *device, struct rp_error *err)
 static void destroy_locks(struct rp_device *device)
 {
     rpi_streams_finish(&device->streams, device->driver);
+    rpi_heaps_finish(&device->heaps);
     rpi_vec_finish(&device->territories);
     rpi_vec_finish(&device->territories.held);
     pthread_mutex_destroy(&device->territories.lock);

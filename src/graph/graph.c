@@ -182,6 +182,10 @@ static rp_status attempt(struct capturing *c, struct rp_error *err)
         status = rpi_share_take_down(c->graph, &c->rehearsal, &c->recorded, &c->plan, err);
     if (status == RP_OK)
         status = rpi_reads_take(c->graph, &c->comparison.foreign, err);
+    if (status == RP_OK)
+        status =
+            rpi_heap_watches_take(&c->graph->outside, &c->pool->device->heaps,
+                                  c->comparison.outside.data, c->comparison.outside.count, err);
     return status;
 }
 
@@ -300,6 +304,7 @@ void rpi_graph_free(struct rp_graph *graph)
     rpi_free(graph->blocks);
     rpi_contract_finish(&graph->contract);
     rpi_reads_finish(graph);
+    rpi_heap_watches_finish(&graph->outside);
     rpi_pool_member_finish(&graph->member);
     rpi_vec_finish(&graph->sites);
     rpi_free(graph);
@@ -535,12 +540,21 @@ void rp_graph_destroy(struct rp_graph *graph)
     rpi_graph_free(graph);
 }
 
+int rp_graph_is_stale(const struct rp_graph *graph)
+{
+    return rpi_heap_watches_lost(&graph->outside) != NULL;
+}
+
 void rp_graph_info_sized(const struct rp_graph *graph, size_t info_bytes,
                          struct rp_graph_info *out_info)
 {
     pthread_mutex_lock(&graph->pool->core->lock);
     struct rp_graph_info info = graph->info;
     info.replays = graph->replays;
+    const struct rpi_heap_watch *lost = rpi_heap_watches_lost(&graph->outside);
+    info.outside_blocks = graph->outside.count;
+    info.lost_address = lost ? lost->address : 0;
+    info.lost_bytes = lost ? lost->bytes : 0;
     for (size_t k = 0; k < graph->arg_count; k++) {
         const struct rpi_bind_arg *arg = &graph->binding->args[k];
         info.bindable_args += arg->bytes && arg->never == RPI_COPY_NOT;

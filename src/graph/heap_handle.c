@@ -19,6 +19,7 @@ rp_status rp_heap_create(struct rp_device *device, const struct rp_heap_options 
         return status;
     heap->device_users = &device->pools;
     atomic_fetch_add(&device->pools, 1);
+    rpi_heaps_add(&device->heaps, heap);
     *out_heap = heap;
     return RP_OK;
 }

@@ -8,9 +8,9 @@
  *     rp_graph    one exec, the template it came from, and what its arguments are bound to
  *
  * Locks, taken in this order: core.eager_lock or core.capture_lock, device.rehearsal_lock,
- * core.lock, the lock of the cache of execs or of the copier. Those that are held while a callable
- * runs tell a thread that asks for them twice (PTHREAD_MUTEX_ERRORCHECK), so that a callable which
- * runs or captures on its own pool gets an error, not a deadlock.
+ * core.lock, the lock of the cache of execs, of the copier or of the heaps. Those that are held
+ * while a callable runs tell a thread that asks for them twice (PTHREAD_MUTEX_ERRORCHECK), so that
+ * a callable which runs or captures on its own pool gets an error, not a deadlock.
  */
 #ifndef REPRISE_GRAPH_OBJECTS_H
 #define REPRISE_GRAPH_OBJECTS_H
@@ -24,6 +24,7 @@
 #include "graph/streams.h"
 #include "graph/territory.h"
 #include "memory/alias.h"
+#include "memory/heap_watch.h"
 #include "memory/pool.h"
 
 #include <pthread.h>
@@ -51,6 +52,7 @@ struct rp_device {
     struct rpi_exec_cache *execs;   /* owned; has a lock of its own */
     struct rpi_copier copier;       /* has a lock of its own */
     struct rpi_streams streams;     /* likewise; of captures */
+    struct rpi_heaps heaps;         /* likewise */
 };
 
 struct rpi_pool_core {
@@ -101,6 +103,7 @@ struct rp_graph {
     size_t arg_count;
     struct rpi_contract contract;
     struct rpi_reads reads;
+    struct rpi_heap_watches outside; /* blocks of heaps that nodes name beside the arguments */
     struct rpi_sites sites;
     struct rpi_pool_member member;
     struct rpi_graph_block *blocks;

@@ -280,6 +280,20 @@ void rpi_graph_copy_args(struct rp_graph *graph, bool copies)
     pthread_mutex_unlock(&graph->pool->core->lock);
 }
 
+/* What is there now is not what the capture used. */
+static rp_status check_outside(const struct rp_graph *graph, struct rp_error *err)
+{
+    const struct rpi_heap_watch *lost = rpi_heap_watches_lost(&graph->outside);
+    if (!lost)
+        return RP_OK;
+    return rpi_error(err, RP_ERROR_CONTRACT, "rp_graph_replay",
+                     "graph '%.60s' uses %llu bytes at 0x%llx beside its arguments, and that block "
+                     "of the heap was freed after the capture: capture it again, keep the block as "
+                     "long as the graph, or give it as an argument",
+                     graph->name, (unsigned long long)lost->bytes,
+                     (unsigned long long)lost->address);
+}
+
 rp_status rp_graph_replay(struct rp_graph *graph, const struct rp_arg *args, size_t arg_count,
                           struct CUstream_st *stream, struct rp_error *err)
 {
@@ -289,6 +303,8 @@ rp_status rp_graph_replay(struct rp_graph *graph, const struct rp_arg *args, siz
         return rpi_error(err, RP_ERROR_UNSUPPORTED, "rp_graph_replay",
                          "graph '%.60s' was adopted: whoever captured it replays it", graph->name);
     rp_status status = rpi_contract_check_args(graph, args, arg_count, err);
+    if (status == RP_OK)
+        status = check_outside(graph, err);
     if (status != RP_OK)
         return status;
     struct rp_pool *pool = graph->pool;

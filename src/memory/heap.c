@@ -164,6 +164,7 @@ void rp_heap_destroy(struct rp_heap *heap)
 {
     if (!heap)
         return;
+    rpi_heaps_remove(heap);
     struct rpi_heap_scope scope;
     bool entered = rpi_heap_enter(heap, &scope) == CUDA_SUCCESS ||
                    rpi_heap_enter(heap, &scope) == CUDA_SUCCESS;
@@ -389,7 +390,7 @@ static struct rpi_heap_block *block_at(const struct rpi_heap_range *range, uint6
     return start && *start && (*start)->address == address ? *start : NULL;
 }
 
-/* The block that covers the address; walks the range, for queries and errors. */
+/* The block that covers the address, in whatever state; walks the range, for errors. */
 static const struct rpi_heap_block *block_around(const struct rpi_heap_range *range,
                                                  uint64_t address)
 {
@@ -442,6 +443,8 @@ static enum freeing free_in(struct rpi_heap_range *range, uint64_t address, bool
         if (!slow)
             rpi_heap_note(shelf->heap, RPI_HEAP_FREE_REQUESTED, address, block->bytes,
                           block->stream, stack);
+        if (block->watches)
+            rpi_heap_block_lose(block);
         if (block->uses)
             rpi_shelf_wait(shelf, block);
         else if (!rpi_shelf_give(shelf, block, slow))
@@ -495,9 +498,7 @@ rp_status rp_heap_find_sized(struct rp_heap *heap, uint64_t address, size_t bloc
     if (!range)
         return not_live(heap, address, "rp_heap_find", err);
     rpi_heap_lock(&range->shelf->lock);
-    const struct rpi_heap_block *block = block_at(range, address);
-    if (!block)
-        block = block_around(range, address);
+    const struct rpi_heap_block *block = rpi_heap_block_of(range, address);
     bool live = block && block->state == RPI_HEAP_LIVE;
     struct rp_heap_block found = {0};
     if (live)

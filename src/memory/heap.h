@@ -42,6 +42,7 @@
 #include "memory/heap_bins.h"
 #include "memory/heap_gauge.h"
 #include "memory/heap_lock.h"
+#include "memory/heap_watch.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -143,6 +144,9 @@ struct rp_heap {
     CUdevice device;
     CUcontext context;
     _Atomic size_t *device_users; /* counted down when the heap is destroyed; may be NULL */
+    struct rpi_heaps *among;      /* unowned; NULL: none. It guards next (heap_watch.h) */
+    struct rp_heap *next;
+    uint64_t number; /* among them */
     uint64_t total_bytes, granularity, range_bytes;
     unsigned range_shift; /* range_bytes == 1 << range_shift */
     bool share_early;     /* other streams' idle memory is tried before growing */
@@ -195,6 +199,10 @@ rp_status rpi_heap_shelf_make(struct rp_heap *heap, CUstream stream, enum rpi_he
 void rpi_shelf_destroy(struct rpi_shelf *shelf);
 /* The range that holds the address, or NULL. No lock is needed. */
 struct rpi_heap_range *rpi_heap_range_of(struct rp_heap *heap, uint64_t address);
+/* The live or waiting block that holds an address of the range, or NULL. Looks back through the
+ * table of starts: at most 2,048 of its entries in a small shelf, one for each start_shift bytes up
+ * to the last block before the address in the others. */
+struct rpi_heap_block *rpi_heap_block_of(const struct rpi_heap_range *range, uint64_t address);
 
 /* Reserves further addresses for the shelf, in a scope; growth and the lock are held. */
 rp_status rpi_shelf_add_range(struct rpi_shelf *shelf, struct rp_error *err);

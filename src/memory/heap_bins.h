@@ -33,11 +33,12 @@ struct rpi_heap_block {
     struct rpi_heap_range *range;
     uint32_t priority; /* in the treap */
     enum rpi_heap_state state;
-    uint64_t requested;           /* live, waiting: what was asked for */
-    CUstream stream;              /* live, waiting: whom it was given to */
-    struct rpi_heap_use *uses;    /* owned */
-    struct rpi_heap_stack *stack; /* live, waiting: where it was allocated; one owner, or NULL */
-    uint64_t freed_at;            /* free: the heap's tick */
+    uint64_t requested;             /* live, waiting: what was asked for */
+    CUstream stream;                /* live, waiting: whom it was given to */
+    struct rpi_heap_use *uses;      /* owned */
+    struct rpi_heap_stack *stack;   /* live, waiting: where it was allocated; one owner, or NULL */
+    uint64_t freed_at;              /* free: the heap's tick */
+    struct rpi_heap_watch *watches; /* live: list of those who want to know when it is freed */
 };
 
 struct rpi_heap_bins {

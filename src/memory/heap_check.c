@@ -28,6 +28,10 @@ static bool block_is_valid(const struct rpi_shelf *shelf, const struct rpi_heap_
                block->bytes % shelf->chunk_bytes == 0;
     if (block->state == RPI_HEAP_FREE)
         return (shelf->whole || !is_hole_or_free(after, RPI_HEAP_FREE)) && start && *start != block;
+    for (const struct rpi_heap_watch *watch = block->watches; watch; watch = watch->next)
+        if (block->state != RPI_HEAP_LIVE || watch->address != block->address ||
+            watch->range != range)
+            return false;
     return start && *start == block && block->requested <= block->bytes;
 }
 

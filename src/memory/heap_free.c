@@ -57,6 +57,7 @@ enum rpi_heap_outcome rpi_shelf_take(struct rpi_shelf *shelf, uint64_t bytes, ui
     block->stream = stream;
     block->uses = NULL;
     block->stack = NULL;
+    block->watches = NULL;
     *rpi_shelf_start(block->range, block->address) = block;
     if (shelf->class != RPI_HEAP_SMALL && shelf->heap->gc_threshold > 0)
         atomic_fetch_add_explicit(&shelf->heap->ticks, 1, memory_order_relaxed);

@@ -45,6 +45,24 @@ struct rpi_heap_range *rpi_heap_range_of(struct rp_heap *heap, uint64_t address)
     }
 }
 
+struct rpi_heap_block *rpi_heap_block_of(const struct rpi_heap_range *range, uint64_t address)
+{
+    const struct rpi_shelf *shelf = range->shelf;
+    uint64_t offset = address - range->base, chunk = rpi_shelf_chunk(shelf, offset);
+    size_t slots = shelf->chunk_bytes >> shelf->start_shift;
+    size_t slot = (offset - chunk * shelf->chunk_bytes) >> shelf->start_shift;
+    for (; chunk < range->chunks.count && range->chunks.data[chunk].starts; slot = slots - 1) {
+        for (size_t i = slot + 1; i-- > 0;) {
+            struct rpi_heap_block *block = range->chunks.data[chunk].starts[i];
+            if (block && block->address <= address)
+                return address - block->address < block->bytes ? block : NULL;
+        }
+        if (chunk-- == 0)
+            break;
+    }
+    return NULL;
+}
+
 static void publish_shelf(struct rp_heap *heap, struct rpi_shelf *shelf)
 {
     size_t i = slot_of(stream_key(shelf->stream, shelf->class));
