@@ -804,8 +804,9 @@ RP_API const void *rp_call_key(const struct rp_call *call, size_t *out_bytes);
  * An RP_ARG_OUT argument of address 0 is a fresh output: its memory comes from the heap, for work
  * on `stream`, and its address is written into args; it is the caller's to free. Padded ones are
  * views: bytes is that of the bucket, and strides, which belong to the callable, where they need to
- * be. Errors: those of rp_run and rp_graph_replay. What a failed call leaves in outputs is
- * undefined. */
+ * be. A shape whose graph is stale (rp_graph_is_stale) is captured anew, with the memory that the
+ * function uses now; after the fourth time it stays eager. Errors: those of rp_run and
+ * rp_graph_replay. What a failed call leaves in outputs is undefined. */
 RP_API rp_status rp_callable_call(struct rp_callable *callable, const struct rp_inputs *inputs,
                                   struct CUstream_st *stream, struct rp_error *err);
 
@@ -845,6 +846,7 @@ struct rp_shape_info {
     const char *choice_reason; /* why */
     double eager_us, graph_us; /* mean of the latest measured calls, 0: none was measured */
     uint64_t measured_calls;
+    uint64_t stale_graphs; /* of it that were dropped, as memory that they used was freed */
 };
 struct rp_callable_info {
     const char *name;
@@ -853,6 +855,7 @@ struct rp_callable_info {
     uint64_t calls, replays, eager_runs, padded_calls;
     uint64_t staging_bytes; /* device memory for padded arguments, beside the pool's */
     double capture_ms;
+    uint64_t stale_graphs; /* of all shapes */
 };
 RP_API void rp_callable_info_sized(struct rp_callable *callable, size_t info_bytes,
                                    struct rp_callable_info *out_info);

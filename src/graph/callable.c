@@ -283,6 +283,34 @@ static rp_status capture_shape(struct rp_callable *callable, struct rpi_shape *s
     return status;
 }
 
+/* Drops a graph that uses memory which was freed: the shape is as one that was never captured, for
+ * the function has other memory by now. Where that happens again and again it stays eager, as
+ * captures cost more than they bring. */
+static void drop_stale(struct rp_callable *callable, struct rpi_shape *shape)
+{
+    enum { MOST_STALE = 4 };
+    if (!shape->graph || !rp_graph_is_stale(shape->graph))
+        return;
+    struct rp_graph_info lost;
+    rp_graph_info(shape->graph, &lost);
+    rp_choice_destroy(shape->choice);
+    rp_graph_destroy(shape->graph);
+    shape->choice = NULL;
+    shape->graph = NULL;
+    callable->info.graphs--;
+    callable->info.stale_graphs++;
+    set_reason(shape, RP_SHAPE_NEW, NULL);
+    if (++shape->stale_graphs < MOST_STALE)
+        return;
+    char why[256];
+    snprintf(why, sizeof why,
+             "a block of %llu bytes that the function uses beside its arguments was freed, for the "
+             "%uth time after a capture: keep it, or give it as an argument",
+             (unsigned long long)lost.lost_bytes, shape->stale_graphs);
+    set_reason(shape, RP_SHAPE_EAGER, why);
+    rpi_log(RP_LOG_WARNING, "'%s' of %s stays eager: %s", callable->name, shape->text, why);
+}
+
 /* ---- Fresh outputs ------------------------------------------------------------------------- */
 
 static void drop_fresh(struct rp_callable *callable, struct rp_arg *args, size_t count)
@@ -523,6 +551,7 @@ static rp_status call_locked(struct rp_callable *callable, const struct rp_input
     rp_status status = find_shape(callable, inputs, &shape, err);
     if (status != RP_OK)
         return status;
+    drop_stale(callable, shape);
     struct rp_turn turn = {.way = RP_WAY_EAGER};
     enum way way = choose_way(callable, shape, stream, &turn);
     if (way == WAY_CAPTURE) {
@@ -623,7 +652,8 @@ static void describe_shape(const struct rpi_shape *shape, struct rp_shape_info *
                                    .replays = shape->replays,
                                    .eager_runs = shape->eager_runs,
                                    .padded_calls = shape->padded_calls,
-                                   .capture_ms = shape->capture_ms};
+                                   .capture_ms = shape->capture_ms,
+                                   .stale_graphs = shape->stale_graphs};
     if (!shape->reason && (shape->state == RP_SHAPE_RETRY || shape->state == RP_SHAPE_EAGER))
         info->reason = "there was no host memory to keep the reason";
     if (shape->choice)
@@ -644,6 +674,7 @@ static rp_status capture_one(struct rp_callable *callable, const struct rp_input
     rp_status status = find_shape(callable, inputs, &shape, err);
     if (status != RP_OK)
         return status;
+    drop_stale(callable, shape);
     if ((shape->state == RP_SHAPE_NEW || shape->state == RP_SHAPE_RETRY) &&
         has_room(callable, shape))
         status = capture_shape(callable, shape, NULL, RP_SHAPE_RETRY, err);

@@ -40,6 +40,8 @@ static void write_text_shape(struct rpi_writer *w, const struct rp_shape_info *s
               (double)s->lower_bound_bytes / 1024, s->replays, s->eager_runs);
     if (s->padded_calls)
         rpi_write(w, "  %" PRIu64 " padded", s->padded_calls);
+    if (s->stale_graphs)
+        rpi_write(w, "  %" PRIu64 " stale", s->stale_graphs);
     rpi_write(w, "\n");
     if (s->reason)
         rpi_write(w, "      %s\n", s->reason);
@@ -79,9 +81,9 @@ static void write_json_shape(struct rpi_writer *w, const struct rp_shape_info *s
     rpi_write(w,
               ",\"nodes\":%zu,\"capture_ms\":%.3f,\"planned_bytes\":%" PRIu64
               ",\"lower_bound_bytes\":%" PRIu64 ",\"replays\":%" PRIu64 ",\"eager_runs\":%" PRIu64
-              ",\"padded_calls\":%" PRIu64 ",\"choice\":",
+              ",\"padded_calls\":%" PRIu64 ",\"stale_graphs\":%" PRIu64 ",\"choice\":",
               s->nodes, s->capture_ms, s->planned_bytes, s->lower_bound_bytes, s->replays,
-              s->eager_runs, s->padded_calls);
+              s->eager_runs, s->padded_calls, s->stale_graphs);
     if (!s->choice) {
         rpi_write(w, "null}");
         return;
