@@ -198,6 +198,20 @@ static const struct rp_explanation *find_name(const char *text)
         {"an illegal memory access was encountered", 700},
         {"out of memory", 2},
     };
+    /* What PyTorch says of its own. */
+    static const struct {
+        const char *text, *key;
+    } refusals[] = {
+        {"Cannot copy between CPU and CUDA tensors during CUDA graph capture", "copy-in"},
+        {"cannot be graph captured with CPU length tensors", "copy-in"},
+        {"can be called during stream capture only if new seed is the same", "random-state"},
+        {"during CUDA graph capture. If you need this call to be captured", "random-state"},
+        {"increase offset for a CUDA generator not in capture mode", "random-generator"},
+        {"param_groups' capturable is False", "optimizer"},
+        {"CUDA graphs must be captured on a non-default stream", "legacy-stream"},
+        {"Only one capture at a time is allowed in a process", "nested-graph"},
+        {"Capturing NCCL collectives is only allowed with NCCL", "nccl-version"},
+    };
     const struct rp_explanation *found = find_longest(text, 0, EXPLANATIONS);
     /* The runtime's names leave CUDA_ERROR_ out: cudaErrorStreamCaptureUnjoined. */
     for (size_t i = 0; !found && i < EXPLANATIONS; i++)
@@ -206,6 +220,9 @@ static const struct rp_explanation *find_name(const char *text)
     for (size_t i = 0; !found && i < sizeof messages / sizeof *messages; i++)
         if (occurs(text, messages[i].text))
             found = rpi_explanation_of_code(messages[i].code);
+    for (size_t i = 0; !found && i < sizeof refusals / sizeof *refusals; i++)
+        if (occurs(text, refusals[i].text))
+            found = find_whole(refusals[i].key);
     return found;
 }
 

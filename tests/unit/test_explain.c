@@ -54,6 +54,44 @@ static void expect(const char *query, int code)
     assert_int_equal(e->code, code);
 }
 
+static void test_what_pytorch_says(void **state)
+{
+    (void)state;
+    static const char *const said[][2] = {
+        {"Cannot copy between CPU and CUDA tensors during CUDA graph capture unless the CPU tensor "
+         "is "
+         "pinned. Please use tensor.pin_memory()",
+         "copy-in"},
+        {"Cannot call CUDAGeneratorImpl::current_seed during CUDA graph capture. If you need this "
+         "call "
+         "to be captured, please file an issue. Current cudaStreamCaptureStatus: 1",
+         "random-state"},
+        {"CUDAGeneratorImpl::set_current_seed can be called during stream capture only if new seed "
+         "is "
+         "the same as the original seed.",
+         "random-state"},
+        {"Attempt to increase offset for a CUDA generator not in capture mode.",
+         "random-generator"},
+        {"Attempting CUDA graph capture of step() for an instance of Adam but param_groups' "
+         "capturable "
+         "is False.",
+         "optimizer"},
+        {"CUDA graphs must be captured on a non-default stream. (However, after capture, it's ok "
+         "to "
+         "replay them on the default stream.)",
+         "legacy-stream"},
+        {"Only one capture at a time is allowed in a process.", "nested-graph"},
+        {"Capturing NCCL collectives is only allowed with NCCL >= 2.9.6", "nccl-version"},
+        {"CTCLoss cannot be graph captured with CPU length tensors. Move CPU length tensors to GPU",
+         "copy-in"},
+    };
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        const struct rp_explanation *found = rp_explain(said[i][0]);
+        assert_non_null(found);
+        assert_string_equal(found->key, said[i][1]);
+    }
+}
+
 static void test_queries(void **state)
 {
     (void)state;
@@ -176,6 +214,7 @@ int main(void)
         cmocka_unit_test(test_every_capture_error_is_explained),
         cmocka_unit_test(test_every_entry_is_whole),
         cmocka_unit_test(test_queries),
+        cmocka_unit_test(test_what_pytorch_says),
         cmocka_unit_test(test_what_the_conformance_suite_produces_is_explained),
         cmocka_unit_test(test_every_status_is_explained),
         cmocka_unit_test(test_calls),
