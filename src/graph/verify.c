@@ -191,6 +191,20 @@ static void check_computed(struct verifying *v, uint32_t offset)
             blame(&v->made.args[k], v, offset, "a word was computed from its address");
 }
 
+/* Is the word as far from a block in all three captures? An argument that it may be computed from
+ * is to blame. */
+static bool follows_blocks(struct verifying *v, uint32_t offset)
+{
+    uint64_t before = word_of(v, REHEARSAL, offset);
+    struct move word = {word_of(v, THIRD, offset) - before, word_of(v, RECORD, offset) - before};
+    for (size_t k = 0; k < v->arg_count; k++) {
+        struct move own = move_of(v, k);
+        if (own.third == word.third && own.record == word.record)
+            blame(&v->made.args[k], v, offset, "a word was computed from its address");
+    }
+    return is_move(v, word.third, word.record);
+}
+
 /* ---- Fields -------------------------------------------------------------------------------- */
 
 static void check_word(struct verifying *v, const struct rpi_field *field, uint32_t offset)
@@ -203,7 +217,8 @@ static void check_word(struct verifying *v, const struct rpi_field *field, uint3
         return;
     if (field->kind == RPI_FIELD_STRUCT)
         check_computed(v, offset);
-    else if (third != record && !(field->bytes == 8 && rpi_are_host(v->driver, record, third)))
+    else if (third != record && !follows_blocks(v, offset) &&
+             !(field->bytes == 8 && rpi_are_host(v->driver, record, third)))
         blame(&v->made.all, v, offset, "held another value");
 }
 

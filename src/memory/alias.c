@@ -185,12 +185,13 @@ static rp_status grow(struct rpi_alias *alias, uint64_t height, struct rp_error 
     return status;
 }
 
-/* The first address behind the last one that is `rest` more than a multiple of the step. */
+/* An address behind the last one that is `rest` more than a multiple of the step. The gap before it
+ * is as wide as that makes it: kernels are given addresses before and behind what they use. */
 static rp_status take(struct rpi_alias *alias, uint64_t bytes, uint64_t step, uint64_t rest,
                       uint64_t *out_address, struct rp_error *err)
 {
     uint64_t from = alias->base + alias->cursor + GAP;
-    uint64_t offset = from + ((rest - from) & (step - 1)) - alias->base;
+    uint64_t offset = rpi_round_up(from, step) + (rest & (step - 1)) - alias->base;
     if (offset + GAP > alias->reserved || bytes > alias->reserved - offset - GAP) {
         rpi_error(err, RP_ERROR_LIMIT, "rp_call_alloc",
                   "the run allocates more than the %llu GiB of addresses that a rehearsal has",

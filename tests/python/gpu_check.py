@@ -248,13 +248,17 @@ class Reads(Case):
         self.find("grad-scaler", "scaler", fn, ones(2, 64))
 
         fused = torch.optim.SGD(net.parameters(), lr=0.1, fused=True)
+        other = torch.amp.GradScaler("cuda")
 
         def mended(x):
             net.zero_grad(set_to_none=True)
-            scaler.scale(net(x).sum()).backward()
-            scaler.step(fused)
-            scaler.update()
+            other.scale(net(x).sum()).backward()
+            other.step(fused)
+            other.update()
             return net.weight.grad.sum()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            mended(ones(2, 64))  # makes the scale
+        torch.cuda.synchronize()
         self.clean(mended, ones(2, 64))
 
 

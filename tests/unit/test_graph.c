@@ -519,6 +519,54 @@ static void addresses_may_be_rounded(void **state)
     }
 }
 
+/* Tells a kernel of a place behind a block, or behind an argument, that it does not use. */
+static rp_status points_behind(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct program *p = user;
+    CUstream s = rp_call_stream(call);
+    uint64_t small, large;
+    rp_status status = rp_call_alloc(call, 8, s, &small, err);
+    if (status == RP_OK)
+        status = rp_call_alloc(call, 40000, s, &large, err);
+    if (status == RP_OK)
+        status = rpt_fill(p->f, s, small, 1, 2, err);
+    if (status == RP_OK)
+        status = rpt_fill(p->f, s, large, 1, 10000, err);
+    uint64_t from = p->variant ? rp_call_arg(call, 0) : small;
+    if (status == RP_OK)
+        status = rpt_fill(p->f, s, from + p->kept, 1, 0, err);
+    return status == RP_OK ? chain(call, user, err) : status;
+}
+
+static void places_behind_blocks_are_let_alone(void **state)
+{
+    for (int variant = 0; variant < 2; variant++)
+        for (uint64_t behind = 3000; behind < 4 * MIB; behind *= 7) {
+            struct program p = {
+                .f = *state, .count = 200, .variant = variant, .kept = behind & ~7ull};
+            struct rp_graph_info info;
+            check_replay(&p, points_behind, &info);
+            assert_int_equal(info.rehearsals, 1);
+        }
+}
+
+/* It may be used: who knows what is behind an argument? So that one is not bound. */
+static void places_behind_arguments_hold_them(void **state)
+{
+    struct program p = {.f = *state, .count = 200, .variant = 1, .kept = 34304};
+    struct rp_graph_arg_info info;
+    struct rp_graph *graph = NULL;
+    struct both b;
+    both_init(&b, &p);
+    RPT_OK(p.f, rp_graph_capture(p.f->pool, NULL, points_behind, &p, b.args, 2, &graph, &p.f->err));
+    RPT_OK(p.f, rp_graph_arg_info(graph, 0, &info, &p.f->err));
+    assert_false(info.bindable);
+    RPT_OK(p.f, rp_graph_arg_info(graph, 1, &info, &p.f->err));
+    assert_true(info.bindable);
+    rp_graph_destroy(graph);
+    both_finish(&b, &p);
+}
+
 /* Two places within one block, in turn. */
 static rp_status places_in_turn(struct rp_call *call, void *user, struct rp_error *err)
 {
@@ -1560,6 +1608,8 @@ int main(void)
         RPT_TEST(later_frees_cost_memory_only),
         RPT_TEST(lazy_work_is_rehearsed_again),
         RPT_TEST(addresses_may_be_rounded),
+        RPT_TEST(places_behind_blocks_are_let_alone),
+        RPT_TEST(places_behind_arguments_hold_them),
         RPT_TEST(other_sizes_are_placed_online),
         RPT_TEST(different_graphs_are_refused),
         RPT_TEST(nodes_that_cannot_be_compared_are_refused),
