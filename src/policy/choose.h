@@ -30,12 +30,13 @@
  *
  * What knowing may cost. Rounds run while what they lost so far, challenger against incumbent, is
  * within RPI_TRIAL_NS and RPI_TRIAL_SHARE of the time that the calls took, however many rounds that
- * is; the first two run in any case, and a third where these differ. Of a challenger that three rounds or more show to take
- * twice as long, or that is far off as above, the share is RPI_HOPELESS_SHARE. So over a run that
- * takes T with the better way, with ways that keep their pace, regret is at most
+ * is; the first two run in any case, and a third where these differ. Of a challenger that three
+ * rounds or more show to take twice as long, or that is far off as above, the share is
+ * RPI_HOPELESS_SHARE. So over a run that takes T with the better way, with ways that keep their
+ * pace, regret is at most
  *
  *     price of one capture + RPI_TRIAL_NS + RPI_TRIAL_SHARE x T          rounds
- *                          + 2 blocks of each way + eager calls until the first sample came
+ *                          + 3 blocks of each way + eager calls until the first sample came
  *
  * and what is lost to noise: 3 to RPI_WINDOW rounds at the worse of two ways that are close.
  * rpi_chooser.lost_ns has what rounds lost; tests/unit/test_choose.c holds simulated runs to it.
