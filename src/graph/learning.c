@@ -90,8 +90,7 @@ const struct rpi_call_functions rpi_finding_functions = {learn_alloc, learn_use,
 
 rp_status rpi_learn(struct rpi_learning *learning, const char *what, rp_callable_fn callable,
                     void *user, const struct rp_arg *args, const uint64_t *addresses,
-                    size_t arg_count, bool keep_predecessors, CUgraph *out_template,
-                    struct rp_error *err)
+                    size_t arg_count, CUgraph *out_template, struct rp_error *err)
 {
     struct rp_pool *pool = learning->pool;
     uint32_t origin;
@@ -108,8 +107,7 @@ rp_status rpi_learn(struct rpi_learning *learning, const char *what, rp_callable
                                    learning->record->order, what, err);
     if (status != RP_OK)
         return status;
-    if (keep_predecessors)
-        learning->capture.kept_predecessors = &learning->record->predecessors;
+    learning->capture.kept_predecessors = &learning->record->predecessors;
     status = rpi_call_run(&learning->call, callable, user, what, err);
     if (status == RP_OK)
         status = rpi_capture_end(&learning->capture, out_template, err);

@@ -45,11 +45,10 @@ uint64_t rpi_block_bytes(uint64_t bytes);
 
 /* Captures the callable, its arguments at these addresses in place of the caller's. `what` is for
  * errors: "rehearsing 'a'". The context is current. learning is zeroed but for steps, pool and
- * record, which was initialised; predecessors are recorded where it is asked for. */
+ * record, which was initialised. */
 rp_status rpi_learn(struct rpi_learning *learning, const char *what, rp_callable_fn callable,
                     void *user, const struct rp_arg *args, const uint64_t *addresses,
-                    size_t arg_count, bool keep_predecessors, CUgraph *out_template,
-                    struct rp_error *err);
+                    size_t arg_count, CUgraph *out_template, struct rp_error *err);
 /* Ends what is under way and frees the host memory; record is left alone. */
 void rpi_learning_finish(struct rpi_learning *learning);
 

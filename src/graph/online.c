@@ -28,6 +28,12 @@ rp_status rpi_online_begin(struct rpi_online *online, struct rp_pool *pool,
     return status;
 }
 
+rp_status rpi_online_back(struct rpi_online *online, uint64_t from, uint64_t to,
+                          struct rp_error *err)
+{
+    return grow_pool(online->pool, from, to, err);
+}
+
 void rpi_online_finish(struct rpi_online *online)
 {
     rpi_place_finish(&online->place);

@@ -22,6 +22,9 @@ struct rpi_online {
 rp_status rpi_online_begin(struct rpi_online *online, struct rp_pool *pool,
                            const struct rpi_order *order, uint64_t height,
                            const struct rpi_ranges *obstacles, struct rp_error *err);
+/* Puts memory behind [from, to). */
+rp_status rpi_online_back(struct rpi_online *online, uint64_t from, uint64_t to,
+                          struct rp_error *err);
 void rpi_online_finish(struct rpi_online *online);
 
 /* The next two are asked for an allocation on the stream of that number, which sees these nodes. */

@@ -195,7 +195,7 @@ static rp_status rehearse(struct rehearsing *run, const char *name, rp_callable_
     if (status == RP_OK)
         status = place_args(run, args, arg_count, addresses, err);
     if (status == RP_OK)
-        status = rpi_learn(&run->learning, what, callable, user, args, addresses, arg_count, true,
+        status = rpi_learn(&run->learning, what, callable, user, args, addresses, arg_count,
                            &run->made->template, err);
     if (status == RP_OK)
         status = take_results(run, err);

@@ -52,7 +52,7 @@ struct rpi_capture_record {
     struct {
         RPI_VEC(uint8_t);
     } node_kinds;                         /* CUgraphNodeType of node i; may be empty */
-    struct rpi_predecessors predecessors; /* may be empty; a rehearsal's are not */
+    struct rpi_predecessors predecessors; /* may be empty; those of captures are not */
     struct {
         RPI_VEC(struct rpi_block);
     } blocks;
