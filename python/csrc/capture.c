@@ -4,7 +4,8 @@
  * rehearsal and once for the record, with the stream and the arguments' addresses of that run; what
  * PyTorch allocates meanwhile on capturing streams are the run's blocks (hooks.h). In the rehearsal
  * it names its results (call_result); results() then gives memory for them, and says which
- * allocations of the runs that follow are answered with it.
+ * allocations of the runs that follow are answered with it. Where they are among the arguments
+ * already, there are places of these alone.
  *
  * The GIL is released while the library works, and taken for the callable: a thread that waits for
  * the pool's capture lock must not keep the GIL from the one that holds it.
@@ -144,6 +145,16 @@ static bool read_args(PyObject *list, struct work *work)
     return true;
 }
 
+/* Where all results are known, places stand for who gives memory. */
+static bool read_known(struct work *work)
+{
+    if (!PyList_Check(work->results))
+        return true;
+    PyObject *places = work->results;
+    work->results = NULL;
+    return read_places(places, work);
+}
+
 static void free_work(struct work *work)
 {
     PyMem_Free(work->args);
@@ -233,9 +244,10 @@ static PyObject *wrap_graph(struct rp_graph *graph, PyObject *pool, struct work 
     }
     self->graph = graph;
     self->pool = Py_NewRef(pool);
-    self->args = work->all_args;
+    struct rp_arg **args = work->results ? &work->all_args : &work->args;
+    self->args = *args;
     self->arg_count = work->arg_count;
-    work->all_args = NULL;
+    *args = NULL;
     return (PyObject *)self;
 }
 
@@ -280,7 +292,8 @@ static PyObject *do_capture(PyObject *pool, struct work *work, struct rp_capture
 {
     struct rp_graph *graph = NULL;
     struct rp_error err = {0};
-    options->results = give_memory;
+    if (work->results)
+        options->results = give_memory;
     begin(work, pool);
     rp_status status = rp_graph_capture(((struct rpp_pool *)pool)->pool, options, run_callable,
                                         work, work->args, work->arg_count, &graph, &err);
@@ -303,7 +316,7 @@ PyObject *rpp_capture(PyObject *module, PyObject *arguments)
     options.verify = (enum rp_verify)verify;
     options.stream = (struct CUstream_st *)(uintptr_t)stream;
     PyObject *made = NULL;
-    if (read_args(arg_list, &work))
+    if (read_args(arg_list, &work) && read_known(&work))
         made = do_capture(pool, &work, &options);
     free_work(&work);
     return made;

@@ -313,7 +313,7 @@ static PyMethodDef methods[] = {
     {"leave", leave, METH_NOARGS, "Frees nothing from now on: the interpreter is going."},
     {"capture", rpp_capture, METH_VARARGS,
      "capture(pool, callable, args, results, name, copy_args, verify, stream) -> Graph. "
-     "results(sizes) -> (addresses, places) of what was named."},
+     "results(sizes) -> (addresses, places) of what was named; or places alone."},
     {"call_result", rpp_call_result, METH_VARARGS,
      "call_result(bytes, block): names a result of the call; its address. block: 0 for none."},
     {"call_block", call_block, METH_VARARGS,

@@ -79,7 +79,7 @@ PyObject *rpp_leases(PyObject *module, PyObject *unused);
 PyObject *rpp_watch_refusals(PyObject *module, PyObject *args);
 PyObject *rpp_end_refusals(PyObject *module, PyObject *unused);
 
-/* capture(pool, callable, args, results, name, copy_args[, verify, stream]) */
+/* capture(pool, callable, args, results or places, name, copy_args[, verify, stream]) */
 PyObject *rpp_capture(PyObject *module, PyObject *args);
 /* call_result(bytes, block) */
 PyObject *rpp_call_result(PyObject *module, PyObject *args);

@@ -9,6 +9,7 @@ with a sentence that says so.
 
 import json
 import warnings
+import weakref
 
 from . import _C
 from ._execs import budget_bytes
@@ -16,7 +17,7 @@ from ._options import from_environment, heap_options
 from ._torch import need_gpu
 
 _allocator = None  # PyTorch's object around the hooks, once installed
-_segments = None   # the same for pools of PyTorch's, once asked for
+_segments = []     # the same for pools of PyTorch's: each, and a reference to the latest that had it
 
 
 def is_installed():
@@ -24,16 +25,22 @@ def is_installed():
     return _allocator is not None
 
 
-def segment_allocator(torch):
-    """The allocator for torch.cuda.MemPool that takes its segments through the hooks. There is one, for
-    good: a pool may give segments back when it is gone, and older versions of PyTorch know the
-    allocator by its bare address."""
-    global _segments
-    if _segments is None:
+def segment_pool(torch):
+    """A torch.cuda.MemPool that takes its segments through the hooks. No other pool that is alive has
+    its allocator, which knows segments by their addresses: where a capture is taken once more, its
+    record has those of the one before. Allocators are kept for good: a pool may give segments back
+    when it is gone, and older versions of PyTorch know the allocator by its bare address."""
+    for entry in _segments:
+        if entry[1]() is None:
+            break
+    else:
         _C.prepare()
         hooks = _C.hooks()
-        _segments = torch._C._cuda_customAllocator(hooks["segment"], hooks["free"])
-    return _segments
+        entry = [torch._C._cuda_customAllocator(hooks["segment"], hooks["free"]), None]
+        _segments.append(entry)
+    pool = torch.cuda.MemPool(entry[0])
+    entry[1] = weakref.ref(pool)
+    return pool
 
 
 def install(*, memory_fraction=None, record_history=0, exec_budget_bytes=None,

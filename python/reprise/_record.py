@@ -3,7 +3,8 @@
 
 The library runs the work twice on its own capturing stream, and each run has its arguments at other
 addresses: once as the rehearsal, which finds out what comes out, and once as the record (DESIGN:
-"capture twice"). Here is what PyTorch needs around such a run:
+"capture twice"). Without install(), and to verify, what comes out is found by one run more, before
+these. Here is what PyTorch needs around such a run:
 
     stream     PyTorch's current stream is the library's
     memory     with install() PyTorch's allocations are the run's blocks one by one; without it they
@@ -21,7 +22,7 @@ import gc
 import threading
 
 from . import _C, _distributed, _stack, _states
-from ._install import is_installed, segment_allocator
+from ._install import is_installed, segment_pool
 from ._tree import flatten
 
 IN, OUT, INOUT = 1, 2, 3
@@ -235,8 +236,8 @@ class Random:
         return used
 
 
-class RanOtherwise(Exception):
-    """What the rehearsal found asks for another capture than was begun."""
+class Found(Exception):
+    """The rehearsal told what comes out, and was for nothing else."""
 
 
 class Run:
@@ -250,7 +251,7 @@ class Run:
         self.states = self.random.states if draws else _states.States(torch, device, None)
         self.pool = None
         if not is_installed():
-            self.pool = torch.cuda.MemPool(segment_allocator(torch))
+            self.pool = segment_pool(torch)
 
     @contextlib.contextmanager
     def around(self):
@@ -429,22 +430,39 @@ class Work:
 
         def results(sizes):
             self._learn_draws()
-            if verify == "run" and self.draws:
-                raise RanOtherwise
             buffers[:] = [self.torch.empty(n, dtype=self.torch.uint8, device=self.device)
                           for n in sizes]
             return [b.data_ptr() for b in buffers], self._placed()
 
-        stream = self.torch._C._cuda_getCurrentRawStream(self.device.index)
-        try:
-            graph = self._again_if_it_draws(lambda: _C.capture(
-                pool, self.run, args, results, name, copy_args, VERIFY[verify], stream))
-        except RanOtherwise:
-            return self._capture(pool, name, copy_args, "capture")
+        def take(results, verify):
+            stream = self.torch._C._cuda_getCurrentRawStream(self.device.index)
+            return _C.capture(pool, self.run, args, results, name, copy_args, VERIFY[verify], stream)
+
+        if verify or not is_installed():
+            self._find_out(pool, name, args, copy_args)
+            addresses, places = results(self.outputs)
+            args += [(a, n, OUT) for a, n in zip(addresses, self.outputs)]
+            graph = take(places, "capture" if verify and self.draws else verify)
+        else:
+            graph = self._again_if_it_draws(lambda: take(results, None))
         self.random = self.runs[-1].random
         if not self.keep:
             self.finish()
         return graph
+
+    def _find_out(self, pool, name, args, copy_args):
+        """Finds the results by a rehearsal of its own. Captures that are compared by three have to
+        have the same arguments in all of them; and without install() a result is copied to its place
+        by a kernel, which has to be no other in the rehearsal than in the record."""
+        def results(sizes):
+            raise Found
+
+        def find():
+            try:
+                _C.capture(pool, self.run, args, results, name, copy_args)
+            except Found:
+                pass
+        self._again_if_it_draws(find)
 
     def estimate(self, into, pool, name):
         """Rehearses: what a capture would take is added to a _C.Estimate. Of device memory only the

@@ -161,6 +161,19 @@ class Captures(unittest.TestCase):
             self.assertEqual((self.driver.text(y), self.driver.text(z)), (text, text))
         self.assertEqual([self.driver.text(g) for g in self.given], [b"", b""])
 
+    def test_results_that_are_known_are_arguments_from_the_start(self):
+        self.capture()
+        self.work.runs = []
+        y, z = self.driver.memory(b""), self.driver.memory(b"")
+        graph = _C.capture(self.pool, self.work, [(self.x, BYTES, 1), (y, BYTES, 2), (z, BYTES, 2)],
+                           [(self.work.index, BYTES, 1)], "tested", False)
+        self.assertEqual([len(a) for a in self.work.runs], [3, 3])
+        self.assertTrue(self.work.in_place)
+        graph.replay(0, self.x, y, z)
+        self.assertEqual((self.driver.text(y), self.driver.text(z)), (b"captured", b"captured"))
+        with self.assertRaises(TypeError):
+            _C.capture(self.pool, self.work, [(self.x, BYTES, 1)], [(0, "x", 1)], "tested", False)
+
     def test_an_allocation_asks_the_driver_once(self):
         asked = []
 

@@ -32,8 +32,8 @@ class Import(unittest.TestCase):
     def test_version_is_the_librarys(self):
         self.assertRegex(reprise.__version__, r"^\d+\.\d+\.\d+$")
 
-    def test_pools_of_pytorch_get_one_allocator_for_good(self):
-        from reprise._install import segment_allocator
+    def test_pools_of_pytorch_that_are_alive_have_allocators_of_their_own(self):
+        from reprise._install import segment_pool
         made = []
 
         class Torch:
@@ -42,8 +42,17 @@ class Import(unittest.TestCase):
                 def _cuda_customAllocator(alloc, free):
                     made.append((alloc, free))
                     return object()
-        self.assertIs(segment_allocator(Torch), segment_allocator(Torch))
-        self.assertEqual(len(made), 1)
+
+            class cuda:
+                class MemPool:
+                    def __init__(self, allocator):
+                        self.allocator = allocator
+        first, second = segment_pool(Torch), segment_pool(Torch)
+        self.assertIsNot(first.allocator, second.allocator)
+        kept = first.allocator
+        del first
+        self.assertIs(segment_pool(Torch).allocator, kept)
+        self.assertEqual(len(made), 2)
 
     def test_imports_without_torch(self):
         program = ("import sys; sys.modules['torch'] = None\n"
