@@ -373,7 +373,8 @@ class Check:
         self.restore(snapshot)
         made, error = self._try()
         if error is None:
-            self.findings.captured = self._compare(made)
+            if self._compare(made):
+                self.findings.survive()
             self._note_strays()
         else:
             self._judge_failure(error)

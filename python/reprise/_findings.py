@@ -20,6 +20,8 @@ _MOST_FRAMES = 8
 # Kinds that a capture survives: something to know, not an obstacle.
 CAUTIONS = frozenset(("module-hooks", "lazy-state", "autocast-cache", "background-thread",
                       "nccl-watchdog", "host-scalar", "not-repeatable"))
+# Kinds that a capture may survive, which the capture tells.
+_MAYBE = frozenset(("checkpoint", "random-state"))
 
 
 class Frame(NamedTuple):
@@ -146,10 +148,11 @@ class Finding:
         self.fix = fix
         self.options = options or {}
         self.count = 1
+        self.survived = False
 
     @property
     def is_caution(self):
-        return self.kind in CAUTIONS
+        return self.kind in CAUTIONS or self.survived
 
     @property
     def where(self):
@@ -203,6 +206,12 @@ class Findings:
         made = Finding(kind, operation, what, mend, frames, fix, options)
         self._all.append(made)
         return made
+
+    def survive(self):
+        """The capture worked, and replays gave what eager runs give."""
+        self.captured = True
+        for finding in self._all:
+            finding.survived = finding.kind in _MAYBE
 
     def keep(self, wanted):
         """Drops what a function of the finding does not want."""

@@ -628,6 +628,14 @@ class Modules(Case):
             checkpoint(net, x, use_reentrant=False).sum().backward()  # checkpoint
             return net[0].weight.grad.clone()
         self.obstacle("checkpoint", "checkpoint", fn, ones(2, 64))
+        drops = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Dropout()).cuda()
+
+        def draws(x):
+            drops.zero_grad(set_to_none=True)
+            checkpoint(drops, x, use_reentrant=False).sum().backward()  # draws again
+            return drops[0].weight.grad.clone()
+        finding, findings = self.find("checkpoint", "draws again", draws, ones(2, 64))
+        self.assertTrue(finding.is_caution and findings.captured, str(findings))
 
     def test_hooks(self):
         net = torch.nn.Linear(64, 64).cuda().requires_grad_(False)

@@ -470,6 +470,22 @@ class Captures(Case):
         check = Captured(fn, torch.ones(3))
         self.expect(check.run(), "callable-error", "raised")
 
+    def test_what_the_capture_survived_is_a_caution(self):
+        breaks = []
+
+        def fn(x):
+            torch.manual_seed(1)  # survived
+            if breaks and check.platform.capturing:
+                raise RuntimeError("not in a capture")
+            return x * 2
+        for survived in (True, False):
+            breaks.extend([1] * (not survived))
+            check = Captured(fn, torch.ones(3))
+            check.findings.note("random-state", "torch.manual_seed")
+            findings = check.run()
+            self.assertEqual((findings[0].is_caution, findings.captured), (survived, survived))
+            self.assertEqual(len(findings.obstacles), 0 if survived else 2, str(findings))
+
     def test_known_obstacles_are_not_told_twice(self):
         def fn(x):
             total = x.sum().item()  # known
