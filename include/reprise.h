@@ -524,10 +524,10 @@ struct rp_capture_options {
  * Results that the callable names (rp_call_result) are arguments of the graph, behind args.
  * Errors: RP_ERROR_CAPTURE with the driver's code and its meaning, or with the node that uses an
  * address which the callable kept from an earlier call; RP_ERROR_DIVERGED with the first node that
- * differs; RP_ERROR_UNSUPPORTED with a node of a type that cannot be compared (external events,
- * allocations by the driver, conditional nodes, batched memory operations, semaphores);
- * RP_ERROR_CALLABLE; out of memory; RP_ERROR_LIMIT for the pool's limit. When the callable
- * returns the status of a failed rp_call_... function, that error comes back as it was. */
+ * differs; RP_ERROR_UNSUPPORTED with a node of a type that cannot be compared (allocations by the
+ * driver, conditional nodes, batched memory operations, semaphores); RP_ERROR_CALLABLE; out of
+ * memory; RP_ERROR_LIMIT for the pool's limit. When the callable returns the status of a failed
+ * rp_call_... function, that error comes back as it was. */
 RP_API rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_options *options,
                                   rp_callable_fn callable, void *user, const struct rp_arg *args,
                                   size_t arg_count, struct rp_graph **out_graph,

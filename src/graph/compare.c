@@ -504,12 +504,9 @@ static rp_status check_type(const struct comparing *c, struct rp_error *err)
     case CU_GRAPH_NODE_TYPE_HOST:
     case CU_GRAPH_NODE_TYPE_GRAPH:
     case CU_GRAPH_NODE_TYPE_EMPTY:
-        return RP_OK;
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
-        return unsupported(c, err,
-                           "events recorded or waited for with the external flag cannot be "
-                           "compared between two captures. Record and wait beside the replay");
+        return RP_OK;
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
         return unsupported(c, err,
@@ -520,6 +517,11 @@ static rp_status check_type(const struct comparing *c, struct rp_error *err)
                            "what a node of this type uses cannot be compared between two captures. "
                            "Do this work outside the callable");
     }
+}
+
+static bool is_event(CUgraphNodeType type)
+{
+    return type == CU_GRAPH_NODE_TYPE_WAIT_EVENT || type == CU_GRAPH_NODE_TYPE_EVENT_RECORD;
 }
 
 static rp_status compare_node(struct comparing *c, CUgraphNode before, CUgraphNode after,
@@ -535,6 +537,9 @@ static rp_status compare_node(struct comparing *c, CUgraphNode before, CUgraphNo
     status = check_type(c, err);
     if (status == RP_OK && c->after.type == CU_GRAPH_NODE_TYPE_KERNEL)
         status = compare_kernels(c, before, after, err);
+    if (status == RP_OK && is_event(c->after.type) &&
+        memcmp(c->before.image.data, c->after.image.data, sizeof(CUevent)) != 0)
+        status = diverged(c, err, "it was another event. Create it outside of the callable");
     if (status == RP_OK && (c->before.image.count != c->after.image.count ||
                             c->before.fields.count != c->after.fields.count))
         status = diverged(c, err, "the size of its parameters changed");

@@ -248,6 +248,23 @@ static rp_status read_host(struct rpi_params *params, const struct rp_driver *dr
     return status;
 }
 
+/* The image is the event that is recorded or waited for outside of the graph too. No field: it is
+ * no address. */
+static rp_status read_event(struct rpi_params *params, const struct rp_driver *driver,
+                            CUgraphNode node, struct rp_error *err)
+{
+    CUevent event = NULL;
+    bool records = params->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD;
+    CUresult result = records ? driver->cuGraphEventRecordNodeGetEvent(node, &event)
+                              : driver->cuGraphEventWaitNodeGetEvent(node, &event);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result,
+                                records ? "cuGraphEventRecordNodeGetEvent"
+                                        : "cuGraphEventWaitNodeGetEvent",
+                                "reading the event of a node");
+    return set_image(params, &event, sizeof event, err);
+}
+
 rp_status rpi_params_read(struct rpi_params *params, const struct rp_driver *driver,
                           CUgraphNode node, struct rp_error *err)
 {
@@ -274,9 +291,10 @@ rp_status rpi_params_read(struct rpi_params *params, const struct rp_driver *dri
             return rpi_error_driver(err, result, "cuGraphChildGraphNodeGetGraph",
                                     "reading the graph of a child graph node");
         return RP_OK;
-    case CU_GRAPH_NODE_TYPE_EMPTY:
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+        return read_event(params, driver, node, err);
+    case CU_GRAPH_NODE_TYPE_EMPTY:
         return RP_OK;
     default:
         params->hidden = true; /* nothing that is read here */

@@ -270,6 +270,24 @@ CUresult rpi_host_cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NOD
     return result;
 }
 
+static CUresult get_event(CUgraphNode node, CUgraphNodeType type, CUevent *event)
+{
+    if (!has_type(node, type) || !event)
+        return CUDA_ERROR_INVALID_VALUE;
+    *event = node->op->event;
+    return CUDA_SUCCESS;
+}
+
+CUresult rpi_host_cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent *event)
+{
+    return get_event(node, CU_GRAPH_NODE_TYPE_EVENT_RECORD, event);
+}
+
+CUresult rpi_host_cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent *event)
+{
+    return get_event(node, CU_GRAPH_NODE_TYPE_WAIT_EVENT, event);
+}
+
 CUresult rpi_host_cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph)
 {
     if (!has_type(node, CU_GRAPH_NODE_TYPE_GRAPH) || !graph)
