@@ -395,6 +395,25 @@ static void slow_ways_are_given_up(void **state)
     assert_true(rounds * RPI_BLOCK * 6e5 <= RPI_TRIAL_NS + RPI_HOPELESS_SHARE * chooser.spent_ns);
 }
 
+/* The first replay was interrupted: what rounds may lose is not judged by it alone. */
+static void an_interrupted_sample_does_not_decide(void **state)
+{
+    (void)state;
+    struct rpi_chooser chooser;
+    rpi_chooser_init(&chooser, 1e6);
+    int calls = 0, replays = 0;
+    for (; chooser.incumbent == RPI_WAY_EAGER && calls < 1000; calls++) {
+        struct rpi_plan_of_call plan = rpi_chooser_next(&chooser);
+        if (plan.capture)
+            rpi_chooser_captured(&chooser, 1e6);
+        if (!plan.step || plan.step != plan.of)
+            continue;
+        double graph_ns = plan.way == RPI_WAY_GRAPH && !replays++ ? 3e8 : 24e6;
+        rpi_chooser_sample(&chooser, &plan, 1e6, plan.way == RPI_WAY_GRAPH ? graph_ns : 3e7);
+    }
+    assert_true(calls < 100);
+}
+
 /* Calls `count` times eagerly, a sample each block. */
 static void call_eagerly(struct rpi_chooser *chooser, int count, double host_ns, double device_ns)
 {
@@ -592,6 +611,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_capture_waits_for_its_price),
         cmocka_unit_test(a_refusal_is_remembered),
         cmocka_unit_test(slow_ways_are_given_up),
+        cmocka_unit_test(an_interrupted_sample_does_not_decide),
         cmocka_unit_test(rests_are_counted),
         cmocka_unit_test(dear_questions_are_asked_seldom),
         cmocka_unit_test(lost_blocks_come_again_soon),
