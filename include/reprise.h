@@ -915,8 +915,8 @@ struct rp_estimate_info {
     uint64_t mapped_bytes;
     uint64_t lower_bound_bytes;
     uint64_t staging_bytes;   /* for padded arguments, beside the pools' */
-    uint64_t exec_bytes;      /* one exec for each shape: 110 KiB for each path that runs beside
-                                 others and 2.4 KiB a kernel node, as measured on an H200 */
+    uint64_t exec_bytes;      /* one exec for each shape: 111 KiB for each path that runs beside
+                                 others and 2.4 KiB a kernel or copy, as measured on an H200 */
     uint64_t rehearsal_bytes; /* the chunk */
     double ms;
 };

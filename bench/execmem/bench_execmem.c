@@ -257,10 +257,10 @@ static void print_shape(struct bench *b, const char *name, const struct rpi_topo
                         const struct measured *m)
 {
     static bool started;
-    double estimated = (double)rpi_exec_bytes(topology->kernels, topology->paths);
-    printf("%s\n  {\"shape\":\"%s\",\"nodes\":%zu,\"kernels\":%zu,\"paths\":%zu,\"execs\":%zu,"
+    double estimated = (double)rpi_exec_bytes(topology->charged, topology->paths);
+    printf("%s\n  {\"shape\":\"%s\",\"nodes\":%zu,\"charged\":%zu,\"paths\":%zu,\"execs\":%zu,"
            "\"falls\":%zu,\"taken_kib\":%.0f,\"estimated_kib\":%.1f",
-           started ? "," : "", name, topology->nodes, topology->kernels, topology->paths, m->execs,
+           started ? "," : "", name, topology->nodes, topology->charged, topology->paths, m->execs,
            m->falls, (double)m->taken / 1024, estimated / 1024);
     started = true;
     if (m->falls < LEAST_FALLS) {

@@ -117,7 +117,7 @@ static rp_status count_nodes(const struct rp_driver *driver, CUgraph template,
     rp_status status = rpi_topology_read(&topology, driver, template, err);
     if (status != RP_OK)
         return status;
-    out->exec_bytes = rpi_exec_bytes(topology.kernels, topology.paths);
+    out->exec_bytes = rpi_exec_bytes(topology.charged, topology.paths);
     rpi_topology_finish(&topology);
     return RP_OK;
 }

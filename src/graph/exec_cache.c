@@ -49,10 +49,10 @@ static void let_go(struct rpi_exec_cache *cache, struct rpi_exec_source *source)
 
 /* ---- Execs --------------------------------------------------------------------------------- */
 
-uint64_t rpi_exec_bytes(size_t kernels, size_t paths)
+uint64_t rpi_exec_bytes(size_t charged, size_t paths)
 {
-    const uint64_t path = 112640, kernel = 2458; /* 110 and 2.4 KiB */
-    return path * paths + kernel * kernels;
+    const uint64_t path = 113664, node = 2458; /* 111 and 2.4 KiB */
+    return path * paths + node * charged;
 }
 
 /* With the lock held: an exec may be taken that could not, or there is more room. */
@@ -214,7 +214,7 @@ static struct rpi_exec_class *create_class(struct rpi_exec_cache *cache,
     struct rpi_exec_class *class = rpi_calloc(1, sizeof *class);
     if (!class)
         return NULL;
-    class->rent.bytes = rpi_exec_bytes(topology->kernels, topology->paths);
+    class->rent.bytes = rpi_exec_bytes(topology->charged, topology->paths);
     class->topology = (struct rpi_topology){.hash = topology->hash, .nodes = topology->nodes};
     class->next = cache->classes;
     cache->classes = class;

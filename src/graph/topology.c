@@ -3,6 +3,7 @@
 
 #include "base/idmap.h"
 #include "graph/params.h"
+#include "graph/paths.h"
 
 #include <string.h>
 
@@ -51,7 +52,9 @@ struct reading {
 /* The graph that is being read, one within another. */
 struct level {
     struct rpi_idmap numbers; /* of its nodes, from 0 */
-    bool *followed;           /* by number: a node that depends on it was read */
+    struct {
+        RPI_VEC(struct rpi_path_edge);
+    } edges;
 };
 
 static rp_status add_words(struct reading *reading, const uint64_t *words, size_t count,
@@ -70,23 +73,11 @@ static void add_launch(struct reading *reading, const uint64_t *words, size_t co
 
 /* ---- One node ------------------------------------------------------------------------------ */
 
-/* A node with these dependencies, the first `count` of reading->before. */
-static void add_to_path(struct reading *reading, const struct level *level, size_t count)
-{
-    bool begins = true;
-    for (size_t i = 0; i < count; i++) {
-        CUgraphNode from = reading->before.data[i];
-        bool *followed = &level->followed[rpi_idmap_get(&level->numbers, (uintptr_t)from)];
-        begins = begins && *followed;
-        *followed = true;
-    }
-    reading->topology->paths += begins;
-}
-
-static rp_status read_dependencies(struct reading *reading, CUgraphNode node,
-                                   const struct level *level, struct rp_error *err)
+static rp_status read_dependencies(struct reading *reading, CUgraphNode node, struct level *level,
+                                   struct rp_error *err)
 {
     const struct rp_driver *driver = reading->driver;
+    uint32_t number = rpi_idmap_get(&level->numbers, (uintptr_t)node);
     size_t count = 0;
     CUresult result = driver->cuGraphNodeGetDependencies(node, NULL, NULL, &count);
     if (result == CUDA_SUCCESS && (!rpi_vec_reserve(&reading->before, count + 1) ||
@@ -102,14 +93,15 @@ static rp_status read_dependencies(struct reading *reading, CUgraphNode node,
     rp_status status = add_words(reading, (uint64_t[]){count}, 1, err);
     for (size_t i = 0; status == RP_OK && i < count; i++) {
         const CUgraphEdgeData *edge = &reading->edges.data[i];
-        uint64_t from = rpi_idmap_get(&level->numbers, (uintptr_t)reading->before.data[i]);
+        uint32_t from = rpi_idmap_get(&level->numbers, (uintptr_t)reading->before.data[i]);
         status = add_words(reading,
-                           (uint64_t[]){from << 24 | (uint64_t)edge->from_port << 16 |
+                           (uint64_t[]){(uint64_t)from << 24 | (uint64_t)edge->from_port << 16 |
                                         (uint64_t)edge->to_port << 8 | edge->type},
                            1, err);
+        const struct rpi_path_edge path_edge = {from, number};
+        if (status == RP_OK && !rpi_vec_push(&level->edges, path_edge))
+            status = no_memory(err);
     }
-    if (status == RP_OK)
-        add_to_path(reading, level, count);
     return status;
 }
 
@@ -118,7 +110,7 @@ static rp_status read_kernel(struct reading *reading, CUgraphNode node, struct r
     const struct rp_driver *driver = reading->driver;
     CUDA_KERNEL_NODE_PARAMS params;
     CUkernelNodeAttrValue cooperative, cluster;
-    reading->topology->kernels++;
+    reading->topology->charged++;
     memset(&params, 0, sizeof params);
     memset(&cooperative, 0, sizeof cooperative);
     memset(&cluster, 0, sizeof cluster);
@@ -144,6 +136,7 @@ static rp_status read_kernel(struct reading *reading, CUgraphNode node, struct r
 static rp_status read_copy(struct reading *reading, CUgraphNode node, struct rp_error *err)
 {
     CUDA_MEMCPY3D copy;
+    reading->topology->charged++;
     memset(&copy, 0, sizeof copy);
     CUresult result = reading->driver->cuGraphMemcpyNodeGetParams(node, &copy);
     if (result != CUDA_SUCCESS)
@@ -197,7 +190,7 @@ static rp_status read_child(struct reading *reading, CUgraphNode node, struct rp
     return status;
 }
 
-static rp_status read_node(struct reading *reading, CUgraphNode node, const struct level *level,
+static rp_status read_node(struct reading *reading, CUgraphNode node, struct level *level,
                            struct rp_error *err)
 {
     const struct rp_driver *driver = reading->driver;
@@ -228,12 +221,20 @@ static rp_status read_node(struct reading *reading, CUgraphNode node, const stru
     }
 }
 
+/* Of the whole graph, whose edges were read. */
+static rp_status count_paths(struct reading *reading, const struct level *level, size_t nodes,
+                             struct rp_error *err)
+{
+    size_t paths = 0;
+    if (!rpi_paths_count(level->edges.data, level->edges.count, nodes, &paths))
+        return no_memory(err);
+    reading->topology->paths += paths;
+    return RP_OK;
+}
+
 static rp_status number_nodes(struct level *level, const CUgraphNode *nodes, size_t count,
                               struct rp_error *err)
 {
-    level->followed = rpi_calloc(count + 1, sizeof *level->followed);
-    if (!level->followed)
-        return no_memory(err);
     for (size_t i = 0; i < count; i++)
         if (!rpi_idmap_set(&level->numbers, (uintptr_t)nodes[i], (uint32_t)i))
             return no_memory(err);
@@ -264,8 +265,10 @@ static rp_status read_graph(struct reading *reading, CUgraph graph, struct rp_er
         status = add_words(reading, (uint64_t[]){count}, 1, err);
     for (size_t i = 0; status == RP_OK && i < count; i++)
         status = read_node(reading, nodes[i], &level, err);
+    if (status == RP_OK)
+        status = count_paths(reading, &level, count, err);
     rpi_idmap_finish(&level.numbers);
-    rpi_free(level.followed);
+    rpi_vec_finish(&level.edges);
     rpi_free(nodes);
     return status;
 }

@@ -14,11 +14,8 @@
  * the node map of a borrowed exec. What else the driver wants it says itself, by refusing.
  *
  * What an exec takes of device memory follows from the same reading (rpi_exec_bytes): the kernel
- * nodes, and the paths that the driver lays the nodes out on. A path goes on from a node with the
- * first node that depends on it; where several end in one node, all but one are over. So a chain is
- * one path however long it is, a fork into n branches and its join are n, and each of several
- * diamonds one behind the other adds one: no path is taken up again. A child graph's first path is
- * that of its node. Counted as nodes are read, in the time of their edges.
+ * and copy nodes, and the paths that the driver lays the nodes out on (paths.h). A child graph's
+ * first path is that of its node.
  */
 #ifndef REPRISE_GRAPH_TOPOLOGY_H
 #define REPRISE_GRAPH_TOPOLOGY_H
@@ -40,7 +37,7 @@ struct rpi_topology {
     uint64_t hash;     /* of the words */
     uint64_t launches; /* hash of functions, grids and sizes: what an update may change at a cost */
     size_t nodes;      /* those of child graphs too */
-    size_t kernels;    /* of those, kernel nodes */
+    size_t charged;    /* of those, kernels and copies: an exec takes memory for each */
     size_t paths;      /* that nodes lie on */
     struct {
         RPI_VEC(CUgraphNode); /* by number (sites.h) */

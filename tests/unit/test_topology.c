@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a template's reading counts for the estimate of an exec: kernel nodes, and paths. Known
- * shapes, captured work, child graphs, and random graphs against a count that follows each path.
+ * What a template's reading counts for the estimate of an exec: kernels and copies, and paths.
+ * Known shapes, captured work, child graphs, and random graphs against a count that gives each node
+ * its path.
  */
 #include "graph_fixture.h"
 
 #include "graph/topology.h"
 
 enum { MOST = 40 };
+#define NO_PATH ((size_t)-1)
 
 static struct rpt_fixture f;
 
@@ -50,7 +52,7 @@ static CUgraph build(const struct dag *dag)
 }
 
 struct counted {
-    size_t nodes, kernels, paths;
+    size_t nodes, charged, paths;
 };
 
 /* Reads the graph and destroys it. */
@@ -58,39 +60,43 @@ static struct counted count(CUgraph graph)
 {
     struct rpi_topology topology;
     RPT_OK(&f, rpi_topology_read(&topology, f.driver, graph, &f.err));
-    struct counted counted = {topology.nodes, topology.kernels, topology.paths};
+    struct counted counted = {topology.nodes, topology.charged, topology.paths};
     rpi_topology_finish(&topology);
     assert_int_equal(f.driver->cuGraphDestroy(graph), 0);
     return counted;
 }
 
-/* The oracle: each node that no path reaches begins one, which goes from node to the lowest node
- * behind it until that lies on a path already. */
+/* The nodes behind node i that lie on no path. */
+static size_t list_free(const struct dag *dag, size_t i, const size_t *path, size_t *out_free)
+{
+    size_t count = 0;
+    for (size_t j = 0; j < dag->count; j++)
+        if (dag->edge[i][j] && path[j] == NO_PATH)
+            out_free[count++] = j;
+    return count;
+}
+
+/* The oracle: gives each node its path. A path is a chain of the graph's edges. */
 static size_t count_paths(const struct dag *dag)
 {
-    bool heir[MOST] = {0};
-    size_t paths = 0;
+    size_t path[MOST], end[MOST], free_nodes[MOST], paths = 0;
     for (size_t i = 0; i < dag->count; i++)
-        for (size_t j = 0; j < dag->count; j++)
-            if (dag->edge[i][j]) {
-                heir[j] = true;
-                break;
-            }
-    bool lies[MOST] = {0};
+        path[i] = NO_PATH;
     for (size_t i = 0; i < dag->count; i++) {
-        if (heir[i])
-            continue;
-        paths++;
-        for (size_t at = i; at < dag->count && !lies[at];) {
-            lies[at] = true;
-            size_t next = 0;
-            while (next < dag->count && !dag->edge[at][next])
-                next++;
-            at = next;
+        if (path[i] == NO_PATH)
+            end[path[i] = paths++] = i;
+        size_t count = list_free(dag, i, path, free_nodes);
+        for (size_t k = 0; k < count; k++) {
+            bool goes_on = k == 0, left = k + 1 == count && count > 1;
+            if (goes_on) {
+                path[free_nodes[k]] = path[i];
+                assert_true(dag->edge[end[path[i]]][free_nodes[k]]);
+                end[path[i]] = free_nodes[k];
+            } else if (!left) {
+                end[path[free_nodes[k]] = paths++] = free_nodes[k];
+            }
         }
     }
-    for (size_t i = 0; i < dag->count; i++)
-        assert_true(lies[i]);
     return paths;
 }
 
@@ -154,27 +160,85 @@ static void test_each_diamond_adds_one(void **state)
     rpt_close(&f);
 }
 
-/* As captured on two streams, where the second one's work is behind all that it did before. */
-static void test_what_a_capture_records(void **state)
+/* Work that forks to a second stream and joins it, captured: either may go on first. */
+static CUgraph capture_forks(int forks, bool second_first)
+{
+    CUstream first = f.streams[0], second = f.streams[1];
+    CUgraph graph;
+    assert_int_equal(f.driver->cuStreamBeginCapture(first, CU_STREAM_CAPTURE_MODE_RELAXED), 0);
+    RPT_OK(&f, rpt_launch(&f, f.nothing, first, NULL, &f.err));
+    for (int i = 0; i < forks; i++) {
+        RPT_OK(&f, rpt_join(&f, first, second, &f.err));
+        for (int k = 0; k < 2; k++)
+            RPT_OK(&f, rpt_launch(&f, f.nothing, (k == 0) == second_first ? second : first, NULL,
+                                  &f.err));
+        RPT_OK(&f, rpt_join(&f, second, first, &f.err));
+        RPT_OK(&f, rpt_launch(&f, f.nothing, first, NULL, &f.err));
+    }
+    assert_int_equal(f.driver->cuStreamEndCapture(first, &graph), 0);
+    return graph;
+}
+
+/* What the second stream does is behind all that it did before, though the join was. */
+static void test_captures_of_two_streams(void **state)
 {
     (void)state;
     rpt_open(&f);
-    CUstream main = f.streams[0], side = f.streams[1];
-    CUgraph graph;
-    assert_int_equal(f.driver->cuStreamBeginCapture(main, CU_STREAM_CAPTURE_MODE_RELAXED), 0);
-    for (int i = 0; i < 4; i++) {
-        RPT_OK(&f, rpt_launch(&f, f.nothing, main, NULL, &f.err));
-        RPT_OK(&f, rpt_join(&f, main, side, &f.err));
-        RPT_OK(&f, rpt_launch(&f, f.nothing, side, NULL, &f.err));
-        RPT_OK(&f, rpt_launch(&f, f.nothing, main, NULL, &f.err));
-        RPT_OK(&f, rpt_join(&f, side, main, &f.err));
+    for (int forks = 1; forks <= 6; forks++) {
+        struct counted read = count(capture_forks(forks, true));
+        assert_int_equal(read.charged, 1 + 3 * forks);
+        assert_int_equal(read.paths, 1 + forks);
+        assert_int_equal(count(capture_forks(forks, false)).paths, 2);
     }
-    RPT_OK(&f, rpt_launch(&f, f.nothing, main, NULL, &f.err));
-    assert_int_equal(f.driver->cuStreamEndCapture(main, &graph), 0);
+    rpt_close(&f);
+}
+
+/* Two chains that wait for each other at every step, or one for the other. */
+static void test_chains_that_wait(void **state)
+{
+    (void)state;
+    rpt_open(&f);
+    for (int both = 0; both < 2; both++) {
+        struct dag dag = {.count = 20};
+        for (size_t i = 0; i + 2 < dag.count; i++)
+            dag.edge[i][i + 2] = true;
+        for (size_t i = 0; i + 3 < dag.count; i += 2)
+            dag.edge[i][i + 3] = dag.edge[i + 1][i + 2] = both;
+        for (size_t i = 0; !both && i < dag.count; i += 2)
+            dag.edge[i][i + 1] = true;
+        check_known(&dag, 2);
+    }
+    rpt_close(&f);
+}
+
+static void test_kernels_and_copies_are_charged(void **state)
+{
+    (void)state;
+    rpt_open(&f);
+    CUcontext context;
+    CUgraph graph;
+    CUgraphNode last;
+    CUdeviceptr memory;
+    assert_int_equal(f.driver->cuMemAlloc(&memory, 64), 0);
+    const CUDA_MEMSET_NODE_PARAMS fill = {.dst = memory, .elementSize = 4, .width = 4, .height = 1};
+    const CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                                .srcDevice = memory,
+                                .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                                .dstDevice = memory + 32,
+                                .WidthInBytes = 16,
+                                .Height = 1,
+                                .Depth = 1};
+    assert_int_equal(f.driver->cuCtxGetCurrent(&context), 0);
+    assert_int_equal(f.driver->cuGraphCreate(&graph, 0), 0);
+    last = add_node(graph, true);
+    assert_int_equal(f.driver->cuGraphAddMemcpyNode(&last, graph, &last, 1, &copy, context), 0);
+    assert_int_equal(f.driver->cuGraphAddMemsetNode(&last, graph, &last, 1, &fill, context), 0);
+    assert_int_equal(f.driver->cuGraphAddEmptyNode(&last, graph, &last, 1), 0);
     struct counted read = count(graph);
-    assert_int_equal(read.nodes, 13);
-    assert_int_equal(read.kernels, 13);
-    assert_int_equal(read.paths, 5);
+    assert_int_equal(read.nodes, 4);
+    assert_int_equal(read.charged, 2);
+    assert_int_equal(read.paths, 1);
+    f.driver->cuMemFree(memory);
     rpt_close(&f);
 }
 
@@ -222,7 +286,7 @@ static void test_random_graphs(void **state)
         struct dag dag = random_dag(&random, MOST);
         struct counted read = count(build(&dag));
         assert_int_equal(read.nodes, dag.count);
-        assert_int_equal(read.kernels, count_kernels(&dag));
+        assert_int_equal(read.charged, count_kernels(&dag));
         assert_int_equal(read.paths, count_paths(&dag));
     }
     rpt_close(&f);
@@ -251,7 +315,7 @@ static void test_random_child_graphs(void **state)
         }
         struct counted read = count(graph);
         assert_int_equal(read.nodes, nodes);
-        assert_int_equal(read.kernels, kernels);
+        assert_int_equal(read.charged, kernels);
         assert_int_equal(read.paths, paths);
     }
     rpt_close(&f);
@@ -263,7 +327,9 @@ int main(void)
         cmocka_unit_test(test_chains_are_one_path),
         cmocka_unit_test(test_forks_are_a_path_each_branch),
         cmocka_unit_test(test_each_diamond_adds_one),
-        cmocka_unit_test(test_what_a_capture_records),
+        cmocka_unit_test(test_captures_of_two_streams),
+        cmocka_unit_test(test_chains_that_wait),
+        cmocka_unit_test(test_kernels_and_copies_are_charged),
         cmocka_unit_test(test_random_graphs),
         cmocka_unit_test(test_random_child_graphs),
     };
