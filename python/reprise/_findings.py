@@ -105,6 +105,16 @@ def line_of(error):
     return found
 
 
+def tell_mend(error, name):
+    """Notes in an exception that is going to be raised what to do about it (Python 3.11)."""
+    if not hasattr(error, "add_note"):
+        return
+    text, known = str(error), _C.explain(str(error))
+    mend = f": {known[3]}. To do: {known[2]}" if known and known[2] not in text else ""
+    error.add_note(f"reprise: '{name}' could not be captured{mend}. reprise.check names everything that "
+                   "stands in the way")
+
+
 def _line_in(trace):
     found = None
     while trace is not None:

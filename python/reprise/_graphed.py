@@ -7,7 +7,7 @@ import warnings
 import weakref
 
 from . import _C, _distributed
-from ._findings import line_of
+from ._findings import line_of, tell_mend
 from ._pool import Pool
 from ._progress import Progress
 from ._record import VERIFY, Work, extents, is_alone
@@ -149,6 +149,7 @@ class Graphed:
             shape = self._capture(key, leaves, tensors, spec, bool(kwargs), self._verify)
         except Exception as error:  # whatever the callable raises in a capture
             if self._strict:
+                tell_mend(error, self.name)
                 raise
             self._failed(key, error)
             return (self._fn(*args, **kwargs),)

@@ -16,6 +16,7 @@ import functools
 import time
 
 from . import _C
+from ._findings import tell_mend
 from ._graphed import ATTEMPTS, Graphed, Uncapturable
 from ._install import is_installed
 from ._record import is_alone
@@ -224,6 +225,7 @@ class Judged(Graphed):
                 _put_back(before)
                 case.choice.captured(False, (time.perf_counter() - start) * 1000)
                 if self._strict:
+                    tell_mend(error, self.name)
                     raise
                 self._failed(key, error, ATTEMPTS)
                 return

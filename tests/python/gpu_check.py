@@ -678,6 +678,9 @@ class Modules(Case):
         with self.assertWarnsRegex(UserWarning, rf"gpu_check.py:{line('warned of')} in fn"):
             for _ in range(4):
                 made(numbers())
+        with self.assertRaises(RuntimeError) as caught:
+            reprise.graphed(fn, strict=True, warmup=0)(numbers())
+        self.assertRegex("".join(getattr(caught.exception, "__notes__", ["To do: "])), "To do: ")
 
 
 class Distributed(Case):

@@ -21,7 +21,7 @@ except ImportError:
 import reprise
 from reprise import _C, mends
 from reprise._check import Check
-from reprise._findings import CAUTIONS, Finding, Findings, line_of, take_stack
+from reprise._findings import CAUTIONS, Finding, Findings, line_of, take_stack, tell_mend
 from reprise._observe import aside
 from reprise._platform import Cuda, Streams
 
@@ -1029,6 +1029,19 @@ class Report(Case):
             self.assertIsNone(line_of(other))
             other.__cause__ = error
             self.assertEqual(line_of(other).line, line("raises"))
+
+    @unittest.skipUnless(hasattr(Exception, "add_note"), "Python 3.11 has notes")
+    def test_errors_tell_what_to_do(self):
+        for text, wanted in (
+                ("Cannot copy between CPU and CUDA tensors during CUDA graph capture unless",
+                 "'step' could not be captured: a copy from the host. To do: make it a tensor on the"),
+                ("CUDA error: operation not permitted when stream is capturing", "To do: "),
+                ("something else", "'step' could not be captured. reprise.check names everything")):
+            error = RuntimeError(text)
+            tell_mend(error, "step")
+            self.assertEqual(len(error.__notes__), 1)
+            self.assertIn(wanted, error.__notes__[0])
+            self.assertIn("reprise.check names everything", error.__notes__[0])
 
     def test_stacks_end_where_they_should(self):
         def inner():
