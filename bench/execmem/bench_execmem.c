@@ -33,7 +33,7 @@ struct bench {
     const struct rp_driver *driver;
     CUcontext context;
     CUmodule module;
-    CUfunction mix, wide;
+    CUfunction mix;
     CUstream stream;
     CUdeviceptr memory; /* a slot for each node */
     bool quick;
@@ -62,19 +62,21 @@ static void must_be(rp_status status, const struct rp_error *err)
 /* ---- Graphs -------------------------------------------------------------------------------- */
 
 static CUgraphNode add_kernel(struct bench *b, CUgraph graph, const CUgraphNode *after,
-                              size_t count, CUdeviceptr at, bool wide)
+                              size_t count, CUdeviceptr at, enum dag_kind kind)
 {
-    static struct rpi_copy_table_144 table; /* of no copies */
+    static struct rpi_copy_table_144 table; /* of no copies, the smaller ones begin alike */
+    const bool wide = kind != DAG_KERNEL;
     uint32_t value = 1;
     void *mix[] = {&at, &value}, *none[] = {&table};
-    const CUDA_KERNEL_NODE_PARAMS params = {.func = wide ? b->wide : b->mix,
-                                            .gridDimX = 1,
-                                            .gridDimY = 1,
-                                            .gridDimZ = 1,
-                                            .blockDimX = wide ? RPI_COPY_THREADS : 1,
-                                            .blockDimY = 1,
-                                            .blockDimZ = 1,
-                                            .kernelParams = wide ? none : mix};
+    const CUDA_KERNEL_NODE_PARAMS params = {
+        .func = wide ? b->device->copier.functions[kind - DAG_WIDE] : b->mix,
+        .gridDimX = 1,
+        .gridDimY = 1,
+        .gridDimZ = 1,
+        .blockDimX = wide ? RPI_COPY_THREADS : 1,
+        .blockDimY = 1,
+        .blockDimZ = 1,
+        .kernelParams = wide ? none : mix};
     CUgraphNode node;
     must(b->driver->cuGraphAddKernelNode(&node, graph, after, count, &params),
          "cuGraphAddKernelNode");
@@ -111,7 +113,9 @@ static CUgraphNode add_node(struct bench *b, CUgraph graph, const CUgraphNode *a
     switch (kind) {
     case DAG_KERNEL:
     case DAG_WIDE:
-        return add_kernel(b, graph, after, count, at, kind == DAG_WIDE);
+    case DAG_WIDER:
+    case DAG_WIDEST:
+        return add_kernel(b, graph, after, count, at, kind);
     case DAG_FILL:
     case DAG_COPY:
         return add_transfer(b, graph, after, count, at, kind == DAG_COPY);
@@ -348,8 +352,7 @@ static void open_device(struct bench *b, const char *driver)
     must(b->driver->cuModuleLoadData(&b->module, rpt_kernel_image(b->driver)), "cuModuleLoadData");
     must(b->driver->cuModuleGetFunction(&b->mix, b->module, "rpt_mix"), "cuModuleGetFunction");
     rpi_copier_load(&b->device->copier);
-    b->wide = b->device->copier.functions[RPI_COPY_TABLE_SIZES - 1];
-    if (!b->wide)
+    if (b->device->copier.state != RPI_COPIER_LOADED)
         fail("the driver did not load the kernel of copies", 0);
     must(b->driver->cuStreamCreate(&b->stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
     must(b->driver->cuMemAlloc(&b->memory, (size_t)2 * DAG_MOST_NODES * SLOT), "cuMemAlloc");

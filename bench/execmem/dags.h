@@ -12,8 +12,10 @@
 enum { DAG_MOST_NODES = 1024, DAG_MOST_EDGES = 4096 };
 
 enum dag_kind {
-    DAG_KERNEL,
-    DAG_WIDE, /* a kernel with nearly 4 KiB of parameters */
+    DAG_KERNEL, /* with 12 bytes of parameters */
+    DAG_WIDE,   /* 232 */
+    DAG_WIDER,  /* 904 */
+    DAG_WIDEST, /* 4,040 */
     DAG_FILL,
     DAG_COPY,
     DAG_EMPTY,
