@@ -353,11 +353,12 @@ class Work:
         return start != 0 and _C.call_block(start) is None
 
     def run(self, stream, addresses):
-        """What the library calls."""
-        with self.torch.cuda.stream(stream_at(self.torch, stream, self.device)):
-            if not self.torch.cuda.is_current_stream_capturing():
+        """What the library calls. PyTorch's current stream is another one still, and the default one,
+        0, never captures."""
+        if stream == 0 or not _C.capture_status(self.device.index, stream)[0]:
+            with self.torch.cuda.stream(stream_at(self.torch, stream, self.device)):
                 self._run_eagerly(addresses)
-                return
+            return
         self.kept.clear()  # of a run that is over, and whose place this one may take
         here = Run(self.torch, self.device, stream, self.generators, self.draws, self.base)
         self.runs.append(here)
