@@ -56,6 +56,7 @@ if "$python" -c 'import torch' 2>/dev/null; then
     "$python" tests/python/gpu_compose.py
     "$python" tests/python/gpu_devices.py --install
     "$python" tests/python/gpu_devices.py
+    "$python" tests/python/gpu_stale.py
     "$python" tests/python/gpu_report.py --install
     "$python" tests/python/gpu_report.py
 else

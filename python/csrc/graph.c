@@ -102,7 +102,7 @@ static PyObject *graph_info(PyObject *object, PyObject *unused)
     static const char *const verified[] = {NULL, "capture", "run"};
     rp_graph_info(((struct rpp_graph *)object)->graph, &info);
     return Py_BuildValue(
-        "{sssnsnsnsKsKsKsKsnsnsnsdsdsdsdsKsnsnsnsKsOsKsKszsnszsd}", "name", info.name, "nodes",
+        "{sssnsnsnsKsKsKsKsnsnsnsdsdsdsdsKsnsnsnsKsOsKsKszsnszsdsnsK}", "name", info.name, "nodes",
         (Py_ssize_t)info.nodes, "edges", (Py_ssize_t)info.edges, "blocks", (Py_ssize_t)info.blocks,
         "total_bytes", info.total_bytes, "peak_bytes", info.peak_bytes, "lower_bound_bytes",
         info.lower_bound_bytes, "planned_bytes", info.planned_bytes, "diverged_blocks",
@@ -113,7 +113,8 @@ static PyObject *graph_info(PyObject *object, PyObject *unused)
         "copied_args", (Py_ssize_t)info.copied_args, "patched_nodes", info.patched_nodes,
         "own_exec", info.own_exec ? Py_True : Py_False, "exec_updates", info.exec_updates,
         "exec_bytes", info.exec_bytes, "verified", verified[info.verified], "unverified_args",
-        (Py_ssize_t)info.unverified_args, "not_run", info.not_run, "verify_ms", info.verify_ms);
+        (Py_ssize_t)info.unverified_args, "not_run", info.not_run, "verify_ms", info.verify_ms,
+        "outside_blocks", (Py_ssize_t)info.outside_blocks, "lost_bytes", info.lost_bytes);
 }
 
 /* Of argument `index`: (sites, bindable, bound, reason or None). */
@@ -132,8 +133,16 @@ static PyObject *graph_arg_info(PyObject *object, PyObject *args)
                          info.bound ? Py_True : Py_False, info.reason);
 }
 
+static PyObject *graph_is_stale(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(rp_graph_is_stale(((struct rpp_graph *)object)->graph));
+}
+
 static PyMethodDef methods[] = {
     {"replay", graph_replay, METH_VARARGS, "Enqueues the graph: replay(stream, address...)."},
+    {"is_stale", graph_is_stale, METH_NOARGS,
+     "Was memory freed that the graph uses beside its arguments?"},
     {"release", graph_release, METH_NOARGS, "Later captures may lie over what it keeps."},
     {"info", graph_info, METH_NOARGS, "Facts, as struct rp_graph_info has them."},
     {"arg_info", graph_arg_info, METH_VARARGS, "(sites, bindable, bound, why not) of an argument."},

@@ -224,6 +224,13 @@ static PyObject *built(const struct rpp_shape *shape, PyObject *const *results)
     return made;
 }
 
+/* Was nothing enqueued, as the stream captures, or memory was freed that the graph uses? */
+static bool is_for_python(const struct rpp_shape *shape, rp_status status)
+{
+    return status == RP_ERROR_UNSUPPORTED ||
+           (status == RP_ERROR_CONTRACT && rp_graph_is_stale(shape->graph->graph));
+}
+
 static PyObject *replay(const struct hot *hot, const struct rpp_shape *shape,
                         const struct rpp_inputs *inputs)
 {
@@ -236,7 +243,7 @@ static PyObject *replay(const struct hot *hot, const struct rpp_shape *shape,
         rp_status status = launch(shape, inputs, addresses, stream, &err);
         if (status == RP_OK)
             made = built(shape, results);
-        else if (status == RP_ERROR_UNSUPPORTED) /* the stream captures: nothing was enqueued */
+        else if (is_for_python(shape, status))
             made = Py_NewRef(miss);
         else
             rpp_set_error(status, &err);
@@ -252,8 +259,8 @@ static PyObject *replay(const struct hot *hot, const struct rpp_shape *shape,
 static PyObject *try_replay(struct hot *hot, const struct rpp_shape *shape,
                             const struct rpp_inputs *inputs)
 {
-    if (!shape->graph || rpp_inputs_overlap(inputs, &shape->signature) ||
-        !rpp_guard_holds(&hot->guard))
+    if (!shape->graph || rp_graph_is_stale(shape->graph->graph) ||
+        rpp_inputs_overlap(inputs, &shape->signature) || !rpp_guard_holds(&hot->guard))
         return Py_NewRef(miss);
     return replay(hot, shape, inputs);
 }

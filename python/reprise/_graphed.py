@@ -18,6 +18,7 @@ from ._tree import flatten, unflatten
 from ._watch import Watch, find_modules
 
 ATTEMPTS = 2  # captures of a shape that may fail before it stays eager
+MOST_STALE = 4  # graphs of a shape whose memory was freed before it does
 all_graphed = weakref.WeakSet()
 
 
@@ -63,6 +64,7 @@ class Graphed:
         self._addresses = self._watch.addresses()
         self._shapes = {}
         self._failures = {}
+        self._stale = {}  # by key: how many graphs were dropped, as memory that they used was freed
         self._eager_runs = 0
         self._hot = None
         self._guards = 0  # how often the short way was guarded anew, and forgot its shapes
@@ -90,17 +92,44 @@ class Graphed:
         return self._by_graph(key, leaves, tensors, spec, args, kwargs)
 
     def _by_graph(self, key, leaves, tensors, spec, args, kwargs):
-        shape = self._shapes.get(key)
+        shape = self._known(key)
         if shape is not None:
             self._shorten(shape, args, kwargs, tensors)
             return shape.replay(tensors)
         with self._lock:
-            shape = self._shapes.get(key)
+            shape = self._known(key)
             if shape is None:
                 shape = self._first_call(key, leaves, tensors, spec, args, kwargs)
             if isinstance(shape, tuple):
                 return shape[0]
         return shape.replay(tensors)
+
+    def _known(self, key):
+        """The captured shape of this key, where all memory that it uses is there."""
+        shape = self._shapes.get(key)
+        if shape is None or not shape.is_stale():
+            return shape
+        with self._lock:
+            if self._shapes.get(key) is shape:
+                self._drop_stale(key, shape)
+        return None
+
+    def _drop_stale(self, key, shape):
+        """The callable uses other memory by now than the shape, which is captured anew; but not for
+        ever, as captures cost more than they bring."""
+        del self._shapes[key]
+        if self._hot is not None:
+            self._hot.clear()
+        self._stale[key] = self._stale.get(key, 0) + 1
+        if self._stale[key] < MOST_STALE:
+            return
+        lost = max(part.graph.info()["lost_bytes"] for part in shape.parts())
+        text = (f"memory that it uses beside its arguments, {lost} bytes, was freed after each of "
+                f"{MOST_STALE} captures. Give that tensor as an argument, or write into it instead "
+                "of replacing it")
+        self._failures[key] = (text, ATTEMPTS)
+        warnings.warn(f"reprise: '{self.name}' runs without a graph for these arguments from now on: "
+                      f"{text}", stacklevel=5)
 
     def _shorten(self, shape, args, kwargs, tensors):
         """Lets the short way have calls of this shape, where it can take them."""
@@ -244,6 +273,7 @@ class Graphed:
         """Drops all that was captured: it reads memory that the modules left."""
         self._shapes.clear()
         self._failures.clear()
+        self._stale.clear()
         if self._hot is not None:
             self._hot.clear()
 
@@ -289,11 +319,13 @@ class Graphed:
                 made = Split(torch, device, body, tensors, self._watch.params, self._generators)
                 made.capture(Pool("sequence", parent=pool, name=name), name,
                              verify and "capture")  # a step must not be taken twice
-                return made
-            work = Work(torch, device, body, tensors, self._generators, draws=self._draws)
-            graph = work.capture(pool._pool, name, self._copy_args, verify)
-            self._draws = work.draws
-            return Shape(work, graph)
+            else:
+                work = Work(torch, device, body, tensors, self._generators, draws=self._draws)
+                made = Shape(work, work.capture(pool._pool, name, self._copy_args, verify))
+                self._draws = work.draws
+        for part in made.parts():
+            part.stale = self._stale.get(key, 0)
+        return made
 
     def _is_split(self, tensors):
         """Is the caller going to ask for gradients through the result?"""
@@ -375,6 +407,8 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
             and warning.
         watch (iterable): Modules and tensors that ``fn`` uses and that cannot be found as ``fn``
             itself, its owner or what it closes over. When their memory moves, all is captured anew.
+            Under :func:`reprise.install` any tensor that ``fn`` uses is known once it is freed, and
+            what used it is captured anew; watch those that are replaced while something keeps them.
         generators (iterable of torch.Generator): Those it draws from beside the default one.
         grad (str): ``"split"``: with gradients enabled, forward and backward are two graphs, and
             results take part in autograd. ``"whole"``: the callable is one graph, backward passes
@@ -468,7 +502,7 @@ def _capture_one(made, args):
             made._fn(*args)
         leaves, spec = flatten(args)
         tensors, key = made._key(leaves, (spec, False))
-        if key not in made._shapes:
+        if made._known(key) is None:
             made._shapes[key] = made._capture(key, leaves, tensors, spec, False,
                                                made._verify and "capture")
         return made._shapes[key]

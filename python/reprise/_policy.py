@@ -119,6 +119,7 @@ class Judged(Graphed):
             return self._fn(*args, **kwargs)
         if self._is_split(tensors):
             return self._by_graph(key, leaves, tensors, spec, args, kwargs)
+        self._known(key)  # drops what is stale, the case with it
         case = self._cases.get(key)
         if case is None:
             case = self._meet(key, tensors)
@@ -185,6 +186,8 @@ class Judged(Graphed):
             if shape is not None:
                 case.shape = shape
                 case.choice.captured(True, _capture_ms(shape))
+            elif self._failures.get(key, ("", 0))[1] >= ATTEMPTS:
+                case.choice.captured(False, 0.0)
             self._cases[key] = case
             return case
 
@@ -248,6 +251,10 @@ class Judged(Graphed):
                            "belong to are not known, so that a graph and eager calls cannot take "
                            "turns. Pass the modules in watch=, or use another policy")
         return functools.partial(_put_back, pairs) if pairs else None
+
+    def _drop_stale(self, key, shape):
+        super()._drop_stale(key, shape)
+        self._cases.pop(key, None)
 
     def _forget(self):
         super()._forget()

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from . import _C, _page
-from ._graphed import all_graphed
+from ._graphed import MOST_STALE, all_graphed
 from ._policy import verdict
 
 
@@ -17,6 +17,9 @@ def _reasons(shapes, failures, choices=()):
             if arg["reason"] and not arg["bound"]:
                 seen.setdefault(f"argument {i} ({arg['role']}) is copied: {arg['reason']}",
                                 facts["name"])
+        if facts["stale_graphs"]:
+            seen["memory that it uses beside its arguments was freed, and it was captured anew: "
+                 f"{facts['stale_graphs']} of at most {MOST_STALE - 1} times"] = facts["name"]
     return [f"{name}: {text}" for text, name in seen.items()] + [
         f"without a graph: {text.splitlines()[0]}" for text in failures] + [
         verdict(fact) for fact in choices]

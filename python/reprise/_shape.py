@@ -25,6 +25,7 @@ class Shape:
         self.whole = [a[:3] if a and _filled(*a) == n else None
                       for a, n in zip(self.alone, self.outputs)]
         self.offered = -1  # to the short way: when, by its guards
+        self.stale = 0  # graphs of its key before it, whose memory was freed
 
     def _alone_in_outputs(self):
         """For each output storage: the tensor that it begins with, as (shape, stride, dtype), or None
@@ -93,11 +94,16 @@ class Shape:
         """The graphs that it is made of."""
         return (self,)
 
+    def is_stale(self):
+        """Was memory freed that it uses beside its arguments?"""
+        return self.graph.is_stale()
+
     def facts(self):
         """What is known of the graph: those of struct rp_graph_info, and of each argument."""
         info = self.graph.info()
         info["calls"] = info["replays"]
         info["random"] = self.random is not None
+        info["stale_graphs"] = self.stale
         info["device"] = self.device.index
         count = len(self.extents) + len(self.outputs)
         info["arguments"] = [

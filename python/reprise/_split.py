@@ -200,6 +200,9 @@ class Split:
     def parts(self):
         return (self.forward,) if self.backward is None else (self.forward, self.backward)
 
+    def is_stale(self):
+        return any(part.is_stale() for part in self.parts())
+
 
 def _make_function(torch):
     class Graphed(torch.autograd.Function):

@@ -189,6 +189,26 @@ class Captures(unittest.TestCase):
         _C.capture(self.pool, work, [(self.x, BYTES, 1)], lambda sizes: ([], []), "tested", False)
         self.assertEqual(asked, [{"cuStreamGetCaptureInfo": 20}] * 2)
 
+    def test_memory_beside_the_arguments(self):
+        held, other = self.allocator.alloc(None), self.allocator.alloc(None)
+
+        def work(stream, addresses):
+            self.driver.copy(addresses[0], held, stream)
+
+        graph = _C.capture(self.pool, work, [(self.x, BYTES, 2)], lambda sizes: ([], []), "tested",
+                           False)
+        self.assertEqual(graph.info()["outside_blocks"], 1)
+        self.allocator.free(other, None)
+        self.assertFalse(graph.is_stale())
+        graph.replay(0, self.x)
+        self.driver.cuCtxSynchronize()
+        self.allocator.free(held, None)
+        self.assertTrue(graph.is_stale())
+        self.assertEqual(graph.info()["lost_bytes"], BYTES)
+        with self.assertRaisesRegex(_C.Error, f"'tested' uses {BYTES} bytes .* was freed") as caught:
+            graph.replay(0, self.x)
+        self.assertEqual(caught.exception.status, "RP_ERROR_CONTRACT")
+
     def test_verified_by_running(self):
         graph = self.capture(verify=2)
         self.assertEqual(len(self.asked), 1)

@@ -12,7 +12,7 @@ def graph(name, rows, reason=None):
     """Facts of a graph of an MLP at so many rows."""
     return {"name": name, "nodes": 8, "edges": 7, "blocks": 5, "calls": 12, "random": False,
             "planned_bytes": rows << 16, "lower_bound_bytes": rows << 16, "exec_bytes": 3 << 19,
-            "own_exec": True, "bound_args": 2, "copied_args": 0, "rehearse_ms": 1.0,
+            "own_exec": True, "stale_graphs": 0, "bound_args": 2, "copied_args": 0, "rehearse_ms": 1.0,
             "plan_ms": 0.5, "record_ms": 1.25, "instantiate_ms": 0.5,
             "arguments": [{"sites": 1, "bindable": not reason, "bound": not reason,
                            "reason": reason, "role": "in"}]}

@@ -8,6 +8,7 @@ import warnings
 
 import reprise
 from reprise import _policy
+from reprise._graphed import MOST_STALE
 
 EAGER, GRAPH, CAPTURE = range(3)
 
@@ -39,8 +40,18 @@ class ScriptedChoice:
 
 
 class Replayed:
+    stale = False
+
     def replay(self, tensors):
+        assert not self.stale
         return ("graph", len(tensors))
+
+    def is_stale(self):
+        return self.stale
+
+    def parts(self):
+        return (types.SimpleNamespace(graph=types.SimpleNamespace(
+            info=lambda: {"lost_bytes": 4096})),)
 
     def short(self, tensors):
         return None
@@ -58,11 +69,12 @@ def judged(fn, choice, capture=Replayed):
     made._fn, made._name, made._strict, made._verify = fn, "subject", False, None
     made._hot, made._guards, made._rest = None, 0, 0
     made._eager_runs = made._warmup = 1
-    made._shapes, made._failures, made._cases = {}, {}, {}
+    made._shapes, made._failures, made._stale, made._cases = {}, {}, {}, {}
     made._lock = threading.RLock()
     made._judges = {0: object()}
     made._params = []
-    made._key = lambda leaves, spec: ([], ("key", spec))
+    made._spec = None
+    made._key = lambda leaves, spec: ([], ("key", made._spec))
     made._is_split = lambda tensors: False
     made._shape_name = lambda tensors: "subject(3)"
     made._capture = lambda *args: capture()
@@ -154,6 +166,35 @@ class Calls(unittest.TestCase):
         settle = choice.told[0][2]
         settle()
         self.assertEqual((param.grad, other.grad), ("the graph's", None))
+
+
+    def test_a_graph_whose_memory_was_freed_is_judged_anew(self):
+        """As often as graphs of that shape may be captured anew; then its choice hears of no graph."""
+        choices = []
+
+        def meet(judge):
+            choices.append(ScriptedChoice([CAPTURE, GRAPH] if len(choices) < MOST_STALE else
+                                          [EAGER, EAGER]))
+            return choices[-1]
+        made, _ = self.subject([])
+        _policy._Choice = meet
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for n in range(MOST_STALE):
+                self.assertEqual(len(said), 0)
+                self.assertEqual(made(3), ("graph", 0))
+                self.assertEqual(made._stale, {("key", made._spec): n} if n else {})
+                made._shapes["key", made._spec].stale = True
+            self.assertEqual([made(3), made(3)], [("eager", 3)] * 2)
+        self.assertEqual(len(choices), MOST_STALE + 1)
+        self.assertEqual(choices[-1].told, [("captured", False, None), ("end", EAGER, True),
+                                            ("end", EAGER, True)])
+        self.assertEqual(len(said), 1)
+        self.assertIn("4096 bytes, was freed after each of 4 captures", str(said[0].message))
+        self.assertEqual(said[0].filename, __file__)
+        self.assertIn("4096 bytes", made.failures()[0])
+        made._forget()
+        self.assertEqual((made._stale, made._failures), ({}, {}))
 
 
 class Parameters(unittest.TestCase):

@@ -44,11 +44,15 @@ class Text(unittest.TestCase):
             self.assertIn("Nothing was captured yet", path.read_text(encoding="utf-8"))
 
     def test_reasons_come_once(self):
-        graphs = [{"name": f"net({n})", "arguments": [
+        graphs = [{"name": f"net({n})", "stale_graphs": n - 1, "arguments": [
             {"role": "in", "bound": False, "reason": "it moved"},
-            {"role": "out", "bound": True, "reason": None}]} for n in (1, 2)]
+            {"role": "out", "bound": True, "reason": None}]} for n in (1, 2, 3)]
         self.assertEqual(_report._reasons(graphs, ["Error: it waits\nsomewhere"]),
                          ["net(1): argument 0 (in) is copied: it moved",
+                          "net(2): memory that it uses beside its arguments was freed, and it was "
+                          "captured anew: 1 of at most 3 times",
+                          "net(3): memory that it uses beside its arguments was freed, and it was "
+                          "captured anew: 2 of at most 3 times",
                           "without a graph: Error: it waits"])
 
 
