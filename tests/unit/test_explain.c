@@ -101,6 +101,10 @@ static void test_queries(void **state)
     expect("torch.AcceleratorError: CUDA error: operation not permitted when stream is capturing",
            900);
     expect("CUDA error: capturing stream has unjoined work", 904);
+    expect("RuntimeError: CUDA error: device-side assert triggered", 710);
+    expect("CUDA error: no kernel image is available for execution on the device", 209);
+    expect("CUDA error: system not yet initialized", 802);
+    expect("CUDA driver version is insufficient for CUDA runtime version", 36);
     expect("RuntimeError at line 17: driver returned 907.", 907);
     expect("error 42, then 905", 905);
     expect("an illegal memory access was encountered", 700);
