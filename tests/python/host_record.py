@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: MIT
+"""Work, the callable of one capture, on the host driver: PyTorch is played here, as far as a callable
+goes that copies its argument to a result by way of a block."""
+
+import contextlib
+import types
+import unittest
+from unittest import mock
+
+from reprise import _C, _record
+from host_capture import BYTES, Allocator, Driver
+
+
+class Storage:
+    def __init__(self, address, nbytes, free=lambda: None):
+        self.address, self.bytes, self.free = address, nbytes, free
+
+    def data_ptr(self):
+        return self.address
+
+    def nbytes(self):
+        return self.bytes
+
+    def resize_(self, size):
+        self.bytes = size
+
+    def __del__(self):
+        self.free()
+
+
+class Tensor:
+    """Bytes; owned by its storage."""
+
+    dtype = "uint8"
+    device = "cuda:0"
+
+    def __init__(self, storage):
+        self.storage = storage
+        self.shape = (storage.bytes,)
+
+    def untyped_storage(self):
+        return self.storage
+
+    def data_ptr(self):
+        return self.storage.address
+
+    def numel(self):
+        return self.shape[0]
+
+    def stride(self):
+        return (1,)
+
+    def storage_offset(self):
+        return 0
+
+    def element_size(self):
+        return 1
+
+
+class Device(str):
+    index = 0
+
+
+@contextlib.contextmanager
+def nothing(*_):
+    yield
+
+
+def played(driver):
+    """What Work asks of torch."""
+    return types.SimpleNamespace(
+        __version__="2.11.0", Tensor=Tensor, uint8="uint8",
+        empty=lambda n, dtype, device: Tensor(Storage(driver.memory(b""), n)),
+        is_autocast_cache_enabled=lambda: True, set_autocast_cache_enabled=lambda on: None,
+        clear_autocast_cache=lambda: None, is_grad_enabled=lambda: False,
+        is_inference_mode_enabled=lambda: False,
+        cuda=types.SimpleNamespace(
+            stream=nothing, default_stream=lambda device: 0,
+            ExternalStream=lambda handle, device: handle,
+            get_rng_state=None, set_rng_state=None,
+            random=types.SimpleNamespace(get_rng_state=None, set_rng_state=None)),
+        _C=types.SimpleNamespace(
+            _cuda_clearCublasWorkspaces=lambda: None, _cuda_getCurrentRawStream=lambda index: 0,
+            _cuda_beginAllocateToPool=lambda *_: None, _cuda_endAllocateToPool=lambda *_: None,
+            _cuda_releasePool=lambda *_: None))
+
+
+class Recording(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.driver = Driver()
+        cls.allocator = Allocator(_C.hooks())
+
+    def setUp(self):
+        self.pool = _C.Pool(0, "tested")
+        self.stream = 0  # of the run under way
+        self.runs = 0
+        self.installed = True
+        driver = self.driver
+
+        def copy(torch, target, source, nbytes, device):
+            driver.copy(target, source, self.stream)
+
+        for name, value in (
+                ("is_installed", lambda: self.installed), ("copy_by_kernel", copy),
+                ("segment_pool", lambda torch: types.SimpleNamespace(id=(0, 1))),
+                ("tensor_at", lambda torch, at, n, device, like: Tensor(Storage(at, n)))):
+            patcher = mock.patch.object(_record, name, value)
+            self.addCleanup(patcher.stop)
+            patcher.start()
+        for owner, name in ((_record.Random, "prepare"), (_record._stack, "prepare")):
+            patcher = mock.patch.object(owner, name, lambda *_: None)
+            self.addCleanup(patcher.stop)
+            patcher.start()
+        self.x = Tensor(Storage(driver.memory(b"captured"), BYTES))
+        self.work = _record.Work(played(driver), Device("cuda:0"), self.body, [self.x], (),
+                                 draws=False)
+        inner = self.work.run
+
+        def run(stream, addresses):
+            self.stream = stream
+            self.runs += 1
+            inner(stream, addresses)
+        self.work.run = run
+
+    def new(self):
+        """A tensor of the run's: a block while it is captured, memory of its own where it is not."""
+        stream = self.stream
+        address = self.allocator.alloc(stream)
+        return Tensor(Storage(address, BYTES, lambda: self.allocator.free(address, stream)))
+
+    def body(self, tensors):
+        between, result = self.new(), self.new()
+        self.driver.copy(between.data_ptr(), tensors[0].data_ptr(), self.stream)
+        self.driver.copy(result.data_ptr(), between.data_ptr(), self.stream)
+        return result
+
+    def captured(self, verify=None):
+        graph = self.work.capture(self.pool, "tested", verify=verify)
+        self.assertEqual(self.work.outputs, [BYTES])
+        self.assertEqual(self.work.runs, [])
+        for text in (b"one", b"two"):
+            x, y = self.driver.memory(text), self.driver.memory(b"")
+            graph.replay(0, x, y)
+            self.assertEqual(self.driver.text(y), text)
+        self.assertEqual(_C.call_counts()[0], 0)
+        return graph.info()
+
+    def test_twice_under_install(self):
+        info = self.captured()
+        self.assertEqual(self.runs, 2)
+        self.assertEqual((info["nodes"], info["blocks"], info["diverged_blocks"]), (2, 1, 0))
+
+    def test_without_install_the_result_is_copied(self):
+        self.installed = False
+        info = self.captured()
+        self.assertEqual(self.runs, 3)
+        self.assertEqual((info["nodes"], info["blocks"], info["diverged_blocks"]), (3, 2, 0))
+
+    def test_what_is_verified_is_found_out_before(self):
+        info = self.captured("capture")
+        self.assertEqual(self.runs, 4)
+        self.assertEqual((info["verified"], info["unverified_args"]), ("capture", 0))
+
+    def test_an_estimate_knows_the_results(self):
+        estimate = _C.Estimate()
+        self.work.estimate(estimate, self.pool, "tested")
+        info = self.captured()
+        self.assertEqual(info["planned_bytes"], estimate.info()["planned_bytes"])
+
+    def test_other_results_are_refused(self):
+        original = self.body
+
+        def body(tensors):
+            first = original(tensors)
+            return first if self.runs == 1 else (first, self.new())
+        self.work.body = body
+        with self.assertRaisesRegex(RuntimeError, "returned other tensors"):
+            self.work.capture(self.pool, "tested")
+
+
+if __name__ == "__main__":
+    unittest.main()
