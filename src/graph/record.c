@@ -40,8 +40,8 @@ static bool nodes_are_same(struct recording *run)
         size_t first = run->same_nodes ? end_of(now, run->same_nodes - 1) : 0;
         size_t end = end_of(now, run->same_nodes);
         if (end != end_of(before, run->same_nodes) ||
-            memcmp(now->nodes.data + first, before->nodes.data + first,
-                   (end - first) * sizeof *now->nodes.data) != 0)
+            (end > first && memcmp(now->nodes.data + first, before->nodes.data + first,
+                                   (end - first) * sizeof *now->nodes.data) != 0))
             return false;
     }
     return true;
