@@ -190,20 +190,24 @@ static _Noreturn void fail(size_t bytes, int ordinal, rp_status status, const st
     rpp_raise_error(message);
 }
 
+/* The error is large, and filled where there is one: an allocation that works does not pay for it.
+ */
 static void *allocate(size_t bytes, int ordinal, struct CUstream_st *stream, bool segment)
 {
-    struct rp_error err = {0};
+    struct rp_error err;
     uint64_t address = 0;
     rp_status status = RP_OK;
     if (!bytes)
         return NULL;
+    err.message[0] = '\0';
     bool taken = atomic_load(&rpp_state.calling) &&
                  call_takes(bytes, ordinal, stream, segment, &address, &status, &err);
     if (!taken && atomic_load(&rpp_state.begun_leases) && is_capturing(ordinal, stream))
         taken = rpp_once_alloc(bytes, ordinal, stream, &address, &status, &err);
     if (!taken) {
-        struct rp_heap *heap;
-        status = rpp_heap_get(ordinal, &heap, &err);
+        struct rp_heap *heap = rpp_heap_made(ordinal);
+        if (!heap)
+            status = rpp_heap_get(ordinal, &heap, &err);
         if (status == RP_OK)
             status = rp_heap_alloc(heap, bytes, stream, &address, &err);
     }
@@ -253,11 +257,10 @@ void rpp_hook_free(void *pointer, size_t bytes, int ordinal, struct CUstream_st 
 {
     (void)bytes, (void)stream;
     uint64_t address = (uintptr_t)pointer;
-    struct rp_heap *heap;
-    struct rp_error err;
     if (!address || atomic_load(&rpp_state.leaving) || free_in_call(address))
         return;
-    if (rpp_heap_get(ordinal, &heap, &err) == RP_OK)
+    struct rp_heap *heap = rpp_heap_made(ordinal);
+    if (heap)
         rp_heap_free(heap, address, NULL);
 }
 

@@ -83,11 +83,9 @@ rp_status rpp_device_get(int ordinal, struct rpp_device **out_device, struct rp_
 
 rp_status rpp_heap_get(int ordinal, struct rp_heap **out_heap, struct rp_error *err)
 {
-    if (ordinal >= 0 && ordinal < RPP_DEVICES) {
-        *out_heap = atomic_load_explicit(&rpp_state.devices[ordinal].heap, memory_order_acquire);
-        if (*out_heap)
-            return RP_OK;
-    }
+    *out_heap = rpp_heap_made(ordinal);
+    if (*out_heap)
+        return RP_OK;
     struct rpp_device *slot;
     rp_status status = rpp_device_get(ordinal, &slot, err);
     if (status != RP_OK)

@@ -84,7 +84,14 @@ rp_status rpp_device_get(int ordinal, struct rpp_device **out_device, struct rp_
 rp_status rpp_device_set_budget(int ordinal, uint64_t bytes, struct rp_error *err);
 /* The heap's options, for heaps that are made from now on. */
 void rpp_heap_configure(const struct rp_heap_options *options);
-/* Its heap, made. */
+/* Its heap; NULL where it was not made yet. */
+static inline struct rp_heap *rpp_heap_made(int ordinal)
+{
+    return ordinal >= 0 && ordinal < RPP_DEVICES
+               ? atomic_load_explicit(&rpp_state.devices[ordinal].heap, memory_order_acquire)
+               : NULL;
+}
+/* The same, made. */
 rp_status rpp_heap_get(int ordinal, struct rp_heap **out_heap, struct rp_error *err);
 
 #endif
