@@ -133,6 +133,13 @@ RP_API rp_status rp_device_open(const struct rp_device_options *options,
  * one the device stays, and the log has an error. NULL is allowed. */
 RP_API void rp_device_destroy(struct rp_device *device);
 
+/* Kernels of `peer`, another device of the same driver, may use memory of the device from now on,
+ * and copies between the two may: what heaps and pools have mapped, and what they will map.
+ * Otherwise that memory is its device's alone, whatever cuCtxEnablePeerAccess says. Where the
+ * devices cannot reach each other nothing changes. Any thread, but not from a callable. */
+RP_API rp_status rp_device_add_peer(struct rp_device *device, const struct rp_device *peer,
+                                    struct rp_error *err);
+
 /* Gives back to the device what it keeps behind rehearsals for the next ones: a chunk of 2 or 32
  * MiB, which they take again. Does nothing while one is under way, on whatever thread: never waits.
  * out_bytes, how many bytes it was, may be NULL. */

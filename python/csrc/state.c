@@ -81,6 +81,21 @@ rp_status rpp_device_get(int ordinal, struct rpp_device **out_device, struct rp_
     return status;
 }
 
+/* PyTorch copies between devices, and by kernels of one that read the other, wherever it can. */
+static rp_status add_peers(struct rpp_device *slot, struct rp_error *err)
+{
+    rp_status status = RP_OK;
+    for (size_t i = 0; i < RPP_DEVICES && status == RP_OK; i++) {
+        struct rpp_device *other = &rpp_state.devices[i];
+        if (other == slot || !atomic_load(&other->heap))
+            continue;
+        status = rp_device_add_peer(slot->device, other->device, err);
+        if (status == RP_OK)
+            status = rp_device_add_peer(other->device, slot->device, err);
+    }
+    return status;
+}
+
 rp_status rpp_heap_get(int ordinal, struct rp_heap **out_heap, struct rp_error *err)
 {
     *out_heap = rpp_heap_made(ordinal);
@@ -93,6 +108,8 @@ rp_status rpp_heap_get(int ordinal, struct rp_heap **out_heap, struct rp_error *
     pthread_mutex_lock(&rpp_state.opening);
     struct rp_heap *heap = atomic_load(&slot->heap);
     if (!heap)
+        status = add_peers(slot, err);
+    if (status == RP_OK && !heap)
         status = rp_heap_create(slot->device, &rpp_state.heap_options, &heap, err);
     if (status == RP_OK) {
         atomic_store_explicit(&slot->heap, heap, memory_order_release);

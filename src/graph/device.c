@@ -84,16 +84,36 @@ static rp_status read_device(struct rp_device *device, int ordinal, struct rp_er
     return status;
 }
 
+/* What others find the device's memory by. */
+static bool init_lists(struct rp_device *device)
+{
+    if (pthread_mutex_init(&device->territories.lock, NULL) == 0) {
+        if (rpi_heaps_init(&device->heaps)) {
+            if (rpi_peers_init(&device->peers))
+                return true;
+            rpi_heaps_finish(&device->heaps);
+        }
+        pthread_mutex_destroy(&device->territories.lock);
+    }
+    return false;
+}
+
+static void finish_lists(struct rp_device *device)
+{
+    rpi_peers_finish(&device->peers);
+    rpi_heaps_finish(&device->heaps);
+    rpi_vec_finish(&device->territories);
+    rpi_vec_finish(&device->territories.held);
+    pthread_mutex_destroy(&device->territories.lock);
+}
+
 static rp_status init_locks(struct rp_device *device, struct rp_error *err)
 {
     if (rpi_mutex_init_checked(&device->rehearsal_lock) == 0) {
-        if (pthread_mutex_init(&device->territories.lock, NULL) == 0) {
-            if (rpi_heaps_init(&device->heaps)) {
-                if (rpi_streams_init(&device->streams, err) == RP_OK)
-                    return RP_OK;
-                rpi_heaps_finish(&device->heaps);
-            }
-            pthread_mutex_destroy(&device->territories.lock);
+        if (init_lists(device)) {
+            if (rpi_streams_init(&device->streams, err) == RP_OK)
+                return RP_OK;
+            finish_lists(device);
         }
         pthread_mutex_destroy(&device->rehearsal_lock);
     }
@@ -103,10 +123,7 @@ static rp_status init_locks(struct rp_device *device, struct rp_error *err)
 static void destroy_locks(struct rp_device *device)
 {
     rpi_streams_finish(&device->streams, device->driver);
-    rpi_heaps_finish(&device->heaps);
-    rpi_vec_finish(&device->territories);
-    rpi_vec_finish(&device->territories.held);
-    pthread_mutex_destroy(&device->territories.lock);
+    finish_lists(device);
     pthread_mutex_destroy(&device->rehearsal_lock);
 }
 
@@ -244,6 +261,26 @@ void rp_device_destroy(struct rp_device *device)
         rp_device_pop(device);
     device->driver->cuDevicePrimaryCtxRelease(device->handle);
     rpi_free(device);
+}
+
+rp_status rp_device_add_peer(struct rp_device *device, const struct rp_device *peer,
+                             struct rp_error *err)
+{
+    if (!device || !peer)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_device_add_peer", "%s is NULL",
+                         device ? "peer" : "device");
+    if (strcmp(device->driver->provider, peer->driver->provider) != 0)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_device_add_peer",
+                         "the devices are of two drivers, %s and %s", device->driver->provider,
+                         peer->driver->provider);
+    if (device->handle == peer->handle)
+        return RP_OK;
+    rp_status status = rp_device_push(device, err);
+    if (status != RP_OK)
+        return status;
+    rpi_peers_add(&device->peers, peer->handle);
+    rp_device_pop(device);
+    return RP_OK;
 }
 
 rp_status rp_device_trim(struct rp_device *device, uint64_t *out_bytes, struct rp_error *err)

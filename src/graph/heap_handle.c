@@ -20,6 +20,9 @@ rp_status rp_heap_create(struct rp_device *device, const struct rp_heap_options 
     heap->device_users = &device->pools;
     atomic_fetch_add(&device->pools, 1);
     rpi_heaps_add(&device->heaps, heap);
+    heap->peers = &device->peers;
+    heap->mapper.let_in = rpi_heap_let_in;
+    rpi_peers_join(heap->peers, &heap->mapper);
     *out_heap = heap;
     return RP_OK;
 }

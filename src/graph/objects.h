@@ -7,10 +7,11 @@
  *     core        memory shared by a pool and all that lie within it; orders their graphs' replays
  *     rp_graph    one exec, the template it came from, and what its arguments are bound to
  *
- * Locks, taken in this order: core.eager_lock or core.capture_lock, device.rehearsal_lock,
- * core.lock, the lock of the cache of execs, of the copier or of the heaps. Those that are held
- * while a callable runs tell a thread that asks for them twice (PTHREAD_MUTEX_ERRORCHECK), so that
- * a callable which runs or captures on its own pool gets an error, not a deadlock.
+ * Locks, taken in this order: device.peers.lock, core.eager_lock or core.capture_lock,
+ * device.rehearsal_lock, core.lock, the lock of the cache of execs, of the copier or of the heaps.
+ * Those that are held while a callable runs tell a thread that asks for them twice
+ * (PTHREAD_MUTEX_ERRORCHECK), so that a callable which runs or captures on its own pool gets an
+ * error, not a deadlock.
  */
 #ifndef REPRISE_GRAPH_OBJECTS_H
 #define REPRISE_GRAPH_OBJECTS_H
@@ -47,6 +48,7 @@ struct rp_device {
     uint64_t total_bytes;
     _Atomic size_t pools;
     struct rpi_territories territories;
+    struct rpi_peers peers;
     pthread_mutex_t rehearsal_lock; /* one rehearsal at a time */
     struct rpi_alias alias;         /* guarded by rehearsal_lock; made by the first rehearsal */
     struct rpi_exec_cache *execs;   /* owned; has a lock of its own */
@@ -62,6 +64,7 @@ struct rpi_pool_core {
     struct rpi_arena eager;       /* memory of eager runs */
     pthread_mutex_t lock;         /* guards what follows, and every group and member in it */
     struct rpi_pool memory;
+    struct rpi_mapper mapper;   /* of the device's peers */
     struct rpi_staging staging; /* beside the pool's memory */
     struct rpi_plans *plans;    /* guarded by capture_lock */
     struct rp_graph *adopting;  /* its capture by somebody else is under way; NULL: none is */

@@ -180,6 +180,15 @@ static void release_driver(struct rpi_pool_core *core, struct rp_device *device)
     rpi_pool_finish(&core->memory);
 }
 
+static void let_in(struct rpi_mapper *mapper, CUdevice peer)
+{
+    struct rpi_pool_core *core =
+        (struct rpi_pool_core *)((char *)mapper - offsetof(struct rpi_pool_core, mapper));
+    pthread_mutex_lock(&core->lock);
+    rpi_arena_let_in(&core->memory.arena, peer);
+    pthread_mutex_unlock(&core->lock);
+}
+
 static rp_status create_core(struct rp_pool *pool, const struct rp_pool_options *options,
                              struct rp_error *err)
 {
@@ -198,8 +207,12 @@ static rp_status create_core(struct rp_pool *pool, const struct rp_pool_options 
     if (status != RP_OK)
         release_driver(core, pool->device);
     rp_device_pop(pool->device);
-    if (status == RP_OK)
+    if (status == RP_OK) {
+        core->memory.arena.peers = &pool->device->peers;
+        core->mapper.let_in = let_in;
+        rpi_peers_join(&pool->device->peers, &core->mapper);
         return RP_OK;
+    }
 
 destroy_locks:
     rpi_free(core->plans);
@@ -214,6 +227,7 @@ free_core:
 static void destroy_core(struct rp_pool *pool)
 {
     struct rp_device *device = pool->device;
+    rpi_peers_leave(&device->peers, &pool->core->mapper);
     bool pushed = rpi_device_push_to_release(device);
     int mode = rpi_relax_begin(device->driver);
     if (device->driver->cuStreamSynchronize(pool->core->stream) != CUDA_SUCCESS)

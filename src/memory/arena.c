@@ -97,6 +97,18 @@ void rpi_arena_finish(struct rpi_arena *arena)
     *arena = (struct rpi_arena){0};
 }
 
+void rpi_arena_let_in(const struct rpi_arena *arena, CUdevice peer)
+{
+    uint64_t address = arena->base;
+    int mode = rpi_relax_begin(arena->driver);
+    for (size_t i = 0; i < arena->chunks.count; i++) {
+        if (!arena->chunks.data[i].hole)
+            rpi_peer_let_in(arena->driver, peer, address, arena->chunks.data[i].bytes);
+        address += arena->chunks.data[i].bytes;
+    }
+    rpi_relax_end(arena->driver, mode);
+}
+
 static rp_status out_of_memory(const struct rpi_arena *arena, uint64_t height, uint64_t step,
                                struct rp_error *err)
 {
@@ -125,8 +137,10 @@ static rp_status map_chunk(const struct rpi_arena *arena, const struct rpi_chunk
     CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, arena->device},
                               .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     result = driver->cuMemSetAccess(address, chunk->bytes, &access, 1);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
+        rpi_peers_let_in(arena->peers, driver, address, chunk->bytes);
         return RP_OK;
+    }
     rpi_unmap(driver, address, chunk->bytes);
     return rpi_error_driver(err, result, "cuMemSetAccess",
                             "allowing access to %.1f MiB of device memory", MIB(chunk->bytes));

@@ -19,6 +19,7 @@
 
 #include "base/vec.h"
 #include "driver/driver.h"
+#include "memory/peers.h"
 
 #include <stdbool.h>
 
@@ -32,6 +33,7 @@ struct rpi_chunk {
 struct rpi_arena {
     const struct rp_driver *driver;
     CUdevice device;
+    const struct rpi_peers *peers;   /* who else may use the memory; NULL: nobody */
     uint64_t granularity;            /* of chunks and mappings */
     uint64_t base, reserved, mapped; /* mapped: holes included */
     uint64_t holes;                  /* bytes of them */
@@ -68,6 +70,8 @@ rp_status rpi_arena_init(struct rpi_arena *arena, const struct rp_driver *driver
                          uint64_t bytes, struct rp_error *err);
 /* Gives memory and addresses back. Allowed on a zeroed arena. */
 void rpi_arena_finish(struct rpi_arena *arena);
+/* Lets another device in to what is mapped. */
+void rpi_arena_let_in(const struct rpi_arena *arena, CUdevice peer);
 
 /* Puts memory behind the first `height` bytes. On failure the arena is as it was; out of device
  * memory tells what was asked for and what is free. */

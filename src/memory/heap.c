@@ -165,6 +165,8 @@ void rp_heap_destroy(struct rp_heap *heap)
     if (!heap)
         return;
     rpi_heaps_remove(heap);
+    if (heap->peers)
+        rpi_peers_leave(heap->peers, &heap->mapper);
     struct rpi_heap_scope scope;
     bool entered = rpi_heap_enter(heap, &scope) == CUDA_SUCCESS ||
                    rpi_heap_enter(heap, &scope) == CUDA_SUCCESS;

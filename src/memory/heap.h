@@ -144,6 +144,8 @@ struct rp_heap {
     CUdevice device;
     CUcontext context;
     _Atomic size_t *device_users; /* counted down when the heap is destroyed; may be NULL */
+    struct rpi_peers *peers;      /* who else may use its memory; may be NULL */
+    struct rpi_mapper mapper;     /* of peers */
     struct rpi_heaps *among;      /* unowned; NULL: none. It guards next (heap_watch.h) */
     struct rp_heap *next;
     uint64_t number; /* among them */
@@ -304,6 +306,8 @@ rp_status rpi_shelf_shrink(struct rpi_shelf *shelf, uint64_t until, uint64_t *by
 /* Unmaps a free oversize block. */
 rp_status rpi_shelf_unmap(struct rpi_shelf *shelf, struct rpi_heap_block *block,
                           struct rp_error *err);
+/* A mapper's let_in: lets another device in to all that the heap has mapped. Takes growth. */
+void rpi_heap_let_in(struct rpi_mapper *mapper, CUdevice peer);
 /* Unmaps all of a range, for a heap that is destroyed: its tables stay as they were. */
 void rpi_heap_empty_range(struct rpi_heap_range *range);
 /* Most bytes that may be mapped. growth is held. */

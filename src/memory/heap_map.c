@@ -140,10 +140,43 @@ static rp_status map_each(struct rpi_heap_range *range, size_t first, size_t cou
             status = rpi_error_driver(err, result, "cuMemSetAccess",
                                       "allowing access to %.1f MiB of device memory",
                                       MIB(count * chunk));
+        else
+            rpi_peers_let_in(heap->peers, heap->driver, range->base + first * chunk, count * chunk);
     }
     if (status != RP_OK)
         unmap_each(range, first, done);
     return status;
+}
+
+/* The shelf's lock is held. */
+static void let_in(const struct rpi_heap_range *range, CUdevice peer)
+{
+    uint64_t chunk = range->shelf->chunk_bytes;
+    for (size_t first = 0, end; first < range->chunks.count; first = end + 1) {
+        for (end = first; end < range->chunks.count && range->chunks.data[end].starts; end++)
+            ;
+        if (end > first)
+            rpi_peer_let_in(range->shelf->heap->driver, peer, range->base + first * chunk,
+                            (end - first) * chunk);
+    }
+}
+
+void rpi_heap_let_in(struct rpi_mapper *mapper, CUdevice peer)
+{
+    struct rp_heap *heap = (struct rp_heap *)((char *)mapper - offsetof(struct rp_heap, mapper));
+    struct rpi_heap_scope scope;
+    pthread_mutex_lock(&heap->growth);
+    if (rpi_heap_enter(heap, &scope) == CUDA_SUCCESS) {
+        for (size_t s = 0; s < heap->shelf_count; s++) {
+            struct rpi_shelf *shelf = heap->shelves[s];
+            rpi_heap_lock(&shelf->lock);
+            for (size_t r = 0; r < shelf->ranges.count; r++)
+                let_in(shelf->ranges.data[r], peer);
+            rpi_heap_unlock(&shelf->lock);
+        }
+        rpi_heap_leave(heap, &scope);
+    }
+    pthread_mutex_unlock(&heap->growth);
 }
 
 /* Maps the first `map` bytes of the hole and makes them a free block. */
