@@ -2,8 +2,11 @@
  *
  * The record: the capture that is kept. Its k-th allocation stands for the rehearsal's k-th while
  * size and stream agree, and gets the planned offset if this capture's own order proves every
- * earlier block there dead. Any other allocation is placed online and counted: a program that frees
- * later the second time, or asks for other sizes, costs memory, never a wrong result.
+ * earlier block there dead. That it does as long as it goes on as it was rehearsed: the same
+ * events, and the same order of nodes, for which the plan was made. From the first difference on
+ * the blocks so far are laid as they are, and each further one is looked at. Any other allocation
+ * is placed online and counted: a program that frees later the second time, or asks for other
+ * sizes, costs memory, never a wrong result.
  */
 #ifndef REPRISE_GRAPH_RECORD_H
 #define REPRISE_GRAPH_RECORD_H
