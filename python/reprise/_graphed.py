@@ -98,10 +98,11 @@ class Graphed:
             return shape.replay(tensors)
         with self._lock:
             shape = self._known(key)
-            if shape is None:
+            while shape is None:  # what a capture put back may have freed what it used
                 shape = self._first_call(key, leaves, tensors, spec, args, kwargs)
-            if isinstance(shape, tuple):
-                return shape[0]
+                if isinstance(shape, tuple):
+                    return shape[0]
+                shape = self._known(key)
         return shape.replay(tensors)
 
     def _known(self, key):

@@ -168,6 +168,16 @@ class Calls(unittest.TestCase):
         self.assertEqual((param.grad, other.grad), ("the graph's", None))
 
 
+    def test_a_graph_that_is_stale_at_once_is_not_replayed(self):
+        def capture():
+            shape = Replayed()
+            shape.stale = True
+            return shape
+        made, _ = self.subject([CAPTURE], capture=capture)
+        self.assertEqual(made(3), ("eager", 3))
+        self.assertEqual((made._cases, made._shapes), ({}, {}))
+        self.assertEqual(list(made._stale.values()), [1])
+
     def test_a_graph_whose_memory_was_freed_is_judged_anew(self):
         """As often as graphs of that shape may be captured anew; then its choice hears of no graph."""
         choices = []

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: MIT
+"""Shapes whose graphs use memory that was freed, without a GPU: dropped, captured anew, and after some
+times no more."""
+
+import threading
+import types
+import unittest
+import warnings
+
+from reprise._graphed import MOST_STALE, Graphed
+
+
+class Part:
+    """A shape of one graph."""
+
+    def __init__(self, number):
+        self.number = number
+        self.stale = False
+        self.graph = types.SimpleNamespace(info=lambda: {"lost_bytes": 512})
+
+    def replay(self, tensors):
+        assert not self.stale
+        return self.number
+
+    def is_stale(self):
+        return self.stale
+
+    def parts(self):
+        return (self,)
+
+
+class Hot:
+    def __init__(self):
+        self.clears = 0
+
+    def clear(self):
+        self.clears += 1
+
+
+class Dropped(unittest.TestCase):
+    def setUp(self):
+        self.captured = []
+        self.made = made = Graphed.__new__(Graphed)
+        made._fn, made._name, made._strict, made._verify = lambda: "eager", "subject", False, None
+        made._shapes, made._failures, made._stale = {}, {}, {}
+        made._eager_runs = made._warmup = 0
+        made._hot = Hot()
+        made._lock = threading.RLock()
+        made._capture = self.capture
+
+    def capture(self, *args):
+        self.captured.append(Part(len(self.captured)))
+        return self.captured[-1]
+
+    def call(self, key="a"):
+        return self.made._by_graph(key, [], [], None, (), {})
+
+    def test_captured_anew(self):
+        self.assertEqual([self.call(), self.call(), self.call("b")], [0, 0, 1])
+        self.captured[0].stale = True
+        self.assertEqual([self.call(), self.call(), self.call("b")], [2, 2, 1])
+        self.assertEqual(self.made._hot.clears, 1)
+        self.assertEqual(self.made._stale, {"a": 1})
+
+    def test_no_more_after_some_times(self):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for n in range(MOST_STALE):
+                self.assertEqual(self.call(), n)
+                self.assertEqual(said, [])
+                self.captured[n].stale = True
+            self.assertEqual([self.call(), self.call()], ["eager", "eager"])
+            self.assertEqual(self.call("b"), MOST_STALE)  # another shape is none of that
+        self.assertEqual(len(said), 1)
+        self.assertIn("'subject' runs without a graph", str(said[0].message))
+        text, = self.made.failures()
+        self.assertIn("512 bytes, was freed after each of 4 captures", text)
+
+    def test_stale_as_soon_as_it_was_captured(self):
+        capture = self.capture
+
+        def once(*args):
+            part = capture(*args)
+            part.stale = len(self.captured) == 1
+            return part
+        self.made._capture = once
+        self.assertEqual([self.call(), self.call()], [1, 1])
+        self.assertEqual((len(self.captured), self.made._stale), (2, {"a": 1}))
+
+    def test_a_thread_drops_what_another_did_not(self):
+        self.call()
+        old = self.captured[0]
+        old.stale = True
+
+        def look():  # while this one has seen that it is stale, another captures anew
+            old.is_stale = lambda: True
+            self.made._shapes["a"] = Part(7)
+            return True
+        old.is_stale = look
+        self.assertEqual(self.call(), 7)
+        self.assertEqual((len(self.captured), self.made._stale), (1, {}))
+
+
+if __name__ == "__main__":
+    unittest.main()
