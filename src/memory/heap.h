@@ -67,7 +67,8 @@ struct rpi_heap_stack {
 
 struct rpi_heap_use {
     CUstream stream;
-    CUevent event; /* NULL: not recorded yet; then the block is waiting for more than the event */
+    CUevent event;  /* NULL: not recorded yet; then the block is waiting for more than the event */
+    bool elsewhere; /* the event is another device's, as the stream is */
     struct rpi_heap_use *next;
 };
 

@@ -151,7 +151,7 @@ static enum rpi_heap_outcome borrow_from(struct rpi_shelf *shelf, CUstream strea
     struct rpi_heap_use *use = rpi_malloc(sizeof *use);
     if (!use)
         return RPI_HEAP_NO_MEMORY;
-    *use = (struct rpi_heap_use){stream, NULL, NULL};
+    *use = (struct rpi_heap_use){.stream = stream};
     enum rpi_heap_outcome outcome =
         rpi_shelf_take(shelf, bytes, requested, stream, true, out_block);
     if (outcome == RPI_HEAP_DONE)

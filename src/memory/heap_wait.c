@@ -27,7 +27,7 @@ bool rpi_heap_block_use(struct rpi_heap_block *block, CUstream stream)
     struct rpi_heap_use *use = rpi_malloc(sizeof *use);
     if (!use)
         return false;
-    *use = (struct rpi_heap_use){stream, NULL, block->uses};
+    *use = (struct rpi_heap_use){.stream = stream, .next = block->uses};
     block->uses = use;
     return true;
 }
@@ -36,6 +36,25 @@ static void keep_event(struct rpi_shelf *shelf, CUevent event)
 {
     if (!rpi_vec_push(&shelf->events, event))
         shelf->heap->driver->cuEventDestroy(event);
+}
+
+/* A stream takes events of its own device only. */
+static void record_elsewhere(struct rpi_shelf *shelf, struct rpi_heap_use *use)
+{
+    const struct rp_driver *driver = shelf->heap->driver;
+    CUcontext context = NULL, popped;
+    CUevent event = NULL;
+    if (driver->cuStreamGetCtx(use->stream, &context) != CUDA_SUCCESS ||
+        context == shelf->heap->context || driver->cuCtxPushCurrent(context) != CUDA_SUCCESS)
+        return;
+    if (driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) {
+        use->elsewhere = driver->cuEventRecord(event, use->stream) == CUDA_SUCCESS;
+        if (use->elsewhere)
+            use->event = event;
+        else
+            driver->cuEventDestroy(event);
+    }
+    driver->cuCtxPopCurrent(&popped);
 }
 
 static void record(struct rpi_shelf *shelf, struct rpi_heap_use *use)
@@ -48,10 +67,12 @@ static void record(struct rpi_shelf *shelf, struct rpi_heap_use *use)
         event = shelf->events.data[--shelf->events.count];
     else if (driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
         return;
-    if (driver->cuEventRecord(event, use->stream) == CUDA_SUCCESS)
+    if (driver->cuEventRecord(event, use->stream) == CUDA_SUCCESS) {
         use->event = event;
-    else
-        keep_event(shelf, event);
+        return;
+    }
+    keep_event(shelf, event);
+    record_elsewhere(shelf, use);
 }
 
 void rpi_shelf_wait(struct rpi_shelf *shelf, struct rpi_heap_block *block)
@@ -110,7 +131,10 @@ static void drop_finished_uses(struct rpi_shelf *shelf, struct rpi_heap_block *b
             continue;
         }
         *link = use->next;
-        keep_event(shelf, use->event);
+        if (use->elsewhere)
+            shelf->heap->driver->cuEventDestroy(use->event);
+        else
+            keep_event(shelf, use->event);
         rpi_free(use);
     }
 }

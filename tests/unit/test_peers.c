@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Who is let in to what heaps and pools map: the calls of cuMemSetAccess are noted, and those for
- * other devices are answered here, as the host driver may have one device only.
+ * other devices are answered here, as the host driver may have one device only. And events for
+ * streams of other devices, which are played likewise.
  */
 #include "graph_fixture.h"
 #include "memory/heap.h"
@@ -196,6 +197,103 @@ static void who_cannot_be_let_in_is_no_error(void **state)
     rp_device_destroy(device);
 }
 
+/* ---- Streams of another device ---------------------------------------------------------------*/
+
+/* A second context, of a device that there may not be: its streams take events that were made while
+ * it was current, and others none of these. */
+static struct {
+    const struct rp_driver *driver;
+    CUstream stream; /* that is said to be of the second context */
+    int depth;       /* how often that was made current */
+    CUevent event;   /* made there */
+    size_t made, destroyed;
+} second;
+static char second_context;
+
+static CUresult get_ctx(CUstream stream, CUcontext *context)
+{
+    if (stream != second.stream)
+        return second.driver->cuStreamGetCtx(stream, context);
+    *context = (CUcontext)(void *)&second_context;
+    return CUDA_SUCCESS;
+}
+
+static CUresult push(CUcontext context)
+{
+    if ((void *)context != &second_context)
+        return second.driver->cuCtxPushCurrent(context);
+    second.depth++;
+    return CUDA_SUCCESS;
+}
+
+static CUresult pop(CUcontext *context)
+{
+    if (!second.depth)
+        return second.driver->cuCtxPopCurrent(context);
+    second.depth--;
+    return CUDA_SUCCESS;
+}
+
+static CUresult make_event(CUevent *event, unsigned flags)
+{
+    CUresult result = second.driver->cuEventCreate(event, flags);
+    if (result == CUDA_SUCCESS && second.depth) {
+        second.event = *event;
+        second.made++;
+    }
+    return result;
+}
+
+static CUresult destroy_event(CUevent event)
+{
+    second.destroyed += event == second.event;
+    return second.driver->cuEventDestroy(event);
+}
+
+static CUresult record_event(CUevent event, CUstream stream)
+{
+    bool fits = (event == second.event) == (stream == second.stream);
+    return fits ? second.driver->cuEventRecord(event, stream) : CUDA_ERROR_INVALID_HANDLE;
+}
+
+static void streams_of_other_devices_keep_memory_until_they_are_done(void **state)
+{
+    (void)state;
+    struct rp_error err = {0};
+    struct rp_device *device = NULL;
+    struct rp_heap *heap = NULL;
+    uint64_t block, other;
+    memset(&second, 0, sizeof second);
+    second.driver = rpi_driver_host();
+    table = *second.driver;
+    table.cuStreamGetCtx = get_ctx;
+    table.cuCtxPushCurrent = push;
+    table.cuCtxPopCurrent = pop;
+    table.cuEventCreate = make_event;
+    table.cuEventDestroy = destroy_event;
+    table.cuEventRecord = record_event;
+    assert_int_equal(rpi_device_open_on(&table, 0, &device, &err), RP_OK);
+    assert_int_equal(rp_device_push(device, &err), RP_OK);
+    assert_int_equal(second.driver->cuStreamCreate(&second.stream, CU_STREAM_NON_BLOCKING), 0);
+    assert_int_equal(rp_heap_create(device, NULL, &heap, &err), RP_OK);
+    assert_int_equal(rp_heap_alloc(heap, 4 << 20, NULL, &block, &err), RP_OK);
+    assert_int_equal(rp_heap_use(heap, block, second.stream, &err), RP_OK);
+    rp_heap_free(heap, block, NULL);
+    assert_int_equal(second.made, 1);
+    assert_int_equal(rp_heap_empty_cache(heap, &err), RP_OK); /* waits for the event */
+    assert_int_equal(second.destroyed, 1);
+    assert_int_equal(second.depth, 0);
+    struct rp_heap_block found;
+    assert_int_not_equal(rp_heap_find(heap, block, &found, NULL), RP_OK);
+    assert_int_equal(rp_heap_alloc(heap, 4 << 20, NULL, &other, &err), RP_OK);
+    assert_int_equal(other, block);
+    rp_heap_free(heap, other, NULL);
+    rp_heap_destroy(heap);
+    second.driver->cuStreamDestroy(second.stream);
+    rp_device_pop(device);
+    rp_device_destroy(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -203,6 +301,7 @@ int main(void)
         cmocka_unit_test(holes_are_left_out),
         cmocka_unit_test(pools_let_peers_in),
         cmocka_unit_test(who_cannot_be_let_in_is_no_error),
+        cmocka_unit_test(streams_of_other_devices_keep_memory_until_they_are_done),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
