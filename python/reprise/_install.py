@@ -17,7 +17,7 @@ from ._options import from_environment, heap_options
 from ._torch import need_gpu
 
 _allocator = None  # PyTorch's object around the hooks, once installed
-_segments = []     # the same for pools of PyTorch's: each, and a reference to the latest that had it
+_segments = []     # the same for pools of PyTorch's
 
 
 def is_installed():
@@ -25,22 +25,38 @@ def is_installed():
     return _allocator is not None
 
 
-def segment_pool(torch):
-    """A torch.cuda.MemPool that takes its segments through the hooks. No other pool that is alive has
-    its allocator, which knows segments by their addresses: where a capture is taken once more, its
-    record has those of the one before. Allocators are kept for good: a pool may give segments back
-    when it is gone, and older versions of PyTorch know the allocator by its bare address."""
-    for entry in _segments:
-        if entry[1]() is None:
-            break
-    else:
+class _Segments:
+    """An allocator for a torch.cuda.MemPool, the pool that has it, and a reference to the run that has
+    the pool."""
+
+    def __init__(self, torch):
         _C.prepare()
         hooks = _C.hooks()
-        entry = [torch._C._cuda_customAllocator(hooks["segment"], hooks["free"]), None]
-        _segments.append(entry)
-    pool = torch.cuda.MemPool(entry[0])
-    entry[1] = weakref.ref(pool)
-    return pool
+        self.allocator = torch._C._cuda_customAllocator(hooks["segment"], hooks["free"])
+        self.pool = self.owner = None
+
+
+def segment_pool(torch, owner):
+    """A torch.cuda.MemPool that takes its segments through the hooks, for as long as its owner lives,
+    and until drop_segment_pools after that: PyTorch waits for what used a pool's memory when it goes,
+    which no capture may meet. No other pool that is there has its allocator, which knows segments by
+    their addresses: where a capture is taken once more, its record has those of the one before.
+    Allocators are kept for good: a pool may give segments back when it is gone, and older versions of
+    PyTorch know the allocator by its bare address."""
+    free = next((s for s in _segments if s.pool is None), None)
+    if free is None:
+        free = _Segments(torch)
+        _segments.append(free)
+    free.pool = torch.cuda.MemPool(free.allocator)
+    free.owner = weakref.ref(owner)
+    return free.pool
+
+
+def drop_segment_pools():
+    """Drops the pools whose owners are gone. Not while anything is captured."""
+    for segments in _segments:
+        if segments.pool is not None and segments.owner() is None:
+            segments.pool = None
 
 
 def install(*, memory_fraction=None, record_history=0, exec_budget_bytes=None,

@@ -22,7 +22,7 @@ import gc
 import threading
 
 from . import _C, _distributed, _stack, _states
-from ._install import is_installed, segment_pool
+from ._install import drop_segment_pools, is_installed, segment_pool
 from ._tree import flatten
 
 IN, OUT, INOUT = 1, 2, 3
@@ -251,7 +251,7 @@ class Run:
         self.states = self.random.states if draws else _states.States(torch, device, None)
         self.pool = None
         if not is_installed():
-            self.pool = segment_pool(torch)
+            self.pool = segment_pool(torch, self)
 
     @contextlib.contextmanager
     def around(self):
@@ -381,7 +381,10 @@ class Work:
             self._deliver(storages, into)
             if self.keep:
                 _let_go(storages, into)
+            # What is freed behind this, while the capture goes on, PyTorch would record events for.
+            storages.clear()
             leaves.clear()
+            del found
 
     def _run_eagerly(self, addresses):
         """Without a capture, to verify one: results are copied to where the outputs go."""
@@ -481,6 +484,7 @@ class Work:
 
     def _prepare(self):
         """Makes what cannot be made during a capture; the arguments that are extents."""
+        drop_segment_pools()
         if _C.sweep():  # PyTorch may keep memory of theirs that no tensor needs
             gc.collect()
             self.torch.cuda.empty_cache()
@@ -517,6 +521,8 @@ class Work:
             self.draws = self.runs[-1].random.is_used()
 
     def finish(self):
-        """Drops what the runs made."""
+        """Drops what the runs made; pools of PyTorch's later where another thread captures."""
         self.kept.clear()
         self.runs.clear()
+        if is_alone() or not _capturing.locked():
+            drop_segment_pools()

@@ -103,7 +103,7 @@ class Recording(unittest.TestCase):
 
         for name, value in (
                 ("is_installed", lambda: self.installed), ("copy_by_kernel", copy),
-                ("segment_pool", lambda torch: types.SimpleNamespace(id=(0, 1))),
+                ("segment_pool", lambda torch, owner: types.SimpleNamespace(id=(0, 1))),
                 ("tensor_at", lambda torch, at, n, device, like: Tensor(Storage(at, n)))):
             patcher = mock.patch.object(_record, name, value)
             self.addCleanup(patcher.stop)

@@ -32,9 +32,9 @@ class Import(unittest.TestCase):
     def test_version_is_the_librarys(self):
         self.assertRegex(reprise.__version__, r"^\d+\.\d+\.\d+$")
 
-    def test_pools_of_pytorch_that_are_alive_have_allocators_of_their_own(self):
-        from reprise._install import segment_pool
-        made = []
+    def test_pools_of_pytorch_that_are_there_have_allocators_of_their_own(self):
+        from reprise._install import drop_segment_pools, segment_pool
+        made, dropped = [], []
 
         class Torch:
             class _C:
@@ -47,12 +47,23 @@ class Import(unittest.TestCase):
                 class MemPool:
                     def __init__(self, allocator):
                         self.allocator = allocator
-        first, second = segment_pool(Torch), segment_pool(Torch)
-        self.assertIsNot(first.allocator, second.allocator)
-        kept = first.allocator
-        del first
-        self.assertIs(segment_pool(Torch).allocator, kept)
+
+                    def __del__(self):
+                        dropped.append(self.allocator)
+
+        class Owner:
+            pass
+        owners = [Owner(), Owner()]
+        kept = [segment_pool(Torch, owner).allocator for owner in owners]
+        self.assertEqual(len(set(kept)), 2)
+        owners.pop(0)
+        self.assertEqual(dropped, [])
+        drop_segment_pools()
+        self.assertEqual(dropped, kept[:1])
+        self.assertIs(segment_pool(Torch, owners[0]).allocator, kept[0])
         self.assertEqual(len(made), 2)
+        owners.clear()
+        drop_segment_pools()
 
     def test_imports_without_torch(self):
         program = ("import sys; sys.modules['torch'] = None\n"
