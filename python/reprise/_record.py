@@ -359,12 +359,12 @@ class Work:
             with self.torch.cuda.stream(stream_at(self.torch, stream, self.device)):
                 self._run_eagerly(addresses)
             return
-        self.kept.clear()  # of a run that is over, and whose place this one may take
         here = Run(self.torch, self.device, stream, self.generators, self.draws, self.base)
         self.runs.append(here)
         sizes = [e.bytes for e in self.extents] + (self.outputs or [])
         self.ranges = list(zip(addresses, sizes))
         with here.around():
+            self.kept.clear()  # of a run that is over, and whose place this one may take
             _stack.clean(self.torch, self.device)
             result = self.body(self._arguments(addresses))
             leaves, spec = flatten(result)
@@ -381,7 +381,8 @@ class Work:
             self._deliver(storages, into)
             if self.keep:
                 _let_go(storages, into)
-            # What is freed behind this, while the capture goes on, PyTorch would record events for.
+            # What is freed before this or behind it, while the capture goes on, PyTorch would record
+            # events for: into the capture, and never be done with them.
             storages.clear()
             leaves.clear()
             del found
