@@ -215,19 +215,24 @@ static void test_interleaved_layers(void **state)
 
 /* ---- Blocks that were released --------------------------------------------------------------*/
 
-/* Two microbatches, one after the other: the second pass lies over the first, and its block over
- * the one that the first was done with. */
+/* Microbatches, one after the other: each lies over the one before, and its block over the one that
+ * that was done with. */
 static void test_released(void **state)
 {
     struct rpt_fixture *f = *state;
     struct rp_pool *pool = make_pool(f, RP_POOL_SEQUENCE, NULL);
     struct step forward[] = {{.f = f, .name = "forward 1", .value = 2, .keeps = true},
-                             {.f = f, .name = "forward 2", .value = 3, .keeps = true}};
+                             {.f = f, .name = "forward 2", .value = 3, .keeps = true},
+                             {.f = f, .name = "forward 3", .value = 4, .keeps = true}};
     struct step backward[] = {{.f = f, .name = "backward 1", .reads = {&forward[0]}},
-                              {.f = f, .name = "backward 2", .reads = {&forward[1]}}};
+                              {.f = f, .name = "backward 2", .reads = {&forward[1]}},
+                              {.f = f, .name = "backward 3", .reads = {&forward[2]}}};
+    struct step gone = {.f = f, .name = "gone"}; /* its place in the sequence stays empty */
     struct step late = {.f = f, .name = "late", .reads = {&forward[0]}};
     struct rp_pool_info one, two;
-    for (int i = 0; i < 2; i++) {
+    capture(pool, &gone);
+    finish(&gone);
+    for (int i = 0; i < 3; i++) {
         struct rp_estimate *estimate;
         struct rp_estimate_info foreseen;
         set_buffers(&forward[i]);
@@ -244,12 +249,12 @@ static void test_released(void **state)
         RPT_OK(f, rp_graph_release(forward[i].graph, &f->err));
         rp_pool_info(pool, i ? &two : &one);
     }
-    assert_true(forward[0].kept == forward[1].kept);
+    assert_true(forward[0].kept == forward[1].kept && forward[0].kept == forward[2].kept);
     assert_int_equal(two.planned_bytes, one.planned_bytes);
     assert_int_equal(two.lower_bound_bytes, one.lower_bound_bytes);
-    for (int i = 0; i < 4; i++) { /* as they were captured, again and again */
-        replay(&forward[i % 2], (float)i);
-        assert_true(replay(&backward[i % 2], 0) == (float)((2 + i % 2) * i));
+    for (int i = 0; i < 6; i++) { /* as they were captured, again and again */
+        replay(&forward[i % 3], (float)i);
+        assert_true(replay(&backward[i % 3], 0) == (float)((2 + i % 3) * i));
     }
     replay(&forward[0], 1);
     replay(&forward[1], 1);
@@ -260,7 +265,7 @@ static void test_released(void **state)
     rpt_says(f, "of graph 'forward 1', which was released");
     assert_int_equal(rp_graph_release(NULL, &f->err), RP_ERROR_INVALID_ARGUMENT);
     finish(&late);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         finish(&backward[i]);
         finish(&forward[i]);
     }
