@@ -258,7 +258,11 @@ static rp_status replay_taken(struct rp_graph *graph, const struct rp_arg *args,
 static rp_status replay(struct rp_graph *graph, const struct rp_arg *args, CUstream stream,
                         struct rp_error *err)
 {
-    rp_status status = rpi_check_memory(graph, args, err);
+    rp_status status = RP_OK;
+    if (stream != graph->member.stream)
+        status = rpi_device_check_stream(graph->pool->device, stream, "rp_graph_replay", err);
+    if (status == RP_OK)
+        status = rpi_check_memory(graph, args, err);
     if (status == RP_OK)
         status = rpi_reads_check(graph, err);
     if (status == RP_OK) {

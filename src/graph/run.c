@@ -94,8 +94,12 @@ static rp_status wait_for_streams(struct running *run, struct rp_error *err)
     return rpi_error_driver(err, failed, "cuStreamSynchronize", "running work eagerly");
 }
 
-static rp_status check_stream(const struct rp_driver *driver, CUstream stream, struct rp_error *err)
+static rp_status check_stream(const struct rp_device *device, CUstream stream, struct rp_error *err)
 {
+    const struct rp_driver *driver = device->driver;
+    rp_status status = rpi_device_check_stream(device, stream, "rp_run", err);
+    if (status != RP_OK)
+        return status;
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult result = driver->cuStreamIsCapturing(stream, &capturing);
     if (result != CUDA_SUCCESS)
@@ -113,7 +117,7 @@ static rp_status run_locked(struct running *run, rp_callable_fn callable, void *
     const struct rp_driver *driver = run->pool->device->driver;
     char what[96];
     snprintf(what, sizeof what, "running eagerly in '%.60s'", run->pool->name);
-    rp_status status = check_stream(driver, run->call.stream, err);
+    rp_status status = check_stream(run->pool->device, run->call.stream, err);
     if (status != RP_OK)
         return status;
     status = rpi_call_run(&run->call, callable, user, what, err);

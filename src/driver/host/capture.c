@@ -9,12 +9,12 @@
 
 /* ---- rules --------------------------------------------------------------------------------- */
 
-/* Whether some blocking stream is capturing, which the legacy stream would have to wait for. With
+/* Whether some blocking stream is capturing, which a legacy stream would have to wait for. With
  * `invalidate` their captures are lost. */
-static bool blocks_legacy(bool invalidate)
+static bool blocks_legacy(CUstream legacy, bool invalidate)
 {
     bool found = false;
-    for (CUstream stream = rpi_host.context.streams; stream; stream = stream->next) {
+    for (CUstream stream = legacy->context->streams; stream; stream = stream->next) {
         if (!stream->capture || !rpi_host_stream_blocks(stream))
             continue;
         found = true;
@@ -26,7 +26,7 @@ static bool blocks_legacy(bool invalidate)
 
 CUresult rpi_host_capture_check(CUstream stream)
 {
-    if (stream->legacy && blocks_legacy(true))
+    if (stream->legacy && blocks_legacy(stream, true))
         return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     if (stream->capture && stream->capture->invalid)
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
@@ -164,10 +164,15 @@ static void finish_capture(struct rpi_host_capture *capture, bool keep_graph)
     rpi_free(capture);
 }
 
-void rpi_host_captures_finish(void)
+void rpi_host_captures_finish(CUcontext context)
 {
-    while (rpi_host.captures)
-        finish_capture(rpi_host.captures, false);
+    struct rpi_host_capture *capture = rpi_host.captures;
+    while (capture) {
+        struct rpi_host_capture *next = capture->next;
+        if (capture->origin->context == context)
+            finish_capture(capture, false);
+        capture = next;
+    }
 }
 
 void rpi_host_capture_stream_gone(CUstream stream)
@@ -289,8 +294,8 @@ CUresult rpi_host_cuStreamEndCapture(CUstream handle, CUgraph *graph)
         return CUDA_ERROR_INVALID_VALUE;
     struct rpi_host_capture *capture = stream->capture;
     if (!capture)
-        return stream->legacy && blocks_legacy(false) ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
-                                                      : CUDA_ERROR_ILLEGAL_STATE;
+        return stream->legacy && blocks_legacy(stream, false) ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+                                                              : CUDA_ERROR_ILLEGAL_STATE;
     if (capture->origin != stream) {
         capture->invalid = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
@@ -432,7 +437,7 @@ CUresult rpi_host_cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *st
         return CUDA_ERROR_INVALID_HANDLE;
     if (!status)
         return CUDA_ERROR_INVALID_VALUE;
-    if (stream->legacy && blocks_legacy(false))
+    if (stream->legacy && blocks_legacy(stream, false))
         return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     *status = status_of(stream);
     return CUDA_SUCCESS;
@@ -470,7 +475,7 @@ CUresult rpi_host_cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus 
         return CUDA_ERROR_INVALID_HANDLE;
     if (!status || (edges && !nodes))
         return CUDA_ERROR_INVALID_VALUE;
-    if (stream->legacy && blocks_legacy(false))
+    if (stream->legacy && blocks_legacy(stream, false))
         return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     CUstreamCaptureStatus now = status_of(stream);
     bool active = now == CU_STREAM_CAPTURE_STATUS_ACTIVE;

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * The driver itself, its one device, and that device's primary context. Each thread has a stack of
- * current contexts; the top one is current. A context whose last retain is released loses all that
- * was made in it; retaining it again makes it anew under the same handle, as NVIDIA's driver does.
+ * The driver itself, its devices, and their primary contexts. Each thread has a stack of current
+ * contexts; the top one is current. A context whose last retain is released loses all that was made
+ * in it; retaining it again makes it anew under the same handle, as NVIDIA's driver does. Virtual
+ * memory belongs to no context, and goes with the last one.
  */
 #include "driver/host/state.h"
 
+#include "base/env.h"
+
 #include <stdio.h>
+#include <stdlib.h>
 
 static _Thread_local struct rpi_host_thread this_thread;
 
@@ -25,6 +29,32 @@ CUcontext rpi_host_current(void)
 {
     const struct rpi_host_thread *thread = rpi_host_thread();
     return thread->depth ? thread->stack[thread->depth - 1] : NULL;
+}
+
+int rpi_host_devices(void)
+{
+    unsigned long wanted = rpi_host.options.devices;
+    const char *text = wanted ? NULL : rpi_env(RPI_ENV_HOST_DEVICES);
+    if (text)
+        wanted = strtoul(text, NULL, 10);
+    return wanted >= 1 && wanted <= RPI_HOST_MOST_DEVICES ? (int)wanted : 1;
+}
+
+bool rpi_host_is_context(CUcontext context)
+{
+    for (int i = 0; i < rpi_host_devices(); i++)
+        if (context == &rpi_host.contexts[i])
+            return true;
+    return false;
+}
+
+/* NULL: there is no such device. */
+static CUcontext context_of(CUdevice device)
+{
+    if (device < 0 || device >= rpi_host_devices())
+        return NULL;
+    rpi_host.contexts[device].device = device;
+    return &rpi_host.contexts[device];
 }
 
 CUresult rpi_host_cuInit(unsigned flags)
@@ -74,7 +104,7 @@ CUresult rpi_host_cuDeviceGetCount(int *count)
 {
     if (!count)
         return CUDA_ERROR_INVALID_VALUE;
-    *count = 1;
+    *count = rpi_host_devices();
     return CUDA_SUCCESS;
 }
 
@@ -82,9 +112,9 @@ CUresult rpi_host_cuDeviceGet(CUdevice *device, int ordinal)
 {
     if (!device)
         return CUDA_ERROR_INVALID_VALUE;
-    if (ordinal != 0)
+    if (!context_of(ordinal))
         return CUDA_ERROR_INVALID_DEVICE;
-    *device = 0;
+    *device = ordinal;
     return CUDA_SUCCESS;
 }
 
@@ -92,7 +122,7 @@ CUresult rpi_host_cuDeviceGetName(char *name, int length, CUdevice device)
 {
     if (!name || length <= 0)
         return CUDA_ERROR_INVALID_VALUE;
-    if (device != 0)
+    if (!context_of(device))
         return CUDA_ERROR_INVALID_DEVICE;
     snprintf(name, (size_t)length, "Reprise host device");
     return CUDA_SUCCESS;
@@ -102,7 +132,7 @@ CUresult rpi_host_cuDeviceTotalMem(size_t *bytes, CUdevice device)
 {
     if (!bytes)
         return CUDA_ERROR_INVALID_VALUE;
-    if (device != 0)
+    if (!context_of(device))
         return CUDA_ERROR_INVALID_DEVICE;
     *bytes = rpi_host.options.total_bytes;
     return CUDA_SUCCESS;
@@ -128,7 +158,7 @@ CUresult rpi_host_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute,
     };
     if (!value)
         return CUDA_ERROR_INVALID_VALUE;
-    if (device != 0)
+    if (!context_of(device))
         return CUDA_ERROR_INVALID_DEVICE;
     for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++) {
         if (attributes[i].attribute == attribute) {
@@ -141,33 +171,46 @@ CUresult rpi_host_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute,
 
 CUresult rpi_host_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
+    CUcontext primary = context_of(device);
     if (!context)
         return CUDA_ERROR_INVALID_VALUE;
-    if (device != 0)
+    if (!primary)
         return CUDA_ERROR_INVALID_DEVICE;
-    rpi_host.context.retained++;
-    *context = &rpi_host.context;
+    primary->retained++;
+    *context = primary;
     return CUDA_SUCCESS;
+}
+
+static bool any_retained(void)
+{
+    for (int i = 0; i < RPI_HOST_MOST_DEVICES; i++)
+        if (rpi_host.contexts[i].retained)
+            return true;
+    return false;
 }
 
 CUresult rpi_host_cuDevicePrimaryCtxRelease(CUdevice device)
 {
-    if (device != 0)
+    CUcontext primary = context_of(device);
+    if (!primary)
         return CUDA_ERROR_INVALID_DEVICE;
-    if (rpi_host.context.retained == 0)
+    if (primary->retained == 0)
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (rpi_host.context.retained == 1)
+    if (primary->retained == 1)
         rpi_host_engine_drain();
     /* The drain lets the lock go: somebody may have retained the context since, or ended it. */
-    if (rpi_host.context.retained == 0)
+    if (primary->retained == 0)
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (rpi_host.context.retained > 1) {
-        rpi_host.context.retained--;
+    if (primary->retained > 1) {
+        primary->retained--;
         return CUDA_SUCCESS;
     }
-    rpi_host_captures_finish();
-    rpi_host_context_finish();
-    rpi_host_memory_finish();
+    rpi_host_context_finish(primary);
+    if (!any_retained()) {
+        rpi_host_execs_forget();
+        rpi_host_race_forget();
+        rpi_host_memory_finish();
+    }
     return CUDA_SUCCESS;
 }
 
@@ -175,22 +218,22 @@ CUresult rpi_host_cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, i
 {
     if (!flags || !active)
         return CUDA_ERROR_INVALID_VALUE;
-    if (device != 0)
+    if (!context_of(device))
         return CUDA_ERROR_INVALID_DEVICE;
     *flags = 0;
-    *active = rpi_host.context.retained > 0;
+    *active = context_of(device)->retained > 0;
     return CUDA_SUCCESS;
 }
 
-void rpi_host_context_finish(void)
+void rpi_host_context_finish(CUcontext context)
 {
-    rpi_host_modules_finish();
-    rpi_host_events_finish();
-    rpi_host_streams_finish();
-    rpi_host_execs_forget();
-    rpi_host_race_forget();
-    rpi_host_task_set(&rpi_host.context.orphans, NULL);
-    rpi_host.context = (struct CUctx_st){0};
+    rpi_host_captures_finish(context);
+    rpi_host_modules_finish(context);
+    rpi_host_events_finish(context);
+    rpi_host_streams_finish(context);
+    rpi_host_memory_leave(context);
+    rpi_host_task_set(&context->orphans, NULL);
+    *context = (struct CUctx_st){.device = context->device};
 }
 
 CUresult rpi_host_cuCtxGetCurrent(CUcontext *context)
@@ -204,7 +247,7 @@ CUresult rpi_host_cuCtxGetCurrent(CUcontext *context)
 CUresult rpi_host_cuCtxSetCurrent(CUcontext context)
 {
     struct rpi_host_thread *thread = rpi_host_thread();
-    if (context && context != &rpi_host.context)
+    if (context && !rpi_host_is_context(context))
         return CUDA_ERROR_INVALID_CONTEXT;
     if (context && !context->retained)
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
@@ -220,7 +263,7 @@ CUresult rpi_host_cuCtxPushCurrent(CUcontext context)
     struct rpi_host_thread *thread = rpi_host_thread();
     if (!context)
         return CUDA_ERROR_INVALID_VALUE;
-    if (context != &rpi_host.context)
+    if (!rpi_host_is_context(context))
         return CUDA_ERROR_INVALID_CONTEXT;
     if (!context->retained)
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
@@ -245,12 +288,12 @@ CUresult rpi_host_cuCtxGetDevice(CUdevice *device)
 {
     if (!device)
         return CUDA_ERROR_INVALID_VALUE;
-    *device = 0;
+    *device = rpi_host_current()->device;
     return CUDA_SUCCESS;
 }
 
 CUresult rpi_host_cuCtxSynchronize(void)
 {
     CUresult result = rpi_host_capture_no_sync_all();
-    return result ? result : rpi_host_wait_all();
+    return result ? result : rpi_host_wait_all(rpi_host_current());
 }

@@ -14,6 +14,7 @@ CUresult rpi_host_cuEventCreate(CUevent *event, unsigned flags)
         rpi_free(created);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    created->context = rpi_host_current();
     created->flags = flags;
     rpi_host.event_count++;
     *event = created;
@@ -32,10 +33,15 @@ CUresult rpi_host_cuEventDestroy(CUevent event)
     return CUDA_SUCCESS;
 }
 
-void rpi_host_events_finish(void)
+static bool is_of(const void *event, const void *context)
+{
+    return ((const struct CUevent_st *)event)->context == context;
+}
+
+void rpi_host_events_finish(CUcontext context)
 {
     CUevent event;
-    while ((event = rpi_host_handle_any(RPI_HOST_EVENT)))
+    while ((event = rpi_host_handle_find(RPI_HOST_EVENT, is_of, context)))
         rpi_host_cuEventDestroy(event);
 }
 
@@ -67,6 +73,8 @@ CUresult rpi_host_cuEventRecordWithFlags(CUevent event, CUstream handle, unsigne
         return CUDA_ERROR_INVALID_HANDLE;
     if (flags & ~(unsigned)CU_EVENT_RECORD_EXTERNAL)
         return CUDA_ERROR_INVALID_VALUE;
+    if (event->context != stream->context)
+        return CUDA_ERROR_INVALID_HANDLE;
     CUresult result = rpi_host_capture_check(stream);
     if (result)
         return result;
@@ -173,7 +181,7 @@ CUresult rpi_host_cuEventElapsedTime(float *milliseconds, CUevent start, CUevent
         return CUDA_ERROR_INVALID_HANDLE;
     if (start->capture || end->capture)
         return CUDA_ERROR_CAPTURED_EVENT;
-    if (!start->recorded || !end->recorded ||
+    if (!start->recorded || !end->recorded || start->context != end->context ||
         ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING))
         return CUDA_ERROR_INVALID_HANDLE;
     if (!start->task->done || !end->task->done)

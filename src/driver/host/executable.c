@@ -271,7 +271,7 @@ static void commit(CUgraphExec exec, CUstream stream, struct rpi_host_task **tas
     }
     struct rpi_host_clock clock;
     rpi_host_stream_clock(stream, &clock);
-    uint64_t *position = &rpi_host.context.lane_positions[stream->lane];
+    uint64_t *position = &rpi_host.lane_positions[stream->lane];
     rpi_host_race_exec(exec, stream->lane, &clock, *position + 1);
     for (size_t r = 0; r < exec->records.count; r++) {
         uint32_t step = exec->records.data[r];
@@ -407,7 +407,7 @@ CUresult rpi_host_cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode n
                                                  const CUDA_MEMCPY3D *params, CUcontext context)
 {
     CUgraphNode own = find(exec, node, CU_GRAPH_NODE_TYPE_MEMCPY);
-    if (!own || !params || context != &rpi_host.context)
+    if (!own || !params || !rpi_host_is_context(context))
         return CUDA_ERROR_INVALID_VALUE;
     const CUDA_MEMCPY3D *former = &own->op->copy;
     if (params->Height != 1 || params->Depth != 1 || former->Height != 1 || former->Depth != 1)
@@ -428,7 +428,7 @@ CUresult rpi_host_cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode n
                                                  CUcontext context)
 {
     CUgraphNode own = find(exec, node, CU_GRAPH_NODE_TYPE_MEMSET);
-    if (!own || !params || context != &rpi_host.context)
+    if (!own || !params || !rpi_host_is_context(context))
         return CUDA_ERROR_INVALID_VALUE;
     struct rpi_host_op *op;
     CUresult result = rpi_host_fill_op(params, false, &op);

@@ -82,13 +82,20 @@ bool rpi_host_handle_is(const void *pointer, enum rpi_host_kind kind)
     return slot->pointer && slot->kind == kind;
 }
 
-void *rpi_host_handle_any(enum rpi_host_kind kind)
+void *rpi_host_handle_find(enum rpi_host_kind kind, bool (*is)(const void *, const void *),
+                           const void *of)
 {
     const struct rpi_host_handles *handles = &rpi_host.handles;
     for (size_t i = 0; i < handles->capacity; i++)
-        if (handles->slots[i].pointer && handles->slots[i].kind == kind)
+        if (handles->slots[i].pointer && handles->slots[i].kind == kind &&
+            (!is || is(handles->slots[i].pointer, of)))
             return (void *)(uintptr_t)handles->slots[i].pointer;
     return NULL;
+}
+
+void *rpi_host_handle_any(enum rpi_host_kind kind)
+{
+    return rpi_host_handle_find(kind, NULL, NULL);
 }
 
 void rpi_host_handles_finish(void)

@@ -12,14 +12,17 @@
 
 struct rpi_host_options {
     uint64_t seed;        /* of the order in which work that may run is run */
-    uint64_t total_bytes; /* device memory; beyond it allocation fails with out of memory */
+    uint64_t total_bytes; /* memory of each device; beyond it allocation fails with out of memory */
     unsigned threads;     /* operations that run at once, at least 1. With 1 the order in which the
                              nodes of a launch run depends on the seed alone */
     bool check_races;     /* compare what unordered operations declare to read and write */
+    unsigned devices;     /* how many there are, each with memory of its own; 0: as the environment
+                             says (REPRISE_HOST_DEVICES), or one */
 };
+enum { RPI_HOST_MOST_DEVICES = 8 };
 #define RPI_HOST_OPTIONS_INIT                                                                      \
     {                                                                                              \
-        1, (uint64_t)16 << 30, 4, true                                                             \
+        1, (uint64_t)16 << 30, 4, true, 0                                                          \
     }
 
 /* NULL: the defaults. Takes effect for work enqueued later. total_bytes below what is in use only
@@ -29,7 +32,7 @@ void rpi_host_configure(const struct rpi_host_options *options);
 void rpi_host_options(struct rpi_host_options *out_options);
 
 struct rpi_host_statistics {
-    uint64_t physical_bytes, peak_physical_bytes; /* device memory held */
+    uint64_t physical_bytes, peak_physical_bytes; /* device memory held, of all devices */
     uint64_t reserved_bytes;                      /* address ranges */
     uint64_t pinned_bytes;
     size_t allocations;  /* of cuMemAlloc */

@@ -118,11 +118,17 @@ static CUresult take_params(struct rpi_host_kernel_op *k, void **params, void **
     return CUDA_SUCCESS;
 }
 
-/* The function that is meant: itself, or that of a library's kernel where there is none. */
-static CUresult find_function(const CUDA_KERNEL_NODE_PARAMS *params, CUfunction *out_function)
+/* The function that is meant: itself, or that of a library's kernel where there is none, in the
+ * context that is named, else in that of the node that is changed, else in the current one. */
+static CUresult find_function(const CUDA_KERNEL_NODE_PARAMS *params,
+                              const struct rpi_host_kernel_op *like, CUfunction *out_function)
 {
+    CUcontext context = params->ctx              ? params->ctx
+                        : like && like->function ? like->function->module->context
+                                                 : rpi_host_current();
     if (!params->func && params->kern)
-        return rpi_host_cuKernelGetFunction(out_function, params->kern);
+        return context ? rpi_host_function_in(context, params->kern, out_function)
+                       : CUDA_ERROR_INVALID_CONTEXT;
     *out_function = params->func;
     return rpi_host_handle_is(params->func, RPI_HOST_FUNCTION) ? CUDA_SUCCESS
                                                                : CUDA_ERROR_INVALID_HANDLE;
@@ -132,11 +138,13 @@ CUresult rpi_host_kernel_op(const CUDA_KERNEL_NODE_PARAMS *params,
                             const struct rpi_host_kernel_op *like, struct rpi_host_op **out_op)
 {
     CUfunction function;
-    CUresult result = find_function(params, &function);
+    if (params->ctx && !rpi_host_is_context(params->ctx))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    CUresult result = find_function(params, like, &function);
     if (result)
         return result;
     assert(function); /* no handle is NULL */
-    if (params->ctx && params->ctx != &rpi_host.context)
+    if (params->ctx && params->ctx != function->module->context)
         return CUDA_ERROR_INVALID_CONTEXT;
     struct rpi_host_op *op = rpi_host_op_create(CU_GRAPH_NODE_TYPE_KERNEL);
     if (!op)
@@ -231,7 +239,8 @@ static bool is_overlong(const CUDA_KERNEL_NODE_PARAMS *params)
     const void *packed;
     size_t bytes;
     CUfunction function;
-    if (!params->extra || params->kernelParams || find_function(params, &function) != CUDA_SUCCESS)
+    if (!params->extra || params->kernelParams ||
+        find_function(params, NULL, &function) != CUDA_SUCCESS)
         return false;
     assert(function);
     return read_extra(params->extra, &packed, &bytes) == CUDA_SUCCESS &&
@@ -264,7 +273,9 @@ static CUresult launch(CUstream handle, CUDA_KERNEL_NODE_PARAMS *params,
     if (result)
         return !stream->capture && is_overlong(params) ? CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
                                                        : result;
-    result = rpi_host_enqueue(stream, op, NULL);
+    result = op->kernel.function->module->context == stream->context
+                 ? rpi_host_enqueue(stream, op, NULL)
+                 : CUDA_ERROR_INVALID_HANDLE;
     rpi_host_op_drop(op);
     if (!result && event)
         result = record_programmatic(stream, event);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Libraries: images whose kernels belong to no context. A kernel becomes a function of the context
- * where it is needed there first; the module behind that is the library's, ends with the context,
- * and is loaded again for the next one.
+ * where it is needed there first; the modules behind that are the library's, one a context, end
+ * with the context, and are loaded again for the next one.
  */
 #include "driver/host/state.h"
 
@@ -54,13 +54,16 @@ CUresult rpi_host_cuLibraryUnload(CUlibrary library)
 {
     if (!rpi_host_handle_is(library, RPI_HOST_LIBRARY))
         return CUDA_ERROR_INVALID_HANDLE;
-    CUresult result = library->module ? rpi_host_cuModuleUnload(library->module) : CUDA_SUCCESS;
-    /* It may have let the lock go. */
-    if (!result && !rpi_host_handle_is(library, RPI_HOST_LIBRARY))
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (!result)
-        free_library(library);
-    return result;
+    for (int i = 0; i < RPI_HOST_MOST_DEVICES; i++) {
+        CUresult result =
+            library->modules[i] ? rpi_host_cuModuleUnload(library->modules[i]) : CUDA_SUCCESS;
+        if (result)
+            return result;
+        if (!rpi_host_handle_is(library, RPI_HOST_LIBRARY)) /* it may have let the lock go */
+            return CUDA_ERROR_INVALID_HANDLE;
+    }
+    free_library(library);
+    return CUDA_SUCCESS;
 }
 
 void rpi_host_libraries_finish(void)
@@ -85,23 +88,26 @@ CUresult rpi_host_cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const 
     return CUDA_ERROR_NOT_FOUND;
 }
 
-CUresult rpi_host_cuKernelGetFunction(CUfunction *function, CUkernel kernel)
+CUresult rpi_host_function_in(CUcontext context, CUkernel kernel, CUfunction *out_function)
 {
-    if (!function)
-        return CUDA_ERROR_INVALID_VALUE;
     if (!rpi_host_handle_is(kernel, RPI_HOST_KERNEL))
         return CUDA_ERROR_INVALID_HANDLE;
     CUlibrary library = kernel->library;
-    if (!library->module) {
-        CUmodule module;
-        CUresult result = rpi_host_cuModuleLoadData(&module, library->image);
+    CUmodule *module = &library->modules[context->device];
+    if (!*module) {
+        CUresult result = rpi_host_module_load(context, module, library->image);
         if (result)
             return result;
-        module->library = library;
-        library->module = module;
+        (*module)->library = library;
     }
-    *function = &library->module->functions[kernel->index];
+    *out_function = &(*module)->functions[kernel->index];
     return CUDA_SUCCESS;
+}
+
+CUresult rpi_host_cuKernelGetFunction(CUfunction *function, CUkernel kernel)
+{
+    return function ? rpi_host_function_in(rpi_host_current(), kernel, function)
+                    : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUkernel rpi_host_kernel_of(CUfunction function)

@@ -79,7 +79,8 @@ bool rpi_host_accessible(uint64_t address, uint64_t bytes, bool write)
 
 CUresult rpi_host_cuMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 {
-    uint64_t total = rpi_host.options.total_bytes, used = rpi_host.memory.physical;
+    uint64_t total = rpi_host.options.total_bytes;
+    uint64_t used = rpi_host.memory.used[rpi_host_current()->device];
     if (!free_bytes || !total_bytes)
         return CUDA_ERROR_INVALID_VALUE;
     *free_bytes = used < total ? total - used : 0;
@@ -95,7 +96,7 @@ CUresult rpi_host_cuMemAlloc(CUdeviceptr *address, size_t bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
     uint64_t rounded = (bytes + PAGE - 1) & ~(uint64_t)(PAGE - 1);
     struct rpi_host_chunk *chunk;
-    CUresult result = rpi_host_chunk_create(rounded, &chunk);
+    CUresult result = rpi_host_chunk_create(rpi_host_current()->device, rounded, &chunk);
     if (result)
         return result;
     void *place = mmap(NULL, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, rpi_host_memory_fd(),
@@ -103,6 +104,7 @@ CUresult rpi_host_cuMemAlloc(CUdeviceptr *address, size_t bytes)
     struct rpi_host_span span = {.address = (uintptr_t)place,
                                  .bytes = rounded,
                                  .kind = RPI_HOST_SPAN_ALLOC,
+                                 .device = chunk->device,
                                  .access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
                                  .chunk = chunk,
                                  .size = bytes};
@@ -138,8 +140,8 @@ CUresult rpi_host_cuMemFree(CUdeviceptr address)
     const struct rpi_host_span *span = rpi_host_span_of(address);
     if (!span || span->address != address || span->kind != RPI_HOST_SPAN_ALLOC)
         return CUDA_ERROR_INVALID_VALUE;
-    /* Freeing waits for the device, as NVIDIA's driver does; the span may have moved meanwhile. */
-    CUresult result = rpi_host_wait_all();
+    /* Freeing waits for the devices, as NVIDIA's driver does; the span may have moved meanwhile. */
+    CUresult result = rpi_host_wait_all(NULL);
     if (result)
         return result;
     span = rpi_host_span_of(address);
@@ -162,6 +164,7 @@ CUresult rpi_host_cuMemAllocHost(void **pointer, size_t bytes)
     struct rpi_host_span span = {.address = (uintptr_t)place,
                                  .bytes = rounded,
                                  .kind = RPI_HOST_SPAN_PINNED,
+                                 .device = rpi_host_current()->device,
                                  .access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
                                  .size = bytes};
     if (!rpi_host_span_add(&span)) {
@@ -180,7 +183,7 @@ CUresult rpi_host_cuMemFreeHost(void *pointer)
     const struct rpi_host_span *span = rpi_host_span_of((uintptr_t)pointer);
     if (!span || span->address != (uintptr_t)pointer || span->kind != RPI_HOST_SPAN_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = rpi_host_wait_all();
+    CUresult result = rpi_host_wait_all(NULL);
     if (result)
         return result;
     span = rpi_host_span_of((uintptr_t)pointer);
@@ -207,7 +210,7 @@ CUresult rpi_host_cuPointerGetAttribute(void *value, CUpointer_attribute attribu
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT: {
         /* Virtual memory belongs to a device, not to a context. */
-        CUcontext context = mapping ? NULL : &rpi_host.context;
+        CUcontext context = mapping ? NULL : &rpi_host.contexts[span->device];
         memcpy(value, &context, sizeof context);
         return CUDA_SUCCESS;
     }
@@ -218,7 +221,7 @@ CUresult rpi_host_cuPointerGetAttribute(void *value, CUpointer_attribute attribu
         return CUDA_SUCCESS;
     }
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: {
-        int ordinal = 0;
+        int ordinal = span->device;
         memcpy(value, &ordinal, sizeof ordinal);
         return CUDA_SUCCESS;
     }
@@ -235,6 +238,15 @@ CUresult rpi_host_cuPointerGetAttribute(void *value, CUpointer_attribute attribu
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
+}
+
+void rpi_host_memory_leave(CUcontext context)
+{
+    const struct rpi_host_memory *memory = &rpi_host.memory;
+    for (size_t i = memory->spans.count; i-- > 0;)
+        if (memory->spans.data[i].device == context->device &&
+            memory->spans.data[i].kind != RPI_HOST_SPAN_MAPPING)
+            drop_span(i);
 }
 
 void rpi_host_memory_finish(void)

@@ -39,9 +39,13 @@ static void fill_function(CUfunction function, CUmodule module, const struct rp_
 
 CUresult rpi_host_cuModuleLoadData(CUmodule *module, const void *image)
 {
+    return module ? rpi_host_module_load(rpi_host_current(), module, image)
+                  : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult rpi_host_module_load(CUcontext context, CUmodule *module, const void *image)
+{
     const struct rp_host_image *source = image;
-    if (!module)
-        return CUDA_ERROR_INVALID_VALUE;
     if (!rpi_host_image_is_valid(source))
         return CUDA_ERROR_INVALID_IMAGE;
     CUmodule loaded = rpi_calloc(1, sizeof *loaded);
@@ -61,12 +65,13 @@ CUresult rpi_host_cuModuleLoadData(CUmodule *module, const void *image)
     }
     for (uint32_t k = 0; k < source->kernel_count; k++)
         fill_function(&functions[k], loaded, &source->kernels[k]);
-    *loaded = (struct CUmod_st){.references = 1,
+    *loaded = (struct CUmod_st){.context = context,
+                                .references = 1,
                                 .loaded = true,
                                 .function_count = source->kernel_count,
                                 .functions = functions,
-                                .next = rpi_host.context.modules};
-    rpi_host.context.modules = loaded;
+                                .next = context->modules};
+    context->modules = loaded;
     rpi_host.module_count++;
     *module = loaded;
     return CUDA_SUCCESS;
@@ -87,7 +92,7 @@ static void unload(CUmodule module)
     rpi_host_handle_remove(module);
     module->loaded = false;
     if (module->library)
-        module->library->module = NULL;
+        module->library->modules[module->context->device] = NULL;
     module->library = NULL;
     rpi_host.module_count--;
     rpi_host_module_drop(module);
@@ -98,12 +103,12 @@ CUresult rpi_host_cuModuleUnload(CUmodule module)
     if (!rpi_host_handle_is(module, RPI_HOST_MODULE))
         return CUDA_ERROR_INVALID_HANDLE;
     /* The image may go once this returns, so nothing may be running out of it. */
-    CUresult result = rpi_host_wait_all();
+    CUresult result = rpi_host_wait_all(module->context);
     if (result)
         return result;
     if (!rpi_host_handle_is(module, RPI_HOST_MODULE))
         return CUDA_ERROR_INVALID_HANDLE;
-    CUmodule *link = &rpi_host.context.modules;
+    CUmodule *link = &module->context->modules;
     while (*link != module)
         link = &(*link)->next;
     *link = module->next;
@@ -111,11 +116,11 @@ CUresult rpi_host_cuModuleUnload(CUmodule module)
     return CUDA_SUCCESS;
 }
 
-void rpi_host_modules_finish(void)
+void rpi_host_modules_finish(CUcontext context)
 {
-    while (rpi_host.context.modules) {
-        CUmodule module = rpi_host.context.modules;
-        rpi_host.context.modules = module->next;
+    while (context->modules) {
+        CUmodule module = context->modules;
+        context->modules = module->next;
         unload(module);
     }
 }

@@ -31,11 +31,6 @@ static bool may_add(CUgraphNode *out_node, CUgraph graph, const CUgraphNode *dep
     return out_node && rpi_host_handle_is(graph, RPI_HOST_GRAPH) && (dependencies || count == 0);
 }
 
-static bool is_context(CUcontext context)
-{
-    return context == &rpi_host.context;
-}
-
 CUresult rpi_host_cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph,
                                       const CUgraphNode *dependencies, size_t count)
 {
@@ -62,7 +57,7 @@ CUresult rpi_host_cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph,
                                        const CUgraphNode *dependencies, size_t count,
                                        const CUDA_MEMCPY3D *params, CUcontext context)
 {
-    if (!may_add(node, graph, dependencies, count) || !params || !is_context(context))
+    if (!may_add(node, graph, dependencies, count) || !params || !rpi_host_is_context(context))
         return CUDA_ERROR_INVALID_VALUE;
     struct rpi_host_op *op;
     CUresult result = rpi_host_copy_op(params, &op);
@@ -73,7 +68,7 @@ CUresult rpi_host_cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph,
                                        const CUgraphNode *dependencies, size_t count,
                                        const CUDA_MEMSET_NODE_PARAMS *params, CUcontext context)
 {
-    if (!may_add(node, graph, dependencies, count) || !params || !is_context(context))
+    if (!may_add(node, graph, dependencies, count) || !params || !rpi_host_is_context(context))
         return CUDA_ERROR_INVALID_VALUE;
     struct rpi_host_op *op;
     CUresult result = rpi_host_fill_op(params, false, &op);
@@ -135,7 +130,7 @@ CUresult rpi_host_cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_
         .kernelParams = k->packed ? NULL : k->params,
         .extra = k->packed ? k->extra : NULL,
         .kern = rpi_host_kernel_of(k->function),
-        .ctx = &rpi_host.context,
+        .ctx = k->function->module->context,
     };
     return CUDA_SUCCESS;
 }

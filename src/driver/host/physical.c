@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The device's memory: one sparse memfd. A chunk is a range of it, so that mapping a chunk at
+ * The devices' memory: one sparse memfd. A chunk is a range of it, so that mapping a chunk at
  * several addresses makes true aliases, a chunk's place in the file is its physical address, and
  * pages cost host memory only once they are touched. A freed chunk's pages are punched out. Places
  * are found first fit, in time linear in the chunks.
@@ -42,11 +42,11 @@ static size_t find_gap(uint64_t bytes, uint64_t *out_offset)
     return i;
 }
 
-CUresult rpi_host_chunk_create(uint64_t bytes, struct rpi_host_chunk **out_chunk)
+CUresult rpi_host_chunk_create(int device, uint64_t bytes, struct rpi_host_chunk **out_chunk)
 {
     struct rpi_host_memory *memory = &rpi_host.memory;
     uint64_t total = rpi_host.options.total_bytes;
-    if (bytes > total || memory->physical > total - bytes || bytes > FILE_BYTES / 4)
+    if (bytes > total || memory->used[device] > total - bytes || bytes > FILE_BYTES / 4)
         return CUDA_ERROR_OUT_OF_MEMORY;
     struct rpi_host_chunk *chunk = rpi_calloc(1, sizeof *chunk);
     uint64_t offset;
@@ -62,6 +62,8 @@ CUresult rpi_host_chunk_create(uint64_t bytes, struct rpi_host_chunk **out_chunk
     memory->chunks.count++;
     chunk->offset = offset;
     chunk->bytes = bytes;
+    chunk->device = device;
+    memory->used[device] += bytes;
     memory->physical += bytes;
     if (memory->physical > memory->peak)
         memory->peak = memory->physical;
@@ -84,6 +86,7 @@ void rpi_host_chunk_destroy(struct rpi_host_chunk *chunk)
     memmove(memory->chunks.data + low, memory->chunks.data + low + 1,
             (memory->chunks.count - low) * sizeof *memory->chunks.data);
     memory->physical -= chunk->bytes;
+    memory->used[chunk->device] -= chunk->bytes;
     fallocate(memory->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)chunk->offset,
               (off_t)chunk->bytes);
     rpi_free(chunk);

@@ -92,12 +92,16 @@ void rpi_host_reset(void)
 {
     rpi_host_lock();
     rpi_host_engine_drain();
-    rpi_host_captures_finish();
+    for (int i = 0; i < RPI_HOST_MOST_DEVICES; i++)
+        rpi_host_captures_finish(&rpi_host.contexts[i]);
     rpi_host_execs_finish();
     rpi_host_graphs_finish();
-    rpi_host_context_finish();
+    for (int i = 0; i < RPI_HOST_MOST_DEVICES; i++)
+        rpi_host_context_finish(&rpi_host.contexts[i]);
+    rpi_host_race_forget();
     rpi_host_libraries_finish();
     rpi_host_memory_finish();
+    memset(rpi_host.lane_positions, 0, sizeof rpi_host.lane_positions);
     rpi_host.races.kept_count = 0;
     rpi_host.races.count = 0;
     rpi_host.races.pair_count = rpi_host.races.told = 0;

@@ -10,6 +10,8 @@
  *   terminal a node that the next node of a capturing stream depends on
  *   span     a range of addresses with memory behind it
  *   chunk    a range of physical memory: of the one memfd that is the device's memory
+ *   context  the primary one of a device, by its ordinal; streams, events and modules belong to the
+ *            one that was current when they were made
  *   lane     a stream's place in the clocks by which the race check knows what is ordered
  *
  * One lock guards everything. Functions of the table are entered through table.c, which takes the
@@ -52,6 +54,9 @@ bool rpi_host_handle_is(const void *pointer, enum rpi_host_kind kind);
 void rpi_host_handles_finish(void);
 /* Some living handle of this kind, or NULL. */
 void *rpi_host_handle_any(enum rpi_host_kind kind);
+/* One for which is(handle, of), or NULL. */
+void *rpi_host_handle_find(enum rpi_host_kind kind, bool (*is)(const void *, const void *),
+                           const void *of);
 
 struct rpi_host_handle {
     const void *pointer;
@@ -158,6 +163,7 @@ struct rpi_host_edges {
 };
 
 struct CUstream_st {
+    CUcontext context;
     unsigned flags;
     int priority;
     bool legacy;
@@ -178,6 +184,7 @@ struct CUstream_st {
 };
 
 struct CUevent_st {
+    CUcontext context;
     unsigned flags;
     bool recorded;
     struct rpi_host_task *task;
@@ -204,11 +211,10 @@ bool rpi_host_stream_order(CUstream stream, struct rpi_host_task *task);
 void rpi_host_stream_advance(CUstream stream, struct rpi_host_task *task);
 /* What lies before the stream's next op. */
 void rpi_host_stream_clock(CUstream stream, struct rpi_host_clock *out_clock);
-/* After everything enqueued so far, all streams. NULL: no host memory. */
-struct rpi_host_task *rpi_host_barrier(void);
-CUresult rpi_host_wait_all(void);
-void rpi_host_streams_finish(void);
-void rpi_host_events_finish(void);
+/* Waits for everything enqueued so far on all streams of the context; NULL: of every context. */
+CUresult rpi_host_wait_all(CUcontext context);
+void rpi_host_streams_finish(CUcontext context);
+void rpi_host_events_finish(CUcontext context);
 /* The event is recorded: it happens when task is done. */
 void rpi_host_event_set(CUevent event, struct rpi_host_task *task,
                         const struct rpi_host_clock *clock);
@@ -249,7 +255,8 @@ struct rpi_host_capture *rpi_host_capture_by_id(uint64_t id);
 void rpi_host_capture_stream_gone(CUstream stream);
 /* Whether something is being captured into the graph or into a child of it. */
 bool rpi_host_capture_owns(CUgraph graph);
-void rpi_host_captures_finish(void);
+/* Of captures that began on the context's streams. */
+void rpi_host_captures_finish(CUcontext context);
 
 /* ---- graph.c, node_params.c ---------------------------------------------------------------- */
 
@@ -356,6 +363,7 @@ CUgraphExecUpdateResult rpi_host_update_allowed(const struct rpi_host_op *from,
 
 struct rpi_host_chunk {
     uint64_t offset, bytes; /* in the memfd */
+    int device;
     size_t mappings;
     bool held; /* its handle is not released */
 };
@@ -364,6 +372,7 @@ enum rpi_host_span_kind { RPI_HOST_SPAN_ALLOC, RPI_HOST_SPAN_MAPPING, RPI_HOST_S
 struct rpi_host_span {
     uint64_t address, bytes;
     enum rpi_host_span_kind kind;
+    int device; /* whose memory it is, or whose context was current when it was pinned */
     CUmemAccess_flags access;
     struct rpi_host_chunk *chunk; /* NULL: pinned */
     uint64_t size;                /* as asked for */
@@ -381,13 +390,14 @@ struct rpi_host_memory {
     } spans; /* by address */
     struct {
         RPI_VEC(struct rpi_host_reservation);
-    } reservations; /* by address */
+    } reservations;                       /* by address */
+    uint64_t used[RPI_HOST_MOST_DEVICES]; /* of physical, each device's */
     uint64_t physical, peak, reserved, pinned;
     size_t allocations, mapped, created;
     uint64_t generation; /* counts changes of what lies where */
 };
 
-CUresult rpi_host_chunk_create(uint64_t bytes, struct rpi_host_chunk **out_chunk);
+CUresult rpi_host_chunk_create(int device, uint64_t bytes, struct rpi_host_chunk **out_chunk);
 void rpi_host_chunk_destroy(struct rpi_host_chunk *chunk);
 /* -1: it could not be made. */
 int rpi_host_memory_fd(void);
@@ -401,6 +411,8 @@ void rpi_host_span_remove(size_t index);
 bool rpi_host_accessible(uint64_t address, uint64_t bytes, bool write);
 /* Whether the address lies in a reservation, mapped or not. */
 bool rpi_host_reserved(uint64_t address);
+/* Frees what was allocated and pinned in the context. */
+void rpi_host_memory_leave(CUcontext context);
 void rpi_host_memory_finish(void);
 
 /* ---- module.c ------------------------------------------------------------------------------ */
@@ -412,6 +424,7 @@ struct CUfunc_st {
     int max_dynamic_shared, non_portable_cluster;
 };
 struct CUmod_st {
+    CUcontext context;
     unsigned references; /* one while loaded, one for each op */
     bool loaded;
     uint32_t function_count;
@@ -420,17 +433,20 @@ struct CUmod_st {
     struct CUmod_st *next;
 };
 bool rpi_host_image_is_valid(const struct rp_host_image *image);
+CUresult rpi_host_module_load(CUcontext context, CUmodule *out_module, const void *image);
 void rpi_host_module_drop(CUmodule module);
-void rpi_host_modules_finish(void);
+void rpi_host_modules_finish(CUcontext context);
 
 /* ---- library.c ----------------------------------------------------------------------------- */
 
 struct CUlib_st {
     const struct rp_host_image *image;
-    CUmodule module; /* in the context; NULL: not needed there yet */
+    CUmodule modules[RPI_HOST_MOST_DEVICES]; /* of each context; NULL: not needed there yet */
     uint32_t kernel_count;
     struct CUkern_st *kernels;
 };
+/* A kernel as a function of the context. */
+CUresult rpi_host_function_in(CUcontext context, CUkernel kernel, CUfunction *out_function);
 /* NULL: a module's function. */
 CUkernel rpi_host_kernel_of(CUfunction function);
 void rpi_host_libraries_finish(void);
@@ -477,6 +493,7 @@ struct rpi_host_races {
 /* ---- context.c ----------------------------------------------------------------------------- */
 
 struct CUctx_st {
+    int device;
     unsigned retained;
     CUstream legacy;
     CUstream streams; /* list, the legacy one not in it */
@@ -484,8 +501,6 @@ struct CUctx_st {
     /* Work of streams that were destroyed; waited for, and by the legacy stream if blocking. */
     struct rpi_host_task *orphans;
     struct rpi_host_clock orphan_clock;
-    uint64_t lane_positions[RPI_HOST_LANES];
-    unsigned lane_users[RPI_HOST_LANES];
 };
 
 #define RPI_HOST_STACK 64
@@ -499,8 +514,14 @@ struct rpi_host_thread {
 };
 /* The calling thread's. */
 struct rpi_host_thread *rpi_host_thread(void);
+/* The calling thread's current context, or NULL. */
 CUcontext rpi_host_current(void);
-void rpi_host_context_finish(void);
+/* How many devices there are, at most RPI_HOST_MOST_DEVICES. */
+int rpi_host_devices(void);
+/* Is it the context of a device? */
+bool rpi_host_is_context(CUcontext context);
+/* Destroys all that was made in the context. */
+void rpi_host_context_finish(CUcontext context);
 
 /* ---- everything ---------------------------------------------------------------------------- */
 
@@ -514,7 +535,9 @@ struct rpi_host_state {
     struct rpi_host_engine engine;
     struct rpi_host_memory memory;
     struct rpi_host_races races;
-    struct CUctx_st context;
+    struct CUctx_st contexts[RPI_HOST_MOST_DEVICES]; /* by ordinal */
+    uint64_t lane_positions[RPI_HOST_LANES];
+    unsigned lane_users[RPI_HOST_LANES];
     struct rpi_host_capture *captures;
     size_t stream_count, event_count, module_count, graph_count, exec_count, capture_count;
     uint64_t graph_launches;

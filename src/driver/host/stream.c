@@ -10,29 +10,30 @@ static unsigned take_lane(void)
 {
     unsigned best = 0;
     for (unsigned l = 1; l < RPI_HOST_LANES; l++)
-        if (rpi_host.context.lane_users[l] < rpi_host.context.lane_users[best])
+        if (rpi_host.lane_users[l] < rpi_host.lane_users[best])
             best = l;
-    rpi_host.context.lane_users[best]++;
+    rpi_host.lane_users[best]++;
     return best;
 }
 
-static CUstream create_stream(unsigned flags, int priority)
+static CUstream create_stream(CUcontext context, unsigned flags, int priority)
 {
     CUstream stream = rpi_calloc(1, sizeof *stream);
     if (!stream)
         return NULL;
+    stream->context = context;
     stream->flags = flags;
     stream->priority = priority;
     stream->lane = take_lane();
     /* Positions of a lane go on when a stream takes it over: what its former user did counts as
      * before, so that a lane's reuse hides races but never invents one. */
-    stream->clock.at[stream->lane] = rpi_host.context.lane_positions[stream->lane];
+    stream->clock.at[stream->lane] = rpi_host.lane_positions[stream->lane];
     return stream;
 }
 
 static void free_stream(CUstream stream)
 {
-    rpi_host.context.lane_users[stream->lane]--;
+    rpi_host.lane_users[stream->lane]--;
     rpi_host_task_drop(stream->tail);
     rpi_vec_finish(&stream->terminals);
     rpi_vec_finish(&stream->info_nodes);
@@ -40,11 +41,10 @@ static void free_stream(CUstream stream)
     rpi_free(stream);
 }
 
-static CUstream legacy_stream(void)
+static CUstream legacy_stream(CUcontext context)
 {
-    struct CUctx_st *context = &rpi_host.context;
     if (!context->legacy) {
-        context->legacy = create_stream(CU_STREAM_DEFAULT, 0);
+        context->legacy = create_stream(context, CU_STREAM_DEFAULT, 0);
         if (context->legacy)
             context->legacy->legacy = true;
     }
@@ -54,7 +54,7 @@ static CUstream legacy_stream(void)
 /* Keeps a stream's work in sight that is about to go. Where there is no memory for that, waits. */
 static void adopt(CUstream stream)
 {
-    struct CUctx_st *context = &rpi_host.context;
+    CUcontext context = stream->context;
     rpi_host_clock_join(&context->orphan_clock, &stream->clock);
     if (!stream->tail || stream->tail->done)
         return;
@@ -70,11 +70,11 @@ static void adopt(CUstream stream)
     rpi_host_task_drop(marker);
 }
 
-/* Takes a stream out of the context, its work going on. */
+/* Takes a stream out of its context, its work going on. */
 static void retire(CUstream stream)
 {
     rpi_host_capture_stream_gone(stream);
-    CUstream *link = &rpi_host.context.streams;
+    CUstream *link = &stream->context->streams;
     while (*link != stream)
         link = &(*link)->next;
     *link = stream->next;
@@ -82,23 +82,25 @@ static void retire(CUstream stream)
     free_stream(stream);
 }
 
-static CUstream find_thread_stream(void)
+static CUstream find_thread_stream(CUcontext context)
 {
     uint64_t thread = rpi_host_thread()->number;
-    CUstream stream = rpi_host.context.streams;
+    CUstream stream = context->streams;
     while (stream && stream->thread != thread)
         stream = stream->next;
     return stream;
 }
 
-/* A thread's default stream goes with the thread. */
+/* A thread's default streams go with the thread. */
 static void thread_ends(void *unused)
 {
     (void)unused;
     rpi_host_lock();
-    CUstream stream = find_thread_stream();
-    if (stream)
-        retire(stream);
+    for (int i = 0; i < RPI_HOST_MOST_DEVICES; i++) {
+        CUstream stream = find_thread_stream(&rpi_host.contexts[i]);
+        if (stream)
+            retire(stream);
+    }
     rpi_host_unlock();
 }
 
@@ -110,19 +112,19 @@ static void make_thread_key(void)
     thread_key_made = pthread_key_create(&thread_key, thread_ends) == 0;
 }
 
-static CUstream thread_stream(void)
+static CUstream thread_stream(CUcontext context)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    CUstream stream = find_thread_stream();
+    CUstream stream = find_thread_stream(context);
     if (stream)
         return stream;
     pthread_once(&once, make_thread_key);
-    stream = create_stream(CU_STREAM_DEFAULT, 0);
+    stream = create_stream(context, CU_STREAM_DEFAULT, 0);
     if (!stream)
         return NULL;
     stream->thread = rpi_host_thread()->number;
-    stream->next = rpi_host.context.streams;
-    rpi_host.context.streams = stream;
+    stream->next = context->streams;
+    context->streams = stream;
     if (thread_key_made)
         pthread_setspecific(thread_key, stream);
     return stream;
@@ -131,15 +133,15 @@ static CUstream thread_stream(void)
 CUstream rpi_host_stream_of(CUstream handle)
 {
     if (!handle || handle == CU_STREAM_LEGACY)
-        return legacy_stream();
+        return legacy_stream(rpi_host_current());
     if (handle == CU_STREAM_PER_THREAD)
-        return thread_stream();
+        return thread_stream(rpi_host_current());
     return rpi_host_handle_is(handle, RPI_HOST_STREAM) ? handle : NULL;
 }
 
 bool rpi_host_stream_order(CUstream stream, struct rpi_host_task *task)
 {
-    const struct CUctx_st *context = &rpi_host.context;
+    const struct CUctx_st *context = stream->context;
     bool ok = rpi_host_task_after(task, stream->tail);
     if (stream->legacy) {
         ok = ok && rpi_host_task_after(task, context->orphans);
@@ -154,7 +156,7 @@ bool rpi_host_stream_order(CUstream stream, struct rpi_host_task *task)
 
 void rpi_host_stream_clock(CUstream stream, struct rpi_host_clock *out_clock)
 {
-    const struct CUctx_st *context = &rpi_host.context;
+    const struct CUctx_st *context = stream->context;
     *out_clock = stream->clock;
     if (stream->legacy) {
         rpi_host_clock_join(out_clock, &context->orphan_clock);
@@ -170,7 +172,7 @@ void rpi_host_stream_advance(CUstream stream, struct rpi_host_task *task)
 {
     struct rpi_host_clock clock;
     rpi_host_stream_clock(stream, &clock);
-    clock.at[stream->lane] = ++rpi_host.context.lane_positions[stream->lane];
+    clock.at[stream->lane] = ++rpi_host.lane_positions[stream->lane];
     stream->clock = clock;
     rpi_host_task_set(&stream->tail, task);
 }
@@ -194,7 +196,7 @@ CUresult rpi_host_enqueue(CUstream stream, struct rpi_host_op *op, struct rpi_ho
     }
     struct rpi_host_clock clock;
     rpi_host_stream_clock(stream, &clock);
-    rpi_host_race_op(op, stream->lane, &clock, rpi_host.context.lane_positions[stream->lane] + 1);
+    rpi_host_race_op(op, stream->lane, &clock, rpi_host.lane_positions[stream->lane] + 1);
     rpi_host_stream_advance(stream, task);
     rpi_host_task_submit(task);
     if (out_task)
@@ -218,35 +220,50 @@ struct rpi_host_task *rpi_host_stream_marker(CUstream stream)
     return marker;
 }
 
-struct rpi_host_task *rpi_host_barrier(void)
+/* Makes the task wait for all streams of a context. */
+static bool comes_after_all(struct rpi_host_task *task, const struct CUctx_st *context)
 {
-    const struct CUctx_st *context = &rpi_host.context;
-    struct rpi_host_task *marker = rpi_host_task_create(NULL);
-    if (!marker)
-        return NULL;
-    bool ok = rpi_host_task_after(marker, context->orphans) &&
-              (!context->legacy || rpi_host_task_after(marker, context->legacy->tail));
+    bool ok = rpi_host_task_after(task, context->orphans) &&
+              (!context->legacy || rpi_host_task_after(task, context->legacy->tail));
     for (CUstream stream = context->streams; stream && ok; stream = stream->next)
-        ok = rpi_host_task_after(marker, stream->tail);
-    rpi_host_task_submit(marker);
-    if (!ok) {
-        rpi_host_task_drop(marker);
-        return NULL;
-    }
-    return marker;
+        ok = rpi_host_task_after(task, stream->tail);
+    return ok;
 }
 
-CUresult rpi_host_wait_all(void)
+/* What a context's streams have behind them. */
+static void join_all(struct rpi_host_clock *clock, const struct CUctx_st *context)
+{
+    rpi_host_clock_join(clock, &context->orphan_clock);
+    if (context->legacy)
+        rpi_host_clock_join(clock, &context->legacy->clock);
+    for (CUstream stream = context->streams; stream; stream = stream->next)
+        rpi_host_clock_join(clock, &stream->clock);
+}
+
+CUresult rpi_host_wait_all(CUcontext context)
 {
     struct rpi_host_clock clock = {0};
-    memcpy(clock.at, rpi_host.context.lane_positions, sizeof clock.at);
+    bool ok = true;
+    struct rpi_host_task *barrier = NULL;
     if (rpi_host.engine.unfinished > 0) {
-        struct rpi_host_task *barrier = rpi_host_barrier();
+        barrier = rpi_host_task_create(NULL);
         if (!barrier)
             return CUDA_ERROR_OUT_OF_MEMORY;
-        rpi_host_task_wait(barrier);
+    }
+    for (int i = 0; i < RPI_HOST_MOST_DEVICES; i++) {
+        if (context && context != &rpi_host.contexts[i])
+            continue;
+        join_all(&clock, &rpi_host.contexts[i]);
+        ok = ok && (!barrier || comes_after_all(barrier, &rpi_host.contexts[i]));
+    }
+    if (barrier) {
+        rpi_host_task_submit(barrier);
+        if (ok)
+            rpi_host_task_wait(barrier);
         rpi_host_task_drop(barrier);
     }
+    if (!ok)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     rpi_host_race_settle(&clock);
     return CUDA_SUCCESS;
 }
@@ -255,15 +272,19 @@ CUresult rpi_host_cuStreamCreateWithPriority(CUstream *stream, unsigned flags, i
 {
     if (!stream || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING))
         return CUDA_ERROR_INVALID_VALUE;
-    CUstream created = create_stream(flags, priority > 0 ? 0 : priority < -5 ? -5 : priority);
+    CUcontext context = rpi_host_current();
+    CUstream created = create_stream(context, flags,
+                                     priority > 0    ? 0
+                                     : priority < -5 ? -5
+                                                     : priority);
     if (!created)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (!rpi_host_handle_add(created, RPI_HOST_STREAM)) {
         free_stream(created);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    created->next = rpi_host.context.streams;
-    rpi_host.context.streams = created;
+    created->next = context->streams;
+    context->streams = created;
     rpi_host.stream_count++;
     *stream = created;
     return CUDA_SUCCESS;
@@ -284,9 +305,8 @@ CUresult rpi_host_cuStreamDestroy(CUstream stream)
     return CUDA_SUCCESS;
 }
 
-void rpi_host_streams_finish(void)
+void rpi_host_streams_finish(CUcontext context)
 {
-    struct CUctx_st *context = &rpi_host.context;
     while (context->streams) {
         CUstream stream = context->streams;
         context->streams = stream->next;
@@ -362,9 +382,10 @@ CUresult rpi_host_cuStreamGetCtx(CUstream handle, CUcontext *context)
 {
     if (!context)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!rpi_host_stream_of(handle))
+    CUstream stream = rpi_host_stream_of(handle);
+    if (!stream)
         return CUDA_ERROR_INVALID_HANDLE;
-    *context = &rpi_host.context;
+    *context = stream->context;
     return CUDA_SUCCESS;
 }
 

@@ -114,6 +114,11 @@ CUresult rpi_host_cuMemAddressFree(CUdeviceptr address, size_t bytes)
     return CUDA_SUCCESS;
 }
 
+static bool is_device(int ordinal)
+{
+    return ordinal >= 0 && ordinal < rpi_host_devices();
+}
+
 static CUresult check_properties(const CUmemAllocationProp *properties)
 {
     if (!properties || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED)
@@ -122,7 +127,7 @@ static CUresult check_properties(const CUmemAllocationProp *properties)
         return CUDA_ERROR_NOT_SUPPORTED;
     if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         return CUDA_ERROR_INVALID_VALUE;
-    return properties->location.id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+    return is_device(properties->location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 CUresult rpi_host_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
@@ -134,7 +139,7 @@ CUresult rpi_host_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes
     if (!handle || flags || bytes == 0 || !is_multiple(bytes))
         return CUDA_ERROR_INVALID_VALUE;
     struct rpi_host_chunk *chunk;
-    result = rpi_host_chunk_create(bytes, &chunk);
+    result = rpi_host_chunk_create(properties->location.id, bytes, &chunk);
     if (result)
         return result;
     if (!rpi_host_handle_add(chunk, RPI_HOST_CHUNK)) {
@@ -190,6 +195,7 @@ CUresult rpi_host_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
     struct rpi_host_span span = {.address = address,
                                  .bytes = bytes,
                                  .kind = RPI_HOST_SPAN_MAPPING,
+                                 .device = chunk->device,
                                  .access = CU_MEM_ACCESS_FLAGS_PROT_NONE,
                                  .chunk = chunk,
                                  .size = bytes};
@@ -233,7 +239,7 @@ CUresult rpi_host_cuMemUnmap(CUdeviceptr address, size_t bytes)
         return CUDA_ERROR_INVALID_VALUE;
     rpi_host_race_gone(address, bytes, "cuMemUnmap");
     /* Taking memory from under running work would end the process. */
-    CUresult result = rpi_host_wait_all();
+    CUresult result = rpi_host_wait_all(NULL);
     if (result)
         return result;
     if (!whole_mappings(address, bytes, &first, &end))
@@ -265,7 +271,7 @@ CUresult rpi_host_cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemA
             (flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
              flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE))
             return CUDA_ERROR_INVALID_VALUE;
-        if (access[i].location.id != 0)
+        if (!is_device(access[i].location.id))
             return CUDA_ERROR_INVALID_DEVICE;
     }
     if (!whole_mappings(address, bytes, &first, &end))
