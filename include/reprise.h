@@ -561,11 +561,12 @@ RP_API rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_
  * ready when `stream` gets there; the stream must not be destroyed before. May be called by any
  * thread, while earlier replays run on other arguments: replays of graphs of one pool that are not
  * concurrent are put in order, whatever their streams. RP_ERROR_UNSUPPORTED while the stream is
- * capturing, RP_ERROR_INVALID_ARGUMENT for one of another device. After a driver's error part of it may have been enqueued: what the outputs hold is
- * undefined, and the replay is not counted. Where the driver fails to record an event and to wait
- * for the stream too, later replays on other streams wait for all of that stream on the host, or
- * fail. Replays of one pool's tree are enqueued one at a time: where the driver lets a launch wait,
- * as its queue is full, those of other threads, and the pool's and graphs' infos, wait with it. */
+ * capturing, RP_ERROR_INVALID_ARGUMENT for one of another device. After a driver's error part of it
+ * may have been enqueued: what the outputs hold is undefined, and the replay is not counted. Where
+ * the driver fails to record an event and to wait for the stream too, later replays on other
+ * streams wait for all of that stream on the host, or fail. Replays of one pool's tree are enqueued
+ * one at a time: where the driver lets a launch wait, as its queue is full, those of other threads,
+ * and the pool's and graphs' infos, wait with it. */
 RP_API rp_status rp_graph_replay(struct rp_graph *graph, const struct rp_arg *args,
                                  size_t arg_count, struct CUstream_st *stream,
                                  struct rp_error *err);

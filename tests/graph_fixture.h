@@ -43,12 +43,13 @@ struct rpt_fixture {
         assert_int_equal(status_, RP_OK);                                                          \
     } while (0)
 
-static inline void rpt_open_on(struct rpt_fixture *f, const struct rp_driver *driver,
-                               const struct rp_pool_options *options)
+/* The device's context is current on this thread until rpt_leave. */
+static inline void rpt_open_device(struct rpt_fixture *f, const struct rp_driver *driver,
+                                   int ordinal, const struct rp_pool_options *options)
 {
     memset(f, 0, sizeof *f);
     f->driver = driver;
-    RPT_OK(f, rpi_device_open_on(driver, 0, &f->device, &f->err));
+    RPT_OK(f, rpi_device_open_on(driver, ordinal, &f->device, &f->err));
     RPT_OK(f, rp_pool_create(f->device, options, &f->pool, &f->err));
     RPT_OK(f, rp_device_push(f->device, &f->err));
     assert_int_equal(driver->cuModuleLoadData(&f->module, rpt_kernel_image(driver)), 0);
@@ -66,13 +67,19 @@ static inline void rpt_open_on(struct rpt_fixture *f, const struct rp_driver *dr
     assert_int_equal(driver->cuEventCreate(&f->event, CU_EVENT_DISABLE_TIMING), 0);
 }
 
+static inline void rpt_open_on(struct rpt_fixture *f, const struct rp_driver *driver,
+                               const struct rp_pool_options *options)
+{
+    rpt_open_device(f, driver, 0, options);
+}
+
 static inline void rpt_open(struct rpt_fixture *f)
 {
     rpt_open_on(f, rpi_driver_host(), NULL);
 }
 
-/* Nothing of the device may be left but what the fixture itself took. */
-static inline void rpt_close(struct rpt_fixture *f)
+/* Its device's context is current. */
+static inline void rpt_leave(struct rpt_fixture *f)
 {
     f->driver->cuEventDestroy(f->event);
     for (int i = 0; i < RPT_STREAMS; i++)
@@ -81,6 +88,12 @@ static inline void rpt_close(struct rpt_fixture *f)
     rp_device_pop(f->device);
     rp_pool_destroy(f->pool);
     rp_device_destroy(f->device);
+}
+
+/* Nothing of the device may be left but what the fixture itself took. */
+static inline void rpt_close(struct rpt_fixture *f)
+{
+    rpt_leave(f);
     if (strcmp(f->driver->provider, "host") != 0)
         return; /* no other driver tells what it holds */
     struct rpi_host_statistics left;
