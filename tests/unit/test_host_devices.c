@@ -288,6 +288,7 @@ static void captures_are_a_devices_own(void **state)
     OK(d->cuStreamBeginCapture(streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     use(1);
     OK(d->cuMemsetD8Async(address[1], 1, BYTES, NULL));
+    OK(d->cuCtxSynchronize());
     OK(d->cuDevicePrimaryCtxRelease(1)); /* its streams end no capture of others */
     use(0);
     OK(d->cuMemsetD8Async(address[0], 1, BYTES, streams[0]));

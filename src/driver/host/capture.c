@@ -69,13 +69,16 @@ CUresult rpi_host_capture_no_sync(CUstream stream)
     return rpi_host_capture_unsafe();
 }
 
-CUresult rpi_host_capture_no_sync_all(void)
+CUresult rpi_host_capture_no_sync_all(CUcontext context)
 {
-    if (!rpi_host.captures)
-        return CUDA_SUCCESS;
-    for (struct rpi_host_capture *capture = rpi_host.captures; capture; capture = capture->next)
+    CUresult result = CUDA_SUCCESS;
+    for (struct rpi_host_capture *capture = rpi_host.captures; capture; capture = capture->next) {
+        if (capture->origin->context != context)
+            continue;
         capture->invalid = true;
-    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    return result;
 }
 
 CUresult rpi_host_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)

@@ -294,6 +294,6 @@ CUresult rpi_host_cuCtxGetDevice(CUdevice *device)
 
 CUresult rpi_host_cuCtxSynchronize(void)
 {
-    CUresult result = rpi_host_capture_no_sync_all();
+    CUresult result = rpi_host_capture_no_sync_all(rpi_host_current());
     return result ? result : rpi_host_wait_all(rpi_host_current());
 }

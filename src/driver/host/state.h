@@ -246,7 +246,7 @@ CUresult rpi_host_capture_unsafe(void);
 /* For calls that wait for, or ask about, a stream. */
 CUresult rpi_host_capture_no_sync(CUstream stream);
 /* For calls that wait for everything. */
-CUresult rpi_host_capture_no_sync_all(void);
+CUresult rpi_host_capture_no_sync_all(CUcontext context);
 CUresult rpi_host_capture_add(CUstream stream, struct rpi_host_op *op, CUgraph child,
                               CUgraphNode *out_node);
 CUresult rpi_host_capture_record(CUstream stream, CUevent event);
