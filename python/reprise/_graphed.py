@@ -41,6 +41,37 @@ def body_of(torch, fn, leaves, spec, has_kwargs):
     return body
 
 
+def put_back(pairs):
+    """Gives parameters these gradients: eager calls leave others than the graph writes to."""
+    for param, grad in pairs:
+        param.grad = grad
+
+
+def find_params(torch, fn, known):
+    """Parameters whose gradients a callable may leave: those watched, and what modules and optimizers
+    hold that it closes over or its owner has."""
+    values = [c.cell_contents for c in getattr(fn, "__closure__", None) or () if _is_filled(c)]
+    owner = getattr(fn, "__self__", None)
+    values += list(getattr(owner, "__dict__", {}).values())
+    found = {id(p): p for p in known}
+    for value in values:
+        params = []
+        if isinstance(value, torch.nn.Module):
+            params = value.parameters()
+        elif isinstance(value, torch.optim.Optimizer):
+            params = [p for group in value.param_groups for p in group["params"]]
+        found.update((id(p), p) for p in params)
+    return list(found.values())
+
+
+def _is_filled(cell):
+    try:
+        cell.cell_contents
+    except ValueError:
+        return False
+    return True
+
+
 class Graphed:
     """What :func:`reprise.graphed` returns."""
 
@@ -175,9 +206,11 @@ class Graphed:
         if self._eager_runs < self._warmup:
             self._eager_runs += 1
             return (self._fn(*args, **kwargs),)
+        before = self._gradients()
         try:
             shape = self._capture(key, leaves, tensors, spec, bool(kwargs), self._verify)
         except Exception as error:  # whatever the callable raises in a capture
+            put_back(before)  # those of the capture lie where nothing is
             if self._strict:
                 tell_mend(error, self.name)
                 raise
@@ -185,6 +218,9 @@ class Graphed:
             return (self._fn(*args, **kwargs),)
         self._shapes[key] = shape
         return shape
+
+    def _gradients(self):
+        return [(p, p.grad) for p in find_params(self._torch, self._fn, self._watch.params)]
 
     def _failed(self, key, error, attempts=1):
         count = self._failures.get(key, ("", 0))[1] + attempts

@@ -17,7 +17,7 @@ import time
 
 from . import _C
 from ._findings import tell_mend
-from ._graphed import ATTEMPTS, Graphed, Uncapturable
+from ._graphed import ATTEMPTS, Graphed, Uncapturable, find_params, put_back
 from ._install import is_installed
 from ._record import is_alone
 from ._shape import Shape
@@ -48,37 +48,6 @@ class _Case:
         self.shape = None      # captured
         self.offered = 0       # to the short way: when, by its guards
         self.is_short = False  # it took it
-
-
-def _put_back(pairs):
-    """Gives parameters these gradients: eager calls leave others than the graph writes to."""
-    for param, grad in pairs:
-        param.grad = grad
-
-
-def find_params(torch, fn, known):
-    """Parameters whose gradients a callable may leave: those watched, and what modules and optimizers
-    hold that it closes over or its owner has."""
-    values = [c.cell_contents for c in getattr(fn, "__closure__", None) or () if _is_filled(c)]
-    owner = getattr(fn, "__self__", None)
-    values += list(getattr(owner, "__dict__", {}).values())
-    found = {id(p): p for p in known}
-    for value in values:
-        params = []
-        if isinstance(value, torch.nn.Module):
-            params = value.parameters()
-        elif isinstance(value, torch.optim.Optimizer):
-            params = [p for group in value.param_groups for p in group["params"]]
-        found.update((id(p), p) for p in params)
-    return list(found.values())
-
-
-def _is_filled(cell):
-    try:
-        cell.cell_contents
-    except ValueError:
-        return False
-    return True
 
 
 class Judged(Graphed):
@@ -227,14 +196,14 @@ class Judged(Graphed):
                 shape = self._capture(key, leaves, tensors, spec, has_kwargs, self._verify)
                 settle = self._settling(before, alive)
             except Exception as error:  # whatever the callable raises in a capture
-                _put_back(before)
+                put_back(before)
                 case.choice.captured(False, (time.perf_counter() - start) * 1000)
                 if self._strict:
                     tell_mend(error, self.name)
                     raise
                 self._failed(key, error, ATTEMPTS)
                 return
-            _put_back(before)  # those of the capture hold nothing before its graph ran
+            put_back(before)  # those of the capture hold nothing before its graph ran
             case.shape = self._shapes[key] = shape
             case.choice.captured(True, (time.perf_counter() - start) * 1000, settle)
 
@@ -252,7 +221,7 @@ class Judged(Graphed):
             raise _C.Error("it leaves tensors behind, gradients maybe, and the modules that they "
                            "belong to are not known, so that a graph and eager calls cannot take "
                            "turns. Pass the modules in watch=, or use another policy")
-        return functools.partial(_put_back, pairs) if pairs else None
+        return functools.partial(put_back, pairs) if pairs else None
 
     def _drop_stale(self, key, shape):
         super()._drop_stale(key, shape)

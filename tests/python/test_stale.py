@@ -45,6 +45,10 @@ class Dropped(unittest.TestCase):
         made._shapes, made._failures, made._stale = {}, {}, {}
         made._eager_runs = made._warmup = 0
         made._hot = Hot()
+        self.param = types.SimpleNamespace(grad="the program's")
+        made._torch = types.SimpleNamespace(nn=types.SimpleNamespace(Module=Hot),
+                                            optim=types.SimpleNamespace(Optimizer=Hot))
+        made._watch = types.SimpleNamespace(params=[self.param])
         made._lock = threading.RLock()
         made._capture = self.capture
 
@@ -86,6 +90,17 @@ class Dropped(unittest.TestCase):
         self.made._capture = once
         self.assertEqual([self.call(), self.call()], [1, 1])
         self.assertEqual((len(self.captured), self.made._stale), (2, {"a": 1}))
+
+    def test_a_capture_that_fails_leaves_no_gradients(self):
+        def capture(*args):
+            self.param.grad = "the rehearsal's"
+            raise RuntimeError("it kept an address")
+        self.made._capture = capture
+        self.made._fn = lambda: self.param.grad
+        self.assertEqual(self.call(), "the program's")
+        self.made._strict = True
+        self.assertRaises(RuntimeError, self.call)
+        self.assertEqual(self.param.grad, "the program's")
 
     def test_a_thread_drops_what_another_did_not(self):
         self.call()
