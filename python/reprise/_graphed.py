@@ -12,7 +12,7 @@ from ._pool import Pool
 from ._progress import Progress
 from ._record import VERIFY, Work, extents, is_alone
 from ._shape import Shape
-from ._split import Split
+from ._split import Refused, Split
 from ._torch import need_gpu, quick_empty
 from ._tree import flatten, unflatten
 from ._watch import Watch, find_modules
@@ -214,7 +214,7 @@ class Graphed:
             if self._strict:
                 tell_mend(error, self.name)
                 raise
-            self._failed(key, error)
+            self._failed(key, error, ATTEMPTS if isinstance(error, Refused) else 1)
             return (self._fn(*args, **kwargs),)
         self._shapes[key] = shape
         return shape

@@ -22,6 +22,10 @@ REENTRANT = ("the callable uses torch.utils.checkpoint with use_reentrant=True, 
              "reprise.graphed(step), with the backward pass in it")
 
 
+class Refused(RuntimeError):
+    """A callable that no further attempt would capture either."""
+
+
 class Split:
     """A callable captured for one shape, as a differentiable function."""
 
@@ -163,7 +167,7 @@ class Split:
                                         allow_unused=self.allow_unused)
         except RuntimeError as error:
             if "use_reentrant=True" in str(error):
-                raise RuntimeError(REENTRANT) from error
+                raise Refused(REENTRANT) from error
             raise
         self.placed = {}
         starts = [p.untyped_storage().data_ptr() for p in placed]

@@ -200,7 +200,8 @@ class Checkpoints(Case):
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             self.same(self.blocks(True), graphed)
-        self.assertTrue(any("use_reentrant=False" in str(w.message) for w in said))
+        told = [str(w.message) for w in said]
+        self.assertTrue(any("use_reentrant=False" in text for text in told), told)
 
     def test_what_a_checkpoint_closes_over(self):
         """An argument that the function finds elsewhere: right, in a graph or without one."""
