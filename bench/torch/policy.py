@@ -124,12 +124,12 @@ SIDES.update({name: ["interleaved-compiled"] for name in COMPILING})
 def function_of(name, fn, compiled, options):
     """The workload's function as one of the sides calls it; compiled: by torch.compile, or None."""
     if name in ("eager", "compiled"):
-        return compiled or fn
+        return fn if compiled is None else compiled
     if name == "reduce-overhead":
         return torch.compile(fn, dynamic=False, mode=name)
     import reprise
     policy = {"graph": "always", "auto": "auto"}[name]
-    return reprise.graphed(compiled or fn, policy=policy, **options)
+    return reprise.graphed(fn if compiled is None else compiled, policy=policy, **options)
 
 
 def functions_of(workload, is_compiled):

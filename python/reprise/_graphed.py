@@ -41,12 +41,6 @@ def body_of(torch, fn, leaves, spec, has_kwargs):
     return body
 
 
-def put_back(pairs):
-    """Gives parameters these gradients: eager calls leave others than the graph writes to."""
-    for param, grad in pairs:
-        param.grad = grad
-
-
 def find_params(torch, fn, known):
     """Parameters whose gradients a callable may leave: those watched, and what modules and optimizers
     hold that it closes over or its owner has."""
@@ -206,11 +200,11 @@ class Graphed:
         if self._eager_runs < self._warmup:
             self._eager_runs += 1
             return (self._fn(*args, **kwargs),)
-        before = self._gradients()
+        before = self._gradients_before()
         try:
             shape = self._capture(key, leaves, tensors, spec, bool(kwargs), self._verify)
         except Exception as error:  # whatever the callable raises in a capture
-            put_back(before)  # those of the capture lie where nothing is
+            self._drop_gradients(before)
             if self._strict:
                 tell_mend(error, self.name)
                 raise
@@ -219,8 +213,18 @@ class Graphed:
         self._shapes[key] = shape
         return shape
 
-    def _gradients(self):
-        return [(p, p.grad) for p in find_params(self._torch, self._fn, self._watch.params)]
+    def _gradients_before(self):
+        """The gradients of what the callable may train, not held: a step that drops them first has to
+        find their memory free, which may be that of an earlier graph."""
+        return [(p, None if p.grad is None else weakref.ref(p.grad))
+                for p in find_params(self._torch, self._fn, self._watch.params)]
+
+    def _drop_gradients(self, before):
+        """After a capture that failed: gradients that it made lie where nothing is. The callable had
+        dropped those before, or there were none, and does it again when it runs eagerly."""
+        for param, grad in before:
+            if param.grad is not None and (grad is None or grad() is not param.grad):
+                param.grad = None
 
     def _failed(self, key, error, attempts=1):
         count = self._failures.get(key, ("", 0))[1] + attempts

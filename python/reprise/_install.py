@@ -43,7 +43,9 @@ def segment_pool(torch, owner):
     their addresses: where a capture is taken once more, its record has those of the one before.
     Allocators are kept for good: a pool may give segments back when it is gone, and older versions of
     PyTorch know the allocator by its bare address."""
-    free = next((s for s in _segments if s.pool is None), None)
+    # A pool that is gone may have left segments to tensors that are alive, or in PyTorch's cache.
+    none_left = _C.call_counts()[0] == 0
+    free = next((s for s in _segments if s.pool is None and none_left), None)
     if free is None:
         free = _Segments(torch)
         _segments.append(free)

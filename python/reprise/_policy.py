@@ -17,7 +17,7 @@ import time
 
 from . import _C
 from ._findings import tell_mend
-from ._graphed import ATTEMPTS, Graphed, Uncapturable, find_params, put_back
+from ._graphed import ATTEMPTS, Graphed, Uncapturable, find_params
 from ._install import is_installed
 from ._record import is_alone
 from ._shape import Shape
@@ -48,6 +48,12 @@ class _Case:
         self.shape = None      # captured
         self.offered = 0       # to the short way: when, by its guards
         self.is_short = False  # it took it
+
+
+def put_back(pairs):
+    """Gives parameters these gradients: eager calls leave others than the graph writes to."""
+    for param, grad in pairs:
+        param.grad = grad
 
 
 class Judged(Graphed):

@@ -430,6 +430,14 @@ class Training(unittest.TestCase):
         self.assertEqual(train(made, batches), want)
         self.assertEqual(len(made.shapes()), 1)
 
+    def test_whole_steps_of_several_shapes(self):
+        """Each capture comes where the gradients of the one before are alive in the pool."""
+        batches = [(x[:n], y[:n]) for (x, y), n in zip(self.batches(20), 5 * (32, 16, 24, 8))]
+        want = train(self.whole(*self.build()), batches)
+        made = reprise.graphed(self.whole(*self.build()), strict=True)
+        self.assertEqual(train(made, batches), want)
+        self.assertEqual(len(made.shapes()), 4)
+
     def test_whole_step_with_dropout(self):
         batches = self.batches(20)
         net, optimizer = self.build(0.2)

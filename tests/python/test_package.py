@@ -5,6 +5,7 @@ import collections
 import subprocess
 import sys
 import unittest
+import unittest.mock
 
 import reprise
 from reprise import _C
@@ -60,8 +61,12 @@ class Import(unittest.TestCase):
         self.assertEqual(dropped, [])
         drop_segment_pools()
         self.assertEqual(dropped, kept[:1])
+        with unittest.mock.patch.object(_C, "call_counts", return_value=(1, 0)):
+            other = Owner()  # while segments are there, whoever's they are
+            self.assertNotIn(segment_pool(Torch, other).allocator, kept)
+        self.assertEqual(len(made), 3)
         self.assertIs(segment_pool(Torch, owners[0]).allocator, kept[0])
-        self.assertEqual(len(made), 2)
+        self.assertEqual(len(made), 3)
         owners.clear()
         drop_segment_pools()
 

@@ -6,6 +6,7 @@ import threading
 import types
 import unittest
 import warnings
+import weakref
 
 from reprise._graphed import MOST_STALE, Graphed
 
@@ -29,6 +30,10 @@ class Part:
         return (self,)
 
 
+class Gradient:
+    """What a parameter has, and weak references can tell of."""
+
+
 class Hot:
     def __init__(self):
         self.clears = 0
@@ -45,7 +50,7 @@ class Dropped(unittest.TestCase):
         made._shapes, made._failures, made._stale = {}, {}, {}
         made._eager_runs = made._warmup = 0
         made._hot = Hot()
-        self.param = types.SimpleNamespace(grad="the program's")
+        self.param = types.SimpleNamespace(grad=Gradient())
         made._torch = types.SimpleNamespace(nn=types.SimpleNamespace(Module=Hot),
                                             optim=types.SimpleNamespace(Optimizer=Hot))
         made._watch = types.SimpleNamespace(params=[self.param])
@@ -93,14 +98,33 @@ class Dropped(unittest.TestCase):
 
     def test_a_capture_that_fails_leaves_no_gradients(self):
         def capture(*args):
-            self.param.grad = "the rehearsal's"
+            self.param.grad = Gradient()  # the rehearsal's
             raise RuntimeError("it kept an address")
         self.made._capture = capture
         self.made._fn = lambda: self.param.grad
-        self.assertEqual(self.call(), "the program's")
+        self.assertIsNone(self.call())
         self.made._strict = True
         self.assertRaises(RuntimeError, self.call)
-        self.assertEqual(self.param.grad, "the program's")
+        self.assertIsNone(self.param.grad)
+
+    def test_a_capture_that_fails_leaves_gradients_that_it_added_to(self):
+        def capture(*args):
+            raise RuntimeError("it kept an address")
+        self.made._capture = capture
+        self.made._fn = lambda: self.param.grad
+        kept = self.param.grad
+        self.assertIs(self.call(), kept)
+
+    def test_gradients_are_not_held_while_a_step_drops_them(self):
+        """Their memory may be an earlier graph's, where the capture is about to lie."""
+        gone = weakref.ref(self.param.grad)
+
+        def capture(*args):
+            self.param.grad = None
+            self.assertIsNone(gone())
+            return Part(0)
+        self.made._capture = capture
+        self.assertEqual(self.call(), 0)
 
     def test_a_thread_drops_what_another_did_not(self):
         self.call()
