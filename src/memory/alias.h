@@ -48,8 +48,8 @@ rp_status rpi_alias_init(struct rpi_alias *alias, const struct rp_driver *driver
 /* Gives all back. Allowed on a zeroed one. */
 void rpi_alias_finish(struct rpi_alias *alias);
 
-/* Gives back the chunk, between two rehearsals; the small one only where nobody else may have mapped
- * it. */
+/* Gives back the chunk, between two rehearsals; the small one only where nobody else may have
+ * mapped it. */
 void rpi_alias_trim(struct rpi_alias *alias);
 
 /* Begins a rehearsal: chooses where it starts, and the size of the chunk. */

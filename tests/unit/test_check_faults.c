@@ -76,7 +76,8 @@ static bool callable_works(struct rp_device *device, CUstream stream)
     bool works = true;
     for (int i = 0; i < 8; i++)
         works &= rp_callable_call(callable, &inputs, stream, &err) == RP_OK;
-    /* The driver keeps a stream's last work, which is eager or a graph's as the calls were timed. */
+    /* The driver keeps a stream's last work, which is eager or a graph's as the calls were timed.
+     */
     works &= device->driver->cuMemsetD8Async(args[1].address, 0, BYTES, stream) == CUDA_SUCCESS;
     works &= device->driver->cuStreamSynchronize(stream) == CUDA_SUCCESS;
     rp_callable_destroy(callable);
