@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import reprise
+from training_steps import whole_step
 
 INSTALL = "--install" in sys.argv
 if INSTALL:
@@ -56,16 +57,6 @@ def build(blocks, width=64):
     torch.manual_seed(2)
     net = torch.nn.Sequential(torch.nn.Linear(width, width), *blocks()).cuda()
     return net, torch.optim.Adam(net.parameters(), lr=1e-2, capturable=True)
-
-
-def whole(net, optimizer):
-    def step(x, y):
-        optimizer.zero_grad(set_to_none=True)
-        loss = torch.nn.functional.mse_loss(net(x), y)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-    return step
 
 
 def split(forward, optimizer, between=lambda: None):
@@ -120,7 +111,7 @@ class Checkpoints(Case):
         made = []
 
         def graphed(net, optimizer):
-            made.append(reprise.graphed(whole(net, optimizer), strict=True))
+            made.append(reprise.graphed(whole_step(net, optimizer), strict=True))
             return made[0]
         self.same(build_net, graphed)
         self.assertEqual(len(made[0].shapes()), 1)
@@ -562,11 +553,11 @@ class Parallel(Group):
     def whole_step(self, **options):
         count = self.WARMUP + 10
         net, optimizer = self.build(**options)
-        want = self.trained(whole(net, optimizer), net, count)
+        want = self.trained(whole_step(net, optimizer), net, count)
         plain, optimizer = self.build()
-        self.same(want, self.trained(whole(plain, optimizer), plain, count))
+        self.same(want, self.trained(whole_step(plain, optimizer), plain, count))
         net, optimizer = self.build(**options)
-        made = reprise.graphed(whole(net, optimizer), strict=True, warmup=self.WARMUP)
+        made = reprise.graphed(whole_step(net, optimizer), strict=True, warmup=self.WARMUP)
         self.same(want, self.trained(made, net, count))
         self.assertEqual([s["calls"] for s in made.shapes()], [10])
 

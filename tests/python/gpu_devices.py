@@ -16,6 +16,7 @@ from torch import distributed, multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 
 import reprise
+from training_steps import whole_step
 
 INSTALL = "--install" in sys.argv or os.environ.get("GPU_DEVICES_INSTALL") == "1"
 if "--install" in sys.argv:
@@ -443,16 +444,6 @@ class Graphs(Case):
         self.check(reprise.graph)
 
 
-def step_of(net, optimizer):
-    def step(x, y):
-        optimizer.zero_grad(set_to_none=True)
-        loss = torch.nn.functional.mse_loss(net(x), y)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-    return step
-
-
 class Training(Case):
     def batches(self, count=16):
         torch.manual_seed(7)
@@ -469,30 +460,30 @@ class Training(Case):
         return [step(x, y).item() for x, y in data]
 
     def test_whole_step(self):
-        want = self.losses(step_of(*self.build()))
+        want = self.losses(whole_step(*self.build()))
         for current in (0, 1):
             with torch.cuda.device(current):
-                made = reprise.graphed(step_of(*self.build()), strict=True)
+                made = reprise.graphed(whole_step(*self.build()), strict=True)
                 self.assertEqual(self.losses(made), want)
             self.assertEqual([f["device"] for f in made.shapes()], [1])
 
     def test_forward_and_backward(self):
-        want = self.losses(step_of(*self.build()))
+        want = self.losses(whole_step(*self.build()))
         for current in (0, 1):
             with torch.cuda.device(current):
                 net, optimizer = self.build()
                 made = reprise.graphed(net, strict=True)
-                self.assertEqual(self.losses(step_of(made, optimizer)), want)
+                self.assertEqual(self.losses(whole_step(made, optimizer)), want)
             self.assertEqual([f["device"] for f in made.shapes()], [1, 1])
 
     def test_make_graphed_callables(self):
-        want = self.losses(step_of(*self.build()))
+        want = self.losses(whole_step(*self.build()))
         for current in (0, 1):
             with torch.cuda.device(current):
                 net, optimizer = self.build()
                 sample = torch.randn(32, 128, device="cuda:1")
                 reprise.make_graphed_callables(net[0], (sample,))
-                self.assertEqual(self.losses(step_of(net, optimizer)), want)
+                self.assertEqual(self.losses(whole_step(net, optimizer)), want)
         with self.assertRaisesRegex(ValueError, "on cuda:0 and cuda:1"):
             reprise.make_graphed_callables(mlp(0), (sample,))
         with self.assertRaisesRegex(ValueError, "on cuda:0 and cuda:1"):
@@ -619,7 +610,7 @@ class Threads(Case):
 
         def losses(net, device, graph):
             optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, capturable=True)
-            step = step_of(net, optimizer)
+            step = whole_step(net, optimizer)
             step = reprise.graphed(step, strict=True) if graph else step
             generator = torch.Generator(f"cuda:{device}").manual_seed(4)
             data = [torch.randn(2, 16, 128, device=f"cuda:{device}", generator=generator)
@@ -680,7 +671,7 @@ def train_parallel(rank, side, whole, graph, steps=24, warmup=11, **options):
         optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
         torch.manual_seed(100 + rank)  # other data in each rank
         data = [torch.randn(2, 16, 128, device="cuda") for _ in range(steps)]
-        made = step = step_of(net, optimizer)
+        made = step = whole_step(net, optimizer)
         if whole:
             made = reprise.graphed(step, strict=True, warmup=warmup)
         losses = [made(x[0].clone(), x[1].clone()).item() for x in data]

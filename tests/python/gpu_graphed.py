@@ -10,6 +10,7 @@ import torch
 
 import reprise
 from reprise import _C
+from training_steps import whole_step
 
 INSTALL = "--install" in sys.argv
 if INSTALL:
@@ -405,15 +406,6 @@ class Training(unittest.TestCase):
         net = mlp(128, 3, dropout)
         return net, torch.optim.Adam(net.parameters(), lr=1e-3, capturable=True)
 
-    def whole(self, net, optimizer):
-        def step(x, y):
-            optimizer.zero_grad(set_to_none=True)
-            loss = torch.nn.functional.mse_loss(net(x), y)
-            loss.backward()
-            optimizer.step()
-            return loss.detach()
-        return step
-
     def split(self, forward, optimizer):
         def step(x, y):
             optimizer.zero_grad(set_to_none=True)
@@ -425,16 +417,16 @@ class Training(unittest.TestCase):
 
     def test_whole_step(self):
         batches = self.batches(20)
-        want = train(self.whole(*self.build()), batches)
-        made = reprise.graphed(self.whole(*self.build()), strict=True)
+        want = train(whole_step(*self.build()), batches)
+        made = reprise.graphed(whole_step(*self.build()), strict=True)
         self.assertEqual(train(made, batches), want)
         self.assertEqual(len(made.shapes()), 1)
 
     def test_whole_steps_of_several_shapes(self):
         """Each capture comes where the gradients of the one before are alive in the pool."""
         batches = [(x[:n], y[:n]) for (x, y), n in zip(self.batches(20), 5 * (32, 16, 24, 8))]
-        want = train(self.whole(*self.build()), batches)
-        made = reprise.graphed(self.whole(*self.build()), strict=True)
+        want = train(whole_step(*self.build()), batches)
+        made = reprise.graphed(whole_step(*self.build()), strict=True)
         self.assertEqual(train(made, batches), want)
         self.assertEqual(len(made.shapes()), 4)
 
@@ -442,9 +434,9 @@ class Training(unittest.TestCase):
         batches = self.batches(20)
         net, optimizer = self.build(0.2)
         torch.manual_seed(11)
-        want = train(self.whole(net, optimizer), batches)
+        want = train(whole_step(net, optimizer), batches)
         net, optimizer = self.build(0.2)
-        made = reprise.graphed(self.whole(net, optimizer), strict=True)
+        made = reprise.graphed(whole_step(net, optimizer), strict=True)
         torch.manual_seed(11)
         self.assertEqual(train(made, batches), want)
 
@@ -522,12 +514,12 @@ class Training(unittest.TestCase):
     def test_gradients_outlive_the_graph(self):
         batches = self.batches(6)
         net, optimizer = self.build()
-        made = reprise.graphed(self.whole(net, optimizer), strict=True)
+        made = reprise.graphed(whole_step(net, optimizer), strict=True)
         train(made, batches)
         grads = [p.grad for p in net.parameters()]
         want = [g.clone() for g in grads]
         del made
-        other = reprise.graphed(self.whole(*self.build()), strict=True)
+        other = reprise.graphed(whole_step(*self.build()), strict=True)
         train(other, batches[:4])
         junk = [torch.full((1 << 16,), 9.0, device="cuda") for _ in range(64)]
         torch.cuda.synchronize()
