@@ -79,17 +79,19 @@ void rpi_alias_finish(struct rpi_alias *alias)
 
 void rpi_alias_begin(struct rpi_alias *alias)
 {
-    alias->expected = alias->cursor - alias->start;
+    uint64_t last = alias->start;
+    alias->expected = alias->cursor - last;
     if (alias->expected > much && atomic_load(&alias->chunk_bytes) == small_chunk)
         drop_chunk(alias);
-    /* Go on behind the last one while that stays within what the chunk maps in few calls, otherwise
-     * from the front again, a little further on each time. */
-    uint64_t soft_end = 512 * (alias->expected > much ? large_chunk : small_chunk);
-    if (soft_end < alias->mapped)
-        soft_end = alias->mapped;
+    /* Behind the last one where that is mapped. Else at the front, a little further on each time,
+     * where that keeps off the last one, with which this one may be compared; else behind it, where
+     * more will be mapped. */
+    uint64_t front = (uint64_t)((alias->wraps + 1) % WRAPS) * WRAP_STRIDE;
     alias->start = alias->cursor;
-    if (alias->start + alias->expected > soft_end)
-        alias->start = (uint64_t)(++alias->wraps % WRAPS) * WRAP_STRIDE;
+    if (alias->start + alias->expected > alias->mapped && front + alias->expected <= last) {
+        alias->start = front;
+        alias->wraps++;
+    }
     alias->cursor = alias->start;
 }
 
