@@ -187,13 +187,17 @@ static void check_words(struct rpi_binding *binding, const struct rpi_params *pa
     }
 }
 
-/* Memory for an image, behind that of the image before. */
+/* Memory for an image, behind that of the image before: a little at first, as there are many graphs
+ * that bind few nodes, then twice as much each time. */
 static void *take_memory(struct rpi_binding *binding, size_t bytes)
 {
-    enum { PIECE = 65536, ALIGNMENT = 16 };
+    enum { LEAST = 2048, MOST_DOUBLINGS = 5, ALIGNMENT = 16 };
     if (bytes > binding->memory_left) {
-        size_t piece = bytes > PIECE ? bytes : PIECE;
-        void *memory = rpi_calloc(1, piece + ALIGNMENT);
+        size_t count = binding->memory.count;
+        size_t piece = (size_t)LEAST << (count < MOST_DOUBLINGS ? count : MOST_DOUBLINGS);
+        if (piece < bytes)
+            piece = bytes;
+        void *memory = rpi_malloc(piece + ALIGNMENT);
         if (!memory || !rpi_vec_push(&binding->memory, memory)) {
             rpi_free(memory);
             return NULL;
