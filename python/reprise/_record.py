@@ -23,6 +23,8 @@ import threading
 
 from . import _C, _distributed, _stack, _states
 from ._install import drop_segment_pools, is_installed, segment_pool
+from ._streams import on_stream, stream_at
+from ._torch import raises_on_draws
 from ._tree import flatten
 
 IN, OUT, INOUT = 1, 2, 3
@@ -127,14 +129,6 @@ def _let_go(storages, addresses):
             storage.resize_(0)
 
 
-def stream_at(torch, handle, device):
-    """The driver's stream as one of PyTorch's, which takes 0, the default stream's handle, for none
-    and would give a stream of its own."""
-    if handle == 0:
-        return torch.cuda.default_stream(device)
-    return torch.cuda.ExternalStream(handle, device=device)
-
-
 def abandon_capture(torch, ordinal, pool):
     """Does what PyTorch leaves undone where the end of its capture fails: the allocator would go on
     serving the capture, and refuse much else."""
@@ -185,11 +179,11 @@ class Random:
 
     def _begin(self, graph):
         self.pool = self.torch.cuda.graph_pool_handle()
-        with self.torch.cuda.stream(self.stream):
+        with on_stream(self.torch, self.stream):
             graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
 
     def _end(self, graph):
-        with self.torch.cuda.stream(self.stream):
+        with on_stream(self.torch, self.stream):
             try:
                 self.torch.cuda._sleep(1)  # a graph without a node is warned of
             finally:
@@ -257,7 +251,7 @@ class Run:
     def around(self):
         torch, pool = self.torch, self.pool
         torch._C._cuda_clearCublasWorkspaces()
-        with torch.cuda.stream(self.stream):
+        with on_stream(torch, self.stream):
             if self.random is not None:
                 self.random.begin()
             if pool is not None:
@@ -356,7 +350,7 @@ class Work:
         """What the library calls. PyTorch's current stream is another one still, and the default one,
         0, never captures."""
         if stream == 0 or not _C.capture_status(self.device.index, stream)[0]:
-            with self.torch.cuda.stream(stream_at(self.torch, stream, self.device)):
+            with on_stream(self.torch, stream_at(self.torch, stream, self.device)):
                 self._run_eagerly(addresses)
             return
         here = Run(self.torch, self.device, stream, self.generators, self.draws, self.base)
@@ -504,7 +498,7 @@ class Work:
     def _again_if_it_draws(self, take):
         """What take() returns. PyTorch 2.9 to 2.12 raises an error when random numbers are drawn in a
         capture that the generators were not told of: then it is taken again, and they are."""
-        self.draws = self.draws or self.torch.__version__ >= "2.13"
+        self.draws = self.draws or not raises_on_draws(self.torch)
         try:
             return take()
         except RuntimeError as error:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """PyTorch, imported late: the package can be imported without it, and without a GPU."""
 
+import functools
 import sys
 import warnings
 
@@ -16,12 +17,28 @@ def need_torch():
     except ImportError as error:
         raise ImportError("reprise needs PyTorch 2.9 or later, and it could not be imported "
                           f"({error}). Install it: https://pytorch.org/get-started") from error
-    version = tuple(int("".join(c for c in part if c.isdigit()) or 0)
-                    for part in torch.__version__.split("+")[0].split(".")[:2])
+    version = version_of(torch)
     if version < OLDEST:
         raise ImportError(f"reprise needs PyTorch 2.9 or later; this is {torch.__version__}")
     _warn_of_newer(torch, version)
     return torch
+
+
+def version_of(torch):
+    """Its version, as (2, 11)."""
+    return _numbers(str(torch.__version__))
+
+
+@functools.cache
+def _numbers(version):
+    return tuple(int("".join(c for c in part if c.isdigit()) or 0)
+                 for part in version.split("+")[0].split(".")[:2])
+
+
+def raises_on_draws(torch):
+    """Does this PyTorch raise an error where random numbers are drawn in a capture that the generators
+    were not told of?"""
+    return version_of(torch) <= NEWEST
 
 
 def _warn_of_newer(torch, version):

@@ -2,7 +2,6 @@
 """Work, the callable of one capture, on the host driver: PyTorch is played here, as far as a callable
 goes that copies its argument to a result by way of a block."""
 
-import contextlib
 import types
 import unittest
 from unittest import mock
@@ -61,11 +60,6 @@ class Device(str):
     index = 0
 
 
-@contextlib.contextmanager
-def nothing(*_):
-    yield
-
-
 def played(driver):
     """What Work asks of torch."""
     return types.SimpleNamespace(
@@ -75,12 +69,15 @@ def played(driver):
         clear_autocast_cache=lambda: None, is_grad_enabled=lambda: False,
         is_inference_mode_enabled=lambda: False,
         cuda=types.SimpleNamespace(
-            stream=nothing, default_stream=lambda device: 0,
-            ExternalStream=lambda handle, device: handle,
+            default_stream=lambda device: types.SimpleNamespace(
+                stream_id=0, device_index=0, device_type=1),
+            ExternalStream=lambda handle, device: types.SimpleNamespace(
+                stream_id=handle, device_index=0, device_type=1),
             get_rng_state=None, set_rng_state=None,
             random=types.SimpleNamespace(get_rng_state=None, set_rng_state=None)),
         _C=types.SimpleNamespace(
             _cuda_clearCublasWorkspaces=lambda: None, _cuda_getCurrentRawStream=lambda index: 0,
+            _cuda_getCurrentStream=lambda index: (0, 0, 1), _cuda_setStream=lambda **stream: None,
             _cuda_beginAllocateToPool=lambda *_: None, _cuda_endAllocateToPool=lambda *_: None,
             _cuda_releasePool=lambda *_: None))
 
