@@ -27,13 +27,15 @@ def is_installed():
 
 class _Segments:
     """An allocator for a torch.cuda.MemPool, the pool that has it, and a reference to the run that has
-    the pool."""
+    the pool. is_used: a pool that is gone may have left segments to tensors that are alive, or in
+    PyTorch's cache."""
 
     def __init__(self, torch):
         _C.prepare()
         hooks = _C.hooks()
         self.allocator = torch._C._cuda_customAllocator(hooks["segment"], hooks["free"])
         self.pool = self.owner = None
+        self.is_used = False
 
 
 def segment_pool(torch, owner):
@@ -43,12 +45,11 @@ def segment_pool(torch, owner):
     their addresses: where a capture is taken once more, its record has those of the one before.
     Allocators are kept for good: a pool may give segments back when it is gone, and older versions of
     PyTorch know the allocator by its bare address."""
-    # A pool that is gone may have left segments to tensors that are alive, or in PyTorch's cache.
-    none_left = _C.call_counts()[0] == 0
-    free = next((s for s in _segments if s.pool is None and none_left), None)
+    free = next((s for s in _segments if not s.is_used), None)
     if free is None:
         free = _Segments(torch)
         _segments.append(free)
+    free.is_used = True
     free.pool = torch.cuda.MemPool(free.allocator)
     free.owner = weakref.ref(owner)
     return free.pool
@@ -59,6 +60,9 @@ def drop_segment_pools():
     for segments in _segments:
         if segments.pool is not None and segments.owner() is None:
             segments.pool = None
+    if _C.call_counts()[0] == 0:
+        for segments in _segments:
+            segments.is_used = segments.pool is not None
 
 
 def install(*, memory_fraction=None, record_history=0, exec_budget_bytes=None,

@@ -151,7 +151,7 @@ class Recording(unittest.TestCase):
     def test_without_install_the_result_is_copied(self):
         self.installed = False
         info = self.captured()
-        self.assertEqual(self.runs, 3)
+        self.assertEqual(self.runs, 2)
         self.assertEqual((info["nodes"], info["blocks"], info["diverged_blocks"]), (3, 2, 0))
 
     def test_what_is_verified_is_found_out_before(self):

@@ -59,16 +59,23 @@ class Import(unittest.TestCase):
         self.assertEqual(len(set(kept)), 2)
         owners.pop(0)
         self.assertEqual(dropped, [])
-        drop_segment_pools()
-        self.assertEqual(dropped, kept[:1])
         with unittest.mock.patch.object(_C, "call_counts", return_value=(1, 0)):
-            other = Owner()  # while segments are there, whoever's they are
-            self.assertNotIn(segment_pool(Torch, other).allocator, kept)
+            drop_segment_pools()  # while segments are there, whoever's they are
+            self.assertEqual(dropped, kept[:1])
+            owners.append(Owner())
+            self.assertNotIn(segment_pool(Torch, owners[-1]).allocator, kept)
         self.assertEqual(len(made), 3)
-        self.assertIs(segment_pool(Torch, owners[0]).allocator, kept[0])
-        self.assertEqual(len(made), 3)
+        drop_segment_pools()
+        owners.append(Owner())
+        self.assertIs(segment_pool(Torch, owners[-1]).allocator, kept[0])
         owners.clear()
         drop_segment_pools()
+        for _ in range(5):
+            owners = [Owner() for _ in range(3)]
+            kept = [segment_pool(Torch, owner).allocator for owner in owners]
+            owners.clear()
+            drop_segment_pools()
+        self.assertEqual(len(made), 3)
 
     def test_imports_without_torch(self):
         program = ("import sys; sys.modules['torch'] = None\n"
