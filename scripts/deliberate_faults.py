@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Proves that the tests can fail: builds the library with a deliberate fault and runs the tests that
-should notice, for each patch in tests/faults. A patch opens with
+should notice, for each patch in tests/faults. A patch is called NUMBER-NAME.patch, with a number and a
+name that no other has, opens with
 
     Fault: what is wrong, in a few words
     Expect: names of tests, as ctest knows them; at least one of them has to fail
@@ -9,11 +10,13 @@ should notice, for each patch in tests/faults. A patch opens with
 and goes on as a unified diff with one or two lines of context. The tree is copied, untracked files
 included, to a scratch folder; yours is never touched.
 
-usage: deliberate_faults.py [--scratch DIR] [--list] [--verbose] [NAME...]
+usage: deliberate_faults.py [--scratch DIR] [--list | --check] [--verbose] [NAME...]
+       deliberate_faults.py --self-test
 
 NAME: patches whose file name contains it; all, when none is given. With --scratch the copy and its
-build are kept and used again. Exit code 1 when a fault goes unnoticed, a patch does not apply or
-build, or a test fails without any fault."""
+build are kept and used again. --check only sees whether patches apply; it copies and builds nothing,
+and exits 77 where there is no program to apply them. Exit code 1 when a fault goes unnoticed, a patch
+does not apply or build, a test fails without any fault, or two patches share a number or a name."""
 import argparse
 import os
 import re
@@ -48,6 +51,23 @@ class Fault:
         if not found:
             sys.exit(f"{self.path}: has no line '{key}: ...'")
         return found.group(1).strip()
+
+
+def names_of(folder):
+    """The files of the patches, in the order of their numbers. Raises Broken where they have not each
+    a number and a name of their own."""
+    found, taken = [], {}
+    for file in sorted(name for name in os.listdir(folder) if name.endswith(".patch")):
+        parts = re.fullmatch(r"(\d+)-(.+)\.patch", file)
+        if not parts:
+            raise Broken(f"{file}: is not called NUMBER-NAME.patch")
+        number = int(parts.group(1))
+        for kind, value in (("number", number), ("name", parts.group(2))):
+            other = taken.setdefault((kind, value), file)
+            if other != file:
+                raise Broken(f"{file}: has the {kind} of {other}; give it one of its own")
+        found.append((number, file))
+    return [file for _, file in sorted(found)]
 
 
 def run(command, cwd, seconds=None):
@@ -187,15 +207,64 @@ def try_all(faults, scratch, verbose):
     return bad
 
 
+def check(faults):
+    """Says which patches do not apply to this tree, which is left alone; their count."""
+    if not shutil.which("patch"):
+        print("skipped: the program patch is not installed")
+        sys.exit(77)
+    bad = 0
+    for fault in faults:
+        done, output = apply(fault, TOP, "--dry-run")
+        if not done:
+            print(f"{fault.name}: does not apply\n{output}", end="")
+            bad += 1
+    print(f"{len(faults) - bad} of {len(faults)} faults apply")
+    return bad
+
+
+def refusal_of(*files):
+    with tempfile.TemporaryDirectory(prefix="reprise-faults-") as folder:
+        for file in files:
+            open(os.path.join(folder, file), "w", encoding="utf-8").close()
+        try:
+            return " ".join(names_of(folder))
+        except Broken as broken:
+            return str(broken)
+
+
+def self_test():
+    for files, expected in (
+            (("10-b.patch", "9-c.patch", "100-a.patch", "notes"), "9-c.patch 10-b.patch 100-a.patch"),
+            (("1-a.patch", "1-b.patch"), "1-b.patch: has the number of 1-a.patch"),
+            (("1-a.patch", "01-b.patch"), "1-a.patch: has the number of 01-b.patch"),
+            (("1-a.patch", "2-a.patch"), "2-a.patch: has the name of 1-a.patch"),
+            (("a.patch",), "a.patch: is not called")):
+        got = refusal_of(*files)
+        if not got.startswith(expected):
+            sys.exit(f"self test: {files} gave '{got}', not '{expected}'")
+    return 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--scratch", help="where to copy and build; kept")
     parser.add_argument("--list", action="store_true", help="list the faults, try none")
+    parser.add_argument("--check", action="store_true", help="only see whether they apply")
+    parser.add_argument("--self-test", action="store_true", help="test this script itself")
     parser.add_argument("--verbose", action="store_true", help="show what the tests say")
     parser.add_argument("names", nargs="*", help="patches whose file name contains one of these")
     args = parser.parse_args()
-    faults = [Fault(name) for name in sorted(os.listdir(os.path.join(TOP, FOLDER)))
-              if name.endswith(".patch")]
+    if args.self_test:
+        return self_test()
+    try:
+        return try_those(args)
+    except Broken as broken:
+        sys.exit(str(broken))
+
+
+def try_those(args):
+    """What the options ask for; the exit code."""
+    faults = [Fault(name) for name in names_of(os.path.join(TOP, FOLDER))]
     if args.names:
         faults = [fault for fault in faults if any(name in fault.name for name in args.names)]
     if not faults:
@@ -204,15 +273,14 @@ def main():
         for fault in faults:
             print(f"{fault.name}: {fault.what} ({' '.join(fault.expect)})")
         return 0
-    scratch = args.scratch and os.path.abspath(args.scratch)
-    try:
-        if scratch:
-            os.makedirs(scratch, exist_ok=True)
-            return 1 if try_all(faults, scratch, args.verbose) else 0
-        with tempfile.TemporaryDirectory(prefix="reprise-faults-") as folder:
-            return 1 if try_all(faults, os.path.realpath(folder), args.verbose) else 0
-    except Broken as broken:
-        sys.exit(str(broken))
+    if args.check:
+        return 1 if check(faults) else 0
+    if args.scratch:
+        scratch = os.path.abspath(args.scratch)
+        os.makedirs(scratch, exist_ok=True)
+        return 1 if try_all(faults, scratch, args.verbose) else 0
+    with tempfile.TemporaryDirectory(prefix="reprise-faults-") as folder:
+        return 1 if try_all(faults, os.path.realpath(folder), args.verbose) else 0
 
 
 if __name__ == "__main__":
