@@ -9,6 +9,9 @@
 #define GIB (1024 * MIB)
 
 enum { GAP = 512, STEP_CHUNKS = 16, WRAP_STRIDE = 8192, WRAPS = 1024 };
+/* Rehearsals until addresses are given out again: what is left of one in padding, which the three
+ * captures of a verification may be told, is to be no address of another. */
+enum { NEAR = 8 };
 /* By which addresses are rounded, in libraries: no more than a block of theirs holds. */
 enum { LEAST_STEP = 4096, MOST_STEP = 2097152 };
 static const uint64_t reserve_most = 1024 * GIB, reserve_least = 8 * GIB;
@@ -79,19 +82,19 @@ void rpi_alias_finish(struct rpi_alias *alias)
 
 void rpi_alias_begin(struct rpi_alias *alias)
 {
-    uint64_t last = alias->start;
-    alias->expected = alias->cursor - last;
+    alias->expected = alias->cursor - alias->start;
     if (alias->expected > much && atomic_load(&alias->chunk_bytes) == small_chunk)
         drop_chunk(alias);
-    /* Behind the last one where that is mapped. Else at the front, a little further on each time,
-     * where that keeps off the last one, with which this one may be compared; else behind it, where
-     * more will be mapped. */
-    uint64_t front = (uint64_t)((alias->wraps + 1) % WRAPS) * WRAP_STRIDE;
+    /* Go on behind the last one while that is near, within what the chunk maps in few calls and
+     * what is mapped already, otherwise from the front again, a little further on each time. */
+    uint64_t soft_end = 512 * (alias->expected > much ? large_chunk : small_chunk);
+    if (soft_end > NEAR * alias->expected)
+        soft_end = NEAR * alias->expected;
+    if (soft_end < alias->mapped)
+        soft_end = alias->mapped;
     alias->start = alias->cursor;
-    if (alias->start + alias->expected > alias->mapped && front + alias->expected <= last) {
-        alias->start = front;
-        alias->wraps++;
-    }
+    if (alias->start + alias->expected > soft_end)
+        alias->start = (uint64_t)(++alias->wraps % WRAPS) * WRAP_STRIDE;
     alias->cursor = alias->start;
 }
 

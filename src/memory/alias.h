@@ -13,9 +13,10 @@
  *
  * Addresses are not used twice in one rehearsal, and the next rehearsal starts elsewhere. What was
  * mapped stays mapped for it, and the ones after it take turns in that: what many rehearsals map is
- * some three times what the longest takes. Mapping costs a call for each chunk's length of
- * addresses: after a rehearsal that took more than 1 GiB of them the chunk is 32 MiB instead of 2.
- * The small one is kept besides where others may have mapped it too (rpi_alias_small_chunk).
+ * some eight times what the longest takes, and no more than a few calls map. Mapping costs a call
+ * for each chunk's length of addresses: after a rehearsal that took more than 1 GiB of them the
+ * chunk is 32 MiB instead of 2. The small one is kept besides where others may have mapped it too
+ * (rpi_alias_small_chunk).
  *
  * One rehearsal at a time; the device's lock guards it. A context is current at every call.
  */
