@@ -8,7 +8,8 @@
 A table stands between the lines <!-- table: NAME --> and <!-- end -->; the text around it is
 written by hand. A block of code after <!-- from: FILE --> must stand in that file word for word.
 Also checks that each link from one file of the documentation to another file of
-the tree leads somewhere, and that the environment is read in src/base/env.c alone.
+the tree, or to a heading of a document, leads somewhere, and that the environment is read in
+src/base/env.c alone.
 
 usage: check_docs.py ROOT            says what differs, exit 1
        check_docs.py --write ROOT    puts the tables right
@@ -21,7 +22,9 @@ import sys
 
 TABLE = re.compile(r"(<!-- table: ([a-z]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 CODE = re.compile(r"<!-- from: (\S+) -->\n```\w*\n(.*?)```", re.DOTALL)
-LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)|<img[^>]* src=\"([^\"]+)\"")
+LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)|<img[^>]* src=\"([^\"]+)\"")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+BLOCK = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 
 
 def symbols_table(text):
@@ -73,11 +76,24 @@ def with_tables(document, tables):
                      document)
 
 
+def anchors(document):
+    """What links to the headings of a document are written as after #."""
+    for heading in HEADING.findall(BLOCK.sub("", document)):
+        yield re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
 def dead_links(path, document):
     for match in LINK.finditer(document):
-        target = match.group(1) or match.group(2)
-        if not re.match(r"[a-z]+:", target) and not (path.parent / target).exists():
+        target, anchor = match.group(1) or match.group(3) or "", match.group(2)
+        if re.match(r"[a-z]+:", target):
+            continue
+        place = path.parent / target if target else path
+        if place != path and not place.exists():
             yield target
+        elif anchor and place.suffix == ".md":
+            text = document if place == path else place.read_text(encoding="utf-8")
+            if anchor not in anchors(text):
+                yield f"{target}#{anchor}"
 
 
 def stale_code(root, document):
@@ -134,8 +150,11 @@ def self_test():
     right = with_tables(document, {"symbols": ["new"]})
     assert right == "before\n<!-- table: symbols -->\nnew\n<!-- end -->\nafter\n", right
     links = "[a](nowhere.md) [b](https://example.org) [c](check_docs.py#part)"
-    assert list(dead_links(pathlib.Path(__file__), links)) == ["nowhere.md"]
     here = pathlib.Path(__file__)
+    assert list(dead_links(here, links)) == ["nowhere.md"]
+    headed = "# A B's `c/d`\n```\n# comment\n```\n[a](#a-bs-cd) [b](#comment) [c](there.md#a-bs-cd)\n"
+    found = list(dead_links(here.with_name("here.md"), headed))
+    assert found == ["#comment", "there.md"], found
     shown = f"<!-- from: {here.name} -->\n```py\nimport re\n```\n"
     assert not list(stale_code(here.parent, shown))
     assert list(stale_code(here.parent, shown.replace("re\n", "nothing\n"))) == [here.name]
