@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Builds the wheel: CMake builds the static library, and the extension is linked over it.
+"""Builds the wheel: CMake builds the static library, over which the extension is linked, and the
+command, which the package runs (python -m reprise explain 901).
 
 One wheel serves CPython 3.10 and later (the stable ABI) and PyTorch 2.9 and later: nothing of
 PyTorch is needed to build. What the library needs to build, see scripts/setup.sh.
@@ -24,7 +25,14 @@ def version():
 
 
 class Build(build_ext):
-    """build_ext, with the library built first."""
+    """build_ext, with the library and the command built first."""
+
+    def command_path(self):
+        """Where the command lies in the package that is built."""
+        return Path(self.get_ext_fullpath("reprise._C")).resolve().parent / "bin" / "reprise"
+
+    def get_outputs(self):
+        return [*super().get_outputs(), str(self.command_path())]
 
     def run(self):
         folder = Path(self.build_temp).resolve() / "library"
@@ -34,7 +42,8 @@ class Build(build_ext):
         try:
             subprocess.run([cmake, "-S", ROOT, "-B", folder, *generator, "-DBUILD_TESTING=OFF",
                             "-DCMAKE_BUILD_TYPE=Release"], check=True)
-            subprocess.run([cmake, "--build", folder, "--target", "reprise_static"], check=True)
+            subprocess.run([cmake, "--build", folder, "--target", "reprise_static", "reprise"],
+                           check=True)
         except FileNotFoundError:
             raise SystemExit("reprise: cmake was not found. Install cmake, a C compiler, "
                              "pkg-config, libjansson-dev and zlib1g-dev") from None
@@ -45,6 +54,8 @@ class Build(build_ext):
         for extension in self.extensions:
             extension.extra_objects = [str(folder / "libreprise.a")]
         super().run()
+        self.command_path().parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(folder / "reprise", self.command_path())
 
 
 sources = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "python/csrc").glob("*.c"))

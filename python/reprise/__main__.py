@@ -1,39 +1,73 @@
 # SPDX-License-Identifier: MIT
-"""python -m reprise run SCRIPT [ARGUMENT...]: installs Reprise, then runs the unchanged program."""
+"""python -m reprise run SCRIPT [ARGUMENT...]: installs Reprise, then runs the unchanged program.
+python -m reprise COMMAND [ARGUMENT...]: the command line of the C library."""
 
+import os
 import runpy
 import sys
+from pathlib import Path
 
 USAGE = """usage: python -m reprise run SCRIPT [ARGUMENT...]
        python -m reprise run -m MODULE [ARGUMENT...]
 
-Puts Reprise's heap in the place of PyTorch's CUDA allocator and runs the program as Python would."""
+Puts Reprise's heap in the place of PyTorch's CUDA allocator and runs the program as Python would.
+"""
+PROGRAM = str(Path(__file__).resolve().with_name("bin") / "reprise")
 
 
-def main(arguments):
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print(USAGE)
-        return 0 if arguments else 2
-    module = arguments[:2] == ["run", "-m"]
-    rest = arguments[2 if module else 1:]
-    if arguments[0] != "run" or not rest:
-        print(USAGE, file=sys.stderr)
+def _become_program(arguments):
+    """Goes on as the C library's command. Its doctor asks python3 for PyTorch: this interpreter."""
+    folder = os.path.dirname(os.path.abspath(sys.executable))
+    path = folder + os.pathsep + os.environ.get("PATH", os.defpath)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execve(PROGRAM, ["reprise", *arguments], {**os.environ, "PATH": path})
+    except OSError as error:
+        print(f"reprise: {PROGRAM} could not be started ({error.strerror}): install the package again "
+              "with `pip install .`", file=sys.stderr)
+        return 2
+
+
+def _run(arguments):
+    """Installs, then runs a script or a module as Python would."""
+    module = arguments[:1] == ["-m"]
+    rest = arguments[1:] if module else arguments
+    if not rest or arguments[0] in ("-h", "--help"):
+        print(USAGE, end="", file=sys.stdout if rest else sys.stderr)
+        return 0 if rest else 2
+    if not module and not os.path.exists(rest[0]):
+        print(f"reprise: there is no file '{rest[0]}' to run", file=sys.stderr)
         return 2
     from . import install
     try:
         install()
     except (ImportError, RuntimeError, ValueError) as error:
-        print(f"reprise: {error}", file=sys.stderr)
+        text = str(error)
+        print(text if text.startswith("reprise") else f"reprise: {text}", file=sys.stderr)
         return 1
     sys.argv = rest
     if module:
+        sys.path[0] = os.getcwd()
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
     else:
-        import os
         sys.path[0] = os.path.dirname(os.path.abspath(rest[0]))
         runpy.run_path(rest[0], run_name="__main__")
     return 0
 
 
-if __name__ == "__main__":
+def main(arguments):
+    if arguments[:1] == ["run"]:
+        return _run(arguments[1:])
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(USAGE, file=sys.stdout if arguments else sys.stderr)
+    return _become_program(arguments)
+
+
+def command():
+    """The program `reprise` that pip puts beside python."""
     sys.exit(main(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    command()

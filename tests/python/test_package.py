@@ -2,8 +2,11 @@
 """The package without a GPU: what imports, what is flattened, what the sentences say."""
 
 import collections
+import json
+import os
 import subprocess
 import sys
+import tempfile
 import unittest
 import unittest.mock
 
@@ -102,11 +105,79 @@ class Import(unittest.TestCase):
             with self.assertRaisesRegex(RuntimeError, "reprise needs an NVIDIA GPU"):
                 call()
 
-    def test_command_tells_its_use(self):
-        done = subprocess.run([sys.executable, "-m", "reprise"], capture_output=True, text=True,
-                              check=False)
+
+class Command(unittest.TestCase):
+    def run_it(self, *arguments, start=("-m", "reprise"), cwd=None, **environment):
+        return subprocess.run([sys.executable, *start, *arguments], capture_output=True, text=True,
+                              check=False, cwd=cwd, env={**os.environ, **environment})
+
+    def test_tells_its_use(self):
+        done = self.run_it()
         self.assertEqual(done.returncode, 2)
-        self.assertIn("usage: python -m reprise run SCRIPT", done.stdout)
+        self.assertIn("usage: python -m reprise run SCRIPT", done.stderr)
+        self.assertIn("  explain ", done.stderr)
+        done = self.run_it("--help")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertLess(done.stdout.index("reprise run SCRIPT"), done.stdout.index("  explain "))
+        done = self.run_it("run")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("usage: python -m reprise run SCRIPT", done.stderr)
+        self.assertEqual(self.run_it("run", "--help").returncode, 0)
+
+    def test_the_librarys_commands_run(self):
+        console = ("-c", "import reprise.__main__; reprise.__main__.command()")
+        for start in (("-m", "reprise"), console):
+            done = self.run_it("explain", "901", start=start)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertIn("CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", done.stdout)
+        self.assertEqual(self.run_it("--version").stdout, f"reprise {reprise.__version__}\n")
+        done = self.run_it("nonsense")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no command 'nonsense'", done.stderr)
+
+    @unittest.skipUnless(has_torch(), "needs PyTorch")
+    def test_the_doctor_asks_this_python(self):
+        import torch
+        with tempfile.TemporaryDirectory() as other:
+            python = os.path.join(other, "python3")
+            with open(python, "w", encoding="utf-8") as file:
+                file.write("#!/bin/sh\necho none\necho another Python\n")
+            os.chmod(python, 0o755)
+            done = self.run_it("doctor", "--driver", "host", "--json",
+                               PATH=other + os.pathsep + os.environ["PATH"])
+        self.assertEqual(json.loads(done.stdout)["pytorch"]["version"], torch.__version__)
+
+    def test_a_missing_program_is_named(self):
+        done = self.run_it("explain", "901", start=(
+            "-c", "import reprise.__main__ as m; m.PROGRAM = '/nowhere/reprise'; m.command()"))
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("/nowhere/reprise could not be started (No such file", done.stderr)
+
+    def test_a_missing_script_is_named(self):
+        done = self.run_it("run", "nosuch.py")
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(done.stderr, "reprise: there is no file 'nosuch.py' to run\n")
+
+    def test_programs_run_as_python_runs_them(self):
+        started = ("-c", "import reprise\nreprise.install = lambda: print('installed')\n"
+                         "from reprise.__main__ import command\ncommand()")
+        with tempfile.TemporaryDirectory() as folder:
+            folder = os.path.realpath(folder)
+            program = os.path.join(folder, "program.py")
+            with open(program, "w", encoding="utf-8") as file:
+                file.write("import sys\nprint(__name__, sys.path[0], sys.argv)\nsys.exit(3)\n")
+            done = self.run_it("run", program, "-x", start=started)
+            self.assertEqual(done.returncode, 3)
+            self.assertEqual(done.stdout, f"installed\n__main__ {folder} {[program, '-x']}\n")
+            done = self.run_it("run", "-m", "program", "-x", start=started, cwd=folder)
+            self.assertEqual(done.returncode, 3)
+            self.assertEqual(done.stdout, f"installed\n__main__ {folder} {[program, '-x']}\n")
+
+    @unittest.skipIf(has_gpu(), "there is a GPU")
+    def test_what_is_missing_is_told_once(self):
+        done = self.run_it("run", __file__)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "^reprise needs ")
 
 
 class Extension(unittest.TestCase):
