@@ -3,13 +3,15 @@
 
 The library runs the work twice on its own capturing stream, and each run has its arguments at other
 addresses: once as the rehearsal, which finds out what comes out, and once as the record (DESIGN:
-"capture twice"). Without install(), and to verify, what comes out is found by one run more, before
-these. Here is what PyTorch needs around such a run:
+"capture twice"). To verify, what comes out is found by one run more, before these. Here is what
+PyTorch needs around such a run:
 
     stream     PyTorch's current stream is the library's
     memory     with install() PyTorch's allocations are the run's blocks one by one; without it they
                come from a MemPool of the run, whose segments are the run's blocks
     cuBLAS     its workspaces are dropped before and after, so that they are blocks of the run
+    autocast   its cache is dropped before and after for the same reason; it stays enabled, as to
+               change that makes torch.compile compile anew
     random     generators are told that a capture is on, by a small capture of PyTorch's own beside
                it; replaying that one first makes the numbers of a call those of an eager run
     arguments  tensors that lie at the addresses the run was given
@@ -256,8 +258,6 @@ class Run:
                 self.random.begin()
             if pool is not None:
                 torch._C._cuda_beginAllocateToPool(self.device.index, pool.id)
-            cache = torch.is_autocast_cache_enabled()
-            torch.set_autocast_cache_enabled(False)  # what it holds is freed after the region
             _states.begin(self.states)
             _distributed.begin(torch)
             try:
@@ -266,7 +266,7 @@ class Run:
             finally:
                 _distributed.end()
                 _states.end(self.states)
-                torch.set_autocast_cache_enabled(cache)
+                torch.clear_autocast_cache()  # the casts that it holds are memory of the run
                 torch._C._cuda_clearCublasWorkspaces()
                 if pool is not None:
                     torch._C._cuda_endAllocateToPool(self.device.index, pool.id)
@@ -450,9 +450,8 @@ class Work:
         return graph
 
     def _find_out(self, pool, name, args, copy_args):
-        """Finds the results by a rehearsal of its own. Captures that are compared by three have to
-        have the same arguments in all of them; and without install() a result is copied to its place
-        by a kernel, which has to be no other in the rehearsal than in the record."""
+        """Finds the results by a rehearsal of its own: captures that are compared by three have to
+        have the same arguments in all of them."""
         def results(sizes):
             raise Found
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """reprise.graphed on a GPU, under install() and without it: usage: gpu_graphed.py [--install] ..."""
 
+import contextlib
 import sys
 import threading
 import unittest
@@ -390,6 +391,22 @@ class Inference(unittest.TestCase):
         with torch.no_grad():
             self.check(compiled, [(torch.randn(16, 256, device="cuda"),) for _ in range(5)])
 
+    def test_a_capture_compiles_nothing(self):
+        compiled = []
+
+        def backend(module, inputs):
+            compiled.append(module)
+            return module.forward
+        net = mlp().eval()
+        with torch.no_grad():
+            for around in (contextlib.nullcontext(), torch.autocast("cuda", dtype=torch.bfloat16)):
+                compiled.clear()
+                torch._dynamo.reset()
+                fn = torch.compile(net, backend=backend, dynamic=False)
+                with around:
+                    self.check(fn, [(torch.randn(16, 256, device="cuda"),) for _ in range(5)])
+                self.assertEqual(len(compiled), 1)
+
 
 def train(step, batches):
     return [step(x, y).item() for x, y in batches]
@@ -554,19 +571,21 @@ class Training(unittest.TestCase):
     def test_autocast(self):
         batches = self.batches(10)
 
-        def step_of(forward, optimizer):
+        def step_of(forward, optimizer, cached):
             def step(x, y):
                 optimizer.zero_grad(set_to_none=True)
-                with torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=False):
+                with torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=cached):
                     out = forward(x)
                 loss = torch.nn.functional.mse_loss(out.float(), y)
                 loss.backward()
                 optimizer.step()
                 return loss
             return step
-        want = train(step_of(*self.build()), batches)
-        net, optimizer = self.build()
-        self.assertEqual(train(step_of(reprise.graphed(net, strict=True), optimizer), batches), want)
+        for cached in (False, True):
+            want = train(step_of(*self.build(), cached), batches)
+            net, optimizer = self.build()
+            graphed = reprise.graphed(net, strict=True)
+            self.assertEqual(train(step_of(graphed, optimizer, cached), batches), want)
 
 
 class Verification(unittest.TestCase):

@@ -65,7 +65,6 @@ def played(driver):
     return types.SimpleNamespace(
         __version__="2.11.0", Tensor=Tensor, uint8="uint8",
         empty=lambda n, dtype, device: Tensor(Storage(driver.memory(b""), n)),
-        is_autocast_cache_enabled=lambda: True, set_autocast_cache_enabled=lambda on: None,
         clear_autocast_cache=lambda: None, is_grad_enabled=lambda: False,
         is_inference_mode_enabled=lambda: False,
         cuda=types.SimpleNamespace(
