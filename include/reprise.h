@@ -1367,7 +1367,8 @@ struct rp_explanation {
 };
 
 /* By number ("901"), name (the driver's or the runtime's) or a message that holds either; kinds of
- * obstacles by their name alone. NULL when there is no such entry. Any thread. */
+ * obstacles by their name alone; operators of PyTorch also as a program calls them (".item()",
+ * "torch.nonzero(x)"). NULL when there is no such entry. Any thread. */
 RP_API const struct rp_explanation *rp_explain(const char *query);
 RP_API size_t rp_explanation_count(void);
 RP_API const struct rp_explanation *rp_explanation_at(size_t index); /* NULL past the end */

@@ -3,7 +3,8 @@
  * Finding an explanation by number, name or message. The table is explanations.def (codes,
  * symptoms, statuses), then obstacles.def (kinds of obstacles), operators.def (of PyTorch) and
  * calls.def (of the driver). The last three are found by their whole names first of all; names of
- * operators and calls within a message only where nothing else in it is known.
+ * operators and calls within a message only where nothing else in it is known. Calls are known by
+ * the runtime's names too, and operators as the methods that programs call.
  */
 #include "explain/explain.h"
 
@@ -21,6 +22,9 @@
 #define HOST_READ_KIND  "host-read"
 #define DATA_SHAPE_KIND "data-shape"
 #define WHERE           "it is called within the region that is captured, by the program or a library"
+#define CHECK                                                                                      \
+    "reprise.check(fn, *args) in PyTorch, `reprise check` or rp_check in C name each such call, "  \
+    "with its place"
 static const struct rp_explanation table[] = {
 #define X(key, code, title, meaning, causes, mends)                                                \
     {key, code, title, meaning, causes, mends, NULL},
@@ -46,6 +50,7 @@ static const struct rp_explanation table[] = {
 #undef HOST_READ_KIND
 #undef DATA_SHAPE_KIND
 #undef WHERE
+#undef CHECK
 
 /* How many entries each of the four lists has. */
 #define X(...) +1
@@ -239,6 +244,80 @@ static const struct rp_explanation *find_name(const char *text)
     return found;
 }
 
+/* The entry of an operator or a call: its name is `prefix` and `length` characters of `name`. */
+static const struct rp_explanation *find_call(const char *prefix, const char *name, size_t length)
+{
+    size_t ahead = strlen(prefix);
+    for (size_t i = EXPLANATIONS + OBSTACLES; i < COUNT; i++) {
+        const char *key = table[i].key;
+        if (strlen(key) == ahead + length && !strncmp(key, prefix, ahead) &&
+            !strncmp(key + ahead, name, length))
+            return &table[i];
+    }
+    return NULL;
+}
+
+/* What a function of the runtime is for the driver, where a message holds its whole name: as
+ * profilers and PyTorch name calls. */
+static const struct rp_explanation *find_runtime_call(const char *text)
+{
+    static const struct {
+        const char *runtime, *driver; /* without cuda and cu */
+    } renamed[] = {
+        {"DeviceSynchronize", "CtxSynchronize"},
+        {"Malloc", "MemAlloc"},
+        {"MallocPitch", "MemAllocPitch"},
+        {"MallocManaged", "MemAllocManaged"},
+        {"MallocHost", "MemAllocHost"},
+        {"HostAlloc", "MemHostAlloc"},
+        {"HostRegister", "MemHostRegister"},
+        {"Free", "MemFree"},
+        {"FreeHost", "MemFreeHost"},
+    };
+    const struct rp_explanation *found = NULL;
+    for (const char *at = text; !found && (at = strstr(at, "cuda"));) {
+        int within = at > text && isalnum((unsigned char)at[-1]);
+        const char *name = at + strlen("cuda"), *end = name;
+        while (isalnum((unsigned char)*end))
+            end++;
+        size_t length = (size_t)(end - name);
+        at = end;
+        if (within)
+            continue;
+        found = find_call("cu", name, length);
+        for (size_t i = 0; !found && i < sizeof renamed / sizeof *renamed; i++)
+            if (strlen(renamed[i].runtime) == length && !strncmp(renamed[i].runtime, name, length))
+                found = find_call("cu", renamed[i].driver, strlen(renamed[i].driver));
+    }
+    return found;
+}
+
+/* A method or function of PyTorch, written as in a program: ".item()", "torch.nonzero(x)". */
+static const struct rp_explanation *find_method(const char *text)
+{
+    static const struct {
+        const char *method, *key;
+    } others[] = {
+        {"cpu", "host-read"},
+        {"numpy", "host-read"},
+        {"tolist", "host-read"},
+        {"synchronize", "synchronisation"},
+        {"manual_seed", "random-state"},
+        {"unique", "aten::_unique2"},
+    };
+    size_t length = strcspn(text, "(");
+    if (strcspn(text, " ") < length || (!text[length] && !strchr(text, '.')))
+        return NULL;
+    const char *end = text + length, *name = end;
+    while (name > text && (isalnum((unsigned char)name[-1]) || name[-1] == '_'))
+        name--;
+    length = (size_t)(end - name);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strlen(others[i].method) == length && !strncmp(others[i].method, name, length))
+            return find_whole(others[i].key);
+    return find_call("aten::", name, length);
+}
+
 const struct rp_explanation *rp_explain(const char *query)
 {
     if (!query)
@@ -248,5 +327,9 @@ const struct rp_explanation *rp_explain(const char *query)
         found = find_name(query);
     if (!found)
         found = find_number(query);
+    if (!found)
+        found = find_runtime_call(query);
+    if (!found)
+        found = find_method(query);
     return found ? found : find_longest(query, EXPLANATIONS + OBSTACLES, COUNT);
 }

@@ -212,6 +212,39 @@ static void test_names_of_calls_and_operators(void **state)
     assert_null(rp_explain("what a divergence")); /* kinds are words: only where they are all */
 }
 
+static void test_names_that_programs_and_profilers_use(void **state)
+{
+    (void)state;
+    static const char *const named[][2] = {
+        {"cudaStreamSynchronize", "cuStreamSynchronize"},
+        {"cudaDeviceSynchronize", "cuCtxSynchronize"},
+        {"waited in cudaFree for 3 ms", "cuMemFree"},
+        {"cudaGraphLaunch_v10000", "cuGraphLaunch"},
+        {"cudaMallocHost", "cuMemAllocHost"},
+        {".item()", "aten::item"},
+        {"x.item()", "aten::item"},
+        {"torch.nonzero(mask > 0)", "aten::nonzero"},
+        {"torch.unique", "aten::_unique2"},
+        {".cpu()", "host-read"},
+        {"torch.cuda.synchronize()", "synchronisation"},
+        {"torch.cuda.manual_seed(7)", "random-state"},
+    };
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
+        const struct rp_explanation *e = rp_explain(named[i][0]);
+        if (!e)
+            fail_msg("nothing found for '%s'", named[i][0]);
+        else
+            assert_string_equal(e->key, named[i][1]);
+    }
+    assert_null(rp_explain("cudaMemcpyAsync")); /* may be captured, as cudaMemcpy may not */
+    assert_null(rp_explain("mycudaFree"));
+    assert_null(rp_explain("cuda"));
+    assert_null(rp_explain("item")); /* a word */
+    assert_null(rp_explain("the index (of two)"));
+    assert_null(rp_explain("."));
+    assert_null(rp_explain("()"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -224,6 +257,7 @@ int main(void)
         cmocka_unit_test(test_calls),
         cmocka_unit_test(test_every_kind_is_explained),
         cmocka_unit_test(test_names_of_calls_and_operators),
+        cmocka_unit_test(test_names_that_programs_and_profilers_use),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
