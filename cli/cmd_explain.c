@@ -6,16 +6,25 @@
 
 #include "reprise.h"
 
+#include <ctype.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 static void print_usage(FILE *out)
 {
-    fprintf(out, "usage: reprise explain NUMBER|NAME|MESSAGE...\n"
-                 "       reprise explain --list\n\n"
-                 "Tells what an error of a CUDA graph capture, or a symptom of graphs, is, why it\n"
-                 "usually comes and what to do: reprise explain 901\n");
+    fprintf(out,
+            "usage: reprise explain NUMBER|NAME|MESSAGE...\n"
+            "       reprise explain --list\n\n"
+            "Tells what an error of a CUDA graph capture, a symptom of graphs, or a call that\n"
+            "cannot be captured is, why it usually comes and what to do:\n\n"
+            "    reprise explain 901\n"
+            "    reprise explain CUDA error: operation not permitted when stream is capturing\n"
+            "    reprise explain memory-grows-with-shapes\n"
+            "    reprise explain cudaStreamSynchronize\n"
+            "    reprise explain '.item()'\n\n"
+            "  --list    all that is known\n\n"
+            "exit: 0 done, 1 nothing is known of it, 2 usage\n");
 }
 
 /* Prints text as lines of at most 78 columns, the first after `lead`, the others indented as far.
@@ -59,16 +68,58 @@ static void print_explanation(const struct rp_explanation *e)
     print_list("What to do", e->mends);
 }
 
+static void print_entry(FILE *out, const struct rp_explanation *e)
+{
+    if (e->code)
+        fprintf(out, "%4d  %-42s %s\n", e->code, e->key, e->title);
+    else
+        fprintf(out, "      %-42s %s\n", e->key, e->title);
+}
+
 static int print_all(void)
 {
     const struct rp_explanation *e;
-    for (size_t i = 0; (e = rp_explanation_at(i)); i++) {
-        if (e->code)
-            printf("%4d  %-42s %s\n", e->code, e->key, e->title);
-        else
-            printf("      %-42s %s\n", e->key, e->title);
-    }
+    for (size_t i = 0; (e = rp_explanation_at(i)); i++)
+        print_entry(stdout, e);
     return CLI_DONE;
+}
+
+/* The longest word of a query: what it is about. False where none says anything. */
+static bool find_word(const char *query, char *out, size_t bytes)
+{
+    enum { SHORTEST = 3 };
+    size_t longest = 0;
+    while (*query) {
+        size_t length = 0;
+        while (isalnum((unsigned char)query[length]))
+            length++;
+        if (length > longest && length < bytes) {
+            longest = length;
+            snprintf(out, bytes, "%.*s", (int)length, query);
+        }
+        query += length ? length : 1;
+    }
+    return longest >= SHORTEST;
+}
+
+/* Says that nothing is known, and lists the entries in which the query's longest word occurs. */
+static void print_near(const char *query)
+{
+    enum { MOST = 8 };
+    char word[64];
+    const struct rp_explanation *e;
+    size_t count = 0;
+    fprintf(stderr,
+            "reprise explain: nothing is known of '%s'; 'reprise explain --list' shows what is",
+            query);
+    bool told = find_word(query, word, sizeof word);
+    for (size_t i = 0; told && count < MOST && (e = rp_explanation_at(i)); i++) {
+        if (!strcasestr(e->key, word) && !strcasestr(e->title, word))
+            continue;
+        fputs(count++ ? "" : ", among it:\n", stderr);
+        print_entry(stderr, e);
+    }
+    fputs(count ? "" : "\n", stderr);
 }
 
 /* The arguments joined by blanks, so that a message need not be quoted. */
@@ -84,10 +135,7 @@ static int explain(const char *query)
 {
     const struct rp_explanation *found = rp_explain(query);
     if (!found) {
-        fprintf(stderr,
-                "reprise explain: nothing is known of '%s'; 'reprise explain --list' shows what "
-                "is\n",
-                query);
+        print_near(query);
         return CLI_NO;
     }
     print_explanation(found);
