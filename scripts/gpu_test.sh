@@ -59,6 +59,7 @@ if "$python" -c 'import torch' 2>/dev/null; then
     "$python" tests/python/gpu_stale.py
     "$python" tests/python/gpu_report.py --install
     "$python" tests/python/gpu_report.py
+    "$python" tests/python/gpu_documents.py
 else
     echo "gpu-test: skipped the PyTorch package: $python has no PyTorch (set PYTHON)" >&2
 fi

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: MIT
+"""The Python that the README and the page about PyTorch show, run on a GPU as it stands: usage:
+gpu_documents.py. Each block has a process of its own, and what it takes for granted is made before."""
+
+import re
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+BEFORE = """
+import torch, reprise
+
+class MyModel(torch.nn.Sequential):
+    def __init__(self):
+        super().__init__(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
+
+class Batches:
+    def __iter__(self):
+        return (torch.randn(n, 64, device="cuda") for n in (4, 2, 1, 4, 2, 1))
+
+batches = Batches()
+loss_of = torch.nn.functional.mse_loss
+"""
+# Not where the block calls install(), which comes before CUDA.
+OBJECTS = """
+model = MyModel().cuda()
+optimizer = torch.optim.Adam(model.parameters(), capturable=True)
+static_input, batch, inputs = (torch.randn(4, 64, device="cuda") for _ in range(3))
+targets = torch.randn(4, 8, device="cuda")
+
+model(static_input)  # what PyTorch wants before a capture
+
+def step(inputs, targets):
+    with torch.no_grad():
+        return loss_of(model(inputs), targets)
+"""
+AFTER = """
+if "step" in globals():
+    for _ in range(3):
+        step(inputs, targets)
+torch.cuda.synchronize()
+text = reprise.report()
+print(text)
+assert "without a graph" not in text
+"""
+
+
+class Documents(unittest.TestCase):
+    def run_blocks(self, name, graphs):
+        blocks = BLOCK.findall((ROOT / name).read_text(encoding="utf-8"))
+        self.assertEqual(len(blocks), len(graphs))
+        for block, captured in zip(blocks, graphs):
+            ahead = BEFORE if "install()" in block else BEFORE + OBJECTS
+            done = subprocess.run([sys.executable, "-c", ahead + block + AFTER],
+                                  capture_output=True, text=True, check=False)
+            with self.subTest(block=block):
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assertEqual("nothing was captured yet" in done.stdout, not captured,
+                                 done.stdout)
+
+    def test_readme(self):
+        self.run_blocks("README.md", [True])
+
+    def test_pytorch(self):
+        # reprise.graph is PyTorch's own without install(): nothing is known of it.
+        self.run_blocks("docs/pytorch.md", [True, True, False, False, True])
+
+
+if __name__ == "__main__":
+    unittest.main()
