@@ -146,7 +146,9 @@ def functions_of(workload, is_compiled):
         if not functions:
             compiled = torch.compile(work.fn, dynamic=False) if is_compiled else None
         functions[name] = function_of(name, work.fn, compiled, work.options)
-        plain = functions[name] if name not in GRAPHED else compiled or work.fn
+        plain = functions[name]
+        if name in GRAPHED:
+            plain = work.fn if compiled is None else compiled
         yield name, functions[name], plain, work.inputs
 
 
