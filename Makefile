@@ -67,7 +67,7 @@ clean: ## remove what was built
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
-setup:
+setup: ## install what the build needs, where that may be done without asking
 	@scripts/setup.sh
 
 # Folder, CMake arguments.

@@ -9,6 +9,7 @@ PyTorch is needed to build. What the library needs to build, see scripts/setup.s
 import os
 import shutil
 import subprocess
+import sysconfig
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -35,6 +36,9 @@ class Build(build_ext):
         return [*super().get_outputs(), str(self.command_path())]
 
     def run(self):
+        if not Path(sysconfig.get_path("include"), "Python.h").exists():
+            raise SystemExit("reprise: Python.h was not found. Install the headers of this Python "
+                             "(Debian, Ubuntu: python3-dev)")
         folder = Path(self.build_temp).resolve() / "library"
         folder.mkdir(parents=True, exist_ok=True)
         generator = ["-G", "Ninja"] if shutil.which("ninja") else []

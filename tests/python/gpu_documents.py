@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""The Python that the README and the page about PyTorch show, run on a GPU as it stands: usage:
-gpu_documents.py. Each block has a process of its own, and what it takes for granted is made before."""
+"""The Python that the README and the page about PyTorch show, run on a GPU as it stands. Each block
+has a process of its own, and what it takes for granted is made before.
+
+usage: gpu_documents.py
+"""
 
 import re
 import subprocess

@@ -53,7 +53,8 @@ class Documents(unittest.TestCase):
             self.assertEqual(list(mistakes(text)), [], name)
 
     def test_mistakes_are_found(self):
-        self.assertEqual(list(mistakes("`reprise.h`, `reprise.graphed(fn, *args)` and `reprise plan`")), [])
+        right = "`reprise.h`, `reprise.graphed(fn, *args)` and `reprise plan`"
+        self.assertEqual(list(mistakes(right)), [])
         self.assertEqual(list(mistakes("see `reprise.captured`")), ["there is no reprise.captured"])
         self.assertEqual(list(mistakes("```python\nx = reprise.graphed(fn, shape=3)\n```\n")),
                          ["reprise.graphed: got an unexpected keyword argument 'shape'"])
