@@ -165,7 +165,7 @@ static void print_device(const struct diagnosis *d)
     struct rp_capability capability;
     const struct rp_device_info *info = &d->info;
     if (d->no_gpu[0])
-        printf("NVIDIA's    %s\n", d->no_gpu);
+        printf("no GPU      %s\n", d->no_gpu);
     if (!d->device)
         return;
     printf("driver      %s, CUDA %d.%d\n", info->driver, info->driver_version / 1000,

@@ -2,6 +2,7 @@
 """PyTorch, imported late: the package can be imported without it, and without a GPU."""
 
 import functools
+import os
 import sys
 import warnings
 
@@ -49,15 +50,22 @@ def _warn_of_newer(torch, version):
                       "numbers in captured work: with this one they may repeat", stacklevel=4)
 
 
+def _why_no_gpu(built):
+    """Why a PyTorch that was built for this CUDA (None: for none) has no GPU, and what to do."""
+    if built is None:
+        return "this PyTorch was built without CUDA, install another: https://pytorch.org/get-started"
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return "CUDA_VISIBLE_DEVICES hides all of them, unset it"
+    return ("PyTorch finds no GPU: `nvidia-smi` should list one, with a driver for CUDA "
+            f"{built} or later")
+
+
 def need_gpu():
     """torch, with a usable GPU."""
     torch = need_torch()
     if not torch.cuda.is_available():
-        built = torch.version.cuda
-        why = ("this PyTorch was built without CUDA" if built is None else
-               "PyTorch finds no GPU: `nvidia-smi` should list one, with a driver for CUDA "
-               f"{built} or later")
-        raise RuntimeError(f"reprise needs an NVIDIA GPU: {why}")
+        raise RuntimeError(f"reprise needs an NVIDIA GPU: {_why_no_gpu(torch.version.cuda)}; "
+                           "`python -m reprise doctor` tells more")
     return torch
 
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 import unittest.mock
 
@@ -104,6 +105,28 @@ class Import(unittest.TestCase):
         for call in (reprise.install, reprise.Pool, lambda: reprise.graphed(print)):
             with self.assertRaisesRegex(RuntimeError, "reprise needs an NVIDIA GPU"):
                 call()
+
+    def test_what_to_do_without_a_gpu(self):
+        from reprise._torch import need_gpu
+
+        def told(built, **environment):
+            torch = types.SimpleNamespace(
+                __version__="2.11.0", version=types.SimpleNamespace(cuda=built),
+                cuda=types.SimpleNamespace(is_available=lambda: False))
+            with unittest.mock.patch.dict(sys.modules, torch=torch), \
+                    unittest.mock.patch.dict(os.environ, environment):
+                if not environment:
+                    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+                with self.assertRaises(RuntimeError) as caught:
+                    need_gpu()
+            self.assertIn("python -m reprise doctor", str(caught.exception))
+            return str(caught.exception)
+
+        self.assertIn("built without CUDA, install another", told(None))
+        self.assertIn("a driver for CUDA 13.0 or later", told("13.0"))
+        self.assertIn("a driver for CUDA 13.0", told("13.0", CUDA_VISIBLE_DEVICES="1"))
+        for hidden in ("", "-1"):
+            self.assertIn("unset it", told("13.0", CUDA_VISIBLE_DEVICES=hidden))
 
 
 class Command(unittest.TestCase):
