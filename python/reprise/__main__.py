@@ -59,6 +59,8 @@ def _run(arguments):
 def main(arguments):
     if arguments[:1] == ["run"]:
         return _run(arguments[1:])
+    if arguments == ["help", "run"]:
+        return _run(["--help"])
     if not arguments or arguments[0] in ("-h", "--help"):
         print(USAGE, file=sys.stdout if arguments else sys.stderr)
     return _become_program(arguments)

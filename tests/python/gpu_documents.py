@@ -8,6 +8,7 @@ usage: gpu_documents.py
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -52,24 +53,36 @@ assert "without a graph" not in text
 
 
 class Documents(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def run_python(self, *arguments):
+        """Standard output of the interpreter, in the folder of this test."""
+        done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True,
+                              check=False, cwd=self.folder)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout
+
     def run_blocks(self, name, graphs):
         blocks = BLOCK.findall((ROOT / name).read_text(encoding="utf-8"))
         self.assertEqual(len(blocks), len(graphs))
         for block, captured in zip(blocks, graphs):
             ahead = BEFORE if "install()" in block else BEFORE + OBJECTS
-            done = subprocess.run([sys.executable, "-c", ahead + block + AFTER],
-                                  capture_output=True, text=True, check=False)
             with self.subTest(block=block):
-                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-                self.assertEqual("nothing was captured yet" in done.stdout, not captured,
-                                 done.stdout)
+                out = self.run_python("-c", ahead + block + AFTER)
+                self.assertEqual("nothing was captured yet" in out, not captured, out)
 
     def test_readme(self):
         self.run_blocks("README.md", [True])
 
     def test_pytorch(self):
         # reprise.graph is PyTorch's own without install(): nothing is known of it.
-        self.run_blocks("docs/pytorch.md", [True, True, False, False, True])
+        self.run_blocks("docs/pytorch.md", [True, True, False, False, True, False])
+        # Small as the step is, nothing but launches is in it.
+        self.assertIn("CUDA graphs are worth it here",
+                      self.run_python("-m", "reprise", "advise", "trace.json.gz"))
 
 
 if __name__ == "__main__":

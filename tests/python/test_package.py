@@ -13,6 +13,7 @@ import unittest.mock
 
 import reprise
 from reprise import _C
+from reprise.__main__ import USAGE
 from reprise._tree import flatten, unflatten
 
 Pair = collections.namedtuple("Pair", "left right")
@@ -145,7 +146,9 @@ class Command(unittest.TestCase):
         done = self.run_it("run")
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertIn("usage: python -m reprise run SCRIPT", done.stderr)
-        self.assertEqual(self.run_it("run", "--help").returncode, 0)
+        for asked in (("run", "--help"), ("help", "run")):
+            done = self.run_it(*asked)
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, USAGE, ""))
 
     def test_the_librarys_commands_run(self):
         console = ("-c", "import reprise.__main__; reprise.__main__.command()")
