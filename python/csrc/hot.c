@@ -121,8 +121,8 @@ static bool is_known(struct hot *hot, const struct rpp_inputs *inputs, bool grap
 }
 
 /* add(ordinal, args, kwargs, graph, results, build, choice): a shape of a device. results: of each
- * (shape, strides, dtype), and perhaps the shape to cut it to. graph and choice may be None, though
- * not both. */
+ * (shape, strides, dtype), and perhaps the shape to cut it to. graph and choice may be None; where
+ * both are, the shape's calls are eager. */
 static PyObject *hot_add(PyObject *object, PyObject *arguments)
 {
     struct hot *hot = (struct hot *)object;
@@ -133,8 +133,8 @@ static PyObject *hot_add(PyObject *object, PyObject *arguments)
                           &kwargs, &graph, &PyTuple_Type, &results, &build, &choice))
         return NULL;
     if ((graph != Py_None && Py_TYPE(graph) != rpp_graph_type) ||
-        (choice != Py_None ? Py_TYPE(choice) != rpp_choice_type : graph == Py_None))
-        return PyErr_Format(PyExc_TypeError, "add takes a graph, a choice, or both");
+        (choice != Py_None && Py_TYPE(choice) != rpp_choice_type))
+        return PyErr_Format(PyExc_TypeError, "add takes a Graph or None, and a Choice or None");
     size_t result_count = (size_t)PyTuple_Size(results);
     const struct rpp_graph *captured = graph == Py_None ? NULL : (struct rpp_graph *)graph;
     if (result_count > RPP_MOST_RESULTS || !read_inputs(hot, args, kwargs, &inputs) ||
@@ -282,6 +282,16 @@ static PyObject *call_judged(struct hot *hot, const struct rpp_shape *shape,
     return result;
 }
 
+static PyObject *call_shape(struct hot *hot, const struct rpp_shape *shape,
+                            const struct rpp_inputs *inputs)
+{
+    if (shape->choice)
+        return call_judged(hot, shape, inputs);
+    if (shape->graph)
+        return try_replay(hot, shape, inputs);
+    return Py_NewRef(rpp_guard_holds(&hot->guard) ? eager : miss);
+}
+
 /* A call without tensors is one of the current device. */
 static bool is_of_device(const struct hot *hot, const struct rpp_shape *shape)
 {
@@ -308,8 +318,7 @@ static PyObject *hot_call(PyObject *object, PyObject *const *arguments, Py_ssize
     if (!shape || !modes_fit(hot, &inputs) || !is_of_device(hot, shape))
         return Py_NewRef(miss);
     shape->users++;
-    PyObject *result =
-        shape->choice ? call_judged(hot, shape, &inputs) : try_replay(hot, shape, &inputs);
+    PyObject *result = call_shape(hot, shape, &inputs);
     rpp_shape_release(shape);
     return result;
 }

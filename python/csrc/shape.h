@@ -16,8 +16,8 @@ struct rpp_shape {
     size_t users;           /* the table it is in, and calls that are under way */
     struct rpp_signature signature;
     int32_t ordinal;         /* of the device that it works on */
-    struct rpp_graph *graph; /* NULL: there is none yet, and calls are eager */
-    PyObject *choice;        /* a Choice that says how calls go; NULL: by the graph */
+    struct rpp_graph *graph; /* NULL: there is none, and calls are eager */
+    PyObject *choice;        /* a Choice that says how calls go; NULL: by the graph, if any */
     size_t result_count;
     struct {
         PyObject *whole;           /* (shape, strides, dtype) */

@@ -105,7 +105,7 @@ class Graphed:
         if self._hot is not None:
             result = self._hot.call(args, kwargs)
             if result is not _C.miss:
-                return result
+                return self._fn(*args, **kwargs) if result is _C.eager else result
         torch = self._torch
         leaves, spec = flatten((args, kwargs)) if kwargs else flatten(args)
         try:
@@ -157,6 +157,13 @@ class Graphed:
         warnings.warn(f"reprise: '{self.name}' runs without a graph for these arguments from now on: "
                       f"{text}", stacklevel=5)
 
+    def _shorten_eager(self, args, kwargs, tensors):
+        """Lets the short way tell that calls of a shape which cannot be captured are eager ones, where
+        it need not forget shapes for that which have graphs."""
+        guarded = self._is_guarded()
+        if (guarded or not self._shapes) and not self._torch.is_autocast_enabled():
+            self._guarded_hot(guarded).add(self._device(tensors).index, args, kwargs, None, (), None)
+
     def _shorten(self, shape, args, kwargs, tensors):
         """Lets the short way have calls of this shape, where it can take them."""
         if not isinstance(shape, Shape):
@@ -196,6 +203,7 @@ class Graphed:
     def _first_call(self, key, leaves, tensors, spec, args, kwargs):
         """The captured shape, or a tuple that holds an eager call's result."""
         if self._failures.get(key, ("", 0))[1] >= ATTEMPTS:
+            self._shorten_eager(args, kwargs, tensors)
             return (self._fn(*args, **kwargs),)
         if self._eager_runs < self._warmup:
             self._eager_runs += 1

@@ -391,6 +391,30 @@ class Inference(unittest.TestCase):
         with torch.no_grad():
             self.check(compiled, [(torch.randn(16, 256, device="cuda"),) for _ in range(5)])
 
+    def test_what_cannot_be_captured_is_not_looked_at_again(self):
+        net = mlp().eval()
+
+        def fn(x, read):
+            return net(x) * (x.sum().item() > 0 or 1) if read else net(x)
+        made = reprise.graphed(fn, watch=[net])
+        x = torch.randn(16, 256, device="cuda")
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for _ in range(4):
+                made(x, True)
+            looked = made._key
+            made._key = None
+            for _ in range(3):
+                self.assertTrue(torch.equal(made(x, True), fn(x, True)))
+            made._key = looked
+            self.check(fn, [(x, False)] * 3, graphed=made)
+            made._key = None
+            self.check(fn, [(x, False), (x, True)] * 2, graphed=made)
+            made._key = looked
+            net[0].weight.data = net[0].weight.data.clone()
+            self.check(fn, [(x, False), (x, True)] * 2, graphed=made)
+        self.assertEqual(len(made.failures()), 1)
+
     def test_a_capture_compiles_nothing(self):
         compiled = []
 

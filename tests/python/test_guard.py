@@ -109,6 +109,27 @@ class Guard(unittest.TestCase):
         with self.assertRaises(TypeError):
             self.hot.call((1,))
 
+    def test_shapes_with_neither_graph_nor_choice_are_eager(self):
+        hot = _C.Hot(torch.Tensor, torch.empty_strided, None, torch.is_grad_enabled,
+                     torch.is_inference_mode_enabled, torch.is_autocast_enabled, lambda: 0)
+        self.hot = hot
+        self.set()
+        self.assertTrue(hot.add(0, (1,), {"scale": None}, None, (), None))
+        self.assertFalse(hot.add(0, (1,), {"scale": None}, None, (), None), "it has it")
+        self.assertTrue(hot.add(1, (2,), {}, None, (), None))
+        self.assertIs(hot.call((1,), {"scale": None}), _C.eager)
+        self.assertIs(hot.call((1,), {}), _C.miss)
+        self.assertIs(hot.call((2,), {}), _C.miss, "another device is current")
+        with torch.no_grad():
+            self.assertIs(hot.call((1,), {"scale": None}), _C.miss)
+        self.net[0].weight.data = torch.zeros(5, 4)[1:]
+        self.assertIs(hot.call((1,), {"scale": None}), _C.miss)
+        for wrong in (1, _C.miss):
+            with self.assertRaises(TypeError):
+                hot.add(0, (3,), {}, wrong, (), None)
+            with self.assertRaises(TypeError):
+                hot.add(0, (3,), {}, None, (), None, wrong)
+
     def test_clearing_ends_the_guard(self):
         self.hot.clear()
         self.assertFalse(self.hot.is_guarded())

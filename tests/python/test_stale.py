@@ -49,10 +49,11 @@ class Dropped(unittest.TestCase):
         made._fn, made._name, made._strict, made._verify = lambda: "eager", "subject", False, None
         made._shapes, made._failures, made._stale = {}, {}, {}
         made._eager_runs = made._warmup = 0
-        made._hot = Hot()
+        made._hot, made._is_guarded = Hot(), lambda: False
         self.param = types.SimpleNamespace(grad=Gradient())
         made._torch = types.SimpleNamespace(nn=types.SimpleNamespace(Module=Hot),
-                                            optim=types.SimpleNamespace(Optimizer=Hot))
+                                            optim=types.SimpleNamespace(Optimizer=Hot),
+                                            is_autocast_enabled=lambda: True)
         made._watch = types.SimpleNamespace(params=[self.param])
         made._lock = threading.RLock()
         made._capture = self.capture
