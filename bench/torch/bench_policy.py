@@ -33,7 +33,7 @@ SHARE, ROOM_S = 0.02, 0.05
 
 
 def arguments():
-    parser = argparse.ArgumentParser(usage=__doc__)
+    parser = argparse.ArgumentParser(usage=__doc__.partition("usage: ")[2].replace("%", "%%"))
     parser.add_argument("--workloads")
     parser.add_argument("--calls", type=int, default=RUN)
     parser.add_argument("--seconds", type=float)

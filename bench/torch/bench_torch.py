@@ -29,7 +29,7 @@ GROUPS = ("forum", "inference", "decode", "training", "allocator", "streams")
 
 
 def arguments():
-    parser = argparse.ArgumentParser(usage=__doc__)
+    parser = argparse.ArgumentParser(usage=__doc__.partition("usage: ")[2].replace("%", "%%"))
     parser.add_argument("group", choices=GROUPS, nargs="?")
     parser.add_argument("--workloads")
     parser.add_argument("--sides")
