@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Keeps the tables in docs/ equal to the lists in the sources that they show.
+"""Keeps the tables in documents equal to the lists and results that they show.
 
     docs/driver.md        src/driver/symbols.def and RPI_CAPABILITIES in src/driver/driver.h
     docs/environment.md   src/base/env.def
+    README.md             bench/results/h200/torch-*.json (scripts/comparison.py)
 
 A table stands between the lines <!-- table: NAME --> and <!-- end -->; the text around it is
 written by hand. A block of code after <!-- from: FILE --> must stand in that file word for word.
@@ -19,6 +20,8 @@ usage: check_docs.py ROOT            says what differs, exit 1
 import pathlib
 import re
 import sys
+
+import comparison
 
 TABLE = re.compile(r"(<!-- table: ([a-z]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 CODE = re.compile(r"<!-- from: (\S+) -->\n```\w*\n(.*?)```", re.DOTALL)
@@ -113,6 +116,7 @@ def unlisted_reads(where, text):
 def check(root, write):
     tables = {name: make((root / source).read_text(encoding="utf-8"))
               for name, (source, make) in SOURCES.items()}
+    tables["comparison"] = comparison.table(root)
     findings, seen = [], set()
     for path in sorted([*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("examples/*.md")]):
         document = path.read_text(encoding="utf-8")
@@ -160,6 +164,7 @@ def self_test():
     assert list(stale_code(here.parent, shown.replace("re\n", "nothing\n"))) == [here.name]
     assert list(unlisted_reads("src/a.c", "int x;\nchar *p = getenv(n);\n")) == ["src/a.c:2"]
     assert not list(unlisted_reads("src/base/env.c", "getenv(n)"))
+    comparison.self_test()
     print("check_docs: changed lists and code, dead links and unlisted variables are found")
 
 
