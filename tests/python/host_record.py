@@ -7,7 +7,7 @@ import unittest
 from unittest import mock
 
 from reprise import _C, _record
-from host_capture import BYTES, Allocator, Driver
+from on_host import BYTES, OnHost
 
 
 class Storage:
@@ -81,14 +81,9 @@ def played(driver):
             _cuda_releasePool=lambda *_: None))
 
 
-class Recording(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.driver = Driver()
-        cls.allocator = Allocator(_C.hooks())
-
+class Recording(OnHost):
     def setUp(self):
-        self.pool = _C.Pool(0, "tested")
+        super().setUp()
         self.stream = 0  # of the run under way
         self.runs = 0
         self.installed = True
