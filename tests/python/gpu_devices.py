@@ -16,7 +16,7 @@ from torch import distributed, multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 
 import reprise
-from training_steps import whole_step
+from training_steps import mlp, whole_step
 
 INSTALL = "--install" in sys.argv or os.environ.get("GPU_DEVICES_INSTALL") == "1"
 if "--install" in sys.argv:
@@ -28,12 +28,9 @@ if INSTALL:
 TIMEOUT = 60  # of a rank, in seconds
 
 
-def mlp(device, width=128, depth=3):
+def mlp_on(device, width=128):
     torch.manual_seed(1)
-    layers = []
-    for _ in range(depth):
-        layers += [torch.nn.Linear(width, width), torch.nn.ReLU()]
-    return torch.nn.Sequential(*layers).to(f"cuda:{device}")
+    return mlp(width, 3, device=f"cuda:{device}")
 
 
 def said_in(body):
@@ -64,7 +61,7 @@ class Callables(Case):
     """reprise.graphed, whatever device is current."""
 
     def check(self, current, device):
-        net = mlp(device).eval()
+        net = mlp_on(device).eval()
         made = reprise.graphed(net, strict=True)
         outs, wants = [], []
         with torch.no_grad(), torch.cuda.device(current):
@@ -138,7 +135,7 @@ class Callables(Case):
         class Away(torch.nn.Module):
             def __init__(self):
                 super().__init__()
-                self.net = mlp(1)
+                self.net = mlp_on(1)
 
             def forward(self, x):
                 return self.net(x.to("cuda:1")).to(x.device)
@@ -171,7 +168,7 @@ class Callables(Case):
         self.assertTrue(any("graph is of one GPU" in s for s in said_in(calls)))
 
     def test_autocast_and_random_numbers(self):
-        net = torch.nn.Sequential(mlp(1), torch.nn.Dropout(0.4)).train()
+        net = torch.nn.Sequential(mlp_on(1), torch.nn.Dropout(0.4)).train()
         made = reprise.graphed(net, strict=True)
         xs = [torch.randn(16, 128, device="cuda:1") for _ in range(6)]
         with torch.no_grad(), torch.autocast("cuda", dtype=torch.bfloat16):
@@ -184,7 +181,7 @@ class Callables(Case):
         self.assertEqual([(f["device"], f["random"]) for f in made.shapes()], [(1, True)])
 
     def test_several_streams_of_the_second_device(self):
-        net = mlp(1).eval()
+        net = mlp_on(1).eval()
         made = reprise.graphed(net, strict=True)
         streams = [torch.cuda.Stream(1) for _ in range(3)]
         pairs = []
@@ -198,7 +195,7 @@ class Callables(Case):
                 self.equal(out, net(x), 1)
 
     def test_verified(self):
-        net = mlp(1).eval()
+        net = mlp_on(1).eval()
         for verify in ("capture", "run"):
             made = reprise.graphed(net, strict=True, verify=verify)
             with torch.no_grad():
@@ -210,7 +207,7 @@ class Callables(Case):
                              facts["not_run"])
 
     def test_policy(self):
-        net = mlp(1).eval()
+        net = mlp_on(1).eval()
         made = reprise.graphed(net, strict=True, policy="auto")
         with torch.no_grad():
             for i in range(600):
@@ -381,7 +378,7 @@ class Pools(Case):
             reprise.set_exec_budget(64 << 20, 1)
 
     def test_estimates(self):
-        net = mlp(1, 512).eval()
+        net = mlp_on(1, 512).eval()
         sizes = (1, 8, 64)
         shapes = [(torch.empty(n, 512, device="cuda:1"),) for n in sizes]
         with torch.no_grad():
@@ -451,7 +448,7 @@ class Training(Case):
                 for _ in range(count)]
 
     def build(self):
-        net = torch.nn.Sequential(mlp(1), torch.nn.Dropout(0.2))
+        net = torch.nn.Sequential(mlp_on(1), torch.nn.Dropout(0.2))
         return net, torch.optim.Adam(net.parameters(), lr=1e-3, capturable=True)
 
     def losses(self, step):
@@ -485,9 +482,9 @@ class Training(Case):
                 reprise.make_graphed_callables(net[0], (sample,))
                 self.assertEqual(self.losses(whole_step(net, optimizer)), want)
         with self.assertRaisesRegex(ValueError, "on cuda:0 and cuda:1"):
-            reprise.make_graphed_callables(mlp(0), (sample,))
+            reprise.make_graphed_callables(mlp_on(0), (sample,))
         with self.assertRaisesRegex(ValueError, "on cuda:0 and cuda:1"):
-            reprise.make_graphed_callables(mlp(1), (sample,), pool=reprise.Pool("sequence", device=0))
+            reprise.make_graphed_callables(mlp_on(1), (sample,), pool=reprise.Pool("sequence", device=0))
 
 
 @unittest.skipUnless(INSTALL, "of reprise.install()")
@@ -589,7 +586,7 @@ class Threads(Case):
                 raise AssertionError(f"call {i} differs")
 
     def test_callables_of_their_own(self):
-        nets = [mlp(device).eval() for device in (0, 1)]
+        nets = [mlp_on(device).eval() for device in (0, 1)]
 
         def work(device):
             with torch.no_grad():
@@ -606,7 +603,7 @@ class Threads(Case):
         self.assertEqual(sorted(f["device"] for f in made.shapes()), 20 * [0] + 20 * [1])
 
     def test_training(self):
-        nets = [[mlp(device) for device in (0, 1)] for _ in range(2)]  # made one after the other
+        nets = [[mlp_on(device) for device in (0, 1)] for _ in range(2)]  # made one after the other
 
         def losses(net, device, graph):
             optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, capturable=True)
@@ -656,7 +653,7 @@ def rank_main(rank, port, work, results):
 
 def parallel_net(rank, graph, **options):
     torch.manual_seed(2)  # the same in both ranks
-    net = torch.nn.Sequential(mlp(rank), torch.nn.Linear(128, 128)).to(f"cuda:{rank}")
+    net = torch.nn.Sequential(mlp_on(rank), torch.nn.Linear(128, 128)).to(f"cuda:{rank}")
     if graph is not None:
         net = graph(net)
     return DistributedDataParallel(net, device_ids=[rank], **options)

@@ -9,6 +9,7 @@ import unittest
 import torch
 
 import reprise
+from training_steps import mlp, whole_step
 
 INSTALL = "--install" in sys.argv
 if INSTALL:
@@ -16,13 +17,6 @@ if INSTALL:
     reprise.install()
 
 SIZES = (64, 1, 32, 8)
-
-
-def mlp(width=512, depth=4):
-    layers = []
-    for _ in range(depth):
-        layers += [torch.nn.Linear(width, width), torch.nn.ReLU()]
-    return torch.nn.Sequential(*layers).cuda()
 
 
 def on_meta(*sizes, width=512, **options):
@@ -50,7 +44,7 @@ class Estimates(unittest.TestCase):
             self.assertGreaterEqual(2 * found.planned_bytes, info["planned_bytes"])
 
     def test_a_module(self):
-        net = mlp().eval()
+        net = mlp(512).eval()
         with torch.no_grad():
             found = reprise.estimate(net, on_meta(*SIZES))
             made = reprise.graphed(net, shapes=on_gpu(*SIZES), strict=True)
@@ -58,7 +52,7 @@ class Estimates(unittest.TestCase):
         self.assertIn("planned", str(found))
 
     def test_what_reprise_graphed_returned(self):
-        net = mlp().eval()
+        net = mlp(512).eval()
         made = reprise.graphed(net, strict=True)
         with torch.no_grad():
             x = torch.randn(64, 512, device="cuda")
@@ -85,15 +79,9 @@ class Estimates(unittest.TestCase):
         net = mlp(128, 3)
         optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, capturable=True)
 
-        def step(x, y):
-            optimizer.zero_grad(set_to_none=True)
-            loss = torch.nn.functional.mse_loss(net(x), y)
-            loss.backward()
-            optimizer.step()
-            return loss.detach()
         x, y = torch.randn(2, 32, 128, device="cuda").unbind()
         x, y = x.clone(), y.clone()
-        made = reprise.graphed(step, strict=True)
+        made = reprise.graphed(whole_step(net, optimizer), strict=True)
         made(x, y)
         found = reprise.estimate(made, [(x, y)])
         made(x, y)
@@ -127,7 +115,7 @@ class Estimates(unittest.TestCase):
 
     def test_a_pool_counts_what_it_holds(self):
         pool = reprise.Pool("concurrent")
-        net = mlp().eval()
+        net = mlp(512).eval()
         with torch.no_grad():
             kept = reprise.graphed(net, pool=pool, shapes=on_gpu(64), strict=True)
             before = pool.info()["planned_bytes"]
@@ -143,7 +131,7 @@ class Estimates(unittest.TestCase):
 
 class Ahead(unittest.TestCase):
     def test_progress_is_told_largest_first(self):
-        net, told = mlp().eval(), []
+        net, told = mlp(512).eval(), []
         with torch.no_grad():
             made = reprise.graphed(net, shapes=on_gpu(*SIZES), strict=True, name="net",
                                    progress=lambda *seen: told.append(seen))
@@ -152,7 +140,7 @@ class Ahead(unittest.TestCase):
         self.assertEqual(len(made.shapes()), 4)
 
     def test_shapes_overlay_within_any_pool(self):
-        net = mlp().eval()
+        net = mlp(512).eval()
         for kind in ("alternatives", "sequence", "concurrent"):
             outer = reprise.Pool(kind)
             inner = reprise.Pool("concurrent", parent=outer)
@@ -170,7 +158,7 @@ class Ahead(unittest.TestCase):
 
 class Execs(unittest.TestCase):
     def test_the_budget_is_kept(self):
-        net = mlp().eval()
+        net = mlp(512).eval()
         try:
             reprise.set_exec_budget(1)
             with torch.no_grad():

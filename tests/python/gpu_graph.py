@@ -9,19 +9,13 @@ import unittest
 import torch
 
 import reprise
+from training_steps import mlp, whole_step
 from reprise import _C
 
 INSTALL = "--install" in sys.argv
 if INSTALL:
     sys.argv.remove("--install")
     reprise.install()
-
-
-def mlp(width=256, depth=4):
-    layers = []
-    for _ in range(depth):
-        layers += [torch.nn.Linear(width, width), torch.nn.ReLU()]
-    return torch.nn.Sequential(*layers).cuda()
 
 
 def capture(fn, ways=reprise.graph, **options):
@@ -175,17 +169,10 @@ class Graphs(unittest.TestCase):
         def build():
             torch.manual_seed(2)
             net = mlp(128, 3)
-            return net, torch.optim.SGD(net.parameters(), lr=0.1)
+            return whole_step(net, torch.optim.SGD(net.parameters(), lr=0.1))
         batches = [(torch.randn(32, 128, device="cuda"), torch.randn(32, 128, device="cuda"))
                    for _ in range(10)]
         x, y = batches[0][0].clone(), batches[0][1].clone()
-
-        def step(net, optimizer):
-            optimizer.zero_grad(set_to_none=True)
-            loss = torch.nn.functional.mse_loss(net(x), y)
-            loss.backward()
-            optimizer.step()
-            return loss.detach()
 
         def losses(run):
             seen = []
@@ -194,21 +181,20 @@ class Graphs(unittest.TestCase):
                 y.copy_(b)
                 seen.append(run().item())
             return seen
-        net, optimizer = build()
-        step(net, optimizer)
-        want = losses(lambda: step(net, optimizer))
-        net, optimizer = build()
+        step = build()
+        step(x, y)
+        want = losses(lambda: step(x, y))
+        step = build()
         x.copy_(batches[0][0])
         y.copy_(batches[0][1])
-        graph, loss = capture(lambda: step(net, optimizer))
+        graph, loss = capture(lambda: step(x, y))
 
         def replay():
             graph.replay()
             return loss
         got = losses(replay)
         torch.testing.assert_close(torch.tensor(got), torch.tensor(want))
-        optimizer.zero_grad(set_to_none=True)
-        del graph, loss, replay, net, optimizer
+        del graph, loss, replay, step
 
     def test_pytorchs_make_graphed_callables(self):
         net = mlp(64, 2)

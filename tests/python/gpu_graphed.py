@@ -11,21 +11,12 @@ import torch
 
 import reprise
 from reprise import _C
-from training_steps import whole_step
+from training_steps import mlp, whole_step
 
 INSTALL = "--install" in sys.argv
 if INSTALL:
     sys.argv.remove("--install")
     reprise.install()
-
-
-def mlp(width=256, depth=4, dropout=0.0):
-    layers = []
-    for _ in range(depth):
-        layers += [torch.nn.Linear(width, width), torch.nn.ReLU()]
-        if dropout:
-            layers.append(torch.nn.Dropout(dropout))
-    return torch.nn.Sequential(*layers).cuda()
 
 
 class Inference(unittest.TestCase):

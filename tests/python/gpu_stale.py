@@ -13,6 +13,7 @@ import torch
 
 import reprise
 from reprise._graphed import MOST_STALE
+from training_steps import mlp
 
 if "--install" in sys.argv:
     sys.argv.remove("--install")
@@ -24,15 +25,6 @@ ROWS, WIDTH = 64, 128
 
 def new(*shape):
     return torch.randn(*(shape or (ROWS, WIDTH)), device="cuda")
-
-
-def mlp(dropout=0.0):
-    layers = []
-    for _ in range(3):
-        layers += [torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU()]
-        if dropout:
-            layers.append(torch.nn.Dropout(dropout))
-    return torch.nn.Sequential(*layers).cuda()
 
 
 def stale(made):
@@ -214,7 +206,7 @@ class Replaced(Case):
         """A step zeroes gradients in place, so they are memory beside its arguments. Once the program
         sets them to None, the step makes others: no graph may keep those from run to run, so that
         its next call is eager, and the one after that captures."""
-        net = mlp()
+        net = mlp(WIDTH, 3)
         twin = copy.deepcopy(net)
 
         def step_of(net):
@@ -259,19 +251,19 @@ class Unchanged(Case):
         self.assertGreater(min(f["calls"] for f in facts), calls // 2)
 
     def test_inference(self):
-        net = mlp().eval()
+        net = mlp(WIDTH, 3).eval()
         made = reprise.graphed(net, strict=True)
         with torch.no_grad():
             self.stays(made, lambda: made(new()))
 
     def test_dropout(self):
-        net = mlp(0.5).train()
+        net = mlp(WIDTH, 3, 0.5).train()
         made = reprise.graphed(net, strict=True)
         with torch.no_grad():
             self.stays(made, lambda: made(new()))
 
     def test_autocast(self):
-        net = mlp().eval()
+        net = mlp(WIDTH, 3).eval()
         made = reprise.graphed(net, strict=True)
 
         def call():
@@ -291,7 +283,7 @@ class Unchanged(Case):
             self.stays(made, lambda: made(new(4, 8, 16, 16)))
 
     def trained(self, optimizer_of, dropout=0.0):
-        net = mlp(dropout)
+        net = mlp(WIDTH, 3, dropout)
         optimizer = optimizer_of(net.parameters())
 
         def step(x, y):
@@ -313,7 +305,7 @@ class Unchanged(Case):
         self.trained(lambda p: torch.optim.Adam(p, lr=1e-3, fused=True, capturable=True), 0.1)
 
     def test_a_step_with_adamw_and_clipping(self):
-        net = mlp()
+        net = mlp(WIDTH, 3)
         optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, foreach=True, capturable=True)
 
         def step(x):
@@ -327,7 +319,7 @@ class Unchanged(Case):
         self.stays(made, lambda: made(new()))
 
     def test_forward_and_backward(self):
-        net = mlp(0.1)
+        net = mlp(WIDTH, 3, 0.1)
         optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, foreach=True)
         made = reprise.graphed(net, strict=True)
 
