@@ -12,14 +12,14 @@ PyTypeObject *rpp_choice_type;
 
 struct judge {
     PyObject_HEAD struct rp_judge *judge;
-    struct rp_device *device;
+    const struct rpp_choice *settled; /* whose graph the latest call went by; NULL: it went by none.
+                                         Not owned */
 };
 
 struct rpp_choice {
     PyObject_HEAD struct rp_choice *choice;
-    PyObject *judge;
-    PyObject *settle;    /* called when the graph's turn comes after eager calls; or NULL */
-    bool was_eager;      /* the calls before */
+    struct judge *judge;
+    PyObject *settle;    /* called when the graph's turn comes after other calls; or NULL */
     struct rp_turn turn; /* of the latest call */
 };
 
@@ -58,6 +58,20 @@ static void judge_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
+/* unsettle() */
+static PyObject *judge_unsettle(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    ((struct judge *)object)->settled = NULL;
+    return Py_NewRef(Py_None);
+}
+
+static PyMethodDef judge_methods[] = {
+    {"unsettle", judge_unsettle, METH_NOARGS,
+     "A call was made that no choice was asked about: the next graph's is settled."},
+    {NULL, NULL, 0, NULL},
+};
+
 /* ---- Choice -------------------------------------------------------------------------------- */
 
 /* Choice(judge) */
@@ -79,8 +93,15 @@ static PyObject *choice_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
         return NULL;
     }
     self->choice = made;
-    self->judge = Py_NewRef(judge);
+    self->judge = (struct judge *)Py_NewRef(judge);
     return (PyObject *)self;
+}
+
+/* What it settled counts no more. */
+static void forget(struct rpp_choice *self)
+{
+    if (self->judge->settled == self)
+        self->judge->settled = NULL;
 }
 
 static void choice_dealloc(PyObject *object)
@@ -88,23 +109,31 @@ static void choice_dealloc(PyObject *object)
     struct rpp_choice *self = (struct rpp_choice *)object;
     PyTypeObject *type = Py_TYPE(object);
     rp_choice_destroy(self->choice);
-    Py_XDECREF(self->judge);
+    forget(self);
+    Py_XDECREF((PyObject *)self->judge);
     Py_XDECREF(self->settle);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
 }
 
-/* Eager calls may have left other tensors behind than the graph writes to (gradients). */
+/* Eager calls, and those of other graphs, leave other tensors behind than this graph writes to
+ * (gradients). */
 static bool settle(struct rpp_choice *self)
 {
     if (self->turn.way == RP_WAY_EAGER)
-        self->was_eager = true;
-    if (self->turn.way != RP_WAY_GRAPH || !self->was_eager)
+        self->judge->settled = NULL;
+    if (self->turn.way != RP_WAY_GRAPH || self->judge->settled == self)
         return true;
-    self->was_eager = false;
-    PyObject *done = self->settle ? PyObject_CallObject(self->settle, NULL) : Py_NewRef(Py_None);
-    Py_XDECREF(done);
-    return done != NULL;
+    if (self->settle) {
+        PyObject *function = Py_NewRef(self->settle); /* it may let others run, and be replaced */
+        PyObject *done = PyObject_CallObject(function, NULL);
+        Py_DECREF(function);
+        if (!done)
+            return false;
+        Py_DECREF(done);
+    }
+    self->judge->settled = self;
+    return true;
 }
 
 bool rpp_choice_begin(PyObject *choice, void *stream, double ahead_us, struct rp_turn *out_turn)
@@ -164,10 +193,11 @@ static PyObject *choice_captured(PyObject *object, PyObject *args)
     double ms;
     if (!PyArg_ParseTuple(args, "pd|O", &worked, &ms, &settle_with))
         return NULL;
-    Py_XDECREF(self->settle);
+    PyObject *old = self->settle;
     self->settle = settle_with == Py_None ? NULL : Py_NewRef(settle_with);
-    self->was_eager = worked;
+    forget(self);
     rp_choice_captured(self->choice, worked, ms);
+    Py_XDECREF(old);
     return Py_NewRef(Py_None);
 }
 
@@ -193,14 +223,14 @@ static PyObject *choice_info(PyObject *object, PyObject *unused)
                          info.is_settled ? Py_True : Py_False);
 }
 
-static PyMethodDef methods[] = {
+static PyMethodDef choice_methods[] = {
     {"begin", choice_begin, METH_VARARGS,
      "begin(stream, ahead in us): the turn of the next call: (way, ..), for end()."},
     {"turn", choice_turn, METH_NOARGS, "The turn that was begun last."},
     {"end", choice_end, METH_VARARGS, "end(turn, worked): the call is enqueued."},
     {"captured", choice_captured, METH_VARARGS,
      "captured(worked, ms, settle=None): what became of a capture; settle() is called when the "
-     "graph's turn comes after eager calls."},
+     "graph's turn comes after other calls."},
     {"rest", choice_rest, METH_VARARGS,
      "rest(most): how many next calls go the same way without begin and end; counts them."},
     {"info", choice_info, METH_NOARGS, "Facts, as struct rp_choice_info has them."},
@@ -214,13 +244,14 @@ int rpp_add_choice_types(PyObject *module)
     static PyType_Slot judge_slots[] = {
         {Py_tp_new, (void *)judge_new},
         {Py_tp_dealloc, (void *)judge_dealloc},
+        {Py_tp_methods, judge_methods},
         {Py_tp_doc, "What the choices of one callable share: Judge(ordinal)."},
         {0, NULL},
     };
     static PyType_Slot choice_slots[] = {
         {Py_tp_new, (void *)choice_new},
         {Py_tp_dealloc, (void *)choice_dealloc},
-        {Py_tp_methods, methods},
+        {Py_tp_methods, choice_methods},
         {Py_tp_doc, "Eager or graph, for the calls of one shape: Choice(judge)."},
         {0, NULL},
     };

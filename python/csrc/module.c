@@ -61,6 +61,19 @@ static PyObject *leave(PyObject *module, PyObject *unused)
 
 /* ---- Calls --------------------------------------------------------------------------------- */
 
+/* The block of the call with the number, or of any where that is 0, that holds the address; its
+ * address is 0 where there is none. With the lock held. */
+static struct rpp_block block_of(uint64_t number, uint64_t address)
+{
+    const struct rpp_addresses *blocks = &rpp_state.call.blocks;
+    for (size_t i = 0; i < blocks->capacity; i++) {
+        const struct rpp_block *at = &blocks->slots[i];
+        if (at->address && (!number || at->call == number) && address - at->address < at->bytes)
+            return *at;
+    }
+    return (struct rpp_block){0};
+}
+
 /* (index, bytes, start) of the block of the call under way that holds the address; None. */
 static PyObject *call_block(PyObject *module, PyObject *args)
 {
@@ -70,16 +83,24 @@ static PyObject *call_block(PyObject *module, PyObject *args)
         return NULL;
     struct rpp_block block = {0};
     pthread_mutex_lock(&rpp_state.lock);
-    const struct rpp_call *now = &rpp_state.call;
-    for (size_t i = 0; now->call && i < now->blocks.capacity && !block.address; i++) {
-        const struct rpp_block *at = &now->blocks.slots[i];
-        if (at->address && at->call == now->number && address - at->address < at->bytes)
-            block = *at;
-    }
+    if (rpp_state.call.call)
+        block = block_of(rpp_state.call.number, address);
     pthread_mutex_unlock(&rpp_state.lock);
     return block.address ? Py_BuildValue("(IKK)", block.index, (unsigned long long)block.bytes,
                                          (unsigned long long)block.address)
                          : Py_NewRef(Py_None);
+}
+
+static PyObject *is_captured(PyObject *module, PyObject *args)
+{
+    (void)module;
+    unsigned long long address;
+    if (!PyArg_ParseTuple(args, "K", &address))
+        return NULL;
+    pthread_mutex_lock(&rpp_state.lock);
+    bool is = block_of(0, address).address != 0;
+    pthread_mutex_unlock(&rpp_state.lock);
+    return PyBool_FromLong(is);
 }
 
 static PyObject *sweep(PyObject *module, PyObject *unused)
@@ -318,6 +339,7 @@ static PyMethodDef methods[] = {
      "call_result(bytes, block): names a result of the call; its address. block: 0 for none."},
     {"call_block", call_block, METH_VARARGS,
      "(index, bytes, start) of a block of the call, or None."},
+    {"is_captured", is_captured, METH_VARARGS, "Is memory of a capture there that was not freed?"},
     {"call_counts", call_counts, METH_NOARGS, "(blocks alive, allocations outside the capture)."},
     {"sweep", sweep, METH_NOARGS,
      "Destroys dropped graphs whose memory is free by now; how many are left."},

@@ -8,6 +8,7 @@ import weakref
 
 from . import _C, _distributed
 from ._findings import line_of, tell_mend
+from ._gradients import Gradients
 from ._pool import Pool
 from ._progress import Progress
 from ._record import VERIFY, Work, extents, is_alone
@@ -208,11 +209,11 @@ class Graphed:
         if self._eager_runs < self._warmup:
             self._eager_runs += 1
             return (self._fn(*args, **kwargs),)
-        before = self._gradients_before()
+        before = self._gradients()
         try:
             shape = self._capture(key, leaves, tensors, spec, bool(kwargs), self._verify)
         except Exception as error:  # whatever the callable raises in a capture
-            self._drop_gradients(before)
+            before.restore()
             if self._strict:
                 tell_mend(error, self.name)
                 raise
@@ -221,18 +222,9 @@ class Graphed:
         self._shapes[key] = shape
         return shape
 
-    def _gradients_before(self):
-        """The gradients of what the callable may train, not held: a step that drops them first has to
-        find their memory free, which may be that of an earlier graph."""
-        return [(p, None if p.grad is None else weakref.ref(p.grad))
-                for p in find_params(self._torch, self._fn, self._watch.params)]
-
-    def _drop_gradients(self, before):
-        """After a capture that failed: gradients that it made lie where nothing is. The callable had
-        dropped those before, or there were none, and does it again when it runs eagerly."""
-        for param, grad in before:
-            if param.grad is not None and (grad is None or grad() is not param.grad):
-                param.grad = None
+    def _gradients(self):
+        """The gradients of what the callable may train."""
+        return Gradients(find_params(self._torch, self._fn, self._watch.params))
 
     def _failed(self, key, error, attempts=1):
         count = self._failures.get(key, ("", 0))[1] + attempts

@@ -12,12 +12,12 @@ Calls of plain tensors go the short way in all of these, which asks the shape's 
 others, those whose shapes are all eager are made without being looked at until one has to be.
 """
 
-import functools
 import time
 
 from . import _C
 from ._findings import tell_mend
-from ._graphed import ATTEMPTS, Graphed, Uncapturable, find_params
+from ._gradients import giving
+from ._graphed import ATTEMPTS, Graphed, Uncapturable
 from ._install import is_installed
 from ._record import is_alone
 from ._shape import Shape
@@ -50,12 +50,6 @@ class _Case:
         self.is_short = False  # it took it
 
 
-def put_back(pairs):
-    """Gives parameters these gradients: eager calls leave others than the graph writes to."""
-    for param, grad in pairs:
-        param.grad = grad
-
-
 class Judged(Graphed):
     """policy="auto"."""
 
@@ -64,7 +58,6 @@ class Judged(Graphed):
         self._judges = {}  # by device
         self._cases = {}
         self._rest = 0  # calls to be made eagerly before one is looked at
-        self._params = find_params(self._torch, self._fn, self._watch.params)
 
     # ---- Calls ----
 
@@ -86,13 +79,16 @@ class Judged(Graphed):
         except Uncapturable as why:
             if all(c.shape is None for c in self._cases.values()):
                 self._rest = _MOST_REST
+            self._unsettle()
             return self._eager(args, kwargs, str(why))
         if torch.cuda.is_current_stream_capturing() or is_alone():
+            self._unsettle()
             return self._fn(*args, **kwargs)
         if self._eager_runs < self._warmup:
             self._eager_runs += 1
             return self._fn(*args, **kwargs)
         if self._is_split(tensors):
+            self._unsettle()
             return self._by_graph(key, leaves, tensors, spec, args, kwargs)
         self._known(key)  # drops what is stale, the case with it
         case = self._cases.get(key)
@@ -130,6 +126,7 @@ class Judged(Graphed):
         if turn[0] == _CAPTURE:
             self._try_capture(case, key, leaves, tensors, spec, bool(kwargs))
             if case.shape is not None and self._known(key) is not case.shape:
+                self._unsettle()
                 return self._fn(*args, **kwargs)  # it was stale at once, and the case is gone
             self._offer_graph(case, args, kwargs, tensors)
             turn = case.choice.begin(stream, ahead)
@@ -139,6 +136,11 @@ class Judged(Graphed):
         if not case.is_short:
             self._lie_down(case)
         return result
+
+    def _unsettle(self):
+        """A call is made that no choice is asked about: it leaves gradients of its own."""
+        for judge in self._judges.values():
+            judge.unsettle()
 
     def _lie_down(self, case):
         """Where no shape goes by a graph, and the short way does not take this one: as many calls as
@@ -162,7 +164,7 @@ class Judged(Graphed):
             shape = self._shapes.get(key)
             if shape is not None:
                 case.shape = shape
-                case.choice.captured(True, _capture_ms(shape))
+                case.choice.captured(True, _capture_ms(shape), shape.settle)
             elif self._failures.get(key, ("", 0))[1] >= ATTEMPTS:
                 case.choice.captured(False, 0.0)
             self._cases[key] = case
@@ -196,38 +198,40 @@ class Judged(Graphed):
         with self._lock:
             if case.shape is not None:
                 return  # by another thread
-            start, alive = time.perf_counter(), _C.call_counts()[0]
-            before = self._gradients()
+            start = time.perf_counter()
             try:
                 shape = self._capture(key, leaves, tensors, spec, has_kwargs, self._verify)
-                settle = self._settling(before, alive)
             except Exception as error:  # whatever the callable raises in a capture
-                put_back(before)
                 case.choice.captured(False, (time.perf_counter() - start) * 1000)
                 if self._strict:
                     tell_mend(error, self.name)
                     raise
                 self._failed(key, error, ATTEMPTS)
                 return
-            put_back(before)  # those of the capture hold nothing before its graph ran
             case.shape = self._shapes[key] = shape
-            case.choice.captured(True, (time.perf_counter() - start) * 1000, settle)
+            case.choice.captured(True, (time.perf_counter() - start) * 1000, shape.settle)
 
-    def _gradients(self):
-        return [(p, p.grad) for p in self._params]
+    def _capture(self, *call):
+        """With what to do when the graph's turn comes after other calls, as shape.settle."""
+        alive, before = _C.call_counts()[0], self._gradients()
+        try:
+            shape = super()._capture(*call)
+            if isinstance(shape, Shape):
+                shape.settle = self._settling(before.changed(), alive, shape.graph)
+        finally:
+            before.restore()
+        return shape
 
-    def _settling(self, before, alive):
-        """What to do when the graph's turn comes after eager calls: gradients that a step leaves
-        behind lie elsewhere after each eager one. None: nothing."""
-        pairs = self._gradients()
-        if all(grad is earlier for (_, grad), (_, earlier) in zip(pairs, before)):
-            pairs = []
-        if self._torch.is_grad_enabled() and not pairs and is_installed() and (
-                _C.call_counts()[0] > alive):
+    def _settling(self, params, alive, graph):
+        """A step leaves gradients elsewhere than other calls did, by other graphs or eagerly, and who
+        reads them finds them where the parameters say. None: nothing to do."""
+        if params:
+            return giving(self._torch, params, graph)
+        if self._torch.is_grad_enabled() and is_installed() and _C.call_counts()[0] > alive:
             raise _C.Error("it leaves tensors behind, gradients maybe, and the modules that they "
                            "belong to are not known, so that a graph and eager calls cannot take "
                            "turns. Pass the modules in watch=, or use another policy")
-        return functools.partial(put_back, pairs) if pairs else None
+        return None
 
     def _drop_stale(self, key, shape):
         super()._drop_stale(key, shape)

@@ -26,6 +26,7 @@ class Shape:
                       for a, n in zip(self.alone, self.outputs)]
         self.offered = -1  # to the short way: when, by its guards
         self.stale = 0  # graphs of its key before it, whose memory was freed
+        self.settle = None  # called before a call of it that follows others, where calls are judged
 
     def _alone_in_outputs(self):
         """For each output storage: the tensor that it begins with, as (shape, stride, dtype), or None

@@ -6,6 +6,7 @@ the host, which replays are not, or the graph copies half a gigabyte that eager 
 far apart that other work on the machine does not turn the order round.
 """
 
+import itertools
 import sys
 import time
 import unittest
@@ -14,17 +15,26 @@ import warnings
 import torch
 
 import reprise
+from training_steps import mlp, whole_step
 
 if "--install" in sys.argv:
     sys.argv.remove("--install")
     reprise.install()
 
 
-def mlp(width=256, depth=4):
-    layers = []
-    for _ in range(depth):
-        layers += [torch.nn.Linear(width, width), torch.nn.ReLU()]
-    return torch.nn.Sequential(*layers).cuda()
+def held_up(seconds=0.004):
+    """What a callable does whose eager calls wait on the host."""
+    time.sleep(seconds)
+
+
+def by_turns(step):
+    """The step, of batches of three sizes in turn."""
+    sizes = itertools.cycle((32, 16, 24))
+
+    def of_a_part(x, y):
+        n = next(sizes)
+        return step(x[:n], y[:n])
+    return of_a_part
 
 
 class HeldUp(torch.nn.Module):
@@ -38,7 +48,7 @@ class HeldUp(torch.nn.Module):
 
     def forward(self, x):
         self.runs.append(x.shape)
-        time.sleep(self.seconds)
+        held_up(self.seconds)
         return self.net(x)
 
 
@@ -93,7 +103,7 @@ class Choices(unittest.TestCase):
         net = mlp().eval()
 
         def fn(pair, *, scale):
-            time.sleep(0.004)
+            held_up()
             return {"out": net(pair[0] + pair[1]) * scale}
         made = reprise.graphed(fn, policy="auto", strict=True)
         a, b = torch.randn(8, 256, device="cuda"), torch.randn(8, 256, device="cuda")
@@ -207,57 +217,44 @@ class Training(unittest.TestCase):
         return torch.stack([step(*batches[i % 8]) for i in range(count)]).tolist()
 
     def test_whole_steps(self):
-        def make(net, optimizer):
-            def step(x, y):
-                time.sleep(0.004)
-                optimizer.zero_grad(set_to_none=True)
-                loss = torch.nn.functional.mse_loss(net(x), y)
-                loss.backward()
-                optimizer.step()
-                return loss.detach()
-            return step
-        want = self.losses(make(*self.build()))
-        made = reprise.graphed(make(*self.build()), policy="auto", strict=True)
+        want = self.losses(whole_step(*self.build(), held_up))
+        made = reprise.graphed(whole_step(*self.build(), held_up), policy="auto", strict=True)
         self.assertEqual(self.losses(made), want)
         self.assertEqual(choice_of(made)["choice"], "graph")
 
+    def test_whole_steps_of_several_shapes(self):
+        """Gradients of one shape's graph lie where the next one is captured."""
+        want = self.losses(by_turns(whole_step(*self.build(), held_up)), 240)
+        made = reprise.graphed(whole_step(*self.build(), held_up), policy="auto", strict=True)
+        self.assertEqual(self.losses(by_turns(made), 240), want)
+        self.assertEqual([c["choice"] for c in made.choices()], ["graph"] * 3)
+
     def test_gradients_that_others_read(self):
         """Forward and backward as one callable, the optimizer outside: what it reads is of the call
-        before it, whichever way that went."""
+        before it, whichever way that went, and whichever shape that had."""
         def make(net, optimizer, wrap):
-            def passes(x, y):
-                time.sleep(0.004)
-                optimizer.zero_grad(set_to_none=True)
-                loss = torch.nn.functional.mse_loss(net(x), y)
-                loss.backward()
-                return loss.detach()
-            passes = wrap(passes)
+            passes = wrap(whole_step(net, optimizer, held_up, moves=False))
 
             def step(x, y):
                 loss = passes(x, y)
                 optimizer.step()
                 return loss
             return step
-        want = self.losses(make(*self.build(), lambda fn: fn))
-        kept = []
+        for turns in (lambda step: step, by_turns):
+            want = self.losses(turns(make(*self.build(), lambda fn: fn)), 240)
+            kept = []
 
-        def wrap(fn):
-            kept.append(reprise.graphed(fn, policy="auto", strict=True))
-            return kept[0]
-        self.assertEqual(self.losses(make(*self.build(), wrap)), want)
-        self.assertGreater(kept[0].shapes()[0]["calls"], 8)
+            def wrap(fn):
+                kept.append(reprise.graphed(fn, policy="auto", strict=True))
+                return kept[0]
+            self.assertEqual(self.losses(turns(make(*self.build(), wrap)), 240), want)
+            self.assertGreater(min(shape["calls"] for shape in kept[0].shapes()), 8)
 
     def test_two_graphs_are_not_judged(self):
         net, optimizer = self.build()
         forward = reprise.graphed(net, policy="auto", strict=True)
 
-        def step(x, y):
-            optimizer.zero_grad(set_to_none=True)
-            loss = torch.nn.functional.mse_loss(forward(x), y)
-            loss.backward()
-            optimizer.step()
-            return loss.detach()
-        got = self.losses(step, 20)
+        got = self.losses(whole_step(forward, optimizer), 20)
         self.assertLess(got[-1], got[0])
         self.assertIn("not judged", choice_of(forward)["reason"])
 

@@ -5,10 +5,13 @@ import threading
 import types
 import unittest
 import warnings
+import weakref
+from unittest import mock
 
 import reprise
-from reprise import _policy
+from reprise import _gradients, _graphed, _policy
 from reprise._graphed import MOST_STALE
+from reprise._shape import Shape
 
 EAGER, GRAPH, CAPTURE = range(3)
 
@@ -39,8 +42,13 @@ class ScriptedChoice:
         return {"choice": "eager"}
 
 
-class Replayed:
-    stale = False
+class Gradient:
+    """What a weak reference can be to."""
+
+
+class Replayed(Shape):
+    def __init__(self):
+        self.graph, self.settle, self.stale = "its graph", None, False
 
     def replay(self, tensors):
         assert not self.stale
@@ -57,7 +65,7 @@ class Replayed:
         return None
 
 
-def judged(fn, choice, capture=Replayed):
+def judged(fn):
     """A callable as policy="auto" makes it, but for the GPU."""
     made = _policy.Judged.__new__(_policy.Judged)
     made._torch = types.SimpleNamespace(
@@ -71,13 +79,14 @@ def judged(fn, choice, capture=Replayed):
     made._eager_runs = made._warmup = 1
     made._shapes, made._failures, made._stale, made._cases = {}, {}, {}, {}
     made._lock = threading.RLock()
-    made._judges = {0: object()}
-    made._params = []
+    made._judges = {0: types.SimpleNamespace(unsettle=lambda: made.unsettled.append(True))}
+    made.unsettled = []
+    made._gradients = lambda: _gradients.Gradients(made.params)
+    made.params = []
     made._spec = None
     made._key = lambda leaves, spec: ([], ("key", made._spec))
     made._is_split = lambda tensors: False
     made._shape_name = lambda tensors: "subject(3)"
-    made._capture = lambda *args: capture()
     return made
 
 
@@ -91,7 +100,10 @@ class Calls(unittest.TestCase):
     def subject(self, ways, *, rests=0, capture=Replayed, fn=lambda x: ("eager", x)):
         choice = ScriptedChoice(ways, rests)
         _policy._Choice = lambda judge: choice
-        return judged(fn, choice, capture), choice
+        patcher = mock.patch.object(_graphed.Graphed, "_capture", lambda *args: capture())
+        self.addCleanup(patcher.stop)
+        patcher.start()
+        return judged(fn), choice
 
     def test_calls_go_as_the_choice_says(self):
         made, choice = self.subject([EAGER, CAPTURE, GRAPH, EAGER, GRAPH])
@@ -152,21 +164,59 @@ class Calls(unittest.TestCase):
             self.assertEqual(after, [("offered", True)] + ["cleared"] * (not takes_graphs) +
                              [("end", GRAPH, True)])
 
-    def test_gradients_are_put_back(self):
-        param, other = types.SimpleNamespace(grad="an eager call's"), types.SimpleNamespace(grad=None)
+    def test_gradients_lie_with_whose_call_it_is(self):
+        """An eager call's until the graph is called. Nobody holds them while a capture takes, where
+        they may be an earlier graph's, nor those of the capture behind it."""
+        param, other = types.SimpleNamespace(grad=Gradient()), types.SimpleNamespace(grad=None)
+        dropped, made_in = weakref.ref(param.grad), []
 
         def capture():
-            param.grad = "the graph's"
+            param.grad = None
+            self.assertIsNone(dropped())
+            param.grad = Gradient()
+            made_in.append(weakref.ref(param.grad))
             return Replayed()
         made, choice = self.subject([CAPTURE, EAGER], capture=capture)
-        made._params = [param, other]
+        made.params = [param, other]
         made.grad = True
-        made(3)
-        self.assertEqual(param.grad, "an eager call's")
+        with mock.patch.object(_gradients, "twin", lambda torch, grad, owner: (type(grad), owner)):
+            made(3)
+        self.assertIsNone(param.grad)
+        self.assertIsNone(made_in[0]())
         settle = choice.told[0][2]
         settle()
-        self.assertEqual((param.grad, other.grad), ("the graph's", None))
+        self.assertEqual((param.grad, other.grad), ((Gradient, "its graph"), None))
 
+    def test_gradients_of_a_capture_that_fails_are_dropped(self):
+        param, kept = types.SimpleNamespace(grad=Gradient()), types.SimpleNamespace(grad=Gradient())
+        grad = kept.grad
+
+        def capture():
+            param.grad, kept.grad = Gradient(), Gradient()
+            raise RuntimeError("it reads a value")
+        made, _ = self.subject([CAPTURE, EAGER], capture=capture)
+        made.params = [param, kept]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made(3)
+        self.assertIsNone(param.grad)
+        self.assertIs(kept.grad, grad)
+
+    def test_calls_that_no_choice_hears_of_unsettle(self):
+        made, _ = self.subject([EAGER])
+        made(3)
+        self.assertEqual(made.unsettled, [])
+        made._torch.cuda.is_current_stream_capturing = lambda: True
+        made(3)
+        self.assertEqual(made.unsettled, [True])
+
+        def refuse(leaves, spec):
+            raise _graphed.Uncapturable("an argument is a list")
+        made._key = refuse
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made(3)
+        self.assertEqual(made.unsettled, [True] * 2)
 
     def test_a_graph_that_is_stale_at_once_is_not_replayed(self):
         def capture():
@@ -223,7 +273,7 @@ class Parameters(unittest.TestCase):
 
         def step():
             return net, optimizer, late
-        self.assertEqual(_policy.find_params(torch, step, [d]), [d, a, b])
+        self.assertEqual(_graphed.find_params(torch, step, [d]), [d, a, b])
         late = None
 
         class Trainer:
@@ -232,8 +282,8 @@ class Parameters(unittest.TestCase):
 
             def step(self):
                 return None
-        self.assertEqual(_policy.find_params(torch, Trainer().step, []), [c])
-        self.assertEqual(_policy.find_params(torch, len, []), [])
+        self.assertEqual(_graphed.find_params(torch, Trainer().step, []), [c])
+        self.assertEqual(_graphed.find_params(torch, len, []), [])
 
 
 class Told(unittest.TestCase):

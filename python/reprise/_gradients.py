@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: MIT
+"""Gradients that a captured step leaves behind: around the capture, and between a graph's calls and
+eager ones, which leave others.
+
+They lie in the memory of the graph, where those of other shapes may lie too, and nobody holds them for
+longer than the step itself would: a tensor that is alive keeps its memory from the captures that
+follow, which would be refused there.
+"""
+
+import functools
+import weakref
+
+from . import _C
+
+
+class Gradients:
+    """Those of some parameters, as they were when this was made; not held: a step that drops them first
+    has to find their memory free, which may be that of an earlier graph."""
+
+    def __init__(self, params):
+        self._before = [(p, None if p.grad is None else weakref.ref(p.grad)) for p in params]
+
+    def changed(self):
+        """The parameters that have others by now, or none any more."""
+        return [p for p, earlier in self._before
+                if (p.grad is not None or earlier is not None)
+                and (earlier is None or p.grad is None or p.grad is not earlier())]
+
+    def restore(self):
+        """After a capture, whose own hold nothing yet: those before it. Those that are no more the
+        callable has dropped, and does it again when it runs eagerly."""
+        for param, earlier in self._before:
+            grad = earlier() if earlier else None
+            if param.grad is not grad:
+                param.grad = grad
+
+
+class _Memory:
+    """Bytes on the device, for torch.as_tensor: a storage that keeps their owner alive."""
+
+    def __init__(self, address, nbytes, owner):
+        self.owner = owner
+        self.__cuda_array_interface__ = {"shape": (nbytes,), "typestr": "|u1",
+                                         "data": (address, False), "version": 3}
+
+
+def twin(torch, tensor, owner):
+    """The same tensor once more, in memory that the owner has: PyTorch's allocator does not know of
+    it, and takes the memory for free when the tensor itself is gone. One that lies elsewhere is in
+    nobody's way, and stays itself."""
+    storage, device = tensor.untyped_storage(), tensor.device
+    if not _C.is_captured(storage.data_ptr()):
+        return tensor
+    memory = torch.as_tensor(_Memory(storage.data_ptr(), storage.nbytes(), owner), device=device)
+    return torch.empty(0, dtype=tensor.dtype, device=device).set_(
+        memory.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
+
+
+def _give(pairs):
+    for param, grad in pairs:
+        param.grad = grad
+
+
+def giving(torch, params, owner):
+    """A function that gives the parameters the gradients that they have now, which lie in the memory
+    of a graph, the owner: for calls of it that come after others."""
+    return functools.partial(_give, [(p, None if p.grad is None else twin(torch, p.grad, owner))
+                                     for p in params])

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: MIT
+"""Gradients around a capture: what is remembered, put back and given to a graph's parameters."""
+
+import types
+import unittest
+from unittest import mock
+
+from reprise import _gradients
+
+
+class Gradient:
+    """What a weak reference can be to."""
+
+
+def param(grad=None):
+    return types.SimpleNamespace(grad=grad)
+
+
+class Remembered(unittest.TestCase):
+    def test_what_changed(self):
+        held = [Gradient() for _ in range(2)]
+        _, other, _, made, dropped, gone = params = [
+            param(held[0]), param(held[1]), param(), param(), param(Gradient()), param(Gradient())]
+        before = _gradients.Gradients(params)
+        self.assertEqual(before.changed(), [])
+        other.grad, made.grad, dropped.grad = Gradient(), Gradient(), None
+        gone.grad = Gradient()
+        self.assertEqual([id(p) for p in before.changed()],
+                         [id(p) for p in (other, made, dropped, gone)])
+        before.restore()
+        self.assertEqual([p.grad for p in params], held + [None] * 4)
+
+
+class Storage:
+    def __init__(self, address, nbytes):
+        self.data_ptr, self.nbytes = lambda: address, lambda: nbytes
+
+
+class Tensor:
+    """Ten elements behind the second of a storage, in the memory of a capture or elsewhere."""
+    device, dtype, shape = "cuda:0", "half", (5, 2)
+
+    def __init__(self, address):
+        self.untyped_storage = lambda: Storage(address, 24)
+
+    def storage_offset(self):
+        return 2
+
+    def stride(self):
+        return (2, 1)
+
+
+class Twins(unittest.TestCase):
+    def setUp(self):
+        self.asked = []
+
+        def as_tensor(memory, device):
+            self.asked.append((memory, device))
+            return types.SimpleNamespace(untyped_storage=lambda: memory)
+
+        def empty(count, dtype, device):
+            self.asked.append((count, dtype, device))
+            return types.SimpleNamespace(set_=lambda *how: how)
+        self.torch = types.SimpleNamespace(as_tensor=as_tensor, empty=empty)
+        patcher = mock.patch.object(_gradients._C, "is_captured", lambda address: address == 4096)
+        self.addCleanup(patcher.stop)
+        patcher.start()
+
+    def test_memory_of_a_capture_has_the_graph_for_its_owner(self):
+        owner = object()
+        memory, *how = _gradients.twin(self.torch, Tensor(4096), owner)
+        self.assertEqual(how, [2, (5, 2), (2, 1)])
+        self.assertIs(memory.owner, owner)
+        self.assertEqual(self.asked, [(memory, "cuda:0"), (0, "half", "cuda:0")])
+        self.assertEqual(memory.__cuda_array_interface__, {
+            "shape": (24,), "typestr": "|u1", "data": (4096, False), "version": 3})
+
+    def test_what_lies_elsewhere_stays_itself(self):
+        tensor = Tensor(8192)
+        self.assertIs(_gradients.twin(self.torch, tensor, None), tensor)
+        self.assertEqual(self.asked, [])
+
+    def test_given_as_they_were(self):
+        tensor = Tensor(8192)
+        first, second = param(tensor), param()
+        give = _gradients.giving(self.torch, [first, second], None)
+        first.grad, second.grad = None, Tensor(1)
+        give()
+        self.assertEqual((first.grad, second.grad), (tensor, None))
+
+
+if __name__ == "__main__":
+    unittest.main()
