@@ -104,10 +104,25 @@ static void forget(struct rpp_choice *self)
         self->judge->settled = NULL;
 }
 
+/* Tensors that are settled may have hooks that know the callable, and it this. */
+static int choice_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(((struct rpp_choice *)object)->settle);
+    return 0;
+}
+
+static int choice_collect(PyObject *object)
+{
+    Py_CLEAR(((struct rpp_choice *)object)->settle);
+    return 0;
+}
+
 static void choice_dealloc(PyObject *object)
 {
     struct rpp_choice *self = (struct rpp_choice *)object;
     PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
     rp_choice_destroy(self->choice);
     forget(self);
     Py_XDECREF((PyObject *)self->judge);
@@ -251,6 +266,8 @@ int rpp_add_choice_types(PyObject *module)
     static PyType_Slot choice_slots[] = {
         {Py_tp_new, (void *)choice_new},
         {Py_tp_dealloc, (void *)choice_dealloc},
+        {Py_tp_traverse, (void *)choice_traverse},
+        {Py_tp_clear, (void *)choice_collect},
         {Py_tp_methods, choice_methods},
         {Py_tp_doc, "Eager or graph, for the calls of one shape: Choice(judge)."},
         {0, NULL},
@@ -258,7 +275,7 @@ int rpp_add_choice_types(PyObject *module)
     static PyType_Spec judge_spec = {"reprise._C.Judge", sizeof(struct judge), 0,
                                      Py_TPFLAGS_DEFAULT, judge_slots};
     static PyType_Spec choice_spec = {"reprise._C.Choice", sizeof(struct rpp_choice), 0,
-                                      Py_TPFLAGS_DEFAULT, choice_slots};
+                                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, choice_slots};
     judge_type = (PyTypeObject *)PyType_FromSpec(&judge_spec);
     rpp_choice_type = (PyTypeObject *)PyType_FromSpec(&choice_spec);
     if (!judge_type || !rpp_choice_type || PyModule_AddType(module, judge_type) != 0)

@@ -361,10 +361,29 @@ static PyObject *hot_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return (PyObject *)hot;
 }
 
+/* What may refer to the Hot again: a module may have its own graphed callable for an attribute, and
+ * the guard has the module's dict. */
+static int hot_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    const struct hot *hot = (struct hot *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(hot->guard.tensors);
+    Py_VISIT(hot->guard.dicts);
+    Py_VISIT(hot->guard.handles);
+    return rpp_shapes_traverse(&hot->shapes, visit, arg);
+}
+
+static int hot_collect(PyObject *object)
+{
+    drop_all((struct hot *)object);
+    return 0;
+}
+
 static void hot_dealloc(PyObject *object)
 {
     struct hot *hot = (struct hot *)object;
     PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
     drop_all(hot);
     PyObject *held[] = {hot->tensor_type,   hot->empty,     hot->quick_empty,
                         hot->grad_enabled,  hot->inference, hot->autocast,
@@ -393,11 +412,14 @@ int rpp_add_hot_type(PyObject *module)
     static PyType_Slot slots[] = {
         {Py_tp_new, (void *)hot_new},
         {Py_tp_dealloc, (void *)hot_dealloc},
+        {Py_tp_traverse, (void *)hot_traverse},
+        {Py_tp_clear, (void *)hot_collect},
         {Py_tp_methods, methods},
         {Py_tp_doc, "The short way of calls."},
         {0, NULL},
     };
-    static PyType_Spec spec = {"reprise._C.Hot", sizeof(struct hot), 0, Py_TPFLAGS_DEFAULT, slots};
+    static PyType_Spec spec = {"reprise._C.Hot", sizeof(struct hot), 0,
+                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
     PyObject *type = PyType_FromSpec(&spec);
     miss = PyObject_CallObject((PyObject *)&PyBaseObject_Type, NULL);
     eager = PyObject_CallObject((PyObject *)&PyBaseObject_Type, NULL);

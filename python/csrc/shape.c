@@ -152,3 +152,13 @@ void rpp_shapes_clear(struct rpp_shape_table *table)
         }
     PyMem_Free(old.buckets);
 }
+
+int rpp_shapes_traverse(const struct rpp_shape_table *table, visitproc visit, void *arg)
+{
+    for (size_t i = 0; i < table->bucket_count; i++)
+        for (const struct rpp_shape *shape = table->buckets[i]; shape; shape = shape->next) {
+            Py_VISIT(shape->choice);
+            Py_VISIT(shape->build);
+        }
+    return 0;
+}

@@ -46,5 +46,7 @@ struct rpp_shape *rpp_shapes_find(struct rpp_shape_table *table, const struct rp
 bool rpp_shapes_add(struct rpp_shape_table *table, struct rpp_shape *shape);
 void rpp_shapes_remove(struct rpp_shape_table *table, struct rpp_shape *shape);
 void rpp_shapes_clear(struct rpp_shape_table *table); /* a zeroed one is allowed */
+/* For Python's garbage collector: of what shapes hold, what may refer to who has the table. */
+int rpp_shapes_traverse(const struct rpp_shape_table *table, visitproc visit, void *arg);
 
 #endif

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Choices through the extension, on the host driver: when a graph's calls are settled."""
 
+import gc
 import time
 import unittest
+import weakref
 
 from reprise import _C
 from on_host import OnHost
@@ -72,6 +74,19 @@ class Settling(OnHost):
         while self.call(0, settle) != GRAPH:
             pass
         self.assertEqual(len(tries), before + 1, "it goes on as if it were settled")
+
+    def test_one_that_its_settling_knows_is_collected(self):
+        """A parameter's hook may know the callable, which has the choice."""
+        class Holder:
+            def settle(self):
+                pass
+        holder = Holder()
+        holder.choice = _C.Choice(self.judge)
+        holder.choice.captured(True, 0.01, holder.settle)
+        gone = weakref.ref(holder)
+        del holder
+        gc.collect()
+        self.assertIsNone(gone())
 
     def test_a_settling_may_replace_itself(self):
         """It may let other threads run, which capture the shape once more."""

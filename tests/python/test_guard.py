@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
 """The guard of the short way: what it notices, and what it learns of PyTorch for that."""
 
+import gc
 import sys
 import unittest
+import weakref
 
 try:
     import torch
@@ -144,6 +146,18 @@ class Guard(unittest.TestCase):
             del hot, module
         self.assertFalse(self.hot.is_guarded(), "modules were made")
         self.set()
+
+    def test_a_module_that_has_its_own_is_collected(self):
+        """A method of a module that is graphed and kept there: the guard has the module's dict."""
+        module = torch.nn.Linear(2, 2)
+        module.fast = _C.Hot(torch.Tensor, torch.empty_strided, None, torch.is_grad_enabled,
+                             torch.is_inference_mode_enabled, torch.is_autocast_enabled,
+                             torch.cuda.current_device)
+        module.fast.set_guard((module.weight,), (module.__dict__,), self.watch.handle, True, False)
+        gone = weakref.ref(module.weight)
+        del module
+        gc.collect()
+        self.assertIsNone(gone())
 
     def test_modes_are_watched_where_they_can_be(self):
         self.assertEqual(_C.watches_dicts(), sys.version_info >= (3, 12))
