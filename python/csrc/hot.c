@@ -44,12 +44,15 @@ static PyObject *hot_clear(PyObject *self, PyObject *unused)
     return Py_NewRef(Py_None);
 }
 
-static bool is_true(PyObject *function)
+/* Does the function, of a mode, say so? One that raises says neither. */
+static bool says(PyObject *function, bool expected)
 {
     PyObject *value = PyObject_CallObject(function, NULL);
-    bool is = value == Py_True;
+    bool does = value == (expected ? Py_True : Py_False);
     Py_XDECREF(value);
-    return is;
+    if (!value)
+        PyErr_Clear();
+    return does;
 }
 
 /* Is an argument a plain tensor without a gradient? Its dispatch keys tell most of it, and are part
@@ -70,8 +73,8 @@ static bool is_plain(const struct hot *hot, PyObject *tensor)
 
 static bool modes_fit(const struct hot *hot, const struct rpp_inputs *inputs)
 {
-    if (is_true(hot->grad_enabled) != hot->is_grad ||
-        is_true(hot->inference) != hot->is_inference || is_true(hot->autocast))
+    if (!says(hot->grad_enabled, hot->is_grad) || !says(hot->inference, hot->is_inference) ||
+        !says(hot->autocast, false))
         return false;
     for (size_t i = 0; i < inputs->tensor_count; i++)
         if (!is_plain(hot, inputs->values[inputs->tensor_at[i]]))
@@ -358,7 +361,10 @@ static PyObject *hot_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     hot->requires_grad = PyUnicode_InternFromString("requires_grad");
     hot->is_neg = PyUnicode_InternFromString("is_neg");
     hot->resize = PyUnicode_InternFromString("resize_");
-    return (PyObject *)hot;
+    if (hot->requires_grad && hot->is_neg && hot->resize)
+        return (PyObject *)hot;
+    Py_DECREF(hot);
+    return NULL;
 }
 
 /* What may refer to the Hot again: a module may have its own graphed callable for an attribute, and

@@ -159,6 +159,15 @@ class Guard(unittest.TestCase):
         gc.collect()
         self.assertIsNone(gone())
 
+    def test_a_mode_that_cannot_be_asked_fits_nothing(self):
+        def ask():
+            raise KeyError("mine")
+        hot = _C.Hot(torch.Tensor, torch.empty_strided, None, ask, torch.is_inference_mode_enabled,
+                     torch.is_autocast_enabled, lambda: 0)
+        hot.set_guard((), (), self.watch.handle, True, False)
+        self.assertTrue(hot.add(0, (1,), {}, None, (), None))
+        self.assertIs(hot.call((1,), {}), _C.miss)
+
     def test_modes_are_watched_where_they_can_be(self):
         self.assertEqual(_C.watches_dicts(), sys.version_info >= (3, 12))
 
