@@ -139,15 +139,17 @@ static bool places_hold(const struct rpp_guard *guard)
 
 /* ---- Guards -------------------------------------------------------------------------------- */
 
+/* What is freed may let others run, who set the guard anew: it is empty before. */
 void rpp_guard_drop(struct rpp_guard *guard)
 {
-    Py_CLEAR(guard->tensors);
-    Py_CLEAR(guard->dicts);
-    Py_CLEAR(guard->handles);
-    Py_CLEAR(guard->handle_count);
-    PyMem_Free(guard->places);
-    PyMem_Free(guard->modes);
+    struct rpp_guard old = *guard;
     *guard = (struct rpp_guard){0};
+    Py_XDECREF(old.tensors);
+    Py_XDECREF(old.dicts);
+    Py_XDECREF(old.handles);
+    Py_XDECREF(old.handle_count);
+    PyMem_Free(old.places);
+    PyMem_Free(old.modes);
 }
 
 int rpp_guard_set(struct rpp_guard *guard, const struct dl_exchange *exchange, PyObject *tensors,
