@@ -151,10 +151,20 @@ static bool tensor_fits(const struct rpp_signature *signature, const struct rpp_
            memcmp(tensor->strides, signature->tensors[i].strides, bytes) == 0;
 }
 
+/* By their bits: 0 and -0 are equal, and work is not the same with them; nan is not equal to
+ * itself. */
+static bool same_float(PyObject *a, PyObject *b)
+{
+    double x = PyFloat_AsDouble(a), y = PyFloat_AsDouble(b);
+    return memcmp(&x, &y, sizeof x) == 0;
+}
+
 /* Both are constants, or names: of types whose comparison raises nothing. */
 static bool equal(PyObject *a, PyObject *b)
 {
-    return a == b || (Py_TYPE(a) == Py_TYPE(b) && PyObject_RichCompareBool(a, b, Py_EQ) == 1);
+    if (a == b || Py_TYPE(a) != Py_TYPE(b))
+        return a == b;
+    return PyFloat_CheckExact(a) ? same_float(a, b) : PyObject_RichCompareBool(a, b, Py_EQ) == 1;
 }
 
 bool rpp_signature_fits(const struct rpp_signature *signature, const struct rpp_inputs *inputs)

@@ -270,7 +270,8 @@ class Graphed:
             elif isinstance(leaf, torch.Tensor):
                 raise Uncapturable(f"an argument is a {kind.__name__}, a subclass of Tensor")
             else:
-                parts.append((kind, leaf))
+                # 0.0 and -0.0 are equal, and work is not the same with them; nan is not equal to nan.
+                parts.append((kind, repr(leaf) if kind in (float, complex) else leaf))
         device = self._device(tensors)
         if len(tensors) > 1:
             parts.append(self._aliasing(tensors))

@@ -132,6 +132,16 @@ class Guard(unittest.TestCase):
             with self.assertRaises(TypeError):
                 hot.add(0, (3,), {}, None, (), None, wrong)
 
+    def test_floats_are_the_same_to_the_bit(self):
+        hot = _C.Hot(torch.Tensor, torch.empty_strided, None, torch.is_grad_enabled,
+                     torch.is_inference_mode_enabled, torch.is_autocast_enabled, lambda: 0)
+        hot.set_guard((), (), self.watch.handle, True, False)
+        for value, same, other in ((0.0, float("0"), -0.0), (-1.5, float("-1.5"), 1.5),
+                                   (2.0, float("2"), 2), (1, 1, True)):
+            self.assertTrue(hot.add(0, (value,), {}, None, (), None))
+            self.assertIs(hot.call((same,), {}), _C.eager)
+            self.assertIs(hot.call((other,), {}), _C.miss)
+
     def test_clearing_ends_the_guard(self):
         self.hot.clear()
         self.assertFalse(self.hot.is_guarded())

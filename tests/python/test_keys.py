@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: MIT
+"""What of a call's arguments a captured graph depends on, where they are no tensors."""
+
+import types
+import unittest
+
+from reprise import _graphed
+
+
+class Keys(unittest.TestCase):
+    def setUp(self):
+        made = self.made = _graphed.Graphed.__new__(_graphed.Graphed)
+        made._torch = types.SimpleNamespace(
+            Tensor=type("Tensor", (), {}),
+            nn=types.SimpleNamespace(Parameter=type("Parameter", (), {})))
+        made._device = lambda tensors: "cuda:0"
+        made._modes = lambda device: ()
+
+    def key(self, *leaves):
+        return self.made._key(leaves, "spec")[1]
+
+    def test_equal_values_are_not_always_the_same(self):
+        for a, b in ((1, True), (1, 1.0), (0.0, -0.0), (1.0, 1 + 0j), (complex(0, 0.0), complex(0, -0.0))):
+            self.assertNotEqual(self.key(a), self.key(b), (a, b))
+
+    def test_the_same_value_is_one_key(self):
+        for a, b in ((0.1, float("0.1")), (float("nan"), float("nan")), ("a", "a"), (None, None)):
+            self.assertEqual(self.key(a), self.key(b), (a, b))
+            self.assertEqual(hash(self.key(a)), hash(self.key(b)), (a, b))
+
+    def test_what_has_no_hash_is_refused(self):
+        with self.assertRaisesRegex(_graphed.Uncapturable, "cannot be hashed"):
+            self.key(bytearray(b"x"))
+
+
+if __name__ == "__main__":
+    unittest.main()
