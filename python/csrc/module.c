@@ -12,17 +12,25 @@
 
 PyObject *rpp_error_type;
 
+/* A text that may have been cut in the midst of a letter. */
+static PyObject *text_of(const char *text)
+{
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
 PyObject *rpp_set_error(rp_status status, const struct rp_error *err)
 {
     const char *text = err->message[0] ? err->message : rp_status_text(status);
-    PyObject *error = PyObject_CallFunction(rpp_error_type, "s", text);
+    PyObject *message = text_of(text);
+    PyObject *error = message ? PyObject_CallFunctionObjArgs(rpp_error_type, message, NULL) : NULL;
     PyObject *name = PyUnicode_FromString(rp_status_name(status));
     PyObject *code = PyLong_FromLong(err->driver_code);
-    PyObject *operation = PyUnicode_FromString(err->operation);
+    PyObject *operation = text_of(err->operation);
     if (error && name && code && operation && PyObject_SetAttrString(error, "status", name) == 0 &&
         PyObject_SetAttrString(error, "driver_code", code) == 0 &&
         PyObject_SetAttrString(error, "operation", operation) == 0)
         PyErr_SetObject(rpp_error_type, error);
+    Py_XDECREF(message);
     Py_XDECREF(error);
     Py_XDECREF(name);
     Py_XDECREF(code);

@@ -120,6 +120,18 @@ class Captures(OnHost):
             graph.replay(0, self.x)
         self.assertEqual(caught.exception.status, "RP_ERROR_CONTRACT")
 
+    def test_a_name_that_is_too_long_is_cut(self):
+        """In the midst of a letter, maybe."""
+        for name in ("я" * 300, "a" + "я" * 300):
+            held = self.allocator.alloc(None)
+            graph = _C.capture(self.pool, lambda stream, a: self.driver.copy(a[0], held, stream),
+                               [(self.x, BYTES, 2)], lambda sizes: ([], []), name, False)
+            self.allocator.free(held, None)
+            with self.assertRaises(_C.Error) as caught:
+                graph.replay(0, self.x)
+            self.assertIn("я" * 20, str(caught.exception))
+            self.assertEqual(caught.exception.status, "RP_ERROR_CONTRACT")
+
     def test_verified_by_running(self):
         graph = self.capture(verify=2)
         self.assertEqual(len(self.asked), 1)
