@@ -41,15 +41,15 @@ size_t rpp_sweep_graphs(void)
     return left;
 }
 
-/* Parks the graph, and with it its reference to the pool; false for want of host memory. */
-static bool park(const struct rpp_graph *self)
+/* Parks the graph, and with it its reference to the pool. Without host memory both stay for ever:
+ * tensors lie there. */
+static void park(const struct rpp_graph *self)
 {
     struct parked *here = PyMem_Malloc(sizeof *here);
     if (!here)
-        return false;
+        return;
     *here = (struct parked){self->graph, self->pool, parked};
     parked = here;
-    return true;
 }
 
 static void graph_dealloc(PyObject *object)
@@ -57,11 +57,12 @@ static void graph_dealloc(PyObject *object)
     struct rpp_graph *self = (struct rpp_graph *)object;
     PyTypeObject *type = Py_TYPE(object);
     bool leaving = atomic_load(&rpp_state.leaving);
-    bool used = !leaving && rpp_pool_is_used(((struct rpp_pool *)self->pool)->pool);
-    if (used && park(self))
+    if (!leaving && rpp_pool_is_used(((struct rpp_pool *)self->pool)->pool)) {
+        park(self);
         self->pool = NULL;
-    else if (!leaving && !used)
+    } else if (!leaving) {
         destroy(self->graph);
+    }
     PyMem_Free(self->args);
     Py_XDECREF(self->pool);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
