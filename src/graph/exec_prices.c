@@ -26,12 +26,21 @@ static double known(const struct rpi_exec_time *time, double otherwise)
     return time->samples ? time->us : otherwise;
 }
 
+/* Of a class that was not measured yet. */
+static double expected_make(const struct rpi_exec_cache *cache, const struct rpi_exec_class *class)
+{
+    return MAKE_US + (double)class->topology.nodes * known(&cache->make_node, MAKE_NODE_US);
+}
+
+static double expected_update(const struct rpi_exec_cache *cache,
+                              const struct rpi_exec_class *class)
+{
+    return UPDATE_US + (double)class->topology.nodes * known(&cache->update_node, UPDATE_NODE_US);
+}
+
 void rpi_exec_price_class(struct rpi_exec_cache *cache, struct rpi_exec_class *class)
 {
-    double nodes = (double)class->topology.nodes;
-    double make = MAKE_US + nodes * known(&cache->make_node, MAKE_NODE_US);
-    double update = UPDATE_US + nodes * known(&cache->update_node, UPDATE_NODE_US);
-    double more = 0;
+    double make = expected_make(cache, class), update = expected_update(cache, class), more = 0;
     if (class->launch_updated.samples && class->launch_plain.samples)
         more = class->launch_updated.us - class->launch_plain.us;
     class->rent.make_us = known(&class->make, make);
@@ -54,23 +63,33 @@ void rpi_exec_price_client(struct rpi_exec_cache *cache, struct rpi_exec_client 
 
 /* ---- Learning ------------------------------------------------------------------------------ */
 
-static void learn_node(struct rpi_exec_time *node, double us, size_t nodes)
+/* Beside what was expected until now: the first exec of a process may take ten times as long as the
+ * ones after it, and would keep graphs from having their own. */
+static void learn(struct rpi_exec_time *time, double us, double expected)
+{
+    if (!time->samples)
+        *time = (struct rpi_exec_time){expected, 2};
+    rpi_exec_time_add(time, us);
+}
+
+/* us: without what is taken once. */
+static void learn_node(struct rpi_exec_time *node, double us, size_t nodes, double expected)
 {
     if (nodes)
-        rpi_exec_time_add(node, us > 0 ? us / (double)nodes : 0);
+        learn(node, us > 0 ? us / (double)nodes : 0, expected);
 }
 
 void rpi_exec_learn_make(struct rpi_exec_cache *cache, struct rpi_exec_class *class, double us)
 {
-    rpi_exec_time_add(&class->make, us);
-    learn_node(&cache->make_node, us - MAKE_US, class->topology.nodes);
+    learn(&class->make, us, expected_make(cache, class));
+    learn_node(&cache->make_node, us - MAKE_US, class->topology.nodes, MAKE_NODE_US);
     rpi_exec_price_class(cache, class);
 }
 
 void rpi_exec_learn_update(struct rpi_exec_cache *cache, struct rpi_exec_class *class, double us)
 {
-    rpi_exec_time_add(&class->update, us);
-    learn_node(&cache->update_node, us - UPDATE_US, class->topology.nodes);
+    learn(&class->update, us, expected_update(cache, class));
+    learn_node(&cache->update_node, us - UPDATE_US, class->topology.nodes, UPDATE_NODE_US);
     rpi_exec_price_class(cache, class);
 }
 

@@ -7,6 +7,7 @@
 
 #include "fault_loop.h"
 #include "graph/exec_cache.h"
+#include "graph/exec_prices.h"
 #include "graph/topology.h"
 
 #include <pthread.h>
@@ -295,6 +296,27 @@ static void test_a_budget_holds_what_it_says(void **state)
         close_shapes(SHAPES);
         assert_int_equal(weighed.bytes, 0);
     }
+}
+
+/* What the first exec of a process takes is no price: graphs would be kept from their own by it. */
+static void test_first_prices_are_doubted(void **state)
+{
+    (void)state;
+    open_shapes(2, 0);
+    struct rpi_exec_cache *cache = f.device->execs;
+    struct rpi_exec_class *class = cache->classes;
+    class->make = class->update = cache->make_node = cache->update_node = (struct rpi_exec_time){0};
+    rpi_exec_price_class(cache, class);
+    double make = class->rent.make_us, update = class->rent.update_us;
+    rpi_exec_learn_make(cache, class, 1000 * make);
+    rpi_exec_learn_update(cache, class, 1000 * update);
+    assert_true(class->rent.make_us > make && class->rent.make_us < 2 * make);
+    assert_true(class->rent.update_us > update && class->rent.update_us < 2 * update);
+    assert_true(info_now().make_us_per_node < 10);
+    for (int i = 0; i < 30; i++) /* a device on which it does cost that */
+        rpi_exec_learn_make(cache, class, 1000 * make);
+    assert_true(class->rent.make_us > 900 * make);
+    close_shapes(2);
 }
 
 /* A graph gets its own when it has paid for it, and no more than one each are there. */
@@ -829,6 +851,7 @@ int main(void)
         cmocka_unit_test(test_one_each),
         cmocka_unit_test(test_memory_is_measured_in_steps),
         cmocka_unit_test(test_a_budget_holds_what_it_says),
+        cmocka_unit_test(test_first_prices_are_doubted),
         cmocka_unit_test(test_bought_when_paid),
         cmocka_unit_test(test_same_launches_change_nothing),
         cmocka_unit_test(test_topologies_do_not_mix),
