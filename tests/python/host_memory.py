@@ -5,18 +5,12 @@ callable made of that, and goes on afterwards as if nothing had been asked of it
 import gc
 import unittest
 
+from no_memory import exhaust, needs_it, without_memory
 from on_host import BYTES, OnHost
 from reprise import _C
 
-try:
-    import _testcapi
-except ImportError:
-    _testcapi = None
 
-MOST = 2000  # allocations of one operation
-
-
-@unittest.skipIf(_testcapi is None, "this Python has no _testcapi, which makes allocations fail")
+@needs_it
 class Exhausted(OnHost):
     def setUp(self):
         super().setUp()
@@ -28,22 +22,6 @@ class Exhausted(OnHost):
         if self.collects:
             gc.enable()
 
-    def exhaust(self, operation, *args):
-        """The result of the operation, once it had all the memory it wanted."""
-        for n in range(MOST):
-            error = None
-            _testcapi.set_nomemory(n, n + 1)
-            try:
-                result = operation(*args)
-            except BaseException as raised:
-                error = raised
-            finally:
-                _testcapi.remove_mem_hooks()
-            if error is None:
-                return result
-            self.assertIn("MemoryError", repr(error))  # ctypes has it in an error of its own
-        self.fail(f"it fails whatever it gets: {error!r}")
-
     def work(self, stream, addresses):
         self.driver.copy(addresses[1], addresses[0], stream)
 
@@ -52,8 +30,8 @@ class Exhausted(OnHost):
         return _C.capture(pool, self.work, args, [], "tested", False)
 
     def test_captures(self):
-        graph = self.exhaust(self.capture, self.pool)
-        self.exhaust(graph.replay, 0, self.x, self.y)
+        graph = exhaust(self, self.capture, self.pool)
+        exhaust(self, graph.replay, 0, self.x, self.y)
         self.assertEqual(self.driver.text(self.y), b"x")
         self.assertEqual(self.pool.info()["graphs"], 1, "those of the failed ones are gone")
 
@@ -68,9 +46,9 @@ class Exhausted(OnHost):
             self.driver.copy(kept[0], addresses[0], stream)
         graph = _C.capture(self.pool, work, [(self.x, BYTES, 1)], [], "tested", False)
         graph.replay(0, self.x)
-        _testcapi.set_nomemory(0)
+        held = [graph]
         del graph
-        _testcapi.remove_mem_hooks()
+        without_memory(held.clear)
         del self.pool
         self.assertEqual(self.driver.text(kept[0]), b"x")
         self.allocator.free(kept[0], None)
@@ -82,12 +60,12 @@ class Exhausted(OnHost):
         for ask in (self.pool.info, graph.info, lambda: graph.arg_info(0), choice.info, _C.leases,
                     lambda: _C.heap_stats(0), lambda: _C.heap_snapshot(0), lambda: _C.exec_info(0),
                     lambda: _C.device_info(0), _C.hooks):
-            self.assertIsNotNone(self.exhaust(ask))
+            self.assertIsNotNone(exhaust(self, ask))
 
     def test_objects(self):
         for make in (lambda: _C.Pool(0, "made"), lambda: _C.Judge(0), _C.Estimate,
                      lambda: _C.Choice(_C.Judge(0))):
-            self.assertIsNotNone(self.exhaust(make))
+            self.assertIsNotNone(exhaust(self, make))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The guard of the short way: what it notices, and what it learns of PyTorch for that."""
 
+import functools
 import gc
 import sys
 import unittest
@@ -11,6 +12,7 @@ try:
 except ImportError:
     torch = None
 
+from no_memory import exhaust, needs_it
 from reprise import _C
 
 
@@ -141,6 +143,20 @@ class Guard(unittest.TestCase):
             self.assertTrue(hot.add(0, (value,), {}, None, (), None))
             self.assertIs(hot.call((same,), {}), _C.eager)
             self.assertIs(hot.call((other,), {}), _C.miss)
+
+    @needs_it
+    def test_memory_that_runs_out(self):
+        make = functools.partial(_C.Hot, torch.Tensor, torch.empty_strided, None,
+                                 torch.is_grad_enabled, torch.is_inference_mode_enabled,
+                                 torch.is_autocast_enabled, lambda: 0)
+        hot = exhaust(self, make)
+        exhaust(self, hot.set_guard, tuple(self.watch.tensors),
+                tuple(m.__dict__ for m in self.watch.modules), self.watch.handle, True, False)
+        self.assertTrue(hot.is_guarded())
+        for i in range(20):  # some make the table grow
+            self.assertTrue(exhaust(self, hot.add, 0, (i, "name"), {"scale": 0.5}, None, (), None))
+        for i in range(20):
+            self.assertIs(hot.call((i, "name"), {"scale": 0.5}), _C.eager)
 
     def test_clearing_ends_the_guard(self):
         self.hot.clear()
