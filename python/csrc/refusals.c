@@ -81,16 +81,19 @@ PyObject *rpp_watch_refusals(PyObject *module, PyObject *args)
     return Py_NewRef(Py_True);
 }
 
+/* What is made for Python is made without the lock: it may let other threads run, which ask for it.
+ */
 PyObject *rpp_end_refusals(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
+    char function[sizeof refusals.function];
     if (refusals.subscriber)
         refusals.unsubscribe(refusals.subscriber);
     refusals.subscriber = NULL;
     pthread_mutex_lock(&refusals.lock);
-    PyObject *first = refusals.function[0] ? Py_BuildValue("(si)", refusals.function, refusals.code)
-                                           : Py_NewRef(Py_None);
+    memcpy(function, refusals.function, sizeof function);
+    int code = refusals.code;
     refusals.function[0] = '\0';
     pthread_mutex_unlock(&refusals.lock);
-    return first;
+    return function[0] ? Py_BuildValue("(si)", function, code) : Py_NewRef(Py_None);
 }
