@@ -92,10 +92,8 @@ static rp_status alloc_in_call(size_t bytes, struct CUstream_st *stream, bool se
                  there->bytes);
         return err->status = RP_ERROR_CAPTURE;
     }
-    if (!rpp_addresses_put(&now->blocks, &block)) {
-        snprintf(err->message, sizeof err->message, "out of host memory");
-        return err->status = RP_ERROR_OUT_OF_HOST_MEMORY;
-    }
+    if (!rpp_addresses_put(&now->blocks, &block))
+        return rpp_no_host_memory(err);
     now->allocations++;
     atomic_store(&rpp_state.call_count, now->blocks.count);
     *out_address = block.address;

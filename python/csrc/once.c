@@ -201,7 +201,7 @@ static rp_status adopt(struct rpp_lease *lease, struct CUstream_st *stream,
     char name[48];
     struct rpp_once *once = calloc(1, sizeof *once);
     if (!once)
-        return err->status = RP_ERROR_OUT_OF_HOST_MEMORY;
+        return rpp_no_host_memory(err);
     snprintf(name, sizeof name, "graph %zu", lease->captures + 1);
     options.name = name;
     rp_status status = make_pool(lease, err);
@@ -245,10 +245,8 @@ static rp_status note_block(struct rpp_once *once, uint64_t bytes, uint64_t addr
                  "its memory. Drop it, or give the graph a pool of its own");
         return err->status = RP_ERROR_CAPTURE;
     }
-    if (!rpp_addresses_put(blocks, &block)) {
-        snprintf(err->message, sizeof err->message, "out of host memory");
-        return err->status = RP_ERROR_OUT_OF_HOST_MEMORY;
-    }
+    if (!rpp_addresses_put(blocks, &block))
+        return rpp_no_host_memory(err);
     atomic_store(&rpp_state.call_count, blocks->count);
     once->alive++;
     once->alive_bytes += bytes;

@@ -8,6 +8,12 @@ struct rpp_state rpp_state = {.opening = PTHREAD_MUTEX_INITIALIZER,
                               .heap_options = RP_HEAP_OPTIONS_INIT,
                               .lock = PTHREAD_MUTEX_INITIALIZER};
 
+rp_status rpp_no_host_memory(struct rp_error *err)
+{
+    snprintf(err->message, sizeof err->message, "out of host memory");
+    return err->status = RP_ERROR_OUT_OF_HOST_MEMORY;
+}
+
 void rpp_device_set(struct rpp_device *slot, struct rp_device *device)
 {
     void (*function)(void) = rp_device_function(device, "cuStreamIsCapturing");
@@ -98,15 +104,17 @@ static rp_status add_peers(struct rpp_device *slot, struct rp_error *err)
 
 rp_status rpp_heap_get(int ordinal, struct rp_heap **out_heap, struct rp_error *err)
 {
-    *out_heap = rpp_heap_made(ordinal);
-    if (*out_heap)
+    struct rp_heap *heap = rpp_heap_made(ordinal);
+    if (heap) {
+        *out_heap = heap;
         return RP_OK;
+    }
     struct rpp_device *slot;
     rp_status status = rpp_device_get(ordinal, &slot, err);
     if (status != RP_OK)
         return status;
     pthread_mutex_lock(&rpp_state.opening);
-    struct rp_heap *heap = atomic_load(&slot->heap);
+    heap = atomic_load(&slot->heap);
     if (!heap)
         status = add_peers(slot, err);
     if (status == RP_OK && !heap)

@@ -76,6 +76,9 @@ struct rpp_state {
 
 extern struct rpp_state rpp_state;
 
+/* Of what did not fit into the process's own memory; the status. */
+rp_status rpp_no_host_memory(struct rp_error *err);
+
 /* Fills the slot of a device that was opened. */
 void rpp_device_set(struct rpp_device *slot, struct rp_device *device);
 /* The device, opened. */
