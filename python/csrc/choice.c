@@ -29,15 +29,12 @@ struct rpp_choice {
 static PyObject *judge_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     (void)kwargs;
-    int ordinal;
-    struct rpp_device *slot;
     struct rp_judge *made;
     struct rp_error err = {0};
-    if (!PyArg_ParseTuple(args, "i", &ordinal))
+    struct rp_device *device = rpp_parse_device(args);
+    if (!device)
         return NULL;
-    rp_status status = rpp_device_get(ordinal, &slot, &err);
-    if (status == RP_OK)
-        status = rp_judge_create(slot->device, &made, &err);
+    rp_status status = rp_judge_create(device, &made, &err);
     if (status != RP_OK)
         return rpp_set_error(status, &err);
     struct judge *self = (struct judge *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);

@@ -168,6 +168,16 @@ class Inference(unittest.TestCase):
         x = torch.ones(10, device="cuda")
         self.assertEqual([made(x, k)[0].item() for k in (1, 2, 3, 2, 1)], [1, 2, 3, 2, 1])
 
+    def captured(self):
+        """A net, its graphed callable, and an argument of which that has a graph."""
+        net = mlp().eval()
+        made = reprise.graphed(net, strict=True)
+        x = torch.randn(8, 256, device="cuda")
+        with torch.no_grad():
+            for _ in range(3):
+                made(x)
+        return net, made, x
+
     def test_modes_are_noticed(self):
         net = mlp(dropout=0.5)
         made = reprise.graphed(net, strict=True)
@@ -184,12 +194,8 @@ class Inference(unittest.TestCase):
             self.assertTrue(torch.equal(made(x), net(x)))
 
     def test_moved_parameters_are_noticed(self):
-        net = mlp().eval()
-        made = reprise.graphed(net, strict=True)
-        x = torch.randn(8, 256, device="cuda")
+        net, made, x = self.captured()
         with torch.no_grad():
-            for _ in range(3):
-                made(x)
             net[0].weight.data = torch.randn(256, 256, device="cuda")
             self.assertTrue(torch.equal(made(x), net(x)))
             net[2] = torch.nn.Linear(256, 256).cuda()
@@ -198,12 +204,8 @@ class Inference(unittest.TestCase):
             self.assertTrue(torch.equal(made(x), net(x)))
 
     def test_hooks_are_noticed(self):
-        net = mlp().eval()
-        made = reprise.graphed(net, strict=True)
-        x = torch.randn(8, 256, device="cuda")
+        net, made, x = self.captured()
         with torch.no_grad():
-            for _ in range(3):
-                made(x)
             handle = net[0].register_forward_hook(lambda m, i, o: o + 1)
             self.assertTrue(torch.equal(made(x), net(x)))
             handle.remove()

@@ -82,24 +82,22 @@ class Import(unittest.TestCase):
             drop_segment_pools()
         self.assertEqual(len(made), 3)
 
-    def test_imports_without_torch(self):
-        program = ("import sys; sys.modules['torch'] = None\n"
+    def install_with(self, before):
+        """What install() says in a process where this came before."""
+        program = (f"import sys, types; {before}\n"
                    "import reprise\n"
                    "try: reprise.install()\n"
                    "except ImportError as error: print(error)")
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
-                              check=True)
-        self.assertIn("reprise needs PyTorch 2.9 or later", done.stdout)
+        return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                              check=True).stdout
+
+    def test_imports_without_torch(self):
+        self.assertIn("reprise needs PyTorch 2.9 or later",
+                      self.install_with("sys.modules['torch'] = None"))
 
     def test_old_torch_is_refused(self):
-        program = ("import sys, types\n"
-                   "sys.modules['torch'] = types.SimpleNamespace(__version__='2.8.1+cu1')\n"
-                   "import reprise\n"
-                   "try: reprise.install()\n"
-                   "except ImportError as error: print(error)")
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
-                              check=True)
-        self.assertIn("this is 2.8.1+cu1", done.stdout)
+        old = "sys.modules['torch'] = types.SimpleNamespace(__version__='2.8.1+cu1')"
+        self.assertIn("this is 2.8.1+cu1", self.install_with(old))
 
     @unittest.skipUnless(has_torch() and not has_gpu(), "needs PyTorch, and no GPU")
     def test_without_a_gpu_the_reason_is_told(self):

@@ -111,14 +111,18 @@ class Played(unittest.TestCase):
         states.finish()
         self.assertTrue(states.borrows and states.rewinds)
 
-    def test_borrowing_without_drawing_is_none(self):
-        forward, token = self.forward()
+    def borrow_nothing(self, forward, token):
+        """Goes over to the forward run's state and back, with no number drawn between."""
         states = self.run_of(base=forward)
         own = states.save()
         states.set(token)
         states.set(own)
         states.finish()
         self.assertFalse(states.borrows or states.rewinds)
+
+    def test_borrowing_without_drawing_is_none(self):
+        forward, token = self.forward()
+        self.borrow_nothing(forward, token)
         self.assertEqual(self.count, 0)
 
     def test_own_draws_beside_borrowed_ones_are_refused(self):
@@ -149,12 +153,7 @@ class Played(unittest.TestCase):
         token = forward.save()
         forward.set(token)
         forward.finish()
-        states = self.run_of(base=forward)
-        own = states.save()
-        states.set(token)
-        states.set(own)
-        states.finish()
-        self.assertFalse(states.borrows or states.rewinds)
+        self.borrow_nothing(forward, token)
 
     def test_the_proof_is_asked_for_when_it_is_needed(self):
         with mock.patch.object(_states, "_keeps", None):
