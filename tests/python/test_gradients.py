@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: MIT
 """Gradients around a capture: what is remembered, put back and given to a graph's parameters."""
 
+import gc
 import types
 import unittest
 from unittest import mock
 
 from reprise import _gradients
+
+try:
+    import torch
+except ImportError:
+    torch = None
 
 
 class Gradient:
@@ -29,6 +35,43 @@ class Remembered(unittest.TestCase):
                          [id(p) for p in (other, made, dropped, gone)])
         before.restore()
         self.assertEqual([p.grad for p in params], held + [None] * 4)
+
+
+@unittest.skipIf(torch is None, "needs PyTorch")
+class OfPyTorch(unittest.TestCase):
+    """Whose gradients are objects of Python for as long as somebody looks, and live on without."""
+
+    def setUp(self):
+        self.net = torch.nn.Linear(3, 3)
+        self.params = list(self.net.parameters())
+        self.step()
+
+    def step(self, drops=True):
+        if drops:
+            self.net.zero_grad(set_to_none=True)
+        self.net(torch.ones(2, 3)).sum().backward()
+
+    def test_the_same_is_no_other(self):
+        before = _gradients.Gradients(self.params)
+        gc.collect()
+        self.step(drops=False)
+        self.assertEqual(before.changed(), [])
+        before.restore()
+        self.assertNotIn(None, [p.grad for p in self.params])
+
+    def test_dropped_ones_are_gone(self):
+        before = _gradients.Gradients(self.params)
+        self.step()
+        self.assertEqual(list(map(id, before.changed())), list(map(id, self.params)))
+        before.restore()
+        self.assertEqual([p.grad for p in self.params], [None] * 2)
+
+    def test_held_ones_come_back(self):
+        held = [p.grad for p in self.params]
+        before = _gradients.Gradients(self.params)
+        self.step()
+        before.restore()
+        self.assertTrue(all(p.grad is grad for p, grad in zip(self.params, held)))
 
 
 class Storage:
