@@ -12,14 +12,11 @@ PyTypeObject *rpp_choice_type;
 
 struct judge {
     PyObject_HEAD struct rp_judge *judge;
-    const struct rpp_choice *settled; /* whose graph the latest call went by; NULL: it went by none.
-                                         Not owned */
 };
 
 struct rpp_choice {
     PyObject_HEAD struct rp_choice *choice;
     struct judge *judge;
-    PyObject *settle;    /* called when the graph's turn comes after other calls; or NULL */
     struct rp_turn turn; /* of the latest call */
 };
 
@@ -55,20 +52,6 @@ static void judge_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-/* unsettle() */
-static PyObject *judge_unsettle(PyObject *object, PyObject *unused)
-{
-    (void)unused;
-    ((struct judge *)object)->settled = NULL;
-    return Py_NewRef(Py_None);
-}
-
-static PyMethodDef judge_methods[] = {
-    {"unsettle", judge_unsettle, METH_NOARGS,
-     "A call was made that no choice was asked about: the next graph's is settled."},
-    {NULL, NULL, 0, NULL},
-};
-
 /* ---- Choice -------------------------------------------------------------------------------- */
 
 /* Choice(judge) */
@@ -94,69 +77,21 @@ static PyObject *choice_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     return (PyObject *)self;
 }
 
-/* What it settled counts no more. */
-static void forget(struct rpp_choice *self)
-{
-    if (self->judge->settled == self)
-        self->judge->settled = NULL;
-}
-
-/* Tensors that are settled may have hooks that know the callable, and it this. */
-static int choice_traverse(PyObject *object, visitproc visit, void *arg)
-{
-    Py_VISIT(Py_TYPE(object));
-    Py_VISIT(((struct rpp_choice *)object)->settle);
-    return 0;
-}
-
-static int choice_collect(PyObject *object)
-{
-    Py_CLEAR(((struct rpp_choice *)object)->settle);
-    return 0;
-}
-
 static void choice_dealloc(PyObject *object)
 {
     struct rpp_choice *self = (struct rpp_choice *)object;
     PyTypeObject *type = Py_TYPE(object);
-    PyObject_GC_UnTrack(object);
     rp_choice_destroy(self->choice);
-    forget(self);
     Py_XDECREF((PyObject *)self->judge);
-    Py_XDECREF(self->settle);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
 }
 
-/* Eager calls, and those of other graphs, leave other tensors behind than this graph writes to
- * (gradients). */
-static bool settle(struct rpp_choice *self)
-{
-    if (self->turn.way == RP_WAY_EAGER)
-        self->judge->settled = NULL;
-    if (self->turn.way != RP_WAY_GRAPH || self->judge->settled == self)
-        return true;
-    if (self->settle) {
-        PyObject *function = Py_NewRef(self->settle); /* it may let others run, and be replaced */
-        PyObject *done = PyObject_CallObject(function, NULL);
-        Py_DECREF(function);
-        if (!done)
-            return false;
-        Py_DECREF(done);
-    }
-    self->judge->settled = self;
-    return true;
-}
-
-bool rpp_choice_begin(PyObject *choice, void *stream, double ahead_us, struct rp_turn *out_turn)
+void rpp_choice_begin(PyObject *choice, void *stream, double ahead_us, struct rp_turn *out_turn)
 {
     struct rpp_choice *self = (struct rpp_choice *)choice;
     rp_choice_begin(self->choice, stream, ahead_us, &self->turn);
     *out_turn = self->turn;
-    if (settle(self))
-        return true;
-    rp_choice_end(self->choice, out_turn, 0);
-    return false;
 }
 
 void rpp_choice_end(PyObject *choice, const struct rp_turn *turn, bool worked)
@@ -170,9 +105,9 @@ static PyObject *choice_begin(PyObject *object, PyObject *args)
     struct rp_turn turn;
     unsigned long long stream;
     double ahead_us;
-    if (!PyArg_ParseTuple(args, "Kd", &stream, &ahead_us) ||
-        !rpp_choice_begin(object, (void *)(uintptr_t)stream, ahead_us, &turn))
+    if (!PyArg_ParseTuple(args, "Kd", &stream, &ahead_us))
         return NULL;
+    rpp_choice_begin(object, (void *)(uintptr_t)stream, ahead_us, &turn);
     return Py_BuildValue("(iII)", (int)turn.way, turn.step, turn.round);
 }
 
@@ -196,20 +131,14 @@ static PyObject *choice_end(PyObject *object, PyObject *args)
     return Py_NewRef(Py_None);
 }
 
-/* captured(worked, ms, settle) */
+/* captured(worked, ms) */
 static PyObject *choice_captured(PyObject *object, PyObject *args)
 {
-    struct rpp_choice *self = (struct rpp_choice *)object;
-    PyObject *settle_with = Py_None;
     int worked;
     double ms;
-    if (!PyArg_ParseTuple(args, "pd|O", &worked, &ms, &settle_with))
+    if (!PyArg_ParseTuple(args, "pd", &worked, &ms))
         return NULL;
-    PyObject *old = self->settle;
-    self->settle = settle_with == Py_None ? NULL : Py_NewRef(settle_with);
-    forget(self);
-    rp_choice_captured(self->choice, worked, ms);
-    Py_XDECREF(old);
+    rp_choice_captured(((struct rpp_choice *)object)->choice, worked, ms);
     return Py_NewRef(Py_None);
 }
 
@@ -240,9 +169,7 @@ static PyMethodDef choice_methods[] = {
      "begin(stream, ahead in us): the turn of the next call: (way, ..), for end()."},
     {"turn", choice_turn, METH_NOARGS, "The turn that was begun last."},
     {"end", choice_end, METH_VARARGS, "end(turn, worked): the call is enqueued."},
-    {"captured", choice_captured, METH_VARARGS,
-     "captured(worked, ms, settle=None): what became of a capture; settle() is called when the "
-     "graph's turn comes after other calls."},
+    {"captured", choice_captured, METH_VARARGS, "captured(worked, ms): what became of a capture."},
     {"rest", choice_rest, METH_VARARGS,
      "rest(most): how many next calls go the same way without begin and end; counts them."},
     {"info", choice_info, METH_NOARGS, "Facts, as struct rp_choice_info has them."},
@@ -256,15 +183,12 @@ int rpp_add_choice_types(PyObject *module)
     static PyType_Slot judge_slots[] = {
         {Py_tp_new, (void *)judge_new},
         {Py_tp_dealloc, (void *)judge_dealloc},
-        {Py_tp_methods, judge_methods},
         {Py_tp_doc, "What the choices of one callable share: Judge(ordinal)."},
         {0, NULL},
     };
     static PyType_Slot choice_slots[] = {
         {Py_tp_new, (void *)choice_new},
         {Py_tp_dealloc, (void *)choice_dealloc},
-        {Py_tp_traverse, (void *)choice_traverse},
-        {Py_tp_clear, (void *)choice_collect},
         {Py_tp_methods, choice_methods},
         {Py_tp_doc, "Eager or graph, for the calls of one shape: Choice(judge)."},
         {0, NULL},
@@ -272,7 +196,7 @@ int rpp_add_choice_types(PyObject *module)
     static PyType_Spec judge_spec = {"reprise._C.Judge", sizeof(struct judge), 0,
                                      Py_TPFLAGS_DEFAULT, judge_slots};
     static PyType_Spec choice_spec = {"reprise._C.Choice", sizeof(struct rpp_choice), 0,
-                                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, choice_slots};
+                                      Py_TPFLAGS_DEFAULT, choice_slots};
     judge_type = (PyTypeObject *)PyType_FromSpec(&judge_spec);
     rpp_choice_type = (PyTypeObject *)PyType_FromSpec(&choice_spec);
     if (!judge_type || !rpp_choice_type || PyModule_AddType(module, judge_type) != 0)

@@ -275,9 +275,9 @@ static PyObject *call_judged(struct hot *hot, const struct rpp_shape *shape,
 {
     struct rp_turn turn;
     void *stream = NULL;
-    if (hot->exchange->stream(DL_CUDA, shape->ordinal, &stream) != 0 ||
-        !rpp_choice_begin(shape->choice, stream, 0, &turn))
+    if (hot->exchange->stream(DL_CUDA, shape->ordinal, &stream) != 0)
         return PyErr_Occurred() ? NULL : Py_NewRef(miss);
+    rpp_choice_begin(shape->choice, stream, 0, &turn);
     if (turn.way == RP_WAY_EAGER && (turn.step != 1 || rpp_guard_holds(&hot->guard)))
         return Py_NewRef(turn.step ? shape->choice : eager);
     PyObject *result = turn.way == RP_WAY_GRAPH ? try_replay(hot, shape, inputs) : Py_NewRef(miss);

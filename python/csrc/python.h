@@ -46,8 +46,8 @@ int rpp_add_hot_type(PyObject *module);
 extern PyTypeObject *rpp_choice_type;
 /* Adds Judge and Choice. */
 int rpp_add_choice_types(PyObject *module);
-/* As rp_choice_begin and _end, of a Choice; false with an exception set. */
-bool rpp_choice_begin(PyObject *choice, void *stream, double ahead_us, struct rp_turn *out_turn);
+/* As rp_choice_begin and _end, of a Choice. */
+void rpp_choice_begin(PyObject *choice, void *stream, double ahead_us, struct rp_turn *out_turn);
 void rpp_choice_end(PyObject *choice, const struct rp_turn *turn, bool worked);
 /* Something was registered in a module: the guards of all Hot objects hold no more. */
 PyObject *rpp_count_registration(PyObject *module, PyObject *unused);

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Gradients that a captured step leaves behind: around the capture, and between a graph's calls and
-eager ones, which leave others.
+"""Gradients that a captured step leaves behind, around its capture and at its calls.
 
 They lie in the memory of the graph, where those of other shapes may lie too, and nobody holds them for
 longer than the step itself would: a tensor that is alive keeps its memory from the captures that
-follow, which would be refused there.
+follow, which would be refused there. At each call the parameters are given those of its graph: other
+shapes and eager calls leave others, and the program may have dropped them (zero_grad).
 """
 
 import functools
@@ -18,19 +18,34 @@ class Gradients:
     has to find their memory free, which may be that of an earlier graph."""
 
     def __init__(self, params):
-        self._before = [(p, None if p.grad is None else weakref.ref(p.grad)) for p in params]
+        self.params = params
+        self._before = [None if p.grad is None else (weakref.ref(p.grad), p.grad._version)
+                        for p in params]
+
+    def _earlier(self):
+        for param, before in zip(self.params, self._before):
+            yield param, before and before[0]()
 
     def changed(self):
         """The parameters that have others by now, or none any more."""
-        return [p for p, earlier in self._before
-                if (p.grad is not None or earlier is not None)
-                and (earlier is None or p.grad is None or p.grad is not earlier())]
+        return [p for (p, grad), before in zip(self._earlier(), self._before)
+                if p.grad is not grad or (before and grad is None)]
+
+    def replaced(self):
+        """Did all that have others by now have some before? Then they were dropped on the way, and what
+        they were made no difference."""
+        return all(before for param, before in zip(self.params, self._before)
+                   if param.grad is not None and not (before and before[0]() is param.grad))
+
+    def written(self):
+        """The parameters whose gradients were written in place."""
+        return [p for (p, grad), before in zip(self._earlier(), self._before)
+                if grad is not None and p.grad is grad and grad._version != before[1]]
 
     def restore(self):
         """After a capture, whose own hold nothing yet: those before it. Those that are no more the
         callable has dropped, and does it again when it runs eagerly."""
-        for param, earlier in self._before:
-            grad = earlier() if earlier else None
+        for param, grad in self._earlier():
             if param.grad is not grad:
                 param.grad = grad
 
@@ -58,11 +73,12 @@ def twin(torch, tensor, owner):
 
 def _give(pairs):
     for param, grad in pairs:
-        param.grad = grad
+        if param.grad is not grad:
+            param.grad = grad
 
 
 def giving(torch, params, owner):
     """A function that gives the parameters the gradients that they have now, which lie in the memory
-    of a graph, the owner: for calls of it that come after others."""
+    of a graph, the owner: for its calls."""
     return functools.partial(_give, [(p, None if p.grad is None else twin(torch, p.grad, owner))
                                      for p in params])

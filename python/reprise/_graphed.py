@@ -8,7 +8,7 @@ import weakref
 
 from . import _C, _distributed
 from ._findings import line_of, tell_mend
-from ._gradients import Gradients
+from ._gradients import Gradients, giving
 from ._pool import Pool
 from ._progress import Progress
 from ._record import VERIFY, Work, extents, is_alone
@@ -95,6 +95,8 @@ class Graphed:
         self._hot = None
         self._guards = 0  # how often the short way was guarded anew, and forgot its shapes
         self._draws = True  # until a capture drew no random numbers
+        self._trained = ()  # parameters, once a call was seen to touch gradients
+        self._drops = set()  # keys, but for gradients, of calls that drop those that are there first
         self._lock = threading.RLock()
         functools.update_wrapper(self, fn if not isinstance(fn, torch.nn.Module) else fn.forward,
                                  updated=())
@@ -128,8 +130,13 @@ class Graphed:
                 shape = self._first_call(key, leaves, tensors, spec, args, kwargs)
                 if isinstance(shape, tuple):
                     return shape[0]
+                key = self._stored(key)
                 shape = self._known(key)
         return shape.replay(tensors)
+
+    def _stored(self, key):
+        """The key that a shape is stored with, now that it was captured."""
+        return (key[0], None) if key[0] in self._drops else key
 
     def _known(self, key):
         """The captured shape of this key, where all memory that it uses is there."""
@@ -162,20 +169,24 @@ class Graphed:
         """Lets the short way tell that calls of a shape which cannot be captured are eager ones, where
         it need not forget shapes for that which have graphs."""
         guarded = self._is_guarded()
-        if (guarded or not self._shapes) and not self._torch.is_autocast_enabled():
+        if (guarded or not self._shapes) and self._may_shorten():
             self._guarded_hot(guarded).add(self._device(tensors).index, args, kwargs, None, (), None)
 
     def _shorten(self, shape, args, kwargs, tensors):
         """Lets the short way have calls of this shape, where it can take them."""
-        if not isinstance(shape, Shape):
+        if not isinstance(shape, Shape) or not self._may_shorten():
             return
         guarded = self._is_guarded()
-        if (guarded and shape.offered == self._guards) or self._torch.is_autocast_enabled():
+        if guarded and shape.offered == self._guards:
             return
         short = shape.short(tensors)
         if short is not None:
             self._guarded_hot(guarded).add(shape.device.index, args, kwargs, shape.graph, *short)
         shape.offered = self._guards
+
+    def _may_shorten(self):
+        """The short way looks at no gradients, and at nothing of autocast."""
+        return not self._trained and not self._torch.is_autocast_enabled()
 
     def _is_guarded(self):
         """Does the short way take calls in the modes that hold now?"""
@@ -207,24 +218,36 @@ class Graphed:
             self._shorten_eager(args, kwargs, tensors)
             return (self._fn(*args, **kwargs),)
         if self._eager_runs < self._warmup:
-            self._eager_runs += 1
-            return (self._fn(*args, **kwargs),)
-        before = self._gradients()
+            return (self._warm_up(args, kwargs),)
         try:
             shape = self._capture(key, leaves, tensors, spec, bool(kwargs), self._verify)
         except Exception as error:  # whatever the callable raises in a capture
-            before.restore()
             if self._strict:
                 tell_mend(error, self.name)
                 raise
             self._failed(key, error, ATTEMPTS if isinstance(error, Refused) else 1)
             return (self._fn(*args, **kwargs),)
-        self._shapes[key] = shape
+        self._shapes[self._stored(key)] = shape
         return shape
+
+    def _warm_up(self, args, kwargs):
+        """An eager call, which tells whether calls touch gradients."""
+        self._eager_runs += 1
+        before = self._gradients()
+        result = self._fn(*args, **kwargs)
+        self._notice_gradients(before)
+        return result
 
     def _gradients(self):
         """The gradients of what the callable may train."""
         return Gradients(find_params(self._torch, self._fn, self._watch.params))
+
+    def _notice_gradients(self, before):
+        """Calls that touch gradients do not do the same where there are none yet."""
+        if not self._trained and (before.changed() or before.written()):
+            self._trained = tuple(before.params)
+            if self._hot is not None:
+                self._hot.clear()
 
     def _failed(self, key, error, attempts=1):
         count = self._failures.get(key, ("", 0))[1] + attempts
@@ -278,11 +301,12 @@ class Graphed:
         parts.append(self._modes(device))
         key = tuple(parts)
         try:
-            hash(key)
+            drops = key in self._drops
         except TypeError:
             raise Uncapturable("an argument that is no tensor cannot be hashed, so that a change "
                                "of it would go unseen") from None
-        return tensors, key
+        looks = self._trained and not drops
+        return tensors, (key, tuple([p.grad is None for p in self._trained]) if looks else None)
 
     @staticmethod
     def _aliasing(tensors):
@@ -316,6 +340,9 @@ class Graphed:
         self._shapes.clear()
         self._failures.clear()
         self._stale.clear()
+        self._drops.clear()
+        if self._trained:
+            self._trained = tuple(self._gradients().params)
         if self._hot is not None:
             self._hot.clear()
 
@@ -348,7 +375,18 @@ class Graphed:
             self._pools[device.index] = pool
         return pool
 
-    def _capture(self, key, leaves, tensors, spec, has_kwargs, verify):
+    def _capture(self, key, *call):
+        """A shape, captured (as for _take). Gradients are afterwards what they were before."""
+        before = self._gradients()
+        try:
+            made = self._take(key, *call)
+            if isinstance(made, Shape):
+                self._keep_gradients(key, made, before)
+        finally:
+            before.restore()
+        return made
+
+    def _take(self, key, leaves, tensors, spec, has_kwargs, verify):
         torch = self._torch
         device = self._device(tensors)
         split = self._is_split(tensors)
@@ -368,6 +406,16 @@ class Graphed:
         for part in made.parts():
             part.stale = self._stale.get(key, 0)
         return made
+
+    def _keep_gradients(self, key, shape, before):
+        """What the capture did to gradients, for the shape's calls."""
+        changed, written = before.changed(), before.written()
+        if changed:
+            shape.give = giving(self._torch, changed, shape.graph)
+        shape.written = tuple((p, p.grad.data_ptr()) for p in written)
+        self._notice_gradients(before)
+        if changed and not written and before.replaced():
+            self._drops.add(key[0])
 
     def _is_split(self, tensors):
         """Is the caller going to ask for gradients through the result?"""
@@ -540,11 +588,11 @@ def _capture_one(made, args):
     """The shape of these arguments, captured where it was not."""
     with made._lock:
         while made._eager_runs < made._warmup:
-            made._eager_runs += 1
-            made._fn(*args)
+            made._warm_up(args, {})
         leaves, spec = flatten(args)
         tensors, key = made._key(leaves, (spec, False))
         if made._known(key) is None:
-            made._shapes[key] = made._capture(key, leaves, tensors, spec, False,
-                                               made._verify and "capture")
+            shape = made._capture(key, leaves, tensors, spec, False, made._verify and "capture")
+            key = made._stored(key)
+            made._shapes[key] = shape
         return made._shapes[key]

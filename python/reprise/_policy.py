@@ -16,7 +16,6 @@ import time
 
 from . import _C
 from ._findings import tell_mend
-from ._gradients import giving
 from ._graphed import ATTEMPTS, Graphed, Uncapturable
 from ._install import is_installed
 from ._record import is_alone
@@ -79,16 +78,12 @@ class Judged(Graphed):
         except Uncapturable as why:
             if all(c.shape is None for c in self._cases.values()):
                 self._rest = _MOST_REST
-            self._unsettle()
             return self._eager(args, kwargs, str(why))
         if torch.cuda.is_current_stream_capturing() or is_alone():
-            self._unsettle()
             return self._fn(*args, **kwargs)
         if self._eager_runs < self._warmup:
-            self._eager_runs += 1
-            return self._fn(*args, **kwargs)
+            return self._warm_up(args, kwargs)
         if self._is_split(tensors):
-            self._unsettle()
             return self._by_graph(key, leaves, tensors, spec, args, kwargs)
         self._known(key)  # drops what is stale, the case with it
         case = self._cases.get(key)
@@ -125,8 +120,8 @@ class Judged(Graphed):
         turn = case.choice.begin(stream, ahead)
         if turn[0] == _CAPTURE:
             self._try_capture(case, key, leaves, tensors, spec, bool(kwargs))
+            key = self._stored(key)
             if case.shape is not None and self._known(key) is not case.shape:
-                self._unsettle()
                 return self._fn(*args, **kwargs)  # it was stale at once, and the case is gone
             self._offer_graph(case, args, kwargs, tensors)
             turn = case.choice.begin(stream, ahead)
@@ -136,11 +131,6 @@ class Judged(Graphed):
         if not case.is_short:
             self._lie_down(case)
         return result
-
-    def _unsettle(self):
-        """A call is made that no choice is asked about: it leaves gradients of its own."""
-        for judge in self._judges.values():
-            judge.unsettle()
 
     def _lie_down(self, case):
         """Where no shape goes by a graph, and the short way does not take this one: as many calls as
@@ -164,7 +154,7 @@ class Judged(Graphed):
             shape = self._shapes.get(key)
             if shape is not None:
                 case.shape = shape
-                case.choice.captured(True, _capture_ms(shape), shape.settle)
+                case.choice.captured(True, _capture_ms(shape))
             elif self._failures.get(key, ("", 0))[1] >= ATTEMPTS:
                 case.choice.captured(False, 0.0)
             self._cases[key] = case
@@ -173,10 +163,8 @@ class Judged(Graphed):
     def _offer(self, case, args, kwargs, tensors):
         """Lets the short way have the shape as it is now; does it?"""
         guarded = self._is_guarded()
-        if guarded and case.offered == self._guards:
+        if not self._may_shorten() or (guarded and case.offered == self._guards):
             return False  # it had the call already, or cannot take it
-        if self._torch.is_autocast_enabled():
-            return False
         short, graph = ((), None), None
         if case.shape is not None:
             short, graph = case.shape.short(tensors), case.shape.graph
@@ -208,30 +196,23 @@ class Judged(Graphed):
                     raise
                 self._failed(key, error, ATTEMPTS)
                 return
+            self._cases.pop(key, None)
+            key = self._stored(key)
+            self._cases[key] = case
             case.shape = self._shapes[key] = shape
-            case.choice.captured(True, (time.perf_counter() - start) * 1000, shape.settle)
+            case.choice.captured(True, (time.perf_counter() - start) * 1000)
 
     def _capture(self, *call):
-        """With what to do when the graph's turn comes after other calls, as shape.settle."""
-        alive, before = _C.call_counts()[0], self._gradients()
-        try:
-            shape = super()._capture(*call)
-            if isinstance(shape, Shape):
-                shape.settle = self._settling(before.changed(), alive, shape.graph)
-        finally:
-            before.restore()
-        return shape
-
-    def _settling(self, params, alive, graph):
-        """A step leaves gradients elsewhere than other calls did, by other graphs or eagerly, and who
-        reads them finds them where the parameters say. None: nothing to do."""
-        if params:
-            return giving(self._torch, params, graph)
-        if self._torch.is_grad_enabled() and is_installed() and _C.call_counts()[0] > alive:
+        """Refused where calls leave tensors behind and it is not known whose they are: who reads them
+        would find those of a graph after an eager call, or the other way round."""
+        alive = _C.call_counts()[0]
+        shape = super()._capture(*call)
+        if isinstance(shape, Shape) and shape.give is None and self._torch.is_grad_enabled() and (
+                is_installed() and _C.call_counts()[0] > alive):
             raise _C.Error("it leaves tensors behind, gradients maybe, and the modules that they "
                            "belong to are not known, so that a graph and eager calls cannot take "
                            "turns. Pass the modules in watch=, or use another policy")
-        return None
+        return shape
 
     def _drop_stale(self, key, shape):
         super()._drop_stale(key, shape)

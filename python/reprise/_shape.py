@@ -26,7 +26,8 @@ class Shape:
                       for a, n in zip(self.alone, self.outputs)]
         self.offered = -1  # to the short way: when, by its guards
         self.stale = 0  # graphs of its key before it, whose memory was freed
-        self.settle = None  # called before a call of it that follows others, where calls are judged
+        self.give = None    # called before each replay: gives parameters the graph's gradients
+        self.written = ()   # (parameter, address of its gradient) where the graph adds to that
 
     def _alone_in_outputs(self):
         """For each output storage: the tensor that it begins with, as (shape, stride, dtype), or None
@@ -42,6 +43,8 @@ class Shape:
         """Enqueues the graph for these tensors; the memory of its outputs. state: of the device's
         random numbers, where they are those of an earlier graph."""
         torch, device = self.torch, self.device
+        if self.give is not None:
+            self.give()
         buffers = [torch.empty_strided(*whole[:2], dtype=whole[2], device=device) if whole else
                    torch.empty(nbytes, dtype=torch.uint8, device=device)
                    for whole, nbytes in zip(self.whole, self.outputs)]
@@ -96,8 +99,10 @@ class Shape:
         return (self,)
 
     def is_stale(self):
-        """Was memory freed that it uses beside its arguments?"""
-        return self.graph.is_stale()
+        """Was memory freed that it uses beside its arguments, or does it add to gradients that lie
+        elsewhere by now?"""
+        return self.graph.is_stale() or any(
+            p.grad is None or p.grad.data_ptr() != at for p, at in self.written)
 
     def facts(self):
         """What is known of the graph: those of struct rp_graph_info, and of each argument."""

@@ -585,6 +585,33 @@ class Training(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "other shapes"):
             made[0](torch.randn(3, 128, device="cuda"))
 
+    def test_an_optimizer_outside(self):
+        """Gradients are those of the call, whatever shape it had, and whether they were dropped."""
+        batches = [(x[:n], y[:n]) for (x, y), n in zip(self.batches(12), (32, 16, 32, 32, 16, 8) * 2)]
+
+        def losses(graph, every, to_none):
+            net, optimizer = self.build()
+
+            def backward(x, y):
+                loss = torch.nn.functional.mse_loss(net(x), y)
+                loss.backward()
+                return loss.detach()
+            call = reprise.graphed(backward, grad="whole") if graph else backward
+            told = []
+            for i, batch in enumerate(batches):
+                if i % every == 0:
+                    optimizer.zero_grad(set_to_none=to_none)
+                told.append(call(*batch).item())
+                if i % every == every - 1:
+                    optimizer.step()
+            if graph:
+                self.assertTrue(call.shapes())
+            return told
+        for every, to_none in ((1, True), (1, False), (3, True), (3, False)):
+            with self.subTest(every=every, to_none=to_none), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what adds to another graph's stays eager
+                self.assertEqual(losses(True, every, to_none), losses(False, every, to_none))
+
     def test_autocast(self):
         batches = self.batches(10)
 

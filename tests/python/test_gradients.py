@@ -16,6 +16,7 @@ except ImportError:
 
 class Gradient:
     """What a weak reference can be to."""
+    _version = 0
 
 
 def param(grad=None):
@@ -53,9 +54,11 @@ class OfPyTorch(unittest.TestCase):
 
     def test_the_same_is_no_other(self):
         before = _gradients.Gradients(self.params)
+        self.assertEqual(before.written(), [])
         gc.collect()
         self.step(drops=False)
         self.assertEqual(before.changed(), [])
+        self.assertEqual(list(map(id, before.written())), list(map(id, self.params)))
         before.restore()
         self.assertNotIn(None, [p.grad for p in self.params])
 
@@ -63,8 +66,14 @@ class OfPyTorch(unittest.TestCase):
         before = _gradients.Gradients(self.params)
         self.step()
         self.assertEqual(list(map(id, before.changed())), list(map(id, self.params)))
+        self.assertEqual(before.written(), [])
+        self.assertTrue(before.replaced())
         before.restore()
         self.assertEqual([p.grad for p in self.params], [None] * 2)
+        before = _gradients.Gradients(self.params)
+        self.step(drops=False)
+        self.assertEqual(len(before.changed()), 2)
+        self.assertFalse(before.replaced())
 
     def test_held_ones_come_back(self):
         held = [p.grad for p in self.params]

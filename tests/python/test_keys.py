@@ -15,6 +15,7 @@ class Keys(unittest.TestCase):
             nn=types.SimpleNamespace(Parameter=type("Parameter", (), {})))
         made._device = lambda tensors: "cuda:0"
         made._modes = lambda device: ()
+        made._trained, made._drops = (), set()
 
     def key(self, *leaves):
         return self.made._key(leaves, "spec")[1]
@@ -27,6 +28,23 @@ class Keys(unittest.TestCase):
         for a, b in ((0.1, float("0.1")), (float("nan"), float("nan")), ("a", "a"), (None, None)):
             self.assertEqual(self.key(a), self.key(b), (a, b))
             self.assertEqual(hash(self.key(a)), hash(self.key(b)), (a, b))
+
+    def test_gradients_of_calls_that_touch_them(self):
+        """Whether there are any, unless the callable drops them first."""
+        param = types.SimpleNamespace(grad=None)
+        without = self.key(3)
+        param.grad = "a gradient"
+        self.assertEqual(self.key(3), without)
+        self.made._trained = (param,)
+        there = self.key(3)
+        param.grad = None
+        self.assertNotEqual(self.key(3), there)
+        self.assertEqual(self.made._stored(there), there)
+        self.made._drops.add(there[0])
+        self.assertEqual(self.key(3), self.made._stored(there))
+        param.grad = "another"
+        self.assertEqual(self.key(3), self.made._stored(there))
+        self.assertEqual(self.key(4)[1], (False,), "another key")
 
     def test_what_has_no_hash_is_refused(self):
         with self.assertRaisesRegex(_graphed.Uncapturable, "cannot be hashed"):

@@ -31,9 +31,9 @@ class ScriptedChoice:
     def end(self, turn, worked):
         self.told.append(("end", turn[0], worked))
 
-    def captured(self, worked, ms, settle=None):
+    def captured(self, worked, ms):
         assert ms >= 0
-        self.told.append(("captured", worked, settle))
+        self.told.append(("captured", worked))
 
     def rest(self, most):
         return min(most, self.rests)
@@ -44,11 +44,12 @@ class ScriptedChoice:
 
 class Gradient:
     """What a weak reference can be to."""
+    _version = 0
 
 
 class Replayed(Shape):
     def __init__(self):
-        self.graph, self.settle, self.stale = "its graph", None, False
+        self.graph, self.give, self.stale = "its graph", None, False
 
     def replay(self, tensors):
         assert not self.stale
@@ -79,8 +80,8 @@ def judged(fn):
     made._eager_runs = made._warmup = 1
     made._shapes, made._failures, made._stale, made._cases = {}, {}, {}, {}
     made._lock = threading.RLock()
-    made._judges = {0: types.SimpleNamespace(unsettle=lambda: made.unsettled.append(True))}
-    made.unsettled = []
+    made._judges = {0: None}
+    made._trained, made._drops = (), set()
     made._gradients = lambda: _gradients.Gradients(made.params)
     made.params = []
     made._spec = None
@@ -100,7 +101,7 @@ class Calls(unittest.TestCase):
     def subject(self, ways, *, rests=0, capture=Replayed, fn=lambda x: ("eager", x)):
         choice = ScriptedChoice(ways, rests)
         _policy._Choice = lambda judge: choice
-        patcher = mock.patch.object(_graphed.Graphed, "_capture", lambda *args: capture())
+        patcher = mock.patch.object(_graphed.Graphed, "_take", lambda *args: capture())
         self.addCleanup(patcher.stop)
         patcher.start()
         return judged(fn), choice
@@ -109,7 +110,7 @@ class Calls(unittest.TestCase):
         made, choice = self.subject([EAGER, CAPTURE, GRAPH, EAGER, GRAPH])
         ways = [made(3)[0] for _ in range(4)]
         self.assertEqual(ways, ["eager", "graph", "eager", "graph"])
-        self.assertEqual(choice.told, [("end", EAGER, True), ("captured", True, None),
+        self.assertEqual(choice.told, [("end", EAGER, True), ("captured", True),
                                        ("end", GRAPH, True), ("end", EAGER, True),
                                        ("end", GRAPH, True)])
 
@@ -160,12 +161,12 @@ class Calls(unittest.TestCase):
                 return case.shape is not None and takes_graphs
             made._offer = offer
             made(3)
-            after = told[told.index(("captured", True, None)) + 1:]
+            after = told[told.index(("captured", True)) + 1:]
             self.assertEqual(after, [("offered", True)] + ["cleared"] * (not takes_graphs) +
                              [("end", GRAPH, True)])
 
     def test_gradients_lie_with_whose_call_it_is(self):
-        """An eager call's until the graph is called. Nobody holds them while a capture takes, where
+        """Nobody holds them while a capture takes, where
         they may be an earlier graph's, nor those of the capture behind it."""
         param, other = types.SimpleNamespace(grad=Gradient()), types.SimpleNamespace(grad=None)
         dropped, made_in = weakref.ref(param.grad), []
@@ -183,8 +184,8 @@ class Calls(unittest.TestCase):
             made(3)
         self.assertIsNone(param.grad)
         self.assertIsNone(made_in[0]())
-        settle = choice.told[0][2]
-        settle()
+        shape, = made._shapes.values()
+        shape.give()
         self.assertEqual((param.grad, other.grad), ((Gradient, "its graph"), None))
 
     def test_gradients_of_a_capture_that_fails_are_dropped(self):
@@ -201,22 +202,6 @@ class Calls(unittest.TestCase):
             made(3)
         self.assertIsNone(param.grad)
         self.assertIs(kept.grad, grad)
-
-    def test_calls_that_no_choice_hears_of_unsettle(self):
-        made, _ = self.subject([EAGER])
-        made(3)
-        self.assertEqual(made.unsettled, [])
-        made._torch.cuda.is_current_stream_capturing = lambda: True
-        made(3)
-        self.assertEqual(made.unsettled, [True])
-
-        def refuse(leaves, spec):
-            raise _graphed.Uncapturable("an argument is a list")
-        made._key = refuse
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            made(3)
-        self.assertEqual(made.unsettled, [True] * 2)
 
     def test_a_graph_that_is_stale_at_once_is_not_replayed(self):
         def capture():
@@ -247,7 +232,7 @@ class Calls(unittest.TestCase):
                 made._shapes["key", made._spec].stale = True
             self.assertEqual([made(3), made(3)], [("eager", 3)] * 2)
         self.assertEqual(len(choices), MOST_STALE + 1)
-        self.assertEqual(choices[-1].told, [("captured", False, None), ("end", EAGER, True),
+        self.assertEqual(choices[-1].told, [("captured", False), ("end", EAGER, True),
                                             ("end", EAGER, True)])
         self.assertEqual(len(said), 1)
         self.assertIn("4096 bytes, was freed after each of 4 captures", str(said[0].message))

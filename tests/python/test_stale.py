@@ -32,6 +32,7 @@ class Part:
 
 class Gradient:
     """What a parameter has, and weak references can tell of."""
+    _version = 0
 
 
 class Hot:
@@ -48,6 +49,7 @@ class Dropped(unittest.TestCase):
         self.made = made = Graphed.__new__(Graphed)
         made._fn, made._name, made._strict, made._verify = lambda: "eager", "subject", False, None
         made._shapes, made._failures, made._stale = {}, {}, {}
+        made._trained, made._drops = (), set()
         made._eager_runs = made._warmup = 0
         made._hot, made._is_guarded = Hot(), lambda: False
         self.param = types.SimpleNamespace(grad=Gradient())
@@ -56,7 +58,7 @@ class Dropped(unittest.TestCase):
                                             is_autocast_enabled=lambda: True)
         made._watch = types.SimpleNamespace(params=[self.param])
         made._lock = threading.RLock()
-        made._capture = self.capture
+        made._take = self.capture
 
     def capture(self, *args):
         self.captured.append(Part(len(self.captured)))
@@ -93,7 +95,7 @@ class Dropped(unittest.TestCase):
             part = capture(*args)
             part.stale = len(self.captured) == 1
             return part
-        self.made._capture = once
+        self.made._take = once
         self.assertEqual([self.call(), self.call()], [1, 1])
         self.assertEqual((len(self.captured), self.made._stale), (2, {"a": 1}))
 
@@ -101,7 +103,7 @@ class Dropped(unittest.TestCase):
         def capture(*args):
             self.param.grad = Gradient()  # the rehearsal's
             raise RuntimeError("it kept an address")
-        self.made._capture = capture
+        self.made._take = capture
         self.made._fn = lambda: self.param.grad
         self.assertIsNone(self.call())
         self.made._strict = True
@@ -111,7 +113,7 @@ class Dropped(unittest.TestCase):
     def test_a_capture_that_fails_leaves_gradients_that_it_added_to(self):
         def capture(*args):
             raise RuntimeError("it kept an address")
-        self.made._capture = capture
+        self.made._take = capture
         self.made._fn = lambda: self.param.grad
         kept = self.param.grad
         self.assertIs(self.call(), kept)
@@ -124,7 +126,7 @@ class Dropped(unittest.TestCase):
             self.param.grad = None
             self.assertIsNone(gone())
             return Part(0)
-        self.made._capture = capture
+        self.made._take = capture
         self.assertEqual(self.call(), 0)
 
     def test_a_thread_drops_what_another_did_not(self):
