@@ -71,6 +71,15 @@ def timed_for(torch, call, seconds, most=400, least=20):
     return {**timed(torch, call, count), **back_to_back(torch, call, count), "calls": count}
 
 
+def call_for(torch, call, inputs, seconds):
+    """Calls with each of the inputs in turn for so long."""
+    following = turns(inputs)
+    start = time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        call(*following())
+        torch.cuda.synchronize()
+
+
 def tenths(values):
     """What a tenth of the values are below, and what a tenth are above."""
     if len(values) < 2:
