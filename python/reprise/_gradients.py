@@ -67,8 +67,19 @@ def twin(torch, tensor, owner):
     if not _C.is_captured(storage.data_ptr()):
         return tensor
     memory = torch.as_tensor(_Memory(storage.data_ptr(), storage.nbytes(), owner), device=device)
-    return torch.empty(0, dtype=tensor.dtype, device=device).set_(
+    made = torch.empty(0, dtype=tensor.dtype, device=device).set_(
         memory.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
+    made.is_of_a_graph = True
+    return made
+
+
+def refuse_those_of_graphs(params):
+    """Raises where a graph would add to gradients in the memory of another one: other graphs have that
+    memory too, its own blocks among them."""
+    if any(getattr(p.grad, "is_of_a_graph", False) for p in params):
+        raise _C.Error("it adds to gradients that another graph of it made, in memory that its graphs "
+                       "share. Let the optimizer keep gradients, zero_grad(set_to_none=False), or drop "
+                       "them in each call")
 
 
 def _give(pairs):

@@ -8,7 +8,7 @@ import weakref
 
 from . import _C, _distributed
 from ._findings import line_of, tell_mend
-from ._gradients import Gradients, giving
+from ._gradients import Gradients, giving, refuse_those_of_graphs
 from ._pool import Pool
 from ._progress import Progress
 from ._record import VERIFY, Work, extents, is_alone
@@ -410,6 +410,7 @@ class Graphed:
     def _keep_gradients(self, key, shape, before):
         """What the capture did to gradients, for the shape's calls."""
         changed, written = before.changed(), before.written()
+        refuse_those_of_graphs(written)
         if changed:
             shape.give = giving(self._torch, changed, shape.graph)
         shape.written = tuple((p, p.grad.data_ptr()) for p in written)

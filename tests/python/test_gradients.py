@@ -112,7 +112,7 @@ class Twins(unittest.TestCase):
 
         def empty(count, dtype, device):
             self.asked.append((count, dtype, device))
-            return types.SimpleNamespace(set_=lambda *how: how)
+            return types.SimpleNamespace(set_=lambda *how: types.SimpleNamespace(how=how))
         self.torch = types.SimpleNamespace(as_tensor=as_tensor, empty=empty)
         patcher = mock.patch.object(_gradients._C, "is_captured", lambda address: address == 4096)
         self.addCleanup(patcher.stop)
@@ -120,9 +120,13 @@ class Twins(unittest.TestCase):
 
     def test_memory_of_a_capture_has_the_graph_for_its_owner(self):
         owner = object()
-        memory, *how = _gradients.twin(self.torch, Tensor(4096), owner)
+        twin = _gradients.twin(self.torch, Tensor(4096), owner)
+        memory, *how = twin.how
         self.assertEqual(how, [2, (5, 2), (2, 1)])
         self.assertIs(memory.owner, owner)
+        with self.assertRaisesRegex(_gradients._C.Error, "adds to gradients that another graph"):
+            _gradients.refuse_those_of_graphs([param(Gradient()), param(twin)])
+        _gradients.refuse_those_of_graphs([param(Gradient())])
         self.assertEqual(self.asked, [(memory, "cuda:0"), (0, "half", "cuda:0")])
         self.assertEqual(memory.__cuda_array_interface__, {
             "shape": (24,), "typestr": "|u1", "data": (4096, False), "version": 3})

@@ -188,6 +188,25 @@ class Calls(unittest.TestCase):
         shape.give()
         self.assertEqual((param.grad, other.grad), ((Gradient, "its graph"), None))
 
+    def test_no_graph_adds_to_gradients_of_another(self):
+        param = types.SimpleNamespace(grad=Gradient())
+
+        def capture():
+            param.grad._version += 1
+            return Replayed()
+        for is_of_a_graph in (False, True):
+            param.grad.is_of_a_graph = is_of_a_graph
+            param.grad.data_ptr = lambda: 4096
+            made, choice = self.subject([CAPTURE, EAGER], capture=capture)
+            made.params = [param]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                made(3)
+            self.assertEqual(choice.told[0], ("captured", not is_of_a_graph))
+            self.assertEqual([s.written for s in made._shapes.values()],
+                             [] if is_of_a_graph else [((param, 4096),)])
+        self.assertIn("adds to gradients that another graph", made.failures()[0])
+
     def test_gradients_of_a_capture_that_fails_are_dropped(self):
         param, kept = types.SimpleNamespace(grad=Gradient()), types.SimpleNamespace(grad=Gradient())
         grad = kept.grad
