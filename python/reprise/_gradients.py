@@ -37,6 +37,12 @@ class Gradients:
         return all(before for param, before in zip(self.params, self._before)
                    if param.grad is not None and not (before and before[0]() is param.grad))
 
+    def put_back(self):
+        """Between the runs of a capture: those that the last one made where there were none, and which
+        the next would add to, in memory that is the last one's."""
+        if self.changed() and not self.replaced():
+            self.restore()
+
     def written(self):
         """The parameters whose gradients were written in place."""
         return [p for (p, grad), before in zip(self._earlier(), self._before)

@@ -379,14 +379,14 @@ class Graphed:
         """A shape, captured (as for _take). Gradients are afterwards what they were before."""
         before = self._gradients()
         try:
-            made = self._take(key, *call)
+            made = self._take(before, key, *call)
             if isinstance(made, Shape):
                 self._keep_gradients(key, made, before)
         finally:
             before.restore()
         return made
 
-    def _take(self, key, leaves, tensors, spec, has_kwargs, verify):
+    def _take(self, before, key, leaves, tensors, spec, has_kwargs, verify):
         torch = self._torch
         device = self._device(tensors)
         split = self._is_split(tensors)
@@ -400,7 +400,8 @@ class Graphed:
                 made.capture(Pool("sequence", parent=pool, name=name), name,
                              verify and "capture")  # a step must not be taken twice
             else:
-                work = Work(torch, device, body, tensors, self._generators, draws=self._draws)
+                work = Work(torch, device, body, tensors, self._generators, draws=self._draws,
+                            put_back=before.put_back)
                 made = Shape(work, work.capture(pool._pool, name, self._copy_args, verify))
                 self._draws = work.draws
         for part in made.parts():

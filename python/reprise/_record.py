@@ -291,12 +291,14 @@ def _like(tensor, offset_bytes):
 class Work:
     """The callable of one capture: `body(tensors)` is called in each run."""
 
-    def __init__(self, torch, device, body, tensors, generators, keep=False, draws=True, base=None):
+    def __init__(self, torch, device, body, tensors, generators, keep=False, draws=True, base=None,
+                 put_back=None):
         self.torch = torch
         self.device = device
         self.keep = keep  # what the runs return lives until the owner drops `kept`
         self.kept = []
         self.draws = draws  # does the callable draw random numbers? It may
+        self.put_back = put_back  # called before each run: what the one before left behind, or None
         self.base = base  # the Random of the forward run, whose states a backward pass sets
         self.ranges = []  # of the run: address and bytes of each argument
         self.body = body
@@ -359,6 +361,8 @@ class Work:
         self.ranges = list(zip(addresses, sizes))
         with here.around():
             self.kept.clear()  # of a run that is over, and whose place this one may take
+            if self.put_back is not None:
+                self.put_back()
             _stack.clean(self.torch, self.device)
             result = self.body(self._arguments(addresses))
             leaves, spec = flatten(result)

@@ -142,6 +142,27 @@ class Recording(OnHost):
         self.assertEqual(self.runs, 2)
         self.assertEqual((info["nodes"], info["blocks"], info["diverged_blocks"]), (2, 1, 0))
 
+    def test_what_a_run_leaves_behind_is_put_back(self):
+        """As a backward pass leaves gradients, and would add to those that are there."""
+        original, left = self.body, []
+
+        def body(tensors):
+            result = original(tensors)
+            if not left:
+                left.append(self.new())
+            self.driver.copy(left[0].data_ptr(), tensors[0].data_ptr(), self.stream)
+            return result
+        self.work.body = body
+        with self.assertRaisesRegex(RuntimeError, "kept an address from one call to the next"):
+            self.work.capture(self.pool, "tested")
+        left.clear()
+        self.addCleanup(left.clear)
+        self.work.put_back = left.clear
+        graph = self.work.capture(self.pool, "tested")
+        x, y = self.driver.memory(b"one"), self.driver.memory(b"")
+        graph.replay(0, x, y)
+        self.assertEqual((self.driver.text(y), self.driver.text(left[0].data_ptr())), (b"one", b"one"))
+
     def test_without_install_the_result_is_copied(self):
         self.installed = False
         info = self.captured()

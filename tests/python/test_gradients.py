@@ -75,6 +75,20 @@ class OfPyTorch(unittest.TestCase):
         self.assertEqual(len(before.changed()), 2)
         self.assertFalse(before.replaced())
 
+    def test_those_of_a_run_are_not_added_to_by_the_next(self):
+        for drops in (False, True):
+            for there in (False, True):
+                with self.subTest(drops=drops, there=there):
+                    self.step()
+                    if not there:
+                        self.net.zero_grad(set_to_none=True)
+                    before = _gradients.Gradients(self.params)
+                    before.put_back()
+                    self.assertEqual([p.grad is not None for p in self.params], [there] * 2)
+                    self.step(drops=drops)
+                    before.put_back()
+                    self.assertEqual([p.grad is not None for p in self.params], [there] * 2)
+
     def test_held_ones_come_back(self):
         held = [p.grad for p in self.params]
         before = _gradients.Gradients(self.params)
