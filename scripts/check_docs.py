@@ -174,7 +174,7 @@ def main():
         return self_test()
     write = "--write" in arguments
     places = [argument for argument in arguments if argument != "--write"]
-    if len(places) != 1:
+    if len(places) != 1 or not pathlib.Path(places[0]).is_dir():
         sys.exit(__doc__)
     findings = check(pathlib.Path(places[0]), write)
     for finding in findings:

@@ -103,8 +103,9 @@ static rp_status run_callable(struct rp_call *call, void *user, struct rp_error 
 
 /* ---- Arguments and results ----------------------------------------------------------------- */
 
-/* Allocations that are answered with an argument's address: (index, bytes, argument) each. */
-static bool read_places(PyObject *list, struct work *work)
+/* Allocations that are answered with an argument's address: (index, bytes, argument) each, of so
+ * many arguments. */
+static bool read_places(PyObject *list, struct work *work, size_t arg_count)
 {
     Py_ssize_t count = PyList_Size(list);
     work->places = PyMem_Calloc((size_t)count + 1, sizeof *work->places);
@@ -118,6 +119,11 @@ static bool read_places(PyObject *list, struct work *work)
         unsigned index;
         if (!PyArg_ParseTuple(PyList_GetItem(list, i), "IKn", &index, &bytes, &arg))
             return false;
+        if (arg < 0 || (size_t)arg >= arg_count) {
+            PyErr_Format(PyExc_ValueError, "a place is of argument %zd, and there are %zu", arg,
+                         arg_count);
+            return false;
+        }
         work->places[i] = (struct rpp_place){index, bytes, (size_t)arg};
     }
     work->place_count = (size_t)count;
@@ -152,7 +158,7 @@ static bool read_known(struct work *work)
         return true;
     PyObject *places = work->results;
     work->results = NULL;
-    return read_places(places, work);
+    return read_places(places, work, work->arg_count);
 }
 
 static void free_work(struct work *work)
@@ -200,7 +206,7 @@ static bool take_memory(struct work *work, PyObject *given, struct rp_arg *resul
     }
     for (size_t i = 0; i < count; i++)
         results[i].address = PyLong_AsUnsignedLongLong(PyList_GetItem(addresses, (Py_ssize_t)i));
-    if (PyErr_Occurred() || !read_places(places, work))
+    if (PyErr_Occurred() || !read_places(places, work, work->arg_count + count))
         return false;
     memcpy(work->all_args, work->args, work->arg_count * sizeof *work->args);
     memcpy(work->all_args + work->arg_count, results, count * sizeof *results);

@@ -72,6 +72,14 @@ class Captures(OnHost):
             self.assertEqual((self.driver.text(y), self.driver.text(z)), (text, text))
         self.assertEqual([self.driver.text(g) for g in self.given], [b"", b""])
 
+    def test_a_place_of_no_argument_is_refused(self):
+        for wrong in (3, -1):
+            with self.assertRaisesRegex(ValueError, "a place is of argument"):
+                self.capture(lambda sizes: (self.results(sizes)[0], [(self.work.index, BYTES, wrong)]))
+            self.work.runs = []
+            with self.assertRaisesRegex(ValueError, "a place is of argument"):
+                self.capture([(0, BYTES, wrong)])
+
     def test_results_that_are_known_are_arguments_from_the_start(self):
         self.capture()
         self.work.runs = []

@@ -207,7 +207,9 @@ static void rehearsals_are_aligned_as_they_are_told(void **state)
     rpi_alias_begin(&alias);
     for (uint64_t i = 0; i < 40; i++) {
         uint64_t bytes = 1ull << (i % 23), like = (i * 2741 << 9) + (5 * MIB << 20);
-        uint64_t step = bytes < 4096 ? 4096 : (bytes > 2 * MIB ? 2 * MIB : bytes);
+        uint64_t step = 4096;
+        while (step < bytes && step < 2 * MIB)
+            step *= 2;
         assert_int_equal(rpi_alias_take_like(&alias, bytes, like, &address, NULL), RP_OK);
         assert_int_equal(address % step, like % step);
         assert_true(!i || (address > last_end + 256 && address < last_end + 2 * step + 512));
