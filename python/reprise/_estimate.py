@@ -187,12 +187,19 @@ def _warm_up(torch, fn, args, device):
     leaves = [torch.zeros_like(x, device=device, requires_grad=x.requires_grad)
               if isinstance(x, torch.Tensor) and x.is_meta else x for x in leaves]
     while fn._eager_runs < fn._warmup:
-        fn._eager_runs += 1
-        fn._fn(*unflatten(spec, leaves))
+        fn._warm_up(unflatten(spec, leaves), {})
 
 
 def _add(torch, fn, into, leaves, tensors, spec, stand_ins, kept):
     """Rehearses and plans one shape as Graphed._capture would capture it."""
+    before = fn._gradients()
+    try:
+        _rehearse(torch, fn, into, leaves, tensors, spec, stand_ins, kept, before)
+    finally:
+        before.restore()
+
+
+def _rehearse(torch, fn, into, leaves, tensors, spec, stand_ins, kept, before):
     device = fn._device(tensors)
     pool = fn._own_pool(device)
     body = body_of(torch, fn._fn, leaves, spec, False)
@@ -204,5 +211,6 @@ def _add(torch, fn, into, leaves, tensors, spec, stand_ins, kept):
             split = Split(torch, device, body, tensors, fn._watch.params, fn._generators)
             split.estimate(into, inner, name, stand_ins)
         else:
-            work = Work(torch, device, body, tensors, fn._generators, draws=fn._draws)
+            work = Work(torch, device, body, tensors, fn._generators, draws=fn._draws,
+                        put_back=before.put_back)
             work.estimate(into, pool._pool, name)

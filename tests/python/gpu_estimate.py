@@ -139,6 +139,22 @@ class Ahead(unittest.TestCase):
         self.assertEqual([t[2]["name"] for t in told], [f"net({n}x512)" for n in (64, 32, 8, 1)])
         self.assertEqual(len(made.shapes()), 4)
 
+    def test_gradients_are_left_as_they_were(self):
+        net = mlp(64)
+
+        def backward(x):
+            net(x).sum().backward()
+            return x.sum()
+        for there in (True, False):
+            net.zero_grad(set_to_none=True)
+            if there:
+                backward(*on_gpu(4, width=64)[0])
+            before = [p.grad for p in net.parameters()]
+            found = reprise.estimate(backward, on_gpu(8, 4, width=64), grad="whole", warmup=0,
+                                     watch=[net])
+            self.assertEqual(found.failures, [])
+            self.assertTrue(all(p.grad is grad for p, grad in zip(net.parameters(), before)))
+
     def test_shapes_overlay_within_any_pool(self):
         net = mlp(512).eval()
         for kind in ("alternatives", "sequence", "concurrent"):
