@@ -8,12 +8,6 @@ struct rpp_state rpp_state = {.opening = PTHREAD_MUTEX_INITIALIZER,
                               .heap_options = RP_HEAP_OPTIONS_INIT,
                               .lock = PTHREAD_MUTEX_INITIALIZER};
 
-rp_status rpp_no_host_memory(struct rp_error *err)
-{
-    snprintf(err->message, sizeof err->message, "out of host memory");
-    return err->status = RP_ERROR_OUT_OF_HOST_MEMORY;
-}
-
 void rpp_device_set(struct rpp_device *slot, struct rp_device *device)
 {
     void (*function)(void) = rp_device_function(device, "cuStreamIsCapturing");

@@ -21,6 +21,7 @@
 #include <pthread.h>
 #include <reprise.h>
 #include <stdatomic.h>
+#include <stdio.h>
 
 enum { RPP_DEVICES = 64 };
 
@@ -77,7 +78,11 @@ struct rpp_state {
 extern struct rpp_state rpp_state;
 
 /* Of what did not fit into the process's own memory; the status. */
-rp_status rpp_no_host_memory(struct rp_error *err);
+static inline rp_status rpp_no_host_memory(struct rp_error *err)
+{
+    snprintf(err->message, sizeof err->message, "out of host memory");
+    return err->status = RP_ERROR_OUT_OF_HOST_MEMORY;
+}
 
 /* Fills the slot of a device that was opened. */
 void rpp_device_set(struct rpp_device *slot, struct rp_device *device);
