@@ -192,7 +192,7 @@ def _warm_up(torch, fn, args, device):
 
 def _add(torch, fn, into, leaves, tensors, spec, stand_ins, kept):
     """Rehearses and plans one shape as Graphed._capture would capture it."""
-    before = fn._gradients()
+    before = fn._gradients().hold(torch)
     try:
         _rehearse(torch, fn, into, leaves, tensors, spec, stand_ins, kept, before)
     finally:

@@ -14,13 +14,20 @@ from . import _C
 
 
 class Gradients:
-    """Those of some parameters, as they were when this was made; not held: a step that drops them first
-    has to find their memory free, which may be that of an earlier graph."""
+    """Those of some parameters, as they were when this was made; not held, unless hold() was called."""
 
     def __init__(self, params):
         self.params = params
         self._before = [None if p.grad is None else (weakref.ref(p.grad), p.grad._version)
                         for p in params]
+
+    def hold(self, torch):
+        """Keeps them over a capture: a callable may drop them that has read them or added to them, and
+        if it is refused an eager call needs them. Not those in memory of a capture, which a step that
+        drops them first has to find free."""
+        self._held = [g for _, g in self._earlier() if g is not None and not (
+            g.layout is torch.strided and _C.is_captured(g.data_ptr()))]
+        return self
 
     def _earlier(self):
         for param, before in zip(self.params, self._before):
@@ -49,8 +56,7 @@ class Gradients:
                 if grad is not None and p.grad is grad and grad._version != before[1]]
 
     def restore(self):
-        """After a capture, whose own hold nothing yet: those before it. Those that are no more the
-        callable has dropped, and does it again when it runs eagerly."""
+        """After a capture, whose own hold nothing yet: those before it, as far as they are there."""
         for param, grad in self._earlier():
             if param.grad is not grad:
                 param.grad = grad

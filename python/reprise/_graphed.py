@@ -377,7 +377,7 @@ class Graphed:
 
     def _capture(self, key, *call):
         """A shape, captured (as for _take). Gradients are afterwards what they were before."""
-        before = self._gradients()
+        before = self._gradients().hold(self._torch)
         try:
             made = self._take(before, key, *call)
             if isinstance(made, Shape):

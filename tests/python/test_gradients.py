@@ -62,6 +62,33 @@ class OfPyTorch(unittest.TestCase):
         before.restore()
         self.assertNotIn(None, [p.grad for p in self.params])
 
+    def hold(self, captured=False):
+        with mock.patch.object(_gradients._C, "is_captured", lambda address: captured):
+            return _gradients.Gradients(self.params).hold(torch)
+
+    def test_dropped_ones_come_back_behind_a_capture(self):
+        """It may have been refused, as it read or added to them: an eager call does so then."""
+        want = [p.grad.clone() for p in self.params]
+        before = self.hold()
+        self.step()
+        before.restore()
+        self.assertTrue(all(torch.equal(p.grad, w) for p, w in zip(self.params, want)))
+
+    def test_none_is_held_in_memory_of_a_capture(self):
+        before = self.hold(captured=True)
+        self.step()
+        before.restore()
+        self.assertEqual([p.grad for p in self.params], [None] * 2)
+
+    def test_sparse_ones_are_held(self):
+        table = torch.nn.Embedding(4, 3, sparse=True)
+        self.params = list(table.parameters())
+        table(torch.tensor([1])).sum().backward()
+        before = self.hold(captured=True)
+        table.zero_grad(set_to_none=True)
+        before.restore()
+        self.assertTrue(table.weight.grad.is_sparse)
+
     def test_dropped_ones_are_gone(self):
         before = _gradients.Gradients(self.params)
         self.step()

@@ -44,7 +44,11 @@ class ScriptedChoice:
 
 class Gradient:
     """What a weak reference can be to."""
-    _version = 0
+    _version, layout = 0, "strided"
+
+    @staticmethod
+    def data_ptr():
+        return 4096
 
 
 class Replayed(Shape):
@@ -73,7 +77,7 @@ def judged(fn):
         cuda=types.SimpleNamespace(is_current_stream_capturing=lambda: False,
                                    current_device=lambda: 0),
         _C=types.SimpleNamespace(_cuda_getCurrentRawStream=lambda index: 7),
-        is_autocast_enabled=lambda: True, is_grad_enabled=lambda: made.grad)
+        is_autocast_enabled=lambda: True, is_grad_enabled=lambda: made.grad, strided="strided")
     made.grad = False
     made._fn, made._name, made._strict, made._verify = fn, "subject", False, None
     made._hot, made._guards, made._rest = None, 0, 0
@@ -167,7 +171,7 @@ class Calls(unittest.TestCase):
 
     def test_gradients_lie_with_whose_call_it_is(self):
         """Nobody holds them while a capture takes, where
-        they may be an earlier graph's, nor those of the capture behind it."""
+        they are in memory of an earlier one, nor those of the capture behind it."""
         param, other = types.SimpleNamespace(grad=Gradient()), types.SimpleNamespace(grad=None)
         dropped, made_in = weakref.ref(param.grad), []
 
@@ -180,7 +184,8 @@ class Calls(unittest.TestCase):
         made, choice = self.subject([CAPTURE, EAGER], capture=capture)
         made.params = [param, other]
         made.grad = True
-        with mock.patch.object(_gradients, "twin", lambda torch, grad, owner: (type(grad), owner)):
+        with mock.patch.object(_gradients, "twin", lambda torch, grad, owner: (type(grad), owner)), \
+                mock.patch.object(_gradients._C, "is_captured", lambda address: address == 4096):
             made(3)
         self.assertIsNone(param.grad)
         self.assertIsNone(made_in[0]())
@@ -196,7 +201,6 @@ class Calls(unittest.TestCase):
             return Replayed()
         for is_of_a_graph in (False, True):
             param.grad.is_of_a_graph = is_of_a_graph
-            param.grad.data_ptr = lambda: 4096
             made, choice = self.subject([CAPTURE, EAGER], capture=capture)
             made.params = [param]
             with warnings.catch_warnings():
@@ -208,7 +212,7 @@ class Calls(unittest.TestCase):
         self.assertIn("adds to gradients that another graph", made.failures()[0])
 
     def test_gradients_of_a_capture_that_fails_are_dropped(self):
-        param, kept = types.SimpleNamespace(grad=Gradient()), types.SimpleNamespace(grad=Gradient())
+        param, kept = types.SimpleNamespace(grad=None), types.SimpleNamespace(grad=Gradient())
         grad = kept.grad
 
         def capture():
