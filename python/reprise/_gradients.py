@@ -44,6 +44,11 @@ class Gradients:
         return all(before for param, before in zip(self.params, self._before)
                    if param.grad is not None and not (before and before[0]() is param.grad))
 
+    def missing(self):
+        """The parameters that had none, and have none: were there any, they might have been dropped."""
+        return tuple(p for p, before in zip(self.params, self._before)
+                     if before is None and p.grad is None)
+
     def put_back(self):
         """Between the runs of a capture: those that the last one made where there were none, and which
         the next would add to, in memory that is the last one's."""

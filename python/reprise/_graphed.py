@@ -96,7 +96,7 @@ class Graphed:
         self._guards = 0  # how often the short way was guarded anew, and forgot its shapes
         self._draws = True  # until a capture drew no random numbers
         self._trained = ()  # parameters, once a call was seen to touch gradients
-        self._drops = set()  # keys, but for gradients, of calls that drop those that are there first
+        self._drops = {}  # by key, but for gradients, of calls that drop those first: other parameters
         self._lock = threading.RLock()
         functools.update_wrapper(self, fn if not isinstance(fn, torch.nn.Module) else fn.forward,
                                  updated=())
@@ -136,7 +136,12 @@ class Graphed:
 
     def _stored(self, key):
         """The key that a shape is stored with, now that it was captured."""
-        return (key[0], None) if key[0] in self._drops else key
+        return (key[0], self._pattern(key[0])) if key[0] in self._drops else key
+
+    def _pattern(self, key):
+        """Which gradients are missing, of those that calls of such a key look at."""
+        looked = self._drops.get(key, self._trained)
+        return tuple([p.grad is None for p in looked]) if looked else None
 
     def _known(self, key):
         """The captured shape of this key, where all memory that it uses is there."""
@@ -301,12 +306,10 @@ class Graphed:
         parts.append(self._modes(device))
         key = tuple(parts)
         try:
-            drops = key in self._drops
+            return tensors, (key, self._pattern(key))
         except TypeError:
             raise Uncapturable("an argument that is no tensor cannot be hashed, so that a change "
                                "of it would go unseen") from None
-        looks = self._trained and not drops
-        return tensors, (key, tuple([p.grad is None for p in self._trained]) if looks else None)
 
     @staticmethod
     def _aliasing(tensors):
@@ -416,8 +419,8 @@ class Graphed:
             shape.give = giving(self._torch, changed, shape.graph)
         shape.written = tuple((p, p.grad.data_ptr()) for p in written)
         self._notice_gradients(before)
-        if changed and not written and before.replaced():
-            self._drops.add(key[0])
+        if key[0] in self._drops or (changed and not written and before.replaced()):
+            self._drops[key[0]] = before.missing()
 
     def _is_split(self, tensors):
         """Is the caller going to ask for gradients through the result?"""

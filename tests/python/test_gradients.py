@@ -37,6 +37,13 @@ class Remembered(unittest.TestCase):
         before.restore()
         self.assertEqual([p.grad for p in params], held + [None] * 4)
 
+    def test_what_is_missing(self):
+        kept, made, never, dropped = params = [param(Gradient()), param(), param(), param(Gradient())]
+        before = _gradients.Gradients(params)
+        made.grad, dropped.grad = Gradient(), None
+        missing, = before.missing()
+        self.assertIs(missing, never)
+
 
 @unittest.skipIf(torch is None, "needs PyTorch")
 class OfPyTorch(unittest.TestCase):

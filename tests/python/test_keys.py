@@ -15,7 +15,7 @@ class Keys(unittest.TestCase):
             nn=types.SimpleNamespace(Parameter=type("Parameter", (), {})))
         made._device = lambda tensors: "cuda:0"
         made._modes = lambda device: ()
-        made._trained, made._drops = (), set()
+        made._trained, made._drops = (), {}
 
     def key(self, *leaves):
         return self.made._key(leaves, "spec")[1]
@@ -40,11 +40,25 @@ class Keys(unittest.TestCase):
         param.grad = None
         self.assertNotEqual(self.key(3), there)
         self.assertEqual(self.made._stored(there), there)
-        self.made._drops.add(there[0])
+        self.made._drops[there[0]] = ()
         self.assertEqual(self.key(3), self.made._stored(there))
         param.grad = "another"
         self.assertEqual(self.key(3), self.made._stored(there))
         self.assertEqual(self.key(4)[1], (False,), "another key")
+
+    def test_gradients_that_a_call_which_drops_them_had_none_of(self):
+        """Those of another head, say: had there been any, it might have dropped them too."""
+        here, other = (types.SimpleNamespace(grad=None) for _ in range(2))
+        self.made._trained = (here, other)
+        here.grad = "a gradient"
+        captured = self.key(3)
+        self.made._drops[captured[0]] = (other,)
+        stored = self.made._stored(captured)
+        self.assertEqual(self.key(3), stored)
+        here.grad = None
+        self.assertEqual(self.key(3), stored)
+        other.grad = "that of another call"
+        self.assertNotEqual(self.key(3), stored)
 
     def test_what_has_no_hash_is_refused(self):
         with self.assertRaisesRegex(_graphed.Uncapturable, "cannot be hashed"):

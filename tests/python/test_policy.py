@@ -85,7 +85,7 @@ def judged(fn):
     made._shapes, made._failures, made._stale, made._cases = {}, {}, {}, {}
     made._lock = threading.RLock()
     made._judges = {0: None}
-    made._trained, made._drops = (), set()
+    made._trained, made._drops = (), {}
     made._gradients = lambda: _gradients.Gradients(made.params)
     made.params = []
     made._spec = None
@@ -192,6 +192,26 @@ class Calls(unittest.TestCase):
         shape, = made._shapes.values()
         shape.give()
         self.assertEqual((param.grad, other.grad), ((Gradient, "its graph"), None))
+
+    def test_a_graph_that_drops_gradients_looks_at_those_that_it_never_saw(self):
+        here, other = (types.SimpleNamespace(grad=grad) for grad in (Gradient(), None))
+
+        def capture():
+            here.grad, other.grad = Gradient(), None
+            return Replayed()
+        made, _ = self.subject([CAPTURE, GRAPH, CAPTURE, GRAPH], capture=capture)
+        made.params = [here, other]
+        made._key = lambda leaves, spec: ([], ("key", made._pattern("key")))
+        with mock.patch.object(_gradients, "twin", lambda torch, grad, owner: grad):
+            made(3)
+            self.assertIsNotNone(here.grad)
+            other.grad = Gradient()  # another shape's
+            made(3)
+            for other.grad in (None, Gradient()):
+                list(made._shapes.values())[-1].give()
+                self.assertIsNone(other.grad)
+        self.assertEqual(list(made._shapes), [("key", (True,)), ("key", None)])
+        self.assertEqual(made._pattern("key"), None)
 
     def test_no_graph_adds_to_gradients_of_another(self):
         param = types.SimpleNamespace(grad=Gradient())

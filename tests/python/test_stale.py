@@ -55,7 +55,7 @@ class Dropped(unittest.TestCase):
         self.made = made = Graphed.__new__(Graphed)
         made._fn, made._name, made._strict, made._verify = lambda: "eager", "subject", False, None
         made._shapes, made._failures, made._stale = {}, {}, {}
-        made._trained, made._drops = (), set()
+        made._trained, made._drops = (), {}
         made._eager_runs = made._warmup = 0
         made._hot, made._is_guarded = Hot(), lambda: False
         self.param = types.SimpleNamespace(grad=Gradient())
