@@ -2,7 +2,9 @@
 """reprise.graphed: a callable whose GPU work is captured once for each shape and then replayed."""
 
 import functools
+import inspect
 import threading
+import types
 import warnings
 import weakref
 
@@ -44,12 +46,10 @@ def body_of(torch, fn, leaves, spec, has_kwargs):
 
 def find_params(torch, fn, known):
     """Parameters whose gradients a callable may leave: those watched, and what modules and optimizers
-    hold that it closes over or its owner has."""
-    values = [c.cell_contents for c in getattr(fn, "__closure__", None) or () if _is_filled(c)]
-    owner = getattr(fn, "__self__", None)
-    values += list(getattr(owner, "__dict__", {}).values())
+    hold that it closes over, or names as globals, or that it or its owner has; and functions beside it
+    that it calls."""
     found = {id(p): p for p in known}
-    for value in values:
+    for value in _values_of(fn):
         params = []
         if isinstance(value, torch.nn.Module):
             params = value.parameters()
@@ -57,6 +57,26 @@ def find_params(torch, fn, known):
             params = [p for group in value.param_groups for p in group["params"]]
         found.update((id(p), p) for p in params)
     return list(found.values())
+
+
+def _values_of(fn):
+    """What a callable finds by name, with what functions of its module find that are among that."""
+    ahead, seen, values = [fn, inspect.unwrap(fn)], set(), []
+    while ahead:
+        here = ahead.pop()
+        if id(here) in seen:
+            continue
+        seen.add(id(here))
+        names = getattr(getattr(here, "__code__", None), "co_names", ())
+        beside = getattr(here, "__globals__", {})
+        owner = getattr(here, "__self__", None)
+        found = [c.cell_contents for c in getattr(here, "__closure__", None) or () if _is_filled(c)]
+        found += [beside[name] for name in names if name in beside]
+        found += [*getattr(here, "__dict__", {}).values(), *getattr(owner, "__dict__", {}).values()]
+        values += found
+        ahead += [v for v in found
+                  if isinstance(v, types.FunctionType) and v.__globals__ is beside]
+    return values
 
 
 def _is_filled(cell):

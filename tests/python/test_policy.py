@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """policy="auto" without a GPU: how calls are made of what a choice says; and what is told of it."""
 
+import functools
 import threading
 import types
 import unittest
@@ -310,7 +311,16 @@ class Parameters(unittest.TestCase):
 
             def step(self):
                 return None
+            def __call__(self):
+                return None
         self.assertEqual(_graphed.find_params(torch, Trainer().step, []), [c])
+        self.assertEqual(_graphed.find_params(torch, Trainer(), []), [c])
+        script = {"net": Module(a), "optimizer": Optimizer(b), "unused": Module(d), "late": len}
+        exec("def inner():\n    return net\n"
+             "def step():\n    return inner, optimizer, late, step, missing\n", script)
+        self.assertCountEqual(_graphed.find_params(torch, script["step"], []), [a, b])
+        around = functools.wraps(script["inner"])(lambda: None)
+        self.assertEqual(_graphed.find_params(torch, around, []), [a])
         self.assertEqual(_graphed.find_params(torch, len, []), [])
 
 
