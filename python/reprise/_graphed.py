@@ -185,7 +185,9 @@ class Graphed:
         lost = max(part.graph.info()["lost_bytes"] for part in shape.parts())
         text = (f"memory that it uses beside its arguments, {lost} bytes, was freed after each of "
                 f"{MOST_STALE} captures. Give that tensor as an argument, or write into it instead "
-                "of replacing it")
+                "of replacing it") if lost else (
+            f"gradients that it adds to lay elsewhere after each of {MOST_STALE} captures. Let the "
+            "optimizer keep them, zero_grad(set_to_none=False)")
         self._failures[key] = (text, ATTEMPTS)
         warnings.warn(f"reprise: '{self.name}' runs without a graph for these arguments from now on: "
                       f"{text}", stacklevel=5)

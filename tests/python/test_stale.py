@@ -16,10 +16,10 @@ from reprise._graphed import MOST_STALE, Graphed
 class Part:
     """A shape of one graph."""
 
-    def __init__(self, number):
+    def __init__(self, number, lost=512):
         self.number = number
         self.stale = False
-        self.graph = types.SimpleNamespace(info=lambda: {"lost_bytes": 512})
+        self.graph = types.SimpleNamespace(info=lambda: {"lost_bytes": lost})
 
     def replay(self, tensors):
         assert not self.stale
@@ -93,6 +93,19 @@ class Dropped(unittest.TestCase):
         self.assertIn("'subject' runs without a graph", str(said[0].message))
         text, = self.made.failures()
         self.assertIn("512 bytes, was freed after each of 4 captures", text)
+
+    def test_gradients_that_lie_elsewhere_are_named(self):
+        def capture(*args):
+            part = Part(0, lost=0)
+            part.stale = True
+            return part
+        self.made._take = capture
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.assertEqual(self.call(), "eager")
+        text, = self.made.failures()
+        self.assertIn("gradients that it adds to lay elsewhere after each of 4 captures", text)
+        self.assertIn("set_to_none=False", text)
 
     def test_stale_as_soon_as_it_was_captured(self):
         capture = self.capture
