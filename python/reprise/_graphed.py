@@ -194,9 +194,10 @@ class Graphed:
 
     def _shorten_eager(self, args, kwargs, tensors):
         """Lets the short way tell that calls of a shape which cannot be captured are eager ones, where
-        it need not forget shapes for that which have graphs."""
+        it need not forget shapes for that which have graphs. It would take those that share no memory
+        for the same as those that do."""
         guarded = self._is_guarded()
-        if (guarded or not self._shapes) and self._may_shorten():
+        if (guarded or not self._shapes) and self._may_shorten() and self._aliasing(tensors) is None:
             self._guarded_hot(guarded).add(self._device(tensors).index, args, kwargs, None, (), None)
 
     def _shorten(self, shape, args, kwargs, tensors):

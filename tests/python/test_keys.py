@@ -4,6 +4,11 @@
 import types
 import unittest
 
+try:
+    import torch
+except ImportError:
+    torch = None
+
 from reprise import _graphed
 
 
@@ -59,6 +64,18 @@ class Keys(unittest.TestCase):
         self.assertEqual(self.key(3), stored)
         other.grad = "that of another call"
         self.assertNotEqual(self.key(3), stored)
+
+    @unittest.skipIf(torch is None, "needs PyTorch")
+    def test_the_short_way_has_no_eager_calls_of_arguments_that_share_memory(self):
+        made, added = self.made, []
+        made._shapes, made._is_guarded, made._may_shorten = {}, lambda: False, lambda: True
+        made._device = lambda tensors: types.SimpleNamespace(index=0)
+        made._guarded_hot = lambda guarded: types.SimpleNamespace(add=lambda *call: added.append(call[1]))
+        whole = torch.zeros(8)
+        apart = (torch.zeros(8), torch.zeros(8))
+        for args in ((whole, whole), (whole[1:], whole[:-1]), apart):
+            made._shorten_eager(args, {}, args)
+        self.assertEqual(list(map(id, added)), [id(apart)])
 
     def test_what_has_no_hash_is_refused(self):
         with self.assertRaisesRegex(_graphed.Uncapturable, "cannot be hashed"):
