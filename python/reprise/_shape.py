@@ -101,8 +101,14 @@ class Shape:
     def is_stale(self):
         """Was memory freed that it uses beside its arguments, or does it add to gradients that lie
         elsewhere by now?"""
-        return self.graph.is_stale() or any(
-            p.grad is None or p.grad.data_ptr() != at for p, at in self.written)
+        return self.graph.is_stale() or self._adds_elsewhere()
+
+    def _adds_elsewhere(self):
+        for param, at in self.written:
+            grad = param.grad  # looked up once: at each call, for each parameter
+            if grad is None or grad.data_ptr() != at:
+                return True
+        return False
 
     def facts(self):
         """What is known of the graph: those of struct rp_graph_info, and of each argument."""

@@ -4,7 +4,7 @@
 import types
 import unittest
 
-from reprise._shape import _filled, _made
+from reprise._shape import Shape, _filled, _made
 
 FLOAT = types.SimpleNamespace(itemsize=4)
 HALF = types.SimpleNamespace(itemsize=2)
@@ -34,6 +34,25 @@ class Results(unittest.TestCase):
         self.assertIsNone(_made(((3,), (2,), HALF), 64))
         self.assertIsNone(_made(((3,), (1,), FLOAT), 63), "no whole elements")
         self.assertIsNone(_made(((0, 5), (5, 1), HALF), 64))
+
+
+class Stale(unittest.TestCase):
+    def test_where_gradients_that_it_adds_to_lie_elsewhere(self):
+        looks = []
+
+        class Param:
+            grad = property(lambda self: looks.append(self) or self.given)
+
+        shape, param = Shape.__new__(Shape), Param()
+        is_lost = False
+        shape.graph = types.SimpleNamespace(is_stale=lambda: is_lost)
+        shape.written = ((param, 4096),)
+        for at, stale in ((4096, False), (8192, True), (None, True)):
+            param.given = at and types.SimpleNamespace(data_ptr=lambda at=at: at)
+            self.assertIs(shape.is_stale(), stale)
+        self.assertEqual(len(looks), 3, "one for each")
+        is_lost = True
+        self.assertTrue(shape.is_stale())
 
 
 if __name__ == "__main__":
