@@ -21,6 +21,7 @@ from ._tree import flatten, unflatten
 from ._watch import Watch, find_modules
 
 ATTEMPTS = 2  # captures of a shape that may fail before it stays eager
+MOST_HELD = 64  # objects in a container that a callable finds, for modules to be looked for there
 MOST_STALE = 4  # graphs of a shape whose memory was freed before it does
 all_graphed = weakref.WeakSet()
 
@@ -74,6 +75,9 @@ def _values_of(fn):
         found += [beside[name] for name in names if name in beside]
         found += [*getattr(here, "__dict__", {}).values(), *getattr(owner, "__dict__", {}).values()]
         values += found
+        for some in found:  # a list of nets, a dict of optimizers; not a data set
+            if type(some) in (list, tuple, dict) and len(some) <= MOST_HELD:
+                values += some.values() if type(some) is dict else some
         ahead += [v for v in found
                   if isinstance(v, types.FunctionType) and v.__globals__ is beside]
     return values

@@ -319,6 +319,9 @@ class Parameters(unittest.TestCase):
         exec("def inner():\n    return net\n"
              "def step():\n    return inner, optimizer, late, step, missing\n", script)
         self.assertCountEqual(_graphed.find_params(torch, script["step"], []), [a, b])
+        script.update(net={"g": Module(a)}, optimizer=[3, Optimizer(c)], late=[Module(d)] * 100)
+        self.assertCountEqual(_graphed.find_params(torch, script["step"], []), [a, c])
+        script["net"] = Module(a)
         around = functools.wraps(script["inner"])(lambda: None)
         self.assertEqual(_graphed.find_params(torch, around, []), [a])
         self.assertEqual(_graphed.find_params(torch, len, []), [])
