@@ -60,6 +60,12 @@ def find_params(torch, fn, known):
     return list(found.values())
 
 
+def find_stepped(torch, fn):
+    """The parameters of optimizers that a callable is a method of, or finds."""
+    return [p for value in _values_of(fn) if isinstance(value, torch.optim.Optimizer)
+            for group in value.param_groups for p in group["params"]]
+
+
 def _values_of(fn):
     """What a callable finds by name, with what functions of its module find that are among that."""
     ahead, seen, values = [fn, inspect.unwrap(fn)], set(), []
@@ -74,7 +80,7 @@ def _values_of(fn):
         found = [c.cell_contents for c in getattr(here, "__closure__", None) or () if _is_filled(c)]
         found += [beside[name] for name in names if name in beside]
         found += [*getattr(here, "__dict__", {}).values(), *getattr(owner, "__dict__", {}).values()]
-        values += found
+        values += [owner, *found]
         for some in found:  # a list of nets, a dict of optimizers; not a data set
             if type(some) in (list, tuple, dict) and len(some) <= MOST_HELD:
                 values += some.values() if type(some) is dict else some
@@ -272,11 +278,12 @@ class Graphed:
 
     def _gradients(self):
         """The gradients of what the callable may train."""
-        return Gradients(find_params(self._torch, self._fn, self._watch.params))
+        return Gradients(find_params(self._torch, self._fn, self._watch.params),
+                         find_stepped(self._torch, self._fn))
 
     def _notice_gradients(self, before):
         """Calls that touch gradients do not do the same where there are none yet."""
-        if not self._trained and (before.changed() or before.written()):
+        if not self._trained and (before.changed() or before.used()):
             self._trained = tuple(before.params)
             if self._hot is not None:
                 self._hot.clear()
@@ -444,7 +451,7 @@ class Graphed:
         refuse_those_of_graphs(written)
         if changed:
             shape.give = giving(self._torch, changed, shape.graph)
-        shape.written = tuple((p, p.grad.data_ptr()) for p in written)
+        shape.used = tuple((p, p.grad.data_ptr()) for p in before.used())
         self._notice_gradients(before)
         if key[0] in self._drops or (changed and not written and before.replaced()):
             self._drops[key[0]] = before.missing()

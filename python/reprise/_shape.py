@@ -27,7 +27,7 @@ class Shape:
         self.offered = -1  # to the short way: when, by its guards
         self.stale = 0  # graphs of its key before it, whose memory was freed
         self.give = None    # called before each replay: gives parameters the graph's gradients
-        self.written = ()   # (parameter, address of its gradient) where the graph adds to that
+        self.used = ()      # (parameter, address of its gradient) where the graph uses that
 
     def _alone_in_outputs(self):
         """For each output storage: the tensor that it begins with, as (shape, stride, dtype), or None
@@ -99,12 +99,12 @@ class Shape:
         return (self,)
 
     def is_stale(self):
-        """Was memory freed that it uses beside its arguments, or does it add to gradients that lie
+        """Was memory freed that it uses beside its arguments, or does it use gradients that lie
         elsewhere by now?"""
-        return self.graph.is_stale() or self._adds_elsewhere()
+        return self.graph.is_stale() or self._gradients_moved()
 
-    def _adds_elsewhere(self):
-        for param, at in self.written:
+    def _gradients_moved(self):
+        for param, at in self.used:
             grad = param.grad  # looked up once: at each call, for each parameter
             if grad is None or grad.data_ptr() != at:
                 return True

@@ -96,6 +96,14 @@ class OfPyTorch(unittest.TestCase):
         before.restore()
         self.assertTrue(table.weight.grad.is_sparse)
 
+    def test_an_optimizer_uses_those_that_are_there(self):
+        before = _gradients.Gradients(self.params, self.params[:1])
+        self.assertEqual(list(map(id, before.used())), [id(self.params[0])])
+        self.step(drops=False)
+        self.assertEqual(list(map(id, before.used())), list(map(id, self.params)))
+        self.step()
+        self.assertEqual(before.used(), [])
+
     def test_dropped_ones_are_gone(self):
         before = _gradients.Gradients(self.params)
         self.step()

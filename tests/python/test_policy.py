@@ -228,7 +228,7 @@ class Calls(unittest.TestCase):
                 warnings.simplefilter("ignore")
                 made(3)
             self.assertEqual(choice.told[0], ("captured", not is_of_a_graph))
-            self.assertEqual([s.written for s in made._shapes.values()],
+            self.assertEqual([s.used for s in made._shapes.values()],
                              [] if is_of_a_graph else [((param, 4096),)])
         self.assertIn("adds to gradients that another graph", made.failures()[0])
 
@@ -295,6 +295,9 @@ class Parameters(unittest.TestCase):
         class Optimizer:
             def __init__(self, *params):
                 self.param_groups = [{"params": list(params)}]
+
+            def step(self):
+                return None
         torch = types.SimpleNamespace(nn=types.SimpleNamespace(Module=Module),
                                       optim=types.SimpleNamespace(Optimizer=Optimizer))
         a, b, c, d = (types.SimpleNamespace() for _ in range(4))
@@ -325,6 +328,11 @@ class Parameters(unittest.TestCase):
         around = functools.wraps(script["inner"])(lambda: None)
         self.assertEqual(_graphed.find_params(torch, around, []), [a])
         self.assertEqual(_graphed.find_params(torch, len, []), [])
+        self.assertEqual(_graphed.find_stepped(torch, step), [b, a])
+        self.assertEqual(_graphed.find_stepped(torch, Trainer().step), [c])
+        self.assertEqual(_graphed.find_params(torch, Optimizer(d).step, []), [d])
+        self.assertEqual(_graphed.find_stepped(torch, Optimizer(d).step), [d])
+        self.assertEqual(_graphed.find_stepped(torch, len), [])
 
 
 class Told(unittest.TestCase):

@@ -46,7 +46,7 @@ class Stale(unittest.TestCase):
         shape, param = Shape.__new__(Shape), Param()
         is_lost = False
         shape.graph = types.SimpleNamespace(is_stale=lambda: is_lost)
-        shape.written = ((param, 4096),)
+        shape.used = ((param, 4096),)
         for at, stale in ((4096, False), (8192, True), (None, True)):
             param.given = at and types.SimpleNamespace(data_ptr=lambda at=at: at)
             self.assertIs(shape.is_stale(), stale)
