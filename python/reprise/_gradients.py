@@ -16,12 +16,10 @@ from . import _C
 class Gradients:
     """Those of some parameters, as they were when this was made; not held, unless hold() was called."""
 
-    def __init__(self, params, stepped=()):
-        """stepped: those that an optimizer has which the callable may call."""
+    def __init__(self, params):
         self.params = params
-        self._stepped = set(map(id, stepped))
-        self._before = [None if p.grad is None else (weakref.ref(p.grad), p.grad._version)
-                        for p in params]
+        self._before = [None if p.grad is None else
+                        (weakref.ref(p.grad), p.grad._version, p._version) for p in params]
 
     def hold(self, torch):
         """Keeps them over a capture: a callable may drop them that has read them or added to them, and
@@ -63,11 +61,10 @@ class Gradients:
                 if grad is not None and p.grad is grad and grad._version != before[1]]
 
     def used(self):
-        """The parameters whose gradients were used where they lay: written in place, or there for an
-        optimizer all the time."""
+        """The parameters whose gradients were used where they lay: written in place, or there while the
+        parameter was, as by an optimizer."""
         return [p for (p, grad), before in zip(self._earlier(), self._before)
-                if grad is not None and p.grad is grad
-                and (grad._version != before[1] or id(p) in self._stepped)]
+                if grad is not None and p.grad is grad and (grad._version, p._version) != before[1:]]
 
     def restore(self):
         """After a capture, whose own hold nothing yet: those before it, as far as they are there."""

@@ -60,12 +60,6 @@ def find_params(torch, fn, known):
     return list(found.values())
 
 
-def find_stepped(torch, fn):
-    """The parameters of optimizers that a callable is a method of, or finds."""
-    return [p for value in _values_of(fn) if isinstance(value, torch.optim.Optimizer)
-            for group in value.param_groups for p in group["params"]]
-
-
 def _values_of(fn):
     """What a callable finds by name, with what functions of its module find that are among that."""
     ahead, seen, values = [fn, inspect.unwrap(fn)], set(), []
@@ -196,7 +190,7 @@ class Graphed:
         text = (f"memory that it uses beside its arguments, {lost} bytes, was freed after each of "
                 f"{MOST_STALE} captures. Give that tensor as an argument, or write into it instead "
                 "of replacing it") if lost else (
-            f"gradients that it adds to lay elsewhere after each of {MOST_STALE} captures. Let the "
+            f"gradients that it uses lay elsewhere after each of {MOST_STALE} captures. Let the "
             "optimizer keep them, zero_grad(set_to_none=False)")
         self._failures[key] = (text, ATTEMPTS)
         warnings.warn(f"reprise: '{self.name}' runs without a graph for these arguments from now on: "
@@ -278,8 +272,7 @@ class Graphed:
 
     def _gradients(self):
         """The gradients of what the callable may train."""
-        return Gradients(find_params(self._torch, self._fn, self._watch.params),
-                         find_stepped(self._torch, self._fn))
+        return Gradients(find_params(self._torch, self._fn, self._watch.params))
 
     def _notice_gradients(self, before):
         """Calls that touch gradients do not do the same where there are none yet."""

@@ -20,7 +20,7 @@ class Gradient:
 
 
 def param(grad=None):
-    return types.SimpleNamespace(grad=grad)
+    return types.SimpleNamespace(_version=0, grad=grad)
 
 
 class Remembered(unittest.TestCase):
@@ -97,8 +97,13 @@ class OfPyTorch(unittest.TestCase):
         self.assertTrue(table.weight.grad.is_sparse)
 
     def test_an_optimizer_uses_those_that_are_there(self):
-        before = _gradients.Gradients(self.params, self.params[:1])
-        self.assertEqual(list(map(id, before.used())), [id(self.params[0])])
+        for foreach in (False, True):
+            before = _gradients.Gradients(self.params)
+            self.net(torch.ones(2, 3))
+            self.assertEqual(before.used(), [])
+            torch.optim.Adam(self.params[:1], foreach=foreach).step()
+            self.assertEqual(list(map(id, before.used())), [id(self.params[0])])
+            self.assertEqual(before.written(), [])
         self.step(drops=False)
         self.assertEqual(list(map(id, before.used())), list(map(id, self.params)))
         self.step()

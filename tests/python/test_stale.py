@@ -58,7 +58,7 @@ class Dropped(unittest.TestCase):
         made._trained, made._drops = (), {}
         made._eager_runs = made._warmup = 0
         made._hot, made._is_guarded = Hot(), lambda: False
-        self.param = types.SimpleNamespace(grad=Gradient())
+        self.param = types.SimpleNamespace(_version=0, grad=Gradient())
         made._torch = types.SimpleNamespace(nn=types.SimpleNamespace(Module=Hot),
                                             optim=types.SimpleNamespace(Optimizer=Hot),
                                             is_autocast_enabled=lambda: True, strided="strided")
@@ -104,7 +104,7 @@ class Dropped(unittest.TestCase):
             warnings.simplefilter("ignore")
             self.assertEqual(self.call(), "eager")
         text, = self.made.failures()
-        self.assertIn("gradients that it adds to lay elsewhere after each of 4 captures", text)
+        self.assertIn("gradients that it uses lay elsewhere after each of 4 captures", text)
         self.assertIn("set_to_none=False", text)
 
     def test_stale_as_soon_as_it_was_captured(self):
