@@ -587,6 +587,26 @@ RP_API rp_status rp_graph_release(struct rp_graph *graph, struct rp_error *err);
  * lock. */
 RP_API int rp_graph_is_stale(const struct rp_graph *graph);
 
+struct rp_memory {
+    uint64_t address, bytes;
+};
+/* What a graph's nodes say of a range of memory, in bits. */
+enum rp_named {
+    RP_NAMED = 1, /* their parameters hold an address in it */
+    RP_MISUSED =
+        2 /* and it lies in the graph's pool, where others may write, or the graph itself */
+};
+/* Which of `count` ranges of device memory do the graph's nodes name, child graphs included, beside
+ * arguments and blocks of the capture: what the callable used without the library's knowledge, in
+ * memory of another allocator say. out_named[i] has bits of enum rp_named of ranges[i]. Memory in
+ * the pool is misused unless an earlier graph of the sequence keeps it, or the program has it from
+ * a graph that it replays. Addresses that lie in device memory are not seen; a word of padding that
+ * looks like an address counts. Reads every node's parameters once, and holds up replays of the
+ * pool meanwhile. Any thread. RP_ERROR_INVALID_ARGUMENT for a graph that others replay
+ * (rp_graph_adopt_begin); out of memory; a driver's error. */
+RP_API rp_status rp_graph_names(const struct rp_graph *graph, const struct rp_memory *ranges,
+                                size_t count, unsigned char *out_named, struct rp_error *err);
+
 /* Waits for the graph's last replay, then frees it. Graphs that read blocks of it are refused from
  * then on. NULL is allowed. */
 RP_API void rp_graph_destroy(struct rp_graph *graph);

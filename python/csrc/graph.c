@@ -140,10 +140,58 @@ static PyObject *graph_is_stale(PyObject *object, PyObject *unused)
     return PyBool_FromLong(rp_graph_is_stale(((struct rpp_graph *)object)->graph));
 }
 
+static PyObject *as_tuple(const unsigned char *named, size_t count)
+{
+    PyObject *list = PyTuple_New((Py_ssize_t)count);
+    for (size_t i = 0; list && i < count; i++) {
+        PyObject *bits = PyLong_FromLong(named[i]);
+        if (!bits)
+            Py_CLEAR(list);
+        else
+            PyTuple_SetItem(list, (Py_ssize_t)i, bits);
+    }
+    return list;
+}
+
+static bool read_ranges(PyObject *list, struct rp_memory *ranges, Py_ssize_t count)
+{
+    for (Py_ssize_t i = 0; i < count; i++) {
+        unsigned long long address, bytes;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(list, i), "KK", &address, &bytes))
+            return false;
+        ranges[i] = (struct rp_memory){address, bytes};
+    }
+    return true;
+}
+
+/* names(((address, bytes), ...)): bits of enum rp_named of each. */
+static PyObject *graph_names(PyObject *object, PyObject *list)
+{
+    const struct rp_graph *graph = ((struct rpp_graph *)object)->graph;
+    Py_ssize_t count = PyTuple_Size(list);
+    if (count < 0)
+        return NULL;
+    struct rp_memory *ranges = PyMem_Calloc((size_t)count + 1, sizeof *ranges);
+    unsigned char *named = PyMem_Calloc((size_t)count + 1, 1);
+    struct rp_error err = {0};
+    PyObject *told = NULL;
+    if (!ranges || !named) {
+        PyErr_NoMemory();
+    } else if (read_ranges(list, ranges, count)) {
+        rp_status status = rp_graph_names(graph, ranges, (size_t)count, named, &err);
+        told = status == RP_OK ? as_tuple(named, (size_t)count) : rpp_set_error(status, &err);
+    }
+    PyMem_Free(ranges);
+    PyMem_Free(named);
+    return told;
+}
+
 static PyMethodDef methods[] = {
     {"replay", graph_replay, METH_VARARGS, "Enqueues the graph: replay(stream, address...)."},
     {"is_stale", graph_is_stale, METH_NOARGS,
      "Was memory freed that the graph uses beside its arguments?"},
+    {"names", graph_names, METH_O,
+     "Of each (address, bytes): 0; 1, nodes name memory there; with 2 beside it, and may not."},
     {"release", graph_release, METH_NOARGS, "Later captures may lie over what it keeps."},
     {"info", graph_info, METH_NOARGS, "Facts, as struct rp_graph_info has them."},
     {"arg_info", graph_arg_info, METH_VARARGS, "(sites, bindable, bound, why not) of an argument."},

@@ -192,7 +192,7 @@ def _warm_up(torch, fn, args, device):
 
 def _add(torch, fn, into, leaves, tensors, spec, stand_ins, kept):
     """Rehearses and plans one shape as Graphed._capture would capture it."""
-    before = fn._gradients().hold(torch)
+    before = fn._gradients().hold()
     try:
         _rehearse(torch, fn, into, leaves, tensors, spec, stand_ins, kept, before)
     finally:
@@ -212,5 +212,5 @@ def _rehearse(torch, fn, into, leaves, tensors, spec, stand_ins, kept, before):
             split.estimate(into, inner, name, stand_ins)
         else:
             work = Work(torch, device, body, tensors, fn._generators, draws=fn._draws,
-                        put_back=before.put_back)
+                        put_back=before.restore)
             work.estimate(into, pool._pool, name)

@@ -11,6 +11,9 @@ import functools
 import weakref
 
 from . import _C
+from ._record import span
+
+MISUSED = 2  # of enum rp_named
 
 
 class Gradients:
@@ -20,13 +23,12 @@ class Gradients:
         self.params = params
         self._before = [None if p.grad is None else
                         (weakref.ref(p.grad), p.grad._version, p._version) for p in params]
+        self._held = ()
 
-    def hold(self, torch):
-        """Keeps them over a capture: a callable may drop them that has read them or added to them, and
-        if it is refused an eager call needs them. Not those in memory of a capture, which a step that
-        drops them first has to find free."""
-        self._held = [g for _, g in self._earlier() if g is not None and not (
-            g.layout is torch.strided and _C.is_captured(g.data_ptr()))]
+    def hold(self):
+        """Keeps them over a capture: each of its runs begins with them, and so does the eager call
+        that follows where it is refused."""
+        self._held = [grad for _, grad in self._earlier()]
         return self
 
     def _earlier(self):
@@ -40,7 +42,7 @@ class Gradients:
 
     def replaced(self):
         """Did all that have others by now have some before? Then they were dropped on the way, and what
-        they were made no difference."""
+        they were made no difference, unless something read them."""
         return all(before for param, before in zip(self.params, self._before)
                    if param.grad is not None and not (before and before[0]() is param.grad))
 
@@ -49,28 +51,34 @@ class Gradients:
         return tuple(p for p, before in zip(self.params, self._before)
                      if before is None and p.grad is None)
 
-    def put_back(self):
-        """Between the runs of a capture: those that the last one made where there were none, and which
-        the next would add to, in memory that is the last one's."""
-        if self.changed() and not self.replaced():
-            self.restore()
-
-    def written(self):
-        """The parameters whose gradients were written in place."""
-        return [p for (p, grad), before in zip(self._earlier(), self._before)
-                if grad is not None and p.grad is grad and grad._version != before[1]]
-
     def used(self):
-        """The parameters whose gradients were used where they lay: written in place, or there while the
-        parameter was, as by an optimizer."""
+        """The parameters whose gradients an eager call used where they lay: written in place, or there
+        while the parameter was, as by an optimizer."""
         return [p for (p, grad), before in zip(self._earlier(), self._before)
                 if grad is not None and p.grad is grad and (grad._version, p._version) != before[1:]]
 
+    def named_by(self, torch, graph):
+        """Of each parameter whose held gradient a captured graph reads or writes where it lies, the
+        parameter and that address. Raises where other graphs have that memory too."""
+        held = [(p, grad.data_ptr(), span(grad)) for p, grad in zip(self.params, self._held)
+                if grad is not None and grad.layout is torch.strided]
+        named = graph.names(tuple(place[1:] for place in held))
+        if any(bits & MISUSED for bits in named):
+            raise _C.Error("it adds to gradients that another graph of it made, or reads them, in "
+                           "memory that its graphs share. Let the optimizer keep gradients, "
+                           "zero_grad(set_to_none=False), or drop them in each call")
+        return tuple(place[:2] for place, bits in zip(held, named) if bits)
+
     def restore(self):
-        """After a capture, whose own hold nothing yet: those before it, as far as they are there."""
+        """Between the runs of a capture, and behind it, as what it made holds nothing yet: those before
+        it, as far as they are there."""
         for param, grad in self._earlier():
-            if param.grad is not grad:
-                param.grad = grad
+            _set(param, grad)
+
+
+def _set(param, grad):
+    if param.grad is not grad:
+        param.grad = grad
 
 
 class _Memory:
@@ -90,25 +98,13 @@ def twin(torch, tensor, owner):
     if not _C.is_captured(storage.data_ptr()):
         return tensor
     memory = torch.as_tensor(_Memory(storage.data_ptr(), storage.nbytes(), owner), device=device)
-    made = torch.empty(0, dtype=tensor.dtype, device=device).set_(
+    return torch.empty(0, dtype=tensor.dtype, device=device).set_(
         memory.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
-    made.is_of_a_graph = True
-    return made
-
-
-def refuse_those_of_graphs(params):
-    """Raises where a graph would add to gradients in the memory of another one: other graphs have that
-    memory too, its own blocks among them."""
-    if any(getattr(p.grad, "is_of_a_graph", False) for p in params):
-        raise _C.Error("it adds to gradients that another graph of it made, in memory that its graphs "
-                       "share. Let the optimizer keep gradients, zero_grad(set_to_none=False), or drop "
-                       "them in each call")
 
 
 def _give(pairs):
     for param, grad in pairs:
-        if param.grad is not grad:
-            param.grad = grad
+        _set(param, grad)
 
 
 def giving(torch, params, owner):

@@ -10,7 +10,7 @@ import weakref
 
 from . import _C, _distributed
 from ._findings import line_of, tell_mend
-from ._gradients import Gradients, giving, refuse_those_of_graphs
+from ._gradients import Gradients, giving
 from ._pool import Pool
 from ._progress import Progress
 from ._record import VERIFY, Work, extents, is_alone
@@ -267,16 +267,16 @@ class Graphed:
         self._eager_runs += 1
         before = self._gradients()
         result = self._fn(*args, **kwargs)
-        self._notice_gradients(before)
+        self._notice_gradients(before, before.changed() or before.used())
         return result
 
     def _gradients(self):
         """The gradients of what the callable may train."""
         return Gradients(find_params(self._torch, self._fn, self._watch.params))
 
-    def _notice_gradients(self, before):
+    def _notice_gradients(self, before, touched):
         """Calls that touch gradients do not do the same where there are none yet."""
-        if not self._trained and (before.changed() or before.used()):
+        if touched and not self._trained:
             self._trained = tuple(before.params)
             if self._hot is not None:
                 self._hot.clear()
@@ -407,7 +407,7 @@ class Graphed:
 
     def _capture(self, key, *call):
         """A shape, captured (as for _take). Gradients are afterwards what they were before."""
-        before = self._gradients().hold(self._torch)
+        before = self._gradients().hold()
         try:
             made = self._take(before, key, *call)
             if isinstance(made, Shape):
@@ -431,7 +431,7 @@ class Graphed:
                              verify and "capture")  # a step must not be taken twice
             else:
                 work = Work(torch, device, body, tensors, self._generators, draws=self._draws,
-                            put_back=before.put_back)
+                            put_back=before.restore)
                 made = Shape(work, work.capture(pool._pool, name, self._copy_args, verify))
                 self._draws = work.draws
         for part in made.parts():
@@ -440,13 +440,12 @@ class Graphed:
 
     def _keep_gradients(self, key, shape, before):
         """What the capture did to gradients, for the shape's calls."""
-        changed, written = before.changed(), before.written()
-        refuse_those_of_graphs(written)
+        torch, changed = self._torch, before.changed()
+        shape.used = before.named_by(torch, shape.graph)
         if changed:
-            shape.give = giving(self._torch, changed, shape.graph)
-        shape.used = tuple((p, p.grad.data_ptr()) for p in before.used())
-        self._notice_gradients(before)
-        if key[0] in self._drops or (changed and not written and before.replaced()):
+            shape.give = giving(torch, changed, shape.graph)
+        self._notice_gradients(before, changed or shape.used)
+        if key[0] in self._drops or (changed and not shape.used and before.replaced()):
             self._drops[key[0]] = before.missing()
 
     def _is_split(self, tensors):

@@ -298,7 +298,7 @@ class Work:
         self.keep = keep  # what the runs return lives until the owner drops `kept`
         self.kept = []
         self.draws = draws  # does the callable draw random numbers? It may
-        self.put_back = put_back  # called before each run: what the one before left behind, or None
+        self.put_back = put_back  # called before each run, which are to begin alike; or None
         self.base = base  # the Random of the forward run, whose states a backward pass sets
         self.ranges = []  # of the run: address and bytes of each argument
         self.body = body
@@ -387,6 +387,8 @@ class Work:
 
     def _run_eagerly(self, addresses):
         """Without a capture, to verify one: results are copied to where the outputs go."""
+        if self.put_back is not None:
+            self.put_back()
         storages = {}
         for leaf, result in zip(flatten(self.body(self._arguments(addresses)))[0], self.results):
             if result[0] == "output":

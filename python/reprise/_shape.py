@@ -26,7 +26,7 @@ class Shape:
                       for a, n in zip(self.alone, self.outputs)]
         self.offered = -1  # to the short way: when, by its guards
         self.stale = 0  # graphs of its key before it, whose memory was freed
-        self.give = None    # called before each replay: gives parameters the graph's gradients
+        self.give = None    # called behind each replay: gives parameters the graph's gradients
         self.used = ()      # (parameter, address of its gradient) where the graph uses that
 
     def _alone_in_outputs(self):
@@ -43,8 +43,6 @@ class Shape:
         """Enqueues the graph for these tensors; the memory of its outputs. state: of the device's
         random numbers, where they are those of an earlier graph."""
         torch, device = self.torch, self.device
-        if self.give is not None:
-            self.give()
         buffers = [torch.empty_strided(*whole[:2], dtype=whole[2], device=device) if whole else
                    torch.empty(nbytes, dtype=torch.uint8, device=device)
                    for whole, nbytes in zip(self.whole, self.outputs)]
@@ -53,6 +51,8 @@ class Shape:
         self.graph.replay(torch._C._cuda_getCurrentRawStream(device.index),
                           *[tensors[i].data_ptr() for i in self.single],
                           *[b.data_ptr() for b in buffers])
+        if self.give is not None:
+            self.give()  # frees what the graph has dropped, and may have read
         return buffers
 
     def leaves(self, tensors, buffers):

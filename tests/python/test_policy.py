@@ -10,6 +10,7 @@ import weakref
 from unittest import mock
 
 import reprise
+from fake_gradients import ADDRESS, Gradient, names, param
 from reprise import _gradients, _graphed, _policy
 from reprise._graphed import MOST_STALE
 from reprise._shape import Shape
@@ -43,18 +44,9 @@ class ScriptedChoice:
         return {"choice": "eager"}
 
 
-class Gradient:
-    """What a weak reference can be to."""
-    _version, layout = 0, "strided"
-
-    @staticmethod
-    def data_ptr():
-        return 4096
-
-
 class Replayed(Shape):
-    def __init__(self):
-        self.graph, self.give, self.stale = "its graph", None, False
+    def __init__(self, *uses):
+        self.graph, self.give, self.stale = types.SimpleNamespace(names=names(*uses)), None, False
 
     def replay(self, tensors):
         assert not self.stale
@@ -99,6 +91,9 @@ def judged(fn):
 class Calls(unittest.TestCase):
     def setUp(self):
         self.kept = _policy._Choice
+        patcher = mock.patch.object(_gradients._C, "is_captured", lambda address: address != ADDRESS)
+        self.addCleanup(patcher.stop)
+        patcher.start()
 
     def tearDown(self):
         _policy._Choice = self.kept
@@ -171,31 +166,34 @@ class Calls(unittest.TestCase):
                              [("end", GRAPH, True)])
 
     def test_gradients_lie_with_whose_call_it_is(self):
-        """Nobody holds them while a capture takes, where
-        they are in memory of an earlier one, nor those of the capture behind it."""
-        param, other = types.SimpleNamespace(_version=0, grad=Gradient()), types.SimpleNamespace(_version=0, grad=None)
-        dropped, made_in = weakref.ref(param.grad), []
+        """Those of a capture are held by nobody behind it."""
+        mine, other = param(Gradient()), param()
+        earlier, made_in = mine.grad, []
 
         def capture():
-            param.grad = None
-            self.assertIsNone(dropped())
-            param.grad = Gradient()
-            made_in.append(weakref.ref(param.grad))
+            mine.grad = Gradient()
+            made_in.append(weakref.ref(mine.grad))
             return Replayed()
         made, choice = self.subject([CAPTURE, EAGER], capture=capture)
-        made.params = [param, other]
+        made.params = [mine, other]
         made.grad = True
-        with mock.patch.object(_gradients, "twin", lambda torch, grad, owner: (type(grad), owner)), \
-                mock.patch.object(_gradients._C, "is_captured", lambda address: address == 4096):
+
+        def twin(torch, grad, owner):
+            twins.append((Gradient(), owner))
+            return twins[-1][0]
+        twins = []
+        with mock.patch.object(_gradients, "twin", twin):
             made(3)
-        self.assertIsNone(param.grad)
+        self.assertIs(mine.grad, earlier)
         self.assertIsNone(made_in[0]())
         shape, = made._shapes.values()
         shape.give()
-        self.assertEqual((param.grad, other.grad), ((Gradient, "its graph"), None))
+        self.assertEqual([owner for _, owner in twins], [shape.graph])
+        self.assertIs(mine.grad, twins[0][0])
+        self.assertIsNone(other.grad)
 
     def test_a_graph_that_drops_gradients_looks_at_those_that_it_never_saw(self):
-        here, other = (types.SimpleNamespace(_version=0, grad=grad) for grad in (Gradient(), None))
+        here, other = param(Gradient()), param()
 
         def capture():
             here.grad, other.grad = Gradient(), None
@@ -214,37 +212,56 @@ class Calls(unittest.TestCase):
         self.assertEqual(list(made._shapes), [("key", (True,)), ("key", None)])
         self.assertEqual(made._pattern("key"), None)
 
-    def test_no_graph_adds_to_gradients_of_another(self):
-        param = types.SimpleNamespace(_version=0, grad=Gradient())
+    def test_a_graph_that_uses_gradients_and_drops_them_looks_at_them(self):
+        """As an optimizer's step with zero_grad() behind it does: they are part of the key, and their
+        place is looked at. One that drops them unread is right wherever they lie."""
+        for uses in ((), (ADDRESS,)):
+            mine = param(Gradient())
 
-        def capture():
-            param.grad._version += 1
-            return Replayed()
-        for is_of_a_graph in (False, True):
-            param.grad.is_of_a_graph = is_of_a_graph
+            def capture():
+                mine.grad = None
+                return Replayed(*uses)
+            made, _ = self.subject([CAPTURE, EAGER], capture=capture)
+            made.params = [mine]
+            made(3)
+            shape, = made._shapes.values()
+            self.assertEqual(shape.used, ((mine, ADDRESS),) if uses else ())
+            self.assertEqual(made._pattern("key"), (False,) if uses else None)
+            self.assertIsNotNone(mine.grad)
+            shape.give()
+            self.assertIsNone(mine.grad)
+
+    def test_no_graph_adds_to_gradients_of_another(self):
+        for bits in (1, 3):
+            mine = param(Gradient())
+
+            def capture():
+                shape = Replayed()
+                shape.graph.names = names(ADDRESS, bits=bits)
+                return shape
             made, choice = self.subject([CAPTURE, EAGER], capture=capture)
-            made.params = [param]
+            made.params = [mine]
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 made(3)
-            self.assertEqual(choice.told[0], ("captured", not is_of_a_graph))
+            self.assertEqual(choice.told[0], ("captured", bits == 1))
             self.assertEqual([s.used for s in made._shapes.values()],
-                             [] if is_of_a_graph else [((param, 4096),)])
+                             [((mine, ADDRESS),)] if bits == 1 else [])
         self.assertIn("adds to gradients that another graph", made.failures()[0])
 
     def test_gradients_of_a_capture_that_fails_are_dropped(self):
-        param, kept = types.SimpleNamespace(_version=0, grad=None), types.SimpleNamespace(_version=0, grad=Gradient())
+        mine, kept = param(), param(Gradient())
         grad = kept.grad
 
         def capture():
-            param.grad, kept.grad = Gradient(), Gradient()
+            mine.grad, kept.grad = Gradient(), Gradient()
             raise RuntimeError("it reads a value")
         made, _ = self.subject([CAPTURE, EAGER], capture=capture)
-        made.params = [param, kept]
+        made.params = [mine, kept]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             made(3)
-        self.assertIsNone(param.grad)
+        self.assertIsNone(mine.grad)
         self.assertIs(kept.grad, grad)
 
     def test_a_graph_that_is_stale_at_once_is_not_replayed(self):

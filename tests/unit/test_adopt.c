@@ -319,6 +319,13 @@ static void captured_callables_may_use_what_it_keeps(void **state)
                                    &graph, &f->err));
         RPT_OK(f, rp_graph_replay(graph, args, 2, f->streams[1], &f->err));
         check(out, 5);
+        const struct rp_memory range = {t.kept, BYTES};
+        unsigned char named;
+        RPT_OK(f, rp_graph_names(graph, &range, 1, &named, &f->err));
+        assert_int_equal(named, RP_NAMED);
+        assert_int_equal(rp_graph_names(t.graph, &range, 1, &named, &f->err),
+                         RP_ERROR_INVALID_ARGUMENT);
+        rpt_says(f, "the program captured it");
         args[0].address = t.kept;
         RPT_OK(f, rp_graph_replay(graph, args, 2, f->streams[1], &f->err));
         check(out, 9);

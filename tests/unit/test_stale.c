@@ -257,6 +257,109 @@ static void free_before_the_capture(void **state)
     rp_graph_destroy(graph);
 }
 
+/* ---- Ranges that somebody asks for -----------------------------------------------------------*/
+
+/* Whose memory it is makes no difference, nor where in a range the address lies. */
+static void ranges_that_nodes_name(void **state)
+{
+    struct fixture *t = *state;
+    const uint64_t foreign = rpt_buffer(&t->f, COUNT, 3), held[] = {t->held, foreign};
+    for (t->depth = 0; t->depth < 3; t->depth += 2)
+        for (t->way = BY_KERNEL; t->way <= UNUSED; t->way++)
+            for (int i = 0; i < 2; i++) {
+                const uint64_t at = t->held = held[i];
+                const struct rp_memory ranges[] = {
+                    {at, BYTES},   {at + 1, BYTES},        {at - BYTES, BYTES},
+                    {at, 0},       {at - 512, 1 << 20},    {at, 1},
+                    {at, BYTES},   {at - 1024, 1024 + 1},  {held[!i], BYTES},
+                    {0, 1u << 20}, {UINT64_MAX - 512, 512}};
+                enum { RANGES = sizeof ranges / sizeof *ranges };
+                const unsigned char used[RANGES] = {1, 0, 0, 0, 1, 1, 1, 1};
+                unsigned char named[RANGES];
+                struct rp_graph *graph = capture(t);
+                memset(named, 7, sizeof named);
+                OK(t, rp_graph_names(graph, ranges, RANGES, named, &t->f.err));
+                for (size_t k = 0; k < RANGES - 2; k++) /* small numbers are no addresses */
+                    assert_int_equal(named[k], t->way == UNUSED ? 0 : used[k]);
+                assert_int_equal(named[RANGES - 1], 0);
+                replays(t, graph);
+                rp_graph_destroy(graph);
+            }
+    t->held = held[0];
+    t->f.driver->cuMemFree(foreign);
+}
+
+struct keeper {
+    const struct fixture *t;
+    uint64_t kept; /* in the latest run */
+};
+
+static rp_status keep(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct keeper *k = user;
+    CUstream stream = rp_call_stream(call);
+    rp_status status = rp_call_alloc(call, BYTES, stream, &k->kept, err);
+    if (status == RP_OK)
+        status = rpt_scale(&k->t->f, stream, k->kept, rp_call_arg(call, 0), 2, COUNT, err);
+    return status == RP_OK
+               ? rpt_scale(&k->t->f, stream, rp_call_arg(call, 1), k->kept, 3, COUNT, err)
+               : status;
+}
+
+static int named(struct fixture *t, struct rp_pool *pool, rp_callable_fn callable, void *user,
+                 uint64_t address)
+{
+    const struct rp_memory range = {address, BYTES};
+    struct rp_graph *graph;
+    unsigned char bits = 7;
+    OK(t, rp_graph_capture(pool, NULL, callable, user, t->args, ARGS, &graph, &t->f.err));
+    OK(t, rp_graph_names(graph, &range, 1, &bits, &t->f.err));
+    rp_graph_destroy(graph);
+    return bits;
+}
+
+/* What an earlier graph keeps: later ones of a sequence may use it, alternatives lie over it, which
+ * is no use of it. A struct may hold an address by chance, so the capture is not refused. */
+static void ranges_in_the_pool(void **state)
+{
+    struct fixture *t = *state;
+    const uint64_t held = t->held;
+    for (int sequence = 0; sequence < 2; sequence++) {
+        struct rp_pool_options options = RP_POOL_OPTIONS_INIT;
+        struct keeper first = {.t = t}, second = {.t = t};
+        struct rp_pool *pool;
+        struct rp_graph *graph;
+        options.kind = sequence ? RP_POOL_SEQUENCE : RP_POOL_ALTERNATIVES;
+        OK(t, rp_pool_create(t->f.device, &options, &pool, &t->f.err));
+        OK(t, rp_graph_capture(pool, NULL, keep, &first, t->args, ARGS, &graph, &t->f.err));
+        assert_int_equal(named(t, pool, keep, &second, first.kept), 0);
+        assert_int_equal(second.kept == first.kept, !sequence);
+        t->held = first.kept;
+        t->way = IN_STRUCT;
+        assert_int_equal(named(t, pool, work, t, first.kept),
+                         sequence ? RP_NAMED : RP_NAMED | RP_MISUSED);
+        rp_graph_destroy(graph);
+        rp_pool_destroy(pool);
+    }
+    t->held = held;
+}
+
+static void ranges_that_cannot_be_looked_for(void **state)
+{
+    struct fixture *t = *state;
+    const struct rp_memory range = {t->held, BYTES};
+    unsigned char named = 7;
+    struct rp_graph *graph = capture(t);
+    OK(t, rp_graph_names(graph, NULL, 0, NULL, &t->f.err));
+    assert_int_equal(rp_graph_names(NULL, &range, 1, &named, &t->f.err), RP_ERROR_INVALID_ARGUMENT);
+    rpt_says(&t->f, "graph is NULL");
+    assert_int_equal(rp_graph_names(graph, NULL, 1, &named, &t->f.err), RP_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(rp_graph_names(graph, &range, 1, NULL, &t->f.err), RP_ERROR_INVALID_ARGUMENT);
+    rpt_says(&t->f, "ranges or out_named is NULL");
+    assert_int_equal(named, 7);
+    rp_graph_destroy(graph);
+}
+
 /* ---- Many of both ---------------------------------------------------------------------------*/
 
 /* Graphs that go before the block leave the others watching, from wherever they were in its list.
@@ -403,8 +506,14 @@ static bool capture_and_free(const struct rp_driver *driver, void *user)
     if (worked) {
         worked = rp_graph_capture(scene.pool, NULL, work, &outer, outer.args, ARGS, &scene.graph,
                                   &scene.err) == RP_OK;
+        const struct rp_memory range = {outer.held, BYTES};
+        unsigned char named = 0;
+        bool told = worked && rp_graph_names(scene.graph, &range, 1, &named, &scene.err) == RP_OK;
+        assert_int_equal(named, told);
         assert_true(rpi_heap_is_valid(heap));
         assert_int_equal(rp_heap_free(heap, outer.held, NULL), RP_OK);
+        assert_int_equal(worked, scene.graph && rp_graph_is_stale(scene.graph));
+        worked = told;
     }
     if (worked)
         assert_true(rp_graph_is_stale(scene.graph));
@@ -515,6 +624,9 @@ int main(void)
         STALE_TEST(named_in_every_way),
         STALE_TEST(what_is_not_watched),
         STALE_TEST(free_before_the_capture),
+        STALE_TEST(ranges_that_nodes_name),
+        STALE_TEST(ranges_in_the_pool),
+        STALE_TEST(ranges_that_cannot_be_looked_for),
         STALE_TEST(many_graphs_watch_one_block),
         STALE_TEST(one_graph_watches_many_blocks),
         STALE_TEST(several_heaps),

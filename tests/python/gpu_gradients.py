@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: MIT
+"""Gradients that captured callables read, add to, make and drop, on a GPU: parameters after some steps
+are those of eager runs, to the bit. Usage: gpu_gradients.py [--install] ..."""
+
+import copy
+import sys
+import unittest
+import warnings
+
+import torch
+
+import reprise
+
+INSTALL = "--install" in sys.argv
+if INSTALL:
+    sys.argv.remove("--install")
+    reprise.install()
+
+NET = OPTIMIZER = None  # what a script's step names
+
+
+def script_step(x):
+    loss = NET(x).square().mean()
+    loss.backward()
+    return loss.detach()
+
+
+class Trained(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(0)
+        self.net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh(),
+                                       torch.nn.Linear(64, 64)).cuda()
+        self.heads = torch.nn.ModuleList(torch.nn.Linear(64, 8) for _ in range(2)).cuda()
+        self.inputs = [torch.randn(16, 64, device="cuda") for _ in range(24)]
+
+    def check(self, train, sides=("eager", "graph")):
+        """train(net, heads, optimizer, graphed): the callables that it had from graphed. Those of the
+        graph side."""
+        after = []
+        for side in sides:
+            net, heads = copy.deepcopy(self.net), copy.deepcopy(self.heads)
+            optimizer = torch.optim.SGD([*net.parameters(), *heads.parameters()], lr=0.1)
+            made = []
+
+            def graphed(fn, **options):
+                made.append(fn if side == "eager" else reprise.graphed(fn, **options))
+                return made[-1]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of what stays eager
+                train(net, heads, optimizer, graphed)
+            after.append([p.detach().clone() for part in (net, heads) for p in part.parameters()])
+        for want, got in zip(*after):
+            self.assertTrue(torch.equal(want, got), (want - got).abs().max().item())
+        return made
+
+    def backward(self, net, x):
+        loss = net(x).square().mean()
+        loss.backward()
+        return loss.detach()
+
+    def test_micro_batches_of_which_the_last_steps_and_drops(self):
+        """The graph of the first makes gradients that no other graph may add to: the rest is eager."""
+        def train(net, heads, optimizer, graphed):
+            def step(x, last):
+                loss = self.backward(net, x)
+                if last:
+                    optimizer.step()
+                    optimizer.zero_grad(set_to_none=True)
+                return loss
+            step = graphed(step, grad="whole")
+            for i, x in enumerate(self.inputs):
+                step(x, i % 4 == 3)
+        step, = self.check(train)
+        self.assertTrue(step.shapes())
+        self.assertIn("adds to gradients that another graph", " ".join(step.failures()))
+
+    def test_micro_batches_whose_gradients_stay(self):
+        def train(net, heads, optimizer, graphed):
+            def step(x, last):
+                loss = self.backward(net, x)
+                if last:
+                    optimizer.step()
+                    optimizer.zero_grad(set_to_none=False)
+                return loss
+            step = graphed(step, grad="whole", strict=True)
+            for p in net.parameters():
+                p.grad = torch.zeros_like(p)
+            for i, x in enumerate(self.inputs):
+                step(x, i % 4 == 3)
+        step, = self.check(train)
+        self.assertEqual(sorted(s["calls"] for s in step.shapes()), [6, 17])
+
+    def test_an_update_that_drops(self):
+        """It reads gradients that eager backward passes made, where those happen to lie."""
+        def train(net, heads, optimizer, graphed):
+            def update():
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+            update = graphed(update)
+            held = []
+            for i, x in enumerate(self.inputs):
+                self.backward(net, x)
+                if i % 5 == 4:  # gradients lie elsewhere from now on
+                    held.append([torch.empty_like(p) for p in net.parameters()])
+                update()
+        self.check(train)
+
+    def test_an_update_by_itself(self):
+        def train(net, heads, optimizer, graphed):
+            update = graphed(optimizer.step, strict=True)
+            for x in self.inputs:
+                optimizer.zero_grad(set_to_none=False)
+                self.backward(net, x)
+                update()
+        update, = self.check(train)
+        self.assertEqual([s["calls"] for s in update.shapes()], [23])
+
+    def test_an_update_behind_graphs_of_several_shapes(self):
+        def train(net, heads, optimizer, graphed):
+            back = graphed(lambda x: self.backward(net, x), grad="whole", watch=[net])
+            update = graphed(optimizer.step)
+            for i, x in enumerate(self.inputs):
+                optimizer.zero_grad(set_to_none=True)
+                back(x[:16 - 4 * (i % 3)])
+                update()
+        back, update = self.check(train)
+        self.assertEqual(len(back.shapes()), 3)
+
+    def test_an_update_in_the_pool_of_the_graphs_that_it_is_behind(self):
+        """Alternatives lie over each other's gradients; what comes later in a sequence does not."""
+        for kind, shapes in (("alternatives", 0), ("sequence", 1)):
+            def train(net, heads, optimizer, graphed):
+                pool = reprise.Pool(kind)
+                back = graphed(lambda x: self.backward(net, x), grad="whole", watch=[net], pool=pool)
+                update = graphed(optimizer.step, pool=pool)
+                for x in self.inputs:
+                    optimizer.zero_grad(set_to_none=True)
+                    back(x)
+                    update()
+            with self.subTest(kind=kind):
+                back, update = self.check(train)
+                self.assertEqual(len(back.shapes()), 1)
+                self.assertEqual(len(update.shapes()), shapes, update.failures())
+
+    def test_clipping_by_itself(self):
+        def train(net, heads, optimizer, graphed):
+            params = list(net.parameters())
+
+            def clip():
+                return torch.nn.utils.clip_grad_norm_(params, 0.01, foreach=True)
+            clip = graphed(clip, watch=[net])
+            for x in self.inputs:
+                optimizer.zero_grad(set_to_none=False)
+                self.backward(net, x)
+                clip()
+                optimizer.step()
+        clip, = self.check(train)
+        self.assertEqual([s["calls"] for s in clip.shapes()], [23])
+
+    def test_heads_of_which_one_at_a_time_has_gradients(self):
+        def train(net, heads, optimizer, graphed):
+            def step(x, which):
+                optimizer.zero_grad(set_to_none=True)
+                return self.backward(lambda x: heads[which](net(x)), x)
+            step = graphed(step, grad="whole", strict=True)
+            for i, x in enumerate(self.inputs):
+                step(x, int(i % 5 in (1, 3)))
+                optimizer.step()
+        step, = self.check(train)
+        self.assertEqual(sum(s["calls"] for s in step.shapes()), 23)
+
+    def test_a_script_whose_net_is_a_global(self):
+        def train(net, heads, optimizer, graphed):
+            global NET, OPTIMIZER
+            NET, OPTIMIZER = net, optimizer
+            step = graphed(script_step, grad="whole", strict=True)
+            for x in self.inputs:
+                OPTIMIZER.zero_grad(set_to_none=True)
+                step(x)
+                OPTIMIZER.step()
+        step, = self.check(train)
+        self.assertEqual([s["calls"] for s in step.shapes()], [23])
+
+    def test_gradients_that_a_graph_of_pytorch_left(self):
+        """A step that drops them does without; one that reads them is refused, or reads them."""
+        def train(net, heads, optimizer, graphed):
+            x = self.inputs[0].clone()
+            self.backward(net, x)
+            net.zero_grad(set_to_none=True)
+            graph = torch.cuda.CUDAGraph()
+            with reprise.graph(graph):
+                self.backward(net, x)
+
+            def update():
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+            update = graphed(update)
+
+            def step(x):
+                optimizer.zero_grad(set_to_none=True)
+                loss = self.backward(net, x)
+                optimizer.step()
+                return loss
+            step = graphed(step, grad="whole")
+            grads = [p.grad for p in net.parameters()]
+            for given in self.inputs:
+                for p, grad in zip(net.parameters(), grads):
+                    p.grad = grad
+                x.copy_(given)
+                graph.replay()
+                update()
+                step(given)
+        self.check(train)
+
+
+if __name__ == "__main__":
+    unittest.main()
