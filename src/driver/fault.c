@@ -29,12 +29,12 @@ static struct {
 
 /* Functions that only give something back, and queries of texts. */
 static const char *const let_through[] = {
-    "cuGetErrorName",     "cuGetErrorString", "cuDevicePrimaryCtxRelease",
-    "cuCtxPopCurrent",    "cuMemFree",        "cuMemFreeHost",
-    "cuMemAddressFree",   "cuMemRelease",     "cuMemUnmap",
-    "cuStreamDestroy",    "cuEventDestroy",   "cuModuleUnload",
-    "cuLibraryUnload",    "cuGraphDestroy",   "cuGraphDestroyNode",
-    "cuGraphExecDestroy",
+    "cuGetErrorName",     "cuGetErrorString",   "cuDevicePrimaryCtxRelease",
+    "cuCtxPopCurrent",    "cuCtxDestroy",       "cuMemFree",
+    "cuMemFreeHost",      "cuMemAddressFree",   "cuMemRelease",
+    "cuMemUnmap",         "cuStreamDestroy",    "cuEventDestroy",
+    "cuModuleUnload",     "cuLibraryUnload",    "cuGraphDestroy",
+    "cuGraphDestroyNode", "cuGraphExecDestroy",
 };
 
 static bool is_let_through(const char *function)

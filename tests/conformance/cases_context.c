@@ -168,6 +168,53 @@ void case_context_device(struct rpt *t)
     EQUAL(device, (uint64_t)t->device);
 }
 
+void case_context_beside_the_primary(struct rpt *t)
+{
+    CUcontext made = NULL, current = NULL;
+    CUdevice device = -1;
+    EXPECT(CUDA_ERROR_INVALID_VALUE, cuCtxCreate(NULL, 0, t->device));
+    OK(cuCtxCreate(&made, 0, t->device));
+    REQUIRE(made != t->context);
+    OK(cuCtxGetCurrent(&current));
+    REQUIRE(current == made);
+    OK(cuCtxGetDevice(&device));
+    EQUAL(device, (uint64_t)t->device);
+    OK(cuCtxPushCurrent(t->context));
+    OK(cuCtxPopCurrent(&current));
+    REQUIRE(current == t->context);
+    OK(cuCtxDestroy(made)); /* and pops it */
+    OK(cuCtxGetCurrent(&current));
+    REQUIRE(current == t->context);
+    OK(cuCtxCreate(&made, 0, t->device));
+    OK(cuCtxPopCurrent(&current));
+    REQUIRE(current == made);
+    OK(cuCtxDestroy(made));
+    OK(cuCtxGetCurrent(&current));
+    REQUIRE(current == t->context);
+    EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuCtxDestroy(NULL));
+}
+
+/* What was made in it goes with it, and nothing else. */
+void case_context_beside_the_primary_has_its_own(struct rpt *t)
+{
+    CUcontext made = NULL, of = NULL;
+    CUdeviceptr theirs = 0, ours = rpt_memory(t, 64);
+    CUstream stream = NULL;
+    OK(cuCtxCreate(&made, 0, t->device));
+    OK(cuMemAlloc(&theirs, 64));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuMemsetD32Async(theirs, 7, 16, stream));
+    OK(cuStreamSynchronize(stream));
+    OK(cuPointerGetAttribute(&of, CU_POINTER_ATTRIBUTE_CONTEXT, theirs));
+    REQUIRE(of == made);
+    OK(cuPointerGetAttribute(&of, CU_POINTER_ATTRIBUTE_CONTEXT, ours));
+    REQUIRE(of == t->context);
+    OK(cuCtxDestroy(made));
+    REQUIRE(t->d->cuPointerGetAttribute(&of, CU_POINTER_ATTRIBUTE_CONTEXT, theirs) != CUDA_SUCCESS);
+    OK(cuMemsetD32(ours, 1, 16));
+    OK(cuCtxSynchronize());
+}
+
 void case_null_outputs_refused(struct rpt *t)
 {
     EXPECT(CUDA_ERROR_INVALID_VALUE, cuDeviceGetCount(NULL));

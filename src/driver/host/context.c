@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The driver itself, its devices, and their primary contexts. Each thread has a stack of current
- * contexts; the top one is current. A context whose last retain is released loses all that was made
- * in it; retaining it again makes it anew under the same handle, as NVIDIA's driver does. Virtual
- * memory belongs to no context, and goes with the last one.
+ * The driver itself, its devices, their primary contexts, and some beside those. Each thread has a
+ * stack of current contexts; the top one is current. A context whose last retain is released loses
+ * all that was made in it; retaining it again makes it anew under the same handle, as NVIDIA's
+ * driver does. Virtual memory belongs to no context, and goes with the last one.
  */
 #include "driver/host/state.h"
 
@@ -42,10 +42,9 @@ int rpi_host_devices(void)
 
 bool rpi_host_is_context(CUcontext context)
 {
-    for (int i = 0; i < rpi_host_devices(); i++)
-        if (context == &rpi_host.contexts[i])
-            return true;
-    return false;
+    const struct CUctx_st *all = rpi_host.contexts, *beside = all + RPI_HOST_MOST_DEVICES;
+    return (context >= all && context < all + rpi_host_devices()) ||
+           (context >= beside && context < all + RPI_HOST_CONTEXTS);
 }
 
 /* NULL: there is no such device. */
@@ -183,10 +182,21 @@ CUresult rpi_host_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 
 static bool any_retained(void)
 {
-    for (int i = 0; i < RPI_HOST_MOST_DEVICES; i++)
+    for (int i = 0; i < RPI_HOST_CONTEXTS; i++)
         if (rpi_host.contexts[i].retained)
             return true;
     return false;
+}
+
+/* What is in no context goes with the last one. */
+static void end(CUcontext context)
+{
+    rpi_host_context_finish(context);
+    if (!any_retained()) {
+        rpi_host_execs_forget();
+        rpi_host_race_forget();
+        rpi_host_memory_finish();
+    }
 }
 
 CUresult rpi_host_cuDevicePrimaryCtxRelease(CUdevice device)
@@ -205,12 +215,42 @@ CUresult rpi_host_cuDevicePrimaryCtxRelease(CUdevice device)
         primary->retained--;
         return CUDA_SUCCESS;
     }
-    rpi_host_context_finish(primary);
-    if (!any_retained()) {
-        rpi_host_execs_forget();
-        rpi_host_race_forget();
-        rpi_host_memory_finish();
-    }
+    end(primary);
+    return CUDA_SUCCESS;
+}
+
+CUresult rpi_host_cuCtxCreate(CUcontext *context, unsigned flags, CUdevice device)
+{
+    struct rpi_host_thread *thread = rpi_host_thread();
+    if (!context || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!context_of(device))
+        return CUDA_ERROR_INVALID_DEVICE;
+    CUcontext made = &rpi_host.contexts[RPI_HOST_MOST_DEVICES];
+    while (made < rpi_host.contexts + RPI_HOST_CONTEXTS && made->retained)
+        made++;
+    if (made == rpi_host.contexts + RPI_HOST_CONTEXTS || thread->depth == RPI_HOST_STACK)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    made->device = device;
+    made->retained = 1;
+    thread->stack[thread->depth++] = made;
+    *context = made;
+    return CUDA_SUCCESS;
+}
+
+CUresult rpi_host_cuCtxDestroy(CUcontext context)
+{
+    struct rpi_host_thread *thread = rpi_host_thread();
+    if (!context || !rpi_host_is_context(context) ||
+        context < rpi_host.contexts + RPI_HOST_MOST_DEVICES)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (context->retained)
+        rpi_host_engine_drain();
+    if (!context->retained) /* somebody may have destroyed it while the drain let the lock go */
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (rpi_host_current() == context)
+        thread->depth--;
+    end(context);
     return CUDA_SUCCESS;
 }
 

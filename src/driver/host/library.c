@@ -54,7 +54,7 @@ CUresult rpi_host_cuLibraryUnload(CUlibrary library)
 {
     if (!rpi_host_handle_is(library, RPI_HOST_LIBRARY))
         return CUDA_ERROR_INVALID_HANDLE;
-    for (int i = 0; i < RPI_HOST_MOST_DEVICES; i++) {
+    for (int i = 0; i < RPI_HOST_CONTEXTS; i++) {
         CUresult result =
             library->modules[i] ? rpi_host_cuModuleUnload(library->modules[i]) : CUDA_SUCCESS;
         if (result)
@@ -93,7 +93,7 @@ CUresult rpi_host_function_in(CUcontext context, CUkernel kernel, CUfunction *ou
     if (!rpi_host_handle_is(kernel, RPI_HOST_KERNEL))
         return CUDA_ERROR_INVALID_HANDLE;
     CUlibrary library = kernel->library;
-    CUmodule *module = &library->modules[context->device];
+    CUmodule *module = &library->modules[rpi_host_context_number(context)];
     if (!*module) {
         CUresult result = rpi_host_module_load(context, module, library->image);
         if (result)

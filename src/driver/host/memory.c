@@ -105,6 +105,7 @@ CUresult rpi_host_cuMemAlloc(CUdeviceptr *address, size_t bytes)
                                  .bytes = rounded,
                                  .kind = RPI_HOST_SPAN_ALLOC,
                                  .device = chunk->device,
+                                 .context = rpi_host_current(),
                                  .access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
                                  .chunk = chunk,
                                  .size = bytes};
@@ -165,6 +166,7 @@ CUresult rpi_host_cuMemAllocHost(void **pointer, size_t bytes)
                                  .bytes = rounded,
                                  .kind = RPI_HOST_SPAN_PINNED,
                                  .device = rpi_host_current()->device,
+                                 .context = rpi_host_current(),
                                  .access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
                                  .size = bytes};
     if (!rpi_host_span_add(&span)) {
@@ -206,12 +208,10 @@ CUresult rpi_host_cuPointerGetAttribute(void *value, CUpointer_attribute attribu
     }
     if (!span)
         return CUDA_ERROR_INVALID_VALUE;
-    bool mapping = span->kind == RPI_HOST_SPAN_MAPPING;
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT: {
         /* Virtual memory belongs to a device, not to a context. */
-        CUcontext context = mapping ? NULL : &rpi_host.contexts[span->device];
-        memcpy(value, &context, sizeof context);
+        memcpy(value, &span->context, sizeof span->context);
         return CUDA_SUCCESS;
     }
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: {
@@ -244,8 +244,7 @@ void rpi_host_memory_leave(CUcontext context)
 {
     const struct rpi_host_memory *memory = &rpi_host.memory;
     for (size_t i = memory->spans.count; i-- > 0;)
-        if (memory->spans.data[i].device == context->device &&
-            memory->spans.data[i].kind != RPI_HOST_SPAN_MAPPING)
+        if (memory->spans.data[i].context == context)
             drop_span(i);
 }
 

@@ -92,7 +92,7 @@ static void unload(CUmodule module)
     rpi_host_handle_remove(module);
     module->loaded = false;
     if (module->library)
-        module->library->modules[module->context->device] = NULL;
+        module->library->modules[rpi_host_context_number(module->context)] = NULL;
     module->library = NULL;
     rpi_host.module_count--;
     rpi_host_module_drop(module);

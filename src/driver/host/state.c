@@ -92,11 +92,11 @@ void rpi_host_reset(void)
 {
     rpi_host_lock();
     rpi_host_engine_drain();
-    for (int i = 0; i < RPI_HOST_MOST_DEVICES; i++)
+    for (int i = 0; i < RPI_HOST_CONTEXTS; i++)
         rpi_host_captures_finish(&rpi_host.contexts[i]);
     rpi_host_execs_finish();
     rpi_host_graphs_finish();
-    for (int i = 0; i < RPI_HOST_MOST_DEVICES; i++)
+    for (int i = 0; i < RPI_HOST_CONTEXTS; i++)
         rpi_host_context_finish(&rpi_host.contexts[i]);
     rpi_host_race_forget();
     rpi_host_libraries_finish();

@@ -28,6 +28,8 @@
 
 #define RPI_HOST_LANES       64
 #define RPI_HOST_GRANULARITY ((uint64_t)2 << 20)
+/* The devices' primary contexts, and some that programs make beside them. */
+#define RPI_HOST_CONTEXTS (RPI_HOST_MOST_DEVICES + 8)
 
 /* at[l] is the last position on lane l that lies before. */
 struct rpi_host_clock {
@@ -372,7 +374,8 @@ enum rpi_host_span_kind { RPI_HOST_SPAN_ALLOC, RPI_HOST_SPAN_MAPPING, RPI_HOST_S
 struct rpi_host_span {
     uint64_t address, bytes;
     enum rpi_host_span_kind kind;
-    int device; /* whose memory it is, or whose context was current when it was pinned */
+    int device;        /* whose memory it is, or whose context was current when it was pinned */
+    CUcontext context; /* that it was allocated or pinned in; NULL: a mapping */
     CUmemAccess_flags access;
     struct rpi_host_chunk *chunk; /* NULL: pinned */
     uint64_t size;                /* as asked for */
@@ -441,7 +444,7 @@ void rpi_host_modules_finish(CUcontext context);
 
 struct CUlib_st {
     const struct rp_host_image *image;
-    CUmodule modules[RPI_HOST_MOST_DEVICES]; /* of each context; NULL: not needed there yet */
+    CUmodule modules[RPI_HOST_CONTEXTS]; /* of each context; NULL: not needed there yet */
     uint32_t kernel_count;
     struct CUkern_st *kernels;
 };
@@ -518,7 +521,7 @@ struct rpi_host_thread *rpi_host_thread(void);
 CUcontext rpi_host_current(void);
 /* How many devices there are, at most RPI_HOST_MOST_DEVICES. */
 int rpi_host_devices(void);
-/* Is it the context of a device? */
+/* Is it a context, or was it one? */
 bool rpi_host_is_context(CUcontext context);
 /* Destroys all that was made in the context. */
 void rpi_host_context_finish(CUcontext context);
@@ -535,7 +538,7 @@ struct rpi_host_state {
     struct rpi_host_engine engine;
     struct rpi_host_memory memory;
     struct rpi_host_races races;
-    struct CUctx_st contexts[RPI_HOST_MOST_DEVICES]; /* by ordinal */
+    struct CUctx_st contexts[RPI_HOST_CONTEXTS]; /* by ordinal; then those beside them */
     uint64_t lane_positions[RPI_HOST_LANES];
     unsigned lane_users[RPI_HOST_LANES];
     struct rpi_host_capture *captures;
@@ -543,6 +546,12 @@ struct rpi_host_state {
     uint64_t graph_launches;
 };
 extern struct rpi_host_state rpi_host;
+
+/* Among all contexts. */
+static inline size_t rpi_host_context_number(CUcontext context)
+{
+    return (size_t)(context - rpi_host.contexts);
+}
 
 void rpi_host_lock(void);
 /* Tells the log of races that were found meanwhile: the program's callback runs without the lock.

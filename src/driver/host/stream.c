@@ -96,7 +96,7 @@ static void thread_ends(void *unused)
 {
     (void)unused;
     rpi_host_lock();
-    for (int i = 0; i < RPI_HOST_MOST_DEVICES; i++) {
+    for (int i = 0; i < RPI_HOST_CONTEXTS; i++) {
         CUstream stream = find_thread_stream(&rpi_host.contexts[i]);
         if (stream)
             retire(stream);
@@ -250,7 +250,7 @@ CUresult rpi_host_wait_all(CUcontext context)
         if (!barrier)
             return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    for (int i = 0; i < RPI_HOST_MOST_DEVICES; i++) {
+    for (int i = 0; i < RPI_HOST_CONTEXTS; i++) {
         if (context && context != &rpi_host.contexts[i])
             continue;
         join_all(&clock, &rpi_host.contexts[i]);
