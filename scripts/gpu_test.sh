@@ -59,6 +59,8 @@ if "$python" -c 'import torch' 2>/dev/null; then
     "$python" tests/python/gpu_devices.py --install
     "$python" tests/python/gpu_devices.py
     "$python" tests/python/gpu_stale.py
+    "$python" tests/python/gpu_pace.py --install
+    "$python" tests/python/gpu_pace.py
     "$python" tests/python/gpu_report.py --install
     "$python" tests/python/gpu_report.py
     "$python" tests/python/gpu_documents.py

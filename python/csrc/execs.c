@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What is said of a device's executable graphs: how much memory they may take, and what they took.
- * The budget may be set before the device is opened.
+ * What is said of a device's executable graphs: how much memory they may take, what they took, and
+ * at what pace they run. The budget may be set before the device is opened.
  */
 #include "python.h"
 
@@ -15,6 +15,24 @@ PyObject *rpp_exec_budget(PyObject *module, PyObject *args)
         return NULL;
     rp_status status = rpp_device_set_budget(ordinal, bytes, &err);
     return status == RP_OK ? Py_NewRef(Py_None) : rpp_set_error(status, &err);
+}
+
+PyObject *rpp_restore_pace(PyObject *module, PyObject *args)
+{
+    (void)module;
+    struct rp_device *device = rpp_parse_device(args);
+    if (!device)
+        return NULL;
+    struct rp_pace pace;
+    struct rp_error err = {0};
+    rp_status status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = rp_device_restore_pace(device, &pace, &err);
+    Py_END_ALLOW_THREADS;
+    if (status != RP_OK)
+        return rpp_set_error(status, &err);
+    return Py_BuildValue("{sdsdsOsd}", "before_us", pace.before_us, "after_us", pace.after_us,
+                         "restored", pace.restored ? Py_True : Py_False, "ms", pace.ms);
 }
 
 PyObject *rpp_exec_info(PyObject *module, PyObject *args)

@@ -30,6 +30,8 @@ PyObject *rpp_set_error(rp_status status, const struct rp_error *err)
         PyObject_SetAttrString(error, "driver_code", code) == 0 &&
         PyObject_SetAttrString(error, "operation", operation) == 0)
         PyErr_SetObject(rpp_error_type, error);
+    if (!PyErr_Occurred()) /* interning a name clears what went wrong before it */
+        PyErr_NoMemory();
     Py_XDECREF(message);
     Py_XDECREF(error);
     Py_XDECREF(name);
@@ -351,6 +353,8 @@ static PyMethodDef methods[] = {
     {"call_counts", call_counts, METH_NOARGS, "(blocks alive, allocations outside the capture)."},
     {"sweep", sweep, METH_NOARGS,
      "Destroys dropped graphs whose memory is free by now; how many are left."},
+    {"restore_pace", rpp_restore_pace, METH_VARARGS,
+     "restore_pace(ordinal): struct rp_pace; a context may be made and destroyed."},
     {"exec_budget", rpp_exec_budget, METH_VARARGS,
      "exec_budget(ordinal, bytes): most memory for executable graphs; 0: the default."},
     {"exec_info", rpp_exec_info, METH_VARARGS, "What a device's executable graphs took."},

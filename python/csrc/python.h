@@ -65,7 +65,8 @@ PyObject *rpp_estimate_add(struct rp_estimate *estimate, PyObject *args);
 /* Adds Estimate. */
 int rpp_add_estimate_type(PyObject *module);
 
-/* exec_budget(ordinal, bytes) and exec_info(ordinal) */
+/* exec_budget(ordinal, bytes), exec_info(ordinal) and restore_pace(ordinal) */
+PyObject *rpp_restore_pace(PyObject *module, PyObject *args);
 PyObject *rpp_exec_budget(PyObject *module, PyObject *args);
 PyObject *rpp_exec_info(PyObject *module, PyObject *args);
 

@@ -16,7 +16,7 @@ from ._C import Error
 from ._callables import make_graphed_callables
 from ._check import check
 from ._estimate import Estimate, estimate
-from ._execs import exec_info, set_exec_budget
+from ._execs import exec_info, restore_pace, set_exec_budget
 from ._graphed import graphed
 from ._install import install, is_installed
 from ._once import graph
@@ -25,6 +25,6 @@ from ._report import report
 
 __version__ = _C.version
 __all__ = ["Error", "Estimate", "Pool", "check", "estimate", "exec_info", "graph", "graphed", "install",
-           "is_installed", "make_graphed_callables", "mends", "report", "set_exec_budget"]
+           "is_installed", "make_graphed_callables", "mends", "report", "restore_pace", "set_exec_budget"]
 
 _atexit.register(_C.leave)

@@ -123,11 +123,19 @@ static CUresult launch(struct rpi_copier *copier, const struct rpi_copy *copies,
     while (tables[i].most < count)
         i++;
     uint32_t tiles = write_table(&table, tables[i].most, copies, (uint32_t)count);
-    unsigned most = copier->multiprocessors * BLOCKS;
+    unsigned most = copier->multiprocessors * BLOCKS, blocks = tiles < most ? tiles : most;
     void *params[] = {&table};
     atomic_fetch_add_explicit(&copier->launches, 1, memory_order_relaxed);
-    return copier->driver->cuLaunchKernel(copier->functions[i], tiles < most ? tiles : most, 1, 1,
+    return copier->driver->cuLaunchKernel(copier->functions[i], blocks ? blocks : 1, 1, 1,
                                           RPI_COPY_THREADS, 1, 1, 0, stream, params, NULL);
+}
+
+CUresult rpi_copier_launch_nothing(struct rpi_copier *copier, CUstream stream)
+{
+    rpi_copier_load(copier);
+    if (atomic_load(&copier->state) != RPI_COPIER_LOADED)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    return launch(copier, NULL, 0, stream);
 }
 
 /* ---- Prices -------------------------------------------------------------------------------- */

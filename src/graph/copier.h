@@ -75,6 +75,9 @@ void rpi_copier_finish(struct rpi_copier *copier);
 /* Loads the module where it is not and may be. */
 void rpi_copier_load(struct rpi_copier *copier);
 
+/* A kernel that does nothing, as far as the module can be loaded. */
+CUresult rpi_copier_launch_nothing(struct rpi_copier *copier, CUstream stream);
+
 /* What copies take; true: they are known, or cannot be. */
 bool rpi_copier_prices(struct rpi_copier *copier, struct rpi_copy_prices *out_prices);
 /* Begins to measure, or looks whether the device is done. */

@@ -110,10 +110,13 @@ static void finish_lists(struct rp_device *device)
 static rp_status init_locks(struct rp_device *device, struct rp_error *err)
 {
     if (rpi_mutex_init_checked(&device->rehearsal_lock) == 0) {
-        if (init_lists(device)) {
-            if (rpi_streams_init(&device->streams, err) == RP_OK)
-                return RP_OK;
-            finish_lists(device);
+        if (pthread_mutex_init(&device->pace.lock, NULL) == 0) {
+            if (init_lists(device)) {
+                if (rpi_streams_init(&device->streams, err) == RP_OK)
+                    return RP_OK;
+                finish_lists(device);
+            }
+            pthread_mutex_destroy(&device->pace.lock);
         }
         pthread_mutex_destroy(&device->rehearsal_lock);
     }
@@ -124,6 +127,7 @@ static void destroy_locks(struct rp_device *device)
 {
     rpi_streams_finish(&device->streams, device->driver);
     finish_lists(device);
+    pthread_mutex_destroy(&device->pace.lock);
     pthread_mutex_destroy(&device->rehearsal_lock);
 }
 

@@ -55,6 +55,10 @@ struct rp_device {
     struct rpi_copier copier;       /* has a lock of its own */
     struct rpi_streams streams;     /* likewise; of captures */
     struct rpi_heaps heaps;         /* likewise */
+    struct {
+        pthread_mutex_t lock;
+        double best_us; /* that was measured (pace.c); 0: none was */
+    } pace;
 };
 
 struct rpi_pool_core {
