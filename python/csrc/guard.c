@@ -9,7 +9,7 @@ enum { DICT_ADDED = 0, DICT_MODIFIED = 1, DICT_DELETED = 2 };
 typedef int (*dict_callback)(int event, PyObject *dict, PyObject *key, PyObject *value);
 
 static struct {
-    PyObject *training, *next_id; /* names */
+    PyObject *training, *next_id, *requires_grad; /* names */
     long registrations;
     unsigned long mode_changes;
     int watcher; /* -1: none */
@@ -41,7 +41,8 @@ int rpp_guard_prepare(void)
     void *watch = dlsym(RTLD_DEFAULT, "PyDict_Watch");
     state.training = PyUnicode_InternFromString("training");
     state.next_id = PyUnicode_InternFromString("next_id");
-    if (!state.training || !state.next_id)
+    state.requires_grad = PyUnicode_InternFromString("requires_grad");
+    if (!state.training || !state.next_id || !state.requires_grad)
         return -1;
     if (!found || !watch)
         return 0;
@@ -107,15 +108,14 @@ static bool note_places(struct rpp_guard *guard)
     for (size_t i = 0; !guard->asks_dlpack && i < guard->tensor_count; i++) {
         if (!look(guard, i, &tensor))
             return false;
-        guard->places[i] = rpp_tensor_place(PyTuple_GetItem(guard->tensors, (Py_ssize_t)i));
-        uint64_t bits = guard->places[i].offset * tensor.type.bits * tensor.type.lanes;
-        uint64_t seen = (uintptr_t)tensor.data + tensor.byte_offset;
-        guard->asks_dlpack = guard->places[i].data + bits / 8 != seen;
+        const void *here = PyTuple_GetItem(guard->tensors, (Py_ssize_t)i);
+        guard->places[i] = rpp_tensor_place(here);
+        guard->asks_dlpack = !rpp_tensor_is_placed(here, &tensor);
     }
     for (size_t i = 0; guard->asks_dlpack && i < guard->tensor_count; i++) {
         if (!look(guard, i, &tensor))
             return false;
-        guard->places[i] = (struct rpp_tensor_place){(uintptr_t)tensor.data, 0};
+        guard->places[i] = (struct rpp_tensor_place){rpp_tensor_seen(&tensor), 0};
     }
     return true;
 }
@@ -128,13 +128,50 @@ static bool places_hold(const struct rpp_guard *guard)
         if (!guard->asks_dlpack)
             now = rpp_tensor_place(PyTuple_GetItem(guard->tensors, (Py_ssize_t)i));
         else if (look(guard, i, &tensor))
-            now.data = (uintptr_t)tensor.data;
+            now.data = rpp_tensor_seen(&tensor);
         else
             return false;
-        if (now.data != guard->places[i].data || now.offset != guard->places[i].offset)
+        if (!rpp_tensor_same_place(now, guard->places[i]))
             return false;
     }
     return true;
+}
+
+/* ---- Wishes for gradients ------------------------------------------------------------------ */
+
+static PyObject *wants_of(PyObject *params, Py_ssize_t i)
+{
+    return PyObject_GetAttr(PyTuple_GetItem(params, i), state.requires_grad);
+}
+
+/* A new tuple; NULL with an exception set. */
+static PyObject *wants_now(PyObject *params)
+{
+    PyObject *wants = PyTuple_New(PyTuple_Size(params));
+    for (Py_ssize_t i = 0; wants && i < PyTuple_Size(params); i++) {
+        PyObject *one = wants_of(params, i);
+        if (!one)
+            Py_CLEAR(wants);
+        else
+            PyTuple_SetItem(wants, i, one);
+    }
+    return wants;
+}
+
+/* Asking may let others run, who set the guard anew. */
+static bool wants_hold(const struct rpp_guard *guard)
+{
+    PyObject *params = Py_NewRef(guard->params), *wants = Py_NewRef(guard->wants);
+    bool same = true;
+    for (Py_ssize_t i = 0; same && i < PyTuple_Size(params); i++) {
+        PyObject *one = wants_of(params, i);
+        same = one == PyTuple_GetItem(wants, i);
+        Py_XDECREF(one);
+    }
+    same = same && guard->wants == wants;
+    Py_DECREF(params);
+    Py_DECREF(wants);
+    return same;
 }
 
 /* ---- Guards -------------------------------------------------------------------------------- */
@@ -148,12 +185,14 @@ void rpp_guard_drop(struct rpp_guard *guard)
     Py_XDECREF(old.dicts);
     Py_XDECREF(old.handles);
     Py_XDECREF(old.handle_count);
+    Py_XDECREF(old.params);
+    Py_XDECREF(old.wants);
     PyMem_Free(old.places);
     PyMem_Free(old.modes);
 }
 
 int rpp_guard_set(struct rpp_guard *guard, const struct dl_exchange *exchange, PyObject *tensors,
-                  PyObject *dicts, PyObject *handles)
+                  PyObject *dicts, PyObject *handles, PyObject *params)
 {
     struct rpp_guard made = {.exchange = exchange,
                              .tensor_count = (size_t)PyTuple_Size(tensors),
@@ -165,7 +204,9 @@ int rpp_guard_set(struct rpp_guard *guard, const struct dl_exchange *exchange, P
     made.tensors = Py_NewRef(tensors);
     made.dicts = Py_NewRef(dicts);
     made.handles = Py_NewRef(handles);
-    if (!made.places || !made.modes || !made.handle_count || !note_places(&made)) {
+    made.params = Py_NewRef(params);
+    made.wants = wants_now(params);
+    if (!made.places || !made.modes || !made.handle_count || !made.wants || !note_places(&made)) {
         rpp_guard_drop(&made);
         if (!PyErr_Occurred())
             PyErr_NoMemory();
@@ -183,7 +224,7 @@ bool rpp_guard_holds(struct rpp_guard *guard)
     PyObject *handles = PyObject_GetAttr(guard->handles, state.next_id);
     int same = handles ? PyObject_RichCompareBool(handles, guard->handle_count, Py_EQ) : 0;
     Py_XDECREF(handles);
-    if (same == 1 && modes_hold(guard) && places_hold(guard))
+    if (same == 1 && modes_hold(guard) && places_hold(guard) && wants_hold(guard))
         return true;
     PyErr_Clear();
     return false;

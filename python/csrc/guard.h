@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
  * What captured graphs rely on outside their arguments, as it was when the guard was set: where
- * parameters and buffers lie, whether modules train, which modules, parameters and hooks there are.
- * Looked at in every call, so:
+ * parameters and buffers lie, whether modules train, which parameters want gradients, which
+ * modules, parameters and hooks there are. Looked at in every call, so:
  *
  *     registrations   a count that PyTorch's own registration hooks move
- *     modes           a count that the interpreter moves when "training" changes in a module's
- * dict, where it lets dicts be watched (CPython 3.12); one look-up a module elsewhere, and after
- * each such event places          four loads a tensor (tensor_address.h), or DLPack's look
+ *     modes           a count that the interpreter moves when "training" changes in the dict of a
+ *                     module, where it lets dicts be watched (CPython 3.12); one look-up a module
+ *                     elsewhere, and after each such event
+ *     places          four loads a tensor (tensor_address.h), or DLPack's look
+ *     wants           an attribute a parameter, where gradients are enabled
  *
  * Guarded by the GIL.
  */
@@ -27,14 +29,16 @@ struct rpp_guard {
     PyObject *handles, *handle_count;
     long registrations;
     unsigned long mode_changes;
-    bool asks_dlpack; /* places are what it says, offset 0 */
-    bool watches;     /* all dicts */
+    PyObject *params, *wants; /* tuples: of some tensors their requires_grad */
+    bool asks_dlpack;         /* places are what it says, offset 0 */
+    bool watches;             /* all dicts */
 };
 
-/* tensors: torch.Tensor objects; dicts: modules' __dict__; handles: torch's RemovableHandle. The
- * guard is zeroed or dropped before. -1 with an exception set, and the guard as it was. */
+/* tensors: torch.Tensor objects; dicts: modules' __dict__; handles: torch's RemovableHandle;
+ * params: a tuple of those whose requires_grad is to stay. The guard is zeroed or dropped before.
+ * -1 with an exception set, and the guard as it was. */
 int rpp_guard_set(struct rpp_guard *guard, const struct dl_exchange *exchange, PyObject *tensors,
-                  PyObject *dicts, PyObject *handles);
+                  PyObject *dicts, PyObject *handles, PyObject *params);
 void rpp_guard_drop(struct rpp_guard *guard);
 
 /* Is all as it was? No exception is set. */

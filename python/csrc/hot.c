@@ -5,12 +5,13 @@
  * changed of what the shapes were captured under; for all others it returns `miss`, and Python
  * decides.
  *
- *     shape      how its inputs look, on which device; its graph; how to make its results (shape.h)
- *     guard      parameters, modules and hooks as they were when the shapes were added (guard.h)
- *     modes      gradients, inference mode; never under autocast
+ *     shape      how its inputs look, on which device; its graph; how to make its results
+ * (shape.h); which gradients it is for, and which it leaves (gradients.h) guard      parameters,
+ * modules and hooks as they were when the shapes were added (guard.h) modes      gradients,
+ * inference mode; never under autocast
  *
- * Everything is guarded by the GIL; only PyTorch's allocation of results may let other threads run
- * in the midst of a call.
+ * Everything is guarded by the GIL; only PyTorch's allocation of results, and the gradients that
+ * parameters have, may let other threads run in the midst of a call.
  */
 #include "guard.h"
 #include "shape.h"
@@ -82,17 +83,18 @@ static bool modes_fit(const struct hot *hot, const struct rpp_inputs *inputs)
     return true;
 }
 
-/* set_guard(tensors, dicts, handle class, grad, inference): what holds from now on. */
+/* set_guard(tensors, dicts, handle class, grad, inference, params): what holds from now on. params:
+ * those whose requires_grad matters. */
 static PyObject *hot_set_guard(PyObject *object, PyObject *arguments)
 {
     struct hot *hot = (struct hot *)object;
-    PyObject *tensors, *dicts, *handles;
+    PyObject *tensors, *dicts, *handles, *params;
     int grad, inference;
-    if (!PyArg_ParseTuple(arguments, "O!O!Opp", &PyTuple_Type, &tensors, &PyTuple_Type, &dicts,
-                          &handles, &grad, &inference))
+    if (!PyArg_ParseTuple(arguments, "O!O!OppO!", &PyTuple_Type, &tensors, &PyTuple_Type, &dicts,
+                          &handles, &grad, &inference, &PyTuple_Type, &params))
         return NULL;
     drop_all(hot);
-    if (rpp_guard_set(&hot->guard, hot->exchange, tensors, dicts, handles) != 0)
+    if (rpp_guard_set(&hot->guard, hot->exchange, tensors, dicts, handles, params) != 0)
         return NULL;
     hot->is_grad = grad;
     hot->is_inference = inference;
@@ -116,24 +118,39 @@ static bool read_inputs(const struct hot *hot, PyObject *args, PyObject *kwargs,
 /* Is there a shape for such calls? One that has no graph makes room for one that has. */
 static bool is_known(struct hot *hot, const struct rpp_inputs *inputs, bool graph)
 {
-    struct rpp_shape *known = rpp_shapes_find(&hot->shapes, inputs);
-    if (!known || known->graph || !graph)
-        return known;
-    rpp_shapes_remove(&hot->shapes, known);
-    return false;
+    struct rpp_shape *known = rpp_shapes_take(&hot->shapes, inputs);
+    if (!known)
+        return false;
+    bool stays = known->graph || !graph;
+    if (!stays)
+        rpp_shapes_remove(&hot->shapes, known);
+    rpp_shape_release(known);
+    return stays;
 }
 
-/* add(ordinal, args, kwargs, graph, results, build, choice): a shape of a device. results: of each
- * (shape, strides, dtype), and perhaps the shape to cut it to. graph and choice may be None; where
- * both are, the shape's calls are eager. */
+/* Has the shape look at gradients, if it is to; false, perhaps with an exception, where the short
+ * way is not for them. */
+static bool set_gradients(const struct hot *hot, struct rpp_shape *shape, PyObject *gradients)
+{
+    if (PyTuple_Size(gradients) == 0)
+        return true;
+    shape->gradients = rpp_gradients_create(gradients, hot->exchange, hot->tensor_type);
+    return shape->gradients;
+}
+
+/* add(ordinal, args, kwargs, graph, results, build, choice, gradients): a shape of a device.
+ * results: of each (shape, strides, dtype), and perhaps the shape to cut it to. graph and choice
+ * may be None; where both are, the shape's calls are eager. gradients: as for rpp_gradients_create.
+ */
 static PyObject *hot_add(PyObject *object, PyObject *arguments)
 {
     struct hot *hot = (struct hot *)object;
-    PyObject *args, *kwargs, *graph, *results, *build, *choice = Py_None;
+    PyObject *args, *kwargs, *graph, *results, *build, *choice = Py_None, *gradients = NULL;
     struct rpp_inputs inputs;
     int ordinal;
-    if (!PyArg_ParseTuple(arguments, "iO!O!OO!O|O", &ordinal, &PyTuple_Type, &args, &PyDict_Type,
-                          &kwargs, &graph, &PyTuple_Type, &results, &build, &choice))
+    if (!PyArg_ParseTuple(arguments, "iO!O!OO!O|OO!", &ordinal, &PyTuple_Type, &args, &PyDict_Type,
+                          &kwargs, &graph, &PyTuple_Type, &results, &build, &choice, &PyTuple_Type,
+                          &gradients))
         return NULL;
     if ((graph != Py_None && Py_TYPE(graph) != rpp_graph_type) ||
         (choice != Py_None && Py_TYPE(choice) != rpp_choice_type))
@@ -147,10 +164,15 @@ static PyObject *hot_add(PyObject *object, PyObject *arguments)
     struct rpp_shape *shape = rpp_shape_create(&inputs, ordinal, graph, results, build, choice);
     if (!shape)
         return PyErr_Occurred() ? NULL : Py_NewRef(Py_False);
-    if (rpp_shapes_add(&hot->shapes, shape))
+    PyObject *added = NULL;
+    if (gradients && !set_gradients(hot, shape, gradients))
+        added = PyErr_Occurred() ? NULL : Py_NewRef(Py_False);
+    else if (rpp_shapes_add(&hot->shapes, shape))
         return Py_NewRef(Py_True);
+    else
+        PyErr_NoMemory();
     rpp_shape_release(shape);
-    return PyErr_NoMemory();
+    return added;
 }
 
 /* New memory for a result. What torch.compile's programs allocate with skips PyTorch's parsing of
@@ -227,6 +249,14 @@ static PyObject *built(const struct rpp_shape *shape, PyObject *const *results)
     return made;
 }
 
+/* Behind the launch: what Python's own way does then, in its order. NULL with an exception set. */
+static PyObject *finished(const struct rpp_shape *shape, PyObject *const *results)
+{
+    if (shape->gradients && !rpp_gradients_give(shape->gradients))
+        return NULL;
+    return built(shape, results);
+}
+
 /* Was nothing enqueued, as the stream captures, or memory was freed that the graph uses? */
 static bool is_for_python(const struct rpp_shape *shape, rp_status status)
 {
@@ -245,7 +275,7 @@ static PyObject *replay(const struct hot *hot, const struct rpp_shape *shape,
         hot->exchange->stream(DL_CUDA, shape->ordinal, &stream) == 0) {
         rp_status status = launch(shape, inputs, addresses, stream, &err);
         if (status == RP_OK)
-            made = built(shape, results);
+            made = finished(shape, results);
         else if (is_for_python(shape, status))
             made = Py_NewRef(miss);
         else
@@ -315,13 +345,13 @@ static PyObject *hot_call(PyObject *object, PyObject *const *arguments, Py_ssize
     struct rpp_inputs inputs;
     if (count != 2 || !PyTuple_Check(arguments[0]) || !PyDict_Check(arguments[1]))
         return PyErr_Format(PyExc_TypeError, "call takes a tuple and a dict");
-    if (!hot->shapes.count || !read_inputs(hot, arguments[0], arguments[1], &inputs))
+    if (!hot->shapes.count || !read_inputs(hot, arguments[0], arguments[1], &inputs) ||
+        !modes_fit(hot, &inputs))
         return Py_NewRef(miss);
-    struct rpp_shape *shape = rpp_shapes_find(&hot->shapes, &inputs);
-    if (!shape || !modes_fit(hot, &inputs) || !is_of_device(hot, shape))
+    struct rpp_shape *shape = rpp_shapes_take(&hot->shapes, &inputs);
+    if (!shape)
         return Py_NewRef(miss);
-    shape->users++;
-    PyObject *result = call_shape(hot, shape, &inputs);
+    PyObject *result = is_of_device(hot, shape) ? call_shape(hot, shape, &inputs) : Py_NewRef(miss);
     rpp_shape_release(shape);
     return result;
 }
@@ -376,6 +406,7 @@ static int hot_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(hot->guard.tensors);
     Py_VISIT(hot->guard.dicts);
     Py_VISIT(hot->guard.handles);
+    Py_VISIT(hot->guard.params);
     return rpp_shapes_traverse(&hot->shapes, visit, arg);
 }
 
@@ -402,14 +433,16 @@ static void hot_dealloc(PyObject *object)
 
 static PyMethodDef methods[] = {
     {"add", hot_add, METH_VARARGS,
-     "add(ordinal, args, kwargs, graph, results, build, choice=None): takes calls of this shape."},
+     "add(ordinal, args, kwargs, graph, results, build, choice=None, gradients=()): takes calls of "
+     "this shape."},
     {"call", (PyCFunction)(void (*)(void))hot_call, METH_FASTCALL,
      "call(args, kwargs): the result of such a call; miss; or eager, or a Choice that measures it, "
      "where the call is to be made eagerly."},
     {"clear", hot_clear, METH_NOARGS, "Takes no calls from now on."},
     {"is_guarded", hot_is_guarded, METH_NOARGS, "Is all as when the guard was set?"},
     {"set_guard", hot_set_guard, METH_VARARGS,
-     "set_guard(tensors, dicts, handle class, grad, inference): what must not change."},
+     "set_guard(tensors, dicts, handle class, grad, inference, params): what must not change; of "
+     "params, whether they want gradients."},
     {NULL, NULL, 0, NULL},
 };
 

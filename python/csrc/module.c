@@ -3,6 +3,7 @@
  * reprise._C: the library as PyTorch's front end needs it. Thin: the reference is reprise.h, and
  * the package's documentation the Python files beside it.
  */
+#include "gradients.h"
 #include "guard.h"
 #include "hooks.h"
 #include "raise.h"
@@ -414,7 +415,8 @@ PyMODINIT_FUNC PyInit__C(void)
         PyModule_AddStringConstant(module, "version", rp_version()) != 0 ||
         rpp_add_pool_type(module) != 0 || rpp_add_graph_type(module) != 0 ||
         rpp_add_hot_type(module) != 0 || rpp_add_estimate_type(module) != 0 ||
-        rpp_add_choice_types(module) != 0 || rpp_guard_prepare() != 0) {
+        rpp_add_choice_types(module) != 0 || rpp_guard_prepare() != 0 ||
+        rpp_gradients_prepare() != 0) {
         Py_DECREF(module);
         return NULL;
     }

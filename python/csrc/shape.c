@@ -14,6 +14,7 @@ void rpp_shape_release(struct rpp_shape *shape)
         Py_XDECREF(shape->results[i].cut);
     }
     rpp_signature_drop(&shape->signature);
+    rpp_gradients_destroy(shape->gradients);
     Py_XDECREF((PyObject *)shape->graph);
     Py_XDECREF(shape->choice);
     Py_XDECREF(shape->build);
@@ -81,16 +82,36 @@ static struct rpp_shape **bucket_of(const struct rpp_shape_table *table, uint64_
     return &table->buckets[hash & (table->bucket_count - 1)];
 }
 
-struct rpp_shape *rpp_shapes_find(struct rpp_shape_table *table, const struct rpp_inputs *inputs)
+/* Takes the shape where the call is one of it. A call may change the table otherwise than by this:
+ * who goes through it looks at that. */
+static bool take(const struct rpp_shape_table *table, struct rpp_shape *shape,
+                 const struct rpp_inputs *inputs)
 {
-    if (table->last && rpp_signature_fits(&table->last->signature, inputs))
+    size_t changes = table->changes;
+    if (!rpp_signature_fits(&shape->signature, inputs))
+        return false;
+    shape->users++;
+    if ((!shape->gradients || rpp_gradients_fit(shape->gradients)) && table->changes == changes)
+        return true;
+    rpp_shape_release(shape);
+    return false;
+}
+
+struct rpp_shape *rpp_shapes_take(struct rpp_shape_table *table, const struct rpp_inputs *inputs)
+{
+    const struct rpp_shape *last = table->last;
+    size_t changes = table->changes;
+    if (last && take(table, table->last, inputs))
         return table->last;
-    if (!table->count)
+    if (table->changes != changes || !table->count)
         return NULL;
     uint64_t hash = rpp_inputs_hash(inputs);
-    for (struct rpp_shape *shape = *bucket_of(table, hash); shape; shape = shape->next)
-        if (shape->signature.hash == hash && rpp_signature_fits(&shape->signature, inputs))
+    for (struct rpp_shape *shape = *bucket_of(table, hash); shape; shape = shape->next) {
+        if (shape != last && shape->signature.hash == hash && take(table, shape, inputs))
             return table->last = shape;
+        if (table->changes != changes)
+            return NULL;
+    }
     return NULL;
 }
 
@@ -126,6 +147,7 @@ bool rpp_shapes_add(struct rpp_shape_table *table, struct rpp_shape *shape)
         return false;
     put(table, shape);
     table->count++;
+    table->changes++;
     return true;
 }
 
@@ -136,6 +158,7 @@ void rpp_shapes_remove(struct rpp_shape_table *table, struct rpp_shape *shape)
         link = &(*link)->next;
     *link = shape->next;
     table->count--;
+    table->changes++;
     if (table->last == shape)
         table->last = NULL;
     rpp_shape_release(shape);
@@ -144,7 +167,7 @@ void rpp_shapes_remove(struct rpp_shape_table *table, struct rpp_shape *shape)
 void rpp_shapes_clear(struct rpp_shape_table *table)
 {
     struct rpp_shape_table old = *table;
-    *table = (struct rpp_shape_table){0};
+    *table = (struct rpp_shape_table){.changes = old.changes + 1};
     for (size_t i = 0; i < old.bucket_count; i++)
         for (struct rpp_shape *shape = old.buckets[i], *next; shape; shape = next) {
             next = shape->next;
@@ -159,6 +182,9 @@ int rpp_shapes_traverse(const struct rpp_shape_table *table, visitproc visit, vo
         for (const struct rpp_shape *shape = table->buckets[i]; shape; shape = shape->next) {
             Py_VISIT(shape->choice);
             Py_VISIT(shape->build);
+            int found = rpp_gradients_traverse(shape->gradients, visit, arg);
+            if (found)
+                return found;
         }
     return 0;
 }

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * The shapes that the short way of calls knows: what inputs look like, the graph for them, and how
- * the results are made. Found by hash, the one that was called last at once: hundreds of batch
- * sizes in turn cost no more than one. Guarded by the GIL.
+ * The shapes that the short way of calls knows: what inputs look like, the graph for them, how the
+ * results are made, and what gradients there are before and behind a call. Found by hash, the one
+ * that was called last at once: hundreds of batch sizes in turn cost no more than one. Shapes of
+ * the same inputs differ by their gradients. Guarded by the GIL.
  */
 #ifndef REPRISE_PYTHON_SHAPE_H
 #define REPRISE_PYTHON_SHAPE_H
 
+#include "gradients.h"
 #include "inputs.h"
 
 enum { RPP_MOST_RESULTS = 8 };
@@ -24,12 +26,13 @@ struct rpp_shape {
         PyObject *place, *options; /* the same as arguments and keywords of torch.empty_strided */
         PyObject *cut;             /* the shape that it is cut to; or NULL */
     } results[RPP_MOST_RESULTS];
-    PyObject *build; /* of the list of results; NULL: the only one is it */
+    PyObject *build;                 /* of the list of results; NULL: the only one is it */
+    struct rpp_gradients *gradients; /* NULL: calls have nothing to do with any */
 };
 
-/* Of such calls on a device, with new references; NULL, perhaps with an exception, where the short
- * way is not for them. Objects that may be None: graph, build, choice. results: (shape, strides,
- * dtype) of each. */
+/* Of such calls on a device, with new references and without gradients; NULL, perhaps with an
+ * exception, where the short way is not for them. Objects that may be None: graph, build, choice.
+ * results: (shape, strides, dtype) of each. */
 struct rpp_shape *rpp_shape_create(const struct rpp_inputs *inputs, int32_t ordinal,
                                    PyObject *graph, PyObject *results, PyObject *build,
                                    PyObject *choice);
@@ -38,10 +41,12 @@ void rpp_shape_release(struct rpp_shape *shape);
 struct rpp_shape_table {
     struct rpp_shape **buckets, *last;
     size_t bucket_count, count; /* buckets: 0 or a power of two */
+    size_t changes;             /* shapes that came, and times that some went */
 };
 
-/* The shape that the inputs fit, or NULL. */
-struct rpp_shape *rpp_shapes_find(struct rpp_shape_table *table, const struct rpp_inputs *inputs);
+/* The shape that the inputs and the gradients of now fit, with a use that the caller releases; or
+ * NULL. Reading gradients may let others run, and change the table: then it is NULL. */
+struct rpp_shape *rpp_shapes_take(struct rpp_shape_table *table, const struct rpp_inputs *inputs);
 /* Takes the shape's first use; false, and nothing taken, without memory. */
 bool rpp_shapes_add(struct rpp_shape_table *table, struct rpp_shape *shape);
 void rpp_shapes_remove(struct rpp_shape_table *table, struct rpp_shape *shape);

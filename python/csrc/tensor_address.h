@@ -18,6 +18,8 @@
 #ifndef REPRISE_PYTHON_TENSOR_ADDRESS_H
 #define REPRISE_PYTHON_TENSOR_ADDRESS_H
 
+#include "dlpack.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -41,6 +43,25 @@ static inline struct rpp_tensor_place rpp_tensor_place(const void *tensor)
     uint64_t *impl = ((uint64_t *const *)tensor)[at->impl];
     uint64_t *storage = ((uint64_t *const *)impl)[at->storage];
     return (struct rpp_tensor_place){storage ? storage[at->data] : 0, impl[at->offset]};
+}
+
+static inline bool rpp_tensor_same_place(struct rpp_tensor_place a, struct rpp_tensor_place b)
+{
+    return a.data == b.data && a.offset == b.offset;
+}
+
+/* Where DLPack says that a tensor begins. */
+static inline uint64_t rpp_tensor_seen(const struct dl_tensor *seen)
+{
+    return (uintptr_t)seen->data + seen->byte_offset;
+}
+
+/* With the layout known: is its place where DLPack saw the tensor? */
+static inline bool rpp_tensor_is_placed(const void *tensor, const struct dl_tensor *seen)
+{
+    struct rpp_tensor_place place = rpp_tensor_place(tensor);
+    return place.data + place.offset * seen->type.bits * seen->type.lanes / 8 ==
+           rpp_tensor_seen(seen);
 }
 
 /* The tensor's dispatch keys: what PyTorch's operators would do with it beside computing. */

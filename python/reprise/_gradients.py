@@ -7,7 +7,6 @@ follow, which would be refused there. At each call the parameters are given thos
 shapes and eager calls leave others, and the program may have dropped them (zero_grad).
 """
 
-import functools
 import weakref
 
 from . import _C
@@ -102,13 +101,28 @@ def twin(torch, tensor, owner):
         memory.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
 
 
-def _give(pairs):
+def to_give(torch, params, owner):
+    """What the calls of a graph, the owner, give: pairs of the parameters and the gradients that they
+    have now, which lie in its memory."""
+    return tuple((p, None if p.grad is None else twin(torch, p.grad, owner)) for p in params)
+
+
+def give(pairs):
     for param, grad in pairs:
         _set(param, grad)
 
 
-def giving(torch, params, owner):
-    """A function that gives the parameters the gradients that they have now, which lie in the memory
-    of a graph, the owner: for its calls."""
-    return functools.partial(_give, [(p, None if p.grad is None else twin(torch, p.grad, owner))
-                                     for p in params])
+def for_short_way(looked, missing, used, given):
+    """What calls of a shape have to do with gradients, as _C.Hot.add takes it: of which parameters it
+    matters whether any is missing, where those lie that are used, which are given."""
+    found = {}
+
+    def of(param):
+        return found.setdefault(id(param), [param, None, None])
+    for param, is_missing in zip(looked, missing):
+        of(param)[1] = is_missing
+    for param, address in used:
+        of(param)[2] = address
+    for param, grad in given:
+        of(param).append(grad)
+    return tuple(map(tuple, found.values()))

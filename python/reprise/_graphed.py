@@ -10,7 +10,7 @@ import weakref
 
 from . import _C, _distributed
 from ._findings import line_of, tell_mend
-from ._gradients import Gradients, giving
+from ._gradients import Gradients, for_short_way, to_give
 from ._pool import Pool
 from ._progress import Progress
 from ._record import VERIFY, Work, extents, is_alone
@@ -28,6 +28,11 @@ all_graphed = weakref.WeakSet()
 
 class Uncapturable(_C.Error):
     """A call that graphs are not for; the reason is its text."""
+
+
+def _missing(params):
+    """Of which parameters gradients are missing; None where there are no parameters."""
+    return tuple([p.grad is None for p in params]) or None
 
 
 def body_of(torch, fn, leaves, spec, has_kwargs):
@@ -146,7 +151,7 @@ class Graphed:
     def _by_graph(self, key, leaves, tensors, spec, args, kwargs):
         shape = self._known(key)
         if shape is not None:
-            self._shorten(shape, args, kwargs, tensors)
+            self._shorten(shape, key, args, kwargs, tensors)
             return shape.replay(tensors)
         with self._lock:
             shape = self._known(key)
@@ -162,10 +167,13 @@ class Graphed:
         """The key that a shape is stored with, now that it was captured."""
         return (key[0], self._pattern(key[0])) if key[0] in self._drops else key
 
+    def _looked(self, key):
+        """The parameters whose gradients decide which shape calls of such a key are of."""
+        return self._drops.get(key, self._trained)
+
     def _pattern(self, key):
         """Which gradients are missing, of those that calls of such a key look at."""
-        looked = self._drops.get(key, self._trained)
-        return tuple([p.grad is None for p in looked]) if looked else None
+        return _missing(self._looked(key))
 
     def _known(self, key):
         """The captured shape of this key, where all memory that it uses is there."""
@@ -199,26 +207,40 @@ class Graphed:
     def _shorten_eager(self, args, kwargs, tensors):
         """Lets the short way tell that calls of a shape which cannot be captured are eager ones, where
         it need not forget shapes for that which have graphs. It would take those that share no memory
-        for the same as those that do."""
+        for the same as those that do. Where gradients decide, all such calls come here: next to what
+        an eager training step costs, that is little."""
         guarded = self._is_guarded()
-        if (guarded or not self._shapes) and self._may_shorten() and self._aliasing(tensors) is None:
+        if (guarded or not self._shapes) and self._may_shorten() and not self._trained and (
+                self._aliasing(tensors) is None):
             self._guarded_hot(guarded).add(self._device(tensors).index, args, kwargs, None, (), None)
 
-    def _shorten(self, shape, args, kwargs, tensors):
+    def _shorten(self, shape, key, args, kwargs, tensors):
         """Lets the short way have calls of this shape, where it can take them."""
         if not isinstance(shape, Shape) or not self._may_shorten():
             return
         guarded = self._is_guarded()
         if guarded and shape.offered == self._guards:
             return
-        short = shape.short(tensors)
+        short = self._short(shape, key, tensors)
         if short is not None:
-            self._guarded_hot(guarded).add(shape.device.index, args, kwargs, shape.graph, *short)
+            made, build, gradients = short
+            self._guarded_hot(guarded).add(shape.device.index, args, kwargs, shape.graph, made, build,
+                                           None, gradients)
         shape.offered = self._guards
 
+    def _short(self, shape, key, tensors):
+        """How the short way makes the results of a shape, for a call that is about to be made, and what
+        it has to know of gradients; or None."""
+        looked = self._looked(key[0])
+        missing = _missing(looked)
+        if self._shapes.get((key[0], missing)) is not shape:
+            return None  # another thread has made or dropped gradients since
+        short = shape.short(tensors)
+        return short and (*short, for_short_way(looked, missing or (), shape.used, shape.given))
+
     def _may_shorten(self):
-        """The short way looks at no gradients, and at nothing of autocast."""
-        return not self._trained and not self._torch.is_autocast_enabled()
+        """The short way looks at nothing of autocast."""
+        return not self._torch.is_autocast_enabled()
 
     def _is_guarded(self):
         """Does the short way take calls in the modes that hold now?"""
@@ -236,10 +258,11 @@ class Graphed:
                                torch.is_grad_enabled, torch.is_inference_mode_enabled,
                                torch.is_autocast_enabled, torch.cuda.current_device)
         if not guarded:
-            tensors, modules = ((), ()) if self._frozen else (watch.tensors, watch.modules)
             modes = self._hot_modes_now()
+            tensors, modules = ((), ()) if self._frozen else (watch.tensors, watch.modules)
+            params = watch.params if modes[0] and not self._frozen else ()
             self._hot.set_guard(tuple(tensors), tuple(m.__dict__ for m in modules), watch.handle,
-                                *modes)
+                                *modes, tuple(params))
             self._hot_modes = modes
             self._guards += 1
         return self._hot
@@ -443,7 +466,7 @@ class Graphed:
         torch, changed = self._torch, before.changed()
         shape.used = before.named_by(torch, shape.graph)
         if changed:
-            shape.give = giving(torch, changed, shape.graph)
+            shape.given = to_give(torch, changed, shape.graph)
         self._notice_gradients(before, changed or shape.used)
         if key[0] in self._drops or (changed and not shape.used and before.replaced()):
             self._drops[key[0]] = before.missing()

@@ -89,7 +89,7 @@ class Judged(Graphed):
         case = self._cases.get(key)
         if case is None:
             case = self._meet(key, tensors)
-        elif self._offer(case, args, kwargs, tensors):
+        elif self._offer(case, key, args, kwargs, tensors):
             result = self._hot.call(args, kwargs)
             if result is not _C.miss:
                 return self._finish(result, args, kwargs)
@@ -123,7 +123,7 @@ class Judged(Graphed):
             key = self._stored(key)
             if case.shape is not None and self._known(key) is not case.shape:
                 return self._fn(*args, **kwargs)  # it was stale at once, and the case is gone
-            self._offer_graph(case, args, kwargs, tensors)
+            self._offer_graph(case, key, args, kwargs, tensors)
             turn = case.choice.begin(stream, ahead)
         if turn[0] == _GRAPH:
             return self._measured(case.choice, turn, lambda: case.shape.replay(tensors))
@@ -160,25 +160,30 @@ class Judged(Graphed):
             self._cases[key] = case
             return case
 
-    def _offer(self, case, args, kwargs, tensors):
+    def _offer(self, case, key, args, kwargs, tensors):
         """Lets the short way have the shape as it is now; does it?"""
         guarded = self._is_guarded()
         if not self._may_shorten() or (guarded and case.offered == self._guards):
             return False  # it had the call already, or cannot take it
-        short, graph = ((), None), None
+        short, graph = ((), None, ()), None
         if case.shape is not None:
-            short, graph = case.shape.short(tensors), case.shape.graph
+            short, graph = self._short(case.shape, key, tensors), case.shape.graph
+        elif self._trained:
+            return False  # with other gradients the call would be of another case
         hot = self._guarded_hot(guarded)
         case.offered = self._guards
-        case.is_short = short is not None and hot.add(case.device, args, kwargs, graph, *short,
-                                                      case.choice)
+        case.is_short = False
+        if short is not None:
+            made, build, gradients = short
+            case.is_short = hot.add(case.device, args, kwargs, graph, made, build, case.choice,
+                                    gradients)
         return case.is_short
 
-    def _offer_graph(self, case, args, kwargs, tensors):
+    def _offer_graph(self, case, key, args, kwargs, tensors):
         """Lets the short way have the graph that was just captured, or take the shape no more: it
         would begin calls of the graph as it has it, for eager ones only, and their block is lost."""
         case.offered = 0
-        if case.shape is not None and not self._offer(case, args, kwargs, tensors) and (
+        if case.shape is not None and not self._offer(case, key, args, kwargs, tensors) and (
                 self._hot is not None):
             self._hot.clear()
 
@@ -207,7 +212,7 @@ class Judged(Graphed):
         would find those of a graph after an eager call, or the other way round."""
         alive = _C.call_counts()[0]
         shape = super()._capture(*call)
-        if isinstance(shape, Shape) and shape.give is None and self._torch.is_grad_enabled() and (
+        if isinstance(shape, Shape) and not shape.given and self._torch.is_grad_enabled() and (
                 is_installed() and _C.call_counts()[0] > alive):
             raise _C.Error("it leaves tensors behind, gradients maybe, and the modules that they "
                            "belong to are not known, so that a graph and eager calls cannot take "

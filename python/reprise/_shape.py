@@ -3,6 +3,7 @@
 
 import functools
 
+from ._gradients import give
 from ._tree import is_leaf, unflatten
 
 
@@ -26,8 +27,8 @@ class Shape:
                       for a, n in zip(self.alone, self.outputs)]
         self.offered = -1  # to the short way: when, by its guards
         self.stale = 0  # graphs of its key before it, whose memory was freed
-        self.give = None    # called behind each replay: gives parameters the graph's gradients
-        self.used = ()      # (parameter, address of its gradient) where the graph uses that
+        self.given = ()  # (parameter, gradient or None): what each replay leaves behind
+        self.used = ()   # (parameter, address of its gradient) where the graph uses that
 
     def _alone_in_outputs(self):
         """For each output storage: the tensor that it begins with, as (shape, stride, dtype), or None
@@ -51,8 +52,7 @@ class Shape:
         self.graph.replay(torch._C._cuda_getCurrentRawStream(device.index),
                           *[tensors[i].data_ptr() for i in self.single],
                           *[b.data_ptr() for b in buffers])
-        if self.give is not None:
-            self.give()  # frees what the graph has dropped, and may have read
+        give(self.given)  # frees what the graph has dropped, and may have read
         return buffers
 
     def leaves(self, tensors, buffers):
@@ -86,13 +86,15 @@ class Shape:
         if self.random is not None or len(tensors) != len(self.extents) or (
                 any(len(e.members) > 1 for e in self.extents)):
             return None
-        if [r[:2] for r in self.results] != [("output", j) for j in range(len(self.outputs))]:
+        made = [r[:2] for r in self.results if r[0] != "value"]
+        if made != [("output", j) for j in range(len(self.outputs))]:
             return None
         made = tuple(map(_made, self.alone, self.outputs))
-        if not made or None in made:
+        if None in made:
             return None
-        build = None if is_leaf(self.spec) else functools.partial(unflatten, self.spec)
-        return made, build
+        if len(made) < len(self.results):
+            return made, functools.partial(_build_with_values, self.spec, self.results)
+        return made, None if is_leaf(self.spec) else functools.partial(unflatten, self.spec)
 
     def parts(self):
         """The graphs that it is made of."""
@@ -127,6 +129,12 @@ class Shape:
 def _filled(shape, stride, dtype):
     """Bytes from the first element of a tensor to behind the last."""
     return dtype.itemsize * (1 + sum((n - 1) * s for n, s in zip(shape, stride)))
+
+
+def _build_with_values(spec, results, made):
+    """The result, of the leaves that a call made and those that are the same at every call."""
+    made = iter(made)
+    return unflatten(spec, [r[1] if r[0] == "value" else next(made) for r in results])
 
 
 def _made(tensor, nbytes):

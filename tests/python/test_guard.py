@@ -33,7 +33,7 @@ class Guard(unittest.TestCase):
     def set(self):
         self.hot.set_guard(tuple(self.watch.tensors),
                            tuple(m.__dict__ for m in self.watch.modules), self.watch.handle,
-                           True, False)
+                           True, False, tuple(self.watch.params))
         self.assertTrue(self.hot.is_guarded())
         self.assertTrue(self.hot.is_guarded())
 
@@ -78,6 +78,15 @@ class Guard(unittest.TestCase):
 
     def test_other_dtype_moves(self):
         self.notices(self.net.double)
+
+    def test_wishes_for_gradients(self):
+        """As where a layer is frozen in the midst of training."""
+        weight, running = self.net[0].weight, self.net[1].running_mean
+        self.notices(lambda: weight.requires_grad_(False))
+        self.notices(lambda: setattr(weight, "requires_grad", True))
+        self.notices(lambda: self.net[2].requires_grad_(False))
+        running.requires_grad_(True)
+        self.assertTrue(self.hot.is_guarded(), "it is no parameter")
 
     def test_modes(self):
         self.notices(self.net.eval)
@@ -137,7 +146,7 @@ class Guard(unittest.TestCase):
     def test_floats_are_the_same_to_the_bit(self):
         hot = _C.Hot(torch.Tensor, torch.empty_strided, None, torch.is_grad_enabled,
                      torch.is_inference_mode_enabled, torch.is_autocast_enabled, lambda: 0)
-        hot.set_guard((), (), self.watch.handle, True, False)
+        hot.set_guard((), (), self.watch.handle, True, False, ())
         for value, same, other in ((0.0, float("0"), -0.0), (-1.5, float("-1.5"), 1.5),
                                    (2.0, float("2"), 2), (1, 1, True)):
             self.assertTrue(hot.add(0, (value,), {}, None, (), None))
@@ -151,7 +160,8 @@ class Guard(unittest.TestCase):
                                  torch.is_autocast_enabled, lambda: 0)
         hot = exhaust(self, make)
         exhaust(self, hot.set_guard, tuple(self.watch.tensors),
-                tuple(m.__dict__ for m in self.watch.modules), self.watch.handle, True, False)
+                tuple(m.__dict__ for m in self.watch.modules), self.watch.handle, True, False,
+                tuple(self.watch.params))
         self.assertTrue(hot.is_guarded())
         for i in range(20):  # some make the table grow
             self.assertTrue(exhaust(self, hot.add, 0, (i, "name"), {"scale": 0.5}, None, (), None))
@@ -168,7 +178,7 @@ class Guard(unittest.TestCase):
             hot = _C.Hot(torch.Tensor, torch.empty_strided, None, torch.is_grad_enabled,
                          torch.is_inference_mode_enabled, torch.is_autocast_enabled,
                          torch.cuda.current_device)
-            hot.set_guard((module.weight,), (module.__dict__,), self.watch.handle, True, False)
+            hot.set_guard((module.weight,), (module.__dict__,), self.watch.handle, True, False, ())
             del hot, module
         self.assertFalse(self.hot.is_guarded(), "modules were made")
         self.set()
@@ -179,7 +189,7 @@ class Guard(unittest.TestCase):
         module.fast = _C.Hot(torch.Tensor, torch.empty_strided, None, torch.is_grad_enabled,
                              torch.is_inference_mode_enabled, torch.is_autocast_enabled,
                              torch.cuda.current_device)
-        module.fast.set_guard((module.weight,), (module.__dict__,), self.watch.handle, True, False)
+        module.fast.set_guard((module.weight,), (module.__dict__,), self.watch.handle, True, False, ())
         gone = weakref.ref(module.weight)
         del module
         gc.collect()
@@ -190,7 +200,7 @@ class Guard(unittest.TestCase):
             raise KeyError("mine")
         hot = _C.Hot(torch.Tensor, torch.empty_strided, None, ask, torch.is_inference_mode_enabled,
                      torch.is_autocast_enabled, lambda: 0)
-        hot.set_guard((), (), self.watch.handle, True, False)
+        hot.set_guard((), (), self.watch.handle, True, False, ())
         self.assertTrue(hot.add(0, (1,), {}, None, (), None))
         self.assertIs(hot.call((1,), {}), _C.miss)
 

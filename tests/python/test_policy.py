@@ -46,7 +46,7 @@ class ScriptedChoice:
 
 class Replayed(Shape):
     def __init__(self, *uses):
-        self.graph, self.give, self.stale = types.SimpleNamespace(names=names(*uses)), None, False
+        self.graph, self.given, self.stale = types.SimpleNamespace(names=names(*uses)), (), False
 
     def replay(self, tensors):
         assert not self.stale
@@ -187,7 +187,7 @@ class Calls(unittest.TestCase):
         self.assertIs(mine.grad, earlier)
         self.assertIsNone(made_in[0]())
         shape, = made._shapes.values()
-        shape.give()
+        _gradients.give(shape.given)
         self.assertEqual([owner for _, owner in twins], [shape.graph])
         self.assertIs(mine.grad, twins[0][0])
         self.assertIsNone(other.grad)
@@ -207,7 +207,7 @@ class Calls(unittest.TestCase):
             other.grad = Gradient()  # another shape's
             made(3)
             for other.grad in (None, Gradient()):
-                list(made._shapes.values())[-1].give()
+                _gradients.give(list(made._shapes.values())[-1].given)
                 self.assertIsNone(other.grad)
         self.assertEqual(list(made._shapes), [("key", (True,)), ("key", None)])
         self.assertEqual(made._pattern("key"), None)
@@ -228,7 +228,7 @@ class Calls(unittest.TestCase):
             self.assertEqual(shape.used, ((mine, ADDRESS),) if uses else ())
             self.assertEqual(made._pattern("key"), (False,) if uses else None)
             self.assertIsNotNone(mine.grad)
-            shape.give()
+            _gradients.give(shape.given)
             self.assertIsNone(mine.grad)
 
     def test_no_graph_adds_to_gradients_of_another(self):

@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: MIT
+"""The short way of calls through the extension, on the host driver: calls of captured graphs that look
+at gradients and leave others. Tensors are stand-ins that DLPack's C interface tells of as it tells of
+PyTorch's, and parameters are whatever has a `grad`."""
+
+import ctypes
+import gc
+import struct
+import types
+import unittest
+import weakref
+
+from no_memory import exhaust, needs_it
+from on_host import BYTES, OnHost
+from reprise import _C
+
+IN, OUT, INOUT = 1, 2, 3
+CUDA = 2
+NO_STREAM = -1
+word = ctypes.c_uint64
+
+
+class Tensor(bytes):
+    """The bytes of one at an address. Its own, as an object, are where its impl lies, and so on: as
+    python/csrc/tensor_address.h has it."""
+
+    def __new__(cls, address, offset=0):
+        impl, storage = (word * 24)(), (word * 6)()
+        impl[3], impl[5], impl[7] = ctypes.addressof(storage), offset, 0x70
+        storage[2] = address - offset
+        made = super().__new__(cls, struct.pack("Q", ctypes.addressof(impl)))
+        made.impl, made.storage, made.address, made.offset = impl, storage, address, offset
+        made.dims = (ctypes.c_int64 * 2)(BYTES, 1)  # shape and strides
+        return made
+
+
+class Wide(Tensor):
+    """A subclass."""
+
+
+class Seen(ctypes.Structure):
+    """DLTensor"""
+    _fields_ = [("data", word), ("device", ctypes.c_int32 * 2), ("rank", ctypes.c_int32),
+                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+                ("shape", word), ("strides", word), ("byte_offset", word)]
+
+
+class Exchange(ctypes.Structure):
+    """DLPackExchangeAPI"""
+    LOOK = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(Seen))
+    STREAM = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(word))
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("unused", word * 4),
+                ("look", LOOK), ("stream", STREAM)]
+
+
+looks = []  # at which tensors, in their order
+current = types.SimpleNamespace(stream=0)
+
+
+def look(tensor, out):
+    looks.append(tensor)
+    strides = ctypes.addressof(tensor.dims) + 8
+    out[0] = Seen(tensor.address, (CUDA, 0), 1, 1, 8, 1, ctypes.addressof(tensor.dims), strides, 0)
+    return 0
+
+
+def tell_stream(kind, ordinal, out):
+    out[0] = current.stream if current.stream != NO_STREAM else 0
+    return -(current.stream == NO_STREAM)
+
+
+EXCHANGE = Exchange(1, 3, (word * 4)(), Exchange.LOOK(look), Exchange.STREAM(tell_stream))
+new_capsule = ctypes.pythonapi.PyCapsule_New
+new_capsule.restype = ctypes.py_object
+new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+NAME = ctypes.c_char_p(b"dlpack_exchange_api")
+Tensor.__dlpack_c_exchange_api__ = new_capsule(ctypes.addressof(EXCHANGE), NAME, None)
+Tensor.is_neg = lambda self: False
+Tensor.requires_grad = False
+
+
+class Param:
+    def __init__(self, grad=None):
+        self.grad = grad
+
+
+class Counted:
+    """One that counts how often its gradient is read and set."""
+
+    def __init__(self, grad=None):
+        self.now, self.reads, self.sets = grad, 0, 0
+
+    @property
+    def grad(self):
+        self.reads += 1
+        return self.now
+
+    @grad.setter
+    def grad(self, value):
+        self.sets += 1
+        self.now = value
+
+
+class Shortened(OnHost):
+    """Where the extension does not know how tensors are laid out, it asks DLPack."""
+    looks_a_gradient = 1
+
+    def setUp(self):
+        super().setUp()
+        current.stream = 0
+        self.x = self.driver.memory(b"argument")
+        self.y = self.driver.memory(b"")
+        self.sources = [self.driver.memory(text) for text in (b"zero", b"one", b"two")]
+        self.hot = self.new_hot()
+
+    def new_hot(self):
+        off, on = (lambda: False), (lambda: True)
+        hot = _C.Hot(Tensor, self.empty, None, on, off, off, lambda: 0)
+        hot.set_guard((), (), types.SimpleNamespace(next_id=0), True, False, ())
+        return hot
+
+    def empty(self, shape, strides, *, dtype, device):
+        return Tensor(self.driver.memory(b""))
+
+    def graph(self, source):
+        """It copies that to its result, and its argument onto y."""
+        def work(stream, addresses):
+            self.driver.copy(self.y, addresses[0], stream)
+            self.driver.copy(addresses[1], source, stream)
+        return _C.capture(self.pool, work, [(self.x, BYTES, IN), (self.driver.memory(b""), BYTES, OUT)],
+                          [], "tested", False)
+
+    def add(self, gradients, which=0, hot=None):
+        return (hot or self.hot).add(0, (Tensor(self.x),), {}, self.graph(self.sources[which]),
+                                     (((BYTES,), (1,), "uint8"),), None, None, gradients)
+
+    def call(self, hot=None):
+        """The result's text, or None for a miss."""
+        made = (hot or self.hot).call((Tensor(self.x),), {})
+        return None if made is _C.miss else self.driver.text(made.address)
+
+    def test_what_is_given_is_given_at_each_call(self):
+        given, other = Tensor(64), Tensor(128)
+        first, second, alone = Param(), Param(other), Param(other)
+        self.assertTrue(self.add(((first, None, None, given), (second, None, None, None))))
+        for grads in ((None, other), (other, None), (given, None)):
+            first.grad, second.grad = grads
+            self.assertEqual(self.call(), b"zero")
+            self.assertEqual(self.driver.text(self.y), b"argument")
+            self.assertIs(first.grad, given)
+            self.assertIsNone(second.grad)
+        self.assertIs(alone.grad, other)
+
+    def test_calls_are_told_apart_by_which_gradients_are_missing(self):
+        first, second = params = [Param(), Param()]
+        patterns = [(True, True), (False, True), (False, False)]
+        for which, pattern in enumerate(patterns):
+            first.grad, second.grad = (None if missing else Tensor(64) for missing in pattern)
+            self.assertTrue(self.add(tuple((p, m, None) for p, m in zip(params, pattern)), which))
+            self.assertFalse(self.add(tuple((p, m, None) for p, m in zip(params, pattern)), which))
+        for turn in range(4):
+            for pattern, text in zip(patterns + [(True, False)], (b"zero", b"one", b"two", None)):
+                for one in (pattern, pattern)[turn % 2:]:
+                    first.grad, second.grad = (None if missing else Tensor(64) for missing in one)
+                    self.assertEqual(self.call(), text)
+
+    def test_a_gradient_that_is_used_has_to_stay_where_it_is(self):
+        param, looked = Param(Tensor(4096)), Param()
+        self.assertTrue(self.add(((param, None, 4096), (looked, True, None))))
+        del looks[:]
+        for param.grad, text in ((param.grad, b"zero"), (Tensor(4096), b"zero"), (Tensor(8192), None),
+                                 (None, None), (Wide(4096), None), (types.SimpleNamespace(), None),
+                                 (Tensor(4096), b"zero")):
+            del looks[:]
+            self.assertEqual(self.call(), text)
+            if text:
+                self.assertEqual(sum(t is param.grad for t in looks), self.looks_a_gradient)
+        looked.grad = Tensor(64)
+        self.assertIsNone(self.call())
+
+    def test_a_gradient_in_the_midst_of_a_storage(self):
+        param = Param(Tensor(4096, 128))
+        self.assertTrue(self.add(((param, None, 4096),)))
+        self.assertEqual(self.call(), b"zero")
+        param.grad = Tensor(4096 + 128, 256)  # of the same storage
+        self.assertIsNone(self.call())
+
+    def test_what_lies_elsewhere_already_is_not_taken(self):
+        for grad in (Tensor(8192), None, Wide(4096)):
+            with self.subTest(grad=grad):
+                self.assertFalse(self.add(((Param(grad), None, 4096),)))
+                self.assertIsNone(self.call())
+        for wrong, error in (((Param(), None), TypeError), (7, TypeError), ((Param(), None, "x"), TypeError),
+                             ((object(), None, 4096), AttributeError)):
+            with self.assertRaises(error):
+                self.add((wrong,))
+        self.assertTrue(self.add(()))
+
+    def test_a_gradient_is_read_once_and_set_where_it_is_another(self):
+        given = Tensor(4096)
+        here, missing, left = params = [Counted(given), Counted(), Counted(given)]
+        self.assertTrue(self.add(((here, False, 4096, given), (missing, True, None, None),
+                                  (left, None, None, given))))
+        for grad, sets in ((given, 0), (Tensor(4096), 1), (given, 0)):
+            here.now = grad
+            for param in params:
+                param.reads = param.sets = 0
+            self.assertEqual(self.call(), b"zero")
+            self.assertEqual([p.reads for p in params], [1, 1, 1])
+            self.assertEqual([p.sets for p in params], [sets, 0, 0])
+
+    def test_a_call_that_fails_gives_nothing(self):
+        given, stream = Tensor(64), ctypes.c_void_p()
+        param = Param()
+        self.assertTrue(self.add(((param, None, None, given),)))
+        current.stream = NO_STREAM
+        with self.assertRaisesRegex(RuntimeError, "current stream"):
+            self.call()
+        self.assertIsNone(param.grad)
+        self.driver.cuStreamCreate(ctypes.byref(stream), ctypes.c_uint(1))
+        self.driver.cuStreamBeginCapture(stream, ctypes.c_int(2))
+        current.stream = stream.value
+        self.assertIsNone(self.call(), "the stream captures")
+        self.assertIsNone(param.grad)
+        graph = ctypes.c_void_p()
+        self.driver.cuStreamEndCapture(stream, ctypes.byref(graph))
+        self.assertEqual(self.call(), b"zero")
+        self.assertIs(param.grad, given)
+
+    def test_a_parameter_that_takes_none_raises(self):
+        class Refusing(Param):
+            grad = property(lambda self: None, lambda self, value: self.refuse())
+
+            def __init__(self):
+                pass
+
+            def refuse(self):
+                raise ValueError("of another size")
+        self.assertTrue(self.add(((Refusing(), True, None, Tensor(64)),)))
+        with self.assertRaisesRegex(ValueError, "of another size"):
+            self.call()
+
+    def test_a_gradient_that_cannot_be_read_fits_nothing(self):
+        class Unreadable:
+            def __getattr__(self, name):
+                raise KeyError(name)
+        self.assertTrue(self.add(((Unreadable(), True, None),)))
+        self.assertIsNone(self.call())
+
+    def test_the_shapes_go_while_gradients_are_read(self):
+        """Whatever runs then may clear the short way."""
+        hot = self.hot
+
+        class Clearing:
+            clears, now = False, None
+
+            @property
+            def grad(self):
+                if self.clears:
+                    hot.clear()
+                return self.now
+        for now in (None, Tensor(64)):
+            param = Clearing()
+            hot.set_guard((), (), types.SimpleNamespace(next_id=0), True, False, ())
+            for which, param.now in enumerate((None, Tensor(64))):
+                self.assertTrue(self.add(((param, param.now is None, None),), which))
+            param.now, param.clears = now, True
+            self.assertIsNone(self.call())
+            self.assertFalse(hot.is_guarded())
+
+    def test_the_shapes_go_while_gradients_are_given(self):
+        """What is dropped may clear the short way: the call has what it needs."""
+        hot = self.hot
+
+        class Dropped:
+            def __del__(self):
+                hot.clear()
+        first, second = Param(), Param()
+        self.assertTrue(self.add(((first, None, None, None), (second, None, None, given := Tensor(64)))))
+        first.grad = Dropped()
+        self.assertEqual(self.call(), b"zero")
+        self.assertIs(second.grad, given)
+        self.assertFalse(hot.is_guarded())
+        self.assertIsNone(self.call())
+
+    def test_no_results(self):
+        param = Param()
+
+        def work(stream, addresses):
+            self.driver.copy(self.y, addresses[0], stream)
+        graph = _C.capture(self.pool, work, [(self.x, BYTES, INOUT)], [], "tested", False)
+        self.assertTrue(self.hot.add(0, (Tensor(self.x),), {}, graph, (), lambda made: made, None,
+                                     ((param, None, None, given := Tensor(64)),)))
+        self.assertEqual(self.hot.call((Tensor(self.x),), {}), [])
+        self.assertEqual(self.driver.text(self.y), b"argument")
+        self.assertIs(param.grad, given)
+
+    def test_a_cycle_through_a_parameter_is_collected(self):
+        for has_it in range(2):
+            hot, both = self.new_hot(), (Param(), Param())
+            self.assertTrue(self.add(((both[0], None, None, both[1]),), hot=hot))
+            both[has_it].hot = hot
+            gone = [weakref.ref(one) for one in both]
+            del hot, both
+            gc.collect()
+            self.assertEqual([one() for one in gone], [None, None])
+
+    @needs_it
+    def test_memory_that_runs_out(self):
+        param = Param()
+        graph = _C.capture(self.pool, lambda stream, a: self.driver.copy(self.y, self.sources[1], stream),
+                           [], [], "tested", False)
+        self.assertTrue(exhaust(self, self.hot.add, 0, (1,), {}, graph, (), lambda made: made, None,
+                                ((param, True, None, None), (Param(), None, None, Tensor(64)))))
+        self.assertEqual(self.hot.call((1,), {}), [])
+        self.assertEqual(self.driver.text(self.y), b"one")
+
+
+class WithKnownLayout(Shortened):
+    """Where it knows, it looks for itself. There is no way back, and this class comes last."""
+    looks_a_gradient = 0
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        for offset in (0, 96, 160):
+            tensor = Tensor(1 << 20, offset)
+            impl, storage = ctypes.addressof(tensor.impl), ctypes.addressof(tensor.storage)
+            tensor.impl[7] += offset
+            _C.see_tensor(tensor, tensor.__sizeof__() - 1, impl, storage, tensor.storage[2], offset,
+                          tensor.impl[7])
+        assert _C.settle_layout()
+
+
+if __name__ == "__main__":
+    unittest.main()
