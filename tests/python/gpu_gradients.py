@@ -6,10 +6,13 @@ import copy
 import sys
 import unittest
 import warnings
+from unittest import mock
 
 import torch
 
 import reprise
+from reprise._shape import Shape
+from training_steps import whole_step
 
 INSTALL = "--install" in sys.argv
 if INSTALL:
@@ -168,6 +171,73 @@ class Trained(unittest.TestCase):
                 optimizer.step()
         step, = self.check(train)
         self.assertEqual(sum(s["calls"] for s in step.shapes()), 23)
+
+    def check_short(self, train):
+        """As check(), of one callable; all calls but a few go without Python."""
+        with mock.patch.object(Shape, "replay", autospec=True, side_effect=Shape.replay) as replay:
+            made, = self.check(train)
+        calls = sum(s["calls"] for s in made.shapes())
+        self.assertGreaterEqual(calls, len(self.inputs) - 2)
+        self.assertLessEqual(replay.call_count, 3 * len(made.shapes()))
+        return made
+
+    def test_whole_steps_take_the_short_way(self):
+        for within in (True, False):  # does the optimizer step there?
+            def train(net, heads, optimizer, graphed):
+                step = graphed(whole_step(net, optimizer, moves=within), grad="whole", strict=True)
+                for x in self.inputs:
+                    step(x, torch.ones_like(x))
+                    if not within:
+                        optimizer.step()
+            with self.subTest(within=within):
+                self.check_short(train)
+
+    def test_steps_whose_gradients_stay_take_the_short_way(self):
+        def train(net, heads, optimizer, graphed):
+            def step(x):
+                self.backward(net, x)
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=False)
+            step = graphed(step, grad="whole", strict=True)
+            for x in self.inputs:
+                step(x)
+        self.check_short(train)
+
+    def test_backward_passes_with_all_else_outside_take_the_short_way(self):
+        def train(net, heads, optimizer, graphed):
+            def step(x):
+                loss = self.backward(net, x)
+                return {"loss": loss, "rate": 0.1, "pair": (loss * 2, None)}
+            step = graphed(step, grad="whole", strict=True)
+            for i, x in enumerate(self.inputs):
+                optimizer.zero_grad(set_to_none=True)
+                told = step(x)
+                self.assertTrue(torch.equal(told["loss"] * 2, told["pair"][0]))
+                self.assertEqual((told["rate"], told["pair"][1]), (0.1, None))
+                if i % 3:  # else gradients are dropped unused
+                    optimizer.step()
+        self.check_short(train)
+
+    def test_micro_batches_in_turns_take_the_short_way(self):
+        """Of the same arguments: which graph it is depends on gradients alone."""
+        def train(net, heads, optimizer, graphed):
+            step = graphed(lambda x: self.backward(net, x), grad="whole", strict=True)
+            kept = [torch.zeros_like(p) for p in net.parameters()]
+            for i, x in enumerate(self.inputs):
+                for p, grad in zip(net.parameters(), kept):
+                    p.grad = None if i % 2 else grad.zero_()
+                step(x)
+                optimizer.step()
+        self.assertEqual(len(self.check_short(train).shapes()), 2)
+
+    def test_a_layer_that_is_frozen_in_the_midst(self):
+        def train(net, heads, optimizer, graphed):
+            step = graphed(whole_step(net, optimizer), grad="whole", strict=True)
+            for i, x in enumerate(self.inputs):
+                net[0].requires_grad_(not 8 <= i < 16)
+                step(x, torch.ones_like(x))
+        made, = self.check(train)
+        self.assertEqual(len(made.shapes()), 2)
 
     def test_a_script_whose_net_is_a_global(self):
         def train(net, heads, optimizer, graphed):

@@ -187,6 +187,16 @@ class Twins(unittest.TestCase):
         self.assertIs(_gradients.twin(self.torch, tensor, None), tensor)
         self.assertEqual(self.asked, [])
 
+    def test_what_the_short_way_is_told(self):
+        """A parameter once, whatever is known of it."""
+        a, b, c, d = (param() for _ in range(4))
+        told = _gradients.for_short_way([a, b], (True, False), ((b, 64), (c, 128)),
+                                        ((a, "mine"), (d, None)))
+        self.assertEqual([(id(t[0]), *t[1:]) for t in told],
+                         [(id(a), True, None, "mine"), (id(b), False, 64), (id(c), None, 128),
+                          (id(d), None, None, None)])
+        self.assertEqual(_gradients.for_short_way([], (), (), ()), ())
+
     def test_given_as_they_were(self):
         tensor = Tensor(8192)
         first, second = param(tensor), param()

@@ -76,6 +76,28 @@ class Keys(unittest.TestCase):
         for args in ((whole, whole), (whole[1:], whole[:-1]), apart):
             made._shorten_eager(args, {}, args)
         self.assertEqual(list(map(id, added)), [id(apart)])
+        made._trained = (types.SimpleNamespace(grad=None),)
+        made._shorten_eager(apart, {}, apart)
+        self.assertEqual(len(added), 1, "another call might have a graph")
+
+    def test_the_short_way_is_told_of_gradients(self):
+        made = self.made
+        param, dropped = (types.SimpleNamespace(grad=None) for _ in range(2))
+        made._trained = (param, dropped)
+        shape = types.SimpleNamespace(short=lambda tensors: (("made",), None), used=((param, 64),),
+                                      given=((dropped, "given"),))
+        stored = self.key(3)
+        made._shapes = {stored: shape}
+        want = (("made",), None, ((param, True, 64), (dropped, True, None, "given")))
+        self.assertEqual(made._short(shape, stored, []), want)
+        param.grad = "made meanwhile"
+        self.assertIsNone(made._short(shape, stored, []))
+        made._drops[stored[0]] = ()
+        made._shapes = {made._stored(stored): shape}
+        want = (("made",), None, ((param, None, 64), (dropped, None, None, "given")))
+        self.assertEqual(made._short(shape, stored, []), want)
+        shape.short = lambda tensors: None
+        self.assertIsNone(made._short(shape, stored, []))
 
     def test_what_has_no_hash_is_refused(self):
         with self.assertRaisesRegex(_graphed.Uncapturable, "cannot be hashed"):

@@ -5,6 +5,7 @@ import types
 import unittest
 
 from reprise._shape import Shape, _filled, _made
+from reprise._tree import flatten
 
 FLOAT = types.SimpleNamespace(itemsize=4)
 HALF = types.SimpleNamespace(itemsize=2)
@@ -34,6 +35,43 @@ class Results(unittest.TestCase):
         self.assertIsNone(_made(((3,), (2,), HALF), 64))
         self.assertIsNone(_made(((3,), (1,), FLOAT), 63), "no whole elements")
         self.assertIsNone(_made(((0, 5), (5, 1), HALF), 64))
+
+
+class Short(unittest.TestCase):
+    """What of a result the short way makes: tensors in storages of their own, in their order."""
+
+    def short(self, result, *places):
+        """What is built of a result whose leaves lie at these places."""
+        shape = Shape.__new__(Shape)
+        leaves, shape.spec = flatten(result)
+        shape.random, shape.extents = None, []
+        like = ((), (), FLOAT, 0)
+        shape.results = [("value", leaf) if place is None else (*place, like)
+                         for leaf, place in zip(leaves, places)]
+        shape.outputs = [4 for place in places if place and place[0] == "output"]
+        shape.alone = shape._alone_in_outputs()
+        found = shape.short([])
+        if found is None:
+            return "refused"
+        made, build = found
+        tensors = ["a", "b"][:len(made)]
+        return build(tensors) if build else tensors[0]
+
+    def test_results(self):
+        first, second = ("output", 0), ("output", 1)
+        self.assertEqual(self.short(7, first), "a")
+        self.assertEqual(self.short((7, [8]), first, second), ("a", ["b"]))
+        self.assertEqual(self.short({"loss": 7, "rate": 0.1, "none": None, "more": 8},
+                                    first, None, second),
+                         {"loss": "a", "rate": 0.1, "none": None, "more": "b"})
+        self.assertEqual(self.short(3, None), 3)
+        self.assertIsNone(self.short(None))
+        self.assertEqual(self.short(()), ())
+
+    def test_other_results(self):
+        for places in ((("input", 0), ("output", 0)), (("output", 0), ("output", 0)),
+                       (("output", 1), ("output", 0))):
+            self.assertEqual(self.short((7, 8), *places), "refused")
 
 
 class Stale(unittest.TestCase):
