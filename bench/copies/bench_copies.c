@@ -229,7 +229,7 @@ static void print_prices(struct rp_device *device)
 {
     struct rpi_copy_prices prices;
     for (int i = 0; i < 1000 && !rpi_copier_prices(&device->copier, &prices); i++) {
-        rpi_copier_learn(&device->copier);
+        rpi_copier_learn(&device->copier, NULL);
         device->driver->cuCtxSynchronize();
     }
     rpi_copier_prices(&device->copier, &prices);

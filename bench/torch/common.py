@@ -101,14 +101,15 @@ def turns(inputs):
 # ---- PyTorch's own graphs -------------------------------------------------------------------
 
 
-def capture(torch, fn, pool=None, warmup=3):
-    """A graph of fn as PyTorch's documentation makes it, warm-up on a stream beside included; the
-    graph and its result. All use one such stream: cuBLAS keeps a workspace for each."""
+def capture(torch, fn, pool=None, warmup=3, beside=True):
+    """A graph of fn as PyTorch's documentation makes it, warm-up on a stream beside included, or else
+    on the current one; the graph and its result. All use one such stream: cuBLAS keeps a workspace
+    for each."""
     side = torch.cuda.graph.default_capture_stream
     if side is None:
         side = torch.cuda.graph.default_capture_stream = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
+    with torch.cuda.stream(side if beside else torch.cuda.current_stream()):
         for _ in range(warmup):
             fn()
     torch.cuda.current_stream().wait_stream(side)

@@ -39,7 +39,7 @@ def prepare(torch, side, workload):
         want = {rows: decoder.step(*given[0]) for rows, given in inputs.items()}
         before = common.free_bytes(torch)
         start = time.perf_counter()
-        calls = all_sizes(torch, side, decoder)
+        calls = made_ready(torch, side, decoder, sizes_of(side))
         torch.cuda.synchronize()
         elapsed = round(time.perf_counter() - start, 3)
         got = {rows: calls.call(*given[0]) for rows, given in inputs.items()}
@@ -70,15 +70,19 @@ def measured(torch, calls, rows, following):
     return facts
 
 
-def all_sizes(torch, side, decoder):
-    """The step made ready at all batch sizes, largest first; of a side that is only there for its
-    calls, at those that are looked at."""
-    sizes = sorted(LOOKED_AT, reverse=True) if side.frozen else range(MOST, 0, -1)
+def sizes_of(side):
+    """All batch sizes, largest first; of a side that is only there for its calls those that are
+    looked at."""
+    return sorted(LOOKED_AT, reverse=True) if side.frozen else range(MOST, 0, -1)
+
+
+def made_ready(torch, side, decoder, sizes):
+    """The step at these batch sizes."""
     if side.name == "eager":
         return Eager(decoder)
     if side.is_ours:
         return Ours(torch, side, decoder, sizes)
-    return Graphs(torch, decoder, sizes)
+    return Graphs(torch, decoder, sizes, beside=side.name != "graph-current")
 
 
 class Eager:
@@ -108,14 +112,14 @@ class Ours(Eager):
 class Graphs(Eager):
     """PyTorch's, inputs copied in and results cloned."""
 
-    def __init__(self, torch, decoder, sizes):
+    def __init__(self, torch, decoder, sizes, beside=True):
         self.torch = torch
         self.pool = torch.cuda.graph_pool_handle()
         ids, self.position = decoder.arguments(MOST)
         self.kept = {}
         for rows in sizes:
             step = functools.partial(decoder.step, ids[:rows], self.position)
-            self.kept[rows] = (*common.capture(torch, step, self.pool), ids[:rows])
+            self.kept[rows] = (*common.capture(torch, step, self.pool, beside=beside), ids[:rows])
 
     def call(self, ids, position):
         graph, out, static = self.kept[ids.shape[0]]

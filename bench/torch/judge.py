@@ -217,7 +217,7 @@ def calls(results):
                               figure(sides, side, "host_us"), scaled(bare, 1, 3), " us")
         ahead(found, title, sides, "reprise-install", "graph", TIMES, " us")
         ahead(found, title, sides, "reprise-install-compiled", "reduce-overhead", TIMES, " us")
-    for title, sides in workloads_of(results, "decode"):
+    for title, sides in workloads_of(results, "decode", "alone"):
         for rows in (1, 16, 64):
             ahead(found, title, sides, "reprise-install", "graph",
                   [f"b{rows}.{path}" for path in TIMES], " us")

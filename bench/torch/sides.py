@@ -57,6 +57,7 @@ class Side:
 
 SIDES = {side.name: side for side in (
     Side("eager"),
+    Side("graph-current"),
     Side("reprise-eager", install=True),
     Side("graph"),
     Side("graph-reuse", allocator=REUSE, rounds=1),

@@ -459,7 +459,7 @@ static void choose_targets(struct rpi_binding *binding)
         binding->copied += binding->args[k].bytes && binding->args[k].reason != RPI_COPY_NOT;
 }
 
-void rpi_binding_choose(struct rpi_binding *binding, const struct rp_arg *args)
+void rpi_binding_choose(struct rpi_binding *binding, const struct rp_arg *args, CUstream stream)
 {
     struct rpi_choice *choice = binding->copies_all ? NULL : binding->choice;
     bool changed = !binding->chosen;
@@ -472,7 +472,7 @@ void rpi_binding_choose(struct rpi_binding *binding, const struct rp_arg *args)
             choice->changed[k] =
                 moved && obstacle(binding, &binding->args[k], args[k].address) == RPI_COPY_NOT;
     }
-    if (choice && rpi_choice_next(choice))
+    if (choice && rpi_choice_next(choice, stream))
         changed = true;
     if (changed)
         choose_targets(binding);

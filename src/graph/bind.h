@@ -149,8 +149,8 @@ static inline bool rpi_binding_copies(const struct rpi_binding *binding, size_t 
     return binding->args[arg].bytes && binding->args[arg].reason != RPI_COPY_NOT;
 }
 
-/* Chooses each argument's target for a call whose arguments were checked. */
-void rpi_binding_choose(struct rpi_binding *binding, const struct rp_arg *args);
+/* Chooses each argument's target for a call on the stream whose arguments were checked. */
+void rpi_binding_choose(struct rpi_binding *binding, const struct rp_arg *args, CUstream stream);
 /* Calls from the next on copy what they could bind, but for arguments that copy nodes use, or bind
  * it again. */
 void rpi_binding_copy_all(struct rpi_binding *binding, bool copies);

@@ -160,7 +160,7 @@ void rpi_choice_destroy(struct rpi_choice *choice)
     rpi_free(choice);
 }
 
-bool rpi_choice_next(struct rpi_choice *choice)
+bool rpi_choice_next(struct rpi_choice *choice, CUstream stream)
 {
     struct rpi_bind_prices prices = {.node = choice->node.us};
     prices.known = rpi_copier_prices(choice->copier, &prices.copies) &&
@@ -168,7 +168,7 @@ bool rpi_choice_next(struct rpi_choice *choice)
     choice->asked++;
     enum rpi_bind_step step = rpi_bind_choice_next(&choice->rule, &prices, choice->changed);
     if (step == RPI_BIND_LEARN)
-        rpi_copier_learn(choice->copier);
+        rpi_copier_learn(choice->copier, stream);
     return step == RPI_BIND_SWITCHES;
 }
 

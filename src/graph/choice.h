@@ -35,9 +35,9 @@ rp_status rpi_choice_create(struct rpi_choice **out_choice, const struct rpi_bin
                             struct rpi_copier *copier, struct rp_error *err);
 void rpi_choice_destroy(struct rpi_choice *choice); /* NULL is allowed */
 
-/* A call comes; `changed` says which addresses are new. True: other arguments are copied from now
- * on. */
-bool rpi_choice_next(struct rpi_choice *choice);
+/* A call comes on the stream; `changed` says which addresses are new. True: other arguments are
+ * copied from now on. */
+bool rpi_choice_next(struct rpi_choice *choice, CUstream stream);
 
 /* Is the time that binding and launching take worth knowing, when so many nodes are given? */
 static inline bool rpi_choice_wants_time(const struct rpi_choice *choice, uint64_t nodes)

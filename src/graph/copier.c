@@ -146,9 +146,7 @@ static CUresult make_series(struct rpi_copier *copier)
 {
     const struct rp_driver *driver = copier->driver;
     struct rpi_copy_series *series = &copier->series;
-    CUresult result = driver->cuStreamCreate(&series->stream, CU_STREAM_NON_BLOCKING);
-    if (result == CUDA_SUCCESS)
-        result = driver->cuMemAlloc(&series->scratch, SCRATCH);
+    CUresult result = driver->cuMemAlloc(&series->scratch, SCRATCH);
     for (size_t i = 0; result == CUDA_SUCCESS && i <= RPI_COPY_SERIES; i++)
         result = driver->cuEventCreate(&series->marks[i], CU_EVENT_DEFAULT);
     return result;
@@ -162,8 +160,6 @@ static void drop_series(struct rpi_copier *copier)
     for (size_t i = 0; i <= RPI_COPY_SERIES; i++)
         if (series->marks[i])
             driver->cuEventDestroy(series->marks[i]);
-    if (series->stream)
-        driver->cuStreamDestroy(series->stream);
     *series = (struct rpi_copy_series){.scratch = series->scratch};
 }
 
@@ -174,46 +170,46 @@ static int by_size(const void *a, const void *b)
 }
 
 /* The calls of one series: single copies, launches of one copy, launches of many. */
-static CUresult call(struct rpi_copier *copier, size_t which)
+static CUresult call(struct rpi_copier *copier, size_t which, CUstream stream)
 {
-    struct rpi_copy_series *series = &copier->series;
+    const struct rpi_copy_series *series = &copier->series;
     struct rpi_copy copies[MANY];
     for (uint64_t i = 0; i < MANY; i++)
         copies[i] = (struct rpi_copy){series->scratch + 2 * i * PIECE,
                                       series->scratch + (2 * i + 1) * PIECE, PIECE};
     if (which)
-        return launch(copier, copies, which == 1 ? 1 : MANY, series->stream);
-    return copier->driver->cuMemcpyDtoDAsync(copies->to, copies->from, PIECE, series->stream);
+        return launch(copier, copies, which == 1 ? 1 : MANY, stream);
+    return copier->driver->cuMemcpyDtoDAsync(copies->to, copies->from, PIECE, stream);
 }
 
 /* Enqueues one series and the mark behind it. */
-static CUresult run_one(struct rpi_copier *copier, size_t which)
+static CUresult run_one(struct rpi_copier *copier, size_t which, CUstream stream)
 {
     struct rpi_copy_series *series = &copier->series;
     double us[CALLS];
     CUresult result = CUDA_SUCCESS;
     for (size_t i = 0; result == CUDA_SUCCESS && i < CALLS; i++) {
         uint64_t start = rpi_clock_ns();
-        result = call(copier, which);
+        result = call(copier, which, stream);
         us[i] = (double)(rpi_clock_ns() - start) * 1e-3;
     }
     if (result != CUDA_SUCCESS)
         return result;
     qsort(us, CALLS, sizeof *us, by_size);
     series->host_us[which] = us[CALLS / 2];
-    return copier->driver->cuEventRecord(series->marks[which + 1], series->stream);
+    return copier->driver->cuEventRecord(series->marks[which + 1], stream);
 }
 
 /* False: it cannot be measured. */
-static bool begin_series(struct rpi_copier *copier)
+static bool begin_series(struct rpi_copier *copier, CUstream stream)
 {
     CUresult result = make_series(copier);
     for (size_t i = 0; result == CUDA_SUCCESS && i < (size_t)RPI_COPY_SERIES * WARM; i++)
-        result = call(copier, i % RPI_COPY_SERIES);
+        result = call(copier, i % RPI_COPY_SERIES, stream);
     if (result == CUDA_SUCCESS)
-        result = copier->driver->cuEventRecord(copier->series.marks[0], copier->series.stream);
+        result = copier->driver->cuEventRecord(copier->series.marks[0], stream);
     for (size_t which = 0; result == CUDA_SUCCESS && which < RPI_COPY_SERIES; which++)
-        result = run_one(copier, which);
+        result = run_one(copier, which, stream);
     return result == CUDA_SUCCESS;
 }
 
@@ -238,14 +234,15 @@ static void read_series(struct rpi_copier *copier)
             us[0], us[1], copier->prices.entry);
 }
 
-static void learn_locked(struct rpi_copier *copier)
+static void learn_locked(struct rpi_copier *copier, CUstream stream)
 {
     enum rpi_copier_knowledge knowledge = atomic_load(&copier->knowledge);
     if (knowledge == RPI_COPIER_KNOWN)
         return; /* another thread was faster */
     if (knowledge == RPI_COPIER_UNKNOWN) {
         load_locked(copier);
-        bool begun = atomic_load(&copier->state) == RPI_COPIER_LOADED && begin_series(copier);
+        bool begun =
+            atomic_load(&copier->state) == RPI_COPIER_LOADED && begin_series(copier, stream);
         if (!begun)
             drop_series(copier);
         atomic_store(&copier->knowledge, begun ? RPI_COPIER_PENDING : RPI_COPIER_KNOWN);
@@ -260,19 +257,19 @@ static void learn_locked(struct rpi_copier *copier)
     atomic_store(&copier->knowledge, RPI_COPIER_KNOWN);
 }
 
-static void learn_relaxed(struct rpi_copier *copier)
+static void learn_relaxed(struct rpi_copier *copier, CUstream stream)
 {
     int mode = rpi_relax_begin(copier->driver);
-    learn_locked(copier);
+    learn_locked(copier, stream);
     rpi_relax_end(copier->driver, mode);
 }
 
-void rpi_copier_learn(struct rpi_copier *copier)
+void rpi_copier_learn(struct rpi_copier *copier, CUstream stream)
 {
     if (atomic_load(&copier->knowledge) == RPI_COPIER_KNOWN)
         return;
     pthread_mutex_lock(&copier->lock);
-    learn_relaxed(copier);
+    learn_relaxed(copier, stream);
     pthread_mutex_unlock(&copier->lock);
 }
 
@@ -431,8 +428,11 @@ CUresult rpi_copier_run(struct rpi_copier *copier, const struct rpi_copy *copies
     for (size_t i = 0; i < count; i++)
         bytes += copies[i].bytes;
     pthread_mutex_lock(&copier->lock);
-    if (atomic_load(&copier->knowledge) == RPI_COPIER_PENDING)
-        learn_relaxed(copier);
+    enum rpi_copier_knowledge knowledge = atomic_load(&copier->knowledge);
+    bool begins = count >= RPI_COPIES_SEVERAL && knowledge == RPI_COPIER_UNKNOWN &&
+                  atomic_load(&copier->state) == RPI_COPIER_LOADED;
+    if (begins || knowledge == RPI_COPIER_PENDING)
+        learn_relaxed(copier, stream);
     bool launched = !in_order && wants_launch(copier, copies, count);
     bool may_launch = !in_order && atomic_load(&copier->state) == RPI_COPIER_LOADED;
     if (count && bytes / count >= LARGE &&

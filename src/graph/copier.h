@@ -8,10 +8,11 @@
  *
  * The module is loaded when it will be of use or enough copies were made that it could have made,
  * as loading means compiling: at a capture whose replays will copy, in a replay after hundreds of
- * copies, and before prices are measured. Prices are measured at such a capture, and when a
- * choice asks for them: a series of calls on a stream of the copier's own, whose host times are
- * known at once, and whose device times are read when the device has passed the events between
- * them; nothing waits. What a byte takes comes from large copies that replays make anyway. Until
+ * copies, and before prices are measured. Prices are measured in a replay, once, when a choice asks
+ * for them or several copies are made: a series of calls ahead of it on its own stream, whose host
+ * times are known at once, and whose device times are read when the device has passed the events
+ * between them; nothing waits. On a stream beside they would slow all graphs of the process down
+ * (pace.c). What a byte takes comes from large copies that replays make anyway. Until
  * then prices are those of an H200.
  *
  * One for each device. Any thread; `lock` guards everything but what is atomic and, once it is
@@ -34,10 +35,11 @@ enum rpi_copier_module { RPI_COPIER_IDLE, RPI_COPIER_LOADED, RPI_COPIER_REFUSED 
 enum rpi_copier_knowledge { RPI_COPIER_UNKNOWN, RPI_COPIER_PENDING, RPI_COPIER_KNOWN };
 
 enum { RPI_COPY_TABLE_SIZES = 3, RPI_COPY_SERIES = 3 };
+/* So many copies of a replay are worth the module, and knowing what they take. */
+enum { RPI_COPIES_SEVERAL = 3 };
 
 /* The series of calls that prices are learned from, while the device has not passed it. */
 struct rpi_copy_series {
-    CUstream stream;
     CUdeviceptr scratch;
     CUevent marks[RPI_COPY_SERIES + 1];
     double host_us[RPI_COPY_SERIES]; /* of one call */
@@ -80,8 +82,8 @@ CUresult rpi_copier_launch_nothing(struct rpi_copier *copier, CUstream stream);
 
 /* What copies take; true: they are known, or cannot be. */
 bool rpi_copier_prices(struct rpi_copier *copier, struct rpi_copy_prices *out_prices);
-/* Begins to measure, or looks whether the device is done. */
-void rpi_copier_learn(struct rpi_copier *copier);
+/* Begins to measure on the stream, which is not capturing, or looks whether the device is done. */
+void rpi_copier_learn(struct rpi_copier *copier, CUstream stream);
 /* From now on these, whatever is measured: for tests. */
 void rpi_copier_fix_prices(struct rpi_copier *copier, const struct rpi_copy_prices *prices);
 

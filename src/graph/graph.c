@@ -210,11 +210,10 @@ static rp_status capture_twice(struct capturing *c, struct rp_error *err)
     }
 }
 
-/* Memory for arguments that every call copies; what others are copied to waits for the first. Where
- * there are several, what copies them in one launch is got ready. */
+/* Memory for arguments that every call copies; what others are copied to waits for the first. What
+ * copies several in one launch is got ready. */
 static rp_status back_copied(struct capturing *c, struct rp_error *err)
 {
-    enum { SEVERAL = 3 };
     struct rpi_pool_core *core = c->pool->core;
     size_t copied = 0;
     rp_status status = RP_OK;
@@ -227,8 +226,8 @@ static rp_status back_copied(struct capturing *c, struct rp_error *err)
         status = rpi_binding_back(c->graph->binding, k, err);
     }
     pthread_mutex_unlock(&core->lock);
-    if (status == RP_OK && copied >= SEVERAL)
-        rpi_copier_learn(&c->pool->device->copier);
+    if (status == RP_OK && copied >= RPI_COPIES_SEVERAL)
+        rpi_copier_load(&c->pool->device->copier);
     return status;
 }
 
@@ -252,7 +251,7 @@ static rp_status make_exec(struct capturing *c, struct rp_error *err)
     if (status == RP_OK)
         status = back_copied(c, err);
     if (status == RP_OK)
-        rpi_binding_choose(binding, c->args); /* an exec is made for memory like this */
+        rpi_binding_choose(binding, c->args, NULL); /* an exec is made for memory like this */
     if (status == RP_OK && c->may_choose)
         status = rpi_choice_create(&binding->choice, binding, &c->pool->device->copier, err);
     if (status == RP_OK)

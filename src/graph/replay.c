@@ -266,7 +266,7 @@ static rp_status replay(struct rp_graph *graph, const struct rp_arg *args, CUstr
     if (status == RP_OK)
         status = rpi_reads_check(graph, err);
     if (status == RP_OK) {
-        rpi_binding_choose(graph->binding, args); /* before: an exec is made for these */
+        rpi_binding_choose(graph->binding, args, stream); /* before: an exec is made for these */
         status = rpi_exec_take(graph->client, err);
     }
     if (status != RP_OK)

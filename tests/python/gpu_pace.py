@@ -24,9 +24,8 @@ class Restored(unittest.TestCase):
 
     def test_what_is_told(self):
         self.work_beside()
-        first = reprise.restore_pace()
-        self.assertTrue(first["restored"] and first["ms"] > 0)
-        for told in (first, reprise.restore_pace(0), reprise.restore_pace(torch.device("cuda"))):
+        for told in (reprise.restore_pace(), reprise.restore_pace(0),
+                     reprise.restore_pace(torch.device("cuda"))):
             self.assertEqual(set(told), {"before_us", "after_us", "restored", "ms"})
             self.assertGreater(told["before_us"], 0)
             self.assertGreater(told["after_us"], 0)

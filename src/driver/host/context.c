@@ -241,8 +241,9 @@ CUresult rpi_host_cuCtxCreate(CUcontext *context, unsigned flags, CUdevice devic
 CUresult rpi_host_cuCtxDestroy(CUcontext context)
 {
     struct rpi_host_thread *thread = rpi_host_thread();
-    if (!context || !rpi_host_is_context(context) ||
-        context < rpi_host.contexts + RPI_HOST_MOST_DEVICES)
+    if (!context)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!rpi_host_is_context(context) || context < rpi_host.contexts + RPI_HOST_MOST_DEVICES)
         return CUDA_ERROR_INVALID_CONTEXT;
     if (context->retained)
         rpi_host_engine_drain();
