@@ -89,16 +89,13 @@ static CUresult measure(const struct chain *chain, double *out_us)
     return result;
 }
 
-/* Makes a context and destroys it; which is current stays. */
+/* Makes a context, which becomes current, and destroys it, which ends that. */
 static CUresult make_other_context(const struct rp_device *device)
 {
     const struct rp_driver *driver = device->driver;
-    CUcontext made = NULL, popped = NULL;
+    CUcontext made = NULL;
     CUresult result = driver->cuCtxCreate(&made, 0, device->handle);
-    if (result != CUDA_SUCCESS)
-        return result;
-    driver->cuCtxPopCurrent(&popped);
-    return driver->cuCtxDestroy(made);
+    return result == CUDA_SUCCESS ? driver->cuCtxDestroy(made) : result;
 }
 
 static rp_status failed(const struct rp_device *device, CUresult result, const char *what,

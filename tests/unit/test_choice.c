@@ -340,6 +340,57 @@ static void measured_prices_change_no_result(void **state)
     chain_finish(&c);
 }
 
+static CUstream replayed_on;
+static unsigned enqueued, elsewhere;
+
+static void note(CUstream stream)
+{
+    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+    assert_int_equal(rpi_driver_host()->cuStreamIsCapturing(stream, &capturing), 0);
+    enqueued += capturing == CU_STREAM_CAPTURE_STATUS_NONE;
+    elsewhere += capturing == CU_STREAM_CAPTURE_STATUS_NONE && stream != replayed_on;
+}
+
+static CUresult note_launch(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                            unsigned block_x, unsigned block_y, unsigned block_z,
+                            unsigned shared_bytes, CUstream stream, void **params, void **extra)
+{
+    note(stream);
+    return rpi_driver_host()->cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y,
+                                             block_z, shared_bytes, stream, params, extra);
+}
+
+static CUresult note_copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+    note(stream);
+    return rpi_driver_host()->cuMemcpyDtoDAsync(to, from, bytes, stream);
+}
+
+/* Launches on a stream beside would slow all graphs of the process down (pace.c). */
+static void nothing_is_launched_on_other_streams(void **state)
+{
+    (void)state;
+    static struct rpt_fixture f;
+    struct rp_driver table = *rpi_driver_host();
+    struct chain c;
+    table.cuLaunchKernel = note_launch;
+    table.cuMemcpyDtoDAsync = note_copy;
+    rpt_open_on(&f, &table, NULL);
+    chain_init(&c, &f, 200, RP_BIND_AUTO, 0);
+    f.device->copier.knowledge = RPI_COPIER_UNKNOWN;
+    replayed_on = c.stream = f.streams[1];
+    enqueued = elsewhere = 0;
+    for (unsigned i = 0; i < 100; i++) {
+        replay_args(&c, c.args[i % SETS]);
+        f.driver->cuStreamSynchronize(c.stream);
+    }
+    assert_int_equal(f.device->copier.knowledge, RPI_COPIER_KNOWN);
+    assert_true(enqueued > 100); /* copies, and what they take */
+    assert_int_equal(elsewhere, 0);
+    chain_finish(&c);
+    rpt_close(&f);
+}
+
 /* Threads share the device's copier: one measures while others copy. */
 static void *replay_by_itself(void *user)
 {
@@ -494,6 +545,7 @@ int main(void)
         RPT_TEST(binding_can_be_insisted_on),
         RPT_TEST(without_memory_to_copy_to_they_stay_bound),
         RPT_TEST(measured_prices_change_no_result),
+        cmocka_unit_test(nothing_is_launched_on_other_streams),
         RPT_TEST(threads_share_what_copies_take),
         RPT_TEST(outputs_that_overlap_are_copied_in_order),
         RPT_TEST(any_call_may_fail),
