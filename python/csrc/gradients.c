@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "gradients.h"
 
-#include "tensor_address.h"
+#include "gradient_address.h"
 
 struct gradient {
     PyObject *param;
@@ -9,7 +9,8 @@ struct gradient {
     struct rpp_tensor_place place; /* of one that is used; what DLPack says, offset 0 */
     bool is_looked, is_missing;
     bool is_used, asks_dlpack;
-    bool is_there; /* is the given one, as the call that is under way found it? */
+    bool is_quick; /* looked up in memory, never by its attribute */
+    bool is_there; /* is the given one, as the call that is under way found it by the attribute? */
 };
 
 struct rpp_gradients {
@@ -27,47 +28,64 @@ int rpp_gradients_prepare(void)
     return name ? 0 : -1;
 }
 
+static bool is_plain(const struct rpp_gradients *gradients, const PyObject *tensor)
+{
+    return (PyObject *)Py_TYPE(tensor) == gradients->tensor_type;
+}
+
 /* ---- Places -------------------------------------------------------------------------------- */
 
-/* Where a gradient lies now, in the way that was chosen for it. False, without an exception, where
- * that is not known of it. */
-static bool find_place(const struct rpp_gradients *gradients, const struct gradient *of,
-                       PyObject *grad, struct rpp_tensor_place *out_place)
+/* As exchange->look, of what may be no plain tensor, and without an exception. */
+static bool look(const struct rpp_gradients *gradients, PyObject *grad, struct dl_tensor *out_seen)
 {
-    struct dl_tensor seen;
-    if ((PyObject *)Py_TYPE(grad) != gradients->tensor_type)
-        return false;
-    if (!of->asks_dlpack) {
-        *out_place = rpp_tensor_place(grad);
+    if (is_plain(gradients, grad) && gradients->exchange->look(grad, out_seen) == 0)
         return true;
-    }
-    if (gradients->exchange->look(grad, &seen) == 0) {
-        *out_place = (struct rpp_tensor_place){rpp_tensor_seen(&seen), 0};
-        return true;
-    }
     PyErr_Clear();
     return false;
 }
 
-/* Notes where the parameter's gradient lies, in the quick way if that agrees with DLPack; false,
- * perhaps with an exception, if not at the address. */
-static bool note_place(const struct rpp_gradients *gradients, struct gradient *of,
+/* Where a gradient lies now, in the way that was chosen for it; false where that is not known. */
+static bool find_place(const struct rpp_gradients *gradients, const struct gradient *of,
+                       PyObject *grad, struct rpp_tensor_place *out_place)
+{
+    struct dl_tensor seen;
+    if (of->asks_dlpack) {
+        if (!look(gradients, grad, &seen))
+            return false;
+        *out_place = (struct rpp_tensor_place){rpp_tensor_seen(&seen), 0};
+        return true;
+    }
+    if (!is_plain(gradients, grad))
+        return false;
+    *out_place = rpp_tensor_place(grad);
+    return true;
+}
+
+/* Notes where the gradient lies, in the quick way if that agrees with DLPack; false, perhaps with
+ * an exception, if not at the address. */
+static bool note_place(const struct rpp_gradients *gradients, struct gradient *of, PyObject *grad,
                        PyObject *address)
 {
     struct dl_tensor seen;
     unsigned long long wanted = PyLong_AsUnsignedLongLong(address);
-    PyObject *grad = PyErr_Occurred() ? NULL : PyObject_GetAttr(of->param, name);
-    bool there = grad && (PyObject *)Py_TYPE(grad) == gradients->tensor_type &&
-                 gradients->exchange->look(grad, &seen) == 0 && rpp_tensor_seen(&seen) == wanted;
-    if (there) {
-        of->asks_dlpack = !rpp_tensor_layout.known || !rpp_tensor_is_placed(grad, &seen);
-        there = find_place(gradients, of, grad, &of->place);
-    }
-    Py_XDECREF(grad);
-    return there;
+    if (PyErr_Occurred() || !look(gradients, grad, &seen) || rpp_tensor_seen(&seen) != wanted)
+        return false;
+    of->asks_dlpack = !rpp_tensor_layout.known || !rpp_tensor_is_placed(grad, &seen);
+    return find_place(gradients, of, grad, &of->place);
 }
 
 /* ---- Making -------------------------------------------------------------------------------- */
+
+/* May the parameter's gradient be looked up in its memory? There is what its attribute says. */
+static bool may_be_quick(const struct rpp_gradients *gradients, const struct gradient *of,
+                         const PyObject *grad)
+{
+    if (!rpp_gradient_is_known(of->param) || of->asks_dlpack ||
+        (of->given && of->given != Py_None && !is_plain(gradients, of->given)))
+        return false;
+    const uint64_t *impl = rpp_gradient_of(of->param);
+    return grad == Py_None ? !impl : is_plain(gradients, grad) && rpp_tensor_impl(grad) == impl;
+}
 
 static bool read_one(const struct rpp_gradients *gradients, struct gradient *of, PyObject *from)
 {
@@ -83,7 +101,13 @@ static bool read_one(const struct rpp_gradients *gradients, struct gradient *of,
                             .is_looked = missing != Py_None,
                             .is_missing = missing == Py_True,
                             .is_used = address != Py_None};
-    return !of->is_used || note_place(gradients, of, address);
+    PyObject *grad = PyObject_GetAttr(param, name);
+    if (!grad)
+        return false;
+    bool known = !of->is_used || note_place(gradients, of, grad, address);
+    of->is_quick = known && may_be_quick(gradients, of, grad);
+    Py_DECREF(grad);
+    return known;
 }
 
 struct rpp_gradients *rpp_gradients_create(PyObject *list, const struct dl_exchange *exchange,
@@ -132,6 +156,13 @@ static bool decides(const struct gradient *of)
     return of->is_looked || of->is_used;
 }
 
+static bool fits_quickly(const struct gradient *of)
+{
+    const uint64_t *grad = rpp_gradient_of(of->param);
+    return (!of->is_looked || !grad == of->is_missing) &&
+           (!of->is_used || (grad && rpp_tensor_same_place(rpp_impl_place(grad), of->place)));
+}
+
 static bool fits(const struct rpp_gradients *gradients, struct gradient *of)
 {
     struct rpp_tensor_place place;
@@ -151,29 +182,34 @@ static bool fits(const struct rpp_gradients *gradients, struct gradient *of)
 
 bool rpp_gradients_fit(struct rpp_gradients *gradients)
 {
-    for (size_t i = 0; i < gradients->count; i++)
-        if (decides(&gradients->list[i]) && !fits(gradients, &gradients->list[i]))
+    for (size_t i = 0; i < gradients->count; i++) {
+        struct gradient *of = &gradients->list[i];
+        if (decides(of) && !(of->is_quick ? fits_quickly(of) : fits(gradients, of)))
             return false;
+    }
     return true;
 }
 
-static bool give(const struct gradient *of)
+/* Has the parameter the given one? -1 with an exception set. */
+static int is_there(const struct gradient *of)
 {
-    bool there = of->is_there;
-    if (!decides(of)) {
-        PyObject *grad = PyObject_GetAttr(of->param, name);
-        if (!grad)
-            return false;
-        there = grad == of->given;
-        Py_DECREF(grad);
-    }
-    return there || PyObject_SetAttr(of->param, name, of->given) == 0;
+    if (of->is_quick)
+        return rpp_gradient_of(of->param) ==
+               (of->given == Py_None ? NULL : rpp_tensor_impl(of->given));
+    if (decides(of))
+        return of->is_there;
+    PyObject *grad = PyObject_GetAttr(of->param, name);
+    Py_XDECREF(grad);
+    return grad ? grad == of->given : -1;
 }
 
 bool rpp_gradients_give(struct rpp_gradients *gradients)
 {
-    for (size_t i = 0; i < gradients->count; i++)
-        if (gradients->list[i].given && !give(&gradients->list[i]))
+    for (size_t i = 0; i < gradients->count; i++) {
+        const struct gradient *of = &gradients->list[i];
+        int there = of->given ? is_there(of) : 1;
+        if (there < 0 || (!there && PyObject_SetAttr(of->param, name, of->given) != 0))
             return false;
+    }
     return true;
 }

@@ -7,9 +7,10 @@
  *              another graph
  *     given    a call leaves this gradient, in the memory of the graph, or none
  *
- * In a call each is read once: before the launch where that decides, behind it where it is only
- * given. Guarded by the GIL. Reading and setting them may let others run, and frees what they
- * please: the caller keeps the gradients meanwhile.
+ * Which gradient a parameter has is looked up in its memory (gradient_address.h), or in the way of
+ * Python where that is not known of it: once in a call then, before the launch where it decides,
+ * behind it where it is only given. Guarded by the GIL. Reading and setting them may let others
+ * run, and frees what they please: the caller keeps the gradients meanwhile.
  */
 #ifndef REPRISE_PYTHON_GRADIENTS_H
 #define REPRISE_PYTHON_GRADIENTS_H

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "guard.h"
 
+#include "gradient_address.h"
+
 #include <dlfcn.h>
 #include <string.h>
 
@@ -141,7 +143,11 @@ static bool places_hold(const struct rpp_guard *guard)
 
 static PyObject *wants_of(PyObject *params, Py_ssize_t i)
 {
-    return PyObject_GetAttr(PyTuple_GetItem(params, i), state.requires_grad);
+    PyObject *param = PyTuple_GetItem(params, i);
+    enum rpp_wish wish = rpp_gradient_is_known(param) ? rpp_gradient_wish(param) : RPP_ASK_FOR_WISH;
+    if (wish == RPP_ASK_FOR_WISH)
+        return PyObject_GetAttr(param, state.requires_grad);
+    return PyBool_FromLong(wish == RPP_WANTS_ONE);
 }
 
 /* A new tuple; NULL with an exception set. */

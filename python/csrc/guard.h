@@ -9,7 +9,8 @@
  *                     module, where it lets dicts be watched (CPython 3.12); one look-up a module
  *                     elsewhere, and after each such event
  *     places          four loads a tensor (tensor_address.h), or DLPack's look
- *     wants           an attribute a parameter, where gradients are enabled
+ *     wants           three loads a parameter, where gradients are enabled (gradient_address.h), or
+ *                     an attribute
  *
  * Guarded by the GIL.
  */

@@ -55,6 +55,9 @@ PyObject *rpp_watches_dicts(PyObject *module, PyObject *unused);
 /* How tensor_address.h learns. */
 PyObject *rpp_see_tensor(PyObject *module, PyObject *args);
 PyObject *rpp_settle_layout(PyObject *module, PyObject *unused);
+/* How gradient_address.h does. */
+PyObject *rpp_see_gradient(PyObject *module, PyObject *args);
+PyObject *rpp_settle_gradients(PyObject *module, PyObject *unused);
 
 /* Destroys the graphs that were dropped while tensors were alive in their memory, and that are not
  * any more; returns how many are left. With the GIL. */

@@ -36,13 +36,22 @@ struct rpp_tensor_place {
     uint64_t offset; /* elements from there */
 };
 
-/* With the layout known, of an object that is a torch.Tensor. */
-static inline struct rpp_tensor_place rpp_tensor_place(const void *tensor)
+/* The following with the layout known; of an object that is a torch.Tensor, its impl. */
+static inline const uint64_t *rpp_tensor_impl(const void *tensor)
+{
+    return ((const uint64_t *const *)tensor)[rpp_tensor_layout.impl];
+}
+
+static inline struct rpp_tensor_place rpp_impl_place(const uint64_t *impl)
 {
     const struct rpp_tensor_layout *at = &rpp_tensor_layout;
-    uint64_t *impl = ((uint64_t *const *)tensor)[at->impl];
-    uint64_t *storage = ((uint64_t *const *)impl)[at->storage];
+    const uint64_t *storage = ((const uint64_t *const *)impl)[at->storage];
     return (struct rpp_tensor_place){storage ? storage[at->data] : 0, impl[at->offset]};
+}
+
+static inline struct rpp_tensor_place rpp_tensor_place(const void *tensor)
+{
+    return rpp_impl_place(rpp_tensor_impl(tensor));
 }
 
 static inline bool rpp_tensor_same_place(struct rpp_tensor_place a, struct rpp_tensor_place b)
@@ -56,7 +65,7 @@ static inline uint64_t rpp_tensor_seen(const struct dl_tensor *seen)
     return (uintptr_t)seen->data + seen->byte_offset;
 }
 
-/* With the layout known: is its place where DLPack saw the tensor? */
+/* Is its place where DLPack saw the tensor? */
 static inline bool rpp_tensor_is_placed(const void *tensor, const struct dl_tensor *seen)
 {
     struct rpp_tensor_place place = rpp_tensor_place(tensor);
@@ -67,7 +76,7 @@ static inline bool rpp_tensor_is_placed(const void *tensor, const struct dl_tens
 /* The tensor's dispatch keys: what PyTorch's operators would do with it beside computing. */
 static inline uint64_t rpp_tensor_keys(const void *tensor)
 {
-    return ((uint64_t *const *)tensor)[rpp_tensor_layout.impl][rpp_tensor_layout.keys];
+    return rpp_tensor_impl(tensor)[rpp_tensor_layout.keys];
 }
 
 #endif

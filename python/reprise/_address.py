@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
 """Shows the C extension where PyTorch keeps a tensor's address and its kind
-(python/csrc/tensor_address.h)."""
+(python/csrc/tensor_address.h), and its gradient (python/csrc/gradient_address.h)."""
 
 from . import _C
 
 _known = None
+_known_gradients = None
 
 
 def _tensors(torch):
@@ -55,3 +56,42 @@ def learn(torch):
         except (AttributeError, RuntimeError, TypeError):  # a PyTorch without one of these
             _known = False
     return _known
+
+
+def _leaves(torch):
+    """Tensors on the CPU that autograd keeps something of, with gradients and without, and after all
+    that changes one."""
+    for make in (torch.nn.Parameter, lambda tensor: tensor.requires_grad_()):
+        leaf = make(torch.zeros(3, device="cpu"))
+        yield leaf
+        leaf.grad = torch.ones(3, device="cpu")
+        yield leaf
+        leaf.requires_grad_(False)
+        yield leaf
+        leaf.grad = torch.ones(3, device="cpu")
+        yield leaf
+        leaf.grad = None
+        yield leaf
+        leaf.requires_grad_(True)
+        yield leaf
+        with torch.enable_grad():
+            (leaf * 2).sum().backward()
+        yield leaf
+        leaf.data = torch.zeros(7, device="cpu")[4:]
+        yield leaf
+
+
+def learn_gradients(torch):
+    """Does the extension know gradients? Finds it out once."""
+    global _known_gradients
+    if _known_gradients is None:
+        try:
+            with torch.inference_mode(False), torch.no_grad():
+                for leaf in _leaves(torch):
+                    grad = leaf.grad
+                    _C.see_gradient(leaf, leaf._cdata, 0 if grad is None else grad._cdata,
+                                    leaf.requires_grad)
+            _known_gradients = learn(torch) and _C.settle_gradients()
+        except (AttributeError, OSError, RuntimeError, TypeError):  # a PyTorch without one of these
+            _known_gradients = False
+    return _known_gradients

@@ -60,7 +60,7 @@ class Watch:
 
     def __init__(self, torch, roots, tensors=()):
         _listen(torch)
-        _address.learn(torch)
+        _address.learn_gradients(torch)
         self.torch = torch
         self.roots = list(roots)
         self.single = list(tensors)

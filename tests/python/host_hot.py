@@ -79,6 +79,34 @@ Tensor.is_neg = lambda self: False
 Tensor.requires_grad = False
 
 
+NONE = word()  # what stands for no gradient
+
+
+class LaidOut(Tensor):
+    """A parameter as python/csrc/gradient_address.h has it."""
+
+    def __new__(cls, grad=None):
+        made = super().__new__(cls, 64)
+        made.kept, made.reads, made.sets = (word * 32)(), 0, 0
+        made.impl[9] = ctypes.addressof(made.kept)
+        made.grad = grad
+        return made
+
+    @property
+    def grad(self):
+        self.reads += 1
+        return self.now
+
+    @grad.setter
+    def grad(self, value):
+        self.sets += 1
+        self.now = value
+        self.kept[5] = ctypes.addressof(NONE if value is None else value.impl)
+
+    def wish(self, wants):
+        self.kept[11] = 0x1234 << 16 | wants << 8
+
+
 class Param:
     def __init__(self, grad=None):
         self.grad = grad
@@ -101,9 +129,11 @@ class Counted:
         self.now = value
 
 
-class Shortened(OnHost):
-    """Where the extension does not know how tensors are laid out, it asks DLPack."""
+class Asked(OnHost):
+    """Where the extension does not know how tensors are laid out, it asks DLPack and for attributes."""
     looks_a_gradient = 1
+    Param = Param
+    odd = ((Wide(4096), None), (types.SimpleNamespace(), None))  # gradients at 4096, and the calls
 
     def setUp(self):
         super().setUp()
@@ -141,7 +171,7 @@ class Shortened(OnHost):
 
     def test_what_is_given_is_given_at_each_call(self):
         given, other = Tensor(64), Tensor(128)
-        first, second, alone = Param(), Param(other), Param(other)
+        first, second, alone = self.Param(), self.Param(other), self.Param(other)
         self.assertTrue(self.add(((first, None, None, given), (second, None, None, None))))
         for grads in ((None, other), (other, None), (given, None)):
             first.grad, second.grad = grads
@@ -152,7 +182,7 @@ class Shortened(OnHost):
         self.assertIs(alone.grad, other)
 
     def test_calls_are_told_apart_by_which_gradients_are_missing(self):
-        first, second = params = [Param(), Param()]
+        first, second = params = [self.Param(), self.Param()]
         patterns = [(True, True), (False, True), (False, False)]
         for which, pattern in enumerate(patterns):
             first.grad, second.grad = (None if missing else Tensor(64) for missing in pattern)
@@ -165,12 +195,11 @@ class Shortened(OnHost):
                     self.assertEqual(self.call(), text)
 
     def test_a_gradient_that_is_used_has_to_stay_where_it_is(self):
-        param, looked = Param(Tensor(4096)), Param()
+        param, looked = self.Param(Tensor(4096)), self.Param()
         self.assertTrue(self.add(((param, None, 4096), (looked, True, None))))
         del looks[:]
         for param.grad, text in ((param.grad, b"zero"), (Tensor(4096), b"zero"), (Tensor(8192), None),
-                                 (None, None), (Wide(4096), None), (types.SimpleNamespace(), None),
-                                 (Tensor(4096), b"zero")):
+                                 (None, None), *self.odd, (Tensor(4096), b"zero")):
             del looks[:]
             self.assertEqual(self.call(), text)
             if text:
@@ -179,7 +208,7 @@ class Shortened(OnHost):
         self.assertIsNone(self.call())
 
     def test_a_gradient_in_the_midst_of_a_storage(self):
-        param = Param(Tensor(4096, 128))
+        param = self.Param(Tensor(4096, 128))
         self.assertTrue(self.add(((param, None, 4096),)))
         self.assertEqual(self.call(), b"zero")
         param.grad = Tensor(4096 + 128, 256)  # of the same storage
@@ -188,9 +217,10 @@ class Shortened(OnHost):
     def test_what_lies_elsewhere_already_is_not_taken(self):
         for grad in (Tensor(8192), None, Wide(4096)):
             with self.subTest(grad=grad):
-                self.assertFalse(self.add(((Param(grad), None, 4096),)))
+                self.assertFalse(self.add(((self.Param(grad), None, 4096),)))
                 self.assertIsNone(self.call())
-        for wrong, error in (((Param(), None), TypeError), (7, TypeError), ((Param(), None, "x"), TypeError),
+        param = self.Param()
+        for wrong, error in (((param, None), TypeError), (7, TypeError), ((param, None, "x"), TypeError),
                              ((object(), None, 4096), AttributeError)):
             with self.assertRaises(error):
                 self.add((wrong,))
@@ -211,7 +241,7 @@ class Shortened(OnHost):
 
     def test_a_call_that_fails_gives_nothing(self):
         given, stream = Tensor(64), ctypes.c_void_p()
-        param = Param()
+        param = self.Param()
         self.assertTrue(self.add(((param, None, None, given),)))
         current.stream = NO_STREAM
         with self.assertRaisesRegex(RuntimeError, "current stream"):
@@ -242,9 +272,14 @@ class Shortened(OnHost):
 
     def test_a_gradient_that_cannot_be_read_fits_nothing(self):
         class Unreadable:
-            def __getattr__(self, name):
-                raise KeyError(name)
-        self.assertTrue(self.add(((Unreadable(), True, None),)))
+            pass
+        param = Unreadable()
+        with self.assertRaises(AttributeError):
+            self.add(((param, True, None),))
+        param.grad = None
+        self.assertTrue(self.add(((param, True, None),)))
+        self.assertEqual(self.call(), b"zero")
+        del param.grad
         self.assertIsNone(self.call())
 
     def test_the_shapes_go_while_gradients_are_read(self):
@@ -272,19 +307,19 @@ class Shortened(OnHost):
         """What is dropped may clear the short way: the call has what it needs."""
         hot = self.hot
 
-        class Dropped:
+        class Dropped(Tensor):
             def __del__(self):
                 hot.clear()
-        first, second = Param(), Param()
+        first, second = self.Param(), self.Param()
         self.assertTrue(self.add(((first, None, None, None), (second, None, None, given := Tensor(64)))))
-        first.grad = Dropped()
+        first.grad = Dropped(64)
         self.assertEqual(self.call(), b"zero")
         self.assertIs(second.grad, given)
         self.assertFalse(hot.is_guarded())
         self.assertIsNone(self.call())
 
     def test_no_results(self):
-        param = Param()
+        param = self.Param()
 
         def work(stream, addresses):
             self.driver.copy(self.y, addresses[0], stream)
@@ -307,17 +342,17 @@ class Shortened(OnHost):
 
     @needs_it
     def test_memory_that_runs_out(self):
-        param = Param()
+        param = self.Param()
         graph = _C.capture(self.pool, lambda stream, a: self.driver.copy(self.y, self.sources[1], stream),
                            [], [], "tested", False)
         self.assertTrue(exhaust(self, self.hot.add, 0, (1,), {}, graph, (), lambda made: made, None,
-                                ((param, True, None, None), (Param(), None, None, Tensor(64)))))
+                                ((param, True, None, None), (self.Param(), None, None, Tensor(64)))))
         self.assertEqual(self.hot.call((1,), {}), [])
         self.assertEqual(self.driver.text(self.y), b"one")
 
 
-class WithKnownLayout(Shortened):
-    """Where it knows, it looks for itself. There is no way back, and this class comes last."""
+class KnownLayout(Asked):
+    """Where it knows, it looks for itself. There is no way back: classes come in the order of names."""
     looks_a_gradient = 0
 
     @classmethod
@@ -330,6 +365,55 @@ class WithKnownLayout(Shortened):
             _C.see_tensor(tensor, tensor.__sizeof__() - 1, impl, storage, tensor.storage[2], offset,
                           tensor.impl[7])
         assert _C.settle_layout()
+
+
+class KnownLayoutOfGradients(Asked):
+    """The same of parameters."""
+    looks_a_gradient = 0
+    Param = LaidOut
+    odd = ((Wide(4096), b"zero"),)
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        assert _C.settle_layout()
+        for grad, wants in ((None, True), (Tensor(64), True), (Tensor(64), False), (None, False),
+                            (None, True)):
+            leaf = LaidOut(grad)
+            leaf.wish(wants)
+            _C.see_gradient(leaf, ctypes.addressof(leaf.impl), grad and ctypes.addressof(grad.impl) or 0,
+                            wants)
+        assert _C.settle_gradients()
+
+    def test_no_attribute_is_read(self):
+        given = Tensor(4096)
+        used, other, left = params = [LaidOut(given), LaidOut(), LaidOut()]
+        self.assertTrue(self.add(((used, False, 4096, given), (other, True, None, None),
+                                  (left, None, None, given))))
+        for used.grad in (given, Tensor(4096)):
+            left.grad = used.grad
+            for param in params:
+                param.reads = param.sets = 0
+            sets = int(used.now is not given)
+            self.assertEqual(self.call(), b"zero")
+            self.assertEqual([(p.reads, p.sets) for p in params], [(0, sets), (0, 0), (0, sets)])
+            self.assertEqual([p.now for p in params], [given, None, given])
+
+    def test_wishes_are_guarded(self):
+        kept, forgotten = LaidOut(), LaidOut()
+        asked = []
+        forgotten.impl[9] = 0
+        LaidOut.requires_grad = property(lambda p: asked.append(p) or p.kept[11] == 0x12340100)
+        self.addCleanup(delattr, LaidOut, "requires_grad")
+        for param, wants, moves in ((kept, True, 0), (kept, False, 1), (forgotten, False, 0)):
+            param.wish(wants)
+            self.hot.set_guard((), (), types.SimpleNamespace(next_id=0), True, False, (param,))
+            del asked[:]
+            self.assertTrue(self.hot.is_guarded())
+            self.assertEqual(len(asked), moves, "it may want one for other reasons")
+            param.impl[9] = ctypes.addressof(param.kept)
+            param.wish(not wants)
+            self.assertFalse(self.hot.is_guarded())
 
 
 if __name__ == "__main__":

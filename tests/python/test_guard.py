@@ -208,9 +208,71 @@ class Guard(unittest.TestCase):
         self.assertEqual(_C.watches_dicts(), sys.version_info >= (3, 12))
 
     def test_layout_was_learned(self):
-        """Of the versions that are tested; with others DLPack is asked."""
+        """Of the versions that are tested; with others DLPack and attributes are asked."""
         from reprise import _address
         self.assertTrue(_address.learn(torch))
+        self.assertTrue(_address.learn_gradients(torch))
+
+    def test_gradients_are_those_of_attributes(self):
+        """After all that changes one: shapes of every pattern, and those that use it where it lies."""
+        self.hot = _C.Hot(torch.Tensor, torch.empty_strided, None, torch.is_grad_enabled,
+                          torch.is_inference_mode_enabled, torch.is_autocast_enabled, lambda: 0)
+        net = torch.nn.Linear(3, 3)
+        plain = torch.zeros(3, requires_grad=True)
+        other = torch.nn.Linear(3, 3).weight
+        net.weight.grad, other.grad = torch.ones(3, 3), torch.zeros(3, 3)
+
+        def backward():
+            (net(torch.ones(2, 3)) * plain).sum().backward()
+
+        def steps():
+            backward()
+            torch.optim.SGD([*net.parameters(), plain], lr=0.1).step()
+
+        def move():
+            net.weight.grad.data = torch.zeros(4, 3)[1:]
+
+        def shift():
+            grad = net.weight.grad
+            net.weight.grad = torch.empty(0).set_(grad.untyped_storage(), 0, (3, 3), (3, 1))
+
+        def freeze():
+            net.requires_grad_(False)
+
+        def swap():
+            torch.utils.swap_tensors(net.weight, other)
+
+        def sparse():
+            other.grad = torch.zeros(3, 3).to_sparse()
+
+        def drop():
+            net.zero_grad(set_to_none=True)
+
+        def copied():
+            plain.grad = net.bias.grad.clone() if net.bias.grad is not None else None
+        for change in (backward, backward, move, shift, steps, copied, freeze, drop, swap, backward, swap,
+                       sparse, copied):
+            change()
+            for param in (net.weight, net.bias, plain, other):
+                self.check_gradient(param)
+
+    def check_gradient(self, param):
+        """Looks of the short way at a gradient that stays, moves, comes and goes."""
+        grad = param.grad
+        usable = grad is not None and not grad.is_sparse
+        for then in (grad, None, torch.zeros_like(param.detach())):
+            self.set()
+            for missing in (False, True):
+                param.grad = grad if missing == (grad is None) else None if missing else then
+                self.assertTrue(self.hot.add(0, (missing,), {}, None, (), None, None,
+                                             ((param, missing, None),)))
+            param.grad = grad
+            self.assertEqual(usable, self.hot.add(0, ("used",), {}, None, (), None, None, (
+                (param, None, grad.data_ptr() if usable else 0),)))
+            param.grad = then
+            told = [self.hot.call((which,), {}) is _C.eager for which in (False, True, "used")]
+            self.assertEqual(told, [then is not None, then is None, usable and then is grad])
+        param.grad = grad
 
 
 if __name__ == "__main__":
