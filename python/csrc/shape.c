@@ -82,8 +82,8 @@ static struct rpp_shape **bucket_of(const struct rpp_shape_table *table, uint64_
     return &table->buckets[hash & (table->bucket_count - 1)];
 }
 
-/* Takes the shape where the call is one of it. A call may change the table otherwise than by this:
- * who goes through it looks at that. */
+/* Takes the shape if the call is one of it. Reading gradients may change the table: then it is not,
+ * and may be gone. */
 static bool take(const struct rpp_shape_table *table, struct rpp_shape *shape,
                  const struct rpp_inputs *inputs)
 {

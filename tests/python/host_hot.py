@@ -146,8 +146,12 @@ class Asked(OnHost):
     def new_hot(self):
         off, on = (lambda: False), (lambda: True)
         hot = _C.Hot(Tensor, self.empty, None, on, off, off, lambda: 0)
-        hot.set_guard((), (), types.SimpleNamespace(next_id=0), True, False, ())
+        self.guard(hot)
         return hot
+
+    @staticmethod
+    def guard(hot, *params):
+        hot.set_guard((), (), types.SimpleNamespace(next_id=0), True, False, params)
 
     def empty(self, shape, strides, *, dtype, device):
         return Tensor(self.driver.memory(b""))
@@ -283,25 +287,50 @@ class Asked(OnHost):
         self.assertIsNone(self.call())
 
     def test_the_shapes_go_while_gradients_are_read(self):
-        """Whatever runs then may clear the short way."""
-        hot = self.hot
+        """Whatever runs then may clear the short way, and guard it anew."""
+        hot, guard = self.hot, self.guard
 
         class Clearing:
-            clears, now = False, None
+            clears, guards, now = False, False, None
 
             @property
             def grad(self):
                 if self.clears:
                     hot.clear()
+                if self.guards:
+                    guard(hot)
                 return self.now
-        for now in (None, Tensor(64)):
-            param = Clearing()
-            hot.set_guard((), (), types.SimpleNamespace(next_id=0), True, False, ())
-            for which, param.now in enumerate((None, Tensor(64))):
-                self.assertTrue(self.add(((param, param.now is None, None),), which))
-            param.now, param.clears = now, True
-            self.assertIsNone(self.call())
-            self.assertFalse(hot.is_guarded())
+        for guards in (False, True):
+            for now in (None, Tensor(64)):
+                param = Clearing()
+                self.guard(hot)
+                for which, param.now in enumerate((None, Tensor(64))):
+                    self.assertTrue(self.add(((param, param.now is None, None),), which))
+                param.now, param.clears, param.guards = now, True, guards
+                self.assertIsNone(self.call())
+                self.assertIs(hot.is_guarded(), guards)
+
+    def test_the_guard_goes_while_it_is_asked(self):
+        hot = self.hot
+
+        class Clearing:
+            @property
+            def requires_grad(self):
+                if self.clears:
+                    hot.clear()
+                return True
+        param = Clearing()
+        param.clears = False
+        self.guard(hot, param)
+        self.assertTrue(hot.is_guarded())
+        param.clears = True
+        self.assertFalse(hot.is_guarded())
+
+    def test_a_graph_takes_the_place_of_eager_calls(self):
+        self.assertTrue(self.hot.add(0, (Tensor(self.x),), {}, None, (), None))
+        self.assertIs(self.hot.call((Tensor(self.x),), {}), _C.eager)
+        self.assertTrue(self.add(()))
+        self.assertEqual(self.call(), b"zero")
 
     def test_the_shapes_go_while_gradients_are_given(self):
         """What is dropped may clear the short way: the call has what it needs."""
@@ -399,6 +428,12 @@ class KnownLayoutOfGradients(Asked):
             self.assertEqual([(p.reads, p.sets) for p in params], [(0, sets), (0, 0), (0, sets)])
             self.assertEqual([p.now for p in params], [given, None, given])
 
+    def test_an_attribute_that_says_otherwise_is_asked(self):
+        param = LaidOut(Tensor(4096))
+        param.kept[5] = ctypes.addressof(NONE)
+        self.assertTrue(self.add(((param, False, 4096),)))
+        self.assertEqual(self.call(), b"zero")
+
     def test_wishes_are_guarded(self):
         kept, forgotten = LaidOut(), LaidOut()
         asked = []
@@ -407,7 +442,7 @@ class KnownLayoutOfGradients(Asked):
         self.addCleanup(delattr, LaidOut, "requires_grad")
         for param, wants, moves in ((kept, True, 0), (kept, False, 1), (forgotten, False, 0)):
             param.wish(wants)
-            self.hot.set_guard((), (), types.SimpleNamespace(next_id=0), True, False, (param,))
+            self.guard(self.hot, param)
             del asked[:]
             self.assertTrue(self.hot.is_guarded())
             self.assertEqual(len(asked), moves, "it may want one for other reasons")
