@@ -79,34 +79,6 @@ Tensor.is_neg = lambda self: False
 Tensor.requires_grad = False
 
 
-NONE = word()  # what stands for no gradient
-
-
-class LaidOut(Tensor):
-    """A parameter as python/csrc/gradient_address.h has it."""
-
-    def __new__(cls, grad=None):
-        made = super().__new__(cls, 64)
-        made.kept, made.reads, made.sets = (word * 32)(), 0, 0
-        made.impl[9] = ctypes.addressof(made.kept)
-        made.grad = grad
-        return made
-
-    @property
-    def grad(self):
-        self.reads += 1
-        return self.now
-
-    @grad.setter
-    def grad(self, value):
-        self.sets += 1
-        self.now = value
-        self.kept[5] = ctypes.addressof(NONE if value is None else value.impl)
-
-    def wish(self, wants):
-        self.kept[11] = 0x1234 << 16 | wants << 8
-
-
 class Param:
     def __init__(self, grad=None):
         self.grad = grad
@@ -114,9 +86,10 @@ class Param:
 
 class Counted:
     """One that counts how often its gradient is read and set."""
+    reads = sets = 0
 
     def __init__(self, grad=None):
-        self.now, self.reads, self.sets = grad, 0, 0
+        self.grad = grad
 
     @property
     def grad(self):
@@ -127,6 +100,27 @@ class Counted:
     def grad(self, value):
         self.sets += 1
         self.now = value
+
+
+NONE = word()  # what stands for no gradient
+
+
+class LaidOut(Counted, Tensor):
+    """The same as python/csrc/gradient_address.h has it."""
+
+    def __new__(cls, grad=None):
+        made = Tensor.__new__(cls, 64)
+        made.kept = (word * 32)()
+        made.impl[9] = ctypes.addressof(made.kept)
+        return made
+
+    @Counted.grad.setter
+    def grad(self, value):
+        Counted.grad.__set__(self, value)
+        self.kept[5] = ctypes.addressof(NONE if value is None else value.impl)
+
+    def wish(self, wants):
+        self.kept[11] = 0x1234 << 16 | wants << 8
 
 
 class Asked(OnHost):

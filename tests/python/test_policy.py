@@ -165,6 +165,27 @@ class Calls(unittest.TestCase):
             self.assertEqual(after, [("offered", True)] + ["cleared"] * (not takes_graphs) +
                              [("end", GRAPH, True)])
 
+    def test_where_gradients_decide_the_short_way_has_graphs_alone(self):
+        """An eager call, that is, which it knew by its arguments, might be of another case."""
+        made, choice = self.subject([])
+        added, mine = [], param()
+        made._may_shorten, made._is_guarded = lambda: True, lambda: False
+        made._guarded_hot = lambda guarded: types.SimpleNamespace(
+            add=lambda *call: added.append(call) or True)
+        case = _policy._Case("subject(3)", choice, 0)
+        made._trained = (mine,)
+        self.assertFalse(made._offer(case, ("key", (True,)), (3,), {}, []))
+        self.assertEqual(added, [])
+        case.shape = Replayed()
+        case.shape.used, case.shape.short = (), lambda tensors: ((), "build")
+        made._shapes[("key", (True,))] = case.shape
+        self.assertTrue(made._offer(case, ("key", (True,)), (3,), {}, []))
+        self.assertEqual(added, [(0, (3,), {}, case.shape.graph, (), "build", choice,
+                                  ((mine, True, None),))])
+        made._trained, case.shape = (), None
+        self.assertTrue(made._offer(case, ("key", None), (3,), {}, []))
+        self.assertEqual(added[1][3:], (None, (), None, choice, ()))
+
     def test_gradients_lie_with_whose_call_it_is(self):
         """Those of a capture are held by nobody behind it."""
         mine, other = param(Gradient()), param()
