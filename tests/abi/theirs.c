@@ -18,6 +18,10 @@
 #define cuGraphNodeGetDependentNodes      cuGraphNodeGetDependentNodes_v2
 #define cuGraphAddDependencies            cuGraphAddDependencies_v2
 #define cuGraphRemoveDependencies         cuGraphRemoveDependencies_v2
+#else /* and one is a newer form there, the older a type beside it */
+#include <cudaTypedefs.h>
+#undef cuCtxCreate
+#define cuCtxCreate (*(PFN_cuCtxCreate_v3020)0)
 #endif
 
 #define X(need, name, version, params, args) typedef CUresult(*our_##name) params;
