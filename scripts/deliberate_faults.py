@@ -70,11 +70,12 @@ def names_of(folder):
     return [file for _, file in sorted(found)]
 
 
-def run(command, cwd, seconds=None):
-    """Exit code and output; the code is None when it took too long."""
+def run(command, cwd, seconds=None, environment=None):
+    """Exit code and output; the code is None when it took too long. environment: what to add."""
     try:
         done = subprocess.run(command, cwd=cwd, timeout=seconds, check=False, text=True,
-                              errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                              env={**os.environ, **(environment or {})}, errors="replace",
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         return done.returncode, done.stdout
     except subprocess.TimeoutExpired as late:
         return None, late.stdout if isinstance(late.stdout, str) else ""
@@ -114,22 +115,28 @@ class Tests:
     def __init__(self, build):
         self.build = build
         self.commands = {}
+        self.environments = {}  # what a test has beside the environment of this script
         self.seconds = {}  # that a test took without a fault
         for folder, _, names in os.walk(build):
             if "CTestTestfile.cmake" in names:
                 with open(os.path.join(folder, "CTestTestfile.cmake"), encoding="utf-8") as file:
-                    for name, words in re.findall(r"^add_test\(\[=\[(.+?)\]=\] (.*)\)$",
-                                                  file.read(), re.M):
-                        self.commands[name] = re.findall(r'"([^"]*)"', words)
+                    text = file.read()
+                for name, words in re.findall(r"^add_test\(\[=\[(.+?)\]=\] (.*)\)$", text, re.M):
+                    self.commands[name] = re.findall(r'"([^"]*)"', words)
+                for name, pairs in re.findall(
+                        r'^set_tests_properties\(\[=\[(.+?)\]=\] .*?ENVIRONMENT "([^"]*)"', text, re.M):
+                    self.environments[name] = dict(pair.split("=", 1) for pair in pairs.split(";"))
 
     def make(self, names):
         targets = []
         for name in names:
             if name not in self.commands:
                 raise Broken(f"there is no test '{name}'")
-            program = self.commands[name][0]
-            if program.startswith(self.build + os.sep):
-                targets.append(os.path.relpath(program, self.build))
+            libraries = [value for value in self.environments.get(name, {}).values()
+                         if value.endswith(".so")]
+            programs = [self.commands[name][0], *libraries]
+            targets += [os.path.relpath(program, self.build) for program in programs
+                        if program.startswith(self.build + os.sep)]
         must(["ninja", *sorted(set(targets))], self.build, "it does not build")
 
     def failing(self, names):
@@ -138,7 +145,7 @@ class Tests:
         for name in names:
             start = time.monotonic()
             limit = TEST_SECONDS + TEST_TIMES * self.seconds.get(name, TEST_SECONDS)
-            code, output = run(self.commands[name], self.build, limit)
+            code, output = run(self.commands[name], self.build, limit, self.environments.get(name))
             self.seconds.setdefault(name, time.monotonic() - start)
             said += output
             if code is None:
@@ -156,6 +163,12 @@ def apply(fault, scratch, *options):
     return done.returncode == 0, done.stdout
 
 
+def touch(path):
+    """Makes a file newer than what was built of it, for tools too that compare whole seconds."""
+    later = time.time() + 1
+    os.utime(path, (later, later))
+
+
 def try_fault(fault, scratch, tests):
     """The tests that notice the fault, and what they said. Leaves the scratch tree as it was."""
     kept = {}
@@ -169,12 +182,15 @@ def try_fault(fault, scratch, tests):
         done, output = apply(fault, scratch)
         if not done:
             raise Broken(f"the patch does not apply\n{output}")
+        for path in kept:
+            touch(path)
         tests.make(fault.expect)
         return tests.failing(fault.expect)
     finally:
         for path, content in kept.items():
             with open(path, "wb") as file:
                 file.write(content)
+            touch(path)
 
 
 def try_all(faults, scratch, verbose):
