@@ -59,8 +59,8 @@ def learn(torch):
 
 
 def _leaves(torch):
-    """Tensors on the CPU that autograd keeps something of, with gradients and without, and after all
-    that changes one."""
+    """Tensors on the CPU that autograd keeps something of, with gradients and without, and after what
+    changes that; no backward pass, which would start autograd's threads."""
     for make in (torch.nn.Parameter, lambda tensor: tensor.requires_grad_()):
         leaf = make(torch.zeros(3, device="cpu"))
         yield leaf
@@ -74,8 +74,7 @@ def _leaves(torch):
         yield leaf
         leaf.requires_grad_(True)
         yield leaf
-        with torch.enable_grad():
-            (leaf * 2).sum().backward()
+        leaf.grad = torch.zeros(5, device="cpu")[2:]
         yield leaf
         leaf.data = torch.zeros(7, device="cpu")[4:]
         yield leaf
