@@ -629,6 +629,12 @@ enum rp_named {
 RP_API rp_status rp_graph_names(const struct rp_graph *graph, const struct rp_memory *ranges,
                                 size_t count, unsigned char *out_named, struct rp_error *err);
 
+/* Waits for what was enqueued so far on the stream of the graph's last replay, which has to exist:
+ * that replay, and work of the program's own behind it that uses what the graph keeps. Once the
+ * graph is destroyed that memory may be unmapped, whatever runs. Does not wait for a stream that is
+ * capturing, nor where there was no replay. Any thread. */
+RP_API rp_status rp_graph_wait(struct rp_graph *graph, struct rp_error *err);
+
 /* Waits for the graph's last replay, then frees it. Graphs that read blocks of it are refused from
  * then on. NULL is allowed. */
 RP_API void rp_graph_destroy(struct rp_graph *graph);

@@ -501,6 +501,43 @@ static void wait_for_replays(struct rp_graph *graph)
     rpi_wait_for_member(driver, &last);
 }
 
+static CUresult wait_for_stream(const struct rp_driver *driver,
+                                const struct rpi_pool_member *member)
+{
+    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = driver->cuStreamIsCapturing(member->stream, &capturing);
+    if (result != CUDA_SUCCESS || capturing != CU_STREAM_CAPTURE_STATUS_NONE)
+        return result;
+    return driver->cuStreamSynchronize(member->stream);
+}
+
+rp_status rp_graph_wait(struct rp_graph *graph, struct rp_error *err)
+{
+    bool pushed = false;
+    if (!graph || graph->adopted)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_wait", "%s",
+                         !graph ? "graph is NULL"
+                                : "the graph was adopted: who replays it knows the stream");
+    const struct rp_driver *driver = graph->pool->device->driver;
+    rp_status status = rpi_device_enter(graph->pool->device, &pushed, err);
+    if (status != RP_OK)
+        return status;
+    pthread_mutex_lock(&graph->pool->core->lock);
+    struct rpi_pool_member last = graph->member;
+    pthread_mutex_unlock(&graph->pool->core->lock);
+    CUresult result = CUDA_SUCCESS;
+    if (last.turn) {
+        int mode = rpi_relax_begin(driver);
+        result = wait_for_stream(driver, &last);
+        rpi_relax_end(driver, mode);
+    }
+    if (pushed)
+        rp_device_pop(graph->pool->device);
+    return result == CUDA_SUCCESS ? RP_OK
+                                  : rpi_error_driver(err, result, "cuStreamSynchronize",
+                                                     "waiting for what uses '%.60s'", graph->name);
+}
+
 rp_status rp_graph_release(struct rp_graph *graph, struct rp_error *err)
 {
     if (!graph || graph->adopted)

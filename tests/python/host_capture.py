@@ -72,6 +72,20 @@ class Captures(OnHost):
             self.assertEqual((self.driver.text(y), self.driver.text(z)), (text, text))
         self.assertEqual([self.driver.text(g) for g in self.given], [b"", b""])
 
+    def test_work_behind_its_replay_is_over_when_a_graph_goes(self):
+        """Its memory goes with it, and an optimizer may be at work on gradients there."""
+        graph = self.capture()
+        trace = Trace()
+        del graph
+        self.assertEqual(trace.calls()["cuStreamIsCapturing"], 0)
+        graph = self.capture()
+        graph.replay(0, self.x, *self.given)
+        trace = Trace()
+        del graph
+        calls = trace.calls()
+        self.assertGreater(calls["cuStreamIsCapturing"], 0)
+        self.assertGreater(calls["cuStreamSynchronize"], 0)
+
     def test_a_place_of_no_argument_is_refused(self):
         for wrong in (3, -1):
             with self.assertRaisesRegex(ValueError, "a place is of argument"):

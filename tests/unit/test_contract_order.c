@@ -659,6 +659,32 @@ static void test_destroying_waits_for_readers(void **state)
     rp_pool_destroy(pool);
 }
 
+/* What the program enqueued behind the last replay may use what the graph keeps. */
+static void test_waiting_for_what_is_behind_a_replay(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct rp_pool *pool = make_pool(f, RP_POOL_SEQUENCE, NULL);
+    struct step a = {.f = f, .name = "a", .value = 2, .keeps = true};
+    CUgraph graph = NULL;
+    capture(pool, &a);
+    RPT_OK(f, rp_graph_wait(a.graph, &f->err)); /* for nothing */
+    RPT_OK(f, rp_graph_replay(a.graph, a.args, 2, f->streams[0], &f->err));
+    atomic_store(&may_go, true);
+    atomic_store(&is_over, false);
+    assert_int_equal(f->driver->cuLaunchHostFunc(f->streams[0], take_time, NULL), 0);
+    RPT_OK(f, rp_graph_wait(a.graph, &f->err));
+    assert_true(atomic_load(&is_over));
+    assert_int_equal(f->driver->cuStreamBeginCapture(f->streams[0], CU_STREAM_CAPTURE_MODE_GLOBAL),
+                     0);
+    RPT_OK(f, rp_graph_wait(a.graph, &f->err));
+    assert_int_equal(f->driver->cuStreamEndCapture(f->streams[0], &graph), 0);
+    assert_int_equal(f->driver->cuGraphDestroy(graph), 0);
+    assert_int_equal(rp_graph_wait(NULL, &f->err), RP_ERROR_INVALID_ARGUMENT);
+    rpt_says(f, "graph is NULL");
+    finish(&a);
+    rp_pool_destroy(pool);
+}
+
 static void test_strict_overlap(void **state)
 {
     struct rpt_fixture *f = *state;
@@ -801,6 +827,7 @@ int main(void)
         RPT_TEST(test_kept_block_as_argument),
         RPT_TEST(test_captures_are_not_disturbed),
         RPT_TEST(test_destroying_waits_for_readers),
+        RPT_TEST(test_waiting_for_what_is_behind_a_replay),
         RPT_TEST(test_strict_overlap),
         RPT_TEST(test_faults),
         RPT_TEST(test_warn),
