@@ -13,8 +13,8 @@ struct parked {
 };
 static struct parked *parked;
 
-/* Work of PyTorch's may be under way on what the graph made, an optimizer's step with its gradients:
- * the memory goes with the graph. PyTorch's streams live as long as the process. */
+/* Work of PyTorch's may be under way on what the graph made, an optimizer's step with its
+ * gradients: the memory goes with the graph. PyTorch's streams live as long as the process. */
 static void destroy(struct rp_graph *graph)
 {
     Py_BEGIN_ALLOW_THREADS;
