@@ -3,9 +3,11 @@
 are those of eager runs, to the bit. Usage: gpu_gradients.py [--install] ..."""
 
 import copy
+import gc
 import sys
 import unittest
 import warnings
+import weakref
 from unittest import mock
 
 import torch
@@ -144,6 +146,32 @@ class Trained(unittest.TestCase):
                 back, update = self.check(train)
                 self.assertEqual(len(back.shapes()), 1)
                 self.assertEqual(len(update.shapes()), shapes, update.failures())
+
+    def test_memory_stays_while_work_on_it_is_under_way(self):
+        """The graph goes, and its pool, with the last gradient there; the device is behind."""
+        after = []
+        for graph in (False, True):
+            net = copy.deepcopy(self.net)
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+            def back(x, net=net):
+                return self.backward(net, x)
+            if graph:
+                back = reprise.graphed(back, grad="whole", watch=[net], strict=True)
+            for x in self.inputs[:4]:
+                optimizer.zero_grad(set_to_none=True)
+                back(x)
+                optimizer.step()
+            gone = weakref.ref(back)
+            torch.cuda._sleep(200_000_000)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            del back
+            gc.collect()
+            self.assertIsNone(gone())
+            after.append([p.detach().clone() for p in net.parameters()])
+            torch.cuda.synchronize()
+        self.assertTrue(all(torch.equal(*pair) for pair in zip(*after)))
 
     def test_clipping_by_itself(self):
         def train(net, heads, optimizer, graphed):
