@@ -13,12 +13,13 @@ struct parked {
 };
 static struct parked *parked;
 
-/* Work of PyTorch's may be under way on what the graph made, an optimizer's step with its
- * gradients: the memory goes with the graph. PyTorch's streams live as long as the process. */
-static void destroy(struct rp_graph *graph)
+/* lent: work of PyTorch's may be under way on what the graph made, an optimizer's step with its
+ * gradients, and the memory goes with the graph. */
+static void destroy(struct rp_graph *graph, bool lent)
 {
     Py_BEGIN_ALLOW_THREADS;
-    (void)rp_graph_wait(graph, NULL);
+    if (lent)
+        (void)rp_graph_wait(graph, NULL);
     rp_graph_destroy(graph);
     Py_END_ALLOW_THREADS;
 }
@@ -37,7 +38,7 @@ size_t rpp_sweep_graphs(void)
             left++;
             continue;
         }
-        destroy(here->graph);
+        destroy(here->graph, true);
         Py_DECREF(here->pool);
         PyMem_Free(here);
     }
@@ -64,7 +65,7 @@ static void graph_dealloc(PyObject *object)
         park(self);
         self->pool = NULL;
     } else if (!leaving) {
-        destroy(self->graph);
+        destroy(self->graph, self->lends);
     }
     PyMem_Free(self->args);
     Py_XDECREF(self->pool);
@@ -89,6 +90,13 @@ static PyObject *graph_replay(PyObject *object, PyObject *args)
     rp_status status = rp_graph_replay(self->graph, self->args, self->arg_count,
                                        (struct CUstream_st *)(uintptr_t)stream, &err);
     return status == RP_OK ? Py_NewRef(Py_None) : rpp_set_error(status, &err);
+}
+
+static PyObject *graph_lend(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    ((struct rpp_graph *)object)->lends = true;
+    return Py_NewRef(Py_None);
 }
 
 static PyObject *graph_release(PyObject *object, PyObject *unused)
@@ -195,6 +203,9 @@ static PyMethodDef methods[] = {
      "Was memory freed that the graph uses beside its arguments?"},
     {"names", graph_names, METH_O,
      "Of each (address, bytes): 0; 1, nodes name memory there; with 2 beside it, and may not."},
+    {"lend", graph_lend, METH_NOARGS,
+     "Tensors lie in its memory: work behind its last replay, on that stream, is waited for when "
+     "it goes."},
     {"release", graph_release, METH_NOARGS, "Later captures may lie over what it keeps."},
     {"info", graph_info, METH_NOARGS, "Facts, as struct rp_graph_info has them."},
     {"arg_info", graph_arg_info, METH_VARARGS, "(sites, bindable, bound, why not) of an argument."},

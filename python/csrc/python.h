@@ -33,6 +33,7 @@ struct rpp_graph {
     PyObject *pool;
     size_t arg_count;
     struct rp_arg *args; /* sizes and roles of the capture; addresses of the last replay */
+    bool lends;          /* tensors of PyTorch's lie in memory that goes with the graph */
 };
 
 extern PyTypeObject *rpp_pool_type, *rpp_graph_type;

@@ -99,10 +99,10 @@ static bool take(const struct rpp_shape_table *table, struct rpp_shape *shape,
 
 struct rpp_shape *rpp_shapes_take(struct rpp_shape_table *table, const struct rpp_inputs *inputs)
 {
-    const struct rpp_shape *last = table->last;
+    struct rpp_shape *last = table->last; /* reading gradients may let others make calls */
     size_t changes = table->changes;
-    if (last && take(table, table->last, inputs))
-        return table->last;
+    if (last && take(table, last, inputs))
+        return table->last = last;
     if (table->changes != changes || !table->count)
         return NULL;
     uint64_t hash = rpp_inputs_hash(inputs);

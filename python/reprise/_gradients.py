@@ -96,6 +96,7 @@ def twin(torch, tensor, owner):
     storage, device = tensor.untyped_storage(), tensor.device
     if not _C.is_captured(storage.data_ptr()):
         return tensor
+    owner.lend()
     memory = torch.as_tensor(_Memory(storage.data_ptr(), storage.nbytes(), owner), device=device)
     return torch.empty(0, dtype=tensor.dtype, device=device).set_(
         memory.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())

@@ -81,6 +81,21 @@ void rpi_reads_describe(const struct rp_pool *pool, uint64_t offset, char *text,
     snprintf(text, bytes, "memory of the pool that no graph has now");
 }
 
+/* Has the program the address in its hands? Where a block of its ends another graph's may begin,
+ * and is meant then. With the core's lock held. */
+static bool is_held(const struct rp_pool *pool, uint64_t address, uint64_t offset)
+{
+    const struct rpi_pool_node *top = &pool->core->memory.root->node;
+    if (rpi_territory_is_held(pool->device, address))
+        return true;
+    if (!rpi_territory_ends_held(pool->device, address))
+        return false;
+    for (const struct rpi_pool_member *m = rpi_pool_next(top, NULL); m; m = rpi_pool_next(top, m))
+        if (rpi_ranges_overlap(&m->all, offset, offset + 1))
+            return false;
+    return true;
+}
+
 void rpi_reads_find(const struct rp_pool *pool, uint64_t address, struct rpi_foreign *out_foreign)
 {
     const struct rpi_arena *own = &pool->core->memory.arena;
@@ -89,7 +104,7 @@ void rpi_reads_find(const struct rp_pool *pool, uint64_t address, struct rpi_for
         uint64_t offset = address - own->base;
         pthread_mutex_lock(&pool->core->lock);
         bool kept = find_kept(pool, offset) != UINT64_MAX;
-        bool held = !kept && rpi_territory_is_held(pool->device, address);
+        bool held = !kept && is_held(pool, address, offset);
         out_foreign->kind = kept   ? RPI_FOREIGN_KEPT
                             : held ? RPI_FOREIGN_UNKNOWN
                                    : RPI_FOREIGN_REFUSED;
@@ -108,7 +123,8 @@ void rpi_reads_find(const struct rp_pool *pool, uint64_t address, struct rpi_for
         return;
     }
     if (rpi_territory_find(pool->device, address, out_foreign->text, sizeof out_foreign->text) &&
-        !rpi_territory_is_held(pool->device, address))
+        !rpi_territory_is_held(pool->device, address) &&
+        !rpi_territory_ends_held(pool->device, address))
         out_foreign->kind = RPI_FOREIGN_REFUSED;
 }
 

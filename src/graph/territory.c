@@ -50,15 +50,27 @@ void rpi_territory_let_go(struct rp_device *device, uint64_t from)
     pthread_mutex_unlock(&all->lock);
 }
 
-bool rpi_territory_is_held(struct rp_device *device, uint64_t address)
+static bool look_among_held(struct rp_device *device, uint64_t address, bool end)
 {
     struct rpi_territories *all = &device->territories;
-    bool held = false;
+    bool found = false;
     pthread_mutex_lock(&all->lock);
-    for (size_t i = 0; !held && i < all->held.count; i++)
-        held = all->held.data[i].from <= address && address <= all->held.data[i].to;
+    for (size_t i = 0; !found && i < all->held.count; i++) {
+        struct rpi_range range = all->held.data[i];
+        found = end ? address == range.to : range.from <= address && address < range.to;
+    }
     pthread_mutex_unlock(&all->lock);
-    return held;
+    return found;
+}
+
+bool rpi_territory_is_held(struct rp_device *device, uint64_t address)
+{
+    return look_among_held(device, address, false);
+}
+
+bool rpi_territory_ends_held(struct rp_device *device, uint64_t address)
+{
+    return look_among_held(device, address, true);
 }
 
 static bool find(struct rp_device *device, uint64_t address, bool eager_only, char *out_text,

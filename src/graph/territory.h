@@ -38,8 +38,10 @@ rp_status rpi_territory_hold(struct rp_device *device, struct rpi_range range,
                              struct rp_error *err);
 /* Does nothing where none that are held begin there. */
 void rpi_territory_let_go(struct rp_device *device, uint64_t from);
-/* Is the address in such a range, or its end? */
+/* Is the address in such a range? */
 bool rpi_territory_is_held(struct rp_device *device, uint64_t address);
+/* Or the end of one? */
+bool rpi_territory_ends_held(struct rp_device *device, uint64_t address);
 
 /* False when the address is in none; otherwise tells whose it is: "memory of pool 'a'". */
 bool rpi_territory_find(struct rp_device *device, uint64_t address, char *out_text, size_t bytes);

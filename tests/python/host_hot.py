@@ -304,6 +304,30 @@ class Asked(OnHost):
                 self.assertIsNone(self.call())
                 self.assertIs(hot.is_guarded(), guards)
 
+    def test_another_shape_is_called_while_gradients_are_read(self):
+        """Which is the last one then; the call that reads is of its own shape all the same."""
+        test, hot = self, self.hot
+        others = []
+
+        class Calling:
+            calls = False
+
+            @property
+            def grad(self):
+                if self.calls:
+                    self.calls = False
+                    others.append(hot.call((Tensor(test.x), 7), {}))
+        param = Calling()
+        self.guard(hot)
+        self.assertTrue(self.add(((param, True, None),), 0))
+        self.assertTrue(hot.add(0, (Tensor(self.x), 7), {}, self.graph(self.sources[1]),
+                                (((BYTES,), (1,), "uint8"),), None, None, ()))
+        want = self.call()
+        for _ in range(3):
+            param.calls = True
+            self.assertEqual(self.call(), want)
+            self.assertNotEqual(self.driver.text(others.pop().address), want)
+
     def test_the_guard_goes_while_it_is_asked(self):
         hot = self.hot
 

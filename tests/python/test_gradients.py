@@ -173,9 +173,11 @@ class Twins(unittest.TestCase):
         patcher.start()
 
     def test_memory_of_a_capture_has_the_graph_for_its_owner(self):
-        owner = object()
+        lent = []
+        owner = types.SimpleNamespace(lend=lambda: lent.append(True))
         twin = _gradients.twin(self.torch, Tensor(ADDRESS), owner)
         memory, *how = twin.how
+        self.assertEqual(lent, [True])
         self.assertEqual(how, [2, (5, 2), (2, 1)])
         self.assertIs(memory.owner, owner)
         self.assertEqual(self.asked, [(memory, "cuda:0"), (0, "half", "cuda:0")])

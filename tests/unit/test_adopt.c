@@ -301,6 +301,43 @@ static rp_status read_constant(struct rp_call *call, void *user, struct rp_error
     return status == RP_OK ? rp_call_free(call, block, err) : status;
 }
 
+static rp_status leave(struct rp_call *call, void *user, struct rp_error *err)
+{
+    uint64_t *left = user;
+    CUstream s = rp_call_stream(call);
+    rp_status status = rp_call_alloc(call, BYTES, s, left, err);
+    return status == RP_OK ? rpt_scale(&fixture, s, *left, rp_call_arg(call, 0), 5, COUNT, err)
+                           : status;
+}
+
+/* A block that an alternative keeps begins where what the program has in its hands ends. */
+static void what_lies_behind_it_is_not_meant(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct rp_pool *pool = make_pool(RP_POOL_ALTERNATIVES);
+    struct theirs t;
+    struct rp_graph *graph = NULL, *refused = NULL;
+    uint64_t left = 0, out = rpt_buffer(f, COUNT, 0);
+    struct rp_arg args[2] = {rpt_arg(input, COUNT, RP_ARG_IN), rpt_arg(out, COUNT, RP_ARG_OUT)};
+    begin(&t, pool, "theirs", f->streams[0]);
+    t.kept = take(&t, f->streams[0]);
+    RPT_OK(f, rpt_scale(f, f->streams[0], t.kept, input, 2, COUNT, &f->err));
+    end(&t);
+    struct reader reader = {t.kept + ROUNDED}; /* nothing is there yet */
+    RPT_OK(f, rp_graph_capture(pool, NULL, read_constant, &reader, args, 2, &graph, &f->err));
+    rp_graph_destroy(graph);
+    RPT_OK(f, rp_graph_capture(pool, NULL, leave, &left, args, 2, &graph, &f->err));
+    assert_int_equal(left, t.kept + ROUNDED);
+    assert_int_equal(
+        rp_graph_capture(pool, NULL, read_constant, &reader, args, 2, &refused, &f->err),
+        RP_ERROR_CAPTURE);
+    rpt_says(f, "the callable kept an address from another call");
+    rp_graph_destroy(graph);
+    finish(&t);
+    rp_pool_destroy(pool);
+    f->driver->cuMemFree(out);
+}
+
 /* By address and as an argument, from the pool that it lies in and from another. */
 static void captured_callables_may_use_what_it_keeps(void **state)
 {
@@ -545,6 +582,7 @@ int main(void)
         TEST(what_is_alive_stays),
         TEST(concurrent_captures_share_nothing),
         TEST(captured_callables_may_use_what_it_keeps),
+        TEST(what_lies_behind_it_is_not_meant),
         TEST(what_it_let_go_is_no_memory_of_the_programs),
         TEST(misuse_is_refused),
         TEST(a_broken_capture_ends_too),
