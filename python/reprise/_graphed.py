@@ -558,6 +558,9 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
             results take part in autograd. ``"whole"``: the callable is one graph, backward passes
             and optimizer steps inside it included, and results are detached. ``"auto"``: split
             where an argument requires a gradient, or ``fn`` is a module with a parameter that does.
+            Gradients that a whole graph leaves lie in its memory, until its next call. When the
+            last of them is dropped after the graph, the stream of its last call, which has to exist
+            then, is waited for.
         frozen (bool): A promise that modules keep their parameters, buffers, modes and hooks from the
             first capture on, so that calls need not look at them: some 5 ns for each parameter,
             15 with gradients enabled, and, before CPython 3.12, 20 ns for each module. Values of
