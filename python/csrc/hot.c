@@ -403,6 +403,13 @@ static int hot_traverse(PyObject *object, visitproc visit, void *arg)
 {
     const struct hot *hot = (struct hot *)object;
     Py_VISIT(Py_TYPE(object));
+    Py_VISIT(hot->tensor_type);
+    Py_VISIT(hot->empty);
+    Py_VISIT(hot->quick_empty);
+    Py_VISIT(hot->grad_enabled);
+    Py_VISIT(hot->inference);
+    Py_VISIT(hot->autocast);
+    Py_VISIT(hot->current_device);
     Py_VISIT(hot->guard.tensors);
     Py_VISIT(hot->guard.dicts);
     Py_VISIT(hot->guard.handles);

@@ -3,6 +3,7 @@
 was called of it, and the allocator's hooks, called as PyTorch calls them."""
 
 import ctypes
+import gc
 import os
 import re
 import unittest
@@ -98,4 +99,6 @@ class OnHost(unittest.TestCase):
         cls.allocator = Allocator(_C.hooks())
 
     def setUp(self):
+        gc.collect()  # each pool has much of the process's addresses reserved: none may be left over
+        _C.sweep()
         self.pool = _C.Pool(0, "tested")
