@@ -63,16 +63,20 @@ class Trained(unittest.TestCase):
         loss.backward()
         return loss.detach()
 
+    def micro_step(self, net, optimizer, to_none):
+        """Of a micro-batch; the last one steps, and zeroes or drops the gradients."""
+        def step(x, last):
+            loss = self.backward(net, x)
+            if last:
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=to_none)
+            return loss
+        return step
+
     def test_micro_batches_of_which_the_last_steps_and_drops(self):
         """The graph of the first makes gradients that no other graph may add to: the rest is eager."""
         def train(net, heads, optimizer, graphed):
-            def step(x, last):
-                loss = self.backward(net, x)
-                if last:
-                    optimizer.step()
-                    optimizer.zero_grad(set_to_none=True)
-                return loss
-            step = graphed(step, grad="whole")
+            step = graphed(self.micro_step(net, optimizer, True), grad="whole")
             for i, x in enumerate(self.inputs):
                 step(x, i % 4 == 3)
         step, = self.check(train)
@@ -81,13 +85,7 @@ class Trained(unittest.TestCase):
 
     def test_micro_batches_whose_gradients_stay(self):
         def train(net, heads, optimizer, graphed):
-            def step(x, last):
-                loss = self.backward(net, x)
-                if last:
-                    optimizer.step()
-                    optimizer.zero_grad(set_to_none=False)
-                return loss
-            step = graphed(step, grad="whole", strict=True)
+            step = graphed(self.micro_step(net, optimizer, False), grad="whole", strict=True)
             for p in net.parameters():
                 p.grad = torch.zeros_like(p)
             for i, x in enumerate(self.inputs):

@@ -4,7 +4,6 @@
 import gc
 import types
 import unittest
-import weakref
 from unittest import mock
 
 from fake_gradients import ADDRESS, Gradient, names, param

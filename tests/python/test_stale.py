@@ -6,11 +6,10 @@ import threading
 import types
 import unittest
 import warnings
-import weakref
 from unittest import mock
 
 from fake_gradients import ADDRESS, Gradient, names, param
-from reprise import _C, _gradients
+from reprise import _C
 from reprise._graphed import MOST_STALE, Graphed
 
 
