@@ -5,6 +5,10 @@ They lie in the memory of the graph, where those of other shapes may lie too, an
 longer than the step itself would: a tensor that is alive keeps its memory from the captures that
 follow, which would be refused there. At each call the parameters are given those of its graph: other
 shapes and eager calls leave others, and the program may have dropped them (zero_grad).
+
+A graph that reads such gradients, or adds to them, needs them at one place, which no other graph has:
+so the parameters it wants them of are given homes of their own, once that is seen. Graphs that make
+gradients of these copy them there at their end, and those that were captured before are dropped.
 """
 
 import weakref
@@ -13,6 +17,67 @@ from . import _C
 from ._record import span
 
 MISUSED = 2  # of enum rp_named
+
+
+class Shared(_C.Error):
+    """A graph was captured that uses gradients in memory which other graphs have too."""
+
+
+class Homes:
+    """Where gradients of some parameters lie whichever graph made them: memory that no graph has."""
+
+    def __init__(self):
+        self._homes = {}  # by the parameter's id, as tensors are compared by their elements
+
+    def of(self, param):
+        """Its home, a tensor; None where it has none, or one of another kind than it is by now."""
+        known = self._homes.get(id(param))
+        if known is None or known[0]() is not param or not _fits(known[1], param):
+            return None
+        return known[1]
+
+    def move(self, params):
+        """Moves their gradients out of memory of graphs, into homes that they have from then on. The
+        parameters that had a gradient there. On the current stream."""
+        moved = [p for p in params if getattr(p.grad, "is_lent_by_reprise", False)]
+        for param in moved:
+            home = self.of(param)
+            if home is None:
+                home = param.grad.detach().clone()
+                self._keep(param, home)
+            else:
+                home.copy_(param.grad)
+            param.grad = home
+        return moved
+
+    def _keep(self, param, home):
+        key, homes = id(param), self._homes
+
+        def forget(gone):
+            if homes.get(key, (None,))[0] is gone:
+                del homes[key]
+        homes[key] = (weakref.ref(param, forget), home)
+
+    def bring(self, torch, params):
+        """At the end of a run of a capture: what it made for those that have homes is copied there."""
+        away = [(p, home) for p, home in ((p, self.of(p)) for p in params)
+                if home is not None and p.grad is not home and _is_made(torch, p.grad)]
+        if away:
+            torch._foreach_copy_([home for _, home in away], [p.grad for p, _ in away])
+        give(away)
+
+
+def _fits(home, param):
+    return (home.shape, home.dtype, home.device) == (param.shape, param.dtype, param.device)
+
+
+def _is_made(torch, grad):
+    """Did the run that is under way make it?"""
+    return grad is not None and grad.layout is torch.strided and (
+        _C.call_block(grad.untyped_storage().data_ptr()) is not None)
+
+
+homes = Homes()
 
 
 class Gradients:
@@ -63,9 +128,9 @@ class Gradients:
                 if grad is not None and grad.layout is torch.strided]
         named = graph.names(tuple(place[1:] for place in held))
         if any(bits & MISUSED for bits in named):
-            raise _C.Error("it adds to gradients that another graph of it made, or reads them, in "
-                           "memory that its graphs share. Let the optimizer keep gradients, "
-                           "zero_grad(set_to_none=False), or drop them in each call")
+            raise Shared("it adds to gradients that another graph of it made, or reads them, in "
+                         "memory that its graphs share. Let the optimizer keep gradients, "
+                         "zero_grad(set_to_none=False), or drop them in each call")
         return tuple(place[:2] for place, bits in zip(held, named) if bits)
 
     def restore(self):
@@ -98,8 +163,10 @@ def twin(torch, tensor, owner):
         return tensor
     owner.lend()
     memory = torch.as_tensor(_Memory(storage.data_ptr(), storage.nbytes(), owner), device=device)
-    return torch.empty(0, dtype=tensor.dtype, device=device).set_(
+    made = torch.empty(0, dtype=tensor.dtype, device=device).set_(
         memory.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
+    made.is_lent_by_reprise = True
+    return made
 
 
 def to_give(torch, params, owner):

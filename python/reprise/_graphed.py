@@ -10,7 +10,7 @@ import weakref
 
 from . import _C, _distributed
 from ._findings import line_of, tell_mend
-from ._gradients import Gradients, for_short_way, to_give
+from ._gradients import Gradients, Shared, for_short_way, homes, to_give
 from ._pool import Pool
 from ._progress import Progress
 from ._record import VERIFY, Work, extents, is_alone
@@ -48,6 +48,24 @@ def body_of(torch, fn, leaves, spec, has_kwargs):
         return fn(*args, **kwargs)
 
     return body
+
+
+def brings_home(torch, body, params):
+    """The body, which leaves gradients where the parameters want them."""
+    def bringing(placed):
+        result = body(placed)
+        homes.bring(torch, params)
+        return result
+    return bringing
+
+
+def settle(params):
+    """Gives the parameters whose gradients lie in memory of graphs homes for them, and drops the graphs
+    that leave them elsewhere. False where none did."""
+    moved = set(map(id, homes.move(params)))
+    for graphed in list(all_graphed) if moved else ():
+        graphed.drop_giving(moved)
+    return bool(moved)
 
 
 def find_params(torch, fn, known):
@@ -185,12 +203,25 @@ class Graphed:
                 self._drop_stale(key, shape)
         return None
 
+    def drop_giving(self, params):
+        """Drops the shapes that leave gradients of some of these parameters, told by their ids. Calls
+        that are under way on other threads keep theirs."""
+        for key, shape in list(self._shapes.items()):
+            if isinstance(shape, Shape) and any(id(param) in params for param, _ in shape.given):
+                self._drop(key)
+
+    def _drop(self, key):
+        """What was captured for a key is not called any more."""
+        self._shapes.pop(key, None)
+        if self._hot is not None:
+            self._hot.clear()
+
     def _drop_stale(self, key, shape):
         """The callable uses other memory by now than the shape, which is captured anew; but not for
         ever, as captures cost more than they bring."""
-        del self._shapes[key]
-        if self._hot is not None:
-            self._hot.clear()
+        self._drop(key)
+        if isinstance(shape, Shape):
+            settle([param for param, _ in shape.moved()])
         self._stale[key] = self._stale.get(key, 0) + 1
         if self._stale[key] < MOST_STALE:
             return
@@ -429,7 +460,16 @@ class Graphed:
         return pool
 
     def _capture(self, key, *call):
-        """A shape, captured (as for _take). Gradients are afterwards what they were before."""
+        """A shape, captured (as for _take). Gradients are afterwards what they were before, but where
+        it uses some that lay in memory of graphs: those have moved."""
+        try:
+            return self._capture_here(key, *call)
+        except Shared:
+            if not settle(self._gradients().params):
+                raise
+        return self._capture_here(key, *call)
+
+    def _capture_here(self, key, *call):
         before = self._gradients().hold()
         try:
             made = self._take(before, key, *call)
@@ -446,6 +486,8 @@ class Graphed:
         _distributed.check_modules(torch, self._watch.modules, split)
         pool = self._own_pool(device)
         body = body_of(torch, self._fn, leaves, spec, has_kwargs)
+        if any(homes.of(p) is not None for p in before.params):
+            body = brings_home(torch, body, before.params)
         name = self._shape_name(tensors)
         with torch.cuda.device(device):
             if split:
@@ -560,7 +602,8 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
             where an argument requires a gradient, or ``fn`` is a module with a parameter that does.
             Gradients that a whole graph leaves lie in its memory, until its next call. When the
             last of them is dropped after the graph, the stream of its last call, which has to exist
-            then, is waited for.
+            then, is waited for. Where graphs read them or add to them (micro-batches, an optimizer's
+            step) they get memory of their own instead, for as long as the parameters live.
         frozen (bool): A promise that modules keep their parameters, buffers, modes and hooks from the
             first capture on, so that calls need not look at them: some 5 ns for each parameter,
             15 with gradients enabled, and, before CPython 3.12, 20 ns for each module. Values of

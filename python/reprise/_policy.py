@@ -85,8 +85,7 @@ class Judged(Graphed):
             return self._warm_up(args, kwargs)
         if self._is_split(tensors):
             return self._by_graph(key, leaves, tensors, spec, args, kwargs)
-        self._known(key)  # drops what is stale, the case with it
-        case = self._cases.get(key)
+        case = self._met(key)
         if case is None:
             case = self._meet(key, tensors)
         elif self._offer(case, key, args, kwargs, tensors):
@@ -141,6 +140,11 @@ class Judged(Graphed):
             self._rest = case.choice.rest(_MOST_REST)
 
     # ---- Shapes ----
+
+    def _met(self, key):
+        """The case of a shape that was met before, unless its graph is stale."""
+        self._known(key)  # drops what is stale, the case with it
+        return self._cases.get(key)
 
     def _meet(self, key, tensors):
         """A new shape, maybe one that was captured ahead."""
@@ -219,8 +223,8 @@ class Judged(Graphed):
                            "turns. Pass the modules in watch=, or use another policy")
         return shape
 
-    def _drop_stale(self, key, shape):
-        super()._drop_stale(key, shape)
+    def _drop(self, key):
+        super()._drop(key)
         self._cases.pop(key, None)
 
     def _forget(self):

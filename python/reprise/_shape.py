@@ -103,14 +103,15 @@ class Shape:
     def is_stale(self):
         """Was memory freed that it uses beside its arguments, or does it use gradients that lie
         elsewhere by now?"""
-        return self.graph.is_stale() or self._gradients_moved()
+        return self.graph.is_stale() or any(True for _ in self.moved())
 
-    def _gradients_moved(self):
+    def moved(self):
+        """Yields the parameters whose gradients it uses and which lie elsewhere by now, with where they
+        were."""
         for param, at in self.used:
             grad = param.grad  # looked up once: at each call, for each parameter
             if grad is None or grad.data_ptr() != at:
-                return True
-        return False
+                yield param, at
 
     def facts(self):
         """What is known of the graph: those of struct rp_graph_info, and of each argument."""

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: MIT
 """Parameters and gradients without PyTorch, for what only looks at where they lie."""
 
-import types
-
 ADDRESS = 4096
 
 
 class Gradient:
     """Four bytes at ADDRESS, that weak references can tell of."""
-    layout, device, shape, _version = "strided", "cuda:0", (), 0
+    layout, dtype, device, shape, _version = "strided", "float", "cuda:0", (), 0
 
     def untyped_storage(self):
         return self
@@ -26,8 +24,15 @@ class Gradient:
         return 4
 
 
+class Param:
+    dtype, device, shape, _version = "float", "cuda:0", (), 0
+
+    def __init__(self, grad=None):
+        self.grad = grad
+
+
 def param(grad=None):
-    return types.SimpleNamespace(_version=0, grad=grad)
+    return Param(grad)
 
 
 def names(*addresses, bits=1):

@@ -4,6 +4,7 @@
 import gc
 import types
 import unittest
+import weakref
 from unittest import mock
 
 from fake_gradients import ADDRESS, Gradient, names, param
@@ -136,6 +137,94 @@ class OfPyTorch(unittest.TestCase):
         self.assertTrue(all(p.grad is grad for p, grad in zip(self.params, held)))
 
 
+@unittest.skipIf(torch is None, "needs PyTorch")
+class AtHome(unittest.TestCase):
+    """Gradients that graphs read or add to, where no other graph is."""
+
+    def setUp(self):
+        self.homes = _gradients.Homes()
+        self.params = [torch.nn.Parameter(torch.zeros(3, n)) for n in (2, 1, 4)]
+        self.made = set()  # addresses of what a run made
+        patcher = mock.patch.object(_gradients._C, "call_block",
+                                    lambda at: (0, 64, at) if at in self.made else None)
+        self.addCleanup(patcher.stop)
+        patcher.start()
+
+    def grad(self, param, value, lent=False, made=False):
+        grad = torch.full(param.shape, float(value))
+        grad.is_lent_by_reprise = lent
+        if made:
+            self.made.add(grad.data_ptr())
+        param.grad = grad
+        return grad
+
+    def home(self, param, value):
+        self.grad(param, value, lent=True)
+        self.assertEqual(list(map(id, self.homes.move([param]))), [id(param)])
+        return param.grad
+
+    def test_they_move_from_graphs_alone(self):
+        lent, plain, none = self.params
+        from_graph, own = self.grad(lent, 1, lent=True), self.grad(plain, 2)
+        self.assertEqual(list(map(id, self.homes.move(self.params))), [id(lent)])
+        home = lent.grad
+        self.assertIsNot(home, from_graph)
+        self.assertNotEqual(home.data_ptr(), from_graph.data_ptr())
+        self.assertEqual((home.tolist(), plain.grad is own, none.grad), ([[1.0] * 2] * 3, True, None))
+        self.assertIs(self.homes.of(lent), home)
+        self.assertEqual([self.homes.of(plain), self.homes.of(none)], [None, None])
+        self.assertEqual(self.homes.move(self.params), [])
+        self.grad(lent, 3, lent=True)
+        self.homes.move([lent])
+        self.assertIs(lent.grad, home)
+        self.assertEqual(home.tolist(), [[3.0] * 2] * 3)
+
+    def test_a_run_brings_what_it_made(self):
+        first, second, third = self.params
+        homes = [self.home(p, 0) for p in (first, second)]
+        for value in (1, 2):
+            self.grad(first, value, made=True)
+            self.grad(second, 10 * value, made=True)
+            left = self.grad(third, 5, made=True)  # has no home
+            self.homes.bring(torch, self.params)
+            self.assertTrue(all(p.grad is h for p, h in zip(self.params, homes)))
+            self.assertEqual([h[0, 0].item() for h in homes], [value, 10 * value])
+            self.assertIs(third.grad, left)
+
+    def test_a_run_leaves_what_it_did_not_make(self):
+        first, second, third = self.params
+        home, other = self.home(first, 7), self.home(second, 8)
+        elsewhere, second.grad = self.grad(second, 9), None
+        self.homes.bring(torch, self.params)
+        self.assertIs(first.grad, home)  # as it was: the run added to it
+        self.assertIsNone(second.grad)   # the run dropped it
+        second.grad = elsewhere
+        self.homes.bring(torch, self.params)
+        self.assertIs(second.grad, elsewhere)
+        self.assertEqual([home[0, 0].item(), other[0, 0].item()], [7, 8])
+
+    def test_sparse_ones_have_none(self):
+        first = self.params[0]
+        self.home(first, 1)
+        first.grad = torch.ones(first.shape).to_sparse()
+        self.homes.bring(torch, self.params)
+        self.assertTrue(first.grad.is_sparse)
+
+    def test_for_as_long_as_the_parameter_is_there_and_of_its_kind(self):
+        kept = weakref.ref(self.home(self.params[1], 1))
+        first = self.params[0]
+        home = self.home(first, 1)
+        first.grad = None
+        first.data = first.data.double()
+        self.assertIsNone(self.homes.of(first))
+        first.data = first.data.float()
+        self.assertIs(self.homes.of(first), home)
+        del first, home, self.params
+        gc.collect()
+        self.assertIsNone(kept())
+        self.assertEqual(self.homes._homes, {})
+
+
 class Storage:
     def __init__(self, address, nbytes):
         self.data_ptr, self.nbytes = lambda: address, lambda: nbytes
@@ -176,6 +265,7 @@ class Twins(unittest.TestCase):
         owner = types.SimpleNamespace(lend=lambda: lent.append(True))
         twin = _gradients.twin(self.torch, Tensor(ADDRESS), owner)
         memory, *how = twin.how
+        self.assertTrue(twin.is_lent_by_reprise)
         self.assertEqual(lent, [True])
         self.assertEqual(how, [2, (5, 2), (2, 1)])
         self.assertIs(memory.owner, owner)

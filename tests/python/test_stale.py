@@ -10,7 +10,9 @@ from unittest import mock
 
 from fake_gradients import ADDRESS, Gradient, names, param
 from reprise import _C
-from reprise._graphed import MOST_STALE, Graphed
+from reprise._gradients import Shared
+from reprise._graphed import MOST_STALE, Graphed, all_graphed
+from reprise._shape import Shape
 
 
 class Part:
@@ -133,6 +135,48 @@ class Dropped(unittest.TestCase):
         self.made._fn = lambda: self.param.grad
         kept = self.param.grad
         self.assertIs(self.call(), kept)
+
+    def giving(self, param):
+        """A callable whose graph leaves a gradient of the parameter."""
+        other = Graphed.__new__(Graphed)
+        shape = Shape.__new__(Shape)
+        shape.given = ((param, None),)
+        other._shapes, other._hot = {"a": shape, "b": Part(0)}, Hot()
+        other._name, other._lock = "other", threading.RLock()
+        all_graphed.add(other)
+        return other
+
+    def test_gradients_that_graphs_share_move_and_it_is_captured_again(self):
+        """Those of other callables that leave them where they were are dropped."""
+        self.param.grad = lent = Gradient()
+        lent.is_lent_by_reprise = True
+        lent.detach = lambda: types.SimpleNamespace(clone=Gradient)
+        other, stranger = self.giving(self.param), self.giving(param())
+        homes = []
+
+        def capture(*args):
+            homes.append(self.param.grad)
+            if self.param.grad is lent:
+                raise Shared("it adds to gradients")
+            return self.capture()
+        self.made._take = capture
+        self.assertEqual([self.call(), self.call()], [0, 0])
+        self.assertIs(homes[0], lent)
+        self.assertIsNot(homes[1], lent)
+        self.assertEqual((len(homes), self.made._stale, self.made._failures), (2, {}, {}))
+        self.assertEqual([list(g._shapes) for g in (other, stranger)], [["b"], ["a", "b"]])
+        self.assertEqual([g._hot.clears for g in (other, stranger)], [1, 0])
+
+    def test_gradients_that_others_share_stay(self):
+        def capture(*args):
+            raise Shared("it adds to gradients")
+        self.made._take = capture
+        kept = self.param.grad
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.assertEqual([self.call(), self.call()], ["eager"] * 2)
+        self.assertIs(self.param.grad, kept)
+        self.assertIn("it adds to gradients", self.made.failures()[0])
 
     def test_a_thread_drops_what_another_did_not(self):
         self.call()
