@@ -25,7 +25,8 @@ def make_graphed_callables(callables, sample_args, num_warmup_iters=3, allow_unu
         callables (torch.nn.Module or function, or tuple of these): In the order in which they run.
         sample_args (tuple of Tensors, or tuple of such tuples): Arguments of each callable; their
             ``requires_grad`` has to be that of the real ones.
-        num_warmup_iters (int): Eager iterations before the captures. Default: 3.
+        num_warmup_iters (int): Eager iterations before the captures, on the current stream. Default:
+            3.
         allow_unused_input (bool): Whether inputs that do not take part in the results are allowed.
         pool (reprise.Pool, optional): A sequence. Default: one of its own.
         order (list of int, optional): The passes of a pipeline with several microbatches, as they
@@ -150,21 +151,18 @@ def _check(torch, callables, sample_args):
 
 
 def _warm_up(torch, callables, sample_args, iterations, allow_unused):
-    """Runs all eagerly, forward and backward, beside the current stream."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for fn, args in zip(callables, sample_args):
-            wanted = [a for a in flatten(args)[0] if a.requires_grad]
-            if isinstance(fn, torch.nn.Module):
-                wanted += [p for p in fn.parameters() if p.requires_grad]
-            for _ in range(iterations):
-                out = [o for o in flatten(fn(*args))[0]
-                       if isinstance(o, torch.Tensor) and o.requires_grad]
-                if out and wanted:
-                    torch.autograd.grad(out, wanted, [torch.empty_like(o) for o in out],
-                                        allow_unused=allow_unused)
-    torch.cuda.current_stream().wait_stream(side)
+    """Runs all eagerly, forward and backward, on the current stream: hundreds of launches on another
+    one would slow all graphs of the process down (reprise.restore_pace)."""
+    for fn, args in zip(callables, sample_args):
+        wanted = [a for a in flatten(args)[0] if a.requires_grad]
+        if isinstance(fn, torch.nn.Module):
+            wanted += [p for p in fn.parameters() if p.requires_grad]
+        for _ in range(iterations):
+            out = [o for o in flatten(fn(*args))[0]
+                   if isinstance(o, torch.Tensor) and o.requires_grad]
+            if out and wanted:
+                torch.autograd.grad(out, wanted, [torch.empty_like(o) for o in out],
+                                    allow_unused=allow_unused)
 
 
 def _wrap(torch, fn, split, replay):

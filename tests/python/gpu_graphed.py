@@ -585,6 +585,22 @@ class Training(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "other shapes"):
             made[0](torch.randn(3, 128, device="cuda"))
 
+    def test_callables_warm_up_on_the_current_stream(self):
+        """On another one many launches would slow all graphs of the process down."""
+        seen = []
+
+        def doubled(x):
+            seen.append(torch.cuda.current_stream())
+            return x * 2
+        for stream in (torch.cuda.current_stream(), torch.cuda.Stream()):
+            seen.clear()
+            with torch.cuda.stream(stream):
+                x = torch.ones(8, device="cuda", requires_grad=True)
+                made = reprise.make_graphed_callables(doubled, (x,), num_warmup_iters=5)
+                self.assertEqual(seen[:5], [stream] * 5)
+                self.assertNotIn(stream, seen[5:])
+                self.assertTrue(torch.equal(made(x), x * 2))
+
     def test_an_optimizer_outside(self):
         """Gradients are those of the call, whatever shape it had, and whether they were dropped."""
         batches = [(x[:n], y[:n]) for (x, y), n in zip(self.batches(12), (32, 16, 32, 32, 16, 8) * 2)]
