@@ -8,7 +8,8 @@ usage: bench_torch.py GROUP [--workloads A,B] [--sides A,B] [--rounds N] [--limi
        bench_torch.py --list
 
 Groups: forum (many batch sizes: memory), inference (a call with new tensors), decode (a Llama's
-step at 64 batch sizes), alone (that step by a process that has the GPU to itself), training (200 steps, in three ways), allocator (Reprise's heap under eager
+step at 64 batch sizes), alone (that step by a process that has the GPU to itself), training (200
+steps, in three ways), micro (the same of micro-batches), allocator (Reprise's heap under eager
 programs), streams (captures on several streams). docs/benchmarks.md says what each figure is.
 
 Each side runs in a process of its own, in turns; shown are medians over rounds, and kept is all
@@ -25,7 +26,7 @@ import tempfile
 
 import tables
 
-GROUPS = ("forum", "inference", "decode", "alone", "training", "allocator", "streams")
+GROUPS = ("forum", "inference", "decode", "alone", "training", "micro", "allocator", "streams")
 
 
 def arguments():

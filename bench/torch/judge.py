@@ -82,17 +82,17 @@ def installed(sides):
 
 def wants_estimate(title, side):
     """Where the scripts ask for one: not of steps that train, nor of what is compiled first."""
-    return not title.startswith("training") and not side.endswith("-compiled")
+    return not title.startswith(("training", "micro")) and not side.endswith("-compiled")
 
 
 def peers(sides, side):
-    """PyTorch's sides that have the same in graphs as one of ours: in training a whole step, the
-    model's passes, or its layers'."""
+    """PyTorch's sides that have the same in graphs as one of ours: in training a whole step, be it
+    of micro-batches, the model's passes, or its layers'."""
     if side.endswith("-model"):
         names = ("callables",)
     elif side.endswith("-layers"):
         names = ("callables-layers",)
-    elif side.endswith("-whole"):
+    elif side.endswith(("-whole", "-micro")):
         names = tuple(name for name in sides if name.startswith("graph"))
     else:
         names = tuple(sides)
@@ -125,7 +125,7 @@ def height_of_layouts(results):
     """2"""
     found = Verdicts(2, "Height of layouts under install(): at most 1.01 of the bound, device memory "
                         "that rounded up to the page, never above PyTorch's best; estimates exact")
-    for title, sides in workloads_of(results, "forum", "inference", "decode", "training"):
+    for title, sides in workloads_of(results, "forum", "inference", "decode", "training", "micro"):
         taken = "after_512.device_mib" if title.startswith("forum") else "device_mib"
         for side in installed(sides):
             judge_pool(found, f"{title}, {side}", sides[side]["median"],
@@ -254,7 +254,7 @@ def training_losses(results):
     """6"""
     found = Verdicts(6, "ResNet-50 and GPT-2, 200 steps from one seed: losses equal to eager's to the "
                         "bit, dropout on in GPT-2")
-    for title, sides in workloads_of(results, "training"):
+    for title, sides in workloads_of(results, "training", "micro"):
         want = figure(sides, "eager", "loss_bits")
         for side in filter(is_ours, sides):
             got = figure(sides, side, "loss_bits")

@@ -78,9 +78,11 @@ SIDES = {side.name: side for side in (
     Side("reprise-whole"),
     Side("reprise-model"),
     Side("reprise-layers"),
+    Side("reprise-micro"),
     Side("reprise-install-whole", install=True),
     Side("reprise-install-model", install=True),
     Side("reprise-install-layers", install=True),
+    Side("reprise-install-micro", install=True),
 )}
 
 

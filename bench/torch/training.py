@@ -72,7 +72,11 @@ class Job:
 
 
 def prepare(torch, side, workload):
-    job = Job(torch, workload)
+    return train(torch, side, Job(torch, workload))
+
+
+def train(torch, side, job):
+    """The job's steps, the way of a side: what prepare gives."""
     before = common.free_bytes(torch)
     start = time.perf_counter()
     call, pool = make(torch, side, job)
@@ -125,7 +129,9 @@ def ours(side, job):
         made = reprise.make_graphed_callables(layers, samples, pool=pool)
         job.forward = job.torch.nn.Sequential(*made)
         return job.step, lambda: ways.pool_facts(pool)
-    if side.way == "whole":
+    if side.way == "micro":
+        call, made = job.by_graphs(reprise)
+    elif side.way == "whole":
         call = made = reprise.graphed(job.step, strict=True, watch=(job.net,))
     else:
         job.forward = made = reprise.graphed(job.net, strict=True)
