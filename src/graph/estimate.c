@@ -131,6 +131,7 @@ struct subject {
     const struct rp_arg *args;
     size_t arg_count;
     struct rpi_results results; /* to be asked for */
+    uint64_t lead_bytes;
 };
 
 /* The subject with the results that a rehearsal of its own finds among its arguments, which the
@@ -167,7 +168,7 @@ static rp_status rehearse_and_plan(const struct subject *of, struct rpi_shadow *
         return status;
     status = count_nodes(driver, rehearsal.template, out, err);
     if (status == RP_OK)
-        status = rpi_shadow_plan(tree, of->pool, &rehearsal, &member, err);
+        status = rpi_shadow_plan(tree, of->pool, &rehearsal, of->lead_bytes, &member, err);
     if (status == RP_OK) {
         out->planned_bytes = rpi_ranges_top(&member->all);
         out->lower_bound_bytes = member->lower_bound;
@@ -393,7 +394,14 @@ rp_status rp_estimate_add(struct rp_estimate *estimate, struct rp_pool *pool,
         rpi_free(name);
         return no_memory(err);
     }
-    struct subject subject = {pool, name, callable, user, args, arg_count, {chosen.results, user}};
+    struct subject subject = {.pool = pool,
+                              .name = name,
+                              .callable = callable,
+                              .user = user,
+                              .args = args,
+                              .arg_count = arg_count,
+                              .results = {chosen.results, user},
+                              .lead_bytes = chosen.lead_bytes};
     status = add(estimate, &subject, err);
     sum_up(estimate);
     return status;

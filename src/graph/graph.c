@@ -33,6 +33,7 @@ struct capturing {
     struct rpi_results results;  /* to be asked for; place is NULL once they are among args */
     struct rp_arg *with_results; /* args then; owned */
     bool copy_args, may_choose;
+    uint64_t lead_bytes;
     enum rp_verify verify;
     uint64_t *staging; /* addresses of the arguments in the record */
     struct rpi_range staging_range;
@@ -150,7 +151,8 @@ static rp_status verify(struct capturing *c, struct rp_error *err)
 static rp_status plan(struct capturing *c, struct rp_error *err)
 {
     uint64_t start = rpi_clock_ns();
-    rp_status status = rpi_share_plan(c->pool, &c->rehearsal, c->rehearsals > 1, &c->plan, err);
+    rp_status status =
+        rpi_share_plan(c->pool, &c->rehearsal, c->rehearsals > 1, c->lead_bytes, &c->plan, err);
     c->plan_ms += rpi_ms_since(start);
     return status;
 }
@@ -465,6 +467,12 @@ rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_options
         status =
             rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_capture",
                       "bind is %d: it may be RP_BIND_AUTO or RP_BIND_ALWAYS", (int)chosen.bind);
+    const uint64_t most = pool->core->memory.arena.reserved;
+    if (status == RP_OK && chosen.lead_bytes > most)
+        status =
+            rpi_error(err, RP_ERROR_LIMIT, "rp_graph_capture",
+                      "lead_bytes is %llu, and pool '%.60s' has addresses for %llu bytes",
+                      (unsigned long long)chosen.lead_bytes, pool->name, (unsigned long long)most);
     if (status == RP_OK)
         status = rpi_verify_check("rp_graph_capture", chosen.verify, err);
     if (status == RP_OK)
@@ -479,6 +487,7 @@ rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_options
                           .arg_count = arg_count,
                           .results = {chosen.results, user},
                           .copy_args = chosen.copy_args,
+                          .lead_bytes = chosen.lead_bytes,
                           .verify = chosen.copy_args ? RP_VERIFY_NONE : chosen.verify,
                           .may_choose = !chosen.copy_args && chosen.bind == RP_BIND_AUTO};
     status = rp_device_push(pool->device, err);

@@ -157,14 +157,14 @@ static struct rp_pool *copy_of(struct rpi_shadow *shadow, const struct rp_pool *
 }
 
 rp_status rpi_shadow_plan(struct rpi_shadow *shadow, const struct rp_pool *pool,
-                          const struct rpi_rehearsal *rehearsal,
+                          const struct rpi_rehearsal *rehearsal, uint64_t lead,
                           const struct rpi_pool_member **out_member, struct rp_error *err)
 {
     struct rp_pool *copy = copy_of(shadow, pool);
     struct rpi_share_plan plan;
     if (!copy)
         return no_memory(err);
-    rp_status status = rpi_share_plan(copy, rehearsal, false, &plan, err);
+    rp_status status = rpi_share_plan(copy, rehearsal, false, lead, &plan, err);
     if (status != RP_OK)
         return status;
     struct rpi_pool_member *member = add_member(shadow);

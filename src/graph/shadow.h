@@ -23,10 +23,11 @@ struct rpi_shadow {
 rp_status rpi_shadow_init(struct rpi_shadow *shadow, struct rp_pool *pool, struct rp_error *err);
 void rpi_shadow_finish(struct rpi_shadow *shadow); /* allowed on a zeroed one */
 
-/* Plans the rehearsal as rp_graph_capture into the pool would and adds it there. With the capture
+/* Plans the rehearsal as rp_graph_capture into the pool would, with `lead` bytes of the pool left
+ * alone, and adds it there. With the capture
  * lock of the pool held. out_member belongs to the shadow. */
 rp_status rpi_shadow_plan(struct rpi_shadow *shadow, const struct rp_pool *pool,
-                          const struct rpi_rehearsal *rehearsal,
+                          const struct rpi_rehearsal *rehearsal, uint64_t lead,
                           const struct rpi_pool_member **out_member, struct rp_error *err);
 
 /* Of all that is in it: the highest end of a block, and the bound. */

@@ -61,7 +61,8 @@ rp_status rpi_share_obstacles(const struct rp_pool *pool, bool cautious,
 }
 
 rp_status rpi_share_plan(const struct rp_pool *pool, const struct rpi_rehearsal *rehearsal,
-                         bool cautious, struct rpi_share_plan *out_plan, struct rp_error *err)
+                         bool cautious, uint64_t lead, struct rpi_share_plan *out_plan,
+                         struct rp_error *err)
 {
     const struct rpi_capture_record *record = &rehearsal->record;
     struct rpi_share_plan plan = {0};
@@ -72,6 +73,9 @@ rp_status rpi_share_plan(const struct rp_pool *pool, const struct rpi_rehearsal 
         status = rpi_error_host_memory(err, "rp_graph_capture", record->blocks.count * 8);
     if (status == RP_OK)
         status = rpi_share_obstacles(pool, cautious, &plan.obstacles, err);
+    if (status == RP_OK)
+        status = rpi_pool_obstacles_lead(&plan.obstacles,
+                                         rpi_round_up(lead, pool->core->memory.alignment), err);
     if (status == RP_OK && record->blocks.count) {
         status = rpi_lifetimes_from_record(record, pool->core->memory.alignment, &lifetimes, err);
         assert(status != RP_OK || lifetimes.count == record->blocks.count); /* none has 0 bytes */

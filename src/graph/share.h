@@ -18,9 +18,11 @@ struct rpi_share_plan {
 /* What is in the way of a capture into the pool. cautious: what runs later is for all blocks. */
 rp_status rpi_share_obstacles(const struct rp_pool *pool, bool cautious,
                               struct rpi_pool_obstacles *out_obstacles, struct rp_error *err);
-/* With the capture lock held. cautious: nothing is laid over what runs later. */
+/* With the capture lock held. cautious: nothing is laid over what runs later. lead: nor on the
+ * first bytes of the pool. */
 rp_status rpi_share_plan(const struct rp_pool *pool, const struct rpi_rehearsal *rehearsal,
-                         bool cautious, struct rpi_share_plan *out_plan, struct rp_error *err);
+                         bool cautious, uint64_t lead, struct rpi_share_plan *out_plan,
+                         struct rp_error *err);
 void rpi_share_plan_finish(struct rpi_share_plan *plan);
 /* Fills a member as the plan has it, as if it had been recorded so. False for want of memory. */
 bool rpi_share_planned(struct rpi_pool_member *member, const struct rpi_rehearsal *rehearsal,

@@ -55,6 +55,27 @@ rp_status rpi_pool_obstacles_widen(struct rpi_pool_obstacles *obstacles, struct 
     return RP_OK;
 }
 
+rp_status rpi_pool_obstacles_lead(struct rpi_pool_obstacles *obstacles, uint64_t bytes,
+                                  struct rp_error *err)
+{
+    struct rpi_ranges later = {0};
+    const struct rpi_range lead = {0, bytes};
+    if (!bytes)
+        return RP_OK;
+    bool done = rpi_vec_push(&obstacles->always, lead);
+    if (done) {
+        rpi_ranges_join(&obstacles->always);
+        done = rpi_ranges_append_without(&later, &obstacles->later, &obstacles->always);
+    }
+    if (!done) {
+        rpi_vec_finish(&later);
+        return rpi_error_host_memory(err, "rp_graph_capture", sizeof lead);
+    }
+    rpi_vec_finish(&obstacles->later);
+    obstacles->later = later;
+    return RP_OK;
+}
+
 void rpi_pool_obstacles_finish(struct rpi_pool_obstacles *obstacles)
 {
     rpi_vec_finish(&obstacles->always);

@@ -31,6 +31,9 @@ rp_status rpi_pool_obstacles(const struct rpi_pool *pool, const struct rpi_pool_
                              struct rpi_pool_obstacles *out_obstacles, struct rp_error *err);
 /* Puts what is in the way of kept blocks in the way of all. */
 rp_status rpi_pool_obstacles_widen(struct rpi_pool_obstacles *obstacles, struct rp_error *err);
+/* Puts the first bytes of the pool in the way of all. */
+rp_status rpi_pool_obstacles_lead(struct rpi_pool_obstacles *obstacles, uint64_t bytes,
+                                  struct rp_error *err);
 void rpi_pool_obstacles_finish(struct rpi_pool_obstacles *obstacles);
 
 /* Obstacles as blocks of a problem, at fixed offsets on two lanes of their own: those that are in

@@ -290,6 +290,76 @@ static void alternatives_share_one_pool(void **state)
     assert_int_equal(info.mapped_bytes, 0);
 }
 
+/* Nothing else changes, and estimates know. */
+static void layouts_lie_behind_their_lead(void **state)
+{
+    struct rpt_fixture *f = *state;
+    static const uint64_t leads[] = {0, 1, 512, 4096, 20480, 3 * MIB};
+    enum { LEADS = sizeof leads / sizeof *leads };
+    struct program p = {.f = f, .count = 5000};
+    struct rp_graph *graphs[LEADS];
+    struct both b;
+    both_init(&b, &p);
+    RPT_OK(f, rp_run(f->pool, chain, &p, b.args, 2, NULL, &f->err));
+    rpt_read(f, b.out, b.eager, p.count);
+    for (size_t i = 0; i < LEADS; i++) {
+        struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
+        struct rp_estimate *estimate = NULL;
+        struct rp_estimate_shape foreseen;
+        struct rp_graph_info info;
+        options.lead_bytes = leads[i];
+        RPT_OK(f, rp_estimate_create(&estimate, &f->err));
+        RPT_OK(f, rp_estimate_add(estimate, f->pool, &options, chain, &p, b.args, 2, &f->err));
+        assert_int_equal(rp_estimate_shape(estimate, 0, &foreseen), 1);
+        RPT_OK(f, rp_graph_capture(f->pool, &options, chain, &p, b.args, 2, &graphs[i], &f->err));
+        rp_graph_info(graphs[i], &info);
+        assert_int_equal(info.planned_bytes, 2 * 20480 + (leads[i] + 511) / 512 * 512);
+        assert_int_equal(foreseen.planned_bytes, info.planned_bytes);
+        assert_int_equal(info.lower_bound_bytes, 2 * 20480);
+        assert_true(graphs[i]->member.all.data[0].from >= leads[i]);
+        rp_estimate_destroy(estimate);
+    }
+    for (int round = 0; round < 2; round++)
+        for (size_t i = 0; i < LEADS; i++) {
+            RPT_OK(f, rp_graph_replay(graphs[i], b.args, 2, NULL, &f->err));
+            rpt_read(f, b.out, b.replayed, p.count);
+            assert_memory_equal(b.eager, b.replayed, p.count * sizeof(float));
+        }
+    for (size_t i = 0; i < LEADS; i++)
+        rp_graph_destroy(graphs[i]);
+    both_finish(&b, &p);
+}
+
+static void leads_without_memory_are_refused(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
+    struct program p = {.f = f, .count = 64};
+    struct both b;
+    struct rp_graph *graph = NULL;
+    struct rp_pool_info before, after;
+    both_init(&b, &p);
+    const uint64_t reserved = f->pool->core->memory.arena.reserved;
+    const struct {
+        uint64_t bytes;
+        rp_status status;
+    } leads[] = {{reserved - 2 * MIB, RP_ERROR_OUT_OF_DEVICE_MEMORY},
+                 {reserved + 1, RP_ERROR_LIMIT},
+                 {UINT64_MAX, RP_ERROR_LIMIT}};
+    rp_pool_info(f->pool, &before);
+    for (size_t i = 0; i < sizeof leads / sizeof *leads; i++) {
+        options.lead_bytes = leads[i].bytes;
+        assert_int_equal(rp_graph_capture(f->pool, &options, chain, &p, b.args, 2, &graph, &f->err),
+                         leads[i].status);
+        assert_null(graph);
+    }
+    rpt_says(f, "lead_bytes is 18446744073709551615");
+    rp_pool_info(f->pool, &after);
+    assert_int_equal(after.mapped_bytes, before.mapped_bytes);
+    assert_int_equal(after.graphs, 0);
+    both_finish(&b, &p);
+}
+
 static rp_status doubling(struct rp_call *call, void *user, struct rp_error *err)
 {
     struct program *p = user;
@@ -1645,6 +1715,8 @@ int main(void)
         RPT_TEST(forks_and_joins_replay),
         RPT_TEST(all_kinds_of_nodes_replay),
         RPT_TEST(alternatives_share_one_pool),
+        RPT_TEST(layouts_lie_behind_their_lead),
+        RPT_TEST(leads_without_memory_are_refused),
         RPT_TEST(inout_arguments_are_copied_back),
         RPT_TEST(empty_work_and_empty_blocks),
         RPT_TEST(rehearsals_take_one_chunk),

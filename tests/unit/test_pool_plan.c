@@ -167,6 +167,34 @@ static void a_pile_goes_where_later_parts_leave_room(void **state)
     sequence_finish(&s);
 }
 
+/* The lead is in everybody's way, what comes later in nobody's where the lead is too. */
+static void a_lead_is_in_the_way_of_all(void **state)
+{
+    (void)state;
+    static const uint64_t leads[] = {0, 1, 2, 3, 6, 20};
+    for (size_t i = 0; i < sizeof leads / sizeof *leads; i++) {
+        struct sequence s;
+        sequence_init(&s, RPI_COMPOSE_SEQUENCE);
+        struct rpi_pool_obstacles obstacles = {.followed = true};
+        assert_true(rpi_vec_push(&obstacles.always, ((struct rpi_range){4, 10})));
+        assert_true(rpi_vec_push(&obstacles.later, ((struct rpi_range){1, 3})));
+        assert_int_equal(rpi_pool_obstacles_lead(&obstacles, leads[i], NULL), RP_OK);
+        assert_int_equal(obstacles.always.count, leads[i] && leads[i] < 4 ? 2 : 1);
+        assert_int_equal(obstacles.later.count, leads[i] < 3);
+        if (leads[i] < 3)
+            assert_int_equal(obstacles.later.data[0].from, leads[i] < 1 ? 1 : leads[i]);
+        struct capture *c = begin_sprinkled(&s);
+        assert_int_equal(
+            rpi_pool_plan(&c->x, c->kept, &obstacles, &options, c->offsets, &c->result, NULL),
+            RP_OK);
+        check(c, &obstacles);
+        for (uint32_t b = 0; b < c->x.count; b++)
+            assert_true(c->offsets[b] >= leads[i]);
+        rpi_pool_obstacles_finish(&obstacles);
+        sequence_finish(&s);
+    }
+}
+
 static struct capture *begin_random(struct sequence *s, uint64_t *seed, uint32_t count)
 {
     int64_t lower[MOST_BLOCKS], upper[MOST_BLOCKS];
@@ -305,6 +333,7 @@ int main(void)
         cmocka_unit_test(kept_blocks_of_a_sequence_are_piled),
         cmocka_unit_test(a_pile_that_costs_height_is_not_taken),
         cmocka_unit_test(a_pile_goes_where_later_parts_leave_room),
+        cmocka_unit_test(a_lead_is_in_the_way_of_all),
         cmocka_unit_test(released_blocks_are_in_nobodys_way),
         cmocka_unit_test(bounds_know_what_was_released),
         cmocka_unit_test(bounds_of_parts_count_what_was_in_the_way_of_all),
