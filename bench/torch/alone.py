@@ -9,7 +9,7 @@ to its end, as a server's is: what it does on other streams, a warm-up say, slow
 import common
 import decode
 
-SIDES = {"llama": ["graph", "graph-current", "reprise", "reprise-install"]}
+SIDES = {"llama": ["graph", "graph-current", "reprise", "reprise-install", "reprise-install-tuned"]}
 FRESH = True
 IMPORTS = decode.IMPORTS
 COLUMNS = decode.COLUMNS[4:]

@@ -11,7 +11,7 @@ import common
 import sides as ways
 
 SIDES = {"llama": ["eager", "graph", "graph-reuse-expandable", "reprise", "reprise-install",
-                   "reprise-install-frozen"]}
+                   "reprise-install-tuned"]}
 FRESH = False
 TURNS = 2  # short ones, side by side: the device changes its pace
 IMPORTS = ("transformers:LlamaForCausalLM",)
@@ -45,10 +45,10 @@ def prepare(torch, side, workload):
         got = {rows: calls.call(*given[0]) for rows, given in inputs.items()}
         facts = common.compared(torch, got.values(), want.values())
         del got, want
-        if not side.frozen:
+        if not side.tuned:
             facts.update(ready_s=elapsed, device_mib=common.mib(before - common.free_bytes(torch)),
                          **calls.facts())
-        if side.is_ours and not side.frozen:
+        if side.is_ours and not side.tuned:
             facts.update(ways.estimated(decoder.step, [decoder.arguments(rows)
                                                        for rows in range(MOST, 0, -1)]))
 
@@ -73,7 +73,7 @@ def measured(torch, calls, rows, following):
 def sizes_of(side):
     """All batch sizes, largest first; of a side that is only there for its calls those that are
     looked at."""
-    return sorted(LOOKED_AT, reverse=True) if side.frozen else range(MOST, 0, -1)
+    return sorted(LOOKED_AT, reverse=True) if side.tuned else range(MOST, 0, -1)
 
 
 def made_ready(torch, side, decoder, sizes):
@@ -99,10 +99,12 @@ class Eager:
 class Ours(Eager):
     def __init__(self, torch, side, decoder, sizes):
         import reprise
-        self.call = reprise.graphed(decoder.step, strict=True, frozen=side.frozen)
+        self.call = reprise.graphed(decoder.step, strict=True)
         self.call(*decoder.arguments(MOST))  # the warm-up that runs eagerly
         for rows in sizes:
             self.call(*decoder.arguments(rows))
+            if side.tuned:
+                self.call.tune(*decoder.arguments(rows))
         torch.cuda.synchronize()
 
     def facts(self):

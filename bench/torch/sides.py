@@ -19,12 +19,13 @@ class Side:
     rounds it takes part in, None for all: what memory it takes is the same in each. budget: device
     memory for executable graphs in bytes, None for the default of 64 MiB."""
 
-    def __init__(self, name, *, allocator="", install=False, frozen=False, compiled=False, rounds=None,
-                 budget=None):
+    def __init__(self, name, *, allocator="", install=False, frozen=False, tuned=False, compiled=False,
+                 rounds=None, budget=None):
         self.name = name
         self.allocator = allocator
         self.install = install
         self.frozen = frozen
+        self.tuned = tuned
         self.compiled = compiled
         self.rounds = rounds
         self.budget = budget
@@ -74,6 +75,7 @@ SIDES = {side.name: side for side in (
     Side("interleaved"),  # several in one process: see policy.py
     Side("interleaved-compiled", compiled=True),
     Side("reprise-install-frozen", install=True, frozen=True),
+    Side("reprise-install-tuned", install=True, tuned=True),
     Side("reprise-install-compiled", install=True, compiled=True),
     Side("reprise-whole"),
     Side("reprise-model"),

@@ -313,13 +313,14 @@ PyObject *rpp_capture(PyObject *module, PyObject *arguments)
     PyObject *pool, *arg_list;
     struct work work = {0};
     struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
-    unsigned long long stream = 0;
+    unsigned long long stream = 0, lead = 0;
     int verify = RP_VERIFY_NONE;
-    if (!PyArg_ParseTuple(arguments, "O!OO!Osp|iK", rpp_pool_type, &pool, &work.callable,
+    if (!PyArg_ParseTuple(arguments, "O!OO!Osp|iKK", rpp_pool_type, &pool, &work.callable,
                           &PyList_Type, &arg_list, &work.results, &options.name, &options.copy_args,
-                          &verify, &stream))
+                          &verify, &stream, &lead))
         return NULL;
     options.verify = (enum rp_verify)verify;
+    options.lead_bytes = lead;
     options.stream = (struct CUstream_st *)(uintptr_t)stream;
     PyObject *made = NULL;
     if (read_args(arg_list, &work) && read_known(&work))

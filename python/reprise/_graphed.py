@@ -143,6 +143,7 @@ class Graphed:
         self._guards = 0  # how often the short way was guarded anew, and forgot its shapes
         self._draws = True  # until a capture drew no random numbers
         self._trained = ()  # parameters, once a call was seen to touch gradients
+        self._leads = {}  # by key, but for gradients: where a layout begins, if it was tuned
         self._drops = {}  # by key, but for gradients, of calls that drop those first: other parameters
         self._lock = threading.RLock()
         functools.update_wrapper(self, fn if not isinstance(fn, torch.nn.Module) else fn.forward,
@@ -497,7 +498,9 @@ class Graphed:
             else:
                 work = Work(torch, device, body, tensors, self._generators, draws=self._draws,
                             put_back=before.restore)
-                made = Shape(work, work.capture(pool._pool, name, self._copy_args, verify))
+                lead = self._leads.get(key[0], 0)
+                made = Shape(work, work.capture(pool._pool, name, self._copy_args, verify, lead))
+                made.lead = lead
                 self._draws = work.draws
         for part in made.parts():
             part.stale = self._stale.get(key, 0)
@@ -558,6 +561,30 @@ class Graphed:
             for shape in made.parts():
                 facts.append(shape.facts())
         return facts
+
+    def tune(self, *args, places=8, **kwargs):
+        """Chooses by the clock where the memory of a graph lies.
+
+        The parts of a GPU's cache are near to some multiprocessors and far from others, and which part
+        4 KiB of memory belong to hangs on their address. So graphs of many small kernels take some
+        percent more or less time by where their layout begins in the pool (``docs/benchmarks.md``).
+        This captures ``fn`` for these arguments at several places, 4 KiB apart, and keeps the graph that
+        was quickest; it is found there again if it has to be captured anew.
+
+        Arguments:
+            args, kwargs: As for a call. They are captured first where they were not.
+            places (int): How many to try. Default: 8, of which the last begins 28 KiB into the pool.
+
+        Returns:
+            A dict: ``us``, a dict of the microseconds of a call at each place, by the bytes that lie
+            before it, and ``lead_bytes``, where the graph lies from now on.
+
+        ``fn`` is captured at each place and its graph is called some 50 times there: for callables that
+        may be called so often with these arguments. The current stream is synchronised. Raises what
+        keeps ``fn`` from being captured, and :class:`reprise.Error` where forward and backward are two
+        graphs. The pool may grow by 4 KiB for each place."""
+        from ._tune import tune
+        return tune(self, args, kwargs, places)
 
     def failures(self):
         """Why some calls run without a graph: texts."""
@@ -679,21 +706,23 @@ def _capture_ahead(made, shapes, progress):
     progress = Progress(progress, made.name, len(wanted))
     try:
         for args in wanted:
-            shape = _capture_one(made, args)
+            shape = capture_one(made, args, {})[0]
             progress(shape.parts()[-1].facts(), made.pools[shape.device.index].info())
     finally:
         progress.close()
 
 
-def _capture_one(made, args):
-    """The shape of these arguments, captured where it was not."""
+def capture_one(made, args, kwargs):
+    """The shape of these arguments, captured where it was not; its key, and what Graphed._capture takes
+    of the call."""
     with made._lock:
         while made._eager_runs < made._warmup:
-            made._warm_up(args, {})
-        leaves, spec = flatten(args)
-        tensors, key = made._key(leaves, (spec, False))
+            made._warm_up(args, kwargs)
+        leaves, spec = flatten((args, kwargs)) if kwargs else flatten(args)
+        tensors, key = made._key(leaves, (spec, bool(kwargs)))
+        call = (leaves, tensors, spec, bool(kwargs), made._verify and "capture")
         if made._known(key) is None:
-            shape = made._capture(key, leaves, tensors, spec, False, made._verify and "capture")
+            shape = made._capture(key, *call)
             key = made._stored(key)
             made._shapes[key] = shape
-        return made._shapes[key]
+        return made._shapes[key], key, call

@@ -34,6 +34,9 @@ class Ungraphed(Graphed):
     def __call__(self, *args, **kwargs):
         return self._fn(*args, **kwargs)
 
+    def tune(self, *args, places=8, **kwargs):
+        raise _C.Error(f"'{self.name}' has policy=\"never\": there is no graph to be tuned")
+
 
 class _Case:
     """A shape, and how its calls go."""

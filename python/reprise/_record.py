@@ -423,13 +423,14 @@ class Work:
             if start != address and nbytes:
                 copy_by_kernel(self.torch, address, start, nbytes, self.device)
 
-    def capture(self, pool, name, copy_args=False, verify=None):
+    def capture(self, pool, name, copy_args=False, verify=None, lead=0):
         """Rehearses and records; the graph, whose arguments are the extents and then the output
-        storages. verify: as for graphed; to run it draws no random numbers."""
+        storages. verify: as for graphed; to run it draws no random numbers. lead: bytes at the
+        start of the pool that are left alone."""
         with alone():
-            return self._capture(pool, name, copy_args, verify)
+            return self._capture(pool, name, copy_args, verify, lead)
 
-    def _capture(self, pool, name, copy_args, verify):
+    def _capture(self, pool, name, copy_args, verify, lead):
         args = self._prepare()
         buffers = []  # the results' memory, while the capture takes
 
@@ -441,7 +442,8 @@ class Work:
 
         def take(results, verify):
             stream = self.torch._C._cuda_getCurrentRawStream(self.device.index)
-            return _C.capture(pool, self.run, args, results, name, copy_args, VERIFY[verify], stream)
+            return _C.capture(pool, self.run, args, results, name, copy_args, VERIFY[verify], stream,
+                              lead)
 
         if verify:
             self._find_out(pool, name, args, copy_args)

@@ -26,6 +26,7 @@ class Shape:
         self.whole = [a[:3] if a and _filled(*a) == n else None
                       for a, n in zip(self.alone, self.outputs)]
         self.offered = -1  # to the short way: when, by its guards
+        self.lead = 0  # bytes at the start of the pool that it leaves alone
         self.stale = 0  # graphs of its key before it, whose memory was freed
         self.given = ()  # (parameter, gradient or None): what each replay leaves behind
         self.used = ()   # (parameter, address of its gradient) where the graph uses that
@@ -119,6 +120,7 @@ class Shape:
         info["calls"] = info["replays"]
         info["random"] = self.random is not None
         info["stale_graphs"] = self.stale
+        info["lead_bytes"] = self.lead
         info["device"] = self.device.index
         count = len(self.extents) + len(self.outputs)
         info["arguments"] = [

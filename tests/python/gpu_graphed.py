@@ -585,6 +585,31 @@ class Training(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "other shapes"):
             made[0](torch.randn(3, 128, device="cuda"))
 
+    def test_tune(self):
+        """Another place, or the same: results are, and so it is when it has to be captured anew."""
+        net = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(6)]).cuda()
+        made = reprise.graphed(net, strict=True)
+        x, y = (torch.randn(8, 64, device="cuda") for _ in range(2))
+        with torch.no_grad():
+            want = [net(x), net(y)]
+            told = made.tune(x, places=5)
+            self.assertEqual(list(told["us"]), [0, 4096, 8192, 12288, 16384])
+            self.assertTrue(all(us > 0 for us in told["us"].values()))
+            self.assertEqual(told["lead_bytes"], min(told["us"], key=told["us"].get))
+            for _ in range(3):
+                self.assertTrue(torch.equal(made(x), want[0]))
+                self.assertTrue(torch.equal(made(y), want[1]))
+            shape, = made.shapes()
+            self.assertEqual(shape["lead_bytes"], told["lead_bytes"])
+            again = made.tune(x, places=2)
+            self.assertIn(told["lead_bytes"], again["us"])
+            net[0].weight.data = net[0].weight.data.clone()  # its memory is another's
+            self.assertTrue(torch.equal(made(x), want[0]))
+            shape, = made.shapes()
+            self.assertEqual(shape["lead_bytes"], again["lead_bytes"])
+        with self.assertRaisesRegex(reprise.Error, "two graphs"):
+            made.tune(x)
+
     def test_callables_warm_up_on_the_current_stream(self):
         """On another one many launches would slow all graphs of the process down."""
         seen = []
