@@ -140,8 +140,10 @@ static void diagnose(const struct request *request, struct diagnosis *d)
         run_tests(d);
     }
     d->asked_python = !request->no_python;
-    if (d->asked_python)
-        doctor_torch(strcmp(d->info.driver, "cuda") == 0 ? d->info.driver_version : 0, &d->torch);
+    if (d->asked_python) {
+        bool is_cuda = d->device && strcmp(d->info.driver, "cuda") == 0;
+        doctor_torch(is_cuda ? d->info.driver_version : 0, &d->torch);
+    }
     doctor_environment(&d->environment);
     doctor_alloc_conf(&d->alloc);
     judge(d);

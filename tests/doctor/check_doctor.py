@@ -43,10 +43,11 @@ class Doctor(unittest.TestCase):
         self.assertTrue(text.stdout.splitlines()[-1].startswith("ready:"))
 
     def test_no_gpu_driver(self):
-        result = run("--driver", "cuda", "--no-python", REPRISE_LIBCUDA="/nonexistent.so")
-        self.assertEqual(result.returncode, 1)
-        self.assertIn("not ready: ", result.stdout.splitlines()[-1])
-        self.assertIn("/nonexistent.so", result.stdout)
+        for options in ([], ["--no-python"]):  # with Python PyTorch is asked for too
+            result = run("--driver", "cuda", *options, REPRISE_LIBCUDA="/nonexistent.so")
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("not ready: ", result.stdout.splitlines()[-1])
+            self.assertIn("/nonexistent.so", result.stdout)
         anyway = run("--no-python", REPRISE_LIBCUDA="/nonexistent.so")
         self.assertEqual(anyway.returncode, 0)
         self.assertIn("ready, on the host driver only", anyway.stdout.splitlines()[-1])
