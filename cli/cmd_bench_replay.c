@@ -55,15 +55,15 @@ static bool take_option(int option, void *taken)
     struct request *request = taken;
     switch (option) {
     case 'd':
-        return cli_take_driver("bench", &request->driver);
+        return cli_take_driver("bench replay", &request->driver);
     case 's':
-        return cli_take_number("bench", "shapes", 2, 4096, &request->shapes);
+        return cli_take_number("bench replay", "shapes", 2, 4096, &request->shapes);
     case 't':
-        return cli_take_number("bench", "steps", 1, 1000000, &request->steps);
+        return cli_take_number("bench replay", "steps", 1, 1000000, &request->steps);
     case 'r':
-        return cli_take_number("bench", "rounds", 1, 1000, &request->rounds);
+        return cli_take_number("bench replay", "rounds", 1, 1000, &request->rounds);
     case 'c':
-        return cli_take_number("bench", "calls", 1, 1000000, &request->calls);
+        return cli_take_number("bench replay", "calls", 1, 1000000, &request->calls);
     case 'q':
         *request = (struct request){request->driver, 16, 64, 1, 20, request->json};
         return true;
@@ -87,8 +87,8 @@ static int parse(int argc, char **argv, struct request *request)
                                           {"json", no_argument, NULL, 'j'},
                                           {"help", no_argument, NULL, 'h'},
                                           {NULL, 0, NULL, 0}};
-    const struct cli_options options = {"bench replay", usage, names,
-                                        take_option,    1,     "name one benchmark"};
+    static const char more[] = "takes options, and no other word";
+    const struct cli_options options = {"bench replay", usage, names, take_option, 1, more};
     return cli_options_read(&options, argc, argv, request);
 }
 

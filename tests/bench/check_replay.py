@@ -67,7 +67,8 @@ def main():
     assert "3 shapes" in text and "always update" in text, text
     for bad in (["replay", "--shapes", "1"], ["replay", "--driver", "x"], ["replay", "replay"],
                 ["replay", "--what"]):
-        assert "reprise bench" in run(reprise, *bad, code=2).stderr
+        said = run(reprise, *bad, code=2).stderr
+        assert "'reprise bench replay --help' tells more" in said and "name one" not in said, said
 
 
 if __name__ == "__main__":
