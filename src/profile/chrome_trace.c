@@ -293,6 +293,10 @@ static bool take_file(struct reader *r)
     return next(r) == RPI_JSON_END;
 }
 
+#define WHAT_TO_GIVE                                                                               \
+    "export one with torch.profiler's export_chrome_trace, or a report of Nsight Systems with "    \
+    "nsys export --type sqlite"
+
 /* What the file is instead, where its contents tell. */
 static rp_status judge(const struct reader *r)
 {
@@ -300,7 +304,7 @@ static rp_status judge(const struct reader *r)
     if (!r->has_events)
         return rpi_error(r->err, RP_ERROR_FORMAT, "advise",
                          "%s: is JSON without traceEvents: no profiler trace, or one of another "
-                         "tool; export one with torch.profiler's export_chrome_trace",
+                         "tool; " WHAT_TO_GIVE,
                          t->file);
     if (t->work.count)
         return RP_OK;
@@ -309,9 +313,14 @@ static rp_status judge(const struct reader *r)
                          "%s: has %llu events but no GPU work: profile on a machine with a GPU, "
                          "with ProfilerActivity.CUDA among the activities",
                          t->file, (unsigned long long)t->events);
+    if (!t->events)
+        return rpi_error(r->err, RP_ERROR_FORMAT, "advise",
+                         "%s: has no events: let the profiler's schedule reach its active steps, "
+                         "and export the trace behind them",
+                         t->file);
     return rpi_error(r->err, RP_ERROR_FORMAT, "advise",
                      "%s: has %llu events, none of which is PyTorch's or GPU work: a trace of "
-                     "another tool",
+                     "another tool; " WHAT_TO_GIVE,
                      t->file, (unsigned long long)t->events);
 }
 
@@ -337,7 +346,8 @@ static rp_status check_beginning(struct reader *r)
         first++;
     if (first < json->end && *first != '{' && *first != '[')
         return rpi_error(r->err, RP_ERROR_FORMAT, "advise",
-                         "%s: does not begin like JSON: no profiler trace", r->trace->file);
+                         "%s: does not begin like JSON: no profiler trace; " WHAT_TO_GIVE,
+                         r->trace->file);
     return RP_OK;
 }
 

@@ -258,6 +258,7 @@ class MadeTraces(unittest.TestCase):
             self.refused(whole[:cut], "cut short")
         self.refused(whole[:200] + b"\0" * 50 + whole[250:], "gzip data is damaged")
         self.refused("hello, world", "does not begin like JSON")
+        self.refused(b"NSYS-REP\0", "nsys export --type sqlite")
         self.refused(b"SQLite format 3\0" + b"\0" * 100, "SQLite")
         empty = os.path.join(self.folder.name, "empty.sqlite")
         database = sqlite3.connect(empty)
@@ -267,7 +268,8 @@ class MadeTraces(unittest.TestCase):
         with open(empty, "rb") as file:
             self.refused(file.read(), "not one that Nsight Systems exports")
         self.refused("{\"a\": 1}", "without traceEvents")
-        self.refused("[]", "another tool")
+        for none in ("[]", "{\"traceEvents\": []}"):
+            self.refused(none, "has no events: let the profiler's schedule reach")
         self.refused(json.dumps({"traceEvents": [{"ph": "B", "name": "x", "ts": 1}]}),
                      "another tool")
         self.refused(model_steps(Trace()).without("kernel", "ac2g").text(), "no GPU work")
