@@ -628,7 +628,7 @@ enum rp_named {
  * a graph that it replays. Addresses that lie in device memory are not seen; a word of padding that
  * looks like an address counts. Reads every node's parameters once, and holds up replays of the
  * pool meanwhile. Any thread. RP_ERROR_INVALID_ARGUMENT for a graph that others replay
- * (rp_graph_adopt_begin); out of memory; a driver's error. */
+ * (rp_graph_adopt); out of memory; a driver's error. */
 RP_API rp_status rp_graph_names(const struct rp_graph *graph, const struct rp_memory *ranges,
                                 size_t count, unsigned char *out_named, struct rp_error *err);
 
@@ -923,7 +923,7 @@ static inline void rp_callable_info(struct rp_callable *callable, struct rp_call
     rp_callable_info_sized(callable, sizeof *out_info, out_info);
 }
 /* By index, in the order in which shapes were met; 0, with nothing written, past the last. Texts
- * are valid until the shape is captured again or the callable is destroyed. */
+ * and graph are valid until the shape is captured again or the callable is destroyed. */
 RP_API int rp_callable_shape_info_sized(struct rp_callable *callable, size_t index,
                                         size_t info_bytes, struct rp_shape_info *out_info);
 static inline int rp_callable_shape_info(struct rp_callable *callable, size_t index,
@@ -1302,6 +1302,10 @@ struct rp_plan_options {
         sizeof(struct rp_plan_options), 0, 0, 0, 0                                                 \
     }
 
+/* Places every block, on the host alone. The layout copies what it needs: the recording may be
+ * destroyed before it. options may be NULL. Errors: RP_ERROR_INVALID_ARGUMENT for an alignment that
+ * is no power of two up to 2^30, or to which sizes cannot be rounded up; out of host memory. A
+ * capacity that is not met is no error: `fits` tells. */
 RP_API rp_status rp_recording_plan(const struct rp_recording *recording,
                                    const struct rp_plan_options *options,
                                    struct rp_layout **out_layout, struct rp_error *err);
@@ -1552,8 +1556,9 @@ struct rp_host_memory {
 RP_API void rp_set_host_memory(const struct rp_host_memory *functions);
 
 enum rp_log_level { RP_LOG_ERROR = 0, RP_LOG_WARNING = 1, RP_LOG_INFO = 2, RP_LOG_DEBUG = 3 };
-/* The library prints nothing: messages up to `level` go to `log`, from any thread. NULL: nowhere.
- */
+/* The library prints nothing: messages up to `level` go to `log`, from any thread, and from several
+ * at once. NULL: nowhere. Any thread; a message that is on its way still goes to the one before, so
+ * `user` of that has to last. The message is valid during the call only. */
 RP_API void rp_set_log(void (*log)(enum rp_log_level level, const char *message, void *user),
                        void *user, enum rp_log_level level);
 

@@ -9,8 +9,9 @@
 A table stands between the lines <!-- table: NAME --> and <!-- end -->; the text around it is
 written by hand. A block of code after <!-- from: FILE --> must stand in that file word for word.
 Also checks that each link from one file of the documentation to another file of
-the tree, or to a heading of a document, leads somewhere, and that the environment is read in
-src/base/env.c alone.
+the tree, or to a heading of a document, leads somewhere, that the public names that documents and
+the header's comments speak of are declared, and that the environment is read in src/base/env.c
+alone.
 
 usage: check_docs.py ROOT            says what differs, exit 1
        check_docs.py --write ROOT    puts the tables right
@@ -27,6 +28,9 @@ TABLE = re.compile(r"(<!-- table: ([a-z]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 CODE = re.compile(r"<!-- from: (\S+) -->\n```\w*\n(.*?)```", re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)|<img[^>]* src=\"([^\"]+)\"")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+NAME = re.compile(r"\b(?:rp|RP)_\w*[^\W_]\b")
+WITH_OTHER_NAMES = ("CHANGELOG.md", "docs/design.md")  # those that were, and those within
 BLOCK = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -106,6 +110,11 @@ def stale_code(root, document):
             yield match.group(1)
 
 
+def unknown_names(header, text):
+    """Public names that a text speaks of and the header does not declare."""
+    return sorted(set(NAME.findall(text)) - set(NAME.findall(COMMENT.sub("", header))))
+
+
 def unlisted_reads(where, text):
     """Lines of a source file that read the environment past the table."""
     if where != "src/base/env.c":
@@ -117,7 +126,10 @@ def check(root, write):
     tables = {name: make((root / source).read_text(encoding="utf-8"))
               for name, (source, make) in SOURCES.items()}
     tables["comparison"] = comparison.table(root)
-    findings, seen = [], set()
+    header = (root / "include/reprise.h").read_text(encoding="utf-8")
+    findings = [f"include/reprise.h: speaks of {name}, which it does not declare"
+                for name in unknown_names(header, header)]
+    seen = set()
     for path in sorted([*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("examples/*.md")]):
         document = path.read_text(encoding="utf-8")
         where = path.relative_to(root)
@@ -132,6 +144,9 @@ def check(root, write):
                      for source in stale_code(root, document)]
         findings += [f"{where}: a link leads nowhere: {link}"
                      for link in dead_links(path, document)]
+        if where.as_posix() not in WITH_OTHER_NAMES:
+            findings += [f"{where}: speaks of {name}, which include/reprise.h does not declare"
+                         for name in unknown_names(header, document)]
     for path in sorted([*root.glob("src/**/*.c"), *root.glob("src/**/*.h")]):
         where = path.relative_to(root).as_posix()
         findings += [f"{place}: reads the environment past src/base/env.def"
@@ -164,8 +179,11 @@ def self_test():
     assert list(stale_code(here.parent, shown.replace("re\n", "nothing\n"))) == [here.name]
     assert list(unlisted_reads("src/a.c", "int x;\nchar *p = getenv(n);\n")) == ["src/a.c:2"]
     assert not list(unlisted_reads("src/base/env.c", "getenv(n)"))
+    header = "/* As rp_b does. */\nint rp_a(void); /* RP_C, rp_a, rp_a_... */\n"
+    assert unknown_names(header, header) == ["RP_C", "rp_b"], unknown_names(header, header)
     comparison.self_test()
-    print("check_docs: changed lists and code, dead links and unlisted variables are found")
+    print("check_docs: changed lists and code, dead links, names that are not declared and unlisted "
+          "variables are found")
 
 
 def main():
