@@ -552,6 +552,9 @@ static rp_status read_root(struct reader *reader, const json_t *root,
         return refuse(reader, "must hold one JSON object");
     const char *format = json_string_value(json_object_get(root, "format"));
     reader->list = "format";
+    if (!format && json_object_get(root, "traceEvents"))
+        return refuse(reader, "must be \"reprise-capture/1\"; this is a profiler's trace, which "
+                              "`reprise advise` reads");
     if (!format || strcmp(format, "reprise-capture/1"))
         return refuse(reader, "must be \"reprise-capture/1\"");
     rp_status status = read_captures(reader, root, recording);

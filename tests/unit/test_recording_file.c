@@ -59,6 +59,7 @@ static const struct {
     {"{}", "format", "reprise-capture/1"},
     {"[]", "", "one JSON object"},
     {"{\"format\":\"reprise-capture/2\"}", "format", "reprise-capture/1"},
+    {"{\"traceEvents\":[]}", "format", "`reprise advise` reads"},
     {"{\"format\":\"reprise-capture/1\"}", "captures", "list"},
     {FILE_OF(""), "captures", "at least one"},
     {FILE_OF("7"), "captures[0]", "object"},
