@@ -15,7 +15,7 @@ static const struct cli_command commands[] = {
     {"demo", cmd_demo, "capture a decoder at several batch sizes, and plan recorded captures"},
     {"doctor", cmd_doctor, "is this machine ready for graphs, and if not, what to do"},
     {"explain", cmd_explain, "what a capture error or symptom means, and what to do"},
-    {"inspect", cmd_inspect, "which argument or block each node of a captured graph touches"},
+    {"inspect", cmd_inspect, "which argument or block each node of the demo's decoder touches"},
     {"plan", cmd_plan, "what recorded captures need, beside the least possible"},
     {NULL, NULL, NULL},
 };
