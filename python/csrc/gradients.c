@@ -7,8 +7,10 @@ struct gradient {
     PyObject *param;
     PyObject *given;               /* or None; NULL: left alone */
     struct rpp_tensor_place place; /* of one that is used; what DLPack says, offset 0 */
+    struct rpp_tensor_place left;  /* of the given one, if that is a plain tensor */
     bool is_looked, is_missing;
     bool is_used, asks_dlpack;
+    bool is_left, left_asks_dlpack;
     bool is_quick; /* looked up in memory, never by its attribute */
     bool is_there; /* is the given one, as the call that is under way found it by the attribute? */
 };
@@ -45,11 +47,11 @@ static bool look(const struct rpp_gradients *gradients, PyObject *grad, struct d
 }
 
 /* Where a gradient lies now, in the way that was chosen for it; false where that is not known. */
-static bool find_place(const struct rpp_gradients *gradients, const struct gradient *of,
-                       PyObject *grad, struct rpp_tensor_place *out_place)
+static bool find_place(const struct rpp_gradients *gradients, bool asks_dlpack, PyObject *grad,
+                       struct rpp_tensor_place *out_place)
 {
     struct dl_tensor seen;
-    if (of->asks_dlpack) {
+    if (asks_dlpack) {
         if (!look(gradients, grad, &seen))
             return false;
         *out_place = (struct rpp_tensor_place){rpp_tensor_seen(&seen), 0};
@@ -61,6 +63,12 @@ static bool find_place(const struct rpp_gradients *gradients, const struct gradi
     return true;
 }
 
+/* Does DLPack have to be asked for the place of a gradient that it saw? */
+static bool must_ask(PyObject *grad, const struct dl_tensor *seen)
+{
+    return !rpp_tensor_layout.known || !rpp_tensor_is_placed(grad, seen);
+}
+
 /* Notes where the gradient lies, in the quick way if that agrees with DLPack; false, perhaps with
  * an exception, if not at the address. */
 static bool note_place(const struct rpp_gradients *gradients, struct gradient *of, PyObject *grad,
@@ -70,8 +78,19 @@ static bool note_place(const struct rpp_gradients *gradients, struct gradient *o
     unsigned long long wanted = PyLong_AsUnsignedLongLong(address);
     if (PyErr_Occurred() || !look(gradients, grad, &seen) || rpp_tensor_seen(&seen) != wanted)
         return false;
-    of->asks_dlpack = !rpp_tensor_layout.known || !rpp_tensor_is_placed(grad, &seen);
-    return find_place(gradients, of, grad, &of->place);
+    of->asks_dlpack = must_ask(grad, &seen);
+    return find_place(gradients, of->asks_dlpack, grad, &of->place);
+}
+
+/* Notes where the given one lies, if it is a plain tensor: a program may point it at other memory,
+ * which the graph does not write. */
+static void note_left(const struct rpp_gradients *gradients, struct gradient *of)
+{
+    struct dl_tensor seen;
+    if (!of->given || of->given == Py_None || !look(gradients, of->given, &seen))
+        return;
+    of->left_asks_dlpack = must_ask(of->given, &seen);
+    of->is_left = find_place(gradients, of->left_asks_dlpack, of->given, &of->left);
 }
 
 /* ---- Making -------------------------------------------------------------------------------- */
@@ -104,6 +123,7 @@ static bool read_one(const struct rpp_gradients *gradients, struct gradient *of,
     PyObject *grad = PyObject_GetAttr(param, name);
     if (!grad)
         return false;
+    note_left(gradients, of);
     bool known = !of->is_used || note_place(gradients, of, grad, address);
     of->is_quick = known && may_be_quick(gradients, of, grad);
     Py_DECREF(grad);
@@ -173,18 +193,27 @@ static bool fits(const struct rpp_gradients *gradients, struct gradient *of)
     }
     bool missing = grad == Py_None;
     bool fit = (!of->is_looked || missing == of->is_missing) &&
-               (!of->is_used || (!missing && find_place(gradients, of, grad, &place) &&
+               (!of->is_used || (!missing && find_place(gradients, of->asks_dlpack, grad, &place) &&
                                  rpp_tensor_same_place(place, of->place)));
     of->is_there = grad == of->given;
     Py_DECREF(grad);
     return fit;
 }
 
+/* Does the given one lie where the graph leaves it? */
+static bool is_at_hand(const struct rpp_gradients *gradients, const struct gradient *of)
+{
+    struct rpp_tensor_place place;
+    return !of->is_left || (find_place(gradients, of->left_asks_dlpack, of->given, &place) &&
+                            rpp_tensor_same_place(place, of->left));
+}
+
 bool rpp_gradients_fit(struct rpp_gradients *gradients)
 {
     for (size_t i = 0; i < gradients->count; i++) {
         struct gradient *of = &gradients->list[i];
-        if (decides(of) && !(of->is_quick ? fits_quickly(of) : fits(gradients, of)))
+        if (!is_at_hand(gradients, of) ||
+            (decides(of) && !(of->is_quick ? fits_quickly(of) : fits(gradients, of))))
             return false;
     }
     return true;

@@ -5,7 +5,8 @@
  *     looked   its calls are those with a gradient there, or those without
  *     used     the graph reads or writes the gradient where it lies: one that lies elsewhere needs
  *              another graph
- *     given    a call leaves this gradient, in the memory of the graph, or none
+ *     given    a call leaves this gradient, in the memory of the graph, or none: a plain tensor has
+ *              to lie where it did, as the program may point it at other memory (`p.grad.data = `)
  *
  * Which gradient a parameter has is looked up in its memory (gradient_address.h), or in the way of
  * Python where that is not known of it: once in a call then, before the launch where it decides,

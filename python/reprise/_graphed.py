@@ -231,7 +231,8 @@ class Graphed:
                 f"{MOST_STALE} captures. Give that tensor as an argument, or write into it instead "
                 "of replacing it") if lost else (
             f"gradients that it uses lay elsewhere after each of {MOST_STALE} captures. Let the "
-            "optimizer keep them, zero_grad(set_to_none=False)")
+            "optimizer keep them, zero_grad(set_to_none=False), and write into them instead of "
+            "assigning to p.grad.data")
         self._failures[key] = (text, ATTEMPTS)
         warnings.warn(f"reprise: '{self.name}' runs without a graph for these arguments from now on: "
                       f"{text}", stacklevel=5)
@@ -512,6 +513,7 @@ class Graphed:
         shape.used = before.named_by(torch, shape.graph)
         if changed:
             shape.given = to_give(torch, changed, shape.graph)
+            shape.left = tuple((g, g.data_ptr()) for _, g in shape.given if g is not None)
         self._notice_gradients(before, changed or shape.used)
         if key[0] in self._drops or (changed and not shape.used and before.replaced()):
             self._drops[key[0]] = before.missing()

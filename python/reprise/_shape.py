@@ -29,6 +29,7 @@ class Shape:
         self.lead = 0  # bytes at the start of the pool that it leaves alone
         self.stale = 0  # graphs of its key before it, whose memory was freed
         self.given = ()  # (parameter, gradient or None): what each replay leaves behind
+        self.left = ()   # (gradient, address): where the given ones lie as long as nobody moves them
         self.used = ()   # (parameter, address of its gradient) where the graph uses that
 
     def _alone_in_outputs(self):
@@ -103,8 +104,9 @@ class Shape:
 
     def is_stale(self):
         """Was memory freed that it uses beside its arguments, or does it use gradients that lie
-        elsewhere by now?"""
-        return self.graph.is_stale() or any(True for _ in self.moved())
+        elsewhere by now, or leave some that the program pointed elsewhere (`p.grad.data = `)?"""
+        return self.graph.is_stale() or any(True for _ in self.moved()) or (
+            any(grad.data_ptr() != at for grad, at in self.left))
 
     def moved(self):
         """Yields the parameters whose gradients it uses and which lie elsewhere by now, with where they

@@ -128,6 +128,24 @@ class Trained(unittest.TestCase):
         gc.collect()
         self.assertEqual((self.seen, len(homes._homes)), (4, before))
 
+    def test_gradients_that_the_program_points_at_other_memory(self):
+        """The tensors that graphs give lie elsewhere from then on, and graphs write where they did."""
+        for micro_batches in (1, 2):
+            def train(net, heads, optimizer, graphed):
+                back = graphed(lambda x: self.backward(net, x), grad="whole", watch=[net])
+                for i, x in enumerate(self.inputs * 2):
+                    back(x)
+                    if i % micro_batches != micro_batches - 1:
+                        continue
+                    if i % 10 == 9:
+                        for p in net.parameters():
+                            p.grad.data = p.grad.data / 2
+                    optimizer.step()
+                    optimizer.zero_grad(set_to_none=True)
+            with self.subTest(micro_batches=micro_batches):
+                back, = self.check(train)
+                self.assertTrue(back.shapes())
+
     def test_micro_batches_whose_gradients_stay(self):
         def train(net, heads, optimizer, graphed):
             step = graphed(self.micro_step(net, optimizer, False), grad="whole", strict=True)

@@ -179,6 +179,16 @@ class Asked(OnHost):
             self.assertIsNone(second.grad)
         self.assertIs(alone.grad, other)
 
+    def test_what_is_given_has_to_lie_where_the_graph_leaves_it(self):
+        given, missing = Tensor(4096), self.Param()
+        self.assertTrue(self.add(((missing, True, None, given),)))
+        self.assertEqual(self.call(), b"zero")
+        for address, text in ((8192, None), (4096, b"zero")):  # p.grad.data = , and back again
+            given.storage[2] = given.address = address
+            missing.grad = None
+            self.assertEqual(self.call(), text)
+            self.assertIs(missing.grad, given if text else None)
+
     def test_calls_are_told_apart_by_which_gradients_are_missing(self):
         first, second = params = [self.Param(), self.Param()]
         patterns = [(True, True), (False, True), (False, False)]

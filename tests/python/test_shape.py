@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """How the short way makes results: what of a storage a tensor fills."""
 
+import functools
 import types
 import unittest
 
@@ -35,6 +36,17 @@ class Results(unittest.TestCase):
         self.assertIsNone(_made(((3,), (2,), HALF), 64))
         self.assertIsNone(_made(((3,), (1,), FLOAT), 63), "no whole elements")
         self.assertIsNone(_made(((0, 5), (5, 1), HALF), 64))
+
+
+class Stale(unittest.TestCase):
+    def test_a_gradient_that_it_leaves_was_pointed_elsewhere(self):
+        shape, places = Shape.__new__(Shape), {"a": 1, "b": 2}
+        shape.graph, shape.used = types.SimpleNamespace(is_stale=lambda: False), ()
+        shape.left = tuple((types.SimpleNamespace(data_ptr=functools.partial(places.get, name)), at)
+                           for name, at in places.items())
+        self.assertFalse(shape.is_stale())
+        places["b"] = 3
+        self.assertTrue(shape.is_stale())
 
 
 class Short(unittest.TestCase):
@@ -84,7 +96,7 @@ class Stale(unittest.TestCase):
         shape, param = Shape.__new__(Shape), Param()
         is_lost = False
         shape.graph = types.SimpleNamespace(is_stale=lambda: is_lost)
-        shape.used = ((param, 4096),)
+        shape.used, shape.left = ((param, 4096),), ()
         for at, stale in ((4096, False), (8192, True), (None, True)):
             param.given = at and types.SimpleNamespace(data_ptr=lambda at=at: at)
             self.assertIs(shape.is_stale(), stale)
