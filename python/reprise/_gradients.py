@@ -9,6 +9,7 @@ shapes and eager calls leave others, and the program may have dropped them (zero
 A graph that reads such gradients, or adds to them, needs them at one place, which no other graph has:
 so the parameters it wants them of are given homes of their own, once that is seen. Graphs that make
 gradients of these copy them there at their end, and those that were captured before are dropped.
+Who holds the gradient of a parameter that has a home, and drops it there, finds the next one in it.
 """
 
 import weakref
@@ -30,45 +31,64 @@ class Homes:
         self._homes = {}  # by the parameter's id, as tensors are compared by their elements
 
     def of(self, param):
-        """Its home, a tensor; None where it has none, or one of another kind than it is by now."""
-        known = self._homes.get(id(param))
-        if known is None or known[0]() is not param or not _fits(known[1], param):
+        """Its home, a tensor; None where it has none, or one of another kind than it is by now, or that
+        the program pointed elsewhere."""
+        gone, home, kind = self._homes.get(id(param), (None, None, None))
+        if home is None or gone() is not param or kind != _kind(home, param):
             return None
-        return known[1]
+        return home
 
-    def move(self, params):
-        """Moves their gradients out of memory of graphs, into homes that they have from then on. The
-        parameters that had a gradient there. On the current stream."""
+    def move(self, torch, params):
+        """Moves their gradients out of memory of graphs, into homes that they have from then on; tensors
+        that the program has of them go along, as it may change gradients through these. The parameters
+        that had a gradient there. On the current stream, which is waited for: that memory may be gone
+        with the last tensor in it."""
         moved = [p for p in params if getattr(p.grad, "is_lent_by_reprise", False)]
-        for param in moved:
-            home = self.of(param)
-            if home is None:
-                home = param.grad.detach().clone()
-                self._keep(param, home)
-            else:
-                home.copy_(param.grad)
-            param.grad = home
+        if moved:
+            with torch.inference_mode(False), torch.no_grad():
+                self._move(torch, moved)
         return moved
 
+    def _move(self, torch, params):
+        filled = [(p, p.grad, self._filled(p)) for p in params]
+        for device in {grad.device for _, grad, _ in filled}:
+            torch.cuda.current_stream(device).synchronize()
+        for param, grad, home in filled:
+            grad.set_(home)
+            grad.is_lent_by_reprise = False
+            self._keep(param, home)
+            param.grad = home
+
+    def _filled(self, param):
+        """A home with its gradient in it."""
+        home = self.of(param)
+        return param.grad.clone() if home is None else home.copy_(param.grad)
+
     def _keep(self, param, home):
+        if self.of(param) is home:
+            return
         key, homes = id(param), self._homes
 
         def forget(gone):
             if homes.get(key, (None,))[0] is gone:
                 del homes[key]
-        homes[key] = (weakref.ref(param, forget), home)
+        homes[key] = (weakref.ref(param, forget), home, _kind(home, param))
 
     def bring(self, torch, params):
-        """At the end of a run of a capture: what it made for those that have homes is copied there."""
+        """At the end of a run of a capture: what it made for those that have homes is copied there,
+        without what autograd knows of it (create_graph), which would live as long as the homes."""
         away = [(p, home) for p, home in ((p, self.of(p)) for p in params)
                 if home is not None and p.grad is not home and _is_made(torch, p.grad)]
         if away:
-            torch._foreach_copy_([home for _, home in away], [p.grad for p, _ in away])
+            with torch.no_grad():
+                torch._foreach_copy_([home for _, home in away], [p.grad for p, _ in away])
         give(away)
 
 
-def _fits(home, param):
-    return (home.shape, home.dtype, home.device) == (param.shape, param.dtype, param.device)
+def _kind(home, param):
+    """What has to stay as it is for a home to be that of its parameter."""
+    return (home.data_ptr(), home.shape, home.stride(), home.dtype, home.device,
+            param.shape, param.stride(), param.dtype, param.device)
 
 
 def _is_made(torch, grad):

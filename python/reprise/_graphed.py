@@ -59,10 +59,10 @@ def brings_home(torch, body, params):
     return bringing
 
 
-def settle(params):
+def settle(torch, params):
     """Gives the parameters whose gradients lie in memory of graphs homes for them, and drops the graphs
     that leave them elsewhere. False where none did."""
-    moved = set(map(id, homes.move(params)))
+    moved = set(map(id, homes.move(torch, params)))
     for graphed in list(all_graphed) if moved else ():
         graphed.drop_giving(moved)
     return bool(moved)
@@ -222,7 +222,7 @@ class Graphed:
         ever, as captures cost more than they bring."""
         self._drop(key)
         if isinstance(shape, Shape):
-            settle([param for param, _ in shape.moved()])
+            settle(self._torch, [param for param, _ in shape.moved()])
         self._stale[key] = self._stale.get(key, 0) + 1
         if self._stale[key] < MOST_STALE:
             return
@@ -467,7 +467,7 @@ class Graphed:
         try:
             return self._capture_here(key, *call)
         except Shared:
-            if not settle(self._gradients().params):
+            if not settle(self._torch, self._gradients().params):
                 raise
         return self._capture_here(key, *call)
 
@@ -632,7 +632,8 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
             Gradients that a whole graph leaves lie in its memory, until its next call. When the
             last of them is dropped after the graph, the stream of its last call, which has to exist
             then, is waited for. Where graphs read them or add to them (micro-batches, an optimizer's
-            step) they get memory of their own instead, for as long as the parameters live.
+            step) they get memory of their own instead, for as long as the parameters live, until the
+            next call of any graph that makes gradients of these.
         frozen (bool): A promise that modules keep their parameters, buffers, modes and hooks from the
             first capture on, so that calls need not look at them: some 5 ns for each parameter,
             15 with gradients enabled, and, before CPython 3.12, 20 ns for each module. Values of

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Parameters and gradients without PyTorch, for what only looks at where they lie."""
 
+import contextlib
+import types
+
 ADDRESS = 4096
 
 
@@ -23,12 +26,26 @@ class Gradient:
     def element_size(self):
         return 4
 
+    def set_(self, other):
+        self.data_ptr = other.data_ptr
+
 
 class Param:
     dtype, device, shape, _version = "float", "cuda:0", (), 0
 
     def __init__(self, grad=None):
         self.grad = grad
+
+    def stride(self):
+        return ()
+
+
+def fake_torch(waited=lambda: None, **more):
+    """What of PyTorch it takes to move gradients; waited() is called where their stream is waited for."""
+    cuda = types.SimpleNamespace(
+        current_stream=lambda device: types.SimpleNamespace(synchronize=waited))
+    return types.SimpleNamespace(strided="strided", cuda=cuda, no_grad=contextlib.nullcontext,
+                                 inference_mode=contextlib.nullcontext, **more)
 
 
 def param(grad=None):

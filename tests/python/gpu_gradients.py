@@ -115,6 +115,20 @@ class Trained(unittest.TestCase):
         self.assertEqual(len(back.shapes()), 2)
         self.assertLessEqual(replay.call_count, 10)
 
+    def test_gradients_that_the_program_holds_while_they_move(self):
+        def train(net, heads, optimizer, graphed):
+            back = graphed(lambda x: self.backward(net, x), grad="whole", watch=[net], strict=True)
+            for i, x in enumerate(self.inputs):
+                back(x)
+                if i % 3 == 0:
+                    held = [p.grad for p in net.parameters()]
+                if i % 3 == 2:
+                    torch._foreach_mul_(held, 1 / 3)
+                    optimizer.step()
+                    optimizer.zero_grad(set_to_none=True)
+        back, = self.check(train)
+        self.assertEqual(len(back.shapes()), 2)
+
     def test_homes_go_with_the_parameters(self):
         gc.collect()
         before = len(homes._homes)

@@ -7,7 +7,7 @@ import unittest
 import weakref
 from unittest import mock
 
-from fake_gradients import ADDRESS, Gradient, names, param
+from fake_gradients import ADDRESS, Gradient, fake_torch, names, param
 from reprise import _gradients
 
 try:
@@ -149,14 +149,15 @@ class Value(Gradient):
     def data_ptr(self):
         return self.address
 
-    def detach(self):
-        return self
-
     def clone(self):
         return Value(self.value)
 
     def copy_(self, other):
         self.value = other.value
+        return self
+
+    def set_(self, other):
+        self.value, self.address = other.value, other.address
 
 
 class AtHome(unittest.TestCase):
@@ -166,8 +167,10 @@ class AtHome(unittest.TestCase):
         self.homes = _gradients.Homes()
         self.params = [param() for _ in range(3)]
         self.made = set()  # addresses of what a run made
-        self.torch = types.SimpleNamespace(
-            strided="strided", _foreach_copy_=lambda to, of: [a.copy_(b) for a, b in zip(to, of)])
+        self.waits = []  # for the stream: where the gradients lay meanwhile
+        self.torch = fake_torch(
+            lambda: self.waits.append([p.grad and p.grad.address for p in self.params]),
+            _foreach_copy_=lambda to, of: [a.copy_(b) for a, b in zip(to, of)])
         patcher = mock.patch.object(_gradients._C, "call_block",
                                     lambda at: (0, 64, at) if at in self.made else None)
         self.addCleanup(patcher.stop)
@@ -181,23 +184,36 @@ class AtHome(unittest.TestCase):
 
     def home(self, param, value):
         self.grad(param, value, lent=True)
-        self.assertEqual(list(map(id, self.homes.move([param]))), [id(param)])
+        self.assertEqual(list(map(id, self.homes.move(self.torch, [param]))), [id(param)])
         return param.grad
 
     def test_they_move_from_graphs_alone(self):
         lent, plain, none = self.params
         from_graph, own = self.grad(lent, 1, lent=True), self.grad(plain, 2)
-        self.assertEqual(list(map(id, self.homes.move(self.params))), [id(lent)])
+        before = from_graph.address
+        self.assertEqual(list(map(id, self.homes.move(self.torch, self.params))), [id(lent)])
         home = lent.grad
-        self.assertNotEqual(home.address, from_graph.address)
+        self.assertNotEqual(home.address, before)
+        self.assertEqual(self.waits, [[before, own.address, None]])  # its memory may go with it
         self.assertEqual((home.value, plain.grad is own, none.grad), (1, True, None))
         self.assertIs(self.homes.of(lent), home)
         self.assertEqual([self.homes.of(plain), self.homes.of(none)], [None, None])
-        self.assertEqual(self.homes.move(self.params), [])
-        self.grad(lent, 3, lent=True)
-        self.homes.move([lent])
+        self.assertEqual(self.homes.move(self.torch, self.params), [])
+        again = self.grad(lent, 3, lent=True)
+        self.homes.move(self.torch, [lent])
         self.assertIs(lent.grad, home)
         self.assertEqual(home.value, 3)
+        for held in (from_graph, again):  # who has it sees what becomes of the gradient
+            self.assertEqual((held.address, held.is_lent_by_reprise), (home.address, False))
+
+    def test_one_that_was_pointed_elsewhere_is_none(self):
+        param = self.params[0]
+        home = self.home(param, 1)
+        was, home.address = home.address, 0
+        self.assertIsNone(self.homes.of(param))
+        self.assertIsNot(self.home(param, 2), home)
+        home.address = was
+        self.assertIsNot(self.homes.of(param), home)
 
     def test_a_run_brings_what_it_made(self):
         first, second, third = self.params
@@ -239,11 +255,57 @@ class AtHome(unittest.TestCase):
         first.dtype = "double"
         self.assertIsNone(self.homes.of(first))
         del first.dtype
+        first.stride = lambda: (2,)
+        self.assertIsNone(self.homes.of(first))
+        del first.stride
         self.assertIs(self.homes.of(first), home)
         del first, home, self.params
         gc.collect()
         self.assertIsNone(kept())
         self.assertEqual(self.homes._homes, {})
+
+
+@unittest.skipIf(torch is None, "needs PyTorch")
+class AtHomeInPyTorch(unittest.TestCase):
+    def setUp(self):
+        self.homes = _gradients.Homes()
+        self.param = torch.nn.Parameter(torch.tensor([2., 3.]))
+        for patcher in (mock.patch.object(torch.cuda, "current_stream"),
+                        mock.patch.object(_gradients._C, "call_block", lambda at: (0, 8, at))):
+            self.addCleanup(patcher.stop)
+            patcher.start()
+
+    def move(self, inference=False):
+        lent = self.param.grad = torch.ones(2)
+        lent.is_lent_by_reprise = True
+        with torch.inference_mode(inference):
+            self.homes.move(torch, [self.param])
+        return lent
+
+    def test_tensors_that_the_program_has_go_along(self):
+        held = [self.move()]
+        (self.param * 2).sum().backward()
+        self.param.grad = None
+        (self.param * 5).sum().backward()
+        self.homes.bring(torch, [self.param])
+        held.append(self.move())
+        (self.param * 3).sum().backward()
+        for grad in (*held, self.param.grad, self.homes.of(self.param)):
+            self.assertEqual(grad.tolist(), [4, 4])
+
+    def test_for_eager_use_in_whatever_mode_they_moved(self):
+        self.move(inference=True)
+        (self.param * 2).sum().backward()
+        self.assertEqual(self.param.grad.tolist(), [3, 3])
+
+    def test_autograd_keeps_nothing_of_a_run(self):
+        self.move()
+        grad, = torch.autograd.grad((self.param ** 3).sum(), self.param, create_graph=True)
+        self.param.grad = grad
+        self.homes.bring(torch, [self.param])
+        self.assertIs(self.param.grad, self.homes.of(self.param))
+        self.assertEqual(self.param.grad.tolist(), [12, 27])
+        self.assertFalse(self.param.grad.requires_grad)
 
 
 class Storage:

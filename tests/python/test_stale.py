@@ -8,7 +8,7 @@ import unittest
 import warnings
 from unittest import mock
 
-from fake_gradients import ADDRESS, Gradient, names, param
+from fake_gradients import ADDRESS, Gradient, fake_torch, names, param
 from reprise import _C
 from reprise._gradients import Shared
 from reprise._graphed import MOST_STALE, Graphed, all_graphed
@@ -52,9 +52,9 @@ class Dropped(unittest.TestCase):
         made._eager_runs = made._warmup = 0
         made._hot, made._is_guarded = Hot(), lambda: False
         self.param = param(Gradient())
-        made._torch = types.SimpleNamespace(nn=types.SimpleNamespace(Module=Hot),
-                                            optim=types.SimpleNamespace(Optimizer=Hot),
-                                            is_autocast_enabled=lambda: True, strided="strided")
+        made._torch = fake_torch(nn=types.SimpleNamespace(Module=Hot),
+                                 optim=types.SimpleNamespace(Optimizer=Hot),
+                                 is_autocast_enabled=lambda: True)
         made._watch = types.SimpleNamespace(params=[self.param])
         made._lock = threading.RLock()
         made._take = self.capture
@@ -150,7 +150,7 @@ class Dropped(unittest.TestCase):
         """Those of other callables that leave them where they were are dropped."""
         self.param.grad = lent = Gradient()
         lent.is_lent_by_reprise = True
-        lent.detach = lambda: types.SimpleNamespace(clone=Gradient)
+        lent.clone = Gradient
         other, stranger = self.giving(self.param), self.giving(param())
         homes = []
 
