@@ -7,7 +7,7 @@ PyTorch needs around it: arguments that have no memory, and a table.
 
 from . import _C
 from ._execs import budget_of
-from ._graphed import Graphed, body_of, by_size, graphed
+from ._graphed import Graphed, by_size, graphed
 from ._install import is_installed
 from ._pool import Pool
 from ._record import Work, span, tensor_at
@@ -202,7 +202,7 @@ def _add(torch, fn, into, leaves, tensors, spec, stand_ins, kept):
 def _rehearse(torch, fn, into, leaves, tensors, spec, stand_ins, kept, before):
     device = fn._device(tensors)
     pool = fn._own_pool(device)
-    body = body_of(torch, fn._fn, leaves, spec, False)
+    body = fn._body(before, leaves, spec, False)
     name = fn._shape_name(tensors)
     with torch.cuda.device(device):
         if fn._is_split(tensors):

@@ -487,9 +487,7 @@ class Graphed:
         split = self._is_split(tensors)
         _distributed.check_modules(torch, self._watch.modules, split)
         pool = self._own_pool(device)
-        body = body_of(torch, self._fn, leaves, spec, has_kwargs)
-        if any(homes.of(p) is not None for p in before.params):
-            body = brings_home(torch, body, before.params)
+        body = self._body(before, leaves, spec, has_kwargs)
         name = self._shape_name(tensors)
         with torch.cuda.device(device):
             if split:
@@ -506,6 +504,13 @@ class Graphed:
         for part in made.parts():
             part.stale = self._stale.get(key, 0)
         return made
+
+    def _body(self, before, leaves, spec, has_kwargs):
+        """What the runs of a capture call; before: the gradients that there are."""
+        body = body_of(self._torch, self._fn, leaves, spec, has_kwargs)
+        if any(homes.of(p) is not None for p in before.params):
+            body = brings_home(self._torch, body, before.params)
+        return body
 
     def _keep_gradients(self, key, shape, before):
         """What the capture did to gradients, for the shape's calls."""

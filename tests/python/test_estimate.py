@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: MIT
 """Estimates without a GPU: what the table says, and what is refused."""
 
+import contextlib
 import types
 import unittest
+from unittest import mock
+
+from fake_gradients import Gradient, fake_torch, param
 
 import reprise
 from reprise import _C, _estimate, _execs, _graphed
+from reprise._gradients import Gradients
+from reprise._tree import flatten
 
 
 def made(**changes):
@@ -73,6 +79,32 @@ class Refused(unittest.TestCase):
     def test_heap_options_are_complete(self):
         with self.assertRaisesRegex(ValueError, "16 divisions"):
             _C.heap_configure(0.0, 0, 0, (1, 2))
+
+
+class Rehearsed(unittest.TestCase):
+    def test_gradients_are_brought_home_as_in_a_capture(self):
+        class Work:
+            def __init__(self, torch, device, body, *args, **options):
+                self.body = body
+
+            def estimate(self, into, pool, name):
+                into.append(self.body(()))
+        there, none = param(), param()
+        torch = fake_torch(Tensor=bytes)
+        torch.cuda.device = contextlib.nullcontext
+        fn = _graphed.Graphed.__new__(_graphed.Graphed)
+        fn._torch, fn._name, fn._fn, fn._generators, fn._draws = torch, "step", lambda: "ran", (), True
+        fn._device = fn._is_split = lambda tensors: None
+        fn._own_pool = lambda device: types.SimpleNamespace(_pool=None)
+        brought, into = [], []
+        with mock.patch.object(_estimate, "Work", Work), \
+                mock.patch.object(_graphed, "homes", types.SimpleNamespace(
+                    of=lambda p: Gradient() if p is there else None,
+                    bring=lambda torch, params: brought.append(params))):
+            for params in ([none], [none, there]):
+                _estimate._rehearse(torch, fn, into, [], [], flatten(())[1], None, [],
+                                    Gradients(params))
+        self.assertEqual((into, brought), (["ran", "ran"], [[none, there]]))
 
 
 class Order(unittest.TestCase):
