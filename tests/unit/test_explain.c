@@ -80,6 +80,8 @@ static void test_what_pytorch_says(void **state)
          "to "
          "replay them on the default stream.)",
          "legacy-stream"},
+        {"Offset increment outside graph capture encountered unexpectedly.",
+         "generator-left-in-capture"},
         {"Only one capture at a time is allowed in a process.", "nested-graph"},
         {"Capturing NCCL collectives is only allowed with NCCL >= 2.9.6", "nccl-version"},
         {"CTCLoss cannot be graph captured with CPU length tensors. Move CPU length tensors to GPU",
