@@ -107,13 +107,19 @@ class Gradients:
         self.params = params
         self._before = [None if p.grad is None else
                         (weakref.ref(p.grad), p.grad._version, p._version) for p in params]
-        self._held = ()
+        self._held = ()  # pairs of each, or None, and another tensor that stays where it is
 
     def hold(self):
-        """Keeps them over a capture: each of its runs begins with them, and so does the eager call
-        that follows where it is refused."""
-        self._held = [grad for _, grad in self._earlier()]
+        """Keeps them over a capture: each of its runs begins with them, where they are now, and so does
+        the eager call that follows where it is refused."""
+        self._held = [(grad, grad if grad is None else grad.detach()) for _, grad in self._earlier()]
         return self
+
+    def _pointed_elsewhere(self):
+        """Yields those held that a run gave other memory (`p.grad.data = `), with what is where they were."""
+        for grad, place in self._held:
+            if grad is not None and _address(grad) != _address(place):
+                yield grad, place
 
     def _earlier(self):
         for param, before in zip(self.params, self._before):
@@ -121,8 +127,9 @@ class Gradients:
 
     def changed(self):
         """The parameters that have others by now, or none any more."""
+        moved = {id(grad) for grad, _ in self._pointed_elsewhere()}
         return [p for (p, grad), before in zip(self._earlier(), self._before)
-                if p.grad is not grad or (before and grad is None)]
+                if p.grad is not grad or (before and grad is None) or id(grad) in moved]
 
     def replaced(self):
         """Did all that have others by now have some before? Then they were dropped on the way, and what
@@ -144,8 +151,8 @@ class Gradients:
     def named_by(self, torch, graph):
         """Of each parameter whose held gradient a captured graph reads or writes where it lies, the
         parameter and that address. Raises where other graphs have that memory too."""
-        held = [(p, grad.data_ptr(), span(grad)) for p, grad in zip(self.params, self._held)
-                if grad is not None and grad.layout is torch.strided]
+        held = [(p, place.data_ptr(), span(place)) for p, (_, place) in zip(self.params, self._held)
+                if place is not None and place.layout is torch.strided]
         named = graph.names(tuple(place[1:] for place in held))
         if any(bits & MISUSED for bits in named):
             raise Shared("it adds to gradients that another graph of it made, or reads them, in "
@@ -156,8 +163,18 @@ class Gradients:
     def restore(self):
         """Between the runs of a capture, and behind it, as what it made holds nothing yet: those before
         it, as far as they are there."""
+        for grad, place in self._pointed_elsewhere():
+            grad.data = place
         for param, grad in self._earlier():
             _set(param, grad)
+
+
+def _address(grad):
+    """Where it lies; None of one that is in several places (sparse)."""
+    try:
+        return grad.data_ptr()
+    except RuntimeError:
+        return None
 
 
 def _set(param, grad):

@@ -26,6 +26,9 @@ class Gradient:
     def element_size(self):
         return 4
 
+    def detach(self):
+        return self
+
     def set_(self, other):
         self.data_ptr = other.data_ptr
 

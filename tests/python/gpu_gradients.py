@@ -160,6 +160,22 @@ class Trained(unittest.TestCase):
                 back, = self.check(train)
                 self.assertTrue(back.shapes())
 
+    def test_steps_that_point_gradients_at_other_memory(self):
+        def train(net, heads, optimizer, graphed):
+            def step(x):
+                loss = self.backward(net, x)
+                for p in net.parameters():
+                    p.grad.data = p.grad.data / 2
+                return loss
+            step = graphed(step, grad="whole")
+            for i, x in enumerate(self.inputs * 2):
+                step(x)
+                if i % 2:
+                    optimizer.step()
+                    optimizer.zero_grad(set_to_none=True)
+        step, = self.check(train)
+        self.assertTrue(step.shapes())
+
     def test_micro_batches_whose_gradients_stay(self):
         def train(net, heads, optimizer, graphed):
             step = graphed(self.micro_step(net, optimizer, False), grad="whole", strict=True)

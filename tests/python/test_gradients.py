@@ -84,6 +84,23 @@ class OfPyTorch(unittest.TestCase):
                     before.restore()
                     self.assertTrue(all(p.grad is g for p, g in zip(self.params, given)))
 
+    def test_a_run_begins_with_them_where_they_were(self):
+        held, after = [p.grad for p in self.params], torch.tensor([1., 2., 3.])
+        weight, bias = [grad.clone() for grad in held]
+        at = held[1].data_ptr()
+        before = self.hold()
+        for _ in range(2):
+            held[1].data = after
+            self.assertEqual(list(map(id, before.changed())), [id(self.params[1])])
+            self.assertIs(self.params[1].grad, held[1])
+            graph = types.SimpleNamespace(names=names(at, after.data_ptr()))
+            self.assertEqual(before.named_by(torch, graph), ((self.params[1], at),))
+            before.restore()
+            self.assertEqual(before.changed(), [])
+            self.assertEqual([p.grad.data_ptr() for p in self.params], [held[0].data_ptr(), at])
+        self.assertTrue(torch.equal(self.params[0].grad, weight))
+        self.assertTrue(torch.equal(self.params[1].grad, bias))
+
     def test_those_that_nodes_name(self):
         weight, bias = self.params
         at = weight.grad.data_ptr()
