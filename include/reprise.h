@@ -512,8 +512,8 @@ struct rp_capture_options {
     rp_results_fn results;      /* the callable names results, and these are asked for here; NULL:
                                    all that it writes for others are arguments */
     uint64_t lead_bytes; /* at the start of the pool, where none of its blocks are laid: moves the
-                            layout. Small kernels take up to a tenth longer or less by the 4 KiB
-                            that their data lie in, as a GPU's cache is in parts (H200) */
+                            layout. A GPU's cache is in parts, and by which of them their data
+                            belong to small kernels take more or less time */
 };
 #define RP_CAPTURE_OPTIONS_INIT                                                                    \
     {                                                                                              \

@@ -573,9 +573,8 @@ class Graphed:
         """Chooses by the clock where the memory of a graph lies.
 
         The parts of a GPU's cache are near to some multiprocessors and far from others, and which part
-        4 KiB of memory belong to hangs on their address. So graphs of many small kernels take some
-        percent more or less time by where their layout begins in the pool (``docs/benchmarks.md``).
-        This captures ``fn`` for these arguments at several places, 4 KiB apart, and keeps the graph that
+        4 KiB of memory belong to hangs on their address. So graphs of many small kernels take more or
+        less time by where their layout begins in the pool (``bench/torch/places.py``). This captures ``fn`` for these arguments at several places, 4 KiB apart, and keeps the graph that
         was quickest; it is found there again if it has to be captured anew.
 
         Arguments:
