@@ -18,6 +18,8 @@ from . import _C
 from ._record import span
 
 MISUSED = 2  # of enum rp_named
+SPARSE = ("it leaves sparse gradients or reads them, and a graph's have the same size at each call. Make them "
+          "dense (sparse=False), or leave them to eager calls")
 
 
 class Shared(_C.Error):
@@ -116,7 +118,8 @@ class Gradients:
         return self
 
     def _pointed_elsewhere(self):
-        """Yields those held that a run gave other memory (`p.grad.data = `), with what is where they were."""
+        """Yields those held that a run gave other memory (`p.grad.data = `, or as it added to a sparse
+        one), with what is where they were."""
         for grad, place in self._held:
             if grad is not None and _address(grad) != _address(place):
                 yield grad, place
@@ -150,7 +153,12 @@ class Gradients:
 
     def named_by(self, torch, graph):
         """Of each parameter whose held gradient a captured graph reads or writes where it lies, the
-        parameter and that address. Raises where other graphs have that memory too."""
+        parameter and that address. Raises where other graphs have that memory too, and where it is
+        sparse."""
+        sparse = [(part.data_ptr(), span(part)) for _, place in self._held
+                  if place is not None and place.layout is not torch.strided for part in _parts(place)]
+        if any(graph.names(tuple(sparse))):
+            raise _C.Error(SPARSE)
         held = [(p, place.data_ptr(), span(place)) for p, (_, place) in zip(self.params, self._held)
                 if place is not None and place.layout is torch.strided]
         named = graph.names(tuple(place[1:] for place in held))
@@ -159,6 +167,11 @@ class Gradients:
                          "memory that its graphs share. Let the optimizer keep gradients, "
                          "zero_grad(set_to_none=False), or drop them in each call")
         return tuple(place[:2] for place, bits in zip(held, named) if bits)
+
+    def addresses(self):
+        """Where the memory begins that gradients lie in now."""
+        return {p.grad.untyped_storage().data_ptr() for p in self.params
+                if p.grad is not None and not _parts(p.grad)}
 
     def restore(self):
         """Between the runs of a capture, and behind it, as what it made holds nothing yet: those before
@@ -169,12 +182,14 @@ class Gradients:
             _set(param, grad)
 
 
+def _parts(grad):
+    """The tensors that a sparse one is made of."""
+    return (grad._indices(), grad._values()) if grad.is_sparse else ()
+
+
 def _address(grad):
-    """Where it lies; None of one that is in several places (sparse)."""
-    try:
-        return grad.data_ptr()
-    except RuntimeError:
-        return None
+    """Where it lies; a sparse one in two places."""
+    return tuple(part.data_ptr() for part in _parts(grad)) or grad.data_ptr()
 
 
 def _set(param, grad):
@@ -209,6 +224,8 @@ def twin(torch, tensor, owner):
 def to_give(torch, params, owner):
     """What the calls of a graph, the owner, give: pairs of the parameters and the gradients that they
     have now, which lie in its memory."""
+    if any(p.grad is not None and p.grad.layout is not torch.strided for p in params):
+        raise _C.Error(SPARSE)
     return tuple((p, None if p.grad is None else twin(torch, p.grad, owner)) for p in params)
 
 

@@ -496,7 +496,7 @@ class Graphed:
                              verify and "capture")  # a step must not be taken twice
             else:
                 work = Work(torch, device, body, tensors, self._generators, draws=self._draws,
-                            put_back=before.restore)
+                            put_back=before.restore, kept_places=before.addresses)
                 lead = self._leads.get(key[0], 0)
                 made = Shape(work, work.capture(pool._pool, name, self._copy_args, verify, lead))
                 made.lead = lead
@@ -574,8 +574,9 @@ class Graphed:
 
         The parts of a GPU's cache are near to some multiprocessors and far from others, and which part
         4 KiB of memory belong to hangs on their address. So graphs of many small kernels take more or
-        less time by where their layout begins in the pool (``bench/torch/places.py``). This captures ``fn`` for these arguments at several places, 4 KiB apart, and keeps the graph that
-        was quickest; it is found there again if it has to be captured anew.
+        less time by where their layout begins in the pool (``bench/torch/places.py``). This captures
+        ``fn`` for these arguments at several places, 4 KiB apart, and keeps the graph that was
+        quickest; where it has to be captured anew, it lies there again.
 
         Arguments:
             args, kwargs: As for a call. They are captured first where they were not.

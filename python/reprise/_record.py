@@ -292,13 +292,14 @@ class Work:
     """The callable of one capture: `body(tensors)` is called in each run."""
 
     def __init__(self, torch, device, body, tensors, generators, keep=False, draws=True, base=None,
-                 put_back=None):
+                 put_back=None, kept_places=set):
         self.torch = torch
         self.device = device
         self.keep = keep  # what the runs return lives until the owner drops `kept`
         self.kept = []
         self.draws = draws  # does the callable draw random numbers? It may
         self.put_back = put_back  # called before each run, which are to begin alike; or None
+        self.kept_places = kept_places  # tells the storages that stay behind a run, by address
         self.base = base  # the Random of the forward run, whose states a backward pass sets
         self.ranges = []  # of the run: address and bytes of each argument
         self.body = body
@@ -400,13 +401,14 @@ class Work:
 
     def _name_results(self, found, spec, storages):
         """Names the output storages as results of the capture; where each goes. One that is a block
-        of the run is its own place."""
+        of the run is its own place, unless it stays behind: each replay brings a result to other
+        memory, and what stays has to be written where it is."""
         self.results, self.spec = found, spec
         self.outputs = [nbytes for _, nbytes, _ in storages.values()]
-        into = []
+        into, stay = [], self.kept_places()
         for start, (_, nbytes, _) in storages.items():
             block = _C.call_block(start) if is_installed() else None
-            whole = block is not None and block[1:] == (nbytes, start)
+            whole = block is not None and block[1:] == (nbytes, start) and start not in stay
             self.places.append(block if whole else None)
             into.append(_C.call_result(nbytes, start if whole else 0))
         return into

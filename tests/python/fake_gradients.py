@@ -10,6 +10,7 @@ ADDRESS = 4096
 class Gradient:
     """Four bytes at ADDRESS, that weak references can tell of."""
     layout, dtype, device, shape, _version = "strided", "float", "cuda:0", (), 0
+    is_sparse = False
 
     def untyped_storage(self):
         return self

@@ -129,6 +129,41 @@ class Trained(unittest.TestCase):
         back, = self.check(train)
         self.assertEqual(len(back.shapes()), 2)
 
+    def test_gradients_that_a_step_returns(self):
+        """They lie where the program reads them of the parameters too, also as graphs add to them."""
+        def train(net, heads, optimizer, graphed):
+            def step(x):
+                loss = self.backward(net, x)
+                return loss, [p.grad for p in net.parameters()]
+            step = graphed(step, grad="whole", strict=True)
+            for i, x in enumerate(self.inputs):
+                _, grads = step(x)
+                self.assertTrue(all(torch.equal(p.grad, g) for p, g in zip(net.parameters(), grads)))
+                if i % 3 == 2:
+                    optimizer.step()
+                    optimizer.zero_grad(set_to_none=True)
+        self.check(train)
+
+    def test_sparse_gradients_stay_eager(self):
+        """Adding to one gives it other memory: that of the capture, where nothing was ever written."""
+        def train(net, heads, optimizer, graphed):
+            torch.manual_seed(1)
+            table = torch.nn.Embedding(50, 64, sparse=True, device="cuda")
+            tokens = [torch.randperm(50, device="cuda")[:7] for _ in range(12)]
+            sgd = torch.optim.SGD([*table.parameters(), *net.parameters()], lr=0.1)
+            step = graphed(lambda ids: self.backward(lambda ids: net(table(ids)), ids), grad="whole",
+                           watch=[table, net])
+            update = graphed(sgd.step, watch=[table, net])
+            for i, ids in enumerate(tokens):
+                step(ids)
+                if i % 3 == 2:
+                    update()
+                    sgd.zero_grad(set_to_none=True)
+            heads[0].weight.data = table.weight.detach().clone()  # what is compared
+        step, update = self.check(train)
+        self.assertIn("sparse gradients", " ".join(step.failures()))
+        self.assertEqual((step.shapes(), update.shapes()), ([], []))
+
     def test_homes_go_with_the_parameters(self):
         gc.collect()
         before = len(homes._homes)

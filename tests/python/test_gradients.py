@@ -122,6 +122,36 @@ class OfPyTorch(unittest.TestCase):
         before.restore()
         self.assertTrue(table.weight.grad.is_sparse)
 
+    def sparse(self):
+        """Parameters with a sparse gradient, and a function that makes it or adds to it."""
+        table = torch.nn.Embedding(4, 3, sparse=True)
+        self.params = list(table.parameters())
+
+        def step():
+            table(torch.tensor([1])).sum().backward()
+        step()
+        return table.weight, step
+
+    def test_a_run_adds_to_a_sparse_one_in_other_memory(self):
+        """PyTorch gives the same tensor other elements then, which were never made."""
+        weight, step = self.sparse()
+        grad, before = weight.grad, self.hold()
+        at = grad._values().data_ptr()
+        for _ in range(2):
+            step()
+            self.assertEqual(([id(p) for p in before.changed()], grad._nnz()), ([id(weight)], 2))
+            before.restore()
+            self.assertIs(weight.grad, grad)
+            self.assertEqual((grad._nnz(), grad._values().data_ptr()), (1, at))
+        self.assertEqual(before.changed(), [])
+
+    def test_where_they_are(self):
+        weight, bias = self.params
+        at = {p.grad.data_ptr() for p in self.params}
+        self.assertEqual(_gradients.Gradients(self.params).addresses(), at)
+        bias.grad = weight.grad[0]  # of the same memory
+        self.assertEqual(_gradients.Gradients(self.params).addresses(), {weight.grad.data_ptr()})
+
     def test_an_optimizer_uses_those_that_are_there(self):
         for foreach in (False, True):
             before = _gradients.Gradients(self.params)
@@ -175,6 +205,65 @@ class Value(Gradient):
 
     def set_(self, other):
         self.value, self.address = other.value, other.address
+
+
+class Sparse(Gradient):
+    """Of indices and values, which a tensor that is detached has too."""
+    layout, is_sparse = "sparse", True
+
+    def __init__(self, *parts):
+        self.parts = parts or (Value(0), Value(1))
+
+    def _indices(self):
+        return self.parts[0]
+
+    def _values(self):
+        return self.parts[1]
+
+    def detach(self):
+        return Sparse(*self.parts)
+
+    def set_data(self, other):
+        self.parts = other.parts
+
+    data = property(None, set_data)
+
+
+class OfTwoParts(unittest.TestCase):
+    """Sparse gradients, which are not for graphs."""
+    torch = types.SimpleNamespace(strided="strided")
+
+    def hold(self, *params):
+        return _gradients.Gradients(params).hold()
+
+    def test_those_that_a_run_added_to_are_put_back(self):
+        tensor = param(Sparse())
+        grad, parts = tensor.grad, tensor.grad.parts
+        before = self.hold(tensor)
+        for _ in range(2):
+            grad.parts = (Value(2), Value(3))
+            self.assertEqual(list(map(id, before.changed())), [id(tensor)])
+            before.restore()
+            self.assertEqual((tensor.grad is grad, grad.parts == parts), (True, True))
+        self.assertEqual(before.changed(), [])
+
+    def test_a_graph_that_reads_them_is_refused(self):
+        tensor = param(Sparse())
+        for part in tensor.grad.parts:
+            graph = types.SimpleNamespace(names=names(part.address))
+            with self.assertRaisesRegex(_gradients._C.Error, "sparse gradients or reads them"):
+                self.hold(tensor).named_by(self.torch, graph)
+        graph.names = names(ADDRESS)
+        self.assertEqual(self.hold(tensor).named_by(self.torch, graph), ())
+
+    def test_a_graph_that_leaves_them_is_refused(self):
+        with self.assertRaisesRegex(_gradients._C.Error, "sparse gradients .*sparse=False"):
+            _gradients.to_give(self.torch, [param(), param(Sparse())], None)
+
+    def test_they_are_at_no_address(self):
+        tensor = param(Value(1))
+        of = _gradients.Gradients([tensor, param(Sparse()), param()])
+        self.assertEqual(of.addresses(), {tensor.grad.address})
 
 
 class AtHome(unittest.TestCase):
@@ -332,7 +421,7 @@ class Storage:
 
 class Tensor:
     """Ten elements behind the second of a storage, in the memory of a capture or elsewhere."""
-    device, dtype, shape = "cuda:0", "half", (5, 2)
+    device, dtype, shape, layout = "cuda:0", "half", (5, 2), "strided"
 
     def __init__(self, address):
         self.untyped_storage = lambda: Storage(address, 24)
@@ -355,7 +444,7 @@ class Twins(unittest.TestCase):
         def empty(count, dtype, device):
             self.asked.append((count, dtype, device))
             return types.SimpleNamespace(set_=lambda *how: types.SimpleNamespace(how=how))
-        self.torch = types.SimpleNamespace(as_tensor=as_tensor, empty=empty)
+        self.torch = types.SimpleNamespace(as_tensor=as_tensor, empty=empty, strided="strided")
         patcher = mock.patch.object(_gradients._C, "is_captured", lambda address: address == ADDRESS)
         self.addCleanup(patcher.stop)
         patcher.start()
