@@ -212,5 +212,5 @@ def _rehearse(torch, fn, into, leaves, tensors, spec, stand_ins, kept, before):
             split.estimate(into, inner, name, stand_ins)
         else:
             work = Work(torch, device, body, tensors, fn._generators, draws=fn._draws,
-                        put_back=before.restore, kept_places=before.addresses)
+                        put_back=before.restore)
             work.estimate(into, pool._pool, name)

@@ -168,11 +168,6 @@ class Gradients:
                          "zero_grad(set_to_none=False), or drop them in each call")
         return tuple(place[:2] for place, bits in zip(held, named) if bits)
 
-    def addresses(self):
-        """Where the memory begins that gradients lie in now."""
-        return {p.grad.untyped_storage().data_ptr() for p in self.params
-                if p.grad is not None and not _parts(p.grad)}
-
     def restore(self):
         """Between the runs of a capture, and behind it, as what it made holds nothing yet: those before
         it, as far as they are there."""

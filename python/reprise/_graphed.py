@@ -26,6 +26,15 @@ MOST_STALE = 4  # graphs of a shape whose memory was freed before it does
 all_graphed = weakref.WeakSet()
 
 
+def every_graphed():
+    """Those that there are; other threads may make some meanwhile."""
+    while True:
+        try:
+            return list(all_graphed)
+        except RuntimeError:  # its size changed
+            pass
+
+
 class Uncapturable(_C.Error):
     """A call that graphs are not for; the reason is its text."""
 
@@ -63,7 +72,7 @@ def settle(torch, params):
     """Gives the parameters whose gradients lie in memory of graphs homes for them, and drops the graphs
     that leave them elsewhere. False where none did."""
     moved = set(map(id, homes.move(torch, params)))
-    for graphed in list(all_graphed) if moved else ():
+    for graphed in every_graphed() if moved else ():
         graphed.drop_giving(moved)
     return bool(moved)
 
@@ -496,7 +505,7 @@ class Graphed:
                              verify and "capture")  # a step must not be taken twice
             else:
                 work = Work(torch, device, body, tensors, self._generators, draws=self._draws,
-                            put_back=before.restore, kept_places=before.addresses)
+                            put_back=before.restore)
                 lead = self._leads.get(key[0], 0)
                 made = Shape(work, work.capture(pool._pool, name, self._copy_args, verify, lead))
                 made.lead = lead

@@ -236,6 +236,10 @@ class Found(Exception):
     """The rehearsal told what comes out, and was for nothing else."""
 
 
+class Held(Exception):
+    """Somebody else than the caller has a result of the rehearsal, whose own place that was."""
+
+
 class Run:
     """The surroundings of one run; kept until the capture is over."""
 
@@ -292,14 +296,14 @@ class Work:
     """The callable of one capture: `body(tensors)` is called in each run."""
 
     def __init__(self, torch, device, body, tensors, generators, keep=False, draws=True, base=None,
-                 put_back=None, kept_places=set):
+                 put_back=None):
         self.torch = torch
         self.device = device
         self.keep = keep  # what the runs return lives until the owner drops `kept`
         self.kept = []
         self.draws = draws  # does the callable draw random numbers? It may
         self.put_back = put_back  # called before each run, which are to begin alike; or None
-        self.kept_places = kept_places  # tells the storages that stay behind a run, by address
+        self.held = set()  # numbers of the results that were found to stay
         self.base = base  # the Random of the forward run, whose states a backward pass sets
         self.ranges = []  # of the run: address and bytes of each argument
         self.body = body
@@ -372,7 +376,8 @@ class Work:
             del result
             storages = {}
             found = [self._find(leaf, addresses, storages) for leaf in leaves]
-            if self.outputs is None:
+            rehearses = self.outputs is None
+            if rehearses:
                 into = self._name_results(found, spec, storages)
             else:
                 into = addresses[len(self.extents):]
@@ -385,6 +390,17 @@ class Work:
             storages.clear()
             leaves.clear()
             del found
+            if rehearses and not self.keep:
+                self._notice_held()
+
+    def _notice_held(self):
+        """Behind the rehearsal: results that are there though nobody here has them (a module keeps what
+        it returns, a step returns gradients) stay behind, and all begins anew."""
+        held = {j for j, place in enumerate(self.places)
+                if place is not None and _C.call_block(place[2]) is not None}
+        if held:
+            self.held |= held
+            raise Held
 
     def _run_eagerly(self, addresses):
         """Without a capture, to verify one: results are copied to where the outputs go."""
@@ -401,14 +417,14 @@ class Work:
 
     def _name_results(self, found, spec, storages):
         """Names the output storages as results of the capture; where each goes. One that is a block
-        of the run is its own place, unless it stays behind: each replay brings a result to other
-        memory, and what stays has to be written where it is."""
+        of the run is its own place, unless it is held: each replay brings a result to other memory,
+        and what stays has to be written where it is."""
         self.results, self.spec = found, spec
         self.outputs = [nbytes for _, nbytes, _ in storages.values()]
-        into, stay = [], self.kept_places()
-        for start, (_, nbytes, _) in storages.items():
+        into = []
+        for j, (start, (_, nbytes, _)) in enumerate(storages.items()):
             block = _C.call_block(start) if is_installed() else None
-            whole = block is not None and block[1:] == (nbytes, start) and start not in stay
+            whole = block is not None and block[1:] == (nbytes, start) and j not in self.held
             self.places.append(block if whole else None)
             into.append(_C.call_result(nbytes, start if whole else 0))
         return into
@@ -453,7 +469,7 @@ class Work:
             args += [(a, n, OUT) for a, n in zip(addresses, self.outputs)]
             graph = take(places, "capture" if verify and self.draws else verify)
         else:
-            graph = self._again_if_it_draws(lambda: take(results, None))
+            graph = self._until_known(lambda: take(results, None))
         self.random = self.runs[-1].random
         if not self.keep:
             self.finish()
@@ -470,7 +486,7 @@ class Work:
                 _C.capture(pool, self.run, args, results, name, copy_args)
             except Found:
                 pass
-        self._again_if_it_draws(find)
+        self._until_known(find)
 
     def estimate(self, into, pool, name):
         """Rehearses: what a capture would take is added to a _C.Estimate. Of device memory only the
@@ -482,7 +498,7 @@ class Work:
                 self._learn_draws()
                 return [0] * len(sizes), self._placed()
 
-            self._again_if_it_draws(lambda: into.add(pool, self.run, args, results, name))
+            self._until_known(lambda: into.add(pool, self.run, args, results, name))
             if not self.keep:
                 self.finish()
 
@@ -504,12 +520,16 @@ class Work:
         return [(place[0], place[1], len(self.extents) + j)
                 for j, place in enumerate(self.places) if place is not None]
 
-    def _again_if_it_draws(self, take):
+    def _until_known(self, take):
         """What take() returns. PyTorch 2.9 to 2.12 raises an error when random numbers are drawn in a
-        capture that the generators were not told of: then it is taken again, and they are."""
+        capture that the generators were not told of: then it is taken again, and they are; and so it is
+        where results were found to stay."""
         self.draws = self.draws or not raises_on_draws(self.torch)
         try:
             return take()
+        except Held:
+            self._forget()
+            return self._until_known(take)
         except RuntimeError as error:
             if _states.is_wanted():
                 _states.learn(self.torch, Random.streams[self.device.index])
@@ -517,7 +537,7 @@ class Work:
                 raise
         self.draws = True
         self._forget()
-        return self._again_if_it_draws(take)
+        return self._until_known(take)
 
     def _learn_draws(self):
         """After the rehearsal: were random numbers drawn, where the generators were told of it?"""

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from . import _C, _page
-from ._graphed import MOST_STALE, all_graphed
+from ._graphed import MOST_STALE, every_graphed
 from ._policy import verdict
 
 
@@ -58,7 +58,7 @@ def _of_leases(draws):
 
 
 def _facts(draws):
-    made = sorted(all_graphed, key=lambda g: g.name)
+    made = sorted(every_graphed(), key=lambda g: g.name)
     callables = [part for g in made for part in _of_callable(g, draws)]
     pools = list(_of_leases(draws))
     devices = sorted({p.device for g in made for p in (*g.pools.values(), g.pool) if p} |

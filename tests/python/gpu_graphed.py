@@ -585,6 +585,29 @@ class Training(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "other shapes"):
             made[0](torch.randn(3, 128, device="cuda"))
 
+    def test_a_module_that_keeps_what_it_returns(self):
+        """Results are fresh at each call, and what the module has is of its latest one."""
+        class Remembers(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = torch.nn.Linear(64, 64)
+                self.last = None
+
+            def forward(self, x):
+                self.last = self.inner(x).relu()
+                return self.last
+        net = Remembers().cuda()
+        made = reprise.graphed(net, strict=True)
+        inputs = [torch.randn(8, 64, device="cuda") for _ in range(5)]
+        with torch.no_grad():
+            want = [net(x) for x in inputs]
+            got = []
+            for x, y in zip(inputs, want):
+                got.append(made(x))
+                self.assertTrue(torch.equal(net.last, y))
+        self.assertTrue(all(torch.equal(a, b) for a, b in zip(got, want)))
+        self.assertEqual(len({t.data_ptr() for t in got}), len(got))
+
     def test_tune(self):
         """Another place, or the same: results are, and so it is when it has to be captured anew."""
         net = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(6)]).cuda()

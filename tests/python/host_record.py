@@ -163,28 +163,35 @@ class Recording(OnHost):
         graph.replay(0, x, y)
         self.assertEqual((self.driver.text(y), self.driver.text(left[0].data_ptr())), (b"one", b"one"))
 
-    def test_a_result_that_stays_behind_is_copied(self):
-        """As a gradient that a step returns: replays bring the result elsewhere, and write both."""
-        original, left = self.body, []
+    def test_a_result_that_somebody_keeps_is_copied(self):
+        """As a module keeps what it returned last: that is found out by a rehearsal more."""
+        original, kept = self.body, []
 
         def body(tensors):
-            left[:] = [original(tensors)]
-            return left[0]
+            kept[:] = [original(tensors)]
+            return kept[0]
         self.work.body = body
-        self.addCleanup(left.clear)
-        self.work.put_back = left.clear
-        self.work.kept_places = lambda: {left[0].data_ptr()}
+        self.work.put_back = kept.clear
+        self.addCleanup(kept.clear)
         estimate = _C.Estimate()
         self.work.estimate(estimate, self.pool, "tested")
-        left.clear()
-        graph = self.work.capture(self.pool, "tested")
-        for text in (b"one", b"two"):
-            x, y = self.driver.memory(text), self.driver.memory(b"")
-            graph.replay(0, x, y)
-            self.assertEqual((self.driver.text(y), self.driver.text(left[0].data_ptr())), (text, text))
-        info = graph.info()
-        self.assertEqual((info["nodes"], info["blocks"], info["diverged_blocks"]), (3, 2, 0))
-        self.assertEqual(info["planned_bytes"], estimate.info()["planned_bytes"])
+        self.assertEqual(self.runs, 3)  # one finds it out, and two make an estimate
+        kept.clear()
+        self.work.held.clear()
+        for verify, runs in ((None, 3), ("capture", 5)):
+            kept.clear()
+            self.work.held.clear()
+            self.runs = 0
+            graph = self.work.capture(self.pool, "tested", verify=verify)
+            self.assertEqual(self.runs, runs)
+            for text in (b"one", b"two"):
+                x, y = self.driver.memory(text), self.driver.memory(b"")
+                graph.replay(0, x, y)
+                self.assertEqual((self.driver.text(y), self.driver.text(kept[0].data_ptr())),
+                                 (text, text))
+            info = graph.info()
+            self.assertEqual((info["nodes"], info["blocks"], info["diverged_blocks"]), (3, 2, 0))
+            self.assertEqual(info["planned_bytes"], estimate.info()["planned_bytes"])
 
     def test_without_install_the_result_is_copied(self):
         self.installed = False

@@ -145,13 +145,6 @@ class OfPyTorch(unittest.TestCase):
             self.assertEqual((grad._nnz(), grad._values().data_ptr()), (1, at))
         self.assertEqual(before.changed(), [])
 
-    def test_where_they_are(self):
-        weight, bias = self.params
-        at = {p.grad.data_ptr() for p in self.params}
-        self.assertEqual(_gradients.Gradients(self.params).addresses(), at)
-        bias.grad = weight.grad[0]  # of the same memory
-        self.assertEqual(_gradients.Gradients(self.params).addresses(), {weight.grad.data_ptr()})
-
     def test_an_optimizer_uses_those_that_are_there(self):
         for foreach in (False, True):
             before = _gradients.Gradients(self.params)
@@ -259,11 +252,6 @@ class OfTwoParts(unittest.TestCase):
     def test_a_graph_that_leaves_them_is_refused(self):
         with self.assertRaisesRegex(_gradients._C.Error, "sparse gradients .*sparse=False"):
             _gradients.to_give(self.torch, [param(), param(Sparse())], None)
-
-    def test_they_are_at_no_address(self):
-        tensor = param(Value(1))
-        of = _gradients.Gradients([tensor, param(Sparse()), param()])
-        self.assertEqual(of.addresses(), {tensor.grad.address})
 
 
 class AtHome(unittest.TestCase):
