@@ -149,7 +149,7 @@ class Trained(unittest.TestCase):
         def train(net, heads, optimizer, graphed):
             torch.manual_seed(1)
             table = torch.nn.Embedding(50, 64, sparse=True, device="cuda")
-            tokens = [torch.randperm(50, device="cuda")[:7] for _ in range(12)]
+            tokens = [ids for _ in range(4) for ids in torch.randperm(50, device="cuda")[:21].split(7)]
             sgd = torch.optim.SGD([*table.parameters(), *net.parameters()], lr=0.1)
             step = graphed(lambda ids: self.backward(lambda ids: net(table(ids)), ids), grad="whole",
                            watch=[table, net])
