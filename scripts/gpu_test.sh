@@ -46,6 +46,8 @@ if "$python" -c 'import torch' 2>/dev/null; then
     "$python" tests/python/gpu_graphed.py
     "$python" tests/python/gpu_gradients.py --install
     "$python" tests/python/gpu_gradients.py
+    "$python" tests/python/gpu_homes.py --install
+    "$python" tests/python/gpu_homes.py
     "$python" tests/python/gpu_policy.py --install
     "$python" tests/python/gpu_policy.py
     "$python" tests/python/gpu_graph.py --install

@@ -6,7 +6,6 @@ import copy
 import gc
 import sys
 import unittest
-import warnings
 import weakref
 from unittest import mock
 
@@ -15,6 +14,7 @@ import torch
 import reprise
 from reprise._gradients import homes
 from reprise._shape import Shape
+from trained import Trained
 from training_steps import whole_step
 
 INSTALL = "--install" in sys.argv
@@ -31,38 +31,17 @@ def script_step(x):
     return loss.detach()
 
 
-class Trained(unittest.TestCase):
+class Gradients(Trained):
     def setUp(self):
-        torch.manual_seed(0)
-        self.net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh(),
-                                       torch.nn.Linear(64, 64)).cuda()
+        super().setUp()
         self.heads = torch.nn.ModuleList(torch.nn.Linear(64, 8) for _ in range(2)).cuda()
-        self.inputs = [torch.randn(16, 64, device="cuda") for _ in range(24)]
 
-    def check(self, train, sides=("eager", "graph")):
+    def check(self, train):
         """train(net, heads, optimizer, graphed): the callables that it had from graphed. Those of the
         graph side."""
-        after = []
-        for side in sides:
-            net, heads = copy.deepcopy(self.net), copy.deepcopy(self.heads)
-            optimizer = torch.optim.SGD([*net.parameters(), *heads.parameters()], lr=0.1)
-            made = []
-
-            def graphed(fn, **options):
-                made.append(fn if side == "eager" else reprise.graphed(fn, **options))
-                return made[-1]
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of what stays eager
-                train(net, heads, optimizer, graphed)
-            after.append([p.detach().clone() for part in (net, heads) for p in part.parameters()])
-        for want, got in zip(*after):
-            self.assertTrue(torch.equal(want, got), (want - got).abs().max().item())
-        return made
-
-    def backward(self, net, x):
-        loss = net(x).square().mean()
-        loss.backward()
-        return loss.detach()
+        both = torch.nn.ModuleList([self.net, self.heads])
+        return self.train_twice(lambda: copy.deepcopy(both), lambda both, optimizer, graphed:
+                                train(*both, optimizer, graphed))
 
     def micro_step(self, net, optimizer, to_none):
         """Of a micro-batch; the last one steps, and zeroes or drops the gradients."""
@@ -147,7 +126,6 @@ class Trained(unittest.TestCase):
     def test_sparse_gradients_stay_eager(self):
         """Adding to one gives it other memory: that of the capture, where nothing was ever written."""
         def train(net, heads, optimizer, graphed):
-            torch.manual_seed(1)
             table = torch.nn.Embedding(50, 64, sparse=True, device="cuda")
             tokens = [ids for _ in range(4) for ids in torch.randperm(50, device="cuda")[:21].split(7)]
             sgd = torch.optim.SGD([*table.parameters(), *net.parameters()], lr=0.1)
