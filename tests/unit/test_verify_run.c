@@ -642,8 +642,9 @@ static void any_call_may_fail(void **state)
     make_args(&outer.f, outer_args, 1);
     struct rpi_host_options before = rpt_ignore_races();
     rpi_host_statistics(&held);
-    assert_true(rpt_fault_loop(rpi_driver_host(), &scenario, CUDA_ERROR_OUT_OF_MEMORY) > 100);
-    assert_true(rpt_memory_fault_loop(rpi_driver_host(), &scenario) > 100);
+    assert_true(rpt_fault_loop(rpi_driver_host(), &scenario, CUDA_ERROR_OUT_OF_MEMORY) >
+                100 / RPT_LONG_LOOP_STEP);
+    assert_true(rpt_memory_fault_loop(rpi_driver_host(), &scenario) > 100 / RPT_LONG_LOOP_STEP);
     rpi_host_configure(&before);
     free_args(&outer.f, outer_args);
     close_subject(&outer);
