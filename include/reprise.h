@@ -171,7 +171,7 @@ struct rp_pace {
 /* Measures the pace of graphs, and restores it where it is not the best that was measured on the
  * device so far, or nothing was. A process that made a few hundred launches on a second stream, a
  * warm-up on a side stream say, pays more for each node of every graph and for each launch from
- * then on (0.18 and 0.14 us on an H200, where nodes of small kernels take 0.83), until a context is
+ * then on (0.18 and 0.11 us on an H200, where nodes of small kernels take 0.83), until a context is
  * made on the device: one is made here and destroyed, which takes some 0.2 s and for that time half
  * a gigabyte of device memory. Waits for its own launches alone. Call it once the program has
  * warmed up; out_pace may be NULL. Any thread, not from a callable. RP_ERROR_OUT_OF_DEVICE_MEMORY

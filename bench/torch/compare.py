@@ -236,7 +236,7 @@ class Comparison:
 
 def describe(side):
     facts = {"allocator": side.allocator, "install": side.install, "frozen": side.frozen,
-             "compiled": side.compiled, "exec_budget_bytes": side.budget}
+             "tuned": side.tuned, "compiled": side.compiled, "exec_budget_bytes": side.budget}
     return {k: v for k, v in facts.items() if v}
 
 

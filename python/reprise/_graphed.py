@@ -231,7 +231,7 @@ class Graphed:
         ever, as captures cost more than they bring."""
         self._drop(key)
         if isinstance(shape, Shape):
-            settle(self._torch, [param for param, _ in shape.moved()])
+            settle(self._torch, list(shape.moved()))
         self._stale[key] = self._stale.get(key, 0) + 1
         if self._stale[key] < MOST_STALE:
             return

@@ -16,7 +16,7 @@ PyTorch needs around such a run:
                it; replaying that one first makes the numbers of a call those of an eager run
     arguments  tensors that lie at the addresses the run was given
     results    their storages are named in the rehearsal, and arguments in what follows: fresh
-               memory at every replay
+               memory at every replay. What somebody else keeps of them stays, and is copied
 """
 
 import contextlib

@@ -109,12 +109,11 @@ class Shape:
             any(grad.data_ptr() != at for grad, at in self.left))
 
     def moved(self):
-        """Yields the parameters whose gradients it uses and which lie elsewhere by now, with where they
-        were."""
+        """Yields the parameters whose gradients it uses and which lie elsewhere by now."""
         for param, at in self.used:
             grad = param.grad  # looked up once: at each call, for each parameter
             if grad is None or grad.data_ptr() != at:
-                yield param, at
+                yield param
 
     def facts(self):
         """What is known of the graph: those of struct rp_graph_info, and of each argument."""

@@ -25,9 +25,9 @@ def tune(graphed, args, kwargs, places):
             raise _C.Error(f"forward and backward of '{graphed.name}' are two graphs for these arguments, "
                            "and only a graph by itself is tuned: call it without gradients")
         before = first.lead
+        others = [lead for lead in range(0, places * STEP, STEP) if lead != before][:places - 1]
         try:
-            tried = [first] + [_captured(graphed, key, call, lead)
-                               for lead in range(0, places * STEP, STEP) if lead != before][:places - 1]
+            tried = [first] + [_captured(graphed, key, call, lead) for lead in others]
             with torch.cuda.device(first.device):
                 us = _times(torch, tried, call[1])
             chosen = tried[us.index(min(us))]

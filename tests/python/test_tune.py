@@ -91,6 +91,10 @@ class Tuned(unittest.TestCase):
             self.assertEqual(len(self.captured), captured)
         with self.assertRaisesRegex(ValueError, "places is 0"):
             self.tune(places=0)
+        self.first = self.played(16384)  # beyond those that are tried
+        self.captured.clear()
+        self.assertEqual(list(self.tune(places=2)["us"]), [16384, 0])
+        self.assertEqual(len(self.captured), 1)
 
     def test_the_place_of_before_is_one_of_them(self):
         self.first = self.played(8192)
@@ -98,6 +102,7 @@ class Tuned(unittest.TestCase):
         self.us[8192] = self.first.us = 1
         told = self.tune(places=3)
         self.assertEqual(list(told["us"]), [8192, 0, 4096])
+        self.assertEqual(len(self.captured), 2)
         self.assertIs(self.made._shapes[KEY], self.first)
         self.assertEqual(told["lead_bytes"], 8192)
 
