@@ -8,7 +8,8 @@
  * are always bound, as such a node does not move to all kinds of memory.
  *
  * What a node costs is learned for each graph from its replays: the time in which nodes were given
- * to the driver and the launch after it, by the nodes. What copies cost is the device's (copier.h).
+ * to the driver and the launch after it, by the nodes. What copies cost is the device's (copier.h);
+ * those that the graph makes itself cost a node to change and one to run in each direction.
  *
  * Guarded by the core's lock.
  */
@@ -26,6 +27,7 @@ struct rpi_choice {
     struct rpi_copier *copier; /* unowned */
     struct rpi_bind_price node;
     unsigned char *changed; /* arguments that have another address than in the last call */
+    bool carried;           /* the graph itself makes the copies (carriers.h) */
     bool fixed_node;        /* its price is not learned: for tests */
     uint64_t asked;         /* calls that asked the rule */
 };

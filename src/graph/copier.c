@@ -110,30 +110,52 @@ static uint32_t write_table(void *table, uint32_t most, const struct rpi_copy *c
     return tiles;
 }
 
+static size_t table_for(size_t count)
+{
+    size_t i = 0;
+    while (tables[i].most < count)
+        i++;
+    return i;
+}
+
+uint32_t rpi_copy_table_size(size_t count)
+{
+    return tables[table_for(count)].most;
+}
+
+void rpi_copy_launch_make(struct rpi_copy_launch *launch, const struct rpi_copier *copier,
+                          uint32_t most, const struct rpi_copy *copies, size_t count)
+{
+    uint32_t tiles = write_table(&launch->table, most, copies, (uint32_t)count);
+    unsigned fill = copier->multiprocessors * BLOCKS, blocks = tiles < fill ? tiles : fill;
+    launch->params[0] = &launch->table;
+    launch->kernel = (CUDA_KERNEL_NODE_PARAMS){
+        .func = copier->functions[table_for(most)],
+        .gridDimX = blocks ? blocks : 1,
+        .gridDimY = 1,
+        .gridDimZ = 1,
+        .blockDimX = RPI_COPY_THREADS,
+        .blockDimY = 1,
+        .blockDimZ = 1,
+        .kernelParams = launch->params,
+    };
+}
+
 /* Up to RPI_COPY_MOST copies. */
 static CUresult launch(struct rpi_copier *copier, const struct rpi_copy *copies, size_t count,
                        CUstream stream)
 {
-    union {
-#define X(most) struct rpi_copy_table_##most of_##most;
-        RPI_COPY_TABLES(X)
-#undef X
-    } table;
-    size_t i = 0;
-    while (tables[i].most < count)
-        i++;
-    uint32_t tiles = write_table(&table, tables[i].most, copies, (uint32_t)count);
-    unsigned most = copier->multiprocessors * BLOCKS, blocks = tiles < most ? tiles : most;
-    void *params[] = {&table};
+    struct rpi_copy_launch made;
+    rpi_copy_launch_make(&made, copier, rpi_copy_table_size(count), copies, count);
     atomic_fetch_add_explicit(&copier->launches, 1, memory_order_relaxed);
-    return copier->driver->cuLaunchKernel(copier->functions[i], blocks ? blocks : 1, 1, 1,
-                                          RPI_COPY_THREADS, 1, 1, 0, stream, params, NULL);
+    return copier->driver->cuLaunchKernel(made.kernel.func, made.kernel.gridDimX, 1, 1,
+                                          RPI_COPY_THREADS, 1, 1, 0, stream, made.params, NULL);
 }
 
 CUresult rpi_copier_launch_nothing(struct rpi_copier *copier, CUstream stream)
 {
     rpi_copier_load(copier);
-    if (atomic_load(&copier->state) != RPI_COPIER_LOADED)
+    if (!rpi_copier_is_loaded(copier))
         return CUDA_ERROR_NOT_SUPPORTED;
     return launch(copier, NULL, 0, stream);
 }
@@ -241,8 +263,7 @@ static void learn_locked(struct rpi_copier *copier, CUstream stream)
         return; /* another thread was faster */
     if (knowledge == RPI_COPIER_UNKNOWN) {
         load_locked(copier);
-        bool begun =
-            atomic_load(&copier->state) == RPI_COPIER_LOADED && begin_series(copier, stream);
+        bool begun = rpi_copier_is_loaded(copier) && begin_series(copier, stream);
         if (!begun)
             drop_series(copier);
         atomic_store(&copier->knowledge, begun ? RPI_COPIER_PENDING : RPI_COPIER_KNOWN);
@@ -418,7 +439,7 @@ static bool wants_launch(struct rpi_copier *copier, const struct rpi_copy *copie
     if (atomic_load(&copier->state) == RPI_COPIER_IDLE &&
         atomic_fetch_add(&copier->missed, small) + small >= PATIENCE)
         load_locked(copier);
-    return atomic_load(&copier->state) == RPI_COPIER_LOADED;
+    return rpi_copier_is_loaded(copier);
 }
 
 CUresult rpi_copier_run(struct rpi_copier *copier, const struct rpi_copy *copies, size_t count,
@@ -430,11 +451,11 @@ CUresult rpi_copier_run(struct rpi_copier *copier, const struct rpi_copy *copies
     pthread_mutex_lock(&copier->lock);
     enum rpi_copier_knowledge knowledge = atomic_load(&copier->knowledge);
     bool begins = count >= RPI_COPIES_SEVERAL && knowledge == RPI_COPIER_UNKNOWN &&
-                  atomic_load(&copier->state) == RPI_COPIER_LOADED;
+                  rpi_copier_is_loaded(copier);
     if (begins || knowledge == RPI_COPIER_PENDING)
         learn_relaxed(copier, stream);
     bool launched = !in_order && wants_launch(copier, copies, count);
-    bool may_launch = !in_order && atomic_load(&copier->state) == RPI_COPIER_LOADED;
+    bool may_launch = !in_order && rpi_copier_is_loaded(copier);
     if (count && bytes / count >= LARGE &&
         copier->probe.samples[0] + (may_launch ? copier->probe.samples[1] : SAMPLES) <
             2 * SAMPLES) {

@@ -15,6 +15,8 @@
  * (pace.c). What a byte takes comes from large copies that replays make anyway. Until
  * then prices are those of an H200.
  *
+ * The kernel also stands in graphs as a node (carriers.h), for which a launch is made here.
+ *
  * One for each device. Any thread; `lock` guards everything but what is atomic and, once it is
  * loaded, the module. Locks of pools are taken before it. The context is current at every call but
  * init.
@@ -69,6 +71,18 @@ struct rpi_copier {
     struct rpi_copy_probe probe;
 };
 
+/* A launch of the kernel, as a stream or a node takes it. Its pointers lead into it: it stays where
+ * it was made. */
+struct rpi_copy_launch {
+    union {
+#define X(most) struct rpi_copy_table_##most of_##most;
+        RPI_COPY_TABLES(X)
+#undef X
+    } table;
+    void *params[1];
+    CUDA_KERNEL_NODE_PARAMS kernel;
+};
+
 /* Takes nothing of the driver. */
 rp_status rpi_copier_init(struct rpi_copier *copier, const struct rp_driver *driver,
                           int multiprocessors, struct rp_error *err);
@@ -76,6 +90,17 @@ void rpi_copier_finish(struct rpi_copier *copier);
 
 /* Loads the module where it is not and may be. */
 void rpi_copier_load(struct rpi_copier *copier);
+
+static inline bool rpi_copier_is_loaded(struct rpi_copier *copier)
+{
+    return atomic_load(&copier->state) == RPI_COPIER_LOADED;
+}
+
+/* Copies of the smallest table that has room for so many, of up to RPI_COPY_MOST. */
+uint32_t rpi_copy_table_size(size_t count);
+/* With a table of that size, for `count` copies. The module is loaded. */
+void rpi_copy_launch_make(struct rpi_copy_launch *launch, const struct rpi_copier *copier,
+                          uint32_t most, const struct rpi_copy *copies, size_t count);
 
 /* A kernel that does nothing, as far as the module can be loaded. */
 CUresult rpi_copier_launch_nothing(struct rpi_copier *copier, CUstream stream);

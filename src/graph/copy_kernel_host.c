@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The kernel of many copies (copy_kernel.h) as an image for the host driver: one thread does what
- * all blocks of the grid do, and the ranges of each copy are declared for the race check.
+ * all blocks of the grid do, the last first, as no device promises an order; and the ranges of each
+ * copy are declared for the race check.
  */
 #include "graph/copy_kernel.h"
 
@@ -20,7 +21,7 @@ static void declare(const struct rpi_copy *copies, uint32_t count, rp_host_acces
     static void run_##most(const struct rp_host_launch *launch)                                    \
     {                                                                                              \
         const struct rpi_copy_table_##most *table = launch->params[0];                             \
-        for (uint32_t block = 0; block < launch->grid[0]; block++)                                 \
+        for (uint32_t block = launch->grid[0]; block-- > 0;)                                       \
             RPI_COPY_BLOCK(*table, block, launch->grid[0], 0, 1)                                   \
     }                                                                                              \
     static void access_##most(const struct rp_host_launch *launch, rp_host_access report,          \

@@ -29,6 +29,7 @@ void rpi_exec_finish(struct rpi_exec *exec)
 {
     rpi_free(exec->bound);
     rpi_free(exec->stale);
+    rpi_carriers_finish(&exec->carriers);
     *exec = (struct rpi_exec){0};
 }
 
@@ -44,6 +45,7 @@ void rpi_exec_seat(struct rpi_exec *exec, const struct rpi_binding *binding, CUg
     exec->renew = false;
     memset(exec->stale, 0, stale_words(binding) * sizeof *exec->stale);
     exec->stale_count = 0;
+    rpi_carriers_seat(&exec->carriers);
 }
 
 /* ---- Binding ------------------------------------------------------------------------------- */

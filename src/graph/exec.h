@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a graph is launched with: an exec, its own or one that it shares (exec_cache.h), and what
- * its arguments are bound to there.
+ * What a graph is launched with: an exec, its own or one that it shares (exec_cache.h), what its
+ * arguments are bound to there, and what the nodes copy that carry arguments (carriers.h).
  *
  * Binding marks the nodes that hold an address which changed, then gives each of these nodes to the
  * driver once, in their order, however many of its addresses changed. The driver applies them to
@@ -15,6 +15,7 @@
 #define REPRISE_GRAPH_EXEC_H
 
 #include "graph/bind.h"
+#include "graph/carriers.h"
 
 struct rpi_exec {
     const struct rp_driver *driver;
@@ -28,6 +29,7 @@ struct rpi_exec {
     bool renew;       /* the exec has to be made anew, for other memory */
     bool renewed;     /* in this replay */
     uint64_t patched; /* nodes given to the driver so far */
+    struct rpi_carriers carriers;
 };
 
 /* binding has been initialised. */

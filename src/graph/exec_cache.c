@@ -28,6 +28,17 @@ rp_status rpi_exec_source_create(struct rpi_exec_source **out_source,
     return RP_OK;
 }
 
+rp_status rpi_exec_source_extend(struct rpi_exec_source *source, const struct rp_driver *driver,
+                                 const CUgraphNode *added, size_t count, struct rp_error *err)
+{
+    struct rpi_topology topology = {0};
+    rp_status status = rpi_topology_read(&topology, driver, source->template, err);
+    if (status == RP_OK)
+        status = rpi_topology_extend(&source->topology, &topology, added, count, err);
+    rpi_topology_finish(&topology);
+    return status;
+}
+
 void rpi_exec_source_destroy(struct rpi_exec_source *source, const struct rp_driver *driver)
 {
     if (!source)

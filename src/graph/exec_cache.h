@@ -120,6 +120,11 @@ void rpi_exec_leave(struct rpi_exec_client *client);
 rp_status rpi_exec_source_create(struct rpi_exec_source **out_source,
                                  const struct rp_driver *driver, CUgraph template,
                                  struct rp_error *err);
+/* Nodes were added to the template, which are at its outermost level: reads it once more. The nodes
+ * that it had keep their numbers, whatever order the driver has them in now; the others follow in
+ * the order that they are given in. */
+rp_status rpi_exec_source_extend(struct rpi_exec_source *source, const struct rp_driver *driver,
+                                 const CUgraphNode *added, size_t count, struct rp_error *err);
 /* With its template; no client has it. NULL is allowed. */
 void rpi_exec_source_destroy(struct rpi_exec_source *source, const struct rp_driver *driver);
 

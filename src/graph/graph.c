@@ -212,25 +212,46 @@ static rp_status capture_twice(struct capturing *c, struct rp_error *err)
     }
 }
 
-/* Memory for arguments that every call copies; what others are copied to waits for the first. What
- * copies several in one launch is got ready. */
+/* Memory for arguments that every call copies; what others are copied to waits for the first. */
 static rp_status back_copied(struct capturing *c, struct rp_error *err)
 {
     struct rpi_pool_core *core = c->pool->core;
-    size_t copied = 0;
     rp_status status = RP_OK;
     pthread_mutex_lock(&core->lock);
     for (size_t k = 0; status == RP_OK && k < c->arg_count; k++) {
         const struct rpi_bind_arg *arg = &c->graph->binding->args[k];
         if (arg->never == RPI_COPY_NOT)
             continue;
-        copied += arg->bytes != 0;
         status = rpi_binding_back(c->graph->binding, k, err);
     }
     pthread_mutex_unlock(&core->lock);
-    if (status == RP_OK && copied >= RPI_COPIES_SEVERAL)
-        rpi_copier_load(&c->pool->device->copier);
     return status;
+}
+
+/* Nodes that make the copies of replays, where there may be some. */
+static rp_status add_carriers(struct capturing *c, struct rpi_exec_source *source,
+                              struct rp_error *err)
+{
+    struct rp_device *device = c->pool->device;
+    struct rpi_carriers *carriers = &c->graph->exec->carriers;
+    CUgraphNode added[RPI_CARRIER_ENDS];
+    size_t count = 0;
+    rp_status status =
+        rpi_carriers_add(carriers, c->graph->binding, &device->copier, source->template, err);
+    if (status != RP_OK)
+        return status;
+    for (int end = 0; end < RPI_CARRIER_ENDS; end++) {
+        struct rpi_carrier *carrier = &carriers->ends[end];
+        if (!carrier->most)
+            continue;
+        carrier->number = (uint32_t)(source->topology.handles.count + count);
+        added[count++] = carrier->node;
+    }
+    if (!count)
+        return RP_OK;
+    if (c->graph->binding->choice)
+        c->graph->binding->choice->carried = true;
+    return rpi_exec_source_extend(source, device->driver, added, count, err);
 }
 
 /* Finds out what can be bound, and joins the cache of execs, which makes one where that is due. */
@@ -258,6 +279,8 @@ static rp_status make_exec(struct capturing *c, struct rp_error *err)
         status = rpi_choice_create(&binding->choice, binding, &c->pool->device->copier, err);
     if (status == RP_OK)
         status = rpi_exec_init(graph->exec, device, binding, err);
+    if (status == RP_OK)
+        status = add_carriers(c, source, err);
     uint64_t start = rpi_clock_ns();
     if (status == RP_OK)
         status = rpi_exec_join(device->execs, graph, source, &graph->client, err);

@@ -49,25 +49,65 @@ static rp_status copy_failed(const struct rp_graph *graph, enum rp_arg_role dire
                             "replaying '%s': copying argument %zu %s", graph->name, arg, where);
 }
 
-/* Copies between the caller's buffers and the staging of arguments that have this role and are not
- * bound. */
-static rp_status copy(const struct rp_graph *graph, const struct rp_arg *args,
-                      enum rp_arg_role direction, CUstream stream, struct rp_error *err)
+/* Lists the copies between the caller's buffers and the staging of arguments that have this role
+ * and are not bound. */
+static size_t list_copies(const struct rp_graph *graph, const struct rp_arg *args,
+                          enum rp_arg_role direction)
 {
     const struct rpi_binding *binding = graph->binding;
-    bool out = direction == RP_ARG_OUT;
     size_t count = 0;
-    if (!binding->copied)
-        return RP_OK;
-    for (size_t i = 0; i < graph->arg_count; i++) {
+    for (size_t i = 0; binding->copied && i < graph->arg_count; i++) {
         uint64_t staging = binding->args[i].staging, given = args[i].address;
+        bool out = direction == RP_ARG_OUT;
         if (copies(graph, i, direction))
             binding->copies[count++] = (struct rpi_copy){
                 out ? given : staging, out ? staging : given, binding->args[i].bytes};
     }
+    return count;
+}
+
+/* Copies of a direction: the first are made by the graph, the others, if any, beside it. */
+struct split {
+    size_t carried;
+    bool more;
+};
+
+/* Has the exec make what it can of a direction's copies, and no others. */
+static rp_status carry(const struct rp_graph *graph, const struct rp_arg *args,
+                       enum rp_arg_role direction, struct split *out_split, struct rp_error *err)
+{
+    struct rpi_exec *exec = graph->exec;
+    bool out = direction == RP_ARG_OUT;
+    enum rpi_carrier_end end = out ? RPI_CARRIER_OUT : RPI_CARRIER_IN;
+    *out_split = (struct split){0, graph->binding->copied != 0};
+    if (!exec->carriers.ends[end].most)
+        return RP_OK;
+    size_t count = list_copies(graph, args, direction), carried = 0;
+    bool in_order = out && graph->binding->outs_overlap;
+    CUresult result = rpi_carriers_give(&exec->carriers, end, exec->handle, exec->nodes,
+                                        graph->binding->copies, in_order ? 0 : count, &carried);
+    *out_split = (struct split){carried, carried < count};
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuGraphExecKernelNodeSetParams",
+                                "replaying '%s': changing the node that copies arguments %s",
+                                graph->name, out ? "out" : "in");
+    return RP_OK;
+}
+
+/* Makes the copies of a direction that the graph does not. */
+static rp_status copy(const struct rp_graph *graph, const struct rp_arg *args,
+                      enum rp_arg_role direction, const struct split *split, CUstream stream,
+                      struct rp_error *err)
+{
+    const struct rpi_binding *binding = graph->binding;
+    bool in_order = direction == RP_ARG_OUT && binding->outs_overlap;
+    if (!split->more)
+        return RP_OK;
+    size_t count = list_copies(graph, args, direction);
     struct rpi_copy_failure failure = {0};
-    CUresult result = rpi_copier_run(&graph->pool->device->copier, binding->copies, count,
-                                     out && binding->outs_overlap, stream, &failure);
+    CUresult result = rpi_copier_run(&graph->pool->device->copier, binding->copies + split->carried,
+                                     count - split->carried, in_order, stream, &failure);
+    failure.first += split->carried;
     return result == CUDA_SUCCESS ? RP_OK : copy_failed(graph, direction, result, &failure, err);
 }
 
@@ -75,7 +115,12 @@ static rp_status copy(const struct rp_graph *graph, const struct rp_arg *args,
 static rp_status enqueue(const struct rp_graph *graph, const struct rp_arg *args, CUstream stream,
                          double *out_launch_us, struct rp_error *err)
 {
-    rp_status status = copy(graph, args, RP_ARG_IN, stream, err);
+    struct split in, out;
+    rp_status status = carry(graph, args, RP_ARG_IN, &in, err);
+    if (status == RP_OK)
+        status = carry(graph, args, RP_ARG_OUT, &out, err);
+    if (status == RP_OK)
+        status = copy(graph, args, RP_ARG_IN, &in, stream, err);
     if (status != RP_OK)
         return status;
     uint64_t start = out_launch_us ? rpi_clock_ns() : 0;
@@ -84,7 +129,7 @@ static rp_status enqueue(const struct rp_graph *graph, const struct rp_arg *args
         return rpi_error_driver(err, result, "cuGraphLaunch", "replaying '%s'", graph->name);
     if (out_launch_us)
         *out_launch_us = (double)(rpi_clock_ns() - start) * 1e-3;
-    return copy(graph, args, RP_ARG_OUT, stream, err);
+    return copy(graph, args, RP_ARG_OUT, &out, stream, err);
 }
 
 void rpi_wait_for_member(const struct rp_driver *driver, const struct rpi_pool_member *member)

@@ -290,3 +290,26 @@ rp_status rpi_topology_read(struct rpi_topology *out_topology, const struct rp_d
     *out_topology = topology;
     return RP_OK;
 }
+
+static struct rpi_node_kind kind_of(const struct rpi_topology *topology, CUgraphNode node)
+{
+    for (size_t i = topology->handles.count; i--;) /* added nodes are mostly the last */
+        if (topology->handles.data[i] == node)
+            return topology->kinds.data[i];
+    return (struct rpi_node_kind){CU_GRAPH_NODE_TYPE_EMPTY, NULL};
+}
+
+rp_status rpi_topology_extend(struct rpi_topology *topology, struct rpi_topology *whole,
+                              const CUgraphNode *added, size_t count, struct rp_error *err)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!rpi_vec_push(&topology->handles, added[i]) ||
+            !rpi_vec_push(&topology->kinds, kind_of(whole, added[i])))
+            return no_memory(err);
+    struct rpi_topology extended = *whole;
+    extended.handles = topology->handles;
+    extended.kinds = topology->kinds;
+    whole->words = topology->words;
+    *topology = extended;
+    return RP_OK;
+}

@@ -52,6 +52,13 @@ rp_status rpi_topology_read(struct rpi_topology *out_topology, const struct rp_d
                             CUgraph template, struct rp_error *err);
 void rpi_topology_finish(struct rpi_topology *topology); /* allowed on a zeroed one */
 
+/* `whole` was read after nodes were added at the outermost level: what it tells becomes the
+ * topology's, whose nodes keep their numbers, and the added ones follow. Where the words of two
+ * templates are equal, so is the order of all nodes, and with it that of those which were there
+ * before. `whole` is still to be finished. */
+rp_status rpi_topology_extend(struct rpi_topology *topology, struct rpi_topology *whole,
+                              const CUgraphNode *added, size_t count, struct rp_error *err);
+
 bool rpi_topology_equal(const struct rpi_topology *a, const struct rpi_topology *b);
 
 #endif

@@ -134,7 +134,7 @@ static void all_are_bound_where_there_is_no_memory_to_copy_to(void **state)
 
 enum { CHAIN_ARGS = 4, CHAIN_COUNT = 64, CHAIN_BYTES = CHAIN_COUNT * sizeof(float) };
 
-/* A launch costs as much as twelve nodes. */
+/* A launch beside a graph costs as much as twelve nodes, and one that the graph makes as two. */
 static const struct rpi_copy_prices fixed_prices = {
     .launch = 12, .entry = 0.1, .single = 8, .byte = 1e-6, .single_byte = 1e-6};
 
@@ -232,10 +232,20 @@ static void move_until(struct chain *c, size_t copied_args, unsigned most)
     assert_int_equal(copied(c), copied_args);
 }
 
-static void many_nodes_are_let_alone_and_few_arguments_copied(void **state)
+/* As where the copy kernel cannot be had for the graph. */
+static void without_carriers(struct chain *c)
+{
+    for (int end = 0; end < RPI_CARRIER_ENDS; end++)
+        c->graph->exec->carriers.ends[end].most = 0;
+    c->graph->binding->choice->carried = false;
+}
+
+static void check_many_nodes(struct rpt_fixture *f, bool carried)
 {
     struct chain c;
-    chain_init(&c, *state, 100, RP_BIND_AUTO, 0);
+    chain_init(&c, f, 100, RP_BIND_AUTO, 0);
+    if (!carried)
+        without_carriers(&c);
     assert_non_null(c.graph->binding->choice);
     assert_int_equal(c.graph->binding->choice->rule.group_count, CHAIN_ARGS);
     replay_args(&c, c.args[0]);
@@ -252,7 +262,8 @@ static void many_nodes_are_let_alone_and_few_arguments_copied(void **state)
     for (unsigned i = 0; i < 30; i++)
         replay_args(&c, c.args[i % SETS]);
     assert_int_equal(c.graph->exec->patched, patched);
-    assert_true(c.f->device->copier.launches >= 60);
+    assert_true(carried ? c.graph->exec->carriers.tables >= 60 : f->device->copier.launches >= 60);
+    assert_true(!carried || !f->device->copier.launches);
     /* They stay where they are: bound again, as that costs nothing. */
     for (unsigned i = 0; i < 200; i++)
         replay_args(&c, c.args[0]);
@@ -260,6 +271,16 @@ static void many_nodes_are_let_alone_and_few_arguments_copied(void **state)
     assert_int_equal(c.graph->exec->patched, patched + 100);
     move_until(&c, CHAIN_ARGS, 40);
     chain_finish(&c);
+}
+
+static void many_nodes_are_let_alone_and_few_arguments_copied(void **state)
+{
+    check_many_nodes(*state, true);
+}
+
+static void or_copied_beside_the_graph(void **state)
+{
+    check_many_nodes(*state, false);
 }
 
 static void only_what_moves_is_copied(void **state)
@@ -289,6 +310,7 @@ static void graphs_of_few_nodes_never_ask(void **state)
     chain_finish(&c);
     chain_init(&c, *state, RPI_CHOICE_LEAST_NODES, RP_BIND_AUTO, 0);
     assert_non_null(c.graph->binding->choice);
+    c.graph->binding->choice->node.us = 0.2;
     for (unsigned i = 0; i < 20; i++)
         replay_args(&c, c.args[i % SETS]);
     assert_int_equal(copied(&c), 0); /* it costs more */
@@ -366,10 +388,10 @@ static CUresult note_copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstre
     return rpi_driver_host()->cuMemcpyDtoDAsync(to, from, bytes, stream);
 }
 
-/* Launches on a stream beside would slow all graphs of the process down (pace.c). */
-static void nothing_is_launched_on_other_streams(void **state)
+/* Launches on a stream beside would slow all graphs of the process down (pace.c). What the graph
+ * copies by itself is launched nowhere. */
+static void check_streams(bool carried)
 {
-    (void)state;
     static struct rpt_fixture f;
     struct rp_driver table = *rpi_driver_host();
     struct chain c;
@@ -377,6 +399,8 @@ static void nothing_is_launched_on_other_streams(void **state)
     table.cuMemcpyDtoDAsync = note_copy;
     rpt_open_on(&f, &table, NULL);
     chain_init(&c, &f, 200, RP_BIND_AUTO, 0);
+    if (!carried)
+        without_carriers(&c);
     f.device->copier.knowledge = RPI_COPIER_UNKNOWN;
     c.graph->binding->choice->node.us = 1e6; /* copies cost less, whatever is measured */
     replayed_on = c.stream = f.streams[1];
@@ -385,11 +409,19 @@ static void nothing_is_launched_on_other_streams(void **state)
         replay_args(&c, c.args[i % SETS]);
         f.driver->cuStreamSynchronize(c.stream);
     }
-    assert_int_equal(f.device->copier.knowledge, RPI_COPIER_KNOWN);
-    assert_true(enqueued > 100); /* copies, and what they take */
+    assert_int_equal(copied(&c), CHAIN_ARGS);
+    assert_int_equal(f.device->copier.knowledge == RPI_COPIER_KNOWN, !carried);
+    assert_true(carried ? !enqueued : enqueued > 100); /* copies, and what they take */
     assert_int_equal(elsewhere, 0);
     chain_finish(&c);
     rpt_close(&f);
+}
+
+static void nothing_is_launched_on_other_streams(void **state)
+{
+    (void)state;
+    check_streams(false);
+    check_streams(true);
 }
 
 /* Threads share the device's copier: one measures while others copy. */
@@ -541,6 +573,7 @@ int main(void)
         RPT_TEST(all_are_copied_where_a_caller_says_so),
         RPT_TEST(all_are_bound_where_there_is_no_memory_to_copy_to),
         RPT_TEST(many_nodes_are_let_alone_and_few_arguments_copied),
+        RPT_TEST(or_copied_beside_the_graph),
         RPT_TEST(only_what_moves_is_copied),
         RPT_TEST(graphs_of_few_nodes_never_ask),
         RPT_TEST(binding_can_be_insisted_on),
