@@ -23,7 +23,7 @@ import threading
 from . import _C
 from ._compare import copies, difference, elsewhere, first_other, moved, tensors_of
 from ._findings import Findings, Frame, frame_of, is_ours, is_own, line_of, take_stack
-from ._observe import Observer, storage_bytes
+from ._observe import Observer, contents, put_back
 from ._platform import Cuda
 from ._torch import need_gpu
 from ._tree import flatten, unflatten
@@ -353,12 +353,12 @@ class Check:
             storage = None if ref.expired() else \
                 self.torch.UntypedStorage._new_with_weak_ptr(ref.cdata)
             if storage is not None:
-                kept.append((storage, dtype, storage_bytes(self.torch, storage).clone()))
+                kept.append((storage, dtype, contents(self.torch, storage)))
         return kept, [(p, p.grad) for p in self.params]
 
     def restore(self, snapshot):
-        for storage, _, contents in snapshot[0]:
-            storage_bytes(self.torch, storage).copy_(contents)
+        for storage, _, held in snapshot[0]:
+            put_back(self.torch, storage, held)
         for parameter, grad in snapshot[1]:
             parameter.grad = grad
 
@@ -483,9 +483,9 @@ class Check:
         result = callable(*args, **kwargs)
         found = copies(tensors_of(self.torch, result)) + copies(given)
         for storage, dtype, _ in snapshot[0]:
-            contents = storage_bytes(self.torch, storage).clone()
-            whole = contents.numel() % dtype.itemsize == 0
-            found.append(contents.view(dtype) if whole else contents)
+            held = contents(self.torch, storage)
+            whole = held.numel() % dtype.itemsize == 0
+            found.append(held.view(dtype) if whole else held)
         self.restore(snapshot)
         return found
 

@@ -397,15 +397,15 @@ class Observer:
                 storage._cdata in self.saved:
             return
         self.saved[storage._cdata] = (_weak(self.torch, storage), tensor.dtype,
-                                      storage_bytes(self.torch, storage).clone())
+                                      contents(self.torch, storage))
 
     def undo(self):
         """Puts back what the run wrote outside of its own memory."""
-        for ref, _, contents in self.saved.values():
+        for ref, _, held in self.saved.values():
             storage = None if ref.expired() else \
                 self.torch.UntypedStorage._new_with_weak_ptr(ref.cdata)
-            if storage is not None and storage.nbytes() == contents.numel():
-                storage_bytes(self.torch, storage).copy_(contents)
+            if storage is not None and storage.nbytes() == held.numel():
+                put_back(self.torch, storage, held)
         for parameter, grad in self.grads:
             parameter.grad = grad
 
@@ -447,9 +447,20 @@ def _weak(torch, storage):
     return torch.multiprocessing.reductions.StorageWeakRef(storage)
 
 
-def storage_bytes(torch, storage):
-    """A storage as a tensor of bytes."""
+def _bytes(torch, storage):
+    if storage.device.type == "cpu" and torch.cuda.is_initialized():
+        torch._C._cuda_synchronize()  # the device may still write to memory that is pinned, or read it
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+
+
+def contents(torch, storage):
+    """What a storage holds once all work is done that was enqueued, as a tensor of bytes of its own."""
+    return _bytes(torch, storage).clone()
+
+
+def put_back(torch, storage, held):
+    """Writes what ``contents`` gave."""
+    _bytes(torch, storage).copy_(held)
 
 
 def tensors_in(torch, args, kwargs):

@@ -141,6 +141,7 @@ class Clean(Case):
         buffer = torch.empty(64, pin_memory=True)
 
         def fn(x):
+            torch.cuda._sleep(5_000_000)  # what is copied is there some milliseconds after the call
             buffer.copy_(x, non_blocking=True)
             return x + 1
         self.clean(fn, numbers())
