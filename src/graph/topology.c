@@ -5,6 +5,7 @@
 #include "graph/params.h"
 #include "graph/paths.h"
 
+#include <assert.h>
 #include <string.h>
 
 void rpi_topology_finish(struct rpi_topology *topology)
@@ -291,22 +292,27 @@ rp_status rpi_topology_read(struct rpi_topology *out_topology, const struct rp_d
     return RP_OK;
 }
 
-static struct rpi_node_kind kind_of(const struct rpi_topology *topology, CUgraphNode node)
+/* Where the topology's driver lists the node; the count of nodes where it does not. */
+static size_t position_of(const struct rpi_topology *topology, CUgraphNode node)
 {
-    for (size_t i = topology->handles.count; i--;) /* added nodes are mostly the last */
-        if (topology->handles.data[i] == node)
-            return topology->kinds.data[i];
-    return (struct rpi_node_kind){CU_GRAPH_NODE_TYPE_EMPTY, NULL};
+    size_t i = 0;
+    while (i < topology->handles.count && topology->handles.data[i] != node)
+        i++;
+    return i;
 }
 
 rp_status rpi_topology_extend(struct rpi_topology *topology, struct rpi_topology *whole,
                               const CUgraphNode *added, size_t count, struct rp_error *err)
 {
-    for (size_t i = 0; i < count; i++)
-        if (!rpi_vec_push(&topology->handles, added[i]) ||
-            !rpi_vec_push(&topology->kinds, kind_of(whole, added[i])))
+    for (size_t i = 0; i < count; i++) {
+        size_t position = position_of(whole, added[i]);
+        assert(position < whole->kinds.count);
+        if (!rpi_vec_push(&whole->words, position) || !rpi_vec_push(&topology->handles, added[i]) ||
+            !rpi_vec_push(&topology->kinds, whole->kinds.data[position]))
             return no_memory(err);
+    }
     struct rpi_topology extended = *whole;
+    extended.hash = hash_words(HASH_START, whole->words.data, whole->words.count);
     extended.handles = topology->handles;
     extended.kinds = topology->kinds;
     whole->words = topology->words;

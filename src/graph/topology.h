@@ -53,9 +53,9 @@ rp_status rpi_topology_read(struct rpi_topology *out_topology, const struct rp_d
 void rpi_topology_finish(struct rpi_topology *topology); /* allowed on a zeroed one */
 
 /* `whole` was read after nodes were added at the outermost level: what it tells becomes the
- * topology's, whose nodes keep their numbers, and the added ones follow. Where the words of two
- * templates are equal, so is the order of all nodes, and with it that of those which were there
- * before. `whole` is still to be finished. */
+ * topology's, whose nodes keep their numbers, and the added ones follow. Where the driver lists
+ * these is put down in the words: where they are equal, nodes of one number are still paired.
+ * `whole` is still to be finished. */
 rp_status rpi_topology_extend(struct rpi_topology *topology, struct rpi_topology *whole,
                               const CUgraphNode *added, size_t count, struct rp_error *err);
 

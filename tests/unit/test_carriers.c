@@ -193,6 +193,86 @@ static void nodes_keep_their_numbers_whatever_the_drivers_order(void **state)
     rpt_close(&f);
 }
 
+/* Nodes behind those that they depend on, however they were added: an order that the driver may
+ * list them in. */
+static CUresult roots_first(CUgraph graph, CUgraphNode *nodes, size_t *count)
+{
+    enum { MOST = 8 };
+    CUgraphNode listed[MOST], before[MOST];
+    size_t all = MOST, done = 0;
+    bool taken[MOST] = {false};
+    if (!nodes)
+        return rpi_driver_host()->cuGraphGetNodes(graph, nodes, count);
+    assert_int_equal(rpi_driver_host()->cuGraphGetNodes(graph, listed, &all), 0);
+    for (size_t i = 0; done < all; i = (i + 1) % all) {
+        size_t needed = MOST, met = 0;
+        if (taken[i])
+            continue;
+        assert_int_equal(
+            rpi_driver_host()->cuGraphNodeGetDependencies(listed[i], before, NULL, &needed), 0);
+        for (size_t k = 0; k < needed; k++)
+            for (size_t j = 0; j < done; j++)
+                met += nodes[j] == before[k];
+        taken[i] = met == needed;
+        if (taken[i])
+            nodes[done++] = listed[i];
+    }
+    *count = done;
+    return CUDA_SUCCESS;
+}
+
+struct line {
+    struct rpt_fixture *f;
+    int kernels;
+};
+
+/* y = x times two, again and again. */
+static rp_status run_line(struct rp_call *call, void *user, struct rp_error *err)
+{
+    const struct line *line = user;
+    rp_status status = RP_OK;
+    for (int i = 0; status == RP_OK && i < line->kernels; i++)
+        status = rpt_scale(line->f, rp_call_stream(call), rp_call_arg(call, 1),
+                           rp_call_arg(call, i ? 1 : 0), 2, COUNT, err);
+    return status;
+}
+
+/* One kernel between two carriers, and three kernels: of one topology where carriers do not count.
+ */
+static void graphs_with_carriers_share_with_none_that_have_others(void **state)
+{
+    (void)state;
+    static struct rpt_fixture f;
+    struct rp_driver table = *rpi_driver_host();
+    struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
+    struct line lines[] = {{&f, 1}, {&f, 3}};
+    struct rp_graph *graphs[2];
+    CUdeviceptr memory;
+    table.cuGraphGetNodes = roots_first;
+    rpt_open_on(&f, &table, NULL);
+    rpi_exec_cache_set_budget(f.device->execs, 1);
+    assert_int_equal(f.driver->cuMemAlloc(&memory, 2 * BYTES), 0);
+    struct rp_arg args[] = {rpt_arg(memory, COUNT, RP_ARG_IN),
+                            rpt_arg(memory + BYTES, COUNT, RP_ARG_OUT)};
+    for (int i = 0; i < 2; i++) {
+        options.copy_args = !i;
+        RPT_OK(&f, rp_graph_capture(f.pool, &options, run_line, &lines[i], args, 2, &graphs[i],
+                                    &f.err));
+    }
+    for (unsigned i = 0; i < 20; i++) {
+        float value = (float)i, got;
+        assert_int_equal(f.driver->cuMemcpyHtoD(memory, &value, sizeof value), 0);
+        RPT_OK(&f, rp_graph_replay(graphs[i % 2], args, 2, NULL, &f.err));
+        assert_int_equal(f.driver->cuCtxSynchronize(), 0);
+        assert_int_equal(f.driver->cuMemcpyDtoH(&got, memory + BYTES, sizeof got), 0);
+        assert_true(got == (i % 2 ? 8 : 2) * value);
+    }
+    for (size_t i = 0; i < 2; i++)
+        rp_graph_destroy(graphs[i]);
+    f.driver->cuMemFree(memory);
+    rpt_close(&f);
+}
+
 static CUresult refuse_module(CUmodule *module, const void *image)
 {
     if (image == &rpi_copy_host_image)
@@ -330,6 +410,7 @@ int main(void)
         RPT_TEST(tables_change_where_addresses_do),
         RPT_TEST(graphs_that_share_an_exec_have_their_own),
         cmocka_unit_test(nodes_keep_their_numbers_whatever_the_drivers_order),
+        cmocka_unit_test(graphs_with_carriers_share_with_none_that_have_others),
         cmocka_unit_test(without_the_kernel_copies_go_beside_the_graph),
         RPT_TEST(what_a_table_has_no_room_for_goes_beside_the_graph),
         RPT_TEST(any_call_may_fail),
