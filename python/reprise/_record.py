@@ -147,7 +147,7 @@ def abandon_capture(torch, ordinal, pool):
 class Random:
     """Generators during a run: a capture of PyTorch's own, on a stream of its own, that does next
     to nothing. While it is on, generators count from 0 and read their seed and offset from device
-    memory; its replay fills those and moves the generators on."""
+    memory, which it fills as it begins; its replay fills those and moves the generators on."""
 
     streams = {}
     keepers = []  # what keeps the generators' seeds and offsets in device memory where they are
@@ -162,6 +162,18 @@ class Random:
                 graph = torch.cuda.CUDAGraph(keep_graph=True)
                 graph.register_generator_state(generator)
                 cls.keepers.append((generator, graph))
+
+    @classmethod
+    @contextlib.contextmanager
+    def in_order(cls, torch, device):
+        """Around the runs of a capture: what they fill comes behind what replays read that were
+        enqueued on the current stream before, and ahead of what those fill that come after."""
+        stream, current = cls.streams[device.index], torch.cuda.current_stream(device)
+        stream.wait_stream(current)
+        try:
+            yield
+        finally:
+            current.wait_stream(stream)
 
     def __init__(self, torch, device, generators, base=None):
         self.torch = torch
@@ -446,10 +458,11 @@ class Work:
         storages. verify: as for graphed; to run it draws no random numbers. lead: bytes at the
         start of the pool that are left alone."""
         with alone():
-            return self._capture(pool, name, copy_args, verify, lead)
+            args = self._prepare()
+            with Random.in_order(self.torch, self.device):
+                return self._capture(args, pool, name, copy_args, verify, lead)
 
-    def _capture(self, pool, name, copy_args, verify, lead):
-        args = self._prepare()
+    def _capture(self, args, pool, name, copy_args, verify, lead):
         buffers = []  # the results' memory, while the capture takes
 
         def results(sizes):
@@ -498,7 +511,8 @@ class Work:
                 self._learn_draws()
                 return [0] * len(sizes), self._placed()
 
-            self._until_known(lambda: into.add(pool, self.run, args, results, name))
+            with Random.in_order(self.torch, self.device):
+                self._until_known(lambda: into.add(pool, self.run, args, results, name))
             if not self.keep:
                 self.finish()
 

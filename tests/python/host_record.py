@@ -2,6 +2,7 @@
 """Work, the callable of one capture, on the host driver: PyTorch is played here, as far as a callable
 goes that copies its argument to a result by way of a block."""
 
+import contextlib
 import types
 import unittest
 from unittest import mock
@@ -99,8 +100,9 @@ class Recording(OnHost):
             patcher = mock.patch.object(_record, name, value)
             self.addCleanup(patcher.stop)
             patcher.start()
-        for owner, name in ((_record.Random, "prepare"), (_record._stack, "prepare")):
-            patcher = mock.patch.object(owner, name, lambda *_: None)
+        for owner, name in ((_record.Random, "prepare"), (_record.Random, "in_order"),
+                            (_record._stack, "prepare")):
+            patcher = mock.patch.object(owner, name, lambda *_: contextlib.nullcontext())
             self.addCleanup(patcher.stop)
             patcher.start()
         self.x = Tensor(Storage(driver.memory(b"captured"), BYTES))
