@@ -681,13 +681,14 @@ struct rp_graph_info {
     size_t sites;               /* places in node parameters proved to hold an address */
     size_t rehearsals;          /* captures taken to learn */
     double rehearse_ms, plan_ms, record_ms, instantiate_ms;
-    uint64_t replays;        /* that were enqueued whole */
-    size_t bindable_args;    /* arguments that replays may bind */
-    size_t bound_args;       /* in the last replay: arguments bound, */
-    size_t copied_args;      /* and arguments copied; those of 0 bytes are neither */
-    uint64_t patched_nodes;  /* nodes whose parameters were changed, summed over replays */
-    int own_exec;            /* nonzero: no other graph uses its exec now */
-    uint64_t exec_hits;      /* replays by an exec that held the graph already */
+    uint64_t replays;     /* that were enqueued whole */
+    size_t bindable_args; /* arguments that replays may bind */
+    size_t bound_args;    /* in the last replay: arguments bound, */
+    size_t copied_args;   /* and arguments copied; those of 0 bytes are neither */
+    uint64_t
+        patched_nodes;  /* nodes of the callable whose parameters were changed, over all replays */
+    int own_exec;       /* nonzero: no other graph uses its exec now */
+    uint64_t exec_hits; /* replays by an exec that held the graph already */
     uint64_t exec_updates;   /* replays that updated a shared exec first */
     uint64_t execs_made;     /* instantiations for this graph */
     uint64_t exec_bytes;     /* of an exec for it, estimated */
@@ -975,7 +976,8 @@ struct rp_estimate_info {
     uint64_t lower_bound_bytes;
     uint64_t staging_bytes;   /* for padded arguments, beside the pools' */
     uint64_t exec_bytes;      /* one exec for each shape: 111 KiB for each path that runs beside
-                                 others and 2.4 KiB a kernel or copy, as measured on an H200 */
+                                 others and 2.4 KiB a kernel or copy, as measured on an H200;
+                                 those are not counted that copy arguments, two a graph at most */
     uint64_t rehearsal_bytes; /* the chunk */
     double ms;
 };

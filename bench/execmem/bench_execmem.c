@@ -130,6 +130,22 @@ static CUgraphNode add_node(struct bench *b, CUgraph graph, const CUgraphNode *a
     return node;
 }
 
+/* Ahead of all that nothing is ahead of. */
+static void add_head(struct bench *b, CUgraph graph, const struct dag *dag,
+                     const CUgraphNode *nodes)
+{
+    CUgraphNode head = add_kernel(b, graph, NULL, 0, 0, DAG_WIDE);
+    size_t edge = 0;
+    for (size_t i = 0; i < dag->node_count; i++) {
+        bool root = edge == dag->edge_count || dag->edges[edge].to != i;
+        while (edge < dag->edge_count && dag->edges[edge].to == i)
+            edge++;
+        if (root)
+            must(b->driver->cuGraphAddDependencies(graph, &head, &nodes[i], NULL, 1),
+                 "cuGraphAddDependencies");
+    }
+}
+
 /* Nodes use slots from the first on. */
 static CUgraph build(struct bench *b, const struct dag *dag, size_t first)
 {
@@ -147,6 +163,8 @@ static CUgraph build(struct bench *b, const struct dag *dag, size_t first)
         nodes[i] = add_node(b, graph, count ? after : NULL, count, b->memory + (first + i) * SLOT,
                             dag->kinds[i], child);
     }
+    if (dag->headed)
+        add_head(b, graph, dag, nodes);
     if (child)
         must(b->driver->cuGraphDestroy(child), "cuGraphDestroy");
     free(nodes);

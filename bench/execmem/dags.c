@@ -93,6 +93,19 @@ static void apart(struct dag *dag, const struct dag_shape *shape)
         add_chain(dag, shape->kind, shape->b, NULL);
 }
 
+/* As the library adds a node that copies arguments. */
+static void headed_chain(struct dag *dag, const struct dag_shape *shape)
+{
+    chain(dag, shape);
+    dag->headed = true;
+}
+
+static void headed_apart(struct dag *dag, const struct dag_shape *shape)
+{
+    apart(dag, shape);
+    dag->headed = true;
+}
+
 /* a forks into b branches of one node, each behind the other's join. */
 static void diamonds(struct dag *dag, const struct dag_shape *shape)
 {
@@ -270,6 +283,9 @@ const struct dag_shape dag_shapes[] = {
     {"fork into 4 kernels and 28 fills", mixed_fork, 8, 4, DAG_FILL},
     {"fork into 8 of 4, not joined", open_fork, 8, 4, DAG_KERNEL},
     {"8 chains of 4 apart", apart, 8, 4, DAG_KERNEL},
+    {"chain of 10 behind a node that was added last", headed_chain, 10, 0, DAG_KERNEL},
+    {"chain of 38 behind a node that was added last", headed_chain, 38, 0, DAG_KERNEL},
+    {"8 chains of 4 behind a node that was added last", headed_apart, 8, 4, DAG_KERNEL},
     {"1 diamond of 2", diamonds, 1, 2, DAG_KERNEL},
     {"2 diamonds of 2", diamonds, 2, 2, DAG_KERNEL},
     {"4 diamonds of 2", diamonds, 4, 2, DAG_KERNEL},

@@ -7,6 +7,7 @@
 #ifndef REPRISE_BENCH_DAGS_H
 #define REPRISE_BENCH_DAGS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum { DAG_MOST_NODES = 1024, DAG_MOST_EDGES = 4096 };
@@ -29,6 +30,7 @@ struct dag {
         size_t from, to; /* in the order of `to`; from < to */
     } edges[DAG_MOST_EDGES];
     struct dag *child; /* owned; NULL where no node is one */
+    bool headed; /* once all is made a node of 232 bytes of parameters is added, ahead of all */
 };
 
 struct dag_shape {

@@ -41,6 +41,7 @@ void rpi_binding_demote(struct rpi_binding *binding, size_t arg, enum rpi_copy_r
         binding->copied++;
     demoted->reason = demoted->never;
     binding->targets[arg] = demoted->staging;
+    binding->chosen = false; /* which copies back overlap is looked at in the next call */
 }
 
 rp_status rpi_binding_back(struct rpi_binding *binding, size_t arg, struct rp_error *err)

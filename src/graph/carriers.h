@@ -10,9 +10,10 @@
  * costs the device half of one, and the host one node more to change, where addresses changed.
  * Their tables are empty in the template, and an exec has them empty when a graph is seated in it.
  *
- * A template gets them when replays have to copy, or may choose to (choice.h), and the copy kernel
- * could be loaded. There is room for every argument, up to the most that a launch copies. Copies
- * beyond that, and copies out that overlap, go beside the graph, by the copier.
+ * A template gets one where replays have to copy in that direction, or may choose to (choice.h)
+ * what several nodes use, and the copy kernel could be loaded. There is room for every argument, up
+ * to the most that a launch copies. Copies beyond that, copies out that overlap, and directions in
+ * which a large copy is better off otherwise, go beside the graph, by the copier.
  *
  * Guarded by the core's lock, once the graph is there.
  */

@@ -8,7 +8,6 @@ static const double FIRST_NODE_US = 0.3, LAUNCH_US = 2;
 
 /* A kernel node more, on the device: 0.5 us on an H200, and as much for the copy. */
 static const double CARRIER_US = 1;
-static const double NEVER_US = 1e9;
 
 /* The arguments that each image uses, in ascending order; images by that. */
 struct uses {
@@ -164,15 +163,22 @@ void rpi_choice_destroy(struct rpi_choice *choice)
     rpi_free(choice);
 }
 
+void rpi_choice_carry(struct rpi_choice *choice, bool in, bool out)
+{
+    choice->carried = true;
+    for (size_t k = 0; k < choice->rule.arg_count; k++) {
+        const struct rpi_bind_arg_uses *arg = &choice->rule.args[k];
+        if ((arg->in && !in) || (arg->out && !out))
+            rpi_bind_choice_bind_only(&choice->rule, k);
+    }
+}
+
 bool rpi_choice_next(struct rpi_choice *choice, CUstream stream)
 {
     struct rpi_bind_prices prices = {.node = choice->node.us};
     bool known = rpi_copier_prices(choice->copier, &prices.copies);
-    if (choice->carried) {
+    if (choice->carried)
         prices.copies.launch = choice->node.us + CARRIER_US;
-        prices.copies.single = NEVER_US;
-        prices.copies.no_launches = false;
-    }
     prices.known = (known || choice->carried) && (choice->fixed_node || choice->node.samples);
     choice->asked++;
     enum rpi_bind_step step = rpi_bind_choice_next(&choice->rule, &prices, choice->changed);

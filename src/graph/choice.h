@@ -37,6 +37,10 @@ rp_status rpi_choice_create(struct rpi_choice **out_choice, const struct rpi_bin
                             struct rpi_copier *copier, struct rp_error *err);
 void rpi_choice_destroy(struct rpi_choice *choice); /* NULL is allowed */
 
+/* The graph makes copies of these directions by itself: arguments that would be copied in another
+ * one are bound from now on. */
+void rpi_choice_carry(struct rpi_choice *choice, bool in, bool out);
+
 /* A call comes on the stream; `changed` says which addresses are new. True: other arguments are
  * copied from now on. */
 bool rpi_choice_next(struct rpi_choice *choice, CUstream stream);

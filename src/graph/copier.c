@@ -6,6 +6,7 @@
 #include "memory/arena.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     PATIENCE = 256, /* copies that the module could have made before it is loaded in a replay */
@@ -105,6 +106,8 @@ static uint32_t write_table(void *table, uint32_t most, const struct rpi_copy *c
         first[i] = tiles;
         tiles += (uint32_t)((copies[i].bytes + RPI_COPY_TILE - 1) / RPI_COPY_TILE);
     }
+    memset(listed + count, 0, (most - count) * sizeof *listed);
+    memset(first + count, 0, (most - count) * sizeof *first);
     counts[0] = count;
     counts[1] = tiles;
     return tiles;
@@ -442,6 +445,41 @@ static bool wants_launch(struct rpi_copier *copier, const struct rpi_copy *copie
     return rpi_copier_is_loaded(copier);
 }
 
+/* With the lock held: so large that they would tell what a byte takes, which is not known. */
+static bool would_tell(const struct rpi_copier *copier, uint64_t bytes, size_t count,
+                       bool may_launch)
+{
+    const unsigned *samples = copier->probe.samples;
+    return count && bytes / count >= LARGE &&
+           samples[0] + (may_launch ? samples[1] : SAMPLES) < 2 * SAMPLES;
+}
+
+/* Can the kernel move no more than a byte at a time? */
+static bool is_odd(const struct rpi_copy *copy)
+{
+    return (copy->to ^ copy->from) & 3;
+}
+
+bool rpi_copier_wants(struct rpi_copier *copier, const struct rpi_copy *copies, size_t count)
+{
+    enum { MUCH = 1 << 20 };
+    uint64_t bytes = 0;
+    bool much = false, wants = false;
+    for (size_t i = 0; i < count; i++) {
+        bytes += copies[i].bytes;
+        much |= copies[i].bytes >= MUCH;
+        wants |= copies[i].bytes >= MUCH && is_odd(&copies[i]);
+    }
+    if (!much || wants)
+        return wants;
+    pthread_mutex_lock(&copier->lock);
+    wants = would_tell(copier, bytes, count, true);
+    for (size_t i = 0; !wants && i < count; i++)
+        wants = copies[i].bytes >= MUCH && rpi_copy_wants_call(&copier->prices, copies[i].bytes);
+    pthread_mutex_unlock(&copier->lock);
+    return wants;
+}
+
 CUresult rpi_copier_run(struct rpi_copier *copier, const struct rpi_copy *copies, size_t count,
                         bool in_order, CUstream stream, struct rpi_copy_failure *out_failure)
 {
@@ -456,9 +494,7 @@ CUresult rpi_copier_run(struct rpi_copier *copier, const struct rpi_copy *copies
         learn_relaxed(copier, stream);
     bool launched = !in_order && wants_launch(copier, copies, count);
     bool may_launch = !in_order && rpi_copier_is_loaded(copier);
-    if (count && bytes / count >= LARGE &&
-        copier->probe.samples[0] + (may_launch ? copier->probe.samples[1] : SAMPLES) <
-            2 * SAMPLES) {
+    if (would_tell(copier, bytes, count, may_launch)) {
         CUresult result = run_probed(copier, copies, count, bytes, may_launch, stream, out_failure);
         pthread_mutex_unlock(&copier->lock);
         return result;

@@ -37,7 +37,7 @@ enum rpi_copier_module { RPI_COPIER_IDLE, RPI_COPIER_LOADED, RPI_COPIER_REFUSED 
 enum rpi_copier_knowledge { RPI_COPIER_UNKNOWN, RPI_COPIER_PENDING, RPI_COPIER_KNOWN };
 
 enum { RPI_COPY_TABLE_SIZES = 3, RPI_COPY_SERIES = 3 };
-/* So many copies of a replay are worth the module, and knowing what they take. */
+/* So many copies of a replay are worth knowing what they take. */
 enum { RPI_COPIES_SEVERAL = 3 };
 
 /* The series of calls that prices are learned from, while the device has not passed it. */
@@ -111,6 +111,10 @@ bool rpi_copier_prices(struct rpi_copier *copier, struct rpi_copy_prices *out_pr
 void rpi_copier_learn(struct rpi_copier *copier, CUstream stream);
 /* From now on these, whatever is measured: for tests. */
 void rpi_copier_fix_prices(struct rpi_copier *copier, const struct rpi_copy_prices *prices);
+
+/* Are these better made by rpi_copier_run than by a node of the graph? Where what a byte takes is
+ * not known yet, and where one of them wants a call of its own. */
+bool rpi_copier_wants(struct rpi_copier *copier, const struct rpi_copy *copies, size_t count);
 
 /* Where a run of copies failed. */
 struct rpi_copy_failure {

@@ -250,7 +250,8 @@ static rp_status add_carriers(struct capturing *c, struct rpi_exec_source *sourc
     if (!count)
         return RP_OK;
     if (c->graph->binding->choice)
-        c->graph->binding->choice->carried = true;
+        rpi_choice_carry(c->graph->binding->choice, carriers->ends[RPI_CARRIER_IN].most != 0,
+                         carriers->ends[RPI_CARRIER_OUT].most != 0);
     return rpi_exec_source_extend(source, device->driver, added, count, err);
 }
 
@@ -279,9 +280,9 @@ static rp_status make_exec(struct capturing *c, struct rp_error *err)
         status = rpi_choice_create(&binding->choice, binding, &c->pool->device->copier, err);
     if (status == RP_OK)
         status = rpi_exec_init(graph->exec, device, binding, err);
+    uint64_t start = rpi_clock_ns();
     if (status == RP_OK)
         status = add_carriers(c, source, err);
-    uint64_t start = rpi_clock_ns();
     if (status == RP_OK)
         status = rpi_exec_join(device->execs, graph, source, &graph->client, err);
     c->instantiate_ms = rpi_ms_since(start);

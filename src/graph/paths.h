@@ -2,7 +2,8 @@
  *
  * The paths that a driver lays the nodes of a graph out on when it makes it executable: each takes
  * device memory of its own (exec_cache.h). How NVIDIA's driver counts them was read off its use of
- * memory (driver 580, bench/execmem); in the order of the nodes, each
+ * memory (driver 580, bench/execmem); in the order of the nodes, but none ahead of one that it is
+ * behind, each
  *
  *     that lies on no path yet begins one;
  *     hands its path on to the first of the nodes behind it that lie on none;
@@ -15,7 +16,8 @@
  * measured it tells all exactly that work on streams makes, and those of edges at random within a
  * sixth; four nodes that are each behind each of four others it takes for a quarter too many.
  *
- * Time and memory: of nodes and edges.
+ * Time and memory: of nodes and edges, where they are numbered as they are ordered; once more for
+ * each node that has a lower number than one that it is behind, in the worst case.
  */
 #ifndef REPRISE_GRAPH_PATHS_H
 #define REPRISE_GRAPH_PATHS_H

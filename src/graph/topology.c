@@ -304,6 +304,13 @@ static size_t position_of(const struct rpi_topology *topology, CUgraphNode node)
 rp_status rpi_topology_extend(struct rpi_topology *topology, struct rpi_topology *whole,
                               const CUgraphNode *added, size_t count, struct rp_error *err)
 {
+    for (size_t i = 0; i < topology->handles.count; i++) {
+        CUgraphNode node = topology->handles.data[i];
+        const uint64_t moved[] = {i, whole->handles.data[i] == node ? i : position_of(whole, node)};
+        if (moved[0] != moved[1] &&
+            (!rpi_vec_push(&whole->words, moved[0]) || !rpi_vec_push(&whole->words, moved[1])))
+            return no_memory(err);
+    }
     for (size_t i = 0; i < count; i++) {
         size_t position = position_of(whole, added[i]);
         assert(position < whole->kinds.count);

@@ -54,7 +54,8 @@ void rpi_topology_finish(struct rpi_topology *topology); /* allowed on a zeroed 
 
 /* `whole` was read after nodes were added at the outermost level: what it tells becomes the
  * topology's, whose nodes keep their numbers, and the added ones follow. Where the driver lists
- * these is put down in the words: where they are equal, nodes of one number are still paired.
+ * these, and others that it lists elsewhere than before, is put down in the words: where they are
+ * equal, nodes of one number are still paired.
  * `whole` is still to be finished. */
 rp_status rpi_topology_extend(struct rpi_topology *topology, struct rpi_topology *whole,
                               const CUgraphNode *added, size_t count, struct rp_error *err);

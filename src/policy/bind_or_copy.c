@@ -116,10 +116,15 @@ bool rpi_bind_choice_init(struct rpi_bind_choice *choice, const struct rpi_bind_
     return true;
 }
 
+void rpi_bind_choice_bind_only(struct rpi_bind_choice *choice, size_t arg)
+{
+    choice->args[arg].only_bound = true;
+}
+
 void rpi_bind_choice_finish(struct rpi_bind_choice *choice)
 {
     free_flow(choice->flow);
-    rpi_free((void *)choice->args);
+    rpi_free(choice->args);
     rpi_free((void *)choice->groups);
     rpi_free((void *)choice->members);
     rpi_free(choice->copied);

@@ -91,7 +91,7 @@ struct rpi_bind_flow;
 
 struct rpi_bind_choice {
     size_t arg_count, group_count;
-    const struct rpi_bind_arg_uses *args;
+    struct rpi_bind_arg_uses *args;
     const struct rpi_bind_group *groups;
     const uint32_t *members; /* arguments, by group */
     struct rpi_bind_flow *flow;
@@ -110,6 +110,9 @@ bool rpi_bind_choice_init(struct rpi_bind_choice *choice, const struct rpi_bind_
                           size_t arg_count, const struct rpi_bind_group *groups, size_t group_count,
                           const uint32_t *members);
 void rpi_bind_choice_finish(struct rpi_bind_choice *choice); /* allowed on a zeroed one */
+
+/* From now on the argument is bound, whatever that costs. Nothing was copied so far. */
+void rpi_bind_choice_bind_only(struct rpi_bind_choice *choice, size_t arg);
 
 enum rpi_bind_step {
     RPI_BIND_STAYS,

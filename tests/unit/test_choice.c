@@ -478,6 +478,95 @@ static void outputs_that_overlap_are_copied_in_order(void **state)
     chain_finish(&c);
 }
 
+/* ---- What a graph copies by itself --------------------------------------------------------- */
+
+enum { READS = 20 };
+
+/* y is READS times x, by way of a block. */
+static rp_status read_often(struct rp_call *call, void *user, struct rp_error *err)
+{
+    const struct rpt_fixture *f = user;
+    CUstream s = rp_call_stream(call);
+    uint64_t sum = 0;
+    rp_status status = rp_call_alloc(call, BYTES, s, &sum, err);
+    if (status == RP_OK)
+        status = rpt_fill(f, s, sum, 0, COUNT, err);
+    for (int i = 0; status == RP_OK && i < READS; i++)
+        status = rpt_saxpy(f, s, sum, rp_call_arg(call, 0), 1, COUNT, err);
+    if (status == RP_OK)
+        status = rpt_scale(f, s, rp_call_arg(call, 1), sum, 1, COUNT, err);
+    rp_status freed = sum ? rp_call_free(call, sum, err) : RP_OK;
+    return status == RP_OK ? freed : status;
+}
+
+/* A result that one node writes has no carrier: copied beside the graph it would cost more. */
+static void results_of_few_nodes_stay_bound(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct rp_graph *graph;
+    CUdeviceptr memory;
+    float values[COUNT];
+    assert_int_equal(f->driver->cuMemAlloc(&memory, (size_t)2 * SETS * BYTES), 0);
+    struct rp_arg args[SETS][2];
+    for (size_t i = 0; i < SETS; i++)
+        for (size_t k = 0; k < 2; k++)
+            args[i][k] = rpt_arg(memory + (2 * i + k) * BYTES, COUNT, k ? RP_ARG_OUT : RP_ARG_IN);
+    assert_int_equal(f->driver->cuMemsetD32(memory, 0x3f800000, (size_t)2 * SETS * COUNT), 0);
+    RPT_OK(f, rp_graph_capture(f->pool, NULL, read_often, f, args[0], 2, &graph, &f->err));
+    assert_true(graph->exec->carriers.ends[RPI_CARRIER_IN].most > 0);
+    assert_int_equal(graph->exec->carriers.ends[RPI_CARRIER_OUT].most, 0);
+    rpi_copier_fix_prices(&f->device->copier, &fixed_prices);
+    graph->binding->choice->node.us = 2;
+    graph->binding->choice->fixed_node = true;
+    for (size_t i = 0; i < 30; i++)
+        RPT_OK(f, rp_graph_replay(graph, args[i % SETS], 2, NULL, &f->err));
+    assert_true(rpi_binding_copies(graph->binding, 0));
+    assert_false(rpi_binding_copies(graph->binding, 1));
+    assert_int_equal(f->device->copier.launches, 0);
+    assert_int_equal(f->driver->cuCtxSynchronize(), 0);
+    for (size_t i = 0; i < SETS; i++) {
+        assert_int_equal(f->driver->cuMemcpyDtoH(values, args[i][1].address, BYTES), 0);
+        assert_true(values[0] == READS && values[COUNT - 1] == READS);
+    }
+    rp_graph_destroy(graph);
+    f->driver->cuMemFree(memory);
+}
+
+/* Copies of so much are made beside the graph until it is known what a byte takes. */
+static void large_copies_tell_what_a_byte_takes(void **state)
+{
+    enum { LARGE = 9 << 20 };
+    const struct rpi_copy_prices free_of_charge = {.launch = 0.5, .entry = 0.1, .single = 1};
+    struct rpt_fixture *f = *state;
+    struct rp_graph *graph;
+    CUdeviceptr memory[2];
+    CUdeviceptr result;
+    for (size_t k = 0; k < 2; k++)
+        assert_int_equal(f->driver->cuMemAlloc(&memory[k], LARGE * sizeof(float)), 0);
+    assert_int_equal(f->driver->cuMemAlloc(&result, BYTES), 0);
+    struct rp_arg args[] = {rpt_arg(memory[0], LARGE, RP_ARG_IN),
+                            rpt_arg(result, COUNT, RP_ARG_OUT)};
+    RPT_OK(f, rp_graph_capture(f->pool, NULL, read_often, f, args, 2, &graph, &f->err));
+    rpi_copier_fix_prices(&f->device->copier, &free_of_charge);
+    memset(f->device->copier.probe.samples, 0, sizeof f->device->copier.probe.samples);
+    graph->binding->choice->node.us = 0.5;
+    graph->binding->choice->fixed_node = true;
+    bool copied = false;
+    for (size_t i = 0; i < 60; i++) {
+        args[0].address = memory[i % 2];
+        RPT_OK(f, rp_graph_replay(graph, args, 2, NULL, &f->err));
+        assert_int_equal(f->driver->cuCtxSynchronize(), 0);
+        copied |= rpi_binding_copies(graph->binding, 0);
+    }
+    const unsigned *samples = f->device->copier.probe.samples;
+    assert_true(copied && samples[0] + samples[1] > 0);
+    assert_false(rpi_binding_copies(graph->binding, 0)); /* as that is dear */
+    rp_graph_destroy(graph);
+    for (size_t k = 0; k < 2; k++)
+        f->driver->cuMemFree(memory[k]);
+    f->driver->cuMemFree(result);
+}
+
 /* ---- Any call may fail --------------------------------------------------------------------- */
 
 enum { FAULTY_NODES = 14, FAULTY_REPLAYS = 12 };
@@ -582,6 +671,8 @@ int main(void)
         cmocka_unit_test(nothing_is_launched_on_other_streams),
         RPT_TEST(threads_share_what_copies_take),
         RPT_TEST(outputs_that_overlap_are_copied_in_order),
+        RPT_TEST(results_of_few_nodes_stay_bound),
+        RPT_TEST(large_copies_tell_what_a_byte_takes),
         RPT_TEST(any_call_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

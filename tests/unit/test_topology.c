@@ -76,13 +76,31 @@ static size_t list_free(const struct dag *dag, size_t i, const size_t *path, siz
     return count;
 }
 
+/* None ahead of one that it is behind; those that may stand in their own order do. */
+static void list_in_order(const struct dag *dag, size_t *out_order)
+{
+    bool listed[MOST] = {false};
+    size_t count = 0;
+    while (count < dag->count)
+        for (size_t i = 0; i < dag->count; i++) {
+            bool ready = !listed[i];
+            for (size_t j = 0; j < dag->count; j++)
+                ready &= listed[j] || !dag->edge[j][i];
+            listed[i] |= ready;
+            if (ready)
+                out_order[count++] = i;
+        }
+}
+
 /* The oracle: gives each node its path. A path is a chain of the graph's edges. */
 static size_t count_paths(const struct dag *dag)
 {
-    size_t path[MOST], end[MOST], free_nodes[MOST], paths = 0;
+    size_t path[MOST], end[MOST], free_nodes[MOST], order[MOST], paths = 0;
+    list_in_order(dag, order);
     for (size_t i = 0; i < dag->count; i++)
         path[i] = NO_PATH;
-    for (size_t i = 0; i < dag->count; i++) {
+    for (size_t n = 0; n < dag->count; n++) {
+        size_t i = order[n];
         if (path[i] == NO_PATH)
             end[path[i] = paths++] = i;
         size_t count = list_free(dag, i, path, free_nodes);
