@@ -77,15 +77,16 @@ def settle(torch, params):
     return bool(moved)
 
 
-def find_params(torch, fn, known):
+def find_params(torch, fn, known, modules=()):
     """Parameters whose gradients a callable may leave: those watched, and what modules and optimizers
     hold that it closes over, or names as globals, or that it or its owner has; and functions beside it
-    that it calls."""
+    that it calls. modules: those whose parameters are among the known ones, with their children."""
     found = {id(p): p for p in known}
+    watched = set(map(id, modules))
     for value in _values_of(fn):
         params = []
         if isinstance(value, torch.nn.Module):
-            params = value.parameters()
+            params = () if id(value) in watched else value.parameters()
         elif isinstance(value, torch.optim.Optimizer):
             params = [p for group in value.param_groups for p in group["params"]]
         found.update((id(p), p) for p in params)
@@ -337,7 +338,8 @@ class Graphed:
 
     def _gradients(self):
         """The gradients of what the callable may train."""
-        return Gradients(find_params(self._torch, self._fn, self._watch.params))
+        watch = self._watch
+        return Gradients(find_params(self._torch, self._fn, watch.params, watch.modules))
 
     def _notice_gradients(self, before, touched):
         """Calls that touch gradients do not do the same where there are none yet."""

@@ -50,56 +50,53 @@ static size_t lay_out(const uint32_t *behind, size_t count, bool *laid)
     return begun;
 }
 
-struct walk {
-    bool *laid;          /* on a path */
-    uint32_t *waits_for; /* nodes that it is behind and that were not visited; VISITED */
-    struct dependents dependents;
-    size_t paths;
-};
-
-static const uint32_t VISITED = UINT32_MAX;
-
-static void visit(struct walk *walk, size_t node)
+/* Numbers of the nodes in the order in which the driver takes them. */
+static bool list_in_order(const struct dependents *d, const struct rpi_path_edge *edges,
+                          size_t edge_count, size_t node_count, uint32_t *out_order)
 {
-    const size_t *first = walk->dependents.first + node;
-    const uint32_t *behind = walk->dependents.behind + first[0];
-    size_t count = first[1] - first[0];
-    walk->paths += !walk->laid[node];
-    walk->laid[node] = true;
-    walk->paths += lay_out(behind, count, walk->laid);
-    walk->waits_for[node] = VISITED;
-    for (size_t i = 0; i < count; i++)
-        walk->waits_for[behind[i]]--;
-}
-
-/* Visits, in their order, the nodes that wait for none; how many those were. */
-static size_t sweep(struct walk *walk, size_t node_count)
-{
-    size_t visited = 0;
+    bool ordered = true;
+    for (size_t e = 0; ordered && e < edge_count; e++)
+        ordered = edges[e].from < edges[e].to;
+    for (size_t i = 0; ordered && i < node_count; i++)
+        out_order[i] = (uint32_t)i;
+    if (ordered)
+        return true;
+    uint32_t *ahead = rpi_calloc(node_count + 1, sizeof *ahead); /* not listed yet, of each node */
+    size_t count = 0;
+    if (!ahead)
+        return false;
+    for (size_t e = 0; e < edge_count; e++)
+        ahead[edges[e].to]++;
     for (size_t i = 0; i < node_count; i++)
-        if (!walk->waits_for[i]) {
-            visit(walk, i);
-            visited++;
-        }
-    return visited;
+        if (!ahead[i])
+            out_order[count++] = (uint32_t)i;
+    for (size_t next = 0; next < count; next++)
+        for (size_t k = d->first[out_order[next]]; k < d->first[out_order[next] + 1]; k++)
+            if (!--ahead[d->behind[k]])
+                out_order[count++] = d->behind[k];
+    rpi_free(ahead);
+    return true;
 }
 
 bool rpi_paths_count(const struct rpi_path_edge *edges, size_t edge_count, size_t node_count,
                      size_t *out_paths)
 {
-    struct walk walk = {NULL};
-    walk.laid = rpi_calloc(node_count + 1, sizeof *walk.laid);
-    walk.waits_for = rpi_calloc(node_count + 1, sizeof *walk.waits_for);
-    bool made = walk.laid && walk.waits_for &&
-                dependents_init(&walk.dependents, edges, edge_count, node_count);
-    for (size_t e = 0; made && e < edge_count; e++)
-        walk.waits_for[edges[e].to]++;
-    for (size_t left = made ? node_count : 0, done = 1; left && done; left -= done)
-        done = sweep(&walk, node_count);
+    struct dependents d = {NULL, NULL};
+    bool *laid = rpi_calloc(node_count + 1, sizeof *laid);
+    uint32_t *order = rpi_calloc(node_count + 1, sizeof *order);
+    bool made = laid && order && dependents_init(&d, edges, edge_count, node_count) &&
+                list_in_order(&d, edges, edge_count, node_count, order);
+    size_t paths = 0;
+    for (size_t n = 0; made && n < node_count; n++) {
+        uint32_t i = order[n];
+        paths += !laid[i];
+        laid[i] = true;
+        paths += lay_out(d.behind + d.first[i], d.first[i + 1] - d.first[i], laid);
+    }
+    dependents_finish(&d);
+    rpi_free(laid);
+    rpi_free(order);
     if (made)
-        *out_paths = walk.paths;
-    dependents_finish(&walk.dependents);
-    rpi_free(walk.laid);
-    rpi_free(walk.waits_for);
+        *out_paths = paths;
     return made;
 }

@@ -345,6 +345,8 @@ class Parameters(unittest.TestCase):
             return net, optimizer, late
         self.assertEqual(_graphed.find_params(torch, step, [d]), [d, a, b])
         late = None
+        net.parameters = lambda: self.fail("its parameters are known")
+        self.assertEqual(_graphed.find_params(torch, step, [a], [net]), [a, b])
 
         class Trainer:
             def __init__(self):

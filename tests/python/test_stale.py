@@ -55,7 +55,7 @@ class Dropped(unittest.TestCase):
         made._torch = fake_torch(nn=types.SimpleNamespace(Module=Hot),
                                  optim=types.SimpleNamespace(Optimizer=Hot),
                                  is_autocast_enabled=lambda: True)
-        made._watch = types.SimpleNamespace(params=[self.param])
+        made._watch = types.SimpleNamespace(modules=[], params=[self.param])
         made._lock = threading.RLock()
         made._take = self.capture
         patcher = mock.patch.object(_C, "is_captured", lambda address: address != ADDRESS)

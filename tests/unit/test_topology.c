@@ -76,20 +76,34 @@ static size_t list_free(const struct dag *dag, size_t i, const size_t *path, siz
     return count;
 }
 
-/* None ahead of one that it is behind; those that may stand in their own order do. */
+/* Their own where none stands ahead of one that it is behind; otherwise by generations: each
+ * follows the last of those that it is behind, in the order of those. */
 static void list_in_order(const struct dag *dag, size_t *out_order)
 {
-    bool listed[MOST] = {false};
-    size_t count = 0;
-    while (count < dag->count)
+    size_t place[MOST], last[MOST], count = 0;
+    bool ordered = true, listed[MOST] = {false};
+    for (size_t i = 0; i < dag->count; i++)
+        for (size_t j = 0; j < i; j++)
+            ordered &= !dag->edge[i][j];
+    for (size_t i = 0; ordered && i < dag->count; i++)
+        out_order[count++] = i;
+    while (count < dag->count) {
+        size_t best = NO_PATH;
         for (size_t i = 0; i < dag->count; i++) {
             bool ready = !listed[i];
-            for (size_t j = 0; j < dag->count; j++)
-                ready &= listed[j] || !dag->edge[j][i];
-            listed[i] |= ready;
-            if (ready)
-                out_order[count++] = i;
+            last[i] = 0; /* roots come first */
+            for (size_t j = 0; j < dag->count && ready; j++) {
+                ready = !dag->edge[j][i] || listed[j];
+                if (ready && dag->edge[j][i] && last[i] < place[j] + 1)
+                    last[i] = place[j] + 1;
+            }
+            if (ready && (best == NO_PATH || last[i] < last[best]))
+                best = i;
         }
+        listed[best] = true;
+        place[best] = count;
+        out_order[count++] = best;
+    }
 }
 
 /* The oracle: gives each node its path. A path is a chain of the graph's edges. */
