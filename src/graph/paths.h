@@ -14,8 +14,8 @@
  * another adds one, as a path that has ended is not taken up again: captured work on two streams
  * may lie on two paths or on one for each fork, by which of the two went on first. Of the graphs
  * measured it tells all exactly that work on streams makes, and those of edges at random within a
- * sixth; four nodes that are each behind each of four others it takes for a quarter too many. Breadth
- * first was seen in a decoder, two chains and eight chains ahead of which a node was added.
+ * sixth; four nodes that are each behind each of four others it takes for a quarter too many.
+ * Breadth first was seen in a decoder, two chains and eight chains ahead of which a node was added.
  *
  * Time and memory: of nodes and edges.
  */

@@ -83,10 +83,10 @@ static rp_status carry(const struct rp_graph *graph, const struct rp_arg *args,
     if (!exec->carriers.ends[end].most)
         return RP_OK;
     size_t count = list_copies(graph, args, direction), carried = 0;
-    const struct rpi_copy *copies = graph->binding->copies;
+    const struct rpi_copy *listed = graph->binding->copies;
     bool beside = (out && graph->binding->outs_overlap) ||
-                  rpi_copier_wants(&graph->pool->device->copier, copies, count);
-    CUresult result = rpi_carriers_give(&exec->carriers, end, exec->handle, exec->nodes, copies,
+                  rpi_copier_wants(&graph->pool->device->copier, listed, count);
+    CUresult result = rpi_carriers_give(&exec->carriers, end, exec->handle, exec->nodes, listed,
                                         beside ? 0 : count, &carried);
     *out_split = (struct split){carried, carried < count};
     if (result != CUDA_SUCCESS)
