@@ -60,7 +60,7 @@ static rp_status find_leaves(struct nodes *leaves, const struct rp_driver *drive
 {
     size_t count = 0;
     CUresult result = driver->cuGraphGetNodes(graph, NULL, &count);
-    if (result == CUDA_SUCCESS && !rpi_vec_reserve(leaves, count + 1))
+    if (result == CUDA_SUCCESS && (!rpi_vec_reserve(leaves, count + 1) || !leaves->data))
         return no_memory(err, count * sizeof *leaves->data);
     if (result == CUDA_SUCCESS && count)
         result = driver->cuGraphGetNodes(graph, leaves->data, &count);
