@@ -339,7 +339,8 @@ class Graphed:
     def _gradients(self):
         """The gradients of what the callable may train."""
         watch = self._watch
-        return Gradients(find_params(self._torch, self._fn, watch.params, watch.modules))
+        fresh = () if self._frozen else watch.modules  # looked at by each call
+        return Gradients(find_params(self._torch, self._fn, watch.params, fresh))
 
     def _notice_gradients(self, before, touched):
         """Calls that touch gradients do not do the same where there are none yet."""

@@ -50,6 +50,7 @@ class Dropped(unittest.TestCase):
         made._shapes, made._failures, made._stale = {}, {}, {}
         made._trained, made._drops = (), {}
         made._eager_runs = made._warmup = 0
+        made._frozen = False
         made._hot, made._is_guarded = Hot(), lambda: False
         self.param = param(Gradient())
         made._torch = fake_torch(nn=types.SimpleNamespace(Module=Hot),
@@ -68,6 +69,16 @@ class Dropped(unittest.TestCase):
 
     def call(self, key="a"):
         return self.made._by_graph(key, [], [], None, (), {})
+
+    def test_parameters_of_modules_that_calls_look_at_are_not_looked_for(self):
+        class Net(Hot):
+            def parameters(self):
+                return [late]
+        late, net = param(Gradient()), Net()
+        self.made._fn, self.made._watch.modules = lambda: net, [net]
+        self.assertEqual(self.made._gradients().params, [self.param])
+        self.made._frozen = True  # no call looks: it may have more by now
+        self.assertEqual(self.made._gradients().params, [self.param, late])
 
     def test_captured_anew(self):
         self.assertEqual([self.call(), self.call(), self.call("b")], [0, 0, 1])
