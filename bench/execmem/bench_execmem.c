@@ -146,12 +146,14 @@ static void add_head(struct bench *b, CUgraph graph, const struct dag *dag,
     }
 }
 
-/* Nodes use slots from the first on. */
+/* Nodes use slots from the first on, those of each child graph their own: child graphs may run at
+ * the same time. */
 static CUgraph build(struct bench *b, const struct dag *dag, size_t first)
 {
     CUgraphNode *nodes = calloc(dag->node_count, sizeof(CUgraphNode));
     CUgraphNode *after = calloc(dag->node_count, sizeof(CUgraphNode));
-    CUgraph graph, child = dag->child ? build(b, dag->child, first + dag->node_count) : NULL;
+    CUgraph graph;
+    size_t free_slot = first + dag->node_count;
     if (!nodes || !after)
         fail("out of host memory", 0);
     must(b->driver->cuGraphCreate(&graph, 0), "cuGraphCreate");
@@ -160,13 +162,18 @@ static CUgraph build(struct bench *b, const struct dag *dag, size_t first)
         size_t count = 0;
         for (; edge < dag->edge_count && dag->edges[edge].to == i; edge++)
             after[count++] = nodes[dag->edges[edge].from];
+        CUgraph child = NULL;
+        if (dag->kinds[i] == DAG_CHILD) {
+            child = build(b, dag->child, free_slot);
+            free_slot += dag->child->node_count;
+        }
         nodes[i] = add_node(b, graph, count ? after : NULL, count, b->memory + (first + i) * SLOT,
                             dag->kinds[i], child);
+        if (child)
+            must(b->driver->cuGraphDestroy(child), "cuGraphDestroy");
     }
     if (dag->headed)
         add_head(b, graph, dag, nodes);
-    if (child)
-        must(b->driver->cuGraphDestroy(child), "cuGraphDestroy");
     free(nodes);
     free(after);
     return graph;
