@@ -301,7 +301,7 @@ static void without_the_kernel_copies_go_beside_the_graph(void **state)
 
 /* ---- More than a table holds --------------------------------------------------------------- */
 
-enum { MANY = RPI_COPY_MOST + 9 };
+enum { MANY = RPI_COPY_MOST + 9, OF_ALL = MANY * (MANY - 1) / 2 };
 
 /* The last argument is the sum of the others. */
 static rp_status run_sum(struct rp_call *call, void *user, struct rp_error *err)
@@ -324,7 +324,8 @@ static void what_a_table_has_no_room_for_goes_beside_the_graph(void **state)
     CUdeviceptr memory;
     assert_int_equal(f->driver->cuMemAlloc(&memory, (size_t)2 * (MANY + 1) * APART), 0);
     for (size_t i = 0; i < (size_t)2 * (MANY + 1); i++) {
-        float value = (float)(i % (MANY + 1) + 1000 * (i / (MANY + 1)));
+        size_t set = i / (MANY + 1);
+        float value = (float)(i % (MANY + 1) + 1000 * set);
         assert_int_equal(f->driver->cuMemcpyHtoD(memory + i * APART, &value, sizeof value), 0);
     }
     for (size_t i = 0; i <= MANY; i++)
@@ -341,7 +342,7 @@ static void what_a_table_has_no_room_for_goes_beside_the_graph(void **state)
         RPT_OK(f, rp_graph_replay(graph, args, MANY + 1, NULL, &f->err));
         assert_int_equal(f->driver->cuCtxSynchronize(), 0);
         assert_int_equal(f->driver->cuMemcpyDtoH(&sum, args[MANY].address, sizeof sum), 0);
-        assert_true(sum == (float)(MANY * (MANY - 1) / 2 + 1000 * (int)set * MANY));
+        assert_true(sum == (float)(OF_ALL + 1000 * (int)set * MANY));
     }
     rp_graph_destroy(graph);
     f->driver->cuMemFree(memory);
