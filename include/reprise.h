@@ -681,14 +681,13 @@ struct rp_graph_info {
     size_t sites;               /* places in node parameters proved to hold an address */
     size_t rehearsals;          /* captures taken to learn */
     double rehearse_ms, plan_ms, record_ms, instantiate_ms;
-    uint64_t replays;     /* that were enqueued whole */
-    size_t bindable_args; /* arguments that replays may bind */
-    size_t bound_args;    /* in the last replay: arguments bound, */
-    size_t copied_args;   /* and arguments copied; those of 0 bytes are neither */
-    uint64_t
-        patched_nodes;  /* nodes of the callable whose parameters were changed, over all replays */
-    int own_exec;       /* nonzero: no other graph uses its exec now */
-    uint64_t exec_hits; /* replays by an exec that held the graph already */
+    uint64_t replays;        /* that were enqueued whole */
+    size_t bindable_args;    /* arguments that replays may bind */
+    size_t bound_args;       /* in the last replay: arguments bound, */
+    size_t copied_args;      /* and arguments copied; those of 0 bytes are neither */
+    uint64_t patched_nodes;  /* nodes of the callable that were changed, summed over replays */
+    int own_exec;            /* nonzero: no other graph uses its exec now */
+    uint64_t exec_hits;      /* replays by an exec that held the graph already */
     uint64_t exec_updates;   /* replays that updated a shared exec first */
     uint64_t execs_made;     /* instantiations for this graph */
     uint64_t exec_bytes;     /* of an exec for it, estimated */
