@@ -101,6 +101,7 @@ static bool find_records(CUgraphExec exec)
 
 static void free_exec(CUgraphExec exec)
 {
+    rpi_host.memory.execs[exec->device].taken -= exec->bytes;
     for (size_t i = 0; i < exec->steps.count; i++)
         rpi_vec_finish(&exec->steps.data[i].before);
     rpi_vec_finish(&exec->steps);
@@ -139,6 +140,53 @@ static bool memory_is_there(CUgraphExec exec)
     return true;
 }
 
+/* Each step goes on with the path of the first step before it whose path nobody has taken up yet,
+ * or begins one. */
+static size_t count_paths(CUgraphExec exec, bool *taken_up)
+{
+    size_t paths = 0;
+    for (size_t i = 0; i < exec->steps.count; i++) {
+        const struct rpi_host_step *step = &exec->steps.data[i];
+        size_t j = 0;
+        while (j < step->before.count && taken_up[step->before.data[j]])
+            j++;
+        if (j < step->before.count)
+            taken_up[step->before.data[j]] = true;
+        else
+            paths++;
+    }
+    return paths;
+}
+
+static CUresult take_memory(CUgraphExec exec)
+{
+    const struct rpi_host_options *options = &rpi_host.options;
+    uint64_t step = options->exec_step_bytes ? options->exec_step_bytes : 1, charged = 0;
+    if (!options->exec_path_bytes && !options->exec_node_bytes)
+        return CUDA_SUCCESS;
+    bool *taken_up = rpi_calloc(exec->steps.count + 1, sizeof *taken_up);
+    if (!taken_up)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    for (size_t i = 0; i < exec->steps.count; i++) {
+        CUgraphNode node = exec->steps.data[i].node;
+        charged += node && (node->op->type == CU_GRAPH_NODE_TYPE_KERNEL ||
+                            node->op->type == CU_GRAPH_NODE_TYPE_MEMCPY);
+    }
+    exec->device = rpi_host_current()->device;
+    uint64_t bytes =
+        options->exec_path_bytes * count_paths(exec, taken_up) + options->exec_node_bytes * charged;
+    rpi_free(taken_up);
+    uint64_t held = rpi_host.memory.execs[exec->device].held;
+    uint64_t wanted = rpi_host.memory.execs[exec->device].taken + bytes;
+    uint64_t more = wanted > held ? (wanted - held + step - 1) / step * step : 0;
+    if (more && rpi_host_memory_used(exec->device) + more > options->total_bytes)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    rpi_host.memory.execs[exec->device].taken = wanted;
+    rpi_host.memory.execs[exec->device].held += more;
+    exec->bytes = bytes;
+    return CUDA_SUCCESS;
+}
+
 CUresult rpi_host_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
                                               unsigned long long flags)
 {
@@ -161,6 +209,8 @@ CUresult rpi_host_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result && !find_records(made))
         result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (!result)
+        result = take_memory(made);
     if (!result && !rpi_host_handle_add(made, RPI_HOST_EXEC))
         result = CUDA_ERROR_OUT_OF_MEMORY;
     if (result) {
@@ -204,6 +254,7 @@ void rpi_host_execs_forget(void)
         rpi_host_task_set(&exec->last, NULL);
         exec->clock = (struct rpi_host_clock){0};
         exec->accessible = exec->checked = 0;
+        exec->bytes = 0; /* all memory goes */
     }
 }
 

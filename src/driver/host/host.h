@@ -18,11 +18,15 @@ struct rpi_host_options {
     bool check_races;     /* compare what unordered operations declare to read and write */
     unsigned devices;     /* how many there are, each with memory of its own; 0: as the environment
                              says (REPRISE_HOST_DEVICES), or one */
+    /* What an exec takes of its device's memory, for each path that its nodes lie on and for each
+     * kernel and copy among them; taken in steps of so many bytes (0: any number). What a destroyed
+     * exec took is not given back, but is used for those that come. For tests: 0, nothing, else. */
+    uint64_t exec_path_bytes, exec_node_bytes, exec_step_bytes;
 };
 enum { RPI_HOST_MOST_DEVICES = 8 };
 #define RPI_HOST_OPTIONS_INIT                                                                      \
     {                                                                                              \
-        1, (uint64_t)16 << 30, 4, true, 0                                                          \
+        1, (uint64_t)16 << 30, 4, true, 0, 0, 0, 0                                                 \
     }
 
 /* NULL: the defaults. Takes effect for work enqueued later. total_bytes below what is in use only

@@ -80,7 +80,7 @@ bool rpi_host_accessible(uint64_t address, uint64_t bytes, bool write)
 CUresult rpi_host_cuMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 {
     uint64_t total = rpi_host.options.total_bytes;
-    uint64_t used = rpi_host.memory.used[rpi_host_current()->device];
+    uint64_t used = rpi_host_memory_used(rpi_host_current()->device);
     if (!free_bytes || !total_bytes)
         return CUDA_ERROR_INVALID_VALUE;
     *free_bytes = used < total ? total - used : 0;

@@ -42,11 +42,16 @@ static size_t find_gap(uint64_t bytes, uint64_t *out_offset)
     return i;
 }
 
+uint64_t rpi_host_memory_used(int device)
+{
+    return rpi_host.memory.used[device] + rpi_host.memory.execs[device].held;
+}
+
 CUresult rpi_host_chunk_create(int device, uint64_t bytes, struct rpi_host_chunk **out_chunk)
 {
     struct rpi_host_memory *memory = &rpi_host.memory;
     uint64_t total = rpi_host.options.total_bytes;
-    if (bytes > total || memory->used[device] > total - bytes || bytes > FILE_BYTES / 4)
+    if (bytes > total || rpi_host_memory_used(device) > total - bytes || bytes > FILE_BYTES / 4)
         return CUDA_ERROR_OUT_OF_MEMORY;
     struct rpi_host_chunk *chunk = rpi_calloc(1, sizeof *chunk);
     uint64_t offset;

@@ -342,6 +342,8 @@ struct CUgraphExec_st {
      * the others do that come before the second .., and at last all others; made on first use */
     struct rpi_host_touches *parts;
     uint64_t *reaches; /* a bit for each pair of steps, made on first use */
+    uint64_t bytes;    /* that it takes of its device's memory */
+    int device;
 };
 
 void rpi_host_execs_finish(void);
@@ -395,11 +397,16 @@ struct rpi_host_memory {
         RPI_VEC(struct rpi_host_reservation);
     } reservations;                       /* by address */
     uint64_t used[RPI_HOST_MOST_DEVICES]; /* of physical, each device's */
+    struct {
+        uint64_t taken, held; /* by execs that are there; of the device's memory, for them */
+    } execs[RPI_HOST_MOST_DEVICES];
     uint64_t physical, peak, reserved, pinned;
     size_t allocations, mapped, created;
     uint64_t generation; /* counts changes of what lies where */
 };
 
+/* Memory of the device that is not to be had: chunks, and what is held for execs. */
+uint64_t rpi_host_memory_used(int device);
 CUresult rpi_host_chunk_create(int device, uint64_t bytes, struct rpi_host_chunk **out_chunk);
 void rpi_host_chunk_destroy(struct rpi_host_chunk *chunk);
 /* -1: it could not be made. */
