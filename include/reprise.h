@@ -190,9 +190,14 @@ static inline rp_status rp_device_restore_pace(struct rp_device *device, struct 
  * at each turn, and where functions or grids change also device time at each replay; making an exec
  * costs more, once. A graph gets its own when it was replayed so often that this is the cheaper, by
  * prices that are learned on the device. */
+enum rp_exec_price_source {
+    RP_EXEC_PRICES_ASSUMED, /* as on an NVIDIA H200: they are not known, or not yet */
+    RP_EXEC_PRICES_FITTED,  /* measured before, on such a chip with such a driver */
+    RP_EXEC_PRICES_MEASURED /* in this process, on such a chip */
+};
 struct rp_exec_info {
     uint64_t budget_bytes;
-    uint64_t bytes;          /* of all execs, estimated from their kernels and paths */
+    uint64_t bytes;          /* of all execs, estimated from their kernels, copies and paths */
     uint64_t most_bytes;     /* at any time */
     uint64_t measured_bytes; /* by which the device's free memory fell while execs were made, for
                                 whatever program on it */
@@ -208,6 +213,13 @@ struct rp_exec_info {
                             device time, as far as seen */
     uint64_t measured_step_bytes; /* least by which it fell at once: drivers take memory in steps,
                                      and use what destroyed execs left; 0: it did not fall */
+    uint64_t path_bytes, node_bytes; /* what estimates go by: for each path that nodes lie on, and
+                                        for each kernel and copy node */
+    enum rp_exec_price_source price_source;
+    int reserved;             /* 0 */
+    const char *price_text;   /* "fitted on NVIDIA H200, driver 580"; static */
+    const char *price_reason; /* why they are assumed; static. NULL: they are not, or nothing was
+                                 captured or estimated yet */
 };
 RP_API void rp_exec_info_sized(const struct rp_device *device, size_t info_bytes,
                                struct rp_exec_info *out_info);
@@ -220,6 +232,17 @@ static inline void rp_exec_info(const struct rp_device *device, struct rp_exec_i
  * made for others. Any thread. */
 RP_API rp_status rp_exec_set_budget(struct rp_device *device, uint64_t budget_bytes,
                                     struct rp_error *err);
+
+/* Learns now what execs take of the device's memory, where that is not known. Else the first
+ * capture or estimate does, ahead of it: on a chip or driver that the library has no prices for it
+ * makes some execs of its own and watches the device's free memory, once in a process for each kind
+ * of chip. That takes some ten milliseconds, and some 56 MiB that the driver then keeps for execs;
+ * it is left where the budget, or an eighth of free memory, is below 64 MiB. What comes of it, and
+ * why nothing did, is in struct rp_exec_info: that is no error. REPRISE_EXEC_PRICES overrules.
+ * Waits for no work of the program. Any thread, but in a callable that is being captured it does
+ * nothing.
+ */
+RP_API rp_status rp_exec_learn_prices(struct rp_device *device, struct rp_error *err);
 
 /* What a function of the driver that may be missing makes possible. */
 struct rp_capability {
@@ -974,9 +997,8 @@ struct rp_estimate_info {
     uint64_t mapped_bytes;
     uint64_t lower_bound_bytes;
     uint64_t staging_bytes;   /* for padded arguments, beside the pools' */
-    uint64_t exec_bytes;      /* one exec for each shape: 111 KiB for each path that runs beside
-                                 others and 2.4 KiB a kernel or copy, as measured on an H200;
-                                 those are not counted that copy arguments, two a graph at most */
+    uint64_t exec_bytes;      /* one exec for each shape, by the prices of struct rp_exec_info;
+                                 kernels are not counted that copy arguments, two a graph at most */
     uint64_t rehearsal_bytes; /* the chunk */
     double ms;
 };

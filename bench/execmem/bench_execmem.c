@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * What executable graphs take of device memory, beside what they are estimated to take
- * (rpi_exec_bytes): the graphs of dags.h, and a step of the demo's decoder as a capture records it.
+ * (policy/exec_bytes.h): the graphs of dags.h, and a step of the demo's decoder as a capture
+ * records it.
  *
  * Of each graph execs are made, uploaded, launched once and kept, until so much memory is gone or
  * so many are there. A driver takes memory in steps, and first uses what it has in hand: so what
@@ -286,7 +287,8 @@ static void print_shape(struct bench *b, const char *name, const struct rpi_topo
                         const struct measured *m)
 {
     static bool started;
-    double estimated = (double)rpi_exec_bytes(topology->charged, topology->paths);
+    const struct rpi_priced priced = rpi_device_prices(b->device);
+    double estimated = (double)rpi_exec_bytes(&priced.bytes, topology->charged, topology->paths);
     printf("%s\n  {\"shape\":\"%s\",\"nodes\":%zu,\"charged\":%zu,\"paths\":%zu,\"execs\":%zu,"
            "\"falls\":%zu,\"taken_kib\":%.0f,\"estimated_kib\":%.1f",
            started ? "," : "", name, topology->nodes, topology->charged, topology->paths, m->execs,

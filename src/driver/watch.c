@@ -37,6 +37,11 @@ void rpi_watch_end(struct rpi_watch *watch)
     current = watch->outer;
 }
 
+bool rpi_watch_is_on(void)
+{
+    return current != NULL;
+}
+
 /* The place of a name in the list of arguments; SIZE_MAX: it is not there. */
 static size_t find_argument(const char *names, const char *name)
 {

@@ -55,6 +55,8 @@ const struct rp_driver *rpi_driver_watch(const struct rp_driver *inner);
  * inner watch without an observer has the outer one's. */
 void rpi_watch_begin(struct rpi_watch *watch);
 void rpi_watch_end(struct rpi_watch *watch);
+/* Is this thread watched, which is to say, does it capture? */
+bool rpi_watch_is_on(void);
 
 /* The value of the argument `name`, or 0 where the function has none of that name. */
 uint64_t rpi_watch_value(const struct rpi_watch_call *call, const char *name);

@@ -107,12 +107,25 @@ static void finish_lists(struct rp_device *device)
     pthread_mutex_destroy(&device->territories.lock);
 }
 
+static rp_status init_streams(struct rp_device *device, struct rp_error *err)
+{
+    rp_status status = rpi_streams_init(&device->streams, err);
+    if (status != RP_OK)
+        return status;
+    status = rpi_device_prices_init(device, err);
+    if (status != RP_OK)
+        rpi_streams_finish(&device->streams, device->driver);
+    return status;
+}
+
 static rp_status init_locks(struct rp_device *device, struct rp_error *err)
 {
+    rp_status status = rpi_error_host_memory(err, "rp_device_open", sizeof device->rehearsal_lock);
     if (rpi_mutex_init_checked(&device->rehearsal_lock) == 0) {
         if (pthread_mutex_init(&device->pace.lock, NULL) == 0) {
             if (init_lists(device)) {
-                if (rpi_streams_init(&device->streams, err) == RP_OK)
+                status = init_streams(device, err);
+                if (status == RP_OK)
                     return RP_OK;
                 finish_lists(device);
             }
@@ -120,11 +133,12 @@ static rp_status init_locks(struct rp_device *device, struct rp_error *err)
         }
         pthread_mutex_destroy(&device->rehearsal_lock);
     }
-    return rpi_error_host_memory(err, "rp_device_open", sizeof device->rehearsal_lock);
+    return status;
 }
 
 static void destroy_locks(struct rp_device *device)
 {
+    rpi_device_prices_finish(device);
     rpi_streams_finish(&device->streams, device->driver);
     finish_lists(device);
     pthread_mutex_destroy(&device->pace.lock);

@@ -107,9 +107,11 @@ static rp_status tree_of(struct rp_estimate *estimate, struct rp_pool *pool,
 /* ---- One shape ----------------------------------------------------------------------------- */
 
 /* An exec holds the nodes of child graphs as well. */
-static rp_status count_nodes(const struct rp_driver *driver, CUgraph template,
+static rp_status count_nodes(const struct rp_device *device, CUgraph template,
                              struct rp_estimate_shape *out, struct rp_error *err)
 {
+    const struct rp_driver *driver = device->driver;
+    const struct rpi_priced priced = rpi_device_prices(device);
     struct rpi_topology topology;
     CUresult result = driver->cuGraphGetNodes(template, NULL, &out->nodes);
     if (result != CUDA_SUCCESS)
@@ -117,7 +119,7 @@ static rp_status count_nodes(const struct rp_driver *driver, CUgraph template,
     rp_status status = rpi_topology_read(&topology, driver, template, err);
     if (status != RP_OK)
         return status;
-    out->exec_bytes = rpi_exec_bytes(topology.charged, topology.paths);
+    out->exec_bytes = rpi_exec_bytes(&priced.bytes, topology.charged, topology.paths);
     rpi_topology_finish(&topology);
     return RP_OK;
 }
@@ -166,7 +168,7 @@ static rp_status rehearse_and_plan(const struct subject *of, struct rpi_shadow *
                                     of->arg_count, &rehearsal, err);
     if (status != RP_OK)
         return status;
-    status = count_nodes(driver, rehearsal.template, out, err);
+    status = count_nodes(of->pool->device, rehearsal.template, out, err);
     if (status == RP_OK)
         status = rpi_shadow_plan(tree, of->pool, &rehearsal, of->lead_bytes, &member, err);
     if (status == RP_OK) {
@@ -183,8 +185,9 @@ static rp_status rehearse_and_plan(const struct subject *of, struct rpi_shadow *
 static rp_status enter_tree(struct rp_estimate *estimate, struct rp_pool *pool,
                             struct rpi_shadow **out_tree, struct rp_error *err)
 {
-    rp_status status =
-        rpi_lock_for_callable(&pool->core->capture_lock, "rp_estimate", pool->name, err);
+    rp_status status = rp_exec_learn_prices(pool->device, err);
+    if (status == RP_OK)
+        status = rpi_lock_for_callable(&pool->core->capture_lock, "rp_estimate", pool->name, err);
     if (status != RP_OK)
         return status;
     status = rpi_adoption_check(pool, "rp_estimate", err);

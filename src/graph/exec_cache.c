@@ -60,12 +60,6 @@ static void let_go(struct rpi_exec_cache *cache, struct rpi_exec_source *source)
 
 /* ---- Execs --------------------------------------------------------------------------------- */
 
-uint64_t rpi_exec_bytes(size_t charged, size_t paths)
-{
-    const uint64_t path = 113664, node = 2458; /* 111 and 2.4 KiB */
-    return path * paths + node * charged;
-}
-
 /* With the lock held: an exec may be taken that could not, or there is more room. */
 static void wake(struct rpi_exec_cache *cache)
 {
@@ -225,7 +219,8 @@ static struct rpi_exec_class *create_class(struct rpi_exec_cache *cache,
     struct rpi_exec_class *class = rpi_calloc(1, sizeof *class);
     if (!class)
         return NULL;
-    class->rent.bytes = rpi_exec_bytes(topology->charged, topology->paths);
+    const struct rpi_priced priced = rpi_device_prices(cache->device);
+    class->rent.bytes = rpi_exec_bytes(&priced.bytes, topology->charged, topology->paths);
     class->topology = (struct rpi_topology){.hash = topology->hash, .nodes = topology->nodes};
     class->next = cache->classes;
     cache->classes = class;
@@ -653,6 +648,14 @@ void rpi_exec_cache_set_budget(struct rpi_exec_cache *cache, uint64_t budget)
     pthread_mutex_unlock(&cache->lock);
 }
 
+uint64_t rpi_exec_cache_budget(struct rpi_exec_cache *cache)
+{
+    pthread_mutex_lock(&cache->lock);
+    uint64_t budget = cache->rent.budget;
+    pthread_mutex_unlock(&cache->lock);
+    return budget;
+}
+
 rp_status rp_exec_set_budget(struct rp_device *device, uint64_t budget_bytes, struct rp_error *err)
 {
     if (!device)
@@ -681,6 +684,7 @@ void rp_exec_info_sized(const struct rp_device *device, size_t info_bytes,
                         struct rp_exec_info *out_info)
 {
     struct rpi_exec_cache *cache = device->execs;
+    const struct rpi_priced priced = rpi_device_prices(device);
     pthread_mutex_lock(&cache->lock);
     struct rp_exec_info info = {
         .budget_bytes = cache->rent.budget,
@@ -698,6 +702,11 @@ void rp_exec_info_sized(const struct rp_device *device, size_t info_bytes,
         .update_us_per_node = cache->update_node.us,
         .slower_share = cache->slow_samples ? cache->slow_share : 0,
         .measured_step_bytes = cache->measured_step,
+        .path_bytes = priced.bytes.path,
+        .node_bytes = priced.bytes.node,
+        .price_source = priced.source,
+        .price_text = priced.text,
+        .price_reason = priced.reason,
     };
     for (const struct rpi_exec_class *class = cache->classes; class; class = class->next)
         info.topologies++;

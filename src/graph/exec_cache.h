@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * The cache of execs: one for a device, shared by the graphs of all its pools. Execs take device
- * memory (some 110 KiB a path and 2.4 KiB a kernel or copy node, as measured on an H200), so graphs
- * whose templates have one topology take turns in one under a budget of bytes. policy/rent_or_buy.h
- * decides who gets which; here that is done, and its prices are learned from doing it.
+ * memory (so many bytes a path and a kernel or copy node, byte_prices.h), so graphs whose templates
+ * have one topology take turns in one under a budget of bytes. policy/rent_or_buy.h decides who
+ * gets which; here that is done, and its prices in time are learned from doing it.
  *
  *     class    graphs that an exec can be updated between (topology.h)
  *     source   a template and its nodes, kept while its graph or an exec that was made from it is
@@ -105,6 +105,7 @@ rp_status rpi_exec_cache_create(struct rpi_exec_cache **out_cache, const struct 
                                 struct rp_error *err);
 /* Bytes, 0: the default. No graph has joined. */
 void rpi_exec_cache_set_budget(struct rpi_exec_cache *cache, uint64_t budget);
+uint64_t rpi_exec_cache_budget(struct rpi_exec_cache *cache);
 /* All graphs have left. The context is current. NULL is allowed. */
 void rpi_exec_cache_destroy(struct rpi_exec_cache *cache);
 
@@ -136,10 +137,6 @@ rp_status rpi_exec_take(struct rpi_exec_client *client, struct rp_error *err);
 rp_status rpi_exec_renew(struct rpi_exec_client *client, struct rp_error *err);
 CUresult rpi_exec_launch(struct rpi_exec_client *client, CUstream stream);
 void rpi_exec_give(struct rpi_exec_client *client);
-
-/* Bytes that an exec is estimated to take, for so many kernel and copy nodes, and so many paths
- * that its nodes lie on (topology.h). Fills and empty nodes take next to nothing. */
-uint64_t rpi_exec_bytes(size_t charged, size_t paths);
 
 /* Fills in what the cache knows about the graph. */
 void rpi_exec_client_tell(const struct rpi_exec_client *client, struct rp_graph_info *info);

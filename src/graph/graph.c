@@ -417,6 +417,7 @@ static rp_status capture_locked(struct capturing *c, struct rp_graph **out_graph
 static rp_status capture(struct capturing *c, struct rp_graph **out_graph, struct rp_error *err)
 {
     pthread_mutex_t *lock = &c->pool->core->capture_lock;
+    rpi_device_prices_learn(c->pool->device); /* an exec is to be made; no lock is held */
     rp_status status = rpi_lock_for_callable(lock, "rp_graph_capture", c->pool->name, err);
     if (status != RP_OK)
         return status;

@@ -8,7 +8,8 @@
  *     rp_graph    one exec, the template it came from, and what its arguments are bound to
  *
  * Locks, taken in this order: device.peers.lock, core.eager_lock or core.capture_lock,
- * device.rehearsal_lock, core.lock, the lock of the cache of execs, of the copier or of the heaps.
+ * device.rehearsal_lock, core.lock, the lock of the cache of execs, of the copier or of the heaps,
+ * device.prices.lock. While execs are measured (byte_prices.h) none of a pool or the cache is held.
  * Those that are held while a callable runs tell a thread that asks for them twice
  * (PTHREAD_MUTEX_ERRORCHECK), so that a callable which runs or captures on its own pool gets an
  * error, not a deadlock.
@@ -16,6 +17,7 @@
 #ifndef REPRISE_GRAPH_OBJECTS_H
 #define REPRISE_GRAPH_OBJECTS_H
 
+#include "graph/byte_prices.h"
 #include "graph/contract.h"
 #include "graph/copier.h"
 #include "graph/plans.h"
@@ -49,12 +51,13 @@ struct rp_device {
     _Atomic size_t pools;
     struct rpi_territories territories;
     struct rpi_peers peers;
-    pthread_mutex_t rehearsal_lock; /* one rehearsal at a time */
-    struct rpi_alias alias;         /* guarded by rehearsal_lock; made by the first rehearsal */
-    struct rpi_exec_cache *execs;   /* owned; has a lock of its own */
-    struct rpi_copier copier;       /* has a lock of its own */
-    struct rpi_streams streams;     /* likewise; of captures */
-    struct rpi_heaps heaps;         /* likewise */
+    pthread_mutex_t rehearsal_lock;  /* one rehearsal at a time */
+    struct rpi_alias alias;          /* guarded by rehearsal_lock; made by the first rehearsal */
+    struct rpi_exec_cache *execs;    /* owned; has a lock of its own */
+    struct rpi_device_prices prices; /* likewise: bytes that execs take */
+    struct rpi_copier copier;        /* has a lock of its own */
+    struct rpi_streams streams;      /* likewise; of captures */
+    struct rpi_heaps heaps;          /* likewise */
     struct {
         pthread_mutex_t lock;
         double best_us; /* that was measured (pace.c); 0: none was */

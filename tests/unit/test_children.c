@@ -231,7 +231,8 @@ static void estimates_count_nested_nodes(void **state)
     rp_graph_info(graph, &info);
     assert_int_equal(shape.nodes, info.nodes);
     assert_int_equal(shape.exec_bytes, info.exec_bytes);
-    assert_int_equal(shape.exec_bytes, rpi_exec_bytes(201, 1)); /* and one that is a graph */
+    assert_int_equal(shape.exec_bytes,
+                     rpi_exec_bytes(&rpi_h200_byte_prices, 201, 1)); /* and one that is a graph */
     rp_graph_destroy(graph);
     rp_estimate_destroy(estimate);
     rp_callable_destroy(callable);

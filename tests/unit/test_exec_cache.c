@@ -197,7 +197,7 @@ static CUresult instantiate(CUgraphExec *exec, CUgraph graph, unsigned long long
 /* Three kernels on two paths. */
 static uint64_t diamond_bytes(void)
 {
-    return rpi_exec_bytes(3, 2);
+    return rpi_exec_bytes(&rpi_h200_byte_prices, 3, 2);
 }
 
 static CUresult memory_info(size_t *out_free, size_t *out_total)
@@ -249,7 +249,7 @@ static CUresult weigh(CUgraphExec *exec, CUgraph graph, unsigned long long flags
     while (weighed.execs[i].exec)
         i++;
     weighed.execs[i].exec = *exec;
-    weighed.execs[i].bytes = rpi_exec_bytes(3, roots);
+    weighed.execs[i].bytes = rpi_exec_bytes(&rpi_h200_byte_prices, 3, roots);
     weighed.bytes += weighed.execs[i].bytes;
     return result;
 }
@@ -270,7 +270,7 @@ static void test_a_budget_holds_what_it_says(void **state)
     (void)state;
     enum { SHAPES = 12 };
     const uint64_t budget = 5 * diamond_bytes() + diamond_bytes() / 2;
-    const size_t fit[] = {5, (size_t)(budget / rpi_exec_bytes(3, 1))};
+    const size_t fit[] = {5, (size_t)(budget / rpi_exec_bytes(&rpi_h200_byte_prices, 3, 1))};
     assert_true(fit[1] > fit[0] && fit[1] < SHAPES);
     for (int kinds = 0; kinds < 3; kinds++) {
         memset(&weighed, 0, sizeof weighed);
