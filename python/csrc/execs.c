@@ -43,12 +43,13 @@ PyObject *rpp_exec_info(PyObject *module, PyObject *args)
         return NULL;
     struct rp_exec_info info;
     rp_exec_info(device, &info);
-    return Py_BuildValue("{sKsKsKsKsnsnsnsKsKsKsKsKsdsdsd}", "budget_bytes", info.budget_bytes,
-                         "bytes", info.bytes, "most_bytes", info.most_bytes, "measured_bytes",
-                         info.measured_bytes, "execs", (Py_ssize_t)info.execs, "graphs",
-                         (Py_ssize_t)info.graphs, "topologies", (Py_ssize_t)info.topologies, "hits",
-                         info.hits, "updates", info.updates, "refused", info.refused,
-                         "instantiated", info.instantiated, "evicted", info.evicted,
-                         "make_us_per_node", info.make_us_per_node, "update_us_per_node",
-                         info.update_us_per_node, "slower_share", info.slower_share);
+    return Py_BuildValue(
+        "{sKsKsKsKsnsnsnsKsKsKsKsKsdsdsdsKsKsssz}", "budget_bytes", info.budget_bytes, "bytes",
+        info.bytes, "most_bytes", info.most_bytes, "measured_bytes", info.measured_bytes, "execs",
+        (Py_ssize_t)info.execs, "graphs", (Py_ssize_t)info.graphs, "topologies",
+        (Py_ssize_t)info.topologies, "hits", info.hits, "updates", info.updates, "refused",
+        info.refused, "instantiated", info.instantiated, "evicted", info.evicted,
+        "make_us_per_node", info.make_us_per_node, "update_us_per_node", info.update_us_per_node,
+        "slower_share", info.slower_share, "path_bytes", info.path_bytes, "node_bytes",
+        info.node_bytes, "price_source", info.price_text, "price_reason", info.price_reason);
 }

@@ -50,11 +50,14 @@ def pool_line(info):
 
 def exec_line(info):
     budget = "one each" if info["budget_bytes"] == ONE_EACH else f"{mib(info['budget_bytes'])} MiB"
+    reason = f" ({info['price_reason']})" if info["price_reason"] else ""
     return (f"device {info['device']}: {counted(info['execs'], 'executable graph')} for "
             f"{counted(info['graphs'], 'graph')} of "
             f"{counted(info['topologies'], 'topology', 'topologies')}, an estimated "
             f"{mib(info['bytes'])} MiB of a budget of {budget}; {info['instantiated']} made, "
-            f"{counted(info['updates'], 'update')} from graph to graph")
+            f"{counted(info['updates'], 'update')} from graph to graph; "
+            f"{info['path_bytes'] / 1024:.1f} KiB a path and {info['node_bytes'] / 1024:.2f} a node, "
+            f"{info['price_source']}{reason}")
 
 
 def _sentence(line):

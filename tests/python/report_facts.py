@@ -5,7 +5,8 @@ INFO = {"planned_bytes": 3 << 20, "mapped_bytes": 4 << 20, "lower_bound_bytes": 
         "bound_exact": True, "rehearsal_bytes": 2 << 20, "graphs": 2, "staging_bytes": 0}
 EXECS = {"device": 0, "budget_bytes": 64 << 20, "bytes": 3 << 19, "most_bytes": 3 << 19,
          "measured_bytes": 2 << 20, "execs": 1, "graphs": 2, "topologies": 1, "hits": 5,
-         "updates": 4, "refused": 0, "instantiated": 1, "evicted": 0}
+         "updates": 4, "refused": 0, "instantiated": 1, "evicted": 0, "path_bytes": 113664, "node_bytes": 2458,
+         "price_source": "fitted on NVIDIA H200, driver 580", "price_reason": None}
 
 
 def graph(name, rows, reason=None):

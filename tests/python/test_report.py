@@ -33,7 +33,11 @@ class Text(unittest.TestCase):
     def test_executable_graphs_are_told(self):
         self.assertEqual(_page.text(facts()).splitlines()[-1],
                          "device 0: 1 executable graph for 2 graphs of 1 topology, an estimated "
-                         "1.5 MiB of a budget of 64.0 MiB; 1 made, 4 updates from graph to graph")
+                         "1.5 MiB of a budget of 64.0 MiB; 1 made, 4 updates from graph to graph; "
+                         "111.0 KiB a path and 2.40 a node, fitted on NVIDIA H200, driver 580")
+        assumed = {**EXECS, "price_source": "assumed: as on NVIDIA H200", "price_reason": "too little"}
+        self.assertTrue(_page.exec_line(assumed).endswith(
+            "a node, assumed: as on NVIDIA H200 (too little)"))
         self.assertIn("one each", _page.exec_line({**EXECS, "budget_bytes": _page.ONE_EACH}))
 
     def test_nothing_was_captured(self):
