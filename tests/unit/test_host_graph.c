@@ -519,6 +519,58 @@ static void event_nodes_reach_outside(void **state)
     assert_int_equal(races(), 0);
 }
 
+/* Free memory of the device, in bytes. */
+static size_t free_memory(void)
+{
+    size_t free_bytes, total;
+    OK(f.d->cuMemGetInfo(&free_bytes, &total));
+    return free_bytes;
+}
+
+static CUgraph fork_of(int branches)
+{
+    CUgraph graph;
+    CUgraphNode head, node;
+    const CUDA_MEMSET_NODE_PARAMS fill = {.dst = x, .elementSize = 4, .width = 1, .height = 1};
+    OK(f.d->cuGraphCreate(&graph, 0));
+    OK(f.d->cuGraphAddEmptyNode(&head, graph, NULL, 0));
+    for (int i = 0; i < branches; i++)
+        OK(f.d->cuGraphAddMemsetNode(&node, graph, &head, 1, &fill, f.context));
+    return graph;
+}
+
+static void execs_take_memory_where_they_have_a_price(void **state)
+{
+    (void)state;
+    enum { PATH = 1 << 20, STEP = 4 << 20 };
+    struct rpi_host_options before, options;
+    CUgraph graph = fork_of(3);
+    CUgraphExec execs[3];
+    size_t at_first = free_memory();
+    OK(f.d->cuGraphInstantiateWithFlags(&execs[0], graph, 0));
+    assert_int_equal(free_memory(), at_first); /* none, where nothing says else */
+    rpi_host_options(&before);
+    options = before;
+    options.exec_path_bytes = PATH;
+    options.exec_step_bytes = STEP;
+    rpi_host_configure(&options);
+    OK(f.d->cuGraphInstantiateWithFlags(&execs[1], graph, 0));
+    assert_int_equal(free_memory(), at_first - STEP); /* three paths */
+    OK(f.d->cuGraphInstantiateWithFlags(&execs[2], graph, 0));
+    assert_int_equal(free_memory(), at_first - 2 * STEP);
+    OK(f.d->cuGraphExecDestroy(execs[1]));
+    assert_int_equal(free_memory(), at_first - 2 * STEP); /* kept, */
+    OK(f.d->cuGraphInstantiateWithFlags(&execs[1], graph, 0));
+    assert_int_equal(free_memory(), at_first - 2 * STEP); /* and used again */
+    options.total_bytes = options.total_bytes - free_memory() + STEP - 1;
+    rpi_host_configure(&options);
+    assert_int_equal(f.d->cuGraphExecDestroy(execs[0]), 0);
+    OK(f.d->cuGraphInstantiateWithFlags(&execs[0], fork_of(2), 0)); /* to the brim */
+    CUgraphExec none;
+    assert_int_equal(f.d->cuGraphInstantiateWithFlags(&none, graph, 0), CUDA_ERROR_OUT_OF_MEMORY);
+    rpi_host_configure(&before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -537,6 +589,7 @@ int main(void)
         TEST(the_log_keeps_the_newest),
         TEST(work_on_a_large_graph),
         TEST(event_nodes_reach_outside),
+        TEST(execs_take_memory_where_they_have_a_price),
 #undef TEST
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
