@@ -13,7 +13,8 @@
 #include "policy/exec_bytes.h"
 
 /* What it takes at most, where the driver's steps are small. */
-#define RPI_BYTE_PROBE_BYTES (RPI_EXEC_FIT_GRAPHS * RPI_EXEC_FIT_TURNS * RPI_EXEC_SERIES_BYTES)
+#define RPI_BYTE_PROBE_BYTES                                                                       \
+    ((uint64_t)RPI_EXEC_FIT_GRAPHS * RPI_EXEC_FIT_TURNS * RPI_EXEC_SERIES_BYTES)
 
 struct rpi_byte_probe {
     struct rpi_byte_prices prices; /* 0 where there is a reason */
