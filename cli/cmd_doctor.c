@@ -17,14 +17,16 @@
 enum { MOST_TESTS = 8 };
 
 struct request {
-    const char *driver;
+    const char *driver, *python;
     bool json, no_python;
 };
 
 struct diagnosis {
     struct rp_device *device; /* NULL: none could be opened */
     struct rp_error no_device;
-    char no_gpu[512]; /* why the host driver is used where nobody asked for it */
+    struct rp_error no_cuda; /* why NVIDIA's driver could not be opened, where that was tried */
+    bool tried_cuda;
+    const char *no_gpu; /* the same where nobody asked for the host driver; NULL */
     struct rp_device_info info;
     struct {
         const char *name;
@@ -35,30 +37,35 @@ struct diagnosis {
     struct doctor_torch torch;
     bool asked_python;
     struct doctor_facts environment, alloc;
-    char verdict[640];
-    bool ready;
+    char library[640]; /* the verdict on the command line and the C library */
+    char wrong[320];   /* the variable or setting that is to be corrected; "" */
+    bool library_ready, torch_ready;
 };
 
 static const char usage[] =
     "usage: reprise doctor [OPTIONS]\n"
     "\n"
     "Looks at driver, device, PyTorch and the environment, tries capture, binding and\n"
-    "update on the driver, and says in its last line whether all is ready for graphs, or\n"
-    "what to do.\n"
+    "update on the driver. Its last lines say, for the command line and the C library, and\n"
+    "for PyTorch where that is installed, whether it is ready for graphs, or what to do.\n"
     "\n"
     "options:\n"
-    "  --driver NAME  cuda or host; without it cuda where it works\n"
-    "  --no-python    do not ask python3 for PyTorch\n"
+    "  --driver NAME  what the C library is tried on: cuda or host; without it cuda where\n"
+    "                 it works\n"
+    "  --python PATH  the Python that is asked for PyTorch; without it python3\n"
+    "  --no-python    do not judge PyTorch\n"
     "  --json         print one JSON object and nothing else\n"
     "  -h, --help     print this\n"
     "\n"
-    "exit: 0 ready, 1 something is to be done, 2 usage\n";
+    "exit: 0 ready, 1 something is to be done (also where PyTorch is installed and cannot\n"
+    "use Reprise), 2 usage\n";
 
-enum { OPT_DRIVER = 256, OPT_JSON, OPT_NO_PYTHON };
+enum { OPT_DRIVER = 256, OPT_JSON, OPT_NO_PYTHON, OPT_PYTHON };
 
 static const struct option long_options[] = {{"driver", required_argument, NULL, OPT_DRIVER},
                                              {"json", no_argument, NULL, OPT_JSON},
                                              {"no-python", no_argument, NULL, OPT_NO_PYTHON},
+                                             {"python", required_argument, NULL, OPT_PYTHON},
                                              {"help", no_argument, NULL, 'h'},
                                              {NULL, 0, NULL, 0}};
 
@@ -67,6 +74,8 @@ static bool take_option(int option, void *into)
     struct request *request = into;
     if (option == OPT_DRIVER)
         return cli_take_driver("doctor", &request->driver);
+    if (option == OPT_PYTHON)
+        request->python = optarg;
     request->json |= option == OPT_JSON;
     request->no_python |= option == OPT_NO_PYTHON;
     return true;
@@ -77,16 +86,43 @@ static const struct cli_options reading = {
 
 /* ---- Looking ------------------------------------------------------------------------------- */
 
+static struct rp_device *open_driver(const char *driver, struct rp_error *err)
+{
+    struct rp_device *device = NULL;
+    struct rp_device_options options = RP_DEVICE_OPTIONS_INIT;
+    options.driver = driver;
+    rp_device_open(&options, &device, err);
+    return device;
+}
+
 /* Where no driver was asked for, NVIDIA's first, so that its reason is known. */
 static void open_device(const char *driver, struct diagnosis *d)
 {
-    struct rp_device_options options = RP_DEVICE_OPTIONS_INIT;
-    options.driver = driver ? driver : "cuda";
-    if (rp_device_open(&options, &d->device, &d->no_device) == RP_OK || driver)
-        return;
-    snprintf(d->no_gpu, sizeof d->no_gpu, "%s", d->no_device.message);
-    options.driver = "host";
-    rp_device_open(&options, &d->device, &d->no_device);
+    bool wants_host = driver && strcmp(driver, "host") == 0;
+    if (!wants_host) {
+        d->tried_cuda = true;
+        d->device = open_driver("cuda", &d->no_cuda);
+        d->no_device = d->no_cuda;
+    }
+    if (!d->device && !driver)
+        d->no_gpu = d->no_cuda.message;
+    if (!d->device && (wants_host || !driver))
+        d->device = open_driver("host", &d->no_device);
+}
+
+/* PyTorch works with NVIDIA's driver alone, whatever driver the library is tried on. */
+static struct doctor_driver look_at_cuda(struct diagnosis *d)
+{
+    struct rp_device_info info = d->info;
+    bool is_open = d->device && strcmp(d->info.driver, "cuda") == 0;
+    struct rp_device *device = is_open || d->tried_cuda ? NULL : open_driver("cuda", &d->no_cuda);
+    if (device)
+        rp_device_info(device, &info);
+    struct doctor_driver seen = {.works = is_open || device, .message = d->no_cuda.message};
+    seen.version = seen.works ? info.driver_version : 0;
+    seen.no_library = !seen.works && strcmp(d->no_cuda.operation, "dlopen") == 0;
+    rp_device_destroy(device);
+    return seen;
 }
 
 static void run_tests(struct diagnosis *d)
@@ -105,31 +141,51 @@ static const struct doctor_fact *find_wrong(const struct doctor_facts *facts)
     return NULL;
 }
 
-/* The first thing to do; ready where there is none. */
-static void judge(struct diagnosis *d)
+static void judge_library(struct diagnosis *d)
+{
+    for (size_t i = 0; i < d->test_count; i++)
+        if (d->tests[i].status != RP_OK) {
+            snprintf(d->library, sizeof d->library, "not ready: the self-test of %s failed: %s",
+                     d->tests[i].name, d->tests[i].err.message);
+            return;
+        }
+    d->library_ready = d->device;
+    if (!d->device)
+        snprintf(d->library, sizeof d->library, "not ready: %s", d->no_device.message);
+    else if (d->no_gpu)
+        snprintf(d->library, sizeof d->library, "ready, on the host driver only: %s", d->no_gpu);
+    else
+        snprintf(d->library, sizeof d->library, "ready: %s through the %s driver", d->info.name,
+                 d->info.driver);
+}
+
+static void judge_environment(struct diagnosis *d)
 {
     const struct doctor_fact *wrong = find_wrong(&d->environment);
     if (!wrong)
         wrong = find_wrong(&d->alloc);
-    for (size_t i = 0; i < d->test_count; i++)
-        if (d->tests[i].status != RP_OK) {
-            snprintf(d->verdict, sizeof d->verdict, "not ready: the self-test of %s failed: %s",
-                     d->tests[i].name, d->tests[i].err.message);
-            return;
-        }
-    d->ready = d->device && !wrong && !d->torch.problem[0];
-    if (!d->device)
-        snprintf(d->verdict, sizeof d->verdict, "not ready: %s", d->no_device.message);
-    else if (wrong)
-        snprintf(d->verdict, sizeof d->verdict, "not ready: correct or unset %s: %s", wrong->name,
+    if (wrong)
+        snprintf(d->wrong, sizeof d->wrong, "not ready: correct or unset %s: %s", wrong->name,
                  wrong->says);
-    else if (d->torch.problem[0])
-        snprintf(d->verdict, sizeof d->verdict, "not ready: %s", d->torch.problem);
-    else if (d->no_gpu[0])
-        snprintf(d->verdict, sizeof d->verdict, "ready, on the host driver only: %s", d->no_gpu);
-    else
-        snprintf(d->verdict, sizeof d->verdict, "ready: %s through the %s driver", d->info.name,
-                 d->info.driver);
+}
+
+static void judge_torch(const struct request *request, struct diagnosis *d)
+{
+    d->asked_python = !request->no_python;
+    d->torch_ready = true; /* where there is none, nothing keeps it from anything */
+    if (!d->asked_python)
+        return;
+    doctor_torch_ask(request->python, &d->torch);
+    if (d->torch.judged) {
+        struct doctor_driver driver = look_at_cuda(d);
+        doctor_torch_judge(&driver, &d->torch);
+    }
+    d->torch_ready = d->torch.problems.count == 0;
+}
+
+static bool is_ready(const struct diagnosis *d)
+{
+    return d->library_ready && !d->wrong[0] && d->torch_ready;
 }
 
 static void diagnose(const struct request *request, struct diagnosis *d)
@@ -139,14 +195,11 @@ static void diagnose(const struct request *request, struct diagnosis *d)
         rp_device_info(d->device, &d->info);
         run_tests(d);
     }
-    d->asked_python = !request->no_python;
-    if (d->asked_python) {
-        bool is_cuda = d->device && strcmp(d->info.driver, "cuda") == 0;
-        doctor_torch(is_cuda ? d->info.driver_version : 0, &d->torch);
-    }
+    judge_library(d);
     doctor_environment(&d->environment);
     doctor_alloc_conf(&d->alloc);
-    judge(d);
+    judge_environment(d);
+    judge_torch(request, d);
 }
 
 /* ---- Text ---------------------------------------------------------------------------------- */
@@ -166,7 +219,7 @@ static void print_device(const struct diagnosis *d)
 {
     struct rp_capability capability;
     const struct rp_device_info *info = &d->info;
-    if (d->no_gpu[0])
+    if (d->no_gpu)
         printf("no GPU      %s\n", d->no_gpu);
     if (!d->device)
         return;
@@ -185,17 +238,40 @@ static void print_device(const struct diagnosis *d)
                d->tests[i].status == RP_OK ? "works" : d->tests[i].err.message);
 }
 
+static void print_torch(const struct doctor_torch *torch)
+{
+    if (torch->version[0])
+        printf("PyTorch     %s for CUDA %s, allocator %s; package reprise %s; asked: %s\n",
+               torch->version, torch->cuda, torch->allocator, torch->reprise, torch->python);
+    else if (!torch->judged)
+        printf("PyTorch     none: %s\n", torch->why);
+}
+
+/* One line for each thing to do; one that says so where there is nothing to do. */
+static void print_torch_verdict(const struct doctor_torch *torch)
+{
+    for (size_t i = 0; i < torch->problems.count; i++)
+        printf("PyTorch: not ready: %s\n", torch->problems.text[i]);
+    if (!torch->judged)
+        printf("PyTorch: not judged: %s\n", torch->why);
+    else if (!torch->problems.count)
+        printf("PyTorch: ready\n");
+    for (size_t i = 0; i < torch->warnings.count; i++)
+        printf("PyTorch: note: %s\n", torch->warnings.text[i]);
+}
+
 static void print_text(const struct diagnosis *d)
 {
     print_device(d);
-    if (d->torch.torch)
-        printf("PyTorch     %s for CUDA %s, allocator %s; package reprise %s\n", d->torch.version,
-               d->torch.cuda, d->torch.allocator, d->torch.reprise);
-    else if (d->asked_python)
-        printf("PyTorch     none: %s\n", d->torch.why);
+    if (d->asked_python)
+        print_torch(&d->torch);
     print_facts("environment", &d->environment);
     print_facts("PyTorch's allocator", &d->alloc);
-    printf("\n%s\n", d->verdict);
+    printf("\nthe command line and the C library: %s\n", d->library);
+    if (d->wrong[0])
+        printf("the environment: %s\n", d->wrong);
+    if (d->asked_python)
+        print_torch_verdict(&d->torch);
 }
 
 /* ---- JSON ---------------------------------------------------------------------------------- */
@@ -227,7 +303,7 @@ static void json_device(const struct diagnosis *d)
     struct rp_capability capability;
     json_member("{", "driver", d->device ? d->info.driver : NULL);
     json_member(",\n", "device", d->device ? d->info.name : NULL);
-    json_member(",\n", "no_gpu", d->no_gpu[0] ? d->no_gpu : NULL);
+    json_member(",\n", "no_gpu", d->no_gpu);
     printf(",\n\"driver_version\": %d,\n\"capabilities\": [", d->info.driver_version);
     for (size_t i = 0; d->device && rp_device_capability(d->device, i, &capability); i++) {
         json_member(i ? ",\n {" : "\n {", "name", capability.name);
@@ -245,20 +321,59 @@ static void json_device(const struct diagnosis *d)
     printf("]");
 }
 
+static void json_sentences(const char *key, const struct doctor_sentences *sentences)
+{
+    printf(", \"%s\": [", key);
+    for (size_t i = 0; i < sentences->count; i++) {
+        fputs(i ? ", " : "", stdout);
+        cli_json_text(stdout, sentences->text[i]);
+    }
+    printf("]");
+}
+
+static void json_torch(const struct diagnosis *d)
+{
+    const struct doctor_torch *torch = &d->torch;
+    bool imported = torch->version[0];
+    json_member(",\n\"pytorch\": {", "python", d->asked_python ? torch->python : NULL);
+    json_member(", ", "version", imported ? torch->version : NULL);
+    json_member(", ", "cuda", imported ? torch->cuda : NULL);
+    json_member(", ", "allocator", imported ? torch->allocator : NULL);
+    json_member(", ", "reprise", imported ? torch->reprise : NULL);
+    json_member(", ", "why_not", d->asked_python && !imported && torch->why[0] ? torch->why : NULL);
+    json_sentences("problems", &torch->problems);
+    json_sentences("warnings", &torch->warnings);
+    printf(", \"ready\": %s}", !torch->judged ? "null" : torch->problems.count ? "false" : "true");
+}
+
+static const char *whether(bool is)
+{
+    return is ? "true" : "false";
+}
+
+/* The first thing to do; where there is none, what is ready. */
+static void json_verdict(const struct diagnosis *d)
+{
+    char text[640];
+    if (!d->library_ready || is_ready(d))
+        snprintf(text, sizeof text, "%s", d->library);
+    else if (d->wrong[0])
+        snprintf(text, sizeof text, "%s", d->wrong);
+    else
+        snprintf(text, sizeof text, "not ready: %s", d->torch.problems.text[0]);
+    printf(",\n\"ready\": %s", whether(is_ready(d)));
+    json_member(",\n", "verdict", text);
+}
+
 static void print_json(const struct diagnosis *d)
 {
     json_device(d);
-    json_member(",\n\"pytorch\": {", "version", d->torch.torch ? d->torch.version : NULL);
-    json_member(", ", "cuda", d->torch.torch ? d->torch.cuda : NULL);
-    json_member(", ", "allocator", d->torch.torch ? d->torch.allocator : NULL);
-    json_member(", ", "reprise", d->torch.torch ? d->torch.reprise : NULL);
-    json_member(", ", "problem", d->torch.problem[0] ? d->torch.problem : NULL);
-    json_member(", ", "why_not", d->asked_python && !d->torch.torch ? d->torch.why : NULL);
-    printf("}");
+    json_torch(d);
     json_facts("environment", &d->environment);
     json_facts("allocator_settings", &d->alloc);
-    printf(",\n\"ready\": %s", d->ready ? "true" : "false");
-    json_member(",\n", "verdict", d->verdict);
+    json_member(",\n\"library\": {", "verdict", d->library);
+    printf(", \"ready\": %s}", whether(d->library_ready));
+    json_verdict(d);
     printf("}\n");
 }
 
@@ -275,5 +390,5 @@ int cmd_doctor(int argc, char **argv)
     else
         print_text(&diagnosis);
     rp_device_destroy(diagnosis.device);
-    return diagnosis.ready ? CLI_DONE : CLI_NO;
+    return is_ready(&diagnosis) ? CLI_DONE : CLI_NO;
 }

@@ -4,6 +4,7 @@
 
     docs/driver.md        src/driver/symbols.def and RPI_CAPABILITIES in src/driver/driver.h
     docs/environment.md   src/base/env.def
+    README.md             TABLE in python/reprise/_versions.py
     README.md             bench/results/h200/torch-*.json (scripts/comparison.py)
 
 A table stands between the lines <!-- table: NAME --> and <!-- end -->; the text around it is
@@ -65,6 +66,17 @@ def environment_table(text):
     return rows
 
 
+def versions_table(text):
+    """The versions of PyTorch, of the text of the module that lists them."""
+    module = {"__name__": "versions"}
+    exec(text, module)
+    rows = ["| PyTorch | its CPython | tests on a GPU |", "|---|---|---|"]
+    for version, python, state, gpu, results in module["TABLE"]:
+        ran = f"{state}, {gpu} ([results]({results}))" if results else state
+        rows.append(f"| {version} | {python} | {ran} |")
+    return rows
+
+
 def joined(literals):
     """The text of C string literals that stand side by side."""
     return "".join(re.findall(r'"([^"]*)"', literals))
@@ -74,6 +86,7 @@ SOURCES = {
     "symbols": ("src/driver/symbols.def", symbols_table),
     "capabilities": ("src/driver/driver.h", capabilities_table),
     "environment": ("src/base/env.def", environment_table),
+    "versions": ("python/reprise/_versions.py", versions_table),
 }
 
 
@@ -165,6 +178,8 @@ def self_test():
     assert rows[2:] == ["| `CAP` | copies |", "| `DOG` | barks |"], rows
     rows = environment_table('X(ONE, "does " "this")\nX(TWO,\n  "that")\n')
     assert rows[2:] == ["| `REPRISE_ONE` | does this |", "| `REPRISE_TWO` | that |"], rows
+    rows = versions_table('TABLE = [("2.9", "3.10", "not run", "", ""), ("3.0", "4", "all", "G", "f")]')
+    assert rows[2:] == ["| 2.9 | 3.10 | not run |", "| 3.0 | 4 | all, G ([results](f)) |"], rows
     document = "before\n<!-- table: symbols -->\nold\n<!-- end -->\nafter\n"
     right = with_tables(document, {"symbols": ["new"]})
     assert right == "before\n<!-- table: symbols -->\nnew\n<!-- end -->\nafter\n", right

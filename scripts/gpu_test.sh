@@ -27,7 +27,8 @@ fi
 scripts/record_result.py "$out/demo.json" "$build/reprise" demo --driver cuda --json \
     --recordings examples/captures --out "$out"
 scripts/record_result.py "$out/heap.json" "$build/device_heap" --driver cuda
-scripts/record_result.py "$out/doctor.json" "$build/reprise" doctor --driver cuda --json
+scripts/record_result.py "$out/doctor.json" "$build/reprise" doctor --driver cuda --no-python \
+    --json
 python3 tests/check/check_command.py "$build/reprise" "$build/tests/check/libcheck_subjects.so" cuda
 "$build/example_replay"
 "$build/example_serve"
@@ -40,6 +41,8 @@ if "$python" -c 'import torch' 2>/dev/null; then
     "$python" setup.py -q build --build-temp "$build/python/temp" --build-lib "$build/python/lib"
     PYTHONPATH=$(cd "$build/python/lib" && pwd)
     export PYTHONPATH
+    scripts/record_result.py "$out/doctor.json" "$build/reprise" doctor --driver cuda \
+        --python "$python" --json
     "$python" -m unittest discover -s tests/python -p 'test_*.py'
     "$python" tests/python/gpu_install.py
     "$python" tests/python/gpu_graphed.py --install

@@ -16,13 +16,14 @@ PROGRAM = str(Path(__file__).resolve().with_name("bin") / "reprise")
 
 
 def _become_program(arguments):
-    """Goes on as the C library's command. Its doctor asks python3 for PyTorch: this interpreter."""
-    folder = os.path.dirname(os.path.abspath(sys.executable))
-    path = folder + os.pathsep + os.environ.get("PATH", os.defpath)
+    """Goes on as the C library's command. Its doctor asks this interpreter for PyTorch, unless it is
+    told to ask another."""
+    if arguments[:1] == ["doctor"] and sys.executable:
+        arguments = ["doctor", "--python", sys.executable, *arguments[1:]]
     sys.stdout.flush()
     sys.stderr.flush()
     try:
-        os.execve(PROGRAM, ["reprise", *arguments], {**os.environ, "PATH": path})
+        os.execv(PROGRAM, ["reprise", *arguments])
     except OSError as error:
         print(f"reprise: {PROGRAM} could not be started ({error.strerror}): install the package again "
               "with `pip install .`", file=sys.stderr)

@@ -6,7 +6,8 @@ import os
 import sys
 import warnings
 
-OLDEST = (2, 9)
+from ._versions import OLDEST
+
 NEWEST = (2, 12)  # later ones keep random numbers of captures in another way
 _warned = False
 

@@ -159,17 +159,17 @@ class Command(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("no command 'nonsense'", done.stderr)
 
-    @unittest.skipUnless(has_torch(), "needs PyTorch")
     def test_the_doctor_asks_this_python(self):
-        import torch
         with tempfile.TemporaryDirectory() as other:
             python = os.path.join(other, "python3")
             with open(python, "w", encoding="utf-8") as file:
-                file.write("#!/bin/sh\necho none\necho another Python\n")
+                file.write("#!/bin/sh\necho python another Python\necho end\n")
             os.chmod(python, 0o755)
-            done = self.run_it("doctor", "--driver", "host", "--json",
-                               PATH=other + os.pathsep + os.environ["PATH"])
-        self.assertEqual(json.loads(done.stdout)["pytorch"]["version"], torch.__version__)
+            path = other + os.pathsep + os.environ["PATH"]
+            asked = [json.loads(self.run_it("doctor", "--driver", "host", "--json", *more,
+                                            PATH=path).stdout)["pytorch"]["python"]
+                     for more in ((), ("--python", python))]
+        self.assertEqual(asked, [sys.executable, "another Python"])
 
     def test_a_missing_program_is_named(self):
         done = self.run_it("explain", "901", start=(
