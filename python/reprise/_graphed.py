@@ -5,7 +5,6 @@ import functools
 import inspect
 import threading
 import types
-import warnings
 import weakref
 
 from . import _C, _distributed
@@ -18,6 +17,7 @@ from ._shape import Shape
 from ._split import Refused, Split
 from ._torch import need_gpu, quick_empty
 from ._tree import flatten, unflatten
+from ._warn import warn
 from ._watch import Watch, find_modules
 
 ATTEMPTS = 2  # captures of a shape that may fail before it stays eager
@@ -244,8 +244,7 @@ class Graphed:
             "optimizer keep them, zero_grad(set_to_none=False), and write into them instead of "
             "assigning to p.grad.data")
         self._failures[key] = (text, ATTEMPTS)
-        warnings.warn(f"reprise: '{self.name}' runs without a graph for these arguments from now on: "
-                      f"{text}", stacklevel=5)
+        warn(f"reprise: '{self.name}' runs without a graph for these arguments from now on: {text}")
 
     def _shorten_eager(self, args, kwargs, tensors):
         """Lets the short way tell that calls of a shape which cannot be captured are eager ones, where
@@ -359,18 +358,17 @@ class Graphed:
         text = (str(error) or type(error).__name__).splitlines()[0]
         line = line_of(error)
         place = f" (at {line})" if line else ""
-        warnings.warn(f"reprise: '{self.name}' runs without a graph for these arguments, because "
-                      f"it could not be captured: {text}{place}.{mend} "
-                      "reprise.check names everything that stands in the way; strict=True raises "
-                      "the error itself", stacklevel=5)
+        warn(f"reprise: '{self.name}' runs without a graph for these arguments, because "
+             f"it could not be captured: {text}{place}.{mend} "
+             "reprise.check names everything that stands in the way; strict=True raises "
+             "the error itself")
 
     def _eager(self, args, kwargs, why):
         if self._strict:
             raise _C.Error(f"'{self.name}' cannot be captured for these arguments: {why}")
         if why not in self._failures:
             self._failures[why] = (why, ATTEMPTS)
-            warnings.warn(f"reprise: '{self.name}' runs without a graph for these arguments: {why}",
-                          stacklevel=3)
+            warn(f"reprise: '{self.name}' runs without a graph for these arguments: {why}")
         return self._fn(*args, **kwargs)
 
     # ---- Keys ----

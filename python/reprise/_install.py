@@ -8,13 +8,13 @@ with a sentence that says so.
 """
 
 import json
-import warnings
 import weakref
 
 from . import _C
 from ._execs import budget_bytes
 from ._options import from_environment, heap_options
 from ._torch import need_gpu
+from ._warn import warn
 
 _allocator = None  # PyTorch's object around the hooks, once installed
 _segments = []     # the same for pools of PyTorch's
@@ -149,8 +149,8 @@ def _put_in_place(torch):
     allocator.set_release_pool(hooks["release_pool"])
     missing = _C.prepare()
     if missing is not None:
-        warnings.warn(f"this PyTorch has no {missing} that Reprise can find: running out of memory "
-                      "will raise RuntimeError instead of torch.OutOfMemoryError", stacklevel=3)
+        warn(f"this PyTorch has no {missing} that Reprise can find: running out of memory "
+             "will raise RuntimeError instead of torch.OutOfMemoryError")
     torch._C._cuda_changeCurrentAllocator(allocator)
     _allocator = allocator
     _restore_statistics(torch)
@@ -219,5 +219,5 @@ def _refuse_the_rest(torch):
     torch._C._cuda_setCheckpointPoolState = trees
     if torch.backends.cudnn.benchmark:
         torch.backends.cudnn.benchmark = False
-        warnings.warn("torch.backends.cudnn.benchmark asks PyTorch's own allocator how much memory "
-                      "is free; reprise.install() has switched it off", stacklevel=4)
+        warn("torch.backends.cudnn.benchmark asks PyTorch's own allocator how much memory "
+             "is free; reprise.install() has switched it off")

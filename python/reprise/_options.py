@@ -9,7 +9,8 @@ have is warned of.
 
 import os
 import re
-import warnings
+
+from ._warn import warn
 
 VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 OURS = ("garbage_collection_threshold", "max_split_size_mb", "max_non_split_rounding_mb",
@@ -46,8 +47,8 @@ def from_environment(environment=None):
     missing = [name for name in found
                if name not in OURS and name not in NEEDLESS and not name.startswith("pinned_")]
     if missing:
-        warnings.warn(f"{variable} sets {', '.join(missing)}, which Reprise's heap does not have: "
-                      "it goes without", stacklevel=4)
+        warn(f"{variable} sets {', '.join(missing)}, which Reprise's heap does not have: "
+             "it goes without")
     return {name: found[name] for name in OURS if name in found}
 
 

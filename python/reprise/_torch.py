@@ -4,9 +4,9 @@
 import functools
 import os
 import sys
-import warnings
 
 from ._versions import OLDEST
+from ._warn import warn
 
 NEWEST = (2, 12)  # later ones keep random numbers of captures in another way
 _warned = False
@@ -47,8 +47,8 @@ def _warn_of_newer(torch, version):
     global _warned
     if version > NEWEST and not _warned:
         _warned = True
-        warnings.warn(f"this is PyTorch {torch.__version__}; reprise knows how 2.9 to 2.12 draw random "
-                      "numbers in captured work: with this one they may repeat", stacklevel=4)
+        warn(f"this is PyTorch {torch.__version__}; reprise knows how 2.9 to 2.12 draw random "
+             "numbers in captured work: with this one they may repeat")
 
 
 def _why_no_gpu(built):
