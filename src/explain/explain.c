@@ -225,6 +225,8 @@ static const struct rp_explanation *find_name(const char *text)
         {"can be called during stream capture only if new seed is the same", "random-state"},
         {"during CUDA graph capture. If you need this call to be captured", "random-state"},
         {"increase offset for a CUDA generator not in capture mode", "random-generator"},
+        {"not registered with the capturing graph", "random-generator"},
+        {"could not find the CUDAGraph object", "random-in-unknown-capture"},
         {"Offset increment outside graph capture encountered", "generator-left-in-capture"},
         {"param_groups' capturable is False", "optimizer"},
         {"CUDA graphs must be captured on a non-default stream", "legacy-stream"},

@@ -23,6 +23,12 @@ def check_found():
     assert max(map(len, out.splitlines()[1:])) <= 78, out
     assert explain("CUDA", "error:", "operation not permitted when stream is capturing")[1] \
         == explain("900")[1]
+    code, out, err = explain("RuntimeError: RNG op during graph capture but could not find the "
+                             "CUDAGraph object. This should not happen.")
+    assert code == 0 and out.startswith("random-in-unknown-capture: "), out
+    assert "begin the capture with reprise.graphed" in " ".join(out.split()), out
+    code, out, err = explain("Generator", "not", "registered", "with", "the", "capturing", "graph.")
+    assert code == 0 and out.startswith("random-generator: ") and "generators=[g]" in out, out
     code, out, err = explain("901", "904")
     assert code == 0 and out.index("\n904 ") > out.index("901 "), out
 
