@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The versions of PyTorch that Reprise supports, and what a Python has of PyTorch and Reprise.
 
-TABLE is the one list of versions. The README shows it (scripts/check_docs.py), CMake takes the
-oldest from it.
+TABLE is the one list of versions; scripts/check_docs.py keeps the README's equal to it.
 
 `reprise doctor` carries the text of this file and runs it with the Python that it asks. The package
 may be missing there, or be another project's. So this file imports only the standard library, and
