@@ -414,6 +414,32 @@ RP_API rp_status rp_call_free(struct rp_call *call, uint64_t address, struct rp_
 RP_API rp_status rp_call_result(struct rp_call *call, uint64_t bytes, uint64_t block,
                                 uint64_t *out_address, struct rp_error *err);
 
+/* Nonzero: the run is captured by rp_graph_capture or rp_estimate_add, not run eagerly. */
+RP_API int rp_call_is_captured(const struct rp_call *call);
+
+/* Names a word of 8 bytes of device memory that every replay sets, ahead of all nodes, to a value
+ * that rp_graph_replay_values is given: what work reads from a place of its own and a call decides,
+ * the seed and offset of random numbers for example. In each run of a capture, as often in each;
+ * the addresses of the last run hold. The word is none of the run's blocks or arguments, lies at a
+ * multiple of 8, and its memory lives as long as the graph. Not in the functions of rp_callable.
+ * The values travel in the parameters of a kernel node that the graph gets; where that cannot be
+ * had they are fills ahead of the launch. RP_ERROR_INVALID_ARGUMENT where the run is not
+ * captured. */
+RP_API rp_status rp_call_value(struct rp_call *call, uint64_t address, struct rp_error *err);
+
+/* For frameworks that have to begin and end captures themselves, as they keep state of each. In a
+ * run that is captured, and before anything is enqueued, the callable takes the capture over: the
+ * library ends its own, and rp_call_stream captures no more. The callable begins a capture on that
+ * stream, in any mode, and says so with rp_call_begun; from there on it takes and frees memory. It
+ * ends the capture, whose graph it passes to rp_call_ended: a CUgraph, which stays the callable's
+ * and of which the library takes a clone. RP_ERROR_INVALID_ARGUMENT where the run is not captured,
+ * or in another order. A callable that fails in between has to end its capture all the same. */
+struct CUgraph_st;
+RP_API rp_status rp_call_take_over(struct rp_call *call, struct rp_error *err);
+RP_API rp_status rp_call_begun(struct rp_call *call, struct rp_error *err);
+RP_API rp_status rp_call_ended(struct rp_call *call, struct CUgraph_st *graph,
+                               struct rp_error *err);
+
 enum rp_arg_role {
     RP_ARG_IN = 1,   /* read by the callable */
     RP_ARG_OUT = 2,  /* written whole, never read before */
@@ -618,6 +644,13 @@ RP_API rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_
 RP_API rp_status rp_graph_replay(struct rp_graph *graph, const struct rp_arg *args,
                                  size_t arg_count, struct CUstream_st *stream,
                                  struct rp_error *err);
+
+/* The same for a graph with values (rp_call_value): as many as the capture named, in that order.
+ * They are read before the function returns. RP_ERROR_CONTRACT for another number. */
+RP_API rp_status rp_graph_replay_values(struct rp_graph *graph, const struct rp_arg *args,
+                                        size_t arg_count, const uint64_t *values,
+                                        size_t value_count, struct CUstream_st *stream,
+                                        struct rp_error *err);
 
 /* The blocks that the graph keeps are needed by what was captured so far, and by nothing that will
  * be: later captures of its sequence may be laid over them, and may not use them. So a

@@ -166,7 +166,8 @@ static rp_status seen_free(struct rp_call *call, uint64_t address, struct rp_err
     return status;
 }
 
-static const struct rpi_call_functions functions = {seen_alloc, seen_use, seen_free, NULL};
+static const struct rpi_call_functions functions = {
+    .alloc = seen_alloc, .use = seen_use, .free = seen_free};
 
 /* ---- Calls --------------------------------------------------------------------------------- */
 

@@ -141,8 +141,8 @@ static rp_status adopted_free(struct rp_call *call, uint64_t address, struct rp_
 static rp_status start_learning(struct rpi_adoption *a, struct rp_pool *pool, CUstream stream,
                                 struct rp_error *err)
 {
-    static const struct rpi_call_functions functions = {adopted_alloc, adopted_use, adopted_free,
-                                                        NULL};
+    static const struct rpi_call_functions functions = {
+        .alloc = adopted_alloc, .use = adopted_use, .free = adopted_free};
     static const struct rpi_learning_steps steps = {.place = place, .give_back = give_back};
     struct rpi_learning *learning = &a->learning;
     uint32_t origin;

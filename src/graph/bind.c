@@ -28,6 +28,7 @@ void rpi_binding_finish(struct rpi_binding *binding)
     rpi_free(binding->targets);
     rpi_free(binding->order);
     rpi_free(binding->copies);
+    rpi_free(binding->value_addresses);
     rpi_choice_destroy(binding->choice);
     *binding = (struct rpi_binding){0};
 }
@@ -114,15 +115,20 @@ static rp_status init_args(struct rpi_binding *binding, const struct rp_pool *po
                            const struct rpi_recorded *recorded, const struct rp_arg *args,
                            struct rp_error *err)
 {
-    size_t count = binding->arg_count;
+    size_t count = binding->arg_count, values = recorded->values.count;
     binding->args = rpi_calloc(count + 1, sizeof *binding->args);
     binding->given = rpi_calloc(count + 1, sizeof *binding->given);
     binding->targets = rpi_calloc(count + 1, sizeof *binding->targets);
     binding->order = rpi_calloc(count + 1, sizeof *binding->order);
-    binding->copies = rpi_calloc(count + 1, sizeof *binding->copies);
+    binding->copies = rpi_calloc(count + values + 1, sizeof *binding->copies);
+    binding->value_addresses = rpi_calloc(values + 1, sizeof *binding->value_addresses);
     if (!binding->args || !binding->given || !binding->targets || !binding->order ||
-        !binding->copies)
-        return no_memory(err, count * sizeof *binding->args);
+        !binding->copies || !binding->value_addresses)
+        return no_memory(err, (count + values) * sizeof *binding->args);
+    binding->value_count = values;
+    if (values)
+        memcpy(binding->value_addresses, recorded->values.data,
+               values * sizeof *binding->value_addresses);
     for (size_t k = 0; k < count; k++) {
         uint64_t staging = recorded->addresses.data[k];
         binding->order[k] = (uint32_t)k;

@@ -95,7 +95,10 @@ struct rpi_binding {
     bool copies_all;           /* calls copy what they could bind */
     bool outs_overlap;         /* copies back of this call: the later ones win */
     struct rpi_choice *choice; /* owned (choice.h); NULL: nothing is copied by choice */
-    struct rpi_copy *copies;   /* room for one of each argument */
+    struct rpi_copy *copies;   /* room for one of each argument, and of each value */
+    uint64_t *value_addresses; /* of the words that each replay sets */
+    const uint64_t *values;    /* of the call under way; unowned */
+    size_t value_count;
     struct {
         RPI_VEC(struct rpi_bind_image);
     } images;

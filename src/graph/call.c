@@ -82,6 +82,49 @@ rp_status rp_call_result(struct rp_call *call, uint64_t bytes, uint64_t block,
     return note(call, status, &failure, err);
 }
 
+int rp_call_is_captured(const struct rp_call *call)
+{
+    return call->captures;
+}
+
+static rp_status not_captured(struct rp_error *err, const char *function)
+{
+    return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, function,
+                     "this run is not captured by the library: rp_call_is_captured tells");
+}
+
+rp_status rp_call_value(struct rp_call *call, uint64_t address, struct rp_error *err)
+{
+    struct rp_error failure;
+    rp_status status = call->functions->value ? call->functions->value(call, address, &failure)
+                                              : not_captured(&failure, "rp_call_value");
+    return note(call, status, &failure, err);
+}
+
+rp_status rp_call_take_over(struct rp_call *call, struct rp_error *err)
+{
+    struct rp_error failure;
+    rp_status status = call->functions->take_over ? call->functions->take_over(call, &failure)
+                                                  : not_captured(&failure, "rp_call_take_over");
+    return note(call, status, &failure, err);
+}
+
+rp_status rp_call_begun(struct rp_call *call, struct rp_error *err)
+{
+    struct rp_error failure;
+    rp_status status = call->functions->begun ? call->functions->begun(call, &failure)
+                                              : not_captured(&failure, "rp_call_begun");
+    return note(call, status, &failure, err);
+}
+
+rp_status rp_call_ended(struct rp_call *call, struct CUgraph_st *graph, struct rp_error *err)
+{
+    struct rp_error failure;
+    rp_status status = call->functions->ended ? call->functions->ended(call, graph, &failure)
+                                              : not_captured(&failure, "rp_call_ended");
+    return note(call, status, &failure, err);
+}
+
 /* Padding in kernel parameters is whatever the stack held. Leftovers of an earlier run of the same
  * callable, among them addresses of its blocks, would be mistaken for parameters; after this the
  * stack below holds the same in every run. */

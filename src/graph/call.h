@@ -20,6 +20,11 @@ struct rpi_call_functions {
     /* As rp_call_result; NULL: no results are asked for. */
     rp_status (*result)(struct rp_call *call, uint64_t bytes, uint64_t block, uint64_t *out_address,
                         struct rp_error *err);
+    /* As the functions of the same name; NULL: the run is not captured. */
+    rp_status (*value)(struct rp_call *call, uint64_t address, struct rp_error *err);
+    rp_status (*take_over)(struct rp_call *call, struct rp_error *err);
+    rp_status (*begun)(struct rp_call *call, struct rp_error *err);
+    rp_status (*ended)(struct rp_call *call, CUgraph graph, struct rp_error *err);
 };
 
 /* What the callable sees in place of what the run was given. */

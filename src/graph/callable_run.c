@@ -86,7 +86,8 @@ static void free_rest(struct heap_run *run)
 rp_status rpi_run_on_heap(struct rp_heap *heap, const char *name, struct rpi_callable_run *run,
                           CUstream stream, struct rp_error *err)
 {
-    static const struct rpi_call_functions functions = {heap_alloc, heap_use, heap_free, NULL};
+    static const struct rpi_call_functions functions = {
+        .alloc = heap_alloc, .use = heap_use, .free = heap_free};
     char what[96];
     snprintf(what, sizeof what, "running '%.60s' eagerly", name);
     for (size_t k = 0; k < run->arg_count; k++)

@@ -257,6 +257,95 @@ rp_status rpi_capture_free_nodes(struct rpi_capture *capture, const struct rpi_l
     return nodes->count ? add_forgotten(capture, alloc_nodes, alloc_count, nodes, err) : RP_OK;
 }
 
+/* ---- Captures that the callable begins ------------------------------------------------------ */
+
+static rp_status out_of_turn(struct rp_error *err, const char *function, const char *why)
+{
+    return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, function, "%s", why);
+}
+
+static rp_status count_nodes(const struct rpi_capture *capture, CUgraph graph, size_t *out_count,
+                             struct rp_error *err)
+{
+    CUresult result = capture->driver->cuGraphGetNodes(graph, NULL, out_count);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuGraphGetNodes", "%s: handing the capture over",
+                                capture->what);
+    return RP_OK;
+}
+
+rp_status rpi_capture_take_over(struct rpi_capture *capture, struct rp_error *err)
+{
+    CUgraph graph = NULL;
+    size_t count = 0;
+    if (!capture->active || capture->taken_over)
+        return out_of_turn(err, "rp_call_take_over", "the capture was taken over before");
+    CUresult result = capture->driver->cuStreamEndCapture(capture->stream, &graph);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuStreamEndCapture", "%s: handing the capture over",
+                                capture->what);
+    capture->active = false;
+    capture->taken_over = true;
+    rp_status status = count_nodes(capture, graph, &count, err);
+    capture->driver->cuGraphDestroy(graph);
+    if (status == RP_OK && count)
+        return out_of_turn(err, "rp_call_take_over",
+                           "work was enqueued before the callable took the capture over, and is "
+                           "lost: take it over first");
+    return status;
+}
+
+rp_status rpi_capture_begun(struct rpi_capture *capture, struct rp_error *err)
+{
+    CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (!capture->taken_over || capture->active || capture->ended)
+        return out_of_turn(err, "rp_call_begun",
+                           "it says that the callable's capture has begun: once, after "
+                           "rp_call_take_over");
+    rp_status status = read_id(capture, &state, err);
+    if (status == RP_OK && state != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+        return out_of_turn(err, "rp_call_begun",
+                           "the stream of the run is not capturing: begin a capture on "
+                           "rp_call_stream first");
+    capture->active = status == RP_OK;
+    return status;
+}
+
+rp_status rpi_capture_ended(struct rpi_capture *capture, CUgraph graph, struct rp_error *err)
+{
+    CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (!capture->taken_over || !capture->active || !graph)
+        return out_of_turn(err, "rp_call_ended",
+                           "it takes the graph of the callable's own capture: once, after "
+                           "rp_call_begun");
+    CUresult result = capture->driver->cuStreamIsCapturing(capture->stream, &state);
+    if (result == CUDA_SUCCESS && state != CU_STREAM_CAPTURE_STATUS_NONE)
+        return out_of_turn(err, "rp_call_ended",
+                           "the stream of the run is capturing still: end the capture first");
+    capture->active = false;
+    if (result == CUDA_SUCCESS)
+        result = capture->driver->cuGraphClone(&capture->ended, graph);
+    if (result != CUDA_SUCCESS)
+        return rpi_error_driver(err, result, "cuGraphClone", "%s: taking the graph over",
+                                capture->what);
+    return RP_OK;
+}
+
+/* What the callable ended. */
+static rp_status take_ended(struct rpi_capture *capture, CUgraph *out_graph, struct rp_error *err)
+{
+    if (!capture->ended)
+        return rpi_error(err, RP_ERROR_CAPTURE, "rp_graph_capture",
+                         "%s: the callable took the capture over and gave no graph: it has to end "
+                         "it, and call rp_call_ended",
+                         capture->what);
+    *out_graph = capture->ended;
+    capture->ended = NULL;
+    return RP_OK;
+}
+
+/* ---- The end -------------------------------------------------------------------------------- */
+
 /* A callable has the stream, and can end the capture, or put another in its place. */
 static rp_status check_same(const struct rpi_capture *capture, struct rp_error *err)
 {
@@ -283,6 +372,8 @@ static rp_status check_same(const struct rpi_capture *capture, struct rp_error *
 
 rp_status rpi_capture_end(struct rpi_capture *capture, CUgraph *out_graph, struct rp_error *err)
 {
+    if (capture->taken_over)
+        return take_ended(capture, out_graph, err);
     rp_status status = check_same(capture, err);
     if (status != RP_OK)
         return status;
@@ -351,6 +442,9 @@ void rpi_capture_finish(struct rpi_capture *capture)
             capture->driver->cuStreamEndCapture(capture->stream, &graph) == CUDA_SUCCESS && graph)
             capture->driver->cuGraphDestroy(graph);
     }
+    if (capture->ended)
+        capture->driver->cuGraphDestroy(capture->ended);
+    capture->ended = NULL;
     rpi_idmap_finish(&capture->known);
     rpi_vec_finish(&capture->stack);
     rpi_vec_finish(&capture->dependencies);

@@ -26,6 +26,9 @@ struct rpi_capture {
     CUstream stream;
     cuuint64_t id;
     bool active;
+    /* The callable begins and ends the capture (rp_call_take_over): */
+    bool taken_over;
+    CUgraph ended;          /* a clone of what it captured; NULL: it has not ended it */
     struct rpi_watch watch; /* of this thread's calls, from begin to finish; outer ones too */
     bool watching;
     struct rpi_order *order; /* borrowed */
@@ -65,6 +68,13 @@ rp_status rpi_capture_terminals(struct rpi_capture *capture, CUstream stream,
 rp_status rpi_capture_free_nodes(struct rpi_capture *capture, const struct rpi_live *live,
                                  uint32_t block, const uint32_t *alloc_nodes, size_t alloc_count,
                                  struct rpi_node_list *nodes, struct rp_error *err);
+
+/* The callable begins and ends a capture of its own in place of this one, in which nothing was
+ * enqueued: ends this one; reads the one that it began; takes a clone of what it captured. In this
+ * order. RP_ERROR_INVALID_ARGUMENT in another. */
+rp_status rpi_capture_take_over(struct rpi_capture *capture, struct rp_error *err);
+rp_status rpi_capture_begun(struct rpi_capture *capture, struct rp_error *err);
+rp_status rpi_capture_ended(struct rpi_capture *capture, CUgraph graph, struct rp_error *err);
 
 /* Ends the capture, also a broken one. The template belongs to the caller. */
 rp_status rpi_capture_end(struct rpi_capture *capture, CUgraph *out_graph, struct rp_error *err);

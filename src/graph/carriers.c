@@ -10,7 +10,8 @@ enum { LEAST_NODES = 5 };
 static size_t room_for(const struct rpi_binding *binding, enum rpi_carrier_end end)
 {
     enum rp_arg_role role = end == RPI_CARRIER_IN ? RP_ARG_IN : RP_ARG_OUT;
-    size_t all = 0, needed = 0, nodes = 0;
+    size_t values = end == RPI_CARRIER_IN ? binding->value_count : 0;
+    size_t all = values, needed = values, nodes = 0;
     for (size_t k = 0; k < binding->arg_count; k++) {
         const struct rpi_bind_arg *arg = &binding->args[k];
         if (!(arg->role & role) || !arg->bytes)

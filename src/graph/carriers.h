@@ -11,6 +11,9 @@
  * addresses changed. Their tables are empty in the template, and an exec has them empty when a
  * graph is seated in it.
  *
+ * The one ahead of all roots also sets the words that replays are given values for (rp_call_value):
+ * they stand first in its table, as copies without bytes.
+ *
  * A template gets one where replays have to copy in that direction, or may choose to (choice.h)
  * what several nodes use, and the copy kernel could be loaded. There is room for every argument, up
  * to the most that a launch copies. Copies beyond that, copies out that overlap, and directions in

@@ -104,7 +104,8 @@ static uint32_t write_table(void *table, uint32_t most, const struct rpi_copy *c
     for (uint32_t i = 0; i < count; i++) {
         listed[i] = copies[i];
         first[i] = tiles;
-        tiles += (uint32_t)((copies[i].bytes + RPI_COPY_TILE - 1) / RPI_COPY_TILE);
+        tiles +=
+            copies[i].bytes ? (uint32_t)((copies[i].bytes + RPI_COPY_TILE - 1) / RPI_COPY_TILE) : 1;
     }
     memset(listed + count, 0, (most - count) * sizeof *listed);
     memset(first + count, 0, (most - count) * sizeof *first);
@@ -355,14 +356,28 @@ static bool has_events(struct rpi_copier *copier)
 
 /* ---- Running ------------------------------------------------------------------------------- */
 
+/* A word at a time, as fills repeat one of four bytes. */
+static CUresult set_value(const struct rp_driver *driver, const struct rpi_copy *value,
+                          CUstream stream)
+{
+    CUresult result = driver->cuMemsetD32Async(value->to, (unsigned)value->from, 1, stream);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuMemsetD32Async(value->to + 4, (unsigned)(value->from >> 32), 1, stream);
+    return result;
+}
+
 static CUresult run_single(struct rpi_copier *copier, const struct rpi_copy *copies, size_t count,
                            CUstream stream, struct rpi_copy_failure *out_failure)
 {
+    const struct rp_driver *driver = copier->driver;
     for (size_t i = 0; i < count; i++) {
-        CUresult result = copier->driver->cuMemcpyDtoDAsync(copies[i].to, copies[i].from,
-                                                            copies[i].bytes, stream);
+        const struct rpi_copy *copy = &copies[i];
+        CUresult result = copy->bytes
+                              ? driver->cuMemcpyDtoDAsync(copy->to, copy->from, copy->bytes, stream)
+                              : set_value(driver, copy, stream);
         if (result != CUDA_SUCCESS) {
-            *out_failure = (struct rpi_copy_failure){"cuMemcpyDtoDAsync", i, 1};
+            const char *function = copy->bytes ? "cuMemcpyDtoDAsync" : "cuMemsetD32Async";
+            *out_failure = (struct rpi_copy_failure){function, i, 1};
             return result;
         }
     }

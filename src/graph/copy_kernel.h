@@ -11,6 +11,7 @@
  *     tiles   | 0 | 1 | 2       | 3            | 4 | 5           |      first = 0, 3, 4
  *
  * A block takes every gridDim.x-th tile, so a large copy and many small ones fill the device alike.
+ * A value takes a tile of its own.
  * Where both addresses are equally far from a multiple of 16 a tile goes by 16 bytes at a time but
  * for its ends, otherwise by 4, otherwise by single bytes. Copies of one table must not overlap but
  * in what they read.
@@ -34,6 +35,7 @@ typedef unsigned uint32_t;
 typedef unsigned long long uint64_t;
 typedef uint4 rpi_copy_piece;
 typedef uint32_t rpi_copy_word;
+typedef uint64_t rpi_copy_value;
 #else
 #include <stdint.h>
 #define RPI_COPY_FN static inline
@@ -41,8 +43,10 @@ typedef struct __attribute__((aligned(16), may_alias)) rpi_copy_piece {
     uint64_t low, high;
 } rpi_copy_piece;
 typedef uint32_t __attribute__((may_alias)) rpi_copy_word;
+typedef uint64_t __attribute__((may_alias)) rpi_copy_value;
 #endif
 
+/* Without bytes `from` is no address but a value of 8 bytes, which is written to `to`. */
 struct rpi_copy {
     uint64_t to, from, bytes;
 };
@@ -50,8 +54,8 @@ struct rpi_copy {
 #define X(most)                                                                                    \
     struct rpi_copy_table_##most {                                                                 \
         uint32_t count, tiles;                                                                     \
-        struct rpi_copy copies[most]; /* none of 0 bytes */                                        \
-        uint32_t first[most];         /* tile of each */                                           \
+        struct rpi_copy copies[most];                                                              \
+        uint32_t first[most]; /* tile of each */                                                   \
     };
 RPI_COPY_TABLES(X)
 #undef X
@@ -111,6 +115,10 @@ RPI_COPY_FN void rpi_copy_tile(uint64_t to, uint64_t from, uint32_t bytes, uint3
             else                                                                                   \
                 high = middle;                                                                     \
         }                                                                                          \
+        if (!(t).copies[low].bytes && (thread) == 0)                                               \
+            *(rpi_copy_value *)(t).copies[low].to = (t).copies[low].from;                          \
+        if (!(t).copies[low].bytes)                                                                \
+            continue;                                                                              \
         uint64_t done = (uint64_t)(tile - (t).first[low]) * RPI_COPY_TILE;                         \
         uint64_t left = (t).copies[low].bytes - done;                                              \
         rpi_copy_tile((t).copies[low].to + done, (t).copies[low].from + done,                      \

@@ -8,12 +8,16 @@
 
 #include "reprise.h"
 
+#include <stdbool.h>
+
 static void declare(const struct rpi_copy *copies, uint32_t count, rp_host_access report,
                     void *context)
 {
     for (uint32_t i = 0; i < count; i++) {
-        report(context, copies[i].from, copies[i].bytes, 0);
-        report(context, copies[i].to, copies[i].bytes, 1);
+        bool value = !copies[i].bytes;
+        if (!value)
+            report(context, copies[i].from, copies[i].bytes, 0);
+        report(context, copies[i].to, value ? sizeof copies[i].from : copies[i].bytes, 1);
     }
 }
 

@@ -84,9 +84,66 @@ static rp_status find_result(struct rp_call *call, uint64_t bytes, uint64_t addr
     return status;
 }
 
-const struct rpi_call_functions rpi_learning_functions = {learn_alloc, learn_use, learn_free, NULL};
-const struct rpi_call_functions rpi_finding_functions = {learn_alloc, learn_use, learn_free,
-                                                         find_result};
+static bool is_named(const struct rpi_learning *learning, uint64_t address)
+{
+    bool named = false;
+    for (size_t i = 0; !named && i < learning->values.count; i++)
+        named = learning->values.data[i] == address;
+    return named;
+}
+
+static rp_status name_value(struct rp_call *call, uint64_t address, struct rp_error *err)
+{
+    struct rpi_learning *learning = (struct rpi_learning *)call;
+    struct rp_device *device = learning->pool->device;
+    char whose[128];
+    if (!address || address % sizeof(uint64_t))
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_call_value",
+                         "0x%llx is no address of a word of 8 bytes", (unsigned long long)address);
+    if (is_named(learning, address))
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_call_value",
+                         "the value at 0x%llx was named before", (unsigned long long)address);
+    if (rpi_alias_holds(&device->alias, address) ||
+        rpi_territory_find(device, address, whose, sizeof whose))
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_call_value",
+                         "0x%llx lies in memory of captures: a value is a word of the caller's "
+                         "own, which lives as long as the graph",
+                         (unsigned long long)address);
+    if (!rpi_vec_push(&learning->values, address))
+        return rpi_error_host_memory(err, "rp_call_value", sizeof address);
+    return RP_OK;
+}
+
+static rp_status take_over(struct rp_call *call, struct rp_error *err)
+{
+    return rpi_capture_take_over(&((struct rpi_learning *)call)->capture, err);
+}
+
+static rp_status begun(struct rp_call *call, struct rp_error *err)
+{
+    return rpi_capture_begun(&((struct rpi_learning *)call)->capture, err);
+}
+
+static rp_status ended(struct rp_call *call, CUgraph graph, struct rp_error *err)
+{
+    return rpi_capture_ended(&((struct rpi_learning *)call)->capture, graph, err);
+}
+
+const struct rpi_call_functions rpi_learning_functions = {.alloc = learn_alloc,
+                                                          .use = learn_use,
+                                                          .free = learn_free,
+                                                          .value = name_value,
+                                                          .take_over = take_over,
+                                                          .begun = begun,
+                                                          .ended = ended};
+const struct rpi_call_functions rpi_finding_functions = {.alloc = learn_alloc,
+                                                         .use = learn_use,
+                                                         .free = learn_free,
+                                                         .result = find_result,
+                                                         .value = name_value,
+                                                         .take_over = take_over,
+                                                         .begun = begun,
+                                                         .ended = ended};
 
 rp_status rpi_learn(struct rpi_learning *learning, const char *what, rp_callable_fn callable,
                     void *user, const struct rp_arg *args, const uint64_t *addresses,
@@ -119,4 +176,5 @@ void rpi_learning_finish(struct rpi_learning *learning)
     rpi_capture_finish(&learning->capture);
     rpi_live_finish(&learning->live);
     rpi_vec_finish(&learning->nodes);
+    rpi_vec_finish(&learning->values);
 }

@@ -10,6 +10,7 @@
 #include "graph/call.h"
 #include "graph/capture.h"
 #include "graph/objects.h"
+#include "graph/rehearse.h"
 
 struct rpi_learning;
 
@@ -35,6 +36,7 @@ struct rpi_learning {
     struct rpi_capture capture;
     struct rpi_live live;
     struct rpi_node_list nodes;
+    struct rpi_addresses values; /* that the run named */
 };
 
 /* What serves the calls of a run, without results and with them. */

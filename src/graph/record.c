@@ -219,6 +219,8 @@ static rp_status record(struct recording *run, const char *name, rp_callable_fn 
     if (status == RP_OK)
         status = rpi_learn(&run->learning, what, callable, user, args, staging, arg_count,
                            &run->made->template, err);
+    run->made->values = run->learning.values;
+    run->learning.values = (struct rpi_addresses){0};
     rpi_learning_finish(&run->learning);
     rpi_online_finish(&run->online);
     return status;
@@ -248,5 +250,6 @@ void rpi_recorded_finish(struct rpi_recorded *recorded, const struct rp_driver *
         driver->cuGraphDestroy(recorded->template);
     rpi_capture_record_finish(&recorded->record);
     rpi_vec_finish(&recorded->addresses);
+    rpi_vec_finish(&recorded->values);
     *recorded = (struct rpi_recorded){0};
 }

@@ -18,6 +18,7 @@ struct rpi_recorded {
     CUgraph template;
     struct rpi_capture_record record; /* of the blocks, as the rehearsal's */
     struct rpi_addresses addresses;   /* the arguments' staging, then each block's */
+    struct rpi_addresses values;      /* words that replays set */
     size_t diverged;                  /* blocks placed online */
 };
 

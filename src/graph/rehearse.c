@@ -199,6 +199,7 @@ static rp_status rehearse(struct rehearsing *run, const char *name, rp_callable_
                            &run->made->template, err);
     if (status == RP_OK)
         status = take_results(run, err);
+    run->made->values = run->learning.values.count;
     rpi_learning_finish(&run->learning);
     rpi_vec_finish(&run->found);
     rpi_free(addresses);

@@ -24,7 +24,8 @@ struct rpi_rehearsal {
     } blocks;
     struct {
         RPI_VEC(uint64_t);
-    } results; /* that were found: bytes of each */
+    } results;     /* that were found: bytes of each */
+    size_t values; /* that replays set (rp_call_value) */
     CUgraph template;
 };
 

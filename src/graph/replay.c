@@ -38,7 +38,11 @@ static rp_status copy_failed(const struct rp_graph *graph, enum rp_arg_role dire
                              struct rp_error *err)
 {
     const char *where = direction == RP_ARG_IN ? "in" : "out";
-    size_t arg = 0, before = failure->first;
+    size_t values = direction == RP_ARG_IN ? graph->binding->value_count : 0;
+    if (failure->first < values)
+        return rpi_error_driver(err, result, failure->function, "replaying '%s': setting values",
+                                graph->name);
+    size_t arg = 0, before = failure->first - values;
     while (!copies(graph, arg, direction) || before--)
         arg++;
     if (failure->count > 1)
@@ -49,13 +53,16 @@ static rp_status copy_failed(const struct rp_graph *graph, enum rp_arg_role dire
                             "replaying '%s': copying argument %zu %s", graph->name, arg, where);
 }
 
-/* Lists the copies between the caller's buffers and the staging of arguments that have this role
- * and are not bound. */
+/* Lists the values, where the direction is in, and the copies between the caller's buffers and the
+ * staging of arguments that have this role and are not bound. */
 static size_t list_copies(const struct rp_graph *graph, const struct rp_arg *args,
                           enum rp_arg_role direction)
 {
     const struct rpi_binding *binding = graph->binding;
     size_t count = 0;
+    for (size_t i = 0; direction == RP_ARG_IN && i < binding->value_count; i++)
+        binding->copies[count++] =
+            (struct rpi_copy){binding->value_addresses[i], binding->values[i], 0};
     for (size_t i = 0; binding->copied && i < graph->arg_count; i++) {
         uint64_t staging = binding->args[i].staging, given = args[i].address;
         bool out = direction == RP_ARG_OUT;
@@ -79,7 +86,8 @@ static rp_status carry(const struct rp_graph *graph, const struct rp_arg *args,
     struct rpi_exec *exec = graph->exec;
     bool out = direction == RP_ARG_OUT;
     enum rpi_carrier_end end = out ? RPI_CARRIER_OUT : RPI_CARRIER_IN;
-    *out_split = (struct split){0, graph->binding->copied != 0};
+    bool values = !out && graph->binding->value_count;
+    *out_split = (struct split){0, values || graph->binding->copied};
     if (!exec->carriers.ends[end].most)
         return RP_OK;
     size_t count = list_copies(graph, args, direction), carried = 0;
@@ -302,10 +310,11 @@ static rp_status replay_taken(struct rp_graph *graph, const struct rp_arg *args,
 }
 
 /* With the core's lock held. */
-static rp_status replay(struct rp_graph *graph, const struct rp_arg *args, CUstream stream,
-                        struct rp_error *err)
+static rp_status replay(struct rp_graph *graph, const struct rp_arg *args, const uint64_t *values,
+                        CUstream stream, struct rp_error *err)
 {
     rp_status status = RP_OK;
+    graph->binding->values = values;
     if (stream != graph->member.stream)
         status = rpi_device_check_stream(graph->pool->device, stream, "rp_graph_replay", err);
     if (status == RP_OK)
@@ -348,12 +357,31 @@ static rp_status check_outside(const struct rp_graph *graph, struct rp_error *er
 rp_status rp_graph_replay(struct rp_graph *graph, const struct rp_arg *args, size_t arg_count,
                           struct CUstream_st *stream, struct rp_error *err)
 {
+    return rp_graph_replay_values(graph, args, arg_count, NULL, 0, stream, err);
+}
+
+static rp_status check_values(const struct rp_graph *graph, size_t count, struct rp_error *err)
+{
+    if (count == graph->binding->value_count)
+        return RP_OK;
+    return rpi_error(err, RP_ERROR_CONTRACT, "rp_graph_replay",
+                     "graph '%.60s' is given %zu values and has %zu (rp_call_value, "
+                     "rp_graph_replay_values)",
+                     graph->name, count, graph->binding->value_count);
+}
+
+rp_status rp_graph_replay_values(struct rp_graph *graph, const struct rp_arg *args,
+                                 size_t arg_count, const uint64_t *values, size_t value_count,
+                                 struct CUstream_st *stream, struct rp_error *err)
+{
     if (!graph)
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_replay", "graph is NULL");
     if (graph->adopted)
         return rpi_error(err, RP_ERROR_UNSUPPORTED, "rp_graph_replay",
                          "graph '%.60s' was adopted: whoever captured it replays it", graph->name);
     rp_status status = rpi_contract_check_args(graph, args, arg_count, err);
+    if (status == RP_OK)
+        status = check_values(graph, value_count, err);
     if (status == RP_OK)
         status = check_outside(graph, err);
     if (status != RP_OK)
@@ -366,7 +394,7 @@ rp_status rp_graph_replay(struct rp_graph *graph, const struct rp_arg *args, siz
     status = check_stream(graph, stream, err);
     if (status == RP_OK) {
         pthread_mutex_lock(&pool->core->lock);
-        status = replay(graph, args, stream, err);
+        status = replay(graph, args, values, stream, err);
         pthread_mutex_unlock(&pool->core->lock);
     }
     if (pushed)

@@ -64,7 +64,8 @@ static rp_status run_free(struct rp_call *call, uint64_t address, struct rp_erro
     return status;
 }
 
-static const struct rpi_call_functions functions = {run_alloc, run_use, run_free, NULL};
+static const struct rpi_call_functions functions = {
+    .alloc = run_alloc, .use = run_use, .free = run_free};
 
 /* Asks again when it fails: nothing may run in memory that is about to go. Synchronising the
  * context would break captures elsewhere. */

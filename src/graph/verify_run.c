@@ -97,7 +97,10 @@ static rp_status look_at_rehearsal(struct rpi_verify_run *run, struct rp_error *
                                     run->arg_count, &rehearsal, err);
     if (status != RP_OK)
         return status;
-    status = look_at_graph(&look, rehearsal.template, err);
+    if (rehearsal.values)
+        look.effect = "the callable has values that only a replay is given";
+    else
+        status = look_at_graph(&look, rehearsal.template, err);
     rpi_params_finish(&look.params);
     rpi_rehearsal_finish(&rehearsal, run->pool->device->driver);
     if (status == RP_OK)
