@@ -1422,6 +1422,15 @@ RP_API void (*rp_device_function(const struct rp_device *device, const char *nam
 RP_API rp_status rp_device_push(struct rp_device *device, struct rp_error *err);
 RP_API void rp_device_pop(struct rp_device *device);
 
+/* The parameters of a kernel node as one piece, each where the kernel has it: for frameworks that
+ * look for what a launch of their own was given. Writes no more than `room` bytes; *out_bytes is
+ * how many there are. RP_ERROR_INVALID_ARGUMENT for a node of another type. Any thread; a node of a
+ * capture under way is allowed. */
+struct CUgraphNode_st;
+RP_API rp_status rp_node_params(struct rp_device *device, struct CUgraphNode_st *node,
+                                void *out_params, size_t room, size_t *out_bytes,
+                                struct rp_error *err);
+
 /* ---- 9. Kernels for the host driver -------------------------------------------------------- */
 
 /* On the host driver a module image is a struct rp_host_image: give its address to

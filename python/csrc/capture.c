@@ -237,6 +237,59 @@ PyObject *rpp_call_result(PyObject *module, PyObject *args)
     return status == RP_OK ? PyLong_FromUnsignedLongLong(address) : rpp_set_error(status, &err);
 }
 
+static PyObject *step(enum rpp_call_step step, uint64_t what)
+{
+    struct rp_error err = {0};
+    rp_status status = rpp_hook_step(step, what, &err);
+    return status == RP_OK ? Py_NewRef(Py_None) : rpp_set_error(status, &err);
+}
+
+PyObject *rpp_call_value(PyObject *module, PyObject *args)
+{
+    (void)module;
+    unsigned long long address;
+    return PyArg_ParseTuple(args, "K", &address) ? step(RPP_CALL_VALUE, address) : NULL;
+}
+
+/* ---- Captures that PyTorch begins ---------------------------------------------------------- */
+
+PyObject *rpp_call_take_over(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    return step(RPP_CALL_TAKE_OVER, 0);
+}
+
+PyObject *rpp_call_begun(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    return step(RPP_CALL_BEGUN, 0);
+}
+
+/* The last first: each is the only one behind the one before. False where the driver refuses. */
+static bool drop_nodes(int ordinal, PyObject *nodes)
+{
+    bool dropped = true;
+    for (Py_ssize_t i = PyTuple_Size(nodes); dropped && i-- > 0;) {
+        uintptr_t node = (uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GetItem(nodes, i));
+        dropped = !PyErr_Occurred() && rpp_state.devices[ordinal].destroy_node((void *)node) == 0;
+    }
+    return dropped;
+}
+
+PyObject *rpp_call_ended(PyObject *module, PyObject *args)
+{
+    (void)module;
+    unsigned long long graph;
+    PyObject *nodes;
+    if (!PyArg_ParseTuple(args, "KO!", &graph, &PyTuple_Type, &nodes))
+        return NULL;
+    if (!drop_nodes(rpp_state.call.ordinal, nodes))
+        return PyErr_Occurred() ? NULL
+                                : PyErr_Format(PyExc_RuntimeError,
+                                               "the driver leaves no node out of a captured graph");
+    return step(RPP_CALL_ENDED, graph);
+}
+
 /* ---- Captures ------------------------------------------------------------------------------ */
 
 /* The args are the graph's then. */

@@ -68,28 +68,76 @@ static void graph_dealloc(PyObject *object)
         destroy(self->graph, self->lends);
     }
     PyMem_Free(self->args);
+    rpp_draws_finish(&self->draws);
     Py_XDECREF(self->pool);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
 }
 
-/* replay(stream, address...): the addresses of the arguments, in the order of the capture. */
+/* Reads a stream and the arguments' addresses from `first` on; false with an exception set. */
+static bool read_call(struct rpp_graph *self, PyObject *args, Py_ssize_t first,
+                      struct CUstream_st **out_stream)
+{
+    Py_ssize_t count = PyTuple_Size(args) - first;
+    if (count != (Py_ssize_t)self->arg_count + 1) {
+        PyErr_Format(PyExc_TypeError, "replay takes a stream and %zd addresses, not %zd",
+                     (Py_ssize_t)self->arg_count, count - 1);
+        return false;
+    }
+    for (Py_ssize_t i = 1; i < count; i++)
+        self->args[i - 1].address = PyLong_AsUnsignedLongLong(PyTuple_GetItem(args, first + i));
+    *out_stream =
+        (struct CUstream_st *)(uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GetItem(args, first));
+    return !PyErr_Occurred();
+}
+
+static bool enqueue(struct rpp_graph *self, struct CUstream_st *stream)
+{
+    struct rp_error err = {0};
+    rp_status status =
+        rp_graph_replay_values(self->graph, self->args, self->arg_count, self->draws.values,
+                               2 * self->draws.count, stream, &err);
+    if (status != RP_OK)
+        rpp_set_error(status, &err);
+    return status == RP_OK;
+}
+
+/* replay(stream, address...): the addresses of the arguments, in the order of the capture. Draws
+ * from the generators, and moves them on. */
 static PyObject *graph_replay(PyObject *object, PyObject *args)
 {
     struct rpp_graph *self = (struct rpp_graph *)object;
-    Py_ssize_t count = PyTuple_Size(args);
-    if (count != (Py_ssize_t)self->arg_count + 1)
-        return PyErr_Format(PyExc_TypeError, "replay takes a stream and %zd addresses, not %zd",
-                            (Py_ssize_t)self->arg_count, count - 1);
-    for (Py_ssize_t i = 1; i < count; i++)
-        self->args[i - 1].address = PyLong_AsUnsignedLongLong(PyTuple_GetItem(args, i));
-    unsigned long long stream = PyLong_AsUnsignedLongLong(PyTuple_GetItem(args, 0));
-    if (PyErr_Occurred())
+    struct CUstream_st *stream;
+    if (!rpp_draws_read(&self->draws) || !read_call(self, args, 0, &stream) ||
+        !enqueue(self, stream) || !rpp_draws_advance(&self->draws))
         return NULL;
-    struct rp_error err = {0};
-    rp_status status = rp_graph_replay(self->graph, self->args, self->arg_count,
-                                       (struct CUstream_st *)(uintptr_t)stream, &err);
-    return status == RP_OK ? Py_NewRef(Py_None) : rpp_set_error(status, &err);
+    return Py_NewRef(Py_None);
+}
+
+/* replay_at(values, stream, address...): the same with these seeds and offsets, (seed, offset, ...)
+ * in place of the generators', which stay where they are. */
+static PyObject *graph_replay_at(PyObject *object, PyObject *args)
+{
+    struct rpp_graph *self = (struct rpp_graph *)object;
+    struct CUstream_st *stream;
+    PyObject *values = PyTuple_Size(args) ? PyTuple_GetItem(args, 0) : NULL;
+    if (!values || PyTuple_Size(values) != (Py_ssize_t)(2 * self->draws.count)) {
+        PyErr_Clear();
+        return PyErr_Format(PyExc_TypeError, "replay_at takes a tuple of %zu values first",
+                            2 * self->draws.count);
+    }
+    for (size_t i = 0; i < 2 * self->draws.count; i++)
+        self->draws.values[i] = PyLong_AsUnsignedLongLong(PyTuple_GetItem(values, (Py_ssize_t)i));
+    if (PyErr_Occurred() || !read_call(self, args, 1, &stream) || !enqueue(self, stream))
+        return NULL;
+    return Py_NewRef(Py_None);
+}
+
+/* set_draws(((generator, increment), ...)): what the values that the capture named are of. */
+static PyObject *graph_set_draws(PyObject *object, PyObject *pairs)
+{
+    struct rpp_graph *self = (struct rpp_graph *)object;
+    return rpp_draws_set(&self->draws, pairs) ? Py_NewRef(Py_None) : NULL;
 }
 
 static PyObject *graph_lend(PyObject *object, PyObject *unused)
@@ -199,6 +247,10 @@ static PyObject *graph_names(PyObject *object, PyObject *list)
 
 static PyMethodDef methods[] = {
     {"replay", graph_replay, METH_VARARGS, "Enqueues the graph: replay(stream, address...)."},
+    {"replay_at", graph_replay_at, METH_VARARGS,
+     "replay_at((seed, offset, ...), stream, address...): generators stay where they are."},
+    {"set_draws", graph_set_draws, METH_O,
+     "set_draws(((generator, increment), ...)): what each replay draws from and moves on."},
     {"is_stale", graph_is_stale, METH_NOARGS,
      "Was memory freed that the graph uses beside its arguments?"},
     {"names", graph_names, METH_O,

@@ -155,6 +155,25 @@ rp_status rpp_hook_result(uint64_t bytes, uint64_t address, uint64_t *out_addres
     return status;
 }
 
+rp_status rpp_hook_step(enum rpp_call_step step, uint64_t what, struct rp_error *err)
+{
+    rp_status status = RP_ERROR_INVALID_ARGUMENT;
+    pthread_mutex_lock(&rpp_state.lock);
+    struct rp_call *call = rpp_state.call.call;
+    if (!call)
+        snprintf(err->message, sizeof err->message, "no call is under way");
+    else if (step == RPP_CALL_VALUE)
+        status = rp_call_value(call, what, err);
+    else if (step == RPP_CALL_TAKE_OVER)
+        status = rp_call_take_over(call, err);
+    else if (step == RPP_CALL_BEGUN)
+        status = rp_call_begun(call, err);
+    else
+        status = rp_call_ended(call, (struct CUgraph_st *)(uintptr_t)what, err);
+    pthread_mutex_unlock(&rpp_state.lock);
+    return status;
+}
+
 /* ---- Pools of PyTorch's -------------------------------------------------------------------- */
 
 void rpp_hook_begin_pool(int ordinal, struct rpp_pool_id id, void *filter)

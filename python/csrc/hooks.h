@@ -35,6 +35,15 @@ void rpp_call_end(void);
 /* rp_call_result of the call under way; address: of a block of the call, or 0. */
 rp_status rpp_hook_result(uint64_t bytes, uint64_t address, uint64_t *out_address,
                           struct rp_error *err);
+/* rp_call_value, _take_over, _begun and _ended of the call under way. what: an address, a graph, or
+ * nothing. */
+enum rpp_call_step {
+    RPP_CALL_VALUE,
+    RPP_CALL_TAKE_OVER,
+    RPP_CALL_BEGUN,
+    RPP_CALL_ENDED,
+};
+rp_status rpp_hook_step(enum rpp_call_step step, uint64_t what, struct rp_error *err);
 /* Is any block alive that a call allocated from the pool? */
 bool rpp_pool_is_used(const struct rp_pool *pool);
 

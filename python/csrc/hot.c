@@ -232,7 +232,9 @@ static rp_status launch(const struct rpp_shape *shape, const struct rpp_inputs *
         args[i].address = (uintptr_t)inputs->tensors[i].data;
     for (size_t i = 0; i < shape->result_count; i++)
         args[inputs->tensor_count + i].address = results[i];
-    return rp_graph_replay(shape->graph->graph, args, shape->graph->arg_count, stream, err);
+    const struct rpp_draws *draws = &shape->graph->draws;
+    return rp_graph_replay_values(shape->graph->graph, args, shape->graph->arg_count, draws->values,
+                                  2 * draws->count, stream, err);
 }
 
 /* The results as the callable gives them; NULL with an exception set. */
@@ -252,6 +254,8 @@ static PyObject *built(const struct rpp_shape *shape, PyObject *const *results)
 /* Behind the launch: what Python's own way does then, in its order. NULL with an exception set. */
 static PyObject *finished(const struct rpp_shape *shape, PyObject *const *results)
 {
+    if (!rpp_draws_advance(&shape->graph->draws))
+        return NULL;
     if (shape->gradients && !rpp_gradients_give(shape->gradients))
         return NULL;
     return built(shape, results);
@@ -271,6 +275,10 @@ static PyObject *replay(const struct hot *hot, const struct rpp_shape *shape,
     uint64_t addresses[RPP_MOST_RESULTS];
     struct rp_error err = {0};
     void *stream = NULL;
+    if (!rpp_draws_read(&shape->graph->draws)) { /* the stream captures: Python decides */
+        PyErr_Clear();
+        return Py_NewRef(miss);
+    }
     if (make_results(hot, shape, results, addresses) &&
         hot->exchange->stream(DL_CUDA, shape->ordinal, &stream) == 0) {
         rp_status status = launch(shape, inputs, addresses, stream, &err);

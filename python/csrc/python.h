@@ -27,6 +27,34 @@ struct rpp_pool {
     int ordinal;
 };
 
+/* A generator that a graph draws from: two values of each replay are its seed and its offset. */
+struct rpp_draw {
+    PyObject *generator;
+    uint64_t increment; /* by which a replay moves its offset on */
+};
+
+struct rpp_draws {
+    struct rpp_draw *list;
+    uint64_t *values; /* of the replay under way: seed and offset of each */
+    size_t count;
+};
+
+/* Reads what the next replay draws from; false with an exception set. */
+bool rpp_draws_read(const struct rpp_draws *draws);
+/* Behind a replay: moves the generators on. False with an exception set. */
+bool rpp_draws_advance(const struct rpp_draws *draws);
+/* A tuple of (generator, increment); false with an exception set. */
+bool rpp_draws_set(struct rpp_draws *draws, PyObject *pairs);
+void rpp_draws_finish(struct rpp_draws *draws);
+/* probe_words(ordinal, stream, marker), call_value(address), call_take_over(), call_begun() and
+ * call_ended(graph, nodes) (draws.c, capture.c) */
+PyObject *rpp_probe_words(PyObject *module, PyObject *args);
+PyObject *rpp_last_node(PyObject *module, PyObject *args);
+PyObject *rpp_call_value(PyObject *module, PyObject *args);
+PyObject *rpp_call_take_over(PyObject *module, PyObject *unused);
+PyObject *rpp_call_begun(PyObject *module, PyObject *unused);
+PyObject *rpp_call_ended(PyObject *module, PyObject *args);
+
 /* A captured graph, and the pool it lies in. */
 struct rpp_graph {
     PyObject_HEAD struct rp_graph *graph;
@@ -34,6 +62,7 @@ struct rpp_graph {
     size_t arg_count;
     struct rp_arg *args; /* sizes and roles of the capture; addresses of the last replay */
     bool lends;          /* tensors of PyTorch's lie in memory that goes with the graph */
+    struct rpp_draws draws;
 };
 
 extern PyTypeObject *rpp_pool_type, *rpp_graph_type;

@@ -54,6 +54,13 @@ static void *find(const char *library, const char *name)
     return found;
 }
 
+/* Until PyTorch 2.12 it is compiled into who throws it, from 2.13 on where it is defined. */
+static void *find_class(const char *name)
+{
+    void *found = find("libc10.so", name);
+    return found ? found : find("libc10_cuda.so", name);
+}
+
 /* A pointer that dlsym gave, as one to a function. */
 #define FIND_FUNCTION(field, library, name)                                                        \
     do {                                                                                           \
@@ -68,8 +75,8 @@ const char *rpp_raise_prepare(void)
     FIND_FUNCTION(allocate, "libstdc++.so.6", "__cxa_allocate_exception");
     FIND_FUNCTION(throw_it, "libstdc++.so.6", "__cxa_throw");
     FIND_FUNCTION(operator_new, "libstdc++.so.6", "_Znwm");
-    names.vtable = find("libc10_cuda.so", "_ZTVN3c1016OutOfMemoryErrorE");
-    names.type = find("libc10_cuda.so", "_ZTIN3c1016OutOfMemoryErrorE");
+    names.vtable = find_class("_ZTVN3c1016OutOfMemoryErrorE");
+    names.type = find_class("_ZTIN3c1016OutOfMemoryErrorE");
     if (!names.check_fail)
         return "c10::detail::torchCheckFail";
     if (!names.init)

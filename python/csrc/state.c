@@ -16,6 +16,8 @@ void rpp_device_set(struct rpp_device *slot, struct rp_device *device)
     memcpy(&slot->capture_info, &function, sizeof function);
     function = rp_device_function(device, "cuGraphGetNodes");
     memcpy(&slot->graph_nodes, &function, sizeof function);
+    function = rp_device_function(device, "cuGraphDestroyNode");
+    memcpy(&slot->destroy_node, &function, sizeof function);
     function = rp_device_function(device, "cuCtxSynchronize");
     memcpy(&slot->synchronize, &function, sizeof function);
     slot->device = device;

@@ -34,6 +34,7 @@ struct rpp_device {
     int (*capture_info)(struct CUstream_st *stream, int *out_status, unsigned long long *out_id,
                         void *out_graph, void *out_nodes, void *out_edges, size_t *out_count);
     int (*graph_nodes)(void *graph, void *out_nodes, size_t *out_count);
+    int (*destroy_node)(void *node);
     int (*synchronize)(void);
 };
 

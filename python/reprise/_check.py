@@ -430,8 +430,9 @@ class Check:
     def _kind_of(error):
         code = getattr(error, "driver_code", 0)
         if isinstance(error, _C.Error):
-            return _STATUSES.get(error.status, _CODES.get(code, "capture-error"))
-        return "capture-error" if "CUDA" in str(error) else "callable-error"
+            return _STATUSES.get(getattr(error, "status", None), _CODES.get(code, "capture-error"))
+        # Eager runs went well: what PyTorch raises in a capture, which is RuntimeError, is of that.
+        return "capture-error" if isinstance(error, RuntimeError) else "callable-error"
 
     def _trace(self):
         """The program's line that broke the capture, or None where no single line did; and the call

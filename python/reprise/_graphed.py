@@ -7,7 +7,7 @@ import threading
 import types
 import weakref
 
-from . import _C, _distributed
+from . import _C, _distributed, _private
 from ._findings import line_of, tell_mend
 from ._gradients import Gradients, Shared, for_short_way, homes, to_give
 from ._pool import Pool
@@ -15,7 +15,7 @@ from ._progress import Progress
 from ._record import VERIFY, Work, extents, is_alone
 from ._shape import Shape
 from ._split import Refused, Split
-from ._torch import need_gpu, quick_empty
+from ._torch import need_gpu
 from ._tree import flatten, unflatten
 from ._warn import warn
 from ._watch import Watch, find_modules
@@ -296,7 +296,7 @@ class Graphed:
         """The short way; where it was not guarded it is, and knows no shapes."""
         torch, watch = self._torch, self._watch
         if self._hot is None:
-            self._hot = _C.Hot(torch.Tensor, torch.empty_strided, quick_empty(torch),
+            self._hot = _C.Hot(torch.Tensor, torch.empty_strided, _private.of(torch).quick_empty,
                                torch.is_grad_enabled, torch.is_inference_mode_enabled,
                                torch.is_autocast_enabled, torch.cuda.current_device)
         if not guarded:

@@ -10,7 +10,7 @@ with a sentence that says so.
 import json
 import weakref
 
-from . import _C
+from . import _C, _private
 from ._execs import budget_bytes
 from ._options import from_environment, heap_options
 from ._torch import need_gpu
@@ -33,7 +33,7 @@ class _Segments:
     def __init__(self, torch):
         _C.prepare()
         hooks = _C.hooks()
-        self.allocator = torch._C._cuda_customAllocator(hooks["segment"], hooks["free"])
+        self.allocator = _private.of(torch).custom_allocator(hooks["segment"], hooks["free"])
         self.pool = self.owner = None
         self.is_used = False
 
@@ -138,20 +138,17 @@ def install(*, memory_fraction=None, record_history=0, exec_budget_bytes=None,
 def _put_in_place(torch):
     """Makes the hooks PyTorch's allocator."""
     global _allocator
+    private = _private.of(torch)
+    private.need(_private.INSTALL)
     hooks = _C.hooks()
-    allocator = torch._C._cuda_customAllocator(hooks["alloc"], hooks["free"])
-    allocator.set_reset_fn(hooks["reset"])
-    allocator.set_memory_fraction_fn(hooks["fraction"])
-    allocator.set_base_alloc_fn(hooks["base"])
-    allocator.set_record_stream_fn(hooks["use"])
-    allocator.set_begin_allocate_to_pool(hooks["begin_pool"])
-    allocator.set_end_allocate_to_pool_fn(hooks["end_pool"])
-    allocator.set_release_pool(hooks["release_pool"])
+    allocator = private.custom_allocator(hooks["alloc"], hooks["free"])
+    for method, hook in _private.ALLOCATOR_HOOKS:
+        getattr(allocator, method)(hooks[hook])
     missing = _C.prepare()
     if missing is not None:
         warn(f"this PyTorch has no {missing} that Reprise can find: running out of memory "
              "will raise RuntimeError instead of torch.OutOfMemoryError")
-    torch._C._cuda_changeCurrentAllocator(allocator)
+    private.change_allocator(allocator)
     _allocator = allocator
     _restore_statistics(torch)
     _refuse_the_rest(torch)
@@ -189,17 +186,35 @@ def _restore_statistics(torch):
         for device in range(torch.cuda.device_count()):
             _C.heap_history(device, entries)
 
-    def set_fraction(fraction, device, original=torch._C._cuda_setMemoryFraction):
-        original(fraction, device)
+    before = getattr(torch._C, "_cuda_setMemoryFraction", None)
+
+    def set_fraction(fraction, device):
+        if before is not None:
+            before(fraction, device)
         fractions[device] = fraction
 
-    torch._C._cuda_memoryStats = lambda device: _nested(_C.heap_stats(device))
-    torch._C._cuda_resetPeakMemoryStats = lambda device: _C.heap_reset(device, True)
-    torch._C._cuda_resetAccumulatedMemoryStats = lambda device: _C.heap_reset(device, False)
-    torch._C._cuda_memorySnapshot = snapshot
-    torch._C._cuda_record_memory_history = record_history
-    torch._C._cuda_setMemoryFraction = set_fraction
-    torch._C._cuda_getMemoryFraction = lambda device: fractions.get(device, 1.0)
+    def stats(device):
+        return _nested(_C.heap_stats(device))
+
+    def reset_peaks(device):
+        _C.heap_reset(device, True)
+
+    def reset_accumulated(device):
+        _C.heap_reset(device, False)
+
+    answers = (stats, reset_peaks, reset_accumulated, snapshot, record_history, set_fraction,
+               lambda device: fractions.get(device, 1.0))
+    _answer(torch, _private.STATISTICS_NAMES, answers)
+    # torch.accelerator asks PyTorch's own allocator, whatever is in its place.
+    _answer(torch, _private.ACCELERATOR_NAMES,
+            (torch.cuda.is_initialized, torch.cuda.empty_cache, stats, reset_peaks, reset_accumulated))
+
+
+def _answer(torch, names, functions):
+    """Puts these functions in the place of PyTorch's, where it has them."""
+    for name, function in zip(names, functions):
+        if hasattr(torch._C, name):
+            setattr(torch._C, name, function)
 
 
 def _refuse_the_rest(torch):
@@ -215,8 +230,7 @@ def _refuse_the_rest(torch):
     torch.cuda.MemPool = torch.cuda.memory.MemPool = MemPool
     trees = refuse('torch.compile(mode="reduce-overhead")',
                    "Use reprise.graphed(torch.compile(fn)) instead")
-    torch._C._cuda_getCheckpointState = trees
-    torch._C._cuda_setCheckpointPoolState = trees
+    _answer(torch, ("_cuda_getCheckpointState", "_cuda_setCheckpointPoolState"), (trees, trees))
     if torch.backends.cudnn.benchmark:
         torch.backends.cudnn.benchmark = False
         warn("torch.backends.cudnn.benchmark asks PyTorch's own allocator how much memory "

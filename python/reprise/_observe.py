@@ -20,6 +20,7 @@ import warnings
 import weakref
 from collections import namedtuple
 
+from . import _private
 from ._findings import take_stack
 
 Note = namedtuple("Note", "kind operation what mend stack fix options")
@@ -449,7 +450,7 @@ def _weak(torch, storage):
 
 def _bytes(torch, storage):
     if storage.device.type == "cpu" and torch.cuda.is_initialized():
-        torch._C._cuda_synchronize()  # the device may still write to memory that is pinned, or read it
+        _private.of(torch).synchronize()  # the device may still write to memory that is pinned, or read it
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
 

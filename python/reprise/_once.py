@@ -8,10 +8,9 @@ torch.cuda.graph itself has it too; what is here beside it is reprise.Pool as a 
 workspaces as memory of the graph, and a current stream that is put back when a capture fails.
 """
 
-from . import _C
+from . import _C, _draws, _private
 from ._install import is_installed
 from ._pool import Pool
-from ._record import Random, abandon_capture
 from ._torch import need_gpu
 
 
@@ -95,7 +94,7 @@ class graph:
         self._before = torch.cuda.current_stream()
         if is_installed():
             _C.sweep()
-            torch._C._cuda_clearCublasWorkspaces()  # so that the capture has ones of its own
+            self._clear_workspaces()  # so that the capture has ones of its own
             if self._pool is not None:
                 self._pool.bind()  # it may have been let go since
         try:
@@ -106,17 +105,21 @@ class graph:
 
     def __exit__(self, *args):
         if is_installed():
-            self._torch._C._cuda_clearCublasWorkspaces()  # and they are free within it
+            self._clear_workspaces()  # and they are free within it
         try:
             self._capture.__exit__(*args)
         except BaseException:
             self._failed()
             raise
 
+    def _clear_workspaces(self):
+        private = _private.of(self._torch)
+        private.need(_private.CAPTURES)
+        private.clear_workspaces()
+
     def _failed(self):
         """Leaves stream, allocator and the default generator as if there had been no capture."""
         torch, device = self._torch, self.capture_stream.device
         torch.cuda.set_stream(self._before)
-        abandon_capture(torch, device.index, self._handle)
-        Random.prepare(torch, device, ())
-        Random(torch, device, ()).mend()
+        _draws.abandon(torch, device.index, self._handle)
+        _draws.recover(torch, device)

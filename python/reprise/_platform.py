@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 
-from . import _C
+from . import _C, _private
 from ._findings import take_stack
 
 _WAITS = ("synchronize", "Stream.synchronize", "Stream.query", "Event.synchronize", "Event.query",
@@ -89,7 +89,7 @@ class Cuda:
     # ---- State ----
 
     def current(self):
-        return self.torch._C._cuda_getCurrentRawStream(self.device.index)
+        return _private.of(self.torch).raw_stream(self.device.index)
 
     def knows(self, generator, named):
         """Is a generator the default one, or named by the caller?"""
@@ -173,7 +173,7 @@ class Cuda:
     def worked(self, observer, name, stack):
         """An operator was enqueued. Autograd joins the streams of a backward pass by itself, but not
         with the default one, on which nodes that accumulate gradients may have been made."""
-        if self.torch._C._current_graph_task_id() != -1:
+        if _private.of(self.torch).task_id() != -1:
             if self.current() == 0:
                 observer.note("grad-stream", "backward", stack=stack)
             return

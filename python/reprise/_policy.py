@@ -14,7 +14,7 @@ others, those whose shapes are all eager are made without being looked at until 
 
 import time
 
-from . import _C
+from . import _C, _private
 from ._findings import tell_mend
 from ._graphed import ATTEMPTS, Graphed, Uncapturable
 from ._install import is_installed
@@ -117,7 +117,7 @@ class Judged(Graphed):
 
     def _judged_call(self, case, key, found, args, kwargs, start):
         leaves, tensors, spec = found
-        stream = self._torch._C._cuda_getCurrentRawStream(case.device)
+        stream = _private.of(self._torch).raw_stream(case.device)
         ahead = (time.perf_counter_ns() - start) / 1000
         turn = case.choice.begin(stream, ahead)
         if turn[0] == _CAPTURE:

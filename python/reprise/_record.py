@@ -12,8 +12,8 @@ PyTorch needs around such a run:
     cuBLAS     its workspaces are dropped before and after, so that they are blocks of the run
     autocast   its cache is dropped before and after for the same reason; it stays enabled, as to
                change that makes torch.compile compile anew
-    random     generators are told that a capture is on, by a small capture of PyTorch's own beside
-               it; replaying that one first makes the numbers of a call those of an eager run
+    random     PyTorch's generators know that a capture is on, and what the run drew is known behind it
+               (_draws.py), so that the numbers of a call are those of an eager run
     arguments  tensors that lie at the addresses the run was given
     results    their storages are named in the rehearsal, and arguments in what follows: fresh
                memory at every replay. What somebody else keeps of them stays, and is copied
@@ -23,10 +23,9 @@ import contextlib
 import gc
 import threading
 
-from . import _C, _distributed, _stack, _states
+from . import _C, _distributed, _draws, _private, _stack, _states
 from ._install import drop_segment_pools, is_installed, segment_pool
 from ._streams import on_stream, stream_at
-from ._torch import raises_on_draws
 from ._tree import flatten
 
 IN, OUT, INOUT = 1, 2, 3
@@ -99,16 +98,18 @@ def extents(tensors):
 
 def tensor_at(torch, address, nbytes, device, like):
     """A tensor of the shape of `like` in memory that somebody else owns."""
-    storage = torch._C._construct_storage_from_data_pointer(address, device, nbytes)
-    return torch._C._construct_CUDA_Tensor_From_Storage_And_Metadata(
+    private = _private.of(torch)
+    storage = private.storage_at(address, device, nbytes)
+    return private.tensor_in(
         {"nbytes": nbytes, "data_ptr": address, "size": like.shape, "stride": like.stride(),
          "dtype": like.dtype, "device": device, "storage_offset": 0}, storage)
 
 
 def storage_bytes(torch, address, nbytes, device):
     """The bytes there, as a tensor."""
-    storage = torch._C._construct_storage_from_data_pointer(address, device, nbytes)
-    return torch._C._construct_CUDA_Tensor_From_Storage_And_Metadata(
+    private = _private.of(torch)
+    storage = private.storage_at(address, device, nbytes)
+    return private.tensor_in(
         {"nbytes": nbytes, "data_ptr": address, "size": (nbytes,), "stride": (1,),
          "dtype": torch.uint8, "device": device, "storage_offset": 0}, storage)
 
@@ -131,119 +132,6 @@ def _let_go(storages, addresses):
             storage.resize_(0)
 
 
-def abandon_capture(torch, ordinal, pool):
-    """Does what PyTorch leaves undone where the end of its capture fails: the allocator would go on
-    serving the capture, and refuse much else."""
-    if is_installed():
-        _C.abandon()
-        return
-    try:
-        torch._C._cuda_endAllocateToPool(ordinal, pool)
-        torch._C._cuda_releasePool(ordinal, pool)
-    except RuntimeError:
-        pass  # it had no memory yet, or none any more
-
-
-class Random:
-    """Generators during a run: a capture of PyTorch's own, on a stream of its own, that does next
-    to nothing. While it is on, generators count from 0 and read their seed and offset from device
-    memory, which it fills as it begins; its replay fills those and moves the generators on."""
-
-    streams = {}
-    keepers = []  # what keeps the generators' seeds and offsets in device memory where they are
-
-    @classmethod
-    def prepare(cls, torch, device, generators):
-        """Makes what cannot be made during a capture."""
-        if device.index not in cls.streams:
-            cls.streams[device.index] = torch.cuda.Stream(device)
-        for generator in (torch.cuda.default_generators[device.index], *generators):
-            if all(generator is not kept for kept, _ in cls.keepers):
-                graph = torch.cuda.CUDAGraph(keep_graph=True)
-                graph.register_generator_state(generator)
-                cls.keepers.append((generator, graph))
-
-    @classmethod
-    @contextlib.contextmanager
-    def in_order(cls, torch, device):
-        """Around the runs of a capture: what they fill comes behind what replays read that were
-        enqueued on the current stream before, and ahead of what those fill that come after."""
-        stream, current = cls.streams[device.index], torch.cuda.current_stream(device)
-        stream.wait_stream(current)
-        try:
-            yield
-        finally:
-            current.wait_stream(stream)
-
-    def __init__(self, torch, device, generators, base=None):
-        self.torch = torch
-        index = device.index
-        self.stream = self.streams[index]
-        self.generators = (torch.cuda.default_generators[index], *generators)
-        self.states = _states.States(torch, device, self.generators[0],
-                                     None if base is None else base.states)
-        self.graph = self._new_graph()
-        self.pool = None  # of PyTorch, of the latest capture
-
-    def _new_graph(self):
-        graph = self.torch.cuda.CUDAGraph(keep_graph=True)  # made launchable after the run
-        for generator in self.generators[1:]:
-            graph.register_generator_state(generator)
-        return graph
-
-    def _begin(self, graph):
-        self.pool = self.torch.cuda.graph_pool_handle()
-        with on_stream(self.torch, self.stream):
-            graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
-
-    def _end(self, graph):
-        with on_stream(self.torch, self.stream):
-            try:
-                self.torch.cuda._sleep(1)  # a graph without a node is warned of
-            finally:
-                graph.capture_end()  # or the stream would go on capturing
-
-    def begin(self):
-        self._begin(self.graph)
-
-    def end(self):
-        """Ends it. A run that broke its capture may have broken this one, which would leave the
-        generators as if a capture were on: another one is begun and ended then."""
-        try:
-            self._end(self.graph)
-        except RuntimeError:
-            abandon_capture(self.torch, self.stream.device.index, self.pool)
-            self.mend()
-
-    def mend(self):
-        """Ends the state of a capture that a broken one left the generators in."""
-        again = self._new_graph()
-        self._begin(again)
-        self._end(again)
-
-    def replay(self, state=None):
-        """Fills seeds and offsets for a replay of the run's graph, and moves the generators on.
-        state: that of the device's generator when the base was replayed, for a run that borrows."""
-        if not self.states.rewinds:
-            self.graph.replay()
-            return
-        generator = self.generators[0]
-        before = generator.get_state()
-        if self.states.borrows:
-            generator.set_state(state)
-        self.graph.replay()
-        generator.set_state(before)
-
-    def is_used(self):
-        """Did the run draw random numbers? Leaves the generators as they are."""
-        before = [g.get_offset() for g in self.generators]
-        self.graph.replay()
-        used = [g.get_offset() for g in self.generators] != before
-        for generator, offset in zip(self.generators, before):
-            generator.set_offset(offset)
-        return used
-
-
 class Found(Exception):
     """The rehearsal told what comes out, and was for nothing else."""
 
@@ -256,39 +144,48 @@ class Run:
     """The surroundings of one run; kept until the capture is over."""
 
     def __init__(self, torch, device, stream, generators, draws, base):
+        private = _private.of(torch)
+        private.need(_private.CAPTURES)
         self.torch = torch
         self.device = device
         self.stream = stream_at(torch, stream, device)
-        self.random = Random(torch, device, generators, base) if draws else None
-        self.states = self.random.states if draws else _states.States(torch, device, None)
-        self.pool = None
+        pool = None
         if not is_installed():
-            self.pool = segment_pool(torch, self)
+            private.need(_private.OWN_MEMORY)
+            pool = segment_pool(torch, self)
+        self.capture = _draws.new_capture(torch, device, self.stream, generators, draws, pool, base)
 
     @contextlib.contextmanager
     def around(self):
-        torch, pool = self.torch, self.pool
-        torch._C._cuda_clearCublasWorkspaces()
+        torch = self.torch
+        clear_workspaces = _private.of(torch).clear_workspaces
+        clear_workspaces()
         with on_stream(torch, self.stream):
-            if self.random is not None:
-                self.random.begin()
-            if pool is not None:
-                torch._C._cuda_beginAllocateToPool(self.device.index, pool.id)
-            _states.begin(self.states)
-            _distributed.begin(torch)
+            worked = False
+            self.capture.begin()
             try:
-                yield
-                self.states.finish()
-            finally:
-                _distributed.end()
-                _states.end(self.states)
+                with self._watched():
+                    yield
+                    self.capture.states.finish()
                 torch.clear_autocast_cache()  # the casts that it holds are memory of the run
-                torch._C._cuda_clearCublasWorkspaces()
-                if pool is not None:
-                    torch._C._cuda_endAllocateToPool(self.device.index, pool.id)
-                    torch._C._cuda_releasePool(self.device.index, pool.id)
-                if self.random is not None:
-                    self.random.end()
+                clear_workspaces()
+                worked = True
+            finally:
+                if not worked:
+                    torch.clear_autocast_cache()
+                    clear_workspaces()
+                self.capture.end(worked)
+
+    @contextlib.contextmanager
+    def _watched(self):
+        """Random states are the run's, and collectives that cannot be captured are refused."""
+        _states.begin(self.capture.states)
+        _distributed.begin(self.torch)
+        try:
+            yield
+        finally:
+            _distributed.end()
+            _states.end(self.capture.states)
 
 
 class Result:
@@ -316,7 +213,8 @@ class Work:
         self.draws = draws  # does the callable draw random numbers? It may
         self.put_back = put_back  # called before each run, which are to begin alike; or None
         self.held = set()  # numbers of the results that were found to stay
-        self.base = base  # the Random of the forward run, whose states a backward pass sets
+        self.base = base  # the States of the forward run, which a backward pass sets
+        self.drawn = None  # what the record drew (_draws.Drawn); None: nothing
         self.ranges = []  # of the run: address and bytes of each argument
         self.body = body
         self.tensors = tensors
@@ -443,8 +341,8 @@ class Work:
 
     def _check_results(self, storages):
         if [nbytes for _, nbytes, _ in storages.values()] != self.outputs:
-            raise RuntimeError("the callable returned other tensors than when it was first "
-                               "captured: it must do the same each time")
+            raise _C.Error("the callable returned other tensors than when it was first captured: it "
+                           "must do the same each time")
 
     def _deliver(self, storages, addresses):
         """Copies what does not lie where the outputs go: without install(), or when the run took
@@ -459,7 +357,7 @@ class Work:
         start of the pool that are left alone."""
         with alone():
             args = self._prepare()
-            with Random.in_order(self.torch, self.device):
+            with _draws.in_order(self.torch, self.device):
                 return self._capture(args, pool, name, copy_args, verify, lead)
 
     def _capture(self, args, pool, name, copy_args, verify, lead):
@@ -472,7 +370,7 @@ class Work:
             return [b.data_ptr() for b in buffers], self._placed()
 
         def take(results, verify):
-            stream = self.torch._C._cuda_getCurrentRawStream(self.device.index)
+            stream = _private.of(self.torch).raw_stream(self.device.index)
             return _C.capture(pool, self.run, args, results, name, copy_args, VERIFY[verify], stream,
                               lead)
 
@@ -483,7 +381,9 @@ class Work:
             graph = take(places, "capture" if verify and self.draws else verify)
         else:
             graph = self._until_known(lambda: take(results, None))
-        self.random = self.runs[-1].random
+        self.drawn = self.runs[-1].capture.drawn
+        if self.drawn is not None:
+            graph.set_draws(self.drawn.pairs)
         if not self.keep:
             self.finish()
         return graph
@@ -511,7 +411,7 @@ class Work:
                 self._learn_draws()
                 return [0] * len(sizes), self._placed()
 
-            with Random.in_order(self.torch, self.device):
+            with _draws.in_order(self.torch, self.device):
                 self._until_known(lambda: into.add(pool, self.run, args, results, name))
             if not self.keep:
                 self.finish()
@@ -524,7 +424,7 @@ class Work:
             self.torch.cuda.empty_cache()
             _C.sweep()
         self.torch.clear_autocast_cache()  # its casts keep nodes of other streams in backward passes
-        Random.prepare(self.torch, self.device, self.generators)
+        _draws.prepare(self.torch, self.device, self.generators)
         _stack.prepare(self.torch, self.device)
         self._forget()
         return [(e.address, e.bytes, INOUT) for e in self.extents]
@@ -535,10 +435,9 @@ class Work:
                 for j, place in enumerate(self.places) if place is not None]
 
     def _until_known(self, take):
-        """What take() returns. PyTorch 2.9 to 2.12 raises an error when random numbers are drawn in a
-        capture that the generators were not told of: then it is taken again, and they are; and so it is
-        where results were found to stay."""
-        self.draws = self.draws or not raises_on_draws(self.torch)
+        """What take() returns. Before 2.12 PyTorch raises RuntimeError, and no kind of it, where numbers
+        are drawn in a capture that the generators were not told of: then it is taken again, and they are.
+        So it is where results were found to stay, and where it was not known yet how captures count."""
         try:
             return take()
         except Held:
@@ -546,8 +445,9 @@ class Work:
             return self._until_known(take)
         except RuntimeError as error:
             if _states.is_wanted():
-                _states.learn(self.torch, Random.streams[self.device.index])
-            elif self.draws or "offset" not in str(error).lower():
+                _states.learn(self.torch, self.device)
+            elif self.draws or type(error) is not RuntimeError or (
+                    _private.of(self.torch).begins_captures):
                 raise
         self.draws = True
         self._forget()
@@ -556,7 +456,7 @@ class Work:
     def _learn_draws(self):
         """After the rehearsal: were random numbers drawn, where the generators were told of it?"""
         if self.draws:
-            self.draws = self.runs[-1].random.is_used()
+            self.draws = self.runs[-1].capture.drawn is not None
 
     def finish(self):
         """Drops what the runs made; pools of PyTorch's later where another thread captures."""

@@ -3,6 +3,7 @@
 
 import functools
 
+from . import _private
 from ._gradients import give
 from ._tree import is_leaf, unflatten
 
@@ -13,7 +14,7 @@ class Shape:
     def __init__(self, work, graph):
         torch = work.torch
         self.graph = graph
-        self.random = work.random
+        self.drawn = work.drawn  # _draws.Drawn, or None
         self.device = work.device
         self.extents = work.extents
         self.first = [e.members[0] for e in work.extents]
@@ -43,19 +44,29 @@ class Shape:
                 for tensors in found]
 
     def enqueue(self, tensors, state=None):
-        """Enqueues the graph for these tensors; the memory of its outputs. state: of the device's
-        random numbers, where they are those of an earlier graph."""
+        """Enqueues the graph for these tensors; the memory of its outputs. state: seed and offset of the
+        device's random numbers, where they are those of an earlier graph."""
         torch, device = self.torch, self.device
         buffers = [torch.empty_strided(*whole[:2], dtype=whole[2], device=device) if whole else
                    torch.empty(nbytes, dtype=torch.uint8, device=device)
                    for whole, nbytes in zip(self.whole, self.outputs)]
-        if self.random is not None:
-            self.random.replay(state)
-        self.graph.replay(torch._C._cuda_getCurrentRawStream(device.index),
-                          *[tensors[i].data_ptr() for i in self.single],
-                          *[b.data_ptr() for b in buffers])
+        stream = _private.of(torch).raw_stream(device.index)
+        addresses = [tensors[i].data_ptr() for i in self.single] + [b.data_ptr() for b in buffers]
+        if self.drawn is not None and self.drawn.borrows:
+            self._replay_with(state, stream, addresses)
+        else:
+            self.graph.replay(stream, *addresses)
         give(self.given)  # frees what the graph has dropped, and may have read
         return buffers
+
+    def _replay_with(self, state, stream, addresses):
+        """Replays with the device's random numbers at that state, where they stay; other generators go
+        on."""
+        others = [(g, g.initial_seed(), g.get_offset(), by) for g, by in self.drawn.pairs[1:]]
+        values = [*state, *(word for _, seed, offset, _ in others for word in (seed, offset))]
+        self.graph.replay_at(tuple(values), stream, *addresses)
+        for generator, _, offset, by in others:
+            generator.set_offset(offset + by)
 
     def leaves(self, tensors, buffers):
         """The leaves of the result."""
@@ -85,7 +96,7 @@ class Shape:
     def short(self, tensors):
         """How the short way makes the results of a call with these tensors, and what it makes of
         them: None where a call takes more than that."""
-        if self.random is not None or len(tensors) != len(self.extents) or (
+        if (self.drawn is not None and self.drawn.borrows) or len(tensors) != len(self.extents) or (
                 any(len(e.members) > 1 for e in self.extents)):
             return None
         made = [r[:2] for r in self.results if r[0] != "value"]
@@ -119,7 +130,7 @@ class Shape:
         """What is known of the graph: those of struct rp_graph_info, and of each argument."""
         info = self.graph.info()
         info["calls"] = info["replays"]
-        info["random"] = self.random is not None
+        info["random"] = self.drawn is not None
         info["stale_graphs"] = self.stale
         info["lead_bytes"] = self.lead
         info["device"] = self.device.index

@@ -12,7 +12,7 @@ The backward graph is captured by asking autograd for the gradients of the recor
 results, the gradients, are fresh tensors at every call.
 """
 
-from . import _C
+from . import _C, _private, _states
 from ._record import Work
 from ._shape import Shape
 from ._tree import flatten, unflatten
@@ -108,7 +108,7 @@ class Split:
         sizes = [e.bytes for e in work.extents] + work.outputs
         saved = [new((sizes[slot],), (1,), torch.uint8) for slot in self.needed]
         return Work(torch, self.device, self._backward, samples + saved, self.generators,
-                    base=work.runs[-1].random)
+                    base=work.runs[-1].capture.states)
 
     def _drop_runs(self):
         work = self.work
@@ -166,7 +166,7 @@ class Split:
             grads = torch.autograd.grad(self.results, wanted, placed[:count], retain_graph=True,
                                         allow_unused=self.allow_unused)
         except RuntimeError as error:
-            if "use_reentrant=True" in str(error):
+            if _private.goes_back_reentrantly(torch, self.results):
                 raise Refused(REENTRANT) from error
             raise
         self.placed = {}
@@ -189,11 +189,9 @@ class Split:
                           for r in self.forward.results])
 
     def random_state(self):
-        """Of the device's random numbers now, where the backward graph draws from it."""
-        if self.backward is None or self.backward.random is None or (
-                not self.backward.random.states.borrows):
-            return None
-        return self.backward.random.generators[0].get_state()
+        """Seed and offset of the device's random numbers now, where the backward graph draws them."""
+        drawn = None if self.backward is None else self.backward.drawn
+        return _states.read(drawn.pairs[0][0]) if drawn is not None and drawn.borrows else None
 
     def saved(self, tensors, buffers):
         """The arguments of the forward graph that the backward graph reads."""
@@ -265,7 +263,10 @@ def _only_once(torch, split, grads):
     """These gradients, through which nobody can go back. torch.autograd.function.once_differentiable
     would make them constants wherever the incoming gradients are, and a penalty on them would count
     for nothing."""
-    refusal = torch._C._functions.DelayedError(
+    private = _private.of(torch)
+    if private.delayed_error is None:
+        return grads
+    refusal = private.delayed_error(
         f"the gradients of '{split.pool.name}' are differentiated once more, and a graph of the "
         "backward pass has no second one. Call the callable itself where create_graph=True is needed, "
         "or capture the whole step with reprise.graphed(step, grad='whole'), both passes in it",

@@ -11,7 +11,7 @@ the run that it was saved in:
     of this run      the count is set: what is recomputed draws again what was drawn
     of the forward   the backward graph is another one and has an offset of its own. All that it
                      draws has to be of the forward's states, and its replays begin at the offset
-                     that the forward's replay began at; the generator is put back after them
+                     that the forward's replay began at; the generator stays where it is
     of no run        nothing was drawn where it was saved
 
 That PyTorch keeps the count so is proved once, by a small capture of its own that draws from a
@@ -20,6 +20,8 @@ generator of ours. One that does not refuses such captures.
 
 import struct
 import threading
+
+from . import _private
 
 MARK = b"reprise\0"  # of a token; a state of PyTorch's has 16 bytes, a token 24
 OFFSET = 4000  # of the generator for the proof; no count of what that draws
@@ -56,7 +58,8 @@ def _proves(torch, stream):
     generator.set_offset(OFFSET)
     numbers = torch.empty(4, device=stream.device)
     graph = torch.cuda.CUDAGraph(keep_graph=True)
-    graph.register_generator_state(generator)
+    if _private.of(torch).registers_generators:
+        graph.register_generator_state(generator)
     pool = torch.cuda.graph_pool_handle()
     counts = []
     with torch.cuda.stream(stream):
@@ -76,19 +79,26 @@ def _proves(torch, stream):
         generator.get_offset() - before == counts[-1])
 
 
-def learn(torch, stream):
-    """Makes the proof, once. Not within a capture; stream is none that anybody captures. Raises
-    RuntimeError with what to do where PyTorch is otherwise."""
+def learn(torch, device):
+    """Makes the proof, once. Not within a capture. Raises Missing with what to do where PyTorch is
+    otherwise."""
     global _keeps, _why
     if _keeps is None:
         try:
-            _keeps = _proves(torch, stream)
+            _keeps = _proves(torch, torch.cuda.Stream(device))
         except (AttributeError, RuntimeError, struct.error) as error:
             _keeps, _why = False, f" ({str(error).splitlines()[0]})"
     if not _keeps:
-        raise RuntimeError(
-            "the callable saves random states, as torch.utils.checkpoint does unless it is told not to, "
-            f"and PyTorch {torch.__version__} does not tell them in a capture{_why}: {MEND}")
+        raise _private.Missing("random numbers in captures: off, as generators of PyTorch "
+                               f"{torch.__version__} do not tell what a capture draws{_why}")
+
+
+def need():
+    """Raises Unknown before the proof."""
+    global _wanted
+    if not _keeps:
+        _wanted = True
+        raise Unknown("how PyTorch counts the random numbers of a capture is not known yet")
 
 
 class States:
@@ -106,7 +116,6 @@ class States:
         self.base = base
         self.used = False     # was a state saved or set?
         self.borrows = False  # are numbers drawn from states of the base?
-        self.rewinds = False  # does a replay move the generator on by more than it should?
         self._in_base = False
         self._own = 0         # the count of this run when one of the base was set
         self._seen = 0        # the count as it was last seen
@@ -115,10 +124,7 @@ class States:
 
     def _look(self):
         """Notes what was drawn since the last look; the count."""
-        global _wanted
-        if not _keeps:
-            _wanted = True
-            raise Unknown("how PyTorch counts the random numbers of a capture is not known yet")
+        need()
         self._seed, count = read(self.generator)
         if count != self._seen:
             self._seen = count
@@ -175,9 +181,12 @@ class States:
                                "a checkpoint draws again: one graph cannot have both. Capture the "
                                "whole step, or use torch.utils.checkpoint with "
                                "preserve_rng_state=False")
-        self.rewinds = self._drew and own == 0
-        if self.rewinds:
-            self._write(4)  # PyTorch fills no offset for a graph that draws nothing
+        self._own = own
+
+    def result(self, count):
+        """Behind finish: by how much a replay moves the generator on, and whether the run drew; count: the
+        generator's."""
+        return (self._own, self._drew) if self.used else (count, count != 0)
 
 
 _active = {}  # by the index of the device: the states of the run that is captured there

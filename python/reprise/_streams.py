@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""PyTorch's streams, without what its own contexts do beside: they look for the devices there are at
-each entry, which a capture of few kernels would spend a tenth of its time on."""
+"""PyTorch's streams, without what its own contexts do beside (_private.py)."""
+
+from . import _private
 
 
 def stream_at(torch, handle, device):
@@ -17,9 +18,15 @@ class on_stream:
     __slots__ = ("_set", "_stream", "_before")
 
     def __init__(self, torch, stream):
-        self._set = torch._C._cuda_setStream
-        self._stream = (stream.stream_id, stream.device_index, stream.device_type)
-        self._before = torch._C._cuda_getCurrentStream(stream.device_index)
+        private = _private.of(torch)
+        if private.set_stream is not None:
+            self._set = private.set_stream
+            self._stream = (stream.stream_id, stream.device_index, stream.device_type)
+            self._before = private.get_stream(stream.device_index)
+        else:
+            self._set = lambda stream_id, **_: torch.cuda.set_stream(stream_id)
+            self._stream = (stream, None, None)
+            self._before = (torch.cuda.current_stream(stream.device), None, None)
 
     def __enter__(self):
         _choose(self._set, self._stream)

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: MIT
 """PyTorch, imported late: the package can be imported without it, and without a GPU."""
 
-import functools
 import os
 import sys
 
-from ._versions import OLDEST
+from ._versions import NEWEST, is_too_old, judge, numbers
 from ._warn import warn
 
-NEWEST = (2, 12)  # later ones keep random numbers of captures in another way
 _warned = False
 
 
@@ -19,36 +17,18 @@ def need_torch():
     except ImportError as error:
         raise ImportError("reprise needs PyTorch 2.9 or later, and it could not be imported "
                           f"({error}). Install it: https://pytorch.org/get-started") from error
-    version = version_of(torch)
-    if version < OLDEST:
-        raise ImportError(f"reprise needs PyTorch 2.9 or later; this is {torch.__version__}")
-    _warn_of_newer(torch, version)
+    version = str(torch.__version__)
+    if is_too_old(version):
+        raise ImportError(judge(version))
+    _warn_of_newer(version)
     return torch
 
 
-def version_of(torch):
-    """Its version, as (2, 11)."""
-    return _numbers(str(torch.__version__))
-
-
-@functools.cache
-def _numbers(version):
-    return tuple(int("".join(c for c in part if c.isdigit()) or 0)
-                 for part in version.split("+")[0].split(".")[:2])
-
-
-def raises_on_draws(torch):
-    """Does this PyTorch raise an error where random numbers are drawn in a capture that the generators
-    were not told of?"""
-    return version_of(torch) <= NEWEST
-
-
-def _warn_of_newer(torch, version):
+def _warn_of_newer(version):
     global _warned
-    if version > NEWEST and not _warned:
+    if numbers(version) > NEWEST and not _warned:
         _warned = True
-        warn(f"this is PyTorch {torch.__version__}; reprise knows how 2.9 to 2.12 draw random "
-             "numbers in captured work: with this one they may repeat")
+        warn(f"reprise: {judge(version)}")
 
 
 def _why_no_gpu(built):
@@ -73,10 +53,3 @@ def need_gpu():
 def is_loaded():
     """Has the program imported torch?"""
     return "torch" in sys.modules
-
-
-def quick_empty(torch):
-    """What torch.compile's programs make tensors with: (shape, strides, dtype) on the current
-    device. None in a PyTorch without it."""
-    guards = getattr(torch._C._dynamo, "guards", None)
-    return getattr(guards, "_empty_strided_cuda", None)

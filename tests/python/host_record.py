@@ -7,7 +7,7 @@ import types
 import unittest
 from unittest import mock
 
-from reprise import _C, _record
+from reprise import _C, _draws, _record
 from on_host import BYTES, OnHost
 
 
@@ -79,7 +79,10 @@ def played(driver):
             _cuda_clearCublasWorkspaces=lambda: None, _cuda_getCurrentRawStream=lambda index: 0,
             _cuda_getCurrentStream=lambda index: (0, 0, 1), _cuda_setStream=lambda **stream: None,
             _cuda_beginAllocateToPool=lambda *_: None, _cuda_endAllocateToPool=lambda *_: None,
-            _cuda_releasePool=lambda *_: None))
+            _cuda_releasePool=lambda *_: None,
+            _construct_storage_from_data_pointer=lambda *_: None,
+            _construct_CUDA_Tensor_From_Storage_And_Metadata=lambda *_: None,
+            _cuda_customAllocator=lambda *_: None))
 
 
 class Recording(OnHost):
@@ -100,7 +103,7 @@ class Recording(OnHost):
             patcher = mock.patch.object(_record, name, value)
             self.addCleanup(patcher.stop)
             patcher.start()
-        for owner, name in ((_record.Random, "prepare"), (_record.Random, "in_order"),
+        for owner, name in ((_draws, "prepare"), (_draws, "in_order"),
                             (_record._stack, "prepare")):
             patcher = mock.patch.object(owner, name, lambda *_: contextlib.nullcontext())
             self.addCleanup(patcher.stop)

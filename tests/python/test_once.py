@@ -5,7 +5,7 @@ import types
 import unittest
 from unittest import mock
 
-from reprise import _C, _once, _pool, _record
+from reprise import _C, _draws, _once, _pool, _private, _record
 
 
 class Inner:
@@ -37,6 +37,7 @@ def stream_of(index):
 class Fake:
     """What is asked of torch."""
 
+    version = "2.11.0"
     current = 0
     streams = ["caller"]
     cleared = 0
@@ -47,12 +48,16 @@ class Fake:
         def clear():
             Fake.cleared += 1
         return types.SimpleNamespace(
+            __version__=Fake.version,
             cuda=types.SimpleNamespace(graph=Inner, current_stream=lambda: Fake.streams[-1],
                                        set_stream=Fake.streams.append,
                                        graph_pool_handle=lambda: (0, 77),
-                                       current_device=lambda: Fake.current, Stream=stream_of),
+                                       current_device=lambda: Fake.current, Stream=stream_of,
+                                       default_generators=["first", "second"]),
             _C=types.SimpleNamespace(
                 _cuda_clearCublasWorkspaces=clear,
+                _construct_storage_from_data_pointer=lambda *_: None,
+                _construct_CUDA_Tensor_From_Storage_And_Metadata=lambda *_: None,
                 _cuda_endAllocateToPool=lambda *pool: Fake.ended.append(pool),
                 _cuda_releasePool=lambda *pool: Fake.released.append(pool)))
 
@@ -64,12 +69,13 @@ class Drop(unittest.TestCase):
         Fake.cleared = Fake.current = 0
         Fake.ended.clear()
         Fake.released.clear()
-        self.random = self.patch(_once, "Random", mock.MagicMock())
+        self.mended = self.patch(_draws.Beside, "mend", mock.MagicMock())
+        self.patch(_draws, "prepare", mock.MagicMock())
         Inner.fails = ""
         self.installed = False
         for module in (_once, _pool):
             self.patch(module, "need_gpu", lambda: torch)
-        for module in (_once, _pool, _record):
+        for module in (_once, _pool, _record, _draws):
             self.patch(module, "is_installed", lambda: self.installed)
 
     def patch(self, module, name, value):
@@ -112,7 +118,7 @@ class Drop(unittest.TestCase):
         # PyTorch's allocator is told that the capture is over; the hooks know it of themselves.
         self.assertEqual(Fake.ended, [(0, (0, 77))] * 2)
         self.assertEqual(Fake.released, Fake.ended)
-        self.assertEqual(self.random.return_value.mend.call_count, 4)
+        self.assertEqual(self.mended.call_count, 4)
 
     def test_what_the_block_raises_comes_out(self):
         with self.assertRaises(KeyError):

@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Runs the package's GPU tests with the PyTorch that this Python imports, several at once, and keeps what
+they showed under that version, beside those that the file has of others.
+
+usage: test_versions.py OUT.json [--short] [--jobs N] [--limit SECONDS] [--note TEXT] [NAME...]
+
+NAME: part of the names of the tests to run; all, when none is given. --short: one test program of each
+kind, without those that take longest. PYTHONPATH leads to the built package.
+
+Kept for each run: how many tests ran, how many failed and their names, and how it ended: a signal is an
+abort. Exits 1 where a test failed."""
+
+import argparse
+import datetime
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import record_result
+
+TESTS = Path(__file__).resolve().parent.parent / "tests" / "python"
+BOTH = ("check", "compose", "estimate", "graph", "graphed", "gradients", "homes", "pace", "policy",
+        "private", "random", "report")
+ONCE = ("documents", "install", "stale", "versions")
+SHORT = ("graph", "graphed", "install", "private", "random", "gradients")
+
+
+def commands(short):
+    """(test program, flags) of each run, the longest first."""
+    for name in ("check", *(n for n in BOTH if n != "check"), *ONCE):
+        path = TESTS / f"gpu_{name}.py"
+        if path.exists() and (not short or name in SHORT):
+            yield path, ()
+            if name in BOTH:
+                yield path, ("--install",)
+
+
+def read(text):
+    """How many tests ran, and the names of those that failed, by unittest's output."""
+    ran = re.findall(r"^Ran (\d+) tests?", text, re.M)
+    failed = re.findall(r"^(?:FAIL|ERROR): (\S+)", text, re.M)
+    return sum(map(int, ran)), sorted(set(failed))
+
+
+def run(path, flags, limit_s, log):
+    """What one test program showed."""
+    began = time.monotonic()
+    with subprocess.Popen([sys.executable, str(path), *flags], stdout=subprocess.PIPE, text=True,
+                          stderr=subprocess.STDOUT, cwd=TESTS.parent.parent, errors="replace") as process:
+        timer = threading.Timer(limit_s, process.kill)
+        timer.start()
+        text = process.stdout.read()
+        code = process.wait()
+        timer.cancel()
+    ran, failed = read(text)
+    shown = {"ran": ran, "failed": len(failed), "seconds": round(time.monotonic() - began, 1)}
+    if failed:
+        shown["which"] = failed
+    if code < 0:
+        shown["ended"] = signal.Signals(-code).name
+    elif code and not failed:
+        shown["ended"] = f"exit {code}: " + " ".join(text.split()[-40:])
+    skipped = re.findall(r"skipped=(\d+)", text)
+    if skipped:
+        shown["skipped"] = sum(map(int, skipped))
+    with open(log, "a", encoding="utf-8") as file:
+        file.write(f"==== {path.name} {' '.join(flags)}: {shown}\n{text if code else ''}\n")
+    return shown
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--short", action="store_true")
+    parser.add_argument("--jobs", type=int, default=8)
+    parser.add_argument("--limit", type=float, default=400)
+    parser.add_argument("--note")
+    parser.add_argument("--log", default=os.devnull)
+    parser.add_argument("names", nargs="*")
+    args = parser.parse_intermixed_args()
+    import torch
+    wanted = [c for c in commands(args.short)
+              if not args.names or any(name in c[0].name for name in args.names)]
+    with ThreadPoolExecutor(args.jobs) as pool:
+        shown = list(pool.map(lambda c: run(*c, args.limit, args.log), wanted))
+    result = {" ".join((path.name, *flags)): s for (path, flags), s in zip(wanted, shown)}
+    kept = json.loads(args.out.read_text()) if args.out.exists() else {}
+    kept[torch.__version__] = {
+        "date": datetime.date.today().isoformat(), "machine": record_result.machine(),
+        "driver": record_result.first_line("nvidia-smi", "--query-gpu=driver_version",
+                                           "--format=csv,noheader"),
+        "python": sys.version.split()[0], "suite": "short" if args.short else "whole",
+        "package": os.environ.get("REPRISE_COMMIT"), "note": args.note,
+        "runs": {**kept.get(torch.__version__, {}).get("runs", {}), **result}}
+    args.out.write_text(json.dumps(kept, indent=1) + "\n")
+    for name, one in result.items():
+        print(name, json.dumps(one))
+    bad = [n for n, s in result.items() if s["failed"] or "ended" in s]
+    print(f"{torch.__version__}: {sum(s['ran'] for s in result.values())} tests, "
+          f"{len(bad)} of {len(result)} programs failed")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
