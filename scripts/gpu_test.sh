@@ -38,7 +38,7 @@ python3 tests/check/check_command.py "$build/reprise" "$build/tests/check/libche
 
 python=${PYTHON:-python3}
 if "$python" -c 'import torch' 2>/dev/null; then
-    "$python" setup.py -q build --build-temp "$build/python/temp" --build-lib "$build/python/lib"
+    PYTHON=$python scripts/build_python.sh "$build/python"
     PYTHONPATH=$(cd "$build/python/lib" && pwd)
     export PYTHONPATH
     scripts/record_result.py "$out/doctor.json" "$build/reprise" doctor --driver cuda \

@@ -29,18 +29,13 @@ def build(folder):
         skip("the package needs Python 3.10 or later")
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
         skip("Python.h was not found: the package needs the headers of Python (python3-dev)")
-    try:
-        import setuptools  # noqa: F401
-    except ImportError:
-        skip("setuptools is not installed (python3-setuptools)")
-    out = folder / "lib"
-    done = subprocess.run(
-        [sys.executable, "setup.py", "-q", "build", "--build-temp", str(folder / "temp"),
-         "--build-lib", str(out)], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run([ROOT / "scripts/build_python.sh", folder],
+                          env={**os.environ, "PYTHON": sys.executable},
+                          capture_output=True, text=True, check=False)
     if done.returncode:
         print(done.stdout + done.stderr)
         sys.exit(1)
-    return out
+    return folder / "lib"
 
 
 def main():
