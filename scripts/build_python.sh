@@ -26,5 +26,5 @@ cmake --build "$folder/temp" --target python -j "${JOBS:-$(nproc)}" >"$folder/bu
     exit 1
 }
 # A file that is gone from the tree must not be imported from here.
-rm -rf "$folder/lib"
+rm -rf "${folder:?}/lib"
 cmake --install "$folder/temp" --component python --prefix "$folder/lib" >/dev/null

@@ -5,7 +5,7 @@
 # that can be done without asking: by apt-get, as root or through sudo without a password. Otherwise
 # prints the one command to run and exits 1. Says nothing and takes no time when all is there.
 #
-# usage: scripts/setup.sh [build|lint]
+# usage: scripts/setup.sh [build|lint|wheel]
 set -eu
 
 group=${1:-build}
@@ -47,6 +47,21 @@ need_build() {
     need libsqlite3-0 has_library libsqlite3.so.0
 }
 
+# shellcheck disable=SC2317
+has_python_header() { # the Python that wheels are built with can be built against
+    "${PYTHON:-python3}" -c 'import os, sys, sysconfig
+sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))'
+}
+
+need_wheel() {
+    need_build
+    need make command -v make
+    need python3-dev has_python_header
+    need python3-venv "${PYTHON:-python3}" -c 'import ensurepip, venv'
+    # Only root can try the wheel in a bare system.
+    [ "$(id -u)" -ne 0 ] || need debootstrap command -v debootstrap
+}
+
 need_lint() {
     need clang-format command -v clang-format
     need clang-tidy command -v clang-tidy
@@ -80,8 +95,9 @@ install() { # PACKAGE...
 case $group in
 build) need_build ;;
 lint) need_lint ;;
+wheel) need_wheel ;;
 *)
-    echo "usage: scripts/setup.sh [build|lint]" >&2
+    echo "usage: scripts/setup.sh [build|lint|wheel]" >&2
     exit 2
     ;;
 esac

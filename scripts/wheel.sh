@@ -14,6 +14,9 @@ set -eu
 platform=manylinux_2_28_x86_64
 target=x86_64-linux-gnu.2.28
 
+# The flags of a distribution are for its own packages, not for a wheel for all of them.
+unset CFLAGS CPPFLAGS LDFLAGS
+
 cd "$(dirname "$0")/.."
 root=$PWD
 mkdir -p "$1" dist
@@ -104,9 +107,8 @@ build_zlib() {
     unpack "$work"/sources/zlib_*.tar.* "$work/zlib"
     (
         cd "$work/zlib"
-        CFLAGS=$(library_flags "$work/zlib")
-        export CFLAGS
-        quietly zlib-configure ./configure --static --prefix="$work/libraries"
+        quietly zlib-configure env CFLAGS="$(library_flags "$work/zlib")" \
+            ./configure --static --prefix="$work/libraries"
         quietly zlib-build make libz.a
         quietly zlib-install make install
     )
@@ -159,4 +161,6 @@ build_wheel
 audit "$work"/out/*.whl
 rm -f dist/reprise_cuda-*
 mv "$work"/out/*.whl "$work"/out/*.tar.gz dist/
-say "$(ls dist/reprise_cuda-* | tr '\n' ' ')"
+for file in dist/reprise_cuda-*; do
+    say "$file"
+done

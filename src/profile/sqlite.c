@@ -62,7 +62,7 @@ static rp_status load(struct rpi_database *db, struct rp_error *err)
         return RP_OK;
     return rpi_error(err, RP_ERROR_UNSUPPORTED, "advise",
                      "%s: is an SQLite database, and libsqlite3.so.0 could not be loaded: install "
-                     "Debian's libsqlite3-0",
+                     "libsqlite3-0 (Debian, Ubuntu) or sqlite-libs (Fedora, RHEL)",
                      db->path);
 }
 
