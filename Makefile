@@ -21,7 +21,8 @@ endif
 TEST = scripts/test.sh "$(1)" "$(JOBS)"
 
 .DEFAULT_GOAL := build
-.PHONY: build demo test bench gpu-test faults format lint asan ubsan tsan install clean help setup
+.PHONY: build demo test bench gpu-test faults format lint asan ubsan tsan install uninstall wheel wheel-test \
+        clean help setup
 
 build: ## build the command, build/reprise, and the libraries
 	@$(call configure_and_build,$(BUILD),$(CMAKE_ARGS))
@@ -59,10 +60,20 @@ tsan: ## run every test under the thread sanitizer, in build-tsan
 	@$(call sanitize,tsan,-fsanitize=thread)
 
 install: build ## install under PREFIX (/usr/local)
-	@cmake --install "$(BUILD)" --prefix "$(PREFIX)"
+	@scripts/install.sh install "$(BUILD)" "$(PREFIX)"
+
+uninstall: ## remove what `make install` with the same PREFIX and DESTDIR installed
+	@scripts/install.sh uninstall "$(BUILD)" "$(PREFIX)"
+
+wheel: ## build the source distribution and the manylinux wheel into dist
+	@scripts/setup.sh wheel
+	@scripts/wheel.sh "$(BUILD)/wheel"
+
+wheel-test: wheel ## install the wheel in a clean environment and in a bare Debian, and use it
+	@scripts/wheel_test.sh "$(BUILD)/wheel-test"
 
 clean: ## remove what was built
-	@rm -rf build build-*
+	@rm -rf build build-* dist
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
