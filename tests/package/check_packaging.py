@@ -1,20 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""packaging/fetch_sources.py without a network: only files of the right sum are taken, from the
-first place that has them, and what is missing is named."""
+"""packaging/ without a network. fetch_sources.py takes only files of the right sum, from the first
+place that has them, and names what is missing; what states the version states the header's."""
 
 import contextlib
 import hashlib
 import io
 import os
+import re
 import sys
 import tempfile
 import unittest
 import unittest.mock
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "packaging"))
+sys.path.insert(0, str(ROOT / "packaging"))
 import fetch_sources  # noqa: E402
 
 DATA = b"the sources"
@@ -76,6 +78,15 @@ class Fetch(unittest.TestCase):
             self.assertRegex(total, "^[0-9a-f]{64}$")
             self.assertRegex(path, r"^main/\w+/(\w+)/\1_\S+\.orig\.tar\.\w+$")
         self.assertEqual(len(fetch_sources.wanted()), 2)
+
+
+class Version(unittest.TestCase):
+    def test_the_conda_recipe_has_the_headers(self):
+        header = (ROOT / "include/reprise.h").read_text(encoding="utf-8")
+        version = ".".join(re.search(rf"#define RP_VERSION_{part} (\d+)", header)[1]
+                           for part in ("MAJOR", "MINOR", "PATCH"))
+        recipe = (ROOT / "packaging/conda/recipe.yaml").read_text(encoding="utf-8")
+        self.assertIn(f'  version: "{version}"\n', recipe)
 
 
 if __name__ == "__main__":
