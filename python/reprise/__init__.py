@@ -12,7 +12,7 @@ The package imports without PyTorch and without a GPU; what needs them says so w
 import atexit as _atexit
 
 from ._namesake import warn_of_namesake as _warn_of_namesake
-_warn_of_namesake(__file__)  # before what it may have broken
+_warn_of_namesake()  # before what it may have broken
 
 from . import _C, mends
 from ._C import Error

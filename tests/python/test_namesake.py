@@ -27,8 +27,10 @@ class Namesake(unittest.TestCase):
             (self.site / name).mkdir()
 
     def import_it(self, *options):
+        if "-c" not in options:
+            options += ("-c", "import reprise; print(reprise.__version__)")
         return subprocess.run(
-            [sys.executable, *options, "-c", "import reprise; print(reprise.__version__)"],
+            [sys.executable, *options],
             capture_output=True, text=True, check=False, cwd="/",
             env={**os.environ, "PYTHONPATH": str(self.site), "PYTHONDONTWRITEBYTECODE": "1"})
 
@@ -57,6 +59,17 @@ class Namesake(unittest.TestCase):
         done = self.import_it()
         self.assertEqual(done.returncode, 1)
         self.assertLess(done.stderr.index(FIX), done.stderr.index("Traceback"))
+
+    def test_the_program_tells_where_the_others_first_file_won(self):
+        self.install("reprise-1.0.0.dist-info")
+        (self.site / "reprise/__init__.py").write_text("__author__ = 'another'\n", encoding="utf-8")
+        program = ("-c", "import sys; from reprise._namesake import command; "
+                         "sys.argv[1:] = ['--version']; command()")
+        done = self.import_it(*program)
+        self.assertEqual(done.stdout, f"reprise {reprise.__version__}\n")
+        self.assertEqual(done.stderr.count(FIX), 1)
+        (self.site / "reprise-1.0.0.dist-info").rmdir()
+        self.assertEqual(self.import_it(*program).stderr, "")
 
     def test_a_folder_that_cannot_be_read_is_no_fault(self):
         self.assertIsNone(find_namesake(str(self.site / "archive.zip")))
