@@ -42,10 +42,17 @@ set(IN_PACKAGE COMPONENT python EXCLUDE_FROM_ALL)
 install(TARGETS _C LIBRARY DESTINATION reprise ${IN_PACKAGE})
 install(TARGETS reprise RUNTIME DESTINATION reprise/bin ${IN_PACKAGE})
 install(DIRECTORY examples/captures DESTINATION reprise/share/reprise ${IN_PACKAGE})
+# `pip install -e .` imports the Python files of the tree, which look for the command next to them.
+if(SKBUILD_STATE STREQUAL "editable")
+  install(TARGETS reprise RUNTIME DESTINATION ${CMAKE_SOURCE_DIR}/python/reprise/bin
+          ${IN_PACKAGE})
+  install(DIRECTORY examples/captures
+          DESTINATION ${CMAKE_SOURCE_DIR}/python/reprise/share/reprise ${IN_PACKAGE})
+endif()
 if(NOT SKBUILD)
   install(DIRECTORY python/reprise/ DESTINATION reprise ${IN_PACKAGE}
           FILES_MATCHING PATTERN "*.py" PATTERN "*.pyi" PATTERN py.typed
-          PATTERN __pycache__ EXCLUDE PATTERN bin EXCLUDE)
+          PATTERN __pycache__ EXCLUDE PATTERN bin EXCLUDE PATTERN share EXCLUDE)
 endif()
 
 # A wheel that holds other libraries (jansson, zlib) brings their licences.
