@@ -147,7 +147,7 @@ build_wheel() {
 audit() { # WHEEL: what auditwheel finds must be no newer than the tag
     "$work/venv/bin/auditwheel" show "$1" >"$work/auditwheel.log"
     cat "$work/auditwheel.log"
-    "$python" packaging/check_wheel.py --platform "$platform" --forbid "$root" --forbid "$work" \
+    "$python" packaging/check_wheel.py --platform "$platform" --forbid "$work" \
         --auditwheel "$work/auditwheel.log" "$1"
 }
 
