@@ -73,13 +73,37 @@ make_root() { # RELEASE
     touch "$root/complete"
 }
 
+has_namespaces() {
+    unshare --mount --pid --fork true 2>/dev/null
+}
+
+# Within a chroot, say, where a mount must be made in the open.
+has_mounts() {
+    mkdir -p "$work/probe"
+    mount -t proc proc "$work/probe" 2>/dev/null && umount "$work/probe"
+}
+
 in_root() { # RELEASE
     echo "wheel-test: a bare Debian $1"
     rm -rf "$work/root-$1/given" "$work/root-$1/venv"
     cp -R "$work/given" "$work/root-$1/given"
+    if has_namespaces; then
+        try_in "$work/root-$1" unshare --mount --pid --fork --mount-proc="$work/root-$1/proc"
+        return
+    fi
+    mount -t proc proc "$work/root-$1/proc"
+    status=0
+    try_in "$work/root-$1" || status=$?
+    umount "$work/root-$1/proc"
+    return "$status"
+}
+
+try_in() { # ROOT COMMAND...: the command is put in front of chroot
+    root=$1
+    shift
     # The inner shell expands what it is given.
     # shellcheck disable=SC2016
-    unshare --mount --pid --fork --mount-proc="$work/root-$1/proc" chroot "$work/root-$1" \
+    "$@" chroot "$root" \
         /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 sh -c '
         set -eu
         for tool in cc gcc clang ld make cmake; do
@@ -98,7 +122,7 @@ in_root() { # RELEASE
 why_not_bare() {
     [ "$(id -u)" -eq 0 ] || echo "chroot needs root"
     command -v debootstrap >/dev/null 2>&1 || echo "debootstrap is not installed"
-    unshare --mount --pid --fork true 2>/dev/null || echo "this machine allows no mounts"
+    has_namespaces || has_mounts || echo "this machine allows no mounts"
 }
 
 in_roots() {
