@@ -50,7 +50,8 @@ def with_apt(archive, path, out):
     done = subprocess.run([APT_HELPER, "download-file", f"{archive}/pool/{path}", str(out)],
                           capture_output=True, text=True, check=False)
     if done.returncode:
-        raise OSError((done.stderr.strip() or "apt-helper failed").splitlines()[0])
+        errors = [line for line in done.stderr.splitlines() if line.startswith("E: ")]
+        raise OSError(errors[0] if errors else f"apt-helper failed: {done.returncode}")
 
 
 def with_python(path, out):
