@@ -181,3 +181,67 @@ PyObject *rpp_last_node(PyObject *module, PyObject *args)
     void *node = last_node(device, (struct CUstream_st *)(uintptr_t)stream);
     return PyLong_FromUnsignedLongLong((uintptr_t)node);
 }
+
+/* ---- Which words there are ------------------------------------------------------------------ */
+
+/* Appends (seed's address, offset's address) of each place in a kernel's parameters that looks like
+ * the struct. False with an exception set. */
+static bool add_words(PyObject *list, const unsigned char *params, size_t bytes)
+{
+    enum { COUNT = 16, CAPTURED = 24, GRAIN = 512 }; /* what PyTorch's allocators align memory to */
+    for (size_t at = 0; at + CAPTURED < bytes; at += sizeof(uint64_t)) {
+        uint64_t seed = word_at(params, at), offset = word_at(params, at + 8);
+        uint64_t count = word_at(params, at + COUNT);
+        if (!seed || !offset || seed == offset || (seed | offset) % GRAIN || count % 4 ||
+            count > UINT32_MAX || params[at + CAPTURED] != 1)
+            continue;
+        PyObject *pair =
+            Py_BuildValue("(KK)", (unsigned long long)seed, (unsigned long long)offset);
+        bool added = pair && PyList_Append(list, pair) == 0;
+        Py_XDECREF(pair);
+        if (!added)
+            return false;
+    }
+    return true;
+}
+
+static bool add_words_of(PyObject *list, const struct rpp_device *device, void **nodes,
+                         size_t count)
+{
+    unsigned char params[MOST_BYTES];
+    bool added = true;
+    for (size_t i = 0; added && i < count; i++) {
+        size_t bytes = 0;
+        struct rp_error err = {0};
+        if (rp_node_params(device->device, nodes[i], params, sizeof params, &bytes, &err) == RP_OK)
+            added = add_words(list, params, bytes < sizeof params ? bytes : sizeof params);
+    }
+    return added;
+}
+
+PyObject *rpp_words_of(PyObject *module, PyObject *args)
+{
+    (void)module;
+    int ordinal;
+    unsigned long long graph;
+    struct rpp_device *device;
+    struct rp_error err = {0};
+    size_t count = 0;
+    if (!PyArg_ParseTuple(args, "iK", &ordinal, &graph))
+        return NULL;
+    rp_status status = rpp_device_get(ordinal, &device, &err);
+    if (status != RP_OK)
+        return rpp_set_error(status, &err);
+    void *handle = (void *)(uintptr_t)graph;
+    device->graph_nodes(handle, NULL, &count);
+    void **nodes = PyMem_Calloc(count + 1, sizeof *nodes);
+    PyObject *list = PyList_New(0);
+    if (!nodes)
+        PyErr_NoMemory();
+    else if (list && device->graph_nodes(handle, nodes, &count) == 0)
+        add_words_of(list, device, nodes, count);
+    PyMem_Free(nodes);
+    if (PyErr_Occurred())
+        Py_CLEAR(list);
+    return list;
+}

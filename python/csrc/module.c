@@ -357,6 +357,8 @@ static PyMethodDef methods[] = {
     {"probe_words", rpp_probe_words, METH_VARARGS,
      "probe_words(ordinal, stream, marker): (node, seed, offset): the kernel captured last on the "
      "stream, and where it reads these from, if it counts from the marker; or None."},
+    {"words_of", rpp_words_of, METH_VARARGS,
+     "words_of(ordinal, graph): (seed, offset) where kernels may read random numbers from."},
     {"last_node", rpp_last_node, METH_VARARGS,
      "last_node(ordinal, stream): what the stream's next node would depend on; 0: not one node."},
     {"call_block", call_block, METH_VARARGS,

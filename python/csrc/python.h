@@ -50,6 +50,7 @@ void rpp_draws_finish(struct rpp_draws *draws);
  * call_ended(graph, nodes) (draws.c, capture.c) */
 PyObject *rpp_probe_words(PyObject *module, PyObject *args);
 PyObject *rpp_last_node(PyObject *module, PyObject *args);
+PyObject *rpp_words_of(PyObject *module, PyObject *args);
 PyObject *rpp_call_value(PyObject *module, PyObject *args);
 PyObject *rpp_call_take_over(PyObject *module, PyObject *unused);
 PyObject *rpp_call_begun(PyObject *module, PyObject *unused);

@@ -109,8 +109,12 @@ class Capture:
         self.states = _states.States(torch, device, generators[0] if generators else None, base)
         self.drawn = None  # Drawn, once the run has ended and drew
         self.pool = None   # of PyTorch's capture
+        self.graph = self._new_graph() if generators else None
+        self.named = set()  # the words that were named: addresses of seeds
+        self.words = ()     # where kernels may draw from beside those: (seed, offset)
 
     def _new_graph(self):
+        """Not on a stream that captures, where no generator can be registered."""
         graph = self.torch.cuda.CUDAGraph(keep_graph=True)  # never made launchable
         if _private.of(self.torch).registers_generators:
             for generator in self.generators[1:]:
@@ -159,6 +163,7 @@ class Capture:
                 "random numbers in captures: off, as the kernels of PyTorch "
                 f"{torch.__version__} read their seed from a place that is not known")
         nodes.append(found[0])
+        self.named.add(found[1])
         _C.call_value(found[1])
         _C.call_value(found[2])
 
@@ -182,8 +187,7 @@ class Within(Capture):
     """PyTorch begins and ends the capture of the run."""
 
     def begin(self):
-        torch, private = self.torch, _private.of(self.torch)
-        self.graph = self._new_graph()
+        private = _private.of(self.torch)
         self.begun = 1  # how often PyTorch was told to allocate from its pool
         _C.call_take_over()
         self._capture_begin(self.graph)
@@ -211,8 +215,13 @@ class Within(Capture):
                 private.begin_pool(self.device.index, self.pool)  # for PyTorch to end
                 self.begun += 1
             ended = self._close(worked)
-        if ended and worked:
-            _C.call_ended(self.graph.raw_cuda_graph(), tuple(nodes))
+        if not ended or not worked:
+            return
+        graph = self.graph.raw_cuda_graph()
+        _C.call_ended(graph, tuple(nodes))
+        # Until 2.13 PyTorch refuses to draw from a generator that the capture was not told of.
+        if not private.registers_generators:
+            self.words = [w for w in _C.words_of(self.device.index, graph) if w[0] not in self.named]
 
     def _close(self, raises=False):
         """Ends PyTorch's capture; False where that failed and is not to raise."""
@@ -241,10 +250,12 @@ class Beside(Capture):
 
     def begin(self):
         if self.generators:
-            self.side = _streams[self.device.index]
-            self.graph = self._new_graph()
             self._begin_beside(self.graph)
         self._begin_segments()
+
+    @property
+    def side(self):
+        return _streams[self.device.index]
 
     def _begin_beside(self, graph):
         with on_stream(self.torch, self.side):
@@ -255,9 +266,11 @@ class Beside(Capture):
             try:
                 if worked:
                     self._look(_keepers)
-                self._fill_empty()
             finally:
-                graph.capture_end()  # or the stream would go on capturing
+                try:
+                    self._fill_empty()
+                finally:
+                    graph.capture_end()  # or the stream would go on capturing
 
     def end(self, worked):
         """Ends both. A run that broke its capture may have broken this one, which would leave the
@@ -275,8 +288,8 @@ class Beside(Capture):
 
     def mend(self):
         """Ends the state of a capture that a broken one left the generators in."""
-        self.side = _streams[self.device.index]
-        again = self._new_graph()
+        with on_stream(self.torch, self.side):
+            again = self._new_graph()
         self._begin_beside(again)
         self._end_beside(again, False)
 

@@ -8,7 +8,8 @@ themselves. Where the other's first file was installed last, only the program `r
 
 import os
 import sys
-import warnings
+
+from ._warn import warn
 
 FIX = "pip uninstall -y reprise && pip install --force-reinstall --no-deps reprise-cuda"
 
@@ -38,7 +39,7 @@ def warn_of_namesake():
     """For the package's first file, of whose importer the warning is."""
     folder = _site_folder()
     if find_namesake(folder):
-        warnings.warn(_sentence(folder), RuntimeWarning, stacklevel=3)
+        warn(_sentence(folder), RuntimeWarning)
 
 
 def command():

@@ -153,6 +153,7 @@ class Run:
         if not is_installed():
             private.need(_private.OWN_MEMORY)
             pool = segment_pool(torch, self)
+        self.strange = set()  # where it may draw from that nobody named
         self.capture = _draws.new_capture(torch, device, self.stream, generators, draws, pool, base)
 
     @contextlib.contextmanager
@@ -279,6 +280,7 @@ class Work:
             if self.put_back is not None:
                 self.put_back()
             _stack.clean(self.torch, self.device)
+            _C.clean_stack(None)  # of what PyTorch did to begin
             result = self.body(self._arguments(addresses))
             leaves, spec = flatten(result)
             if self.keep:
@@ -302,6 +304,21 @@ class Work:
             del found
             if rehearses and not self.keep:
                 self._notice_held()
+        self._check_generators(here)
+
+    def _check_generators(self, here):
+        """From 2.14 on PyTorch lets any generator draw in a capture, from words of each capture: no block
+        of the run, no argument, and elsewhere in each run. Nobody would set them."""
+        here.strange = {pair for pair in here.capture.words if not any(map(self._is_of_run, pair))}
+        before = self.runs[-2].strange if len(self.runs) > 1 else here.strange
+        if here.strange - before:
+            raise _C.Error("random numbers are drawn from a generator that the capture was not told of, "
+                           "and replays would repeat them: pass it, reprise.graphed(fn, "
+                           "generators=[generator])")
+
+    def _is_of_run(self, address):
+        return _C.call_block(address) is not None or any(
+            start <= address < start + nbytes for start, nbytes in self.ranges)
 
     def _notice_held(self):
         """Behind the rehearsal: results that are there though nobody here has them (a module keeps what
