@@ -71,6 +71,7 @@ class Drop(unittest.TestCase):
         Fake.released.clear()
         self.mended = self.patch(_draws.Beside, "mend", mock.MagicMock())
         self.patch(_draws, "prepare", mock.MagicMock())
+        self.patch(_draws.Capture, "_new_graph", mock.MagicMock())
         Inner.fails = ""
         self.installed = False
         for module in (_once, _pool):

@@ -67,6 +67,7 @@ def judged(fn):
     """A callable as policy="auto" makes it, but for the GPU."""
     made = _policy.Judged.__new__(_policy.Judged)
     made._torch = types.SimpleNamespace(
+        __version__="2.11.0",
         cuda=types.SimpleNamespace(is_current_stream_capturing=lambda: False,
                                    current_device=lambda: 0),
         _C=types.SimpleNamespace(_cuda_getCurrentRawStream=lambda index: 7),

@@ -56,7 +56,7 @@ class Short(unittest.TestCase):
         """What is built of a result whose leaves lie at these places."""
         shape = Shape.__new__(Shape)
         leaves, shape.spec = flatten(result)
-        shape.random, shape.extents = None, []
+        shape.drawn, shape.extents = None, []
         like = ((), (), FLOAT, 0)
         shape.results = [("value", leaf) if place is None else (*place, like)
                          for leaf, place in zip(leaves, places)]

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: MIT
+"""A fault for each thing of PyTorch's that it does not promise: gone, renamed, laid out otherwise. Each
+program goes on, its numbers are eager's, and what is off is said in one sentence; usage: gpu_private.py
+[--install] ..."""
+
+import subprocess
+import sys
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+
+from reprise import _private
+
+INSTALL = "--install" in sys.argv
+if INSTALL:
+    sys.argv.remove("--install")
+
+PROGRAM = """
+import sys, warnings, torch
+{fault}
+import reprise
+warnings.simplefilter("always")
+try:
+    if {install}: reprise.install()
+except reprise.Error as error:
+    print("SENTENCE", error)
+dropout = torch.nn.functional.dropout
+net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()).cuda()
+x = torch.randn(8, 64, device="cuda")
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    made, drawn = reprise.graphed(net), reprise.graphed(lambda x: dropout(x, 0.5))
+    for _ in range(6):
+        with torch.no_grad():
+            assert torch.equal(made(x), net(x)), "inference"
+        torch.manual_seed(3); a = drawn(x)
+        torch.manual_seed(3); b = dropout(x, 0.5)
+        assert torch.equal(a, b), "dropout"
+    split = reprise.graphed(net)
+    for _ in range(4):
+        net.zero_grad(); split(x).sum().backward(); got = net[0].weight.grad.clone()
+        net.zero_grad(); net(x).sum().backward()
+        assert torch.equal(got, net[0].weight.grad), "training"
+    x.sum().item(); torch.cuda.memory_allocated()
+for w in caught: print("SENTENCE", " ".join(str(w.message).split()))
+print("graphs", *(len(g.shapes()) for g in (made, drawn, split)))
+"""
+
+
+def without(path):
+    """Takes a name away from PyTorch."""
+    owner, _, name = f"torch.{path}".rpartition(".")
+    return f"if hasattr({owner}, {name!r}): delattr({owner}, {name!r})"
+
+
+PATCHED = "import reprise._{module} as patched\npatched.{what}"
+# What is off then: a part of the sentence, or nothing, where another way does the same.
+FAULTS = {
+    **{path: (without(path), feature) for _, path, feature in _private._NAMES},
+    "_C._cuda_getCurrentRawStream": (without("_C._cuda_getCurrentRawStream"), None),
+    "_C._cuda_setStream": (without("_C._cuda_setStream"), None),
+    "_C._cuda_synchronize": (without("_C._cuda_synchronize"), None),
+    "_C._current_graph_task_id": (without("_C._current_graph_task_id"), None),
+    "_C._dynamo.guards._empty_strided_cuda": (
+        "import torch._dynamo\n" + without("_C._dynamo.guards._empty_strided_cuda"), None),
+    "Tensor.__dlpack_c_exchange_api__": (without("Tensor.__dlpack_c_exchange_api__"), None),
+    "_C._dispatch_keys": (without("_C._dispatch_keys"), None),
+    "distributed._rank_not_in_group": (
+        "import torch.distributed.distributed_c10d as c10d\ndel c10d._rank_not_in_group", None),
+    "where a tensor keeps its address": (
+        "import reprise\nreprise._C.settle_layout = lambda: False", None),
+    "where a tensor keeps its gradient": (
+        "import reprise\nreprise._C.settle_gradients = lambda: False", None),
+    "where a kernel reads its seed": (
+        "import reprise\nreprise._C.probe_words = lambda *_: None", "random numbers in captures"),
+    "how a generator counts": (
+        "import reprise._states as s\ns._proves = lambda *_: False", "random numbers in captures"),
+    "which hooks an allocator has": (
+        "import types\ntorch._C._cuda_customAllocator = (lambda make: lambda *a: "
+        "types.SimpleNamespace(made=make(*a)))(torch._C._cuda_customAllocator)",
+        "reprise.install()"),
+    "what running out of memory throws": (
+        "import reprise\nreprise._C.prepare = lambda: 'c10::OutOfMemoryError'",
+        "torch.OutOfMemoryError" if INSTALL else None),
+    "an unknown, newer version": ("torch.__version__ = type(torch.__version__)('2.99.0')", "2.99"),
+    "a version that cannot be read": ("torch.__version__ = type(torch.__version__)('git')", None),
+}
+
+
+def run(name):
+    fault, feature = FAULTS[name]
+    text = PROGRAM.format(fault=fault, install=INSTALL)
+    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+
+
+class Faults(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        with ThreadPoolExecutor(6) as pool:
+            cls.done = dict(zip(FAULTS, pool.map(run, FAULTS)))
+
+    def check(self, name):
+        done, feature = self.done[name], FAULTS[name][1]
+        self.assertEqual(done.returncode, 0, done.stderr[-1500:])
+        said = [line for line in done.stdout.splitlines() if line.startswith("SENTENCE")]
+        about = [line for line in said if feature and feature in line]
+        print(name, "->", about[:1] or "another way", done.stdout.splitlines()[-1], flush=True)
+        if feature == _private.INSTALL and not INSTALL or feature == _private.TWICE or (
+                INSTALL and feature == _private.OWN_MEMORY and "customAllocator" not in name):
+            about = [None]  # what is off was not asked for
+        if feature:
+            self.assertTrue(about, done.stdout)
+        self.assertEqual(len([x for x in said if x not in about]), 0, said)
+
+
+for number, fault in enumerate(FAULTS):
+    setattr(Faults, f"test_{number:02}", lambda self, name=fault: self.check(name))
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

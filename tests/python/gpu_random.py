@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: MIT
+"""Random numbers in graphs, under install() and without it: usage: gpu_random.py [--install] ...
+
+Numbers are compared with eager's to the bit, on whichever PyTorch this is."""
+
+import gc
+import sys
+import unittest
+import warnings
+from unittest import mock
+
+import torch
+
+import reprise
+from reprise import _shape
+from training_steps import mlp, whole_step
+
+INSTALL = "--install" in sys.argv
+if INSTALL:
+    sys.argv.remove("--install")
+    reprise.install()
+
+dropout = torch.nn.functional.dropout
+
+
+def ones(n):
+    return torch.ones(n, 100, device="cuda")
+
+
+class Numbers(unittest.TestCase):
+    def check(self, fn, inputs, between=lambda i: None, **options):
+        """Calls of the graphed function give what eager calls give, and leave the generator there."""
+        made = reprise.graphed(fn, strict=True, **options)
+        shown = []
+        for call in (fn, made):
+            torch.manual_seed(4)
+            results = []
+            for i, x in enumerate(inputs):
+                between(i)
+                results.append(call(x))
+            shown.append((results, torch.cuda.get_rng_state()))
+        for want, got in zip(shown[0][0], shown[1][0]):
+            self.assertTrue(torch.equal(got, want))
+        self.assertTrue(torch.equal(shown[0][1], shown[1][1]))
+        return made
+
+    def test_each_call_draws_others(self):
+        made = self.check(lambda x: dropout(x, 0.5), [ones(16)] * 8)
+        self.assertTrue(made.shapes()[0]["random"])
+        first, second = made(ones(16)), made(ones(16))
+        self.assertFalse(torch.equal(first, second))
+
+    def test_many_draws_of_many_kinds(self):
+        def fn(x):
+            y = dropout(x, 0.1) + torch.rand_like(x) + torch.randn(x.shape, device="cuda")
+            return y + torch.randint_like(x, 9) + torch.empty_like(x).exponential_()
+        self.check(fn, [ones(8), ones(24), ones(8), ones(24)])
+
+    def test_seeds_and_states_of_the_program_between_calls(self):
+        saved = []
+
+        def between(i):
+            if i == 2:
+                torch.manual_seed(99)
+            if i == 4:
+                saved.append(torch.cuda.get_rng_state())
+            if i == 6:
+                torch.cuda.set_rng_state(saved.pop())
+            if i % 3 == 1:
+                torch.rand(7, device="cuda")  # an eager draw
+        self.check(lambda x: dropout(x, 0.5), [ones(16), ones(40)] * 5, between)
+
+    def test_large_offsets(self):
+        generator = torch.cuda.default_generators[0]
+        self.check(lambda x: dropout(x, 0.5), [ones(16)] * 5,
+                   lambda i: generator.set_offset((1 << 40) + 4 * i))
+
+    def test_calls_that_draw_take_the_short_way(self):
+        made = reprise.graphed(lambda x: dropout(x, 0.5), strict=True)
+        for _ in range(4):
+            made(ones(16))
+        with mock.patch.object(_shape.Shape, "enqueue", side_effect=AssertionError("the long way")):
+            torch.manual_seed(1)
+            got = [made(ones(16)) for _ in range(3)]
+        torch.manual_seed(1)
+        for one in got:
+            self.assertTrue(torch.equal(one, dropout(ones(16), 0.5)))
+
+    def test_generators_beside_the_devices_own(self):
+        other = torch.Generator("cuda")
+
+        def fn(x):
+            return dropout(x, 0.5) + torch.rand(x.shape, device="cuda", generator=other)
+
+        def between(i):
+            if i == 0:
+                other.manual_seed(8)
+        self.check(fn, [ones(16), ones(40), ones(16), ones(40), ones(16)], between,
+                   generators=[other])
+
+    def test_generators_that_are_not_passed_are_refused(self):
+        other = torch.Generator("cuda")
+        made = reprise.graphed(lambda x: x + torch.rand(x.shape, device="cuda", generator=other))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            got = [made(ones(16)) for _ in range(5)]
+        self.assertEqual(made.shapes(), [])
+        self.assertTrue(any("without a graph" in str(w.message) for w in caught))
+        for a, b in zip(got, got[1:]):
+            self.assertFalse(torch.equal(a, b))
+
+    def test_streams(self):
+        made = reprise.graphed(lambda x: dropout(x, 0.5), strict=True)
+        x, streams = ones(4096), [torch.cuda.Stream() for _ in range(3)]
+        for stream in streams:
+            stream.wait_stream(torch.cuda.current_stream())
+        made(x), made(x)
+        torch.manual_seed(2)
+        want = [dropout(x, 0.5) for _ in range(12)]
+        torch.cuda.synchronize()
+        torch.manual_seed(2)
+        got = []
+        for i in range(12):
+            with torch.cuda.stream(streams[i % 3]):
+                got.append(made(x))
+        torch.cuda.synchronize()
+        for a, b in zip(got, want):
+            self.assertTrue(torch.equal(a, b))
+
+    def test_a_function_without_work_warns_of_nothing(self):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            made = reprise.graphed(lambda x: x, strict=True)
+            for _ in range(4):
+                made(ones(3))
+        self.assertEqual([str(w.message) for w in caught if "empty" in str(w.message)], [])
+
+    def test_verified_by_capturing(self):
+        made = self.check(lambda x: dropout(x, 0.5), [ones(16)] * 4, verify="capture")
+        self.assertEqual(made.shapes()[0]["verified"], "capture")
+
+
+class Memory(unittest.TestCase):
+    def test_shapes_that_draw_take_no_execs_of_their_own(self):
+        net = mlp(512, dropout=0.1)
+        with torch.no_grad():
+            one = reprise.graphed(net, strict=True)
+            for _ in range(3):
+                one(torch.randn(128, 512, device="cuda"))
+            largest = one.pool.info()["planned_bytes"]
+            del one
+            gc.collect()
+            made = reprise.graphed(net, strict=True)
+            before = reprise.exec_info()["bytes"]
+            for n in range(128, 0, -1):
+                made(torch.randn(n, 512, device="cuda"))
+        self.assertLessEqual(made.pool.info()["planned_bytes"], 1.02 * largest)
+        self.assertLessEqual(reprise.exec_info()["bytes"] - before, 64 << 20)
+
+
+class Training(unittest.TestCase):
+    def test_whole_steps_with_dropout_of_several_shapes(self):
+        def train(wrap):
+            torch.manual_seed(5)
+            net = mlp(dropout=0.2)
+            step = wrap(whole_step(net, torch.optim.Adam(net.parameters(), capturable=True)))
+            return [step(torch.randn(n, 256, device="cuda"), torch.randn(n, 256, device="cuda")).item()
+                    for n in (32, 16, 32, 16, 32, 16, 32)]
+        self.assertEqual(train(lambda step: reprise.graphed(step, strict=True)), train(lambda step: step))
+
+
+class Failures(unittest.TestCase):
+    """What a capture that fails leaves behind."""
+
+    def test_after_a_failed_capture_all_is_well(self):
+        class Mine(Exception):
+            pass
+        calls = []
+
+        def fn(x):
+            calls.append(1)
+            y = dropout(x, 0.5)
+            if torch.cuda.is_current_stream_capturing() and len(calls) < 4:
+                raise Mine("in the midst of it")
+            return y
+        made = reprise.graphed(fn)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for _ in range(5):
+                made(ones(16))
+        gc.collect()
+        self.eager_and_graphs_work()
+
+    def test_after_a_synchronisation_in_a_capture_all_is_well(self):
+        made = reprise.graphed(lambda x: dropout(x, 0.5) * x.sum().item())
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(4):
+                made(ones(16))
+        self.assertTrue(any("without a graph" in str(w.message) for w in caught))
+        gc.collect()
+        self.eager_and_graphs_work()
+
+    def test_after_a_failed_capture_of_pytorchs_all_is_well(self):
+        x = ones(16)
+        dropout(x, 0.5)
+        graph = torch.cuda.CUDAGraph()
+        with self.assertRaises(RuntimeError):
+            with reprise.graph(graph):
+                dropout(x, 0.5).sum().item()
+        del graph
+        gc.collect()
+        self.eager_and_graphs_work()
+
+    def eager_and_graphs_work(self):
+        torch.manual_seed(6)
+        want = [dropout(ones(16), 0.5) for _ in range(3)]
+        made = reprise.graphed(lambda x: dropout(x, 0.5), strict=True)
+        torch.manual_seed(6)
+        for one in want:
+            self.assertTrue(torch.equal(made(ones(16)), one))
+        graph, x = torch.cuda.CUDAGraph(), ones(16)
+        with reprise.graph(graph):
+            y = dropout(x, 0.5)
+        torch.manual_seed(6)
+        graph.replay()
+        self.assertTrue(torch.equal(y, want[0]))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
