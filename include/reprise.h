@@ -1418,6 +1418,10 @@ RP_API rp_status rp_layout_draw(const struct rp_layout *layout, const char *path
  * error can name it, which no error can of calls that go to libcuda directly. */
 RP_API void (*rp_device_function(const struct rp_device *device, const char *name))(void);
 
+/* Nonzero: the address is one that captures or eager runs of the library's give out, of whichever
+ * pool, in use or not. Any thread. */
+RP_API int rp_device_gives(struct rp_device *device, uint64_t address);
+
 /* Makes the device's context current on this thread until rp_device_pop. Calls nest. */
 RP_API rp_status rp_device_push(struct rp_device *device, struct rp_error *err);
 RP_API void rp_device_pop(struct rp_device *device);

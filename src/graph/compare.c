@@ -353,6 +353,16 @@ static rp_status compare_others(struct comparing *c, uint32_t offset, uint64_t b
     return diverged(c, err, difference);
 }
 
+/* Is it what a capture before these two left in the padding of a struct? Nothing of theirs is there
+ * in the rehearsal, and what a callable keeps from call to call is the same in both. */
+static bool is_left_over(const struct comparing *c, const struct rpi_field *field, uint64_t before,
+                         uint64_t after)
+{
+    uint32_t block;
+    return field->kind == RPI_FIELD_STRUCT && before != after && rpi_alias_holds(c->alias, after) &&
+           !find_block(c, after, &block);
+}
+
 /* A word at a place where a pointer can be aligned. What looks like an address of the rehearsal in
  * a struct, and not like the record's, may be what an earlier call left on the stack, or bytes of
  * that behind others that mean something (PyTorch's tables of tensors): no argument that the
@@ -361,6 +371,10 @@ static rp_status compare_word(struct comparing *c, const struct rpi_field *field
                               struct rp_error *err)
 {
     uint64_t before = word_at(&c->before, offset), after = word_at(&c->after, offset);
+    if (is_left_over(c, field, before, after)) {
+        c->made.sites.rubbish++;
+        return add_unproved(c, after, err);
+    }
     if (rpi_alias_holds(c->alias, after) || is_eager(c, field, after))
         return survivor(c, after, err);
     if (rpi_alias_holds(c->alias, before)) {

@@ -96,15 +96,13 @@ static rp_status name_value(struct rp_call *call, uint64_t address, struct rp_er
 {
     struct rpi_learning *learning = (struct rpi_learning *)call;
     struct rp_device *device = learning->pool->device;
-    char whose[128];
     if (!address || address % sizeof(uint64_t))
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_call_value",
                          "0x%llx is no address of a word of 8 bytes", (unsigned long long)address);
     if (is_named(learning, address))
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_call_value",
                          "the value at 0x%llx was named before", (unsigned long long)address);
-    if (rpi_alias_holds(&device->alias, address) ||
-        rpi_territory_find(device, address, whose, sizeof whose))
+    if (rp_device_gives(device, address))
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_call_value",
                          "0x%llx lies in memory of captures: a value is a word of the caller's "
                          "own, which lives as long as the graph",

@@ -100,3 +100,10 @@ bool rpi_territory_find_eager(struct rp_device *device, uint64_t address, char *
 {
     return find(device, address, true, out_text, bytes);
 }
+
+int rp_device_gives(struct rp_device *device, uint64_t address)
+{
+    char whose[128];
+    return rpi_alias_holds(&device->alias, address) ||
+           rpi_territory_find(device, address, whose, sizeof whose);
+}
