@@ -30,6 +30,7 @@ TESTS = Path(__file__).resolve().parent.parent / "tests" / "python"
 BOTH = ("check", "compose", "estimate", "graph", "graphed", "gradients", "homes", "pace", "policy",
         "private", "random", "report")
 ONCE = ("documents", "install", "stale", "versions")
+ALONE = ("check", "estimate", "pace")  # look at what others take of the device
 SHORT = ("graph", "graphed", "install", "private", "random", "gradients")
 
 
@@ -90,9 +91,12 @@ def main():
     import torch
     wanted = [c for c in commands(args.short)
               if not args.names or any(name in c[0].name for name in args.names)]
-    with ThreadPoolExecutor(args.jobs) as pool:
-        shown = list(pool.map(lambda c: run(*c, args.limit, args.log), wanted))
-    result = {" ".join((path.name, *flags)): s for (path, flags), s in zip(wanted, shown)}
+    result = {}
+    for alone in (False, True):
+        some = [c for c in wanted if (c[0].stem.removeprefix("gpu_") in ALONE) == alone]
+        with ThreadPoolExecutor(1 if alone else args.jobs) as pool:
+            shown = pool.map(lambda c: run(*c, args.limit, args.log), some)
+            result |= {" ".join((path.name, *flags)): s for (path, flags), s in zip(some, shown)}
     kept = json.loads(args.out.read_text()) if args.out.exists() else {}
     kept[torch.__version__] = {
         "date": datetime.date.today().isoformat(), "machine": record_result.machine(),

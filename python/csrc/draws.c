@@ -185,15 +185,17 @@ PyObject *rpp_last_node(PyObject *module, PyObject *args)
 /* ---- Which words there are ------------------------------------------------------------------ */
 
 /* Appends (seed's address, offset's address) of each place in a kernel's parameters that looks like
- * the struct. False with an exception set. */
-static bool add_words(PyObject *list, const unsigned char *params, size_t bytes)
+ * the struct, in memory that no capture gives out. False with an exception set. */
+static bool add_words(PyObject *list, struct rp_device *device, const unsigned char *params,
+                      size_t bytes)
 {
     enum { COUNT = 16, CAPTURED = 24, GRAIN = 512 }; /* what PyTorch's allocators align memory to */
     for (size_t at = 0; at + CAPTURED < bytes; at += sizeof(uint64_t)) {
         uint64_t seed = word_at(params, at), offset = word_at(params, at + 8);
         uint64_t count = word_at(params, at + COUNT);
         if (!seed || !offset || seed == offset || (seed | offset) % GRAIN || count % 4 ||
-            count > UINT32_MAX || params[at + CAPTURED] != 1)
+            count > UINT32_MAX || params[at + CAPTURED] != 1 || rp_device_gives(device, seed) ||
+            rp_device_gives(device, offset))
             continue;
         PyObject *pair =
             Py_BuildValue("(KK)", (unsigned long long)seed, (unsigned long long)offset);
@@ -214,7 +216,8 @@ static bool add_words_of(PyObject *list, const struct rpp_device *device, void *
         size_t bytes = 0;
         struct rp_error err = {0};
         if (rp_node_params(device->device, nodes[i], params, sizeof params, &bytes, &err) == RP_OK)
-            added = add_words(list, params, bytes < sizeof params ? bytes : sizeof params);
+            added = add_words(list, device->device, params,
+                              bytes < sizeof params ? bytes : sizeof params);
     }
     return added;
 }

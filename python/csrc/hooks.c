@@ -166,9 +166,10 @@ rp_status rpp_hook_step(enum rpp_call_step step, uint64_t what, struct rp_error 
         status = rp_call_value(call, what, err);
     else if (step == RPP_CALL_TAKE_OVER)
         status = rp_call_take_over(call, err);
-    else if (step == RPP_CALL_BEGUN)
+    else if (step == RPP_CALL_BEGUN) {
+        rpp_state.call.strays = 0; /* what PyTorch took to begin */
         status = rp_call_begun(call, err);
-    else
+    } else
         status = rp_call_ended(call, (struct CUgraph_st *)(uintptr_t)what, err);
     pthread_mutex_unlock(&rpp_state.lock);
     return status;

@@ -192,9 +192,9 @@ class Within(Capture):
         _C.call_take_over()
         self._capture_begin(self.graph)
         try:
-            _C.call_begun()
             for generator in self.generators:
                 _states.read(generator)  # makes its words, which are not to be memory of the run
+            _C.call_begun()
             if self.segments is not None:
                 private.end_pool(self.device.index, self.pool)
                 self._begin_segments()

@@ -307,18 +307,17 @@ class Work:
         self._check_generators(here)
 
     def _check_generators(self, here):
-        """From 2.14 on PyTorch lets any generator draw in a capture, from words of each capture: no block
-        of the run, no argument, and elsewhere in each run. Nobody would set them."""
-        here.strange = {pair for pair in here.capture.words if not any(map(self._is_of_run, pair))}
+        """From 2.14 on PyTorch lets any generator draw in a capture, from words of each capture: in memory
+        of nobody's, and elsewhere in each run. Nobody would set them."""
+        here.strange = {pair for pair in here.capture.words if not any(map(self._is_argument, pair))}
         before = self.runs[-2].strange if len(self.runs) > 1 else here.strange
         if here.strange - before:
             raise _C.Error("random numbers are drawn from a generator that the capture was not told of, "
                            "and replays would repeat them: pass it, reprise.graphed(fn, "
                            "generators=[generator])")
 
-    def _is_of_run(self, address):
-        return _C.call_block(address) is not None or any(
-            start <= address < start + nbytes for start, nbytes in self.ranges)
+    def _is_argument(self, address):
+        return any(start <= address < start + nbytes for start, nbytes in self.ranges)
 
     def _notice_held(self):
         """Behind the rehearsal: results that are there though nobody here has them (a module keeps what

@@ -87,7 +87,7 @@ x = torch.ones(64, device="cuda")
 for kind in range(3):
     graph = torch.cuda.CUDAGraph()
     try:
-        with torch.cuda.graph(graph):
+        with {graph}(graph):
             y = torch.nn.functional.dropout(x + 1, 0.5)
             if kind == 0: y.sum().item()
             if kind == 1: raise KeyError("mine")
@@ -104,16 +104,22 @@ for n in (64, 32, 64, 32):
 print("right", len(made.shapes()))
 """
 
+    # Before 2.12 a failed torch.cuda.graph leaves generators that draw no more, whoever asks them.
+    WAYS = ("reprise.graph", "torch.cuda.graph") if hasattr(
+        torch.cuda.graphs, "register_graph_capture_start_hook") else ("reprise.graph",)
+
     def test_pytorchs_own_failures(self):
         for install in ("reprise.install()", ""):
-            out = program(self.TEXT.format(install=install, left=""))
-            self.assertTrue(out.startswith("right"), out)
+            for graph in self.WAYS:
+                out = program(self.TEXT.format(install=install, left="", graph=graph))
+                self.assertTrue(out.startswith("right"), out)
 
     def test_a_process_that_ends_within_a_capture(self):
         left = ("graph = torch.cuda.CUDAGraph(); side = torch.cuda.Stream()\n"
                 "torch.cuda.set_stream(side); graph.capture_begin(); y = x + 1; print('left')")
         for install in ("reprise.install()", ""):
-            self.assertIn("left", program(self.TEXT.format(install=install, left=left)))
+            self.assertIn("left", program(self.TEXT.format(install=install, left=left,
+                                                           graph="reprise.graph")))
 
 
 @unittest.skipUnless(hasattr(torch.cuda.graphs, "register_graph_capture_start_hook"),
