@@ -548,6 +548,12 @@ enum rp_verify {
 typedef rp_status (*rp_results_fn)(struct rp_arg *results, size_t count, void *user,
                                    struct rp_error *err);
 
+/* Is memory at this address in use, which an earlier run of the pool's device was given there?
+ * Asked of a word that a kernel's struct held in both captures, and that neither gave out: what
+ * nobody has any more was left there by a call before, as PyTorch's tables of tensors have room for
+ * more than they hold; what somebody has refuses the capture. */
+typedef int (*rp_in_use_fn)(uint64_t address, void *user);
+
 struct rp_capture_options {
     size_t size;
     const char *name;      /* for reports and errors; copied; NULL: "graph" */
@@ -563,10 +569,12 @@ struct rp_capture_options {
     uint64_t lead_bytes; /* at the start of the pool, where none of its blocks are laid: moves the
                             layout. A GPU's cache is in parts, and by which of them their data
                             belong to small kernels take more or less time */
+    rp_in_use_fn in_use; /* user: as the callable's; NULL: all that was given out is */
 };
 #define RP_CAPTURE_OPTIONS_INIT                                                                    \
     {                                                                                              \
-        sizeof(struct rp_capture_options), NULL, 0, RP_VERIFY_NONE, RP_BIND_AUTO, 0, NULL, NULL, 0 \
+        sizeof(struct rp_capture_options), NULL, 0, RP_VERIFY_NONE, RP_BIND_AUTO, 0, NULL, NULL,   \
+            0, NULL                                                                                \
     }
 
 /* Verification. Two captures prove where arguments' addresses stand, if the callable does in a call

@@ -19,7 +19,8 @@ enum { STACK_USED = 32 * 1024 }; /* more than the library uses between capture a
 
 struct work {
     PyObject *callable, *results;
-    uintptr_t stack; /* where capture() began */
+    PyObject *in_use; /* asked of addresses; NULL: all are */
+    uintptr_t stack;  /* where capture() began */
     const struct rp_pool *pool;
     int ordinal;
     struct rp_arg *args;     /* as given to the library */
@@ -225,6 +226,20 @@ static rp_status give_memory(struct rp_arg *results, size_t count, void *user, s
     return let_go(work, given, err);
 }
 
+/* The library asks whether a tensor lies there. One that cannot be told counts. */
+static int is_in_use(uint64_t address, void *user)
+{
+    struct work *work = user;
+    PyEval_RestoreThread(work->thread);
+    PyObject *told = PyObject_CallFunction(work->in_use, "K", (unsigned long long)address);
+    bool free = told == Py_False;
+    Py_XDECREF(told);
+    if (!told)
+        PyErr_Clear();
+    work->thread = PyEval_SaveThread();
+    return !free;
+}
+
 PyObject *rpp_call_result(PyObject *module, PyObject *args)
 {
     (void)module;
@@ -353,6 +368,8 @@ static PyObject *do_capture(PyObject *pool, struct work *work, struct rp_capture
     struct rp_error err = {0};
     if (work->results)
         options->results = give_memory;
+    if (work->in_use)
+        options->in_use = is_in_use;
     begin(work, pool);
     rp_status status = rp_graph_capture(((struct rpp_pool *)pool)->pool, options, run_callable,
                                         work, work->args, work->arg_count, &graph, &err);
@@ -368,9 +385,9 @@ PyObject *rpp_capture(PyObject *module, PyObject *arguments)
     struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
     unsigned long long stream = 0, lead = 0;
     int verify = RP_VERIFY_NONE;
-    if (!PyArg_ParseTuple(arguments, "O!OO!Osp|iKK", rpp_pool_type, &pool, &work.callable,
+    if (!PyArg_ParseTuple(arguments, "O!OO!Osp|iKKO", rpp_pool_type, &pool, &work.callable,
                           &PyList_Type, &arg_list, &work.results, &options.name, &options.copy_args,
-                          &verify, &stream, &lead))
+                          &verify, &stream, &lead, &work.in_use))
         return NULL;
     options.verify = (enum rp_verify)verify;
     options.lead_bytes = lead;

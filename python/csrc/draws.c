@@ -102,7 +102,7 @@ bool rpp_draws_set(struct rpp_draws *draws, PyObject *pairs)
 
 /* ---- Where the words are -------------------------------------------------------------------- */
 
-enum { MOST_BYTES = 4096 }; /* of a kernel's parameters */
+enum { MOST_BYTES = 32768 }; /* of a kernel's parameters */
 
 /* The node that the stream's next one would depend on, if it is the only one; NULL. */
 static void *last_node(const struct rpp_device *device, struct CUstream_st *stream)

@@ -344,7 +344,8 @@ static PyMethodDef methods[] = {
     {"prepare", prepare, METH_NOARGS, "Looks up what throws; what is missing, or None."},
     {"leave", leave, METH_NOARGS, "Frees nothing from now on: the interpreter is going."},
     {"capture", rpp_capture, METH_VARARGS,
-     "capture(pool, callable, args, results, name, copy_args, verify, stream) -> Graph. "
+     "capture(pool, callable, args, results, name, copy_args, verify, stream, lead, in_use) -> "
+     "Graph. "
      "results(sizes) -> (addresses, places) of what was named; or places alone."},
     {"call_result", rpp_call_result, METH_VARARGS,
      "call_result(bytes, block): names a result of the call; its address. block: 0 for none."},

@@ -388,7 +388,7 @@ class Work:
         def take(results, verify):
             stream = _private.of(self.torch).raw_stream(self.device.index)
             return _C.capture(pool, self.run, args, results, name, copy_args, VERIFY[verify], stream,
-                              lead)
+                              lead, self._is_in_use)
 
         if verify:
             self._find_out(pool, name, args, copy_args)
@@ -403,6 +403,17 @@ class Work:
         if not self.keep:
             self.finish()
         return graph
+
+    def _is_in_use(self, address):
+        """Does a tensor lie there, in memory that an earlier run took? Without install() blocks are
+        PyTorch's segments, of which it tells what lies in them."""
+        if is_installed() or not _C.is_captured(address):
+            return _C.is_captured(address)
+        return any(block["address"] <= address < block["address"] + block["size"] and
+                   block["state"].startswith("active")
+                   for segment in self.torch.cuda.memory_snapshot()
+                   if segment["address"] <= address < segment["address"] + segment["total_size"]
+                   for block in segment["blocks"])
 
     def _find_out(self, pool, name, args, copy_args):
         """Finds the results by a rehearsal of its own: captures that are compared by three have to

@@ -24,6 +24,7 @@ struct comparing {
     struct rpi_heaps *heaps;
     const struct rpi_rehearsal *rehearsal;
     const struct rpi_recorded *recorded;
+    const struct rpi_in_use *in_use;
     size_t arg_count;
     uint32_t *order; /* the rehearsal's arguments and blocks by address; RPI_ABSENT ends it */
     struct rpi_params before, after; /* of the node at hand, in rehearsal and record */
@@ -191,18 +192,29 @@ static bool is_eager(const struct comparing *c, const struct rpi_field *field, u
     return field->kind == RPI_FIELD_VALUE && address - c->eager->base < c->eager->reserved;
 }
 
-static rp_status survivor(const struct comparing *c, uint64_t address, struct rp_error *err)
+static uint64_t word_at(const struct rpi_params *params, uint32_t offset)
+{
+    uint64_t word;
+    memcpy(&word, params->image.data + offset, sizeof word);
+    return word;
+}
+
+static rp_status survivor(const struct comparing *c, uint32_t offset, uint64_t address,
+                          struct rp_error *err)
 {
     char name[160], block[64] = "an earlier run";
     rpi_params_describe(&c->after, c->driver, name, sizeof name);
     uint32_t k;
     if (in_block(c, address) && find_block(c, address, &k))
         describe_block(c, k, block, sizeof block);
-    return rpi_error(err, RP_ERROR_CAPTURE, "rp_graph_capture",
-                     "'%.60s': node %u (%s) uses 0x%" PRIx64 ", which belonged to %s and is free: "
-                     "the callable kept an address from one call to the next. Take every address "
-                     "from the call",
-                     c->rehearsal->record.name, c->node, name, address, block);
+    return rpi_error(
+        err, RP_ERROR_CAPTURE, "rp_graph_capture",
+        "'%.60s': node %u (%s) uses 0x%" PRIx64 ", which belonged to %s and is free: "
+        "the callable kept an address from one call to the next. Take every address "
+        "from the call. It stands at byte %u of the node's parameters, where 0x%" PRIx64
+        " stood in the rehearsal",
+        c->rehearsal->record.name, c->node, name, address, block, offset,
+        word_at(&c->before, offset));
 }
 
 /* ---- Addresses of others ------------------------------------------------------------------- */
@@ -263,13 +275,6 @@ static rp_status compare_foreign(struct comparing *c, uint32_t offset, uint64_t 
 }
 
 /* ---- Parameters ---------------------------------------------------------------------------- */
-
-static uint64_t word_at(const struct rpi_params *params, uint32_t offset)
-{
-    uint64_t word;
-    memcpy(&word, params->image.data + offset, sizeof word);
-    return word;
-}
 
 static rp_status unmatched(const struct comparing *c, uint32_t offset, uint64_t before,
                            uint64_t after, struct rp_error *err)
@@ -353,14 +358,15 @@ static rp_status compare_others(struct comparing *c, uint32_t offset, uint64_t b
     return diverged(c, err, difference);
 }
 
-/* Is it what a capture before these two left in the padding of a struct? Nothing of theirs is there
- * in the rehearsal, and what a callable keeps from call to call is the same in both. */
+/* Is it what a capture before these two left in the padding of a struct, or behind what the struct
+ * holds? Nothing of theirs is there in the rehearsal. What a callable keeps from call to call is
+ * the same in both, and somebody has it. */
 static bool is_left_over(const struct comparing *c, const struct rpi_field *field, uint64_t before,
                          uint64_t after)
 {
-    uint32_t block;
-    return field->kind == RPI_FIELD_STRUCT && before != after && rpi_alias_holds(c->alias, after) &&
-           !find_block(c, after, &block);
+    if (field->kind != RPI_FIELD_STRUCT || !rpi_alias_holds(c->alias, after) || in_block(c, after))
+        return false;
+    return before != after || (c->in_use->ask && !c->in_use->ask(after, c->in_use->user));
 }
 
 /* A word at a place where a pointer can be aligned. What looks like an address of the rehearsal in
@@ -376,7 +382,7 @@ static rp_status compare_word(struct comparing *c, const struct rpi_field *field
         return add_unproved(c, after, err);
     }
     if (rpi_alias_holds(c->alias, after) || is_eager(c, field, after))
-        return survivor(c, after, err);
+        return survivor(c, offset, after, err);
     if (rpi_alias_holds(c->alias, before)) {
         uint32_t block = match_block(c, before, after);
         if (block != RPI_ABSENT)
@@ -636,7 +642,8 @@ static rp_status compare_graphs(struct comparing *c, CUgraph before, CUgraph aft
 
 rp_status rpi_compare(const struct rp_pool *pool, const struct rpi_rehearsal *rehearsal,
                       const struct rpi_recorded *recorded, size_t arg_count,
-                      struct rpi_comparison *out_comparison, struct rp_error *err)
+                      const struct rpi_in_use *in_use, struct rpi_comparison *out_comparison,
+                      struct rp_error *err)
 {
     struct comparing c = {.driver = pool->device->driver,
                           .alias = &pool->device->alias,
@@ -647,6 +654,7 @@ rp_status rpi_compare(const struct rp_pool *pool, const struct rpi_rehearsal *re
                           .heaps = &pool->device->heaps,
                           .rehearsal = rehearsal,
                           .recorded = recorded,
+                          .in_use = in_use,
                           .arg_count = arg_count};
     rp_status status = make_order(&c, err);
     if (status == RP_OK)

@@ -42,10 +42,17 @@ bool rpi_are_host(const struct rp_driver *driver, uint64_t before, uint64_t afte
 
 void rpi_comparison_finish(struct rpi_comparison *comparison);
 
+/* Who is asked whether memory that an earlier run was given is in use. */
+struct rpi_in_use {
+    rp_in_use_fn ask; /* NULL: it is */
+    void *user;
+};
+
 /* RP_ERROR_DIVERGED names the first node that differs; RP_ERROR_CAPTURE one that uses a survivor.
  * out_comparison is written on success and the caller's to finish. */
 rp_status rpi_compare(const struct rp_pool *pool, const struct rpi_rehearsal *rehearsal,
                       const struct rpi_recorded *recorded, size_t arg_count,
-                      struct rpi_comparison *out_comparison, struct rp_error *err);
+                      const struct rpi_in_use *in_use, struct rpi_comparison *out_comparison,
+                      struct rp_error *err);
 
 #endif

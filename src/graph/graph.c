@@ -32,6 +32,7 @@ struct capturing {
     size_t arg_count;
     struct rpi_results results;  /* to be asked for; place is NULL once they are among args */
     struct rp_arg *with_results; /* args then; owned */
+    struct rpi_in_use in_use;
     bool copy_args, may_choose;
     uint64_t lead_bytes;
     enum rp_verify verify;
@@ -164,8 +165,8 @@ static rp_status record_and_compare(struct capturing *c, struct rp_error *err)
     rp_status status = rpi_record(c->pool, c->name, c->callable, c->user, c->args, c->staging,
                                   c->arg_count, &c->rehearsal, &planned, &c->recorded, err);
     if (status == RP_OK)
-        status =
-            rpi_compare(c->pool, &c->rehearsal, &c->recorded, c->arg_count, &c->comparison, err);
+        status = rpi_compare(c->pool, &c->rehearsal, &c->recorded, c->arg_count, &c->in_use,
+                             &c->comparison, err);
     c->record_ms += rpi_ms_since(start);
     return status;
 }
@@ -511,6 +512,7 @@ rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_options
                           .args = args,
                           .arg_count = arg_count,
                           .results = {chosen.results, user},
+                          .in_use = {chosen.in_use, user},
                           .copy_args = chosen.copy_args,
                           .lead_bytes = chosen.lead_bytes,
                           .verify = chosen.copy_args ? RP_VERIFY_NONE : chosen.verify,
