@@ -7,6 +7,9 @@ the rehearsal, that looks like an address which the callable kept, and a capture
 autograd's own, which is reached by a backward pass that does nothing but clean it.
 """
 
+import atexit
+import sys
+
 from . import _C
 
 _leaves = {}  # of each device: a leaf, and a gradient for it
@@ -27,3 +30,19 @@ def clean(torch, device):
     root = leaf.view_as(leaf)
     root.register_hook(_C.clean_stack)  # called where a node's own work would be
     torch.autograd.grad(root, leaf, grad)
+
+
+def drain():
+    """At the interpreter's end: lets autograd's threads put away what backward passes left, which may
+    be Python's. A thread that wants the interpreter once that is going ends the process."""
+    torch = sys.modules.get("torch")
+    for device, (leaf, grad) in list(_leaves.items()):
+        try:
+            with torch.inference_mode(False), torch.enable_grad(), torch.cuda.device(device):
+                leaf = leaf.detach().requires_grad_()
+                torch.autograd.grad(leaf.view_as(leaf), leaf, grad)
+        except Exception:  # the device may be lost by now
+            pass
+
+
+atexit.register(drain)
