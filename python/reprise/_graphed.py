@@ -124,6 +124,14 @@ def _is_filled(cell):
     return True
 
 
+class LongWay:
+    """In the place of a _C.Hot, where there can be none: takes no calls."""
+
+    call = staticmethod(lambda *_: _C.miss)
+    add = is_guarded = staticmethod(lambda *_: False)
+    clear = set_guard = staticmethod(lambda *_: None)
+
+
 class Graphed:
     """What :func:`reprise.graphed` returns."""
 
@@ -296,9 +304,12 @@ class Graphed:
         """The short way; where it was not guarded it is, and knows no shapes."""
         torch, watch = self._torch, self._watch
         if self._hot is None:
-            self._hot = _C.Hot(torch.Tensor, torch.empty_strided, _private.of(torch).quick_empty,
-                               torch.is_grad_enabled, torch.is_inference_mode_enabled,
-                               torch.is_autocast_enabled, torch.cuda.current_device)
+            try:
+                self._hot = _C.Hot(torch.Tensor, torch.empty_strided, _private.of(torch).quick_empty,
+                                   torch.is_grad_enabled, torch.is_inference_mode_enabled,
+                                   torch.is_autocast_enabled, torch.cuda.current_device)
+            except (AttributeError, NotImplementedError, TypeError, ValueError):
+                self._hot = LongWay()  # PyTorch tells nothing of tensors through DLPack's C interface
         if not guarded:
             modes = self._hot_modes_now()
             tensors, modules = ((), ()) if self._frozen else (watch.tensors, watch.modules)
