@@ -8,6 +8,7 @@ usage: test_versions.py OUT.json [--short] [--jobs N] [--limit SECONDS] [--note 
 NAME: part of the names of the tests to run; all, when none is given. --short: one test program of each
 kind, without those that take longest. PYTHONPATH leads to the built package.
 
+Programs that look at the device's free memory run alone, and so does, once more, what failed.
 Kept for each run: how many tests ran, how many failed and their names, and how it ended: a signal is an
 abort. Exits 1 where a test failed."""
 
@@ -30,7 +31,7 @@ TESTS = Path(__file__).resolve().parent.parent / "tests" / "python"
 BOTH = ("check", "compose", "estimate", "graph", "graphed", "gradients", "homes", "pace", "policy",
         "private", "random", "report")
 ONCE = ("documents", "install", "stale", "versions")
-ALONE = ("check", "estimate", "pace")  # look at what others take of the device
+ALONE = ("estimate", "pace")  # look at what others take of the device
 SHORT = ("graph", "graphed", "install", "private", "random", "gradients")
 
 
@@ -77,6 +78,10 @@ def run(path, flags, limit_s, log):
     return shown
 
 
+def fails(shown):
+    return shown["failed"] or "ended" in shown
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -97,6 +102,10 @@ def main():
         with ThreadPoolExecutor(1 if alone else args.jobs) as pool:
             shown = pool.map(lambda c: run(*c, args.limit, args.log), some)
             result |= {" ".join((path.name, *flags)): s for (path, flags), s in zip(some, shown)}
+    for path, flags in wanted:  # what failed next to others, once more alone; both are kept
+        name = " ".join((path.name, *flags))
+        if fails(result[name]):
+            result[name] = {**run(path, flags, args.limit, args.log), "next_to_others": result[name]}
     kept = json.loads(args.out.read_text()) if args.out.exists() else {}
     kept[torch.__version__] = {
         "date": datetime.date.today().isoformat(), "machine": record_result.machine(),
@@ -108,7 +117,7 @@ def main():
     args.out.write_text(json.dumps(kept, indent=1) + "\n")
     for name, one in result.items():
         print(name, json.dumps(one))
-    bad = [n for n, s in result.items() if s["failed"] or "ended" in s]
+    bad = [n for n, s in result.items() if fails(s)]
     print(f"{torch.__version__}: {sum(s['ran'] for s in result.values())} tests, "
           f"{len(bad)} of {len(result)} programs failed")
     return 1 if bad else 0

@@ -15,6 +15,7 @@ import warnings
 from typing import NamedTuple
 
 WHOLE, SHORT, NOT_RUN = "whole suite", "short suite", "not run"
+_H200 = "bench/results/h200/versions.json"
 _TO_COME = (NOT_RUN, "", "")
 
 
@@ -31,11 +32,11 @@ class Version(NamedTuple):
 TABLE = (
     Version("2.9.1", "3.10 to 3.14", *_TO_COME),
     Version("2.10.0", "3.10 to 3.14", *_TO_COME),
-    Version("2.11.0", "3.10 to 3.14", WHOLE, "H200", "bench/results/h200/python-tests.json"),
-    Version("2.12.1", "3.10 to 3.14", *_TO_COME),
-    Version("2.13.0", "3.10 to 3.14", *_TO_COME),
-    Version("2.14.1", "3.10 to 3.14", *_TO_COME),
-    Version("2.15.0", "3.11 to 3.14", *_TO_COME),
+    Version("2.11.0", "3.10 to 3.14", WHOLE, "H200", _H200),
+    Version("2.12.1", "3.10 to 3.14", SHORT, "H200", _H200),
+    Version("2.13.0", "3.10 to 3.14", SHORT, "H200", _H200),
+    Version("2.14.1", "3.10 to 3.14", WHOLE, "H200", _H200),
+    Version("2.15.0", "3.11 to 3.14", WHOLE, "H200", _H200),
 )
 
 
