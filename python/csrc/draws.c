@@ -85,9 +85,13 @@ bool rpp_draws_set(struct rpp_draws *draws, PyObject *pairs)
     if (!made.list || !made.values)
         PyErr_NoMemory();
     for (Py_ssize_t i = 0; i < count && !PyErr_Occurred(); i++) {
-        PyObject *generator;
+        PyObject *pair = PyTuple_GetItem(pairs, i), *generator;
         unsigned long long increment;
-        if (!PyArg_ParseTuple(PyTuple_GetItem(pairs, i), "OK", &generator, &increment))
+        if (!PyTuple_Check(pair)) {
+            PyErr_SetString(PyExc_TypeError, "set_draws takes pairs of a generator and an increment");
+            break;
+        }
+        if (!PyArg_ParseTuple(pair, "OK", &generator, &increment))
             break;
         made.list[made.count++] = (struct rpp_draw){Py_NewRef(generator), increment};
     }

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: MIT
+"""Values of a graph as the seeds and offsets of generators, and captures that the callable begins itself,
+through the extension on the host driver."""
+
+import ctypes
+import struct
+import unittest
+
+from reprise import _C
+from on_host import BYTES, OnHost
+
+
+class Generator:
+    def __init__(self, seed, offset):
+        self.seed, self.offset, self.fails = seed, offset, False
+
+    def initial_seed(self):
+        return self.seed
+
+    def get_offset(self):
+        if self.fails:
+            raise RuntimeError("the stream captures")
+        return self.offset
+
+    def set_offset(self, offset):
+        self.offset = offset
+
+
+class Draws(OnHost):
+    """The callable copies the words where seed and offset are read from to its argument."""
+
+    def setUp(self):
+        super().setUp()
+        self.words = self.driver.memory(b"")
+        self.out = self.driver.memory(b"")
+        self.count = 2
+        self.takes_over = False
+        self.ended = []
+
+    def named(self):
+        return [self.words + 8 * i for i in range(self.count)]
+
+    def work(self, stream, addresses):
+        if self.takes_over:
+            _C.call_take_over()
+            self.driver.cuStreamBeginCapture(ctypes.c_void_p(stream), ctypes.c_int(1))
+            _C.call_begun()
+        self.driver.copy(addresses[0], self.words, stream)
+        for address in self.named():
+            _C.call_value(address)
+        if self.takes_over:
+            graph = ctypes.c_void_p()
+            self.driver.cuStreamEndCapture(ctypes.c_void_p(stream), ctypes.byref(graph))
+            self.ended.append(graph)
+            _C.call_ended(graph.value, ())
+
+    def capture(self, *pairs):
+        graph = _C.capture(self.pool, self.work, [(self.out, BYTES, 2)], [], "draws", False)
+        graph.set_draws(tuple(pairs))
+        return graph
+
+    def read(self, count):
+        data = ctypes.create_string_buffer(8 * count)
+        self.driver.cuCtxSynchronize()
+        self.driver.cuMemcpyDtoH(data, ctypes.c_uint64(self.out), ctypes.c_size_t(8 * count))
+        return struct.unpack(f"{count}Q", data.raw)
+
+    def test_each_replay_draws_from_where_the_generator_is(self):
+        generator = Generator(0xffff_ffff_ffff_fff1, 4)
+        graph = self.capture((generator, 12))
+        for offset in (4, 16, 28, 1 << 40):
+            generator.offset = offset
+            graph.replay(0, self.out)
+            self.assertEqual(self.read(2), (generator.seed, offset))
+            self.assertEqual(generator.offset, offset + 12)
+
+    def test_several_generators(self):
+        self.count = 4
+        first, second = Generator(7, 100), Generator(8, 200)
+        graph = self.capture((first, 4), (second, 0))
+        for _ in range(3):
+            graph.replay(0, self.out)
+        self.assertEqual(self.read(4), (7, 108, 8, 200))
+        self.assertEqual((first.offset, second.offset), (112, 200))
+
+    def test_a_state_of_the_callers_leaves_the_generator_where_it_is(self):
+        generator = Generator(7, 100)
+        graph = self.capture((generator, 4))
+        graph.replay_at((3, 40), 0, self.out)
+        self.assertEqual(self.read(2), (3, 40))
+        self.assertEqual(generator.offset, 100)
+        for values in ((3,), (3, 4, 5)):
+            with self.assertRaisesRegex(TypeError, "2 values"):
+                graph.replay_at(values, 0, self.out)
+        with self.assertRaises((OverflowError, TypeError)):
+            graph.replay_at((3, -4), 0, self.out)
+
+    def test_a_generator_that_does_not_tell_enqueues_nothing(self):
+        generator = Generator(7, 100)
+        graph = self.capture((generator, 4))
+        graph.replay(0, self.out)
+        generator.fails = True
+        with self.assertRaisesRegex(RuntimeError, "the stream captures"):
+            graph.replay(0, self.out)
+        self.assertEqual(self.read(2), (7, 100))
+        self.assertEqual(graph.info()["replays"], 1)
+
+    def test_a_graph_with_values_and_no_generator_is_not_replayed(self):
+        graph = self.capture()
+        with self.assertRaisesRegex(_C.Error, "is given 0 values and has 2"):
+            graph.replay(0, self.out)
+
+    def test_pairs_are_checked(self):
+        graph = self.capture((Generator(7, 100), 4))
+        for pairs in (((Generator(1, 2),),), ((Generator(1, 2), "four"),), (5,)):
+            with self.assertRaises(TypeError):
+                graph.set_draws(pairs)
+        graph.replay(0, self.out)  # with what it had
+        self.assertEqual(self.read(2), (7, 100))
+
+    def test_the_callable_begins_and_ends_its_captures(self):
+        self.takes_over = True
+        generator = Generator(7, 100)
+        graph = self.capture((generator, 4))
+        for ended in self.ended:
+            self.driver.cuGraphDestroy(ended)  # they are the callable's
+        self.assertEqual(len(self.ended), 2)
+        graph.replay(0, self.out)
+        self.assertEqual(self.read(2), (7, 100))
+
+    def test_outside_of_a_call_there_is_nothing_to_take_over(self):
+        for call in (_C.call_take_over, _C.call_begun, lambda: _C.call_ended(8, ()),
+                     lambda: _C.call_value(8)):
+            with self.assertRaisesRegex(_C.Error, "no call is under way"):
+                call()
+
+    def test_what_nobody_has_any_more_is_asked_of(self):
+        asked = []
+        graph = _C.capture(self.pool, self.work, [(self.out, BYTES, 2)], [], "draws", False, 0, 0, 0,
+                           asked.append)
+        self.assertEqual(asked, [])  # no struct holds an address of an earlier run
+        self.assertEqual(graph.info()["nodes"], 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
