@@ -13,6 +13,7 @@ import sys
 from . import _C
 
 _leaves = {}  # of each device: a leaf, and a gradient for it
+_kept = []    # of the last passes of all
 
 
 def prepare(torch, device):
@@ -34,13 +35,16 @@ def clean(torch, device):
 
 def drain():
     """At the interpreter's end: lets autograd's threads put away what backward passes left, which may
-    be Python's. A thread that wants the interpreter once that is going ends the process."""
+    be Python's: a thread that wants the interpreter once it is going ends the process. They take one
+    pass after the other, so behind a pass of ours nothing of another is left; and what ours has
+    stays here, so that its end frees nothing of Python's."""
     torch = sys.modules.get("torch")
     for device, (leaf, grad) in list(_leaves.items()):
         try:
             with torch.inference_mode(False), torch.enable_grad(), torch.cuda.device(device):
                 leaf = leaf.detach().requires_grad_()
-                torch.autograd.grad(leaf.view_as(leaf), leaf, grad)
+                root = leaf.view_as(leaf)
+                _kept.append((leaf, root, torch.autograd.grad(root, leaf, grad)))
         except Exception:  # the device may be lost by now
             pass
 
