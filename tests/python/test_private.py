@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: MIT
+"""What is private of PyTorch, as a PyTorch that is played here has it or lacks it."""
+
+import ast
+import pathlib
+import types
+import unittest
+from unittest import mock
+
+import reprise
+from reprise import _C, _private
+
+PACKAGE = pathlib.Path(reprise.__file__).parent
+
+
+class Allocator:
+    """As torch.cuda.memory.CUDAPluggableAllocator's own, with all its hooks."""
+
+
+for _method, _ in _private.ALLOCATOR_HOOKS:
+    setattr(Allocator, _method, lambda self, hook: None)
+
+
+def played(version="2.14.1+cu130"):
+    """A torch that has every name."""
+    torch = types.SimpleNamespace(__version__=version, cuda=types.SimpleNamespace())
+    for _, path, _ in _private._NAMES:
+        owner, (*parents, last) = torch, path.split(".")
+        for name in parents:
+            if not hasattr(owner, name):
+                setattr(owner, name, types.SimpleNamespace())
+            owner = getattr(owner, name)
+        setattr(owner, last, lambda *_: None)
+    torch._C._cuda_customAllocator = lambda *_: Allocator()
+    for name in _private.STATISTICS_NAMES:
+        setattr(torch._C, name, lambda *_: None)
+    return torch
+
+
+class Names(unittest.TestCase):
+    def test_with_all_of_them_nothing_is_off(self):
+        self.assertEqual(_private.Private(played()).off, {})
+
+    def test_each_that_is_gone_turns_off_what_it_is_for(self):
+        for _, path, feature in _private._NAMES:
+            torch = played()
+            owner, (*parents, last) = torch, path.split(".")
+            for name in parents:
+                owner = getattr(owner, name)
+            delattr(owner, last)
+            private = _private.Private(torch)
+            self.assertIn(feature, private.off, path)
+            with self.assertRaisesRegex(_private.Missing, f"{last}$") as caught:
+                private.need(feature)
+            self.assertIsInstance(caught.exception, _C.Error)
+            self.assertRegex(str(caught.exception), r"^\S.*: off, as PyTorch 2\.14\.1\+cu130 has no torch\.")
+
+    def test_a_hook_that_is_gone_turns_off_install(self):
+        for method, _ in _private.ALLOCATOR_HOOKS:
+            with mock.patch.object(Allocator, method, None):
+                delattr(Allocator, method)
+                torch = played()
+                off = _private.Private(torch).off
+                self.assertEqual(list(off), [_private.INSTALL])
+                self.assertIn(method, off[_private.INSTALL])
+                setattr(Allocator, method, None)
+
+    def test_a_statistic_that_is_gone_is_told(self):
+        torch = played()
+        del torch._C._cuda_memorySnapshot
+        self.assertEqual(list(_private.Private(torch).off), [_private.STATISTICS])
+
+    def test_versions_tell_how_captures_and_generators_are_tied(self):
+        for version, begins, registers, resets in (
+                ("2.9.1", False, True, False), ("2.11.0+cu130", False, True, False),
+                ("2.12.1", True, True, False), ("2.13.0", True, True, False),
+                ("2.14.1", True, False, True), ("2.99.0", True, False, True)):
+            private = _private.Private(played(version))
+            self.assertEqual((private.begins_captures, private.registers_generators,
+                              private.resets_failed), (begins, registers, resets), version)
+
+    def test_a_version_that_cannot_be_read_is_taken_for_the_newest(self):
+        newest = "{}.{}.0".format(*_private.NEWEST)
+        self.assertEqual(_private.Private(played("git")).begins_captures,
+                         _private.Private(played(newest)).begins_captures)
+
+
+class OneModule(unittest.TestCase):
+    """Nothing private of PyTorch's is named elsewhere, but for what is learned by looking at it."""
+
+    ALLOWED = {"_private.py", "_address.py"}
+
+    def test_no_other_module_names_torch_C(self):
+        for file in PACKAGE.glob("*.py"):
+            tree = ast.parse(file.read_text(encoding="utf-8"))
+            named = {node.lineno for node in ast.walk(tree)
+                     if isinstance(node, ast.Attribute) and node.attr == "_C"
+                     and not (isinstance(node.value, ast.Name) and node.value.id == "reprise")}
+            allowed = file.name in self.ALLOWED or file.name == "_install.py"  # that answers for it
+            self.assertFalse(named and not allowed, f"{file.name}: torch._C in lines {sorted(named)}")
+
+    def test_no_decision_hangs_on_the_text_of_an_error(self):
+        for file in PACKAGE.glob("*.py"):
+            tree = ast.parse(file.read_text(encoding="utf-8"))
+            for node in ast.walk(tree):
+                if not isinstance(node, ast.Compare) or not isinstance(node.left, ast.Constant):
+                    continue
+                asked = ast.dump(node.comparators[0])
+                self.assertFalse("id='str'" in asked and "error" in asked,
+                                 f"{file.name}: line {node.lineno} looks for a word in an error")
+
+
+if __name__ == "__main__":
+    unittest.main()
