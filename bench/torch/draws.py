@@ -131,6 +131,7 @@ def train(torch, reprise):
             loss.backward()
             optimizer.step()
             shown.append(loss.item())
+            del loss  # or its graph would tie gradients to the stream of the step before
         return shown
     eager = losses(lambda net, x: net)
     return {"reprise_equal": losses(lambda net, x: reprise.graphed(net, strict=True)) == eager,
