@@ -227,6 +227,8 @@ static const struct rp_explanation *find_name(const char *text)
         {"increase offset for a CUDA generator not in capture mode", "random-generator"},
         {"not registered with the capturing graph", "random-generator"},
         {"could not find the CUDAGraph object", "random-in-unknown-capture"},
+        {"CUDAPluggableAllocator does not yet support snapshot", "process-group-allocator"},
+        {"Memory already registered with NCCL", "process-group-allocator"},
         {"Offset increment outside graph capture encountered", "generator-left-in-capture"},
         {"param_groups' capturable is False", "optimizer"},
         {"CUDA graphs must be captured on a non-default stream", "legacy-stream"},
