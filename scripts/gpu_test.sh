@@ -63,6 +63,11 @@ if "$python" -c 'import torch' 2>/dev/null; then
     "$python" tests/python/gpu_compose.py
     "$python" tests/python/gpu_devices.py --install
     "$python" tests/python/gpu_devices.py
+    "$python" tests/python/gpu_random.py --install
+    "$python" tests/python/gpu_random.py
+    "$python" tests/python/gpu_private.py --install
+    "$python" tests/python/gpu_private.py
+    "$python" tests/python/gpu_versions.py
     "$python" tests/python/gpu_stale.py
     "$python" tests/python/gpu_pace.py --install
     "$python" tests/python/gpu_pace.py
