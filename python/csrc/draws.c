@@ -88,7 +88,8 @@ bool rpp_draws_set(struct rpp_draws *draws, PyObject *pairs)
         PyObject *pair = PyTuple_GetItem(pairs, i), *generator;
         unsigned long long increment;
         if (!PyTuple_Check(pair)) {
-            PyErr_SetString(PyExc_TypeError, "set_draws takes pairs of a generator and an increment");
+            PyErr_SetString(PyExc_TypeError,
+                            "set_draws takes pairs of a generator and an increment");
             break;
         }
         if (!PyArg_ParseTuple(pair, "OK", &generator, &increment))

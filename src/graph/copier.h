@@ -121,8 +121,8 @@ struct rpi_copy_failure {
     const char *function;
     size_t first, count; /* of the copies that the call was to make */
 };
-/* Enqueues the copies on the stream; those of 0 bytes are values. in_order: they may overlap, and the later
- * ones win. */
+/* Enqueues the copies on the stream; those of 0 bytes are values. in_order: they may overlap, and
+ * the later ones win. */
 CUresult rpi_copier_run(struct rpi_copier *copier, const struct rpi_copy *copies, size_t count,
                         bool in_order, CUstream stream, struct rpi_copy_failure *out_failure);
 

@@ -13,9 +13,9 @@
  * equal words that order is the same, so node i of one is paired with node i of the other: that is
  * the node map of a borrowed exec. What else the driver wants it says itself, by refusing.
  *
- * What an exec takes of device memory follows from the same reading (policy/exec_bytes.h): the kernel
- * and copy nodes, and the paths that the driver lays the nodes out on (paths.h). A child graph's
- * first path is that of its node.
+ * What an exec takes of device memory follows from the same reading (policy/exec_bytes.h): the
+ * kernel and copy nodes, and the paths that the driver lays the nodes out on (paths.h). A child
+ * graph's first path is that of its node.
  */
 #ifndef REPRISE_GRAPH_TOPOLOGY_H
 #define REPRISE_GRAPH_TOPOLOGY_H

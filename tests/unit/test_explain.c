@@ -79,8 +79,8 @@ static void test_what_pytorch_says(void **state)
         {"RNG op during graph capture but could not find the CUDAGraph object. This should not "
          "happen.",
          "random-in-unknown-capture"},
-        {"CUDAPluggableAllocator does not yet support snapshot. If you need it, please file an issue "
-         "describing your use case.",
+        {"CUDAPluggableAllocator does not yet support snapshot. If you need it, please file an "
+         "issue describing your use case.",
          "process-group-allocator"},
         {"RuntimeError: Memory already registered with NCCL", "process-group-allocator"},
         {"The specified pointer resides on host memory and is not registered with any CUDA device.",
