@@ -70,6 +70,13 @@ class Names(unittest.TestCase):
         del torch._C._cuda_memorySnapshot
         self.assertEqual(list(_private.Private(torch).off), [_private.STATISTICS])
 
+    def test_all_that_is_off_is_listed(self):
+        torch = played()
+        del torch._C._functions.DelayedError, torch._C._cuda_memorySnapshot
+        with mock.patch.dict("sys.modules", torch=torch), mock.patch.object(_private, "_found", None):
+            off = _private.missing()
+        self.assertEqual([feature for feature, _ in off], [_private.TWICE, _private.STATISTICS])
+
     def test_versions_tell_how_captures_and_generators_are_tied(self):
         for version, begins, registers, resets in (
                 ("2.9.1", False, True, False), ("2.11.0+cu130", False, True, False),

@@ -6,14 +6,15 @@
 #include "graph_fixture.h"
 
 enum { COUNT = 1 << 16 };
-enum { BYTES = COUNT * sizeof(float) };
+enum { BLOCK = 2 << 16 }; /* bytes: the next multiple of half of them lies in it */
 
 struct subject {
     const struct rpt_fixture *f;
-    uint64_t stale;  /* a block of the first rehearsal of all */
+    uint64_t stale;  /* an address in a block of the first rehearsal of all */
     int runs;        /* of this capture */
     bool leaves;     /* it stands in the struct, */
     bool only_later; /* but not in the rehearsal */
+    bool as_pointer; /* it is a parameter of its own */
     int in_use;
     uint64_t asked;
 };
@@ -34,19 +35,21 @@ static rp_status work(struct rp_call *call, void *user, struct rp_error *err)
     struct rpt_padded_param padded;
     void *params[] = {&padded};
     bool leaves = subject->leaves && (subject->runs || !subject->only_later);
-    rp_status status = rp_call_alloc(call, 512, rp_call_stream(call), &block, err);
+    rp_status status = rp_call_alloc(call, BLOCK, rp_call_stream(call), &block, err);
     if (status != RP_OK)
         return status;
     if (!subject->stale)
-        subject->stale = block;
+        subject->stale = (block + UINT16_MAX) & ~(uint64_t)UINT16_MAX;
     if (leaves)
-        word = (subject->stale & ~(uint64_t)UINT16_MAX) | word;
+        word |= subject->stale;
     subject->runs++;
     memset(&padded, 0, sizeof padded);
     padded.tag = 3;
     padded.to = (uint32_t *)(uintptr_t)rp_call_arg(call, 0);
     memcpy((char *)&padded + offsetof(struct rpt_padded_param, index), &word, sizeof word);
     status = rpt_fill(f, rp_call_stream(call), rp_call_arg(call, 0), 0, COUNT, err);
+    if (status == RP_OK && subject->as_pointer)
+        status = rpt_fill(f, rp_call_stream(call), subject->stale, 0, 1, err);
     if (status == RP_OK)
         status = rpt_launch(f, f->padded, rp_call_stream(call), params, err);
     return status == RP_OK ? rp_call_free(call, block, err) : status;
@@ -103,6 +106,30 @@ static void what_somebody_has_refuses_the_capture(void **state)
     f->driver->cuMemFree(arg.address);
 }
 
+static void what_is_a_parameter_of_its_own_is_not_left_over(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct subject subject = {.f = f};
+    const struct rp_arg arg = rpt_arg(rpt_buffer(f, COUNT, 0), COUNT, RP_ARG_OUT);
+    RPT_OK(f, capture(&subject, true, &arg, &f->err));
+    subject.as_pointer = true;
+    assert_int_equal(capture(&subject, true, &arg, &f->err), RP_ERROR_CAPTURE);
+    rpt_says(f, "belonged to an earlier run");
+    assert_int_equal(subject.asked, 0);
+    f->driver->cuMemFree(arg.address);
+}
+
+static void what_the_rehearsal_had_itself_is_not_left_over(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct subject subject = {.f = f, .leaves = true};
+    const struct rp_arg arg = rpt_arg(rpt_buffer(f, COUNT, 0), COUNT, RP_ARG_OUT);
+    assert_int_equal(capture(&subject, true, &arg, &f->err), RP_ERROR_CAPTURE);
+    rpt_says(f, "belonged to block 0");
+    assert_int_equal(subject.asked, 0);
+    f->driver->cuMemFree(arg.address);
+}
+
 static void what_was_not_there_in_the_rehearsal_is_left_over(void **state)
 {
     struct rpt_fixture *f = *state;
@@ -120,6 +147,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         RPT_TEST(what_nobody_has_is_left_over),
         RPT_TEST(what_somebody_has_refuses_the_capture),
+        RPT_TEST(what_is_a_parameter_of_its_own_is_not_left_over),
+        RPT_TEST(what_the_rehearsal_had_itself_is_not_left_over),
         RPT_TEST(what_was_not_there_in_the_rehearsal_is_left_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

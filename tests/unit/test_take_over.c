@@ -100,7 +100,7 @@ static void drop_mine(struct subject *subject)
 {
     for (size_t i = 0; i < sizeof subject->mine / sizeof *subject->mine; i++)
         if (subject->mine[i])
-            subject->f->driver->cuGraphDestroy(subject->mine[i]);
+            assert_int_equal(subject->f->driver->cuGraphDestroy(subject->mine[i]), 0);
     *subject = (struct subject){.f = subject->f, .habit = subject->habit};
 }
 

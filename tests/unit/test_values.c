@@ -239,12 +239,28 @@ static rp_status name_an_argument(struct rp_call *call, void *user, struct rp_er
     return rp_call_value(call, rp_call_arg(call, 0), err);
 }
 
+/* In memory of eager runs, of which one that captures has none. */
+static rp_status name_a_block(struct rp_call *call, void *user, struct rp_error *err)
+{
+    uint64_t *block = user;
+    if (rp_call_is_captured(call))
+        return rp_call_value(call, *block, err);
+    rp_status status = rp_call_alloc(call, 512, rp_call_stream(call), block, err);
+    return status == RP_OK ? rp_call_free(call, *block, err) : status;
+}
+
 static void words_of_captures_are_not_the_callers(void **state)
 {
     struct rpt_fixture *f = *state;
     struct subject subject;
     struct rp_graph *graph = NULL;
+    uint64_t block = 0;
     init(&subject, f, 1);
+    RPT_OK(f, rp_run(f->pool, name_a_block, &block, subject.args, 1, NULL, &f->err));
+    assert_int_equal(
+        rp_graph_capture(f->pool, NULL, name_a_block, &block, subject.args, 1, &graph, &f->err),
+        RP_ERROR_INVALID_ARGUMENT);
+    rpt_says(f, "memory of captures");
     assert_int_equal(
         rp_graph_capture(f->pool, NULL, name_an_argument, NULL, subject.args, 1, &graph, &f->err),
         RP_ERROR_INVALID_ARGUMENT);
