@@ -422,6 +422,7 @@ RP_API int rp_call_is_captured(const struct rp_call *call);
  * the seed and offset of random numbers for example. In each run of a capture, as often in each;
  * the addresses of the last run hold. The word is none of the run's blocks or arguments, lies at a
  * multiple of 8, and its memory lives as long as the graph. Not in the functions of rp_callable.
+ * A capture whose runs name other numbers of values is RP_ERROR_DIVERGED.
  * The values travel in the parameters of a kernel node that the graph gets; where that cannot be
  * had they are fills ahead of the launch. RP_ERROR_INVALID_ARGUMENT where the run is not
  * captured. */

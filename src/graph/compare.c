@@ -660,6 +660,11 @@ rp_status rpi_compare(const struct rp_pool *pool, const struct rpi_rehearsal *re
     if (status == RP_OK)
         status = compare_graphs(&c, rehearsal->template, recorded->template, &c.made.nodes,
                                 &c.made.edges, err);
+    if (status == RP_OK && recorded->values.count != rehearsal->values)
+        status = rpi_error(err, RP_ERROR_DIVERGED, "rp_graph_capture",
+                           "'%.60s': the callable named %zu values (rp_call_value), and %zu in its "
+                           "rehearsal. It must name the same in each run",
+                           rehearsal->record.name, recorded->values.count, rehearsal->values);
     rpi_free(c.order);
     rpi_params_finish(&c.before);
     rpi_params_finish(&c.after);

@@ -17,6 +17,7 @@ struct subject {
     CUdeviceptr words, memory;
     size_t values;
     size_t named; /* in this run; more than values: one twice */
+    size_t fewer; /* than in the run before */
     uint64_t odd; /* added to the first address */
     struct rp_arg args[MANY + 2];
 };
@@ -31,7 +32,7 @@ static rp_status copy_word(const struct rpt_fixture *f, CUstream stream, uint64_
 
 static rp_status work(struct rp_call *call, void *user, struct rp_error *err)
 {
-    const struct subject *subject = user;
+    struct subject *subject = user;
     const struct rpt_fixture *f = subject->f;
     CUstream first = rp_call_stream(call), second = f->streams[0];
     size_t last = subject->values + 1;
@@ -43,9 +44,11 @@ static rp_status work(struct rp_call *call, void *user, struct rp_error *err)
         status = rpt_scale(f, second, rp_call_arg(call, last), rp_call_arg(call, 0), 2, 1, err);
     if (status == RP_OK)
         status = rpt_join(f, second, first, err);
-    for (size_t i = 0; status == RP_OK && rp_call_is_captured(call) && i < subject->named; i++)
+    size_t named = rp_call_is_captured(call) && subject->values ? subject->named : 0;
+    for (size_t i = 0; status == RP_OK && i < named; i++)
         status =
             rp_call_value(call, subject->words + 8 * (i % subject->values) + subject->odd, err);
+    subject->named -= subject->fewer;
     return status;
 }
 
@@ -233,6 +236,18 @@ static void addresses_are_checked(void **state)
     finish(&subject);
 }
 
+static void each_run_names_as_many(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct subject subject;
+    struct rp_graph *graph;
+    init(&subject, f, 9);
+    subject.fewer = 1;
+    assert_int_equal(capture(&subject, NULL, &graph, &f->err), RP_ERROR_DIVERGED);
+    rpt_says(f, "in its rehearsal. It must name the same in each run");
+    finish(&subject);
+}
+
 static rp_status name_an_argument(struct rp_call *call, void *user, struct rp_error *err)
 {
     (void)user;
@@ -331,6 +346,7 @@ int main(void)
         cmocka_unit_test(without_the_kernel_they_are_fills),
         RPT_TEST(another_number_of_values_is_a_breach),
         RPT_TEST(addresses_are_checked),
+        RPT_TEST(each_run_names_as_many),
         RPT_TEST(words_of_captures_are_not_the_callers),
         RPT_TEST(what_has_values_is_not_verified_by_running),
         RPT_TEST(any_call_may_fail),
