@@ -235,3 +235,14 @@ bool rpp_guard_holds(struct rpp_guard *guard)
     PyErr_Clear();
     return false;
 }
+
+bool rpp_guard_renew(struct rpp_guard *guard, PyObject *handle_count, long registrations)
+{
+    if (!guard->tensors)
+        return false;
+    PyObject *old = guard->handle_count;
+    guard->handle_count = Py_NewRef(handle_count);
+    guard->registrations = registrations;
+    Py_DECREF(old);
+    return rpp_guard_holds(guard);
+}

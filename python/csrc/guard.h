@@ -45,6 +45,11 @@ void rpp_guard_drop(struct rpp_guard *guard);
 /* Is all as it was? No exception is set. */
 bool rpp_guard_holds(struct rpp_guard *guard);
 
+/* Where hooks or members were registered since: the caller has looked, and none is of what is
+ * guarded. handle_count and registrations are from before that look. Does the guard hold now? No
+ * exception is set. */
+bool rpp_guard_renew(struct rpp_guard *guard, PyObject *handle_count, long registrations);
+
 /* Interns names, and asks the interpreter for a dict watcher. */
 int rpp_guard_prepare(void);
 

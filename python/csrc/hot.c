@@ -107,6 +107,18 @@ static PyObject *hot_is_guarded(PyObject *object, PyObject *unused)
     return PyBool_FromLong(rpp_guard_holds(&((struct hot *)object)->guard));
 }
 
+/* renew(next id of handles, registrations): is_guarded() where hooks or members were registered
+ * elsewhere, by a look that began at these counts. */
+static PyObject *hot_renew(PyObject *object, PyObject *arguments)
+{
+    PyObject *handle_count;
+    long registrations;
+    if (!PyArg_ParseTuple(arguments, "Ol", &handle_count, &registrations))
+        return NULL;
+    struct rpp_guard *guard = &((struct hot *)object)->guard;
+    return PyBool_FromLong(rpp_guard_renew(guard, handle_count, registrations));
+}
+
 /* ---- Calls --------------------------------------------------------------------------------- */
 
 static bool read_inputs(const struct hot *hot, PyObject *args, PyObject *kwargs,
@@ -455,6 +467,9 @@ static PyMethodDef methods[] = {
      "where the call is to be made eagerly."},
     {"clear", hot_clear, METH_NOARGS, "Takes no calls from now on."},
     {"is_guarded", hot_is_guarded, METH_NOARGS, "Is all as when the guard was set?"},
+    {"renew", hot_renew, METH_VARARGS,
+     "renew(next_id, registrations): the same, where others than those that are guarded were "
+     "registered until these counts."},
     {"set_guard", hot_set_guard, METH_VARARGS,
      "set_guard(tensors, dicts, handle class, grad, inference, params): what must not change; of "
      "params, whether they want gradients."},

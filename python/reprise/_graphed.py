@@ -128,7 +128,7 @@ class LongWay:
     """In the place of a _C.Hot, where there can be none: takes no calls."""
 
     call = staticmethod(lambda *_: _C.miss)
-    add = is_guarded = staticmethod(lambda *_: False)
+    add = is_guarded = renew = staticmethod(lambda *_: False)
     clear = set_guard = staticmethod(lambda *_: None)
 
 
@@ -293,9 +293,12 @@ class Graphed:
         return not self._torch.is_autocast_enabled()
 
     def _is_guarded(self):
-        """Does the short way take calls in the modes that hold now?"""
-        return self._hot is not None and self._hot_modes == self._hot_modes_now() and \
-            self._hot.is_guarded()
+        """Does the short way take calls in the modes that hold now? Hooks and modules of others do not
+        count, which the long way has just looked at: PyTorch 2.15 registers a hook in every graph."""
+        hot = self._hot
+        if hot is None or self._hot_modes != self._hot_modes_now():
+            return False
+        return hot.is_guarded() or hot.renew(*self._watch.counts(self._frozen))
 
     def _hot_modes_now(self):
         return (self._torch.is_grad_enabled(), self._torch.is_inference_mode_enabled())

@@ -69,17 +69,24 @@ class Watch:
         self.refresh()
 
     def refresh(self):
+        seen = (_registrations, self.handle.next_id)  # ahead of the look: what comes meanwhile is new
         self.modules = [m for root in self.roots for m in root.modules()]
         self.params = [p for root in self.roots for p in root.parameters()]
         self.tensors = self.params + [b for r in self.roots for b in r.buffers()] + self.single
         self.hooks = [_hooks(m) for m in self.modules]
-        self.seen = (_registrations, self.handle.next_id)
+        self.seen = seen
+
+    def counts(self, now):
+        """Of hooks' handles and of registrations, when the members were last looked at, or now."""
+        registrations, handles = (_registrations, self.handle.next_id) if now else self.seen
+        return handles, registrations
 
     def has_changed_members(self):
         """Are there other modules, parameters or hooks than at the last refresh?"""
         if self.seen == (_registrations, self.handle.next_id):
             return False
-        before = (list(map(id, self.modules)), list(map(id, self.tensors)), self.hooks)
+        old = (self.modules, self.tensors)  # alive, or another may get the place of one
+        before = (*(list(map(id, some)) for some in old), self.hooks)
         self.refresh()
         return before != (list(map(id, self.modules)), list(map(id, self.tensors)), self.hooks)
 

@@ -354,6 +354,25 @@ class Asked(OnHost):
         param.clears = True
         self.assertFalse(hot.is_guarded())
 
+    def test_what_is_registered_elsewhere_forgets_no_shapes(self):
+        """The long way has looked until the counts that it gives; what came since it has not."""
+        handles, param = types.SimpleNamespace(next_id=4), types.SimpleNamespace(requires_grad=True)
+        self.hot.set_guard((), (), handles, True, False, (param,))
+        self.assertTrue(self.add(()))
+        handles.next_id = 7
+        self.assertIsNone(self.call())
+        self.assertFalse(self.hot.renew(6, 0))
+        self.assertFalse(self.hot.is_guarded())
+        _C.count_registration()
+        counts = [n for n in range(64) if self.hot.renew(7, n)]
+        self.assertEqual(len(counts), 1)
+        self.assertTrue(self.hot.renew(7, counts[0]))
+        self.assertEqual(self.call(), b"zero")
+        param.requires_grad = not param.requires_grad
+        self.assertFalse(self.hot.renew(7, counts[0]), "the rest is looked at too")
+        self.hot.clear()
+        self.assertFalse(self.hot.renew(7, counts[0]), "nothing is guarded")
+
     def test_a_graph_takes_the_place_of_eager_calls(self):
         self.assertTrue(self.hot.add(0, (Tensor(self.x),), {}, None, (), None))
         self.assertIs(self.hot.call((Tensor(self.x),), {}), _C.eager)
