@@ -217,6 +217,7 @@ class Work:
         self.base = base  # the States of the forward run, which a backward pass sets
         self.drawn = None  # what the record drew (_draws.Drawn); None: nothing
         self.ranges = []  # of the run: address and bytes of each argument
+        self.active = None  # where PyTorch has tensors behind the run: start and end; None: not asked
         self.body = body
         self.tensors = tensors
         self.extents = extents(tensors)
@@ -273,6 +274,7 @@ class Work:
             return
         here = Run(self.torch, self.device, stream, self.generators, self.draws, self.base)
         self.runs.append(here)
+        self.active = None
         sizes = [e.bytes for e in self.extents] + (self.outputs or [])
         self.ranges = list(zip(addresses, sizes))
         with here.around():
@@ -407,13 +409,15 @@ class Work:
     def _is_in_use(self, address):
         """Does a tensor lie there, in memory that an earlier run took? Without install() blocks are
         PyTorch's segments, of which it tells what lies in them."""
-        if is_installed() or not _C.is_captured(address):
-            return _C.is_captured(address)
-        return any(block["address"] <= address < block["address"] + block["size"] and
-                   block["state"].startswith("active")
-                   for segment in self.torch.cuda.memory_snapshot()
-                   if segment["address"] <= address < segment["address"] + segment["total_size"]
-                   for block in segment["blocks"])
+        if not _C.is_captured(address):
+            return False
+        if is_installed():
+            return True
+        if self.active is None:  # once for all words that are asked about behind a run
+            self.active = [(block["address"], block["address"] + block["size"])
+                           for segment in self.torch.cuda.memory_snapshot()
+                           for block in segment["blocks"] if block["state"].startswith("active")]
+        return any(start <= address < end for start, end in self.active)
 
     def _find_out(self, pool, name, args, copy_args):
         """Finds the results by a rehearsal of its own: captures that are compared by three have to
