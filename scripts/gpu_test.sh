@@ -44,36 +44,11 @@ if "$python" -c 'import torch' 2>/dev/null; then
     scripts/record_result.py "$out/doctor.json" "$build/reprise" doctor --driver cuda \
         --python "$python" --json
     "$python" -m unittest discover -s tests/python -p 'test_*.py'
-    "$python" tests/python/gpu_install.py
-    "$python" tests/python/gpu_graphed.py --install
-    "$python" tests/python/gpu_graphed.py
-    "$python" tests/python/gpu_gradients.py --install
-    "$python" tests/python/gpu_gradients.py
-    "$python" tests/python/gpu_homes.py --install
-    "$python" tests/python/gpu_homes.py
-    "$python" tests/python/gpu_policy.py --install
-    "$python" tests/python/gpu_policy.py
-    "$python" tests/python/gpu_graph.py --install
-    "$python" tests/python/gpu_graph.py
-    "$python" tests/python/gpu_check.py --install
-    "$python" tests/python/gpu_check.py
-    "$python" tests/python/gpu_estimate.py --install
-    "$python" tests/python/gpu_estimate.py
-    "$python" tests/python/gpu_compose.py --install
-    "$python" tests/python/gpu_compose.py
+    scripts/test_versions.py --list | while read -r program flags; do
+        "$python" "tests/python/$program" ${flags:+"$flags"} </dev/null
+    done
     "$python" tests/python/gpu_devices.py --install
     "$python" tests/python/gpu_devices.py
-    "$python" tests/python/gpu_random.py --install
-    "$python" tests/python/gpu_random.py
-    "$python" tests/python/gpu_private.py --install
-    "$python" tests/python/gpu_private.py
-    "$python" tests/python/gpu_versions.py
-    "$python" tests/python/gpu_stale.py
-    "$python" tests/python/gpu_pace.py --install
-    "$python" tests/python/gpu_pace.py
-    "$python" tests/python/gpu_report.py --install
-    "$python" tests/python/gpu_report.py
-    "$python" tests/python/gpu_documents.py
 else
     echo "gpu-test: skipped the PyTorch package: $python has no PyTorch (set PYTHON)" >&2
 fi

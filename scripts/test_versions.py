@@ -4,6 +4,7 @@
 they showed under that version, beside those that the file has of others.
 
 usage: test_versions.py OUT.json [--short] [--jobs N] [--limit SECONDS] [--note TEXT] [NAME...]
+       test_versions.py --list [--short]    prints a line for each run: test program and flags
 
 NAME: part of the names of the tests to run; all, when none is given. --short: one test program of each
 kind, without those that take longest. PYTHONPATH leads to the built package.
@@ -85,7 +86,8 @@ def fails(shown):
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path)
+    parser.add_argument("out", type=Path, nargs="?")
+    parser.add_argument("--list", action="store_true")
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--limit", type=float, default=400)
@@ -93,6 +95,12 @@ def main():
     parser.add_argument("--log", default=os.devnull)
     parser.add_argument("names", nargs="*")
     args = parser.parse_intermixed_args()
+    if args.list:
+        for path, flags in commands(args.short):
+            print(path.name, *flags)
+        return 0
+    if args.out is None:
+        parser.error("OUT.json is needed")
     import torch
     wanted = [c for c in commands(args.short)
               if not args.names or any(name in c[0].name for name in args.names)]
