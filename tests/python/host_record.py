@@ -226,5 +226,38 @@ class Recording(OnHost):
             self.work.capture(self.pool, "tested")
 
 
+class InUse(unittest.TestCase):
+    """What is said of an address that stands in both captures of a step."""
+
+    def setUp(self):
+        self.asked = []
+        blocks = [{"address": 0x1000, "size": 0x200, "state": "active_allocated"},
+                  {"address": 0x1200, "size": 0x200, "state": "inactive"},
+                  {"address": 0x1400, "size": 0x200, "state": "active_awaiting_free"}]
+
+        def snapshot():
+            self.asked.append(1)
+            return [{"address": 0x1000, "total_size": 0x600, "blocks": blocks}]
+        self.work = _record.Work.__new__(_record.Work)
+        self.work.torch = types.SimpleNamespace(cuda=types.SimpleNamespace(memory_snapshot=snapshot))
+        self.work.active = None
+
+    def told(self, installed, captured=True):
+        with mock.patch.object(_record, "is_installed", lambda: installed), \
+                mock.patch.object(_record._C, "is_captured", lambda address: captured):
+            return [self.work._is_in_use(address)
+                    for address in (0xfff, 0x1000, 0x11ff, 0x1200, 0x1400, 0x1600)]
+
+    def test_pytorch_is_asked_once_where_it_places_tensors(self):
+        self.assertEqual(self.told(False), [False, True, True, False, True, False])
+        self.assertEqual(len(self.asked), 1)
+
+    def test_it_is_not_where_blocks_are_tensors_or_nobody_has_it(self):
+        self.assertEqual(self.told(True), [True] * 6)
+        for installed in (False, True):
+            self.assertEqual(self.told(installed, captured=False), [False] * 6)
+        self.assertEqual(self.asked, [])
+
+
 if __name__ == "__main__":
     unittest.main()
