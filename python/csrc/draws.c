@@ -171,18 +171,28 @@ PyObject *rpp_probe_words(PyObject *module, PyObject *args)
                          (unsigned long long)offset);
 }
 
+/* The device of (ordinal, handle), and the handle; NULL with an exception set. */
+static struct rpp_device *parse_device(PyObject *args, unsigned long long *out_handle)
+{
+    int ordinal;
+    struct rpp_device *device;
+    struct rp_error err = {0};
+    if (!PyArg_ParseTuple(args, "iK", &ordinal, out_handle))
+        return NULL;
+    rp_status status = rpp_device_get(ordinal, &device, &err);
+    if (status == RP_OK)
+        return device;
+    rpp_set_error(status, &err);
+    return NULL;
+}
+
 PyObject *rpp_last_node(PyObject *module, PyObject *args)
 {
     (void)module;
-    int ordinal;
     unsigned long long stream;
-    struct rpp_device *device;
-    struct rp_error err = {0};
-    if (!PyArg_ParseTuple(args, "iK", &ordinal, &stream))
+    const struct rpp_device *device = parse_device(args, &stream);
+    if (!device)
         return NULL;
-    rp_status status = rpp_device_get(ordinal, &device, &err);
-    if (status != RP_OK)
-        return rpp_set_error(status, &err);
     void *node = last_node(device, (struct CUstream_st *)(uintptr_t)stream);
     return PyLong_FromUnsignedLongLong((uintptr_t)node);
 }
@@ -230,16 +240,11 @@ static bool add_words_of(PyObject *list, const struct rpp_device *device, void *
 PyObject *rpp_words_of(PyObject *module, PyObject *args)
 {
     (void)module;
-    int ordinal;
     unsigned long long graph;
-    struct rpp_device *device;
-    struct rp_error err = {0};
     size_t count = 0;
-    if (!PyArg_ParseTuple(args, "iK", &ordinal, &graph))
+    const struct rpp_device *device = parse_device(args, &graph);
+    if (!device)
         return NULL;
-    rp_status status = rpp_device_get(ordinal, &device, &err);
-    if (status != RP_OK)
-        return rpp_set_error(status, &err);
     void *handle = (void *)(uintptr_t)graph;
     device->graph_nodes(handle, NULL, &count);
     void **nodes = PyMem_Calloc(count + 1, sizeof *nodes);
