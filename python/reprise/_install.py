@@ -99,7 +99,8 @@ def install(*, memory_fraction=None, record_history=0, exec_budget_bytes=None,
     ``Tensor.record_stream`` work as before; ``empty_cache`` gives back what rehearsals of captures
     keep, too. ``torch.cuda.MemPool``,
     ``torch.backends.cudnn.benchmark`` and ``torch.compile(mode="reduce-overhead")`` need PyTorch's
-    own allocator, and raise an error that says so.
+    own allocator, and raise an error that says so. On PyTorch 2.15 the backend ``"nccl"`` becomes
+    the one of earlier versions, ``"nccl-legacy"``: the new one needs that allocator too.
 
     Raises:
         RuntimeError: CUDA is in use already, or there is no GPU.
@@ -152,6 +153,7 @@ def _put_in_place(torch):
     _allocator = allocator
     _restore_statistics(torch)
     _refuse_the_rest(torch)
+    _take_earlier_nccl(private)
 
 
 def _nested(flat):
@@ -215,6 +217,15 @@ def _answer(torch, names, functions):
     for name, function in zip(names, functions):
         if hasattr(torch._C, name):
             setattr(torch._C, name, function)
+
+
+def _take_earlier_nccl(private):
+    """Makes "nccl" the process group that PyTorch had before 2.15. Its successor asks the allocator for
+    a snapshot when it goes, and ends the process where that fails, as with any allocator from outside."""
+    if _private.NCCL in private.off:
+        warn(f"{private.off[_private.NCCL]}. Set TORCH_DIST_USE_NCCL2=0 before Python starts")
+    elif private.register_earlier_nccl is not None:
+        private.register_earlier_nccl()
 
 
 def _refuse_the_rest(torch):

@@ -20,6 +20,7 @@ INSTALL = "reprise.install()"
 STATISTICS = "memory statistics under reprise.install()"
 GLOO = "naming collectives of gloo that cannot be captured"
 TWICE = "the error for gradients that are differentiated twice"
+NCCL = "process groups of NCCL under reprise.install()"
 
 # Attribute here, its place below torch, the feature that it is for.
 _NAMES = (
@@ -79,6 +80,7 @@ class Private:
                 self._lacks(feature, f"torch.{path}")
         self._find_allocator()
         self._find_streams()
+        self._find_nccl()
         for name in STATISTICS_NAMES:
             if _find(torch, f"_C.{name}") is None:
                 self._lacks(STATISTICS, f"torch._C.{name}")
@@ -119,6 +121,15 @@ class Private:
             self.set_stream = None
         self.synchronize = _find(torch, "_C._cuda_synchronize") or (lambda: torch.cuda.synchronize())
         self.task_id = _find(torch, "_C._current_graph_task_id") or (lambda: -1)
+
+    def _find_nccl(self):
+        """What makes "nccl" the process group of before 2.15; None where it is that one. Its successor
+        asks PyTorch's own allocator for snapshots."""
+        c10d = _find(self.torch, "distributed.distributed_c10d")
+        name = "_register_builtin_nccl_as_legacy"
+        self.register_earlier_nccl = getattr(c10d, name, None)
+        if self.register_earlier_nccl is None and hasattr(c10d, "ProcessGroupNCCL2"):
+            self._lacks(NCCL, f"torch.distributed.distributed_c10d.{name}")
 
     def need(self, feature):
         """Raises Missing where the feature is off."""

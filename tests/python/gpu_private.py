@@ -8,6 +8,8 @@ import sys
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
+from torch.distributed import distributed_c10d as c10d
+
 from reprise import _private
 
 INSTALL = "--install" in sys.argv
@@ -67,6 +69,9 @@ FAULTS = {
     "_C._dispatch_keys": (without("_C._dispatch_keys"), None),
     "distributed._rank_not_in_group": (
         "import torch.distributed.distributed_c10d as c10d\ndel c10d._rank_not_in_group", None),
+    "distributed.distributed_c10d._register_builtin_nccl_as_legacy": (
+        without("distributed.distributed_c10d._register_builtin_nccl_as_legacy"),
+        _private.NCCL if hasattr(c10d, "ProcessGroupNCCL2") else None),
     "where a tensor keeps its address": (
         "import reprise\nreprise._C.settle_layout = lambda: False", None),
     "where a tensor keeps its gradient": (
@@ -107,7 +112,7 @@ class Faults(unittest.TestCase):
         about = [line for line in said if feature and feature in line]
         print(name, "->", about[:1] or "another way", done.stdout.splitlines()[-1], flush=True)
         asked = feature is not None and feature != _private.TWICE and (
-            INSTALL or feature != _private.INSTALL) and (
+            INSTALL or feature not in (_private.INSTALL, _private.NCCL)) and (
             not INSTALL or feature != _private.OWN_MEMORY or "customAllocator" in name)
         self.assertEqual(bool(about), asked, done.stdout)
         if "customAllocator" not in name and "unknown" not in name:  # of each sentence one at most

@@ -8,7 +8,7 @@ import unittest
 from unittest import mock
 
 import reprise
-from reprise import _C, _private
+from reprise import _C, _install, _private
 
 PACKAGE = pathlib.Path(reprise.__file__).parent
 
@@ -69,6 +69,26 @@ class Names(unittest.TestCase):
         torch = played()
         del torch._C._cuda_memorySnapshot
         self.assertEqual(list(_private.Private(torch).off), [_private.STATISTICS])
+
+    def test_the_earlier_process_group_is_looked_for_where_there_is_a_newer(self):
+        register = "_register_builtin_nccl_as_legacy"
+        for has, off in (((), []), (("ProcessGroupNCCL2", register), []),
+                         (("ProcessGroupNCCL2",), [_private.NCCL])):
+            torch = played("2.15.0")
+            c10d = types.SimpleNamespace(**{name: name for name in has})
+            torch.distributed = types.SimpleNamespace(distributed_c10d=c10d)
+            private = _private.Private(torch)
+            self.assertEqual(list(private.off), off)
+            self.assertEqual(private.register_earlier_nccl, register if register in has else None)
+
+    def test_install_takes_the_earlier_process_group(self):
+        taken = mock.Mock()
+        _install._take_earlier_nccl(types.SimpleNamespace(off={}, register_earlier_nccl=taken))
+        taken.assert_called_once_with()
+        _install._take_earlier_nccl(types.SimpleNamespace(off={}, register_earlier_nccl=None))
+        with self.assertWarnsRegex(UserWarning, "^a sentence. Set TORCH_DIST_USE_NCCL2=0 "):
+            _install._take_earlier_nccl(types.SimpleNamespace(
+                off={_private.NCCL: "a sentence"}, register_earlier_nccl=None))
 
     def test_all_that_is_off_is_listed(self):
         torch = played()
