@@ -13,7 +13,6 @@ import sys
 from . import _C
 
 _leaves = {}  # of each device: a leaf, and a gradient for it
-_kept = []    # of the last passes of all
 
 
 def prepare(torch, device):
@@ -34,17 +33,19 @@ def clean(torch, device):
 
 
 def drain():
-    """At the interpreter's end: lets autograd's threads put away what backward passes left, which may
-    be Python's: a thread that wants the interpreter once it is going ends the process. They take one
-    pass after the other, so behind a pass of ours nothing of another is left; and what ours has
-    stays here, so that its end frees nothing of Python's."""
+    """Waits until autograd's threads hold no Python objects. Runs at the interpreter's end: a thread that
+    wants the interpreter from then on ends the process.
+
+    A thread puts away what a pass left before it takes up the next, so one more pass is enough if it
+    leaves nothing of Python's itself. This one begins and ends on the calling thread, with tensors of the
+    host. On the device's thread it has only tensors that Python never sees, and it returns no gradient:
+    a thread that lets go of a tensor which Python has too may need the interpreter for it."""
     torch = sys.modules.get("torch")
-    for device, (leaf, grad) in list(_leaves.items()):
+    for device in list(_leaves):
         try:
-            with torch.inference_mode(False), torch.enable_grad(), torch.cuda.device(device):
-                leaf = leaf.detach().requires_grad_()
-                root = leaf.view_as(leaf)
-                _kept.append((leaf, root, torch.autograd.grad(root, leaf, grad)))
+            with torch.inference_mode(False), torch.enable_grad():
+                leaf = torch.zeros((), device="cpu", requires_grad=True)
+                leaf.to(device).cpu().backward()
         except Exception:  # the device may be lost by now
             pass
 
