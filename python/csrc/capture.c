@@ -13,9 +13,14 @@
 #include "hooks.h"
 #include "python.h"
 
+#include <malloc.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { STACK_USED = 32 * 1024 }; /* more than the library uses between capture and callable */
+enum {
+    STACK_USED = 32 * 1024, /* more than the library uses between capture and callable */
+    ZEROS_FROM_MALLOC = 255 /* the setting with which malloc fills what it gives with zeros */
+};
 
 struct work {
     PyObject *callable, *results;
@@ -59,6 +64,20 @@ PyObject *rpp_clean_stack(PyObject *module, PyObject *unused)
     return Py_NewRef(Py_None);
 }
 
+/* Since 2.14 PyTorch's tables of tensors, which are kernels' parameters, lie on the heap: behind what a
+ * table holds come the addresses that an earlier one left there. During a run malloc gives zeros
+ * instead, to every thread; glibc has a setting for that, which a program may use itself. Blocks of up
+ * to 1,032 bytes come from a cache that the setting does not reach, and no table is so small. */
+static void zero_fresh_memory(bool on)
+{
+#ifdef M_PERTURB
+    const char *own = getenv("MALLOC_PERTURB_");
+    mallopt(M_PERTURB, on ? ZEROS_FROM_MALLOC : own ? atoi(own) : 0);
+#else
+    (void)on;
+#endif
+}
+
 /* ---- Runs ---------------------------------------------------------------------------------- */
 
 /* Back to the library, with what Python returned: NULL where it raised an exception. */
@@ -82,8 +101,10 @@ __attribute__((noinline)) static rp_status run_here(struct rp_call *call, struct
     PyObject *addresses = call_arguments(call, work->arg_count), *result = NULL;
     if (addresses) {
         rpp_call_begin(call, work->pool, work->ordinal, work->places, work->place_count);
+        zero_fresh_memory(true);
         result = PyObject_CallFunction(
             work->callable, "KO", (unsigned long long)(uintptr_t)rp_call_stream(call), addresses);
+        zero_fresh_memory(false);
         rpp_call_end();
     }
     Py_XDECREF(addresses);

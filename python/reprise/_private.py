@@ -123,13 +123,17 @@ class Private:
         self.task_id = _find(torch, "_C._current_graph_task_id") or (lambda: -1)
 
     def _find_nccl(self):
-        """What makes "nccl" the process group of before 2.15; None where it is that one. Its successor
-        asks PyTorch's own allocator for snapshots."""
+        """What makes "nccl" the process group of before 2.15; None where it is that one. Its successor,
+        which 2.14 has by another name, asks PyTorch's own allocator for snapshots."""
         c10d = _find(self.torch, "distributed.distributed_c10d")
+        registered = getattr(_find(c10d, "Backend._plugins"), "get", {}.get)("NCCL")
+        newer = getattr(c10d, "_create_nccl2_process_group", None)
         name = "_register_builtin_nccl_as_legacy"
-        self.register_earlier_nccl = getattr(c10d, name, None)
-        if self.register_earlier_nccl is None and hasattr(c10d, "ProcessGroupNCCL2"):
-            self._lacks(NCCL, f"torch.distributed.distributed_c10d.{name}")
+        self.register_earlier_nccl = None
+        if newer is not None and getattr(registered, "creator_fn", None) is newer:
+            self.register_earlier_nccl = getattr(c10d, name, None)
+            if self.register_earlier_nccl is None:
+                self._lacks(NCCL, f"torch.distributed.distributed_c10d.{name}")
 
     def need(self, feature):
         """Raises Missing where the feature is off."""

@@ -71,7 +71,7 @@ FAULTS = {
         "import torch.distributed.distributed_c10d as c10d\ndel c10d._rank_not_in_group", None),
     "distributed.distributed_c10d._register_builtin_nccl_as_legacy": (
         without("distributed.distributed_c10d._register_builtin_nccl_as_legacy"),
-        _private.NCCL if hasattr(c10d, "ProcessGroupNCCL2") else None),
+        _private.NCCL if hasattr(c10d, "_register_builtin_nccl_as_legacy") else None),
     "where a tensor keeps its address": (
         "import reprise\nreprise._C.settle_layout = lambda: False", None),
     "where a tensor keeps its gradient": (

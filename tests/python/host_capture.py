@@ -2,7 +2,9 @@
 """Captures through the extension, on the host driver in the place of NVIDIA's: the allocator's hooks
 are called as PyTorch calls them, and work is copies and fills."""
 
+import ctypes
 import unittest
+from unittest import mock
 
 from reprise import _C
 from on_host import BYTES, OnHost, Trace
@@ -71,6 +73,35 @@ class Captures(OnHost):
             graph.replay(0, x, y, z)
             self.assertEqual((self.driver.text(y), self.driver.text(z)), (text, text))
         self.assertEqual([self.driver.text(g) for g in self.given], [b"", b""])
+
+    def test_memory_that_malloc_gives_a_run_holds_nothing_of_an_earlier_one(self):
+        libc, bytes_ = ctypes.CDLL(None), 30000
+        libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+        libc.free.argtypes = [ctypes.c_void_p]
+
+        def left_over():
+            """How many bytes of a new block are not zero; they will be, of the next."""
+            block = libc.malloc(bytes_)
+            found = bytes_ - ctypes.string_at(block, bytes_).count(0)
+            ctypes.memset(block, 0x5a, bytes_)
+            libc.free(block)
+            return found
+
+        run, found = self.work, []
+
+        def looking(stream, addresses):
+            found.append(left_over())
+            run(stream, addresses)
+            found.append(left_over())
+
+        left_over()
+        self.assertGreater(left_over(), bytes_ // 2)  # what the setting is there for
+        self.work = mock.Mock(side_effect=looking)
+        type(self.work).index = property(lambda _: run.index)
+        self.capture()
+        self.assertEqual(found, [0] * 4)
+        left_over()
+        self.assertGreater(left_over(), bytes_ // 2)
 
     def test_work_behind_its_replay_is_over_when_a_graph_goes(self):
         """Its memory goes with it, and an optimizer may be at work on gradients there."""

@@ -70,16 +70,19 @@ class Names(unittest.TestCase):
         del torch._C._cuda_memorySnapshot
         self.assertEqual(list(_private.Private(torch).off), [_private.STATISTICS])
 
-    def test_the_earlier_process_group_is_looked_for_where_there_is_a_newer(self):
+    def test_the_earlier_process_group_is_looked_for_where_a_newer_is_in_its_place(self):
         register = "_register_builtin_nccl_as_legacy"
-        for has, off in (((), []), (("ProcessGroupNCCL2", register), []),
-                         (("ProcessGroupNCCL2",), [_private.NCCL])):
+        for has, registered, off in (((), "", []), ((register, "_create_nccl2_process_group"), "newer", []),
+                                     (("_create_nccl2_process_group",), "newer", [_private.NCCL]),
+                                     (("_create_nccl2_process_group",), "earlier", [])):
             torch = played("2.15.0")
-            c10d = types.SimpleNamespace(**{name: name for name in has})
+            c10d = types.SimpleNamespace(**dict.fromkeys(has, "newer"))
+            plugin = types.SimpleNamespace(creator_fn=registered)
+            c10d.Backend = types.SimpleNamespace(_plugins={"NCCL": plugin})
             torch.distributed = types.SimpleNamespace(distributed_c10d=c10d)
             private = _private.Private(torch)
             self.assertEqual(list(private.off), off)
-            self.assertEqual(private.register_earlier_nccl, register if register in has else None)
+            self.assertEqual(private.register_earlier_nccl, "newer" if register in has else None)
 
     def test_install_takes_the_earlier_process_group(self):
         taken = mock.Mock()
