@@ -1449,12 +1449,15 @@ RP_API rp_status rp_node_params(struct rp_device *device, struct CUgraphNode_st 
 /* On the host driver a module image is a struct rp_host_image: give its address to
  * cuModuleLoadData, which copies nothing: image, kernels and texts must outlive the module. */
 
+struct rp_host_kernel;
+
 /* One launch, as a kernel sees it. params[i] points to the value of parameter i. */
 struct rp_host_launch {
     unsigned grid[3], block[3];
     unsigned cluster[3]; /* 1, 1, 1 unless launched as clusters */
     unsigned shared_bytes;
     void *const *params;
+    const struct rp_host_kernel *kernel; /* that is launched: the image's */
 };
 
 /* Told by a kernel's `access` function of each range that the launch reads or writes. */

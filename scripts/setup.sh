@@ -43,6 +43,7 @@ need_build() {
     need python3 command -v python3
     need libjansson-dev has_header jansson.h
     need zlib1g-dev has_header zlib.h
+    need libzstd-dev has_header zstd.h
     need libcmocka-dev has_header_cmocka
     need libsqlite3-0 has_library libsqlite3.so.0
 }

@@ -40,6 +40,11 @@ int rpi_host_devices(void)
     return wanted >= 1 && wanted <= RPI_HOST_MOST_DEVICES ? (int)wanted : 1;
 }
 
+unsigned rpi_host_multiprocessors(void)
+{
+    return rpi_host.options.multiprocessors ? rpi_host.options.multiprocessors : 4;
+}
+
 bool rpi_host_is_context(CUcontext context)
 {
     const struct CUctx_st *all = rpi_host.contexts, *beside = all + RPI_HOST_MOST_DEVICES;
@@ -123,7 +128,8 @@ CUresult rpi_host_cuDeviceGetName(char *name, int length, CUdevice device)
         return CUDA_ERROR_INVALID_VALUE;
     if (!context_of(device))
         return CUDA_ERROR_INVALID_DEVICE;
-    snprintf(name, (size_t)length, "Reprise host device");
+    snprintf(name, (size_t)length, "%s",
+             rpi_host.options.name ? rpi_host.options.name : "Reprise host device");
     return CUDA_SUCCESS;
 }
 
@@ -139,33 +145,58 @@ CUresult rpi_host_cuDeviceTotalMem(size_t *bytes, CUdevice device)
 
 CUresult rpi_host_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
 {
-    /* Compute capability 9.0, so that programs choose what they would on a Hopper GPU. */
+    /* Those of an H200, so that programs choose what they would there. What is not listed is 0. */
     static const struct {
-        CUdevice_attribute attribute;
-        int value;
+        int attribute, value;
     } attributes[] = {
         {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024},
+        {2, 1024},       /* a block's first dimension */
+        {3, 1024},       /* its second */
+        {4, 64},         /* its third */
+        {5, 0x7fffffff}, /* a grid's first dimension */
+        {6, 65535},      /* its second */
+        {7, 65535},      /* its third */
+        {8, 48 << 10},   /* shared memory of a block */
+        {9, 64 << 10},   /* constant memory */
         {CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32},
-        {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 4},
-        {CU_DEVICE_ATTRIBUTE_INTEGRATED, 0},
+        {11, 0x7fffffff}, /* pitch of a copy */
+        {12, 65536},      /* registers of a block */
+        {13, 1980000},    /* clock, in kHz */
+        {14, 512},        /* alignment of textures */
+        {19, 1},          /* host memory can be mapped */
+        {31, 1},          /* kernels run at once */
+        {36, 3201000},    /* memory's clock, in kHz */
+        {37, 6144},       /* memory's bus, in bits */
+        {38, 60 << 20},   /* level 2 cache */
+        {39, 2048},       /* threads of a multiprocessor */
+        {40, 3},          /* copy engines */
         {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1},
         {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9},
         {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0},
+        {78, 1},         /* streams have priorities */
+        {81, 228 << 10}, /* shared memory of a multiprocessor */
+        {82, 65536},     /* registers of a multiprocessor */
+        {95, 1},         /* cooperative launches */
+        {97, 227 << 10}, /* shared memory of a block that asks for more */
         {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1},
-        {CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 0},
+        {106, 32},      /* blocks of a multiprocessor */
+        {111, 1 << 10}, /* shared memory of a block that the system keeps */
         {CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, 1},
     };
+    enum { LAST_KNOWN = 148 };
     if (!value)
         return CUDA_ERROR_INVALID_VALUE;
     if (!context_of(device))
         return CUDA_ERROR_INVALID_DEVICE;
-    for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++) {
-        if (attributes[i].attribute == attribute) {
+    if ((int)attribute < 1 || (int)attribute > LAST_KNOWN)
+        return CUDA_ERROR_INVALID_VALUE;
+    *value = 0;
+    if (attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+        *value = (int)rpi_host_multiprocessors();
+    for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
+        if (attributes[i].attribute == (int)attribute)
             *value = attributes[i].value;
-            return CUDA_SUCCESS;
-        }
-    }
-    return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS;
 }
 
 CUresult rpi_host_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)

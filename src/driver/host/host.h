@@ -22,11 +22,13 @@ struct rpi_host_options {
      * kernel and copy among them; taken in steps of so many bytes (0: any number). What a destroyed
      * exec took is not given back, but is used for those that come. For tests: 0, nothing, else. */
     uint64_t exec_path_bytes, exec_node_bytes, exec_step_bytes;
+    const char *name;         /* of the devices; NULL: "Reprise host device". Static text */
+    unsigned multiprocessors; /* of each device; 0: 4 */
 };
 enum { RPI_HOST_MOST_DEVICES = 8 };
 #define RPI_HOST_OPTIONS_INIT                                                                      \
     {                                                                                              \
-        1, (uint64_t)16 << 30, 4, true, 0, 0, 0, 0                                                 \
+        1, (uint64_t)16 << 30, 4, true, 0, 0, 0, 0, NULL, 0                                        \
     }
 
 /* NULL: the defaults. Takes effect for work enqueued later. total_bytes below what is in use only

@@ -40,7 +40,7 @@ static CUresult check_shape(const struct rpi_host_kernel_op *k)
     CUresult result = check_cluster(k);
     if (result)
         return result;
-    const uint64_t multiprocessors = 4, resident_threads = 2048;
+    const uint64_t multiprocessors = rpi_host_multiprocessors(), resident_threads = 2048;
     if (k->cooperative && blocks > multiprocessors * (resident_threads / threads))
         return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
     return CUDA_SUCCESS;

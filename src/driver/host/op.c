@@ -90,7 +90,9 @@ static void fill_row(unsigned char *row, const CUDA_MEMSET_NODE_PARAMS *fill)
 
 static void run_kernel(const struct rpi_host_kernel_op *kernel)
 {
-    struct rp_host_launch launch = {.shared_bytes = kernel->shared_bytes, .params = kernel->params};
+    struct rp_host_launch launch = {.shared_bytes = kernel->shared_bytes,
+                                    .params = kernel->params,
+                                    .kernel = kernel->function->kernel};
     memcpy(launch.grid, kernel->grid, sizeof launch.grid);
     memcpy(launch.block, kernel->block, sizeof launch.block);
     memcpy(launch.cluster, kernel->cluster, sizeof launch.cluster);
@@ -139,7 +141,8 @@ void rpi_host_op_accesses(const struct rpi_host_op *op, rp_host_access report, v
         if (!kernel->function->kernel->access)
             return;
         struct rp_host_launch launch = {.shared_bytes = kernel->shared_bytes,
-                                        .params = kernel->params};
+                                        .params = kernel->params,
+                                        .kernel = kernel->function->kernel};
         memcpy(launch.grid, kernel->grid, sizeof launch.grid);
         memcpy(launch.block, kernel->block, sizeof launch.block);
         memcpy(launch.cluster, kernel->cluster, sizeof launch.cluster);

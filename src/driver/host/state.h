@@ -528,6 +528,8 @@ struct rpi_host_thread *rpi_host_thread(void);
 CUcontext rpi_host_current(void);
 /* How many devices there are, at most RPI_HOST_MOST_DEVICES. */
 int rpi_host_devices(void);
+/* How many multiprocessors each device has. */
+unsigned rpi_host_multiprocessors(void);
 /* Is it a context, or was it one? */
 bool rpi_host_is_context(CUcontext context);
 /* Destroys all that was made in the context. */
