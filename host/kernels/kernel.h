@@ -94,6 +94,7 @@ rpi_run rpi_elementwise_find(const char *name, struct rpi_kernel *kernel, uint32
 rpi_run rpi_reduce_find(const char *name, struct rpi_kernel *kernel, uint32_t count);
 rpi_run rpi_multi_tensor_find(const char *name, struct rpi_kernel *kernel, uint32_t count);
 rpi_run rpi_random_find(const char *name, struct rpi_kernel *kernel, uint32_t count);
+rpi_run rpi_nets_find(const char *name, struct rpi_kernel *kernel, uint32_t count);
 rpi_run rpi_movement_find(const char *name, struct rpi_kernel *kernel, uint32_t count);
 
 /* ---- Offset calculators --------------------------------------------------------------------- */

@@ -32,7 +32,8 @@ enum {
     ZERO,
     FUSED_ADAM,
     FUSED_SGD,
-    UNSCALE
+    UNSCALE,
+    NORM
 };
 
 static const struct functor {
@@ -53,6 +54,7 @@ static const struct functor {
     {"20TernaryOpListFunctorI", TERNARY_LIST, LIST, 3},
     {"11ZeroFunctorI", ZERO, LIST, 2},
     {"20FusedAdamMathFunctorI", FUSED_ADAM, STEPS, 11},
+    {"13LpNormFunctorI", NORM, LIST, 4},
     {"19FusedSgdMathFunctorI", FUSED_SGD, LIST, 12},
 };
 
@@ -138,9 +140,9 @@ struct chunk {
     const struct rpi_kernel *kernel;
     char *at[MOST_DEPTH];
     int64_t count;
-    int tensor;
-    double scalar;     /* of the tensor, or of the launch */
-    const float *step; /* of the tensor */
+    int tensor, number; /* of the tensor in the launch, and of the chunk in the tensor */
+    double scalar;      /* of the tensor, or of the launch */
+    const float *step;  /* of the tensor */
 };
 
 static int math_type(int type)
@@ -224,6 +226,24 @@ static void run_unscale(const struct chunk *chunk)
     }
 }
 
+/* (metadata, functor, sums, int chunks of a tensor): the sum of the squares of each chunk. The
+ * number of the launch's first tensor is the metadata's last word. */
+static void run_norm(const struct chunk *chunk)
+{
+    float *sums = pointer_param(chunk, 2);
+    const char *meta = chunk->launch->params[0];
+    int32_t chunks, first;
+    memcpy(&chunks, chunk->launch->params[3], sizeof chunks);
+    memcpy(&first, meta + chunk->kernel->operand_types[0], sizeof first);
+    double sum = 0;
+    for (int64_t i = 0; i < chunk->count; i++)
+        sum += get(chunk, 0, i) * get(chunk, 0, i);
+    if (math_type(chunk->kernel->types[0]) == RPI_DOUBLE)
+        ((double *)(void *)sums)[(first + chunk->tensor) * chunks + chunk->number] = sum;
+    else
+        sums[(first + chunk->tensor) * chunks + chunk->number] = (float)sum;
+}
+
 enum { PARAM, GRAD, EXP_AVG, EXP_AVG_SQ };
 
 /* (metadata, functor, lr pointer, lr, beta1, beta2, weight decay, eps, maximize, grad scale
@@ -299,6 +319,9 @@ static void run_chunk(const struct chunk *chunk)
     case UNSCALE:
         run_unscale(chunk);
         break;
+    case NORM:
+        run_norm(chunk);
+        break;
     case FUSED_ADAM:
         run_adam(chunk);
         break;
@@ -349,6 +372,7 @@ static void run_multi_tensor(const struct rp_host_launch *launch)
         int32_t number;
         memcpy(&number, to_tensor + BLOCKS + 4 * b, sizeof number);
         int64_t skipped = (int64_t)number * CHUNK;
+        chunk.number = number;
         chunk.count = numel[chunk.tensor] - skipped;
         if (chunk.count > CHUNK)
             chunk.count = CHUNK;
@@ -428,6 +452,20 @@ static bool is_mixed(const char *name)
     return strstr(name, "4CopyI") && !strstr(name, "4CopyIffE");
 }
 
+/* Behind "LNS0_8NormTypeE1Ef": of the norms, the second. */
+static const char *two_norm(const char *at)
+{
+    const char *behind = rpi_name_after(at, "8NormTypeE1E");
+    int type = RPI_NO_TYPE;
+    return behind && rpi_name_type(&behind, &type) ? behind : NULL;
+}
+
+static size_t first_tensor_at(int depth)
+{
+    size_t tensors = (size_t)tensors_of[LIST][depth - 1];
+    return tensors * 8 * (size_t)(depth + 1) + BLOCKS + 4 * BLOCKS;
+}
+
 rpi_run rpi_multi_tensor_find(const char *name, struct rpi_kernel *kernel, uint32_t count)
 {
     if (strstr(name, "28amp_update_scale_cuda_kernel"))
@@ -442,12 +480,17 @@ rpi_run rpi_multi_tensor_find(const char *name, struct rpi_kernel *kernel, uint3
         if (functor->kind == UNSCALE)
             at = rpi_name_after(name, "14UnaryOpFunctorI");
         kernel->types[0] = RPI_NO_TYPE;
-        if (!at || count != functor->params || !rpi_name_type(&at, &kernel->types[0]) ||
-            !read_numbers(at, kernel))
+        if (!at || count != functor->params || !rpi_name_type(&at, &kernel->types[0]))
+            return NULL;
+        if (functor->kind == NORM && !(at = two_norm(at)))
+            return NULL;
+        if (!read_numbers(at, kernel))
             return NULL;
         kernel->variant = functor->kind;
         kernel->wrapper = find_op(at);
         kernel->operand_types[0] = strstr(at, "9ADAM_MODEE1") != NULL;
+        if (functor->kind == NORM) /* where the number of the first tensor lies */
+            kernel->operand_types[0] = (int)first_tensor_at(kernel->depth);
         kernel->operand_types[1] = functor->metadata;
         return wants_op(functor->kind) && kernel->wrapper == NONE ? NULL : run_multi_tensor;
     }

@@ -13,34 +13,35 @@
 
 #include <math.h>
 
-enum { SUM, MEAN, ALL, ANY, NORM_TWO, MAX, MIN, PRODUCT, MAX_AT, MIN_AT, KINDS };
+enum { SUM, MEAN, ALL, ANY, NORM_TWO, MAX, MIN, PRODUCT, MAX_AT, MIN_AT, WELFORD };
 enum { CONFIG_BYTES = 64, TAIL_BYTES = 64, NUM_INPUTS = 1, NUM_OUTPUTS = 2 };
 
 static const struct {
     const char *key;
     int kind;
 } known[] = {
-    {"11sum_functorI", SUM},   {"7MeanOpsI", MEAN},          {"15and_kernel_cuda", ALL},
-    {"14or_kernel_cuda", ANY}, {"10NormTwoOpsI", NORM_TWO},  {"13MaxNanFunctorI", MAX},
-    {"13MinNanFunctorI", MIN}, {"12prod_functorI", PRODUCT}, {"9ArgMaxOpsI", MAX_AT},
-    {"9ArgMinOpsI", MIN_AT},   {"6MaxOpsI", MAX_AT},         {"6MinOpsI", MIN_AT},
+    {"11sum_functorI", SUM},    {"7MeanOpsI", MEAN},          {"15and_kernel_cuda", ALL},
+    {"14or_kernel_cuda", ANY},  {"10NormTwoOpsI", NORM_TWO},  {"13MaxNanFunctorI", MAX},
+    {"13MinNanFunctorI", MIN},  {"12prod_functorI", PRODUCT}, {"9ArgMaxOpsI", MAX_AT},
+    {"10WelfordOpsI", WELFORD}, {"9ArgMinOpsI", MIN_AT},      {"6MaxOpsI", MAX_AT},
+    {"6MinOpsI", MIN_AT},
 };
 
 /* The value of a reduction, and where it was found first. */
 struct found {
-    double value;
+    double value, mean; /* of Welford's, the sum of the squares of the differences from the mean */
     int64_t whole, at;
 };
 
 static struct found start(int kind)
 {
-    struct found found = {0, 0, 0};
+    struct found found = {0};
     if (kind == ALL || kind == PRODUCT)
-        found = (struct found){1, 1, 0};
+        found = (struct found){1, 0, 1, 0};
     if (kind == MAX || kind == MAX_AT)
-        found = (struct found){-INFINITY, INT64_MIN, -1};
+        found = (struct found){-INFINITY, 0, INT64_MIN, -1};
     if (kind == MIN || kind == MIN_AT)
-        found = (struct found){INFINITY, INT64_MAX, -1};
+        found = (struct found){INFINITY, 0, INT64_MAX, -1};
     return found;
 }
 
@@ -79,20 +80,26 @@ static void add(int kind, struct found *found, const void *at, int type, int64_t
     case NORM_TWO:
         found->value += x * x;
         break;
+    case WELFORD: {
+        double before = x - found->mean;
+        found->mean += before / (double)++found->at;
+        found->value += before * (x - found->mean);
+        break;
+    }
     case PRODUCT:
         found->value *= x;
         found->whole = (int64_t)((uint64_t)found->whole * (uint64_t)whole);
         break;
     default:
         if (ahead(kind, found, x, whole, is_whole))
-            *found = (struct found){x, whole, index};
+            *found = (struct found){x, 0, whole, index};
     }
 }
 
 /* What was read out of the parameter. */
 struct reduction {
     const struct rpi_kernel *kernel;
-    const char *ops, *input, *output, *src;
+    const char *ops, *input, *output, *src, *dst_count;
     char *dst[2];
     int64_t base;
     uint32_t inputs, outputs;
@@ -112,11 +119,12 @@ static void read(struct reduction *r, const struct rp_host_launch *launch)
     memcpy(&r->src, tail, sizeof r->src);
     memcpy(r->dst, tail + 8, sizeof r->dst);
     memcpy(&r->base, tail + 48, sizeof r->base);
+    r->dst_count = tail + 60;
     r->accumulate = tail[56] != 0;
     r->final = tail[57] != 0;
     int kind = r->kernel->variant;
     r->whole = rpi_type_is_whole(r->kernel->types[1]) && rpi_type_is_whole(r->kernel->types[0]) &&
-               kind != MEAN && kind != NORM_TWO;
+               kind != MEAN && kind != NORM_TWO && kind != WELFORD;
 }
 
 static void store(const struct reduction *r, uint32_t offset, const struct found *found)
@@ -139,6 +147,15 @@ static void store(const struct reduction *r, uint32_t offset, const struct found
         memcpy(&factor, r->ops, sizeof factor);
         memcpy(&wide, r->ops, sizeof wide);
         value *= r->kernel->types[2] == RPI_DOUBLE ? wide : (double)factor;
+    }
+    if (kind == WELFORD) {
+        int acc = r->kernel->types[2];
+        double rest = (double)found->at - rpi_load(r->ops, acc);
+        value /= rest > 0 ? rest : 0;
+        if (r->ops[rpi_type_bytes(acc)])
+            value = sqrt(value);
+        if (r->dst[1] && *(const int *)(r->dst_count) > 1)
+            rpi_store(r->dst[1] + offset, type, found->mean);
     }
     if (kind == NORM_TWO && r->final)
         value = sqrt(value);
@@ -181,6 +198,10 @@ static size_t config_at(const struct rpi_kernel *kernel, size_t bytes)
     size_t width = pair ? 16 : rpi_type_bytes(type);
     size_t alignment = pair ? 8 : width;
     size_t ops = kind == MEAN ? rpi_type_bytes(type) : 1;
+    if (kind == WELFORD) { /* {correction, root}, {mean, squares, int n, n} */
+        ops = 2 * alignment;
+        width = 4 * alignment;
+    }
     size_t at = align(align(ops, alignment) + width, 4);
     size_t tail = align(at + CONFIG_BYTES + rpi_offsets_bytes(1) + rpi_offsets_bytes(2), 8);
     return tail + TAIL_BYTES == bytes ? at : 0;
@@ -205,7 +226,7 @@ static bool read_types(const char *name, const char *behind, struct rpi_kernel *
         if (lambda && !rpi_name_type(&lambda, &kernel->types[2]))
             return false;
     }
-    if (kernel->variant == MEAN || kernel->variant == NORM_TWO) {
+    if (kernel->variant == MEAN || kernel->variant == NORM_TWO || kernel->variant == WELFORD) {
         int acc = kernel->types[1];
         if (!rpi_name_type(&behind, &type) || !rpi_name_type(&behind, &acc))
             return false;

@@ -2,9 +2,17 @@
 """What PyTorch is told on the host driver, in each Python process that has this folder in its path: cuDNN
 is a stand-in, so it is off, and PyTorch's own kernels do its work."""
 
+import atexit
 import importlib.machinery
 import importlib.util
 import sys
+import time
+
+
+# PyTorch's autograd threads let go of a step's last tensors after backward() has returned. One that
+# wants the interpreter for it while that ends takes the process with it: here, where all is slower,
+# more often than on a GPU.
+_SETTLE_S = 0.05
 
 
 def _switch_off(torch):
@@ -28,6 +36,7 @@ class _AfterTorch:
         def load_and_switch(module):
             load(module)
             _switch_off(module)
+            atexit.register(time.sleep, _SETTLE_S)
 
         spec.loader.exec_module = load_and_switch
         return spec
