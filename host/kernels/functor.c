@@ -272,7 +272,7 @@ static const struct rpi_functor powers[] = {
     {"", 1, "", do_square, NULL, 0},
     {"", 1, "", do_cube, NULL, 0},
     {"", 1, "", do_inverse_square, NULL, 0},
-    {"", 1, "m", do_pow_scalar, NULL, 0},
+    {"", 1, "t", do_pow_scalar, NULL, 0},
 };
 static const struct rpi_functor tanh_gelu = {"", 1, "", do_gelu_tanh, NULL, 0};
 static const struct rpi_functor tanh_gelu_backward = {"", 2, "", do_gelu_tanh_backward, NULL, 0};

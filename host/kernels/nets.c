@@ -504,6 +504,25 @@ static void run_arange(const struct rp_host_launch *launch)
     }
 }
 
+/* The same of linspace, in float: {start, end, int64 n, step, int64 half}: each half from its end.
+ */
+static void run_linspace(const struct rp_host_launch *launch)
+{
+    const char *closure = launch->params[1];
+    float start, end, step, *out;
+    int64_t steps, half;
+    int32_t n;
+    READ(n, 0);
+    READ(out, 2);
+    memcpy(&start, closure, 4);
+    memcpy(&end, closure + 4, 4);
+    memcpy(&steps, closure + 8, 8);
+    memcpy(&step, closure + 16, 4);
+    memcpy(&half, closure + 24, 8);
+    for (int64_t i = 0; i < n; i++)
+        out[i] = i < half ? start + step * (float)i : end - step * (float)(steps - i - 1);
+}
+
 /* tensor_kernel_scan_innermost_dim (out, in, rows, n, .., first, plus) */
 static void run_running_sum(const struct rp_host_launch *launch)
 {
@@ -547,8 +566,16 @@ static rpi_run find_arange(const char *name, struct rpi_kernel *kernel, uint32_t
     /* Lambdas of the types that PyTorch makes cases of, in that order. */
     static const int types[] = {RPI_U8,     RPI_I8,    RPI_I32,  RPI_I64, RPI_I16,
                                 RPI_DOUBLE, RPI_FLOAT, RPI_HALF, RPI_BF16};
-    const char *at_case = rpi_name_after(name, "15arange_cuda_out");
-    at_case = at_case ? rpi_name_after(at_case, "ENKUlvE_clEvENKUlvE") : NULL;
+    enum { LINSPACE_BYTES = 32 };
+    bool spaced = strstr(name, "17linspace_cuda_out") != NULL;
+    const char *at_case =
+        rpi_name_after(name, spaced ? "17linspace_cuda_out" : "15arange_cuda_out");
+    if (spaced && count == 3 && strstr(at_case, "ENKUlvE0_clEvENKUlvE0_clEv"))
+        return kernel->params[1].bytes == LINSPACE_BYTES ||
+                       kernel->params[1].bytes == LINSPACE_BYTES + sizeof(void *)
+                   ? run_linspace
+                   : NULL;
+    at_case = at_case && !spaced ? rpi_name_after(at_case, "ENKUlvE_clEvENKUlvE") : NULL;
     int number = !at_case ? -1 : *at_case == '_' ? 0 : *at_case - '0' + 1;
     if (count != 3 || number < 0 || number >= (int)(sizeof types / sizeof *types) ||
         !strstr(name, "29elementwise_kernel_with_indexIi"))

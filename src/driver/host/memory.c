@@ -88,6 +88,22 @@ CUresult rpi_host_cuMemGetInfo(size_t *free_bytes, size_t *total_bytes)
     return CUDA_SUCCESS;
 }
 
+/* Memory for the chunk at addresses that ascend from allocation to allocation, as NVIDIA's driver
+ * gives them: allocators that take the lowest of equal blocks then choose as they do there. The
+ * addresses are a wish; MAP_FAILED where there are none at all. */
+static void *map_ascending(const struct rpi_host_chunk *chunk)
+{
+    static const uint64_t lowest = (uint64_t)0x60 << 40, highest = (uint64_t)0x70 << 40;
+    struct rpi_host_memory *memory = &rpi_host.memory;
+    if (memory->next < lowest || memory->next > highest - chunk->bytes)
+        memory->next = lowest;
+    void *place = mmap((void *)(uintptr_t)memory->next, chunk->bytes, PROT_READ | PROT_WRITE,
+                       MAP_SHARED, rpi_host_memory_fd(), (off_t)chunk->offset);
+    memory->next +=
+        (chunk->bytes + RPI_HOST_GRANULARITY - 1) / RPI_HOST_GRANULARITY * RPI_HOST_GRANULARITY;
+    return place;
+}
+
 CUresult rpi_host_cuMemAlloc(CUdeviceptr *address, size_t bytes)
 {
     if (!address || bytes == 0)
@@ -99,8 +115,7 @@ CUresult rpi_host_cuMemAlloc(CUdeviceptr *address, size_t bytes)
     CUresult result = rpi_host_chunk_create(rpi_host_current()->device, rounded, &chunk);
     if (result)
         return result;
-    void *place = mmap(NULL, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, rpi_host_memory_fd(),
-                       (off_t)chunk->offset);
+    void *place = map_ascending(chunk);
     struct rpi_host_span span = {.address = (uintptr_t)place,
                                  .bytes = rounded,
                                  .kind = RPI_HOST_SPAN_ALLOC,

@@ -403,6 +403,7 @@ struct rpi_host_memory {
     uint64_t physical, peak, reserved, pinned;
     size_t allocations, mapped, created;
     uint64_t generation; /* counts changes of what lies where */
+    uint64_t next;       /* where the next allocation is to lie */
 };
 
 /* Memory of the device that is not to be had: chunks, and what is held for execs. */

@@ -1,0 +1,29 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Tests the package with a real PyTorch where there is no GPU: PyTorch 2.11 without NVIDIA's libraries
+# is installed into BUILD/torch once (half a gigabyte), and tests/torch_on_host/run.py runs the tests
+# on the host driver. TORCH_PYTHON names an interpreter that has it already.
+#
+# usage: [PYTHON=...] [TORCH_PYTHON=...] scripts/torch_test.sh BUILD JOBS
+set -eu
+
+cd "$(dirname "$0")/.."
+build=$1
+jobs=$2
+version=2.11.0
+python=${TORCH_PYTHON:-}
+if [ -z "$python" ]; then
+    python=$build/torch/bin/python
+    if ! "$python" -c "import torch" 2>/dev/null && [ ! -f "$build/torch/installed-$version" ]; then
+        rm -rf "$build/torch"
+        "${PYTHON:-python3}" -m venv "$build/torch"
+        "$python" -m pip install -q --disable-pip-version-check --no-deps "torch==$version"
+        "$python" -m pip install -q --disable-pip-version-check filelock typing-extensions sympy \
+            networkx jinja2 fsspec numpy setuptools
+        touch "$build/torch/installed-$version"
+    fi
+fi
+BUILD=$(cd "$build" && pwd)
+export BUILD
+exec python3 tests/torch_on_host/run.py "$python" --jobs "$jobs"

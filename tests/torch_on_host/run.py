@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Runs the package's GPU tests, and the programs of this folder, with a real PyTorch on the host driver
+(scripts/torch_on_host.sh), and holds what they show against expected.py: which tests of each program
+run, and which are known to fail here, with the reason.
+
+usage: run.py PYTHON [--jobs N] [--limit SECONDS] [--only PART] [--write]
+
+PYTHON: an interpreter that has torch 2.11. Prints a line a program and, last, "N passed, M failed". A
+test fails that fails and is not listed; that is listed and passes; and that ran on fewer tests than
+expected.py says. --write prints what expected.py should hold."""
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import expected
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+SCRIPT = ROOT / "scripts" / "torch_on_host.sh"
+
+
+def read(text):
+    """How many tests ran, how many of those were skipped, and the names of those that failed."""
+    ran = sum(map(int, re.findall(r"^Ran (\d+) tests?", text, re.M)))
+    skipped = sum(map(int, re.findall(r"skipped=(\d+)", text)))
+    failed = {re.sub(r"[( ].*", "", name) if "setUpClass" not in name else name
+              for name in re.findall(r"^(?:FAIL|ERROR): (.+?)(?: \(|$)", text, re.M)}
+    return ran, skipped, failed
+
+
+def run(python, run_name, limit_s):
+    """Output, exit code and seconds of a program."""
+    name, *flags = run_name.split()
+    path = HERE / name if (HERE / name).exists() else ROOT / "tests" / "python" / name
+    began = time.monotonic()
+    with subprocess.Popen([SCRIPT, python, path, *flags], cwd=ROOT, text=True, errors="replace",
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, start_new_session=True,
+                          env={**os.environ, "QUIET": "1"}) as process:
+        try:
+            text = process.communicate(timeout=limit_s)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            text = process.communicate()[0] + f"\nended after {limit_s} s"
+    return text, process.returncode, time.monotonic() - began
+
+
+def judge(run_name, text, code):
+    """What is wrong with a run, as sentences, and how many tests passed."""
+    ran, skipped, failed = read(text)
+    known = expected.KNOWN.get(run_name.split()[0], {})
+    wrong = [f"failed: {name}" for name in sorted(failed - known.keys())]
+    wanted = expected.RUNS[run_name]
+    passed = ran - skipped - len(failed)
+    if passed < wanted:
+        wrong.append(f"{passed} tests passed, {wanted} are expected")
+    if code and not failed:
+        wrong.append(f"ended with {code}")
+    return wrong, passed
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("python")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--limit", type=float, default=600)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--write", action="store_true")
+    args = parser.parse_args()
+    # The first builds what the others use.
+    subprocess.run([SCRIPT, args.python, "-c", "import torch; torch.zeros(1, device='cuda')"],
+                   check=True, env={**os.environ, "QUIET": "1"})
+    names = [name for name in expected.RUNS if args.only in name]
+    passed = failed = 0
+    with ThreadPoolExecutor(args.jobs) as pool:
+        shown = pool.map(lambda name: run(args.python, name, args.limit), names)
+        for name, (text, code, seconds) in zip(names, shown):
+            wrong, count = judge(name, text, code)
+            passed += count
+            failed += len(wrong)
+            ran, skipped, bad = read(text)
+            if args.write:
+                print(f'    "{name}": {count},  # {sorted(bad)} {code}')
+                continue
+            print(f"{name}: {count} passed, {skipped} skipped, {len(bad)} known to fail, "
+                  f"{seconds:.0f} s" if not wrong else f"{name}: {'; '.join(wrong)}", flush=True)
+            if wrong:
+                print(text)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
