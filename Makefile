@@ -21,7 +21,7 @@ endif
 TEST = scripts/test.sh "$(1)" "$(JOBS)"
 
 .DEFAULT_GOAL := build
-.PHONY: build demo test bench gpu-test faults format lint asan ubsan tsan install uninstall wheel wheel-test \
+.PHONY: build demo test torch-test bench gpu-test faults format lint asan ubsan tsan install uninstall wheel wheel-test \
         clean help setup
 
 build: ## build the command, build/reprise, and the libraries
@@ -38,6 +38,9 @@ bench: build ## run the benchmarks
 
 gpu-test: build ## run the tests that need an NVIDIA GPU
 	@scripts/gpu_test.sh "$(BUILD)"
+
+torch-test: build ## run the package's tests with a real PyTorch, without a GPU (minutes)
+	@scripts/torch_test.sh "$(BUILD)" "$(JOBS)"
 
 faults: setup ## build with each deliberate fault in turn; the tests must notice (minutes)
 	@scripts/deliberate_faults.py

@@ -15,7 +15,7 @@ version=2.11.0
 python=${TORCH_PYTHON:-}
 if [ -z "$python" ]; then
     python=$build/torch/bin/python
-    if ! "$python" -c "import torch" 2>/dev/null && [ ! -f "$build/torch/installed-$version" ]; then
+    if [ ! -f "$build/torch/installed-$version" ]; then
         rm -rf "$build/torch"
         "${PYTHON:-python3}" -m venv "$build/torch"
         "$python" -m pip install -q --disable-pip-version-check --no-deps "torch==$version"

@@ -190,6 +190,7 @@ OP(do_elu, A > 0 ? A * S[1] : expm1(A * S[2]) * S[0])
 OP(do_hardswish, A *fmin(fmax(A + 3, 0), 6) / 6)
 OP(do_mish, A *tanh(log1p(exp(A))))
 OP(do_leaky_relu_backward, A > 0 ? B : B * S[0])
+OP(do_inverse_deviation, 1 / sqrt(A + S[0]))
 OP(do_nan_to_num, nan_to_num(A, S[0], S[1], S[2]))
 
 /* The longer key of two that one name has comes first. */
@@ -208,6 +209,7 @@ static const struct rpi_functor functors[] = {
     {"15softplus_kernel", 1, "mm", do_softplus, NULL, 0},
     {"10elu_kernel", 1, "mmm", do_elu, NULL, 0},
     {"16hardswish_kernel", 1, "mmmm", do_hardswish, NULL, 0},
+    {"22batch_norm_calc_invstd", 1, "m", do_inverse_deviation, NULL, 0},
     {"11mish_kernel", 1, "", do_mish, NULL, 0},
     {"26leaky_relu_backward_kernel", 2, "m", do_leaky_relu_backward, NULL, 0},
     {"15CUDAFunctor_addI", 2, "m", do_add, add_whole, 0},

@@ -385,6 +385,124 @@ static void run_col2im(const struct rp_host_launch *launch)
     }
 }
 
+/* ---- Batch norm in evaluation, pooling ------------------------------------------------------ */
+
+/* A PackedTensorAccessor of int indices: the data, sizes and strides of up to three dimensions. */
+struct accessor {
+    char *data;
+    int32_t sizes[3], strides[3];
+};
+
+static struct accessor read_accessor(const void *at_param, int dims)
+{
+    struct accessor accessor = {0};
+    memcpy(&accessor.data, at_param, 8);
+    memcpy(accessor.sizes, (const char *)at_param + 8, 4 * (size_t)dims);
+    memcpy(accessor.strides, (const char *)at_param + 8 + 4 * dims, 4 * (size_t)dims);
+    return accessor;
+}
+
+/* Per channel; of an accessor without data, what stands in for it. */
+static double channel(const struct accessor *of, int64_t c, int type, double otherwise)
+{
+    return of->data && of->sizes[0] ? at(of->data, c * of->strides[0], type) : otherwise;
+}
+
+/* batch_norm_transform_input_kernel (in, out, mean, inverse deviation or variance, weight, bias,
+ * eps): in and out have batch, channel and place. kernel->variant: evaluation, with the variance.
+ */
+static void run_batch_norm(const struct rp_host_launch *launch)
+{
+    const struct rpi_kernel *kernel = rpi_kernel_of(launch->kernel);
+    int type = kernel->types[0], stat = kernel->types[1], acc = acc_type(type);
+    struct accessor in = read_accessor(launch->params[0], 3);
+    struct accessor out = read_accessor(launch->params[1], 3);
+    struct accessor mean = read_accessor(launch->params[2], 1);
+    struct accessor spread = read_accessor(launch->params[3], 1);
+    struct accessor weight = read_accessor(launch->params[4], 1);
+    struct accessor bias = read_accessor(launch->params[5], 1);
+    double eps = rpi_load(launch->params[6], acc);
+    for (int64_t c = 0; c < in.sizes[1]; c++) {
+        double scale = channel(&spread, c, kernel->variant ? stat : acc, 1);
+        if (kernel->variant)
+            scale = 1 / sqrt(scale + eps);
+        scale *= channel(&weight, c, stat, 1);
+        double from = channel(&mean, c, kernel->variant ? stat : acc, 0);
+        double to = channel(&bias, c, stat, 0);
+        for (int64_t n = 0; n < in.sizes[0]; n++)
+            for (int64_t i = 0; i < in.sizes[2]; i++)
+                put(out.data, n * out.strides[0] + c * out.strides[1] + i * out.strides[2], type,
+                    scale * (at(in.data, n * in.strides[0] + c * in.strides[1] + i * in.strides[2],
+                                type) -
+                             from) +
+                        to);
+    }
+}
+
+/* max_pool_forward_nchw (int n, in, int64 channels, height, width, int pooled height, width,
+ * kernel, stride, padding, dilation, of each height and width, out, places) */
+static void run_max_pool(const struct rp_host_launch *launch)
+{
+    int type = rpi_kernel_of(launch->kernel)->types[0];
+    int32_t count, pooled[2], kernel[2], stride[2], pad[2], dilation[2];
+    int32_t *all[] = {pooled, kernel, stride, pad, dilation};
+    int64_t size[2], *places;
+    const void *in;
+    void *out;
+    READ(count, 0);
+    READ(in, 1);
+    READ(size[0], 3);
+    READ(size[1], 4);
+    for (int i = 0; i < 5; i++)
+        for (int d = 0; d < 2; d++)
+            READ(all[i][d], 5 + 2 * i + d);
+    READ(out, 15);
+    READ(places, 16);
+    for (int64_t n = 0; n < count; n++) {
+        int64_t plane = n / (pooled[0] * pooled[1]) * size[0] * size[1], most_at = -1;
+        int64_t row = n / pooled[1] % pooled[0], column = n % pooled[1];
+        double most = -INFINITY;
+        for (int64_t k = 0; k < (int64_t)kernel[0] * kernel[1]; k++) {
+            int64_t h = row * stride[0] - pad[0] + k / kernel[1] * dilation[0];
+            int64_t w = column * stride[1] - pad[1] + k % kernel[1] * dilation[1];
+            if (h < 0 || w < 0 || h >= size[0] || w >= size[1])
+                continue;
+            double x = at(in, plane + h * size[1] + w, type);
+            if (most_at < 0 || x > most || isnan(x)) {
+                most = x;
+                most_at = h * size[1] + w;
+            }
+        }
+        put(out, n, type, most);
+        places[n] = most_at;
+    }
+}
+
+/* vectorized_gather_kernel (out, in, indices, int n, int64 bytes of a row, int64 rows, int64 step
+ * in, int64 step out, bool may be negative) */
+static void run_gather_rows(const struct rp_host_launch *launch)
+{
+    int type = rpi_kernel_of(launch->kernel)->types[0];
+    char *out, *in;
+    const char *indices;
+    int32_t n;
+    int64_t bytes, rows, in_step, out_step;
+    READ(out, 0);
+    READ(in, 1);
+    READ(indices, 2);
+    READ(n, 3);
+    READ(bytes, 4);
+    READ(rows, 5);
+    READ(in_step, 6);
+    READ(out_step, 7);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = rpi_load_whole(indices + i * (int64_t)rpi_type_bytes(type), type);
+        row += row < 0 ? rows : 0;
+        if (row >= 0 && row < rows)
+            memcpy(out + i * out_step, in + row * in_step, (size_t)bytes);
+    }
+}
+
 /* ---- Embeddings, losses, ranges, running sums ----------------------------------------------- */
 
 /* embedding_backward_feature_kernel (indices, grad, weight's grad, int n, int64 stride, int
@@ -587,6 +705,22 @@ static rpi_run find_arange(const char *name, struct rpi_kernel *kernel, uint32_t
     return bytes == 2 * acc || bytes == 2 * acc + sizeof(void *) ? run_arange : NULL;
 }
 
+/* Up to three types; what is referred back to is never one of the language's own. */
+static bool read_types(const char *at, struct rpi_kernel *kernel)
+{
+    int named = RPI_NO_TYPE;
+    for (int t = 0; t < 3; t++) {
+        int one = named;
+        bool is_type = rpi_name_type(&at, &one);
+        if (!is_type && t == 0)
+            return false;
+        kernel->types[t] = is_type ? one : kernel->types[0];
+        if (one == RPI_HALF || one == RPI_BF16)
+            named = one;
+    }
+    return true;
+}
+
 rpi_run rpi_nets_find(const char *name, struct rpi_kernel *kernel, uint32_t count)
 {
     static const struct {
@@ -610,6 +744,9 @@ rpi_run rpi_nets_find(const char *name, struct rpi_kernel *kernel, uint32_t coun
         {"39layer_norm_grad_input_kernel_vectorizedI", 7, run_layer_norm_grad, "Lb1EEEv", NULL},
         {"33GammaBetaBackwardSimpleCUDAKernelI", 8, run_gamma_beta, "Lb1EEEv", "group_norm"},
         {"35GammaBetaBackwardCUDAKernelTemplateI", 8, run_gamma_beta, "Lb1EEEv", "group_norm"},
+        {"33batch_norm_transform_input_kernelI", 7, run_batch_norm, "Lb0E", "LlE"},
+        {"21max_pool_forward_nchwI", 17, run_max_pool, NULL, "lEEv"},
+        {"24vectorized_gather_kernelILi", 9, run_gather_rows, NULL, NULL},
         {"13im2col_kernelI", 15, run_im2col, NULL, NULL},
         {"13col2im_kernelI", 15, run_col2im, NULL, NULL},
         {"33embedding_backward_feature_kernelI", 6, run_embedding_backward, NULL, NULL},
@@ -630,13 +767,7 @@ rpi_run rpi_nets_find(const char *name, struct rpi_kernel *kernel, uint32_t coun
             type += strcspn(type, "E") + 1;
         else if (type[-2] == 'L') /* the key took the letters of a number */
             type += strcspn(type, "E") + 1;
-        int previous = RPI_NO_TYPE;
-        for (int t = 0; t < 3; t++) {
-            if (!rpi_name_type(&type, &previous) && t == 0)
-                return NULL;
-            kernel->types[t] = previous;
-        }
-        return known[i].run;
+        return read_types(type, kernel) ? known[i].run : NULL;
     }
     return NULL;
 }
