@@ -103,7 +103,11 @@ MODELS = {
     "gpt_neox": language("GPTNeoXConfig", "GPTNeoXForCausalLM"),
 }
 # Whose kernels all compute here, so that their values are the CPU's.
-COMPUTED = {"alexnet", "bert"}
+COMPUTED = {
+    "albert", "bert", "distilbert", "googlenet", "gpt2", "gpt_neox", "llama", "opt", "qwen2",
+    "regnet", "resnet18", "resnext50", "roberta", "squeezenet", "swin", "timm_convnext",
+    "timm_mixer", "vit_b"
+}
 # What keeps these from being captured.
 REFUSED = {"mistral": "Cannot copy between CPU and CUDA tensors during CUDA graph capture"}
 
