@@ -327,6 +327,45 @@ static void what_ends_with_a_context_is_its_own(void **state)
     assert_int_equal(used(1), 0);
 }
 
+static void a_device_is_what_it_is_told_to_be(void **state)
+{
+    (void)state;
+    char name[64];
+    int count, wide, unknown;
+    struct rpi_host_options options;
+    rpi_host_options(&options);
+    OK(d->cuDeviceGetAttribute(&count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0));
+    assert_int_equal(count, 4);
+    options.name = "Tested";
+    options.multiprocessors = 132;
+    rpi_host_configure(&options);
+    OK(d->cuDeviceGetAttribute(&count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0));
+    OK(d->cuDeviceGetName(name, sizeof name, 0));
+    assert_int_equal(count, 132);
+    assert_string_equal(name, "Tested");
+    /* What a GPU has and this has not is 0; what there is no such thing is an error. */
+    OK(d->cuDeviceGetAttribute(&wide, (CUdevice_attribute)97, 0));
+    assert_int_equal(wide, 227 << 10);
+    OK(d->cuDeviceGetAttribute(&unknown, (CUdevice_attribute)100, 0));
+    assert_int_equal(unknown, 0);
+    assert_int_equal(d->cuDeviceGetAttribute(&unknown, (CUdevice_attribute)100000, 0),
+                     CUDA_ERROR_INVALID_VALUE);
+}
+
+static void allocations_lie_one_behind_the_other(void **state)
+{
+    (void)state;
+    enum { COUNT = 6 };
+    CUdeviceptr at[COUNT];
+    use(0);
+    for (int i = 0; i < COUNT; i++) {
+        OK(d->cuMemAlloc(&at[i], (size_t)(i % 3 + 1) << 20));
+        assert_true(i == 0 || at[i] > at[i - 1]);
+        if (i == 2) /* what was freed is not given again before others are */
+            OK(d->cuMemFree(at[1]));
+    }
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, open_devices, close_devices)
 
 int main(void)
@@ -334,6 +373,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(devices_are_counted_and_bounded),
         CASE(the_environment_tells_how_many),
+        CASE(a_device_is_what_it_is_told_to_be),
+        CASE(allocations_lie_one_behind_the_other),
         CASE(memory_is_a_devices_own),
         CASE(a_copy_goes_from_device_to_device),
         CASE(virtual_memory_is_of_the_device_that_is_named),
