@@ -29,6 +29,8 @@ RUNS = {
     "gpu_estimate.py --install": 11,
     "gpu_install.py": 13,
     "kernels.py": 121,
+    "kinds.py": 5,
+    "kinds.py --install": 5,
     "gpu_report.py": 1,
     "gpu_report.py --install": 5,
     "gpu_pace.py": 2,
@@ -37,6 +39,8 @@ RUNS = {
 
 _CUPTI = "CUPTI, a stand-in here, names the first call that a library makes in a capture"
 _SORTED = "coalescing sparse gradients sorts, and sorting kernels do nothing here"
+
+_FROZEN = "a graph keeps the value that it was captured with, as it does on a GPU"
 
 KNOWN = {
     "gpu_check.py": {
@@ -50,6 +54,14 @@ KNOWN = {
         "test_convolution_and_attention": "the fused attention kernels do nothing here",
     },
     "gpu_homes.py": {"test_sparse_gradients_beside_dense_ones_of_a_graph": _SORTED},
+}
+
+# Not for want of a GPU: an H200 shows the same.
+KNOWN["kinds.py"] = {
+    **dict.fromkeys(("test_attribute", "test_default", "test_element_of_a_list", "test_global",
+                     "test_number_of_a_closure", "test_value_of_a_dict"), _FROZEN),
+    "test_list_that_grows": "replays do not append",
+    "test_loop_that_keeps_its_loss": "the loss that is kept has the parameters' nodes on another stream",
 }
 
 # Programs that are not run at all.

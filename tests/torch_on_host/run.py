@@ -7,8 +7,8 @@ run, and which are known to fail here, with the reason.
 usage: run.py PYTHON [--jobs N] [--limit SECONDS] [--only PART] [--write]
 
 PYTHON: an interpreter that has torch 2.11. Prints a line a program and, last, "N passed, M failed". A
-test fails that fails and is not listed; that is listed and passes; and that ran on fewer tests than
-expected.py says. --write prints what expected.py should hold."""
+program fails where a test fails that is not listed, or fewer tests pass than expected.py says: what is no
+longer known to fail is taken off the list by hand. --write prints what expected.py should hold."""
 
 import argparse
 import os
