@@ -29,6 +29,8 @@ RUNS = {
     "gpu_estimate.py --install": 11,
     "gpu_install.py": 13,
     "kernels.py": 121,
+    "memory.py": 4,
+    "memory.py --install": 4,
     "kinds.py": 5,
     "kinds.py --install": 5,
     "gpu_report.py": 1,
