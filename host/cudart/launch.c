@@ -157,7 +157,7 @@ cudaError_t rpi_runtime_kernel(const void *function, CUkernel *out_kernel)
 
 cudaError_t rpi_runtime_function(const void *function, CUfunction *out_function)
 {
-    CUkernel kernel;
+    CUkernel kernel = NULL;
     cudaError_t error = rpi_runtime_kernel(function, &kernel);
     return error ? error : rpi_runtime_result(cuKernelGetFunction(out_function, kernel));
 }
@@ -215,7 +215,7 @@ RPI_EXPORT cudaError_t cudaLaunchKernel(const void *function, struct rpi_dim3 gr
 cudaError_t cudaLaunchKernel(const void *function, struct rpi_dim3 grid, struct rpi_dim3 block,
                              void **args, size_t shared_bytes, CUstream stream)
 {
-    CUkernel kernel;
+    CUkernel kernel = NULL;
     cudaError_t error = rpi_runtime_kernel(function, &kernel);
     if (error)
         return error;
@@ -248,7 +248,7 @@ RPI_EXPORT cudaError_t cudaLaunchKernelExC(const struct launch_config *config, c
 cudaError_t cudaLaunchKernelExC(const struct launch_config *config, const void *function,
                                 void **args)
 {
-    CUkernel kernel;
+    CUkernel kernel = NULL;
     cudaError_t error = rpi_runtime_kernel(function, &kernel);
     if (error)
         return error;

@@ -86,8 +86,10 @@ cudaError_t cudaStreamAddCallback(CUstream stream, stream_callback function, voi
     if (!callback)
         return rpi_runtime_result(CUDA_ERROR_OUT_OF_MEMORY);
     *callback = (struct callback){function, stream, data};
-    cudaError_t error = RPI_WITH_CONTEXT(cuLaunchHostFunc(stream, run_callback, callback));
-    if (error)
+    CUresult result = rpi_runtime_ready();
+    if (!result)
+        result = cuLaunchHostFunc(stream, run_callback, callback);
+    if (result)
         free(callback);
-    return error;
+    return rpi_runtime_result(result);
 }

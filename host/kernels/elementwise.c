@@ -93,7 +93,7 @@ static void run_contiguous(const struct rp_host_launch *launch)
     memcpy(&count, launch->params[0], sizeof count);
     begin_span(kernel, &span, launch->params[2]);
     if (kernel->variant == CAST) {
-        const signed char *in = launch->params[5], *out = launch->params[6];
+        const unsigned char *in = launch->params[5], *out = launch->params[6];
         span.types[0] = out[0];
         for (int i = 0; i < span.arity; i++)
             span.types[1 + i] = in[i];
@@ -149,14 +149,14 @@ static void run_strided(const struct rp_host_launch *launch)
     span.offsets = at;
     if (kernel->variant == STRIDED_CAST)
         for (int i = 0; i <= span.arity; i++)
-            span.types[i] = ((const signed char *)at)[closure.types + (size_t)i];
+            span.types[i] = ((const unsigned char *)at)[closure.types + (size_t)i];
     compute(kernel, &span, at + closure.functor, count);
 }
 
 void rpi_offsets(const void *at, int args, uint32_t index, uint32_t *out)
 {
     const uint32_t *words = at;
-    const uint32_t *strides = words + 1 + 3 * RPI_DIMS;
+    const uint32_t *strides = words + 1 + (size_t)3 * RPI_DIMS;
     uint32_t dims = words[0];
     for (int a = 0; a < args; a++)
         out[a] = 0;

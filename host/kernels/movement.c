@@ -168,13 +168,13 @@ static void run_cat(const struct rp_host_launch *launch)
     READ(dim, 3);
     READ(behind, 4);
     const char *meta = launch->params[1];
-    const uint32_t *offsets = (const uint32_t *)(meta + 8 * n), *sizes = offsets + n,
-                   *elements = sizes + n;
+    const uint32_t *offsets = (const uint32_t *)(meta + (size_t)8 * (size_t)n),
+                   *sizes = offsets + n, *elements = sizes + n;
     const bool *contiguous = (const bool *)(elements + n);
-    const char *shapes = (const char *)(contiguous + (n + 3) / 4 * 4);
+    const char *shapes = (const char *)(contiguous + (size_t)(n + 3) / 4 * 4);
     for (unsigned t = 0; t < launch->grid[1]; t++) {
         const char *in;
-        memcpy(&in, meta + 8 * t, sizeof in);
+        memcpy(&in, meta + sizeof in * t, sizeof in);
         memcpy(&own, shapes + (strides > 1 ? t : 0) * sizeof own, sizeof own);
         bool plain = kernel->types[1] || contiguous[t];
         uint32_t size = vector > 1 ? sizes[t] * behind / vector : sizes[t];

@@ -370,7 +370,7 @@ static void run_multi_tensor(const struct rp_host_launch *launch)
     for (unsigned b = 0; b < launch->grid[0] && b < BLOCKS; b++) {
         struct chunk chunk = {.launch = launch, .kernel = kernel, .tensor = to_tensor[b]};
         int32_t number;
-        memcpy(&number, to_tensor + BLOCKS + 4 * b, sizeof number);
+        memcpy(&number, to_tensor + BLOCKS + sizeof number * b, sizeof number);
         int64_t skipped = (int64_t)number * CHUNK;
         chunk.number = number;
         chunk.count = numel[chunk.tensor] - skipped;
@@ -463,7 +463,7 @@ static const char *two_norm(const char *at)
 static size_t first_tensor_at(int depth)
 {
     size_t tensors = (size_t)tensors_of[LIST][depth - 1];
-    return tensors * 8 * (size_t)(depth + 1) + BLOCKS + 4 * BLOCKS;
+    return tensors * 8 * (size_t)(depth + 1) + (size_t)5 * BLOCKS;
 }
 
 rpi_run rpi_multi_tensor_find(const char *name, struct rpi_kernel *kernel, uint32_t count)

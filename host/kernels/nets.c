@@ -398,7 +398,7 @@ static struct accessor read_accessor(const void *at_param, int dims)
     struct accessor accessor = {0};
     memcpy(&accessor.data, at_param, 8);
     memcpy(accessor.sizes, (const char *)at_param + 8, 4 * (size_t)dims);
-    memcpy(accessor.strides, (const char *)at_param + 8 + 4 * dims, 4 * (size_t)dims);
+    memcpy(accessor.strides, (const char *)at_param + 8 + 4 * (size_t)dims, 4 * (size_t)dims);
     return accessor;
 }
 
@@ -459,7 +459,7 @@ static void run_max_pool(const struct rp_host_launch *launch)
     READ(out, 15);
     READ(places, 16);
     for (int64_t n = 0; n < count; n++) {
-        int64_t plane = n / (pooled[0] * pooled[1]) * size[0] * size[1], most_at = -1;
+        int64_t plane = n / ((int64_t)pooled[0] * pooled[1]) * size[0] * size[1], most_at = -1;
         int64_t row = n / pooled[1] % pooled[0], column = n % pooled[1];
         double most = -INFINITY;
         for (int64_t k = 0; k < (int64_t)kernel[0] * kernel[1]; k++) {
@@ -670,7 +670,7 @@ static void run_norm_of_chunks(const struct rp_host_launch *launch)
     for (unsigned t = 0; t < launch->grid[0]; t++) {
         void *to;
         double sum = 0;
-        memcpy(&to, (const char *)launch->params[1] + 8 * t, sizeof to);
+        memcpy(&to, (const char *)launch->params[1] + sizeof to * t, sizeof to);
         for (int32_t c = 0; c < chunks; c++)
             sum += at(sums, (int64_t)t * chunks + c, acc_type(type));
         put(to, 0, type, sqrt(sum));
@@ -728,7 +728,7 @@ rpi_run rpi_nets_find(const char *name, struct rpi_kernel *kernel, uint32_t coun
         uint32_t params;
         rpi_run run;
         const char *variant; /* a part of the names that have variant 1 */
-        const char * not ;   /* of those that are not known */
+        const char *unless;  /* of those that are not known */
     } known[] = {
         {"20softmax_warp_forwardI", 8, run_warp_softmax, "ELb1ELb0E", "ELb1EEEv"},
         {"21softmax_warp_backwardI", 7, run_warp_softmax_backward, "ELb1ELb0E", "ELb1EEEv"},
@@ -760,12 +760,10 @@ rpi_run rpi_nets_find(const char *name, struct rpi_kernel *kernel, uint32_t coun
         return range;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         const char *type = rpi_name_after(name, known[i].key);
-        if (!type || count != known[i].params || (known[i].not &&strstr(name, known[i].not )))
+        if (!type || count != known[i].params || (known[i].unless && strstr(name, known[i].unless)))
             continue;
         kernel->variant = known[i].variant && strstr(name, known[i].variant);
-        if (strncmp(type, "Li", 2) == 0)
-            type += strcspn(type, "E") + 1;
-        else if (type[-2] == 'L') /* the key took the letters of a number */
+        if (type[-2] == 'L') /* the key ends with the letters of a number */
             type += strcspn(type, "E") + 1;
         return read_types(type, kernel) ? known[i].run : NULL;
     }

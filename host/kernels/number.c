@@ -3,6 +3,34 @@
 
 #include <math.h>
 
+/* By hand, as not every compiler has a half type: 1 bit of sign, 5 of exponent, 10 of fraction. */
+float rpi_from_half(uint16_t bits)
+{
+    int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    double value = exponent == 0    ? ldexp(fraction, -24)
+                   : exponent == 31 ? (fraction ? NAN : INFINITY)
+                                    : ldexp(1024 + fraction, exponent - 25);
+    return (float)(bits & 0x8000 ? -value : value);
+}
+
+/* To the nearest, ties to even: what lies between two halves is counted in the lower one's steps.
+ */
+uint16_t rpi_to_half(float value)
+{
+    uint16_t sign = signbit(value) ? 0x8000 : 0;
+    double size = fabs((double)value);
+    int exponent;
+    if (isnan(value))
+        return sign | 0x7e00;
+    if (size >= 65520)
+        return sign | 0x7c00;
+    if (size < 0x1p-14)
+        return (uint16_t)(sign | (unsigned)nearbyint(ldexp(size, 24)));
+    frexp(size, &exponent); /* size = [0.5, 1) * 2^exponent */
+    unsigned steps = (unsigned)nearbyint(ldexp(size, 11 - exponent)); /* 1024 to 2048 */
+    return (uint16_t)(sign | (((unsigned)(exponent + 14) << 10) + steps - 1024));
+}
+
 /* X(type, C's type) of all that C has. */
 #define C_TYPES(X)                                                                                 \
     X(RPI_U8, uint8_t)                                                                             \

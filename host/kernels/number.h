@@ -41,20 +41,8 @@ static inline uint16_t rpi_to_bf16(float value)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-static inline float rpi_from_half(uint16_t bits)
-{
-    _Float16 value;
-    memcpy(&value, &bits, sizeof value);
-    return (float)value;
-}
-
-static inline uint16_t rpi_to_half(float value)
-{
-    _Float16 half = (_Float16)value;
-    uint16_t bits;
-    memcpy(&bits, &half, sizeof bits);
-    return bits;
-}
+float rpi_from_half(uint16_t bits);
+uint16_t rpi_to_half(float value);
 
 /* number.c. 0: not a type that is known. */
 size_t rpi_type_bytes(int type);

@@ -210,7 +210,8 @@ static void run_integers(const struct rp_host_launch *launch)
             uint32_t words[4];
             philox(state, (uint64_t)thread, number, words);
             for (int i = 0; i < each && first + i * threads < count; i++) {
-                uint64_t x = each == 4 ? words[i] : (uint64_t)words[2 * i] << 32 | words[2 * i + 1];
+                const uint32_t *pair = words + (ptrdiff_t)2 * i;
+                uint64_t x = each == 4 ? words[i] : (uint64_t)pair[0] << 32 | pair[1];
                 rpi_store_whole(element(&target, first + i * threads), kernel->types[0],
                                 (int64_t)(x % range) + base);
             }

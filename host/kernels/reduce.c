@@ -14,7 +14,7 @@
 #include <math.h>
 
 enum { SUM, MEAN, ALL, ANY, NORM_TWO, MAX, MIN, PRODUCT, MAX_AT, MIN_AT, WELFORD };
-enum { CONFIG_BYTES = 64, TAIL_BYTES = 64, NUM_INPUTS = 1, NUM_OUTPUTS = 2 };
+enum { CONFIG_BYTES = 64, TAIL_BYTES = 64, NUM_INPUTS = 4, NUM_OUTPUTS = 8 };
 
 static const struct {
     const char *key;
@@ -112,8 +112,8 @@ static void read(struct reduction *r, const struct rp_host_launch *launch)
     r->ops = launch->params[0];
     const char *end = r->ops + r->kernel->params[0].bytes, *tail = end - TAIL_BYTES;
     const char *config = r->ops + r->kernel->result;
-    memcpy(&r->inputs, config + 4 * NUM_INPUTS, 4);
-    memcpy(&r->outputs, config + 4 * NUM_OUTPUTS, 4);
+    memcpy(&r->inputs, config + NUM_INPUTS, 4);
+    memcpy(&r->outputs, config + NUM_OUTPUTS, 4);
     r->input = config + CONFIG_BYTES;
     r->output = r->input + rpi_offsets_bytes(1);
     memcpy(&r->src, tail, sizeof r->src);
