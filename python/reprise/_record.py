@@ -25,6 +25,7 @@ import threading
 
 from . import _C, _distributed, _draws, _private, _stack, _states
 from ._install import drop_segment_pools, is_installed, segment_pool
+from ._interrupts import Interrupts
 from ._streams import on_stream, stream_at
 from ._tree import flatten
 
@@ -223,6 +224,7 @@ class Work:
         self.extents = extents(tensors)
         self.generators = generators
         self.runs = []
+        self.interrupts = Interrupts()
         self._forget()
 
     def _forget(self):
@@ -283,7 +285,8 @@ class Work:
                 self.put_back()
             _stack.clean(self.torch, self.device)
             _C.clean_stack(None)  # of what PyTorch did to begin
-            result = self.body(self._arguments(addresses))
+            with self.interrupts.allowed():
+                result = self.body(self._arguments(addresses))
             leaves, spec = flatten(result)
             if self.keep:
                 self.kept.append(result)
@@ -373,7 +376,7 @@ class Work:
         """Rehearses and records; the graph, whose arguments are the extents and then the output
         storages. verify: as for graphed; to run it draws no random numbers. lead: bytes at the
         start of the pool that are left alone."""
-        with alone():
+        with self.interrupts, alone():
             args = self._prepare()
             with _draws.in_order(self.torch, self.device):
                 return self._capture(args, pool, name, copy_args, verify, lead)
@@ -435,7 +438,7 @@ class Work:
     def estimate(self, into, pool, name):
         """Rehearses: what a capture would take is added to a _C.Estimate. Of device memory only the
         rehearsals' is taken."""
-        with alone():
+        with self.interrupts, alone():
             args = self._prepare()
 
             def results(sizes):
