@@ -192,7 +192,7 @@ def _warm_up(torch, fn, args, device):
 
 def _add(torch, fn, into, leaves, tensors, spec, stand_ins, kept):
     """Rehearses and plans one shape as Graphed._capture would capture it."""
-    before = fn._gradients().hold()
+    before = fn._before(None, leaves)
     try:
         _rehearse(torch, fn, into, leaves, tensors, spec, stand_ins, kept, before)
     finally:

@@ -4,15 +4,18 @@
 import functools
 import inspect
 import threading
+import traceback
 import types
 import weakref
 
 from . import _C, _distributed, _private
+from ._effects import Before, Changed, Containers, Effects, Unobserved, records_of
 from ._findings import line_of, tell_mend
 from ._gradients import Gradients, Shared, for_short_way, homes, to_give
 from ._pool import Pool
 from ._progress import Progress
 from ._record import VERIFY, Work, extents, is_alone
+from ._refusals import Refusals, traced_call
 from ._shape import Shape
 from ._split import Refused, Split
 from ._torch import need_gpu
@@ -22,6 +25,7 @@ from ._watch import Watch, find_modules
 
 ATTEMPTS = 2  # captures of a shape that may fail before it stays eager
 MOST_HELD = 64  # objects in a container that a callable finds, for modules to be looked for there
+MOST_MISFITS = 8  # calls that find other Python state than a graph is right for, before it goes
 MOST_STALE = 4  # graphs of a shape whose memory was freed before it does
 all_graphed = weakref.WeakSet()
 
@@ -44,8 +48,9 @@ def _missing(params):
     return tuple([p.grad is None for p in params]) or None
 
 
-def body_of(torch, fn, leaves, spec, has_kwargs):
-    """A function of the tensors among the leaves alone."""
+def body_of(torch, fn, leaves, spec, has_kwargs, watches=False):
+    """A function of the tensors among the leaves alone. watches: it raises Changed where a container of
+    the arguments changes."""
     where = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
 
     def body(placed):
@@ -54,7 +59,11 @@ def body_of(torch, fn, leaves, spec, has_kwargs):
             given[i] = tensor
         tree = unflatten(spec, given)
         args, kwargs = tree if has_kwargs else (tree, {})
-        return fn(*args, **kwargs)
+        containers = Containers(args, kwargs) if watches else None
+        result = fn(*args, **kwargs)
+        if containers is not None:
+            containers.check()
+        return result
 
     return body
 
@@ -66,6 +75,13 @@ def brings_home(torch, body, params):
         homes.bring(torch, params)
         return result
     return bringing
+
+
+def clear_frames(error):
+    """Lets go of what the frames hold that an exception went through: memory of a capture that failed."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def settle(torch, params):
@@ -163,6 +179,7 @@ class Graphed:
         self._trained = ()  # parameters, once a call was seen to touch gradients
         self._leads = {}  # by key, but for gradients: where a layout begins, if it was tuned
         self._drops = {}  # by key, but for gradients, of calls that drop those first: other parameters
+        self._refusals = Refusals()
         self._lock = threading.RLock()
         functools.update_wrapper(self, fn if not isinstance(fn, torch.nn.Module) else fn.forward,
                                  updated=())
@@ -189,7 +206,7 @@ class Graphed:
         shape = self._known(key)
         if shape is not None:
             self._shorten(shape, key, args, kwargs, tensors)
-            return shape.replay(tensors)
+            return self._replay(key, shape, tensors, args, kwargs)
         with self._lock:
             shape = self._known(key)
             while shape is None:  # what a capture put back may have freed what it used
@@ -198,7 +215,26 @@ class Graphed:
                     return shape[0]
                 key = self._stored(key)
                 shape = self._known(key)
-        return shape.replay(tensors)
+        return self._replay(key, shape, tensors, args, kwargs)
+
+    def _replay(self, key, shape, tensors, args, kwargs):
+        """The call by its graph, where that is right for what the places hold which it assigns."""
+        if shape.effects is None or shape.effects.fit():
+            return shape.replay(tensors)
+        shape.effects.misfits += 1
+        if shape.effects.misfits == MOST_MISFITS:
+            self._drop_misfit(key, shape)
+        return self._fn(*args, **kwargs)
+
+    def _drop_misfit(self, key, shape):
+        """The callable assigns to places that hold something else than they did before its capture."""
+        with self._lock:
+            if self._shapes.get(key) is not shape:
+                return
+            self._drop(key)
+        text = f"{shape.effects} held something else in {MOST_MISFITS} calls than before the capture"
+        self._failures[key] = (text, ATTEMPTS)
+        warn(f"reprise: '{self.name}' runs without a graph for these arguments from now on: {text}")
 
     def _stored(self, key):
         """The key that a shape is stored with, now that it was captured."""
@@ -330,16 +366,51 @@ class Graphed:
             return (self._fn(*args, **kwargs),)
         if self._eager_runs < self._warmup:
             return (self._warm_up(args, kwargs),)
+        if self._refusals.covers(leaves):
+            return (self._fn(*args, **kwargs),)
         try:
             shape = self._capture(key, leaves, tensors, spec, bool(kwargs), self._verify)
+        except Changed as error:
+            return (self._run_changing(key, error, args, kwargs),)
+        except Unobserved as error:
+            return (self._run_observed(key, error, args, kwargs),)
         except Exception as error:  # whatever the callable raises in a capture
             if self._strict:
                 tell_mend(error, self.name)
                 raise
             self._failed(key, error, ATTEMPTS if isinstance(error, Refused) else 1)
             return (self._fn(*args, **kwargs),)
+        self._refusals.worked(key, leaves)
         self._shapes[self._stored(key)] = shape
         return shape
+
+    def _run_changing(self, key, error, args, kwargs):
+        """An eager call, behind an attempt that found it to change Python state. Once there will be no
+        further one, the warning tells the line that does."""
+        if not self._refusals.note(key, error):
+            return self._fn(*args, **kwargs)
+        if self._strict:
+            tell_mend(error, self.name)
+            raise error
+        records = error.records or records_of(args, kwargs)
+        result, line = traced_call(self._fn, args, kwargs, records)
+        if not error.kinds:
+            self._failures[key] = (f"{type(error).__name__}: {error}", ATTEMPTS)
+        if self._refusals.is_new(error):
+            self._tell_refused(error, line)
+        return result
+
+    def _run_observed(self, key, error, args, kwargs):
+        """An eager call, which tells whether calls take iterators forward: nothing would put them back."""
+        result, line = traced_call(self._fn, args, kwargs, error.records)
+        self._refusals.observed.add(key)
+        changed = error.changed()
+        if changed is not None:
+            if self._strict:
+                raise changed
+            self._failures[key] = (f"{type(changed).__name__}: {changed}", ATTEMPTS)
+            self._tell_refused(changed, line)
+        return result
 
     def _warm_up(self, args, kwargs):
         """An eager call, which tells whether calls touch gradients."""
@@ -367,10 +438,12 @@ class Graphed:
         self._failures[key] = (f"{type(error).__name__}: {error}", count)
         if count < ATTEMPTS:
             return
+        self._tell_refused(error, line_of(error))
+
+    def _tell_refused(self, error, line):
         known = _C.explain(str(error))
         mend = f" {known[2]}." if known and known[2] and known[2] not in str(error) else ""
         text = (str(error) or type(error).__name__).splitlines()[0]
-        line = line_of(error)
         place = f" (at {line})" if line else ""
         warn(f"reprise: '{self.name}' runs without a graph for these arguments, because "
              f"it could not be captured: {text}{place}.{mend} "
@@ -451,6 +524,7 @@ class Graphed:
         self._failures.clear()
         self._stale.clear()
         self._drops.clear()
+        self._refusals.clear()
         if self._trained:
             self._trained = tuple(self._gradients().params)
         if self._hot is not None:
@@ -496,14 +570,27 @@ class Graphed:
         return self._capture_here(key, *call)
 
     def _capture_here(self, key, *call):
-        before = self._gradients().hold()
+        before = self._before(key, call[0])
+        if key not in self._refusals.observed and before.effects.iterators():
+            raise Unobserved(before.effects.iterators())
         try:
             made = self._take(before, key, *call)
             if isinstance(made, Shape):
-                self._keep_gradients(key, made, before)
+                self._keep_gradients(key, made, before.gradients)
+            made.effects = before.effects.replayed(made)
+        except BaseException as error:
+            clear_frames(error)
+            raise
         finally:
             before.restore()
         return made
+
+    def _before(self, key, leaves):
+        """What a capture for a call with these arguments has to leave as it is."""
+        gradients = self._gradients().hold()
+        kept = [(f"argument {i}", leaf) for i, leaf in enumerate(leaves, 1)
+                if not isinstance(leaf, self._torch.Tensor)]
+        return Before(gradients, Effects(self._torch, self._fn, kept, self._refusals.known.get(key)))
 
     def _take(self, before, key, leaves, tensors, spec, has_kwargs, verify):
         torch = self._torch
@@ -530,11 +617,12 @@ class Graphed:
         return made
 
     def _body(self, before, leaves, spec, has_kwargs):
-        """What the runs of a capture call; before: the gradients that there are."""
-        body = body_of(self._torch, self._fn, leaves, spec, has_kwargs)
-        if any(homes.of(p) is not None for p in before.params):
-            body = brings_home(self._torch, body, before.params)
-        return body
+        """What the runs of a capture call; before: as _before returned it."""
+        body = body_of(self._torch, self._fn, leaves, spec, has_kwargs, watches=True)
+        params = before.gradients.params
+        if any(homes.of(p) is not None for p in params):
+            body = brings_home(self._torch, body, params)
+        return before.effects.watched(body)
 
     def _keep_gradients(self, key, shape, before):
         """What the capture did to gradients, for the shape's calls."""
@@ -754,7 +842,19 @@ def capture_one(made, args, kwargs):
         tensors, key = made._key(leaves, (spec, bool(kwargs)))
         call = (leaves, tensors, spec, bool(kwargs), made._verify and "capture")
         if made._known(key) is None:
-            shape = made._capture(key, *call)
+            shape = _capture_ahead_of(made, key, call, args, kwargs)
             key = made._stored(key)
             made._shapes[key] = shape
         return made._shapes[key], key, call
+
+
+def _capture_ahead_of(made, key, call, args, kwargs):
+    """A shape, captured; behind an eager call where what is made lazily was not there."""
+    try:
+        return made._capture(key, *call)
+    except (Changed, Unobserved) as error:
+        if isinstance(error, Changed) and made._refusals.note(key, error):
+            raise
+        made._fn(*args, **kwargs)
+        made._refusals.observed.add(key)
+    return made._capture(key, *call)

@@ -128,7 +128,8 @@ class Judged(Graphed):
             self._offer_graph(case, key, args, kwargs, tensors)
             turn = case.choice.begin(stream, ahead)
         if turn[0] == _GRAPH:
-            return self._measured(case.choice, turn, lambda: case.shape.replay(tensors))
+            return self._measured(case.choice, turn, lambda: self._replay(key, case.shape, tensors, args,
+                                                                          kwargs))
         result = self._measured(case.choice, turn, lambda: self._fn(*args, **kwargs))
         if not case.is_short:
             self._lie_down(case)

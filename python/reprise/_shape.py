@@ -11,6 +11,8 @@ from ._tree import is_leaf, unflatten
 class Shape:
     """What was captured of a Work: its graph, and what to make of a call's tensors."""
 
+    effects = None  # what its calls assign beside their results (_effects.Assignments)
+
     def __init__(self, work, graph):
         torch = work.torch
         self.graph = graph
@@ -74,7 +76,8 @@ class Shape:
 
     def replay(self, tensors, state=None):
         """The result for these tensors, which fit the key; state: as for enqueue."""
-        return unflatten(self.spec, self.leaves(tensors, self.enqueue(tensors, state)))
+        made = unflatten(self.spec, self.leaves(tensors, self.enqueue(tensors, state)))
+        return made if self.effects is None else self.effects.deliver(made)
 
     def _result(self, result, tensors, buffers):
         kind = result[0]
@@ -96,7 +99,7 @@ class Shape:
     def short(self, tensors):
         """How the short way makes the results of a call with these tensors, and what it makes of
         them: None where a call takes more than that."""
-        if (self.drawn is not None and self.drawn.borrows) or len(tensors) != len(self.extents) or (
+        if self.effects is not None or (self.drawn is not None and self.drawn.borrows) or len(tensors) != len(self.extents) or (
                 any(len(e.members) > 1 for e in self.extents)):
             return None
         made = [r[:2] for r in self.results if r[0] != "value"]

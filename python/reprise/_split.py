@@ -30,6 +30,7 @@ class Split:
     """A callable captured for one shape, as a differentiable function."""
 
     function = None  # the autograd function, made when torch is there
+    effects = None   # what its calls assign beside their results (_effects.Assignments)
 
     def __init__(self, torch, device, body, tensors, params, generators, allow_unused=True):
         self.torch = torch
@@ -184,9 +185,10 @@ class Split:
         """The result for these tensors, for autograd to go back through."""
         leaves = Split.function.apply(self, *tensors, *self.params)
         results = iter(leaves)
-        return unflatten(self.forward.spec,
+        made = unflatten(self.forward.spec,
                          [next(results) if r[0] == "output" else r[1]
                           for r in self.forward.results])
+        return made if self.effects is None else self.effects.deliver(made)
 
     def random_state(self):
         """Seed and offset of the device's random numbers now, where the backward graph draws them."""

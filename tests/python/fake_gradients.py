@@ -4,6 +4,9 @@
 import contextlib
 import types
 
+from reprise._effects import Before
+from reprise._refusals import Refusals
+
 ADDRESS = 4096
 
 
@@ -54,6 +57,28 @@ def fake_torch(waited=lambda: None, **more):
 
 def param(grad=None):
     return Param(grad)
+
+
+class NoEffects:
+    """The state of a program without any."""
+
+    def iterators(self):
+        return []
+
+    def restore(self):
+        pass
+
+    def watched(self, body):
+        return body
+
+    def replayed(self, shape):
+        return None
+
+
+def without_effects(graphed):
+    """Lets a callable be captured without a look at Python state."""
+    graphed._refusals = Refusals()
+    graphed._before = lambda key, leaves: Before(graphed._gradients().hold(), NoEffects())
 
 
 def names(*addresses, bits=1):

@@ -6,10 +6,11 @@ import types
 import unittest
 from unittest import mock
 
-from fake_gradients import Gradient, fake_torch, param
+from fake_gradients import Gradient, NoEffects, fake_torch, param
 
 import reprise
 from reprise import _C, _estimate, _execs, _graphed
+from reprise._effects import Before
 from reprise._gradients import Gradients
 from reprise._tree import flatten
 
@@ -103,7 +104,7 @@ class Rehearsed(unittest.TestCase):
                     bring=lambda torch, params: brought.append(params))):
             for params in ([none], [none, there]):
                 _estimate._rehearse(torch, fn, into, [], [], flatten(())[1], None, [],
-                                    Gradients(params))
+                                    Before(Gradients(params), NoEffects()))
         self.assertEqual((into, brought), (["ran", "ran"], [[none, there]]))
 
 

@@ -10,7 +10,7 @@ import weakref
 from unittest import mock
 
 import reprise
-from fake_gradients import ADDRESS, Gradient, names, param
+from fake_gradients import ADDRESS, Gradient, names, param, without_effects
 from reprise import _gradients, _graphed, _policy
 from reprise._graphed import MOST_STALE
 from reprise._shape import Shape
@@ -81,6 +81,7 @@ def judged(fn):
     made._judges = {0: None}
     made._trained, made._drops = (), {}
     made._gradients = lambda: _gradients.Gradients(made.params)
+    without_effects(made)
     made.params = []
     made._spec = None
     made._key = lambda leaves, spec: ([], ("key", made._spec))

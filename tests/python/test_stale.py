@@ -8,7 +8,7 @@ import unittest
 import warnings
 from unittest import mock
 
-from fake_gradients import ADDRESS, Gradient, fake_torch, names, param
+from fake_gradients import ADDRESS, Gradient, fake_torch, names, param, without_effects
 from reprise import _C
 from reprise._gradients import Shared
 from reprise._graphed import MOST_STALE, Graphed, all_graphed
@@ -17,6 +17,8 @@ from reprise._shape import Shape
 
 class Part:
     """A shape of one graph."""
+
+    effects = None
 
     def __init__(self, number, lost=512):
         self.number = number
@@ -59,6 +61,7 @@ class Dropped(unittest.TestCase):
         made._watch = types.SimpleNamespace(modules=[], params=[self.param])
         made._lock = threading.RLock()
         made._take = self.capture
+        without_effects(made)
         patcher = mock.patch.object(_C, "is_captured", lambda address: address != ADDRESS)
         self.addCleanup(patcher.stop)
         patcher.start()

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: MIT
+"""Calls that stay eager for the Python state that they change: which, and the line that does it.
+
+An attempt that found changes is followed by another at the next call with that key, as what is made
+lazily changes state only once. Changes of an object among the arguments (a cache that grows) are told by
+its type, as each object is another key: after two attempts in a row calls with such objects are eager.
+"""
+
+from ._effects import MOST_NAMED
+from ._findings import Frame
+
+ATTEMPTS = 2      # that find changes before calls are eager
+MOST_REFUSED = 4  # keys in a row for which calls are eager, before those of other keys are
+
+
+class Refusals:
+    def __init__(self):
+        self.known = {}     # by key: the changes that the last attempt found
+        self._types = set()
+        self._counts = {}   # by type of an argument: attempts since one with it worked
+        self._refused = 0   # keys since one was captured
+        self.observed = set()  # keys of calls that were seen to leave iterators alone
+        self._told = set()  # places that a warning has named
+
+    def covers(self, leaves):
+        """Are calls with these arguments eager, whatever their key?"""
+        return self._refused >= MOST_REFUSED or (
+            bool(self._types) and any(type(leaf) in self._types for leaf in leaves))
+
+    def note(self, key, error):
+        """Notes an attempt that found changes; True if there will be no other one."""
+        if error.kinds:
+            for kind in error.kinds:
+                self._counts[kind] = self._counts.get(kind, 0) + 1
+            full = {kind for kind in error.kinds if self._counts[kind] >= ATTEMPTS or error.is_hopeless}
+            self._types |= full
+            return bool(full)
+        if key not in self.known and not error.is_hopeless:
+            self.known[key] = error.found
+            return False
+        self.known.pop(key, None)
+        self._refused += 1
+        return True
+
+    def worked(self, key, leaves):
+        """A capture with this key did."""
+        self.known.pop(key, None)
+        self._refused = 0
+        for leaf in leaves:
+            self._counts.pop(type(leaf), None)
+
+    def is_new(self, error):
+        """Has no warning named these places yet?"""
+        paths = frozenset(str(change.path) for change in error.changes[:MOST_NAMED])
+        new = paths not in self._told
+        self._told.add(paths)
+        return new
+
+    def clear(self):
+        self.known.clear()
+        self.observed.clear()
+        self._refused = 0
+
+
+def traced_call(fn, args, kwargs, records):
+    """(what an eager call returns, the program's line that first changed what one of the records is of,
+    or None)."""
+    from ._check import traced_lines
+    found = []
+
+    def look(frame):
+        if not found and any(record.is_touched() for record in records):
+            found.append(frame)
+
+    with traced_lines(look):
+        result = fn(*args, **kwargs)
+        if not found:
+            look(None)
+    return result, _first(found)
+
+
+def _first(found):
+    return found[0] if found and isinstance(found[0], Frame) else None
