@@ -20,14 +20,17 @@ from ._callables import make_graphed_callables
 from ._check import check
 from ._estimate import Estimate, estimate
 from ._execs import exec_info, restore_pace, set_exec_budget
-from ._graphed import graphed
+from ._findings import Findings
+from ._graphed import Graphed, graphed, graphed_
 from ._install import install, is_installed
+from ._module import graphed_of
 from ._once import graph
 from ._pool import Pool
 from ._report import report
 
 __version__ = _C.version
-__all__ = ["Error", "Estimate", "Pool", "check", "estimate", "exec_info", "graph", "graphed", "install",
-           "is_installed", "make_graphed_callables", "mends", "report", "restore_pace", "set_exec_budget"]
+__all__ = ["Error", "Estimate", "Findings", "Graphed", "Pool", "check", "estimate", "exec_info", "graph",
+           "graphed", "graphed_", "graphed_of", "install", "is_installed", "make_graphed_callables", "mends",
+           "report", "restore_pace", "set_exec_budget"]
 
 _atexit.register(_C.leave)

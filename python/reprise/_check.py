@@ -23,6 +23,7 @@ import threading
 from . import _C
 from ._compare import copies, difference, elsewhere, first_other, moved, tensors_of
 from ._findings import Findings, Frame, frame_of, is_ours, is_own, line_of, take_stack
+from ._module import plain_of
 from ._observe import Observer, contents, put_back
 from ._platform import Cuda
 from ._torch import need_gpu
@@ -561,6 +562,7 @@ def check(fn, *args, generators=(), **kwargs):
         findings.raise_for_obstacles()
     """
     torch = need_gpu()
+    fn = plain_of(fn)
     if not callable(fn):
         raise TypeError(f"fn is a {type(fn).__name__}, which cannot be called")
     device = next((leaf.device for leaf in flatten((args, kwargs))[0]

@@ -9,6 +9,7 @@ from . import _C
 from ._execs import budget_of
 from ._graphed import Graphed, by_size, graphed
 from ._install import is_installed
+from ._module import graphed_of
 from ._pool import Pool
 from ._record import Work, span, tensor_at
 from ._split import Split
@@ -146,9 +147,10 @@ def estimate(fn, shapes, *, warmup=1, pool=None, name=None, watch=(), generators
         print(reprise.estimate(model, shapes))
     """
     torch = need_gpu()
+    fn = graphed_of(fn)
     if not isinstance(fn, Graphed):
-        fn = graphed(fn, warmup=warmup, pool=pool, name=name, watch=watch, generators=generators,
-                     grad=grad)
+        fn = graphed_of(graphed(fn, warmup=warmup, pool=pool, name=name, watch=watch,
+                                generators=generators, grad=grad))
     elif pool is not None:
         raise ValueError(f"'{fn.name}' has a pool already: leave out the argument pool")
     wanted = by_size(torch, shapes)

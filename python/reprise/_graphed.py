@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """reprise.graphed: a callable whose GPU work is captured once for each shape and then replayed."""
 
+import copy
 import functools
 import inspect
 import threading
@@ -8,7 +9,7 @@ import traceback
 import types
 import weakref
 
-from . import _C, _distributed, _private
+from . import _C, _distributed, _module, _private
 from ._effects import Before, Changed, Containers, Effects, Unobserved, records_of
 from ._findings import line_of, tell_mend
 from ._gradients import Gradients, Shared, for_short_way, homes, to_give
@@ -18,7 +19,7 @@ from ._record import VERIFY, Work, extents, is_alone
 from ._refusals import Refusals, traced_call
 from ._shape import Shape
 from ._split import Refused, Split
-from ._torch import need_gpu
+from ._torch import need_gpu, need_torch, why_no_gpu
 from ._tree import flatten, unflatten
 from ._warn import warn
 from ._watch import Watch, find_modules
@@ -28,6 +29,7 @@ MOST_HELD = 64  # objects in a container that a callable finds, for modules to b
 MOST_MISFITS = 8  # calls that find other Python state than a graph is right for, before it goes
 MOST_STALE = 4  # graphs of a shape whose memory was freed before it does
 all_graphed = weakref.WeakSet()
+_warned = False  # that there is no GPU
 
 
 def every_graphed():
@@ -102,7 +104,7 @@ def find_params(torch, fn, known, modules=()):
     for value in _values_of(fn):
         params = []
         if isinstance(value, torch.nn.Module):
-            params = () if id(value) in watched else value.parameters()
+            params = () if id(value) in watched else type(value).parameters(value)
         elif isinstance(value, torch.optim.Optimizer):
             params = [p for group in value.param_groups for p in group["params"]]
         found.update((id(p), p) for p in params)
@@ -140,6 +142,13 @@ def _is_filled(cell):
     return True
 
 
+def _is_forward(torch, fn):
+    """Is it a module, or the method that a module's calls go through?"""
+    owner = getattr(fn, "__self__", fn)
+    return isinstance(owner, torch.nn.Module) and (
+        owner is fn or getattr(fn, "__name__", "") in ("forward", "__call__"))
+
+
 class LongWay:
     """In the place of a _C.Hot, where there can be none: takes no calls."""
 
@@ -149,11 +158,21 @@ class LongWay:
 
 
 class Graphed:
-    """What :func:`reprise.graphed` returns."""
+    """What :func:`reprise.graphed` makes of a function. Of a module it makes another module, whose calls
+    go through one of these (:func:`reprise.graphed_of`)."""
+
+    is_eager = False  # does it never capture?
+    _need = staticmethod(need_gpu)
+    _given = None  # what it was made with
+
+    def __new__(cls, *given):
+        made = super().__new__(cls)
+        made._given = given
+        return made
 
     def __init__(self, fn, pool, name, warmup, copy_args, strict, watch, generators, grad,
                  frozen, verify):
-        self._torch = need_gpu()
+        self._torch = self._need()
         self._fn = fn
         self._given_pool = pool
         self._pools = {}  # by the index of the device
@@ -184,6 +203,25 @@ class Graphed:
         functools.update_wrapper(self, fn if not isinstance(fn, torch.nn.Module) else fn.forward,
                                  updated=())
         all_graphed.add(self)
+
+    # ---- Copies ----
+
+    def __deepcopy__(self, memo):
+        """One of a copy of the callable, which has captured nothing. It is made when it is first needed:
+        the owner of a bound method is copied around it, and is not whole yet."""
+        made = memo[id(self)] = object.__new__(type(self))
+        made._given = (copy.deepcopy(self._fn, memo), *self._given[1:])
+        return made
+
+    def __getattr__(self, name):
+        if self._given and "_torch" not in self.__dict__:
+            self.__init__(*self._given)
+            return getattr(self, name)
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def __reduce_ex__(self, protocol):
+        """What is pickled is the callable."""
+        return _module.pickled(self._fn)
 
     # ---- Calls ----
 
@@ -642,8 +680,7 @@ class Graphed:
             return False
         if any(t.requires_grad for t in tensors):
             return True
-        return (self._grad == "split" or isinstance(self._fn, torch.nn.Module)) and \
-            self._watch.trains()
+        return (self._grad == "split" or _is_forward(torch, self._fn)) and self._watch.trains()
 
     def _shape_name(self, tensors):
         shapes = ", ".join("x".join(map(str, t.shape)) or "scalar" for t in tensors[:3])
@@ -801,15 +838,55 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
         raise TypeError(f"fn is a {type(fn).__name__}, which cannot be called")
     if verify not in VERIFY:
         raise ValueError(f"verify is {verify!r}, but has to be None, 'capture' or 'run'")
-    kind = Graphed
-    if policy != "always":
-        from ._policy import Judged, Ungraphed
-        kind = Judged if policy == "auto" else Ungraphed
-    made = kind(fn, pool, name, warmup, copy_args, strict, watch, generators, grad, frozen,
-                verify)
-    if shapes is not None and policy != "never":
+    options = (pool, name, warmup, copy_args, strict, watch, generators, grad, frozen, verify)
+    return _make(fn, policy, options, shapes, progress)
+
+
+def graphed_(module, **options):
+    """Graphs a module in place: as :func:`reprise.graphed` with the same options, but the object itself
+    becomes the graphed module, for whoever holds it.
+
+    Example::
+
+        reprise.graphed_(trainer.model.encoder)
+    """
+    torch = need_torch()
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"module is a {type(module).__name__}, which is no torch.nn.Module: use "
+                        "reprise.graphed")
+    if _module.is_module(module):
+        raise ValueError(f"this {type(module).__name__} is graphed already")
+    if not _module.can_be(torch, module):
+        raise TypeError(f"a {type(module).__name__} is of TorchScript, and cannot be graphed in place: use "
+                        "reprise.graphed")
+    plain = _module.twin_of(module)
+    made = _module.graphed_of(graphed(plain, **options))
+    return _module.change(torch, module, plain, made, functools.partial(graphed_, **options))
+
+
+def _make(fn, policy, options, shapes, progress):
+    torch = need_torch()
+    fn = _module.plain_of(fn)
+    made = _kind(torch, policy, options)(fn, *options)
+    if shapes is not None and not made.is_eager:
         _capture_ahead(made, shapes, progress)
-    return made
+    if not isinstance(fn, torch.nn.Module) or not _module.can_be(torch, fn):
+        return made
+    return _module.wrap(torch, fn, made, lambda other: _make(other, policy, options, None, False))
+
+
+def _kind(torch, policy, options):
+    """The class whose calls go as the policy says."""
+    from ._policy import Judged, Ungraphed, WithoutGpu
+    if torch.cuda.is_available():
+        return {"always": Graphed, "auto": Judged, "never": Ungraphed}[policy]
+    if options[4]:  # strict
+        need_gpu()
+    global _warned
+    if not _warned:
+        _warned = True
+        warn(f"reprise: what is graphed runs without graphs, as it is: {why_no_gpu(torch)}")
+    return WithoutGpu
 
 
 def by_size(torch, shapes):

@@ -20,6 +20,7 @@ from ._graphed import ATTEMPTS, Graphed, Uncapturable
 from ._install import is_installed
 from ._record import is_alone
 from ._shape import Shape
+from ._torch import need_torch, why_no_gpu
 from ._tree import flatten
 
 _EAGER, _GRAPH, _CAPTURE = range(3)  # enum rp_way
@@ -31,11 +32,22 @@ _run_eagerly, _Choice = _C.eager, _C.Choice
 class Ungraphed(Graphed):
     """policy="never"."""
 
+    is_eager = True
+
     def __call__(self, *args, **kwargs):
         return self._fn(*args, **kwargs)
 
     def tune(self, *args, places=8, **kwargs):
         raise _C.Error(f"'{self.name}' has policy=\"never\": there is no graph to be tuned")
+
+
+class WithoutGpu(Ungraphed):
+    """Where there is no GPU."""
+
+    _need = staticmethod(need_torch)
+
+    def failures(self):
+        return [why_no_gpu(self._torch)]
 
 
 class _Case:

@@ -31,8 +31,9 @@ def _warn_of_newer(version):
         warn(f"reprise: {judge(version)}")
 
 
-def _why_no_gpu(built):
-    """Why a PyTorch that was built for this CUDA (None: for none) has no GPU, and what to do."""
+def why_no_gpu(torch):
+    """Why this PyTorch has no GPU, and what to do."""
+    built = torch.version.cuda
     if built is None:
         return "this PyTorch was built without CUDA, install another: https://pytorch.org/get-started"
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
@@ -45,7 +46,7 @@ def need_gpu():
     """torch, with a usable GPU."""
     torch = need_torch()
     if not torch.cuda.is_available():
-        raise RuntimeError(f"reprise needs an NVIDIA GPU: {_why_no_gpu(torch.version.cuda)}; "
+        raise RuntimeError(f"reprise needs an NVIDIA GPU: {why_no_gpu(torch)}; "
                            "`python -m reprise doctor` tells more")
     return torch
 

@@ -70,9 +70,10 @@ class Watch:
 
     def refresh(self):
         seen = (_registrations, self.handle.next_id)  # ahead of the look: what comes meanwhile is new
-        self.modules = [m for root in self.roots for m in root.modules()]
-        self.params = [p for root in self.roots for p in root.parameters()]
-        self.tensors = self.params + [b for r in self.roots for b in r.buffers()] + self.single
+        # By the class: an attribute may have the name of a method.
+        self.modules = [m for root in self.roots for m in type(root).modules(root)]
+        self.params = [p for root in self.roots for p in type(root).parameters(root)]
+        self.tensors = self.params + [b for r in self.roots for b in type(r).buffers(r)] + self.single
         self.hooks = [_hooks(m) for m in self.modules]
         self.seen = seen
 

@@ -106,7 +106,7 @@ class Import(unittest.TestCase):
 
     @unittest.skipUnless(has_torch() and not has_gpu(), "needs PyTorch, and no GPU")
     def test_without_a_gpu_the_reason_is_told(self):
-        for call in (reprise.install, reprise.Pool, lambda: reprise.graphed(print)):
+        for call in (reprise.install, reprise.Pool, lambda: reprise.graphed(print, strict=True)):
             with self.assertRaisesRegex(RuntimeError, "reprise needs an NVIDIA GPU"):
                 call()
 

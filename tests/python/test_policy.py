@@ -330,7 +330,11 @@ class Parameters(unittest.TestCase):
     def test_they_are_found_where_a_step_has_them(self):
         class Module:
             def __init__(self, *params):
-                self.parameters = lambda: params
+                self.params = lambda: params
+                self.parameters = "an attribute that has the name of a method"
+
+            def parameters(self):
+                return self.params()
 
         class Optimizer:
             def __init__(self, *params):
@@ -347,7 +351,7 @@ class Parameters(unittest.TestCase):
             return net, optimizer, late
         self.assertEqual(_graphed.find_params(torch, step, [d]), [d, a, b])
         late = None
-        net.parameters = lambda: self.fail("its parameters are known")
+        net.params = lambda: self.fail("its parameters are known")
         self.assertEqual(_graphed.find_params(torch, step, [a], [net]), [a, b])
 
         class Trainer:
