@@ -135,15 +135,18 @@ class Effects:
         """The body of a run, which ends with the state that it began with; behind its result is what it
         assigned, where it assigned anything."""
         def run(placed):
+            touched = self.records
             try:
                 result = body(placed)
-                return self._gather(result)
+                touched = self.touched()
+                return self._gather(result, touched)
             finally:
-                self.restore()
+                for record in touched:
+                    record.restore()
         return run
 
-    def _gather(self, result):
-        found = [(record, change) for record in self.touched() for change in record.changes()]
+    def _gather(self, result, touched):
+        found = [(record, change) for record in touched for change in record.changes()]
         changes = [change for _, change in found]
         if self.slots is None:
             self.slots = self._judge(found)

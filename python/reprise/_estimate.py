@@ -194,7 +194,7 @@ def _warm_up(torch, fn, args, device):
 
 def _add(torch, fn, into, leaves, tensors, spec, stand_ins, kept):
     """Rehearses and plans one shape as Graphed._capture would capture it."""
-    before = fn._before(None, leaves)
+    before = fn._before(None, leaves, tensors, spec, False)
     try:
         _rehearse(torch, fn, into, leaves, tensors, spec, stand_ins, kept, before)
     finally:
@@ -214,5 +214,5 @@ def _rehearse(torch, fn, into, leaves, tensors, spec, stand_ins, kept, before):
             split.estimate(into, inner, name, stand_ins)
         else:
             work = Work(torch, device, body, tensors, fn._generators, draws=fn._draws,
-                        put_back=before.restore)
+                        put_back=before.gradients.restore)
             work.estimate(into, pool._pool, name)

@@ -20,7 +20,7 @@ from ._refusals import Refusals, traced_call
 from ._shape import Shape
 from ._split import Refused, Split
 from ._torch import need_gpu, need_torch, why_no_gpu
-from ._tree import flatten, unflatten
+from ._tree import argument_names, flatten, unflatten
 from ._warn import warn
 from ._watch import Watch, find_modules
 
@@ -608,7 +608,7 @@ class Graphed:
         return self._capture_here(key, *call)
 
     def _capture_here(self, key, *call):
-        before = self._before(key, call[0])
+        before = self._before(key, *call)
         if key not in self._refusals.observed and before.effects.iterators():
             raise Unobserved(before.effects.iterators())
         try:
@@ -623,10 +623,10 @@ class Graphed:
             before.restore()
         return made
 
-    def _before(self, key, leaves):
+    def _before(self, key, leaves, tensors, spec, has_kwargs, *_):
         """What a capture for a call with these arguments has to leave as it is."""
         gradients = self._gradients().hold()
-        kept = [(f"argument {i}", leaf) for i, leaf in enumerate(leaves, 1)
+        kept = [(name, leaf) for name, leaf in zip(argument_names(spec, has_kwargs), leaves)
                 if not isinstance(leaf, self._torch.Tensor)]
         return Before(gradients, Effects(self._torch, self._fn, kept, self._refusals.known.get(key)))
 
@@ -645,7 +645,7 @@ class Graphed:
                              verify and "capture")  # a step must not be taken twice
             else:
                 work = Work(torch, device, body, tensors, self._generators, draws=self._draws,
-                            put_back=before.restore)
+                            put_back=before.gradients.restore)
                 lead = self._leads.get(key[0], 0)
                 made = Shape(work, work.capture(pool._pool, name, self._copy_args, verify, lead))
                 made.lead = lead

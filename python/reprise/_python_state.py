@@ -216,6 +216,8 @@ class Record:
 
 def base_of(owner):
     """The type whose methods reach the items of a dict or list, whatever a subclass makes of them."""
+    if type(owner) in (dict, collections.OrderedDict, list):
+        return type(owner)
     for kind in (collections.OrderedDict, dict, list, collections.deque, set):
         if isinstance(owner, kind):
             return kind
@@ -226,11 +228,12 @@ class Mapping(Record):
     def __init__(self, owner, path, form="[", registered=False):
         self.form = form
         self.registered = registered
+        self.base = base_of(owner)
         super().__init__(owner, path)
 
     @staticmethod
     def look(owner):
-        return dict(base_of(owner).items(owner))
+        return dict(owner) if type(owner) is dict else dict(base_of(owner).items(owner))
 
     @staticmethod
     def put(owner, key, value):
@@ -241,15 +244,19 @@ class Mapping(Record):
             base.__delitem__(owner, key)
 
     def is_touched(self):
-        owner, held = self.owner, self.held
-        return len(owner) != len(held) or not all(
-            map(operator.is_, base_of(owner).values(owner), held.values())) or not all(
-            map(operator.is_, base_of(owner).__iter__(owner), held))
+        owner, held, base = self.owner, self.held, self.base
+        if not held:
+            return base.__len__(owner) != 0
+        return base.__len__(owner) != len(held) or not all(
+            map(operator.is_, base.values(owner), held.values())) or not all(
+            map(operator.is_, base.__iter__(owner), held))
 
     def path_of(self, key):
         return Path(self.path, self.form, key)
 
     def restore(self):
+        if not self.is_touched():
+            return
         super().restore()
         if self.is_touched():  # in another order
             for key, value in self.held.items():
@@ -498,6 +505,8 @@ class State(Record):
 
 
 def _same_state(one, other):
+    if type(one) is tuple and all(type(part) in PLAIN or type(part) is tuple for part in one):
+        return one == other
     if isinstance(one, (tuple, list)):
         return len(one) == len(other) and all(map(_same_state, one, other))
     if isinstance(one, dict):

@@ -60,6 +60,22 @@ def flatten(tree):
     return leaves, spec
 
 
+def leaf_count(spec):
+    """How many leaves a tree has."""
+    if spec[0] in (_LEAF, _NONE):
+        return int(spec[0] == _LEAF)
+    return sum(map(leaf_count, spec[-1]))
+
+
+def argument_names(spec, has_kwargs):
+    """For each leaf of a call's arguments what names the argument. spec: of args, or of (args, kwargs)."""
+    args, kwargs = spec[1] if has_kwargs else (spec, None)
+    names = [f"argument {i}" for i, part in enumerate(args[1], 1) for _ in range(leaf_count(part))]
+    if kwargs is not None:
+        names += [name for name, part in zip(kwargs[1], kwargs[2]) for _ in range(leaf_count(part))]
+    return names
+
+
 def is_leaf(spec):
     """Is the tree no container?"""
     return spec == _LEAF_SPEC

@@ -78,7 +78,7 @@ class NoEffects:
 def without_effects(graphed):
     """Lets a callable be captured without a look at Python state."""
     graphed._refusals = Refusals()
-    graphed._before = lambda key, leaves: Before(graphed._gradients().hold(), NoEffects())
+    graphed._before = lambda *call: Before(graphed._gradients().hold(), NoEffects())
 
 
 def names(*addresses, bits=1):
