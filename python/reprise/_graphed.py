@@ -21,6 +21,7 @@ from ._shape import Shape
 from ._split import Refused, Split
 from ._torch import need_gpu, need_torch, why_no_gpu
 from ._tree import argument_names, flatten, unflatten
+from ._twice import Again
 from ._warn import warn
 from ._watch import Watch, find_modules
 
@@ -643,6 +644,7 @@ class Graphed:
                 made = Split(torch, device, body, tensors, self._watch.params, self._generators)
                 made.capture(Pool("sequence", parent=pool, name=name), name,
                              verify and "capture")  # a step must not be taken twice
+                made.again = None if self._strict else self._called_again(leaves, spec, has_kwargs)
             else:
                 work = Work(torch, device, body, tensors, self._generators, draws=self._draws,
                             put_back=before.gradients.restore)
@@ -653,6 +655,14 @@ class Graphed:
         for part in made.parts():
             part.stale = self._stale.get(key, 0)
         return made
+
+    def _called_again(self, leaves, spec, has_kwargs):
+        """How gradients of gradients call it; of the arguments it keeps those that are no tensors."""
+        torch, watch = self._torch, self._watch
+        which = [isinstance(leaf, torch.Tensor) for leaf in leaves]
+        stand_ins = [torch.empty(0) if is_tensor else leaf for is_tensor, leaf in zip(which, leaves)]
+        return Again(torch, self.name, body_of(torch, self._fn, stand_ins, spec, has_kwargs),
+                     lambda: watch.tensors)
 
     def _body(self, before, leaves, spec, has_kwargs):
         """What the runs of a capture call; before: as _before returned it."""

@@ -12,10 +12,13 @@ The backward graph is captured by asking autograd for the gradients of the recor
 results, the gradients, are fresh tensors at every call.
 """
 
+import weakref
+
 from . import _C, _private, _states
 from ._record import Work
 from ._shape import Shape
 from ._tree import flatten, unflatten
+from ._twice import attach
 
 REENTRANT = ("the callable uses torch.utils.checkpoint with use_reentrant=True, whose backward pass "
              "cannot be a graph of its own: pass use_reentrant=False, or capture the whole step, "
@@ -30,6 +33,7 @@ class Split:
     """A callable captured for one shape, as a differentiable function."""
 
     function = None  # the autograd function, made when torch is there
+    again = None     # how it is called eagerly, for gradients of gradients (_twice.Again)
     effects = None   # what its calls assign beside their results (_effects.Assignments)
 
     def __init__(self, torch, device, body, tensors, params, generators, allow_unused=True):
@@ -219,6 +223,7 @@ def _make_function(torch):
             split.turn += 1
             ctx.split, ctx.turn = split, split.turn
             ctx.inputs = len(tensors)
+            ctx.given = () if split.again is None else [(weakref.ref(t), _version(t)) for t in tensors]
             outputs = [leaf for leaf, r in zip(leaves, split.forward.results) if r[0] == "output"]
             saved = split.saved(tensors, buffers)
             whole = [any(s is x for x in (*tensors, *outputs)) for s in saved]
@@ -235,7 +240,7 @@ def _make_function(torch):
             again = torch.is_grad_enabled()  # create_graph=True: somebody may go back through this
             with torch.no_grad():
                 found = Graphed.gradients(ctx, grads)
-            return _only_once(torch, ctx.split, found) if again else found
+            return _differentiable(torch, ctx, grads, found) if again else found
 
         @staticmethod
         def gradients(ctx, grads):
@@ -259,6 +264,21 @@ def _make_function(torch):
                     *[next(found) for _ in split.params])
 
     return Graphed
+
+
+def _version(tensor):
+    return None if tensor.is_inference() else tensor._version
+
+
+def _differentiable(torch, ctx, grads, found):
+    """These gradients, through which one can go back where the arguments are still as they were."""
+    split = ctx.split
+    tensors = [ref() for ref, _ in ctx.given]
+    if split.again is None or split.forward.drawn is not None or any(
+            t is None or _version(t) != version for t, (_, version) in zip(tensors, ctx.given)):
+        return _only_once(torch, split, found)
+    incoming = [g for g, d in zip(grads, split.differentiable) if d]
+    return (None, *attach(split.again, tensors, split.params, incoming, found[1:]))
 
 
 def _only_once(torch, split, grads):
