@@ -111,7 +111,7 @@ class Effects:
             reach.follow(value, path)
         reach.follow(fn, Path(None, "", "self" if isinstance(fn, torch.nn.Module) else "fn"))
         reach.follow_generators()
-        self.records = reach.records
+        self.records = reach.finish()
         self.known = known or {}
         self.arguments = arguments
         self.slots = None   # what the runs assign: tuples (Slot, kind before); None: no run so far
@@ -125,6 +125,10 @@ class Effects:
     def restore(self):
         for record in self.records:
             record.restore()
+
+    def finish(self):
+        """Lets go of the program's objects."""
+        self.records, self.before, self.arguments = [], [], ()
 
     def touched(self):
         return [record for record in self.records if record.is_touched()]
@@ -249,8 +253,10 @@ class Before:
         self.gradients = gradients
         self.effects = effects
 
-    def restore(self):
+    def finish(self):
+        """Behind the capture."""
         self.effects.restore()
+        self.effects.finish()
         self.gradients.restore()
 
 
@@ -311,4 +317,4 @@ def records_of(args, kwargs):
     for name, arg in (*enumerate(args, 1), *kwargs.items()):
         if isinstance(arg, (dict, list, tuple)):
             reach.follow(arg, Path(None, "", f"argument {name!r}"))
-    return reach.records
+    return reach.finish()

@@ -198,7 +198,7 @@ def _add(torch, fn, into, leaves, tensors, spec, stand_ins, kept):
     try:
         _rehearse(torch, fn, into, leaves, tensors, spec, stand_ins, kept, before)
     finally:
-        before.restore()
+        before.finish()
 
 
 def _rehearse(torch, fn, into, leaves, tensors, spec, stand_ins, kept, before):

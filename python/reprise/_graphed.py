@@ -621,7 +621,7 @@ class Graphed:
             clear_frames(error)
             raise
         finally:
-            before.restore()
+            before.finish()
         return made
 
     def _before(self, key, leaves, tensors, spec, has_kwargs, *_):

@@ -79,6 +79,12 @@ class Reach:
             self._seen[id(value)] = value
             look(value, path)
 
+    def finish(self):
+        """The records. What was looked at is let go: who drops a tensor next wants it gone."""
+        for kept in (self._seen, self._ahead, self._spaces, self._waiting, self._kinds):
+            kept.clear()
+        return self.records
+
     def follow_generators(self):
         """The generators of random numbers that have no owner."""
         torch = self.torch

@@ -68,6 +68,8 @@ class NoEffects:
     def restore(self):
         pass
 
+    finish = restore
+
     def watched(self, body):
         return body
 

@@ -12,6 +12,7 @@ import torch
 import reprise
 from reprise import _C
 from training_steps import mlp, whole_step
+from unseen import Unseen
 
 INSTALL = "--install" in sys.argv
 if INSTALL:
@@ -806,13 +807,13 @@ class Verification(unittest.TestCase):
                 seen.append(torch.cuda.current_stream().cuda_stream)
             return x * 2
         for stream in (torch.cuda.default_stream(), torch.cuda.Stream()):
-            seen = []
+            seen = Unseen()
             made = reprise.graphed(fn, strict=True, verify="run")
             with torch.cuda.stream(stream):
                 x = torch.ones(10, device="cuda")
                 made(x)
                 made(x)
-            self.assertEqual(seen, 3 * [stream.cuda_stream])
+            self.assertEqual(seen.all(), 3 * [stream.cuda_stream])
             facts, = made.shapes()
             self.assertEqual(facts["verified"], "run", facts["not_run"])
 

@@ -16,6 +16,7 @@ import torch
 
 import reprise
 from training_steps import mlp, whole_step
+from unseen import Unseen
 
 if "--install" in sys.argv:
     sys.argv.remove("--install")
@@ -44,7 +45,7 @@ class HeldUp(torch.nn.Module):
         super().__init__()
         self.net = net
         self.seconds = seconds
-        self.runs = []
+        self.runs = Unseen()
 
     def forward(self, x):
         self.runs.append(x.shape)

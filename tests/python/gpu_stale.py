@@ -29,7 +29,7 @@ def new(*shape):
 
 def stale(made):
     """How many graphs were dropped, of the shape that had most."""
-    return max(made._stale.values(), default=0)
+    return max(reprise.graphed_of(made)._stale.values(), default=0)
 
 
 class Case(unittest.TestCase):
