@@ -5,10 +5,12 @@ A capture calls the function more than once, and a replay not at all. So each ru
 began with, and what it changed is one of
 
     nothing       as it is for most functions: replays are right
-    assigned      an attribute, an element or a variable holds tensors that the run made, as a module does
-                  that keeps its auxiliary loss. These are results of the graph: each replay assigns fresh
-                  tensors, where the place holds what it held before the capture (the same kind of value)
-    repeated      a place was given the same value by two attempts that found it the same: replays assign it
+    assigned      an attribute, an element or a variable that held tensors holds others that the run made,
+                  as a module does that keeps its auxiliary loss. These are results of the graph: each
+                  replay assigns fresh tensors, where the place holds the same kind of value as before the
+                  capture
+    repeated      a place that held None, a number or nothing was given the same kind of value by two attempts
+                  that found it the same: replays assign that too
     other         the function runs eagerly for these arguments: Changed, which names the places
 
 The last is decided by the first run of an attempt. What is made lazily changes the state in a first call
@@ -26,10 +28,12 @@ MOST_NAMED = 3  # places that a text names
 class Changed(_C.Error):
     """A run changed Python state in a way that no replay repeats. kinds: types of the arguments that it
     hangs on; records: those that tell when it happens; is_hopeless: another attempt would find the same;
-    found: as the next attempt wants to know it."""
+    found: as the next attempt wants to know it; is_registered: parameters or buffers are among it."""
 
-    def __init__(self, changes, why, kinds=(), records=(), is_hopeless=False, found=None):
+    def __init__(self, changes, why, kinds=(), records=(), is_hopeless=False, found=None,
+                 is_registered=False):
         self.changes = changes
+        self.is_registered = is_registered
         self.found = found or {}
         self.kinds = tuple(kinds)
         self.records = tuple(records)
@@ -178,7 +182,8 @@ class Effects:
         wrong = [(record, c) for record, c in found if not self._is_repeatable(c)]
         if wrong:
             records, changes = zip(*wrong)
-            raise Changed(changes, self._advice(changes), self._kinds_under(changes), records, found=self.found)
+            raise Changed(changes, self._advice(changes), self._kinds_under(changes), records,
+                          found=self.found, is_registered=any(r.registered for r in records))
         self.before = [leaf for c in changes for leaf in _leaves(c.before)
                        if isinstance(leaf, self.torch.Tensor) and leaf.is_cuda]
         return [(c.slot, self._kind(c.before)) for c in changes]
@@ -192,8 +197,10 @@ class Effects:
     def _is_repeatable(self, change):
         if change.slot is None or self._is_registered(change):
             return False
+        if is_plain(change.before) and self.known.get(str(change.path)) != self.found[str(change.path)]:
+            return False  # the first time, it may be made lazily
         if is_plain(change.after):
-            return self.known.get(str(change.path)) == self.found[str(change.path)]
+            return is_plain(change.before)
         tensors = [leaf for leaf in _leaves(change.after) if not is_plain(leaf)]
         return bool(tensors) and all(map(self._is_made, tensors)) and all(
             is_plain(leaf) or isinstance(leaf, self.torch.Tensor) for leaf in _leaves(change.before))

@@ -11,6 +11,7 @@ from ._findings import Frame
 
 ATTEMPTS = 2      # that find changes before calls are eager
 MOST_REFUSED = 4  # keys in a row for which calls are eager, before those of other keys are
+FIRST_REST = 256  # eager calls before the next attempt then; twice as many each time
 
 
 class Refusals:
@@ -19,13 +20,23 @@ class Refusals:
         self._types = set()
         self._counts = {}   # by type of an argument: attempts since one with it worked
         self._refused = 0   # keys since one was captured
+        self._moved = 0     # attempts in which parameters or buffers were others by the end
+        self._rest = self._next_rest = FIRST_REST
         self.observed = set()  # keys of calls that were seen to leave iterators alone
         self._told = set()  # places that a warning has named
 
     def covers(self, leaves):
         """Are calls with these arguments eager, whatever their key?"""
-        return self._refused >= MOST_REFUSED or (
-            bool(self._types) and any(type(leaf) in self._types for leaf in leaves))
+        if self._types and any(type(leaf) in self._types for leaf in leaves):
+            return True
+        if self._refused < MOST_REFUSED and self._moved < ATTEMPTS:
+            return False
+        self._rest -= 1
+        if self._rest == 0:
+            self._next_rest *= 2
+            self._rest = self._next_rest
+            return False
+        return True
 
     def note(self, key, error):
         """Notes an attempt that found changes; True if there will be no other one."""
@@ -35,6 +46,9 @@ class Refusals:
             full = {kind for kind in error.kinds if self._counts[kind] >= ATTEMPTS or error.is_hopeless}
             self._types |= full
             return bool(full)
+        if error.is_registered:  # each call changes what all that was captured depends on
+            self._moved += 1
+            return self._moved >= ATTEMPTS
         if key not in self.known and not error.is_hopeless:
             self.known[key] = error.found
             return False
@@ -45,7 +59,7 @@ class Refusals:
     def worked(self, key, leaves):
         """A capture with this key did."""
         self.known.pop(key, None)
-        self._refused = 0
+        self._refused = self._moved = 0
         for leaf in leaves:
             self._counts.pop(type(leaf), None)
 

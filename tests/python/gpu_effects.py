@@ -1,0 +1,586 @@
+# SPDX-License-Identifier: MIT
+"""What calls change of Python state, beside an eager twin, and captures that are refused or fail: on a GPU,
+under install() and without it: usage: gpu_effects.py [--install] ..."""
+
+import collections
+import gc
+import os
+import signal
+import sys
+import threading
+import types
+import unittest
+import warnings
+
+import torch
+
+import reprise
+from reprise import _C
+
+INSTALL = "--install" in sys.argv
+if INSTALL:
+    sys.argv.remove("--install")
+    reprise.install()
+
+HERE = os.path.dirname(reprise.__file__) + os.sep
+TOTAL = 0
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(16, 16)
+        self.calls, self.last, self.last_shape = 0, None, None
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+class Growing:
+    """A cache of results, as a decoder has."""
+
+    def __init__(self):
+        self.items, self.total, self.filled = [], None, False
+
+    def update(self, y):
+        if not self.filled:
+            self.total, self.filled = y * 0, True
+        self.items.append(y)
+        self.total = self.total + y
+        return self.total
+
+
+class Static:
+    """A cache that is written in place."""
+
+    def __init__(self):
+        self.total = None
+
+    def update(self, y):
+        if self.total is None:
+            self.total = torch.zeros(4, 16, device="cuda")
+        return self.total.add_(y)
+
+
+def inputs(count=6):
+    generator = torch.Generator().manual_seed(5)
+    return [torch.randn(4, 16, generator=generator).cuda() for _ in range(count)]
+
+
+def same(one, other):
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one.detach().cpu(), other.detach().cpu())
+    if isinstance(one, (list, tuple, collections.deque)):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
+    return one == other
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(1)
+        self.net = Net().cuda()
+
+    def graphed(self, fn, said, **options):
+        made = reprise.graphed(fn, **options)
+
+        def call(*args, **kwargs):
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                result = made(*args, **kwargs)
+            said.extend(str(w.message) for w in told if "reprise" in str(w.message))
+            return result
+        return made, call
+
+
+class BesideAnEagerTwin(Case):
+    """make() gives (callable, its state): state() is what the calls left."""
+
+    def check(self, make, *, replays=None, named=None, calls=None):
+        said = []
+        fn, state = make()
+        twin, twin_state = make()
+        made, call = self.graphed(fn, said)
+        with torch.no_grad():
+            for args in calls or [(x,) for x in inputs()]:
+                got, want = call(*args), twin(*args)
+                self.assertTrue(same(got, want))
+                self.assertTrue(same(state(), twin_state()))
+        if named is None:
+            self.assertEqual(said, [])
+            self.assertEqual(sum(s["replays"] for s in made.shapes()), replays, made.failures())
+        else:
+            self.assertEqual(len(said), 1, said)
+            for text in (named, os.path.basename(__file__)):
+                self.assertIn(text, said[0])
+            self.assertEqual(made.shapes(), [])
+        return made
+
+    def test_a_list_that_grows(self):
+        def make():
+            log = []
+
+            def fn(x):
+                log.append(self.net(x))
+                return log[-1] * 2
+            return fn, lambda: log
+        self.check(make, named="'log'")
+
+    def test_a_counter(self):
+        def make():
+            net = types.SimpleNamespace(calls=0)
+
+            def fn(x):
+                net.calls += 1
+                return self.net(x) * (1.0 if net.calls % 2 else 2.0)
+            return fn, lambda: net.calls
+        self.check(make, named="'net.calls' (from 2 to 3)")
+
+    def test_a_global(self):
+        def make():
+            start = TOTAL
+
+            def fn(x):
+                global TOTAL
+                TOTAL += 1
+                return self.net(x)
+            return fn, lambda: TOTAL > start
+        self.check(make, named="'TOTAL'")
+
+    def test_random_numbers_of_python(self):
+        import random
+
+        def make():
+            own = random.Random(7)
+            return (lambda x: self.net(x) * own.random()), own.getstate
+        self.check(make, named="'own'")
+
+    def test_an_iterator(self):
+        def make():
+            scales = iter([float(i) for i in range(100)])
+            return (lambda x: self.net(x) * next(scales)), scales.__length_hint__
+        self.check(make, named="'scales'")
+
+    def test_a_tensor_on_the_cpu(self):
+        def make():
+            steps = torch.zeros(())
+
+            def fn(x):
+                steps.add_(1)
+                return self.net(x)
+            return fn, lambda: steps
+        self.check(make, named="'steps'")
+
+    def test_a_state_that_is_read_and_replaced(self):
+        def make():
+            held = types.SimpleNamespace(h=torch.zeros(4, 16, device="cuda"))
+
+            def fn(x):
+                held.h = self.net(x) + held.h
+                return held.h * 2
+            return fn, lambda: held.h
+        self.check(make, named="'held.h' (is read and replaced)")
+
+    def test_a_buffer_that_is_replaced(self):
+        def make():
+            net = Net().cuda()
+            net.register_buffer("mean", torch.zeros(4, 16, device="cuda"))
+
+            def forward(x):
+                net.mean = x * 0.5
+                return self.net(x)
+            return forward, lambda: net.mean
+        self.check(make, named="'net.mean'")
+
+    def test_a_container_among_the_arguments(self):
+        for kind, change in ((list, list.append), (dict, lambda d, y: d.update(y=y))):
+            with self.subTest(kind=kind):
+                self.containers(kind, change)
+
+    def containers(self, kind, change):
+        said = []
+
+        def fn(x, into):
+            y = self.net(x)
+            change(into, y)
+            return y * 2
+        made, call = self.graphed(fn, said)
+        with torch.no_grad():
+            for x in inputs():
+                into, want = kind(), kind()
+                self.assertTrue(same(call(x, into), fn(x, want)))
+                self.assertTrue(same(into, want))
+        self.assertEqual(len(said), 1)
+        self.assertIn("'argument 2'", said[0])
+
+    def test_results_that_a_module_keeps(self):
+        """They are fresh at each call: earlier ones stay what they were."""
+        def make():
+            net, kept = Net().cuda(), []
+            net.inner = self.net.inner
+
+            def forward(x):
+                y = net.inner(x)
+                net.last, net.last_shape = (y, x * 2), x.shape
+                return y + 1
+
+            def state():
+                kept.append(net.last)
+                return list(kept)
+            return forward, state
+        self.check(make, replays=5)
+
+    def test_results_that_a_hook_keeps(self):
+        """In a dict that the program empties before each call."""
+        def make():
+            net, seen = Net().cuda(), {}
+            net.inner = torch.nn.Linear(16, 16).cuda()
+            net.load_state_dict(self.net.state_dict())
+            net.inner.register_forward_hook(lambda module, args, out: seen.__setitem__("out", out))
+
+            def state():
+                found = dict(seen)
+                seen.clear()
+                return found
+            return net, state
+        self.check(make, replays=4)  # behind an attempt that told what changes
+
+    def test_what_is_kept_and_returned_is_one_tensor(self):
+        holder = types.SimpleNamespace(last=None)
+
+        def fn(x):
+            holder.last = self.net(x)
+            return holder.last
+        made = reprise.graphed(fn, strict=True)
+        with torch.no_grad():
+            for x in inputs():
+                out = made(x)
+                self.assertIs(out, holder.last)
+        self.assertEqual([s["replays"] for s in made.shapes()], [5])
+
+    def test_made_lazily(self):
+        """In a call of each shape, behind which captures find it."""
+        def make():
+            masks = {}
+
+            def fn(x):
+                if x.shape[0] not in masks:
+                    masks[x.shape[0]] = torch.ones(x.shape[0], 16, device="cuda") * x.shape[0]
+                return self.net(x) * masks[x.shape[0]]
+            return fn, lambda: masks
+        calls = [(x[:n],) for x in inputs() for n in (4, 2)]
+        self.check(make, calls=calls, replays=10)
+
+    def test_the_same_value_each_time(self):
+        def make():
+            net = types.SimpleNamespace(mode="none", size=None)
+
+            def fn(x):
+                net.mode, net.size = "ran", x.shape
+                return self.net(x)
+            return fn, lambda: (net.mode, net.size)
+        self.check(make, replays=5)
+
+    def test_a_value_that_the_program_puts_back(self):
+        def make():
+            stats = {}
+
+            def fn(x):
+                stats["n"], stats["y"] = x.shape[0], self.net(x)
+                return stats["y"] + 1
+
+            def state():
+                found = dict(stats)
+                stats.clear()
+                return found
+            return fn, state
+        self.check(make, replays=4)  # behind an attempt that told what changes
+
+    def test_a_place_that_holds_something_else_by_then(self):
+        holder, said = types.SimpleNamespace(last=None), []
+
+        def fn(x):
+            y = self.net(x) if holder.last is None else self.net(x) * 3
+            holder.last = y + 1
+            return y
+        made, call = self.graphed(fn, said, warmup=0)
+        with torch.no_grad():
+            for i, x in enumerate(inputs(12)):
+                if i % 2 == 0:
+                    holder.last = None
+                was = holder.last
+                got, left = call(x), holder.last
+                holder.last = was
+                self.assertTrue(same(got, fn(x)) and same(left, holder.last), i)
+
+    def test_an_auxiliary_loss(self):
+        """With gradients through it."""
+        def train(call, net, kept):
+            told = []
+            for x in inputs():
+                net.zero_grad()
+                out = call(x)
+                (out.sum() + kept.loss.sum()).backward()
+                out, kept.loss = out.detach(), kept.loss.detach()  # or nodes of this stream stay
+                told.append((out, kept.loss, net.inner.weight.grad.clone()))
+            return told
+
+        def make():
+            net, kept = Net().cuda(), types.SimpleNamespace(loss=None)
+            net.load_state_dict(self.net.state_dict())
+            net.register_forward_hook(lambda module, args, out: setattr(kept, "loss", out * out))
+            return net, kept
+        (net, kept), twin = make(), make()
+        made = reprise.graphed(net, strict=True)
+        for got, want in zip(train(made, net, kept), train(twin[0], *twin)):
+            for a, b in zip(got, want):
+                torch.testing.assert_close(a.detach().cpu(), b.detach().cpu())
+        self.assertEqual([s["replays"] for s in made.shapes()], [5, 5])
+
+
+class Caches(Case):
+    def decode(self, call, make, steps=5):
+        """Twice, with a new cache each time."""
+        told = []
+        for x in inputs(2):
+            cache = make()
+            for _ in range(steps):
+                x = call(x, cache) * 0.5
+                told.append((x, cache.total))
+        return told
+
+    def test_one_that_grows(self):
+        said = []
+        fn = lambda x, cache: cache.update(self.net(x))  # noqa: E731
+        made, call = self.graphed(fn, said)
+        with torch.no_grad():
+            self.assertTrue(same(self.decode(call, Growing), self.decode(fn, Growing)))
+        self.assertEqual(made.shapes(), [])
+        self.assertEqual(len(said), 1, said)
+        self.assertIn("'argument 2.", said[0])
+        self.assertIn("in update", said[0])
+
+    def test_a_cache_that_calls_were_eager_with_is_let_go(self):
+        made, call = self.graphed(lambda x, cache: cache.update(self.net(x)), [])
+        with torch.no_grad():
+            self.decode(call, Growing)
+            gc.collect()
+            before = sum(type(o) is Growing for o in gc.get_objects())
+            self.decode(call, Growing)
+            gc.collect()
+            self.assertEqual(sum(type(o) is Growing for o in gc.get_objects()), before)
+
+    def test_one_that_is_written_in_place(self):
+        said = []
+        fn = lambda x, cache: cache.update(self.net(x)) * 1  # noqa: E731
+        made, call = self.graphed(fn, said)
+        with torch.no_grad():
+            self.assertTrue(same(self.decode(call, Static, 8), self.decode(fn, Static, 8)))
+        self.assertEqual(said, [])
+        self.assertGreaterEqual(sum(s["replays"] for s in made.shapes()), 2 * 6)
+
+    def test_generate(self):
+        try:
+            from transformers import LlamaConfig, LlamaForCausalLM
+        except ImportError:
+            self.skipTest("needs transformers")
+        torch.manual_seed(0)
+        net = LlamaForCausalLM(LlamaConfig(
+            hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, vocab_size=200, max_position_embeddings=128)).cuda().eval()
+        ids = torch.arange(16).remainder(7).view(2, 8).cuda()
+
+        def generate(**options):
+            torch.manual_seed(1)
+            return net.generate(ids, attention_mask=torch.ones_like(ids), pad_token_id=0, min_new_tokens=8,
+                                max_new_tokens=8, **options).cpu()
+        ways = ({"do_sample": False}, {"do_sample": True}, {"do_sample": False, "num_beams": 2},
+                {"do_sample": False, "cache_implementation": "static", "disable_compile": True})
+        want = [generate(**way) for way in ways]
+        if not all(map(torch.equal, want, [generate(**way) for way in ways])):
+            self.skipTest("eager calls do not repeat on this device")
+        made = net.forward = reprise.graphed(net.forward)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for _ in range(3):
+                for way, tokens in zip(ways, want):
+                    self.assertTrue(torch.equal(generate(**way), tokens), way)
+        self.assertGreater(sum(s["replays"] for s in made.shapes()), 0, made.failures())
+
+
+class Refused(Case):
+    """After each kind of refusal eager calls and captures are right, and nothing of the capture is left."""
+
+    def settle(self):
+        gc.collect()
+        torch.cuda.synchronize()
+        return torch.cuda.get_rng_state().tolist()
+
+    def check(self, spoil, kinds=Exception):
+        """spoil(holder, y): what a run does when it is captured; holder is the program's."""
+        holder, net = types.SimpleNamespace(kept=None, bad=True), self.net
+
+        def fn(x):
+            y = torch.nn.functional.dropout(net(x), 0.5)
+            holder.kept = y
+            if holder.bad and torch.cuda.is_current_stream_capturing():
+                spoil(holder, y)
+            return y * 2
+        made = reprise.graphed(fn)
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            x = inputs(1)[0]
+            fn(x)
+            torch.manual_seed(3)
+            fn(x)
+            want, state = fn(x), self.settle()
+            torch.manual_seed(3)
+            made(x)
+            before = holder.kept
+            try:
+                got = made(x)
+            except kinds:
+                self.assertIs(holder.kept, before)
+                got = made._fn(x)
+            self.assertTrue(same(got, want))
+            self.assertTrue(same(holder.kept * 2, want))
+            self.assertEqual(self.settle(), state)
+            self.assertFalse(torch.cuda.is_current_stream_capturing())
+            self.assertFalse(_C.is_captured(holder.kept.untyped_storage().data_ptr()))
+            holder.bad = False
+            self.after(made, fn, holder)
+
+    def after(self, made, fn, holder):
+        """The next captures are right: of other shapes, and of another callable."""
+        for n in (3, 2):
+            for call in (made, reprise.graphed(lambda x: self.net(x) + 1)):
+                for _ in range(3):
+                    x = inputs(1)[0][:n]
+                    seed = torch.cuda.initial_seed() + 1
+                    torch.manual_seed(seed)
+                    got = call(x)
+                    torch.manual_seed(seed)
+                    self.assertTrue(same(got, fn(x) if call is made else self.net(x) + 1))
+        self.assertEqual(len(made.shapes()), 2, made.failures())
+
+    def test_an_exception(self):
+        def spoil(holder, y):
+            raise ValueError("in the midst of it")
+        self.check(spoil)
+
+    def test_a_host_read(self):
+        self.check(lambda holder, y: y.sum().item())
+
+    def test_a_synchronisation(self):
+        self.check(lambda holder, y: torch.cuda.synchronize())
+
+    def test_a_list_that_grows(self):
+        def spoil(holder, y):
+            holder.log = [*getattr(holder, "log", ()), y]
+            holder.log.append(y)
+            holder.count = getattr(holder, "count", 0) + 1
+        self.check(spoil)
+
+    def test_memory_that_there_is_not(self):
+        def spoil(holder, y):
+            torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
+        self.check(spoil)
+
+    def test_ctrl_c(self):
+        def spoil(holder, y):
+            signal.raise_signal(signal.SIGINT)
+        self.check(spoil, KeyboardInterrupt)
+
+    def test_an_exit(self):
+        def spoil(holder, y):
+            raise SystemExit(3)
+        self.check(spoil, SystemExit)
+
+    def test_a_stream_that_is_not_joined(self):
+        def spoil(holder, y):
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                holder.side = y + 1
+        self.check(spoil)
+
+
+class Interrupted(Case):
+    """Ctrl-C at lines of this package and of the callable, all through a capture."""
+    tries = 40
+
+    def call_until(self, made, x, line):
+        """Calls, and interrupts at that line; how many there were."""
+        count = 0
+
+        def local(frame, event, arg):
+            nonlocal count
+            if event == "line":
+                count += 1
+                if count == line:
+                    signal.raise_signal(signal.SIGINT)
+            return local
+
+        def trace(frame, event, arg):
+            ours = frame.f_code.co_filename.startswith(HERE) or frame.f_code.co_name == "forward"
+            return local if ours else None
+        sys.settrace(trace)
+        try:
+            made(x)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        return count
+
+    def test_anywhere(self):
+        net, x = self.net, inputs(1)[0]
+        handler = signal.getsignal(signal.SIGINT)
+        with torch.no_grad():
+            want = net(x)
+
+            def fresh():
+                made = reprise.graphed(net)
+                made(x)
+                return made
+            lines = self.call_until(fresh(), x, 0)
+            for line in range(1, lines, max(1, lines // self.tries)):
+                made = fresh()
+                self.call_until(made, x, line)
+                self.assertFalse(torch.cuda.is_current_stream_capturing(), line)
+                self.assertIs(signal.getsignal(signal.SIGINT), handler)
+                for _ in range(2):
+                    self.assertTrue(same(made(x), want), line)
+                self.assertEqual(len(made.shapes()), 1, (line, made.failures()))
+
+
+class Threads(Case):
+    def test_each_thread_with_effects_of_its_own(self):
+        wrong = []
+
+        def work(seed):
+            net, holder = Net().cuda(), types.SimpleNamespace(last=None)
+
+            def fn(x):
+                holder.last = net(x)
+                return holder.last + 1
+            made = reprise.graphed(fn)
+            with torch.no_grad(), torch.cuda.stream(torch.cuda.Stream()):
+                for x in inputs(12):
+                    got = made(x)
+                    last = holder.last
+                    if not (same(got, fn(x)) and same(last, holder.last)):
+                        wrong.append(seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        self.assertEqual(wrong, [])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: MIT
+"""What a run changes of Python state: it is found, named and put back."""
+
+import collections
+import dataclasses
+import functools
+import random
+import signal
+import threading
+import types
+import unittest
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+from reprise._effects import Changed, Containers, Unobserved
+from reprise._interrupts import Interrupts
+from reprise._reach import Reach
+from reprise._refusals import ATTEMPTS, FIRST_REST, MOST_REFUSED, Refusals, traced_call
+
+COUNTER = 0
+TABLE = {"calls": 0}
+
+
+class Kept:
+    __slots__ = ("value", "other")
+    shared = []
+
+    def __init__(self):
+        self.value = 1
+
+
+class Ordered(collections.OrderedDict):
+    """Whose items are not what its methods say."""
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, (value, "changed"))
+
+
+@dataclasses.dataclass
+class Config:
+    size: int
+    parts: list
+
+
+class Cache:
+    def __init__(self):
+        self.layers = [Config(0, []), Config(1, [])]
+
+    def update(self):
+        self.layers[1].parts.append("more")
+        self.layers[0].size += 1
+
+
+def records_of(fn, *arguments):
+    reach = Reach(torch)
+    for argument in arguments:
+        reach.follow(argument, None)
+    reach.follow(fn, None)
+    reach.follow_generators()
+    return reach.finish()
+
+
+class Found(unittest.TestCase):
+    def changes(self, fn, *arguments, call=None):
+        """The paths of what a call changes, which is put back."""
+        records = records_of(fn, *arguments)
+        self.assertEqual([r for r in records if r.is_touched()], [])
+        (call or fn)()
+        found = [str(change.path) for record in records for change in record.changes()]
+        for record in records:
+            record.restore()
+        self.assertEqual([r for r in records if r.is_touched()], [])
+        return found
+
+    def test_nothing(self):
+        value = {"a": [1, 2]}
+        self.assertEqual(self.changes(lambda: value["a"][0] + COUNTER), [])
+
+    def test_a_variable(self):
+        count = 0
+
+        def fn():
+            nonlocal count
+            count += 1
+        self.assertEqual(self.changes(fn), ["count"])
+        self.assertEqual(count, 0)
+
+    def test_a_variable_that_was_not_there(self):
+        def fn():
+            nonlocal late
+            late = 3
+        self.assertEqual(self.changes(fn), ["late"])
+        with self.assertRaises(NameError):
+            print(late)
+        late = None
+
+    def test_globals(self):
+        def fn():
+            global COUNTER, MADE
+            COUNTER += 1
+            MADE = "there"
+            TABLE["calls"] += 1
+        self.assertEqual(sorted(self.changes(fn)), ["COUNTER", "MADE", "TABLE['calls']"])
+        self.assertEqual((COUNTER, TABLE, "MADE" in globals()), (0, {"calls": 0}, False))
+
+    def test_through_functions_methods_and_partials(self):
+        log = []
+
+        def inner(what):
+            log.append(what)
+        cache = Cache()
+        self.assertEqual(self.changes(functools.partial(inner, 1)), ["log"])
+        self.assertEqual(self.changes(cache.update),
+                         [".layers[0].size", ".layers[1].parts"])
+        self.assertEqual((log, cache.layers), ([], [Config(0, []), Config(1, [])]))
+
+        def outer():
+            inner(2)
+        self.assertEqual(self.changes(outer), ["log"])
+
+    def test_arguments(self):
+        cache = Cache()
+        self.assertEqual(self.changes(lambda: None, cache, call=cache.update),
+                         [".layers[0].size", ".layers[1].parts"])
+
+    def test_containers(self):
+        table, row, queue, group = {"a": 1}, [1, 2], collections.deque([1], 5), {1}
+        ordered, counted = Ordered(), collections.defaultdict(list)
+        ordered["a"] = 1
+        before = dict(ordered)
+
+        def fn():
+            del table["a"]
+            row[1] = 7
+            queue.append(2)
+            group.add(2)
+            ordered["b"] = 2
+            counted["c"].append(1)
+        found = self.changes(fn)
+        self.assertEqual(sorted(found), ["counted['c']", "group", "ordered['b']", "queue", "row[1]",
+                                         "table['a']"])
+        self.assertEqual((table, row, list(queue), group, dict(ordered), dict(counted)),
+                         ({"a": 1}, [1, 2], [1], {1}, before, {}))
+        self.assertEqual(queue.maxlen, 5)
+
+    def test_the_order_of_a_dict_is_put_back(self):
+        table = {"a": 1, "b": 2}
+
+        def fn():
+            table["a"] = table.pop("a")
+        self.assertEqual(self.changes(fn), [])
+        self.assertEqual(list(table), ["a", "b"])
+
+    def test_slots_and_classes(self):
+        kept = Kept()
+
+        def fn():
+            kept.value += 1
+            kept.other = "made"
+            kept.shared.append(1)
+            Kept.added = 3
+        self.assertEqual(sorted(self.changes(fn)), ["Kept.added", "Kept.shared", "kept.other", "kept.value"])
+        self.assertEqual((kept.value, hasattr(kept, "other"), Kept.shared, hasattr(Kept, "added")),
+                         (1, False, [], False))
+
+    def test_what_is_equal_is_no_change_and_is_put_back(self):
+        holder = types.SimpleNamespace(last=(1, 2), config=Config(1, [2]), state=collections.defaultdict(int))
+        before = (holder.last, holder.config, holder.state)
+
+        def fn():
+            holder.last = tuple([1, 2])
+            holder.config = Config(1, [2])
+            holder.state = collections.defaultdict(int)
+        self.assertEqual(self.changes(fn), [])
+        self.assertTrue(all(a is b for a, b in zip(before, (holder.last, holder.config, holder.state))))
+
+    def test_values_that_only_look_equal(self):
+        holder = types.SimpleNamespace(a=0.0, b=1, c=True)
+
+        def fn():
+            holder.a, holder.b, holder.c = -0.0, 1.0, 1
+        self.assertEqual(sorted(self.changes(fn)), ["holder.a", "holder.b", "holder.c"])
+
+    def test_random_numbers_of_python(self):
+        own = random.Random(3)
+        random.seed(5)
+        want = (random.Random(5).random(), random.Random(3).random())
+        found = self.changes(lambda: (random.random(), own.random()))
+        self.assertEqual(sorted(found), ["own", "random"])
+        self.assertEqual((random.random(), own.random()), want)
+
+    def test_random_numbers_of_numpy_and_arrays(self):
+        try:
+            import numpy
+        except ImportError:
+            self.skipTest("needs numpy")
+        made, array = numpy.random.default_rng(1), numpy.zeros(4)
+
+        def fn():
+            numpy.random.rand()
+            made.random()
+            array[2] += 1
+        self.assertEqual(sorted(self.changes(fn)), ["array", "made", "numpy.random"])
+        self.assertEqual((made.random(), array.sum()), (numpy.random.default_rng(1).random(), 0))
+
+    def test_a_memo_is_cleared(self):
+        @functools.lru_cache
+        def square(x):
+            return x * x
+        square(2)
+        self.assertEqual(self.changes(lambda: square(3)), [])
+        self.assertEqual(square.cache_info().currsize, 0)
+
+    def test_iterators_are_told_of(self):
+        rows = iter([1, 2, 3])
+
+        def numbers():
+            yield 1
+            yield 2
+        made, paired = numbers(), zip(iter((1, 2)), [3, 4])
+        next(made)
+        for advance, name in ((lambda: next(rows), "rows"), (lambda: next(made), "made"),
+                              (lambda: next(paired), "paired")):
+            records = records_of(advance)
+            self.assertEqual([r for r in records if r.is_touched()], [])
+            advance()
+            changed, = [c for r in records for c in r.changes()]
+            self.assertEqual(str(changed.path), name)
+            self.assertIn("'" + name, str(Unobserved([r for r in records if r.is_touched()])))
+
+    @unittest.skipIf(torch is None, "needs PyTorch")
+    def test_tensors_on_the_cpu(self):
+        count, net = torch.zeros(()), torch.nn.Linear(2, 2)
+        weight = net.weight.data_ptr()
+
+        def fn():
+            count.add_(1)
+            net.weight.data = torch.ones(2, 2)
+            net.bias = torch.nn.Parameter(torch.ones(2))
+            torch.rand(3)
+        state = torch.get_rng_state()
+        found = self.changes(fn)
+        self.assertEqual(sorted(found), ["count", "net.bias", "net.weight",
+                                         "torch's random numbers on the CPU"])
+        self.assertEqual((count.item(), net.weight.data_ptr()), (0, weight))
+        self.assertTrue(torch.equal(torch.get_rng_state(), state))
+
+    @unittest.skipIf(torch is None, "needs PyTorch")
+    def test_modules_and_hooks(self):
+        net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout(0.1))
+        seen = {}
+
+        def hook(module, args, out):
+            seen["out"] = out
+            module.calls = getattr(module, "calls", 0) + 1
+        net[0].register_forward_hook(hook)
+
+        def fn():
+            net[1].p = 0.5
+            net(torch.zeros(1, 2))
+        found = self.changes(fn)
+        self.assertEqual(sorted(set(found) - {"torch's random numbers on the CPU"}),
+                         ["net.0.calls", "net.1.p", "seen['out']"])
+        self.assertEqual((net[1].p, seen, hasattr(net[0], "calls")), (0.1, {}, False))
+
+    def test_what_was_looked_at_is_let_go(self):
+        reach = Reach(torch)
+        reach.follow(lambda: COUNTER, None)
+        reach.finish()
+        self.assertEqual([len(x) for x in (reach._seen, reach._ahead, reach._kinds)], [0, 0, 0])
+
+
+class Arguments(unittest.TestCase):
+    def test_a_container_that_a_run_changes_is_named(self):
+        def told(change, *args, **kwargs):
+            containers = Containers(args, kwargs)
+            containers.check()
+            change(*args, **kwargs)
+            with self.assertRaises(Changed) as caught:
+                containers.check()
+            return str(caught.exception)
+        self.assertIn("'argument 2' (a list", told(lambda a, b: b.append(1), 1, []))
+        self.assertIn("'argument 'more''", told(lambda more: more["x"].update(a=1), more={"x": {}}))
+        self.assertIn("'argument 1'", told(lambda pair: pair[0].__setitem__(0, "b"), (["a"],)))
+
+
+class Kinds(unittest.TestCase):
+    def test_eager_for_good_after_some_attempts(self):
+        refusals, key, error = Refusals(), "key", Changed([], "")
+        self.assertEqual([refusals.note(key, error) for _ in range(ATTEMPTS)], [False, True])
+        refusals.worked(key, [])
+        self.assertFalse(refusals.note(key, error))
+        self.assertTrue(refusals.note("hopeless", Changed([], "", is_hopeless=True)))
+
+    def test_arguments_are_told_by_their_type(self):
+        refusals, error = Refusals(), Changed([], "", kinds=[Cache])
+        self.assertFalse(refusals.note("a", error))
+        self.assertFalse(refusals.covers([Cache()]))
+        refusals.worked("b", [Cache()])
+        self.assertEqual([refusals.note(key, error) for key in "cd"], [False, True])
+        self.assertEqual([refusals.covers([value]) for value in (Cache(), Kept(), 3)], [True, False, False])
+
+    def test_a_callable_that_is_always_refused(self):
+        refusals, error = Refusals(), Changed([], "", is_hopeless=True)
+        for key in range(MOST_REFUSED):
+            self.assertFalse(refusals.covers([]))
+            refusals.note(key, error)
+        self.assertTrue(refusals.covers([]))
+        self.assertEqual([refusals.covers([]) for _ in range(2 * FIRST_REST)].count(False), 1)
+        refusals.clear()
+        self.assertFalse(refusals.covers([]))
+
+    def test_buffers_that_are_others_after_each_call(self):
+        refusals, error = Refusals(), Changed([], "", is_registered=True)
+        self.assertFalse(refusals.note("a", error))
+        refusals.clear()  # as it is where memory moved
+        self.assertTrue(refusals.note("a", error))
+        refusals.clear()
+        self.assertTrue(refusals.covers([]))
+        refusals.worked("a", [])
+        self.assertFalse(refusals.covers([]))
+
+    def test_the_line_is_found(self):
+        log = []
+
+        def fn(x):
+            y = x + 1
+            log.append(y)  # this one
+            return y * 2
+        result, line = traced_call(fn, (1,), {}, records_of(fn))
+        self.assertEqual((result, log), (4, [2]))
+        self.assertIn("# this one", line.source)
+        self.assertEqual(line.file, __file__)
+
+
+class CtrlC(unittest.TestCase):
+    def test_it_waits_until_it_is_allowed(self):
+        def interrupt():
+            signal.raise_signal(signal.SIGINT)
+        before, reached = signal.getsignal(signal.SIGINT), []
+        with self.assertRaises(KeyboardInterrupt):
+            with Interrupts() as held:
+                interrupt()
+                reached.append("held back")
+                with held.allowed():
+                    reached.append("not this")
+        self.assertEqual(reached, ["held back"])
+        with self.assertRaises(KeyboardInterrupt):
+            with Interrupts() as held:
+                with held.allowed():
+                    interrupt()
+        with self.assertRaises(KeyboardInterrupt):
+            with Interrupts():
+                interrupt()
+                reached.append("to the end")
+        self.assertEqual(reached[1:], ["to the end"])
+        self.assertIs(signal.getsignal(signal.SIGINT), before)
+
+    def test_on_other_threads_nothing_is_held_back(self):
+        found = []
+
+        def work():
+            with Interrupts() as held, held.allowed():
+                found.append(signal.getsignal(signal.SIGINT))
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        self.assertEqual(found, [signal.getsignal(signal.SIGINT)])
+
+
+if __name__ == "__main__":
+    unittest.main()
