@@ -164,8 +164,7 @@ class Reach:
             self._seen[id(cell)] = cell
             record = Cell(cell, None, name)
             self.records.append(record)
-            value = cell_value(cell)
-            self._ahead.append((value, path if name == "self" and path else record.path_of(0)))
+            self._ahead.append((cell_value(cell), record.path_of(0)))
 
     def _code(self, code, beside):
         names = names_of(code)

@@ -9,19 +9,24 @@ import signal
 import threading
 import types
 import unittest
+import weakref
 
 try:
     import torch
 except ImportError:
     torch = None
 
-from reprise._effects import Changed, Containers, Unobserved
+import reprise
+from reprise._effects import Changed, Containers, Effects, Unobserved
 from reprise._interrupts import Interrupts
 from reprise._reach import Reach
 from reprise._refusals import ATTEMPTS, FIRST_REST, MOST_REFUSED, Refusals, traced_call
+from reprise._tree import argument_names, flatten
+from unseen import Unseen
 
 COUNTER = 0
 TABLE = {"calls": 0}
+holder = None  # what the runs change
 
 
 class Kept:
@@ -271,6 +276,177 @@ class Found(unittest.TestCase):
         reach.follow(lambda: COUNTER, None)
         reach.finish()
         self.assertEqual([len(x) for x in (reach._seen, reach._ahead, reach._kinds)], [0, 0, 0])
+
+
+class Tensor:
+    """One that a run made, for what asks nothing more of it."""
+    is_cuda, layout, shape, dtype, device = True, "strided", (4,), "float", "cuda:0"
+
+    def __init__(self, address=0):
+        self.address = address
+
+    def data_ptr(self):
+        return self.address
+
+    def numel(self):
+        return 4
+
+    def stride(self):
+        return (1,)
+
+    def element_size(self):
+        return 4
+
+    def detach(self):
+        return self
+
+    def is_inference(self):
+        return True
+
+
+class Fake:
+    """What of PyTorch the effects ask for."""
+    strided, Tensor, Generator = "strided", Tensor, type("Generator", (), {})
+    nn = types.SimpleNamespace(Module=type("Module", (), {}))
+    get_rng_state = staticmethod(lambda: 0)
+    set_rng_state = staticmethod(lambda state: None)
+
+
+def shape_that_names(*addresses):
+    graph = types.SimpleNamespace(names=lambda ranges: [start in addresses for start, _ in ranges])
+    return types.SimpleNamespace(parts=lambda: [types.SimpleNamespace(graph=graph)])
+
+
+class Runs(unittest.TestCase):
+    def setUp(self):
+        global holder
+        holder = types.SimpleNamespace(last=Tensor(64), calls=0, log=[])
+        self.before = dict(vars(holder))
+
+    def effects(self, fn, known=None, arguments=()):
+        self.found = Effects(Fake, fn, arguments, known)
+        return self.found.watched(lambda placed: fn(*placed))
+
+    def left_alone(self):
+        self.assertTrue(all(vars(holder)[k] is v for k, v in self.before.items()))
+        self.assertEqual(vars(holder).keys(), self.before.keys())
+
+    def test_no_effects(self):
+        run = self.effects(lambda x: (x, holder.calls))
+        self.assertEqual(run((1,)), (1, 0))
+        self.assertIsNone(self.found.replayed(shape_that_names(64)))
+
+    def assigning(self):
+        def fn(x):
+            holder.last = Tensor()
+            return {"out": holder.last, "x": x}
+        return fn
+
+    def test_tensors_that_are_assigned_are_results(self):
+        run = self.effects(self.assigning())
+        for _ in range(2):
+            result, values = run((1,))
+            self.left_alone()
+            self.assertEqual(len(values), 1)
+        assigned = self.found.replayed(shape_that_names())
+        self.assertTrue(assigned.fit())
+        made = ({"out": Tensor(), "x": 3}, values)
+        self.assertIs(assigned.deliver(made), made[0])
+        self.assertIs(holder.last, made[0]["out"])
+        self.assertTrue(assigned.fit())
+        holder.last = None
+        self.assertFalse(assigned.fit())
+
+    def test_a_tensor_that_is_read_and_replaced(self):
+        run = self.effects(self.assigning())
+        run((1,))
+        with self.assertRaisesRegex(Changed, "holder.last' .is read and replaced") as caught:
+            self.found.replayed(shape_that_names(64))
+        self.assertTrue(caught.exception.is_hopeless)
+
+    def test_runs_that_differ(self):
+        def fn():
+            taken.append(1)
+            if len(taken) == 2:
+                holder.last = Tensor()
+        taken = Unseen()
+        run = self.effects(fn)
+        run(())
+        with self.assertRaisesRegex(reprise.Error, "other Python state in each run"):
+            run(())
+        self.left_alone()
+
+    def test_what_cannot_be_repeated_is_named_and_put_back(self):
+        def fn():
+            holder.calls += 1
+            holder.log.append(Tensor())
+        with self.assertRaises(Changed) as caught:
+            self.effects(fn)(())
+        self.assertIn("holder.calls' (from 0 to 1)", str(caught.exception))
+        self.assertIn("holder.log' (has 1 elements behind a call that began with 0)", str(caught.exception))
+        self.assertEqual(len(caught.exception.records), 2)
+        self.left_alone()
+        self.assertEqual(holder.log, [])
+
+    def test_the_same_value_from_the_same_value_twice(self):
+        def fn():
+            holder.calls = 3
+        with self.assertRaises(Changed) as caught:
+            self.effects(fn)(())
+        run = self.effects(fn, caught.exception.found)
+        made = run(())
+        self.left_alone()
+        assigned = self.found.replayed(shape_that_names())
+        assigned.deliver(made)
+        self.assertEqual(holder.calls, 3)
+        self.assertFalse(assigned.fit(), "it held 0 before the capture")
+        with self.assertRaises(Changed):
+            self.effects(lambda: setattr(holder, "calls", 5), caught.exception.found)(())
+
+    def test_tensors_where_there_was_none_may_be_made_lazily(self):
+        holder.last = self.before["last"] = None
+        with self.assertRaises(Changed) as caught:
+            self.effects(self.assigning())((1,))
+        self.effects(self.assigning(), caught.exception.found)((1,))
+        self.left_alone()
+
+    def test_an_exception(self):
+        def fn():
+            holder.log.append(1)
+            holder.last = None
+            raise KeyboardInterrupt
+        with self.assertRaises(KeyboardInterrupt):
+            self.effects(fn)(())
+        self.left_alone()
+        self.assertEqual(holder.log, [])
+
+    def test_arguments_are_named_with_their_types(self):
+        cache = Cache()
+        with self.assertRaises(Changed) as caught:
+            self.effects(cache.update, arguments=[("cache", cache)])(())
+        self.assertEqual(caught.exception.kinds, (Cache, Cache))
+        self.assertIn("'cache.layers[0].size'", str(caught.exception))
+        self.assertEqual(cache.layers, [Config(0, []), Config(1, [])])
+
+    def test_the_objects_are_let_go(self):
+        class Big:
+            pass
+        kept = types.SimpleNamespace(big=Big())
+        gone = weakref.ref(kept.big)
+        run = self.effects(lambda: kept.big is None)
+        run(())
+        self.found.finish()
+        kept.big = None
+        self.assertIsNone(gone())
+
+
+class Names(unittest.TestCase):
+    def test_of_arguments(self):
+        _, spec = flatten((([1, 2], {"a": 3}), {"more": (4, None), "x": 5}))
+        self.assertEqual(argument_names(spec, True),
+                         ["argument 1", "argument 1", "argument 2", "more", "x"])
+        _, spec = flatten((1, [2, 3]))
+        self.assertEqual(argument_names(spec, False), ["argument 1", "argument 2", "argument 2"])
 
 
 class Arguments(unittest.TestCase):
