@@ -9,7 +9,7 @@ try:
     import torch
     from module_case import ModuleCase
 except ImportError:
-    torch, ModuleCase = None, object
+    torch, ModuleCase = None, type("ModuleCase", (), {})
 
 import reprise
 from reprise import _graphed
