@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 from collections.abc import Callable, Iterable, Iterator
 from os import PathLike
-from typing import Any, Literal, NamedTuple, TypeVar, overload
+from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, overload
 
 import torch
 
@@ -9,7 +9,9 @@ from . import mends as mends
 from ._C import Error as Error
 
 __version__: str
-_F = TypeVar("_F", bound=Callable[..., Any])
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_M = TypeVar("_M", bound=torch.nn.Module)
 
 class Pool:
     kind: str
@@ -49,7 +51,7 @@ class _Finding:
     @property
     def where(self) -> tuple[str, int] | None: ...
 
-class _Findings:
+class Findings:
     name: str
     captured: bool
     def __len__(self) -> int: ...
@@ -60,12 +62,12 @@ class _Findings:
     def json(self) -> str: ...
     def raise_for_obstacles(self) -> None: ...
     def mended(self) -> Callable[..., Any]: ...
-    def graphed(self, **options: Any) -> _Graphed: ...
+    def graphed(self, **options: Any) -> Graphed[..., Any]: ...
 
 def check(fn: Callable[..., Any], *args: Any, generators: Iterable[torch.Generator] = ...,
-          **kwargs: Any) -> _Findings: ...
+          **kwargs: Any) -> Findings: ...
 
-class _Graphed:
+class Graphed(Generic[_P, _R]):
     name: str
     @property
     def pool(self) -> Pool | None: ...
@@ -75,10 +77,17 @@ class _Graphed:
     def failures(self) -> list[str]: ...
     def choices(self) -> list[dict[str, Any]]: ...
     def tune(self, *args: Any, places: int = ..., **kwargs: Any) -> dict[str, Any]: ...
-    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R: ...
+
+class _Decorator(Protocol):
+    @overload  # a module comes first
+    def __call__(self, fn: _M, /) -> _M: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, fn: Callable[_P, _R], /) -> Graphed[_P, _R]: ...
 
 @overload
-def graphed(fn: Callable[..., Any], *, shapes: Iterable[tuple[Any, ...]] | None = ...,
+def graphed(  # type: ignore[overload-overlap]
+            fn: _M, *, shapes: Iterable[tuple[Any, ...]] | None = ...,
             warmup: int = ..., pool: Pool | None = ..., name: str | None = ...,
             copy_args: bool = ..., strict: bool = ...,
             watch: Iterable[torch.nn.Module | torch.Tensor] = ...,
@@ -86,18 +95,37 @@ def graphed(fn: Callable[..., Any], *, shapes: Iterable[tuple[Any, ...]] | None 
             grad: Literal["auto", "split", "whole"] = ..., frozen: bool = ...,
             progress: bool | Callable[[int, int, dict[str, Any]], object] = ...,
             policy: Literal["always", "auto", "never"] = ...,
-            verify: Literal["capture", "run"] | None = ...) -> _Graphed: ...
+            verify: Literal["capture", "run"] | None = ...) -> _M: ...
 @overload
-def graphed(fn: None = ..., *, shapes: Iterable[tuple[Any, ...]] | None = ..., warmup: int = ...,
-            pool: Pool | None = ..., name: str | None = ..., copy_args: bool = ...,
-            strict: bool = ..., watch: Iterable[torch.nn.Module | torch.Tensor] = ...,
+def graphed(fn: Callable[_P, _R], *, shapes: Iterable[tuple[Any, ...]] | None = ...,
+            warmup: int = ..., pool: Pool | None = ..., name: str | None = ...,
+            copy_args: bool = ..., strict: bool = ...,
+            watch: Iterable[torch.nn.Module | torch.Tensor] = ...,
             generators: Iterable[torch.Generator] = ...,
-            grad: Literal["auto", "split", "whole"] = ...,
-            frozen: bool = ...,
+            grad: Literal["auto", "split", "whole"] = ..., frozen: bool = ...,
             progress: bool | Callable[[int, int, dict[str, Any]], object] = ...,
             policy: Literal["always", "auto", "never"] = ...,
-            verify: Literal["capture", "run"] | None = ...
-            ) -> Callable[[Callable[..., Any]], _Graphed]: ...
+            verify: Literal["capture", "run"] | None = ...) -> Graphed[_P, _R]: ...
+@overload
+def graphed(fn: None = ..., *, shapes: Iterable[tuple[Any, ...]] | None = ...,
+            warmup: int = ..., pool: Pool | None = ..., name: str | None = ...,
+            copy_args: bool = ..., strict: bool = ...,
+            watch: Iterable[torch.nn.Module | torch.Tensor] = ...,
+            generators: Iterable[torch.Generator] = ...,
+            grad: Literal["auto", "split", "whole"] = ..., frozen: bool = ...,
+            progress: bool | Callable[[int, int, dict[str, Any]], object] = ...,
+            policy: Literal["always", "auto", "never"] = ...,
+            verify: Literal["capture", "run"] | None = ...) -> _Decorator: ...
+def graphed_(module: _M, *, shapes: Iterable[tuple[Any, ...]] | None = ...,
+             warmup: int = ..., pool: Pool | None = ..., name: str | None = ...,
+             copy_args: bool = ..., strict: bool = ...,
+             watch: Iterable[torch.nn.Module | torch.Tensor] = ...,
+             generators: Iterable[torch.Generator] = ...,
+             grad: Literal["auto", "split", "whole"] = ..., frozen: bool = ...,
+             progress: bool | Callable[[int, int, dict[str, Any]], object] = ...,
+             policy: Literal["always", "auto", "never"] = ...,
+             verify: Literal["capture", "run"] | None = ...) -> _M: ...
+def graphed_of(value: object) -> Graphed[..., Any]: ...
 class Estimate:
     planned_bytes: int
     mapped_bytes: int

@@ -162,6 +162,7 @@ class Graphed:
     """What :func:`reprise.graphed` makes of a function. Of a module it makes another module, whose calls
     go through one of these (:func:`reprise.graphed_of`)."""
 
+    __class_getitem__ = classmethod(types.GenericAlias)
     is_eager = False  # does it never capture?
     _need = staticmethod(need_gpu)
     _given = None  # what it was made with
@@ -818,9 +819,17 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
             it draws random numbers, wants gradients, or is captured ahead, ``"capture"`` it is.
 
     Returns:
-        A callable with the same arguments. Results are fresh tensors, as from ``fn``; no input is
-        copied where two captures prove every place that holds its address. Work is enqueued on the
-        current stream.
+        A :class:`reprise.Graphed` with the same arguments. Of a module another module, which shares
+        all that ``fn`` has (parameters, mode, hooks, attributes): a copy of it is graphed by itself,
+        and what is pickled is ``fn``. Results are fresh tensors, as from ``fn``; no input is copied
+        where two captures prove every place that holds its address. Work is enqueued on the current
+        stream. Without a GPU calls run eagerly, with one warning, or an error where ``strict``.
+
+    A capture calls ``fn`` more than once, and puts back what that changes of Python state: attributes,
+    variables, containers, generators of random numbers. Tensors that ``fn`` assigns (``self.loss = ..``)
+    are assigned afresh by each replay. Where calls change other state (a list that grows, a counter, a
+    cache that is read and replaced), they run eagerly, with a warning that names the place and the line.
+    State of C++ objects, and of Python's own library, is not looked at.
 
     Values that are no tensors are part of the key: another value, shape, stride, dtype, device, mode
     (``train``/``eval``, ``no_grad``, autocast) or overlap of arguments is captured anew.
