@@ -22,17 +22,21 @@ import threading
 
 from . import _C
 from ._compare import copies, difference, elsewhere, first_other, moved, tensors_of
-from ._findings import Findings, Frame, frame_of, is_ours, is_own, line_of, take_stack
-from ._module import plain_of
+from ._effects import Changed, records_of
+from ._findings import Findings, frame_of, is_own, line_of, take_stack
+from ._module import graphed_of, plain_of
 from ._observe import Observer, contents, put_back
 from ._platform import Cuda
+from ._refusals import traced_call
 from ._torch import need_gpu
+from ._trace import traced_lines
 from ._tree import flatten, unflatten
 
 _OLDEST_NCCL = (2, 9, 6)
 _CODES = {904: "unjoined-stream", 906: "legacy-stream"}
 _STATUSES = {"RP_ERROR_DIVERGED": "divergence", "RP_ERROR_UNSUPPORTED": "unsupported-node"}
 _NODE = re.compile(r": node (\d+) \((.*?)\)")  # of an error that tells which node is to blame
+_MOST_CALLS = 3  # until one is captured
 _NAMING_RUNS = 3  # in which one line has to take the same memory from the driver
 
 
@@ -64,41 +68,6 @@ def uncached(torch):
         yield
     finally:
         torch.set_autocast_cache_enabled(cache)
-
-
-@contextlib.contextmanager
-def traced_lines(look):
-    """Meanwhile look(frame) is called behind each of the program's lines that was run."""
-    last = [None]
-
-    def local(frame, event, arg):
-        if last[0] is not None:
-            look(last[0])
-        if event == "line":
-            last[0] = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-        elif event == "return":  # the rest is of the line that called
-            last[0] = _own_frame(frame.f_back)
-        return local
-
-    def trace(frame, event, arg):
-        return local if is_own(frame.f_code.co_filename) else None
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield
-    finally:
-        sys.settrace(before)
-
-
-def _own_frame(frame):
-    """The program's innermost line from a frame outwards, up to what called the callable; None: it is
-    left."""
-    while frame is not None and not is_ours(frame.f_code.co_filename):
-        if is_own(frame.f_code.co_filename):
-            return Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-        frame = frame.f_back
-    return None
 
 
 class Check:
@@ -387,19 +356,26 @@ class Check:
         from ._graphed import graphed
         made = graphed(self.fn, strict=True, warmup=0, generators=self.generators,
                        name=self.findings.name)
-        leaves = list(self.leaves)
-        for i, tensor in zip(self.where, elsewhere(self.torch, self.tensors)):
-            leaves[i] = tensor
-        args, kwargs = unflatten(self.spec, leaves)
+        args, kwargs = self._elsewhere()
         try:
-            made(*args, **kwargs)
+            for _ in range(_MOST_CALLS):  # those may be eager that make something lazily
+                made(*args, **kwargs)
+                if graphed_of(made).shapes():
+                    break
         except Exception as error:  # whatever the callable raises in a capture
             return None, error
         return made, None
 
+    def _elsewhere(self):
+        """Arguments for another call."""
+        leaves = list(self.leaves)
+        for i, tensor in zip(self.where, elsewhere(self.torch, self.tensors)):
+            leaves[i] = tensor
+        return unflatten(self.spec, leaves)
+
     def _judge_failure(self, error):
         text = (str(error) or type(error).__name__).splitlines()[0]
-        frame = line_of(error)
+        frame = self._line_of_change(error) if isinstance(error, Changed) else line_of(error)
         lines = {f.where for f in self.findings.obstacles}
         if frame is not None and frame[:2] in lines:
             return
@@ -417,6 +393,11 @@ class Check:
         known = _C.explain(str(error))
         self.findings.note(self._kind_of(error), operation, what=text,
                            mend=known[2] if known and known[2] else None, frames=frames)
+
+    def _line_of_change(self, error):
+        """The line that changes Python state which replays would not."""
+        args, kwargs = self._elsewhere()
+        return traced_call(self.fn, args, kwargs, error.records or records_of(args, kwargs))[1]
 
     def _note_refused(self, function, code, frames):
         """A call that the driver refused, by its name there: "cuMemAlloc_v2"."""

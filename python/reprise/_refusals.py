@@ -8,6 +8,7 @@ its type, as each object is another key: after two attempts in a row calls with 
 
 from ._effects import MOST_NAMED
 from ._findings import Frame
+from ._trace import traced_lines
 
 ATTEMPTS = 2      # that find changes before calls are eager
 MOST_REFUSED = 4  # keys in a row for which calls are eager, before those of other keys are
@@ -79,7 +80,6 @@ class Refusals:
 def traced_call(fn, args, kwargs, records):
     """(what an eager call returns, the program's line that first changed what one of the records is of,
     or None)."""
-    from ._check import traced_lines
     found = []
 
     def look(frame):
