@@ -418,7 +418,9 @@ class Graphed:
             if self._strict:
                 tell_mend(error, self.name)
                 raise
-            self._failed(key, error, ATTEMPTS if isinstance(error, Refused) else 1)
+            others = [leaf for leaf in leaves if not isinstance(leaf, self._torch.Tensor)]
+            self._failed(self._refusals.failed(others) or key, error,
+                         ATTEMPTS if isinstance(error, Refused) else 1)
             return (self._fn(*args, **kwargs),)
         self._refusals.worked(key, leaves)
         self._shapes[self._stored(key)] = shape

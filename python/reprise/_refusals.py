@@ -6,8 +6,11 @@ lazily changes state only once. Changes of an object among the arguments (a cach
 its type, as each object is another key: after two attempts in a row calls with such objects are eager.
 """
 
+import weakref
+
 from ._effects import MOST_NAMED
 from ._findings import Frame
+from ._python_state import is_plain
 from ._trace import traced_lines
 
 ATTEMPTS = 2      # that find changes before calls are eager
@@ -23,6 +26,7 @@ class Refusals:
         self._refused = 0   # keys since one was captured
         self._moved = 0     # attempts in which parameters or buffers were others by the end
         self._rest = self._next_rest = FIRST_REST
+        self._failed = {}   # by type of an argument: weak reference to the last with which a capture failed
         self.observed = set()  # keys of calls that were seen to leave iterators alone
         self._told = set()  # places that a warning has named
 
@@ -56,6 +60,23 @@ class Refusals:
         self.known.pop(key, None)
         self._refused += 1
         return True
+
+    def failed(self, leaves):
+        """Notes a capture that failed otherwise; the types of arguments that are another object each time.
+        A key would hold them, and never be met again."""
+        kinds = []
+        for leaf in leaves:
+            kind = type(leaf)
+            if is_plain(leaf) or kind.__weakrefoffset__ == 0:
+                continue
+            last = self._failed.get(kind)
+            self._failed[kind] = weakref.ref(leaf)
+            if last is not None and last() is not leaf:
+                kinds.append(kind)
+                self._counts[kind] = self._counts.get(kind, 0) + 1
+                if self._counts[kind] >= ATTEMPTS:
+                    self._types.add(kind)
+        return tuple(kinds)
 
     def worked(self, key, leaves):
         """A capture with this key did."""

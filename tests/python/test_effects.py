@@ -479,6 +479,14 @@ class Kinds(unittest.TestCase):
         self.assertEqual([refusals.note(key, error) for key in "cd"], [False, True])
         self.assertEqual([refusals.covers([value]) for value in (Cache(), Kept(), 3)], [True, False, False])
 
+    def test_failures_with_another_object_each_time(self):
+        refusals, config = Refusals(), Cache()
+        self.assertEqual([refusals.failed([config, 3, None]) for _ in range(3)], [()] * 3)
+        self.assertFalse(refusals.covers([config]))
+        told = [refusals.failed([Cache()]) for _ in range(ATTEMPTS)]
+        self.assertEqual(told, [(Cache,)] * ATTEMPTS)
+        self.assertTrue(refusals.covers([config]))
+
     def test_a_callable_that_is_always_refused(self):
         refusals, error = Refusals(), Changed([], "", is_hopeless=True)
         for key in range(MOST_REFUSED):
