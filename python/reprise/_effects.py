@@ -51,7 +51,8 @@ class Unobserved(_C.Error):
     def changed(self):
         """Changed, where an eager call took some forward."""
         changes = [change for record in self.records for change in record.changes()]
-        return Changed(changes, ". Take the values before the call, and pass them") if changes else None
+        why = ". Take the values before the call, and pass them"
+        return Changed(changes, why, is_hopeless=True) if changes else None
 
 
 def _named(changes):
@@ -277,6 +278,11 @@ class Assignments:
 
     def __str__(self):
         return " and ".join(f"'{slot.path}'" for slot, _ in self.slots[:MOST_NAMED])
+
+    def tensors(self):
+        """Those that lie in the places now."""
+        return [leaf for slot, _ in self.slots for leaf in _leaves(slot.get())
+                if isinstance(leaf, self.torch.Tensor)]
 
     def fit(self):
         """Do the places hold what they held before the capture, or what a call left there?"""

@@ -406,14 +406,15 @@ class Graphed:
             return (self._fn(*args, **kwargs),)
         if self._eager_runs < self._warmup:
             return (self._warm_up(args, kwargs),)
-        if self._refusals.covers(leaves):
+        group = self._group(key)
+        if self._refusals.covers(group, leaves):
             return (self._fn(*args, **kwargs),)
         try:
             shape = self._capture(key, leaves, tensors, spec, bool(kwargs), self._verify)
         except Changed as error:
-            return (self._run_changing(key, error, args, kwargs),)
+            return (self._run_changing(group, error, args, kwargs),)
         except Unobserved as error:
-            return (self._run_observed(key, error, args, kwargs),)
+            return (self._run_observed(group, error, args, kwargs),)
         except Exception as error:  # whatever the callable raises in a capture
             if self._strict:
                 tell_mend(error, self.name)
@@ -422,14 +423,24 @@ class Graphed:
             self._failed(self._refusals.failed(others) or key, error,
                          ATTEMPTS if isinstance(error, Refused) else 1)
             return (self._fn(*args, **kwargs),)
-        self._refusals.worked(key, leaves)
+        self._refusals.worked(group, leaves)
         self._shapes[self._stored(key)] = shape
         return shape
 
-    def _run_changing(self, key, error, args, kwargs):
+    @staticmethod
+    def _group(key):
+        """What the keys of calls have in common that change Python state in the same way."""
+        return key[0]
+
+    def assigned(self):
+        """The ids of tensors that lie where graphs of it assign some: no call reads these."""
+        return frozenset(id(tensor) for shape in list(self._shapes.values()) if shape.effects is not None
+                         for tensor in shape.effects.tensors())
+
+    def _run_changing(self, group, error, args, kwargs):
         """An eager call, behind an attempt that found it to change Python state. Once there will be no
         further one, the warning tells the line that does."""
-        if not self._refusals.note(key, error):
+        if not self._refusals.note(group, error):
             return self._fn(*args, **kwargs)
         if self._strict:
             tell_mend(error, self.name)
@@ -437,20 +448,21 @@ class Graphed:
         records = error.records or records_of(args, kwargs)
         result, line = traced_call(self._fn, args, kwargs, records)
         if not error.kinds:
-            self._failures[key] = (f"{type(error).__name__}: {error}", ATTEMPTS)
+            self._failures[group] = (f"{type(error).__name__}: {error}", ATTEMPTS)
         if self._refusals.is_new(error):
             self._tell_refused(error, line)
         return result
 
-    def _run_observed(self, key, error, args, kwargs):
+    def _run_observed(self, group, error, args, kwargs):
         """An eager call, which tells whether calls take iterators forward: nothing would put them back."""
         result, line = traced_call(self._fn, args, kwargs, error.records)
-        self._refusals.observed.add(key)
+        self._refusals.observed.add(group)
         changed = error.changed()
         if changed is not None:
             if self._strict:
                 raise changed
-            self._failures[key] = (f"{type(changed).__name__}: {changed}", ATTEMPTS)
+            self._refusals.note(group, changed)
+            self._failures[group] = (f"{type(changed).__name__}: {changed}", ATTEMPTS)
             self._tell_refused(changed, line)
         return result
 
@@ -613,7 +625,7 @@ class Graphed:
 
     def _capture_here(self, key, *call):
         before = self._before(key, *call)
-        if key not in self._refusals.observed and before.effects.iterators():
+        if self._group(key) not in self._refusals.observed and before.effects.iterators():
             raise Unobserved(before.effects.iterators())
         try:
             made = self._take(before, key, *call)
@@ -632,7 +644,8 @@ class Graphed:
         gradients = self._gradients().hold()
         kept = [(name, leaf) for name, leaf in zip(argument_names(spec, has_kwargs), leaves)
                 if not isinstance(leaf, self._torch.Tensor)]
-        return Before(gradients, Effects(self._torch, self._fn, kept, self._refusals.known.get(key)))
+        return Before(gradients, Effects(self._torch, self._fn, kept,
+                                          self._refusals.known.get(key and self._group(key))))
 
     def _take(self, before, key, leaves, tensors, spec, has_kwargs, verify):
         torch = self._torch
@@ -951,8 +964,8 @@ def _capture_ahead_of(made, key, call, args, kwargs):
     try:
         return made._capture(key, *call)
     except (Changed, Unobserved) as error:
-        if isinstance(error, Changed) and made._refusals.note(key, error):
+        if isinstance(error, Changed) and made._refusals.note(made._group(key), error):
             raise
         made._fn(*args, **kwargs)
-        made._refusals.observed.add(key)
+        made._refusals.observed.add(made._group(key))
     return made._capture(key, *call)

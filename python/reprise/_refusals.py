@@ -14,24 +14,27 @@ from ._python_state import is_plain
 from ._trace import traced_lines
 
 ATTEMPTS = 2      # that find changes before calls are eager
-MOST_REFUSED = 4  # keys in a row for which calls are eager, before those of other keys are
+MOST_REFUSED = 4  # groups in a row whose calls are eager, before those of other ones are
 FIRST_REST = 256  # eager calls before the next attempt then; twice as many each time
 
 
 class Refusals:
     def __init__(self):
-        self.known = {}     # by key: the changes that the last attempt found
+        self.known = {}     # by group: the changes that the last attempt found
+        self._final = set()  # groups whose calls are eager
         self._types = set()
         self._counts = {}   # by type of an argument: attempts since one with it worked
-        self._refused = 0   # keys since one was captured
+        self._refused = 0   # groups since one was captured
         self._moved = 0     # attempts in which parameters or buffers were others by the end
         self._rest = self._next_rest = FIRST_REST
         self._failed = {}   # by type of an argument: weak reference to the last with which a capture failed
-        self.observed = set()  # keys of calls that were seen to leave iterators alone
+        self.observed = set()  # groups of calls that were seen to leave iterators alone
         self._told = set()  # places that a warning has named
 
-    def covers(self, leaves):
-        """Are calls with these arguments eager, whatever their key?"""
+    def covers(self, group, leaves):
+        """Are calls of this group, or with these arguments, eager?"""
+        if group in self._final:
+            return True
         if self._types and any(type(leaf) in self._types for leaf in leaves):
             return True
         if self._refused < MOST_REFUSED and self._moved < ATTEMPTS:
@@ -43,8 +46,9 @@ class Refusals:
             return False
         return True
 
-    def note(self, key, error):
-        """Notes an attempt that found changes; True if there will be no other one."""
+    def note(self, group, error):
+        """Notes an attempt that found changes; True if there will be no other one. group: what keys of
+        calls have in common for which that holds."""
         if error.kinds:
             for kind in error.kinds:
                 self._counts[kind] = self._counts.get(kind, 0) + 1
@@ -54,10 +58,11 @@ class Refusals:
         if error.is_registered:  # each call changes what all that was captured depends on
             self._moved += 1
             return self._moved >= ATTEMPTS
-        if key not in self.known and not error.is_hopeless:
-            self.known[key] = error.found
+        if group not in self.known and not error.is_hopeless:
+            self.known[group] = error.found
             return False
-        self.known.pop(key, None)
+        self.known.pop(group, None)
+        self._final.add(group)
         self._refused += 1
         return True
 
@@ -78,9 +83,9 @@ class Refusals:
                     self._types.add(kind)
         return tuple(kinds)
 
-    def worked(self, key, leaves):
-        """A capture with this key did."""
-        self.known.pop(key, None)
+    def worked(self, group, leaves):
+        """A capture of this group did."""
+        self.known.pop(group, None)
         self._refused = self._moved = 0
         for leaf in leaves:
             self._counts.pop(type(leaf), None)
@@ -94,6 +99,7 @@ class Refusals:
 
     def clear(self):
         self.known.clear()
+        self._final.clear()
         self.observed.clear()
         self._refused = 0
 

@@ -80,6 +80,7 @@ class NoEffects:
 def without_effects(graphed):
     """Lets a callable be captured without a look at Python state."""
     graphed._refusals = Refusals()
+    graphed._group = lambda key: key
     graphed._before = lambda *call: Before(graphed._gradients().hold(), NoEffects())
 
 

@@ -154,13 +154,13 @@ class BesideAnEagerTwin(Case):
         def make():
             own = random.Random(7)
             return (lambda x: self.net(x) * own.random()), own.getstate
-        self.check(make, named="'own'")
+        self.check(make, named="random numbers")
 
     def test_an_iterator(self):
         def make():
             scales = iter([float(i) for i in range(100)])
             return (lambda x: self.net(x) * next(scales)), scales.__length_hint__
-        self.check(make, named="'scales'")
+        self.check(make, named="scales")
 
     def test_a_tensor_on_the_cpu(self):
         def make():

@@ -470,32 +470,33 @@ class Kinds(unittest.TestCase):
         refusals.worked(key, [])
         self.assertFalse(refusals.note(key, error))
         self.assertTrue(refusals.note("hopeless", Changed([], "", is_hopeless=True)))
+        self.assertEqual([refusals.covers(k, []) for k in (key, "hopeless", "other")], [True, True, False])
 
     def test_arguments_are_told_by_their_type(self):
         refusals, error = Refusals(), Changed([], "", kinds=[Cache])
         self.assertFalse(refusals.note("a", error))
-        self.assertFalse(refusals.covers([Cache()]))
+        self.assertFalse(refusals.covers("other", [Cache()]))
         refusals.worked("b", [Cache()])
         self.assertEqual([refusals.note(key, error) for key in "cd"], [False, True])
-        self.assertEqual([refusals.covers([value]) for value in (Cache(), Kept(), 3)], [True, False, False])
+        self.assertEqual([refusals.covers("other", [value]) for value in (Cache(), Kept(), 3)], [True, False, False])
 
     def test_failures_with_another_object_each_time(self):
         refusals, config = Refusals(), Cache()
         self.assertEqual([refusals.failed([config, 3, None]) for _ in range(3)], [()] * 3)
-        self.assertFalse(refusals.covers([config]))
+        self.assertFalse(refusals.covers("other", [config]))
         told = [refusals.failed([Cache()]) for _ in range(ATTEMPTS)]
         self.assertEqual(told, [(Cache,)] * ATTEMPTS)
-        self.assertTrue(refusals.covers([config]))
+        self.assertTrue(refusals.covers("other", [config]))
 
     def test_a_callable_that_is_always_refused(self):
         refusals, error = Refusals(), Changed([], "", is_hopeless=True)
         for key in range(MOST_REFUSED):
-            self.assertFalse(refusals.covers([]))
+            self.assertFalse(refusals.covers("other", []))
             refusals.note(key, error)
-        self.assertTrue(refusals.covers([]))
-        self.assertEqual([refusals.covers([]) for _ in range(2 * FIRST_REST)].count(False), 1)
+        self.assertTrue(refusals.covers("other", []))
+        self.assertEqual([refusals.covers("other", []) for _ in range(2 * FIRST_REST)].count(False), 1)
         refusals.clear()
-        self.assertFalse(refusals.covers([]))
+        self.assertFalse(refusals.covers("other", []))
 
     def test_buffers_that_are_others_after_each_call(self):
         refusals, error = Refusals(), Changed([], "", is_registered=True)
@@ -503,9 +504,9 @@ class Kinds(unittest.TestCase):
         refusals.clear()  # as it is where memory moved
         self.assertTrue(refusals.note("a", error))
         refusals.clear()
-        self.assertTrue(refusals.covers([]))
+        self.assertTrue(refusals.covers("other", []))
         refusals.worked("a", [])
-        self.assertFalse(refusals.covers([]))
+        self.assertFalse(refusals.covers("other", []))
 
     def test_the_line_is_found(self):
         log = []
