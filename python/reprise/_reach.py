@@ -31,7 +31,8 @@ _LIBRARY = (collections.UserDict, collections.UserList, collections.Counter, typ
             weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, range, slice, types.CodeType,
           types.BuiltinFunctionType, types.MethodWrapperType, type(Ellipsis), type(NotImplemented))
-_ITERATORS = tuple({type(iter(made)) for made in ([], (), {}, set(), "", range(0), {}.values(), {}.items())} | {
+_EMPTY = ([], (), {}, set(), "", range(0), {}.values(), {}.items())
+_ITERATORS = tuple({type(iter(made)) for made in _EMPTY} | {
     zip, map, filter, enumerate, reversed, type(reversed([])), types.GeneratorType})
 _REGISTERED = ("_parameters", "_buffers", "_modules")
 
@@ -56,7 +57,6 @@ class Reach:
     def __init__(self, torch):
         self.torch = torch
         self.records = []
-        self.is_whole = True    # nothing was left out for a limit
         self._seen = {}         # objects by id, which keeps them alive
         self._ahead = collections.deque()  # (object, path); what is near comes first
         self._spaces = {}       # Names by the id of the dict
@@ -73,7 +73,6 @@ class Reach:
             if look is None or id(value) in self._seen:
                 continue
             if len(self._seen) >= MOST_OWNERS:
-                self.is_whole = False
                 self._ahead.clear()
                 return
             self._seen[id(value)] = value
@@ -199,7 +198,8 @@ class Reach:
         return made
 
     def _method(self, method, path):
-        self._ahead.append((method.__self__, path if method.__name__ != "forward" else Path(None, "", "self")))
+        owner = Path(None, "", "self") if method.__name__ == "forward" else path
+        self._ahead.append((method.__self__, owner))
         self._ahead.append((method.__func__, path))
 
     def _partial(self, made, path):
@@ -232,7 +232,6 @@ class Reach:
 
     def _row(self, values, path):
         if len(values) > MOST_ELEMENTS:
-            self.is_whole = False
             return
         for i, value in enumerate(values):
             if self._look_of(type(value)) is not None:
@@ -244,7 +243,6 @@ class Reach:
         self._seen[id(owner)] = owner
         self.records.append(Mapping(owner, path, form, registered))
         if len(owner) > MOST_ELEMENTS:
-            self.is_whole = False
             return
         for key, value in list(self.records[-1].held.items()):
             if self._look_of(type(value)) is not None:

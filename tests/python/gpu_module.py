@@ -88,7 +88,8 @@ class Modules(ModuleCase, unittest.TestCase):
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             for i in range(1, 5):
-                for got, want in zip(self.penalty(made, net, self.x * i), self.penalty(twin, twin, self.x * i)):
+                pairs = zip(self.penalty(made, net, self.x * i), self.penalty(twin, twin, self.x * i))
+                for got, want in pairs:
                     torch.testing.assert_close(got, want)
         self.assertEqual(len(said), 1)
         self.assertIn("gradients of gradients of 'Sequential' run eagerly", str(said[0].message))

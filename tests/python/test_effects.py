@@ -478,7 +478,8 @@ class Kinds(unittest.TestCase):
         self.assertFalse(refusals.covers("other", [Cache()]))
         refusals.worked("b", [Cache()])
         self.assertEqual([refusals.note(key, error) for key in "cd"], [False, True])
-        self.assertEqual([refusals.covers("other", [value]) for value in (Cache(), Kept(), 3)], [True, False, False])
+        covered = [refusals.covers("other", [value]) for value in (Cache(), Kept(), 3)]
+        self.assertEqual(covered, [True, False, False])
 
     def test_failures_with_another_object_each_time(self):
         refusals, config = Refusals(), Cache()
