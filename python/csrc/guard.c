@@ -2,6 +2,7 @@
 #include "guard.h"
 
 #include "gradient_address.h"
+#include "reads.h"
 
 #include <dlfcn.h>
 #include <string.h>
@@ -193,12 +194,14 @@ void rpp_guard_drop(struct rpp_guard *guard)
     Py_XDECREF(old.handle_count);
     Py_XDECREF(old.params);
     Py_XDECREF(old.wants);
+    Py_XDECREF(old.reads);
+    rpp_switches_drop(&old.switches);
     PyMem_Free(old.places);
     PyMem_Free(old.modes);
 }
 
 int rpp_guard_set(struct rpp_guard *guard, const struct dl_exchange *exchange, PyObject *tensors,
-                  PyObject *dicts, PyObject *handles, PyObject *params)
+                  PyObject *dicts, PyObject *handles, PyObject *params, PyObject *reads)
 {
     struct rpp_guard made = {.exchange = exchange,
                              .tensor_count = (size_t)PyTuple_Size(tensors),
@@ -212,7 +215,10 @@ int rpp_guard_set(struct rpp_guard *guard, const struct dl_exchange *exchange, P
     made.handles = Py_NewRef(handles);
     made.params = Py_NewRef(params);
     made.wants = wants_now(params);
-    if (!made.places || !made.modes || !made.handle_count || !made.wants || !note_places(&made)) {
+    made.reads = Py_XNewRef(reads);
+    made.reads_epoch = reads ? rpp_reads_epoch(reads) : 0;
+    if (!made.places || !made.modes || !made.handle_count || !made.wants || !note_places(&made) ||
+        rpp_switches_note(&made.switches) != 0) {
         rpp_guard_drop(&made);
         if (!PyErr_Occurred())
             PyErr_NoMemory();
@@ -223,6 +229,16 @@ int rpp_guard_set(struct rpp_guard *guard, const struct dl_exchange *exchange, P
     return 0;
 }
 
+/* Looking may let others run, who set the guard anew. */
+static bool reads_hold(const struct rpp_guard *guard)
+{
+    PyObject *reads = Py_XNewRef(guard->reads);
+    bool held = !reads || (rpp_reads_hold(reads) && guard->reads == reads &&
+                           guard->reads_epoch == rpp_reads_epoch(reads));
+    Py_XDECREF(reads);
+    return held;
+}
+
 bool rpp_guard_holds(struct rpp_guard *guard)
 {
     if (!guard->tensors || guard->registrations != state.registrations)
@@ -230,7 +246,8 @@ bool rpp_guard_holds(struct rpp_guard *guard)
     PyObject *handles = PyObject_GetAttr(guard->handles, state.next_id);
     int same = handles ? PyObject_RichCompareBool(handles, guard->handle_count, Py_EQ) : 0;
     Py_XDECREF(handles);
-    if (same == 1 && modes_hold(guard) && places_hold(guard) && wants_hold(guard))
+    if (same == 1 && modes_hold(guard) && places_hold(guard) && wants_hold(guard) &&
+        rpp_switches_hold(&guard->switches) && reads_hold(guard))
         return true;
     PyErr_Clear();
     return false;

@@ -11,6 +11,8 @@
  *     places          four loads a tensor (tensor_address.h), or DLPack's look
  *     wants           three loads a parameter, where gradients are enabled (gradient_address.h), or
  *                     an attribute
+ *     reads           Python values that the callable reads beside its arguments (reads.h)
+ *     switches        PyTorch's, which all operators go by (switches.h)
  *
  * Guarded by the GIL.
  */
@@ -19,6 +21,7 @@
 
 #include "dlpack.h"
 #include "python.h"
+#include "switches.h"
 #include "tensor_address.h"
 
 struct rpp_guard {
@@ -31,15 +34,18 @@ struct rpp_guard {
     long registrations;
     unsigned long mode_changes;
     PyObject *params, *wants; /* tuples: of some tensors their requires_grad */
-    bool asks_dlpack;         /* places are what it says, offset 0 */
-    bool watches;             /* all dicts */
+    PyObject *reads;          /* a Reads; NULL: nothing is known to be read */
+    uint64_t reads_epoch;
+    struct rpp_switches switches;
+    bool asks_dlpack; /* places are what it says, offset 0 */
+    bool watches;     /* all dicts */
 };
 
 /* tensors: torch.Tensor objects; dicts: modules' __dict__; handles: torch's RemovableHandle;
- * params: a tuple of those whose requires_grad is to stay. The guard is zeroed or dropped before.
- * -1 with an exception set, and the guard as it was. */
+ * params: a tuple of those whose requires_grad is to stay; reads: a Reads, or NULL. The guard is
+ * zeroed or dropped before. -1 with an exception set, and the guard as it was. */
 int rpp_guard_set(struct rpp_guard *guard, const struct dl_exchange *exchange, PyObject *tensors,
-                  PyObject *dicts, PyObject *handles, PyObject *params);
+                  PyObject *dicts, PyObject *handles, PyObject *params, PyObject *reads);
 void rpp_guard_drop(struct rpp_guard *guard);
 
 /* Is all as it was? No exception is set. */

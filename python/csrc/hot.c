@@ -14,6 +14,7 @@
  * parameters have, may let other threads run in the midst of a call.
  */
 #include "guard.h"
+#include "reads.h"
 #include "shape.h"
 
 #include <string.h>
@@ -83,18 +84,21 @@ static bool modes_fit(const struct hot *hot, const struct rpp_inputs *inputs)
     return true;
 }
 
-/* set_guard(tensors, dicts, handle class, grad, inference, params): what holds from now on. params:
- * those whose requires_grad matters. */
+/* set_guard(tensors, dicts, handle class, grad, inference, params, reads): what holds from now on.
+ * params: those whose requires_grad matters; reads: a Reads or None. */
 static PyObject *hot_set_guard(PyObject *object, PyObject *arguments)
 {
     struct hot *hot = (struct hot *)object;
-    PyObject *tensors, *dicts, *handles, *params;
+    PyObject *tensors, *dicts, *handles, *params, *reads = Py_None;
     int grad, inference;
-    if (!PyArg_ParseTuple(arguments, "O!O!OppO!", &PyTuple_Type, &tensors, &PyTuple_Type, &dicts,
-                          &handles, &grad, &inference, &PyTuple_Type, &params))
+    if (!PyArg_ParseTuple(arguments, "O!O!OppO!|O", &PyTuple_Type, &tensors, &PyTuple_Type, &dicts,
+                          &handles, &grad, &inference, &PyTuple_Type, &params, &reads))
         return NULL;
+    if (reads != Py_None && !rpp_is_reads(reads))
+        return PyErr_Format(PyExc_TypeError, "set_guard takes a Reads or None");
     drop_all(hot);
-    if (rpp_guard_set(&hot->guard, hot->exchange, tensors, dicts, handles, params) != 0)
+    if (rpp_guard_set(&hot->guard, hot->exchange, tensors, dicts, handles, params,
+                      reads == Py_None ? NULL : reads) != 0)
         return NULL;
     hot->is_grad = grad;
     hot->is_inference = inference;
@@ -434,6 +438,7 @@ static int hot_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(hot->guard.dicts);
     Py_VISIT(hot->guard.handles);
     Py_VISIT(hot->guard.params);
+    Py_VISIT(hot->guard.reads);
     return rpp_shapes_traverse(&hot->shapes, visit, arg);
 }
 
@@ -471,8 +476,8 @@ static PyMethodDef methods[] = {
      "renew(next_id, registrations): the same, where others than those that are guarded were "
      "registered until these counts."},
     {"set_guard", hot_set_guard, METH_VARARGS,
-     "set_guard(tensors, dicts, handle class, grad, inference, params): what must not change; of "
-     "params, whether they want gradients."},
+     "set_guard(tensors, dicts, handle class, grad, inference, params, reads=None): what must not "
+     "change; of params, whether they want gradients."},
     {NULL, NULL, 0, NULL},
 };
 

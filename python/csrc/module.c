@@ -7,6 +7,7 @@
 #include "guard.h"
 #include "hooks.h"
 #include "raise.h"
+#include "reads.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -384,6 +385,16 @@ static PyMethodDef methods[] = {
     {"see_tensor", rpp_see_tensor, METH_VARARGS,
      "see_tensor(tensor, its size, address of its impl, storage and data, offset, dispatch keys)."},
     {"watches_dicts", rpp_watches_dicts, METH_NOARGS, "Does the interpreter tell of modes?"},
+    {"learn_function", rpp_learn_function, METH_VARARGS,
+     "learn_function(function with all parts, its size): is it known where functions have them?"},
+    {"dict_tag", rpp_dict_tag_of, METH_O, "A word of a dict that may change with it."},
+    {"learn_context", rpp_learn_context, METH_VARARGS,
+     "learn_context(path of libtorch_cpu): forgets all switches; is PyTorch's context found?"},
+    {"learn_switch", rpp_learn_switch, METH_VARARGS,
+     "learn_switch(path of a library, symbol, a, b, bytes): what it says; None: there is none."},
+    {"forget_switch", rpp_forget_switch, METH_NOARGS, "Forgets the switch that came last."},
+    {"learn_order", rpp_learn_order, METH_O, "Is the order of back ends found in the context?"},
+    {"ask_switches", rpp_ask_switches, METH_O, "Functions that each call asks beside."},
     {"clean_stack", rpp_clean_stack, METH_O, "Zeros the thread's stack below the caller."},
     {"settle_layout", rpp_settle_layout, METH_NOARGS, "Is it known where tensors have those?"},
     {"see_gradient", rpp_see_gradient, METH_VARARGS,
@@ -431,9 +442,9 @@ PyMODINIT_FUNC PyInit__C(void)
     if (!rpp_error_type || PyModule_AddObjectRef(module, "Error", rpp_error_type) != 0 ||
         PyModule_AddStringConstant(module, "version", rp_version()) != 0 ||
         rpp_add_pool_type(module) != 0 || rpp_add_graph_type(module) != 0 ||
-        rpp_add_hot_type(module) != 0 || rpp_add_estimate_type(module) != 0 ||
-        rpp_add_choice_types(module) != 0 || rpp_guard_prepare() != 0 ||
-        rpp_gradients_prepare() != 0) {
+        rpp_add_reads_type(module) != 0 || rpp_add_hot_type(module) != 0 ||
+        rpp_add_estimate_type(module) != 0 || rpp_add_choice_types(module) != 0 ||
+        rpp_guard_prepare() != 0 || rpp_gradients_prepare() != 0) {
         Py_DECREF(module);
         return NULL;
     }

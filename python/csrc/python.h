@@ -90,6 +90,17 @@ PyObject *rpp_settle_layout(PyObject *module, PyObject *unused);
 PyObject *rpp_see_gradient(PyObject *module, PyObject *args);
 PyObject *rpp_settle_gradients(PyObject *module, PyObject *unused);
 
+/* The word that _marks.py proves to change with a dict (marks.c). */
+PyObject *rpp_dict_tag_of(PyObject *module, PyObject *dict);
+/* Where a function has its code and defaults (reads.c). */
+PyObject *rpp_learn_function(PyObject *module, PyObject *args);
+/* How switches.h learns. */
+PyObject *rpp_learn_context(PyObject *module, PyObject *args);
+PyObject *rpp_learn_switch(PyObject *module, PyObject *args);
+PyObject *rpp_forget_switch(PyObject *module, PyObject *unused);
+PyObject *rpp_learn_order(PyObject *module, PyObject *order);
+PyObject *rpp_ask_switches(PyObject *module, PyObject *functions);
+
 /* Destroys the graphs that were dropped while tensors were alive in their memory, and that are not
  * any more; returns how many are left. With the GIL. */
 size_t rpp_sweep_graphs(void);

@@ -67,6 +67,11 @@ def _find(torch, path):
     return found
 
 
+def native(torch, name):
+    """A function of PyTorch's extension, or None."""
+    return _find(torch, f"_C.{name}")
+
+
 class Private:
     """The names, each an attribute; None where PyTorch has it no more."""
 

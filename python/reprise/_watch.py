@@ -62,7 +62,8 @@ class Watch:
         _listen(torch)
         _address.learn_gradients(torch)
         self.torch = torch
-        self.roots = list(roots)
+        self.given = list(roots)
+        self.roots = self.given
         self.single = list(tensors)
         self.address = torch.Tensor.data_ptr
         self.handle = torch.utils.hooks.RemovableHandle
@@ -76,6 +77,21 @@ class Watch:
         self.tensors = self.params + [b for r in self.roots for b in type(r).buffers(r)] + self.single
         self.hooks = [_hooks(m) for m in self.modules]
         self.seen = seen
+
+    def find(self, modules):
+        """Watches these modules beside those that it was given; are there any that it did not know?"""
+        known = {id(m) for root in self.given for m in root.modules()}
+        found = []
+        for module in modules:
+            if id(module) not in known:
+                found.append(module)
+                known.update(map(id, module.modules()))
+        roots = self.given + found
+        if list(map(id, roots)) == list(map(id, self.roots)):
+            return False
+        self.roots = roots
+        self.refresh()
+        return True
 
     def counts(self, now):
         """Of hooks' handles and of registrations, when the members were last looked at, or now."""
