@@ -13,8 +13,10 @@ from . import _C, _distributed, _module, _private
 from ._effects import Before, Changed, Containers, Effects, Unobserved, records_of
 from ._findings import line_of, tell_mend
 from ._gradients import Gradients, Shared, for_short_way, homes, to_give
+from ._news import News, names_of_leaves
 from ._pool import Pool
 from ._progress import Progress
+from ._reads import Reads, Unreadable
 from ._record import VERIFY, Work, extents, is_alone
 from ._refusals import Refusals, traced_call
 from ._shape import Shape
@@ -22,12 +24,14 @@ from ._split import Refused, Split
 from ._torch import need_gpu, need_torch, why_no_gpu
 from ._tree import argument_names, flatten, unflatten
 from ._twice import Again
+from ._walk import is_plain, plain_token
 from ._warn import warn
 from ._watch import Watch, find_modules
 
 ATTEMPTS = 2  # captures of a shape that may fail before it stays eager
 MOST_HELD = 64  # objects in a container that a callable finds, for modules to be looked for there
 MOST_MISFITS = 8  # calls that find other Python state than a graph is right for, before it goes
+MOST_SHAPES = 1024  # that are kept, unless told
 MOST_STALE = 4  # graphs of a shape whose memory was freed before it does
 all_graphed = weakref.WeakSet()
 _warned = False  # that there is no GPU
@@ -96,13 +100,14 @@ def settle(torch, params):
     return bool(moved)
 
 
-def find_params(torch, fn, known, modules=()):
+def find_params(torch, fn, known, modules=(), optimizers=()):
     """Parameters whose gradients a callable may leave: those watched, and what modules and optimizers
     hold that it closes over, or names as globals, or that it or its owner has; and functions beside it
-    that it calls. modules: those whose parameters are among the known ones, with their children."""
+    that it calls. modules: those whose parameters are among the known ones, with their children;
+    optimizers: that it was found to use."""
     found = {id(p): p for p in known}
     watched = set(map(id, modules))
-    for value in _values_of(fn):
+    for value in [*_values_of(fn), *optimizers]:
         params = []
         if isinstance(value, torch.nn.Module):
             params = () if id(value) in watched else type(value).parameters(value)
@@ -173,7 +178,7 @@ class Graphed:
         return made
 
     def __init__(self, fn, pool, name, warmup, copy_args, strict, watch, generators, grad,
-                 frozen, verify):
+                 frozen, verify, max_shapes=MOST_SHAPES):
         self._torch = self._need()
         self._fn = fn
         self._given_pool = pool
@@ -190,6 +195,9 @@ class Graphed:
         modules = find_modules(torch, fn) + [w for w in watch if isinstance(w, torch.nn.Module)]
         self._watch = Watch(torch, modules, [w for w in watch if isinstance(w, torch.Tensor)])
         self._addresses = self._watch.addresses()
+        self._reads = Reads(torch, fn, self._watch, modules)
+        self._news = News()
+        self._max_shapes = max_shapes
         self._shapes = {}
         self._failures = {}
         self._stale = {}  # by key: how many graphs were dropped, as memory that they used was freed
@@ -236,6 +244,7 @@ class Graphed:
         leaves, spec = flatten((args, kwargs)) if kwargs else flatten(args)
         try:
             tensors, key = self._key(leaves, (spec, bool(kwargs)))
+            self._notice_new(key, leaves, args, kwargs)
         except Uncapturable as why:
             return self._eager(args, kwargs, str(why))
         if torch.cuda.is_current_stream_capturing() or is_alone():
@@ -394,7 +403,7 @@ class Graphed:
             tensors, modules = ((), ()) if self._frozen else (watch.tensors, watch.modules)
             params = watch.params if modes[0] and not self._frozen else ()
             self._hot.set_guard(tuple(tensors), tuple(m.__dict__ for m in modules), watch.handle,
-                                *modes, tuple(params))
+                                *modes, tuple(params), self._reads.handle)
             self._hot_modes = modes
             self._guards += 1
         return self._hot
@@ -424,7 +433,7 @@ class Graphed:
                          ATTEMPTS if isinstance(error, Refused) else 1)
             return (self._fn(*args, **kwargs),)
         self._refusals.worked(group, leaves)
-        self._shapes[self._stored(key)] = shape
+        self._keep(self._stored(key), shape)
         return shape
 
     @staticmethod
@@ -466,11 +475,25 @@ class Graphed:
             self._tell_refused(changed, line)
         return result
 
+    def _keep(self, key, shape):
+        """Keeps a shape, and lets the one go that was not used for longest where there are too many."""
+        self._shapes[key] = shape
+        for other, old in list(self._shapes.items()) if len(self._shapes) > self._max_shapes else ():
+            used = sum(part.graph.info()["replays"] for part in old.parts())
+            if old is shape or used != old.used_before:
+                old.used_before = used
+                self._shapes[other] = self._shapes.pop(other)  # the latest now
+                continue
+            self._drop(other)
+            break
+        while len(self._shapes) > self._max_shapes:
+            self._drop(next(iter(self._shapes)))
+
     def _warm_up(self, args, kwargs):
         """An eager call, which tells whether calls touch gradients."""
         self._eager_runs += 1
         before = self._gradients()
-        result = self._fn(*args, **kwargs)
+        result = self._reads.eager_call(self._fn, args, kwargs)
         self._notice_gradients(before, before.changed() or before.used())
         return result
 
@@ -478,7 +501,8 @@ class Graphed:
         """The gradients of what the callable may train."""
         watch = self._watch
         fresh = () if self._frozen else watch.modules  # looked at by each call
-        return Gradients(find_params(self._torch, self._fn, watch.params, fresh))
+        return Gradients(find_params(self._torch, self._fn, watch.params, fresh,
+                                     self._reads.optimizers))
 
     def _notice_gradients(self, before, touched):
         """Calls that touch gradients do not do the same where there are none yet."""
@@ -515,35 +539,69 @@ class Graphed:
     # ---- Keys ----
 
     def _key(self, leaves, spec):
-        """The tensors among the leaves, and what a captured graph depends on."""
-        torch = self._torch
-        tensors, parts = [], [spec]
-        for leaf in leaves:
-            kind = type(leaf)
-            if kind is torch.Tensor or kind is torch.nn.Parameter:
-                if not leaf.is_cuda:
-                    raise Uncapturable("an argument is a tensor on the CPU, which a graph would "
-                                       "not see change. Move it to the GPU before the call")
-                if leaf.layout is not torch.strided or leaf.is_conj() or leaf.is_neg():
-                    raise Uncapturable("an argument is a sparse tensor or a lazy view")
-                tensors.append(leaf)
-                parts.append((leaf.shape, leaf.stride(), leaf.dtype, leaf.device.index,
-                              leaf.requires_grad))
-            elif isinstance(leaf, torch.Tensor):
-                raise Uncapturable(f"an argument is a {kind.__name__}, a subclass of Tensor")
-            else:
-                # 0.0 and -0.0 are equal, and work is not the same with them; nan is not equal to nan.
-                parts.append((kind, repr(leaf) if kind in (float, complex) else leaf))
+        """The tensors among the leaves, and what a captured graph depends on. The first part of that is
+        what calls have in common that differ by values only."""
+        tensors, likes, values = self._sort(leaves)
         device = self._device(tensors)
-        if len(tensors) > 1:
-            parts.append(self._aliasing(tensors))
-        parts.append(self._modes(device))
-        key = tuple(parts)
+        overlap = self._aliasing(tensors) if len(tensors) > 1 else None
+        family = (spec, likes, overlap)
+        why = self._news.why(family)
+        if why is not None:
+            raise Uncapturable(why)
+        key = (family, values, self._modes(device))
         try:
             return tensors, (key, self._pattern(key))
         except TypeError:
             raise Uncapturable("an argument that is no tensor cannot be hashed, so that a change "
                                "of it would go unseen") from None
+
+    def _sort(self, leaves):
+        """The tensors among the leaves; what each leaf is; and the values of those that are no tensors."""
+        torch = self._torch
+        tensors, likes, values = [], [], []
+        for leaf in leaves:
+            kind = type(leaf)
+            if kind is torch.Tensor or kind is torch.nn.Parameter:
+                self._check_tensor(leaf)
+                tensors.append(leaf)
+                likes.append((leaf.shape, leaf.stride(), leaf.dtype, leaf.device.index,
+                              leaf.requires_grad))
+            elif isinstance(leaf, torch.Tensor):
+                raise Uncapturable(f"an argument is a {kind.__name__}, a subclass of Tensor")
+            else:
+                likes.append(kind)
+                values.append(plain_token(leaf) if is_plain(leaf) else self._object(leaf))
+        return tensors, tuple(likes), tuple(values)
+
+    def _check_tensor(self, tensor):
+        if not tensor.is_cuda:
+            raise Uncapturable("an argument is a tensor on the CPU, which a graph would "
+                               "not see change. Move it to the GPU before the call")
+        if tensor.layout is not self._torch.strided or tensor.is_conj() or tensor.is_neg():
+            raise Uncapturable("an argument is a sparse tensor or a lazy view")
+
+    def _object(self, leaf):
+        """What a call depends on of an argument that is an object."""
+        if type(leaf).__hash__ is None and type(leaf).__module__ == "builtins":
+            return leaf  # cannot be hashed, and is refused for that
+        try:
+            return self._reads.argument(leaf)
+        except Unreadable as why:
+            raise Uncapturable(str(why)) from None
+
+    def _notice_new(self, key, leaves, args, kwargs):
+        """Calls whose values were never met before, time after time, are not for graphs."""
+        family, values, modes = key[0]
+        is_known = key in self._shapes or key in self._failures
+        self._news.notice(family, (values, modes), is_known, values, self._reads,
+                          lambda: self._names_of_values(leaves, args, kwargs))
+        why = self._news.why(family)
+        if why is not None:
+            raise Uncapturable(why)
+
+    def _names_of_values(self, leaves, args, kwargs):
+        names = names_of_leaves(self._fn, args, kwargs)
+        return [name for name, leaf in zip(names, leaves) if not isinstance(leaf, self._torch.Tensor)]
 
     @staticmethod
     def _aliasing(tensors):
@@ -557,8 +615,15 @@ class Graphed:
         torch, watch = self._torch, self._watch
         if not self._frozen:
             self._notice_changes()
+        try:
+            read = self._reads.state()
+        except Unreadable as why:
+            raise Uncapturable(str(why)) from None
+        if self._reads.found_more:
+            self._addresses, self._reads.found_more = watch.addresses(), False
         autocast = torch.is_autocast_enabled("cuda")
-        return (torch.is_grad_enabled(), torch.is_inference_mode_enabled(),
+        return (read, self._reads.switches.key(),
+                torch.is_grad_enabled(), torch.is_inference_mode_enabled(),
                 autocast and torch.get_autocast_dtype("cuda"),
                 device.index,
                 not self._frozen and (watch.modes(), torch.is_grad_enabled() and watch.grads()))
@@ -686,7 +751,7 @@ class Graphed:
         params = before.gradients.params
         if any(homes.of(p) is not None for p in params):
             body = brings_home(self._torch, body, params)
-        return before.effects.watched(body)
+        return self._reads.refusing(before.effects.watched(body))
 
     def _keep_gradients(self, key, shape, before):
         """What the capture did to gradients, for the shape's calls."""
@@ -782,7 +847,7 @@ class Graphed:
 
 def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=False, strict=False,
             watch=(), generators=(), grad="auto", frozen=False, progress=False,
-            policy="always", verify=None):
+            policy="always", verify=None, max_shapes=MOST_SHAPES):
     """Captures a callable's GPU work once for each shape of its arguments, and replays it.
 
     Arguments:
@@ -832,6 +897,8 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
             twice more and the graph replayed on copies of the arguments, and results have to be
             equal to the bit: for an ``fn`` that changes nothing but its arguments and results. Where
             it draws random numbers, wants gradients, or is captured ahead, ``"capture"`` it is.
+        max_shapes (int): How many graphs are kept; of more the one goes that was not used for
+            longest. Default: 1024.
 
     Returns:
         A :class:`reprise.Graphed` with the same arguments. Of a module another module, which shares
@@ -847,7 +914,12 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
     State of C++ objects, and of Python's own library, is not looked at.
 
     Values that are no tensors are part of the key: another value, shape, stride, dtype, device, mode
-    (``train``/``eval``, ``no_grad``, autocast) or overlap of arguments is captured anew.
+    (``train``/``eval``, ``no_grad``, autocast) or overlap of arguments is captured anew. So is what
+    ``fn`` reads beside its arguments: closures, defaults, globals, attributes of modules and objects,
+    containers, small tensors on the CPU, PyTorch's switches. The graph of a value that comes back is
+    found again. A value that is new at each of eight calls in a row is warned of by name, and such calls
+    are eager from then on. What a replay would not do again (a line printed, a number of ``random`` or
+    NumPy drawn, an iterator moved on, the time) is refused, with its line.
 
     A graph is of one GPU, that of the arguments, which is the current device while ``fn`` is
     captured; of calls without tensors it is the current device. Each GPU has a pool of its own.
@@ -863,7 +935,8 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
         return functools.partial(graphed, shapes=shapes, warmup=warmup, pool=pool, name=name,
                                  copy_args=copy_args, strict=strict, watch=watch,
                                  generators=generators, grad=grad, frozen=frozen,
-                                 progress=progress, policy=policy, verify=verify)
+                                 progress=progress, policy=policy, verify=verify,
+                                 max_shapes=max_shapes)
     if policy not in ("always", "auto", "never"):
         raise ValueError(f"policy is {policy!r}, but has to be always, auto or never")
     if grad not in ("auto", "split", "whole"):
@@ -872,7 +945,10 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
         raise TypeError(f"fn is a {type(fn).__name__}, which cannot be called")
     if verify not in VERIFY:
         raise ValueError(f"verify is {verify!r}, but has to be None, 'capture' or 'run'")
-    options = (pool, name, warmup, copy_args, strict, watch, generators, grad, frozen, verify)
+    if not isinstance(max_shapes, int) or max_shapes < 1:
+        raise ValueError(f"max_shapes is {max_shapes!r}, but has to be 1 or more")
+    options = (pool, name, warmup, copy_args, strict, watch, generators, grad, frozen, verify,
+               max_shapes)
     return _make(fn, policy, options, shapes, progress)
 
 
@@ -955,7 +1031,7 @@ def capture_one(made, args, kwargs):
         if made._known(key) is None:
             shape = _capture_ahead_of(made, key, call, args, kwargs)
             key = made._stored(key)
-            made._shapes[key] = shape
+            made._keep(key, shape)
         return made._shapes[key], key, call
 
 

@@ -90,6 +90,7 @@ class Judged(Graphed):
         leaves, spec = flatten((args, kwargs)) if kwargs else flatten(args)
         try:
             tensors, key = self._key(leaves, (spec, bool(kwargs)))
+            self._notice_new(key, leaves, args, kwargs)
         except Uncapturable as why:
             if all(c.shape is None for c in self._cases.values()):
                 self._rest = _MOST_REST
@@ -224,7 +225,8 @@ class Judged(Graphed):
             self._cases.pop(key, None)
             key = self._stored(key)
             self._cases[key] = case
-            case.shape = self._shapes[key] = shape
+            case.shape = shape
+            self._keep(key, shape)
             case.choice.captured(True, (time.perf_counter() - start) * 1000)
 
     def _capture(self, *call):

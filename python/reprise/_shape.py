@@ -28,6 +28,7 @@ class Shape:
         self.alone = self._alone_in_outputs()
         self.whole = [a[:3] if a and _filled(*a) == n else None
                       for a, n in zip(self.alone, self.outputs)]
+        self.used_before = -1  # replays, when it was last looked whether there are any
         self.offered = -1  # to the short way: when, by its guards
         self.lead = 0  # bytes at the start of the pool that it leaves alone
         self.stale = 0  # graphs of its key before it, whose memory was freed

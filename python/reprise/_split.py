@@ -44,6 +44,7 @@ class Split:
         self.params = [p for p in params if p.requires_grad]
         self.generators = generators
         self.allow_unused = allow_unused
+        self.used_before = -1  # replays, when it was last looked whether there are any
         self.turn = 0         # counts forward replays: what is in the pool is that of the last
         self.before_backward = None  # called before each backward pass; it may raise
         self.needed = []      # arguments of the forward graph that the backward graph reads

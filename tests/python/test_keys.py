@@ -9,6 +9,7 @@ try:
 except ImportError:
     torch = None
 
+from no_reads import give_none
 from reprise import _graphed
 
 
@@ -21,6 +22,7 @@ class Keys(unittest.TestCase):
         made._device = lambda tensors: "cuda:0"
         made._modes = lambda device: ()
         made._trained, made._drops = (), {}
+        give_none(made)
 
     def key(self, *leaves):
         return self.made._key(leaves, "spec")[1]

@@ -11,6 +11,7 @@ from unittest import mock
 
 import reprise
 from fake_gradients import ADDRESS, Gradient, names, param, without_effects
+from no_reads import give_none
 from reprise import _gradients, _graphed, _policy
 from reprise._graphed import MOST_STALE
 from reprise._shape import Shape
@@ -84,6 +85,7 @@ def judged(fn):
     without_effects(made)
     made.params = []
     made._spec = None
+    give_none(made)
     made._key = lambda leaves, spec: ([], ("key", made._spec))
     made._is_split = lambda tensors: False
     made._shape_name = lambda tensors: "subject(3)"

@@ -9,6 +9,7 @@ import warnings
 from unittest import mock
 
 from fake_gradients import ADDRESS, Gradient, fake_torch, names, param, without_effects
+from no_reads import give_none
 from reprise import _C
 from reprise._gradients import Shared
 from reprise._graphed import MOST_STALE, Graphed, all_graphed
@@ -51,6 +52,7 @@ class Dropped(unittest.TestCase):
         made._fn, made._name, made._strict, made._verify = lambda: "eager", "subject", False, None
         made._shapes, made._failures, made._stale = {}, {}, {}
         made._trained, made._drops = (), {}
+        give_none(made)
         made._eager_runs = made._warmup = 0
         made._frozen = False
         made._hot, made._is_guarded = Hot(), lambda: False

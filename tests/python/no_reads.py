@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: MIT
+"""A callable that reads nothing beside its arguments, for tests that make parts of one."""
+
+from reprise._news import News
+
+
+class NoReads:
+    optimizers = ()
+
+    @staticmethod
+    def eager_call(fn, args, kwargs):
+        return fn(*args, **kwargs)
+
+    @staticmethod
+    def refusing(body):
+        return body
+
+    @staticmethod
+    def argument(leaf):
+        return ("object", type(leaf))
+
+    @staticmethod
+    def snapshot():
+        return [], []
+
+
+def give_none(made):
+    """What Graphed.__init__ would make of such a callable."""
+    made._reads, made._news, made._max_shapes = NoReads(), News(), 1024
+    made._notice_new = lambda *call: None  # keys of these tests are no keys of Graphed's
