@@ -18,6 +18,7 @@ struct owner {
     struct rpp_mark *mark;   /* RPP_BY_WATCHER */
     uint64_t seen;           /* the mark's version, or the tag, when it held */
     struct rpp_tensor_place place;
+    size_t word_at; /* one more than where its words begin; 0: it has none */
 };
 
 /* A word of an owner, a reference, that is as long as the value is the same object. Types, cells
@@ -354,7 +355,7 @@ static size_t word_of(const struct owner *owner, size_t i)
 }
 
 /* Adds the words of an owner that is known by such; false where it is not. */
-static bool add_words(struct owners *owners, const struct owner *owner)
+static bool add_words(struct owners *owners, struct owner *owner)
 {
     struct word *words = owners->words + owners->word_count;
     size_t count = value_count(owner);
@@ -369,6 +370,7 @@ static bool add_words(struct owners *owners, const struct owner *owner)
         if ((owner->kind != TYPE && !at) || *words[i].at != words[i].value)
             return false;
     }
+    owner->word_at = owners->word_count + 1;
     owners->word_count += count;
     return true;
 }
@@ -499,6 +501,8 @@ static PyObject *reads_accept(PyObject *self, PyObject *args)
         return NULL;
     PyObject *old = owner->values;
     owner->values = tuple;
+    if (owner->word_at)
+        reads->owners->words[owner->word_at - 1 + (size_t)entry].value = reference(value);
     reads->epoch++;
     Py_DECREF(old);
     return Py_NewRef(Py_None);

@@ -16,7 +16,9 @@ FOREIGN = frozenset(("torch", "numpy", "triton", "functorch", "reprise", "builti
                      *sys.stdlib_module_names)) - {"__main__"}
 _ASKERS = frozenset(("getattr", "hasattr", "attrgetter"))
 _EVERYTHING = frozenset(("vars", "__dict__", "asdict", "astuple"))
-_GLOBAL, _ATTRIBUTE, _IMPORT, _CONST, _CALL = range(5)
+_MAKERS = frozenset(("str", "format", "chr"))
+_GLOBAL, _ATTRIBUTE, _IMPORT, _CONST, _CALL, _MAKE = range(6)
+_NOTHING, _A_NAME, _ITS_END = range(3)  # what getattr's arguments still lack
 
 
 class Named(NamedTuple):
@@ -39,6 +41,7 @@ def _operations():
              "LOAD_SUPER_ATTR": (_ATTRIBUTE, 2), "IMPORT_FROM": (_ATTRIBUTE, 0),
              "IMPORT_NAME": (_IMPORT, 0), "LOAD_CONST": (_CONST, 0)}
     table.update((name, (_CALL, 0)) for name in dis.opmap if name.startswith("CALL"))
+    table.update((name, (_MAKE, 0)) for name in ("BUILD_STRING", "BINARY_OP", "BINARY_ADD"))
     # Instructions that the specialising interpreter puts in have numbers of their own, and code
     # objects tell none of them.
     return {dis.opmap[name]: what for name, what in table.items() if name in dis.opmap}
@@ -62,20 +65,22 @@ def _instructions(code):
 
 
 def _scan(code, found):
-    asks = False  # for an attribute by a name that has not been seen yet
+    waits = _NOTHING
     for what, argument in _instructions(code):
         if what == _CONST:
             text = code.co_consts[argument]
-            if type(text) is str and text.isidentifier():
-                asks = False
+            if type(text) is str and text.isidentifier() and waits:
+                waits = _ITS_END
         elif what == _CALL:
-            found[4] |= asks
-            asks = False
+            found[4] |= waits == _A_NAME
+            waits = _NOTHING
+        elif what == _MAKE:
+            found[4] |= waits != _NOTHING
         else:
             name = code.co_names[argument]
             found[what].add(name)
-            asks = asks or name in _ASKERS
-            found[4] |= name in _EVERYTHING
+            found[4] |= name in _EVERYTHING or (waits == _ITS_END and name in _MAKERS)
+            waits = _A_NAME if name in _ASKERS else waits
     if not _ASKERS.isdisjoint(code.co_names):
         found[3].update(c for c in code.co_consts if type(c) is str and c.isidentifier())
     for inner in code.co_consts:

@@ -258,6 +258,8 @@ class Walk:
         keys = [n for n in sorted(found.globals) if n in names or n in builtins]
         self.own(NAMES, names, tuple(keys), [names.get(n, _C.absent) for n in keys], keys,
                  way_for("globals"))
+        if "getenv" in found.globals or "getenv" in found.attributes:
+            self.put(os.environ, "os.environ")
         for name in sorted(found.imports):
             module = sys.modules.get(name)
             if module is not None:

@@ -1,0 +1,1063 @@
+# SPDX-License-Identifier: MIT
+"""Programs that read something beside their arguments which changes between calls: one function a kind.
+
+Each makes a program anew and returns (fn, change): change(i) is called before call i. What fn reads keeps
+still for three calls, or else the kind says so.
+"""
+
+import argparse
+import collections
+import contextvars
+import dataclasses
+import enum
+import functools
+import os
+import random
+import sys
+import threading
+import time
+import types
+
+import torch
+
+KINDS = {}
+SIZE = 16
+SCALE = 1.0
+FLAGS = {"scale": 1.0, "deep": {"list": [1.0, 2.0]}}
+LOCAL = threading.local()
+VARIABLE = contextvars.ContextVar("scale", default=1.0)
+settings = types.ModuleType("settings")
+
+
+def kind(refused=None, grad=False, leaps=3):
+    """refused: what the warning says; None: calls are right, and at least half of them replays.
+    leaps: for how many calls the value keeps still."""
+    def add(make):
+        make.refused, make.grad, make.leaps = refused, grad, leaps
+        KINDS[make.__name__] = make
+        return make
+    return add
+
+
+def net():
+    return torch.nn.Sequential(torch.nn.Linear(SIZE, SIZE), torch.nn.ReLU(),
+                               torch.nn.Linear(SIZE, SIZE)).cuda()
+
+
+def values(i):
+    """What a value is at call i: it changes twice and comes back."""
+    return (1.0, 2.5, 1.0)[i // 3]
+
+
+class Net(torch.nn.Module):
+    """A module that scales what its net makes."""
+
+    factor = 1.0
+
+    def __init__(self):
+        super().__init__()
+        self.net = net()
+        self.scale = 1.0
+
+    def scaled(self, x):
+        return x * self.scale
+
+    def forward(self, x):
+        return self.scaled(self.net(x)) * self.factor
+
+
+# ---- Functions ---------------------------------------------------------------------------------------
+
+@kind()
+def closure_number():
+    n, t = net(), 1.0
+
+    def change(i):
+        nonlocal t
+        t = values(i)
+    return lambda x: n(x) * t, change
+
+
+@kind()
+def closure_sign_of_zero():
+    n, t = net(), 0.0
+
+    def change(i):
+        nonlocal t
+        t = (0.0, -0.0, 0.0)[i // 3]
+    return lambda x: n(x).abs() * t, change
+
+
+@kind()
+def closure_branch():
+    n, doubled = net(), False
+
+    def change(i):
+        nonlocal doubled
+        doubled = bool(i // 3 % 2)
+
+    def fn(x):
+        return n(x) * 2 if doubled else n(x)
+    return fn, change
+
+
+@kind()
+def closure_string():
+    n, name = net(), "mul"
+
+    def change(i):
+        nonlocal name
+        name = ("mul", "add", "mul")[i // 3]
+    return lambda x: getattr(torch, name)(n(x), 3.0), change
+
+
+@kind()
+def closure_none_or_tensor():
+    n, bias = net(), None
+
+    def change(i):
+        nonlocal bias
+        if i % 3 == 0:
+            bias = None if i != 3 else torch.full((SIZE,), 2.0, device="cuda")
+
+    def fn(x):
+        return n(x) if bias is None else n(x) + bias
+    return fn, change
+
+
+@kind()
+def closure_function():
+    n, act = net(), torch.neg
+
+    def change(i):
+        nonlocal act
+        act = (torch.neg, lambda x: x * 4, torch.neg)[i // 3]
+    return lambda x: act(n(x)), change
+
+
+@kind()
+def closure_of_a_function_that_is_called():
+    n, t = net(), 1.0
+
+    def helper(x):
+        return x * t
+
+    def change(i):
+        nonlocal t
+        t = values(i)
+    return lambda x: helper(n(x)), change
+
+
+@kind()
+def default_of_an_argument():
+    n = net()
+
+    def fn(x, scale=1.0):
+        return n(x) * scale
+
+    def change(i):
+        fn.__defaults__ = (values(i),)
+    return fn, change
+
+
+@kind()
+def default_of_a_named_argument():
+    n = net()
+
+    def fn(x, *, scale=1.0):
+        return n(x) * scale
+
+    def change(i):
+        fn.__kwdefaults__["scale"] = values(i)
+    return fn, change
+
+
+@kind()
+def code_of_a_function():
+    n = net()
+
+    def helper(x):
+        return x * 2
+    first = helper.__code__
+
+    def change(i):
+        helper.__code__ = (lambda x: x * 3).__code__ if i // 3 == 1 else first
+    return lambda x: helper(n(x)), change
+
+
+@kind()
+def attribute_of_a_function():
+    n = net()
+
+    def fn(x):
+        return n(x) * fn.scale
+    fn.scale = 1.0
+
+    def change(i):
+        fn.scale = values(i)
+    return fn, change
+
+
+@kind()
+def partial_keyword():
+    n = net()
+
+    def scaled(x, scale):
+        return n(x) * scale
+    fn = functools.partial(scaled, scale=1.0)
+
+    def change(i):
+        fn.keywords["scale"] = values(i)
+    return fn, change
+
+
+@kind()
+def wrapped_by_a_decorator():
+    n, t = net(), 1.0
+
+    def decorate(fn):
+        @functools.wraps(fn)
+        def inner(x):
+            return fn(x) * t
+        return inner
+
+    def change(i):
+        nonlocal t
+        t = values(i)
+    return decorate(torch.no_grad()(lambda x: n(x))), change
+
+
+@kind()
+def decorated_by_torch():
+    n, t = net(), 1.0
+
+    @torch.no_grad()
+    def fn(x):
+        return n(x) * t
+
+    def change(i):
+        nonlocal t
+        t = values(i)
+    return fn, change
+
+
+# ---- Globals -----------------------------------------------------------------------------------------
+
+@kind()
+def global_number():
+    n = net()
+
+    def change(i):
+        global SCALE
+        SCALE = values(i)
+    return lambda x: n(x) * SCALE, change
+
+
+def helper_of_globals(x):
+    return x * 1
+
+
+@kind()
+def global_function():
+    n, first = net(), globals()["helper_of_globals"]
+
+    def change(i):
+        globals()["helper_of_globals"] = (lambda x: x * 7) if i // 3 == 1 else first
+    return lambda x: helper_of_globals(n(x)), change
+
+
+@kind()
+def global_dict():
+    n = net()
+
+    def change(i):
+        FLAGS["scale"] = values(i)
+    return lambda x: n(x) * FLAGS["scale"], change
+
+
+@kind()
+def global_list_in_a_dict():
+    n = net()
+
+    def change(i):
+        FLAGS["deep"]["list"][1] = values(i)
+    return lambda x: n(x) * FLAGS["deep"]["list"][1], change
+
+
+@kind()
+def builtin_that_is_shadowed():
+    n = net()
+
+    def change(i):
+        globals().pop("abs", None)
+        if i // 3 == 1:
+            globals()["abs"] = lambda x: x * 5
+    return lambda x: abs(n(x)), change
+
+
+@kind()
+def attribute_of_a_python_module():
+    n = net()
+    settings.scale = 1.0
+
+    def change(i):
+        settings.scale = values(i)
+    return lambda x: n(x) * settings.scale, change
+
+
+@kind()
+def function_of_torch_that_is_patched():
+    n, first = net(), torch.neg
+
+    def change(i):
+        torch.neg = (lambda x: first(x) * 2) if i // 3 == 1 else first
+    return lambda x: torch.neg(n(x)), change
+
+
+# ---- Containers and objects ----------------------------------------------------------------------------
+
+@kind()
+def dict_of_a_closure():
+    n, cfg = net(), {"t": 1.0}
+
+    def change(i):
+        cfg["t"] = values(i)
+    return lambda x: n(x) * cfg["t"], change
+
+
+@kind()
+def dict_that_is_replaced_by_an_equal_one():
+    n, cfg = net(), {"t": 1.0}
+
+    def change(i):
+        nonlocal cfg
+        cfg = {"t": values(i)}
+    return lambda x: n(x) * cfg["t"], change
+
+
+@kind()
+def key_that_appears():
+    n, cfg = net(), {}
+
+    def change(i):
+        cfg.clear()
+        if i // 3 == 1:
+            cfg["t"] = 4.0
+    return lambda x: n(x) * cfg.get("t", 1.0), change
+
+
+@kind()
+def length_of_a_list():
+    n, some = net(), [1.0]
+
+    def change(i):
+        if i in (3, 6):
+            some.append(2.0)
+    return lambda x: n(x) * sum(some), change
+
+
+@kind()
+def member_of_a_set():
+    n, some = net(), {"plain"}
+
+    def change(i):
+        some.discard("double")
+        if i // 3 == 1:
+            some.add("double")
+    return lambda x: n(x) * (2.0 if "double" in some else 1.0), change
+
+
+@kind()
+def element_of_a_deque():
+    n, some = net(), collections.deque([1.0], maxlen=2)
+
+    def change(i):
+        some.append(values(i))
+    return lambda x: n(x) * some[-1], change
+
+
+@kind()
+def tuple_in_a_list():
+    n, some = net(), [(1.0, 2.0)]
+
+    def change(i):
+        some[0] = (values(i), 2.0)
+    return lambda x: n(x) * some[0][0], change
+
+
+@dataclasses.dataclass
+class Config:
+    scale: float = 1.0
+    other: int = 0
+
+
+@kind()
+def dataclass_field():
+    n, cfg = net(), Config()
+
+    def change(i):
+        cfg.scale = values(i)
+        cfg.other = i  # nobody reads it
+    return lambda x: n(x) * cfg.scale, change
+
+
+@kind()
+def namespace():
+    n, cfg = net(), types.SimpleNamespace(scale=1.0)
+
+    def change(i):
+        cfg.scale = values(i)
+    return lambda x: n(x) * cfg.scale, change
+
+
+@kind()
+def parsed_arguments():
+    n, cfg = net(), argparse.Namespace(scale=1.0)
+
+    def change(i):
+        cfg.scale = values(i)
+    return lambda x: n(x) * cfg.scale, change
+
+
+class Slotted:
+    __slots__ = ("scale",)
+
+
+@kind()
+def slot_of_an_object():
+    n, cfg = net(), Slotted()
+    cfg.scale = 1.0
+
+    def change(i):
+        cfg.scale = values(i)
+    return lambda x: n(x) * cfg.scale, change
+
+
+class Choice(enum.Enum):
+    ONCE = 1.0
+    TWICE = 2.0
+
+
+@kind()
+def member_of_an_enum():
+    n, cfg = net(), types.SimpleNamespace(choice=Choice.ONCE)
+
+    def change(i):
+        cfg.choice = (Choice.ONCE, Choice.TWICE, Choice.ONCE)[i // 3]
+    return lambda x: n(x) * cfg.choice.value, change
+
+
+class Indirect:
+    """What it gives is found by special methods."""
+
+    def __init__(self):
+        self.held = {"t": 1.0}
+
+    def __getitem__(self, name):
+        return self.held[name]
+
+    def __call__(self, x):
+        return x * self.held["t"]
+
+
+@kind()
+def object_by_special_methods():
+    n, some = net(), Indirect()
+
+    def change(i):
+        some.held["t"] = values(i)
+    return lambda x: some(n(x)) * some["t"], change
+
+
+class Callable:
+    def __init__(self):
+        self.net, self.scale = net(), 1.0
+
+    def __call__(self, x):
+        return self.net(x) * self.scale
+
+
+@kind()
+def callable_object():
+    some = Callable()
+
+    def change(i):
+        some.scale = values(i)
+    return some, change
+
+
+class Owner:
+    shared = 1.0
+
+    def __init__(self):
+        self.net, self._scale = net(), 1.0
+
+    @property
+    def scale(self):
+        return self._scale * SCALE
+
+    def step(self, x):
+        return self.net(x) * self.scale * self.shared
+
+
+@kind()
+def bound_method_and_property():
+    some = Owner()
+
+    def change(i):
+        some._scale = values(i)
+    return some.step, change
+
+
+@kind()
+def class_attribute():
+    some = type("Own", (Owner,), {})()
+
+    def change(i):
+        type(some).shared = values(i)
+    return some.step, change
+
+
+@kind()
+def attribute_that_hides_one_of_the_class():
+    some = Owner()
+
+    def change(i):
+        some.__dict__.pop("shared", None)
+        if i // 3 == 1:
+            some.shared = 3.0
+    return some.step, change
+
+
+@kind()
+def attribute_asked_for_by_string():
+    n, cfg = net(), types.SimpleNamespace()
+
+    def change(i):
+        cfg.__dict__.clear()
+        if i // 3 == 1:
+            cfg.scale = 2.0
+    return lambda x: n(x) * getattr(cfg, "scale", 1.0), change
+
+
+@kind()
+def attribute_by_a_name_that_is_made():
+    n, cfg = net(), Config()
+
+    def change(i):
+        cfg.scale = values(i)
+    return lambda x: n(x) * getattr(cfg, f"sc{'ale'}"), change
+
+
+@kind()
+def class_of_an_object():
+    some = Owner()
+    doubling = type("Doubling", (Owner,), {"step": None, "scale": property(lambda self: 2.0)})
+
+    def change(i):
+        some.__class__ = doubling if i // 3 == 1 else Owner
+    return lambda x: some.net(x) * some.scale, change
+
+
+@kind()
+def context_variable():
+    n = net()
+
+    def change(i):
+        VARIABLE.set(values(i))
+    return lambda x: n(x) * VARIABLE.get(), change
+
+
+@kind()
+def environment_variable():
+    n = net()
+
+    def change(i):
+        os.environ["FROZEN_KINDS"] = str(values(i))
+    return lambda x: n(x) * float(os.environ["FROZEN_KINDS"]), change
+
+
+@kind()
+def environment_by_function():
+    n = net()
+
+    def change(i):
+        os.environ.pop("FROZEN_KINDS", None)
+        if i // 3 == 1:
+            os.environ["FROZEN_KINDS"] = "2.0"
+    return lambda x: n(x) * float(os.getenv("FROZEN_KINDS", "1.0")), change
+
+
+@kind()
+def value_of_a_thread():
+    n = net()
+
+    def change(i):
+        LOCAL.scale = values(i)
+    return lambda x: n(x) * LOCAL.scale, change
+
+
+# ---- Modules -------------------------------------------------------------------------------------------
+
+@kind()
+def module_attribute():
+    m = Net()
+
+    def change(i):
+        m.scale = values(i)
+        m.calls = i  # nobody reads it
+    return m, change
+
+
+@kind()
+def module_by_its_method():
+    m = Net()
+
+    def change(i):
+        m.scale = values(i)
+    return m.forward, change
+
+
+@kind()
+def module_of_a_closure():
+    m = Net()
+
+    def change(i):
+        m.scale = values(i)
+    return lambda x: m(x) + 1, change
+
+
+MODULE = None
+
+
+@kind()
+def module_of_a_global():
+    global MODULE
+    MODULE = m = Net()
+
+    def change(i):
+        m.scale = values(i)
+        with torch.no_grad():
+            if i == 6:
+                m.net[0].weight.data = m.net[0].weight.data.clone()
+    return lambda x: m(x) + 1, change
+
+
+@kind()
+def module_class_attribute():
+    m = type("Own", (Net,), {})()
+
+    def change(i):
+        type(m).factor = values(i)
+    return m, change
+
+
+@kind()
+def method_of_an_instance():
+    m = Net()
+
+    def change(i):
+        m.__dict__.pop("scaled", None)
+        if i // 3 == 1:
+            m.scaled = lambda x: x * 9
+    return m, change
+
+
+@kind()
+def method_of_a_class():
+    own = type("Own", (Net,), {})
+    m = own()
+
+    def change(i):
+        own.scaled = (lambda self, x: x * 9) if i // 3 == 1 else Net.scaled
+    return m, change
+
+
+@kind()
+def forward_of_a_child():
+    m = Net()
+    child = m.net[1]
+
+    def change(i):
+        child.__dict__.pop("forward", None)
+        if i // 3 == 1:
+            child.forward = lambda x: x * 3
+    return m, change
+
+
+@kind()
+def forward_of_a_class_of_torch():
+    m, first = Net(), torch.nn.ReLU.forward
+
+    def change(i):
+        torch.nn.ReLU.forward = (lambda self, x: x * 3) if i // 3 == 1 else first
+    return m, change
+
+
+@kind()
+def layer_that_is_replaced():
+    m = Net()
+    first = m.net[1]
+
+    def change(i):
+        m.net[1] = torch.nn.Identity() if i // 3 == 1 else first
+    return m, change
+
+
+@kind()
+def layer_that_is_appended():
+    m = Net()
+
+    def change(i):
+        if i == 3:
+            m.net.append(torch.nn.Linear(SIZE, SIZE).cuda())
+    return m, change
+
+
+@kind()
+def layer_that_is_removed():
+    m = Net()
+
+    def change(i):
+        if i == 3:
+            del m.net[1]
+    return m, change
+
+
+@kind()
+def layer_that_is_put_past_registration():
+    m = Net()
+    first, other = m.net[1], torch.nn.Identity()
+
+    def change(i):
+        m.net._modules["1"] = other if i // 3 == 1 else first
+    return m, change
+
+
+@kind()
+def buffer_that_is_put_past_registration():
+    m = Net()
+    m.register_buffer("mask", torch.ones(SIZE, device="cuda"))
+    kept = []
+
+    def change(i):
+        if i % 3 == 0:
+            kept.append(m.mask)
+            m._buffers["mask"] = torch.full((SIZE,), values(i), device="cuda")
+    return lambda x: m(x) * m.mask, change
+
+
+@kind()
+def negative_slope():
+    m = torch.nn.Sequential(torch.nn.Linear(SIZE, SIZE), torch.nn.LeakyReLU(0.1)).cuda()
+
+    def change(i):
+        m[1].negative_slope = values(i)
+    return m, change
+
+
+@kind()
+def probability_of_dropout():
+    m = torch.nn.Sequential(torch.nn.Linear(SIZE, SIZE), torch.nn.Dropout(0.0)).cuda()
+
+    def change(i):
+        m[1].p = (0.0, 1.0, 0.0)[i // 3]
+    return m, change
+
+
+@kind()
+def hook_that_is_registered():
+    m = Net()
+
+    def change(i):
+        if i == 3:
+            m.net.register_forward_hook(lambda module, args, out: out * 2)
+    return m, change
+
+
+@kind()
+def hook_that_is_removed():
+    m = Net()
+    handle = m.net.register_forward_hook(lambda module, args, out: out * 2)
+
+    def change(i):
+        if i == 3:
+            handle.remove()
+    return m, change
+
+
+@kind()
+def what_a_hook_reads():
+    m, t = Net(), 1.0
+    m.net.register_forward_hook(lambda module, args, out: out * t)
+
+    def change(i):
+        nonlocal t
+        t = values(i)
+    return m, change
+
+
+# ---- Tensors and arrays --------------------------------------------------------------------------------
+
+@kind()
+def tensor_that_is_replaced_and_kept():
+    n, kept, mask = net(), [], torch.ones(SIZE, device="cuda")
+
+    def change(i):
+        nonlocal mask
+        if i % 3 == 0:
+            kept.append(mask)
+            mask = torch.full((SIZE,), values(i), device="cuda")
+    return lambda x: n(x) * mask, change
+
+
+@kind()
+def tensor_in_a_dict():
+    n, kept, st = net(), [], {"m": torch.ones(SIZE, device="cuda")}
+
+    def change(i):
+        if i % 3 == 0:
+            kept.append(st["m"])
+            st["m"] = torch.full((SIZE,), values(i), device="cuda")
+    return lambda x: n(x) * st["m"], change
+
+
+@kind()
+def tensor_whose_memory_is_replaced():
+    n, kept, mask = net(), [], torch.ones(SIZE, device="cuda")
+
+    def change(i):
+        if i % 3 == 0:
+            kept.append(mask.data)
+            mask.data = torch.full((SIZE,), values(i), device="cuda")
+    return lambda x: n(x) * mask, change
+
+
+@kind()
+def tensor_that_is_written():
+    """No value of Python's: replays see it."""
+    n, mask = net(), torch.ones(SIZE, device="cuda")
+
+    def change(i):
+        mask.fill_(values(i))
+    return lambda x: n(x) * mask, change
+
+
+@kind()
+def scalar_on_the_cpu():
+    n, t = net(), torch.tensor(1.0)
+
+    def change(i):
+        t.fill_(values(i))
+    return lambda x: n(x) * t, change
+
+
+@kind()
+def value_of_a_tensor_on_the_cpu():
+    n, t = net(), torch.tensor([1.0, 2.0])
+
+    def change(i):
+        t[0] = values(i)
+    return lambda x: n(x) * t[0].item(), change
+
+
+def numpy():
+    import numpy as found
+    return found
+
+
+@kind()
+def array_of_numpy():
+    n, some = net(), numpy().ones(4)
+
+    def change(i):
+        some[2] = values(i)
+    return lambda x: n(x) * float(some[2]), change
+
+
+@kind()
+def scalar_of_numpy():
+    n, cfg = net(), {"t": numpy().float64(1.0)}
+
+    def change(i):
+        cfg["t"] = numpy().float64(values(i))
+    return lambda x: n(x) * float(cfg["t"]), change
+
+
+# ---- Switches ------------------------------------------------------------------------------------------
+
+@kind()
+def default_dtype():
+    n = net()
+
+    def change(i):
+        torch.set_default_dtype(torch.float64 if i // 3 == 1 else torch.float32)
+    return lambda x: n(x) + torch.ones(SIZE, device="cuda"), change
+
+
+@kind()
+def default_device():
+    n = net()
+
+    def change(i):
+        torch.set_default_device("cuda" if i // 3 == 1 else None)
+        FLAGS["scale"] = 1.0
+    return lambda x: n(x) * (2.0 if torch.get_default_device().type == "cuda" else 1.0), change
+
+
+@kind()
+def switch_that_is_asked():
+    n = net()
+
+    def change(i):
+        torch.use_deterministic_algorithms(i // 3 == 1, warn_only=True)
+    return lambda x: n(x) * (2.0 if torch.are_deterministic_algorithms_enabled() else 1.0), change
+
+
+@kind()
+def back_ends_of_attention():
+    n = net()
+
+    def change(i):
+        torch.backends.cuda.enable_flash_sdp(i // 3 != 1)
+    return lambda x: n(x) * (1.0 if torch.backends.cuda.flash_sdp_enabled() else 2.0), change
+
+
+@kind()
+def precision_of_products():
+    n = net()
+
+    def change(i):
+        torch.backends.cuda.matmul.allow_tf32 = i // 3 == 1
+    return lambda x: n(x) * (2.0 if torch.backends.cuda.matmul.allow_tf32 else 1.0), change
+
+
+# ---- Training ------------------------------------------------------------------------------------------
+
+def training(make, change_of):
+    n = net()
+    optimizer = make(n.parameters())
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = (n(x) * x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    def change(i):
+        if i % 3 == 0:
+            change_of(optimizer, i // 3)
+    return step, change
+
+
+@kind(grad=True)
+def learning_rate():
+    def change(optimizer, turn):
+        optimizer.param_groups[0]["lr"] = (0.01, 0.02, 0.01)[turn]
+    return training(lambda p: torch.optim.SGD(p, lr=0.01), change)
+
+
+@kind(grad=True)
+def learning_rate_with_momentum():
+    def change(optimizer, turn):
+        optimizer.param_groups[0]["lr"] = (0.01, 0.02, 0.01)[turn]
+    return training(lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.5), change)
+
+
+@kind(grad=True)
+def weight_decay():
+    def change(optimizer, turn):
+        optimizer.param_groups[0]["weight_decay"] = (0.0, 0.125, 0.0)[turn]
+    return training(lambda p: torch.optim.SGD(p, lr=0.01), change)
+
+
+@kind(grad=True)
+def number_of_groups():
+    def change(optimizer, turn):
+        if turn == 1:
+            optimizer.param_groups.append(dict(optimizer.param_groups[0], params=[
+                optimizer.param_groups[0]["params"].pop()], lr=0.25))
+    return training(lambda p: torch.optim.SGD(p, lr=0.01), change)
+
+
+# ---- What is refused -----------------------------------------------------------------------------------
+
+@kind(refused="`t`", leaps=1)
+def value_that_is_new_at_every_call():
+    n, t = net(), 0.0
+
+    def change(i):
+        nonlocal t
+        t = 0.5 + i
+    return lambda x: n(x) * t, change
+
+
+@kind(refused=r"`cfg\['t'\]`", leaps=1)
+def item_that_is_new_at_every_call():
+    n, cfg = net(), {"t": 0.0}
+
+    def change(i):
+        cfg["t"] = 0.5 + i
+    return lambda x: n(x) * cfg["t"], change
+
+
+@kind(refused="`self.scale`", leaps=1)
+def attribute_that_is_new_at_every_call():
+    m = Net()
+
+    def change(i):
+        m.scale = 0.5 + i
+    return m, change
+
+
+@kind(refused=r"random numbers of Python's \(at .*frozen_kinds.py")
+def random_number():
+    n = net()
+    return lambda x: n(x) * random.random(), lambda i: None
+
+
+@kind(refused=r"random numbers of Python's \(at .*frozen_kinds.py")
+def random_integer_of_an_own_generator():
+    n, own = net(), random.Random(3)
+    return lambda x: n(x) * own.randint(1, 100), lambda i: None
+
+
+@kind(refused="random numbers of NumPy's")
+def random_number_of_numpy():
+    n = net()
+    return lambda x: n(x) * numpy().random.rand(), lambda i: None
+
+
+@kind(refused="moves the iterator `it` on")
+def iterator():
+    n, it = net(), iter(range(1, 100))
+    return lambda x: n(x) * next(it), lambda i: None
+
+
+@kind(refused="moves the iterator `it` on")
+def generator():
+    n, it = net(), (float(i) for i in range(1, 100))
+    return lambda x: n(x) * next(it), lambda i: None
+
+
+@kind(refused=r"asks for the time, time.perf_counter \(at .*frozen_kinds.py")
+def the_time():
+    n, took = net(), []
+
+    def fn(x):
+        start = time.perf_counter()
+        y = n(x)
+        took[:] = [0.0 * start]
+        return y
+    return fn, lambda i: None
+
+
+@kind(refused=r"prints \(at .*frozen_kinds.py")
+def a_line_that_is_printed():
+    n = net()
+
+    def fn(x):
+        print("called", file=sys.stderr)
+        return n(x)
+    return fn, lambda i: None
