@@ -7,7 +7,21 @@
 #include <dlfcn.h>
 #include <string.h>
 
-enum kind { NAMES, ITEMS, LIST, CELL, FUNCTION, TYPE, TENSOR, DATA, ATTRIBUTES, CALL, SET, KINDS };
+enum kind {
+    NAMES,
+    ITEMS,
+    LIST,
+    CELL,
+    FUNCTION,
+    TYPE,
+    TENSOR,
+    DATA,
+    ATTRIBUTES,
+    CALL,
+    SET,
+    DICT,
+    KINDS
+};
 enum { FUNCTION_PARTS = 3, SIZE_CHANGED = -1 };
 
 struct owner {
@@ -146,6 +160,8 @@ static PyObject *value_now(const struct owner *owner, size_t i)
         return Py_NewRef((PyObject *)Py_TYPE(owner->object));
     case SET:
         return Py_NewRef(owner->object);
+    case DICT:
+        return PyObject_GenericGetDict(owner->object, NULL);
     case ATTRIBUTES:
         return attribute(owner->object, PyTuple_GetItem(owner->keys, (Py_ssize_t)i));
     default:
@@ -346,12 +362,25 @@ PyObject *rpp_learn_function(PyObject *module, PyObject *args)
     return PyBool_FromLong(known == FUNCTION_PARTS);
 }
 
-/* Where an owner has its values as references; 0 where that is not known. */
-static size_t word_of(const struct owner *owner, size_t i)
+/* CPython 3.11 and later have the dicts of most instances three words before the object. */
+enum { MANAGED_DICT = 1UL << 4, DICT_WORD = -3 };
+
+/* Where an owner has a value as a reference; NULL where that is not known. */
+static const uint64_t *word_of(const struct owner *owner, size_t i)
 {
-    if (owner->kind == FUNCTION)
-        return python.part_at[i];
-    return owner->kind == CELL ? HEAD_WORDS : 0;
+    const uint64_t *object = (const uint64_t *)(const void *)owner->object;
+    switch (owner->kind) {
+    case TYPE:
+        return (const uint64_t *)(const void *)&owner->object->ob_type;
+    case CELL:
+        return object + HEAD_WORDS;
+    case FUNCTION:
+        return python.part_at[i] ? object + python.part_at[i] : NULL;
+    case DICT:
+        return PyType_GetFlags(Py_TYPE(owner->object)) & MANAGED_DICT ? object + DICT_WORD : NULL;
+    default:
+        return NULL;
+    }
 }
 
 /* Adds the words of an owner that is known by such; false where it is not. */
@@ -359,17 +388,14 @@ static bool add_words(struct owners *owners, struct owner *owner)
 {
     struct word *words = owners->words + owners->word_count;
     size_t count = value_count(owner);
-    const uint64_t *object = (const uint64_t *)(const void *)owner->object;
-    if (owner->kind != FUNCTION && owner->kind != CELL && owner->kind != TYPE)
-        return false;
     for (size_t i = 0; i < count; i++) {
-        size_t at = word_of(owner, i);
-        const void *type = &owner->object->ob_type;
-        words[i].at = owner->kind == TYPE ? type : object + at;
+        words[i].at = word_of(owner, i);
         words[i].value = reference(value_at(owner, i));
-        if ((owner->kind != TYPE && !at) || *words[i].at != words[i].value)
+        if (!words[i].at || *words[i].at != words[i].value)
             return false;
     }
+    if (count == 0)
+        return false;
     owner->word_at = owners->word_count + 1;
     owners->word_count += count;
     return true;
@@ -381,11 +407,6 @@ static bool words_hold(const struct owners *owners)
     for (size_t i = 0; i < owners->word_count; i++)
         other |= *owners->words[i].at ^ owners->words[i].value;
     return other == 0;
-}
-
-static bool is_by_words(const struct owner *owner)
-{
-    return owner->kind == FUNCTION || owner->kind == CELL || owner->kind == TYPE;
 }
 
 /* ---- All owners ---------------------------------------------------------------------------- */
@@ -411,7 +432,7 @@ static bool owners_with_words_hold(const struct reads *reads, struct owners *own
     if (words_hold(owners))
         return true;
     for (size_t i = 0; i < owners->count; i++)
-        if (is_by_words(&owners->list[i]) && !look_at(reads, &owners->list[i], 0, NULL))
+        if (owners->list[i].word_at && !look_at(reads, &owners->list[i], 0, NULL))
             return false;
     return true;
 }

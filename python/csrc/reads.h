@@ -16,6 +16,7 @@
  *     attributes  by name, of objects that have no dict
  *     call        what a function returns
  *     set         a set of numbers and strings
+ *     dict        which dict an object has its attributes in
  *
  * Owners that are dicts are looked at when their mark has moved (marks.h), all others in each call.
  * Guarded by the GIL.

@@ -62,6 +62,8 @@ def effect_of(function, first=None, iterators=()):
         return f"asks for the time, time.{name}", "time"
     if module in ("posix", "nt") and name in _SYSTEM:
         return f"calls os.{name}", "random" if "random" in name else "io"
+    if owner is None and type(function) is types.MethodDescriptorType:
+        owner = first
     return _effect_of_method(name, owner) if owner is not None else None
 
 
@@ -179,7 +181,8 @@ class Run:
             raise refused
 
 
-_IN_C = (types.BuiltinFunctionType, types.MethodWrapperType, types.ClassMethodDescriptorType)
+_IN_C = (types.BuiltinFunctionType, types.MethodWrapperType, types.ClassMethodDescriptorType,
+         types.MethodDescriptorType)
 
 
 def _position(iterator):

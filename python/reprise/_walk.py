@@ -10,6 +10,7 @@ values themselves, in the order in which they were found, as something to compar
 by their bits, containers by what they hold, tensors by their address, everything else by identity.
 """
 
+import array
 import collections
 import enum
 import functools
@@ -26,7 +27,7 @@ from ._code import is_foreign_file, is_foreign_module, named
 from ._marks import BY_VALUE, dict_of_class, way_for
 from ._runs import place_of
 
-NAMES, ITEMS, LIST, CELL, FUNCTION, TYPE, TENSOR, DATA, ATTRIBUTES, CALL, SET = range(11)
+NAMES, ITEMS, LIST, CELL, FUNCTION, TYPE, TENSOR, DATA, ATTRIBUTES, CALL, SET, DICT = range(12)
 MOST_ITEMS = 4096    # of a container that are looked at one by one
 MOST_OF_SET = 64     # of classes and other objects; of more only the number is looked at
 MOST_BYTES = 4096    # of a CPU tensor that are compared; of a larger one its version is
@@ -42,7 +43,10 @@ _SKIPPED_DUNDERS = frozenset((
     "__sizeof__", "__init__", "__new__", "__post_init__", "__init_subclass__"))
 _OF_AUTOGRAD = frozenset(("forward", "backward", "setup_context", "jvp"))
 _MADE_WITH = ("__init__", "__new__", "__post_init__")
-_OPEN_TYPES = (types.SimpleNamespace, collections.UserDict, collections.UserList, collections.ChainMap)
+_OPEN_TYPES = (types.SimpleNamespace, collections.UserDict, collections.UserList, collections.ChainMap,
+               weakref.WeakValueDictionary, weakref.WeakKeyDictionary)
+# Of these modules objects do not change, and are what they are written as.
+_WRITTEN = frozenset(("decimal", "fractions", "datetime", "uuid", "pathlib"))
 
 
 class Same:
@@ -415,6 +419,9 @@ class Walk:
 
     def _tensor(self, tensor, path):
         torch = self.torch
+        names = getattr(tensor, "__dict__", None)
+        if names:
+            self._scopes.append(_Scope(tensor, names, path + ".{}", way_for("instance")))
         try:
             like = (tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.requires_grad)
             address = tensor.data_ptr()
@@ -438,16 +445,21 @@ class Walk:
         self.look_at(CALL, functools.partial(_version_of, tensor), (_version_of(tensor),))
         return (address, _version_of(tensor))
 
-    def _array(self, array, path):
-        if array.dtype.hasobject:
-            return Same(array)
-        if array.nbytes > MOST_ARRAY:
-            self.obstacles.append(f"it may read the NumPy array `{path}` of {array.nbytes} bytes, too many "
+    def _buffer(self, value):
+        found = bytes(value)
+        self.look_at(CALL, functools.partial(bytes, value), (found,))
+        return (type(value), found)
+
+    def _array(self, value, path):
+        if value.dtype.hasobject:
+            return Same(value)
+        if value.nbytes > MOST_ARRAY:
+            self.obstacles.append(f"it may read the NumPy array `{path}` of {value.nbytes} bytes, too many "
                                   "to compare at each call. Make it a tensor on the GPU")
-            return Same(array)
-        found = array.tobytes()
-        self.look_at(CALL, array.tobytes, (found,))
-        return ("array", array.dtype.str, array.shape, found)
+            return Same(value)
+        found = value.tobytes()
+        self.look_at(CALL, value.tobytes, (found,))
+        return ("array", value.dtype.str, value.shape, found)
 
     # ---- Modules and optimizers ----
 
@@ -460,7 +472,7 @@ class Walk:
 
     def _module_reads(self, module, path):
         names = module.__dict__
-        self.own(TYPE, module, None, (type(module),), (f"the class of {path}",))
+        self._kind_of(module, path)
         self._scope(module, names, path + ".{}", "instance", own=self._torch_names(type(module)))
         for part in ("_modules", "_parameters", "_buffers", *(
                 n for n in self._module_base if n.endswith("_hooks"))):
@@ -497,11 +509,21 @@ class Walk:
         return Same(optimizer)
 
     def _optimizer_reads(self, optimizer, path):
-        self.own(TYPE, optimizer, None, (type(optimizer),), (f"the class of {path}",))
+        self._kind_of(optimizer, path)
         self._scope(optimizer, optimizer.__dict__, path + ".{}", "instance", own=frozenset((
             "param_groups", "state", "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")))
 
     # ---- Classes and objects ----
+
+    def _kind_of(self, value, path):
+        """An object may come to have another class, or another dict."""
+        self.own(TYPE, value, None, (type(value),), (f"the class of {path}",))
+        names = getattr(value, "__dict__", None)
+        if type(names) is dict and type(value).__dictoffset__:
+            self.owners.append((DICT, BY_VALUE, value, None, (names,)))
+            self.first.append(len(self.tokens))
+            self.tokens.append("dict")
+            self.paths.append(f"{path}.__dict__")
 
     def _scope(self, object, names, path, owner, **how):
         self._scopes.append(_Scope(object, names, path, way_for(owner), **how))
@@ -557,9 +579,13 @@ class Walk:
             return self._iterator(value, path)
         if kind.__name__ == "ndarray" and kind.__module__ == "numpy":
             return self._array(value, path)
+        if kind.__module__ in _WRITTEN:
+            return (kind, repr(value))
+        if kind in (bytearray, memoryview, array.array):
+            return self._buffer(value)
         if kind.__module__ == "numpy" and hasattr(value, "tobytes"):
             return ("scalar", kind, value.tobytes())
-        if is_ours(value) or kind.__hash__ is None and kind.__module__ == "builtins":
+        if is_ours(value):
             return Same(value)
         if isinstance(value, threading.local):
             self._scopes.append(_Scope(value, None, path + ".{}", BY_VALUE))
@@ -583,7 +609,7 @@ class Walk:
 
     def _object_reads(self, value, path):
         names = getattr(value, "__dict__", None)
-        self.own(TYPE, value, None, (type(value),), (f"the class of {path}",))
+        self._kind_of(value, path)
         if isinstance(value, _OPEN_TYPES) and type(names) is dict:
             self._items(names, path)
             return

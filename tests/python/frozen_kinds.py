@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: MIT
 """Programs that read something beside their arguments which changes between calls: one function a kind.
 
-Each makes a program anew and returns (fn, change): change(i) is called before call i. What fn reads keeps
-still for three calls, or else the kind says so.
+Each makes a program anew and returns (fn, change): change(i) is called before call i, and may return more
+arguments for it. What fn reads keeps still for three calls, or else the kind says so.
 """
 
 import argparse
 import collections
 import contextvars
 import dataclasses
+import datetime
 import enum
 import functools
+import io
 import os
 import random
 import sys
@@ -597,6 +599,122 @@ def value_of_a_thread():
     return lambda x: n(x) * LOCAL.scale, change
 
 
+@kind()
+def dict_of_an_object():
+    n, cfg = net(), Config()
+
+    def change(i):
+        cfg.__dict__ = {"scale": values(i), "other": 0}
+    return lambda x: n(x) * cfg.scale, change
+
+
+@kind()
+def bytes_that_are_written():
+    n, some = net(), bytearray(b"123")
+
+    def change(i):
+        some[1] = int(values(i))
+    return lambda x: n(x) * float(some[1]), change
+
+
+@kind()
+def base_class_that_is_patched():
+    class Base:
+        def scaled(self, x):
+            return x
+
+    class Own(Base):
+        pass
+    n, some = net(), Own()
+
+    def change(i):
+        Base.scaled = (lambda self, x: x * 6) if i // 3 == 1 else (lambda self, x: x)
+    return lambda x: some.scaled(n(x)), change
+
+
+class Double(torch.autograd.Function):
+    by = 1.0
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * Double.by
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * Double.by
+
+
+@kind()
+def function_of_autograd():
+    n = net()
+
+    def change(i):
+        Double.by = values(i)
+    return lambda x: Double.apply(n(x)), change
+
+
+# ---- Arguments -----------------------------------------------------------------------------------------
+
+@kind()
+def number_as_an_argument():
+    n = net()
+    return lambda x, t: n(x) * t, lambda i: (values(i),)
+
+
+@kind()
+def object_as_an_argument():
+    n, cfg = net(), Config()
+
+    def change(i):
+        cfg.scale = values(i)
+        return (cfg,)
+    return lambda x, cfg: n(x) * cfg.scale, change
+
+
+@kind()
+def equal_objects_as_arguments():
+    n = net()
+    return lambda x, cfg: n(x) * cfg.scale, lambda i: (Config(values(i)),)
+
+
+@kind()
+def dict_in_an_object_as_an_argument():
+    n, cfg = net(), types.SimpleNamespace(held={"t": 1.0})
+
+    def change(i):
+        cfg.held["t"] = values(i)
+        return (cfg,)
+    return lambda x, cfg: n(x) * cfg.held["t"], change
+
+
+@kind()
+def function_as_an_argument():
+    n = net()
+
+    def change(i):
+        t = values(i)
+        return (lambda x: x * t,)
+    return lambda x, act: act(n(x)), change
+
+
+@kind()
+def array_as_an_argument():
+    n = net()
+    return lambda x, some: n(x) * float(some[0]), lambda i: (numpy().full(3, values(i)),)
+
+
+@kind(refused="the argument `t`", leaps=1)
+def number_that_is_new_at_every_call():
+    n = net()
+    return lambda x, t: n(x) * t, lambda i: (i + 0.5,)
+
+
+@kind(refused="an argument is an iterator")
+def iterator_as_an_argument():
+    n, some = net(), iter(range(1, 100))
+    return lambda x, it: n(x) * next(it), lambda i: (some,)
+
+
 # ---- Modules -------------------------------------------------------------------------------------------
 
 @kind()
@@ -1051,6 +1169,22 @@ def the_time():
         took[:] = [0.0 * start]
         return y
     return fn, lambda i: None
+
+
+@kind(refused=r"writes to a file or reads from one \(at .*frozen_kinds.py")
+def a_file_that_is_written():
+    n, log = net(), io.StringIO()
+
+    def fn(x):
+        log.write("called")
+        return n(x)
+    return fn, lambda i: None
+
+
+@kind(refused=r"asks for the time, datetime.now \(at .*frozen_kinds.py")
+def the_hour():
+    n = net()
+    return lambda x: n(x) * (1.0 if datetime.datetime.now().year > 2000 else 2.0), lambda i: None
 
 
 @kind(refused=r"prints \(at .*frozen_kinds.py")
