@@ -237,16 +237,15 @@ class Reads:
 
 
 def differences(before, after):
-    """The places of values that differ between two snapshots: (path, token now) each; where one has
-    others than the other, from the first that it has alone no more are told."""
-    (old, old_paths), (new, new_paths) = before, after
-    found = []
-    for i, token in enumerate(new):
-        if i >= len(old) or old_paths[i] != new_paths[i]:
-            break
-        if token != old[i]:
-            found.append((new_paths[i], token))
-    return found
+    """What values differ between two snapshots: (path, token now) each."""
+    known = dict(zip(before[1], before[0]))
+    return [(path, token) for token, path in zip(*after)
+            if path in known and known[path] != token and not (_was_seen(token) or _was_seen(known[path]))]
+
+
+def _was_seen(token):
+    """Is it a number of something that is told elsewhere?"""
+    return isinstance(token, tuple) and token[:1] == ("seen",)
 
 
 def told(token):

@@ -379,7 +379,7 @@ class Walk:
         if len(value) > MOST_OF_SET and not any(map(is_plain, value)):  # a registry of classes
             self._follow(Walk._count, value, path)
             return
-        if all(map(is_plain, value)):
+        if all(map(_is_simple_to_compare, value)):
             self.owners.append((SET, BY_VALUE, value, None, (frozenset(value),)))
         else:
             ask = functools.partial(_ids_of, value)
@@ -719,6 +719,13 @@ class Walk:
 
     def _hold(self, token):
         self._seen.setdefault(id(token.object), (token.object, len(self._seen)))
+
+
+def _is_simple_to_compare(value):
+    """Without running code of the program's?"""
+    kind = type(value)
+    return is_plain(value) or (isinstance(value, type) and kind.__hash__ is type.__hash__ and
+                               kind.__eq__ is type.__eq__)
 
 
 def is_ours(value):

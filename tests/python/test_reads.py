@@ -1,0 +1,724 @@
+# SPDX-License-Identifier: MIT
+"""What a callable reads beside its arguments: that it is found, looked at again, and told by name."""
+
+import collections
+import contextvars
+import functools
+import gc
+import io
+import os
+import random
+import sys
+import threading
+import time
+import types
+import unittest
+import warnings
+import weakref
+from unittest import mock
+
+import walked_torch
+from no_memory import exhaust, needs_it
+from reprise import _C, _graphed, _marks, _news, _reads, _runs, _walk
+from reprise._walk import (ATTRIBUTES, CALL, CELL, DICT, FUNCTION, ITEMS, LIST, NAMES, SET, TYPE)
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
+NUMBER = 1.0
+
+
+def helper(x):
+    return x * NUMBER
+
+
+class Looks(unittest.TestCase):
+    """The extension: each kind of owner, each way to look at it."""
+
+    def setUp(self):
+        self.reads = _C.Reads(object)
+
+    def set(self, kind, owner, values, keys=None, way=0):
+        self.reads.set([(kind, way, owner, keys, values)])
+        self.assertTrue(self.reads.holds())
+        self.assertTrue(self.reads.holds())
+        self.assertEqual(self.reads.changed(), [])
+
+    def changes(self, *told):
+        self.assertFalse(self.reads.holds())
+        self.assertEqual(self.reads.changed(), list(told))
+        self.assertFalse(self.reads.holds(), "nobody accepted it")
+
+    def test_names_of_a_dict_in_each_way(self):
+        for way in (0, _marks.way_for("container")):
+            names = {"a": 1.5, "b": 2}
+            self.set(NAMES, names, (1.5, 2, _C.absent), ("a", "b", "c"), way)
+            names["other"] = 3
+            self.assertTrue(self.reads.holds())
+            names["b"] = 3
+            self.changes((0, 1, 3))
+            self.reads.accept(0, 1, 3)
+            self.assertTrue(self.reads.holds())
+            names["c"] = "there"
+            self.changes((0, 2, "there"))
+            self.reads.accept(0, 2, "there")
+            del names["c"]
+            self.changes((0, 2, _C.absent))
+            names.clear()
+            self.assertEqual(len(self.reads.changed()), 3)
+
+    def test_equal_values_are_the_same_ones(self):
+        names = {"a": 1000.5, "b": 10 ** 30, "c": "text", "d": b"bytes"}
+        for way in (0, _marks.way_for("container")):
+            self.set(NAMES, names, tuple(names.values()), tuple(names), way)
+            names.update(a=float("1000.5"), b=int("1" + "0" * 30), c="".join(["te", "xt"]),
+                         d=bytes([98, 121, 116, 101, 115]))
+            self.assertTrue(self.reads.holds())
+
+    def test_values_that_python_takes_for_equal(self):
+        for value, other in ((0.0, -0.0), (1, True), (1, 1.0), (float("nan"), -float("nan"))):
+            cell = types.CellType(value)
+            self.set(CELL, cell, (value,))
+            cell.cell_contents = other
+            self.changes((0, 0, other))
+
+    def test_items_and_their_order(self):
+        for way in (0, _marks.way_for("container")):
+            held = {"a": 1, "b": 2}
+            self.set(ITEMS, held, (1, 2), ("a", "b"), way)
+            held["b"] = 5
+            self.changes((0, 1, 5))
+            held["b"] = 2
+            self.assertTrue(self.reads.holds())
+            held["a"] = held.pop("a")
+            self.changes((0, -1, None))
+            del held["a"]
+            self.changes((0, -1, None))
+
+    def test_lists(self):
+        held = [1, "two", None]
+        self.set(LIST, held, (1, "two", None))
+        held[2] = 3
+        self.changes((0, 2, 3))
+        held.pop()
+        self.changes((0, -1, None))
+
+    def test_cells(self):
+        cell, first, second = types.CellType(1.5), object(), object()
+        self.set(CELL, cell, (1.5,))
+        cell.cell_contents = float("1.5")
+        self.assertTrue(self.reads.holds())
+        cell.cell_contents = first
+        self.changes((0, 0, first))
+        self.reads.accept(0, 0, first)
+        self.assertTrue(self.reads.holds())
+        cell.cell_contents = second
+        self.reads.accept(0, 0, second)
+        self.assertTrue(self.reads.holds())
+        cell.cell_contents = first
+        self.changes((0, 0, first))
+        del cell.cell_contents
+        self.changes((0, 0, _C.absent))
+        self.set(CELL, types.CellType(), (_C.absent,))
+
+    def test_functions(self):
+        def subject(a=1, *, b=2):
+            return a, b
+        parts = (subject.__code__, subject.__defaults__, subject.__kwdefaults__)
+        self.set(FUNCTION, subject, parts)
+        for i, (name, value) in enumerate((("__code__", helper.__code__), ("__defaults__", (5,)),
+                                           ("__kwdefaults__", {"b": 7}))):
+            setattr(subject, name, value)
+            self.changes((0, i, value))
+            setattr(subject, name, parts[i])
+            self.assertTrue(self.reads.holds())
+        subject.__defaults__ = None
+        self.changes((0, 1, None))
+
+    def test_classes_and_dicts_of_objects(self):
+        class One:
+            pass
+
+        class Other:
+            pass
+        subject = One()
+        self.set(TYPE, subject, (One,))
+        subject.__class__ = Other
+        self.changes((0, 0, Other))
+        self.set(DICT, subject, (subject.__dict__,))
+        subject.name = 1
+        self.assertTrue(self.reads.holds())
+        subject.__dict__ = other = {}
+        self.changes((0, 0, other))
+
+    def test_sets_calls_and_attributes(self):
+        held = {"a", 2}
+        self.set(SET, held, (frozenset(held),))
+        held.discard("a")
+        held.add("b")
+        self.changes((0, 0, {"b", 2}))
+        answer = [1]
+        self.set(CALL, lambda: list(answer), ([1],))
+        answer.append(2)
+        self.changes((0, 0, [1, 2]))
+        local = threading.local()
+        local.scale = 1
+        self.set(ATTRIBUTES, local, (1, _C.absent), ("scale", "other"))
+        local.other = 5
+        self.changes((0, 1, 5))
+
+    def test_what_raises_when_it_is_asked_has_changed(self):
+        asked = []
+
+        def ask():
+            if asked:
+                raise KeyError("mine")
+            return 1
+        self.set(CALL, ask, (1,))
+        asked.append(1)
+        self.assertFalse(self.reads.holds())
+        with self.assertRaises(KeyError):
+            self.reads.changed()
+
+    def test_what_is_set_while_it_is_asked(self):
+        reads = self.reads
+
+        def ask():
+            reads.set([])
+            return 1
+        reads.set([(CALL, 0, ask, None, (1,)), (CELL, 0, types.CellType(1), None, (1,))])
+        self.assertFalse(reads.holds(), "it was another list that held")
+        self.assertTrue(reads.holds())
+
+    def test_two_look_at_one_dict(self):
+        """Each with its own keys; one of them goes."""
+        way, names = _marks.way_for("container"), {"a": 1, "b": 2}
+        other = _C.Reads(object)
+        self.set(NAMES, names, (1,), ("a",), way)
+        other.set([(NAMES, way, names, ("b",), (2,))])
+        self.assertTrue(other.holds())
+        names["b"] = 3
+        self.assertTrue(self.reads.holds())
+        self.assertFalse(other.holds())
+        del other
+        names["a"] = 4
+        self.assertFalse(self.reads.holds())
+
+    def test_a_dict_outlives_who_looked_at_it(self):
+        names = {"a": 1}
+        for _ in range(3):
+            reads = _C.Reads(object)
+            reads.set([(NAMES, _marks.way_for("container"), names, ("a",), (names["a"],))])
+            self.assertTrue(reads.holds())
+            del reads
+            names["a"] += 1
+        for _ in range(50):  # others in its place
+            names = {"a": 1}
+            self.set(NAMES, names, (1,), ("a",), _marks.way_for("container"))
+            names["a"] = 2
+            self.assertFalse(self.reads.holds())
+
+    def test_what_is_not_an_owner_is_refused(self):
+        for wrong in ((NAMES, 0, [], (), ()), (NAMES, 0, {}, ("a",), ()), (LIST, 0, {}, None, ()),
+                      (FUNCTION, 0, helper, None, (1,)), (99, 0, {}, (), ()), (CELL, 0, 1, ("a",), (1,)),
+                      (CALL, 0, helper, None, ())):
+            with self.assertRaises(ValueError, msg=wrong):
+                self.reads.set([wrong])
+        with self.assertRaises(TypeError):
+            self.reads.set(((),))
+        self.reads.set([(CELL, 0, types.CellType(1), None, (1,))])
+        for which, entry in ((1, 0), (0, 1), (-1, 0), (0, -1)):
+            with self.assertRaises(IndexError):
+                self.reads.accept(which, entry, 1)
+
+    def test_a_cycle_is_collected(self):
+        class Owner:
+            pass
+        owner = Owner()
+        owner.reads = _C.Reads(object)
+        owner.reads.set([(NAMES, 0, owner.__dict__, ("reads",), (owner.reads,))])
+        gone = weakref.ref(owner)
+        del owner
+        gc.collect()
+        self.assertIsNone(gone())
+
+    @needs_it
+    def test_memory_that_runs_out(self):
+        names = {"a": 1}
+        owners = [(NAMES, _marks.way_for("container"), names, ("a",), (1,)), (LIST, 0, [1], None, (1,))]
+        exhaust(self, self.reads.set, owners)
+        self.assertTrue(self.reads.holds())
+        names["a"] = 2
+        self.assertEqual(exhaust(self, self.reads.changed), [(0, 0, 2)])
+        exhaust(self, self.reads.accept, 0, 0, 2)
+        self.assertTrue(self.reads.holds())
+
+
+class Marks(unittest.TestCase):
+    @unittest.skipUnless(sys.version_info < (3, 13), "whether watchers see all is found out")
+    def test_how_dicts_tell(self):
+        want = _marks.BY_WATCHER if sys.version_info >= (3, 12) else _marks.BY_TAG
+        for kind in _marks._KINDS:
+            self.assertEqual(_marks.way_for(kind), want, kind)
+
+    def test_a_way_that_misses_a_write_is_not_proved(self):
+        """Where the dict is another one than is written to, as with values that lie in the instance."""
+        for way in (_marks.BY_WATCHER, _marks.BY_TAG):
+            self.assertFalse(_marks._proves(way, lambda: ({"value": 0}, (lambda value: None,))))
+
+
+class Found(unittest.TestCase):
+    """The walk: what it finds by names, what it calls it, and what does not matter."""
+
+    def values(self, fn, executed=None):
+        self.found = _reads.Values(walked_torch.torch, [(fn, "self")], executed=executed)
+        self.before = list(self.found.tokens()[0])
+        self.paths = list(self.found.walk.paths)
+        return self.found
+
+    def notices(self, change, path=None):
+        """It is noticed, named, and the tokens come back with the value."""
+        old = (list(self.found.walk.tokens), self.found.walk.paths)
+        self.assertTrue(self.found.handle.holds())
+        change()
+        self.assertFalse(self.found.handle.holds())
+        tokens, changed = self.found.tokens()
+        self.assertTrue(changed)
+        self.assertNotEqual(tokens, old[0])
+        if path is not None:
+            told = _reads.differences(old, (tokens, self.found.walk.paths))
+            self.assertIn(path, [name for name, _ in told])
+        self.assertTrue(self.found.handle.holds())
+
+    def comes_back(self):
+        self.assertEqual(self.found.tokens()[0], self.before)
+
+    def test_closures_and_what_they_hold(self):
+        t, cfg, some = 1.5, {"a": [1, {"b": 2}]}, [1]
+
+        def subject(x):
+            return x * t * cfg["a"][1]["b"] * some[0]
+
+        def set_t(value):
+            nonlocal t
+            t = value
+        self.values(subject)
+        self.notices(lambda: set_t(2.5), "t")
+        self.notices(lambda: set_t(1.5))
+        self.comes_back()
+        self.notices(lambda: cfg["a"][1].update(b=3), "cfg['a'][1]['b']")
+        self.notices(lambda: cfg["a"][1].update(b=2))
+        self.comes_back()
+        self.notices(lambda: some.append(2))
+        self.notices(lambda: some.pop())
+        self.comes_back()
+        self.assertGreater(self.found.walks, 1)
+
+    def test_an_equal_container_is_the_same(self):
+        cfg = {"a": 1}
+
+        def subject():
+            return cfg["a"]
+
+        def put(value):
+            nonlocal cfg
+            cfg = value
+        self.values(subject)
+        put({"a": 1})
+        self.comes_back()
+        put({"a": 2})
+        self.assertNotEqual(self.found.tokens()[0], self.before)
+
+    def test_globals_and_functions_that_are_called(self):
+        global NUMBER
+        self.values(lambda x: helper(x))
+        self.addCleanup(globals().update, NUMBER=NUMBER)
+        self.notices(lambda: globals().update(NUMBER=2.5), "NUMBER")
+        self.notices(lambda: globals().update(NUMBER=1.0))
+        self.comes_back()
+
+    def test_defaults_and_code(self):
+        def inner(x, y=1, *, z={"k": 1}):
+            return x + y + z["k"]
+        self.values(lambda: inner(1))
+        self.notices(lambda: setattr(inner, "__defaults__", (2,)))
+        self.notices(lambda: inner.__kwdefaults__["z"].update(k=2), "the defaults of inner['z']['k']")
+        self.notices(lambda: setattr(inner, "__code__", (lambda x, y=1, *, z=None: x).__code__))
+
+    def test_objects_by_the_names_that_are_used(self):
+        class Config:
+            shared = 1
+
+            def __init__(self):
+                self.scale, self.calls = 1.5, 0
+
+            @property
+            def twice(self):
+                return self.scale * 2
+        cfg = Config()
+        self.values(lambda: cfg.twice + cfg.shared)
+        self.notices(lambda: setattr(cfg, "scale", 2.5), "cfg.scale")
+        self.notices(lambda: setattr(Config, "shared", 2), "Config.shared")
+        self.notices(lambda: setattr(cfg, "shared", 3), "cfg.shared")
+        cfg.calls = 5
+        self.assertTrue(self.found.handle.holds(), "nobody reads it")
+
+    def test_names_that_are_asked_for(self):
+        cfg, names = types.SimpleNamespace(), types.SimpleNamespace(w0=1)
+
+        class Own:
+            def __init__(self):
+                self.w0 = 1
+        own = Own()
+        self.values(lambda: getattr(cfg, "scale", 1))
+        self.notices(lambda: setattr(cfg, "scale", 2))
+        self.values(lambda i: getattr(own, f"w{i}") + getattr(names, "w0"))
+        self.notices(lambda: setattr(own, "w0", 2), "own.w0")
+
+    def test_modules(self):
+        Module = walked_torch.Module
+
+        class Net(Module):
+            def __init__(self):
+                super().__init__()
+                self.scale = 1.5
+                self._modules["0"] = child = Module()
+                child.p = 0.5
+
+            def forward(self, x):
+                return self.inner(x) * self.scale
+
+            def inner(self, x):
+                return x * self.p
+        net = Net()
+        self.values(net)
+        self.assertEqual(self.found.walk.modules, [net, net._modules["0"]])
+        self.notices(lambda: setattr(net, "scale", 2.5), "self.scale")
+        self.notices(lambda: setattr(net._modules["0"], "p", 0.1), "self[0].p")
+        self.notices(lambda: setattr(net, "inner", lambda x: x), "self.inner")
+        self.notices(lambda: setattr(Net, "forward", lambda self, x: x), "Net.forward")
+        self.notices(lambda: net._modules.update(more=Module()))
+        net._modules["0"]._forward_hooks[7] = lambda *_: NUMBER
+        self.found.look_again()
+        self.assertIn("a hook of self[0]", self.found.walk.paths)
+        self.notices(lambda: net._modules["0"]._forward_hooks.clear())
+
+    def test_only_code_that_ran_is_followed(self):
+        t = 1.5
+
+        def other():
+            return t
+
+        def subject(flag):
+            return other() if flag else 0
+        executed = {_runs.place_of(subject.__code__)}
+        found = self.values(subject, executed)
+        self.assertNotIn("t", self.paths)
+        executed.add(_runs.place_of(other.__code__))
+        found.look_again()
+        self.assertIn("t", found.walk.paths)
+
+    def test_what_wraps_others(self):
+        t, variable = 1.5, contextvars.ContextVar("variable", default=1)
+
+        @functools.lru_cache(maxsize=None)
+        def cached():
+            return t + variable.get()
+
+        def set_t():
+            nonlocal t
+            t = 5
+        part = functools.partial(cached)
+        self.values(lambda: part())
+        self.notices(set_t, "t")
+        token = []
+        self.notices(lambda: token.append(variable.set(2)), "variable.get()")
+        variable.reset(token[0])
+
+    def test_containers_of_all_sorts(self):
+        sets, deque, raw = {1, 2}, collections.deque([1]), bytearray(b"abc")
+        view = types.MappingProxyType(behind := {"a": 1})
+        self.values(lambda: (sets, deque, raw, view))
+        self.notices(lambda: sets.add(3))
+        self.notices(lambda: deque.append(2))
+        self.notices(lambda: raw.__setitem__(0, 1))
+        self.notices(lambda: behind.update(a=2))
+
+    def test_environment(self):
+        with mock.patch.dict(os.environ):
+            self.values(lambda: os.getenv("REPRISE_TESTED"))
+            self.notices(lambda: os.environ.update(REPRISE_TESTED="1"))
+            self.values(lambda: os.environ["REPRISE_TESTED"])
+            self.notices(lambda: os.environ.pop("REPRISE_TESTED"))
+
+    @unittest.skipIf(numpy is None, "needs NumPy")
+    def test_arrays(self):
+        some, large = numpy.ones(3), numpy.zeros(_walk.MOST_ARRAY)
+        self.values(lambda: some)
+        self.notices(lambda: some.__setitem__(1, 5))
+        walk = self.values(lambda: large).walk
+        self.assertIn("the NumPy array `large`", walk.obstacles[0])
+
+    def test_limits_are_told(self):
+        large = list(range(_walk.MOST_ITEMS + 1))
+        walk = self.values(lambda: large).walk
+        self.assertIn("`large`", walk.cautions[0])
+        self.notices(lambda: large.append(1))
+        with mock.patch.object(_walk, "MOST_VALUES", 5):
+            some = list(range(10))
+            self.assertIn("more than 5 values", self.values(lambda: (some, large)).walk.obstacles[0])
+
+    def test_iterators(self):
+        it = iter([1, 2])
+        walk = self.values(lambda: next(it)).walk
+        self.assertEqual(walk.iterators, [(it, "it")])
+
+    def test_a_cycle_ends(self):
+        some = []
+        some.append(some)
+        self.values(lambda: some)
+        self.notices(lambda: some.append(1))
+
+    def test_what_cannot_be_looked_through(self):
+        class Odd:
+            @property
+            def __dict__(self):
+                raise ValueError("mine")
+        odd = Odd()
+        with self.assertRaisesRegex(_reads.Unreadable, "ValueError: mine"):
+            self.values(lambda: odd.name)
+
+
+class Numbers(unittest.TestCase):
+    """Reads: the same number for the same values."""
+
+    def setUp(self):
+        patcher = mock.patch.object(_reads._switches, "of", lambda torch: None)
+        self.addCleanup(patcher.stop)
+        patcher.start()
+
+    def test_a_value_that_comes_back_has_its_number(self):
+        t = 1
+
+        def put(value):
+            nonlocal t
+            t = value
+            return reads.state()
+        reads = _reads.Reads(walked_torch.torch, lambda: t)
+        self.assertEqual([put(v) for v in (1, 2, 1, 1.0, 2, True)], [0, 1, 0, 2, 1, 3])
+
+    def test_code_that_runs_later_leaves_the_number(self):
+        t = 1
+
+        def other():
+            return t
+
+        def subject():
+            return other()
+
+        def put(value):
+            nonlocal t
+            t = value
+        reads = _reads.Reads(walked_torch.torch, subject)
+        first = reads.state()
+        put(2)
+        self.assertEqual(reads.state(), first, "nothing that ran reads it")
+        self.assertEqual(reads.eager_call(subject, (), {}), 2)
+        self.assertEqual(reads.state(), first)
+        put(3)
+        self.assertNotEqual(reads.state(), first)
+        put(2)
+        self.assertEqual(reads.state(), first)
+
+    def test_arguments_by_what_they_hold(self):
+        reads = _reads.Reads(walked_torch.torch, lambda cfg: cfg.scale)
+        reads.state()
+
+        def cfg(scale):
+            return types.SimpleNamespace(scale=scale, held=[1])
+        one = cfg(1)
+        first = reads.argument(one)
+        self.assertEqual(reads.argument(cfg(1)), first)
+        self.assertNotEqual(reads.argument(cfg(2)), first)
+        one.held.append(2)
+        self.assertNotEqual(reads.argument(one), first)
+        with self.assertRaisesRegex(_reads.Unreadable, "is an iterator"):
+            reads.argument(iter([1]))
+
+    def test_without_checks_nothing_is_looked_at(self):
+        """For the benchmark of what they cost."""
+        some = [1]
+        reads = _reads.Reads(walked_torch.torch, lambda: some)
+        first = reads.state()
+        with mock.patch.object(_reads, "checks", False):
+            some.append(2)
+            self.assertEqual(reads.state(), first)
+            self.assertIsNone(reads.handle)
+        self.assertNotEqual(reads.state(), first)
+
+
+class Effects(unittest.TestCase):
+    """What a replay would not do again."""
+
+    def run_of(self, fn, refuses=True, iterators=()):
+        """What it raised, or the effects that were noted."""
+        run = _runs.Run(set(), iterators, refuses)
+        try:
+            with run:
+                fn()
+        except _runs.Effect as error:
+            return str(error)
+        return run.effects
+
+    def test_they_are_refused_before_they_take_place(self):
+        out, done, log = io.StringIO(), [], io.StringIO()
+        own, state = random.Random(3), random.getstate()
+        for fn, what in ((lambda: print("x", file=out), "prints"), (lambda: random.random(), "Python's"),
+                         (lambda: random.randint(1, 6), "Python's"), (lambda: own.shuffle([1, 2]), "Python's"),
+                         (lambda: time.perf_counter(), "time.perf_counter"), (lambda: os.urandom(1), "urandom"),
+                         (lambda: log.write("x"), "a file"), (lambda: open(os.devnull), "opens a file")):
+            told = self.run_of(lambda fn=fn: (fn(), done.append(what)))
+            self.assertIn(what, told)
+            self.assertRegex(told, r"\(at .*test_reads\.py:\d+ in ")
+            self.assertIn("a replay would not do again", told)
+        self.assertEqual((out.getvalue(), log.getvalue(), done, random.getstate() == state),
+                         ("", "", [], True))
+
+    def test_an_error_that_is_caught_is_raised_all_the_same(self):
+        def subject():
+            try:
+                random.random()
+            except Exception:
+                pass
+        self.assertIn("Python's", self.run_of(subject))
+
+    def test_an_eager_run_notes_them(self):
+        before = random.getstate()
+        self.assertIn("Python's", self.run_of(random.random, refuses=False)[0]
+                      if self.run_of(lambda: random.random(), refuses=False) else "")
+        self.assertNotEqual(random.getstate(), before)
+
+    def test_what_is_no_effect(self):
+        def subject():
+            return [next(iter([1])), sorted([2, 1]), "x".join("ab"), {}.get(1), time.strftime]
+        self.assertEqual(self.run_of(subject), [])
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            with mock.patch("sys.stderr", io.StringIO()):
+                self.assertEqual(self.run_of(lambda: warnings.warn("one", stacklevel=1)), [])
+
+    def test_iterators_from_outside(self):
+        it, other = iter([1, 2, 3]), (i for i in range(3))
+        known = ((it, "it"), (other, "other"))
+        self.assertIn("`it`" if hasattr(sys, "monitoring") else "moves the iterator",
+                      self.run_of(lambda: next(it), iterators=known))
+        self.assertEqual(next(it), 1, "it was not moved")
+        for subject, path in ((it, "it"), (other, "other")):
+            run = _runs.Run(set(), known)
+            with run:
+                for _ in subject:
+                    break
+            self.assertIn(f"`{path}`", run.unseen[0])
+
+    @unittest.skipIf(numpy is None, "needs NumPy")
+    def test_random_numbers_of_numpy(self):
+        self.assertIn("NumPy's", self.run_of(lambda: numpy.random.rand()))
+
+    def test_code_that_runs_is_noted(self):
+        executed = set()
+        with _runs.Run(executed):
+            helper(1)
+        self.assertIn(_runs.place_of(helper.__code__), executed)
+
+    def test_a_profiler_goes_on(self):
+        seen = []
+
+        def profile(frame, event, argument):
+            seen.append(event)
+        sys.setprofile(profile)
+        try:
+            with _runs.Run(set()):
+                helper(1)
+            self.assertIs(sys.getprofile(), profile)
+        finally:
+            sys.setprofile(None)
+
+    def test_a_run_within_a_run(self):
+        outer, inner = set(), set()
+        with _runs.Run(outer), _runs.Run(inner), _runs.Run(set()):
+            helper(1)
+        for executed in (outer, inner) if hasattr(sys, "monitoring") else ():
+            self.assertIn(_runs.place_of(helper.__code__), executed)
+
+
+class New(unittest.TestCase):
+    """Values that are new at every call."""
+
+    def setUp(self):
+        self.news = _news.News()
+        self.reads = types.SimpleNamespace(snapshot=lambda: ([self.token], ["self.scale"]))
+        self.token = (float, "0.5")
+
+    def call(self, key, known=False, value=1):
+        self.news.notice("family", key, known, ((int, value),), self.reads, lambda: ["t"])
+        return self.news.why("family")
+
+    def test_the_argument_is_named(self):
+        told = [self.call(i, value=i) for i in range(_news.MOST_NEW + 1)]
+        self.assertEqual(told[:-1], [None] * _news.MOST_NEW)
+        self.assertIn(f"the argument `t` (now {_news.MOST_NEW})", told[-1])
+        self.assertNotIn("self.scale", told[-1])
+        self.assertIsNone(self.news.why("other"))
+
+    def test_what_is_read_is_named(self):
+        for i in range(_news.MOST_NEW + 1):
+            self.token = (float, repr(i / 2))
+            told = self.call(i)
+        self.assertIn("`self.scale`, which it reads, (now 4.0)", told)
+
+    def test_a_value_that_was_met_before_begins_anew(self):
+        for i in range(5 * _news.MOST_NEW):
+            self.assertIsNone(self.call(i, known=i % 5 == 4))
+        for i in range(5 * _news.MOST_NEW):
+            self.assertIsNone(self.call(1000 + i // 2))
+
+    def test_names_of_leaves(self):
+        def subject(x, pair, **more):
+            pass
+        self.assertEqual(_news.names_of_leaves(subject, (1, (2, {"k": 3})), {"late": [4]}),
+                         ["x", "pair[0]", "pair[1]['k']", "late[0]"])
+
+
+class Kept(unittest.TestCase):
+    """At most so many graphs: the one that was not used for longest goes."""
+
+    def test_the_least_recently_used_goes(self):
+        class Shape:
+            def __init__(self):
+                self.replays, self.used_before = 0, -1
+                self.graph = self
+
+            def parts(self):
+                return (self,)
+
+            def info(self):
+                return {"replays": self.replays}
+        made = _graphed.Graphed.__new__(_graphed.Graphed)
+        made._shapes, made._max_shapes, made._hot = {}, 3, None
+        shapes = [Shape() for _ in range(6)]
+        for i in range(4):
+            made._keep(i, shapes[i])
+            shapes[i].replays += 1
+        self.assertEqual(len(made._shapes), 3)
+        kept = [shapes.index(s) for s in made._shapes.values()]
+        for i in kept[1:]:
+            shapes[i].replays += 1
+        made._keep(4, shapes[4])
+        self.assertNotIn(shapes[kept[0]], made._shapes.values())
+        self.assertIn(shapes[4], made._shapes.values())
+
+
+if __name__ == "__main__":
+    unittest.main()
