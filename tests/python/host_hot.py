@@ -373,6 +373,32 @@ class Asked(OnHost):
         self.hot.clear()
         self.assertFalse(self.hot.renew(7, counts[0]), "nothing is guarded")
 
+    def test_what_is_read_is_guarded(self):
+        """Nothing else is taken for what was guarded: neither other values nor other lists of them."""
+        names, handles = {"scale": 1.5}, types.SimpleNamespace(next_id=4)
+        reads = _C.Reads(object)
+        owners = [(0, 0, names, ("scale",), (1.5,))]
+
+        def guard():
+            self.hot.set_guard((), (), handles, True, False, (), reads)
+            self.assertTrue(self.add(()))
+            self.assertEqual(self.call(), b"zero")
+        reads.set(owners)
+        guard()
+        names["scale"] = 2.5
+        self.assertIsNone(self.call())
+        names["scale"] = 1.5
+        self.assertEqual(self.call(), b"zero")
+        names["scale"] = 2.5
+        reads.accept(0, 0, 2.5)
+        self.assertIsNone(self.call(), "the graph has another value")
+        guard()
+        reads.set([])
+        self.assertIsNone(self.call())
+        for wrong in (1, names):
+            with self.assertRaises(TypeError):
+                self.hot.set_guard((), (), handles, True, False, (), wrong)
+
     def test_a_graph_takes_the_place_of_eager_calls(self):
         self.assertTrue(self.hot.add(0, (Tensor(self.x),), {}, None, (), None))
         self.assertIs(self.hot.call((Tensor(self.x),), {}), _C.eager)

@@ -10,7 +10,7 @@ except ImportError:
     torch = None
 
 from no_reads import give_none
-from reprise import _graphed
+from reprise import _graphed, _reads
 
 
 class Keys(unittest.TestCase):
@@ -100,6 +100,30 @@ class Keys(unittest.TestCase):
         self.assertEqual(made._short(shape, stored, []), want)
         shape.short = lambda tensors: None
         self.assertIsNone(made._short(shape, stored, []))
+
+    def test_what_is_read_and_switches_are_parts_of_keys(self):
+        made = self.made
+        del made._modes
+        made._watch = types.SimpleNamespace(modes=lambda: (), grads=lambda: ())
+        made._notice_changes, made._frozen = (lambda: None), False
+        for name in ("is_grad_enabled", "is_inference_mode_enabled"):
+            setattr(made._torch, name, lambda: False)
+        made._torch.is_autocast_enabled = lambda device: False
+        made._device = lambda tensors: types.SimpleNamespace(index=0)
+        now = types.SimpleNamespace(read=0, switches=())
+        made._reads.state, made._reads.found_more = (lambda: now.read), False
+        made._reads.switches = types.SimpleNamespace(key=lambda: now.switches)
+        first = self.key(3)
+        now.read = 1
+        second = self.key(3)
+        now.read, now.switches = 0, (True,)
+        self.assertEqual(len({first, second, self.key(3)}), 3)
+
+        def refuse():
+            raise _reads.Unreadable("it reads too much")
+        made._reads.state = refuse
+        with self.assertRaisesRegex(_graphed.Uncapturable, "reads too much"):
+            self.key(3)
 
     def test_what_has_no_hash_is_refused(self):
         with self.assertRaisesRegex(_graphed.Uncapturable, "cannot be hashed"):

@@ -97,6 +97,17 @@ class Looks(unittest.TestCase):
             del held["a"]
             self.changes((0, -1, None))
 
+    def test_what_was_empty(self):
+        held, some = {}, []
+        for way in (0, _marks.way_for("container")):
+            held.clear()
+            self.set(ITEMS, held, (), (), way)
+            held["a"] = 1
+            self.changes((0, -1, None))
+        self.set(LIST, some, ())
+        some.append(1)
+        self.changes((0, -1, None))
+
     def test_lists(self):
         held = [1, "two", None]
         self.set(LIST, held, (1, "two", None))
@@ -358,7 +369,7 @@ class Found(unittest.TestCase):
             def twice(self):
                 return self.scale * 2
         cfg = Config()
-        self.values(lambda: cfg.twice + cfg.shared)
+        self.values(lambda: [one.twice for one in (cfg,)][0] + (lambda: cfg.shared)())
         self.notices(lambda: setattr(cfg, "scale", 2.5), "cfg.scale")
         self.notices(lambda: setattr(Config, "shared", 2), "Config.shared")
         self.notices(lambda: setattr(cfg, "shared", 3), "cfg.shared")
