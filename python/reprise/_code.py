@@ -17,7 +17,7 @@ FOREIGN = frozenset(("torch", "numpy", "triton", "functorch", "reprise", "builti
 _ASKERS = frozenset(("getattr", "hasattr", "attrgetter"))
 _EVERYTHING = frozenset(("vars", "__dict__", "asdict", "astuple"))
 _MAKERS = frozenset(("str", "format", "chr"))
-_GLOBAL, _ATTRIBUTE, _IMPORT, _CONST, _CALL, _MAKE = range(6)
+_GLOBAL, _ATTRIBUTE, _IMPORT, _CONST, _CALL, _MAKE, _STORE, _FAST, _PAIR, _REBIND, _JUMP = range(11)
 _NOTHING, _A_NAME, _ITS_END = range(3)  # what getattr's arguments still lack
 
 
@@ -42,6 +42,13 @@ def _operations():
              "IMPORT_NAME": (_IMPORT, 0), "LOAD_CONST": (_CONST, 0)}
     table.update((name, (_CALL, 0)) for name in dis.opmap if name.startswith("CALL"))
     table.update((name, (_MAKE, 0)) for name in ("BUILD_STRING", "BINARY_OP", "BINARY_ADD"))
+    table["STORE_ATTR"] = (_STORE, 0)
+    table.update((name, (_FAST, 0)) for name in ("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"))
+    table.update((name, (_PAIR, 0)) for name in ("LOAD_FAST_LOAD_FAST",
+                                                 "LOAD_FAST_BORROW_LOAD_FAST_BORROW"))
+    table.update((name, (_REBIND, 0)) for name in dis.opmap if name.startswith(("STORE_FAST", "DELETE_FAST")))
+    jumps = {dis.opname[op] for op in (*dis.hasjrel, *dis.hasjabs)}
+    table.update((name, (_JUMP, 0)) for name in jumps | {"YIELD_VALUE"})
     # Instructions that the specialising interpreter puts in have numbers of their own, and code
     # objects tell none of them.
     return {dis.opmap[name]: what for name, what in table.items() if name in dis.opmap}
@@ -64,9 +71,34 @@ def _instructions(code):
             yield known[0], argument >> known[1]
 
 
+class _Straight:
+    """What a function has stored on the way that each call of it goes, before its first branch: what it
+    reads of that is its own."""
+
+    def __init__(self):
+        self.known = set()  # (local variable, attribute)
+        self.last = None    # the variable that is on top
+        self.branches = False
+
+    def see(self, what, argument, names):
+        """Follows an instruction; is it a read of what was stored?"""
+        before, self.last = self.last, None
+        if what == _FAST:
+            self.last = argument
+        elif what == _PAIR:
+            self.last = argument & 15
+        elif what == _STORE and before is not None and not self.branches:
+            self.known.add((before, names[argument]))
+        elif what == _REBIND:
+            self.known.clear()
+        self.branches |= what == _JUMP
+        return what == _ATTRIBUTE and (before, names[argument]) in self.known
+
+
 def _scan(code, found):
-    waits = _NOTHING
+    waits, straight = _NOTHING, _Straight()
     for what, argument in _instructions(code):
+        own = straight.see(what, argument, code.co_names)
         if what == _CONST:
             text = code.co_consts[argument]
             if type(text) is str and text.isidentifier() and waits:
@@ -76,7 +108,7 @@ def _scan(code, found):
             waits = _NOTHING
         elif what == _MAKE:
             found[4] |= waits != _NOTHING
-        else:
+        elif what in (_GLOBAL, _ATTRIBUTE, _IMPORT) and not own:
             name = code.co_names[argument]
             found[what].add(name)
             found[4] |= name in _EVERYTHING or (waits == _ITS_END and name in _MAKERS)

@@ -20,7 +20,7 @@ from ._findings import Frame
 _TOOL = "reprise"
 _FREE_TOOLS = (4, 3)
 _TIMES = frozenset(("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns",
-                    "process_time", "process_time_ns", "thread_time", "sleep", "localtime", "gmtime"))
+                    "process_time", "process_time_ns", "thread_time", "localtime", "gmtime"))
 _IO = {"print": "prints", "input": "reads from the terminal", "open": "opens a file"}
 _FILE_METHODS = frozenset(("write", "writelines", "read", "readline", "readlines", "readinto", "send",
                            "sendall", "recv"))

@@ -7,6 +7,7 @@ import unittest
 from unittest import mock
 
 from fake_gradients import Gradient, NoEffects, fake_torch, param
+from no_reads import give_none
 
 import reprise
 from reprise import _C, _estimate, _execs, _graphed
@@ -94,6 +95,7 @@ class Rehearsed(unittest.TestCase):
         torch = fake_torch(Tensor=bytes)
         torch.cuda.device = contextlib.nullcontext
         fn = _graphed.Graphed.__new__(_graphed.Graphed)
+        give_none(fn)
         fn._torch, fn._name, fn._fn, fn._generators, fn._draws = torch, "step", lambda: "ran", (), True
         fn._device = fn._is_split = lambda tensors: None
         fn._own_pool = lambda device: types.SimpleNamespace(_pool=None)

@@ -376,6 +376,25 @@ class Found(unittest.TestCase):
         cfg.calls = 5
         self.assertTrue(self.found.handle.holds(), "nobody reads it")
 
+    def test_what_it_stored_itself_is_not_read(self):
+        """But where a branch goes around that, or it was read before."""
+        class Owner:
+            def __init__(self):
+                self.last = self.kept = self.count = 0
+
+            def run(self, x):
+                self.last = x
+                if x:
+                    self.kept = x
+                self.count += 1
+                return self.last + self.kept + self.count
+        owner = Owner()
+        self.values(owner.run)
+        owner.last = 5
+        self.assertTrue(self.found.handle.holds())
+        self.notices(lambda: setattr(owner, "kept", 5), "self.kept")
+        self.notices(lambda: setattr(owner, "count", 5), "self.count")
+
     def test_names_that_are_asked_for(self):
         cfg, names = types.SimpleNamespace(), types.SimpleNamespace(w0=1)
 

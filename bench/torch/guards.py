@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What it costs a call to look at all that its graph was decided by outside the arguments.
+
+usage: guards.py [--calls N] [--rounds N] [--install] [--models NAME ...]
+
+Two graphed callables of the same net are called in turns, one looks at what it reads (closures, globals,
+attributes, containers; PyTorch's switches are looked at by both) and one does not. Before each call the
+program does what programs do: it sets attributes that nobody reads, moves a loop variable in the globals
+of the module and, now and then, calls the net eagerly. Prints JSON: microseconds of the host for a call,
+median and the hundredth part above, of both; and what is looked at.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+
+import torch
+
+import reprise
+from reprise import _reads
+
+CHANGING = 20  # attributes that are set outside of the calls
+EAGER_EACH = 50
+turn = 0  # moved by each call, in the globals of the function that is graphed
+
+
+class Alone:
+    """Whether reads are looked at, while calls of one of the two are made."""
+
+    def __init__(self, checks):
+        self.checks = checks
+
+    def __enter__(self):
+        _reads.checks = self.checks
+
+    def __exit__(self, *_):
+        _reads.checks = True
+
+
+def mlp():
+    layers = []
+    for _ in range(3):
+        layers += [torch.nn.Linear(256, 256), torch.nn.GELU()]
+    return torch.nn.Sequential(*layers).cuda().eval(), (torch.randn(16, 256, device="cuda"),), lambda y: y
+
+
+def llama():
+    from transformers import LlamaConfig, LlamaForCausalLM
+    config = LlamaConfig(hidden_size=256, intermediate_size=512, num_hidden_layers=24,
+                         num_attention_heads=4, num_key_value_heads=2, vocab_size=1000)
+    config.use_cache = False
+    ids = torch.arange(16, device="cuda").view(1, 16)
+    return LlamaForCausalLM(config).cuda().eval(), (ids,), lambda y: y.logits
+
+
+def bert():
+    from transformers import BertConfig, BertModel
+    config = BertConfig(hidden_size=256, num_hidden_layers=12, num_attention_heads=4,
+                        intermediate_size=512, vocab_size=1000)
+    ids = torch.arange(16, device="cuda").view(1, 16)
+    return BertModel(config).cuda().eval(), (ids,), lambda y: y.last_hidden_state
+
+
+def modules():
+    """300 modules, each with an attribute that it reads."""
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = 1.0
+            self.net = torch.nn.Identity()
+
+        def forward(self, x):
+            return self.net(x) * self.scale
+    net = torch.nn.Sequential(*[Scaled() for _ in range(150)]).cuda().eval()
+    return net, (torch.randn(16, device="cuda"),), lambda y: y
+
+
+MODELS = {"mlp": mlp, "modules": modules, "llama": llama, "bert": bert}
+
+
+def disturb(net, parts):
+    """What a program does between calls."""
+    global turn
+    turn += 1
+    for i, part in enumerate(parts):
+        part.note = turn + i
+    if turn % EAGER_EACH == 0:
+        net(*disturb.args)
+
+
+def timed(made, args, count, checks, net, parts):
+    found = []
+    with Alone(checks):
+        for _ in range(count):
+            disturb(net, parts)
+            start = time.perf_counter_ns()
+            made(*args)
+            found.append((time.perf_counter_ns() - start) / 1000)
+        torch.cuda.synchronize()
+    return found
+
+
+def summary(found):
+    ordered = sorted(found)
+    return {"median_us": round(statistics.median(ordered), 3),
+            "p99_us": round(ordered[int(0.99 * (len(ordered) - 1))], 3)}
+
+
+def prepared(fn, args, checks):
+    with Alone(checks):
+        made = reprise.graphed(fn)
+        for _ in range(6):
+            made(*args)
+    return made
+
+
+def measure(name, calls, rounds):
+    net, args, take = MODELS[name]()
+    parts, disturb.args = list(net.modules())[:CHANGING], args
+
+    def fn(*inputs):
+        return take(net(*inputs))
+    sides = {checks: prepared(fn, args, checks) for checks in (True, False)}
+    found, pairs = {True: [], False: []}, []
+    for turn_of_both in range(rounds):
+        medians = {}
+        for checks in ((True, False), (False, True))[turn_of_both % 2]:
+            some = timed(sides[checks], args, calls, checks, net, parts)
+            medians[checks] = statistics.median(some)
+            found[checks] += some
+        pairs.append(medians[True] - medians[False])
+    owners, always = sides[True]._reads.values.handle.counts()
+    failures = [why for made in sides.values() for why in made.failures()]
+    return {"model": name, "modules": len(list(net.modules())), "calls": len(found[True]),
+            "with": summary(found[True]), "without": summary(found[False]),
+            "guards_us": round(statistics.median(pairs), 3),
+            "guards_worst_us": round(max(pairs), 3), "owners": owners, "always": always,
+            "values": len(sides[True]._reads.values.walk.tokens), "failures": failures}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--calls", type=int, default=400)
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--install", action="store_true")
+    parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
+    given = parser.parse_args()
+    if given.install:
+        reprise.install()
+    with torch.no_grad():
+        rows = [measure(name, given.calls, given.rounds) for name in given.models]
+    print(json.dumps({"python": sys.version.split()[0], "torch": torch.__version__,
+                      "install": given.install, "rows": rows}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
