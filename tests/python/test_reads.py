@@ -743,10 +743,10 @@ class Kept(unittest.TestCase):
             shapes[i].replays += 1
         self.assertEqual(len(made._shapes), 3)
         kept = [shapes.index(s) for s in made._shapes.values()]
-        for i in kept[1:]:
-            shapes[i].replays += 1
+        shapes[kept[0]].replays += 1  # the oldest
         made._keep(4, shapes[4])
-        self.assertNotIn(shapes[kept[0]], made._shapes.values())
+        self.assertIn(shapes[kept[0]], made._shapes.values())
+        self.assertNotIn(shapes[kept[1]], made._shapes.values())
         self.assertIn(shapes[4], made._shapes.values())
 
 
