@@ -200,21 +200,28 @@ class Reads:
     # ---- Arguments ----
 
     def argument(self, value):
-        """What a call depends on of an argument that is neither a tensor nor a plain value."""
+        """What a call depends on of an argument that is neither a tensor nor a plain value: a number,
+        the same for all that hold the same."""
+        with self._lock:
+            return self._argument(value)
+
+    def _argument(self, value):
         known = self._arguments.get(id(value))
         if known is None:
             names = self.values.walk.names if self.values.walk is not None else None
-            known = self._arguments[id(value)] = (value, Values(self.torch, [(value, "it")], names))
+            known = self._arguments[id(value)] = [value, Values(self.torch, [(value, "it")], names), None]
             if len(self._arguments) > MOST_ARGUMENTS:
                 self._arguments.popitem(last=False)
-        tokens = tuple(known[1].tokens()[0])
+        tokens, changed = known[1].tokens()
+        if changed:
+            known[2] = ("object", self._number_of(("argument", *tokens)))
         walk = known[1].walk
         for _, path in walk.iterators:
             raise Unreadable("an argument is an iterator, or has one, which each call would move on. Take "
                              "from it before the call")
         for text in walk.obstacles:
             raise Unreadable(text)
-        return tokens
+        return known[2]
 
     # ---- Facts ----
 
