@@ -29,11 +29,11 @@ from pathlib import Path
 import record_result
 
 TESTS = Path(__file__).resolve().parent.parent / "tests" / "python"
-BOTH = ("check", "compose", "effects", "estimate", "graph", "graphed", "gradients", "homes", "module",
-        "pace", "policy", "private", "random", "report")
+BOTH = ("check", "compose", "effects", "estimate", "frozen", "graph", "graphed", "gradients", "homes",
+        "module", "pace", "policy", "private", "random", "report")
 ONCE = ("documents", "install", "stale", "versions")
 ALONE = ("estimate", "pace")  # look at what others take of the device
-SHORT = ("graph", "graphed", "install", "private", "random", "gradients")
+SHORT = ("frozen", "graph", "graphed", "install", "private", "random", "gradients")
 
 
 def commands(short):

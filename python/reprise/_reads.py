@@ -38,8 +38,10 @@ class Unreadable(Exception):
 class Values:
     """What one walk found, kept up to date."""
 
-    def __init__(self, torch, roots, names=None, known=(), executed=None):
+    def __init__(self, torch, roots, names=None, known=(), executed=None, is_compiled=False):
         self.torch = torch
+        self.is_compiled = is_compiled
+        self.runs_unseen = is_compiled  # compilers take functions in, which are never seen to run
         self.executed = executed
         self.roots = roots
         self.names = names
@@ -51,6 +53,8 @@ class Values:
     def tokens(self):
         """The tokens of what is there now, and whether they are other ones than the last time."""
         if self.walk is not None:
+            if self.handle.holds():
+                return self.walk.tokens, False
             changes = self.handle.changed()
             if not changes:
                 return self.walk.tokens, False
@@ -60,15 +64,27 @@ class Values:
         return self.walk.tokens, True
 
     def look_again(self):
-        known = self.known() if callable(self.known) else self.known
         try:
-            walk = Walk(self.torch, known, self.names, self.executed).run(*self.roots)
+            walk = self._walk()
             self.handle.set(walk.owners)
         except Exception as error:  # objects may do anything when they are asked
             raise Unreadable("what it reads beside its arguments could not be looked through: "
                              f"{type(error).__name__}: {error}") from error
         self.walk = walk
         self.walks += 1
+
+    def _walk(self):
+        known = self.known() if callable(self.known) else self.known
+        if self.runs_unseen:
+            walk = Walk(self.torch, known, self.names, None).run(*self.roots)
+            if not walk.obstacles:
+                return walk
+            self.runs_unseen = False
+        walk = Walk(self.torch, known, self.names, self.executed).run(*self.roots)
+        if self.is_compiled:
+            walk.cautions.append("what compiled code reads is too much to follow; of functions that the "
+                                 "compiler took in, changes of Python values may go unseen")
+        return walk
 
     def _take(self, changes):
         """Where only numbers, strings and the like changed: no more than their tokens did."""
@@ -100,15 +116,16 @@ class Reads:
         roots = [(fn, path)] + [(module, "watch") for module in extra]
         self.executed = set(map(place_of, _codes_of(torch, fn)))
         self._learned = len(self.executed)
-        self.values = Values(torch, roots, known=self._known, executed=self.executed)
+        self._is_compiled = any(hasattr(f, "_torchdynamo_orig_callable") or
+                                type(f).__name__ == "OptimizedModule" for f in (fn, *extra))
+        self.values = Values(torch, roots, known=self._known, executed=self.executed,
+                             is_compiled=self._is_compiled)
         self.number = None
         self._numbers = collections.OrderedDict()
         self._made = 0
         self._arguments = collections.OrderedDict()
         self._warned = set()
         self._lock = threading.RLock()
-        self._is_compiled = hasattr(fn, "_torchdynamo_orig_callable") or (
-            type(fn).__name__ == "OptimizedModule")
         self.unseen = []         # effects of an eager run that no capture would keep from happening
         self.found_more = False  # there are modules to be watched that were not known
 

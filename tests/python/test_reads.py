@@ -562,6 +562,33 @@ class Numbers(unittest.TestCase):
         put(2)
         self.assertEqual(reads.state(), first)
 
+    def test_code_that_a_compiler_took_in_is_followed(self):
+        """Nobody sees it run."""
+        t = 1
+
+        def helper_taken_in():
+            return t
+
+        def subject():
+            return helper_taken_in()
+
+        def put(value):
+            nonlocal t
+            t = value
+        for is_compiled in (False, True):
+            if is_compiled:
+                subject._torchdynamo_orig_callable = subject
+            put(1)
+            reads = _reads.Reads(walked_torch.torch, subject)
+            first = reads.state()
+            put(2)
+            self.assertEqual(reads.state() != first, is_compiled)
+        with mock.patch.object(_walk, "MOST_VALUES", 3), warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            with self.assertRaises(_reads.Unreadable):
+                _reads.Reads(walked_torch.torch, subject).state()
+        self.assertEqual(said, [])
+
     def test_arguments_by_what_they_hold(self):
         reads = _reads.Reads(walked_torch.torch, lambda cfg: cfg.scale)
         reads.state()
