@@ -15,7 +15,8 @@ from ._private import native
 _CPU, _C10 = "libtorch_cpu.so", "libc10.so"
 _PRECISIONS = ("none", "ieee", "tf32", "bf16")
 
-# What Python asks of PyTorch's extension (_private.native); the library, and what it asks: symbol, arguments, bytes of the answer.
+# What Python asks of PyTorch's extension (_private.native); the library that answers, and how it is asked
+# itself: symbol, two arguments, bytes of the answer.
 _FLAGS = tuple((name, _CPU, f"_ZNK2at7Context{len(symbol)}{symbol}Ev", 0, 0, 1) for name, symbol in (
     ("_get_cudnn_enabled", "userEnabledCuDNN"),
     ("_get_cudnn_benchmark", "benchmarkCuDNN"),
