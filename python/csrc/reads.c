@@ -27,8 +27,8 @@ enum { FUNCTION_PARTS = 3, SIZE_CHANGED = -1 };
 struct owner {
     enum kind kind;
     enum rpp_way_to_look way;
-    PyObject *object;
-    PyObject *keys, *values; /* tuples; keys: NULL where the kind has none */
+    PyObject *object;        /* of a TENSOR a weak reference may be here, */
+    PyObject *keys, *values; /* tuples; keys: NULL where the kind has none. Tensors among the values as well */
     struct rpp_mark *mark;   /* RPP_BY_WATCHER */
     uint64_t seen;           /* the mark's version, or the tag, when it held */
     struct rpp_tensor_place place;
@@ -93,6 +93,13 @@ static bool same(PyObject *a, PyObject *b)
 static PyObject *value_at(const struct owner *owner, size_t i)
 {
     return PyTuple_GetItem(owner->values, (Py_ssize_t)i);
+}
+
+/* Memory of the device is the program's to free: tensors there are known by weak references. What one
+ * leads to, borrowed, None where that is gone; anything else is itself. */
+static PyObject *led_to(PyObject *known)
+{
+    return PyWeakref_CheckRefExact(known) ? PyWeakref_GetObject(known) : known;
 }
 
 static size_t value_count(const struct owner *owner)
@@ -175,7 +182,7 @@ static PyObject *value_now(const struct owner *owner, size_t i)
 static bool value_holds(const struct owner *owner, size_t i, PyObject *now)
 {
     PyObject *known = value_at(owner, i);
-    if (known == now)
+    if (known == now || (now != Py_None && led_to(known) == now))
         return true;
     if (owner->kind == CALL || owner->kind == SET)
         return PyObject_RichCompareBool(known, now, Py_EQ) == 1;
@@ -253,15 +260,18 @@ static bool items_hold(struct owner *owner, size_t which, PyObject *changes)
 
 static bool look(const struct reads *reads, const struct owner *owner, struct dl_tensor *out_tensor)
 {
-    return reads->exchange && reads->exchange->look(owner->object, out_tensor) == 0;
+    PyObject *tensor = led_to(owner->object);
+    return tensor != Py_None && reads->exchange && reads->exchange->look(tensor, out_tensor) == 0;
 }
 
 static struct rpp_tensor_place place_now(const struct reads *reads, const struct owner *owner)
 {
     struct dl_tensor tensor;
     struct rpp_tensor_place place = {0};
+    if (led_to(owner->object) == Py_None)
+        return place;
     if (rpp_tensor_layout.known)
-        return rpp_tensor_place(owner->object);
+        return rpp_tensor_place(led_to(owner->object));
     if (look(reads, owner, &tensor))
         place.data = rpp_tensor_seen(&tensor);
     return place;

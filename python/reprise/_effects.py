@@ -18,7 +18,7 @@ only, so one attempt that fails is followed by another one at the next call.
 """
 
 from . import _C
-from ._python_state import ABSENT, Change, Path, Progress, is_plain
+from ._python_state import ABSENT, Body, Change, Names, Path, Progress, is_plain
 from ._reach import Reach
 from ._tree import flatten, unflatten
 
@@ -122,6 +122,7 @@ class Effects:
         self.slots = None   # what the runs assign: tuples (Slot, kind before); None: no run so far
         self.before = []    # tensors that were in these slots
         self.found = {}     # as known, of this attempt
+        self.places = []    # (owner, key) of what a run changed that is not of an argument; None: of all it holds
 
     def iterators(self):
         """The records of what nothing puts back."""
@@ -151,8 +152,17 @@ class Effects:
                 return self._gather(result, touched)
             finally:
                 for record in touched:
+                    self._note_places(record)
                     record.restore()
         return run
+
+    def _note_places(self, record):
+        if record.owner is None or record.path and record.path.root() in self._roots:
+            return
+        for change in record.changes():
+            is_whole = change.slot is None or ABSENT in (change.before, change.after)
+            self.places.append((record.owner, None if is_whole and not isinstance(record, (Names, Body))
+                                else change.slot.key))
 
     def _gather(self, result, touched):
         found = [(record, change) for record in touched for change in record.changes()]
@@ -278,11 +288,6 @@ class Assignments:
 
     def __str__(self):
         return " and ".join(f"'{slot.path}'" for slot, _ in self.slots[:MOST_NAMED])
-
-    def tensors(self):
-        """Those that lie in the places now."""
-        return [leaf for slot, _ in self.slots for leaf in _leaves(slot.get())
-                if isinstance(leaf, self.torch.Tensor)]
 
     def fit(self):
         """Do the places hold what they held before the capture, or what a call left there?"""

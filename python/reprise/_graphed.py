@@ -242,6 +242,8 @@ class Graphed:
                 return self._fn(*args, **kwargs) if result is _C.eager else result
         torch = self._torch
         leaves, spec = flatten((args, kwargs)) if kwargs else flatten(args)
+        if self._refusals.has_object_of(leaves):
+            return self._fn(*args, **kwargs)
         try:
             tensors, key = self._key(leaves, (spec, bool(kwargs)))
             self._notice_new(key, leaves, args, kwargs)
@@ -320,14 +322,31 @@ class Graphed:
         if self._hot is not None:
             self._hot.clear()
 
+    @staticmethod
+    def _group(key):
+        """What the keys of calls have in common that differ by what the callable reads."""
+        family, values, modes = key[0]
+        return family, values, modes[1:]
+
+    def _settled(self, key):
+        return self._group(key), key[1]
+
+    def _drop_freed(self, key):
+        """Drops what was captured for like calls with tensors that were freed since."""
+        settled = self._settled(key)
+        for other, shape in list(self._shapes.items()):
+            if other != key and self._settled(other) == settled and shape.is_stale():
+                self._drop_stale(other, shape)
+
     def _drop_stale(self, key, shape):
         """The callable uses other memory by now than the shape, which is captured anew; but not for
         ever, as captures cost more than they bring."""
         self._drop(key)
         if isinstance(shape, Shape):
             settle(self._torch, list(shape.moved()))
-        self._stale[key] = self._stale.get(key, 0) + 1
-        if self._stale[key] < MOST_STALE:
+        settled = self._settled(key)
+        self._stale[settled] = self._stale.get(settled, 0) + 1
+        if self._stale[settled] < MOST_STALE:
             return
         lost = max(part.graph.info()["lost_bytes"] for part in shape.parts())
         text = (f"memory that it uses beside its arguments, {lost} bytes, was freed after each of "
@@ -336,7 +355,7 @@ class Graphed:
             f"gradients that it uses lay elsewhere after each of {MOST_STALE} captures. Let the "
             "optimizer keep them, zero_grad(set_to_none=False), and write into them instead of "
             "assigning to p.grad.data")
-        self._failures[key] = (text, ATTEMPTS)
+        self._failures[settled] = (text, ATTEMPTS)
         warn(f"reprise: '{self.name}' runs without a graph for these arguments from now on: {text}")
 
     def _shorten_eager(self, args, kwargs, tensors):
@@ -410,13 +429,16 @@ class Graphed:
 
     def _first_call(self, key, leaves, tensors, spec, args, kwargs):
         """The captured shape, or a tuple that holds an eager call's result."""
-        if self._failures.get(key, ("", 0))[1] >= ATTEMPTS:
+        if self._has_failed(key):
             self._shorten_eager(args, kwargs, tensors)
             return (self._fn(*args, **kwargs),)
         if self._eager_runs < self._warmup:
             return (self._warm_up(args, kwargs),)
         group = self._group(key)
         if self._refusals.covers(group, leaves):
+            return (self._fn(*args, **kwargs),)
+        self._drop_freed(key)
+        if self._has_failed(key):
             return (self._fn(*args, **kwargs),)
         try:
             shape = self._capture(key, leaves, tensors, spec, bool(kwargs), self._verify)
@@ -436,15 +458,8 @@ class Graphed:
         self._keep(self._stored(key), shape)
         return shape
 
-    @staticmethod
-    def _group(key):
-        """What the keys of calls have in common that change Python state in the same way."""
-        return key[0]
-
-    def assigned(self):
-        """The ids of tensors that lie where graphs of it assign some: no call reads these."""
-        return frozenset(id(tensor) for shape in list(self._shapes.values()) if shape.effects is not None
-                         for tensor in shape.effects.tensors())
+    def _has_failed(self, key):
+        return any(self._failures.get(k, ("", 0))[1] >= ATTEMPTS for k in (key, self._settled(key)))
 
     def _run_changing(self, group, error, args, kwargs):
         """An eager call, behind an attempt that found it to change Python state. Once there will be no
@@ -456,6 +471,7 @@ class Graphed:
             raise error
         records = error.records or records_of(args, kwargs)
         result, line = traced_call(self._fn, args, kwargs, records)
+        self._reads.forget_arguments()
         if not error.kinds:
             self._failures[group] = (f"{type(error).__name__}: {error}", ATTEMPTS)
         if self._refusals.is_new(error):
@@ -702,6 +718,7 @@ class Graphed:
             raise
         finally:
             before.finish()
+            self._reads.leave_out(before.effects.places)
         return made
 
     def _before(self, key, leaves, tensors, spec, has_kwargs, *_):
@@ -734,7 +751,7 @@ class Graphed:
                 made.lead = lead
                 self._draws = work.draws
         for part in made.parts():
-            part.stale = self._stale.get(key, 0)
+            part.stale = self._stale.get(self._settled(key), 0)
         return made
 
     def _called_again(self, leaves, spec, has_kwargs):

@@ -47,6 +47,7 @@ class Values:
         self.names = names
         self.known = known  # called for the ids of tensors that somebody else looks at
         self.handle = _C.Reads(torch.Tensor)
+        self.left = {}  # places that are not looked at: owners by (id of the owner, key or None)
         self.walk = None
         self.walks = 0
 
@@ -76,11 +77,11 @@ class Values:
     def _walk(self):
         known = self.known() if callable(self.known) else self.known
         if self.runs_unseen:
-            walk = Walk(self.torch, known, self.names, None).run(*self.roots)
+            walk = Walk(self.torch, known, self.names, None, self.left).run(*self.roots)
             if not walk.obstacles:
                 return walk
             self.runs_unseen = False
-        walk = Walk(self.torch, known, self.names, self.executed).run(*self.roots)
+        walk = Walk(self.torch, known, self.names, self.executed, self.left).run(*self.roots)
         if self.is_compiled:
             walk.cautions.append("what compiled code reads is too much to follow; of functions that the "
                                  "compiler took in, changes of Python values may go unseen")
@@ -163,6 +164,22 @@ class Reads:
         self._learned = len(self.executed)
         self._numbers.setdefault(tuple(self.values.walk.tokens), self.number)
 
+    def leave_out(self, places):
+        """Runs change what is at these places: (owner, key) each, or (owner, None) for all that it holds. What
+        they find there tells no calls apart; captures look at it (_effects.py). The number stays."""
+        with self._lock:
+            left = self.values.left
+            new = {(id(owner), key): owner for owner, key in places}
+            if new.keys() <= left.keys() or self.values.walk is None:
+                return
+            left.update(new)
+            self.values.look_again()
+            self._numbers.setdefault(tuple(self.values.walk.tokens), self.number)
+
+    def forget_arguments(self):
+        """Lets go of the objects among arguments whose values were kept."""
+        self._arguments.clear()
+
     def eager_call(self, fn, args, kwargs):
         """An eager call, of which is noted what it executes and what it does besides computing."""
         if not self._observes():
@@ -233,6 +250,8 @@ class Reads:
         if changed:
             known[2] = ("object", self._number_of(("argument", *tokens)))
         walk = known[1].walk
+        if walk.has_memory:
+            del self._arguments[id(value)]
         for _, path in walk.iterators:
             raise Unreadable("an argument is an iterator, or has one, which each call would move on. Take "
                              "from it before the call")

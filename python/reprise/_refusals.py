@@ -31,11 +31,15 @@ class Refusals:
         self.observed = set()  # groups of calls that were seen to leave iterators alone
         self._told = set()  # places that a warning has named
 
+    def has_object_of(self, leaves):
+        """Are calls eager for an object among these arguments?"""
+        return bool(self._types) and any(type(leaf) in self._types for leaf in leaves)
+
     def covers(self, group, leaves):
         """Are calls of this group, or with these arguments, eager?"""
         if group in self._final:
             return True
-        if self._types and any(type(leaf) in self._types for leaf in leaves):
+        if self.has_object_of(leaves):
             return True
         if self._refused < MOST_REFUSED and self._moved < ATTEMPTS:
             return False

@@ -104,8 +104,9 @@ class _Scope:
 class Walk:
     """One walk from some roots; `run` does it."""
 
-    def __init__(self, torch, known=(), names=None, executed=None):
+    def __init__(self, torch, known=(), names=None, executed=None, left=()):
         self.torch = torch
+        self.left = left        # places that are not looked at, as Reads.leave_out has them
         self.executed = executed  # places of code that ran, which alone is followed; None: all is
         self.known = known      # ids of tensors that somebody else looks at
         self.owners = []        # (kind, way, object, keys, values), as _C.Reads.set takes them
@@ -117,6 +118,7 @@ class Walk:
         self.iterators = []     # (iterator, path)
         self.obstacles = []     # sentences
         self.cautions = []
+        self.has_memory = False  # does it hold tensors of the device?
         self.names = {"forward"} if names is None else set(names)
         self.dynamic = False
         self._dynamic_classes = set()  # by their qualified names
@@ -139,6 +141,8 @@ class Walk:
             for scope in list(self._scopes):
                 self._extend(scope)
             self._drain()
+        self._seen.clear()  # what was looked at is the program's to drop
+        self._scopes.clear()
         return self
 
     def _drain(self):
@@ -158,11 +162,34 @@ class Walk:
         self.paths.append(path)
 
     def own(self, kind, object, keys, values, paths, way=BY_VALUE):
-        """An owner, and the tokens of its values."""
-        self.owners.append((kind, way, object, keys, tuple(values)))
+        """An owner, and the tokens of its values, but for places that are left out."""
+        if self.left:
+            keys, values, paths = self._without_left(kind, object, keys, values, paths)
+            if keys == () or (kind in (CELL, LIST) and not values):
+                return
+        self.owners.append((kind, way, object, keys, tuple(map(self._weak, values))))
         self.first.append(len(self.tokens))
         for value, path in zip(values, paths):
             self.put(value, path)
+
+    def _weak(self, value):
+        """What is compared with a value later: whoever replaces a tensor of the device wants it gone."""
+        if not isinstance(value, self.torch.Tensor) or value.device.type == "cpu":
+            return value
+        self.has_memory = True
+        return weakref.ref(value)
+
+    def _is_left(self, owner, key=None):
+        return bool(self.left) and ((id(owner), key) in self.left or (id(owner), None) in self.left)
+
+    def _without_left(self, kind, owner, keys, values, paths):
+        if kind in (CELL, LIST):
+            is_left = any(place[0] == id(owner) for place in self.left)
+            return (keys, (), ()) if is_left else (keys, values, paths)
+        if kind not in (NAMES, ITEMS, ATTRIBUTES):
+            return keys, values, paths
+        kept = [i for i, key in enumerate(keys) if not self._is_left(owner, key)]
+        return tuple(tuple(some[i] for i in kept) for some in map(tuple, (keys, values, paths)))
 
     def look_at(self, kind, object, values=()):
         """An owner whose token is the one that is just being made."""
@@ -336,6 +363,8 @@ class Walk:
         if len(value) > MOST_ITEMS:
             self._too_many(value, path)
             return
+        if self._is_left(value):
+            return
         keys = tuple(dict.keys(value))
         self.tokens.append(tuple(plain_token(k) if is_plain(k) else Same(k) for k in keys))
         self.paths.append(f"the keys of {path}")
@@ -350,7 +379,7 @@ class Walk:
     def _list(self, value, path):
         self._follow(Walk._elements, value, path)
         self._more(value, path)
-        return (type(value), len(value))
+        return (type(value), None if self._is_left(value) else len(value))
 
     def _elements(self, value, path):
         if len(value) > MOST_ITEMS:
@@ -371,6 +400,8 @@ class Walk:
             self.put(member, f"{path}.{names[i]}" if names else f"{path}[{i}]")
 
     def _set(self, value, path):
+        if self._is_left(value):
+            return (type(value),)
         if type(value) is not frozenset:
             self._follow(Walk._set_members, value, path)
         return (type(value), frozenset(plain_token(v) if is_plain(v) else Same(v) for v in value))
@@ -392,6 +423,8 @@ class Walk:
         self.own(CALL, functools.partial(len, value), None, (len(value),), (f"len({path})",))
 
     def _deque(self, value, path):
+        if self._is_left(value):
+            return (type(value),)
         self._follow(Walk._deque_members, value, path)
         return (type(value), len(value))
 
@@ -429,13 +462,13 @@ class Walk:
             return Same(tensor)  # sparse, fake, or a subclass without memory
         if tensor.device.type != "cpu":
             if id(tensor) not in self.known and isinstance(tensor, torch.Tensor):
-                self.look_at(TENSOR, tensor)
+                self.look_at(TENSOR, self._weak(tensor))
             return ("tensor", address, *like)
         return ("tensor", self._contents(tensor, address), *like)
 
     def _contents(self, tensor, address):
         nbytes = tensor.numel() * tensor.element_size()
-        if id(tensor) in self.known:
+        if id(tensor) in self.known or self._is_left(tensor):
             return address
         if nbytes <= MOST_BYTES and tensor.is_contiguous() and not tensor.is_neg() and (
                 not tensor.is_conj()):
@@ -451,7 +484,7 @@ class Walk:
         return (type(value), found)
 
     def _array(self, value, path):
-        if value.dtype.hasobject:
+        if value.dtype.hasobject or self._is_left(value):
             return Same(value)
         if value.nbytes > MOST_ARRAY:
             self.obstacles.append(f"it may read the NumPy array `{path}` of {value.nbytes} bytes, too many "
@@ -664,7 +697,7 @@ class Walk:
             present = [n for n in present if self._is_shallow(names[n])]
         missing = [n for n in self._could_be(scope) if n not in names and n not in scope.done]
         scope.done |= {*present, *missing}
-        keys = (*present, *missing)
+        keys = tuple(n for n in (*present, *missing) if not self._is_left(scope.object, n))
         if not keys:
             return
         self.own(NAMES, names, keys, [names.get(n, _C.absent) for n in keys],

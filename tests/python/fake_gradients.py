@@ -62,6 +62,8 @@ def param(grad=None):
 class NoEffects:
     """The state of a program without any."""
 
+    places = ()
+
     def iterators(self):
         return []
 

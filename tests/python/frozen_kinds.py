@@ -1147,13 +1147,13 @@ def random_number_of_numpy():
     return lambda x: n(x) * numpy().random.rand(), lambda i: None
 
 
-@kind(refused="moves the iterator `it` on")
+@kind(refused="changes 'it' .is an? .* that each call takes forward")
 def iterator():
     n, it = net(), iter(range(1, 100))
     return lambda x: n(x) * next(it), lambda i: None
 
 
-@kind(refused="moves the iterator `it` on")
+@kind(refused="changes 'it' .is an? .* that each call takes forward")
 def generator():
     n, it = net(), (float(i) for i in range(1, 100))
     return lambda x: n(x) * next(it), lambda i: None

@@ -16,6 +16,10 @@ class NoReads:
         return body
 
     @staticmethod
+    def leave_out(places):
+        assert not places
+
+    @staticmethod
     def argument(leaf):
         return ("object", type(leaf))
 
@@ -27,4 +31,5 @@ class NoReads:
 def give_none(made):
     """What Graphed.__init__ would make of such a callable."""
     made._reads, made._news, made._max_shapes = NoReads(), News(), 1024
+    made._settled = lambda key: key
     made._notice_new = lambda *call: None  # keys of these tests are no keys of Graphed's
