@@ -165,6 +165,10 @@ class Effects:
                                 else change.slot.key))
 
     def _gather(self, result, touched):
+        replaced = {id(value) for record in touched for value in record.replaced()}
+        for record in touched:
+            if id(record.owner) in replaced:
+                record.restore()  # what it held tells whether the one in its place is another
         found = [(record, change) for record in touched for change in record.changes()]
         changes = [change for _, change in found]
         if self.slots is None:

@@ -192,6 +192,13 @@ class Record:
         return len(now) != len(held) or not all(map(operator.is_, now.values(), held.values())) or not all(
             map(operator.is_, now, held))
 
+    def replaced(self):
+        """The values in whose places others are by now."""
+        if not isinstance(self.held, dict):
+            return []
+        now = self.look(self.owner)
+        return [value for key, value in self.held.items() if now.get(key, ABSENT) is not value]
+
     def changes(self):
         """A Change for each key that has another value."""
         if not self.is_touched():
@@ -274,6 +281,9 @@ class Names(Record):
     @staticmethod
     def look(owner):
         return {}
+
+    def replaced(self):
+        return [value for name, value in self.held.items() if self.owner.get(name, ABSENT) is not value]
 
     def add(self, name):
         if name not in self.names:

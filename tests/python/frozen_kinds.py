@@ -1153,7 +1153,7 @@ def iterator():
     return lambda x: n(x) * next(it), lambda i: None
 
 
-@kind(refused="changes 'it' .is an? .* that each call takes forward")
+@kind(refused="moves the iterator `it` on")
 def generator():
     n, it = net(), (float(i) for i in range(1, 100))
     return lambda x: n(x) * next(it), lambda i: None

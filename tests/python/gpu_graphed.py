@@ -418,8 +418,8 @@ class Inference(unittest.TestCase):
             made._key = None
             for _ in range(3):
                 self.assertTrue(torch.equal(made(x, True), fn(x, True)))
-            made._key = looked
-            self.check(fn, [(x, False)] * 3, graphed=made)
+            made._key = looked  # for the code that runs now, and has to be looked at
+            self.check(fn, [(x, False)] * 3 + [(x, True)], graphed=made)
             made._key = None
             self.check(fn, [(x, False), (x, True)] * 2, graphed=made)
             made._key = looked

@@ -342,6 +342,25 @@ class Runs(unittest.TestCase):
             return {"out": holder.last, "x": x}
         return fn
 
+    def test_a_container_that_is_filled_and_replaced_by_its_like(self):
+        kept = types.SimpleNamespace(stages=collections.defaultdict(dict))  # as torch.amp.GradScaler does
+
+        def fn():
+            kept.stages["optimizer"]["stage"] = 1
+            kept.stages = collections.defaultdict(dict)
+        before = kept.stages
+        self.effects(fn)(())
+        self.assertEqual(self.found.slots, [])
+        self.assertIs(kept.stages, before)
+        self.assertEqual(before, {})
+
+    def test_a_global_container_that_grows(self):
+        run = self.effects(lambda: TABLE.update(calls=TABLE["calls"] + 1))
+        with self.assertRaisesRegex(Changed, "TABLE.'calls'. .from 0 to 1."):
+            run(())
+        self.assertEqual(TABLE, {"calls": 0})
+        self.assertEqual([(owner is TABLE, key) for owner, key in self.found.places], [(True, "calls")])
+
     def test_tensors_that_are_assigned_are_results(self):
         run = self.effects(self.assigning())
         for _ in range(2):
