@@ -356,7 +356,7 @@ class Runs(unittest.TestCase):
 
     def test_a_global_container_that_grows(self):
         run = self.effects(lambda: TABLE.update(calls=TABLE["calls"] + 1))
-        with self.assertRaisesRegex(Changed, "TABLE.'calls'. .from 0 to 1."):
+        with self.assertRaisesRegex(Changed, r"TABLE\['calls'\]' \(from 0 to 1\)"):
             run(())
         self.assertEqual(TABLE, {"calls": 0})
         self.assertEqual([(owner is TABLE, key) for owner, key in self.found.places], [(True, "calls")])

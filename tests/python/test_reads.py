@@ -529,6 +529,40 @@ class Numbers(unittest.TestCase):
         self.addCleanup(patcher.stop)
         patcher.start()
 
+    def test_what_runs_change_themselves_tells_no_calls_apart(self):
+        kept, log, other = types.SimpleNamespace(calls=0, scale=1.0), [], {"scale": 1.0}
+
+        def fn():
+            return kept.calls, kept.scale, log[0], other["scale"]
+        reads = _reads.Reads(walked_torch.torch, fn)
+        first = reads.state()
+        reads.leave_out([(kept.__dict__, "calls"), (log, None)])
+        self.assertEqual(reads.state(), first)
+        kept.calls += 1
+        log.append(1)
+        self.assertEqual(reads.state(), first)
+        kept.scale = 2.0
+        second = reads.state()
+        other["scale"] = 2.0
+        self.assertEqual(len({first, second, reads.state()}), 3)
+        kept.scale, other["scale"] = 1.0, 1.0
+        self.assertEqual(reads.state(), first)
+
+    def test_tensors_of_the_device_are_the_programs_to_free(self):
+        class Device(walked_torch.torch.Tensor):
+            device = types.SimpleNamespace(type="cuda")
+            shape = dtype = requires_grad = None
+            stride = data_ptr = staticmethod(lambda: 64)
+        kept = {"tensor": Device()}
+        reads = _reads.Reads(walked_torch.torch, lambda: kept["tensor"])
+        first = reads.state()
+        self.assertEqual(reads.state(), first)
+        gone = weakref.ref(kept["tensor"])
+        kept["tensor"] = None
+        gc.collect()
+        self.assertIsNone(gone())
+        self.assertNotEqual(reads.state(), first)
+
     def test_a_value_that_comes_back_has_its_number(self):
         t = 1
 
