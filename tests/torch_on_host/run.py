@@ -107,7 +107,8 @@ def main():
     names = [name for name in expected.RUNS if args.only in name]
     skipped_count = counts_skipped(args.python)
     passed, failed = 0, len(unlisted())
-    print(*unlisted(), sep="\n", end="")
+    for sentence in unlisted():
+        print(sentence)
     again = []
     with ThreadPoolExecutor(args.jobs) as pool:
         shown = pool.map(lambda name: run(args.python, name, args.limit), names)
