@@ -550,7 +550,7 @@ class Numbers(unittest.TestCase):
 
     def test_tensors_of_the_device_are_the_programs_to_free(self):
         class Device(walked_torch.torch.Tensor):
-            device = types.SimpleNamespace(type="cuda")
+            device = type("", (), {"type": "cuda"})
             shape = dtype = requires_grad = None
             stride = data_ptr = staticmethod(lambda: 64)
         kept = {"tensor": Device()}
