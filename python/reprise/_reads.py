@@ -14,6 +14,7 @@ import threading
 import types
 
 from . import _C, _switches
+from ._interrupts import Interrupts
 from ._runs import Effect, Run, place_of
 from ._walk import CALL, CELL, ITEMS, LIST, NAMES, Same, Walk, is_plain, plain_token
 from ._warn import warn
@@ -184,8 +185,8 @@ class Reads:
         """An eager call, of which is noted what it executes and what it does besides computing."""
         if not self._observes():
             return fn(*args, **kwargs)
-        with Run(self.executed, self.iterators) as run:
-            result = fn(*args, **kwargs)
+        run = Run(self.executed, self.iterators)
+        result = _recorded(run, lambda: fn(*args, **kwargs))
         self.unseen = run.unseen
         return result
 
@@ -196,8 +197,7 @@ class Reads:
                 return body(placed)
             if self.unseen:
                 raise Effect(self.unseen[0])
-            with Run(self.executed, self.iterators, refuses=True):
-                return body(placed)
+            return _recorded(Run(self.executed, self.iterators, refuses=True), lambda: body(placed))
         return run
 
     def _observes(self):
@@ -277,6 +277,13 @@ class Reads:
         """What there is to compare by `differences`."""
         walk = self.values.walk
         return (list(walk.tokens), walk.paths) if walk is not None else ([], [])
+
+
+def _recorded(run, call):
+    """What a call returns that is recorded. Ctrl-C acts within it alone, so that no recording goes on."""
+    held = Interrupts()
+    with held, run, held.allowed():
+        return call()
 
 
 def differences(before, after):

@@ -73,9 +73,11 @@ class Replaced(Case):
         held = [new()]
 
         def replace():
-            before = held.pop().data_ptr()
-            held.append(new())
-            self.assertEqual(held[0].data_ptr(), before)
+            before, others = held.pop().data_ptr(), []
+            while not held:
+                made = new()
+                (held if made.data_ptr() == before else others).append(made)
+                self.assertLess(len(others), 100)
         self.follows(lambda x: x + held[0], replace)
 
     def test_global(self):
@@ -159,7 +161,9 @@ class Replaced(Case):
             for rows in (32, 33):
                 x = new(rows, WIDTH)
                 self.assertTrue(torch.equal(made(x), x + held[rows % 2]))
-        self.assertEqual(sorted(f["stale_graphs"] for f in made.shapes()), [0, 1])
+        # Either shape is captured again, as calls of both may read what is another by now; but only one
+        # lost memory.
+        self.assertEqual(sorted(f["stale_graphs"] for f in made.shapes()), [0, 0, 1])
 
     def test_forward_and_backward(self):
         held = [new(WIDTH, WIDTH)]
