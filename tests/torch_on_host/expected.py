@@ -35,8 +35,10 @@ RUNS = {
     "kernels.py": 121,
     "memory.py": 4,
     "memory.py --install": 4,
-    "kinds.py": 6,
-    "kinds.py --install": 6,
+    "gpu_frozen.py": 105,
+    "gpu_frozen.py --install": 105,
+    "kinds.py": 12,
+    "kinds.py --install": 12,
     "gpu_report.py": 3,
     "gpu_report.py --install": 5,
     "gpu_pace.py": 2,
@@ -45,8 +47,6 @@ RUNS = {
 
 _CUPTI = "CUPTI, a stand-in here, names the first call that a library makes in a capture"
 _SORTED = "coalescing sparse gradients sorts, and sorting kernels do nothing here"
-
-_FROZEN = "a graph keeps the value that it was captured with, as it does on a GPU"
 
 KNOWN = {
     "gpu_check.py": {
@@ -64,8 +64,6 @@ KNOWN = {
 
 # Not for want of a GPU: an H200 shows the same.
 KNOWN["kinds.py"] = {
-    **dict.fromkeys(("test_attribute", "test_default", "test_element_of_a_list", "test_global",
-                     "test_number_of_a_closure", "test_value_of_a_dict"), _FROZEN),
     "test_loop_that_keeps_its_loss": "the loss that is kept has the parameters' nodes on another stream",
 }
 
