@@ -27,10 +27,11 @@ enum { FUNCTION_PARTS = 3, SIZE_CHANGED = -1 };
 struct owner {
     enum kind kind;
     enum rpp_way_to_look way;
-    PyObject *object;        /* of a TENSOR a weak reference may be here, */
-    PyObject *keys, *values; /* tuples; keys: NULL where the kind has none. Tensors among the values as well */
-    struct rpp_mark *mark;   /* RPP_BY_WATCHER */
-    uint64_t seen;           /* the mark's version, or the tag, when it held */
+    PyObject *object; /* of a TENSOR a weak reference may be here, */
+    PyObject *keys,
+        *values; /* tuples; keys: NULL where the kind has none. Tensors among the values as well */
+    struct rpp_mark *mark; /* RPP_BY_WATCHER */
+    uint64_t seen;         /* the mark's version, or the tag, when it held */
     struct rpp_tensor_place place;
     size_t word_at; /* one more than where its words begin; 0: it has none */
 };
@@ -95,8 +96,8 @@ static PyObject *value_at(const struct owner *owner, size_t i)
     return PyTuple_GetItem(owner->values, (Py_ssize_t)i);
 }
 
-/* Memory of the device is the program's to free: tensors there are known by weak references. What one
- * leads to, borrowed, None where that is gone; anything else is itself. */
+/* Memory of the device is the program's to free: tensors there are known by weak references. What
+ * one leads to, borrowed, None where that is gone; anything else is itself. */
 static PyObject *led_to(PyObject *known)
 {
     return PyWeakref_CheckRefExact(known) ? PyWeakref_GetObject(known) : known;

@@ -39,7 +39,7 @@ class Memory(unittest.TestCase):
         with torch.no_grad():
             for args in calls:
                 made(*args)
-        return made.pool.info()["planned_bytes"] / MIB
+        return reprise.graphed_of(made).pool.info()["planned_bytes"] / MIB
 
     def same(self, workload, most=0.0005):
         try:
