@@ -95,7 +95,7 @@ def graphed(  # type: ignore[overload-overlap]
             grad: Literal["auto", "split", "whole"] = ..., frozen: bool = ...,
             progress: bool | Callable[[int, int, dict[str, Any]], object] = ...,
             policy: Literal["always", "auto", "never"] = ...,
-            verify: Literal["capture", "run"] | None = ...) -> _M: ...
+            verify: Literal["capture", "run"] | None = ..., max_shapes: int = ...) -> _M: ...
 @overload
 def graphed(fn: Callable[_P, _R], *, shapes: Iterable[tuple[Any, ...]] | None = ...,
             warmup: int = ..., pool: Pool | None = ..., name: str | None = ...,
@@ -105,7 +105,7 @@ def graphed(fn: Callable[_P, _R], *, shapes: Iterable[tuple[Any, ...]] | None = 
             grad: Literal["auto", "split", "whole"] = ..., frozen: bool = ...,
             progress: bool | Callable[[int, int, dict[str, Any]], object] = ...,
             policy: Literal["always", "auto", "never"] = ...,
-            verify: Literal["capture", "run"] | None = ...) -> Graphed[_P, _R]: ...
+            verify: Literal["capture", "run"] | None = ..., max_shapes: int = ...) -> Graphed[_P, _R]: ...
 @overload
 def graphed(fn: None = ..., *, shapes: Iterable[tuple[Any, ...]] | None = ...,
             warmup: int = ..., pool: Pool | None = ..., name: str | None = ...,
@@ -115,7 +115,7 @@ def graphed(fn: None = ..., *, shapes: Iterable[tuple[Any, ...]] | None = ...,
             grad: Literal["auto", "split", "whole"] = ..., frozen: bool = ...,
             progress: bool | Callable[[int, int, dict[str, Any]], object] = ...,
             policy: Literal["always", "auto", "never"] = ...,
-            verify: Literal["capture", "run"] | None = ...) -> _Decorator: ...
+            verify: Literal["capture", "run"] | None = ..., max_shapes: int = ...) -> _Decorator: ...
 def graphed_(module: _M, *, shapes: Iterable[tuple[Any, ...]] | None = ...,
              warmup: int = ..., pool: Pool | None = ..., name: str | None = ...,
              copy_args: bool = ..., strict: bool = ...,
@@ -124,7 +124,7 @@ def graphed_(module: _M, *, shapes: Iterable[tuple[Any, ...]] | None = ...,
              grad: Literal["auto", "split", "whole"] = ..., frozen: bool = ...,
              progress: bool | Callable[[int, int, dict[str, Any]], object] = ...,
              policy: Literal["always", "auto", "never"] = ...,
-             verify: Literal["capture", "run"] | None = ...) -> _M: ...
+             verify: Literal["capture", "run"] | None = ..., max_shapes: int = ...) -> _M: ...
 def graphed_of(value: object) -> Graphed[..., Any]: ...
 class Estimate:
     planned_bytes: int
