@@ -28,7 +28,7 @@ build: ## build the command, build/reprise, and the libraries
 	@$(call configure_and_build,$(BUILD),$(CMAKE_ARGS))
 
 demo: build ## capture a small decoder and plan recorded captures; draws a chart in build/demo
-	@"$(BUILD)/reprise" demo
+	@"$(BUILD)/reprise" demo --out "$(BUILD)/demo"
 
 test: build ## run every test that needs no GPU
 	@$(call TEST,$(BUILD))
@@ -39,8 +39,8 @@ bench: build ## run the benchmarks
 gpu-test: build ## run the tests that need an NVIDIA GPU
 	@scripts/gpu_test.sh "$(BUILD)"
 
-torch-test: build ## run the package's tests with a real PyTorch, without a GPU (minutes)
-	@scripts/torch_test.sh "$(BUILD)" "$(JOBS)"
+torch-test: build ## run the package's tests with a real PyTorch, without a GPU (minutes); VERSION=oldest, newest, 2.14.1
+	@scripts/torch_test.sh "$(BUILD)" "$(JOBS)" $(VERSION)
 
 faults: setup ## build with each deliberate fault in turn; the tests must notice (minutes)
 	@scripts/deliberate_faults.py

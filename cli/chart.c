@@ -1,36 +1,44 @@
 /* SPDX-License-Identifier: MIT
  *
- * All measures are in SVG units. A panel, top to bottom:
+ * All measures are in SVG units. The chart, top to bottom:
  *
  *     title, subtitle, legend
- *     plot: horizontal grid lines with their value on the left, bars with theirs on top
- *     category names, one or two lines
+ *     amounts on an axis, on which each line is twice the one before: equal distances are equal
+ *         ratios, so that rows of 30 and of 3,000 MiB are read alike
+ *     the rows: name, the three dots, the share that is saved
+ *     footnote
  *
- * Widths of texts are guessed from their length, for a wide font: what is drawn with a narrower one
- * has more room, never less.
+ * The least is a ring, so that our dot is seen where it lies on it. Our amount stands on one side
+ * of the dots and theirs on the other, however near they are.
  */
 #include "chart.h"
 
 #include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
+
+#define OURS   "#2f6fde"
+#define THEIRS "#7b8696"
+#define LEAST  "#c2410c"
 
 enum {
     WIDTH = 1080,
     MARGIN = 48,
-    PLOT_LEFT = MARGIN + 56,
-    PLOT_RIGHT = WIDTH - MARGIN,
-    TITLE_HEIGHT = 84,
-    PANEL_HEAD = 112, /* title, subtitle, legend, room for the highest value */
-    PLOT_HEIGHT = 250,
-    PANEL_FOOT = 58,
-    PANEL_GAP = 26,
-    PANEL_HEIGHT = PANEL_HEAD + PLOT_HEIGHT + PANEL_FOOT,
-    FOOT_HEIGHT = 46
+    PLOT_LEFT = 236,
+    PLOT_RIGHT = 880,
+    SAVED = WIDTH - MARGIN, /* end of the last column */
+    HEAD = 172,             /* above the rows */
+    ROW = 50,
+    FOOT = 62,
+    DOT = 7,
+    RING = 11,
+    MOST_TICKS = 12
 };
 
-static void write_text(FILE *out, const char *text, size_t length)
+static void write_text(FILE *out, const char *text)
 {
-    for (const char *c = text; c < text + length; c++) {
+    for (const char *c = text; *c; c++) {
         if (*c == '&')
             fputs("&amp;", out);
         else if (*c == '<')
@@ -43,234 +51,159 @@ static void write_text(FILE *out, const char *text, size_t length)
 }
 
 /* `style` names a CSS class, or several. */
-static void text_at(FILE *out, const char *style, double x, double y, const char *text,
-                    size_t length)
+static void text_at(FILE *out, const char *style, double x, double y, const char *text)
 {
     fprintf(out, "<text class=\"%s\" x=\"%.1f\" y=\"%.1f\">", style, x, y);
-    write_text(out, text, length);
+    write_text(out, text);
     fputs("</text>\n", out);
 }
 
-/* 0 leaves the text out. */
-static void text_sized(FILE *out, const char *style, double x, double y, const char *text,
-                       size_t length, double size)
-{
-    if (size <= 0.0)
-        return;
-    fprintf(out, "<text class=\"%s\" x=\"%.1f\" y=\"%.1f\" font-size=\"%.1f\">", style, x, y, size);
-    write_text(out, text, length);
-    fputs("</text>\n", out);
-}
+/* ---- The axis ------------------------------------------------------------------------------ */
 
-static double text_width(const char *text, double size)
-{
-    size_t letters = 0;
-    for (const char *c = text; *c; c++)
-        letters += (*c & 0xc0) != 0x80; /* not the rest of a UTF-8 letter */
-    return (double)letters * size * 0.62;
-}
-
-/* 1, 2, 2.5 or 5 times a power of ten, so that about four steps reach `most`. */
-static double tick_step(double most)
-{
-    static const double nice[] = {1.0, 2.0, 2.5, 5.0, 10.0};
-    double power = pow(10.0, floor(log10(most / 4.0)));
-    for (size_t i = 0; i < sizeof nice / sizeof *nice; i++)
-        if (nice[i] * power >= most / 4.0)
-            return nice[i] * power;
-    return 10.0 * power;
-}
-
-static double highest(const struct chart_panel *panel)
-{
-    double most = panel->reference;
-    if (panel->most > 0.0)
-        return panel->most;
-    for (size_t s = 0; s < panel->series_count; s++)
-        for (size_t c = 0; c < panel->categories; c++)
-            most = fmax(most, panel->series[s].values[c]);
-    return most > 0.0 ? most : 1.0;
-}
-
-static void write_legend(FILE *out, const struct chart_panel *panel, double y)
-{
-    double x = MARGIN;
-    for (size_t s = 0; s < panel->series_count; s++) {
-        const struct chart_series *series = &panel->series[s];
-        fprintf(out,
-                "<rect x=\"%.1f\" y=\"%.1f\" width=\"13\" height=\"13\" rx=\"3\" fill=\"%s\"/>\n",
-                x, y - 11, series->color);
-        text_at(out, "legend", x + 20, y, series->name, strlen(series->name));
-        x += 20 + text_width(series->name, 13) + 26;
-    }
-    if (panel->reference > 0.0) {
-        fprintf(out,
-                "<line class=\"reference\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>\n", x,
-                x + 22, y - 4.5, y - 4.5);
-        text_at(out, "legend", x + 29, y, panel->reference_name, strlen(panel->reference_name));
-    }
-}
-
-/* Grid lines and their values; `scale` is units of height for 1. */
-static void write_grid(FILE *out, const struct chart_panel *panel, double bottom, double top_value,
-                       double scale)
-{
-    double step = tick_step(top_value);
-    int steps = (int)floor(top_value / step * 1.0001);
-    for (int i = 0; i <= steps; i++) {
-        char label[32];
-        double value = i * step;
-        double y = bottom - value * scale;
-        fprintf(out, "<line class=\"%s\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>\n",
-                i ? "grid" : "base", PLOT_LEFT, PLOT_RIGHT, y, y);
-        int length = snprintf(label, sizeof label, "%g", value);
-        text_at(out, "tick", PLOT_LEFT - 10, y + 4, label, (size_t)length);
-    }
-    fprintf(out, "<text class=\"axis\" transform=\"translate(%d %.1f) rotate(-90)\">", MARGIN + 12,
-            bottom - PLOT_HEIGHT / 2.0);
-    write_text(out, panel->axis, strlen(panel->axis));
-    fputs("</text>\n", out);
-}
-
-/* Two slanted gaps near the end of a bar that is higher than the axis. */
-static void write_break(FILE *out, double x, double width, double top)
-{
-    for (int i = 0; i < 2; i++)
-        fprintf(out, "<path class=\"break\" d=\"M%.1f %.1fl%.1f -9\"/>\n", x - 2, top + 27 + 8 * i,
-                width + 4);
-}
-
-/* A bar with round upper corners and square feet. */
-static void write_bar(FILE *out, const char *color, double x, double width, double bottom,
-                      double height)
-{
-    double round = fmin(4.0, fmin(height, width / 2));
-    fprintf(out,
-            "<path fill=\"%s\" d=\"M%.1f %.1fv%.1fq0 %.1f %.1f %.1fh%.1fq%.1f 0 %.1f %.1fv%.1fz\"/>"
-            "\n",
-            color, x, bottom, -(height - round), -round, round, -round, width - 2 * round, round,
-            round, round, height - round);
-}
-
-/* What all groups of a panel share. */
-struct group_style {
-    double slot, bar;                          /* widths */
-    double name_size, detail_size, value_size; /* 0: there is no room for it */
+/* From 2^first to 2^last. */
+struct axis {
+    int first, last;
 };
 
-enum { BAR_GAP = 3 };
-
-/* At most `size`; less where a text of so many letters would not fit the room; 0 where it would be
- * too small to read. letter: width of one, in sizes. */
-static double fitting(size_t letters, double size, double letter, double room)
+/* Of at least one row. */
+static struct axis choose_axis(const struct chart *chart)
 {
-    const double least = 6.5;
-    double fits = room / ((double)(letters ? letters : 1) * letter);
-    return fits < least ? 0.0 : fmin(size, fits);
+    double least = chart->rows[0].least, most = least;
+    for (size_t i = 0; i < chart->row_count; i++) {
+        const struct chart_row *row = &chart->rows[i];
+        least = fmin(least, fmin(row->least, fmin(row->ours, row->theirs)));
+        most = fmax(most, fmax(row->least, fmax(row->ours, row->theirs)));
+    }
+    /* Room at both ends for an amount beside its dot. */
+    struct axis axis = {(int)floor(log2(least / 1.4)), (int)ceil(log2(most * 1.4))};
+    return axis;
 }
 
-static struct group_style style_groups(const struct chart_panel *panel)
+static double x_of(const struct axis *axis, double amount)
 {
-    size_t name = 0, detail = 0, value = 0;
-    for (size_t c = 0; c < panel->categories; c++) {
-        const char *text = panel->category[c];
-        size_t first = strcspn(text, "\n"), rest = strlen(text) - first;
-        name = first > name ? first : name;
-        detail = rest > detail ? rest : detail;
-        for (size_t s = 0; s < panel->series_count; s++) {
-            int length = snprintf(NULL, 0, panel->value_format, panel->series[s].values[c]);
-            value = (size_t)length > value ? (size_t)length : value;
-        }
-    }
-    double count = (double)panel->series_count;
-    double slot = (double)(PLOT_RIGHT - PLOT_LEFT) / (double)panel->categories;
-    double bar = fmin(46.0, (slot * 0.86 - (count - 1) * BAR_GAP) / count);
-    return (struct group_style){.slot = slot,
-                                .bar = bar,
-                                .name_size = fitting(name, 13, 0.71, slot - 2),
-                                .detail_size = fitting(detail, 11.5, 0.6, slot - 2),
-                                .value_size = fitting(value, 11, 0.66, bar + BAR_GAP)};
+    double doublings = log2(amount) - axis->first;
+    return PLOT_LEFT + doublings * (PLOT_RIGHT - PLOT_LEFT) / (axis->last - axis->first);
 }
 
-static void write_group(FILE *out, const struct chart_panel *panel, size_t c,
-                        const struct group_style *group, double bottom, double scale)
+static void write_axis(FILE *out, const struct chart *chart, const struct axis *axis, double bottom)
 {
-    double count = (double)panel->series_count, width = group->bar;
-    double middle = PLOT_LEFT + ((double)c + 0.5) * group->slot;
-    double x = middle - (count * width + (count - 1) * BAR_GAP) / 2;
-    for (size_t s = 0; s < panel->series_count; s++, x += width + BAR_GAP) {
-        double value = panel->series[s].values[c];
-        char label[32];
-        if (value < 0.0)
-            continue;
-        double height = fmin(value * scale, PLOT_HEIGHT);
-        write_bar(out, panel->series[s].color, x, width, bottom, height);
-        if (value * scale > PLOT_HEIGHT + 0.5)
-            write_break(out, x, width, bottom - PLOT_HEIGHT);
-        int length = snprintf(label, sizeof label, panel->value_format, value);
-        text_sized(out, "value", x + width / 2, bottom - height - 6, label, (size_t)length,
-                   group->value_size);
+    char label[32];
+    int step = (axis->last - axis->first) / MOST_TICKS + 1;
+    for (int power = axis->first; power <= axis->last; power += step) {
+        double amount = exp2(power), x = x_of(axis, amount);
+        fprintf(out, "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%.1f\"/>\n", x, x,
+                HEAD, bottom);
+        snprintf(label, sizeof label, "%g", amount);
+        text_at(out, "tick", x, HEAD - 9, label);
     }
-    const char *name = panel->category[c], *second = strchr(name, '\n');
-    text_sized(out, "category", middle, bottom + 22, name, strcspn(name, "\n"), group->name_size);
-    if (second)
-        text_sized(out, "detail", middle, bottom + 39, second + 1, strlen(second + 1),
-                   group->detail_size);
+    text_at(out, "unit", PLOT_LEFT - 16, HEAD - 9, chart->unit);
+    text_at(out, "unit", SAVED, HEAD - 9, "saved");
 }
 
-static void write_panel(FILE *out, const struct chart_panel *panel, double top)
+/* ---- Rows ---------------------------------------------------------------------------------- */
+
+static double share_saved(const struct chart_row *row)
 {
-    double bottom = top + PANEL_HEAD + PLOT_HEIGHT;
-    double top_value = highest(panel), scale = PLOT_HEIGHT / top_value;
-    fprintf(out,
-            "<rect class=\"card\" x=\"%d\" y=\"%.1f\" width=\"%d\" height=\"%d\" rx=\"12\"/>\n",
-            MARGIN / 2, top, WIDTH - MARGIN, PANEL_HEIGHT);
-    text_at(out, "title", MARGIN, top + 34, panel->title, strlen(panel->title));
-    text_at(out, "subtitle", MARGIN, top + 55, panel->subtitle, strlen(panel->subtitle));
-    write_legend(out, panel, top + 82);
-    write_grid(out, panel, bottom, top_value, scale);
-    struct group_style group = style_groups(panel);
-    for (size_t c = 0; c < panel->categories; c++)
-        write_group(out, panel, c, &group, bottom, scale);
-    if (panel->reference > 0.0) {
-        double y = bottom - panel->reference * scale;
-        fprintf(out, "<line class=\"reference\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>\n",
-                PLOT_LEFT, PLOT_RIGHT, y, y);
-    }
+    return 1 - row->ours / row->theirs;
+}
+
+static void write_amount(FILE *out, const char *style, double x, double y, double amount)
+{
+    char label[32];
+    snprintf(label, sizeof label, amount < 99.95 ? "%.1f" : "%.0f", amount);
+    text_at(out, style, x, y, label);
+}
+
+static void write_row(FILE *out, const struct chart_row *row, const struct axis *axis, double y)
+{
+    enum { BESIDE = RING + 6 };
+    double theirs = x_of(axis, row->theirs), ours = x_of(axis, row->ours);
+    double least = x_of(axis, row->least);
+    char saved[32];
+    text_at(out, "name", MARGIN, y - 1, row->name);
+    text_at(out, "detail", MARGIN, y + 15, row->detail);
+    fprintf(out, "<line class=\"way\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>\n", ours,
+            theirs, y, y);
+    fprintf(out, "<circle class=\"theirs\" cx=\"%.1f\" cy=\"%.1f\" r=\"%d\"/>\n", theirs, y, DOT);
+    fprintf(out, "<circle class=\"ours\" cx=\"%.1f\" cy=\"%.1f\" r=\"%d\"/>\n", ours, y, DOT);
+    fprintf(out, "<circle class=\"least\" cx=\"%.1f\" cy=\"%.1f\" r=\"%d\"/>\n", least, y, RING);
+    bool ours_first = row->ours <= row->theirs;
+    write_amount(out, ours_first ? "amount left ink" : "amount ink",
+                 ours_first ? fmin(ours, least) - BESIDE : ours + BESIDE, y + 4.5, row->ours);
+    write_amount(out, ours_first ? "amount" : "amount left",
+                 ours_first ? fmax(theirs, least + RING - DOT) + BESIDE
+                            : fmin(theirs, least) - BESIDE,
+                 y + 4.5, row->theirs);
+    snprintf(saved, sizeof saved, "%.0f %%", 100 * share_saved(row));
+    text_at(out, "saved", SAVED, y + 6, saved);
+}
+
+static int by_saving(const void *left, const void *right)
+{
+    double a = share_saved(left), b = share_saved(right);
+    return (a < b) - (a > b);
+}
+
+static int write_rows(FILE *out, const struct chart *chart)
+{
+    struct chart_row *rows = calloc(chart->row_count, sizeof *rows);
+    if (!rows)
+        return 0;
+    memcpy(rows, chart->rows, chart->row_count * sizeof *rows);
+    qsort(rows, chart->row_count, sizeof *rows, by_saving);
+    struct axis axis = choose_axis(chart);
+    write_axis(out, chart, &axis, HEAD + (double)chart->row_count * ROW);
+    for (size_t i = 0; i < chart->row_count; i++)
+        write_row(out, &rows[i], &axis, HEAD + ((double)i + 0.5) * ROW);
+    free(rows);
+    return 1;
+}
+
+/* ---- The page ------------------------------------------------------------------------------ */
+
+/* Widths of texts are guessed from their length, for a wide font. */
+static double write_key(FILE *out, double x, const char *style, int radius, const char *text)
+{
+    enum { Y = 116 };
+    fprintf(out, "<circle class=\"%s\" cx=\"%.1f\" cy=\"%d\" r=\"%d\"/>\n", style, x + RING, Y,
+            radius);
+    text_at(out, "key", x + 2 * RING + 7, Y + 4.5, text);
+    return x + 2 * RING + 7 + (double)strlen(text) * 8.1 + 22;
 }
 
 static const char style[] =
     "<style>\n"
     "text{font-family:'Inter','Segoe UI','Helvetica Neue',Arial,'DejaVu Sans',sans-serif;"
     "fill:#1d2430}\n"
-    ".page{fill:#f4f5f7}.card{fill:#fff;stroke:#e3e6eb}\n"
-    ".head{font-size:25px;font-weight:700}.title{font-size:17px;font-weight:700}\n"
-    ".subtitle,.foot{font-size:12.5px;fill:#5d6675}.legend{font-size:13px}\n"
-    ".tick{font-size:11.5px;fill:#6b7483;text-anchor:end}\n"
-    ".axis{font-size:12px;fill:#6b7483;text-anchor:middle}\n"
-    ".value{text-anchor:middle}\n"
-    ".category{font-weight:600;text-anchor:middle}\n"
-    ".detail{fill:#6b7483;text-anchor:middle}\n"
-    ".grid{stroke:#e8ebef}.base{stroke:#aab1bc}\n"
-    ".reference{stroke:#c2410c;stroke-width:1.8;stroke-dasharray:6 4}\n"
-    ".break{stroke:#fff;stroke-width:3}\n"
+    ".head{font-size:25px;font-weight:700}.sub,.foot{font-size:13px;fill:#5d6675}\n"
+    ".key{font-size:13.5px}.tick{font-size:12px;fill:#6b7483;text-anchor:middle}\n"
+    ".unit{font-size:12px;fill:#6b7483;text-anchor:end}\n"
+    ".name{font-size:15px;font-weight:600}.detail{font-size:12px;fill:#6b7483}\n"
+    ".amount{font-size:13px;fill:#5d6675}.left{text-anchor:end}.ink{fill:" OURS
+    ";font-weight:600}\n"
+    ".saved{font-size:18px;font-weight:700;text-anchor:end}\n"
+    ".grid{stroke:#e8ebef}.way{stroke:#cfd4dc;stroke-width:4}\n"
+    ".theirs{fill:" THEIRS "}.ours{fill:" OURS "}\n"
+    ".least{fill:none;stroke:" LEAST ";stroke-width:2}\n"
     "</style>\n";
 
-int chart_write(FILE *out, const char *title, const char *footnote,
-                const struct chart_panel *panels, size_t panel_count)
+int chart_write(FILE *out, const struct chart *chart)
 {
-    size_t height =
-        TITLE_HEIGHT + panel_count * (PANEL_HEIGHT + PANEL_GAP) - PANEL_GAP + FOOT_HEIGHT;
+    size_t height = HEAD + chart->row_count * ROW + FOOT;
     fprintf(out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%zu\" "
             "viewBox=\"0 0 %d %zu\" role=\"img\">\n<title>",
             WIDTH, height, WIDTH, height);
-    write_text(out, title, strlen(title));
-    fprintf(out, "</title>\n%s<rect class=\"page\" width=\"100%%\" height=\"100%%\"/>\n", style);
-    text_at(out, "head", MARGIN, 52, title, strlen(title));
-    for (size_t i = 0; i < panel_count; i++)
-        write_panel(out, &panels[i], TITLE_HEIGHT + (double)i * (PANEL_HEIGHT + PANEL_GAP));
-    text_at(out, "foot", MARGIN, (double)height - 18, footnote, strlen(footnote));
+    write_text(out, chart->title);
+    fprintf(out, "</title>\n%s<rect fill=\"#fff\" width=\"100%%\" height=\"100%%\"/>\n", style);
+    text_at(out, "head", MARGIN, 50, chart->title);
+    text_at(out, "sub", MARGIN, 77, chart->subtitle);
+    double x = MARGIN - RING + DOT;
+    x = write_key(out, x, "theirs", DOT, chart->theirs);
+    x = write_key(out, x, "ours", DOT, chart->ours);
+    write_key(out, x, "least", RING, chart->least);
+    int good = !chart->row_count || write_rows(out, chart);
+    text_at(out, "foot", MARGIN, (double)height - 22, chart->footnote);
     fputs("</svg>\n", out);
-    return !ferror(out);
+    return good && !ferror(out);
 }

@@ -2,17 +2,19 @@
  *
  * reprise advise: what a profiler trace says about CUDA graphs.
  */
+#include "base/outfile.h"
 #include "cli.h"
 #include "error.h"
+#include "inputs.h"
 #include "options.h"
+#include "output.h"
 
 #include "reprise.h"
 
-#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 struct request {
     struct rp_advise_options options;
@@ -57,22 +59,29 @@ static const struct option long_options[] = {
 static bool take_option(int option, void *into)
 {
     struct request *request = into;
-    char *end;
+    double us = 0;
     if (option == OPT_JSON)
         request->json = true;
     if (option == OPT_HTML)
         request->html = optarg;
     if (option != OPT_EAGER)
         return true;
-    double us = request->options.eager_us = strtod(optarg, &end);
-    return (!*end && end != optarg && us > 0 && us < 1e12) ||
-           cli_refuse("advise", "--eager-us must be a number of microseconds above 0, not '%s'",
-                      optarg);
+    bool good = cli_decimal(optarg, &us) && us > 0 && us < 1e12;
+    request->options.eager_us = us;
+    return good || cli_refuse("advise",
+                              "--eager-us must be a decimal number of microseconds above 0, not "
+                              "'%s'",
+                              optarg);
 }
 
 static const struct cli_options reading = {
     "advise", usage, long_options, take_option, 1, "one file must be given",
 };
+
+static void put_text(FILE *out, const void *text)
+{
+    fputs(text, out);
+}
 
 static bool write_page(struct rp_advice *advice, const char *path, struct rp_error *err)
 {
@@ -81,13 +90,20 @@ static bool write_page(struct rp_advice *advice, const char *path, struct rp_err
         cli_fail("advise", err);
         return false;
     }
-    FILE *file = fopen(path, "w");
-    bool ok = file && fputs(text, file) >= 0;
-    if (file)
-        ok = fclose(file) == 0 && ok;
-    if (!ok)
-        fprintf(stderr, "reprise advise: %s: cannot be written: %s\n", path, strerror(errno));
-    return ok;
+    if (rpi_output_file(path, "advise", put_text, text, err) == RP_OK)
+        return true;
+    cli_fail("advise", err);
+    return false;
+}
+
+/* The first line is the verdict: green where graphs are worth it. */
+static void put_advice(const char *text, bool json, enum rp_advice_verdict verdict)
+{
+    size_t line = json ? 0 : strcspn(text, "\n");
+    if (line)
+        printf("%s%.*s%s", cli_style(stdout, verdict == RP_ADVICE_WORTH ? CLI_GREEN : CLI_YELLOW),
+               (int)line, text, cli_style(stdout, CLI_PLAIN));
+    fputs(text + line, stdout);
 }
 
 static int print_advice(struct rp_advice *advice, const struct request *request,
@@ -103,12 +119,25 @@ static int print_advice(struct rp_advice *advice, const struct request *request,
         cli_fail("advise", err);
         return CLI_USAGE;
     }
-    fputs(text, stdout);
+    put_advice(text, request->json, info.verdict);
     if (fflush(stdout) != 0 || ferror(stdout)) {
-        fprintf(stderr, "reprise advise: the results could not be written\n");
+        cli_say("advise", "the results could not be written");
         return CLI_USAGE;
     }
     return info.verdict == RP_ADVICE_WORTH ? CLI_DONE : CLI_NO;
+}
+
+/* A large trace takes seconds, and a pipe as long as its writer. */
+static void show_reading(const char *path)
+{
+    enum { LARGE = 16 << 20 };
+    struct stat about;
+    if (stat(path, &about) != 0)
+        return;
+    if (!S_ISREG(about.st_mode))
+        cli_progress(true, "reading %s", path);
+    else if (about.st_size >= LARGE)
+        cli_progress(true, "reading %s (%.0f MiB)", path, cli_mib((uint64_t)about.st_size));
 }
 
 int cmd_advise(int argc, char **argv)
@@ -117,9 +146,16 @@ int cmd_advise(int argc, char **argv)
     int ended = cli_options_read(&reading, argc, argv, &request);
     if (ended >= 0)
         return ended;
+    const struct cli_inputs input = {&argv[optind], 1};
+    const struct cli_output page = {"html", request.html};
+    if (!cli_outputs_apart("advise", &page, 1, &input))
+        return CLI_USAGE;
     struct rp_advice *advice = NULL;
     struct rp_error err = {0};
-    if (rp_advise(argv[optind], &request.options, &advice, &err) != RP_OK) {
+    show_reading(argv[optind]);
+    rp_status status = rp_advise(argv[optind], &request.options, &advice, &err);
+    cli_progress_end();
+    if (status != RP_OK) {
         cli_fail("advise", &err);
         return CLI_USAGE;
     }

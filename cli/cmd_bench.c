@@ -81,7 +81,7 @@ static bool read_list(const char *option, const char *text, uint64_t least, uint
         char *end;
         errno = 0;
         unsigned long long value = strtoull(text, &end, 10);
-        if (end == text || errno || *text == '-' || *text == '+' || value < least || value > most ||
+        if (*text < '0' || *text > '9' || errno || value < least || value > most ||
             out->count == MOST_LIST || (*end && *end != ','))
             return cli_refuse("bench",
                               "--%s wants at most %d numbers from %" PRIu64 " to %" PRIu64
@@ -303,7 +303,7 @@ static void print_table(const struct results *results, size_t seeds)
     struct cli_table table;
     double *room = calloc(results->count, sizeof *room);
     if (!room) {
-        fprintf(stderr, "reprise bench: out of host memory\n");
+        cli_say("bench", "out of host memory");
         return;
     }
     for (size_t c = 0; c < COLUMNS; c++)
@@ -398,7 +398,7 @@ int cmd_bench(int argc, char **argv)
     size_t cases = request.streams.count * request.steps.count * PAIRS * request.seeds.count;
     struct results results = {calloc(cases, sizeof *results.all), 0};
     if (!results.all) {
-        fprintf(stderr, "reprise bench: out of host memory\n");
+        cli_say("bench", "out of host memory");
         return CLI_USAGE;
     }
     struct rp_error err = {0};

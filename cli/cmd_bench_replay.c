@@ -305,7 +305,7 @@ int cmd_bench_replay(int argc, char **argv)
     rp_status status = run(&request, &results, &err);
     cli_progress_end();
     if (status) {
-        fprintf(stderr, "reprise bench: %s: %s\n", err.operation, err.message);
+        cli_say("bench", "%s: %s", err.operation, err.message);
         return CLI_USAGE;
     }
     if (request.json)
@@ -314,6 +314,6 @@ int cmd_bench_replay(int argc, char **argv)
         show(&results);
     if (!fflush(stdout) && !ferror(stdout))
         return CLI_DONE;
-    fprintf(stderr, "reprise bench: printing: standard output did not take the result\n");
+    cli_say("bench", "printing: standard output did not take the result");
     return CLI_USAGE;
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * reprise check: what stands in the way of capturing a callable of a shared object.
+ * reprise check: what stands in the way of capturing a callable of a shared object. All of it is
+ * done in a child process: the callable is a stranger's, and may end its process or break it.
  */
+#include "child.h"
 #include "cli.h"
 #include "error.h"
 #include "options.h"
@@ -11,6 +13,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +35,8 @@ static const char usage[] =
     "Tries to capture FUNCTION, an rp_callable_fn that FILE.so exports, and reports each\n"
     "obstacle with operation, place and mend. Its `user` is the struct rp_device, for\n"
     "rp_device_function. It is run twice, captured, and replayed on other buffers, whose\n"
-    "results must equal the run's. Built with\n"
+    "results must equal the run's. It runs in a process of its own, so one that exits or\n"
+    "crashes is told too. Built with\n"
     "    cc -shared -fPIC -o FILE.so FILE.c $(pkg-config --cflags reprise)\n"
     "it finds the library's functions in this program.\n"
     "\n"
@@ -120,7 +124,7 @@ static rp_callable_fn load(const struct request *request, void **out_library)
     *out_library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     void *found = *out_library ? dlsym(*out_library, request->symbol) : NULL;
     if (!found) {
-        fprintf(stderr, "reprise check: %s\n", dlerror());
+        cli_say("check", "%s", dlerror());
         return NULL;
     }
     rp_callable_fn callable;
@@ -228,25 +232,41 @@ static void print_text(const struct rp_findings *findings, const char *symbol)
     struct rp_obstacle o;
     size_t count = rp_findings_count(findings);
     if (!count) {
-        printf("%s can be captured: its replays give what it gives\n", symbol);
+        cli_print("%s can be captured: its replays give what it gives\n", symbol);
         return;
     }
-    printf("%zu obstacle%s to capturing %s\n", count, count == 1 ? "" : "s", symbol);
+    cli_print("%zu obstacle%s to capturing %s\n", count, count == 1 ? "" : "s", symbol);
     for (size_t i = 0; rp_findings_obstacle(findings, i, &o); i++) {
         char where[512];
         describe_place(findings, i, where, sizeof where);
-        printf("\n%zu  %s: %s", i + 1, o.kind, o.operation);
+        cli_print("\n%zu  %s: %s", i + 1, o.kind, o.operation);
         if (o.driver_code)
-            printf(" (%d %s)", o.driver_code, o.driver_name);
-        printf("\n   %s\n", o.what);
+            cli_print(" (%d %s)", o.driver_code, o.driver_name);
+        cli_print("\n   %s\n", o.what);
         if (*where)
-            printf("   at    %s\n", where);
-        printf("   mend  %s\n", o.mend);
+            cli_print("   at    %s\n", where);
+        cli_print("   mend  %s\n", o.mend);
     }
+}
+
+/* The callable, with word to the parent of where it is. */
+struct told {
+    rp_callable_fn callable;
+    struct rp_device *device;
+};
+
+static rp_status run_told(struct rp_call *call, void *user, struct rp_error *err)
+{
+    const struct told *told = user;
+    cli_child_tell(rp_call_is_captured(call) ? CLI_CHILD_CAPTURED : CLI_CHILD_RUN);
+    rp_status status = told->callable(call, told->device, err);
+    cli_child_tell(CLI_CHILD_BETWEEN);
+    return status;
 }
 
 static int check(struct rp_device *device, struct request *request, rp_callable_fn callable)
 {
+    struct told told = {callable, device};
     struct rp_findings *findings = NULL;
     struct rp_error err = {0};
     struct rp_device_info info;
@@ -259,9 +279,9 @@ static int check(struct rp_device *device, struct request *request, rp_callable_
     rp_status status = RP_ERROR_OUT_OF_DEVICE_MEMORY;
     if (made)
         status =
-            rp_check(device, callable, device, request->args, request->arg_count, &findings, &err);
+            rp_check(device, run_told, &told, request->args, request->arg_count, &findings, &err);
     else
-        fprintf(stderr, "reprise check: memory for the arguments could not be allocated\n");
+        cli_say("check", "memory for the arguments could not be allocated");
     if (made && status != RP_OK)
         cli_fail("check", &err);
     free_args(device, request);
@@ -277,8 +297,9 @@ static int check(struct rp_device *device, struct request *request, rp_callable_
     return code;
 }
 
-static int load_and_check(struct request *request)
+static int load_and_check(void *user)
 {
+    struct request *request = user;
     struct rp_device_options options = RP_DEVICE_OPTIONS_INIT;
     struct rp_device *device = NULL;
     struct rp_error err = {0};
@@ -296,13 +317,83 @@ static int load_and_check(struct request *request)
     return code;
 }
 
+/* ---- The child's end ----------------------------------------------------------------------- */
+
+static const char *stage_text(enum cli_child_stage stage)
+{
+    switch (stage) {
+    case CLI_CHILD_BEFORE:
+        return "before the callable was run";
+    case CLI_CHILD_RUN:
+        return "in the callable, as it ran eagerly";
+    case CLI_CHILD_CAPTURED:
+        return "in the callable, as it was captured";
+    case CLI_CHILD_BETWEEN:
+    case CLI_CHILD_DONE:
+        break;
+    }
+    return "between runs of the callable, in work that it had enqueued";
+}
+
+/* "SIGSEGV (Segmentation fault)" */
+static void name_signal(int number, char *out, size_t bytes)
+{
+    static const struct {
+        int number;
+        const char *name;
+    } names[] = {{SIGSEGV, "SIGSEGV"}, {SIGABRT, "SIGABRT"}, {SIGBUS, "SIGBUS"},
+                 {SIGFPE, "SIGFPE"},   {SIGILL, "SIGILL"},   {SIGKILL, "SIGKILL"},
+                 {SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"},   {SIGTRAP, "SIGTRAP"},
+                 {SIGPIPE, "SIGPIPE"}, {SIGSYS, "SIGSYS"},   {SIGXCPU, "SIGXCPU"}};
+    const char *name = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        name = names[i].number == number ? names[i].name : name;
+    snprintf(out, bytes, "%s (%s)", name ? name : "a signal", strsignal(number));
+}
+
+/* The process ended, and gave no answer: that is the obstacle. */
+static int tell_end(const struct request *request, const struct cli_child_end *end)
+{
+    char what[256], how[128];
+    const char *kind = end->signal ? "crash" : "process-exit";
+    const char *mend = end->signal ? "run the callable under a debugger or a sanitizer"
+                                   : "return a status from the callable, and never exit in it";
+    if (end->signal)
+        name_signal(end->signal, how, sizeof how);
+    else
+        snprintf(how, sizeof how, "exit(%d)", end->code);
+    snprintf(what, sizeof what, "the process was ended by %s %s", how, stage_text(end->stage));
+    if (request->json) {
+        printf("{\"driver\": null, \"obstacles\": [\n{\"kind\": \"%s\", \"operation\": \"%s\", "
+               "\"what\": ",
+               kind, end->signal ? "signal" : "exit");
+        cli_json_text(stdout, what);
+        printf(", \"mend\": ");
+        cli_json_text(stdout, mend);
+        printf(", \"where\": null, \"error\": null, \"code\": 0, \"count\": 1}]}\n");
+    } else {
+        printf("1 obstacle to capturing %s\n\n1  %s: %s\n   %s\n   mend  %s\n", request->symbol,
+               kind, end->signal ? "signal" : "exit", what, mend);
+    }
+    return CLI_NO;
+}
+
+/* Before the callable was run it is the file that ended the process, as it was loaded. */
+static int check_in_child(struct request *request)
+{
+    struct cli_child_end end;
+    if (!cli_child_run("check", load_and_check, request, &end))
+        return CLI_USAGE;
+    return end.stage == CLI_CHILD_DONE ? end.code : tell_end(request, &end);
+}
+
 int cmd_check(int argc, char **argv)
 {
     struct request request = {.arg_count = 0};
     int code = cli_options_read(&reading, argc, argv, &request);
     if (code >= 0)
         return code;
-    code = read_target(argv[optind], &request) ? load_and_check(&request) : CLI_USAGE;
+    code = read_target(argv[optind], &request) ? check_in_child(&request) : CLI_USAGE;
     free(request.target);
     return code;
 }

@@ -24,7 +24,8 @@ static const char usage[] =
     "  --driver cuda|host   the driver to use (default: cuda where it works, host elsewhere)\n"
     "  --batches LIST       batch sizes in the order of capture (default: 64,32,16,8,4,2,1)\n"
     "  --recordings DIR     recorded captures to plan (default: those that come with Reprise)\n"
-    "  --out DIR            where the chart is written (default: build/demo)\n"
+    "  --out DIR            where the chart is written (default: reprise/demo in the\n"
+    "                       cache folder: $XDG_CACHE_HOME or ~/.cache, else a temporary one)\n"
     "  --json               print the facts as JSON\n"
     "  --help               print this\n"
     "\n"
@@ -40,7 +41,7 @@ static bool parse_batches(const char *text, struct demo_options *options)
         char *end;
         errno = 0;
         unsigned long rows = strtoul(text, &end, 10);
-        if (end == text || errno || text[0] == '-' || rows < 1 || rows > MOST_ROWS ||
+        if (*text < '0' || *text > '9' || errno || rows < 1 || rows > MOST_ROWS ||
             options->batch_count == DEMO_MOST_BATCHES)
             return cli_refuse("demo",
                               "--batches wants at most %d sizes from 1 to %d, as in 64,32,1",
@@ -51,7 +52,7 @@ static bool parse_batches(const char *text, struct demo_options *options)
         options->batches[options->batch_count++] = (uint32_t)rows;
         if (*end == 0)
             return true;
-        text = *end == ',' ? end + 1 : "";
+        text = *end == ',' ? end + 1 : ""; /* anything else is no size */
     }
 }
 
@@ -133,8 +134,7 @@ static rp_status run(const struct demo_options *options, struct rp_device *devic
 
 int cmd_demo(int argc, char **argv)
 {
-    struct demo_options options = {
-        .out = "build/demo", .batches = {64, 32, 16, 8, 4, 2, 1}, .batch_count = 7};
+    struct demo_options options = {.batches = {64, 32, 16, 8, 4, 2, 1}, .batch_count = 7};
     int code = parse(argc, argv, &options);
     if (code >= 0)
         return code;
@@ -143,7 +143,7 @@ int cmd_demo(int argc, char **argv)
     struct demo_files files = {.count = 0};
     struct demo_facts *facts = calloc(1, sizeof *facts);
     if (!facts) {
-        fprintf(stderr, "reprise demo: out of host memory\n");
+        cli_say("demo", "out of host memory");
         return CLI_USAGE;
     }
     rp_status status = demo_recordings_find(&options, &files, &err);
@@ -156,10 +156,10 @@ int cmd_demo(int argc, char **argv)
         cli_fail("demo", &err);
         code = CLI_USAGE;
     } else if (!demo_all_equal(facts)) {
-        fprintf(stderr, "reprise demo: REPLAYED OUTPUTS DIFFER FROM EAGER ONES\n");
+        cli_say("demo", "REPLAYED OUTPUTS DIFFER FROM EAGER ONES");
         code = CLI_NO;
     } else if (!demo_estimate_right(facts)) {
-        fprintf(stderr, "reprise demo: THE CAPTURES TOOK OTHER MEMORY THAN WAS ESTIMATED\n");
+        cli_say("demo", "THE CAPTURES TOOK OTHER MEMORY THAN WAS ESTIMATED");
         code = CLI_NO;
     }
     rp_device_destroy(device);

@@ -207,11 +207,11 @@ static void diagnose(const struct request *request, struct diagnosis *d)
 static void print_facts(const char *title, const struct doctor_facts *facts)
 {
     if (facts->count)
-        printf("%s\n", title);
+        cli_print("%s\n", title);
     for (size_t i = 0; i < facts->count; i++) {
         const struct doctor_fact *fact = &facts->fact[i];
-        printf("  %s %s = %s%s%s\n", fact->misspelled || fact->stops ? "!" : " ", fact->name,
-               fact->value, fact->says[0] ? "\n      " : "", fact->says);
+        cli_print("  %s %s = %s%s%s\n", fact->misspelled || fact->stops ? "!" : " ", fact->name,
+                  fact->value, fact->says[0] ? "\n      " : "", fact->says);
     }
 }
 
@@ -220,44 +220,44 @@ static void print_device(const struct diagnosis *d)
     struct rp_capability capability;
     const struct rp_device_info *info = &d->info;
     if (d->no_gpu)
-        printf("no GPU      %s\n", d->no_gpu);
+        cli_print("no GPU      %s\n", d->no_gpu);
     if (!d->device)
         return;
-    printf("driver      %s, CUDA %d.%d\n", info->driver, info->driver_version / 1000,
-           info->driver_version % 1000 / 10);
-    printf("device      %s, compute capability %d.%d, %d multiprocessors, %.1f GiB\n", info->name,
-           info->compute_major, info->compute_minor, info->multiprocessors,
-           cli_mib(info->total_bytes) / 1024);
+    cli_print("driver      %s, CUDA %d.%d\n", info->driver, info->driver_version / 1000,
+              info->driver_version % 1000 / 10);
+    cli_print("device      %s, compute capability %d.%d, %d multiprocessors, %.1f GiB\n",
+              info->name, info->compute_major, info->compute_minor, info->multiprocessors,
+              cli_mib(info->total_bytes) / 1024);
     for (size_t i = 0; rp_device_capability(d->device, i, &capability); i++)
         if (capability.present)
-            printf("has         %s\n", capability.name);
+            cli_print("has         %s\n", capability.name);
         else
-            printf("lacks       %s: %s\n", capability.name, capability.lost);
+            cli_print("lacks       %s: %s\n", capability.name, capability.lost);
     for (size_t i = 0; i < d->test_count; i++)
-        printf("self-test   %s: %s\n", d->tests[i].name,
-               d->tests[i].status == RP_OK ? "works" : d->tests[i].err.message);
+        cli_print("self-test   %s: %s\n", d->tests[i].name,
+                  d->tests[i].status == RP_OK ? "works" : d->tests[i].err.message);
 }
 
 static void print_torch(const struct doctor_torch *torch)
 {
     if (torch->version[0])
-        printf("PyTorch     %s for CUDA %s, allocator %s; package reprise %s; asked: %s\n",
-               torch->version, torch->cuda, torch->allocator, torch->reprise, torch->python);
+        cli_print("PyTorch     %s for CUDA %s, allocator %s; package reprise %s; asked: %s\n",
+                  torch->version, torch->cuda, torch->allocator, torch->reprise, torch->python);
     else if (!torch->judged)
-        printf("PyTorch     none: %s\n", torch->why);
+        cli_print("PyTorch     none: %s\n", torch->why);
 }
 
 /* One line for each thing to do; one that says so where there is nothing to do. */
 static void print_torch_verdict(const struct doctor_torch *torch)
 {
     for (size_t i = 0; i < torch->problems.count; i++)
-        printf("PyTorch: not ready: %s\n", torch->problems.text[i]);
+        cli_print("PyTorch: not ready: %s\n", torch->problems.text[i]);
     if (!torch->judged)
-        printf("PyTorch: not judged: %s\n", torch->why);
+        cli_print("PyTorch: not judged: %s\n", torch->why);
     else if (!torch->problems.count)
-        printf("PyTorch: ready\n");
+        cli_print("PyTorch: ready\n");
     for (size_t i = 0; i < torch->warnings.count; i++)
-        printf("PyTorch: note: %s\n", torch->warnings.text[i]);
+        cli_print("PyTorch: note: %s\n", torch->warnings.text[i]);
 }
 
 static void print_text(const struct diagnosis *d)
@@ -267,9 +267,9 @@ static void print_text(const struct diagnosis *d)
         print_torch(&d->torch);
     print_facts("environment", &d->environment);
     print_facts("PyTorch's allocator", &d->alloc);
-    printf("\nthe command line and the C library: %s\n", d->library);
+    cli_print("\nthe command line and the C library: %s\n", d->library);
     if (d->wrong[0])
-        printf("the environment: %s\n", d->wrong);
+        cli_print("the environment: %s\n", d->wrong);
     if (d->asked_python)
         print_torch_verdict(&d->torch);
 }

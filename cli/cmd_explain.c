@@ -2,20 +2,24 @@
  *
  * reprise explain: what a capture error or symptom is, why it comes, what to do.
  */
+#include "base/text.h"
 #include "cli.h"
+#include "explain_near.h"
+#include "options.h"
+#include "output.h"
 
 #include "reprise.h"
 
-#include <ctype.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void print_usage(FILE *out)
 {
     fprintf(out,
-            "usage: reprise explain NUMBER|NAME|MESSAGE...\n"
-            "       reprise explain --list\n\n"
+            "usage: reprise explain [--json] NUMBER|NAME|MESSAGE...\n"
+            "       reprise explain [--json] --list\n\n"
             "Tells what an error of a CUDA graph capture, a symptom of graphs, or a call that\n"
             "cannot be captured is, why it usually comes and what to do:\n\n"
             "    reprise explain 901\n"
@@ -23,7 +27,8 @@ static void print_usage(FILE *out)
             "    reprise explain memory-grows-with-shapes\n"
             "    reprise explain cudaStreamSynchronize\n"
             "    reprise explain '.item()'\n\n"
-            "  --list    all that is known\n\n"
+            "  --list    all that is known\n"
+            "  --json    print one JSON object and nothing else\n\n"
             "exit: 0 done, 1 nothing is known of it, 2 usage\n");
 }
 
@@ -84,51 +89,103 @@ static int print_all(void)
     return CLI_DONE;
 }
 
-/* The longest word of a query: what it is about. False where none says anything. */
-static bool find_word(const char *query, char *out, size_t bytes)
-{
-    enum { SHORTEST = 3 };
-    size_t longest = 0;
-    while (*query) {
-        size_t length = 0;
-        while (isalnum((unsigned char)query[length]))
-            length++;
-        if (length > longest && length < bytes) {
-            longest = length;
-            snprintf(out, bytes, "%.*s", (int)length, query);
-        }
-        query += length ? length : 1;
-    }
-    return longest >= SHORTEST;
-}
-
-/* Says that nothing is known, and lists the entries in which the query's longest word occurs. */
+/* Says that nothing is known, and lists the entries whose names are nearest. */
 static void print_near(const char *query)
 {
-    enum { MOST = 8 };
-    char word[64];
-    const struct rp_explanation *e;
-    size_t count = 0;
+    const struct rp_explanation *near[EXPLAIN_MOST_NEAR];
+    size_t count = explain_near(query, near);
     fprintf(stderr,
-            "reprise explain: nothing is known of '%s'; 'reprise explain --list' shows what is",
-            query);
-    bool told = find_word(query, word, sizeof word);
-    for (size_t i = 0; told && count < MOST && (e = rp_explanation_at(i)); i++) {
-        if (!strcasestr(e->key, word) && !strcasestr(e->title, word))
-            continue;
-        fputs(count++ ? "" : ", among it:\n", stderr);
-        print_entry(stderr, e);
-    }
-    fputs(count ? "" : "\n", stderr);
+            "reprise explain: nothing is known of '%s'; 'reprise explain --list' shows what is%s",
+            query, count ? "; nearest are:\n" : "\n");
+    for (size_t i = 0; i < count; i++)
+        print_entry(stderr, near[i]);
 }
 
-/* The arguments joined by blanks, so that a message need not be quoted. */
-static void join(int count, char **words, char *out, size_t bytes)
+/* ---- As data ------------------------------------------------------------------------------- */
+
+static void write_list(const char *key, const char *const *items)
 {
-    size_t used = 0;
-    out[0] = '\0';
-    for (int i = 0; i < count && used < bytes; i++)
-        used += (size_t)snprintf(out + used, bytes - used, "%s%s", i ? " " : "", words[i]);
+    printf(",\"%s\":[", key);
+    for (size_t i = 0; items[i]; i++) {
+        fputs(i ? "," : "", stdout);
+        cli_json_text(stdout, items[i]);
+    }
+    fputs("]", stdout);
+}
+
+static void write_text(const char *key, const char *text)
+{
+    printf("\"%s\":", key);
+    cli_json_text(stdout, text);
+}
+
+static void write_explanation(const struct rp_explanation *e)
+{
+    fputs("{", stdout);
+    write_text("key", e->key);
+    printf(",\"code\":%d,", e->code);
+    write_text("title", e->title);
+    fputs(",", stdout);
+    write_text("meaning", e->meaning);
+    write_list("causes", e->causes);
+    write_list("mends", e->mends);
+    fputs("}", stdout);
+}
+
+static void write_near(const char *query)
+{
+    const struct rp_explanation *near[EXPLAIN_MOST_NEAR];
+    size_t count = explain_near(query, near);
+    fputs(",\"near\":[", stdout);
+    for (size_t i = 0; i < count; i++) {
+        fputs(i ? "," : "", stdout);
+        cli_json_text(stdout, near[i]->key);
+    }
+    fputs("]", stdout);
+}
+
+static int write_all(void)
+{
+    const struct rp_explanation *e;
+    printf("{\"format\":\"reprise-explain/1\",\"known\":[");
+    for (size_t i = 0; (e = rp_explanation_at(i)); i++) {
+        fputs(i ? ",\n" : "\n", stdout);
+        write_explanation(e);
+    }
+    puts("]}");
+    return CLI_DONE;
+}
+
+/* One of the answers. */
+static int write_answer(const char *query)
+{
+    const struct rp_explanation *found = rp_explain(query);
+    fputs("{", stdout);
+    write_text("query", query);
+    fputs(",\"explanation\":", stdout);
+    if (found) {
+        write_explanation(found);
+    } else {
+        fputs("null", stdout);
+        write_near(query);
+    }
+    fputs("}", stdout);
+    return found ? CLI_DONE : CLI_NO;
+}
+
+/* ---- The command --------------------------------------------------------------------------- */
+
+/* The arguments joined by blanks, so that a message need not be quoted; to be freed. However long:
+ * in a traceback that is pasted the error comes last. */
+static char *join(int count, char **words)
+{
+    size_t bytes = 1, used = 0;
+    for (int i = 0; i < count; i++)
+        bytes += strlen(words[i]) + 1;
+    char *all = malloc(bytes);
+    for (int i = 0; all && i < count; i++)
+        used += (size_t)snprintf(all + used, bytes - used, "%s%s", i ? " " : "", words[i]);
+    return all;
 }
 
 static int explain(const char *query)
@@ -147,42 +204,57 @@ static bool is_number(const char *word)
     return *word && strspn(word, "0123456789") == strlen(word);
 }
 
-/* Numbers are explained one by one; anything else is one message. */
-static int explain_words(int count, char **words)
+/* Numbers are answered one by one; anything else is one message. `answer` prints one, `between`
+ * stands between two. */
+static int answer_words(int count, char **words, int (*answer)(const char *), const char *between)
 {
     bool numbers = true;
     for (int i = 0; i < count; i++)
         numbers &= is_number(words[i]);
     if (!numbers) {
-        char query[4096];
-        join(count, words, query, sizeof query);
-        return explain(query);
+        char *query = join(count, words);
+        if (!query) {
+            fprintf(stderr, "reprise explain: no host memory\n");
+            return CLI_USAGE;
+        }
+        rpi_text_mask(query, strlen(query)); /* it may be quoted; what is masked is in no message */
+        int code = answer(query);
+        free(query);
+        return code;
     }
     int code = CLI_DONE;
     for (int i = 0; i < count; i++) {
-        if (i)
-            putchar('\n');
-        code |= explain(words[i]);
+        fputs(i ? between : "", stdout);
+        code |= answer(words[i]);
     }
+    return code;
+}
+
+static int write_answers(int count, char **words)
+{
+    printf("{\"format\":\"reprise-explain/1\",\"answers\":[");
+    int code = answer_words(count, words, write_answer, ",\n");
+    puts("]}");
     return code;
 }
 
 int cmd_explain(int argc, char **argv)
 {
-    const char *first = argc > 1 ? argv[1] : "";
+    bool json = argc > 1 && !strcmp(argv[1], "--json");
+    argc -= 1 + json;
+    argv += 1 + json;
+    const char *first = argc > 0 ? argv[0] : "";
     if (!strcmp(first, "--help") || !strcmp(first, "-h")) {
         print_usage(stdout);
         return CLI_DONE;
     }
     if (!strcmp(first, "--list"))
-        return print_all();
+        return json ? write_all() : print_all();
     if (*first && *first != '-')
-        return explain_words(argc - 1, argv + 1);
+        return json ? write_answers(argc, argv) : answer_words(argc, argv, explain, "\n");
     if (*first)
-        fprintf(stderr, "reprise explain: no option '%s'; 'reprise explain --help' tells more\n",
-                first);
+        cli_refuse("explain", "no option '%s'", first);
     else
-        fprintf(stderr, "reprise explain: give a number, a name or a message; "
-                        "'reprise explain --help' tells more\n");
+        cli_refuse("explain", "give a number, a name or a message");
     return CLI_USAGE;
 }

@@ -221,7 +221,7 @@ int cmd_inspect(int argc, char **argv)
     if (!status)
         status = show(&subject, &request, &err);
     if (status)
-        fprintf(stderr, "reprise inspect: %s: %s\n", err.operation, err.message);
+        cli_say("inspect", "%s: %s", err.operation, err.message);
     close_subject(&subject);
     return status ? CLI_USAGE : CLI_DONE;
 }

@@ -4,6 +4,7 @@
  */
 #include "cli.h"
 #include "error.h"
+#include "inputs.h"
 #include "options.h"
 #include "output.h"
 
@@ -14,6 +15,8 @@
 #include <string.h>
 
 enum { LONG_MS = 1000 }; /* a budget from which on a person wants to see what goes on */
+#define LONG_STEPS (LONG_MS * UINT64_C(1000000))
+#define MOST_STEPS (UINT64_C(86400000) * 1000000) /* about a day */
 
 struct request {
     struct rp_plan_options options;
@@ -35,19 +38,23 @@ struct printer {
 };
 
 static const char usage[] =
-    "usage: reprise plan [OPTIONS] FILE...\n"
+    "usage: reprise plan [OPTIONS] FILE|FOLDER...\n"
     "\n"
     "Plans the memory of recorded captures. For each capture: its blocks, their sum, the peak\n"
     "in host order, the exact lower bound, the planned height, their ratio, and what "
     "PyTorch's\n"
     "allocator would hold by its default rule and with graph_capture_record_stream_reuse.\n"
     "Files are reprise-capture/1 (JSON, gzip or not) or CSV with the header\n"
-    "id,lower,upper,size; docs/formats.md defines both.\n"
+    "id,lower,upper,size; docs/formats.md defines both. Of a folder, all its .json, .json.gz and\n"
+    ".csv files are taken, in the order of their names.\n"
     "\n"
     "options:\n"
     "  --json            print one JSON list, an object a file, and nothing else\n"
-    "  --capacity BYTES  stop once the layout fits; exit with 1 where it does not\n"
-    "  --budget-ms N     time to search for a better layout, for each file (default 50)\n"
+    "  --capacity SIZE   stop once the layout fits; exit with 1 where it does not. A number of\n"
+    "                    bytes, or with a unit: 64MiB, 1.5GiB, 100MB\n"
+    "  --budget-steps N  work on a better layout, for each file (default 50000000, which takes\n"
+    "                    some 50 ms on an idle core): the same layout on every machine\n"
+    "  --budget-ms N     time for that instead: what comes of it depends on the machine\n"
     "  --threads N       threads that search (default 1)\n"
     "  --align N         round sizes and offsets up to N, a power of two (default 512 for\n"
     "                    captures, 1 for CSV)\n"
@@ -62,11 +69,21 @@ static const char usage[] =
 
 /* ---- Options ------------------------------------------------------------------------------- */
 
-enum { OPT_JSON = 256, OPT_CAPACITY, OPT_BUDGET, OPT_THREADS, OPT_ALIGN, OPT_OUT, OPT_DRAW };
+enum {
+    OPT_JSON = 256,
+    OPT_CAPACITY,
+    OPT_STEPS,
+    OPT_BUDGET,
+    OPT_THREADS,
+    OPT_ALIGN,
+    OPT_OUT,
+    OPT_DRAW
+};
 
 static const struct option long_options[] = {
     {"json", no_argument, NULL, OPT_JSON},
     {"capacity", required_argument, NULL, OPT_CAPACITY},
+    {"budget-steps", required_argument, NULL, OPT_STEPS},
     {"budget-ms", required_argument, NULL, OPT_BUDGET},
     {"threads", required_argument, NULL, OPT_THREADS},
     {"align", required_argument, NULL, OPT_ALIGN},
@@ -114,7 +131,13 @@ static bool take_option(int option, void *into)
     case OPT_DRAW:
         return take_path("draw", &request->draw);
     case OPT_CAPACITY:
-        return take_number("capacity", INT64_MAX, &request->options.capacity_bytes);
+        return cli_size(optarg, &request->options.capacity_bytes) ||
+               cli_refuse("plan",
+                          "--capacity must be from 1 to 9223372036854775807 bytes, or a size such "
+                          "as 64MiB, not '%s'",
+                          optarg);
+    case OPT_STEPS:
+        return take_number("budget-steps", MOST_STEPS, &request->options.budget_steps);
     case OPT_BUDGET:
         good = take_number("budget-ms", 86400000, &value);
         request->options.budget_ms = (unsigned)value;
@@ -133,14 +156,17 @@ static const struct cli_options reading = {
     "plan", usage, long_options, take_option, CLI_SOME, "give at least one file",
 };
 
-/* What is written is of one input. */
-static bool fits_inputs(const struct request *request, int inputs)
+/* What is written is of one input, and goes to files of their own. */
+static bool fits_inputs(const struct request *request, const struct cli_inputs *inputs)
 {
-    if (request->out && inputs > 1)
-        return cli_refuse("plan", "--out takes one input, not %d", inputs);
-    if (request->draw && inputs > 1)
-        return cli_refuse("plan", "--draw takes one input, not %d", inputs);
-    return true;
+    const struct cli_output outputs[] = {{"out", request->out}, {"draw", request->draw}};
+    if (request->options.budget_ms && request->options.budget_steps)
+        return cli_refuse("plan", "give --budget-ms or --budget-steps, not both");
+    if (request->out && inputs->count > 1)
+        return cli_refuse("plan", "--out takes one input, not %zu", inputs->count);
+    if (request->draw && inputs->count > 1)
+        return cli_refuse("plan", "--draw takes one input, not %zu", inputs->count);
+    return cli_outputs_apart("plan", outputs, 2, inputs);
 }
 
 /* ---- JSON ---------------------------------------------------------------------------------- */
@@ -184,7 +210,7 @@ static void json_open(const struct printer *printer, const char *file)
 }
 
 static void json_file(const struct printer *printer, const char *file,
-                      const struct rp_layout *layout, bool csv)
+                      const struct rp_layout *layout, bool csv, double ms)
 {
     struct rp_layout_info info;
     rp_layout_info(layout, &info);
@@ -195,9 +221,11 @@ static void json_file(const struct printer *printer, const char *file,
     printf(",\"proof\":%s%s%s", info.proof ? "\"" : "", info.proof ? info.proof : "null",
            info.proof ? "\"" : "");
     printf(",\"optimal\":%s", info.optimal ? "true" : "false");
+    printf(",\"stopped\":%s", info.stopped ? "\"budget\"" : "null");
+    json_bytes("steps", info.steps);
     if (printer->request->options.capacity_bytes)
         printf(",\"fits\":%s", info.fits > 0 ? "true" : info.fits == 0 ? "false" : "null");
-    printf(",\"ms\":%.3f", info.ms);
+    printf(",\"ms\":%.3f", ms);
     json_c10(csv, info.c10_default_bytes, info.c10_reuse_bytes);
     fputs(",\"captures\":[", stdout);
     for (size_t c = 0; c < info.captures; c++)
@@ -243,11 +271,16 @@ static void table_capture(struct cli_table *table, const struct rp_layout *layou
     cli_table_empty(table, 1);
 }
 
+#define STOPPED "stopped by the budget"
+
 static const char *verdict(const struct rp_layout_info *info, bool has_capacity)
 {
     if (has_capacity)
-        return info->fits > 0 ? "fits" : info->fits == 0 ? "cannot fit" : "no fit found";
-    return info->proof ? "optimal" : "";
+        return info->fits > 0    ? "fits"
+               : info->fits == 0 ? "cannot fit"
+               : info->stopped   ? "no fit found: " STOPPED
+                                 : "no fit found";
+    return info->proof ? "optimal" : info->stopped ? STOPPED : "best found";
 }
 
 static void table_file(struct printer *printer, const char *file, const struct rp_layout *layout,
@@ -292,7 +325,6 @@ static void count_file(struct totals *totals, const struct rp_layout *layout, bo
     totals->unmet += has_capacity && info.fits <= 0;
     totals->pool += info.pool_bytes;
     totals->bound += info.lower_bound_bytes;
-    totals->ms += info.ms;
     totals->recordings += !csv;
     totals->c10_default += info.c10_default_bytes;
     totals->c10_reuse += info.c10_reuse_bytes;
@@ -313,8 +345,10 @@ static void report_error(struct printer *printer, const char *file, const struct
     printer->totals.failed++;
 }
 
+/* The time of a file is what passes until its results are at hand: reading and writing too. */
 static rp_status plan_file(struct printer *printer, const char *file, struct rp_error *err)
 {
+    double start = cli_seconds();
     struct rp_recording *recording = NULL;
     struct rp_layout *layout = NULL;
     rp_status status = rp_recording_load(file, &recording, err);
@@ -325,9 +359,11 @@ static rp_status plan_file(struct printer *printer, const char *file, struct rp_
         status = rp_layout_write(layout, printer->request->out, err);
     if (status == RP_OK && printer->request->draw)
         status = rp_layout_draw(layout, printer->request->draw, err);
+    double ms = (cli_seconds() - start) * 1000;
+    printer->totals.ms += ms;
     if (status == RP_OK) {
         if (printer->request->json)
-            json_file(printer, file, layout, csv);
+            json_file(printer, file, layout, csv, ms);
         else
             table_file(printer, file, layout, csv);
         count_file(&printer->totals, layout, csv, printer->request->options.capacity_bytes != 0);
@@ -337,27 +373,26 @@ static rp_status plan_file(struct printer *printer, const char *file, struct rp_
     return status;
 }
 
-int cmd_plan(int argc, char **argv)
+static bool is_long(const struct request *request)
 {
-    struct request request = {.options = RP_PLAN_OPTIONS_INIT};
-    int ended = cli_options_read(&reading, argc, argv, &request);
-    if (ended >= 0)
-        return ended;
-    if (!fits_inputs(&request, argc - optind))
-        return CLI_USAGE;
-    struct printer printer = {.request = &request};
-    if (request.json)
+    return request->options.budget_ms >= LONG_MS || request->options.budget_steps >= LONG_STEPS;
+}
+
+static int plan_all(const struct request *request, const struct cli_inputs *inputs)
+{
+    struct printer printer = {.request = request};
+    if (request->json)
         putchar('[');
     cli_table_init(&printer.table, headers, COLUMNS);
-    for (int i = optind; i < argc; i++) {
+    for (size_t i = 0; i < inputs->count; i++) {
         struct rp_error err = {0};
-        cli_progress(request.options.budget_ms >= LONG_MS, "planning %s (%d of %d)", argv[i],
-                     i - optind + 1, argc - optind);
-        if (plan_file(&printer, argv[i], &err) != RP_OK)
-            report_error(&printer, argv[i], &err);
+        cli_progress(is_long(request), "planning %s (%zu of %zu)", inputs->paths[i], i + 1,
+                     inputs->count);
+        if (plan_file(&printer, inputs->paths[i], &err) != RP_OK)
+            report_error(&printer, inputs->paths[i], &err);
     }
     cli_progress_end();
-    if (request.json) {
+    if (request->json) {
         puts("\n]");
     } else if (printer.totals.files) {
         cli_table_print(&printer.table, stdout);
@@ -365,8 +400,23 @@ int cmd_plan(int argc, char **argv)
     }
     cli_table_finish(&printer.table);
     if (fflush(stdout) != 0 || ferror(stdout)) {
-        fprintf(stderr, "reprise plan: the results could not be written\n");
+        cli_say("plan", "the results could not be written");
         return CLI_USAGE;
     }
     return printer.totals.failed ? CLI_USAGE : printer.totals.unmet ? CLI_NO : CLI_DONE;
+}
+
+int cmd_plan(int argc, char **argv)
+{
+    struct request request = {.options = RP_PLAN_OPTIONS_INIT};
+    struct cli_inputs inputs = {0};
+    int code = cli_options_read(&reading, argc, argv, &request);
+    if (code >= 0)
+        return code;
+    code = cli_inputs_find("plan", argv + optind, (size_t)(argc - optind), &inputs) &&
+                   fits_inputs(&request, &inputs)
+               ? plan_all(&request, &inputs)
+               : CLI_USAGE;
+    cli_inputs_finish(&inputs);
+    return code;
 }

@@ -8,6 +8,7 @@
  *     demo_recordings.c   plans recorded captures
  *     demo_show.c         text and JSON
  *     demo_chart.c        the SVG
+ *     demo_folder.c       where it is written
  */
 #ifndef REPRISE_CLI_DEMO_H
 #define REPRISE_CLI_DEMO_H
@@ -21,7 +22,7 @@ enum { DEMO_MOST_BATCHES = 16, DEMO_MOST_RECORDINGS = 16, DEMO_PATH = 4096 };
 
 struct demo_options {
     const char *driver;     /* NULL: cuda where it works, host elsewhere */
-    const char *out;        /* directory of the chart */
+    const char *out;        /* directory of the chart; NULL: demo_folder's */
     const char *recordings; /* directory; NULL: the ones that come with Reprise */
     uint32_t batches[DEMO_MOST_BATCHES];
     size_t batch_count;
@@ -46,6 +47,10 @@ struct demo_capture {
 struct demo_recording {
     char name[64];
     struct rp_layout_info info; /* info.proof is static text */
+    /* The least that PyTorch holds with any of its settings: as it was measured, for files that
+     * come with Reprise, otherwise by the two rules of info. */
+    uint64_t pytorch_best_bytes;
+    bool pytorch_measured;
 };
 
 struct demo_facts {
@@ -84,7 +89,11 @@ void demo_recordings_free(struct demo_files *files);
 rp_status demo_recordings(const struct demo_files *files, struct demo_facts *facts,
                           struct rp_error *err);
 
-/* Writes the chart into options->out, which is created, and puts its path into facts. */
+/* The folder to write into, made if it is not there: the one that is asked for, else reprise/demo
+ * in the user's cache folder, else a temporary one that nobody else may write to. */
+rp_status demo_folder(const char *asked, char out[DEMO_PATH], struct rp_error *err);
+
+/* Writes the chart into that folder and puts its path into facts. */
 rp_status demo_chart(const struct demo_options *options, struct demo_facts *facts,
                      struct rp_error *err);
 

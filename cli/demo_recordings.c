@@ -93,18 +93,46 @@ static void name_of(const char *path, char *out, size_t size)
     snprintf(out, size, "%.*s", end ? (int)(end - name) : (int)strlen(name), name);
 }
 
+static const struct measured {
+    const char *name;
+    uint64_t lower_bound;
+    uint64_t mib[3]; /* by setting */
+} measured[] = {
+#define X(name, lower_bound, plain, reuse, expandable)                                             \
+    {name, lower_bound, {plain, reuse, expandable}},
+#include "demo_measured.def"
+#undef X
+};
+
+static uint64_t least_of(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void find_pytorch(struct demo_recording *recording)
+{
+    recording->pytorch_best_bytes =
+        least_of(recording->info.c10_default_bytes, recording->info.c10_reuse_bytes);
+    for (size_t i = 0; i < sizeof measured / sizeof *measured; i++) {
+        const struct measured *m = &measured[i];
+        if (strcmp(m->name, recording->name) || m->lower_bound != recording->info.lower_bound_bytes)
+            continue;
+        recording->pytorch_measured = true;
+        recording->pytorch_best_bytes = least_of(m->mib[0], least_of(m->mib[1], m->mib[2])) << 20;
+    }
+}
+
 static rp_status plan(const char *path, struct demo_recording *out, struct rp_error *err)
 {
     struct rp_recording *recording = NULL;
     struct rp_layout *layout = NULL;
-    struct rp_plan_options options = RP_PLAN_OPTIONS_INIT;
-    options.budget_ms = 200; /* a busy machine gives a part of it */
     rp_status status = rp_recording_load(path, &recording, err);
     if (!status)
-        status = rp_recording_plan(recording, &options, &layout, err);
+        status = rp_recording_plan(recording, NULL, &layout, err);
     if (!status) {
         rp_layout_info(layout, &out->info);
         name_of(path, out->name, sizeof out->name);
+        find_pytorch(out);
     }
     rp_layout_destroy(layout);
     rp_recording_destroy(recording);

@@ -228,6 +228,8 @@ static void json_recording(const struct demo_recording *r)
     json_bool("optimal", info->optimal);
     json_number("c10_default_bytes", info->c10_default_bytes);
     json_number("c10_reuse_bytes", info->c10_reuse_bytes);
+    json_number("pytorch_best_bytes", r->pytorch_best_bytes);
+    json_bool("pytorch_measured", r->pytorch_measured);
     printf(",\"ms\":%.3f}", info->ms);
 }
 

@@ -34,7 +34,7 @@ struct doctor_sentences {
 void doctor_say(struct doctor_sentences *to, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The text of python/reprise/_versions.py, which answers with lines of a key and a text. */
+/* The text of python/reprise/_base/versions.py, which answers with lines of a key and a text. */
 extern const char doctor_script[];
 
 enum doctor_answer { DOCTOR_ANSWERED, DOCTOR_NOT_FOUND, DOCTOR_BROKE_OFF };

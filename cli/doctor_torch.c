@@ -2,7 +2,7 @@
  *
  * PyTorch: what a Python says of it, and whether it and the driver go together. What concerns
  * Python alone (versions, the package, the allocator) that Python judges, in
- * python/reprise/_versions.py.
+ * python/reprise/_base/versions.py.
  */
 #include "doctor.h"
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "error.h"
 
+#include "base/text.h"
+#include "output.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +18,7 @@ rp_status cli_error(struct rp_error *err, rp_status status, const char *operatio
     snprintf(err->operation, sizeof err->operation, "%s", operation);
     va_list args;
     va_start(args, format);
-    vsnprintf(err->message, sizeof err->message, format, args);
+    rpi_text_line(err->message, sizeof err->message, format, args);
     va_end(args);
     return status;
 }
@@ -47,7 +50,7 @@ void cli_fail(const char *command, const struct rp_error *err)
 {
     char query[64];
     choose_query(err, query, sizeof query);
-    fprintf(stderr, "reprise %s: %s\n", command, err->message);
+    cli_say(command, "%s", err->message);
     if (query[0])
         fprintf(stderr, "'reprise explain %s' tells more\n", query);
 }

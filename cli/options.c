@@ -2,21 +2,43 @@
 #include "options.h"
 
 #include "cli.h"
+#include "near.h"
 #include "output.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 bool cli_refuse(const char *command, const char *format, ...)
 {
+    char *text = NULL;
     va_list args;
     va_start(args, format);
-    fprintf(stderr, "reprise %s: ", command);
-    vfprintf(stderr, format, args);
-    fprintf(stderr, "; 'reprise %s --help' tells more\n", command);
+    int bytes = vasprintf(&text, format, args);
     va_end(args);
+    cli_say(command, "%s; 'reprise %s --help' tells more", bytes < 0 ? format : text, command);
+    free(bytes < 0 ? NULL : text);
+    return false;
+}
+
+/* "--jsno" is no option of the command. */
+static bool refuse_option(const struct cli_options *options, const char *given)
+{
+    size_t best = SIZE_MAX;
+    const char *near = NULL;
+    bool is_long = !strncmp(given, "--", 2);
+    char word[64];
+    snprintf(word, sizeof word, "%.*s", is_long ? (int)strcspn(given + 2, "=") : 0,
+             is_long ? given + 2 : "");
+    for (const struct option *o = options->names; is_long && o->name; o++)
+        if (cli_nearer(word, o->name, &best))
+            near = o->name;
+    if (!near)
+        return cli_refuse(options->command, "no option '%s'", given);
+    cli_say(options->command, "no option '%s': did you mean '--%s'? 'reprise %s --help' tells more",
+            given, near, options->command);
     return false;
 }
 
@@ -42,7 +64,7 @@ int cli_options_read(const struct cli_options *options, int argc, char **argv, v
         if (option == ':')
             good = cli_refuse(options->command, "%s needs a value", argv[optind - 1]);
         else if (option == '?')
-            good = cli_refuse(options->command, "no option '%s'", argv[optind - 1]);
+            good = refuse_option(options, argv[optind - 1]);
         else
             good = options->take(option, request);
     }

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 #include "output.h"
 
+#include "base/text.h"
+
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-/* ---- Tables -------------------------------------------------------------------------------- */
 
 static void *need(void *pointer)
 {
@@ -19,6 +20,52 @@ static void *need(void *pointer)
     return pointer;
 }
 
+/* ---- Words on terminals -------------------------------------------------------------------- */
+
+const char *cli_style(FILE *out, enum cli_style style)
+{
+    static const char *const codes[] = {[CLI_PLAIN] = "\033[0m",
+                                        [CLI_BOLD] = "\033[1m",
+                                        [CLI_RED] = "\033[1;31m",
+                                        [CLI_GREEN] = "\033[1;32m",
+                                        [CLI_YELLOW] = "\033[1;33m"};
+    const char *no_color = getenv("NO_COLOR"), *terminal = getenv("TERM");
+    bool wanted = !(no_color && *no_color) && terminal && strcmp(terminal, "dumb") != 0 &&
+                  isatty(fileno(out));
+    return wanted ? codes[style] : "";
+}
+
+void cli_print(const char *format, ...)
+{
+    char *text = NULL;
+    va_list args;
+    va_start(args, format);
+    int bytes = vasprintf(&text, format, args);
+    va_end(args);
+    if (bytes < 0)
+        text = need(NULL);
+    rpi_text_mask_lines(text, (size_t)bytes);
+    fputs(text, stdout);
+    free(text);
+}
+
+void cli_say(const char *command, const char *format, ...)
+{
+    char *text = NULL;
+    va_list args;
+    va_start(args, format);
+    int bytes = vasprintf(&text, format, args);
+    va_end(args);
+    if (bytes < 0)
+        text = need(NULL);
+    rpi_text_mask(text, (size_t)bytes);
+    fprintf(stderr, "%sreprise%s%s:%s %s\n", cli_style(stderr, CLI_RED), command ? " " : "",
+            command ? command : "", cli_style(stderr, CLI_PLAIN), text);
+    free(text);
+}
+
+/* ---- Tables -------------------------------------------------------------------------------- */
+
 static void add(struct cli_table *table, char *text, bool section)
 {
     if (table->cell_count == table->capacity) {
@@ -26,6 +73,8 @@ static void add(struct cli_table *table, char *text, bool section)
         table->cells = need(realloc(table->cells, table->capacity * sizeof *table->cells));
         table->section = need(realloc(table->section, table->capacity * sizeof *table->section));
     }
+    if (text)
+        rpi_text_mask(text, strlen(text));
     table->section[table->cell_count] = section;
     table->cells[table->cell_count++] = text;
 }
@@ -94,12 +143,15 @@ static void print_row(const struct cli_table *table, size_t row, const int *widt
     size_t last = table->columns;
     while (last > 0 && (!table->cells[row + last - 1] || !*table->cells[row + last - 1]))
         last--;
+    bool marked = !row || table->section[row];
+    fputs(marked ? cli_style(out, CLI_BOLD) : "", out);
     for (size_t c = 0; c < last; c++) {
         const char *text = table->cells[row + c] ? table->cells[row + c] : "";
         int fill = widths[c] - width_of(text);
         fill = fill < 0 || (c == 0 && last == 1) ? 0 : fill;
         fprintf(out, "%s%*s%s%*s", c ? "  " : "", c ? fill : 0, "", text, c ? 0 : fill, "");
     }
+    fputs(marked ? cli_style(out, CLI_PLAIN) : "", out);
     putc('\n', out);
 }
 
@@ -122,54 +174,6 @@ void cli_table_finish(struct cli_table *table)
     *table = (struct cli_table){0};
 }
 
-/* ---- JSON ---------------------------------------------------------------------------------- */
-
-/* Bytes of the UTF-8 character that text begins with, or 0. */
-static int utf8_length(const unsigned char *text)
-{
-    static const struct {
-        unsigned char mask, lead, least_second, most_second;
-        int length;
-    } forms[] = {{0xff, 0xe0, 0xa0, 0xbf, 3}, {0xff, 0xed, 0x80, 0x9f, 3},
-                 {0xff, 0xf0, 0x90, 0xbf, 4}, {0xff, 0xf4, 0x80, 0x8f, 4},
-                 {0xe0, 0xc0, 0x80, 0xbf, 2}, {0xf0, 0xe0, 0x80, 0xbf, 3},
-                 {0xfc, 0xf0, 0x80, 0xbf, 4}};
-    if (*text < 0x80)
-        return 1;
-    if (*text == 0xc0 || *text == 0xc1)
-        return 0;
-    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
-        if ((*text & forms[f].mask) != forms[f].lead)
-            continue;
-        if (text[1] < forms[f].least_second || text[1] > forms[f].most_second)
-            return 0;
-        for (int i = 2; i < forms[f].length; i++)
-            if ((text[i] & 0xc0) != 0x80)
-                return 0;
-        return forms[f].length;
-    }
-    return 0;
-}
-
-void cli_json_text(FILE *out, const char *text)
-{
-    const unsigned char *at = (const unsigned char *)text;
-    putc('"', out);
-    while (*at) {
-        int length = utf8_length(at);
-        if (!length)
-            fputs("\\ufffd", out);
-        else if (*at == '"' || *at == '\\')
-            fprintf(out, "\\%c", *at);
-        else if (*at < 0x20 || *at == 0x7f)
-            fprintf(out, "\\u%04x", *at);
-        else
-            fwrite(at, 1, (size_t)length, out);
-        at += length ? length : 1;
-    }
-    putc('"', out);
-}
-
 /* ---- Numbers and progress ------------------------------------------------------------------ */
 
 bool cli_number(const char *text, uint64_t least, uint64_t most, uint64_t *out)
@@ -184,9 +188,60 @@ bool cli_number(const char *text, uint64_t least, uint64_t most, uint64_t *out)
     return true;
 }
 
+/* A factor of sizes; a unit without a letter for 1,024 is one of 1,000. */
+static const struct unit {
+    const char *name;
+    double bytes;
+} units[] = {{"", 1},       {"B", 1},        {"K", 0x1p10},   {"M", 0x1p20},   {"G", 0x1p30},
+             {"T", 0x1p40}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
+             {"KB", 1e3},   {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12}};
+
+bool cli_decimal(const char *text, double *out)
+{
+    size_t before = strspn(text, "0123456789");
+    const char *at = text + before;
+    size_t after = *at == '.' ? strspn(at + 1, "0123456789") : 0;
+    if (!before && !after)
+        return false;
+    at += *at == '.' ? 1 + after : 0;
+    if (*at == 'e' || *at == 'E') {
+        at += at[1] == '-' || at[1] == '+' ? 2 : 1;
+        size_t digits = strspn(at, "0123456789");
+        if (!digits)
+            return false;
+        at += digits;
+    }
+    double value = *at ? 0 : strtod(text, NULL);
+    if (*at || !isfinite(value))
+        return false;
+    *out = value;
+    return true;
+}
+
+bool cli_size(const char *text, uint64_t *out_bytes)
+{
+    if (cli_number(text, 1, INT64_MAX, out_bytes))
+        return true;
+    char number[32];
+    size_t digits = strspn(text, "0123456789.");
+    const char *name = text + digits + (text[digits] == ' ');
+    double value;
+    if (!digits || digits >= sizeof number || text[digits - 1] == '.')
+        return false;
+    snprintf(number, sizeof number, "%.*s", (int)digits, text);
+    for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
+        if (strcmp(name, units[u].name) != 0 || !*name || !cli_decimal(number, &value))
+            continue;
+        value *= units[u].bytes;
+        *out_bytes = value >= 1 && value < 0x1p63 ? (uint64_t)value : 0;
+        return *out_bytes > 0;
+    }
+    return false;
+}
+
 static bool progress_shown;
 
-static double seconds(void)
+double cli_seconds(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -197,14 +252,15 @@ void cli_progress(bool long_work, const char *format, ...)
 {
     static double start;
     if (start == 0)
-        start = seconds();
-    if (!isatty(STDERR_FILENO) || (!long_work && seconds() - start < 1))
+        start = cli_seconds();
+    if (!isatty(STDERR_FILENO) || (!long_work && cli_seconds() - start < 1))
         return;
+    char line[256]; /* a terminal's line is shorter: more would not be written over */
     va_list args;
     va_start(args, format);
-    fputs("\r\033[K", stderr);
-    vfprintf(stderr, format, args);
+    rpi_text_line(line, sizeof line, format, args);
     va_end(args);
+    fprintf(stderr, "\r\033[K%s", line);
     fflush(stderr);
     progress_shown = true;
 }

@@ -44,7 +44,7 @@ static void check_driver(int result)
  * that lives only here. It takes every address from the call, so that it can be captured. */
 static rp_status work(struct rp_call *call, void *user, struct rp_error *err)
 {
-    const struct driver *driver = user;
+    const struct driver *driver = (const struct driver *)user;
     struct CUstream_st *stream = rp_call_stream(call);
     uint64_t scratch;
     rp_status status = rp_call_alloc(call, BYTES, stream, &scratch, err);
@@ -89,7 +89,7 @@ int main(void)
     struct rp_pool *pool;
     struct rp_graph *graph;
     struct driver driver;
-    unsigned *host = malloc(BYTES);
+    unsigned *host = (unsigned *)malloc(BYTES);
     if (!host)
         return 1;
 

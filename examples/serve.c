@@ -45,7 +45,7 @@ static void check_driver(int result)
  * its first number set to 7. */
 static rp_status work(struct rp_call *call, void *user, struct rp_error *err)
 {
-    const struct driver *driver = user;
+    const struct driver *driver = (const struct driver *)user;
     struct CUstream_st *stream = rp_call_stream(call);
     struct rp_arg in, out;
     uint64_t scratch;
@@ -78,12 +78,13 @@ static void load(struct driver *driver, const struct rp_device *device)
 
 static struct rp_arg rows_at(uint64_t address, const int64_t shape[2], enum rp_arg_role role)
 {
-    return (struct rp_arg){.address = address,
-                           .bytes = (uint64_t)(shape[0] * WIDTH) * 4,
-                           .role = role,
-                           .dtype = RP_DTYPE_UINT32,
-                           .rank = 2,
-                           .shape = shape};
+    struct rp_arg arg = {.address = address,
+                         .bytes = (uint64_t)(shape[0] * WIDTH) * 4,
+                         .role = role,
+                         .dtype = RP_DTYPE_UINT32,
+                         .rank = 2,
+                         .shape = shape};
+    return arg;
 }
 
 /* Estimates buckets 16, 4 and 1, captures them, and says whether both agree. */
@@ -101,7 +102,10 @@ static int capture(struct rp_callable *callable)
     for (int i = 0; i < 3; i++) {
         args[i][0] = rows_at(0, shapes[i], RP_ARG_IN);
         args[i][1] = rows_at(0, shapes[i], RP_ARG_OUT);
-        inputs[i] = (struct rp_inputs){args[i], 2, NULL, 0};
+        inputs[i].args = args[i];
+        inputs[i].arg_count = 2;
+        inputs[i].key = NULL;
+        inputs[i].key_bytes = 0;
         callables[i] = callable;
     }
     check(rp_estimate(callables, inputs, 3, &estimate, &err), &err);

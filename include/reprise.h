@@ -31,7 +31,10 @@
  * size that the caller's header has: each function that does takes it in its ..._sized form, which
  * the plain one, inline, calls. Strings that are returned belong to the object they came from.
  * Unless said otherwise an object may be used by one thread at a time and different objects by
- * different threads, and nothing synchronises a stream.
+ * different threads, and nothing synchronises a stream. A pointer may be NULL only where that is
+ * said, or where the count that goes with it is 0: otherwise the call is RP_ERROR_INVALID_ARGUMENT,
+ * or where it has no status does nothing and gives 0. So are all that need a device in a process
+ * that was forked from one which had opened a device.
  */
 #ifndef REPRISE_H
 #define REPRISE_H
@@ -314,8 +317,8 @@ struct rp_pool_options {
     const char *name;          /* for reports and errors; copied; NULL: "pool" */
     uint64_t limit_bytes;      /* most device memory the pool may map for graphs; 0: no limit */
     uint64_t alignment;        /* of every block; a power of two from 1 to 2 MiB; 0: 512 */
-    unsigned plan_budget_ms;   /* time for a graph's plan, as in struct rp_plan_options; 0: 50, or
-                                  what the parent has */
+    unsigned plan_budget_ms;   /* time for a graph's plan, as in struct rp_plan_options; 0: what the
+                                  parent has, or the steps that are the default there */
     enum rp_pool_kind kind;    /* how graphs and pools in it relate */
     struct rp_pool *parent;    /* the pool that it lies in, at most 100 levels deep, which outlives
                                   it; limit and alignment are the outermost pool's. NULL: none */
@@ -377,14 +380,32 @@ RP_API rp_status rp_pool_draw(const struct rp_pool *pool, const char *path, stru
 /* ---- 4. Callable and graph ----------------------------------------------------------------- */
 
 /* One run of a callable: eagerly, while it is rehearsed, or while it is recorded. Valid until the
- * callable returns. Used by the callable's thread only. */
+ * callable returns. Used by one thread at a time; blocks may be taken and freed on threads of the
+ * callable's that have no context. */
 struct rp_call;
 
 /* The work to capture: enqueues on rp_call_stream (and on streams forked from it and joined again)
  * and returns. Called several times, with other addresses each time: it must take every address
  * from the call, decide nothing on device values, and synchronise nothing. A status other than
- * RP_OK ends the capture with RP_ERROR_CALLABLE; err may be filled to say why. It has to return: an
- * exception or longjmp through it leaves the pool locked and its stream capturing. */
+ * RP_OK ends the capture with RP_ERROR_CALLABLE; err may be filled to say why. The error names the
+ * last driver call that failed, where it was made through rp_device_function. It has to return: an
+ * exception or longjmp through it leaves the pool locked and its stream capturing, and exit ends
+ * the program.
+ *
+ * The device's context is current on the thread that runs it, and on no thread that it starts
+ * (rp_device_push). On the CUDA driver the work may be:
+ *
+ *     kernels of the program's own, by cuLaunchKernel or by <<<>>> of the CUDA runtime, whose
+ *     context is the device's;
+ *     copies and fills on the stream: cudaMemcpyAsync, cudaMemsetAsync;
+ *     calls of libraries that are given the stream: cuBLAS, NCCL;
+ *     memory of rp_call_alloc, not of cudaMalloc, which a capture refuses or a graph outlives.
+ *
+ * examples/runtime.cu is one. Calls to libcuda or the runtime directly are captured like others,
+ * but no error can name them. A callable that is captured calls neither rp_run nor a function that
+ * captures, for whatever pool: both are refused. One that runs may capture, and run on another
+ * pool. Where that would have two threads wait for each other forever, one of them gets
+ * RP_ERROR_INVALID_ARGUMENT. */
 typedef rp_status (*rp_callable_fn)(struct rp_call *call, void *user, struct rp_error *err);
 
 RP_API struct CUstream_st *rp_call_stream(const struct rp_call *call);
@@ -427,6 +448,21 @@ RP_API int rp_call_is_captured(const struct rp_call *call);
  * had they are fills ahead of the launch. RP_ERROR_INVALID_ARGUMENT where the run is not
  * captured. */
 RP_API rp_status rp_call_value(struct rp_call *call, uint64_t address, struct rp_error *err);
+
+/* Names a number that the work gives to kernels by value and that replays may change: a learning
+ * rate, for example. In each run of a capture, as many and in the same order; the numbers
+ * themselves differ from run to run, so that two captures prove which word of which kernel's
+ * parameters holds which: as a double or a float, itself, negated, or inverted.
+ * rp_graph_set_scalars says what replays write there. A number that no kernel holds is allowed.
+ * What is computed from it in another way has to be named as well: a word that differs between the
+ * captures, could be a float or a double, and is no form of a named number, refuses the capture
+ * with RP_ERROR_DIVERGED; so does the inverse, as a float, of a number x for which 1.0f / (float)x
+ * is (float)(1.0 / x) in both captures, as they do not tell which it is. Give numbers between 0.1
+ * and 10 that have all their digits, those of a run far from those of the run before, and none that
+ * kernels are chosen by, as they may be by 0 or 1. A copy from the host is refused likewise.
+ * Captures that are to be verified name none (RP_ERROR_UNSUPPORTED). RP_ERROR_INVALID_ARGUMENT
+ * where the number is not finite, or the run is not captured. */
+RP_API rp_status rp_call_scalar(struct rp_call *call, double value, struct rp_error *err);
 
 /* For frameworks that have to begin and end captures themselves, as they keep state of each. In a
  * run that is captured, and before anything is enqueued, the callable takes the capture over: the
@@ -661,6 +697,16 @@ RP_API rp_status rp_graph_replay_values(struct rp_graph *graph, const struct rp_
                                         size_t value_count, struct CUstream_st *stream,
                                         struct rp_error *err);
 
+/* What the graph's scalars (rp_call_scalar) are in replays from the next on: as many as the capture
+ * named, in that order. Nodes whose words change are changed by that replay, and no others. Until
+ * the first call a graph that has scalars is not replayed (RP_ERROR_CONTRACT). They are read before
+ * the function returns. Any thread. RP_ERROR_CONTRACT for another number of them. */
+RP_API rp_status rp_graph_set_scalars(struct rp_graph *graph, const double *scalars, size_t count,
+                                      struct rp_error *err);
+/* In how many places of nodes' parameters scalar `index` stands; 0: no kernel has it. */
+RP_API rp_status rp_graph_scalar_info(const struct rp_graph *graph, size_t index,
+                                      size_t *out_places, struct rp_error *err);
+
 /* The blocks that the graph keeps are needed by what was captured so far, and by nothing that will
  * be: later captures of its sequence may be laid over them, and may not use them. So a
  * pipeline's graphs, captured in the order in which they run, take the memory of the passes that
@@ -764,6 +810,8 @@ struct rp_graph_info {
     const char *not_run;     /* why RP_VERIFY_RUN ran nothing; NULL: it did, or was not asked for */
     size_t outside_blocks;   /* blocks of heaps that nodes name beside the arguments */
     uint64_t lost_address, lost_bytes; /* of the first of those that was freed; 0: all are there */
+    int plan_stopped; /* nonzero: the plan was stopped by its budget, above its lower bound */
+    int reserved;     /* 0 */
 };
 RP_API void rp_graph_info_sized(const struct rp_graph *graph, size_t info_bytes,
                                 struct rp_graph_info *out_info);
@@ -1357,14 +1405,18 @@ struct rp_plan_options {
     size_t size;
     uint64_t alignment;      /* sizes and offsets are rounded up to it; 0: 512, or 1 for CSV */
     uint64_t capacity_bytes; /* stop once the layout fits; 0: minimise */
-    unsigned budget_ms; /* for bound and placement, as the planning thread runs, which on a busy
-                           machine may be up to four times as much by the clock; the bound and
-                           a first layout are made whatever it is; 0: 50 */
-    unsigned threads;   /* 0: 1 */
+    unsigned budget_ms;    /* 0: the budget is in steps. Otherwise time for bound and placement, as
+                              the planning thread runs, which on a busy machine may be up to four
+                              times as much by the clock. Bound and a first layout are made whatever
+                              the budget is */
+    unsigned threads;      /* 0: 1; with more the layout depends on which comes first */
+    uint64_t budget_steps; /* work on placement, the same on every machine and at every load: a step
+                              takes about a nanosecond on an idle core. Not together with budget_ms.
+                              0: 50 million */
 };
 #define RP_PLAN_OPTIONS_INIT                                                                       \
     {                                                                                              \
-        sizeof(struct rp_plan_options), 0, 0, 0, 0                                                 \
+        sizeof(struct rp_plan_options), 0, 0, 0, 0, 0                                              \
     }
 
 /* Places every block, on the host alone. The layout copies what it needs: the recording may be
@@ -1388,6 +1440,10 @@ struct rp_layout_info {
         c10_default_bytes;    /* what PyTorch's allocator would hold after all captures, taken in */
     uint64_t c10_reuse_bytes; /* order into one pool; the same with its reuse flag; 0 for CSV */
     size_t captures;
+    int stopped;  /* nonzero: the budget ended the search, and more of it might find a lower layout,
+                     or the proof that there is none */
+    int reserved; /* 0 */
+    uint64_t steps; /* that placement took */
 };
 RP_API void rp_layout_info_sized(const struct rp_layout *layout, size_t info_bytes,
                                  struct rp_layout_info *out_info);
@@ -1537,8 +1593,9 @@ struct rp_place {
  * what is read (in and inout) moved on by 16 bytes, or zeros where that changes nothing: results
  * must equal the run's to the bit. args are on the device; the callable writes to them, and their
  * contents are put back at the end. Only calls through rp_device_function can be told by name and
- * place. Takes device memory for a second set of arguments, synchronises the context, and leaves
- * nothing behind but what the callable made.
+ * place. A callable that ends its process ends the caller's: `reprise check` runs it in a child.
+ * Takes device memory for a second set of arguments, synchronises the context, and leaves nothing
+ * behind but what the callable made.
  * Errors: those of the check itself; what the callable does wrong is a finding. */
 struct rp_findings;
 RP_API rp_status rp_check(struct rp_device *device, rp_callable_fn callable, void *user,

@@ -131,7 +131,8 @@ static double run(const char *path, const struct rpi_plan_options *options,
 
 int main(int argc, char **argv)
 {
-    struct rpi_plan_options options = {.alignment = 1, .budget_ms = 10000, .threads = 1};
+    struct rpi_plan_options options = {
+        .alignment = 1, .budget_ms = 10000, .timed = true, .threads = 1};
     struct output output = {0};
     int at = 1;
     for (; at < argc && argv[at][0] == '-'; at++) {

@@ -51,7 +51,7 @@ static void plan(const char *name, struct rpi_lifetimes *x, double lifetimes_ms,
     static const char *const proofs[] = {"none", "bound", "search"};
     static bool more;
     struct rpi_plan_options options = {
-        .alignment = ALIGNMENT, .budget_ms = budget_ms, .threads = 1};
+        .alignment = ALIGNMENT, .budget_ms = budget_ms, .timed = true, .threads = 1};
     struct rpi_plan_result result = {0};
     struct rp_error err;
     uint64_t bound, *offsets = must(malloc(((size_t)x->count + 1) * sizeof *offsets));

@@ -102,7 +102,7 @@ static struct outcome run(const struct shape *shape, uint64_t seed, double budge
                                   .seed = seed * MOST_CAPTURES + i + 1,
                                   .p_keep = shape->kept / shape->blocks};
         struct rpi_plan_options options = {
-            .alignment = ALIGNMENT, .budget_ms = budget_ms, .threads = 1};
+            .alignment = ALIGNMENT, .budget_ms = budget_ms, .timed = true, .threads = 1};
         struct rpi_pool_obstacles obstacles;
         struct rpi_plan_result result;
         random_capture(&program, ALIGNMENT, &c->x, c->kept);

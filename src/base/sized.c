@@ -34,3 +34,9 @@ void rpi_give(void *out, size_t bytes, const void *whole, size_t known)
     if (bytes > known)
         memset((char *)out + known, 0, bytes - known);
 }
+
+void rpi_give_nothing(void *out, size_t bytes)
+{
+    if (out)
+        memset(out, 0, bytes);
+}

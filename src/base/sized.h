@@ -22,5 +22,7 @@ rp_status rpi_take_options(void *chosen, size_t known, const void *options, cons
 
 /* Fills the caller's struct of `bytes` from a whole one; what it has beyond that becomes 0. */
 void rpi_give(void *out, size_t bytes, const void *whole, size_t known);
+/* Fills it with 0; out may be NULL. */
+void rpi_give_nothing(void *out, size_t bytes);
 
 #endif

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/status.h"
 
+#include "base/text.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -47,7 +49,7 @@ rp_status rpi_error(struct rp_error *err, rp_status status, const char *operatio
     snprintf(err->operation, sizeof err->operation, "%s", operation);
     va_list args;
     va_start(args, format);
-    vsnprintf(err->message, sizeof err->message, format, args);
+    rpi_text_line(err->message, sizeof err->message, format, args);
     va_end(args);
     return status;
 }

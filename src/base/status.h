@@ -10,7 +10,8 @@
 #include "reprise.h"
 
 /* Writes a fresh error (everything else in it 0). err may be NULL. operation is the function or the
- * step that failed. */
+ * step that failed. The message is one line without control characters, whatever texts it quotes; a
+ * long one loses its middle. */
 rp_status rpi_error(struct rp_error *err, rp_status status, const char *operation,
                     const char *format, ...) __attribute__((format(printf, 4, 5)));
 

@@ -15,6 +15,7 @@
 #include "check/observe.h"
 
 #include "base/hostmem.h"
+#include "base/refuse.h"
 #include "base/sized.h"
 #include "graph/objects.h"
 #include "graph/trial.h"
@@ -280,9 +281,11 @@ rp_status rp_check(struct rp_device *device, rp_callable_fn callable, void *user
                    const struct rp_arg *args, size_t arg_count, struct rp_findings **out_findings,
                    struct rp_error *err)
 {
-    if (!device || !callable || !out_findings)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_check", "%s is NULL",
-                         !device ? "device" : (!callable ? "callable" : "out_findings"));
+    if (rpi_is_forked() || !device || !callable || !out_findings)
+        return rpi_refuse(err, "rp_check",
+                          !device     ? "device"
+                          : !callable ? "callable"
+                                      : "out_findings");
     rp_status status = rpi_check_args("rp_check", args, arg_count, err);
     if (status != RP_OK)
         return status;

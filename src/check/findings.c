@@ -3,6 +3,7 @@
 
 #include "base/caller.h"
 #include "base/hostmem.h"
+#include "base/refuse.h"
 #include "base/sized.h"
 
 #include <dlfcn.h>
@@ -85,12 +86,16 @@ void rp_findings_destroy(struct rp_findings *findings)
 
 size_t rp_findings_count(const struct rp_findings *findings)
 {
+    if (!findings)
+        return 0;
     return findings->all.count;
 }
 
 int rp_findings_obstacle_sized(const struct rp_findings *findings, size_t index, size_t bytes,
                                struct rp_obstacle *out_obstacle)
 {
+    if (!findings || !out_obstacle)
+        return 0;
     if (index >= findings->all.count)
         return 0;
     const struct rpi_finding *f = findings->all.data[index];
@@ -112,6 +117,8 @@ int rp_findings_obstacle_sized(const struct rp_findings *findings, size_t index,
 int rp_findings_place(const struct rp_findings *findings, size_t index, size_t depth,
                       struct rp_place *out_place)
 {
+    if (!findings || !out_place)
+        return 0;
     if (index >= findings->all.count || depth >= findings->all.data[index]->frames)
         return 0;
     const struct rpi_finding *f = findings->all.data[index];

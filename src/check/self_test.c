@@ -3,6 +3,7 @@
  * rp_self_test: does this driver do what captures, binding and updates need? Copies and fills only,
  * so that no kernel has to be there for the device.
  */
+#include "base/refuse.h"
 #include "base/status.h"
 #include "graph/objects.h"
 
@@ -196,6 +197,10 @@ static const struct {
 int rp_self_test(struct rp_device *device, size_t index, const char **out_name,
                  rp_status *out_status, struct rp_error *err)
 {
+    if (rpi_is_forked() || !device || !out_name || !out_status) {
+        rpi_refuse(err, "rp_self_test", !device ? "device" : !out_name ? "out_name" : "out_status");
+        return 0;
+    }
     if (index >= sizeof tests / sizeof *tests)
         return 0;
     struct testing t = {.device = device, .driver = device->driver};

@@ -39,7 +39,12 @@ void rpi_watch_end(struct rpi_watch *watch)
 
 bool rpi_watch_is_on(void)
 {
-    return current != NULL;
+    return current && !current->eager;
+}
+
+const struct rpi_watch *rpi_watch_innermost(void)
+{
+    return current;
 }
 
 /* The place of a name in the list of arguments; SIZE_MAX: it is not there. */
@@ -76,12 +81,11 @@ static enum rpi_watch_way ask(struct rpi_watch *watch, const struct rpi_watch_ca
 
 static void note(struct rpi_watch *watch, const struct rpi_watch_call *call, CUresult result)
 {
-    if (!watch->first.function && rpi_result_status(result) == RP_ERROR_CAPTURE) {
-        watch->first.function = call->function;
-        watch->first.caller = call->caller;
-        watch->first.result = result;
-        watch->first.number = call->number;
-    }
+    const struct rpi_failed_call failed = {call->function, call->caller, result, call->number};
+    if (!watch->first.function && rpi_result_status(result) == RP_ERROR_CAPTURE)
+        watch->first = failed;
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
+        watch->last = failed;
     struct rpi_watch_observer *observer = watch->observer;
     if (observer && observer->after)
         observer->after(observer, call, result);

@@ -39,12 +39,14 @@ struct rpi_watch {
     struct rpi_watch *outer;             /* what the thread was watched by before */
     CUstreamCaptureMode mode; /* the thread's own, while a call is made in the relaxed one */
     size_t calls;
-    struct {
-        const char *function; /* NULL: no call returned 900 to 908 */
+    bool eager; /* the thread runs a callable and captures nothing */
+    struct rpi_failed_call {
+        const char *function; /* NULL: none */
         const void *caller;
         CUresult result;
         size_t number;
-    } first;
+    } first,  /* that returned 900 to 908 */
+        last; /* that failed in whatever way; 600, not ready, is an answer */
 };
 
 /* Wraps inner. Each inner has one such table in a process; when there are no more to be had, inner
@@ -55,8 +57,10 @@ const struct rp_driver *rpi_driver_watch(const struct rp_driver *inner);
  * inner watch without an observer has the outer one's. */
 void rpi_watch_begin(struct rpi_watch *watch);
 void rpi_watch_end(struct rpi_watch *watch);
-/* Is this thread watched, which is to say, does it capture? */
+/* Is this thread watched by one that is not eager, which is to say, does it capture? */
 bool rpi_watch_is_on(void);
+/* The thread's innermost watch, or NULL. */
+const struct rpi_watch *rpi_watch_innermost(void);
 
 /* The value of the argument `name`, or 0 where the function has none of that name. */
 uint64_t rpi_watch_value(const struct rpi_watch_call *call, const char *name);

@@ -2,9 +2,10 @@
  *
  * Finding an explanation by number, name or message. The table is explanations.def (codes,
  * symptoms, statuses), then obstacles.def (kinds of obstacles), operators.def (of PyTorch) and
- * calls.def (of the driver). The last three are found by their whole names first of all; names of
- * operators and calls within a message only where nothing else in it is known. Calls are known by
- * the runtime's names too, and operators as the methods that programs call.
+ * calls.def (of the driver). What others say of these is in messages.def and topics.def. The last
+ * three are found by their whole names first of all; names of operators and calls within a message
+ * only where nothing else in it is known. Calls are known by the runtime's names too, and operators
+ * as the methods that programs call.
  */
 #include "explain/explain.h"
 
@@ -183,70 +184,88 @@ static const struct rp_explanation *find_whole(const char *text)
     return NULL;
 }
 
+/* ---- By what is said ----------------------------------------------------------------------- */
+
+static const struct message {
+    const char *text, *key;
+} messages[] = {
+#define X(text, key) {text, key},
+#include "explain/messages.def"
+#undef X
+};
+
+static const struct message topics[] = {
+#define X(word, key) {word, key},
+#include "explain/topics.def"
+#undef X
+};
+
+/* The entry of the longest message that occurs. */
+static const struct rp_explanation *find_message(const char *text)
+{
+    const struct message *found = NULL;
+    for (size_t i = 0; i < sizeof messages / sizeof *messages; i++)
+        if (occurs(text, messages[i].text) &&
+            (!found || strlen(messages[i].text) > strlen(found->text)))
+            found = &messages[i];
+    return found ? find_whole(found->key) : NULL;
+}
+
+/* Whether `text` is in `message`, or, where asked, all of it but for "CUDA error: ". */
+static int is_piece(const char *message, const char *text, int all)
+{
+    static const char lead[] = "CUDA error: ";
+    if (!all)
+        return occurs(message, text);
+    return !strcasecmp(text, message + (strstr(message, lead) == message ? strlen(lead) : 0));
+}
+
+/* A piece of a message, as people remember it: "illegal memory access". It must lead to one entry
+ * only, or be all of a message: "operation not supported", which is in two. */
+static const struct rp_explanation *find_piece(const char *text)
+{
+    enum { SHORTEST = 12 };
+    for (int all = 1; all >= 0 && strlen(text) >= SHORTEST; all--) {
+        const struct message *found = NULL;
+        int agree = 1;
+        for (size_t i = 0; i < sizeof messages / sizeof *messages; i++) {
+            if (!is_piece(messages[i].text, text, all))
+                continue;
+            agree &= !found || !strcmp(found->key, messages[i].key);
+            found = &messages[i];
+        }
+        if (found)
+            return agree ? find_whole(found->key) : NULL;
+    }
+    return NULL;
+}
+
+static int in_name(char c)
+{
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+/* A name that stands in the text as a whole word. */
+static const struct rp_explanation *find_topic(const char *text)
+{
+    for (size_t i = 0; i < sizeof topics / sizeof *topics; i++) {
+        size_t length = strlen(topics[i].text);
+        for (const char *at = text; (at = strcasestr(at, topics[i].text)); at++)
+            if ((at == text || !in_name(at[-1])) && !in_name(at[length]))
+                return find_whole(topics[i].key);
+    }
+    return NULL;
+}
+
 /* Codes, symptoms and statuses by name, or by the driver's own text for them. */
 static const struct rp_explanation *find_name(const char *text)
 {
-    static const struct {
-        const char *text;
-        int code;
-    } messages[] = {
-        {"operation not permitted when stream is capturing", 900},
-        {"operation failed due to a previous error during capture", 901},
-        {"operation would result in a merge of separate capture sequences", 902},
-        {"capture was not ended in the same stream as it began", 903},
-        {"capturing stream has unjoined work", 904},
-        {"dependency created on uncaptured work in another stream", 905},
-        {"operation would make the legacy stream depend on a capturing blocking stream", 906},
-        {"operation not permitted on an event last recorded in a capturing stream", 907},
-        {"attempt to terminate a thread-local capture sequence from another thread", 908},
-        {"the graph update was not performed because it included changes which violated", 910},
-        {"an illegal memory access was encountered", 700},
-        {"device-side assert triggered", 710},
-        {"an illegal instruction was encountered", 715},
-        {"misaligned address", 716},
-        {"unspecified launch failure", 719},
-        {"no kernel image is available for execution on the device", 209},
-        {"the provided PTX was compiled with an unsupported toolchain", 222},
-        {"uncorrectable ECC error encountered", 214},
-        {"system not yet initialized", 802},
-        {"invalid resource handle", 400},
-        {"CUDA driver is a stub library", 34},
-        {"no CUDA-capable device is detected", 100},
-        {"too many resources requested for launch", 701},
-        {"driver version is insufficient for CUDA runtime version", 36},
-        {"out of memory", 2},
-    };
-    /* What PyTorch says of its own. */
-    static const struct {
-        const char *text, *key;
-    } refusals[] = {
-        {"Cannot copy between CPU and CUDA tensors during CUDA graph capture", "copy-in"},
-        {"cannot be graph captured with CPU length tensors", "copy-in"},
-        {"can be called during stream capture only if new seed is the same", "random-state"},
-        {"during CUDA graph capture. If you need this call to be captured", "random-state"},
-        {"increase offset for a CUDA generator not in capture mode", "random-generator"},
-        {"not registered with the capturing graph", "random-generator"},
-        {"could not find the CUDAGraph object", "random-in-unknown-capture"},
-        {"CUDAPluggableAllocator does not yet support snapshot", "process-group-allocator"},
-        {"Memory already registered with NCCL", "process-group-allocator"},
-        {"Offset increment outside graph capture encountered", "generator-left-in-capture"},
-        {"param_groups' capturable is False", "optimizer"},
-        {"CUDA graphs must be captured on a non-default stream", "legacy-stream"},
-        {"Only one capture at a time is allowed in a process", "nested-graph"},
-        {"Capturing NCCL collectives is only allowed with NCCL", "nccl-version"},
-    };
     const struct rp_explanation *found = find_longest(text, 0, EXPLANATIONS);
     /* The runtime's names leave CUDA_ERROR_ out: cudaErrorStreamCaptureUnjoined. */
     for (size_t i = 0; !found && i < EXPLANATIONS; i++)
-        if (table[i].code > 1 && occurs(text, table[i].key + strlen("CUDA_")))
+        if (table[i].code > 0 && occurs(text, table[i].key + strlen("CUDA_")))
             found = &table[i];
-    for (size_t i = 0; !found && i < sizeof messages / sizeof *messages; i++)
-        if (occurs(text, messages[i].text))
-            found = rpi_explanation_of_code(messages[i].code);
-    for (size_t i = 0; !found && i < sizeof refusals / sizeof *refusals; i++)
-        if (occurs(text, refusals[i].text))
-            found = find_whole(refusals[i].key);
-    return found;
+    return found ? found : find_message(text);
 }
 
 /* The entry of an operator or a call: its name is `prefix` and `length` characters of `name`. */
@@ -336,5 +355,9 @@ const struct rp_explanation *rp_explain(const char *query)
         found = find_runtime_call(query);
     if (!found)
         found = find_method(query);
-    return found ? found : find_longest(query, EXPLANATIONS + OBSTACLES, COUNT);
+    if (!found)
+        found = find_longest(query, EXPLANATIONS + OBSTACLES, COUNT);
+    if (!found)
+        found = find_piece(query);
+    return found ? found : find_topic(query);
 }

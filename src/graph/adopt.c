@@ -15,6 +15,7 @@
 #include "graph/adoption.h"
 
 #include "base/clock.h"
+#include "base/refuse.h"
 #include "base/sized.h"
 #include "graph/learning.h"
 #include "graph/online.h"
@@ -232,7 +233,7 @@ static rp_status adopt_locked(struct rp_graph *graph, CUstream stream, struct rp
 static rp_status adopt(struct rp_graph *graph, CUstream stream, struct rp_error *err)
 {
     struct rp_pool *pool = graph->pool;
-    if (pthread_mutex_trylock(&pool->core->capture_lock) != 0)
+    if (!rpi_gate_try(&pool->core->capture_gate))
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_adopt",
                          "another capture into pool '%.60s' is under way: one at a time",
                          pool->name);
@@ -241,7 +242,7 @@ static rp_status adopt(struct rp_graph *graph, CUstream stream, struct rp_error 
         status = adopt_locked(graph, stream, err);
         rp_device_pop(pool->device);
     }
-    pthread_mutex_unlock(&pool->core->capture_lock);
+    rpi_gate_leave(&pool->core->capture_gate);
     return status;
 }
 
@@ -262,9 +263,11 @@ rp_status rp_graph_adopt(struct rp_pool *pool, const struct rp_capture_options *
                          struct CUstream_st *stream, struct rp_graph **out_graph,
                          struct rp_call **out_call, struct rp_error *err)
 {
-    if (!pool || !out_graph || !out_call)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_adopt", "%s is NULL",
-                         !pool ? "pool" : (!out_graph ? "out_graph" : "out_call"));
+    if (rpi_is_forked() || !pool || !out_graph || !out_call)
+        return rpi_refuse(err, "rp_graph_adopt",
+                          !pool        ? "pool"
+                          : !out_graph ? "out_graph"
+                                       : "out_call");
     if (!stream)
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_adopt",
                          "stream is the legacy stream, which never captures");
@@ -369,6 +372,8 @@ static void join_pool(struct rp_graph *graph)
 
 rp_status rp_graph_adopt_end(struct rp_graph *graph, struct rp_error *err)
 {
+    if (rpi_is_forked() || !graph)
+        return rpi_refuse(err, "rp_graph_adopt_end", "graph");
     if (!graph || !graph->adoption)
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_adopt_end", "%s",
                          !graph           ? "graph is NULL"
@@ -395,6 +400,8 @@ rp_status rp_graph_adopt_end(struct rp_graph *graph, struct rp_error *err)
 
 rp_status rp_graph_let_go(struct rp_graph *graph, uint64_t address, struct rp_error *err)
 {
+    if (rpi_is_forked() || !graph)
+        return rpi_refuse(err, "rp_graph_let_go", "graph");
     if (!graph || !graph->adopted || graph->adoption)
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_let_go", "%s",
                          !graph           ? "graph is NULL"

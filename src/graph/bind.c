@@ -23,6 +23,7 @@ void rpi_binding_finish(struct rpi_binding *binding)
     rpi_vec_finish(&binding->images);
     rpi_vec_finish(&binding->sites);
     rpi_vec_finish(&binding->uses);
+    rpi_bound_scalars_finish(&binding->scalars);
     rpi_free(binding->args);
     rpi_free(binding->given);
     rpi_free(binding->targets);
@@ -218,12 +219,27 @@ static void *take_memory(struct rpi_binding *binding, size_t bytes)
     return taken;
 }
 
+/* An image of a node's parameters, which were read. */
+static rp_status add_image(struct rpi_binding *binding, const struct rpi_params *params,
+                           uint32_t node, struct rp_error *err)
+{
+    size_t bytes = rpi_node_image_bytes(params);
+    void *memory = rpi_vec_reserve(&binding->images, binding->images.count + 1)
+                       ? take_memory(binding, bytes)
+                       : NULL;
+    if (!memory)
+        return no_memory(err, bytes);
+    binding->images.data[binding->images.count++] =
+        (struct rpi_bind_image){.params = rpi_node_image_make(memory, params), .node = node};
+    return RP_OK;
+}
+
 /* One node's sites, `count` of the template's: demotes arguments, makes the image. */
 static rp_status add_node(struct rpi_binding *binding, struct rpi_params *params,
-                          const struct rp_driver *driver, CUgraphNode node,
+                          const struct rp_driver *driver, CUgraphNode handle, uint32_t node,
                           const struct rpi_site *sites, size_t count, struct rp_error *err)
 {
-    rp_status status = rpi_params_read(params, driver, node, err);
+    rp_status status = rpi_params_read(params, driver, handle, err);
     if (status != RP_OK)
         return status;
     enum rpi_copy_reason reason = judge_node(params);
@@ -234,24 +250,16 @@ static rp_status add_node(struct rpi_binding *binding, struct rpi_params *params
     }
     demote_shared_bytes(binding, sites, count);
     check_words(binding, params, sites, count);
-    size_t bytes = rpi_node_image_bytes(params);
-    void *memory = rpi_vec_reserve(&binding->images, binding->images.count + 1)
-                       ? take_memory(binding, bytes)
-                       : NULL;
-    if (!memory)
-        return no_memory(err, bytes);
-    binding->images.data[binding->images.count++] =
-        (struct rpi_bind_image){rpi_node_image_make(memory, params), sites[0].node, 0, 0};
-    return RP_OK;
+    return add_image(binding, params, node, err);
 }
 
-/* Counts the sites of arguments among the template's from `first` on that are of one node. */
+/* Counts the sites of arguments among the template's from `first` on that are of this node. */
 static size_t count_node(struct rpi_binding *binding, const struct rpi_sites *sites, size_t first,
-                         bool *out_uses_args)
+                         uint32_t node, bool *out_uses_args)
 {
     size_t end = first;
     *out_uses_args = false;
-    for (; end < sites->count && sites->data[end].node == sites->data[first].node; end++) {
+    for (; end < sites->count && sites->data[end].node == node; end++) {
         uint32_t block = sites->data[end].block;
         if (block >= binding->arg_count)
             continue;
@@ -261,21 +269,72 @@ static size_t count_node(struct rpi_binding *binding, const struct rpi_sites *si
     return end - first;
 }
 
-/* Images of the nodes that hold addresses of arguments; the rest stays as it was recorded. */
-static rp_status add_nodes(struct rpi_binding *binding, const struct rp_driver *driver,
-                           const CUgraphNode *nodes, const struct rpi_sites *sites,
-                           struct rp_error *err)
+/* The scalars from `first` on that are of this node are of the next image. */
+static size_t number_scalars(const struct rpi_binding *binding,
+                             const struct rpi_scalar_sites *scalars, size_t first, uint32_t node,
+                             uint32_t *image_of)
 {
+    size_t end = first;
+    for (; end < scalars->count && scalars->data[end].node == node; end++)
+        image_of[end] = (uint32_t)binding->images.count;
+    return end - first;
+}
+
+/* Images of the nodes that hold addresses of arguments, or scalars; the rest stays as it was
+ * recorded. image_of: of each scalar. */
+static rp_status add_nodes(struct rpi_binding *binding, const struct rp_driver *driver,
+                           const CUgraphNode *nodes, const struct rpi_comparison *comparison,
+                           uint32_t *image_of, struct rp_error *err)
+{
+    const struct rpi_sites *sites = &comparison->sites;
+    const struct rpi_scalar_sites *scalars = &comparison->scalars;
     struct rpi_params params = {0};
     rp_status status = RP_OK;
-    for (size_t i = 0, count; status == RP_OK && i < sites->count; i += count) {
-        const struct rpi_site *first = &sites->data[i];
+    size_t i = 0, k = 0;
+    while (status == RP_OK && (i < sites->count || k < scalars->count)) {
+        uint32_t next = i < sites->count ? sites->data[i].node : UINT32_MAX;
+        uint32_t node =
+            k < scalars->count && scalars->data[k].node < next ? scalars->data[k].node : next;
         bool uses_args;
-        count = count_node(binding, sites, i, &uses_args);
-        if (uses_args)
-            status = add_node(binding, &params, driver, nodes[first->node], first, count, err);
+        size_t count = count_node(binding, sites, i, node, &uses_args);
+        size_t held = number_scalars(binding, scalars, k, node, image_of);
+        if (uses_args || held)
+            status =
+                add_node(binding, &params, driver, nodes[node], node, sites->data + i, count, err);
+        i += count;
+        k += held;
     }
     rpi_params_finish(&params);
+    return status;
+}
+
+/* With the images made: which hold scalars. */
+static rp_status add_scalars(struct rpi_binding *binding, const struct rpi_comparison *comparison,
+                             const uint32_t *image_of, const struct rpi_scalars *named,
+                             struct rp_error *err)
+{
+    struct rpi_bound_scalars *bound = &binding->scalars;
+    rp_status status = rpi_bound_scalars_init(bound, &comparison->scalars, image_of, named, err);
+    for (uint32_t i = 0; status == RP_OK && i < bound->places.count; i++) {
+        struct rpi_bind_image *image = &binding->images.data[bound->places.data[i].image];
+        if (!image->scalar_count++)
+            image->first_scalar = i;
+    }
+    return status;
+}
+
+static rp_status add_images(struct rpi_binding *binding, const struct rp_driver *driver,
+                            const CUgraphNode *nodes, const struct rpi_comparison *comparison,
+                            const struct rpi_scalars *named, struct rp_error *err)
+{
+    size_t count = comparison->scalars.count;
+    uint32_t *image_of = rpi_calloc(count + 1, sizeof *image_of);
+    if (!image_of)
+        return no_memory(err, count * sizeof *image_of);
+    rp_status status = add_nodes(binding, driver, nodes, comparison, image_of, err);
+    if (status == RP_OK)
+        status = add_scalars(binding, comparison, image_of, named, err);
+    rpi_free(image_of);
     return status;
 }
 
@@ -287,7 +346,7 @@ static rp_status add_sites(struct rpi_binding *binding, const struct rpi_sites *
     for (size_t i = 0; i < binding->images.count; i++) {
         struct rpi_bind_image *image = &binding->images.data[i];
         image->first_site = (uint32_t)binding->sites.count;
-        while (sites->data[next].node != image->node)
+        while (next < sites->count && sites->data[next].node < image->node)
             next++;
         for (; next < sites->count && sites->data[next].node == image->node; next++) {
             const struct rpi_site *site = &sites->data[next];
@@ -358,7 +417,8 @@ rp_status rpi_binding_init(struct rpi_binding *binding, const struct rp_graph *g
     };
     rp_status status = init_args(binding, graph->pool, comparison, recorded, args, err);
     if (status == RP_OK)
-        status = add_nodes(binding, graph->pool->device->driver, nodes, &comparison->sites, err);
+        status = add_images(binding, graph->pool->device->driver, nodes, comparison,
+                            &recorded->scalars, err);
     for (size_t k = 0; status == RP_OK && k < binding->arg_count; k++)
         if (!binding->args[k].all_sites)
             rpi_binding_demote(binding, k, RPI_COPY_UNUSED);

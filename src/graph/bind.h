@@ -4,9 +4,10 @@
  * which of them are. Bound arguments have their addresses written into the parameters of the nodes
  * that use them; the others are copied to the place in the pool where they were recorded.
  *
- *     image    a node's parameters, written and given to an exec when one of its arguments moves;
- * one for each node that uses an argument site     a place in an image, and the argument whose
- * address it holds staging  where an argument was recorded, and what is bound when it is copied
+ *     image    a node's parameters, written and given to an exec when one of its arguments moves
+ *              or one of its scalars changes; one for each node that uses any
+ *     site     a place in an image, and the argument whose address it holds
+ *     staging  where an argument was recorded, and what is bound when it is copied
  *     target   what an argument is bound to in this call: its address or its staging
  *
  *     images  | image 0 | image 1 | ...      by node, in memory as well: many are given in one walk
@@ -25,6 +26,7 @@
 #ifndef REPRISE_GRAPH_BIND_H
 #define REPRISE_GRAPH_BIND_H
 
+#include "graph/bound_scalars.h"
 #include "graph/compare.h"
 #include "graph/params.h"
 
@@ -62,6 +64,7 @@ struct rpi_bind_image {
     struct rpi_node_image *params;
     uint32_t node; /* its number in the template (sites.h) */
     uint32_t first_site, site_count;
+    uint32_t first_scalar, scalar_count; /* places in the binding's scalars */
 };
 
 struct rpi_bind_arg {
@@ -99,6 +102,7 @@ struct rpi_binding {
     uint64_t *value_addresses; /* of the words that each replay sets */
     const uint64_t *values;    /* of the call under way; unowned */
     size_t value_count;
+    struct rpi_bound_scalars scalars;
     struct {
         RPI_VEC(struct rpi_bind_image);
     } images;
@@ -168,10 +172,14 @@ static inline void rpi_binding_write(const struct rpi_binding *binding,
     for (uint32_t i = 0; i < image->site_count; i++, site++)
         rpi_node_image_write(image->params, site->offset,
                              targets[site->arg] + (uint64_t)site->delta);
+    if (image->scalar_count)
+        rpi_bound_scalars_write(&binding->scalars,
+                                binding->scalars.places.data + image->first_scalar,
+                                image->scalar_count, image->params);
 }
 
-/* Writes the targets into an image, and gives that to the exec for its next launches. node is the
- * image's in the graph that the exec was instantiated from. */
+/* Writes the targets and scalars into an image, and gives that to the exec for its next launches.
+ * node is the image's in the graph that the exec was instantiated from. */
 static inline CUresult rpi_binding_give(const struct rpi_binding *binding,
                                         const struct rpi_bind_image *image,
                                         const struct rp_driver *driver, CUgraphExec exec,

@@ -3,6 +3,7 @@
 
 #include "base/env.h"
 #include "base/log.h"
+#include "base/refuse.h"
 #include "driver/watch.h"
 #include "graph/byte_probe.h"
 #include "graph/exec_cache.h"
@@ -238,8 +239,8 @@ void rpi_device_prices_forget(void)
 
 rp_status rp_exec_learn_prices(struct rp_device *device, struct rp_error *err)
 {
-    if (!device)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_exec_learn_prices", "device is NULL");
+    if (rpi_is_forked() || !device)
+        return rpi_refuse(err, "rp_exec_learn_prices", "device");
     if (atomic_load(&device->prices.settled))
         return RP_OK;
     rp_status status = rp_device_push(device, err);

@@ -22,6 +22,7 @@ struct rpi_call_functions {
                         struct rp_error *err);
     /* As the functions of the same name; NULL: the run is not captured. */
     rp_status (*value)(struct rp_call *call, uint64_t address, struct rp_error *err);
+    rp_status (*scalar)(struct rp_call *call, double value, struct rp_error *err);
     rp_status (*take_over)(struct rp_call *call, struct rp_error *err);
     rp_status (*begun)(struct rp_call *call, struct rp_error *err);
     rp_status (*ended)(struct rp_call *call, CUgraph graph, struct rp_error *err);
@@ -46,6 +47,9 @@ struct rp_call {
     bool captures;           /* into a graph, which a callable's way around a failure would be in */
     struct rp_error failure; /* the last error that one of the functions returned */
 };
+
+/* Is this thread in a callable whose run is captured? */
+bool rpi_call_is_capturing(void);
 
 /* Runs the callable. When it passes on a failure of its own call, that is the error; any other
  * status that it returns becomes RP_ERROR_CALLABLE with what the callable said. A capture in which

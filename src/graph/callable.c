@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/hostmem.h"
 #include "base/log.h"
+#include "base/refuse.h"
 #include "base/sized.h"
 #include "graph/verify.h"
 
@@ -79,17 +80,13 @@ static rp_status make_callable(struct rp_device *device, const struct rp_callabl
     rp_status status = rpi_look_reserve(&made->look, 8, err);
     if (status != RP_OK)
         return status;
-    if (rpi_mutex_init_checked(&made->lock) != 0)
-        return rpi_error_host_memory(err, "rp_callable_create", sizeof made->lock);
     pool.name = made->name;
     pool.parent = options->pool;
     status = make_buckets(made, options, err);
     if (status == RP_OK)
         status = rp_pool_create(device, &pool, &made->pool, err);
-    if (status != RP_OK) {
+    if (status != RP_OK)
         drop_buckets(made);
-        pthread_mutex_destroy(&made->lock);
-    }
     return status;
 }
 
@@ -97,10 +94,12 @@ rp_status rp_callable_create(struct rp_device *device, const struct rp_callable_
                              rp_callable_fn function, void *user, struct rp_callable **out_callable,
                              struct rp_error *err)
 {
+    if (rpi_is_forked() || !device || !function || !out_callable)
+        return rpi_refuse(err, "rp_callable_create",
+                          !device     ? "device"
+                          : !function ? "function"
+                                      : "out_callable");
     struct rp_callable_options chosen = RP_CALLABLE_OPTIONS_INIT;
-    if (!device || !function || !out_callable)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_callable_create", "%s is NULL",
-                         !device ? "device" : (!function ? "function" : "out_callable"));
     rp_status status = rpi_take_options(&chosen, sizeof chosen, options, "rp_callable_create",
                                         "RP_CALLABLE_OPTIONS_INIT", err);
     if (status == RP_OK)
@@ -123,7 +122,7 @@ rp_status rp_callable_create(struct rp_device *device, const struct rp_callable_
 
 void rp_callable_destroy(struct rp_callable *callable)
 {
-    if (!callable)
+    if (!callable || rpi_is_forked())
         return;
     for (size_t i = 0; i < callable->shapes.all.count; i++) {
         rp_choice_destroy(callable->shapes.all.data[i]->choice);
@@ -132,7 +131,6 @@ void rp_callable_destroy(struct rp_callable *callable)
     rpi_judge_finish(&callable->judge);
     rp_pool_destroy(callable->pool);
     drop_buckets(callable);
-    pthread_mutex_destroy(&callable->lock);
     free_callable(callable);
 }
 
@@ -576,9 +574,8 @@ static rp_status call_locked(struct rp_callable *callable, const struct rp_input
 rp_status rpi_callable_begin(struct rp_callable *callable, const struct rp_inputs *inputs,
                              size_t count, const char *function, struct rp_error *err)
 {
-    if (!callable || (count && !inputs))
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, function, "%s is NULL",
-                         callable ? "inputs" : "callable");
+    if (rpi_is_forked() || !callable || (count && !inputs))
+        return rpi_refuse(err, function, callable ? "inputs" : "callable");
     rp_status status = RP_OK;
     for (size_t i = 0; status == RP_OK && i < count; i++) {
         status = rpi_check_args(function, inputs[i].args, inputs[i].arg_count, err);
@@ -588,18 +585,20 @@ rp_status rpi_callable_begin(struct rp_callable *callable, const struct rp_input
     }
     if (status != RP_OK)
         return status;
-    return rpi_lock_for_callable(&callable->lock, function, callable->name, err);
+    return rpi_gate_for_callable(&callable->gate, function, callable->name, err);
 }
 
 rp_status rp_callable_call(struct rp_callable *callable, const struct rp_inputs *inputs,
                            struct CUstream_st *stream, struct rp_error *err)
 {
+    if (rpi_is_forked() || !callable || !inputs)
+        return rpi_refuse(err, "rp_callable_call", !callable ? "callable" : "inputs");
     rp_status status = rpi_callable_begin(callable, inputs, 1, "rp_callable_call", err);
     if (status != RP_OK)
         return status;
     status = call_locked(callable, inputs, stream, err);
     callable->info.calls += status == RP_OK;
-    pthread_mutex_unlock(&callable->lock);
+    rpi_gate_leave(&callable->gate);
     return status;
 }
 
@@ -688,6 +687,8 @@ rp_status rp_callable_capture(struct rp_callable *callable, const struct rp_inpu
                               size_t count, rp_progress_fn progress, void *user, size_t *out_failed,
                               struct rp_error *err)
 {
+    if (rpi_is_forked() || !callable || (count && !inputs))
+        return rpi_refuse(err, "rp_callable_capture", !callable ? "callable" : "inputs");
     rp_status status = rpi_callable_begin(callable, inputs, count, "rp_callable_capture", err);
     if (status != RP_OK)
         return status;
@@ -703,7 +704,7 @@ rp_status rp_callable_capture(struct rp_callable *callable, const struct rp_inpu
             progress(i + 1, count, &info, user);
     }
     rpi_free(ranks);
-    pthread_mutex_unlock(&callable->lock);
+    rpi_gate_leave(&callable->gate);
     if (status == RP_OK && out_failed)
         *out_failed = failed;
     return status;
@@ -711,16 +712,23 @@ rp_status rp_callable_capture(struct rp_callable *callable, const struct rp_inpu
 
 /* ---- Reports ------------------------------------------------------------------------------- */
 
-/* The function and the progress callback, which run with the lock, may ask too. */
-static bool lock_to_read(struct rp_callable *callable)
+/* The function and the progress callback, which run within the gate, may ask too. False where
+ * asking would wait in a circle: then nothing is known. */
+static bool enter_to_read(struct rp_callable *callable, bool *out_entered)
 {
-    return pthread_mutex_lock(&callable->lock) == 0;
+    enum rpi_gate_answer answer = rpi_gate_take(&callable->gate);
+    *out_entered = answer == RPI_GATE_TAKEN;
+    return answer != RPI_GATE_CIRCLE;
 }
 
 void rp_callable_info_sized(struct rp_callable *callable, size_t info_bytes,
                             struct rp_callable_info *out_info)
 {
-    bool locked = lock_to_read(callable);
+    bool entered;
+    if (rpi_is_forked() || !callable || !out_info || !enter_to_read(callable, &entered)) {
+        rpi_give_nothing(out_info, info_bytes);
+        return;
+    }
     struct rp_callable_info info = callable->info;
     info.name = callable->name;
     info.pool = callable->pool;
@@ -728,21 +736,23 @@ void rp_callable_info_sized(struct rp_callable *callable, size_t info_bytes,
     info.shapes = callable->shapes.all.count;
     for (size_t i = 0; i < info.shapes; i++)
         info.eager_shapes += callable->shapes.all.data[i]->state == RP_SHAPE_EAGER;
-    if (locked)
-        pthread_mutex_unlock(&callable->lock);
+    if (entered)
+        rpi_gate_leave(&callable->gate);
     rpi_give(out_info, info_bytes, &info, sizeof info);
 }
 
 int rp_callable_shape_info_sized(struct rp_callable *callable, size_t index, size_t info_bytes,
                                  struct rp_shape_info *out_info)
 {
-    bool locked = lock_to_read(callable);
+    bool entered;
+    if (rpi_is_forked() || !callable || !out_info || !enter_to_read(callable, &entered))
+        return 0;
     struct rp_shape_info info;
     bool there = index < callable->shapes.all.count;
     if (there)
         describe_shape(callable->shapes.all.data[index], &info);
-    if (locked)
-        pthread_mutex_unlock(&callable->lock);
+    if (entered)
+        rpi_gate_leave(&callable->gate);
     if (there)
         rpi_give(out_info, info_bytes, &info, sizeof info);
     return there;

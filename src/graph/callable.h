@@ -28,7 +28,7 @@ struct rp_callable {
     enum rp_bind bind;
     enum rp_policy policy;
     enum rp_verify verify;
-    pthread_mutex_t lock; /* of a whole call; guards what follows */
+    struct rpi_gate gate; /* of a whole call; guards what follows */
     bool warm;            /* the function ran once */
     struct rpi_shapes shapes;
     struct rpi_look look;
@@ -38,10 +38,10 @@ struct rp_callable {
     char *rendered;               /* the last report; NULL: none */
 };
 
-/* Checks inputs that `function` was given, and takes the lock. */
+/* Checks inputs that `function` was given, and takes the gate. */
 rp_status rpi_callable_begin(struct rp_callable *callable, const struct rp_inputs *inputs,
                              size_t count, const char *function, struct rp_error *err);
-/* With the lock held: looks at a call, which callable->look tells of until the next one. */
+/* With the gate held: looks at a call, which callable->look tells of until the next one. */
 rp_status rpi_callable_look(struct rp_callable *callable, const struct rp_inputs *inputs,
                             struct rp_error *err);
 

@@ -30,12 +30,20 @@ static rp_status read_id(struct rpi_capture *capture, CUstreamCaptureStatus *out
     return RP_OK;
 }
 
+static void start(struct rpi_capture *capture, const struct rp_driver *driver, CUstream stream,
+                  struct rpi_order *order, const char *what)
+{
+    *capture =
+        (struct rpi_capture){.driver = driver, .what = what, .stream = stream, .order = order};
+    if (driver->cuCtxGetCurrent(&capture->context) != CUDA_SUCCESS)
+        capture->context = NULL;
+}
+
 rp_status rpi_capture_begin(struct rpi_capture *capture, const struct rp_driver *driver,
                             CUstream stream, struct rpi_order *order, const char *what,
                             struct rp_error *err)
 {
-    *capture =
-        (struct rpi_capture){.driver = driver, .what = what, .stream = stream, .order = order};
+    start(capture, driver, stream, order, what);
     CUresult result = driver->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     if (result != CUDA_SUCCESS)
         return rpi_error_driver(err, result, "cuStreamBeginCapture", "%s: beginning the capture",
@@ -51,8 +59,7 @@ rp_status rpi_capture_adopt(struct rpi_capture *capture, const struct rp_driver 
                             CUstream stream, struct rpi_order *order, const char *what,
                             struct rp_error *err)
 {
-    *capture =
-        (struct rpi_capture){.driver = driver, .what = what, .stream = stream, .order = order};
+    start(capture, driver, stream, order, what);
     CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
     rp_status status = read_id(capture, &state, err);
     if (status == RP_OK && state != CU_STREAM_CAPTURE_STATUS_ACTIVE)
@@ -187,6 +194,27 @@ static rp_status learn(struct rpi_capture *capture, CUgraphNode node, struct rp_
     return RP_OK;
 }
 
+/* The stream's state and terminals. Autograd's threads allocate before they have a context, and the
+ * driver tells nothing without one. */
+static CUresult ask_terminals(const struct rpi_capture *capture, CUstream stream,
+                              CUstreamCaptureStatus *out_state, cuuint64_t *out_id,
+                              const CUgraphNode **out_nodes, size_t *out_count)
+{
+    const struct rp_driver *driver = capture->driver;
+    CUgraph graph = NULL;
+    const CUgraphEdgeData *edges = NULL;
+    CUresult result = driver->cuStreamGetCaptureInfo(stream, out_state, out_id, &graph, out_nodes,
+                                                     &edges, out_count);
+    if (result != CUDA_ERROR_INVALID_CONTEXT ||
+        driver->cuCtxPushCurrent(capture->context) != CUDA_SUCCESS)
+        return result;
+    CUcontext popped;
+    result = driver->cuStreamGetCaptureInfo(stream, out_state, out_id, &graph, out_nodes, &edges,
+                                            out_count);
+    driver->cuCtxPopCurrent(&popped);
+    return result;
+}
+
 rp_status rpi_capture_terminals(struct rpi_capture *capture, CUstream stream,
                                 struct rpi_node_list *nodes, bool *out_capturing,
                                 struct rp_error *err)
@@ -196,12 +224,9 @@ rp_status rpi_capture_terminals(struct rpi_capture *capture, CUstream stream,
         return RP_OK; /* the legacy stream never captures, and asking may be an error */
     CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
     cuuint64_t id = 0;
-    CUgraph graph = NULL;
     const CUgraphNode *terminals = NULL;
-    const CUgraphEdgeData *edges = NULL;
     size_t count = 0;
-    CUresult result = capture->driver->cuStreamGetCaptureInfo(stream, &state, &id, &graph,
-                                                              &terminals, &edges, &count);
+    CUresult result = ask_terminals(capture, stream, &state, &id, &terminals, &count);
     if (result != CUDA_SUCCESS)
         return rpi_error_driver(err, result, "cuStreamGetCaptureInfo",
                                 "%s: reading a stream's place in the capture", capture->what);

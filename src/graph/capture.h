@@ -24,6 +24,7 @@ struct rpi_capture {
     const struct rp_driver *driver;
     const char *what; /* for errors: "rehearsing 'decode'"; borrowed */
     CUstream stream;
+    CUcontext context; /* current where the capture began */
     cuuint64_t id;
     bool active;
     /* The callable begins and ends the capture (rp_call_take_over): */

@@ -29,6 +29,7 @@ struct comparing {
     uint32_t *order; /* the rehearsal's arguments and blocks by address; RPI_ABSENT ends it */
     struct rpi_params before, after; /* of the node at hand, in rehearsal and record */
     uint32_t node;                   /* its number */
+    struct rpi_scalar_table scalars;
     struct rpi_comparison made;
 };
 
@@ -369,6 +370,102 @@ static bool is_left_over(const struct comparing *c, const struct rpi_field *fiel
     return before != after || (c->in_use->ask && !c->in_use->ask(after, c->in_use->user));
 }
 
+/* ---- Scalars ------------------------------------------------------------------------------- */
+
+static uint64_t bytes_at(const struct rpi_params *params, uint32_t offset, uint32_t bytes)
+{
+    uint64_t word = 0;
+    memcpy(&word, params->image.data + offset, bytes);
+    return word;
+}
+
+/* Notes the scalar that stands there in 4 or 8 bytes. *out_found: there is one. */
+static rp_status find_scalar(struct comparing *c, uint32_t offset, uint32_t bytes, bool *out_found,
+                             struct rp_error *err)
+{
+    struct rpi_scalar_site site = {.node = c->node, .offset = offset};
+    *out_found = false;
+    if (c->after.type != CU_GRAPH_NODE_TYPE_KERNEL)
+        return RP_OK;
+    *out_found =
+        rpi_scalar_table_find(&c->scalars, bytes, bytes_at(&c->before, offset, bytes),
+                              bytes_at(&c->after, offset, bytes), &site.scalar, &site.form);
+    if (!*out_found || rpi_vec_push(&c->made.scalars, site))
+        return RP_OK;
+    return rpi_error_host_memory(err, "rp_graph_capture", sizeof site);
+}
+
+static bool is_same(const struct comparing *c, uint32_t offset, uint32_t bytes)
+{
+    return bytes_at(&c->before, offset, bytes) == bytes_at(&c->after, offset, bytes);
+}
+
+/* What may be padding, and differs. Where replays change scalars it may also be a number that was
+ * computed from them, of which nobody knows what it would be then. */
+static rp_status add_rubbish(struct comparing *c, uint32_t offset, uint32_t bytes,
+                             struct rp_error *err)
+{
+    uint64_t before = bytes_at(&c->before, offset, bytes);
+    uint64_t after = bytes_at(&c->after, offset, bytes);
+    c->made.sites.rubbish++;
+    if (!c->scalars.count || !rpi_scalar_may_be(before, after, bytes) ||
+        (bytes == 8 && rpi_are_host(c->driver, before, after)))
+        return RP_OK;
+    char difference[224];
+    snprintf(difference, sizeof difference,
+             "the number at byte %u of its parameters was 0x%" PRIx64 ", and is 0x%" PRIx64
+             " now, which is no form of a scalar that was named (rp_call_scalar)",
+             offset, before, after);
+    return diverged(c, err, difference);
+}
+
+/* The word that differs is a scalar, or a half of it is: the other one may be padding then.
+ * *out_found: there is one. */
+static rp_status find_scalars(struct comparing *c, uint32_t offset, bool *out_found,
+                              struct rp_error *err)
+{
+    enum { HALF = 4 };
+    bool low = false, high = false;
+    rp_status status = find_scalar(c, offset, 2 * HALF, out_found, err);
+    if (status != RP_OK || *out_found)
+        return status;
+    status = find_scalar(c, offset, HALF, &low, err);
+    if (status == RP_OK)
+        status = find_scalar(c, offset + HALF, HALF, &high, err);
+    *out_found = low || high;
+    if (status != RP_OK || low == high || is_same(c, offset + (low ? HALF : 0), HALF))
+        return status;
+    return add_rubbish(c, offset + (low ? HALF : 0), HALF, err);
+}
+
+/* The 4 bytes at an end of a field that no whole word has. */
+static rp_status compare_end(struct comparing *c, const struct rpi_field *field, uint32_t offset,
+                             struct rp_error *err)
+{
+    enum { HALF = 4 };
+    bool found;
+    if (!c->scalars.count || field->kind == RPI_FIELD_HOST || is_same(c, offset, HALF))
+        return RP_OK;
+    rp_status status = find_scalar(c, offset, HALF, &found, err);
+    return status != RP_OK || found ? status : add_rubbish(c, offset, HALF, err);
+}
+
+/* Both ends of a struct, or of one that is as large as a word and lies across two. */
+static rp_status compare_ends(struct comparing *c, const struct rpi_field *field,
+                              struct rp_error *err)
+{
+    enum { WORD = 8, HALF = 4 };
+    uint32_t end = field->offset + field->bytes, tail = end & ~(uint32_t)(WORD - 1);
+    rp_status status = RP_OK;
+    if (field->offset % WORD == HALF && field->bytes >= HALF)
+        status = compare_end(c, field, field->offset, err);
+    if (status == RP_OK && tail >= field->offset && end - tail >= HALF)
+        status = compare_end(c, field, tail, err);
+    return status;
+}
+
+/* ---- Parameters, word by word -------------------------------------------------------------- */
+
 /* A word at a place where a pointer can be aligned. What looks like an address of the rehearsal in
  * a struct, and not like the record's, may be what an earlier call left on the stack, or bytes of
  * that behind others that mean something (PyTorch's tables of tensors): no argument that the
@@ -377,6 +474,12 @@ static rp_status compare_word(struct comparing *c, const struct rpi_field *field
                               struct rp_error *err)
 {
     uint64_t before = word_at(&c->before, offset), after = word_at(&c->after, offset);
+    bool found = false;
+    if (c->scalars.count && before != after) {
+        rp_status status = find_scalars(c, offset, &found, err);
+        if (status != RP_OK || found)
+            return status;
+    }
     if (is_left_over(c, field, before, after)) {
         c->made.sites.rubbish++;
         return add_unproved(c, after, err);
@@ -402,8 +505,8 @@ static rp_status compare_word(struct comparing *c, const struct rpi_field *field
     bool host = field->kind == RPI_FIELD_VALUE && field->bytes == 8 &&
                 rpi_are_host(c->driver, before, after);
     if (field->kind == RPI_FIELD_STRUCT || host) {
-        c->made.sites.rubbish++;
-        return add_unproved(c, after, err);
+        rp_status status = add_rubbish(c, offset, sizeof before, err);
+        return status == RP_OK ? add_unproved(c, after, err) : status;
     }
     return compare_others(c, offset, before, after, err);
 }
@@ -441,8 +544,15 @@ static rp_status compare_field(struct comparing *c, const struct rpi_field *fiel
              half += 4)
             if (half % 8 != 0)
                 status = compare_half(c, half, err);
+    if (status == RP_OK && field->bytes >= 8)
+        status = compare_ends(c, field, err);
     /* One byte is mostly an empty struct of C++ (a functor), given as whatever the stack held. */
     if (status != RP_OK || field->kind != RPI_FIELD_VALUE || field->bytes >= 8 || field->bytes == 1)
+        return status;
+    bool found = false;
+    if (field->bytes == sizeof(float))
+        status = find_scalar(c, field->offset, field->bytes, &found, err);
+    if (status != RP_OK || found)
         return status;
     if (memcmp(c->before.image.data + field->offset, c->after.image.data + field->offset,
                field->bytes) != 0) {
@@ -551,6 +661,17 @@ static CUevent event_of(const struct rpi_params *params)
     return event;
 }
 
+/* Does the node copy from memory of the host? A number that was computed from a scalar may lie
+ * there. */
+static bool copies_from_host(const struct rpi_params *params)
+{
+    CUDA_MEMCPY3D copy;
+    if (params->type != CU_GRAPH_NODE_TYPE_MEMCPY)
+        return false;
+    memcpy(&copy, params->image.data, sizeof copy);
+    return copy.srcMemoryType == CU_MEMORYTYPE_HOST;
+}
+
 static rp_status compare_node(struct comparing *c, CUgraphNode before, CUgraphNode after,
                               struct rp_error *err)
 {
@@ -571,6 +692,11 @@ static rp_status compare_node(struct comparing *c, CUgraphNode before, CUgraphNo
         status = diverged(c, err, "the size of its parameters changed");
     for (size_t i = 0; status == RP_OK && i < c->after.fields.count; i++)
         status = compare_field(c, &c->after.fields.data[i], err);
+    if (status == RP_OK && c->scalars.count && copies_from_host(&c->after))
+        status =
+            diverged(c, err,
+                     "it copies from the host, where a number may lie that was computed from a "
+                     "scalar (rp_call_scalar)");
     c->made.hidden |= c->after.hidden;
     CUgraph child_before = c->before.child, child_after = c->after.child;
     size_t nodes, edges;
@@ -640,6 +766,18 @@ static rp_status compare_graphs(struct comparing *c, CUgraph before, CUgraph aft
     return status;
 }
 
+static rp_status compare_named(const struct rpi_rehearsal *rehearsal, const char *what,
+                               const char *function, size_t before, size_t after,
+                               struct rp_error *err)
+{
+    if (before == after)
+        return RP_OK;
+    return rpi_error(err, RP_ERROR_DIVERGED, "rp_graph_capture",
+                     "'%.60s': the callable named %zu %s (%s), and %zu in its rehearsal. It must "
+                     "name the same in each run",
+                     rehearsal->record.name, after, what, function, before);
+}
+
 rp_status rpi_compare(const struct rp_pool *pool, const struct rpi_rehearsal *rehearsal,
                       const struct rpi_recorded *recorded, size_t arg_count,
                       const struct rpi_in_use *in_use, struct rpi_comparison *out_comparison,
@@ -658,13 +796,17 @@ rp_status rpi_compare(const struct rp_pool *pool, const struct rpi_rehearsal *re
                           .arg_count = arg_count};
     rp_status status = make_order(&c, err);
     if (status == RP_OK)
+        status = compare_named(rehearsal, "scalars", "rp_call_scalar", rehearsal->scalars.count,
+                               recorded->scalars.count, err);
+    if (status == RP_OK)
+        status = rpi_scalar_table_init(&c.scalars, &rehearsal->scalars, &recorded->scalars, err);
+    if (status == RP_OK)
         status = compare_graphs(&c, rehearsal->template, recorded->template, &c.made.nodes,
                                 &c.made.edges, err);
-    if (status == RP_OK && recorded->values.count != rehearsal->values)
-        status = rpi_error(err, RP_ERROR_DIVERGED, "rp_graph_capture",
-                           "'%.60s': the callable named %zu values (rp_call_value), and %zu in its "
-                           "rehearsal. It must name the same in each run",
-                           rehearsal->record.name, recorded->values.count, rehearsal->values);
+    if (status == RP_OK)
+        status = compare_named(rehearsal, "values", "rp_call_value", rehearsal->values,
+                               recorded->values.count, err);
+    rpi_scalar_table_finish(&c.scalars);
     rpi_free(c.order);
     rpi_params_finish(&c.before);
     rpi_params_finish(&c.after);
@@ -678,6 +820,7 @@ rp_status rpi_compare(const struct rp_pool *pool, const struct rpi_rehearsal *re
 void rpi_comparison_finish(struct rpi_comparison *comparison)
 {
     rpi_vec_finish(&comparison->sites);
+    rpi_vec_finish(&comparison->scalars);
     rpi_vec_finish(&comparison->doubtful);
     rpi_vec_finish(&comparison->foreign);
     rpi_vec_finish(&comparison->outside);

@@ -6,8 +6,10 @@
  * A word of the rehearsal that is an address of block k, d bytes from its start, must be the
  * record's address of block k plus d: that is a site, proved twice. A word of the record that is an
  * address of a rehearsal has outlived it and refuses the capture: a replay would write through it
- * to memory that everybody's rehearsals share. Any other word must be the same in both, but for
- * what may be padding, and for host pointers.
+ * to memory that everybody's rehearsals share. A word that is a form of the same scalar in both is
+ * a site too (scalars.h). Any other word must be the same in both, but for what may be padding, and
+ * for host pointers. Where there are scalars, what may be padding must be the same as well if it
+ * could be a number that was computed from them.
  */
 #ifndef REPRISE_GRAPH_COMPARE_H
 #define REPRISE_GRAPH_COMPARE_H
@@ -18,6 +20,7 @@
 struct rpi_comparison {
     size_t nodes, edges; /* of the template itself, child graphs left out */
     struct rpi_sites sites;
+    struct rpi_scalar_sites scalars;
     struct {
         RPI_VEC(uint32_t); /* arguments whose addresses stand in the record in places that are no
                               sites, or may be meant where a site tells another block; unsorted,

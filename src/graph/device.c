@@ -6,6 +6,7 @@
 
 #include "base/hostmem.h"
 #include "base/log.h"
+#include "base/refuse.h"
 #include "base/sized.h"
 #include "driver/host/host.h"
 #include "driver/watch.h"
@@ -120,18 +121,15 @@ static rp_status init_streams(struct rp_device *device, struct rp_error *err)
 
 static rp_status init_locks(struct rp_device *device, struct rp_error *err)
 {
-    rp_status status = rpi_error_host_memory(err, "rp_device_open", sizeof device->rehearsal_lock);
-    if (rpi_mutex_init_checked(&device->rehearsal_lock) == 0) {
-        if (pthread_mutex_init(&device->pace.lock, NULL) == 0) {
-            if (init_lists(device)) {
-                status = init_streams(device, err);
-                if (status == RP_OK)
-                    return RP_OK;
-                finish_lists(device);
-            }
-            pthread_mutex_destroy(&device->pace.lock);
+    rp_status status = rpi_error_host_memory(err, "rp_device_open", sizeof device->pace.lock);
+    if (pthread_mutex_init(&device->pace.lock, NULL) == 0) {
+        if (init_lists(device)) {
+            status = init_streams(device, err);
+            if (status == RP_OK)
+                return RP_OK;
+            finish_lists(device);
         }
-        pthread_mutex_destroy(&device->rehearsal_lock);
+        pthread_mutex_destroy(&device->pace.lock);
     }
     return status;
 }
@@ -142,7 +140,6 @@ static void destroy_locks(struct rp_device *device)
     rpi_streams_finish(&device->streams, device->driver);
     finish_lists(device);
     pthread_mutex_destroy(&device->pace.lock);
-    pthread_mutex_destroy(&device->rehearsal_lock);
 }
 
 rp_status rpi_device_open_on(const struct rp_driver *driver, int ordinal,
@@ -151,6 +148,7 @@ rp_status rpi_device_open_on(const struct rp_driver *driver, int ordinal,
     rp_status status = start_driver(driver, ordinal, err);
     if (status != RP_OK)
         return status;
+    rpi_forbid_forks();
     struct rp_device *device = rpi_calloc(1, sizeof *device);
     if (!device)
         return rpi_error_host_memory(err, "rp_device_open", sizeof *device);
@@ -235,9 +233,9 @@ static rp_status open_any(const struct rp_device_options *options, struct rp_dev
 rp_status rp_device_open(const struct rp_device_options *options, struct rp_device **out_device,
                          struct rp_error *err)
 {
+    if (rpi_is_forked() || !out_device)
+        return rpi_refuse(err, "rp_device_open", "out_device");
     struct rp_device_options chosen = RP_DEVICE_OPTIONS_INIT;
-    if (!out_device)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_device_open", "out_device is NULL");
     rp_status status = rpi_take_options(&chosen, sizeof chosen, options, "rp_device_open",
                                         "RP_DEVICE_OPTIONS_INIT", err);
     if (status != RP_OK)
@@ -260,7 +258,7 @@ rp_status rp_device_open(const struct rp_device_options *options, struct rp_devi
 
 void rp_device_destroy(struct rp_device *device)
 {
-    if (!device)
+    if (!device || rpi_is_forked())
         return;
     size_t users = atomic_load(&device->pools);
     if (users) {
@@ -284,9 +282,8 @@ void rp_device_destroy(struct rp_device *device)
 rp_status rp_device_add_peer(struct rp_device *device, const struct rp_device *peer,
                              struct rp_error *err)
 {
-    if (!device || !peer)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_device_add_peer", "%s is NULL",
-                         device ? "peer" : "device");
+    if (rpi_is_forked() || !device || !peer)
+        return rpi_refuse(err, "rp_device_add_peer", !device ? "device" : "peer");
     if (strcmp(device->driver->provider, peer->driver->provider) != 0)
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_device_add_peer",
                          "the devices are of two drivers, %s and %s", device->driver->provider,
@@ -303,11 +300,11 @@ rp_status rp_device_add_peer(struct rp_device *device, const struct rp_device *p
 
 rp_status rp_device_trim(struct rp_device *device, uint64_t *out_bytes, struct rp_error *err)
 {
-    if (!device)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_device_trim", "device is NULL");
+    if (rpi_is_forked() || !device)
+        return rpi_refuse(err, "rp_device_trim", "device");
     if (out_bytes)
         *out_bytes = 0;
-    if (pthread_mutex_trylock(&device->rehearsal_lock) != 0)
+    if (!rpi_gate_try(&device->rehearsal_gate))
         return RP_OK; /* a rehearsal needs it */
     rp_status status = RP_OK;
     uint64_t before = rpi_alias_bytes(&device->alias);
@@ -317,13 +314,17 @@ rp_status rp_device_trim(struct rp_device *device, uint64_t *out_bytes, struct r
             *out_bytes = before - rpi_alias_bytes(&device->alias);
         rp_device_pop(device);
     }
-    pthread_mutex_unlock(&device->rehearsal_lock);
+    rpi_gate_leave(&device->rehearsal_gate);
     return status;
 }
 
 void rp_device_info_sized(const struct rp_device *device, size_t info_bytes,
                           struct rp_device_info *out_info)
 {
+    if (rpi_is_forked() || !device || !out_info) {
+        rpi_give_nothing(out_info, info_bytes);
+        return;
+    }
     struct rpi_host_statistics host = {0};
     if (strcmp(device->driver->provider, "host") == 0)
         rpi_host_statistics(&host);
@@ -341,6 +342,8 @@ void rp_device_info_sized(const struct rp_device *device, size_t info_bytes,
 int rp_device_capability(const struct rp_device *device, size_t index,
                          struct rp_capability *out_capability)
 {
+    if (rpi_is_forked() || !device || !out_capability)
+        return 0;
     static const struct {
         const char *name, *lost;
         unsigned bit;
@@ -368,6 +371,8 @@ static const struct {
 
 void (*rp_device_function(const struct rp_device *device, const char *name))(void)
 {
+    if (rpi_is_forked() || !device || !name)
+        return NULL;
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         if (strcmp(functions[i].name, name) != 0)
             continue;
@@ -380,6 +385,8 @@ void (*rp_device_function(const struct rp_device *device, const char *name))(voi
 
 rp_status rp_device_push(struct rp_device *device, struct rp_error *err)
 {
+    if (rpi_is_forked() || !device)
+        return rpi_refuse(err, "rp_device_push", "device");
     CUresult result = device->driver->cuCtxPushCurrent(device->context);
     if (result != CUDA_SUCCESS)
         return rpi_error_driver(err, result, "cuCtxPushCurrent",
@@ -429,6 +436,8 @@ bool rpi_device_push_to_release(struct rp_device *device)
 
 void rp_device_pop(struct rp_device *device)
 {
+    if (rpi_is_forked() || !device)
+        return;
     CUcontext popped;
     device->driver->cuCtxPopCurrent(&popped);
 }

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/hostmem.h"
+#include "base/refuse.h"
 #include "base/sized.h"
 
 #include <string.h>
@@ -49,7 +50,7 @@ static rp_status no_memory(struct rp_error *err)
 
 void rp_estimate_destroy(struct rp_estimate *estimate)
 {
-    if (!estimate)
+    if (!estimate || rpi_is_forked())
         return;
     for (size_t i = 0; i < estimate->callables.count; i++) {
         rpi_shapes_finish(&estimate->callables.data[i]->shapes);
@@ -187,7 +188,7 @@ static rp_status enter_tree(struct rp_estimate *estimate, struct rp_pool *pool,
 {
     rp_status status = rp_exec_learn_prices(pool->device, err);
     if (status == RP_OK)
-        status = rpi_lock_for_callable(&pool->core->capture_lock, "rp_estimate", pool->name, err);
+        status = rpi_gate_for_work(&pool->core->capture_gate, "rp_estimate", pool->name, err);
     if (status != RP_OK)
         return status;
     status = rpi_adoption_check(pool, "rp_estimate", err);
@@ -201,14 +202,14 @@ static rp_status enter_tree(struct rp_estimate *estimate, struct rp_pool *pool,
     if (status == RP_OK)
         estimate->device = pool->device;
     else
-        pthread_mutex_unlock(&pool->core->capture_lock);
+        rpi_gate_leave(&pool->core->capture_gate);
     return status;
 }
 
 static void leave_tree(struct rp_pool *pool)
 {
     rp_device_pop(pool->device);
-    pthread_mutex_unlock(&pool->core->capture_lock);
+    rpi_gate_leave(&pool->core->capture_gate);
 }
 
 /* A shape that was captured already has its place in the tree. */
@@ -319,7 +320,7 @@ static rp_status estimate_all(struct rp_estimate *estimate, struct rp_callable *
         if (status != RP_OK)
             return status;
         status = estimate_one(estimate, callables[i], &inputs[i], err);
-        pthread_mutex_unlock(&callables[i]->lock);
+        rpi_gate_leave(&callables[i]->gate);
     }
     if (status == RP_OK)
         sum_up(estimate);
@@ -329,9 +330,11 @@ static rp_status estimate_all(struct rp_estimate *estimate, struct rp_callable *
 rp_status rp_estimate(struct rp_callable *const *callables, const struct rp_inputs *inputs,
                       size_t count, struct rp_estimate **out_estimate, struct rp_error *err)
 {
-    if (!out_estimate || (count && (!callables || !inputs)))
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_estimate", "%s is NULL",
-                         !out_estimate ? "out_estimate" : (!callables ? "callables" : "inputs"));
+    if (rpi_is_forked() || !out_estimate || (count && (!callables || !inputs)))
+        return rpi_refuse(err, "rp_estimate",
+                          !out_estimate ? "out_estimate"
+                          : !callables  ? "callables"
+                                        : "inputs");
     struct rp_estimate *estimate = rpi_calloc(1, sizeof *estimate);
     if (!estimate)
         return no_memory(err);
@@ -347,9 +350,8 @@ rp_status rp_estimate(struct rp_callable *const *callables, const struct rp_inpu
 
 rp_status rp_estimate_create(struct rp_estimate **out_estimate, struct rp_error *err)
 {
-    if (!out_estimate)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_estimate_create",
-                         "out_estimate is NULL");
+    if (rpi_is_forked() || !out_estimate)
+        return rpi_refuse(err, "rp_estimate_create", "out_estimate");
     struct rp_estimate *estimate = rpi_calloc(1, sizeof *estimate);
     if (!estimate)
         return no_memory(err);
@@ -381,9 +383,11 @@ rp_status rp_estimate_add(struct rp_estimate *estimate, struct rp_pool *pool,
                           void *user, const struct rp_arg *args, size_t arg_count,
                           struct rp_error *err)
 {
-    if (!estimate || !pool || !callable)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_estimate_add", "%s is NULL",
-                         !estimate ? "estimate" : (!pool ? "pool" : "callable"));
+    if (rpi_is_forked() || !estimate || !pool || !callable)
+        return rpi_refuse(err, "rp_estimate_add",
+                          !estimate ? "estimate"
+                          : !pool   ? "pool"
+                                    : "callable");
     struct rp_capture_options chosen = RP_CAPTURE_OPTIONS_INIT;
     rp_status status = rpi_take_options(&chosen, sizeof chosen, options, "rp_estimate_add",
                                         "RP_CAPTURE_OPTIONS_INIT", err);
@@ -413,12 +417,18 @@ rp_status rp_estimate_add(struct rp_estimate *estimate, struct rp_pool *pool,
 void rp_estimate_info_sized(const struct rp_estimate *estimate, size_t info_bytes,
                             struct rp_estimate_info *out_info)
 {
+    if (rpi_is_forked() || !estimate || !out_info) {
+        rpi_give_nothing(out_info, info_bytes);
+        return;
+    }
     rpi_give(out_info, info_bytes, &estimate->info, sizeof estimate->info);
 }
 
 int rp_estimate_shape_sized(const struct rp_estimate *estimate, size_t index, size_t shape_bytes,
                             struct rp_estimate_shape *out_shape)
 {
+    if (rpi_is_forked() || !estimate || !out_shape)
+        return 0;
     if (index >= estimate->shapes.count)
         return 0;
     const struct rp_estimate_shape *shape = &estimate->shapes.data[index];

@@ -16,8 +16,9 @@ rp_status rpi_exec_init(struct rpi_exec *exec, const struct rp_device *device,
     struct rpi_exec made = {.driver = device->driver, .context = device->context};
     size_t words = stale_words(binding);
     made.bound = rpi_calloc(binding->arg_count + 1, sizeof *made.bound);
+    made.scalars = rpi_calloc(binding->scalars.slots.count + 1, sizeof *made.scalars);
     made.stale = rpi_calloc(words + 1, sizeof *made.stale);
-    if (!made.bound || !made.stale) {
+    if (!made.bound || !made.scalars || !made.stale) {
         rpi_exec_finish(&made);
         return rpi_error_host_memory(err, "rp_graph_capture", words * sizeof *made.stale);
     }
@@ -28,6 +29,7 @@ rp_status rpi_exec_init(struct rpi_exec *exec, const struct rp_device *device,
 void rpi_exec_finish(struct rpi_exec *exec)
 {
     rpi_free(exec->bound);
+    rpi_free(exec->scalars);
     rpi_free(exec->stale);
     rpi_carriers_finish(&exec->carriers);
     *exec = (struct rpi_exec){0};
@@ -42,6 +44,8 @@ void rpi_exec_seat(struct rpi_exec *exec, const struct rpi_binding *binding, CUg
         exec->bound[k] = binding->args[k].in_copies || binding->args[k].plain
                              ? 0 /* copies are wherever the template was pointed at */
                              : binding->args[k].staging;
+    for (size_t k = 0; k < binding->scalars.slots.count; k++)
+        exec->scalars[k] = binding->scalars.slots.data[k].recorded;
     exec->renew = false;
     memset(exec->stale, 0, stale_words(binding) * sizeof *exec->stale);
     exec->stale_count = 0;
@@ -50,6 +54,15 @@ void rpi_exec_seat(struct rpi_exec *exec, const struct rpi_binding *binding, CUg
 
 /* ---- Binding ------------------------------------------------------------------------------- */
 
+static void mark_images(struct rpi_exec *exec, const uint32_t *images, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t *word = &exec->stale[images[i] / 64], bit = 1ull << images[i] % 64;
+        exec->stale_count += !(*word & bit);
+        *word |= bit;
+    }
+}
+
 /* Marks the images that have to be given because the argument's target changed. */
 static void mark_uses(struct rpi_exec *exec, const struct rpi_binding *binding, size_t k)
 {
@@ -57,11 +70,18 @@ static void mark_uses(struct rpi_exec *exec, const struct rpi_binding *binding, 
     if (exec->bound[k] == binding->targets[k])
         return;
     exec->bound[k] = binding->targets[k];
-    const uint32_t *uses = binding->uses.data + arg->first_use;
-    for (uint32_t i = 0; i < arg->use_count; i++) {
-        uint64_t *word = &exec->stale[uses[i] / 64], bit = 1ull << uses[i] % 64;
-        exec->stale_count += !(*word & bit);
-        *word |= bit;
+    mark_images(exec, binding->uses.data + arg->first_use, arg->use_count);
+}
+
+/* Marks the images that hold a scalar which changed. */
+static void mark_scalars(struct rpi_exec *exec, const struct rpi_bound_scalars *scalars)
+{
+    for (size_t k = 0; k < scalars->slots.count; k++) {
+        const struct rpi_scalar_slot *slot = &scalars->slots.data[k];
+        if (exec->scalars[k] == slot->word)
+            continue;
+        exec->scalars[k] = slot->word;
+        mark_images(exec, scalars->uses.data + slot->first_use, slot->use_count);
     }
 }
 
@@ -161,6 +181,7 @@ rp_status rpi_exec_bind(struct rpi_exec *exec, struct rpi_binding *binding, cons
     if (memcmp(exec->bound, binding->targets, binding->arg_count * sizeof *exec->bound) != 0)
         for (size_t k = 0; k < binding->arg_count; k++)
             mark_uses(exec, binding, k);
+    mark_scalars(exec, &binding->scalars);
     /* An image that is refused can mark others, before it too. */
     for (size_t word = 0; exec->stale_count; word = (word + 1) % words) {
         const char *function = NULL;

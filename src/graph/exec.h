@@ -3,10 +3,10 @@
  * What a graph is launched with: an exec, its own or one that it shares (exec_cache.h), what its
  * arguments are bound to there, and what the nodes copy that carry arguments (carriers.h).
  *
- * Binding marks the nodes that hold an address which changed, then gives each of these nodes to the
- * driver once, in their order, however many of its addresses changed. The driver applies them to
- * later launches: those in flight keep theirs. Where the driver fails, the nodes that it has not
- * taken stay marked and are given before the next launch, so an exec is never launched with
+ * Binding marks the nodes that hold an address or a scalar which changed, then gives each of these
+ * nodes to the driver once, in their order, however many of its words changed. The driver applies
+ * them to later launches: those in flight keep theirs. Where the driver fails, the nodes that it
+ * has not taken stay marked and are given before the next launch, so an exec is never launched with
  * parameters of two calls. A graph that is seated in another exec finds it as it was recorded.
  *
  * Not synchronised: the pool's lock guards it.
@@ -24,6 +24,7 @@ struct rpi_exec {
                                  its exec from the cache uses it */
     const CUgraphNode *nodes; /* of the graph that it was instantiated from, by number (sites.h) */
     uint64_t *bound;          /* of each argument, its target when its images were marked last */
+    uint64_t *scalars;        /* of each slot of the binding's scalars, its word then */
     uint64_t *stale;          /* a bit for each image: the driver does not have it yet */
     size_t stale_count;
     bool renew;       /* the exec has to be made anew, for other memory */

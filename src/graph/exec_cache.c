@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/refuse.h"
 #include "base/sized.h"
 #include "graph/exec_prices.h"
 
@@ -658,8 +659,8 @@ uint64_t rpi_exec_cache_budget(struct rpi_exec_cache *cache)
 
 rp_status rp_exec_set_budget(struct rp_device *device, uint64_t budget_bytes, struct rp_error *err)
 {
-    if (!device)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_exec_set_budget", "device is NULL");
+    if (rpi_is_forked() || !device)
+        return rpi_refuse(err, "rp_exec_set_budget", "device");
     rpi_exec_cache_set_budget(device->execs, budget_bytes);
     return RP_OK;
 }
@@ -683,6 +684,10 @@ void rpi_exec_cache_destroy(struct rpi_exec_cache *cache)
 void rp_exec_info_sized(const struct rp_device *device, size_t info_bytes,
                         struct rp_exec_info *out_info)
 {
+    if (rpi_is_forked() || !device || !out_info) {
+        rpi_give_nothing(out_info, info_bytes);
+        return;
+    }
     struct rpi_exec_cache *cache = device->execs;
     const struct rpi_priced priced = rpi_device_prices(device);
     pthread_mutex_lock(&cache->lock);
@@ -717,8 +722,8 @@ void rp_exec_info_sized(const struct rp_device *device, size_t info_bytes,
 rp_status rp_exec_reset(struct rp_device *device, uint64_t budget_bytes, int always_update,
                         struct rp_error *err)
 {
-    if (!device)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_exec_reset", "device is NULL");
+    if (rpi_is_forked() || !device)
+        return rpi_refuse(err, "rp_exec_reset", "device");
     rp_status status = rp_device_push(device, err);
     if (status != RP_OK)
         return status;

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/hostmem.h"
 #include "base/log.h"
+#include "base/refuse.h"
 #include "base/sized.h"
 #include "graph/adoption.h"
 #include "graph/choice.h"
@@ -142,6 +143,11 @@ static rp_status verify(struct capturing *c, struct rp_error *err)
 {
     if (c->verify == RP_VERIFY_NONE)
         return RP_OK;
+    if (c->recorded.scalars.count)
+        return rpi_error(err, RP_ERROR_UNSUPPORTED, "rp_graph_capture",
+                         "'%.60s': a capture that names scalars (rp_call_scalar) is not verified: "
+                         "its third run would have other ones. Leave `verify` at none",
+                         c->name);
     uint64_t start = rpi_clock_ns();
     rp_status status = rpi_verify(c->pool->device->driver, &c->rehearsal, &c->third, &c->recorded,
                                   &c->comparison, c->arg_count, &c->verdict, err);
@@ -315,6 +321,7 @@ static struct rp_graph_info make_info(const struct capturing *c)
         .instantiate_ms = c->instantiate_ms,
         .verified = c->verify == RP_VERIFY_NONE ? RP_VERIFY_NONE : RP_VERIFY_CAPTURE,
         .verify_ms = c->verify_ms,
+        .plan_stopped = member->stopped,
     };
 }
 
@@ -417,15 +424,15 @@ static rp_status capture_locked(struct capturing *c, struct rp_graph **out_graph
 /* With the context current. */
 static rp_status capture(struct capturing *c, struct rp_graph **out_graph, struct rp_error *err)
 {
-    pthread_mutex_t *lock = &c->pool->core->capture_lock;
+    struct rpi_gate *gate = &c->pool->core->capture_gate;
     rpi_device_prices_learn(c->pool->device); /* an exec is to be made; no lock is held */
-    rp_status status = rpi_lock_for_callable(lock, "rp_graph_capture", c->pool->name, err);
+    rp_status status = rpi_gate_for_work(gate, "rp_graph_capture", c->pool->name, err);
     if (status != RP_OK)
         return status;
     status = rpi_adoption_check(c->pool, "rp_graph_capture", err);
     if (status == RP_OK)
         status = capture_locked(c, out_graph, err);
-    pthread_mutex_unlock(lock);
+    rpi_gate_leave(gate);
     return status;
 }
 
@@ -433,11 +440,11 @@ static rp_status capture(struct capturing *c, struct rp_graph **out_graph, struc
  * context current. */
 static rp_status find_results(struct capturing *c, struct rp_error *err)
 {
-    pthread_mutex_t *lock = &c->pool->core->capture_lock;
+    struct rpi_gate *gate = &c->pool->core->capture_gate;
     struct rpi_rehearsal rehearsal = {0};
     if (!c->results.place)
         return RP_OK;
-    rp_status status = rpi_lock_for_callable(lock, "rp_graph_capture", c->pool->name, err);
+    rp_status status = rpi_gate_for_work(gate, "rp_graph_capture", c->pool->name, err);
     if (status != RP_OK)
         return status;
     status = rpi_adoption_check(c->pool, "rp_graph_capture", err);
@@ -447,7 +454,7 @@ static rp_status find_results(struct capturing *c, struct rp_error *err)
     if (status == RP_OK)
         status = ask_for_results(c, &rehearsal, err);
     rpi_rehearsal_finish(&rehearsal, c->pool->device->driver);
-    pthread_mutex_unlock(lock);
+    rpi_gate_leave(gate);
     return status;
 }
 
@@ -483,9 +490,11 @@ rp_status rp_graph_capture(struct rp_pool *pool, const struct rp_capture_options
                            rp_callable_fn callable, void *user, const struct rp_arg *args,
                            size_t arg_count, struct rp_graph **out_graph, struct rp_error *err)
 {
-    if (!pool || !callable || !out_graph)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_capture", "%s is NULL",
-                         !pool ? "pool" : (!callable ? "callable" : "out_graph"));
+    if (rpi_is_forked() || !pool || !callable || !out_graph)
+        return rpi_refuse(err, "rp_graph_capture",
+                          !pool       ? "pool"
+                          : !callable ? "callable"
+                                      : "out_graph");
     struct rp_capture_options chosen = RP_CAPTURE_OPTIONS_INIT;
     rp_status status = rpi_take_options(&chosen, sizeof chosen, options, "rp_graph_capture",
                                         "RP_CAPTURE_OPTIONS_INIT", err);
@@ -549,6 +558,8 @@ static CUresult wait_for_stream(const struct rp_driver *driver,
 
 rp_status rp_graph_wait(struct rp_graph *graph, struct rp_error *err)
 {
+    if (rpi_is_forked() || !graph)
+        return rpi_refuse(err, "rp_graph_wait", "graph");
     bool pushed = false;
     if (!graph || graph->adopted)
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_wait", "%s",
@@ -576,6 +587,8 @@ rp_status rp_graph_wait(struct rp_graph *graph, struct rp_error *err)
 
 rp_status rp_graph_release(struct rp_graph *graph, struct rp_error *err)
 {
+    if (rpi_is_forked() || !graph)
+        return rpi_refuse(err, "rp_graph_release", "graph");
     if (!graph || graph->adopted)
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_release", "%s",
                          !graph ? "graph is NULL"
@@ -589,7 +602,7 @@ rp_status rp_graph_release(struct rp_graph *graph, struct rp_error *err)
 
 void rp_graph_destroy(struct rp_graph *graph)
 {
-    if (!graph)
+    if (!graph || rpi_is_forked())
         return;
     if (graph->adopted) {
         rpi_adopted_destroy(graph);
@@ -614,12 +627,18 @@ void rp_graph_destroy(struct rp_graph *graph)
 
 int rp_graph_is_stale(const struct rp_graph *graph)
 {
+    if (rpi_is_forked() || !graph)
+        return 0;
     return rpi_heap_watches_lost(&graph->outside) != NULL;
 }
 
 void rp_graph_info_sized(const struct rp_graph *graph, size_t info_bytes,
                          struct rp_graph_info *out_info)
 {
+    if (rpi_is_forked() || !graph || !out_info) {
+        rpi_give_nothing(out_info, info_bytes);
+        return;
+    }
     pthread_mutex_lock(&graph->pool->core->lock);
     struct rp_graph_info info = graph->info;
     info.replays = graph->replays;
@@ -648,6 +667,8 @@ void rp_graph_info_sized(const struct rp_graph *graph, size_t info_bytes,
 rp_status rp_graph_arg_info_sized(const struct rp_graph *graph, size_t index, size_t info_bytes,
                                   struct rp_graph_arg_info *out_info, struct rp_error *err)
 {
+    if (rpi_is_forked() || !graph || !out_info)
+        return rpi_refuse(err, "rp_graph_arg_info", !graph ? "graph" : "out_info");
     if (!graph || !out_info || index >= graph->arg_count)
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_arg_info", "%s",
                          !graph      ? "graph is NULL"

@@ -3,15 +3,15 @@
  * rp_heap_create: a heap on an opened device. All else of the heap is in memory/heap*.c, which
  * knows no devices.
  */
+#include "base/refuse.h"
 #include "graph/objects.h"
 #include "memory/heap.h"
 
 rp_status rp_heap_create(struct rp_device *device, const struct rp_heap_options *options,
                          struct rp_heap **out_heap, struct rp_error *err)
 {
-    if (!device || !out_heap)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_heap_create", "%s is NULL",
-                         device ? "out_heap" : "device");
+    if (rpi_is_forked() || !device || !out_heap)
+        return rpi_refuse(err, "rp_heap_create", !device ? "device" : "out_heap");
     struct rp_heap *heap = NULL;
     rp_status status = rpi_heap_create_on(device->driver, device->handle, device->context,
                                           device->total_bytes, options, &heap, err);

@@ -2,6 +2,7 @@
 #include "graph/judge.h"
 
 #include "base/hostmem.h"
+#include "base/refuse.h"
 #include "base/sized.h"
 
 #include <string.h>
@@ -26,9 +27,8 @@ void rpi_judge_finish(struct rp_judge *judge)
 rp_status rp_judge_create(struct rp_device *device, struct rp_judge **out_judge,
                           struct rp_error *err)
 {
-    if (!device || !out_judge)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_judge_create", "%s is NULL",
-                         device ? "out_judge" : "device");
+    if (rpi_is_forked() || !device || !out_judge)
+        return rpi_refuse(err, "rp_judge_create", !device ? "device" : "out_judge");
     struct rp_judge *judge = rpi_malloc(sizeof *judge);
     if (!judge)
         return rpi_error_host_memory(err, "rp_judge_create", sizeof *judge);
@@ -39,7 +39,7 @@ rp_status rp_judge_create(struct rp_device *device, struct rp_judge **out_judge,
 
 void rp_judge_destroy(struct rp_judge *judge)
 {
-    if (!judge)
+    if (!judge || rpi_is_forked())
         return;
     rpi_judge_finish(judge);
     rpi_free(judge);
@@ -56,9 +56,8 @@ static double expected_price_ns(const struct rp_judge *judge)
 rp_status rp_choice_create(struct rp_judge *judge, struct rp_choice **out_choice,
                            struct rp_error *err)
 {
-    if (!judge || !out_choice)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_choice_create", "%s is NULL",
-                         judge ? "out_choice" : "judge");
+    if (rpi_is_forked() || !judge || !out_choice)
+        return rpi_refuse(err, "rp_choice_create", !judge ? "judge" : "out_choice");
     struct rp_choice *choice = rpi_calloc(1, sizeof *choice);
     if (!choice)
         return rpi_error_host_memory(err, "rp_choice_create", sizeof *choice);
@@ -70,7 +69,7 @@ rp_status rp_choice_create(struct rp_judge *judge, struct rp_choice **out_choice
 
 void rp_choice_destroy(struct rp_choice *choice)
 {
-    if (!choice)
+    if (!choice || rpi_is_forked())
         return;
     rpi_timing_forget(&choice->judge->timing, &choice->chooser);
     rpi_free(choice);
@@ -78,6 +77,8 @@ void rp_choice_destroy(struct rp_choice *choice)
 
 void rp_choice_captured(struct rp_choice *choice, int worked, double ms)
 {
+    if (rpi_is_forked() || !choice)
+        return;
     choice->judge->captured += worked != 0;
     choice->judge->capture_ms += ms;
     choice->capture_ms += ms;
@@ -123,6 +124,8 @@ static void begin_measuring(struct rp_choice *choice, const struct rpi_plan_of_c
 void rp_choice_begin(struct rp_choice *choice, struct CUstream_st *stream, double ahead_us,
                      struct rp_turn *out_turn)
 {
+    if (rpi_is_forked() || !choice || !out_turn)
+        return;
     collect(choice->judge);
     rpi_chooser_looked(&choice->chooser, ahead_us * 1e3);
     struct rpi_plan_of_call plan = rpi_chooser_next(&choice->chooser);
@@ -137,6 +140,8 @@ void rp_choice_begin(struct rp_choice *choice, struct CUstream_st *stream, doubl
 
 void rp_choice_end(struct rp_choice *choice, const struct rp_turn *turn, int worked)
 {
+    if (rpi_is_forked() || !choice || !turn)
+        return;
     if (!turn->step)
         return;
     struct rpi_plan_of_call plan = plan_of(turn);
@@ -149,6 +154,8 @@ void rp_choice_end(struct rp_choice *choice, const struct rp_turn *turn, int wor
 
 uint32_t rp_choice_rest(struct rp_choice *choice, uint32_t most)
 {
+    if (rpi_is_forked() || !choice)
+        return 0;
     collect(choice->judge);
     return rpi_chooser_rest(&choice->chooser, most);
 }
@@ -156,6 +163,10 @@ uint32_t rp_choice_rest(struct rp_choice *choice, uint32_t most)
 void rp_choice_info_sized(const struct rp_choice *choice, size_t info_bytes,
                           struct rp_choice_info *out_info)
 {
+    if (rpi_is_forked() || !choice || !out_info) {
+        rpi_give_nothing(out_info, info_bytes);
+        return;
+    }
     const struct rpi_chooser *chooser = &choice->chooser;
     enum rpi_reason reason = rpi_chooser_reason(chooser);
     struct rp_choice_info info = {

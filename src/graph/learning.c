@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/learning.h"
 
+#include <math.h>
+
 uint64_t rpi_block_bytes(uint64_t bytes)
 {
     return bytes ? bytes : 1;
@@ -112,6 +114,17 @@ static rp_status name_value(struct rp_call *call, uint64_t address, struct rp_er
     return RP_OK;
 }
 
+static rp_status name_scalar(struct rp_call *call, double value, struct rp_error *err)
+{
+    struct rpi_learning *learning = (struct rpi_learning *)call;
+    if (!isfinite(value))
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_call_scalar", "%g is no finite number",
+                         value);
+    if (!rpi_vec_push(&learning->scalars, value))
+        return rpi_error_host_memory(err, "rp_call_scalar", sizeof value);
+    return RP_OK;
+}
+
 static rp_status take_over(struct rp_call *call, struct rp_error *err)
 {
     return rpi_capture_take_over(&((struct rpi_learning *)call)->capture, err);
@@ -131,6 +144,7 @@ const struct rpi_call_functions rpi_learning_functions = {.alloc = learn_alloc,
                                                           .use = learn_use,
                                                           .free = learn_free,
                                                           .value = name_value,
+                                                          .scalar = name_scalar,
                                                           .take_over = take_over,
                                                           .begun = begun,
                                                           .ended = ended};
@@ -139,6 +153,7 @@ const struct rpi_call_functions rpi_finding_functions = {.alloc = learn_alloc,
                                                          .free = learn_free,
                                                          .result = find_result,
                                                          .value = name_value,
+                                                         .scalar = name_scalar,
                                                          .take_over = take_over,
                                                          .begun = begun,
                                                          .ended = ended};
@@ -175,4 +190,5 @@ void rpi_learning_finish(struct rpi_learning *learning)
     rpi_live_finish(&learning->live);
     rpi_vec_finish(&learning->nodes);
     rpi_vec_finish(&learning->values);
+    rpi_vec_finish(&learning->scalars);
 }

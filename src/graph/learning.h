@@ -37,6 +37,7 @@ struct rpi_learning {
     struct rpi_live live;
     struct rpi_node_list nodes;
     struct rpi_addresses values; /* that the run named */
+    struct rpi_scalars scalars;  /* likewise */
 };
 
 /* What serves the calls of a run, without results and with them. */

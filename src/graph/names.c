@@ -4,6 +4,7 @@
  * the library does not.
  */
 #include "base/hostmem.h"
+#include "base/refuse.h"
 #include "graph/exec_cache.h"
 #include "graph/params.h"
 #include "graph/territory.h"
@@ -121,11 +122,14 @@ static rp_status look_through(struct looking *l, struct rp_error *err)
 rp_status rp_graph_names(const struct rp_graph *graph, const struct rp_memory *ranges, size_t count,
                          unsigned char *out_named, struct rp_error *err)
 {
-    if (!graph || graph->adopted || (count && (!ranges || !out_named)))
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_names", "%s",
-                         !graph           ? "graph is NULL"
-                         : graph->adopted ? "its nodes are not known: the program captured it"
-                                          : "ranges or out_named is NULL");
+    if (rpi_is_forked() || !graph || (count && (!ranges || !out_named)))
+        return rpi_refuse(err, "rp_graph_names",
+                          !graph    ? "graph"
+                          : !ranges ? "ranges"
+                                    : "out_named");
+    if (graph->adopted)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_names",
+                         "its nodes are not known: the program captured it");
     if (!count)
         return RP_OK;
     struct looking l = {.graph = graph,

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include "base/refuse.h"
 #include "graph/objects.h"
 #include "graph/params.h"
 
@@ -20,6 +21,12 @@ static rp_status copy_out(const struct rpi_params *params, void *out_params, siz
 rp_status rp_node_params(struct rp_device *device, struct CUgraphNode_st *node, void *out_params,
                          size_t room, size_t *out_bytes, struct rp_error *err)
 {
+    if (rpi_is_forked() || !device || !node || (room && !out_params) || !out_bytes)
+        return rpi_refuse(err, "rp_node_params",
+                          !device      ? "device"
+                          : !node      ? "node"
+                          : !out_bytes ? "out_bytes"
+                                       : "out_params");
     struct rpi_params params = {0};
     bool pushed = false;
     rp_status status = rpi_device_enter(device, &pushed, err);

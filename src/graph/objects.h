@@ -7,16 +7,20 @@
  *     core        memory shared by a pool and all that lie within it; orders their graphs' replays
  *     rp_graph    one exec, the template it came from, and what its arguments are bound to
  *
- * Locks, taken in this order: device.peers.lock, core.eager_lock or core.capture_lock,
- * device.rehearsal_lock, core.lock, the lock of the cache of execs, of the copier or of the heaps,
- * device.prices.lock. While execs are measured (byte_prices.h) none of a pool or the cache is held.
- * Those that are held while a callable runs tell a thread that asks for them twice
- * (PTHREAD_MUTEX_ERRORCHECK), so that a callable which runs or captures on its own pool gets an
- * error, not a deadlock.
+ * What is held while a callable runs are gates (base/gate.h), which have no order: core.eager_gate,
+ * core.capture_gate, device.rehearsal_gate and that of a callable. A callable may ask for others;
+ * one that asks for its own, or in a circle with other threads, gets an error, not a deadlock. One
+ * that is being captured may neither run nor capture (rpi_gate_for_work): so a run may have a
+ * capture in it, and a capture no run, however the threads go.
+ *
+ * Locks, taken in this order and with no callable under way: device.peers.lock, core.lock, the lock
+ * of the cache of execs, of the copier or of the heaps, device.prices.lock. While execs are
+ * measured (byte_prices.h) none of a pool or the cache is held.
  */
 #ifndef REPRISE_GRAPH_OBJECTS_H
 #define REPRISE_GRAPH_OBJECTS_H
 
+#include "base/gate.h"
 #include "graph/byte_prices.h"
 #include "graph/contract.h"
 #include "graph/copier.h"
@@ -51,8 +55,8 @@ struct rp_device {
     _Atomic size_t pools;
     struct rpi_territories territories;
     struct rpi_peers peers;
-    pthread_mutex_t rehearsal_lock;  /* one rehearsal at a time */
-    struct rpi_alias alias;          /* guarded by rehearsal_lock; made by the first rehearsal */
+    struct rpi_gate rehearsal_gate;  /* one rehearsal at a time */
+    struct rpi_alias alias;          /* guarded by rehearsal_gate; made by the first rehearsal */
     struct rpi_exec_cache *execs;    /* owned; has a lock of its own */
     struct rpi_device_prices prices; /* likewise: bytes that execs take */
     struct rpi_copier copier;        /* has a lock of its own */
@@ -65,15 +69,15 @@ struct rp_device {
 };
 
 struct rpi_pool_core {
-    pthread_mutex_t capture_lock; /* one capture at a time; guards stream */
+    struct rpi_gate capture_gate; /* one capture at a time; guards stream */
     CUstream stream;              /* captures begin here; nothing but uploads ever runs on it */
-    pthread_mutex_t eager_lock;   /* one eager run at a time; guards eager */
+    struct rpi_gate eager_gate;   /* one eager run at a time; guards eager */
     struct rpi_arena eager;       /* memory of eager runs */
     pthread_mutex_t lock;         /* guards what follows, and every group and member in it */
     struct rpi_pool memory;
     struct rpi_mapper mapper;   /* of the device's peers */
     struct rpi_staging staging; /* beside the pool's memory */
-    struct rpi_plans *plans;    /* guarded by capture_lock */
+    struct rpi_plans *plans;    /* guarded by capture_gate */
     struct rp_graph *adopting;  /* its capture by somebody else is under way; NULL: none is */
     bool keeps_plans;           /* of an estimate: captures to come should find its plans */
     struct rpi_readers readers;
@@ -141,11 +145,15 @@ void rpi_graph_free(struct rp_graph *graph);
 /* It has no share of its pool, and was not added to it. */
 void rpi_graph_drop_share(struct rp_graph *graph);
 
-/* A mutex that answers EDEADLK to the thread that holds it. */
-int rpi_mutex_init_checked(pthread_mutex_t *mutex);
-/* Locks it for the run of a callable; RP_ERROR_INVALID_ARGUMENT when this thread holds it. */
-rp_status rpi_lock_for_callable(pthread_mutex_t *mutex, const char *function, const char *pool,
+/* Takes the gate for `function`, which is to run a callable or to wait for one; `name` is whose
+ * gate it is. RP_ERROR_INVALID_ARGUMENT where that could never be: this thread holds it, or its
+ * holder waits for this thread. */
+rp_status rpi_gate_for_callable(struct rpi_gate *gate, const char *function, const char *name,
                                 struct rp_error *err);
+/* The same for what runs or captures a callable at once: refused also to a callable that is being
+ * captured, whatever the pools. */
+rp_status rpi_gate_for_work(struct rpi_gate *gate, const char *function, const char *name,
+                            struct rp_error *err);
 
 /* A device on this driver; what rp_device_open does once it has chosen one. */
 rp_status rpi_device_open_on(const struct rp_driver *driver, int ordinal,

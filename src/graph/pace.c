@@ -10,6 +10,7 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/refuse.h"
 #include "base/sized.h"
 #include "graph/objects.h"
 
@@ -151,10 +152,9 @@ static rp_status measure_and_restore(struct rp_device *device, struct rp_pace *o
 rp_status rp_device_restore_pace_sized(struct rp_device *device, size_t pace_bytes,
                                        struct rp_pace *out_pace, struct rp_error *err)
 {
+    if (rpi_is_forked() || !device)
+        return rpi_refuse(err, "rp_device_restore_pace", "device");
     struct rp_pace pace;
-    if (!device)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_device_restore_pace",
-                         "device is NULL");
     rp_status status = rp_device_push(device, err);
     if (status != RP_OK)
         return status;

@@ -118,7 +118,9 @@ static rp_status read_kernel(struct rpi_params *params, const struct rp_driver *
     params->hidden = !(driver->capabilities & RPI_CAP_PARAM_INFO) || !params->kernel.func;
     for (size_t i = 0; i < params->fields.count; i++) {
         const struct rpi_field *field = &params->fields.data[i];
-        memcpy(params->image.data + field->offset, params->kernel.kernelParams[i], field->bytes);
+        if (field->bytes) /* without any there may be no image either */
+            memcpy(params->image.data + field->offset, params->kernel.kernelParams[i],
+                   field->bytes);
     }
     return RP_OK;
 }

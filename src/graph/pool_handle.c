@@ -4,37 +4,52 @@
  * memory, and the stream that captures begin on; pools within it use that.
  */
 #include "graph/adoption.h"
+#include "graph/call.h"
 
 #include "base/hostmem.h"
+#include "base/refuse.h"
 #include "base/sized.h"
 
 #include <assert.h>
-#include <errno.h>
 
 #define MIB 1048576ull
 
-int rpi_mutex_init_checked(pthread_mutex_t *mutex)
+static rp_status refuse_own(const char *function, const char *name, struct rp_error *err)
 {
-    pthread_mutexattr_t attributes;
-    int failed = pthread_mutexattr_init(&attributes);
-    if (failed)
-        return failed;
-    failed = pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ERRORCHECK);
-    if (!failed)
-        failed = pthread_mutex_init(mutex, &attributes);
-    pthread_mutexattr_destroy(&attributes);
-    return failed;
+    return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, function,
+                     "%s was called by a callable that is itself run by it (pool '%s'): call the "
+                     "inner callable directly",
+                     function, name);
 }
 
-rp_status rpi_lock_for_callable(pthread_mutex_t *mutex, const char *function, const char *pool,
+rp_status rpi_gate_for_callable(struct rpi_gate *gate, const char *function, const char *name,
                                 struct rp_error *err)
 {
-    if (pthread_mutex_lock(mutex) == EDEADLK)
+    switch (rpi_gate_take(gate)) {
+    case RPI_GATE_TAKEN:
+        return RP_OK;
+    case RPI_GATE_OWN:
+        return refuse_own(function, name, err);
+    case RPI_GATE_CIRCLE:
+        break;
+    }
+    return rpi_error(
+        err, RP_ERROR_INVALID_ARGUMENT, function,
+        "%s was called by a callable and would wait for '%s' forever: another thread "
+        "uses that and waits for what this thread's callable is run by. Call the inner "
+        "callable directly",
+        function, name);
+}
+
+rp_status rpi_gate_for_work(struct rpi_gate *gate, const char *function, const char *name,
+                            struct rp_error *err)
+{
+    if (rpi_call_is_capturing())
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, function,
-                         "%s was called by a callable that is itself run by it (pool '%s'): call "
-                         "the inner callable directly",
-                         function, pool);
-    return RP_OK;
+                         "%s was called by a callable whose run is capturing a graph, for '%s': "
+                         "call the inner callable directly",
+                         function, name);
+    return rpi_gate_for_callable(gate, function, name, err);
 }
 
 rp_status rpi_check_args(const char *function, const struct rp_arg *args, size_t arg_count,
@@ -119,22 +134,14 @@ static enum rpi_compose_kind compose_kind(enum rp_pool_kind kind)
 
 static rp_status init_locks(struct rpi_pool_core *core, struct rp_error *err)
 {
-    if (rpi_mutex_init_checked(&core->capture_lock) == 0) {
-        if (rpi_mutex_init_checked(&core->eager_lock) == 0) {
-            if (pthread_mutex_init(&core->lock, NULL) == 0)
-                return RP_OK;
-            pthread_mutex_destroy(&core->eager_lock);
-        }
-        pthread_mutex_destroy(&core->capture_lock);
-    }
+    if (pthread_mutex_init(&core->lock, NULL) == 0)
+        return RP_OK;
     return rpi_error_host_memory(err, "rp_pool_create", sizeof core->lock);
 }
 
 static void destroy_locks(struct rpi_pool_core *core)
 {
     pthread_mutex_destroy(&core->lock);
-    pthread_mutex_destroy(&core->eager_lock);
-    pthread_mutex_destroy(&core->capture_lock);
 }
 
 static rp_status claim(struct rp_device *device, const struct rpi_arena *arena, const char *name,
@@ -272,10 +279,9 @@ static void free_pool(struct rp_pool *pool)
 rp_status rp_pool_create(struct rp_device *device, const struct rp_pool_options *options,
                          struct rp_pool **out_pool, struct rp_error *err)
 {
+    if (rpi_is_forked() || !device || !out_pool)
+        return rpi_refuse(err, "rp_pool_create", !device ? "device" : "out_pool");
     struct rp_pool_options chosen = RP_POOL_OPTIONS_INIT;
-    if (!device || !out_pool)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_pool_create", "%s is NULL",
-                         device ? "out_pool" : "device");
     rp_status status = rpi_take_options(&chosen, sizeof chosen, options, "rp_pool_create",
                                         "RP_POOL_OPTIONS_INIT", err);
     options = &chosen;
@@ -286,7 +292,7 @@ rp_status rp_pool_create(struct rp_device *device, const struct rp_pool_options 
     struct rp_pool *pool = rpi_calloc(1, sizeof *pool);
     if (!pool)
         return rpi_error_host_memory(err, "rp_pool_create", sizeof *pool);
-    unsigned inherited = options->parent ? options->parent->plan_budget_ms : 50;
+    unsigned inherited = options->parent ? options->parent->plan_budget_ms : 0;
     pool->device = device;
     pool->group.node.kind = compose_kind(options->kind);
     take_contract(pool, &chosen);
@@ -309,7 +315,7 @@ rp_status rp_pool_create(struct rp_device *device, const struct rp_pool_options 
 
 void rp_pool_destroy(struct rp_pool *pool)
 {
-    if (!pool)
+    if (!pool || rpi_is_forked())
         return;
     assert(!pool->group.node.first); /* no graphs, no pools */
     struct rp_device *device = pool->device;
@@ -329,10 +335,10 @@ void rp_pool_destroy(struct rp_pool *pool)
 
 rp_status rp_pool_trim(struct rp_pool *pool, uint64_t *out_bytes, struct rp_error *err)
 {
-    if (!pool)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_pool_trim", "pool is NULL");
+    if (rpi_is_forked() || !pool)
+        return rpi_refuse(err, "rp_pool_trim", "pool");
     struct rpi_pool_core *core = pool->core;
-    rp_status status = rpi_lock_for_callable(&core->capture_lock, "rp_pool_trim", pool->name, err);
+    rp_status status = rpi_gate_for_callable(&core->capture_gate, "rp_pool_trim", pool->name, err);
     if (status != RP_OK)
         return status;
     status = rpi_adoption_check(pool, "rp_pool_trim", err);
@@ -347,13 +353,17 @@ rp_status rp_pool_trim(struct rp_pool *pool, uint64_t *out_bytes, struct rp_erro
         pthread_mutex_unlock(&core->lock);
         rp_device_pop(pool->device);
     }
-    pthread_mutex_unlock(&core->capture_lock);
+    rpi_gate_leave(&core->capture_gate);
     return status;
 }
 
 void rp_pool_info_sized(const struct rp_pool *pool, size_t info_bytes,
                         struct rp_pool_info *out_info)
 {
+    if (rpi_is_forked() || !pool || !out_info) {
+        rpi_give_nothing(out_info, info_bytes);
+        return;
+    }
     const struct rpi_pool_node *top = &pool->group.node;
     const struct rpi_pool *memory = &pool->core->memory;
     pthread_mutex_lock(&pool->core->lock);

@@ -221,6 +221,8 @@ static rp_status record(struct recording *run, const char *name, rp_callable_fn 
                            &run->made->template, err);
     run->made->values = run->learning.values;
     run->learning.values = (struct rpi_addresses){0};
+    run->made->scalars = run->learning.scalars;
+    run->learning.scalars = (struct rpi_scalars){0};
     rpi_learning_finish(&run->learning);
     rpi_online_finish(&run->online);
     return status;
@@ -251,5 +253,6 @@ void rpi_recorded_finish(struct rpi_recorded *recorded, const struct rp_driver *
     rpi_capture_record_finish(&recorded->record);
     rpi_vec_finish(&recorded->addresses);
     rpi_vec_finish(&recorded->values);
+    rpi_vec_finish(&recorded->scalars);
     *recorded = (struct rpi_recorded){0};
 }

@@ -19,6 +19,7 @@ struct rpi_recorded {
     struct rpi_capture_record record; /* of the blocks, as the rehearsal's */
     struct rpi_addresses addresses;   /* the arguments' staging, then each block's */
     struct rpi_addresses values;      /* words that replays set */
+    struct rpi_scalars scalars;       /* of this run */
     size_t diverged;                  /* blocks placed online */
 };
 

@@ -10,7 +10,11 @@
 /* Libraries choose kernels by alignments up to this one. */
 enum { MOST_ALIGNMENT = 256 };
 static const struct rpi_rehearse_where mostly = {0};
-enum { MOST_STEPS = 61 }; /* by which one argument is farther from the next than the one before */
+/* By which one argument is farther from the next than the one before, in a capture that is to show
+ * what moves with an argument. Packed structs hold what lay on the stack: a length there, or the
+ * address of a small object, moves by a few KiB from one capture to the next. No two arguments may.
+ */
+enum { STEP = 18 << 10, MOST_STEPS = 61 };
 
 struct found {
     struct rpi_rehearsed place; /* as an argument's */
@@ -73,8 +77,8 @@ static rp_status place_args(struct rehearsing *run, const struct rp_arg *args, s
     for (size_t k = 0; status == RP_OK && k < arg_count; k++) {
         uint64_t unused, alignment = rpi_arg_alignment(pool, &args[k]);
         if (run->where->apart)
-            status = rpi_alias_take(&pool->device->alias, 2 * alignment * (k % MOST_STEPS + 1),
-                                    alignment, &unused, err);
+            status = rpi_alias_take(&pool->device->alias, STEP * (k % MOST_STEPS + 1), alignment,
+                                    &unused, err);
         if (status == RP_OK)
             status = take(run, rpi_block_bytes(args[k].bytes), alignment, 0, &addresses[k], err);
     }
@@ -200,6 +204,8 @@ static rp_status rehearse(struct rehearsing *run, const char *name, rp_callable_
     if (status == RP_OK)
         status = take_results(run, err);
     run->made->values = run->learning.values.count;
+    run->made->scalars = run->learning.scalars;
+    run->learning.scalars = (struct rpi_scalars){0};
     rpi_learning_finish(&run->learning);
     rpi_vec_finish(&run->found);
     rpi_free(addresses);
@@ -221,10 +227,10 @@ static rp_status rehearse_made(struct rp_pool *pool, const char *name, rp_callab
     rp_status status = rpi_capture_record_init(&made.record, name, err);
     if (status != RP_OK)
         return status;
-    status = rpi_lock_for_callable(&device->rehearsal_lock, "rp_graph_capture", pool->name, err);
+    status = rpi_gate_for_callable(&device->rehearsal_gate, "rp_graph_capture", pool->name, err);
     if (status == RP_OK) {
         status = rehearse(&run, name, callable, user, args, arg_count, err);
-        pthread_mutex_unlock(&device->rehearsal_lock);
+        rpi_gate_leave(&device->rehearsal_gate);
     }
     if (status == RP_OK)
         *out_rehearsal = made;
@@ -265,5 +271,6 @@ void rpi_rehearsal_finish(struct rpi_rehearsal *rehearsal, const struct rp_drive
     rpi_capture_record_finish(&rehearsal->record);
     rpi_vec_finish(&rehearsal->blocks);
     rpi_vec_finish(&rehearsal->results);
+    rpi_vec_finish(&rehearsal->scalars);
     *rehearsal = (struct rpi_rehearsal){0};
 }

@@ -10,6 +10,7 @@
 #define REPRISE_GRAPH_REHEARSE_H
 
 #include "graph/objects.h"
+#include "graph/scalars.h"
 #include "memory/recording.h"
 
 /* Arguments first, with the results behind them, then the blocks. */
@@ -24,8 +25,9 @@ struct rpi_rehearsal {
     } blocks;
     struct {
         RPI_VEC(uint64_t);
-    } results;     /* that were found: bytes of each */
-    size_t values; /* that replays set (rp_call_value) */
+    } results;                  /* that were found: bytes of each */
+    size_t values;              /* that replays set (rp_call_value) */
+    struct rpi_scalars scalars; /* of this run */
     CUgraph template;
 };
 

@@ -7,6 +7,7 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/refuse.h"
 #include "graph/argument_memory.h"
 #include "graph/choice.h"
 #include "graph/exec_cache.h"
@@ -309,13 +310,24 @@ static rp_status replay_taken(struct rp_graph *graph, const struct rp_arg *args,
     return status == RP_OK ? marked : status;
 }
 
+static rp_status check_scalars(const struct rp_graph *graph, struct rp_error *err)
+{
+    const struct rpi_bound_scalars *scalars = &graph->binding->scalars;
+    if (scalars->set || !scalars->count)
+        return RP_OK;
+    return rpi_error(err, RP_ERROR_CONTRACT, "rp_graph_replay",
+                     "graph '%.60s' has %zu scalars (rp_call_scalar), and was not told what they "
+                     "are: rp_graph_set_scalars",
+                     graph->name, scalars->count);
+}
+
 /* With the core's lock held. */
 static rp_status replay(struct rp_graph *graph, const struct rp_arg *args, const uint64_t *values,
                         CUstream stream, struct rp_error *err)
 {
-    rp_status status = RP_OK;
+    rp_status status = check_scalars(graph, err);
     graph->binding->values = values;
-    if (stream != graph->member.stream)
+    if (status == RP_OK && stream != graph->member.stream)
         status = rpi_device_check_stream(graph->pool->device, stream, "rp_graph_replay", err);
     if (status == RP_OK)
         status = rpi_check_memory(graph, args, err);
@@ -357,6 +369,8 @@ static rp_status check_outside(const struct rp_graph *graph, struct rp_error *er
 rp_status rp_graph_replay(struct rp_graph *graph, const struct rp_arg *args, size_t arg_count,
                           struct CUstream_st *stream, struct rp_error *err)
 {
+    if (rpi_is_forked() || !graph)
+        return rpi_refuse(err, "rp_graph_replay", "graph");
     return rp_graph_replay_values(graph, args, arg_count, NULL, 0, stream, err);
 }
 
@@ -370,12 +384,47 @@ static rp_status check_values(const struct rp_graph *graph, size_t count, struct
                      graph->name, count, graph->binding->value_count);
 }
 
+rp_status rp_graph_set_scalars(struct rp_graph *graph, const double *scalars, size_t count,
+                               struct rp_error *err)
+{
+    if (rpi_is_forked() || !graph || (count && !scalars))
+        return rpi_refuse(err, "rp_graph_set_scalars", !graph ? "graph" : "scalars");
+    if (graph->adopted)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_set_scalars",
+                         "the graph was adopted, and has no scalars");
+    struct rpi_bound_scalars *bound = &graph->binding->scalars;
+    if (count != bound->count)
+        return rpi_error(err, RP_ERROR_CONTRACT, "rp_graph_set_scalars",
+                         "graph '%.60s' is given %zu scalars and has %zu (rp_call_scalar)",
+                         graph->name, count, bound->count);
+    pthread_mutex_lock(&graph->pool->core->lock);
+    rpi_bound_scalars_set(bound, scalars);
+    pthread_mutex_unlock(&graph->pool->core->lock);
+    return RP_OK;
+}
+
+rp_status rp_graph_scalar_info(const struct rp_graph *graph, size_t index, size_t *out_places,
+                               struct rp_error *err)
+{
+    if (rpi_is_forked() || !graph || !out_places)
+        return rpi_refuse(err, "rp_graph_scalar_info", !graph ? "graph" : "out_places");
+    if (graph->adopted || index >= graph->binding->scalars.count)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_scalar_info",
+                         "there is no scalar of this index");
+    const struct rpi_bound_scalars *scalars = &graph->binding->scalars;
+    *out_places = 0;
+    for (size_t k = 0; k < scalars->slots.count; k++)
+        if (scalars->slots.data[k].scalar == index)
+            *out_places += scalars->slots.data[k].use_count;
+    return RP_OK;
+}
+
 rp_status rp_graph_replay_values(struct rp_graph *graph, const struct rp_arg *args,
                                  size_t arg_count, const uint64_t *values, size_t value_count,
                                  struct CUstream_st *stream, struct rp_error *err)
 {
-    if (!graph)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_replay", "graph is NULL");
+    if (rpi_is_forked() || !graph || (value_count && !values))
+        return rpi_refuse(err, "rp_graph_replay_values", !graph ? "graph" : "values");
     if (graph->adopted)
         return rpi_error(err, RP_ERROR_UNSUPPORTED, "rp_graph_replay",
                          "graph '%.60s' was adopted: whoever captured it replays it", graph->name);

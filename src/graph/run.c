@@ -9,6 +9,7 @@
 #include "graph/objects.h"
 
 #include "base/hostmem.h"
+#include "base/refuse.h"
 
 #include <stdio.h>
 
@@ -134,9 +135,8 @@ rp_status rp_run(struct rp_pool *pool, rp_callable_fn callable, void *user,
                  const struct rp_arg *args, size_t arg_count, struct CUstream_st *stream,
                  struct rp_error *err)
 {
-    if (!pool || !callable)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_run", "%s is NULL",
-                         pool ? "callable" : "pool");
+    if (rpi_is_forked() || !pool || !callable)
+        return rpi_refuse(err, "rp_run", !pool ? "pool" : "callable");
     rp_status status = rpi_check_args("rp_run", args, arg_count, err);
     if (status != RP_OK)
         return status;
@@ -145,7 +145,7 @@ rp_status rp_run(struct rp_pool *pool, rp_callable_fn callable, void *user,
         return rpi_error_host_memory(err, "rp_run", (arg_count + 1) * sizeof *addresses);
     for (size_t i = 0; i < arg_count; i++)
         addresses[i] = args[i].address;
-    status = rpi_lock_for_callable(&pool->core->eager_lock, "rp_run", pool->name, err);
+    status = rpi_gate_for_work(&pool->core->eager_gate, "rp_run", pool->name, err);
     if (status == RP_OK) {
         struct running run = {.call = {.functions = &functions,
                                        .stream = stream,
@@ -158,7 +158,7 @@ rp_status rp_run(struct rp_pool *pool, rp_callable_fn callable, void *user,
             status = run_locked(&run, callable, user, err);
             rp_device_pop(pool->device);
         }
-        pthread_mutex_unlock(&pool->core->eager_lock);
+        rpi_gate_leave(&pool->core->eager_gate);
     }
     rpi_free(addresses);
     return status;

@@ -35,6 +35,7 @@ static bool copy_member(struct rpi_shadow *shadow, const struct rpi_pool_member 
         !rpi_ranges_append(&member->kept, &from->kept))
         return false;
     member->lower_bound = from->lower_bound;
+    member->stopped = from->stopped;
     member->kept_bytes = from->kept_bytes;
     member->held = from->held;
     member->released = from->released;

@@ -19,8 +19,8 @@ static rp_status place_blocks(const struct rp_pool *pool, const struct rpi_captu
                               const struct rpi_lifetimes *lifetimes, struct rpi_share_plan *plan,
                               struct rp_error *err)
 {
-    struct rpi_plan_options options = {
-        .alignment = pool->core->memory.alignment, .budget_ms = pool->plan_budget_ms, .threads = 1};
+    struct rpi_plan_options options = {.alignment = pool->core->memory.alignment, .threads = 1};
+    rpi_plan_set_budget(&options, pool->plan_budget_ms);
     struct rpi_plan_result result = {0};
     uint64_t *offsets = rpi_calloc(lifetimes->count, sizeof *offsets);
     bool *kept = rpi_calloc(lifetimes->count, sizeof *kept);
@@ -39,6 +39,7 @@ static rp_status place_blocks(const struct rp_pool *pool, const struct rpi_captu
         plan->offsets[lifetimes->block[i]] = offsets[i];
     plan->height = result.height;
     plan->lower_bound = result.lower_bound;
+    plan->stopped = result.stopped;
     rpi_free(offsets);
     rpi_free(kept);
     return status;
@@ -102,6 +103,7 @@ bool rpi_share_planned(struct rpi_pool_member *member, const struct rpi_rehearsa
 {
     const struct rpi_capture_record *record = &rehearsal->record;
     member->lower_bound = plan->lower_bound;
+    member->stopped = plan->stopped;
     for (uint32_t i = 0; i < record->blocks.count; i++) {
         uint64_t rounded = rpi_round_up(record->blocks.data[i].bytes, core->memory.alignment);
         struct rpi_range range = {plan->offsets[i], plan->offsets[i] + rounded};
@@ -199,6 +201,7 @@ rp_status rpi_share_take_down(struct rp_graph *graph, const struct rpi_rehearsal
                              "was recorded, where a later graph of its sequence has memory",
                              graph->name);
     member->lower_bound = plan->lower_bound;
+    member->stopped = plan->stopped;
     if (!recorded->record.blocks.count || is_same(&rehearsal->record, &recorded->record))
         return RP_OK;
     return find_bound(graph->pool, &recorded->record, &member->lower_bound, err);

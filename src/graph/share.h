@@ -13,6 +13,7 @@ struct rpi_share_plan {
     uint64_t *offsets; /* of each block of the rehearsal */
     uint64_t height;   /* highest end of these */
     uint64_t lower_bound;
+    bool stopped; /* by the budget */
 };
 
 /* What is in the way of a capture into the pool. cautious: what runs later is for all blocks. */

@@ -2,6 +2,7 @@
  *
  * rp_graph_site: the sites of a template, in the words of the driver.
  */
+#include "base/refuse.h"
 #include "base/sized.h"
 #include "graph/exec_cache.h"
 #include "graph/objects.h"
@@ -42,6 +43,8 @@ static const char *kind_name(CUgraphNodeType type)
 rp_status rp_graph_site_sized(const struct rp_graph *graph, size_t index, size_t site_bytes,
                               struct rp_graph_site *out_site, struct rp_error *err)
 {
+    if (rpi_is_forked() || !graph || !out_site)
+        return rpi_refuse(err, "rp_graph_site", !graph ? "graph" : "out_site");
     if (!graph || !out_site || index >= graph->sites.count)
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_site", "%s",
                          !graph      ? "graph is NULL"

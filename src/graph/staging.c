@@ -223,7 +223,7 @@ rp_status rpi_staging_place(struct rp_pool *pool, const struct rp_arg *args, siz
         return RP_OK;
     }
     rp_status status =
-        rpi_lock_for_callable(&device->rehearsal_lock, "rp_graph_capture", pool->name, err);
+        rpi_gate_for_callable(&device->rehearsal_gate, "rp_graph_capture", pool->name, err);
     if (status != RP_OK)
         return status;
     status = rpi_alias_small_chunk(&device->alias, device->driver, device->handle, &chunk, err);
@@ -233,7 +233,7 @@ rp_status rpi_staging_place(struct rp_pool *pool, const struct rp_arg *args, siz
             place_locked(pool, args, arg_count, alignments, chunk, out_addresses, out_range, err);
         pthread_mutex_unlock(&pool->core->lock);
     }
-    pthread_mutex_unlock(&device->rehearsal_lock);
+    rpi_gate_leave(&device->rehearsal_gate);
     return status;
 }
 

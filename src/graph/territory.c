@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/territory.h"
 
+#include "base/refuse.h"
+
 #include "graph/objects.h"
 
 #include <stdio.h>
@@ -103,6 +105,8 @@ bool rpi_territory_find_eager(struct rp_device *device, uint64_t address, char *
 
 int rp_device_gives(struct rp_device *device, uint64_t address)
 {
+    if (rpi_is_forked() || !device)
+        return 0;
     char whose[128];
     return rpi_alias_holds(&device->alias, address) ||
            rpi_territory_find(device, address, whose, sizeof whose);

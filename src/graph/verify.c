@@ -166,17 +166,38 @@ static bool is_move(const struct verifying *v, uint64_t third, uint64_t record)
            bsearch(&wanted, v->moves, v->move_count, sizeof wanted, compare_moves);
 }
 
+/* Is the value, of the rehearsal, how far the argument lies from a block that moved so, give or
+ * take what both have bytes? A word of rubbish may move as two blocks do, and is no such distance.
+ */
+static bool is_distance(const struct verifying *v, size_t arg, struct move wanted, uint64_t value)
+{
+    const struct rpi_rehearsed *blocks = v->rehearsal->blocks.data;
+    if (!is_move(v, wanted.third, wanted.record))
+        return false;
+    if (!wanted.third && !wanted.record)
+        return true; /* of one address */
+    for (size_t b = 0; b < v->move_count; b++) {
+        struct move own = move_of(v, b);
+        uint64_t reach = blocks[arg].bytes + blocks[b].bytes;
+        uint64_t off = value - (blocks[arg].address - blocks[b].address);
+        if (own.third == wanted.third && own.record == wanted.record && off + reach <= 2 * reach)
+            return true;
+    }
+    return false;
+}
+
 /* Was the word computed from the argument's address: as a + c, c - a, or as the distance to another
- * argument or block, counted in elements of 1, 2, 4 .. bytes? Both moves have to agree, so chance
- * does not come to that. */
-static bool moves_with(const struct verifying *v, size_t arg, struct move word)
+ * argument or block, counted in elements of 1, 2, 4 .. bytes? */
+static bool moves_with(const struct verifying *v, size_t arg, uint64_t before, struct move word)
 {
     enum { MOST_SHIFT = 4 };
     struct move a = move_of(v, arg);
     for (int shift = 0; shift <= MOST_SHIFT; shift++) {
         uint64_t third = word.third << shift, record = word.record << shift;
-        if (is_move(v, a.third - third, a.record - record) ||
-            is_move(v, a.third + third, a.record + record))
+        struct move behind = {a.third - third, a.record - record};
+        struct move ahead = {a.third + third, a.record + record};
+        if (is_distance(v, arg, behind, before << shift) ||
+            is_distance(v, arg, ahead, -(before << shift)))
             return true;
     }
     return false;
@@ -187,7 +208,7 @@ static void check_computed(struct verifying *v, uint32_t offset)
     uint64_t before = word_of(v, REHEARSAL, offset);
     struct move word = {word_of(v, THIRD, offset) - before, word_of(v, RECORD, offset) - before};
     for (size_t k = 0; k < v->arg_count; k++)
-        if (moves_with(v, k, word))
+        if (moves_with(v, k, before, word))
             blame(&v->made.args[k], v, offset, "a word was computed from its address");
 }
 

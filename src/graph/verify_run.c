@@ -110,14 +110,14 @@ static rp_status look_at_rehearsal(struct rpi_verify_run *run, struct rp_error *
 
 static rp_status look_for_effects(struct rpi_verify_run *run, struct rp_error *err)
 {
-    pthread_mutex_t *lock = &run->pool->core->capture_lock;
-    rp_status status = rpi_lock_for_callable(lock, "rp_graph_capture", run->pool->name, err);
+    struct rpi_gate *gate = &run->pool->core->capture_gate;
+    rp_status status = rpi_gate_for_work(gate, "rp_graph_capture", run->pool->name, err);
     if (status != RP_OK)
         return status;
     status = rpi_adoption_check(run->pool, "rp_graph_capture", err);
     if (status == RP_OK)
         status = look_at_rehearsal(run, err);
-    pthread_mutex_unlock(lock);
+    rpi_gate_leave(gate);
     return status;
 }
 

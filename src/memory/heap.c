@@ -7,6 +7,7 @@
  */
 #include "memory/heap.h"
 
+#include "base/refuse.h"
 #include "base/sized.h"
 
 #include <string.h>
@@ -162,7 +163,7 @@ static void finish_work(const struct rpi_shelf *shelf)
 
 void rp_heap_destroy(struct rp_heap *heap)
 {
-    if (!heap)
+    if (!heap || rpi_is_forked())
         return;
     rpi_heaps_remove(heap);
     if (heap->peers)
@@ -357,6 +358,8 @@ static uint64_t round_up_by_power(const struct rp_heap *heap, uint64_t bytes)
 rp_status rp_heap_alloc(struct rp_heap *heap, uint64_t bytes, struct CUstream_st *stream,
                         uint64_t *out_address, struct rp_error *err)
 {
+    if (rpi_is_forked() || !heap || !out_address)
+        return rpi_refuse(err, "rp_heap_alloc", !heap ? "heap" : "out_address");
     rp_status status = RP_OK;
     if (is_special(stream) && (status = check_stream(&stream, "rp_heap_alloc", err)) != RP_OK)
         return status;
@@ -458,6 +461,8 @@ static enum freeing free_in(struct rpi_heap_range *range, uint64_t address, bool
 
 rp_status rp_heap_free(struct rp_heap *heap, uint64_t address, struct rp_error *err)
 {
+    if (rpi_is_forked() || !heap)
+        return rpi_refuse(err, "rp_heap_free", "heap");
     if (address == 0)
         return RP_OK;
     struct rpi_heap_range *range = rpi_heap_range_of(heap, address);
@@ -477,6 +482,8 @@ rp_status rp_heap_free(struct rp_heap *heap, uint64_t address, struct rp_error *
 rp_status rp_heap_use(struct rp_heap *heap, uint64_t address, struct CUstream_st *stream,
                       struct rp_error *err)
 {
+    if (rpi_is_forked() || !heap)
+        return rpi_refuse(err, "rp_heap_use", "heap");
     rp_status status = check_stream(&stream, "rp_heap_use", err);
     if (status != RP_OK || address == 0)
         return status;
@@ -496,6 +503,8 @@ rp_status rp_heap_use(struct rp_heap *heap, uint64_t address, struct CUstream_st
 rp_status rp_heap_find_sized(struct rp_heap *heap, uint64_t address, size_t block_bytes,
                              struct rp_heap_block *out_block, struct rp_error *err)
 {
+    if (rpi_is_forked() || !heap || !out_block)
+        return rpi_refuse(err, "rp_heap_find", !heap ? "heap" : "out_block");
     struct rpi_heap_range *range = rpi_heap_range_of(heap, address);
     if (!range)
         return not_live(heap, address, "rp_heap_find", err);
@@ -517,6 +526,8 @@ rp_status rp_heap_find_sized(struct rp_heap *heap, uint64_t address, size_t bloc
 
 rp_status rp_heap_empty_cache(struct rp_heap *heap, struct rp_error *err)
 {
+    if (rpi_is_forked() || !heap)
+        return rpi_refuse(err, "rp_heap_empty_cache", "heap");
     pthread_mutex_lock(&heap->growth);
     rpi_heap_finish_waiting(heap);
     rp_status status = rpi_heap_give_back(heap, err);
@@ -526,6 +537,8 @@ rp_status rp_heap_empty_cache(struct rp_heap *heap, struct rp_error *err)
 
 void rp_heap_set_limit(struct rp_heap *heap, uint64_t bytes)
 {
+    if (rpi_is_forked() || !heap)
+        return;
     pthread_mutex_lock(&heap->growth);
     heap->limit_bytes = bytes ? bytes : UINT64_MAX;
     pthread_mutex_unlock(&heap->growth);
@@ -533,6 +546,8 @@ void rp_heap_set_limit(struct rp_heap *heap, uint64_t bytes)
 
 rp_status rp_heap_set_fraction(struct rp_heap *heap, double fraction, struct rp_error *err)
 {
+    if (rpi_is_forked() || !heap)
+        return rpi_refuse(err, "rp_heap_set_fraction", "heap");
     if (!(fraction > 0 && fraction <= 1))
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_heap_set_fraction",
                          "the share is %g, but has to be above 0 and at most 1", fraction);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "memory/heap.h"
 
+#include "base/refuse.h"
+
 #include <assert.h>
 #include <string.h>
 
@@ -274,6 +276,8 @@ const char *rp_heap_stat_name(size_t index)
 
 size_t rp_heap_stats(struct rp_heap *heap, int64_t *out_values, size_t count)
 {
+    if (rpi_is_forked() || !heap || (count && !out_values))
+        return 0;
     struct sums sums;
     pthread_mutex_lock(&heap->growth);
     rpi_heap_lock_shelves(heap);
@@ -288,6 +292,8 @@ size_t rp_heap_stats(struct rp_heap *heap, int64_t *out_values, size_t count)
 rp_status rp_heap_stat(struct rp_heap *heap, const char *name, int64_t *out_value,
                        struct rp_error *err)
 {
+    if (rpi_is_forked() || !heap || !name || !out_value)
+        return rpi_refuse(err, "rp_heap_stat", !heap ? "heap" : !name ? "name" : "out_value");
     int64_t values[RP_HEAP_STATS];
     for (size_t i = 0; i < RP_HEAP_STATS; i++) {
         if (strcmp(statistics[i].name, name) != 0)
@@ -304,6 +310,8 @@ rp_status rp_heap_stat(struct rp_heap *heap, const char *name, int64_t *out_valu
 
 void rp_heap_reset_peak(struct rp_heap *heap)
 {
+    if (rpi_is_forked() || !heap)
+        return;
     pthread_mutex_lock(&heap->growth);
     rpi_heap_lock_shelves(heap);
     struct rpi_heap_totals *totals = &heap->totals;
@@ -319,6 +327,8 @@ void rp_heap_reset_peak(struct rp_heap *heap)
 
 void rp_heap_reset_accumulated(struct rp_heap *heap)
 {
+    if (rpi_is_forked() || !heap)
+        return;
     pthread_mutex_lock(&heap->growth);
     rpi_heap_lock_shelves(heap);
     struct rpi_heap_totals *totals = &heap->totals;

@@ -5,6 +5,8 @@
  */
 #include "memory/heap.h"
 
+#include "base/refuse.h"
+
 #include <time.h>
 
 const char *rpi_heap_action_name(enum rpi_heap_action action)
@@ -87,6 +89,8 @@ void rpi_heap_history_finish(struct rp_heap *heap)
 
 rp_status rp_heap_record_history(struct rp_heap *heap, size_t entries, struct rp_error *err)
 {
+    if (rpi_is_forked() || !heap)
+        return rpi_refuse(err, "rp_heap_record_history", "heap");
     struct rpi_heap_event *ring = NULL;
     if (entries) {
         ring = rpi_calloc(entries, sizeof *ring);

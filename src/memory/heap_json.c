@@ -5,6 +5,8 @@
  */
 #include "memory/heap_snapshot.h"
 
+#include "base/refuse.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -88,6 +90,8 @@ static void put_statistics(struct writer *out, const int64_t values[RP_HEAP_STAT
 
 size_t rp_heap_stats_json(struct rp_heap *heap, char *out_text, size_t bytes)
 {
+    if (rpi_is_forked() || !heap || (bytes && !out_text))
+        return 0;
     int64_t values[RP_HEAP_STATS];
     rp_heap_stats(heap, values, RP_HEAP_STATS);
     struct writer out = {out_text, bytes, 0};
@@ -183,6 +187,8 @@ static void put_snapshot(struct writer *out, const struct rp_heap_snapshot *snap
 
 const char *rp_heap_snapshot_json(struct rp_heap_snapshot *snapshot)
 {
+    if (!snapshot)
+        return NULL;
     if (snapshot->text)
         return snapshot->text;
     struct writer measure = {NULL, 0, 0};

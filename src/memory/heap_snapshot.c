@@ -5,6 +5,7 @@
  */
 #include "memory/heap_snapshot.h"
 
+#include "base/refuse.h"
 #include "base/sized.h"
 
 #include <assert.h>
@@ -96,6 +97,8 @@ static bool copy_history(struct rp_heap_snapshot *snapshot, struct rp_heap *heap
 rp_status rp_heap_snapshot_create(struct rp_heap *heap, struct rp_heap_snapshot **out_snapshot,
                                   struct rp_error *err)
 {
+    if (rpi_is_forked() || !heap || !out_snapshot)
+        return rpi_refuse(err, "rp_heap_snapshot_create", !heap ? "heap" : "out_snapshot");
     struct rp_heap_snapshot *snapshot = rpi_calloc(1, sizeof *snapshot);
     if (!snapshot)
         return rpi_error_host_memory(err, "rp_heap_snapshot_create", sizeof *snapshot);
@@ -116,7 +119,7 @@ rp_status rp_heap_snapshot_create(struct rp_heap *heap, struct rp_heap_snapshot 
 
 void rp_heap_snapshot_destroy(struct rp_heap_snapshot *snapshot)
 {
-    if (!snapshot)
+    if (!snapshot || rpi_is_forked())
         return;
     for (size_t i = 0; i < snapshot->blocks.count; i++)
         rpi_heap_stack_drop(snapshot->heap, snapshot->blocks.data[i].stack);
@@ -133,6 +136,8 @@ int rp_heap_snapshot_segment_sized(const struct rp_heap_snapshot *snapshot, size
                                    size_t segment_bytes,
                                    struct rp_heap_snapshot_segment *out_segment)
 {
+    if (!snapshot || !out_segment)
+        return 0;
     if (index >= snapshot->segments.count)
         return 0;
     const struct rp_heap_snapshot_segment *segment = &snapshot->segments.data[index];
@@ -143,6 +148,8 @@ int rp_heap_snapshot_segment_sized(const struct rp_heap_snapshot *snapshot, size
 int rp_heap_snapshot_block_sized(const struct rp_heap_snapshot *snapshot, size_t index,
                                  size_t block_bytes, struct rp_heap_snapshot_block *out_block)
 {
+    if (!snapshot || !out_block)
+        return 0;
     if (index >= snapshot->blocks.count)
         return 0;
     const struct rp_heap_snapshot_block *block = &snapshot->blocks.data[index].seen;
@@ -153,6 +160,8 @@ int rp_heap_snapshot_block_sized(const struct rp_heap_snapshot *snapshot, size_t
 int rp_heap_snapshot_event_sized(const struct rp_heap_snapshot *snapshot, size_t index,
                                  size_t event_bytes, struct rp_heap_snapshot_event *out_event)
 {
+    if (!snapshot || !out_event)
+        return 0;
     if (index >= snapshot->events.count)
         return 0;
     const struct rpi_heap_event *event = &snapshot->events.data[index];

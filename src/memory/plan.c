@@ -16,7 +16,8 @@
 struct piece {
     struct rpi_lifetimes x;
     struct rpi_plan_task task;
-    bool proved; /* no layout of the piece is lower; with a capacity: none is at most the floor */
+    bool proved;  /* no layout of the piece is lower; with a capacity: none is at most the floor */
+    bool stopped; /* by the budget, above the floor */
 };
 
 struct planner {
@@ -24,9 +25,9 @@ struct planner {
     const struct rpi_plan_options *options;
     uint64_t bound, floor;
     uint64_t start_ns;
-    struct rpi_stopwatch watch;
-    uint64_t deadline_ns; /* on the watch */
-    uint32_t *ends;       /* [count]: where the pieces end */
+    struct rpi_meter *meter, own;
+    uint64_t end;   /* the meter's reading at which to stop */
+    uint32_t *ends; /* [count]: where the pieces end */
     struct piece *pieces;
     uint32_t piece_count;
 };
@@ -37,14 +38,6 @@ static void planner_finish(struct planner *p)
         rpi_lifetimes_finish(&p->pieces[i].x);
     rpi_free(p->pieces);
     rpi_free(p->ends);
-}
-
-/* Budgets beyond a year are a year. */
-static uint64_t deadline(double budget_ms)
-{
-    const double year_ms = 3.2e10;
-    double ms = budget_ms > 0 ? budget_ms : 0;
-    return (uint64_t)((ms < year_ms ? ms : year_ms) * 1e6);
 }
 
 static rp_status cut(struct planner *p, uint64_t *offsets, struct rp_error *err)
@@ -66,8 +59,9 @@ static rp_status cut(struct planner *p, uint64_t *offsets, struct rp_error *err)
             .fixed = p->options->fixed ? p->options->fixed + from : NULL,
             .alignment = p->options->alignment,
             .floor = p->floor,
-            .watch = &p->watch,
-            .deadline_ns = p->deadline_ns,
+            .decide = p->options->capacity != 0,
+            .meter = p->meter,
+            .end = p->end,
             .offsets = offsets + from,
             .height = UINT64_MAX,
         };
@@ -91,15 +85,15 @@ static bool can_search(const struct planner *p, const struct piece *piece)
     return piece->x.lanes == 1 && !p->options->fixed;
 }
 
-/* One lane and nothing fixed: the exact search, until the task's deadline. */
+/* One lane and nothing fixed: the exact search, until the task's end. */
 static rp_status search(const struct planner *p, struct piece *piece, struct rp_error *err)
 {
     struct rpi_plan_task *task = &piece->task;
-    uint64_t now = rpi_stopwatch_ns(task->watch);
-    if (now >= task->deadline_ns)
-        return RP_OK;
     struct rpi_plan_options options = *p->options;
-    options.budget_ms = (double)(task->deadline_ns - now) * 1e-6;
+    options.meter = p->meter;
+    options.budget_ms = rpi_meter_left_ms(p->meter, task->end);
+    if (options.budget_ms <= 0)
+        return RP_OK;
     options.capacity = options.capacity ? task->floor : 0;
     bool exhausted = false;
     rp_status status = rpi_plan_search(task->x, &options, task->floor, task->offsets, &task->height,
@@ -108,7 +102,7 @@ static rp_status search(const struct planner *p, struct piece *piece, struct rp_
     return status;
 }
 
-/* Shares of the time that is left for what comes after a first sweep. Orders are worth
+/* Shares of the budget that is left for what comes after a first sweep. Orders are worth
  * more on one lane, where mending them finds what the others do not. */
 #define SEARCH_SHARE       0.06
 #define ORDERS_SHARE_ONE   0.8
@@ -119,8 +113,8 @@ static rp_status search(const struct planner *p, struct piece *piece, struct rp_
 
 static uint64_t share_end(const struct planner *p, double share)
 {
-    uint64_t now = rpi_stopwatch_ns(&p->watch);
-    return now < p->deadline_ns ? now + (uint64_t)((double)(p->deadline_ns - now) * share) : now;
+    uint64_t now = rpi_meter_spent(p->meter);
+    return now < p->end ? now + (uint64_t)((double)(p->end - now) * share) : now;
 }
 
 static rp_status first_layout(const struct planner *p, struct piece *piece, struct rp_error *err)
@@ -131,19 +125,19 @@ static rp_status first_layout(const struct planner *p, struct piece *piece, stru
     if (!task->fixed)
         status = rpi_plan_sweep(task, err);
     if (!status && task->height > task->floor && one) {
-        task->deadline_ns = share_end(p, SEARCH_SHARE);
+        task->end = share_end(p, SEARCH_SHARE);
         status = rpi_plan_greedy(task, ORDERS_ROUNDS_FIRST, err);
     }
     if (!status && task->height > task->floor && can_search(p, piece) &&
         piece->x.count <= MOST_SEARCHED_FIRST) {
-        task->deadline_ns = share_end(p, SEARCH_SHARE);
+        task->end = share_end(p, SEARCH_SHARE);
         status = search(p, piece, err);
     }
     if (!status && task->height > task->floor && !piece->proved) {
-        task->deadline_ns = share_end(p, one ? ORDERS_SHARE_ONE : ORDERS_SHARE_LANES);
+        task->end = share_end(p, one ? ORDERS_SHARE_ONE : ORDERS_SHARE_LANES);
         status = rpi_plan_greedy(task, one ? ORDERS_ROUNDS_ONE : 0, err);
     }
-    task->deadline_ns = p->deadline_ns;
+    task->end = p->end;
     return status;
 }
 
@@ -158,23 +152,44 @@ static rp_status first_layouts(struct planner *p, struct rp_error *err)
     return status;
 }
 
-static rp_status improve_piece(const struct planner *p, struct piece *piece, struct rp_error *err)
+/* Of so few blocks all layouts are walked through, after a short try to find a good one. */
+static rp_status settle_few(const struct planner *p, struct piece *piece, struct rp_error *err)
 {
     struct rpi_plan_task *task = &piece->task;
-    uint64_t end = task->deadline_ns, now = rpi_stopwatch_ns(task->watch);
-    bool exact = can_search(p, piece);
-    rp_status status = RP_OK;
-    if (!exact || piece->x.count > MOST_SEARCHED_FIRST) {
-        task->deadline_ns = exact && now < end ? now + (end - now) / 2 : end;
-        status = rpi_plan_eject(task, err);
-        task->deadline_ns = end;
-    }
-    if (!status && exact)
-        status = search(p, piece, err);
+    uint64_t end = task->end, now = rpi_meter_spent(p->meter);
+    uint64_t left = now < end ? end - now : 0;
+    task->end = now + left / 32;
+    rp_status status = rpi_plan_eject(task, err);
+    task->end = now + left / 2;
+    if (!status)
+        status = rpi_plan_exact(task, &piece->proved, err);
+    task->end = end;
     return status;
 }
 
-/* Each piece above the floor gets its share of the time that is left. */
+static rp_status improve_piece(const struct planner *p, struct piece *piece, struct rp_error *err)
+{
+    struct rpi_plan_task *task = &piece->task;
+    bool exact = can_search(p, piece);
+    rp_status status = RP_OK;
+    if (!exact && !p->options->fixed && piece->x.count <= RPI_PLAN_EXACT_MOST)
+        status = settle_few(p, piece, err);
+    if (status || piece->proved || task->height <= task->floor)
+        return status;
+    uint64_t end = task->end, now = rpi_meter_spent(p->meter);
+    if (!exact || piece->x.count > MOST_SEARCHED_FIRST) {
+        task->end = exact && now < end ? now + (end - now) / 2 : end;
+        status = rpi_plan_eject(task, err);
+        task->end = end;
+    }
+    if (!status && exact)
+        status = search(p, piece, err);
+    piece->stopped =
+        task->height > task->floor && !piece->proved && rpi_meter_past(p->meter, task->end);
+    return status;
+}
+
+/* Each piece above the floor gets its share of the budget that is left. */
 static rp_status improve(struct planner *p, struct rp_error *err)
 {
     uint64_t floor = p->floor;
@@ -184,13 +199,13 @@ static rp_status improve(struct planner *p, struct rp_error *err)
         left++;
     for (uint32_t i = 0; !status && left > 0; i++, left--) {
         struct piece *piece = &p->pieces[i];
-        uint64_t now = rpi_stopwatch_ns(&p->watch);
+        uint64_t now = rpi_meter_spent(p->meter);
         if (piece->task.height <= floor || piece->proved) {
             floor = piece->task.height > floor ? piece->task.height : floor;
             continue;
         }
-        if (now < p->deadline_ns)
-            piece->task.deadline_ns = now + (p->deadline_ns - now) / left;
+        if (now < p->end)
+            piece->task.end = now + (p->end - now) / left;
         piece->task.floor = floor;
         status = improve_piece(p, piece, err);
         floor = piece->task.height > floor ? piece->task.height : floor;
@@ -201,17 +216,19 @@ static rp_status improve(struct planner *p, struct rp_error *err)
 static void sum_up(const struct planner *p, struct rpi_plan_result *out)
 {
     uint64_t capacity = p->options->capacity, height = 0;
-    bool proved = false;
+    bool proved = false, stopped = false;
     for (uint32_t i = 0; i < p->piece_count; i++) {
         const struct piece *piece = &p->pieces[i];
         if (piece->task.height > height || (piece->task.height == height && piece->proved))
             proved = piece->proved;
+        stopped = stopped || piece->stopped;
         height = piece->task.height > height ? piece->task.height : height;
     }
     *out = (struct rpi_plan_result){.height = height, .lower_bound = p->bound};
     out->proof = height == p->bound    ? RPI_PROOF_BOUND
                  : proved && !capacity ? RPI_PROOF_SEARCH
                                        : RPI_PROOF_NONE;
+    out->stopped = stopped && !proved && height > p->floor;
     if (capacity)
         out->fits = height <= capacity ? 1 : p->bound > capacity || proved ? 0 : -1;
     out->ms = rpi_ms_since(p->start_ns);
@@ -224,8 +241,9 @@ rp_status rpi_plan(const struct rpi_lifetimes *lifetimes, const struct rpi_plan_
     struct planner p = {.x = lifetimes,
                         .options = options,
                         .start_ns = rpi_clock_ns(),
-                        .watch = rpi_stopwatch_start(),
-                        .deadline_ns = deadline(options->budget_ms)};
+                        .own = rpi_meter_start(options->timed)};
+    p.meter = options->meter ? options->meter : &p.own;
+    p.end = rpi_meter_end(p.meter, options->budget_ms);
     rp_status status = rpi_bound(lifetimes, &p.bound, NULL, NULL, err);
     if (status)
         return status;

@@ -20,7 +20,6 @@
 #include "memory/plan_near.h"
 #include "memory/plan_parts.h"
 
-#include "base/clock.h"
 #include "base/hostmem.h"
 
 #include <assert.h>
@@ -84,6 +83,9 @@ static void eject_finish(struct eject *e)
 #define LEAST_INDEXED 256
 /* How much dearer a block is that comes from the index than one that is passed over. */
 #define INDEX_COST 6
+/* Steps for placing a block, and for each that conflicts with it. */
+#define STEP_STEPS  60
+#define PRICE_STEPS 12
 
 static bool choose_index(struct eject *e)
 {
@@ -298,6 +300,7 @@ static uint32_t scan_near(struct eject *e, uint32_t block)
 static void collect(struct eject *e, uint32_t block)
 {
     e->nears = e->indexed ? list_near(e, block) : scan_near(e, block);
+    rpi_meter_add(e->task->meter, e->indexed ? INDEX_COST * (uint64_t)e->nears : e->placed);
     for (uint32_t i = 0; i < e->nears; i++) {
         uint32_t other = e->near[i];
         uint64_t offset = e->offsets[other], cost = price(e, other);
@@ -390,6 +393,7 @@ static bool step(struct eject *e)
     uint64_t bytes = e->x->bytes[block];
     struct place best = {0, UINT64_MAX, 0};
     collect(e, block);
+    rpi_meter_add(e->task->meter, STEP_STEPS + PRICE_STEPS * (uint64_t)e->nears + e->outs);
     offer_above(e, &best, bytes);
     offer_below(e, &best, bytes);
     if (best.price >= FIXED_PRICE)
@@ -473,7 +477,7 @@ static enum outcome run(struct eject *e, uint64_t patience)
                 show(e);
             }
         }
-        if (steps % CLOCK_STRIDE == 0 && rpi_stopwatch_past(e->task->watch, e->task->deadline_ns))
+        if (steps % CLOCK_STRIDE == 0 && rpi_meter_past(e->task->meter, e->task->end))
             return LATE;
         if (e->task->height <= e->ceiling || idle > patience || !step(e))
             return STUCK;
@@ -530,10 +534,13 @@ static void search(struct eject *e)
 rp_status rpi_plan_eject(struct rpi_plan_task *task, struct rp_error *err)
 {
     assert(task->height != UINT64_MAX);
-    uint64_t set_up_ns = (uint64_t)task->x->count * (100 + 20 * task->x->lanes);
-    if (task->height <= task->floor ||
-        rpi_stopwatch_ns(task->watch) + set_up_ns >= task->deadline_ns)
+    uint64_t set_up = (uint64_t)task->x->count * (100 + 20 * task->x->lanes);
+    if (task->height <= task->floor)
         return RP_OK;
+    if (rpi_meter_past(task->meter, task->end) ||
+        rpi_meter_spent(task->meter) + set_up >= task->end)
+        return RP_OK;
+    rpi_meter_add(task->meter, set_up);
     struct eject e = {0};
     rp_status status = RP_OK;
     if (eject_init(&e, task))

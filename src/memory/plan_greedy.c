@@ -10,7 +10,6 @@
  */
 #include "memory/plan_parts.h"
 
-#include "base/clock.h"
 #include "base/hostmem.h"
 
 #include <assert.h>
@@ -48,6 +47,7 @@ struct work {
     struct keyed *keyed;      /* [count]: room to sort in */
     uint32_t *stacked;        /* [count]: placed blocks by offset */
     uint64_t *offsets;        /* [count]: of the layout in the making */
+    uint64_t passed;          /* placed blocks that gaps were looked for between */
     uint32_t *orders[STARTS]; /* [count]: blocks, in the order of placing */
     uint64_t heights[STARTS]; /* the lowest that the order gave */
     unsigned ranking[STARTS]; /* orders, the lowest first */
@@ -163,11 +163,12 @@ static void mend_order(const struct work *w, uint32_t *order)
 /* ---- Placing ------------------------------------------------------------------------------- */
 
 /* Where `block` goes among the placed blocks: the lowest gap that takes it, or the tightest. */
-static uint64_t find_gap(const struct work *w, uint32_t placed, uint32_t block, bool tightest)
+static uint64_t find_gap(struct work *w, uint32_t placed, uint32_t block, bool tightest)
 {
     const struct rpi_lifetimes *x = w->x;
     uint64_t top = 0, best = RPI_UNPLACED, best_gap = UINT64_MAX;
     for (uint32_t i = 0; i < placed; i++) {
+        w->passed++;
         uint32_t other = w->stacked[i];
         if (!rpi_plan_conflict(x, block, other))
             continue;
@@ -199,9 +200,16 @@ static void stack_block(struct work *w, uint32_t placed, uint32_t block)
 
 #define CLOCK_STRIDE 64
 
-static bool is_late(const struct rpi_plan_task *task)
+/* Steps for a block that is passed on the way to a gap, and for one that is placed. */
+#define PASS_STEPS  2
+#define PLACE_STEPS 40
+
+static bool is_late(struct work *w)
 {
-    return task->height != UINT64_MAX && rpi_stopwatch_past(task->watch, task->deadline_ns);
+    const struct rpi_plan_task *task = w->task;
+    rpi_meter_add(task->meter, w->passed * PASS_STEPS + CLOCK_STRIDE * PLACE_STEPS);
+    w->passed = 0;
+    return task->height != UINT64_MAX && rpi_meter_past(task->meter, task->end);
 }
 
 /* Places the blocks in order k and keeps the layout if it is the lowest; false: too late. */
@@ -216,7 +224,7 @@ static bool place_all(struct work *w, unsigned k)
         stack_block(w, i, block);
         uint64_t end = w->offsets[block] + w->x->bytes[block];
         height = end > height ? end : height;
-        if (i % CLOCK_STRIDE == 0 && is_late(w->task))
+        if (i % CLOCK_STRIDE == 0 && is_late(w))
             return false;
     }
     if (height < w->heights[k])
@@ -283,11 +291,11 @@ static bool try_orders(struct work *w, unsigned rounds)
     return progress != NO_MEMORY;
 }
 
-/* Is there time for one placing? A pair of blocks takes about a nanosecond. */
+/* Is there budget for one placing? A pair of blocks takes about a nanosecond, or a step. */
 static bool has_time(const struct rpi_plan_task *task)
 {
     uint64_t pairs = (uint64_t)task->x->count * task->x->count / 2;
-    return task->height == UINT64_MAX || rpi_stopwatch_ns(task->watch) + pairs < task->deadline_ns;
+    return task->height == UINT64_MAX || rpi_meter_spent(task->meter) + pairs < task->end;
 }
 
 rp_status rpi_plan_greedy(struct rpi_plan_task *task, unsigned rounds, struct rp_error *err)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The parts that rpi_plan is made of. Each improves the layout of one task until it is at the
- * floor, the deadline has passed, or the part has nothing more to try.
+ * floor, the meter is past the end, or the part has nothing more to try.
  *
  *   piece   blocks that are all after those of earlier pieces: planned by itself
  *   floor   no height below it is wanted: the bound, or the capacity where that is more
@@ -9,7 +9,6 @@
 #ifndef REPRISE_MEMORY_PLAN_PARTS_H
 #define REPRISE_MEMORY_PLAN_PARTS_H
 
-#include "base/clock.h"
 #include "memory/plan.h"
 
 struct rpi_plan_task {
@@ -17,10 +16,11 @@ struct rpi_plan_task {
     const uint64_t *fixed; /* as in rpi_plan_options */
     uint64_t alignment;
     uint64_t floor;
-    const struct rpi_stopwatch *watch;
-    uint64_t deadline_ns; /* on the watch */
-    uint64_t *offsets;    /* the best layout so far */
-    uint64_t height;      /* its height; UINT64_MAX: none yet */
+    bool decide; /* a layout above the floor is worth nothing: a capacity is to be met */
+    struct rpi_meter *meter;
+    uint64_t end;      /* the meter's reading at which to stop */
+    uint64_t *offsets; /* the best layout so far */
+    uint64_t height;   /* its height; UINT64_MAX: none yet */
 };
 
 static inline bool rpi_plan_is_fixed(const struct rpi_plan_task *task, uint32_t block)
@@ -41,15 +41,21 @@ rp_status rpi_plan_cut(const struct rpi_lifetimes *x, uint32_t *out_ends, uint32
 rp_status rpi_plan_extract(const struct rpi_lifetimes *x, uint32_t from, uint32_t to,
                            struct rpi_lifetimes *out, struct rp_error *err);
 
-/* First layouts, from nothing; the first ignores the deadline. Nothing is fixed. Time: blocks times
+/* First layouts, from nothing; the first ignores the end. Nothing is fixed. Time: blocks times
  * lanes. */
 rp_status rpi_plan_sweep(struct rpi_plan_task *task, struct rp_error *err);
 
 /* Layouts by placing orders, mended for some rounds. The first, where there is no layout yet,
- * ignores the deadline. Time: blocks squared for each. */
+ * ignores the end. Time: blocks squared for each. */
 rp_status rpi_plan_greedy(struct rpi_plan_task *task, unsigned rounds, struct rp_error *err);
 
 /* Search at a ceiling by ejection; needs a first layout. */
 rp_status rpi_plan_eject(struct rpi_plan_task *task, struct rp_error *err);
+
+/* Exact search on any lanes, for so many blocks at most, of which none is fixed; needs a first
+ * layout. *out_exhausted: nothing lower than the task's layout exists, or, where it decides,
+ * nothing at the floor. */
+enum { RPI_PLAN_EXACT_MOST = 64 };
+rp_status rpi_plan_exact(struct rpi_plan_task *task, bool *out_exhausted, struct rp_error *err);
 
 #endif

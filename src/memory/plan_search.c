@@ -4,12 +4,12 @@
  *
  * The bound itself is asked for first: where it can be met the proof is had at once. Otherwise the
  * ceiling is lowered between what is known to fit and what is not, with growing effort, until the
- * two meet or the time is over. One decision runs several orders in turn, each with more nodes than
- * the last time; with threads, different orders at once, and the first answer stops the others.
+ * two meet or the budget is spent. One decision runs several orders in turn, each with more nodes
+ * than the last time; with threads, different orders at once, and the first answer stops the
+ * others.
  */
 #include "memory/plan_search.h"
 
-#include "base/clock.h"
 #include "base/hostmem.h"
 #include "memory/plan_search_core.h"
 
@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define MOST_THREADS 16
-#define RUN_STEPS    256                 /* of the shortest run, and one a block */
+#define RUN_MOVES    256                 /* of the shortest run, and one a block */
 #define FIRST_RUNS   2                   /* how many of those a ceiling gets at first */
 #define MOST_UNITS   (UINT64_C(1) << 28) /* of a ceiling; higher ones are counted coarsely */
 
@@ -30,7 +30,8 @@ struct worker {
     struct rpi_searcher *searcher;
     int32_t *offsets; /* [blocks] */
     unsigned index;
-    uint32_t seed; /* the last one used: each decision goes on with other ones */
+    uint32_t seed;  /* the last one used: each decision goes on with other ones */
+    uint64_t spent; /* steps, for the decision at hand */
     enum rpi_search_answer answer;
 };
 
@@ -39,12 +40,12 @@ struct solver {
     struct worker workers[MOST_THREADS];
     unsigned threads;
     uint64_t decisions;
-    uint64_t run_steps; /* of the shortest run */
-    uint64_t steps;     /* of each thread for the decision at hand */
+    uint64_t run_moves; /* of the shortest run */
+    uint64_t moves;     /* of each thread for the decision at hand */
     int32_t ceiling;
-    struct rpi_stopwatch watch; /* the calling thread's */
-    uint64_t deadline_ns;       /* on it */
-    uint64_t left_ns;           /* for the decision at hand, on each worker's own watch */
+    struct rpi_meter *meter; /* the calling thread's */
+    uint64_t end;            /* its reading at which to stop */
+    double left_ms;          /* for the decision at hand, of each worker's own meter */
     atomic_int stop;
 };
 
@@ -82,37 +83,37 @@ static void *work(void *argument)
 {
     struct worker *worker = argument;
     struct solver *solver = worker->solver;
-    struct rpi_stopwatch watch = rpi_stopwatch_start();
-    uint64_t left = solver->steps;
+    struct rpi_meter meter = rpi_meter_start(solver->meter->timed);
+    uint64_t left = solver->moves, end = rpi_meter_end(&meter, solver->left_ms);
     worker->answer = RPI_SEARCH_STOPPED;
     for (uint64_t round = 0; left > 0; round++) {
-        uint64_t steps = solver->run_steps * luby(round + 1);
+        uint64_t moves = solver->run_moves * luby(round + 1);
         struct rpi_search_style style = style_of(worker, round);
-        struct rpi_search_limits limits = {.steps = steps < left ? steps : left,
-                                           .watch = &watch,
-                                           .deadline_ns = solver->left_ns,
+        struct rpi_search_limits limits = {.moves = moves < left ? moves : left,
+                                           .meter = &meter,
+                                           .end = end,
                                            .stop = &solver->stop};
         worker->answer =
             rpi_searcher_run(worker->searcher, solver->ceiling, &style, &limits, worker->offsets);
         if (worker->answer != RPI_SEARCH_STOPPED)
             atomic_store(&solver->stop, 1);
-        if (atomic_load(&solver->stop) || rpi_stopwatch_past(&watch, solver->left_ns))
-            return NULL;
-        left -= limits.steps;
+        if (atomic_load(&solver->stop) || rpi_meter_past(&meter, end))
+            break;
+        left -= limits.moves;
     }
+    worker->spent = meter.steps;
     return NULL;
 }
 
-/* The worker that has the answer; any one when the steps or the time were too few. */
-static const struct worker *decide(struct solver *solver, int32_t ceiling, uint64_t steps)
+/* The worker that has the answer; any one when the moves or the budget were too few. */
+static const struct worker *decide(struct solver *solver, int32_t ceiling, uint64_t moves)
 {
     pthread_t threads[MOST_THREADS];
     unsigned started = 1;
     solver->ceiling = ceiling;
     solver->decisions++;
-    solver->steps = steps;
-    uint64_t spent = rpi_stopwatch_ns(&solver->watch);
-    solver->left_ns = spent < solver->deadline_ns ? solver->deadline_ns - spent : 0;
+    solver->moves = moves;
+    solver->left_ms = rpi_meter_left_ms(solver->meter, solver->end);
     atomic_store(&solver->stop, 0);
     while (started < solver->threads &&
            pthread_create(&threads[started], NULL, work, &solver->workers[started]) == 0)
@@ -120,6 +121,7 @@ static const struct worker *decide(struct solver *solver, int32_t ceiling, uint6
     work(&solver->workers[0]);
     for (unsigned i = 1; i < started; i++)
         pthread_join(threads[i], NULL);
+    rpi_meter_add(solver->meter, solver->workers[0].spent);
     for (unsigned i = 0; i < started; i++)
         if (solver->workers[i].answer != RPI_SEARCH_STOPPED)
             return &solver->workers[i];
@@ -140,7 +142,7 @@ static rp_status init(struct solver *solver, const struct rpi_lifetimes *lifetim
                       unsigned threads, struct rp_error *err)
 {
     *solver = (struct solver){.threads = threads < MOST_THREADS ? threads : MOST_THREADS,
-                              .run_steps = RUN_STEPS + (uint64_t)lifetimes->count};
+                              .run_moves = RUN_MOVES + (uint64_t)lifetimes->count};
     rp_status status = rpi_search_instance_create(lifetimes, unit, &solver->instance, err);
     for (unsigned i = 0; status == RP_OK && solver->instance && i < solver->threads; i++) {
         struct worker *worker = &solver->workers[i];
@@ -174,14 +176,6 @@ static uint64_t choose_unit(const struct rpi_lifetimes *lifetimes, uint64_t uppe
     return exact * ((upper < total ? upper : total) / exact / MOST_UNITS + 1);
 }
 
-/* Budgets beyond a year are a year. */
-static uint64_t deadline(double budget_ms)
-{
-    const double year_ms = 3.2e10;
-    double ms = budget_ms > 0 ? budget_ms : 0;
-    return (uint64_t)((ms < year_ms ? ms : year_ms) * 1e6);
-}
-
 struct progress {
     const struct rpi_lifetimes *lifetimes;
     uint64_t unit;
@@ -212,11 +206,11 @@ static void take_layout(const struct rpi_search_instance *instance, const int32_
     *progress->upper = height;
 }
 
-/* Asks for one ceiling, with so many steps of each thread. True when it was answered. */
+/* Asks for one ceiling, with so many moves of each thread. True when it was answered. */
 static bool try_ceiling(struct solver *solver, struct progress *progress, int32_t ceiling,
-                        uint64_t steps)
+                        uint64_t moves)
 {
-    const struct worker *worker = decide(solver, ceiling, steps);
+    const struct worker *worker = decide(solver, ceiling, moves);
     switch (worker->answer) {
     case RPI_SEARCH_FOUND:
         take_layout(solver->instance, worker->offsets, progress);
@@ -235,25 +229,25 @@ static bool try_ceiling(struct solver *solver, struct progress *progress, int32_
 static bool is_over(const struct solver *solver, const struct progress *progress)
 {
     return progress->no_memory || progress->least > below_best(progress) ||
-           rpi_stopwatch_past(&solver->watch, solver->deadline_ns);
+           rpi_meter_past(solver->meter, solver->end);
 }
 
 /* Between `least` and the best known: the lower end first, then ever nearer to the best known. The
- * effort is counted in steps, not in time, so that the result does not depend on the machine. */
+ * effort of each is counted in moves, so that the result does not depend on the machine. */
 static void minimise(struct solver *solver, struct progress *progress)
 {
-    uint64_t steps = FIRST_RUNS * solver->run_steps;
+    uint64_t moves = FIRST_RUNS * solver->run_moves;
     while (!is_over(solver, progress)) {
         int32_t unknown = progress->least; /* ceilings up to it were not answered in this round */
-        bool answered = try_ceiling(solver, progress, unknown, 4 * steps);
+        bool answered = try_ceiling(solver, progress, unknown, 4 * moves);
         while (!answered && unknown < below_best(progress) && !is_over(solver, progress)) {
             int32_t middle = unknown + (below_best(progress) - unknown + 1) / 2;
-            bool known = try_ceiling(solver, progress, middle, steps);
+            bool known = try_ceiling(solver, progress, middle, moves);
             if (!known || progress->least > middle)
                 unknown = middle;
         }
         if (!answered)
-            steps *= 2;
+            moves *= 2;
     }
 }
 
@@ -270,7 +264,7 @@ rp_status rpi_plan_search_counted(const struct rpi_lifetimes *lifetimes,
                                   struct rpi_plan_search_counts *out_counts, struct rp_error *err)
 {
     assert(lifetimes->lanes == 1 && options->threads >= 1);
-    struct rpi_stopwatch watch = rpi_stopwatch_start();
+    struct rpi_meter own = rpi_meter_start(options->timed);
     uint64_t goal = options->capacity ? options->capacity : lower_bound;
     *out_counts = (struct rpi_plan_search_counts){0};
     *out_exhausted = *io_upper <= lower_bound;
@@ -281,8 +275,8 @@ rp_status rpi_plan_search_counted(const struct rpi_lifetimes *lifetimes,
     rp_status status = init(&solver, lifetimes, unit, options->threads, err);
     if (status != RP_OK || !solver.instance)
         return status;
-    solver.watch = watch;
-    solver.deadline_ns = deadline(options->budget_ms);
+    solver.meter = options->meter ? options->meter : &own;
+    solver.end = rpi_meter_end(solver.meter, options->budget_ms);
     struct progress progress = {
         .lifetimes = lifetimes,
         .unit = unit,

@@ -26,7 +26,6 @@
  */
 #include "memory/plan_search_core.h"
 
-#include "base/clock.h"
 #include "base/vec.h"
 
 #include <assert.h>
@@ -75,6 +74,9 @@ struct ranked { /* a block while the order is made */
     int64_t keys[4];
     uint32_t block;
 };
+
+/* Steps for a section that a block is taken out of, and is put back into. */
+#define SECTION_STEPS 12
 
 struct valley {
     uint32_t first, last;
@@ -125,6 +127,7 @@ struct rpi_searcher {
     int32_t table_ceiling; /* the keys are of this ceiling or a higher one */
     const struct rpi_search_style *style;
     uint64_t nodes, random;
+    uint64_t work;  /* steps of the run that its meter has not counted yet */
     bool no_memory; /* the state is broken, the run ends */
 };
 
@@ -172,6 +175,7 @@ static void raise_low(struct rpi_searcher *s, uint32_t block, int32_t low)
     int32_t old = s->low[block];
     save_low(s, block);
     s->low[block] = low;
+    s->work += s->in->last[block] - s->in->first[block];
     for (uint32_t i = s->in->first[block]; i < s->in->last[block]; i++)
         if (s->floor[i] == old)
             lose_way(s, i);
@@ -182,6 +186,7 @@ static void remove_block(struct rpi_searcher *s, uint32_t block, int32_t room)
 {
     uint32_t first = s->in->first[block], last = s->in->last[block];
     uint32_t *position = s->position + s->in->slot[block];
+    s->work += SECTION_STEPS * (last - first);
     for (uint32_t i = first; i < last; i++) {
         uint32_t *members = s->members + s->in->section_start[i];
         uint32_t at = position[i - first], end = --s->live[i], moved = members[end];
@@ -220,6 +225,7 @@ static bool refresh_dirty(struct rpi_searcher *s)
         uint32_t live = s->live[section], ways = 0;
         if (live == 0)
             continue;
+        s->work += live;
         int32_t floor = PLACED;
         for (uint32_t i = 0; i < live; i++) {
             int32_t low = s->low[members[i]];
@@ -243,6 +249,7 @@ static bool place_block(struct rpi_searcher *s, uint32_t block)
     int32_t offset = s->low[block], end = offset + in->size[block];
     uint32_t first = in->first[block];
     s->offset[block] = offset;
+    s->work += in->starting[in->last[block]] - in->starting[first];
     remove_block(s, block, in->size[block]);
     const uint32_t *members = s->members + in->section_start[first];
     for (uint32_t i = 0; i < s->live[first]; i++)
@@ -341,8 +348,9 @@ static bool split(struct rpi_searcher *s, uint32_t first, uint32_t last, uint32_
     return first == last || add_part(s, first, last, ceiling, parent);
 }
 
-static uint64_t goal_key(const struct rpi_searcher *s, const struct goal *goal)
+static uint64_t goal_key(struct rpi_searcher *s, const struct goal *goal)
 {
+    s->work += s->in->starting[goal->last] - s->in->starting[goal->first];
     uint64_t key = (uint64_t)goal->ceiling * UINT64_C(0xd6e8feb86659fd93) + goal->first;
     for (uint32_t b = s->in->starting[goal->first]; b < s->in->starting[goal->last]; b++)
         key += s->factor[b] * ((uint64_t)(uint32_t)s->low[b] + 1);
@@ -439,8 +447,9 @@ static void prefer(const struct rpi_searcher *s, const struct valley *valley, ui
 }
 
 /* Any section of any valley would do; a bad one costs time only. */
-static uint32_t choose_section(const struct rpi_searcher *s, const struct goal *goal)
+static uint32_t choose_section(struct rpi_searcher *s, const struct goal *goal)
 {
+    s->work += goal->last - goal->first;
     struct preference best = {.section = NONE, .choices = UINT32_MAX};
     for (uint32_t first = goal->first, next; first < goal->last && best.choices > 1; first = next) {
         struct valley valley;
@@ -623,23 +632,35 @@ static bool retreat(struct rpi_searcher *s)
     return parent != NONE;
 }
 
-static bool out_of_limits(const struct rpi_search_limits *limits, uint64_t steps)
+#define MOVE_STEPS 60
+
+/* Tells the meter what was done since it was told last. */
+static void count_work(struct rpi_searcher *s, const struct rpi_search_limits *limits)
 {
-    if (steps >= limits->steps)
+    rpi_meter_add(limits->meter, s->work);
+    s->work = 0;
+}
+
+static bool out_of_limits(struct rpi_searcher *s, const struct rpi_search_limits *limits,
+                          uint64_t moves)
+{
+    if (moves >= limits->moves)
         return true;
-    if (steps & 15)
+    if (moves & 15)
         return false;
+    count_work(s, limits);
     return (limits->stop && atomic_load_explicit(limits->stop, memory_order_relaxed)) ||
-           rpi_stopwatch_past(limits->watch, limits->deadline_ns);
+           rpi_meter_past(limits->meter, limits->end);
 }
 
 static enum rpi_search_answer search(struct rpi_searcher *s, const struct rpi_search_limits *limits)
 {
     bool open =
         true; /* a goal waits to be opened; otherwise the last frame takes its next choice */
-    for (uint64_t steps = 0;; steps++) {
-        if (out_of_limits(limits, steps))
+    for (uint64_t moves = 0;; moves++) {
+        if (out_of_limits(s, limits, moves))
             return RPI_SEARCH_STOPPED;
+        s->work += MOVE_STEPS;
         if (open && s->goal_head == NONE)
             return RPI_SEARCH_FOUND;
         if (open && !open_frame(s)) {
@@ -770,6 +791,7 @@ enum rpi_search_answer rpi_searcher_run(struct rpi_searcher *s, int32_t ceiling,
     if (!split(s, 0, s->in->sections, 0, s->in->sections, ceiling, NONE))
         return s->no_memory ? RPI_SEARCH_NO_MEMORY : RPI_SEARCH_IMPOSSIBLE;
     enum rpi_search_answer answer = search(s, limits);
+    count_work(s, limits);
     if (answer == RPI_SEARCH_FOUND)
         settle(s, out_offsets);
     return answer;

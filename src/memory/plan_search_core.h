@@ -10,6 +10,7 @@
 #ifndef REPRISE_MEMORY_PLAN_SEARCH_CORE_H
 #define REPRISE_MEMORY_PLAN_SEARCH_CORE_H
 
+#include "base/meter.h"
 #include "memory/lifetimes.h"
 
 #include <stdatomic.h>
@@ -51,10 +52,10 @@ struct rpi_search_style {
 };
 
 struct rpi_search_limits {
-    uint64_t steps;                    /* at most */
-    const struct rpi_stopwatch *watch; /* this thread's */
-    uint64_t deadline_ns;              /* on the watch */
-    const atomic_int *stop;            /* another thread has the answer; may be NULL */
+    uint64_t moves;          /* at most */
+    struct rpi_meter *meter; /* this thread's */
+    uint64_t end;            /* the meter's reading at which to stop */
+    const atomic_int *stop;  /* another thread has the answer; may be NULL */
 };
 
 struct rpi_searcher;

@@ -15,7 +15,6 @@
 #include "memory/plan_parts.h"
 #include "memory/plan_runs.h"
 
-#include "base/clock.h"
 #include "base/hostmem.h"
 
 #include <assert.h>
@@ -40,7 +39,7 @@ struct sweep {
     uint32_t running;    /* lanes with ranks to come */
     struct rpi_bins *lane_bins; /* [lanes]: segments that this lane may take and another not */
     struct rpi_runs runs;
-    uint64_t pass_ns; /* when the last pass began */
+    uint64_t pass_began; /* the meter's reading when the last pass began */
 };
 
 static void sweep_finish(struct sweep *s)
@@ -239,6 +238,9 @@ static uint64_t sweep_backward(struct sweep *s, uint32_t peak)
     return s->runs.height;
 }
 
+/* Steps for a block on each lane, in one pass. */
+#define PASS_STEPS 60
+
 enum stacking { BY_LENGTH, BY_BEGIN, BY_END, STACKINGS };
 
 static int compare_keyed(const void *left, const void *right)
@@ -277,6 +279,7 @@ static uint64_t sweep_from_peak(struct sweep *s, const struct rpi_plan_task *tas
         return forward;
     stack_members(s, members, count);
     uint64_t backward = sweep_backward(s, peak);
+    rpi_meter_add(task->meter, (uint64_t)s->x->count * PASS_STEPS);
     return forward > backward ? forward : backward;
 }
 
@@ -290,12 +293,12 @@ static void keep(struct rpi_plan_task *task, const struct sweep *s, uint64_t hei
     memcpy(task->offsets, s->offsets, s->x->count * sizeof *s->offsets);
 }
 
-/* Is there time for a pass as long as the last? Notes that one begins. */
+/* Is there budget for a pass as long as the last? Notes that one begins. */
 static bool has_time(struct sweep *s, const struct rpi_plan_task *task)
 {
-    uint64_t now = rpi_stopwatch_ns(task->watch);
-    bool has = task->height == UINT64_MAX || now + (now - s->pass_ns) <= task->deadline_ns;
-    s->pass_ns = now;
+    uint64_t now = rpi_meter_spent(task->meter);
+    bool has = task->height == UINT64_MAX || now + (now - s->pass_began) <= task->end;
+    s->pass_began = now;
     return has;
 }
 
@@ -334,6 +337,7 @@ rp_status rpi_plan_sweep(struct rpi_plan_task *task, struct rp_error *err)
         if (!status && task->height > task->floor && has_time(&s, task)) {
             rpi_runs_clear(&s.runs);
             sweep_host_order(&s);
+            rpi_meter_add(task->meter, (uint64_t)s.x->count * s.x->lanes * PASS_STEPS);
             keep(task, &s, s.runs.height);
         }
     }

@@ -40,6 +40,7 @@ struct rpi_pool_member {
     struct rpi_pool_node node;
     struct rpi_ranges all, kept; /* where its blocks lie, joined: all, and those that it keeps */
     uint64_t lower_bound;        /* of its blocks alone */
+    bool stopped;                /* its plan was, by the budget */
     uint64_t kept_bytes;
     uint64_t released;        /* the pool's places when what it keeps was released; 0: it was not */
     struct rpi_range staging; /* addresses that its arguments are copied to, beside the pool's */

@@ -116,16 +116,19 @@ struct planning {
     struct rpi_ranges whole; /* all obstacles, joined */
     const struct rpi_plan_options *options;
     uint64_t start_ns;
-    struct rpi_stopwatch watch;
+    struct rpi_meter *meter;
+    uint64_t end;    /* the meter's reading at which to stop */
     uint64_t *piled; /* [own->count]: the layout with the kept blocks in one pile, or NULL */
     uint64_t piled_height;
+    bool piled_stopped;
 };
 
 /* A share of what is left. */
 static struct rpi_plan_options share(const struct planning *p, double part, uint64_t capacity)
 {
     struct rpi_plan_options options = *p->options;
-    options.budget_ms = (p->options->budget_ms - (double)rpi_stopwatch_ns(&p->watch) * 1e-6) * part;
+    options.meter = p->meter;
+    options.budget_ms = rpi_meter_left_ms(p->meter, p->end) * part;
     options.capacity = capacity;
     return options;
 }
@@ -183,12 +186,13 @@ static void lay_own(const struct planning *p, const uint64_t *given, struct rpi_
 /* given: offsets of the capture's own blocks that are fixed, or NULL. */
 static rp_status plan_around(const struct planning *p, const uint64_t *given,
                              struct rpi_plan_options options, uint64_t *out_offsets,
-                             uint64_t *out_height, struct rp_error *err)
+                             uint64_t *out_height, bool *out_stopped, struct rp_error *err)
 {
     const struct rpi_lifetimes *own = p->own;
     const struct rpi_pool_obstacles *obstacles = p->obstacles;
     size_t count = own->count + obstacles->always.count + obstacles->later.count;
     *out_height = UINT64_MAX;
+    *out_stopped = false;
     if (count >= RPI_NEVER)
         return RP_OK;
     struct rpi_lifetimes x = {0};
@@ -209,6 +213,7 @@ static rp_status plan_around(const struct planning *p, const uint64_t *given,
     if (status == RP_OK) {
         memcpy(out_offsets, offsets, own->count * sizeof *offsets);
         *out_height = height_of(own, offsets);
+        *out_stopped = result.stopped;
     }
     rpi_lifetimes_finish(&x);
     rpi_free(fixed);
@@ -249,13 +254,14 @@ static rp_status plan_piled(struct planning *p, uint64_t enough, struct rp_error
     rp_status status;
     lay_pile(p, base, fixed);
     if (apart) {
-        status = plan_around(p, fixed, options, p->piled, &p->piled_height, err);
+        status = plan_around(p, fixed, options, p->piled, &p->piled_height, &p->piled_stopped, err);
     } else {
         options.fixed = fixed;
         status = rpi_plan(p->own, &options, p->piled, &result, err);
         for (uint32_t i = 0; status == RP_OK && i < p->own->count; i++)
             p->piled[i] += base;
         p->piled_height = base + result.height;
+        p->piled_stopped = !status && result.stopped;
     }
     rpi_free(fixed);
     return status;
@@ -274,18 +280,23 @@ static rp_status plan_loosely(const struct planning *p, uint64_t *out_offsets,
     rp_status status = rpi_plan(own, &options, out_offsets, out_result, err);
     if (status != RP_OK || !is_obstructed(p))
         return status;
-    uint64_t top = rpi_ranges_top(&p->whole), base = find_gap(&p->whole, out_result->height),
-             height;
+    uint64_t top = rpi_ranges_top(&p->whole), base = find_gap(&p->whole, out_result->height);
+    uint64_t height;
+    bool stopped;
     for (uint32_t i = 0; i < own->count; i++)
         out_offsets[i] += base;
     out_result->height += base;
     out_result->proof = RPI_PROOF_NONE;
+    if (out_result->height <= top)
+        out_result->stopped = false; /* the pool gets no higher by it */
     if (out_result->height <= top || !apart)
         return RP_OK;
     uint64_t *offsets = rpi_reallocarray(NULL, own->count, sizeof *offsets);
     if (!offsets)
         return rpi_error_host_memory(err, "rp_graph_capture", own->count * sizeof *offsets);
-    status = plan_around(p, NULL, share(p, 1, top), offsets, &height, err);
+    status = plan_around(p, NULL, share(p, 1, top), offsets, &height, &stopped, err);
+    if (status == RP_OK)
+        out_result->stopped = stopped;
     if (status == RP_OK && height < out_result->height) {
         memcpy(out_offsets, offsets, own->count * sizeof *offsets);
         out_result->height = height;
@@ -307,6 +318,8 @@ static void take_piled(const struct planning *p, uint64_t *out_offsets,
     memcpy(out_offsets, p->piled, p->own->count * sizeof *out_offsets);
     if (out_result->height != p->piled_height)
         out_result->proof = RPI_PROOF_NONE;
+    if (out_result->height != p->piled_height)
+        out_result->stopped = p->piled_stopped;
     out_result->height = p->piled_height;
 }
 
@@ -361,12 +374,14 @@ rp_status rpi_pool_plan(const struct rpi_lifetimes *lifetimes, const bool *kept,
                         struct rpi_plan_result *out_result, struct rp_error *err)
 {
     assert(!options->fixed && !options->capacity && lifetimes->count);
+    struct rpi_meter own = rpi_meter_start(options->timed);
     struct planning p = {.own = lifetimes,
                          .kept = kept,
                          .obstacles = obstacles,
                          .options = options,
                          .start_ns = rpi_clock_ns(),
-                         .watch = rpi_stopwatch_start()};
+                         .meter = options->meter ? options->meter : &own};
+    p.end = rpi_meter_end(p.meter, options->budget_ms);
     struct rpi_plan_result result;
     bool pile = obstacles->followed && any_kept(kept, lifetimes->count);
     rp_status status = join_obstacles(obstacles, &p.whole, err);
@@ -379,6 +394,7 @@ rp_status rpi_pool_plan(const struct rpi_lifetimes *lifetimes, const bool *kept,
         return status;
     if (result.height == result.lower_bound)
         result.proof = RPI_PROOF_BOUND;
+    result.stopped = result.stopped && result.proof == RPI_PROOF_NONE;
     result.ms = rpi_ms_since(p.start_ns);
     *out_result = result;
     return RP_OK;

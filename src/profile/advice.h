@@ -10,9 +10,10 @@
 
 /* ---- The model's parameters ---- */
 
-/* All measured on one H200 with torch 2.11, by bench/torch/make_traces.py: the traces of
- * tests/data/ traces beside the times of the same work without the profiler. tests/advise compares
- * them. */
+/* Measured on one H200 with torch 2.11 by bench/torch/make_traces.py: traces in tests/data/traces,
+ * and the times of the same work without the profiler. bench/advise/fit_model.py fits the constants
+ * on the workloads that measured.json lists as "_fitted", and tests/advise judges them by the
+ * others. */
 struct rpi_model {
     double op_us;         /* what the profiler adds to the CPU for each operator it records */
     double call_us;       /* for each call of the runtime */
@@ -22,6 +23,8 @@ struct rpi_model {
     double replay_us;     /* launching a graph and getting to its first node */
     double resume_us;     /* device idle from a synchronisation to the next launch's work */
     double worth, little; /* speed-ups from which a graph is worth it, or gains a little */
+    double error;         /* of a speed-up, relative: the most that was seen, and rounded up */
+    double graph_error; /* of a time with graphs, likewise: all there is where the other is given */
 };
 extern const struct rpi_model rpi_advice_model;
 
@@ -119,7 +122,9 @@ struct rp_advice {
 
     struct {
         RPI_VEC(struct rpi_obstacle);
-    } obstacles; /* the gravest first */
+    } obstacles;             /* the gravest first */
+    size_t measuring_waits;  /* calls that only begin or end the measurement: no obstacles */
+    uint32_t measuring_call; /* the name of one of them; 0: there is none */
     struct {
         RPI_VEC(uint64_t);
     } cuts; /* when, in the typical iteration, obstacles come between its kernels */
@@ -158,6 +163,9 @@ rp_status rpi_advice_judge(struct rp_advice *advice, struct rp_error *err);
 uint32_t rpi_advice_iteration_at(const struct rp_advice *advice, uint64_t time);
 /* When work was launched: its call's start, or its own where the call is not in the trace. */
 uint64_t rpi_advice_launch_time(const struct rpi_trace *trace, const struct rpi_event *work);
+/* The relative error of the speed-up that is predicted, as seen on workloads that the model was not
+ * fitted on; 0: it was not measured for such a trace. */
+double rpi_advice_error(const struct rp_advice *advice);
 /* Adds to the largest shares; names that do not fit are left out in the end. */
 struct rpi_tally {
     struct rpi_idmap index;
@@ -169,6 +177,8 @@ bool rpi_tally_add(struct rpi_tally *tally, uint32_t name, uint64_t ns);
 /* Writes the `most` largest, the largest first, the rest of out zero; empties the tally. */
 void rpi_tally_finish(struct rpi_tally *tally, struct rpi_share *out, size_t most);
 
+/* Whether an obstacle comes in more than half of the iterations: not a stray one. */
+bool rpi_obstacle_is_regular(const struct rp_advice *advice, const struct rpi_obstacle *obstacle);
 /* "a device value is read by the host" and what to do about it. Static. */
 const char *rpi_obstacle_text(enum rpi_obstacle_class class);
 /* "host-read", for JSON. */

@@ -2,29 +2,36 @@
  *
  * rp_advise: reading, then one step after the other. See advice.h.
  */
+#include "base/refuse.h"
 #include "base/sized.h"
 #include "base/status.h"
 #include "profile/advice.h"
+#include "profile/source.h"
 
-#include <stdio.h>
-#include <string.h>
-
-/* Does the file begin like a database? What cannot be opened is left to the reader to tell. */
-static bool is_database(const char *path)
+/* The file is opened once, for a pipe gives its bytes once; SQLite opens databases itself. */
+static rp_status read_trace(struct rpi_trace *trace, struct rp_error *err)
 {
-    static const char magic[] = "SQLite format 3";
-    char first[sizeof magic] = "";
-    FILE *file = fopen(path, "rb");
-    size_t got = file ? fread(first, 1, sizeof first, file) : 0;
-    if (file)
-        fclose(file);
-    return got == sizeof first && memcmp(first, magic, sizeof magic) == 0;
+    static const char magic[] = "SQLite format 3"; /* with its NUL */
+    struct rpi_source *source = NULL;
+    rp_status status = rpi_source_open(trace->file, &source, err);
+    if (status != RP_OK)
+        return status;
+    if (!rpi_source_begins(source, magic, sizeof magic))
+        status = rpi_trace_read_chrome(trace, source, err);
+    else if (rpi_source_is_file(source))
+        status = rpi_trace_read_nsys(trace, err);
+    else
+        status = rpi_error(err, RP_ERROR_FORMAT, "advise",
+                           "%s: is an SQLite database in a pipe, where it can't be read: give its "
+                           "file",
+                           trace->file);
+    rpi_source_destroy(source);
+    return status == RP_OK ? rpi_trace_order(trace, err) : status;
 }
 
 static rp_status run_steps(struct rp_advice *advice, struct rp_error *err)
 {
-    rp_status status = is_database(advice->file) ? rpi_trace_read_nsys(&advice->trace, err)
-                                                 : rpi_trace_read_chrome(&advice->trace, err);
+    rp_status status = read_trace(&advice->trace, err);
     if (status == RP_OK)
         status = rpi_advice_find_iterations(advice, err);
     if (status == RP_OK)
@@ -41,6 +48,8 @@ static rp_status run_steps(struct rp_advice *advice, struct rp_error *err)
 rp_status rp_advise(const char *path, const struct rp_advise_options *options,
                     struct rp_advice **out_advice, struct rp_error *err)
 {
+    if (!path || !out_advice)
+        return rpi_refuse(err, "rp_advise", !path ? "path" : "out_advice");
     struct rp_advise_options chosen = RP_ADVISE_OPTIONS_INIT;
     rp_status status = rpi_take_options(&chosen, sizeof chosen, options, "rp_advise",
                                         "RP_ADVISE_OPTIONS_INIT", err);
@@ -83,6 +92,10 @@ void rp_advice_destroy(struct rp_advice *advice)
 void rp_advice_info_sized(const struct rp_advice *advice, size_t info_bytes,
                           struct rp_advice_info *out_info)
 {
+    if (!advice || !out_info) {
+        rpi_give_nothing(out_info, info_bytes);
+        return;
+    }
     const struct rpi_iteration *typical = &advice->iterations.data[advice->typical];
     const struct rp_advice_info info = {
         .verdict = advice->verdict,

@@ -13,6 +13,7 @@
  * decimals; older versions wrote whole microseconds.
  */
 #include "base/status.h"
+#include "base/text.h"
 #include "profile/json_stream.h"
 #include "profile/trace.h"
 
@@ -25,6 +26,7 @@ struct raw {
     char phase;
     int category; /* index into categories, or -1 */
     bool has_time, in_graph;
+    bool timeless;   /* ts or dur is there and no finite number */
     int64_t ts, dur; /* nanoseconds */
     int64_t pid, tid, device, stream, correlation;
     int64_t memory_bytes, memory_device;
@@ -67,6 +69,19 @@ static bool take_number(struct reader *r, int64_t *out)
     if (token == RPI_JSON_NUMBER)
         rpi_json_thousandths(&r->json, out);
     return rpi_json_skip(&r->json, token, r->err);
+}
+
+/* A time, of which the event has none where it is no finite number. */
+static bool take_time(struct reader *r, int64_t *out)
+{
+    int64_t thousandths = INT64_MIN;
+    if (!take_number(r, &thousandths))
+        return false;
+    if (thousandths == INT64_MIN)
+        r->raw.timeless = true;
+    else
+        *out = thousandths;
+    return true;
 }
 
 /* A whole number. */
@@ -171,10 +186,10 @@ static bool take_member(struct reader *r)
         return take_whole(r, &raw->tid);
     if (is(r, "ts")) {
         raw->has_time = true;
-        return take_number(r, &raw->ts);
+        return take_time(r, &raw->ts);
     }
     if (is(r, "dur"))
-        return take_number(r, &raw->dur);
+        return take_time(r, &raw->dur);
     if (is(r, "args"))
         return take_arguments(r);
     return skip_value(r);
@@ -198,6 +213,7 @@ static bool keep_event(struct reader *r)
     trace->has_python |= kind == RPI_FRAME_PYTHON;
     struct rpi_raw_event event = {
         .kind = kind,
+        .timeless = raw->timeless,
         .start_ns = raw->ts,
         .span_ns = raw->dur,
         .lane_a = on_stream && raw->device >= 0 ? raw->device : raw->pid,
@@ -214,7 +230,7 @@ static bool take_event(struct reader *r)
 {
     r->raw.phase = '\0';
     r->raw.category = -1;
-    r->raw.has_time = r->raw.in_graph = false;
+    r->raw.has_time = r->raw.in_graph = r->raw.timeless = false;
     r->raw.ts = r->raw.dur = 0;
     r->raw.pid = r->raw.tid = r->raw.correlation = 0;
     r->raw.device = r->raw.stream = -1;
@@ -258,6 +274,7 @@ static bool take_devices(struct reader *r)
             if (wanted ? !take_text(r, r->trace->device_name, sizeof r->trace->device_name, &bytes)
                        : !skip_value(r))
                 return false;
+            rpi_text_mask(r->trace->device_name, strlen(r->trace->device_name));
         }
         if (token != RPI_JSON_OBJECT_END)
             return false;
@@ -306,8 +323,9 @@ static rp_status judge(const struct reader *r)
                          "%s: is JSON without traceEvents: no profiler trace, or one of another "
                          "tool; " WHAT_TO_GIVE,
                          t->file);
-    if (t->work.count)
-        return RP_OK;
+    rp_status status = rpi_trace_check(t, r->err);
+    if (status != RP_OK || t->work.count)
+        return status;
     if (t->is_pytorch)
         return rpi_error(r->err, RP_ERROR_FORMAT, "advise",
                          "%s: has %llu events but no GPU work: profile on a machine with a GPU, "
@@ -324,8 +342,8 @@ static rp_status judge(const struct reader *r)
                      t->file, (unsigned long long)t->events);
 }
 
-/* A file that does not even begin like JSON. */
-static rp_status check_beginning(struct reader *r)
+/* Reads the first block, whole even where a pipe gives it in pieces. */
+static rp_status read_beginning(struct reader *r)
 {
     enum { ENOUGH = 16 };
     struct rpi_json *json = &r->json;
@@ -338,16 +356,31 @@ static rp_status check_beginning(struct reader *r)
         json->end += got;
         count += got;
     } while (got && count < ENOUGH);
+    return RP_OK;
+}
+
+/* Passes over the mark of UTF-8, and refuses what does not even begin like JSON. */
+static rp_status check_beginning(struct reader *r)
+{
+    struct rpi_json *json = &r->json;
+    size_t count = (size_t)(json->end - json->at);
+    const char *file = r->trace->file;
     if (!count)
-        return rpi_error(r->err, RP_ERROR_FORMAT, "advise", "%s: the file is empty",
-                         r->trace->file);
-    const char *first = json->buffer;
+        return rpi_error(r->err, RP_ERROR_FORMAT, "advise", "%s: the file is empty", file);
+    if (count >= 2 && (!memcmp(json->at, "\xff\xfe", 2) || !memcmp(json->at, "\xfe\xff", 2) ||
+                       !json->at[0] || !json->at[1]))
+        return rpi_error(r->err, RP_ERROR_FORMAT, "advise",
+                         "%s: is UTF-16 or binary, where UTF-8 is needed: convert it, or export it "
+                         "again",
+                         file);
+    if (count >= 3 && !memcmp(json->at, "\xef\xbb\xbf", 3))
+        json->at += 3;
+    const char *first = json->at;
     while (first < json->end && strchr(" \t\r\n", *first) && *first)
         first++;
     if (first < json->end && *first != '{' && *first != '[')
         return rpi_error(r->err, RP_ERROR_FORMAT, "advise",
-                         "%s: does not begin like JSON: no profiler trace; " WHAT_TO_GIVE,
-                         r->trace->file);
+                         "%s: does not begin like JSON: no profiler trace; " WHAT_TO_GIVE, file);
     return RP_OK;
 }
 
@@ -356,6 +389,8 @@ static rp_status read_all(struct reader *r, struct rpi_source *source, struct rp
     struct rp_error own = {0};
     r->err = &own;
     rp_status status = rpi_json_init(&r->json, r->trace->file, source, &own);
+    if (status == RP_OK)
+        status = read_beginning(r);
     if (status == RP_OK)
         status = check_beginning(r);
     if (status == RP_OK && !take_file(r))
@@ -371,17 +406,14 @@ static rp_status read_all(struct reader *r, struct rpi_source *source, struct rp
     return status;
 }
 
-rp_status rpi_trace_read_chrome(struct rpi_trace *trace, struct rp_error *err)
+rp_status rpi_trace_read_chrome(struct rpi_trace *trace, struct rpi_source *source,
+                                struct rp_error *err)
 {
-    struct rpi_source *source = NULL;
     struct reader *reader = rpi_calloc(1, sizeof *reader);
     if (!reader)
         return rpi_error_host_memory(err, "advise", sizeof *reader);
     reader->trace = trace;
-    rp_status status = rpi_source_open(trace->file, &source, err);
-    if (status == RP_OK)
-        status = read_all(reader, source, err);
-    rpi_source_destroy(source);
+    rp_status status = read_all(reader, source, err);
     rpi_free(reader);
-    return status == RP_OK ? rpi_trace_order(trace, err) : status;
+    return status;
 }

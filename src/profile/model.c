@@ -24,15 +24,17 @@
 #include <string.h>
 
 const struct rpi_model rpi_advice_model = {
-    .op_us = 1.0,
-    .call_us = 0.6,
-    .python_us = 0.5,
-    .eager_gap_us = 1.4,
-    .graph_gap_us = 0.45,
-    .replay_us = 3,
-    .resume_us = 20,
+    .op_us = 0.66,
+    .call_us = 1.34,
+    .python_us = 0.30,
+    .eager_gap_us = 1.5,
+    .graph_gap_us = 0.35,
+    .replay_us = 1.9,
+    .resume_us = 27,
     .worth = 1.10,
     .little = 1.03,
+    .error = 0.20,
+    .graph_error = 0.10,
 };
 
 enum { SHORT_RUN = 4 }; /* kernels for which a graph of their own is not worth a launch */
@@ -123,21 +125,22 @@ static void predict(struct rp_advice *advice, const struct runs *runs)
     }
 }
 
-/* ---- Which way ------------------------------------------------------------------------------ */
-
-/* Not a stray one: a synchronisation after the last iteration, say. */
-static bool is_regular(const struct rp_advice *advice, const struct rpi_obstacle *o)
+double rpi_advice_error(const struct rp_advice *advice)
 {
-    return 2 * o->iterations > advice->iterations.count;
+    if (advice->given_eager_us > 0)
+        return rpi_advice_model.graph_error;
+    return advice->trace.from_nsys ? 0 : rpi_advice_model.error;
 }
+
+/* ---- Which way ------------------------------------------------------------------------------ */
 
 static void choose_way(struct rp_advice *advice, const struct runs *runs)
 {
     bool outside = false, data_shape = false, recurs = false;
     for (size_t i = 0; i < advice->obstacles.count; i++) {
         const struct rpi_obstacle *o = &advice->obstacles.data[i];
-        outside |=
-            o->class <= RPI_OBSTACLE_COPY_IN && is_regular(advice, o) && o->before + o->after > 0;
+        outside |= o->class <= RPI_OBSTACLE_COPY_IN && rpi_obstacle_is_regular(advice, o) &&
+                   o->before + o->after > 0;
         data_shape |= o->within && o->class == RPI_OBSTACLE_DATA_SHAPE;
         recurs |= o->class < RPI_OBSTACLE_COPY_IN && o->within >= 3 * advice->iterations.count;
     }

@@ -18,6 +18,7 @@
 #include "profile/trace.h"
 
 #include "base/status.h"
+#include "base/text.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -51,6 +52,15 @@ static size_t without_version(const char *name, size_t bytes)
     return version ? bytes - digits - 2 : bytes;
 }
 
+/* Columns 0 and 1, start and end: integers, or the event has no time. */
+static void take_times(struct rpi_database *db, struct rpi_raw_event *raw)
+{
+    int64_t end = 0;
+    raw->timeless = !rpi_database_integer(db, 0, &raw->start_ns) ||
+                    !rpi_database_integer(db, 1, &end) ||
+                    __builtin_sub_overflow(end, raw->start_ns, &raw->span_ns);
+}
+
 static rp_status add(struct reading *r, struct rpi_raw_event *raw, struct rp_error *err)
 {
     raw->kind = r->kind;
@@ -61,13 +71,15 @@ static rp_status add(struct reading *r, struct rpi_raw_event *raw, struct rp_err
 /* start, end, globalTid, correlationId, name */
 static rp_status add_call(struct rpi_database *db, void *user, struct rp_error *err)
 {
-    struct rpi_raw_event raw = {.start_ns = rpi_database_whole(db, 0)};
+    struct rpi_raw_event raw = {0};
     int64_t global = rpi_database_whole(db, 2);
-    raw.span_ns = rpi_database_whole(db, 1) - raw.start_ns;
+    take_times(db, &raw);
     raw.lane_a = pid_of(global);
     raw.lane_b = tid_of(global);
     raw.correlation = (uint32_t)rpi_database_whole(db, 3);
-    raw.name = rpi_database_text(db, 4, &raw.name_bytes);
+    rp_status status = rpi_database_text(db, 4, &raw.name, &raw.name_bytes, err);
+    if (status != RP_OK)
+        return status;
     raw.name_bytes = without_version(raw.name, raw.name_bytes);
     return add(user, &raw, err);
 }
@@ -87,15 +99,15 @@ static void name_copy(int64_t kind, char *name, size_t bytes)
 static rp_status add_work(struct rpi_database *db, void *user, struct rp_error *err)
 {
     struct reading *r = user;
-    struct rpi_raw_event raw = {.start_ns = rpi_database_whole(db, 0)};
-    raw.span_ns = rpi_database_whole(db, 1) - raw.start_ns;
+    struct rpi_raw_event raw = {0};
+    take_times(db, &raw);
     raw.lane_a = rpi_database_whole(db, 2);
     raw.lane_b = rpi_database_whole(db, 3);
     raw.correlation = (uint32_t)rpi_database_whole(db, 4);
     raw.in_graph = rpi_database_whole(db, 5) != 0;
     if (r->kind == RPI_WORK_KERNEL) {
-        raw.name = rpi_database_text(db, 6, &raw.name_bytes);
-        return add(r, &raw, err);
+        rp_status status = rpi_database_text(db, 6, &raw.name, &raw.name_bytes, err);
+        return status == RP_OK ? add(r, &raw, err) : status;
     }
     if (r->kind == RPI_WORK_COPY)
         name_copy(rpi_database_whole(db, 6), r->name, sizeof r->name);
@@ -110,12 +122,14 @@ static rp_status add_work(struct rpi_database *db, void *user, struct rp_error *
 static rp_status add_range(struct rpi_database *db, void *user, struct rp_error *err)
 {
     struct reading *r = user;
-    struct rpi_raw_event raw = {.start_ns = rpi_database_whole(db, 0)};
+    struct rpi_raw_event raw = {0};
     int64_t global = rpi_database_whole(db, 2);
-    raw.span_ns = rpi_database_whole(db, 1) - raw.start_ns;
+    take_times(db, &raw);
     raw.lane_a = pid_of(global);
     raw.lane_b = tid_of(global);
-    raw.name = rpi_database_text(db, 3, &raw.name_bytes);
+    rp_status status = rpi_database_text(db, 3, &raw.name, &raw.name_bytes, err);
+    if (status != RP_OK)
+        return status;
     const char *comma = memchr(raw.name, ',', raw.name_bytes);
     bool op = strncmp(raw.name, "aten::", 6) == 0;
     if (op && comma)
@@ -128,38 +142,60 @@ static rp_status add_range(struct rpi_database *db, void *user, struct rp_error 
 static rp_status take_device(struct rpi_database *db, void *user, struct rp_error *err)
 {
     struct rpi_trace *trace = user;
+    const char *name;
     size_t bytes;
-    (void)err;
-    if (!trace->device_name[0])
-        snprintf(trace->device_name, sizeof trace->device_name, "%s",
-                 rpi_database_text(db, 0, &bytes));
-    return RP_OK;
+    rp_status status = rpi_database_text(db, 0, &name, &bytes, err);
+    if (status == RP_OK && !trace->device_name[0]) {
+        snprintf(trace->device_name, sizeof trace->device_name, "%s", name);
+        rpi_text_mask(trace->device_name, strlen(trace->device_name));
+    }
+    return status;
 }
 
-/* The tables of work, with the column that names it. */
+/* ---- Tables -------------------------------------------------------------------------------- */
+
+static rp_status read_device(struct rpi_database *db, struct rpi_trace *trace, struct rp_error *err)
+{
+    bool there = false;
+    rp_status status = rpi_database_has(db, "TARGET_INFO_GPU", "name", &there, err);
+    if (status != RP_OK || !there)
+        return status;
+    return rpi_database_query(db, "SELECT name FROM TARGET_INFO_GPU", take_device, trace, err);
+}
+
+/* A table of work, with what names it. */
 static rp_status read_work(struct rpi_database *db, struct rpi_trace *trace, const char *table,
                            enum rpi_event_kind kind, struct rp_error *err)
 {
     char query[512], name[128] = "0";
     struct reading reading = {.trace = trace, .kind = kind};
-    if (!rpi_database_has(db, table, "start"))
-        return RP_OK;
+    bool there = false, demangled = false, nodes = false;
+    rp_status status = rpi_database_has(db, table, "start", &there, err);
+    if (status != RP_OK || !there)
+        return status;
+    status = rpi_database_has(db, table, "demangledName", &demangled, err);
+    if (status == RP_OK)
+        status = rpi_database_has(db, table, "graphNodeId", &nodes, err);
+    if (status != RP_OK)
+        return status;
     if (kind == RPI_WORK_KERNEL)
         snprintf(name, sizeof name, "(SELECT value FROM StringIds WHERE id = w.%s)",
-                 rpi_database_has(db, table, "demangledName") ? "demangledName" : "shortName");
+                 demangled ? "demangledName" : "shortName");
     else if (kind == RPI_WORK_COPY)
         snprintf(name, sizeof name, "w.copyKind");
     snprintf(query, sizeof query,
              "SELECT w.start, w.end, w.deviceId, w.streamId, w.correlationId, %s, %s FROM %s w",
-             rpi_database_has(db, table, "graphNodeId") ? "w.graphNodeId" : "0", name, table);
+             nodes ? "w.graphNodeId" : "0", name, table);
     return rpi_database_query(db, query, add_work, &reading, err);
 }
 
 static rp_status read_calls(struct rpi_database *db, struct rpi_trace *trace, struct rp_error *err)
 {
     struct reading reading = {.trace = trace, .kind = RPI_CALL_RUNTIME};
-    if (!rpi_database_has(db, "CUPTI_ACTIVITY_KIND_RUNTIME", "nameId"))
-        return RP_OK;
+    bool there = false;
+    rp_status status = rpi_database_has(db, "CUPTI_ACTIVITY_KIND_RUNTIME", "nameId", &there, err);
+    if (status != RP_OK || !there)
+        return status;
     return rpi_database_query(db,
                               "SELECT r.start, r.end, r.globalTid, r.correlationId, s.value FROM "
                               "CUPTI_ACTIVITY_KIND_RUNTIME r JOIN StringIds s ON s.id = r.nameId",
@@ -171,9 +207,13 @@ static rp_status read_ranges(struct rpi_database *db, struct rpi_trace *trace, s
 {
     char query[512];
     struct reading reading = {.trace = trace};
-    if (!rpi_database_has(db, "NVTX_EVENTS", "text"))
-        return RP_OK;
-    bool by_id = rpi_database_has(db, "NVTX_EVENTS", "textId");
+    bool there = false, by_id = false;
+    rp_status status = rpi_database_has(db, "NVTX_EVENTS", "text", &there, err);
+    if (status != RP_OK || !there)
+        return status;
+    status = rpi_database_has(db, "NVTX_EVENTS", "textId", &by_id, err);
+    if (status != RP_OK)
+        return status;
     snprintf(
         query, sizeof query,
         "SELECT n.start, n.end, n.globalTid, %s FROM NVTX_EVENTS n WHERE n.end IS NOT NULL AND "
@@ -184,10 +224,15 @@ static rp_status read_ranges(struct rpi_database *db, struct rpi_trace *trace, s
 
 static rp_status read_tables(struct rpi_database *db, struct rpi_trace *trace, struct rp_error *err)
 {
-    rp_status status = RP_OK;
-    if (rpi_database_has(db, "TARGET_INFO_GPU", "name"))
-        status =
-            rpi_database_query(db, "SELECT name FROM TARGET_INFO_GPU", take_device, trace, err);
+    bool names = false; /* looked for first: others are joined with them */
+    rp_status status = rpi_database_has(db, "StringIds", "value", &names, err);
+    if (status == RP_OK && !names)
+        status = rpi_error(err, RP_ERROR_FORMAT, "advise",
+                           "%s: is an SQLite database without StringIds: not one that Nsight "
+                           "Systems exports",
+                           trace->file);
+    if (status == RP_OK)
+        status = read_device(db, trace, err);
     if (status == RP_OK)
         status = read_calls(db, trace, err);
     if (status == RP_OK)
@@ -204,20 +249,17 @@ static rp_status read_tables(struct rpi_database *db, struct rpi_trace *trace, s
 rp_status rpi_trace_read_nsys(struct rpi_trace *trace, struct rp_error *err)
 {
     struct rpi_database *db = NULL;
+    trace->from_nsys = true;
     rp_status status = rpi_database_open(trace->file, &db, err);
-    if (status != RP_OK)
-        return status;
-    status = read_tables(db, trace, err);
-    if (status == RP_OK && !rpi_database_has(db, "StringIds", "value"))
-        status = rpi_error(err, RP_ERROR_FORMAT, "advise",
-                           "%s: is an SQLite database without StringIds: not one that Nsight "
-                           "Systems exports",
-                           trace->file);
-    else if (status == RP_OK && !trace->work.count)
+    if (status == RP_OK)
+        status = read_tables(db, trace, err);
+    rpi_database_close(db);
+    if (status == RP_OK)
+        status = rpi_trace_check(trace, err);
+    if (status == RP_OK && !trace->work.count)
         status = rpi_error(err, RP_ERROR_FORMAT, "advise",
                            "%s: has %llu events but no GPU work: profile with nsys profile "
                            "--trace=cuda,nvtx",
                            trace->file, (unsigned long long)trace->events);
-    rpi_database_close(db);
-    return status == RP_OK ? rpi_trace_order(trace, err) : status;
+    return status;
 }

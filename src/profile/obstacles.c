@@ -273,6 +273,37 @@ static bool visit_call(void *user, const struct rpi_moment *moment, const uint32
     return note_position(v, o, rpi_advice_iteration_at(f->advice, call->start), call->start);
 }
 
+bool rpi_obstacle_is_regular(const struct rp_advice *advice, const struct rpi_obstacle *obstacle)
+{
+    return 2 * obstacle->iterations > advice->iterations.count;
+}
+
+/* Whoever profiles waits for the device before the first iteration and after the last, and the
+ * marks of profiler.step() lie around that. It is no part of an iteration. */
+static bool is_of_measurement(const struct rp_advice *advice, const struct rpi_obstacle *o)
+{
+    size_t count = advice->iterations.count;
+    bool opens = o->last_iteration == 1 && o->before == o->count;
+    bool closes = o->last_iteration == count && o->after == o->count;
+    return count > 1 && o->iterations == 1 && o->class == RPI_OBSTACLE_SYNC && !o->op &&
+           (opens || closes);
+}
+
+static void drop_measurement(struct rp_advice *advice)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < advice->obstacles.count; i++) {
+        struct rpi_obstacle o = advice->obstacles.data[i];
+        if (is_of_measurement(advice, &o)) {
+            advice->measuring_waits += o.count;
+            advice->measuring_call = o.call;
+        } else {
+            advice->obstacles.data[kept++] = o;
+        }
+    }
+    advice->obstacles.count = kept;
+}
+
 /* Those between kernels first, then by class, then the most frequent. */
 static int graver(const void *left, const void *right)
 {
@@ -305,6 +336,8 @@ rp_status rpi_advice_find_obstacles(struct rp_advice *advice, struct rp_error *e
         status = rpi_error_host_memory(err, "advise", advice->trace.calls.count);
     if (status == RP_OK)
         status = rpi_stacks_visit(&advice->trace.frames, &finder.moments, visit_call, &visit, err);
+    if (status == RP_OK)
+        drop_measurement(advice);
     if (status == RP_OK && advice->obstacles.count)
         qsort(advice->obstacles.data, advice->obstacles.count, sizeof *advice->obstacles.data,
               graver);

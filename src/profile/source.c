@@ -16,6 +16,7 @@ enum { BLOCK = 1 << 16 };
 struct rpi_source {
     const char *path;
     FILE *file;
+    bool regular;         /* a file, not a pipe or a device */
     bool gzip, inflating; /* gzip: the file is compressed; inflating: a member has begun */
     z_stream z;
     char block[BLOCK];
@@ -48,7 +49,9 @@ static rp_status open_file(struct rpi_source *s, struct rp_error *err)
     if (!s->file)
         return rpi_error(err, RP_ERROR_IO, "advise", "%s: cannot be opened: %s", s->path,
                          strerror(errno));
-    if (!fstat(fileno(s->file), &about) && S_ISDIR(about.st_mode))
+    bool known = fstat(fileno(s->file), &about) == 0;
+    s->regular = known && S_ISREG(about.st_mode);
+    if (known && S_ISDIR(about.st_mode))
         return rpi_error(err, RP_ERROR_IO, "advise", "%s: is a folder; give one trace in it",
                          s->path);
     setvbuf(s->file, NULL, _IONBF, 0);
@@ -77,6 +80,16 @@ rp_status rpi_source_open(const char *path, struct rpi_source **out_source, stru
     else
         rpi_source_destroy(s);
     return status;
+}
+
+bool rpi_source_begins(const struct rpi_source *s, const void *bytes, size_t count)
+{
+    return !s->gzip && s->z.avail_in >= count && !memcmp(s->z.next_in, bytes, count);
+}
+
+bool rpi_source_is_file(const struct rpi_source *s)
+{
+    return s->regular;
 }
 
 static rp_status read_plain(struct rpi_source *s, char *to, size_t room, size_t *out_count,

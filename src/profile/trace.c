@@ -7,12 +7,14 @@
 #include "profile/trace.h"
 
 #include "base/status.h"
+#include "base/text.h"
 #include "profile/sort.h"
 
 #include <string.h>
 
 #define MOST_NAME_BYTES ((size_t)64 << 20)
-#define MOST_LANES      65535
+#define MOST_THREADS    65535
+#define MOST_STREAMS    1024
 /* The base lies this far before the first event: later ones of the file may start earlier. */
 #define BEFORE_FIRST_NS ((int64_t)1 << 46)
 #define MOST_START      (((uint64_t)1 << 48) - 1)
@@ -108,6 +110,20 @@ bool rpi_names_add(struct rpi_names *names, const char *text, size_t bytes, uint
     return true;
 }
 
+/* What a profiler wrote may be anything; what is kept can be shown. */
+static bool add_name(struct rpi_names *names, const char *text, size_t bytes, uint32_t *out_index)
+{
+    if (rpi_text_is_plain(text, bytes))
+        return rpi_names_add(names, text, bytes, out_index);
+    char *masked = rpi_malloc(bytes + 1);
+    if (!masked)
+        return false;
+    memcpy(masked, text, bytes);
+    bool added = rpi_names_add(names, masked, rpi_text_mask(masked, bytes), out_index);
+    rpi_free(masked);
+    return added;
+}
+
 const char *rpi_name(const struct rpi_trace *trace, uint32_t index)
 {
     return trace->names.texts.data + index;
@@ -115,34 +131,54 @@ const char *rpi_name(const struct rpi_trace *trace, uint32_t index)
 
 /* ---- Events -------------------------------------------------------------------------------- */
 
-/* False: no host memory, or more threads than there is room for. */
-static bool thread_lane(struct rpi_trace *trace, int64_t pid, int64_t tid, uint32_t *out_lane)
+static rp_status refuse_more(const struct rpi_trace *trace, unsigned most, const char *what,
+                             struct rp_error *err)
+{
+    return rpi_error(err, RP_ERROR_LIMIT, "advise",
+                     "%s: has more than %u %s: profile fewer iterations, or one process alone",
+                     trace->file, most, what);
+}
+
+static rp_status thread_lane(struct rpi_trace *trace, int64_t pid, int64_t tid, uint32_t *out_lane,
+                             struct rp_error *err)
 {
     uint64_t key = (uint64_t)pid << 32 ^ (uint64_t)tid;
     *out_lane = rpi_idmap_get(&trace->threads, key);
     if (*out_lane != RPI_ABSENT)
-        return true;
+        return RP_OK;
     *out_lane = (uint32_t)trace->threads.count;
-    return *out_lane < MOST_LANES && rpi_idmap_set(&trace->threads, key, *out_lane);
+    if (*out_lane == MOST_THREADS)
+        return refuse_more(trace, MOST_THREADS, "threads", err);
+    return rpi_idmap_set(&trace->threads, key, *out_lane)
+               ? RP_OK
+               : rpi_error_host_memory(err, "advise", sizeof key);
 }
 
-static bool stream_lane(struct rpi_trace *trace, int64_t device, int64_t stream, uint32_t *out_lane)
+static rp_status stream_lane(struct rpi_trace *trace, int64_t device, int64_t stream,
+                             uint32_t *out_lane, struct rp_error *err)
 {
     for (size_t i = 0; i < trace->streams.count; i++) {
         const struct rpi_stream *s = &trace->streams.data[i];
         if (s->device == device && s->stream == stream) {
             *out_lane = (uint32_t)i;
-            return true;
+            return RP_OK;
         }
     }
     struct rpi_stream added = {device, stream};
     *out_lane = (uint32_t)trace->streams.count;
-    return *out_lane < 1024 && rpi_vec_push(&trace->streams, added);
+    if (*out_lane == MOST_STREAMS)
+        return refuse_more(trace, MOST_STREAMS, "streams", err);
+    return rpi_vec_push(&trace->streams, added)
+               ? RP_OK
+               : rpi_error_host_memory(err, "advise", sizeof added);
 }
 
+/* False: the event has no time that can be used. */
 static bool place_in_time(struct rpi_trace *trace, const struct rpi_raw_event *raw,
                           struct rpi_event *event)
 {
+    if (raw->timeless || raw->span_ns < 0)
+        return false;
     if (!trace->has_base) {
         trace->has_base = true;
         trace->base_ns = raw->start_ns > INT64_MIN + BEFORE_FIRST_NS
@@ -151,7 +187,7 @@ static bool place_in_time(struct rpi_trace *trace, const struct rpi_raw_event *r
     }
     int64_t start;
     if (__builtin_sub_overflow(raw->start_ns, trace->base_ns, &start) || start < 0 ||
-        (uint64_t)start > MOST_START || raw->span_ns < 0)
+        (uint64_t)start > MOST_START)
         return false;
     event->start = (uint64_t)start & MOST_START;
     event->span =
@@ -170,20 +206,46 @@ rp_status rpi_trace_add(struct rpi_trace *trace, const struct rpi_raw_event *raw
     size_t most = on_stream                       ? RPI_MOST_WORK
                   : raw->kind == RPI_CALL_RUNTIME ? RPI_MOST_CALLS
                                                   : RPI_MOST_FRAMES;
-    if (into->count == most || !place_in_time(trace, raw, &event)) {
+    bool timeless = !place_in_time(trace, raw, &event);
+    if (into->count == most || timeless) {
         trace->left_out++;
+        trace->timeless += timeless;
+        trace->timeless_work += timeless && on_stream;
         return RP_OK;
     }
     uint32_t lane;
-    if (!(on_stream ? stream_lane(trace, raw->lane_a, raw->lane_b, &lane)
-                    : thread_lane(trace, raw->lane_a, raw->lane_b, &lane)) ||
-        !rpi_names_add(&trace->names, raw->name, raw->name_bytes, &event.name))
+    rp_status status = on_stream ? stream_lane(trace, raw->lane_a, raw->lane_b, &lane, err)
+                                 : thread_lane(trace, raw->lane_a, raw->lane_b, &lane, err);
+    if (status != RP_OK)
+        return status;
+    if (!add_name(&trace->names, raw->name, raw->name_bytes, &event.name))
         return rpi_error_host_memory(err, "advise", raw->name_bytes);
     event.lane = lane & 0xffff;
     event.kind = raw->kind & 15;
     if (!rpi_vec_push(into, event))
         return rpi_error_host_memory(err, "advise", into->count * sizeof event);
     return RP_OK;
+}
+
+/* More than one in ten? */
+static bool too_many(uint64_t timeless, uint64_t kept)
+{
+    return timeless * 10 > kept + timeless;
+}
+
+rp_status rpi_trace_check(const struct rpi_trace *trace, struct rp_error *err)
+{
+    uint64_t kept = trace->frames.count + trace->calls.count + trace->work.count;
+    bool work = too_many(trace->timeless_work, trace->work.count);
+    if (!work && !too_many(trace->timeless, kept))
+        return RP_OK;
+    uint64_t timeless = work ? trace->timeless_work : trace->timeless;
+    uint64_t all = timeless + (work ? trace->work.count : kept);
+    return rpi_error(err, RP_ERROR_FORMAT, "advise",
+                     "%s: %llu of %llu %s have no usable times (not finite, negative, or days from "
+                     "the first): export the trace again",
+                     trace->file, (unsigned long long)timeless, (unsigned long long)all,
+                     work ? "pieces of GPU work" : "events");
 }
 
 /* ---- Order and links ----------------------------------------------------------------------- */

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
  * A profiler trace as the advice needs it: 24 bytes an event, names kept once. A reader fills it
- * with rpi_trace_add_..., rpi_trace_finish_reading puts it in order and joins device work with the
- * calls that launched it.
+ * with rpi_trace_add and has its times judged by rpi_trace_check; rpi_trace_order puts it in order
+ * and joins device work with the calls that launched it.
  */
 #ifndef REPRISE_PROFILE_TRACE_H
 #define REPRISE_PROFILE_TRACE_H
 
 #include "base/idmap.h"
 #include "base/vec.h"
+#include "profile/source.h"
 #include "reprise.h"
 
 enum rpi_event_kind {
@@ -70,12 +71,15 @@ struct rpi_trace {
     } streams;
     int64_t base_ns;
     bool has_base;
-    uint64_t events;      /* in the file, of every sort */
-    uint64_t left_out;    /* beyond the most that is kept, or too far from the first in time */
-    uint64_t allocations; /* device allocations, where the profiler recorded memory */
+    uint64_t events;        /* in the file, of every sort */
+    uint64_t left_out;      /* beyond the most that is kept, or without a usable time */
+    uint64_t timeless;      /* of those: no finite time, a negative one, too far from the first */
+    uint64_t timeless_work; /* of these: work of a stream */
+    uint64_t allocations;   /* device allocations, where the profiler recorded memory */
     uint64_t frees;
     bool has_memory;
     bool has_python;
+    bool from_nsys;  /* what that profiler adds to the CPU's time was never fitted */
     bool is_pytorch; /* something that only PyTorch's profiler writes was seen */
     char device_name[64];
 };
@@ -92,6 +96,7 @@ const char *rpi_name(const struct rpi_trace *trace, uint32_t index);
  * thread, device and number of a stream. */
 struct rpi_raw_event {
     enum rpi_event_kind kind;
+    bool timeless; /* the file has no finite start and length for it */
     int64_t start_ns, span_ns;
     int64_t lane_a, lane_b;
     uint32_t correlation;
@@ -99,14 +104,21 @@ struct rpi_raw_event {
     const char *name;
     size_t name_bytes;
 };
+/* Keeps an event, or counts it as left out. Names lose control characters. RP_ERROR_LIMIT: there
+ * are more threads or streams than can be told apart. */
 rp_status rpi_trace_add(struct rpi_trace *trace, const struct rpi_raw_event *raw,
                         struct rp_error *err);
+/* Are the times good enough to draw advice from? RP_ERROR_FORMAT where more than one event in ten,
+ * or one piece of device work in ten, has none that is usable. A reader asks when it has read all.
+ */
+rp_status rpi_trace_check(const struct rpi_trace *trace, struct rp_error *err);
 /* Sorts, and links work to calls. */
 rp_status rpi_trace_order(struct rpi_trace *trace, struct rp_error *err);
 
-/* Reads a file in the format of Chrome's trace viewer as PyTorch's profiler writes it. */
-rp_status rpi_trace_read_chrome(struct rpi_trace *trace, struct rp_error *err);
-/* Reads a database that Nsight Systems exported. */
+/* Reads what is in the format of Chrome's trace viewer as PyTorch's profiler writes it. */
+rp_status rpi_trace_read_chrome(struct rpi_trace *trace, struct rpi_source *source,
+                                struct rp_error *err);
+/* Reads a database that Nsight Systems exported, by its path. */
 rp_status rpi_trace_read_nsys(struct rpi_trace *trace, struct rp_error *err);
 
 static inline uint64_t rpi_event_end(const struct rpi_event *event)

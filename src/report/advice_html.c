@@ -22,7 +22,7 @@ static const char head[] =
     "14px;min-width:110px}\n"
     ".facts b{display:block;font-size:19px}.facts "
     "span{color:#5b6670;font-size:13px}\n"
-    ".bar{display:grid;grid-template-columns:190px 1fr "
+    ".bar{display:grid;grid-template-columns:290px 1fr "
     "90px;gap:10px;align-items:center;"
     "margin:5px 0;font-size:14px}\n"
     ".bar i{display:block;height:17px;border-radius:3px;min-width:2px}.bar "
@@ -45,8 +45,26 @@ static const char head[] =
     "#tip{position:absolute;background:#1f2830;color:#fff;font-size:12px;"
     "padding:3px 8px;"
     "border-radius:4px;pointer-events:none;max-width:640px}\n"
+    ".legend i.cut{width:2px;background:#1f2830}\n"
     ".note{color:#5b6670;font-size:13px}\n"
     "</style>\n";
+
+/* A time is drawn in the colour of text, and idle time that nobody is to blame for is hatched:
+ * neither is a thing of the timeline. */
+#define TIME "#56616b"
+#define IDLE "repeating-linear-gradient(135deg,#c9cfd5 0 3px,#fff 3px 6px)"
+
+enum colour {
+#define X(name, colour, what) name,
+#include "report/advice_colours.def"
+#undef X
+};
+
+static const char *const colours[] = {
+#define X(name, colour, what) colour,
+#include "report/advice_colours.def"
+#undef X
+};
 
 static void write_fact(struct rpi_writer *w, const char *value, const char *label)
 {
@@ -56,10 +74,18 @@ static void write_fact(struct rpi_writer *w, const char *value, const char *labe
 static void write_number(struct rpi_writer *w, double value, const char *format, const char *label)
 {
     struct rpi_writer text = {0};
-    if (format)
-        rpi_write(&text, format, value);
-    else
-        rpi_write_us(&text, value);
+    rpi_write(&text, format, value);
+    w->failed |= text.failed;
+    write_fact(w, text.failed ? "" : text.data, label);
+    rpi_vec_finish(&text);
+}
+
+/* "2.5 x", as the model predicts it. */
+static void write_factor(struct rpi_writer *w, double factor, const char *label)
+{
+    struct rpi_writer text = {0};
+    rpi_write_model(&text, factor);
+    rpi_write(&text, " x");
     w->failed |= text.failed;
     write_fact(w, text.failed ? "" : text.data, label);
     rpi_vec_finish(&text);
@@ -74,21 +100,22 @@ static void write_facts(struct rpi_writer *w, const struct rp_advice *a)
     write_number(w, (double)i->short_kernels, "%.0f", "shorter than 50 us");
     write_number(w, i->span_ns ? 100.0 * (double)i->busy_ns / (double)i->span_ns : 100, "%.0f %%",
                  "device busy in the trace");
-    write_number(w, a->eager_us / a->graph_us, "%.2f x", "with graphs, as it is");
-    if (a->mended_us < 0.97 * a->graph_us)
-        write_number(w, a->eager_us / a->mended_us, "%.2f x", "once mended");
+    write_factor(w, a->eager_us / a->graph_us, "with graphs, as it is");
+    if (rpi_gains_by_mending(a))
+        write_factor(w, a->eager_us / a->mended_us, "once mended");
     rpi_write(w, "</div>\n");
 }
 
+/* write_value: rpi_write_us for what was measured, rpi_write_model_us for what is predicted. */
 static void write_bar(struct rpi_writer *w, const char *label, double value, double whole,
-                      const char *colour)
+                      const char *colour, void (*write_value)(struct rpi_writer *, double))
 {
     rpi_write(w,
               "<div class=\"bar\"><span>%s</span><span><i "
               "style=\"width:%.1f%%;background:%s\">"
               "</i></span><span class=\"n\">",
               label, whole > 0 ? 100 * value / whole : 0, colour);
-    rpi_write_us(w, value);
+    write_value(w, value);
     rpi_write(w, "</span></div>\n");
 }
 
@@ -97,17 +124,25 @@ static void write_times(struct rpi_writer *w, const struct rp_advice *a)
     double whole = a->eager_us > a->graph_us ? a->eager_us : a->graph_us;
     rpi_write(w, "<h2>An iteration takes</h2>\n");
     write_bar(w, a->given_eager_us > 0 ? "eagerly, as given" : "eagerly, estimated", a->eager_us,
-              whole, "#3a78c9");
-    write_bar(w, "with graphs, as it is", a->graph_us, whole, "#2f8f5b");
-    if (a->mended_us < 0.97 * a->graph_us)
-        write_bar(w, "with graphs, once mended", a->mended_us, whole, "#2f8f5b");
-    write_bar(w, "the device's own work", a->device_us, whole, "#9aa3ab");
+              whole, TIME, a->given_eager_us > 0 ? rpi_write_us : rpi_write_model_us);
+    write_bar(w, "with graphs, as it is", a->graph_us, whole, TIME, rpi_write_model_us);
+    if (rpi_gains_by_mending(a))
+        write_bar(w, "with graphs, once mended", a->mended_us, whole, TIME, rpi_write_model_us);
+    write_bar(w, "the device's own work", a->device_us, whole, TIME, rpi_write_us);
+}
+
+/* The colour of what the CPU did. */
+static const char *gap_colour(enum rpi_gap_class class)
+{
+    return class == RPI_GAP_PYTHON    ? colours[PYTHON]
+           : class == RPI_GAP_OP      ? colours[OP]
+           : class == RPI_GAP_RUNTIME ? colours[CALL]
+           : class == RPI_GAP_WAIT    ? colours[WAIT]
+                                      : IDLE;
 }
 
 static void write_gaps(struct rpi_writer *w, const struct rp_advice *a)
 {
-    static const char *const colours[RPI_GAP_CLASSES] = {"#9aa3ab", "#8fa3b8", "#3a78c9", "#e08a1e",
-                                                         "#d43d3d"};
     double idle = 0, count = (double)a->iterations.count;
     for (size_t g = 0; g < RPI_GAP_CLASSES; g++)
         idle += (double)a->gap_ns[g] / 1000 / count;
@@ -119,7 +154,7 @@ static void write_gaps(struct rpi_writer *w, const struct rp_advice *a)
     for (size_t g = 0; g < RPI_GAP_CLASSES; g++)
         if (a->gap_ns[g])
             write_bar(w, rpi_gap_text((enum rpi_gap_class)g), (double)a->gap_ns[g] / 1000 / count,
-                      idle, colours[g]);
+                      idle, gap_colour((enum rpi_gap_class)g), rpi_write_us);
 }
 
 static void write_code(struct rpi_writer *w, const struct rp_advice *a, uint32_t name)
@@ -158,6 +193,12 @@ static void write_obstacle(struct rpi_writer *w, const struct rp_advice *a,
 static void write_obstacles(struct rpi_writer *w, const struct rp_advice *a)
 {
     rpi_write(w, "<h2>In the way of a capture</h2>\n");
+    if (a->measuring_waits) {
+        rpi_write(w, "<p class=\"note\">Not counted: ");
+        write_code(w, a, a->measuring_call);
+        rpi_write(w, " before the first or after the last iteration, which belongs to the "
+                     "measurement.</p>\n");
+    }
     if (!a->obstacles.count) {
         rpi_write(w, "<p>Nothing was seen that would break one.</p>\n");
         return;
@@ -204,33 +245,30 @@ static void write_canvas(struct rpi_writer *w, const struct rp_advice *a)
                  "and the wheel to zoom</span></p>\n"
                  "<canvas id=\"timeline\" role=\"img\" aria-label=\"timeline\"></canvas><div "
                  "id=\"tip\" hidden></div>\n"
-                 "<p class=\"legend\"><i style=\"background:#2f8f5b\"></i>kernel"
-                 "<i style=\"background:#8a5fc7\"></i>copy<i "
-                 "style=\"background:#9aa3ab\"></i>fill"
-                 "<i style=\"background:#e08a1e\"></i>CUDA call"
-                 "<i style=\"background:#d43d3d\"></i>synchronisation, or what cuts "
-                 "a capture"
-                 "<i style=\"background:#3a78c9\"></i>operator"
-                 "<i style=\"background:#8fa3b8\"></i>Python</p>\n");
+                 "<p class=\"legend\">"
+#define X(name, colour, what) "<i style=\"background:" colour "\"></i>" what
+#include "report/advice_colours.def"
+#undef X
+    );
+    if (a->cuts.count)
+        rpi_write(w, "<i class=\"cut\"></i>here a capture is cut");
+    rpi_write(w, "</p>\n");
 }
 
 static void write_model(struct rpi_writer *w)
 {
     const struct rpi_model *m = &rpi_advice_model;
-    rpi_write(w,
-              "<h2>The model</h2>\n<p class=\"note\">With graphs: the longest "
-              "chain of the device's "
-              "work, %.2f us a node, %.0f us a replay, %.0f us wherever the host "
-              "waits. Without: "
-              "the CPU's time in the trace less what the profiler adds (%.2f us "
-              "an operator, %.2f "
-              "a call, %.2f a Python function), or the device's with %.2f us a "
-              "node, the larger. "
-              "The constants were fitted on an NVIDIA H200 with torch 2.11; give "
-              "a measured "
-              "iteration with <code>--eager-us</code>.</p>\n",
-              m->graph_gap_us, m->replay_us, m->resume_us, m->op_us, m->call_us, m->python_us,
-              m->eager_gap_us);
+    rpi_write(
+        w,
+        "<h2>The model</h2>\n<p class=\"note\">With graphs: the longest chain of the "
+        "device's work, %.2f us a node, %.1f us a replay, %.0f us wherever the host waits. "
+        "Without: the CPU's time in the trace less what the profiler adds (%.2f us an "
+        "operator, %.2f a call, %.2f a Python function), or the device's with %.2f us a node, "
+        "the larger. Fitted on an NVIDIA H200 with torch 2.11; on workloads that it was not "
+        "fitted on speed-ups were within %.0f %%. On another machine, give a measured "
+        "iteration with <code>--eager-us</code>.</p>\n",
+        m->graph_gap_us, m->replay_us, m->resume_us, m->op_us, m->call_us, m->python_us,
+        m->eager_gap_us, 100 * m->error);
 }
 
 void rpi_advice_write_html(struct rpi_writer *w, const struct rp_advice *a)
@@ -245,7 +283,7 @@ void rpi_advice_write_html(struct rpi_writer *w, const struct rp_advice *a)
     rpi_write(w, "</p>\n<h1>");
     rpi_write_verdict(w, a);
     rpi_write(w, ".</h1>\n");
-    if (a->verdict != RP_ADVICE_NOT) {
+    if (rpi_has_way(a)) {
         rpi_write_way(&way, a);
         rpi_write(w, "<p>What to do: ");
         rpi_write_html(w, way.failed ? "" : way.data);

@@ -127,6 +127,10 @@ void rpi_advice_write_json(struct rpi_writer *w, const struct rp_advice *a)
               a->eager_us / a->mended_us,
               typical->span_ns ? (double)typical->busy_ns / (double)typical->span_ns : 1,
               typical->kernels, typical->short_kernels);
+    if (rpi_advice_error(a) > 0)
+        rpi_write(w, ",\"speedup_error\":%g", rpi_advice_error(a));
+    else
+        rpi_write(w, ",\"speedup_error\":null");
     rpi_write(w, ",\n\"regions\":{\"count\":%zu,\"largest_kernels\":%zu", a->region_count,
               a->region_kernels);
     write_name(w, "first", a, a->region_first);
@@ -138,6 +142,7 @@ void rpi_advice_write_json(struct rpi_writer *w, const struct rp_advice *a)
     write_shares(w, a, "gap_names", a->gap_names);
     write_shares(w, a, "top_kernels", a->kernels);
     write_obstacles(w, a);
+    rpi_write(w, ",\n\"measuring_waits\":%zu", a->measuring_waits);
     rpi_write(w,
               ",\n\"driver_allocations\":%zu,\"work_outside_iterations\":%zu,\"events\":%llu,"
               "\"events_left_out\":%llu",

@@ -29,8 +29,11 @@ static void write_iteration(struct rpi_writer *w, const struct rp_advice *a)
     rpi_write(w, " in the trace (%.0f %%)", share(i->busy_ns, i->span_ns));
     if (a->given_eager_us > 0)
         rpi_write(w, "; an iteration takes %.0f us, as given\n", a->eager_us);
-    else
-        rpi_write(w, "; without the profiler an iteration takes about %.0f us\n", a->eager_us);
+    else {
+        rpi_write(w, "; without the profiler an iteration takes about ");
+        rpi_write_model_us(w, a->eager_us);
+        rpi_write(w, "\n");
+    }
     if (i->critical_ns < i->busy_ns) {
         rpi_write(w, "             ");
         rpi_write_us(w, (double)i->critical_ns / 1000);
@@ -73,7 +76,7 @@ static void write_gaps(struct rpi_writer *w, const struct rp_advice *a)
     rpi_write(w, " an iteration:\n");
     for (size_t g = 0; g < RPI_GAP_CLASSES; g++)
         if (a->gap_ns[g])
-            rpi_write(w, "  %3.0f %%  %s (%.0f gaps)\n", share(a->gap_ns[g], idle),
+            rpi_write(w, "  %3.0f %%  %s (%.1f gaps)\n", share(a->gap_ns[g], idle),
                       rpi_gap_text((enum rpi_gap_class)g),
                       (double)a->gap_count[g] / (double)a->iterations.count);
     if (a->gap_names[0].ns)
@@ -132,26 +135,43 @@ static void write_obstacles(struct rpi_writer *w, const struct rp_advice *a)
                      "lines.\n");
 }
 
+static void write_measuring(struct rpi_writer *w, const struct rp_advice *a)
+{
+    if (a->measuring_waits)
+        rpi_write(
+            w,
+            "\nNot counted: %s before the first or after the last iteration, which belongs to "
+            "the measurement.\n",
+            rpi_name(&a->trace, a->measuring_call));
+}
+
 static void write_notes(struct rpi_writer *w, const struct rp_advice *a)
 {
     const struct rpi_model *m = &rpi_advice_model;
     rpi_write(
         w,
-        "\nModel: with a graph, the device's longest chain of work + %.2f us a node + %.0f us "
+        "\nModel: with a graph, the device's longest chain of work + %.2f us a node + %.1f us "
         "a replay;\nwithout, the CPU's time less what the profiler adds (%.2f us an operator, "
-        "%.2f a call,\n%.2f a Python frame). Constants were fitted on an H200; give a measured "
+        "%.2f a call,\n%.2f a Python frame). Fitted on an H200 with torch 2.11; on workloads that "
+        "it was not "
+        "fitted on\nspeed-ups were within %.0f %%. On another machine, give a measured "
         "iteration with --eager-us.\n",
-        m->graph_gap_us, m->replay_us, m->op_us, m->call_us, m->python_us);
-    if (a->trace.left_out)
+        m->graph_gap_us, m->replay_us, m->op_us, m->call_us, m->python_us, 100 * m->error);
+    if (a->region_count > 1)
+        rpi_write(w, "What several graphs in one iteration gain was not measured.\n");
+    if (a->trace.left_out > a->trace.timeless)
         rpi_write(w, "%llu events were left out: the trace has more than fit.\n",
-                  (unsigned long long)a->trace.left_out);
+                  (unsigned long long)(a->trace.left_out - a->trace.timeless));
+    if (a->trace.timeless)
+        rpi_write(w, "%llu events without usable times were left out.\n",
+                  (unsigned long long)a->trace.timeless);
 }
 
 void rpi_advice_write_text(struct rpi_writer *w, const struct rp_advice *a)
 {
     rpi_write_verdict(w, a);
     rpi_write(w, ".\n");
-    if (a->verdict != RP_ADVICE_NOT) {
+    if (rpi_has_way(a)) {
         rpi_write(w, "What to do: ");
         rpi_write_way(w, a);
         rpi_write(w, ".\n");
@@ -161,5 +181,6 @@ void rpi_advice_write_text(struct rpi_writer *w, const struct rp_advice *a)
     write_streams(w, a);
     write_gaps(w, a);
     write_obstacles(w, a);
+    write_measuring(w, a);
     write_notes(w, a);
 }

@@ -12,8 +12,12 @@
 
 enum { MOST_EVENTS = 20000, MOST_LEVELS = 6, MOST_THREADS = 8, DRAWN_NAME = 90 };
 
-/* What the colours stand for; the script has them in this order. */
-enum colour { KERNEL, COPY, FILL, CALL, SYNC, OP, PYTHON };
+/* The script has the colours in this order. */
+enum colour {
+#define X(name, colour, what) name,
+#include "report/advice_colours.def"
+#undef X
+};
 
 struct timeline {
     struct rpi_writer *w;
@@ -113,7 +117,7 @@ static void put_calls(struct timeline *t, uint32_t lane, const char *label)
     for (size_t i = first_of(calls, lane, rpi_typical(t->a)->start);
          i < calls->count && in_iteration(t, &calls->data[i], lane); i++) {
         const char *name = rpi_name(&t->a->trace, calls->data[i].name);
-        put_event(t, &calls->data[i], strstr(name, "Synchronize") ? SYNC : CALL);
+        put_event(t, &calls->data[i], strstr(name, "Synchronize") ? WAIT : CALL);
     }
     end_row(t);
 }
@@ -237,9 +241,11 @@ static const char *const script[] = {
     "getElementById("
     "'tip');",
     "const "
-    "H=17,L=96,TOP=20,COL=['#2f8f5b','#8a5fc7','#9aa3ab','#e08a1e','#d43d3d','#"
-    "3a78c9',"
-    "'#8fa3b8'];",
+    "H=17,L=96,TOP=20,COL=["
+#define X(name, colour, what) "'" colour "',"
+#include "report/advice_colours.def"
+#undef X
+    "];",
     "let v0=T.view[0],v1=T.view[1],drag=null;",
     "const "
     "X=t=>L+(t-v0)/(v1-v0)*(C.clientWidth-L),U=x=>v0+(x-L)/"
@@ -273,7 +279,7 @@ static const char *const script[] = {
     " C.style.height=h+'px';C.width=w*r;C.height=h*r;G.setTransform(r,0,0,r,0,"
     "0);",
     " G.font='11px system-ui,sans-serif';G.clearRect(0,0,w,h);grid(w,h);",
-    " T.rows.forEach((e,i)=>row(e,TOP+i*H,w));G.fillStyle='#d43d3d';",
+    " T.rows.forEach((e,i)=>row(e,TOP+i*H,w));G.fillStyle='#1f2830';",
     " for(const t of T.cuts){const "
     "x=X(t);if(x>=L&&x<=w){G.fillRect(x,TOP-6,1,h);",
     "  "

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "report/advice_writer.h"
 
+#include "base/refuse.h"
 #include "base/status.h"
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Where the template's or the function's arguments begin; NULL: there are none. */
@@ -48,9 +50,32 @@ void rpi_write_us(struct rpi_writer *w, double us)
         rpi_write(w, us >= 100 ? "%.0f us" : "%.1f us", us);
 }
 
-/* ---- Words
- * ---------------------------------------------------------------------------------
- */
+/* To two significant digits; out_decimals: how many of them stand after the point. */
+static double two_digits(double value, int *out_decimals)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.1e", value);
+    double rounded = strtod(text, NULL);
+    *out_decimals = rounded >= 10 ? 0 : rounded >= 1 ? 1 : 2;
+    return rounded;
+}
+
+void rpi_write_model(struct rpi_writer *w, double value)
+{
+    int decimals;
+    double rounded = two_digits(value, &decimals);
+    rpi_write(w, "%.*f", decimals, rounded);
+}
+
+void rpi_write_model_us(struct rpi_writer *w, double us)
+{
+    int decimals;
+    bool is_ms = two_digits(us, &decimals) >= 1000;
+    rpi_write_model(w, is_ms ? us / 1000 : us);
+    rpi_write(w, is_ms ? " ms" : " us");
+}
+
+/* ---- Words --------------------------------------------------------------------------------- */
 
 const char *rpi_source_text(const struct rp_advice *advice)
 {
@@ -92,48 +117,75 @@ const char *rpi_way_key(enum rp_advice_way way)
     return keys[way];
 }
 
-/* ---- Sentences
- * -----------------------------------------------------------------------------
- */
+/* ---- Sentences ----------------------------------------------------------------------------- */
 
-static void write_gain(struct rpi_writer *w, const struct rp_advice *a, double graph_us)
+/* "give or take 15 %": what is known of the model's error. */
+static void write_error(struct rpi_writer *w, const struct rp_advice *a)
 {
-    rpi_write(w, "about %.2f times as fast (", a->eager_us / graph_us);
-    rpi_write_us(w, a->eager_us);
+    double error = rpi_advice_error(a);
+    if (error > 0)
+        rpi_write(w, "give or take %.0f %%", 100 * error);
+    else
+        rpi_write(w, "by a model that was not fitted on this profiler: give --eager-us");
+}
+
+static void write_gain(struct rpi_writer *w, const struct rp_advice *a)
+{
+    bool mend = rpi_gains_by_mending(a);
+    double graph_us = mend ? a->mended_us : a->graph_us, gain = a->eager_us / graph_us;
+    if (gain < rpi_advice_model.worth) {
+        rpi_write(w, "about %.0f %% less time (", 100 * (1 - 1 / gain));
+    } else {
+        rpi_write(w, "about ");
+        rpi_write_model(w, gain);
+        rpi_write(w, " times as fast (");
+    }
+    rpi_write_model_us(w, a->eager_us);
     rpi_write(w, " to ");
-    rpi_write_us(w, graph_us);
-    rpi_write(w, " an iteration)");
+    rpi_write_model_us(w, graph_us);
+    rpi_write(w, " an iteration, ");
+    write_error(w, a);
+    rpi_write(w, ")");
+    if (mend) {
+        rpi_write(w, " once what cuts the iteration is mended; as it is, ");
+        if (a->eager_us / a->graph_us >= rpi_advice_model.little) {
+            rpi_write_model(w, a->eager_us / a->graph_us);
+            rpi_write(w, " times");
+        } else {
+            rpi_write(w, "nothing");
+        }
+    }
+    if (gain * (1 - rpi_advice_error(a)) < 1)
+        rpi_write(w, "; the model may be off by as much as that: measure it");
+}
+
+bool rpi_gains_by_mending(const struct rp_advice *a)
+{
+    return a->mended_us < 0.97 * a->graph_us;
 }
 
 void rpi_write_verdict(struct rpi_writer *w, const struct rp_advice *a)
 {
-    bool mend = a->mended_us < 0.97 * a->graph_us;
     switch (a->verdict) {
     case RP_ADVICE_WORTH:
         rpi_write(w, "CUDA graphs are worth it here: ");
-        write_gain(w, a, mend ? a->mended_us : a->graph_us);
-        if (mend) {
-            rpi_write(w, " once what cuts the iteration is mended; as it is, ");
-            if (a->eager_us / a->graph_us >= rpi_advice_model.little)
-                rpi_write(w, "%.2f times", a->eager_us / a->graph_us);
-            else
-                rpi_write(w, "nothing");
-        }
+        write_gain(w, a);
         break;
     case RP_ADVICE_LITTLE:
         rpi_write(w, "CUDA graphs gain little here: ");
-        write_gain(w, a, a->mended_us);
+        write_gain(w, a);
         break;
     case RP_ADVICE_ALREADY:
         rpi_write(w, "This already runs as CUDA graphs: %zu launched in an iteration",
                   rpi_typical(a)->graph_launches);
         break;
     default:
-        rpi_write(w, "CUDA graphs are not worth it here: the device is busy ");
-        rpi_write_us(w, a->device_us);
-        rpi_write(w, " of the ");
-        rpi_write_us(w, a->eager_us);
-        rpi_write(w, " an iteration takes, with or without them");
+        rpi_write(w, "CUDA graphs are not worth it here: an iteration takes about ");
+        rpi_write_model_us(w, a->eager_us);
+        rpi_write(w, " without them and ");
+        rpi_write_model_us(w, a->graph_us < a->mended_us ? a->graph_us : a->mended_us);
+        rpi_write(w, " with them, and the device alone needs ");
+        rpi_write_model_us(w, a->device_us);
     }
 }
 
@@ -146,36 +198,60 @@ static void write_region(struct rpi_writer *w, const struct rp_advice *a)
               rpi_short_name(rpi_name(&a->trace, a->region_last), last, 60));
 }
 
-void rpi_write_way(struct rpi_writer *w, const struct rp_advice *a)
+/* Several graphs, where something between the kernels cannot be captured. */
+static void write_parts(struct rpi_writer *w, const struct rp_advice *a)
 {
-    size_t kernels = rpi_typical(a)->kernels;
-    switch (a->way) {
-    case RP_ADVICE_WAY_ITERATION:
-        rpi_write(w, "capture the whole iteration as one graph: nothing in it "
-                     "stands in the way");
-        break;
-    case RP_ADVICE_WAY_MODEL:
+    if (!a->region_count)
+        rpi_write(w, "mend what is listed below first: as it is, no run of kernels is long enough "
+                     "for a graph of its own");
+    else if (a->way == RP_ADVICE_WAY_LAYERS)
+        rpi_write(w, "as it is, capture layer by layer, %zu graph%s", a->region_count,
+                  a->region_count == 1 ? "" : "s");
+    else {
         rpi_write(w,
-                  "capture all %zu kernels of the iteration as one graph; leave "
-                  "outside what reads "
-                  "from or copies to it",
-                  kernels);
-        break;
-    case RP_ADVICE_WAY_LAYERS:
-        rpi_write(w, "as it is, capture layer by layer, %zu graphs", a->region_count);
-        break;
-    default:
-        rpi_write(w,
-                  "as it is, capture in parts, %zu graph%s around what can't be "
-                  "captured; the "
+                  "as it is, capture in parts, %zu graph%s around what can't be captured; the "
                   "largest has %zu kernels",
                   a->region_count, a->region_count == 1 ? "" : "s", a->region_kernels);
         write_region(w, a);
     }
+}
+
+/* One graph; what it says of obstacles is what the list of them has. */
+static void write_whole(struct rpi_writer *w, const struct rp_advice *a)
+{
+    size_t within = 0;
+    for (size_t i = 0; i < a->obstacles.count; i++)
+        within += a->obstacles.data[i].within != 0;
+    if (a->way == RP_ADVICE_WAY_MODEL)
+        rpi_write(w,
+                  "capture all %zu kernels of the iteration as one graph; leave outside what "
+                  "waits for it, reads from it or copies to it",
+                  rpi_typical(a)->kernels);
+    else
+        rpi_write(w, "capture the whole iteration as one graph");
+    if (!a->obstacles.count)
+        rpi_write(w, ": nothing in it stands in the way");
+    else if (within)
+        rpi_write(w, "; see first to what is listed below as between kernels");
+    else if (a->way == RP_ADVICE_WAY_ITERATION)
+        rpi_write(w, "; what is listed below is no part of most iterations, or lies outside the "
+                     "kernels: leave it out");
+}
+
+void rpi_write_way(struct rpi_writer *w, const struct rp_advice *a)
+{
+    if (a->way == RP_ADVICE_WAY_ITERATION || a->way == RP_ADVICE_WAY_MODEL)
+        write_whole(w, a);
+    else
+        write_parts(w, a);
     if (!a->same_sequence)
-        rpi_write(w, "; the iterations differ in their kernels: one graph for each "
-                     "shape, or "
+        rpi_write(w, "; the iterations differ in their kernels: one graph for each shape, or "
                      "shapes padded to a few sizes");
+}
+
+bool rpi_has_way(const struct rp_advice *a)
+{
+    return a->verdict == RP_ADVICE_WORTH || a->verdict == RP_ADVICE_LITTLE;
 }
 
 /* ---- The forms
@@ -184,6 +260,8 @@ void rpi_write_way(struct rpi_writer *w, const struct rp_advice *a)
 rp_status rp_advice_render(struct rp_advice *advice, enum rp_advice_format format,
                            const char **out_text, struct rp_error *err)
 {
+    if (!advice || !out_text)
+        return rpi_refuse(err, "rp_advice_render", !advice ? "advice" : "out_text");
     struct rpi_writer writer = {0};
     if (format == RP_ADVICE_TEXT)
         rpi_advice_write_text(&writer, advice);

@@ -16,8 +16,15 @@ const char *rpi_short_name(const char *name, char *to, size_t most);
 void rpi_write_verdict(struct rpi_writer *writer, const struct rp_advice *advice);
 /* What to capture and how, in one sentence. */
 void rpi_write_way(struct rpi_writer *writer, const struct rp_advice *advice);
-/* "1,240 us" below 10 ms, "12.4 ms" above. */
+/* Whether a way is worth telling: graphs gain something, and are not there yet. */
+bool rpi_has_way(const struct rp_advice *advice);
+/* Whether graphs gain more once what cuts the iteration is mended. */
+bool rpi_gains_by_mending(const struct rp_advice *advice);
+/* A measured time: "12.4 us", "124 us", "1.24 ms", "12.4 ms". */
 void rpi_write_us(struct rpi_writer *writer, double us);
+/* What the model predicts, to the two digits that it is good for: "2.5", "140 us", "1.4 ms". */
+void rpi_write_model(struct rpi_writer *writer, double value);
+void rpi_write_model_us(struct rpi_writer *writer, double us);
 
 void rpi_advice_write_text(struct rpi_writer *writer, const struct rp_advice *advice);
 void rpi_advice_write_html(struct rpi_writer *writer, const struct rp_advice *advice);

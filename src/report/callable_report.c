@@ -2,6 +2,8 @@
  *
  * What a callable did, shape by shape: as a table for people, and as reprise-callable/1.
  */
+#include "base/refuse.h"
+#include "base/text.h"
 #include "graph/callable.h"
 #include "report/writer.h"
 
@@ -30,6 +32,14 @@ static void write_text_choice(struct rpi_writer *w, const struct rp_shape_info *
         rpi_write(w, "a shared exec, updated %" PRIu64 " times\n", graph.exec_updates);
 }
 
+static bool is_stopped(const struct rp_shape_info *s)
+{
+    struct rp_graph_info graph = {.replays = 0};
+    if (s->graph)
+        rp_graph_info(s->graph, &graph);
+    return graph.plan_stopped != 0;
+}
+
 static void write_text_shape(struct rpi_writer *w, const struct rp_shape_info *s)
 {
     size_t length = strlen(s->text);
@@ -42,6 +52,8 @@ static void write_text_shape(struct rpi_writer *w, const struct rp_shape_info *s
         rpi_write(w, "  %" PRIu64 " padded", s->padded_calls);
     if (s->stale_graphs)
         rpi_write(w, "  %" PRIu64 " stale", s->stale_graphs);
+    if (is_stopped(s))
+        rpi_write(w, "  plan stopped by the budget");
     rpi_write(w, "\n");
     if (s->reason)
         rpi_write(w, "      %s\n", s->reason);
@@ -67,6 +79,8 @@ static void write_text(struct rpi_writer *w, struct rp_callable *callable,
               "nodes", "capture ms", "KiB", "bound KiB", "replays", "eager");
     for (size_t i = 0; rp_callable_shape_info(callable, i, &shape); i++)
         write_text_shape(w, &shape);
+    if (!w->failed) /* names, of the callable and of dimensions, are any bytes */
+        w->count = rpi_text_mask_lines(w->data, w->count);
 }
 
 static void write_json_shape(struct rpi_writer *w, const struct rp_shape_info *s)
@@ -81,9 +95,10 @@ static void write_json_shape(struct rpi_writer *w, const struct rp_shape_info *s
     rpi_write(w,
               ",\"nodes\":%zu,\"capture_ms\":%.3f,\"planned_bytes\":%" PRIu64
               ",\"lower_bound_bytes\":%" PRIu64 ",\"replays\":%" PRIu64 ",\"eager_runs\":%" PRIu64
-              ",\"padded_calls\":%" PRIu64 ",\"stale_graphs\":%" PRIu64 ",\"choice\":",
+              ",\"padded_calls\":%" PRIu64 ",\"stale_graphs\":%" PRIu64
+              ",\"plan_stopped\":%s,\"choice\":",
               s->nodes, s->capture_ms, s->planned_bytes, s->lower_bound_bytes, s->replays,
-              s->eager_runs, s->padded_calls, s->stale_graphs);
+              s->eager_runs, s->padded_calls, s->stale_graphs, is_stopped(s) ? "true" : "false");
     if (!s->choice) {
         rpi_write(w, "null}");
         return;
@@ -126,12 +141,14 @@ static void write_json(struct rpi_writer *w, struct rp_callable *callable,
 rp_status rp_callable_report(struct rp_callable *callable, enum rp_report_format format,
                              const char **out_text, struct rp_error *err)
 {
+    if (rpi_is_forked() || !callable || !out_text)
+        return rpi_refuse(err, "rp_callable_report", !callable ? "callable" : "out_text");
     if (!callable || !out_text || (format != RP_REPORT_TEXT && format != RP_REPORT_JSON))
         return rpi_error(
             err, RP_ERROR_INVALID_ARGUMENT, "rp_callable_report",
             "a callable, a place for the text and an enum rp_report_format are needed");
     rp_status status =
-        rpi_lock_for_callable(&callable->lock, "rp_callable_report", callable->name, err);
+        rpi_gate_for_callable(&callable->gate, "rp_callable_report", callable->name, err);
     if (status != RP_OK)
         return status;
     struct rpi_writer w = {0};
@@ -147,6 +164,6 @@ rp_status rp_callable_report(struct rp_callable *callable, enum rp_report_format
         rpi_free(callable->rendered);
         *out_text = callable->rendered = w.data;
     }
-    pthread_mutex_unlock(&callable->lock);
+    rpi_gate_leave(&callable->gate);
     return status;
 }

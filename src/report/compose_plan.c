@@ -48,8 +48,10 @@ struct planner {
     bool *placed;   /* [captures] */
     const struct rpi_plan_options *options;
     uint64_t start_ns;
-    struct rpi_stopwatch watch;
+    struct rpi_meter *meter;
+    uint64_t end; /* the meter's reading at which to stop */
     uint32_t problems_left;
+    bool stopped;     /* by the budget, in a problem that might have been laid lower */
     bool impossible;  /* a problem that the whole contains does not fit the capacity */
     uint64_t optimum; /* highest proved least height of such a problem */
     struct rp_error *err;
@@ -324,14 +326,12 @@ static void fill_problem(const struct planner *p, struct problem *problem, struc
 
 /* ---- Solving ------------------------------------------------------------------------------- */
 
-/* Half of the time that is left, and all of it for the last: heavy problems come first. */
+/* Half of the budget that is left, and all of it for the last: heavy problems come first. */
 static double next_budget(struct planner *p)
 {
-    double left = p->options->budget_ms - (double)rpi_stopwatch_ns(&p->watch) * 1e-6;
+    double left = rpi_meter_left_ms(p->meter, p->end);
     if (p->problems_left)
         p->problems_left--;
-    if (left <= 0)
-        return 0;
     return p->problems_left ? left / 2 : left;
 }
 
@@ -348,7 +348,10 @@ static rp_status solve(struct planner *p, const struct rpi_lifetimes *x, const u
     options.capacity = capacity;
     options.budget_ms = next_budget(p);
     options.fixed = fixed;
-    return rpi_plan(x, &options, offsets, out, p->err);
+    options.meter = p->meter;
+    rp_status status = rpi_plan(x, &options, offsets, out, p->err);
+    p->stopped = p->stopped || (status == RP_OK && out->stopped);
+    return status;
 }
 
 static void place_members(struct planner *p, const struct problem *problem, const uint64_t *offsets)
@@ -527,6 +530,7 @@ static void conclude(const struct planner *p, uint64_t height, struct rpi_plan_r
         out->proof = RPI_PROOF_SEARCH;
     if (capacity)
         out->fits = height <= capacity ? 1 : bound > capacity || p->impossible ? 0 : -1;
+    out->stopped = p->stopped && out->proof == RPI_PROOF_NONE && (!capacity || out->fits < 0);
     out->ms = rpi_ms_since(p->start_ns);
 }
 
@@ -552,14 +556,16 @@ rp_status rpi_compose_plan(const struct rpi_compose *compose, struct rpi_part *p
                            struct rpi_plan_result *out_result, struct rp_error *err)
 {
     assert(!options->fixed);
+    struct rpi_meter own = rpi_meter_start(options->timed);
     struct planner p = {.parts = parts,
                         .footprints = rpi_calloc(part_count, sizeof *p.footprints),
                         .leaf = rpi_calloc(part_count, sizeof *p.leaf),
                         .placed = rpi_calloc(part_count, sizeof *p.placed),
                         .options = options,
                         .start_ns = rpi_clock_ns(),
-                        .watch = rpi_stopwatch_start(),
+                        .meter = options->meter ? options->meter : &own,
                         .err = err};
+    p.end = rpi_meter_end(p.meter, options->budget_ms);
     rp_status status = plan_tree(&p, compose, part_count, out_result);
     for (size_t i = 0; p.footprints && i < part_count; i++) {
         rpi_vec_finish(&p.footprints[i].all);

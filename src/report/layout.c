@@ -5,6 +5,7 @@
 #include "report/layout.h"
 
 #include "base/clock.h"
+#include "base/refuse.h"
 #include "base/sized.h"
 #include "memory/c10.h"
 #include "report/compose_plan.h"
@@ -12,7 +13,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { DEFAULT_BUDGET_MS = 50, DEFAULT_ALIGNMENT = 512 };
+enum { DEFAULT_ALIGNMENT = 512 };
 #define MOST_ALIGNMENT ((uint64_t)1 << 30)
 
 struct work {
@@ -42,11 +43,15 @@ static rp_status take_options(const struct rp_plan_options *options, bool csv,
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_recording_plan",
                          "the alignment is %llu, but must be a power of two from 1 to 2^30",
                          (unsigned long long)alignment);
+    if (given.budget_ms && given.budget_steps)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_recording_plan",
+                         "budget_ms and budget_steps are both set: give one of them");
     *out = (struct rpi_plan_options){.alignment = alignment,
                                      .capacity = given.capacity_bytes,
-                                     .budget_ms =
-                                         given.budget_ms ? given.budget_ms : DEFAULT_BUDGET_MS,
                                      .threads = given.threads ? given.threads : 1};
+    rpi_plan_set_budget(out, given.budget_ms);
+    if (given.budget_steps)
+        out->budget_ms = (double)given.budget_steps * 1e-6;
     return RP_OK;
 }
 
@@ -106,14 +111,16 @@ static rp_status plan_parts(struct work *work)
     const struct rp_recording *recording = work->recording;
     struct rp_layout *layout = work->layout;
     uint64_t start = rpi_clock_ns();
-    struct rpi_stopwatch watch = rpi_stopwatch_start();
+    struct rpi_meter meter = rpi_meter_start(work->options.timed);
+    uint64_t end = rpi_meter_end(&meter, work->options.budget_ms);
     rp_status status = RP_OK;
     for (size_t c = 0; status == RP_OK && c < layout->capture_count; c++)
         status = prepare_part(work, c);
     if (status == RP_OK)
         status = check_total(work);
     struct rpi_plan_options left = work->options;
-    left.budget_ms -= (double)rpi_stopwatch_ns(&watch) * 1e-6;
+    left.meter = &meter;
+    left.budget_ms = rpi_meter_left_ms(&meter, end);
     struct rpi_plan_result result;
     if (status == RP_OK)
         status = rpi_compose_plan(recording->csv ? &one : &recording->compose, work->parts,
@@ -129,6 +136,8 @@ static rp_status plan_parts(struct work *work)
     layout->info.optimal = result.proof != RPI_PROOF_NONE;
     layout->info.fits = work->options.capacity ? result.fits : 1;
     layout->info.ms = rpi_ms_since(start);
+    layout->info.stopped = result.stopped;
+    layout->info.steps = meter.steps;
     return RP_OK;
 }
 
@@ -280,7 +289,9 @@ static rp_status describe_drawing(const struct work *work)
         name ? rpi_layout_describe(&work->layout->drawing, work->recording, name, work->err)
              : no_memory(work, 1);
     rpi_free(name);
-    return status;
+    if (status != RP_OK)
+        return status;
+    return rpi_drawing_find_peaks(&work->layout->drawing, work->options.alignment, work->err);
 }
 
 static rp_status make_layout(struct work *work)
@@ -337,6 +348,8 @@ rp_status rp_recording_plan(const struct rp_recording *recording,
                             const struct rp_plan_options *options, struct rp_layout **out_layout,
                             struct rp_error *err)
 {
+    if (!recording || !out_layout)
+        return rpi_refuse(err, "rp_recording_plan", !recording ? "recording" : "out_layout");
     struct work work = {.recording = recording, .err = err};
     rp_status status = take_options(options, recording->csv, &work.options, err);
     if (status != RP_OK)
@@ -376,12 +389,20 @@ void rp_layout_destroy(struct rp_layout *layout)
 void rp_layout_info_sized(const struct rp_layout *layout, size_t info_bytes,
                           struct rp_layout_info *out_info)
 {
+    if (!layout || !out_info) {
+        rpi_give_nothing(out_info, info_bytes);
+        return;
+    }
     rpi_give(out_info, info_bytes, &layout->info, sizeof layout->info);
 }
 
 void rp_layout_capture_sized(const struct rp_layout *layout, size_t index, size_t capture_bytes,
                              struct rp_layout_capture *out_capture)
 {
+    if (!layout || !out_capture) {
+        rpi_give_nothing(out_capture, capture_bytes);
+        return;
+    }
     assert(index < layout->capture_count);
     const struct rp_layout_capture *info = &layout->captures[index].info;
     rpi_give(out_capture, capture_bytes, info, sizeof *info);

@@ -3,8 +3,9 @@
  * What a recording's layout looks like: its drawing without offsets, which the plan fills in, and
  * writing it.
  */
+#include "base/outfile.h"
+#include "base/refuse.h"
 #include "report/layout.h"
-#include "report/output.h"
 
 #include <math.h>
 
@@ -63,6 +64,7 @@ static rp_status add_intervals(struct rpi_drawing *drawing, const struct rpi_int
         to = fmax(to, (double)rows->upper[i]);
     }
     capture->span = rows->count ? to - from : 0;
+    capture->origin = rows->count ? from : 0;
     for (uint32_t i = 0; i < rows->count; i++)
         capture->blocks[i] = (struct rpi_drawn_block){.bytes = rows->bytes[i],
                                                       .first = (double)rows->lower[i] - from,
@@ -92,6 +94,7 @@ rp_status rpi_layout_describe(struct rpi_drawing *drawing, const struct rp_recor
     if (!drawing->title)
         return no_memory(1, err);
     drawing->order = recording->csv ? "time" : "allocations and frees in host order";
+    drawing->moment = recording->csv ? "time" : "event";
     if (recording->csv)
         return add_intervals(drawing, &recording->intervals, name, err);
     /* A lone capture needs no bracket. */
@@ -124,5 +127,7 @@ void rpi_layout_place(struct rp_layout *layout)
 
 rp_status rp_layout_draw(const struct rp_layout *layout, const char *path, struct rp_error *err)
 {
+    if (!layout || !path)
+        return rpi_refuse(err, "rp_layout_draw", !layout ? "layout" : "path");
     return rpi_output_file(path, "rp_layout_draw", rpi_layout_svg_write, &layout->drawing, err);
 }

@@ -7,13 +7,14 @@
  *         brackets that say how they relate, the outermost first
  *         names of the captures
  *         plots, side by side; addresses on the left, height and bound on the right
+ *         below each plot its peak: where most is alive, and how much
  *
  * Colours tell streams where a capture has several, sizes otherwise.
  */
 #include "report/layout_svg.h"
 
 #include "base/hostmem.h"
-#include "report/output.h"
+#include "base/text.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -79,7 +80,7 @@ void rpi_drawing_finish(struct rpi_drawing *drawing)
 static void text_at(FILE *out, const char *style, double x, double y, const char *text)
 {
     fprintf(out, "<text class=\"%s\" x=\"%.1f\" y=\"%.1f\">", style, x, y);
-    rpi_output_xml_text(out, text);
+    rpi_text_xml(out, text);
     fputs("</text>\n", out);
 }
 
@@ -338,6 +339,29 @@ static void write_plot(const struct page *page, const struct row *row, size_t co
             width);
 }
 
+/* The first moment at which most is alive: a line through the plot, and below it how much and when.
+ * The text stands below the line, as far as the plot reaches. */
+static void write_peak(const struct page *page, const struct row *row, size_t column)
+{
+    const struct rpi_drawn_capture *capture = &page->drawing->captures.data[row->first + column];
+    if (!capture->peak)
+        return;
+    char size[SIZE_TEXT], text[2][96], fitted[96];
+    double left = row->x[column], width = row->width[column];
+    double x = left + capture->peak_at * width / (capture->span > 0 ? capture->span : 1);
+    snprintf(text[0], sizeof text[0], "peak %s", size_text(size, (double)capture->peak));
+    snprintf(text[1], sizeof text[1], "%s %.0f%s", page->drawing->moment,
+             capture->origin + capture->peak_at, page->streams > 1 ? " in host order" : "");
+    fprintf(page->out, "<path class=\"peak\" d=\"M%.2f %.1fV%.1f\"/>\n", x, row->top, row->bottom);
+    fprintf(page->out, "<path class=\"tip\" d=\"M%.2f %.1fl5 8h-10z\"/>\n", x, row->bottom + 2);
+    for (int i = 0; i < 2; i++) {
+        fit(fitted, sizeof fitted, text[i], width / 6.6);
+        double half = (double)strlen(fitted) * 3.6, right = left + width - half;
+        double middle = x < left + half ? left + half : x > right ? right : x;
+        text_at(page->out, i ? "when" : "when much", middle, row->bottom + 23 + 14 * i, fitted);
+    }
+}
+
 /* The height of the layout and the bound, across the row, with their values behind it. */
 static void write_lines(const struct page *page, const struct row *row)
 {
@@ -425,8 +449,10 @@ static void write_row(const struct page *page, size_t index)
             write_bracket(page, &row, i, captures);
     }
     write_addresses(page, &row);
-    for (size_t i = 0; i < row.count; i++)
+    for (size_t i = 0; i < row.count; i++) {
         write_plot(page, &row, i);
+        write_peak(page, &row, i);
+    }
     write_lines(page, &row);
 }
 
@@ -444,6 +470,8 @@ static const char style[] =
     ".mark{font-size:12.5px;font-weight:600}.optimal{fill:" BOUND "}\n"
     ".grid{stroke:#e3e6eb}.base{stroke:#aab1bc;fill:none}\n"
     ".edge{stroke:#fff;stroke-width:.7}.over{fill:url(#kept)}\n"
+    ".peak{stroke:" INK ";stroke-dasharray:2 3}.tip{fill:" INK "}\n"
+    ".when{font-size:11.5px;text-anchor:middle;fill:#6b7483}.much{font-weight:700;fill:" INK "}\n"
     ".height{stroke:" INK ";stroke-width:1.4}\n"
     ".bound{stroke:" BOUND ";stroke-width:1.8;stroke-dasharray:7 4}\n"
     "</style>\n"
@@ -460,7 +488,7 @@ void rpi_layout_svg_write(FILE *out, const void *drawing)
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" "
             "viewBox=\"0 0 %d %.0f\" role=\"img\">\n<title>",
             WIDTH, height, WIDTH, height);
-    rpi_output_xml_text(out, page.drawing->title);
+    rpi_text_xml(out, page.drawing->title);
     fprintf(out, "</title>\n%s<rect fill=\"#fff\" width=\"100%%\" height=\"100%%\"/>\n", style);
     write_head(&page);
     for (size_t i = 0; i < page.rows; i++)

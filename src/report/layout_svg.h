@@ -23,7 +23,10 @@ struct rpi_drawn_capture {
     struct rpi_drawn_block *blocks; /* owned */
     size_t count;
     double span;
+    double origin; /* what the left end is called: the first time of CSV, 0 otherwise */
     uint64_t lower_bound;
+    uint64_t peak;  /* most bytes alive at once, in the order that is drawn */
+    double peak_at; /* when first, from the left end */
 };
 
 /* A part of a composition, before its children. */
@@ -45,10 +48,15 @@ struct rpi_drawing {
     } parts;
     uint64_t alignment; /* sizes are rounded up to it */
     uint64_t height, lower_bound;
-    const char *order; /* what is counted to the right: "allocations and frees in host order" */
+    const char *order;  /* what is counted to the right: "allocations and frees in host order" */
+    const char *moment; /* one of what is counted: "event" */
 };
 
 void rpi_drawing_finish(struct rpi_drawing *drawing);
+
+/* Fills peak and peak_at of each capture, from its blocks. Errors: out of host memory. */
+rp_status rpi_drawing_find_peaks(struct rpi_drawing *drawing, uint64_t alignment,
+                                 struct rp_error *err);
 
 /* Writes the picture of a const struct rpi_drawing *. For rpi_output_file. */
 void rpi_layout_svg_write(FILE *out, const void *drawing);

@@ -2,8 +2,10 @@
  *
  * Writing layouts: `reprise-layout/1`, or the CSV rows with an `offset` column.
  */
+#include "base/outfile.h"
+#include "base/refuse.h"
+#include "base/text.h"
 #include "report/layout.h"
-#include "report/output.h"
 
 #include <inttypes.h>
 
@@ -26,7 +28,7 @@ static void write_json(FILE *out, const struct rp_layout *layout)
     for (size_t c = 0; c < layout->capture_count; c++) {
         const struct rpi_layout_capture *capture = &layout->captures[c];
         fprintf(out, "%s\n{\"name\":", c ? "," : "");
-        rpi_output_json_text(out, capture->name);
+        rpi_text_json(out, capture->name);
         fputs(",\"offsets\":[", out);
         for (size_t i = 0; i < capture->info.blocks; i++)
             fprintf(out, "%s[%" PRId64 ",%" PRIu64 "]", i ? "," : "", capture->ids[i],
@@ -47,5 +49,7 @@ static void write_layout(FILE *out, const void *user)
 
 rp_status rp_layout_write(const struct rp_layout *layout, const char *path, struct rp_error *err)
 {
+    if (!layout || !path)
+        return rpi_refuse(err, "rp_layout_write", !layout ? "layout" : "path");
     return rpi_output_file(path, "rp_layout_write", write_layout, layout, err);
 }

@@ -13,6 +13,7 @@
 #include "report/placements.h"
 
 #include "base/clock.h"
+#include "base/refuse.h"
 #include "graph/rehearse.h"
 #include "memory/arena.h"
 #include "memory/c10.h"
@@ -322,9 +323,8 @@ static rp_status compare_rehearsal(const struct rp_pool *pool,
 {
     const struct rpi_capture_record *record = &rehearsal->record;
     struct measuring m = {.record = record,
-                          .options = {.alignment = pool->core->memory.alignment,
-                                      .budget_ms = pool->plan_budget_ms,
-                                      .threads = 1}};
+                          .options = {.alignment = pool->core->memory.alignment, .threads = 1}};
+    rpi_plan_set_budget(&m.options, pool->plan_budget_ms);
     for (size_t i = 0; i < record->events.count; i++)
         m.operations += record->events.data[i].kind != RPI_EVENT_USE;
     m.found.nodes = rpi_order_nodes(record->order);
@@ -345,13 +345,15 @@ rp_status rp_compare_placements(struct rp_pool *pool, rp_callable_fn callable, v
                                 const struct rp_arg *args, size_t arg_count,
                                 struct rp_placements *out_placements, struct rp_error *err)
 {
-    if (!pool || !callable || !out_placements)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_compare_placements", "%s is NULL",
-                         !pool ? "pool" : (!callable ? "callable" : "out_placements"));
+    if (rpi_is_forked() || !pool || !callable || !out_placements)
+        return rpi_refuse(err, "rp_compare_placements",
+                          !pool       ? "pool"
+                          : !callable ? "callable"
+                                      : "out_placements");
     rp_status status = rpi_check_args("rp_compare_placements", args, arg_count, err);
     if (status == RP_OK)
-        status = rpi_lock_for_callable(&pool->core->capture_lock, "rp_compare_placements",
-                                       pool->name, err);
+        status =
+            rpi_gate_for_work(&pool->core->capture_gate, "rp_compare_placements", pool->name, err);
     if (status != RP_OK)
         return status;
     struct rpi_rehearsal rehearsal = {0};
@@ -363,6 +365,6 @@ rp_status rp_compare_placements(struct rp_pool *pool, rp_callable_fn callable, v
         rpi_rehearsal_finish(&rehearsal, pool->device->driver);
         rp_device_pop(pool->device);
     }
-    pthread_mutex_unlock(&pool->core->capture_lock);
+    rpi_gate_leave(&pool->core->capture_gate);
     return status;
 }

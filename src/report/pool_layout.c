@@ -3,11 +3,13 @@
  * The layout of a pool with graphs in it, as JSON and drawn. Everything is copied with the pool's
  * lock held, and written without it.
  */
+#include "base/outfile.h"
+#include "base/text.h"
 #include "graph/objects.h"
 #include "report/layout_svg.h"
-#include "report/output.h"
 
 #include "base/hostmem.h"
+#include "base/refuse.h"
 
 #include <inttypes.h>
 
@@ -75,7 +77,8 @@ static rp_status take_picture(const struct rp_pool *pool, const char *function,
     if (!pool)
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, function, "pool is NULL");
     const struct rpi_pool_node *top = &pool->group.node;
-    struct picture made = {.drawing.order = "allocations and frees in host order"};
+    struct picture made = {.drawing.order = "allocations and frees in host order",
+                           .drawing.moment = "event"};
     made.drawing.title = rpi_strdup(pool->name);
     pthread_mutex_lock(&pool->core->lock);
     made.mapped = rpi_pool_held(&pool->core->memory);
@@ -84,12 +87,13 @@ static rp_status take_picture(const struct rp_pool *pool, const char *function,
     made.drawing.lower_bound = rpi_pool_lower_bound(&pool->core->memory, top);
     bool done = made.drawing.title && add_node(&made.drawing, top, 0);
     pthread_mutex_unlock(&pool->core->lock);
-    if (done) {
+    rp_status status = done ? rpi_drawing_find_peaks(&made.drawing, made.drawing.alignment, err)
+                            : rpi_error_host_memory(err, function, sizeof(struct rpi_drawn_block));
+    if (status == RP_OK)
         *out_picture = made;
-        return RP_OK;
-    }
-    rpi_drawing_finish(&made.drawing);
-    return rpi_error_host_memory(err, function, sizeof(struct rpi_drawn_block));
+    else
+        rpi_drawing_finish(&made.drawing);
+    return status;
 }
 
 /* ---- JSON ---------------------------------------------------------------------------------- */
@@ -97,7 +101,7 @@ static rp_status take_picture(const struct rp_pool *pool, const char *function,
 static void write_graph(FILE *out, const struct rpi_drawn_capture *capture)
 {
     fputs("{\"graph\":", out);
-    rpi_output_json_text(out, capture->name);
+    rpi_text_json(out, capture->name);
     fprintf(out, ",\"lower_bound_bytes\":%" PRIu64 ",\"positions\":%.0f,\"blocks\":[",
             capture->lower_bound, capture->span);
     for (size_t i = 0; i < capture->count; i++) {
@@ -128,7 +132,7 @@ static void write_parts(FILE *out, const struct rpi_drawing *drawing)
             continue;
         }
         fputs("{\"pool\":", out);
-        rpi_output_json_text(out, parts[i].name);
+        rpi_text_json(out, parts[i].name);
         fprintf(out, ",\"kind\":\"%s\",\"parts\":[", kinds[parts[i].kind]);
         open++;
     }
@@ -156,6 +160,8 @@ static void write_svg(FILE *out, const void *user)
 
 rp_status rp_pool_write(const struct rp_pool *pool, const char *path, struct rp_error *err)
 {
+    if (rpi_is_forked() || !pool || !path)
+        return rpi_refuse(err, "rp_pool_write", !pool ? "pool" : "path");
     struct picture picture;
     rp_status status = take_picture(pool, "rp_pool_write", &picture, err);
     if (status != RP_OK)
@@ -167,6 +173,8 @@ rp_status rp_pool_write(const struct rp_pool *pool, const char *path, struct rp_
 
 rp_status rp_pool_draw(const struct rp_pool *pool, const char *path, struct rp_error *err)
 {
+    if (rpi_is_forked() || !pool || !path)
+        return rpi_refuse(err, "rp_pool_draw", !pool ? "pool" : "path");
     struct picture picture;
     rp_status status = take_picture(pool, "rp_pool_draw", &picture, err);
     if (status != RP_OK)

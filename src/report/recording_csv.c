@@ -2,8 +2,9 @@
  *
  * The reader of static allocation problems as CSV: a header with the columns id, lower, upper and
  * size in any order, then one block a line. Lifetimes are half-open, [lower, upper). Ids are any
- * text without commas; a refusal names file, line and column.
+ * text without commas, quotes and control characters; a refusal names file, line and column.
  */
+#include "base/text.h"
 #include "report/recording_file.h"
 
 #include <errno.h>
@@ -131,10 +132,7 @@ static bool grow(struct reader *reader)
 
 static bool id_is_valid(struct field id)
 {
-    for (size_t i = 0; i < id.length; i++)
-        if ((unsigned char)id.text[i] < 0x20 || id.text[i] == 0x7f || id.text[i] == '"')
-            return false;
-    return id.length > 0;
+    return id.length && rpi_text_is_plain(id.text, id.length) && !memchr(id.text, '"', id.length);
 }
 
 static rp_status read_row(struct reader *reader)
@@ -148,7 +146,7 @@ static rp_status read_row(struct reader *reader)
     struct field size = reader->fields[reader->place[SIZE]];
     int64_t bytes, from, to;
     if (!id_is_valid(id))
-        return refuse(reader, "id must be a text without quotes and control characters:", id);
+        return refuse(reader, "id must be UTF-8 without quotes and control characters:", id);
     if (!to_number(lower, &from))
         return refuse(reader, "lower must be a 64-bit integer, not", lower);
     if (!to_number(upper, &to))

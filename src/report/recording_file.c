@@ -5,6 +5,8 @@
  */
 #include "report/recording_file.h"
 
+#include "base/refuse.h"
+
 #include "memory/lifetimes.h"
 
 #include <errno.h>
@@ -152,6 +154,8 @@ rp_status rpi_recording_parse(const char *file, const void *data, size_t bytes,
 rp_status rp_recording_load(const char *path, struct rp_recording **out_recording,
                             struct rp_error *err)
 {
+    if (!path || !out_recording)
+        return rpi_refuse(err, "rp_recording_load", !path ? "path" : "out_recording");
     struct buffer data = {0};
     rp_status status = read_file(path, &data, err);
     if (status == RP_OK)
@@ -179,5 +183,7 @@ void rp_recording_destroy(struct rp_recording *recording)
 
 int rp_recording_is_csv(const struct rp_recording *recording)
 {
+    if (!recording)
+        return 0;
     return recording->csv;
 }

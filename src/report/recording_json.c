@@ -4,6 +4,8 @@
  * and node i of the record's order is the i-th in that order, not in the file. A refusal names the
  * file, the place as a path into the JSON, and the reason.
  */
+#include "base/idmap.h"
+#include "base/text.h"
 #include "memory/lifetimes.h"
 #include "report/compose.h"
 #include "report/recording_file.h"
@@ -66,10 +68,7 @@ static bool get_index(const json_t *json, uint64_t most, uint32_t *out)
 static bool name_is_valid(const char *name)
 {
     size_t length = strlen(name);
-    for (size_t i = 0; i < length; i++)
-        if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f)
-            return false;
-    return length > 0 && length <= 255;
+    return length > 0 && length <= 255 && rpi_text_is_plain(name, length);
 }
 
 /* ---- The graph ----------------------------------------------------------------------------- */
@@ -315,6 +314,9 @@ struct events {
     struct rpi_capture_record *record;
     const struct graph *graph;
     uint32_t streams;
+    bool renumber; /* more streams than events: tables of them would cost more than is read */
+    struct rpi_idmap
+        numbers; /* then: the file's numbers to the record's, by first appearance, 0 to 0 */
     uint32_t *slots;
     size_t slot_count; /* a power of two */
     struct {
@@ -339,6 +341,15 @@ static rp_status read_stream(struct reader *reader, struct events *events, const
 {
     if (!events->streams || !get_index(json, events->streams - 1, out))
         return refuse(reader, "the stream must be a number below %" PRIu32, events->streams);
+    if (!events->renumber || *out == 0)
+        return RP_OK;
+    uint32_t number = rpi_idmap_get(&events->numbers, *out);
+    if (number == RPI_ABSENT) {
+        number = (uint32_t)events->numbers.count + 1;
+        if (!rpi_idmap_set(&events->numbers, *out, number))
+            return no_memory(reader, sizeof number);
+    }
+    *out = number;
     return RP_OK;
 }
 
@@ -449,6 +460,7 @@ static rp_status read_events(struct reader *reader, const json_t *list, uint32_t
         return refuse(reader, "must be a list of events");
     struct events events = {.record = record, .graph = graph, .streams = streams, .slot_count = 2};
     size_t count = json_array_size(list);
+    events.renumber = streams > count;
     while (events.slot_count < 2 * count)
         events.slot_count *= 2;
     events.slots = rpi_calloc(events.slot_count, sizeof *events.slots);
@@ -460,8 +472,7 @@ static rp_status read_events(struct reader *reader, const json_t *list, uint32_t
     }
     rpi_free(events.slots);
     rpi_vec_finish(&events.terminals);
-    if (record->streams < streams)
-        record->streams = streams;
+    rpi_idmap_finish(&events.numbers);
     return status;
 }
 

@@ -16,7 +16,7 @@ struct rpi_writer {
 
 void rpi_write(struct rpi_writer *writer, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* A JSON string, quoted. Bytes that are no UTF-8 become U+FFFD. */
+/* A JSON string, quoted; base/text.h says what becomes of controls and of what is no UTF-8. */
 void rpi_write_json(struct rpi_writer *writer, const char *text);
 /* Text for HTML, in elements and in quoted attributes. */
 void rpi_write_html(struct rpi_writer *writer, const char *text);

@@ -305,6 +305,29 @@ def check_front_door(folder, scratch, result):
     assert run().returncode == 2
 
 
+def check_others(others, scratch):
+    """The verdict on a program of others."""
+    right = {"verdict": "right"}
+    kept = {"calls": 8, "replays": 4}
+    eager = {"calls": 8, "replays": 3}
+    for wanted, result, counted, code in (
+            ("right", right, kept, 0), ("right", {"equal": True}, {"calls": 0, "replays": 0}, 0),
+            ("refused", right | {"warned": ["it prints"]}, eager, 0),
+            ("refused", {"warnings": ["it prints"]}, eager, 0),
+            ("eager", right | {"warned": []}, eager, 0),
+            ("wrong", {"verdict": "WRONG IN SILENCE"}, kept, 0), ("wrong", {"equal": False}, kept, 0),
+            ("wrong", {"verdict": "wrong, warned", "warned": ["it prints"]}, eager, 0),
+            ("wrong", {"eager_len": 8, "graphed_len": 3}, kept, 0),
+            ("error", {"error": "TypeError"}, kept, 0), ("crash", None, None, -6),
+            ("crash", right, kept, -6)):
+        found = others.judge(result, counted, code)
+        assert found == wanted, (found, wanted, result)
+    program = os.path.join(scratch, "cases.py")
+    with open(program, "w", encoding="utf-8") as file:
+        file.write("def helper(): pass\n@print\ndef one(): pass\n@print\ndef two(): pass\n")
+    assert others.cases_of(program) == ["one", "two"]
+
+
 def main():
     reprise, folder = sys.argv[1:]
     sys.path.insert(0, folder)
@@ -316,6 +339,7 @@ def main():
         import bench_policy
         import common
         import compare
+        import others
         import streams
         import tables
         check_medians(common)
@@ -327,6 +351,7 @@ def main():
         check_verdicts(scratch, os.path.join(folder, "judge.py"))
         check_front_door(folder, scratch, result)
         check_programs(streams, reprise)
+        check_others(others, scratch)
     print("check_torch: passed")
 
 

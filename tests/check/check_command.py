@@ -71,6 +71,22 @@ class Check(unittest.TestCase):
             with self.subTest(function):
                 self.assertEqual(self.facts(function + "_mended", 0)["obstacles"], [])
 
+    def test_ends(self):
+        for function, kind, operation, words in (
+                ("exits", "process-exit", "exit", "exit(0) in the callable, as it ran eagerly"),
+                ("exits_captured", "process-exit", "exit",
+                 "exit(0) in the callable, as it was captured"),
+                ("crashes", "crash", "signal", "SIGSEGV"),
+                ("aborts", "crash", "signal", "SIGABRT")):
+            with self.subTest(function):
+                (found,) = self.facts(function, 1)["obstacles"]
+                self.assertEqual((found["kind"], found["operation"]), (kind, operation))
+                self.assertIn(words, found["what"])
+                result = check(function)
+                self.assertEqual(result.returncode, 1)
+                self.assertIn("1 obstacle to capturing " + function, result.stdout)
+                self.assertIn(words, result.stdout)
+
     def test_text(self):
         result = check("waits")
         self.assertEqual(result.returncode, 1, result.stderr)

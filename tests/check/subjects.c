@@ -6,6 +6,8 @@
  */
 #include "reprise.h"
 
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct CUevent_st;
@@ -223,4 +225,37 @@ SUBJECT(freezes)
             return failed;
     }
     return cuMemsetD32Async(run->out, value, 1, run->stream);
+}
+
+/* ---- Callables that end their process ------------------------------------------------------- */
+
+SUBJECT(exits)
+{
+    if (!run->mended)
+        exit(0);
+    return 0;
+}
+
+SUBJECT(exits_captured)
+{
+    if (!run->mended && captures(run->stream))
+        exit(0);
+    return 0;
+}
+
+/* As without a sanitizer's handler. */
+static unsigned crash(int number)
+{
+    signal(number, SIG_DFL);
+    return (unsigned)raise(number);
+}
+
+SUBJECT(crashes)
+{
+    return run->mended ? 0 : crash(SIGSEGV);
+}
+
+SUBJECT(aborts)
+{
+    return run->mended ? 0 : crash(SIGABRT);
 }

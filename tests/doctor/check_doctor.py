@@ -17,7 +17,7 @@ import tempfile
 import unittest
 
 REPRISE, LIBCUDA, NO_DEVICES = (sys.argv.pop(1) for _ in range(3))
-VERSIONS = runpy.run_path(os.path.join(os.path.dirname(__file__), "../../python/reprise/_versions.py"))
+VERSIONS = runpy.run_path(os.path.join(os.path.dirname(__file__), "../../python/reprise/_base/versions.py"))
 OURS = ("CUDA_", "NCCL_", "TORCH_", "PYTORCH_", "REPRISE_")
 
 
@@ -315,7 +315,7 @@ class PyTorch(unittest.TestCase):
         self.torch(started=True)
         self.assertIn("CUDA is in use right after `import torch`", self.problem())
         self.torch()
-        self.write("lib/reprise/_options.py", "def from_environment(): return 7\n"
+        self.write("lib/reprise/_alloc/options.py", "def from_environment(): return 7\n"
                    "def heap_options(given): raise ValueError(f'{given} is too small')\n")
         self.assertEqual(self.problem(),
                          "reprise.install() refuses a setting of PYTORCH_ALLOC_CONF: 7 is too small")
@@ -343,7 +343,7 @@ class PyTorch(unittest.TestCase):
     def test_features_that_are_off(self):
         self.torch()
         self.package()
-        self.write("lib/reprise/_private.py", "def missing():\n    return [('checkpoint', 'no such name')]\n")
+        self.write("lib/reprise/_base/torch_private.py", "def missing():\n    return [('checkpoint', 'no such name')]\n")
         told = self.ask()
         self.assertEqual((told["ready"], told["warnings"]),
                          (True, [*OF_WELL, "checkpoint is turned off on this PyTorch: no such name"]))

@@ -5,8 +5,52 @@
 usage: check_explain.py REPRISE
 """
 
+import json
 import subprocess
 import sys
+
+# What people paste, or ask about, and the entry for it.
+PASTED = {
+    "CUDA error: invalid argument": "CUDA_ERROR_INVALID_VALUE",
+    "invalid argument": "CUDA_ERROR_INVALID_VALUE",
+    "torch.AcceleratorError: CUDA error: invalid argument\nSearch for `cudaErrorInvalidValue' in "
+    "https://docs.nvidia.com": "CUDA_ERROR_INVALID_VALUE",
+    "CUDA error: operation not supported": "CUDA_ERROR_NOT_SUPPORTED",
+    "operation not supported": "CUDA_ERROR_NOT_SUPPORTED",
+    "operation not supported on global/shared address space": "CUDA_ERROR_INVALID_ADDRESS_SPACE",
+    "operation not permitted": "CUDA_ERROR_NOT_PERMITTED",
+    "operation not permitted when stream is capturing": "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+    "illegal memory access": "CUDA_ERROR_ILLEGAL_ADDRESS",
+    "Illegal Memory Access": "CUDA_ERROR_ILLEGAL_ADDRESS",
+    "RuntimeError: Error: accessing tensor output of CUDAGraphs that has been overwritten by a "
+    "subsequent run. Stack trace: File \"a.py\", line 7": "compiled-output-overwritten",
+    "skipping cudagraphs due to mutated inputs (1 instances). Found from : \n  File \"a.py\"":
+        "compiled-mutates-inputs",
+    "skipping cudagraphs due to cpu device (arg0_1)": "compiled-region-on-cpu",
+    "skipping cudagraphs due to multiple devices: cuda:0, cuda:1": "compiled-region-on-cpu",
+    "skipping cudagraphs due to disabling cudagraphs due to incompatible op aten.nonzero.default":
+        "compiled-without-graphs",
+    "The CUDA Graph is empty. This usually means that the graph was attempted to be captured on "
+    "wrong device or stream.": "empty-graph",
+    "CUBLAS_STATUS_NOT_INITIALIZED": "CUBLAS_STATUS_NOT_INITIALIZED",
+    "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`":
+        "CUBLAS_STATUS_NOT_INITIALIZED",
+    "CUDNN_STATUS_NOT_INITIALIZED": "CUBLAS_STATUS_NOT_INITIALIZED",
+    "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm(..)`":
+        "CUBLAS_STATUS_EXECUTION_FAILED",
+    "RNG op during graph capture": "random-generator",
+    "cudnn.benchmark": "autotuning",
+    "torch.backends.cudnn.benchmark = True": "autotuning",
+    "nccl": "collectives",
+    "why does NCCL hang?": "collectives",
+    "dropout": "wrong-result-random",
+    "nn.Dropout(0.1)": "wrong-result-random",
+    "error 918": "CUDA_ERROR_GRAPH_RECAPTURE_FAILURE",
+    "x" * 9000 + " CUDA error: invalid argument": "CUDA_ERROR_INVALID_VALUE",
+}
+# What is not the driver's, or may be of several entries.
+UNKNOWN = ("[Errno 22] Invalid argument", "during CUDA graph capture", "everything is fine",
+           "dropouts", "ncclx", "an argument")
 
 
 def explain(*words):
@@ -33,18 +77,64 @@ def check_found():
     assert code == 0 and out.index("\n904 ") > out.index("901 "), out
 
 
-def check_near():
-    code, out, err = explain("item")
+def check_pasted():
+    for text, key in PASTED.items():
+        code, out, err = explain(text)
+        first = out.split(":")[0].split()[-1] if out else err
+        assert (code, first) == (0, key), (text, first)
+    for text in UNKNOWN:
+        assert explain(text)[0] == 1, text
+
+
+def near(*query):
+    code, out, err = explain(*query)
     assert (code, out) == (1, ""), (code, out)
-    first, *near = err.splitlines()
-    assert first.startswith("reprise explain: nothing is known of 'item'; "), err
-    assert [line.split()[0] for line in near] == ["aten::item"], err
-    code, out, err = explain("memory")
-    assert len(err.splitlines()) == 9, err  # eight of many
-    for nothing in ("frobnicate", "a b", "x" * 100):
-        code, out, err = explain(nothing)
-        assert (code, out, len(err.splitlines())) == (1, "", 1), err
-        assert err.endswith("'reprise explain --list' shows what is\n"), err
+    first, *entries = err.splitlines()
+    assert first.startswith("reprise explain: nothing is known of "), err
+    assert ("nearest are:" in first) == bool(entries), err
+    data = answers(*query, exit_code=1)
+    names = [line.split()[1 if line[3].isdigit() else 0] for line in entries]
+    assert data[0]["explanation"] is None and data[0]["near"] == names, (data, names)
+    return names
+
+
+def check_near():
+    assert near("item") == ["aten::item"]
+    assert len(near("memory")) == 8  # of many
+    for typed, meant in (("CUDA_ERROR_ILEGAL_ADDRESS", "CUDA_ERROR_ILLEGAL_ADDRESS"),
+                         ("host raed", "host-read"), ("cuStreamSynchronise", "cuStreamSynchronize"),
+                         ("what is a stale output", "wrong-result-stale-output"),
+                         ("STREAM_CAPTURE_MERGED", "CUDA_ERROR_STREAM_CAPTURE_MERGE")):
+        names = near(typed)
+        assert names[0] == meant, (typed, names)
+    for nothing in ("frobnicate", "a b", "x" * 100, "x" * 5000, "\u00e4\u00f6"):
+        assert near(nothing) == []
+
+
+def answers(*words, exit_code=0):
+    code, out, err = explain("--json", *words)
+    assert (code, err) == (exit_code, ""), (code, err)
+    data = json.loads(out)
+    assert data["format"] == "reprise-explain/1", data
+    return data["answers"]
+
+
+def check_json():
+    (answer,) = answers("CUDA", "error:", "invalid argument")
+    assert answer["query"] == "CUDA error: invalid argument", answer
+    found = answer["explanation"]
+    assert (found["key"], found["code"]) == ("CUDA_ERROR_INVALID_VALUE", 1), found
+    assert found["title"] and found["meaning"] and found["causes"] and found["mends"], found
+    text = " ".join(explain("1")[1].split())
+    for sentence in [found["title"], found["meaning"], *found["causes"], *found["mends"]]:
+        assert sentence in text, sentence
+    assert [a["explanation"]["code"] for a in answers("901", "904")] == [901, 904]
+    assert answers('a "quote\\', exit_code=1)[0]["query"] == 'a "quote\\'
+    code, out, _ = explain("--json", "--list")
+    known = json.loads(out)["known"]
+    listed = [line[6:].split()[0] for line in explain("--list")[1].splitlines()]
+    assert code == 0 and [e["key"] for e in known] == listed, (code, listed)
+    assert explain("--json")[0] == 2 and explain("--json", "--nonsense")[0] == 2
 
 
 def check_use():
@@ -60,7 +150,9 @@ def check_use():
 
 def main():
     check_found()
+    check_pasted()
     check_near()
+    check_json()
     check_use()
     print("explain: codes, messages and names are explained, and what is near is listed")
 

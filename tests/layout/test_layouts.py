@@ -101,7 +101,7 @@ def test_random_programs():
         raw = programs.recording(seed, 1 + seed % 6, 25 if small else 200, 3 if small else 50)
         with open(path, "w", encoding="utf-8") as file:
             json.dump(raw, file)
-        answer, layout = plan(path, "--budget-ms", "5")
+        answer, layout = plan(path, "--budget-steps", "5000000")
         assert faults_in(path, layout) == 0, f"seed {seed}: {raw['compose']}"
         assert answer["pool_bytes"] == max(c["planned_bytes"] for c in answer["captures"])
         assert answer["bound_exact"] is True
@@ -118,7 +118,7 @@ def test_alternatives_beside_what_is_placed():
     for seed in range(40):
         raw = dict(programs.recording(seed, 4, 60, 12), compose=compose)
         write(path, raw)
-        _, layout = plan(path, "--budget-ms", "5")
+        _, layout = plan(path, "--budget-steps", "5000000")
         assert faults_in(path, layout) == 0, f"seed {seed}"
 
 

@@ -8,10 +8,12 @@ import json
 import os
 import subprocess
 import sys
+import xml.etree.ElementTree
 
 REPRISE, SOURCE, WORK = sys.argv[1:4]
 os.makedirs(WORK, exist_ok=True)
 MIB = 1 << 20
+SVG = "{http://www.w3.org/2000/svg}"
 
 # Lower bound and PyTorch's memory_reserved by both rules, MiB, of examples/captures/README.md.
 FIGURES = {
@@ -24,8 +26,8 @@ FIGURES = {
     "towers4": (33.0, 122, 112),
 }
 FILE_KEYS = [
-    "file", "pool_bytes", "lower_bound_bytes", "bound_exact", "proof", "optimal", "ms",
-    "c10_default_bytes", "c10_reuse_bytes", "captures",
+    "file", "pool_bytes", "lower_bound_bytes", "bound_exact", "proof", "optimal", "stopped",
+    "steps", "ms", "c10_default_bytes", "c10_reuse_bytes", "captures",
 ]
 CAPTURE_KEYS = [
     "name", "blocks", "total_bytes", "peak_bytes", "lower_bound_bytes", "planned_bytes",
@@ -79,6 +81,7 @@ def test_json_shape():
         assert list(answer) == FILE_KEYS
         assert answer["proof"] in ("bound", "search", None)
         assert answer["optimal"] == (answer["proof"] is not None)
+        assert answer["stopped"] is None or answer["proof"] is None
         for capture in answer["captures"]:
             assert list(capture) == CAPTURE_KEYS
             assert capture["planned_bytes"] >= capture["lower_bound_bytes"]
@@ -100,6 +103,26 @@ def test_capacity():
     assert answers("--capacity", "20", pair)[0]["fits"] is True
     assert answers("--capacity", "19", pair, code=1)[0]["fits"] is False
     assert run("--capacity", "19", pair)[0] == 1
+
+
+def test_budgets():
+    hard = problem("K.1048576.csv")
+    (few,) = answers("--budget-steps", "1000000", hard)
+    assert few["stopped"] == "budget" and few["proof"] is None
+    assert 1000000 <= few["steps"] < 2000000
+    (again,) = answers("--budget-steps", "1000000", hard)
+    assert all(few[key] == again[key] for key in FILE_KEYS if key != "ms")
+    (more,) = answers("--budget-steps", "20000000", hard)
+    assert more["pool_bytes"] <= few["pool_bytes"] and more["steps"] >= 20000000
+    (timed,) = answers("--budget-ms", "1", hard)
+    assert timed["stopped"] == "budget"
+    assert answers(problem("A.1048576.csv"))[0]["stopped"] is None
+    _, out, _ = run("--budget-steps", "1000000", hard)
+    assert "stopped by the budget" in out
+    status, out, _ = run("--budget-steps", "1000000", "--capacity", str(MIB), hard)
+    assert status == 1 and "no fit found: stopped by the budget" in out
+    status, _, err = run("--budget-steps", "5", "--budget-ms", "5", hard)
+    assert status == 2 and "not both" in err
 
 
 def test_bad_files_are_reported_beside_the_others():
@@ -142,8 +165,39 @@ def test_usage():
         assert status == 2 and out == "" and err.startswith("reprise plan: "), args
     status, out, err = run("--help")
     assert status == 0 and err == ""
-    for option in ["--json", "--capacity", "--budget-ms", "--threads", "--align", "--out"]:
+    for option in ["--json", "--capacity", "--budget-steps", "--budget-ms", "--threads", "--align", "--out"]:
         assert option in out
+
+
+def drawn_texts(*args):
+    path = os.path.join(WORK, "drawn.svg")
+    status, _, err = run("--draw", path, *args)
+    assert status == 0, err
+    root = xml.etree.ElementTree.parse(path).getroot()
+    return [(t.get("class"), "".join(t.itertext())) for t in root.iter(SVG + "text")], root
+
+
+def test_drawings_tell_the_peak():
+    """How much is alive at most, where, and when first."""
+    for name in ("llama", "towers4", "gpt2_train"):
+        texts, _ = drawn_texts(capture_file(name))
+        (layout,) = answers(capture_file(name))
+        told = [text.split() for style, text in texts if style == "when much"]
+        assert [t[0] for t in told] == ["peak"] * len(layout["captures"]), told
+        for (_, amount, unit), capture in zip(told, layout["captures"]):
+            bytes_told = float(amount) * {"KiB": 1024, "MiB": MIB, "GiB": 1 << 30}[unit]
+            assert abs(bytes_told / capture["peak_bytes"] - 1) < 0.06, (name, amount, capture)
+    # Most is alive from 7 on, where one block ends as the next begins; the axis begins at 3.
+    path = made("peak.csv", "id,lower,upper,size\na,3,7,1024\nb,7,11,4096\nc,5,9,2048\nd,12,23,6144\n")
+    texts, root = drawn_texts(path)
+    assert ("when much", "peak 6 KiB") in texts and ("when", "time 7") in texts, texts
+    (line,) = [p.get("d") for p in root.iter(SVG + "path") if p.get("class") == "peak"]
+    (base,) = [p.get("d") for p in root.iter(SVG + "path") if p.get("class") == "base"]
+    left, width = float(base[1:].split()[0]), float(base.split("h")[1])
+    assert abs(float(line[1:].split()[0]) - (left + width * (7 - 3) / (23 - 3))) < 0.1, (line, base)
+    # The alignment counts: 3 and 2 units of 512 instead of 1100 and 1000 bytes.
+    path = made("aligned.csv", "id,lower,upper,size\na,0,2,1100\nb,1,3,1000\n")
+    assert ("when much", "peak 2.5 KiB") in drawn_texts("--align", "512", path)[0]
 
 
 def test_out():

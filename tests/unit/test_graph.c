@@ -385,6 +385,56 @@ static void inout_arguments_are_copied_back(void **state)
     f->driver->cuMemFree(x);
 }
 
+struct block_of_thread {
+    struct rp_call *call;
+    uint64_t bytes, address;
+    rp_status status;
+    struct rp_error *err;
+};
+
+static void *take_on_thread(void *user)
+{
+    struct block_of_thread *block = user;
+    block->status = rp_call_alloc(block->call, block->bytes, rp_call_stream(block->call),
+                                  &block->address, block->err);
+    return NULL;
+}
+
+static void *drop_on_thread(void *user)
+{
+    struct block_of_thread *block = user;
+    block->status = rp_call_free(block->call, block->address, block->err);
+    return NULL;
+}
+
+static rp_status on_thread(void *(*function)(void *), struct block_of_thread *block)
+{
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, function, block), 0);
+    pthread_join(thread, NULL);
+    return block->status;
+}
+
+/* y = 4 x through a block that a new thread takes, and another frees, as autograd's do. */
+static rp_status takes_on_threads(struct rp_call *call, void *user, struct rp_error *err)
+{
+    const struct program *p = user;
+    CUstream s = rp_call_stream(call);
+    struct block_of_thread block = {call, p->count * sizeof(float), 0, RP_OK, err};
+    rp_status status = on_thread(take_on_thread, &block);
+    if (status == RP_OK)
+        status = rpt_scale(p->f, s, block.address, rp_call_arg(call, 0), 2, p->count, err);
+    if (status == RP_OK)
+        status = rpt_scale(p->f, s, rp_call_arg(call, 1), block.address, 2, p->count, err);
+    return status == RP_OK ? on_thread(drop_on_thread, &block) : status;
+}
+
+static void threads_without_a_context_take_blocks(void **state)
+{
+    struct program p = {.f = *state, .count = 300};
+    check_replay(&p, takes_on_threads, NULL);
+}
+
 static rp_status empty(struct rp_call *call, void *user, struct rp_error *err)
 {
     (void)user;
@@ -1718,6 +1768,7 @@ int main(void)
         RPT_TEST(layouts_lie_behind_their_lead),
         RPT_TEST(leads_without_memory_are_refused),
         RPT_TEST(inout_arguments_are_copied_back),
+        RPT_TEST(threads_without_a_context_take_blocks),
         RPT_TEST(empty_work_and_empty_blocks),
         RPT_TEST(rehearsals_take_one_chunk),
         RPT_TEST(what_rehearsals_keep_is_given_back),

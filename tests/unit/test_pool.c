@@ -5,6 +5,7 @@
  */
 #include "graph_fixture.h"
 
+#include "base/text.h"
 #include "fault_loop.h"
 #include "memory/pool_turn.h"
 
@@ -286,6 +287,56 @@ static void only_who_shares_waits(void **state)
 
 /* ---- Layout ---------------------------------------------------------------------------------*/
 
+/* The whole file, ended by NUL; freed by the caller. */
+static char *whole_file(const char *path)
+{
+    FILE *in = fopen(path, "rb");
+    char *text = calloc(1, 1 << 20);
+    assert_non_null(in);
+    assert_non_null(text);
+    fread(text, 1, (1 << 20) - 1, in);
+    fclose(in);
+    return text;
+}
+
+/* A name is any bytes; what is written is JSON, and XML of characters that XML has. */
+static void names_that_are_no_text_are_written_as_text(void **state)
+{
+    (void)state;
+    static const char name[] = "a\xff<\x1b[2J\xef\xbf\xbe\xe2\x80\xae&b";
+    struct rpt_fixture f;
+    rpt_open(&f);
+    struct rp_pool *pool = make_pool(&f, RP_POOL_SEQUENCE, NULL);
+    struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
+    options.name = name;
+    struct work w = {.f = &f, .freed = 6, .kept = 2};
+    RPT_OK(&f, rp_graph_capture(pool, &options, run_work, &w, NULL, 0, &w.graph, &f.err));
+    char path[] = "/tmp/reprise-pool-XXXXXX";
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    close(file);
+    RPT_OK(&f, rp_pool_write(pool, path, &f.err));
+    json_t *root = json_load_file(path, 0, NULL);
+    assert_non_null(root);
+    const json_t *part =
+        json_array_get(json_object_get(json_object_get(root, "layout"), "parts"), 0);
+    assert_string_equal(json_string_value(json_object_get(part, "graph")),
+                        "a\xef\xbf\xbd<\x1b[2J\xef\xbf\xbe\xe2\x80\xae&b");
+    json_decref(root);
+    RPT_OK(&f, rp_pool_draw(pool, path, &f.err));
+    char *text = whole_file(path);
+    assert_non_null(strstr(text, "a\xef\xbf\xbd&lt;\xef\xbf\xbd[2J"));
+    for (char *end, *line = text; *line; line = end + (*end != '\0')) {
+        end = line + strcspn(line, "\n");
+        assert_true(rpi_text_is_plain(line, (size_t)(end - line)));
+    }
+    free(text);
+    unlink(path);
+    rp_graph_destroy(w.graph);
+    rp_pool_destroy(pool);
+    rpt_close(&f);
+}
+
 static void the_layout_is_written_and_drawn(void **state)
 {
     (void)state;
@@ -546,6 +597,7 @@ int main(void)
         cmocka_unit_test(a_limit_counts_what_is_mapped),
         cmocka_unit_test(inner_pools_are_checked),
         cmocka_unit_test(only_who_shares_waits),
+        cmocka_unit_test(names_that_are_no_text_are_written_as_text),
         cmocka_unit_test(the_layout_is_written_and_drawn),
         cmocka_unit_test(threads_share_a_tree),
         cmocka_unit_test(every_failure_leaves_the_pool_as_it_was),

@@ -2,7 +2,7 @@
  *
  * The Python extension's table of addresses against a plain list, in random operations.
  */
-#include "../../python/csrc/addresses.h"
+#include "../../python/csrc/base/addresses.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -7,8 +7,8 @@
  */
 #include "graph_fixture.h"
 
-#include "../../python/csrc/hooks.h"
-#include "../../python/csrc/raise.h"
+#include "../../python/csrc/alloc/hooks.h"
+#include "../../python/csrc/alloc/raise.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -256,6 +256,36 @@ static void eager_work_meanwhile_has_the_heap(void **state)
     rpp_hook_reset();
 }
 
+struct taken {
+    CUstream stream;
+    uint64_t address;
+};
+
+static void *take_on_thread(void *user)
+{
+    struct taken *taken = user;
+    taken->address = take(taken->stream);
+    return NULL;
+}
+
+/* Autograd's threads have none when they allocate first. */
+static void a_thread_without_a_context_has_memory_of_the_graph(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct graph g = begin(7, f->streams[0]);
+    struct taken taken = {.stream = f->streams[0]};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, take_on_thread, &taken), 0);
+    pthread_join(thread, NULL);
+    RPT_OK(f, rpt_fill(f, f->streams[0], taken.address, 1, COUNT, &f->err));
+    end(&g);
+    assert_int_equal(facts_of(0, 1).alive_bytes, BYTES);
+    launch_and_check(&g, taken.address, 1);
+    reset(&g);
+    drop(taken.address, f->streams[0]);
+    rpp_hook_reset();
+}
+
 static bool throws(size_t bytes, CUstream stream)
 {
     if (setjmp(thrown) != 0)
@@ -373,6 +403,7 @@ int main(void)
         TEST(pools_are_apart),
         TEST(blocks_on_side_streams_are_waited_for),
         TEST(eager_work_meanwhile_has_the_heap),
+        TEST(a_thread_without_a_context_has_memory_of_the_graph),
         TEST(a_failed_capture_ends_at_the_next_beginning),
         TEST(a_failed_capture_without_memory_is_abandoned),
         TEST(no_memory_is_what_users_catch),

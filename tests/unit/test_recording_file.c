@@ -473,9 +473,31 @@ static void every_allocation_may_fail(void **state)
     }
 }
 
+/* A capture may say that it has 65,536 streams in a few bytes: what is kept goes by those that its
+ * events name, which stay as different as they were. */
+static void streams_cost_what_events_name(void **state)
+{
+    (void)state;
+    struct rp_recording *recording =
+        accepted(FILE_OF("{\"name\":\"a\",\"nodes\":[],\"edges\":[],\"streams\":65536,"
+                         "\"events\":[[\"alloc\",1,8,65535,[]],[\"alloc\",2,8,0,[]],"
+                         "[\"alloc\",3,8,7,[]],[\"use\",1,7],[\"use\",2,65535]]}"));
+    const struct rpi_capture_record *record = &recording->captures.data[0];
+    const uint32_t expected[] = {1, 0, 2, 2, 1};
+    assert_int_equal(record->streams, 3);
+    assert_int_equal(record->events.count, 5);
+    for (size_t i = 0; i < 5; i++)
+        assert_int_equal(record->events.data[i].stream, expected[i]);
+    rp_recording_destroy(recording);
+    recording = accepted(EVENTS("[\"alloc\",1,8,1,[]],[\"use\",1,0]"));
+    assert_int_equal(recording->captures.data[0].events.data[0].stream, 1); /* few: as they are */
+    rp_recording_destroy(recording);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(streams_cost_what_events_name),
         cmocka_unit_test(malformed_json_is_refused),
         cmocka_unit_test(malformed_compositions_are_refused),
         cmocka_unit_test(compositions_may_not_be_endless),

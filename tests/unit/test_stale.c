@@ -355,7 +355,7 @@ static void ranges_that_cannot_be_looked_for(void **state)
     rpt_says(&t->f, "graph is NULL");
     assert_int_equal(rp_graph_names(graph, NULL, 1, &named, &t->f.err), RP_ERROR_INVALID_ARGUMENT);
     assert_int_equal(rp_graph_names(graph, &range, 1, NULL, &t->f.err), RP_ERROR_INVALID_ARGUMENT);
-    rpt_says(&t->f, "ranges or out_named is NULL");
+    rpt_says(&t->f, "out_named is NULL");
     assert_int_equal(named, 7);
     rp_graph_destroy(graph);
 }

@@ -97,7 +97,9 @@ struct subject {
     enum lie lie;
     unsigned lies_until; /* it lies in its second run of three up to this one */
     unsigned runs;
-    bool computes; /* D by its distance from C */
+    bool computes;          /* D by its distance from C */
+    bool has_rubbish;       /* that moves as C and D do */
+    uint64_t seen[3][ARGS]; /* addresses in the runs */
     char warnings[2048];
 };
 
@@ -165,9 +167,9 @@ static rp_status work(struct rp_call *call, void *user, struct rp_error *err)
     bool lies = subject->runs % 3 == 1 && subject->runs < subject->lies_until;
     enum lie lie = lies ? subject->lie : NO_LIE;
     uint64_t x[ARGS];
-    subject->runs++;
     for (size_t k = 0; k < ARGS; k++)
-        x[k] = rp_call_arg(call, k);
+        x[k] = subject->seen[subject->runs % 3][k] = rp_call_arg(call, k);
+    subject->runs++;
     struct far_params far = {.to = x[Z],
                              .from = lie == A_FOR_C ? x[A] : x[C],
                              .other = x[D],
@@ -177,6 +179,8 @@ static rp_status work(struct rp_call *call, void *user, struct rp_error *err)
         far.other = 0;
         far.distance = (int64_t)(x[D] - x[C]) / (int64_t)sizeof(float);
     }
+    if (subject->has_rubbish)
+        far.spare = ((uint64_t)0x7f << 40) + (x[D] - x[C]) / 16;
     if (lie == SWAPPED) {
         x[A] = rp_call_arg(call, B);
         x[B] = rp_call_arg(call, A);
@@ -303,6 +307,32 @@ static void each_lie_costs_those_it_is_about(void **state)
         assert_int_equal(subject.warnings[0] != '\0', copied != 0);
         rp_graph_destroy(graph);
     }
+    free_args(&subject.f, args);
+    close_subject(&subject);
+}
+
+/* A struct holds what lay on the stack: an address of the host's, or a length. What moves as two
+ * arguments do, and is not how far they are apart, is rubbish; and no two move by so little as
+ * lengths do. */
+static void rubbish_that_moves_is_not_computed(void **state)
+{
+    enum { SHORT = 16 << 10 };
+    struct subject subject;
+    struct rp_arg args[ARGS];
+    (void)state;
+    open_subject(&subject);
+    subject.has_rubbish = true;
+    make_args(&subject.f, args, 1);
+    struct rp_graph *graph = NULL;
+    assert_int_equal(try_capture(&subject, args, RP_VERIFY_CAPTURE, &graph), RP_OK);
+    assert_string_equal(subject.warnings, "");
+    for (size_t k = 0; k < ARGS; k++)
+        for (size_t j = 0; j < k; j++) {
+            int64_t moved = (int64_t)(subject.seen[1][k] - subject.seen[1][j]) -
+                            (int64_t)(subject.seen[0][k] - subject.seen[0][j]);
+            assert_true(moved >= SHORT || moved <= -SHORT);
+        }
+    rp_graph_destroy(graph);
     free_args(&subject.f, args);
     close_subject(&subject);
 }
@@ -507,6 +537,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_lie_costs_those_it_is_about),
+        cmocka_unit_test(rubbish_that_moves_is_not_computed),
         cmocka_unit_test(computed_words_are_found),
         cmocka_unit_test(a_graph_that_settles_is_captured),
         cmocka_unit_test(it_takes_no_device_memory),

@@ -143,6 +143,26 @@ CUresult rpi_host_cuDeviceTotalMem(size_t *bytes, CUdevice device)
     return CUDA_SUCCESS;
 }
 
+/* What the options say of an attribute; 0: nothing. */
+static unsigned chosen(int attribute)
+{
+    const struct rpi_host_options *options = &rpi_host.options;
+    switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+        return rpi_host_multiprocessors();
+    case 13:
+        return options->clock_khz;
+    case 36:
+        return options->memory_clock_khz;
+    case 37:
+        return options->memory_bus_bits;
+    case 38:
+        return options->l2_bytes;
+    default:
+        return 0;
+    }
+}
+
 CUresult rpi_host_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
 {
     /* Those of an H200, so that programs choose what they would there. What is not listed is 0. */
@@ -190,10 +210,8 @@ CUresult rpi_host_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute,
         return CUDA_ERROR_INVALID_DEVICE;
     if ((int)attribute < 1 || (int)attribute > LAST_KNOWN)
         return CUDA_ERROR_INVALID_VALUE;
-    *value = 0;
-    if (attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
-        *value = (int)rpi_host_multiprocessors();
-    for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
+    *value = (int)chosen((int)attribute);
+    for (size_t i = 0; i < sizeof attributes / sizeof *attributes && *value == 0; i++)
         if (attributes[i].attribute == (int)attribute)
             *value = attributes[i].value;
     return CUDA_SUCCESS;

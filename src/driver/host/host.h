@@ -24,11 +24,13 @@ struct rpi_host_options {
     uint64_t exec_path_bytes, exec_node_bytes, exec_step_bytes;
     const char *name;         /* of the devices; NULL: "Reprise host device". Static text */
     unsigned multiprocessors; /* of each device; 0: 4 */
+    /* Of each device, in bytes, bits and kHz; 0: an H200's. */
+    unsigned l2_bytes, memory_bus_bits, clock_khz, memory_clock_khz;
 };
 enum { RPI_HOST_MOST_DEVICES = 8 };
 #define RPI_HOST_OPTIONS_INIT                                                                      \
     {                                                                                              \
-        1, (uint64_t)16 << 30, 4, true, 0, 0, 0, 0, NULL, 0                                        \
+        1, (uint64_t)16 << 30, 4, true, 0, 0, 0, 0, NULL, 0, 0, 0, 0, 0                            \
     }
 
 /* NULL: the defaults. Takes effect for work enqueued later. total_bytes below what is in use only

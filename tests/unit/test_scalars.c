@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Scalars that replays change in kernels' parameters (rp_call_scalar, rp_graph_set_scalars): two
+ * captures prove where they stand, whoever shares the exec, and what they do not prove is refused.
+ */
+#include "graph_fixture.h"
+
+#include "fault_loop.h"
+#include "graph/scalars.h"
+
+#include <math.h>
+
+/* Argument 0 times a factor, in argument 1; that once more, in argument 2. Each run of a capture
+ * has another factor. */
+struct subject {
+    const struct rpt_fixture *f;
+    CUdeviceptr memory;
+    unsigned runs;
+    bool names_more; /* than the run before */
+    float (*given)(double factor);
+    struct rp_arg args[3];
+};
+
+static const double factors[] = {0.377381, 0.683914, 0.412937, 0.717133, 0.355519};
+
+static float itself(double factor)
+{
+    return (float)factor;
+}
+
+static float negated(double factor)
+{
+    return (float)-factor;
+}
+
+static float inverted(double factor)
+{
+    return (float)(1.0 / factor);
+}
+
+static float inverted_float(double factor)
+{
+    return 1.0f / (float)factor;
+}
+
+static float squared(double factor)
+{
+    return (float)(factor * factor);
+}
+
+static rp_status work(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct subject *subject = user;
+    double factor = factors[subject->runs % (sizeof factors / sizeof *factors)];
+    const struct rpt_fixture *f = subject->f;
+    CUstream stream = rp_call_stream(call);
+    rp_status status = rpt_scale(f, stream, rp_call_arg(call, 1), rp_call_arg(call, 0),
+                                 subject->given(factor), 1, err);
+    if (status == RP_OK)
+        status = rpt_scale(f, stream, rp_call_arg(call, 2), rp_call_arg(call, 1),
+                           subject->given(factor), 1, err);
+    if (status == RP_OK)
+        status = rp_call_scalar(call, 0.5 * factor, err);
+    for (unsigned i = 0; status == RP_OK && i < 1 + subject->runs * subject->names_more; i++)
+        status = rp_call_scalar(call, factor, err);
+    subject->runs++;
+    return status;
+}
+
+static void init(struct subject *subject, const struct rpt_fixture *f, float (*given)(double))
+{
+    enum { APART = 256 };
+    *subject = (struct subject){.f = f, .given = given};
+    assert_int_equal(f->driver->cuMemAlloc(&subject->memory, 3 * APART), 0);
+    for (size_t i = 0; i < 3; i++)
+        subject->args[i] = rpt_arg(subject->memory + i * APART, 1, i ? RP_ARG_OUT : RP_ARG_IN);
+}
+
+static void finish(struct subject *subject)
+{
+    subject->f->driver->cuMemFree(subject->memory);
+}
+
+static rp_status capture(struct subject *subject, struct rp_graph **out_graph, struct rp_error *err)
+{
+    *out_graph = NULL;
+    return rp_graph_capture(subject->f->pool, NULL, work, subject, subject->args, 3, out_graph,
+                            err);
+}
+
+/* What comes out for 3, with this factor. */
+static void replay(const struct subject *subject, struct rp_graph *graph, double factor)
+{
+    const struct rp_driver *driver = subject->f->driver;
+    const double scalars[] = {NAN, factor};
+    struct rp_error err = {0};
+    float x = 3, by = subject->given(factor), y;
+    assert_int_equal(driver->cuMemcpyHtoD(subject->args[0].address, &x, sizeof x), 0);
+    assert_int_equal(rp_graph_set_scalars(graph, scalars, 2, &err), RP_OK);
+    assert_int_equal(rp_graph_replay(graph, subject->args, 3, subject->f->streams[1], &err), RP_OK);
+    assert_int_equal(driver->cuCtxSynchronize(), 0);
+    assert_int_equal(driver->cuMemcpyDtoH(&y, subject->args[2].address, sizeof y), 0);
+    assert_true(y == x * by * by);
+}
+
+static void each_form_is_found(void **state)
+{
+    static float (*const forms[])(double) = {itself, negated, inverted, inverted_float};
+    struct rpt_fixture *f = *state;
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        struct subject subject;
+        struct rp_graph *graph;
+        size_t places;
+        init(&subject, f, forms[i]);
+        RPT_OK(f, capture(&subject, &graph, &f->err));
+        RPT_OK(f, rp_graph_scalar_info(graph, 0, &places, &f->err));
+        assert_int_equal(places, 0);
+        RPT_OK(f, rp_graph_scalar_info(graph, 1, &places, &f->err));
+        assert_int_equal(places, 2);
+        for (double factor = 0.001; factor < 1000; factor *= 3.7)
+            replay(&subject, graph, factor);
+        rp_graph_destroy(graph);
+        finish(&subject);
+    }
+}
+
+/* Nodes are given to the driver where a number changed, and not otherwise. */
+static void only_what_changed_is_given(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct subject subject;
+    struct rp_graph *graph;
+    struct rp_graph_info before, after;
+    init(&subject, f, itself);
+    RPT_OK(f, capture(&subject, &graph, &f->err));
+    replay(&subject, graph, 0.7);
+    rp_graph_info(graph, &before);
+    replay(&subject, graph, 0.7);
+    rp_graph_info(graph, &after);
+    assert_int_equal(after.patched_nodes, before.patched_nodes);
+    replay(&subject, graph, 0.8);
+    rp_graph_info(graph, &after);
+    assert_int_equal(after.patched_nodes, before.patched_nodes + 2);
+    rp_graph_destroy(graph);
+    finish(&subject);
+}
+
+static void what_is_computed_otherwise_is_refused(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct subject subject;
+    struct rp_graph *graph;
+    init(&subject, f, squared);
+    assert_int_equal(capture(&subject, &graph, &f->err), RP_ERROR_DIVERGED);
+    finish(&subject);
+}
+
+static void each_run_names_as_many(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct subject subject;
+    struct rp_graph *graph;
+    init(&subject, f, itself);
+    subject.names_more = true;
+    assert_int_equal(capture(&subject, &graph, &f->err), RP_ERROR_DIVERGED);
+    rpt_says(f, "scalars (rp_call_scalar), and");
+    rpt_says(f, "in its rehearsal. It must name the same in each run");
+    finish(&subject);
+}
+
+static void numbers_are_told_before_a_replay(void **state)
+{
+    struct rpt_fixture *f = *state;
+    const double scalars[3] = {1, 2, 3};
+    struct subject subject;
+    struct rp_graph *graph;
+    size_t places;
+    init(&subject, f, itself);
+    RPT_OK(f, capture(&subject, &graph, &f->err));
+    assert_int_equal(rp_graph_replay(graph, subject.args, 3, NULL, &f->err), RP_ERROR_CONTRACT);
+    rpt_says(f, "was not told what they are");
+    assert_int_equal(rp_graph_set_scalars(graph, scalars, 3, &f->err), RP_ERROR_CONTRACT);
+    rpt_says(f, "is given 3 scalars and has 2");
+    assert_int_equal(rp_graph_set_scalars(graph, NULL, 2, &f->err), RP_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(rp_graph_set_scalars(NULL, scalars, 2, &f->err), RP_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(rp_graph_scalar_info(graph, 2, &places, &f->err), RP_ERROR_INVALID_ARGUMENT);
+    rp_graph_destroy(graph);
+    finish(&subject);
+}
+
+static rp_status copy_from_host(struct rp_call *call, void *user, struct rp_error *err)
+{
+    static float number = 0.25f;
+    struct subject *subject = user;
+    rp_status status = rp_call_scalar(call, factors[subject->runs++], err);
+    if (status == RP_OK && subject->f->driver->cuMemcpyHtoDAsync(rp_call_arg(call, 1), &number, 4,
+                                                                 rp_call_stream(call)) != 0)
+        status = RP_ERROR_DRIVER;
+    return status;
+}
+
+/* A number that was computed from a scalar may lie there. */
+static void copies_from_the_host_are_refused(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct subject subject;
+    struct rp_graph *graph = NULL;
+    init(&subject, f, itself);
+    assert_int_equal(
+        rp_graph_capture(f->pool, NULL, copy_from_host, &subject, subject.args, 3, &graph, &f->err),
+        RP_ERROR_DIVERGED);
+    rpt_says(f, "copies from the host");
+    finish(&subject);
+}
+
+static void captures_with_scalars_are_not_verified(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
+    struct subject subject;
+    struct rp_graph *graph = NULL;
+    init(&subject, f, itself);
+    options.verify = RP_VERIFY_CAPTURE;
+    assert_int_equal(
+        rp_graph_capture(f->pool, &options, work, &subject, subject.args, 3, &graph, &f->err),
+        RP_ERROR_UNSUPPORTED);
+    rpt_says(f, "names scalars");
+    finish(&subject);
+}
+
+static rp_status name_no_number(struct rp_call *call, void *user, struct rp_error *err)
+{
+    return rp_call_scalar(call, *(const double *)user, err);
+}
+
+static void only_numbers_of_captured_runs_are_named(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct rp_graph *graph = NULL;
+    double number = INFINITY;
+    assert_int_equal(
+        rp_graph_capture(f->pool, NULL, name_no_number, &number, NULL, 0, &graph, &f->err),
+        RP_ERROR_INVALID_ARGUMENT);
+    rpt_says(f, "no finite number");
+    number = 1;
+    assert_int_equal(rp_run(f->pool, name_no_number, &number, NULL, 0, NULL, &f->err),
+                     RP_ERROR_INVALID_ARGUMENT);
+    rpt_says(f, "not captured");
+}
+
+/* ---- Failing calls ------------------------------------------------------------------------- */
+
+static bool capture_and_replay(const struct rp_driver *driver, void *user)
+{
+    struct subject *subject = user;
+    struct rpt_scene scene;
+    const double scalars[] = {1, 0.5};
+    bool works =
+        rpt_scene_open(&scene, driver) &&
+        rp_graph_capture(scene.pool, NULL, work, subject, subject->args, 3, &scene.graph,
+                         &scene.err) == RP_OK &&
+        rp_graph_set_scalars(scene.graph, scalars, 2, NULL) == RP_OK &&
+        rp_graph_replay(scene.graph, subject->args, 3, subject->f->streams[1], NULL) == RP_OK;
+    works &= subject->f->driver->cuCtxSynchronize() == CUDA_SUCCESS;
+    rpt_scene_close(&scene);
+    return works;
+}
+
+static void any_call_may_fail(void **state)
+{
+    const struct rpt_fixture *f = *state;
+    struct subject subject;
+    init(&subject, f, itself);
+    const struct rpt_scenario scenario = {.run = capture_and_replay, .user = &subject};
+    assert_true(rpt_fault_loop(f->driver, &scenario, CUDA_ERROR_UNKNOWN) > 50);
+    struct rpi_host_options before = rpt_ignore_races();
+    assert_true(rpt_memory_fault_loop(f->driver, &scenario) > 50);
+    rpi_host_configure(&before);
+    finish(&subject);
+}
+
+/* ---- The table ------------------------------------------------------------------------------ */
+
+static void roundings_that_are_alike_are_no_proof(void **state)
+{
+    (void)state;
+    double alike = 0.32126357948983847, apart = 0.6705892310465236; /* 1 / x as a float */
+    struct rpi_scalars before = {.data = &alike, .count = 1}, after = before;
+    struct rpi_scalar_table table;
+    uint32_t scalar;
+    enum rpi_scalar_form form;
+    double other = 0.7586821582277979; /* alike too */
+    after.data = &other;
+    assert_int_equal(rpi_scalar_table_init(&table, &before, &after, NULL), RP_OK);
+    assert_false(
+        rpi_scalar_table_find(&table, 4, rpi_scalar_bits(alike, RPI_SCALAR_INVERSE_ROUNDED),
+                              rpi_scalar_bits(other, RPI_SCALAR_INVERSE_ROUNDED), &scalar, &form));
+    rpi_scalar_table_finish(&table);
+    after.data = &apart;
+    assert_int_equal(rpi_scalar_table_init(&table, &before, &after, NULL), RP_OK);
+    assert_true(rpi_scalar_table_find(&table, 4, rpi_scalar_bits(alike, RPI_SCALAR_INVERSE_ROUNDED),
+                                      rpi_scalar_bits(apart, RPI_SCALAR_INVERSE_ROUNDED), &scalar,
+                                      &form));
+    assert_int_equal(form, RPI_SCALAR_INVERSE_ROUNDED);
+    rpi_scalar_table_finish(&table);
+}
+
+static uint32_t bits_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static void addresses_are_no_numbers(void **state)
+{
+    (void)state;
+    assert_true(rpi_scalar_may_be(bits_of(0.123f), bits_of(0.456f), 4));
+    assert_true(
+        rpi_scalar_may_be((uint64_t)bits_of(0.123f) << 32, (uint64_t)bits_of(2.5f) << 32, 8));
+    assert_false(rpi_scalar_may_be(0x7f75c7e57f37, 0x7f75c7e5809d, 8)); /* near each other */
+    assert_false(rpi_scalar_may_be(0x55cbb1111940, 0x55cb41405b50, 8)); /* aligned */
+    assert_false(rpi_scalar_may_be(3, 71, 8));                          /* counts */
+    assert_false(rpi_scalar_may_be(0x40f5a72000007ffd, 0x40f21b8000007ffd, 8)); /* half of two */
+    double x = 0.3, y = 0.6;
+    uint64_t before, after;
+    memcpy(&before, &x, sizeof before);
+    memcpy(&after, &y, sizeof after);
+    assert_true(rpi_scalar_may_be(before, after, 8));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RPT_TEST(each_form_is_found),
+        RPT_TEST(only_what_changed_is_given),
+        RPT_TEST(what_is_computed_otherwise_is_refused),
+        RPT_TEST(each_run_names_as_many),
+        RPT_TEST(numbers_are_told_before_a_replay),
+        RPT_TEST(copies_from_the_host_are_refused),
+        RPT_TEST(captures_with_scalars_are_not_verified),
+        RPT_TEST(only_numbers_of_captured_runs_are_named),
+        RPT_TEST(any_call_may_fail),
+        cmocka_unit_test(roundings_that_are_alike_are_no_proof),
+        cmocka_unit_test(addresses_are_no_numbers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
