@@ -50,12 +50,16 @@ if [ ! -f "$package/built" ] || [ -n "$newer" ]; then
 fi
 exec 9>&-
 
-preload=
-for library in libcuda.so.1 libcudart.so.13 libcublasLt.so.13 libcublas.so.13 libcudnn.so.9 \
-    libcufft.so.12 libcufile.so.0 libcupti.so.13 libcurand.so.10 libcusparse.so.12 \
-    libcusolver.so.12 libcusparseLt.so.0 libnccl.so.2 libnvrtc.so.13 libnvshmem_host.so.3; do
-    preload="$preload${preload:+:}$build/host/lib/$library"
-done
+# The column of the CUDA that this torch was built for.
+find='import importlib.util, pathlib, re
+home = pathlib.Path(importlib.util.find_spec("torch").origin).parent
+print(re.search(r"^cuda\b.*= .(\d+)", (home / "version.py").read_text(), re.M)[1])'
+case $("$python" -c "$find") in
+12) column=2 ;;
+*) column=1 ;;
+esac
+preload=$(awk -v lib="$build/host/lib/" -v column="$column" \
+    '!/^#/ { print lib $(NF < column ? NF : column) }' "$root/host/preload.txt" | paste -sd :)
 [ -n "${QUIET:-}" ] ||
     echo "reprise host: $("$python" -V) on the host driver, a CPU in the place of an NVIDIA H200:" \
         "memory, streams, captures and graphs are real; of the kernels some compute and the others" \

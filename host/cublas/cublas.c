@@ -5,6 +5,7 @@
  * the device.
  */
 #include "cublasLt/product.h"
+#include "cublasLt/workspace.h"
 
 #include "kernels/number.h"
 
@@ -42,7 +43,8 @@ int cublasSetStream_v2(struct handle *handle, CUstream stream)
 RPI_EXPORT int cublasSetWorkspace_v2(struct handle *handle, void *workspace, size_t bytes);
 int cublasSetWorkspace_v2(struct handle *handle, void *workspace, size_t bytes)
 {
-    (void)handle, (void)workspace, (void)bytes; /* products need none here */
+    (void)workspace; /* products need none here */
+    cublasHostNoteWorkspace(RPI_WORKSPACE_CUBLAS, handle->stream, bytes);
     return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -4,6 +4,7 @@
  * each attribute's first eight bytes by its number.
  */
 #include "cublasLt/product.h"
+#include "cublasLt/workspace.h"
 
 #include "kernels/number.h"
 
@@ -169,7 +170,8 @@ int cublasLtMatmul(void *handle, struct descriptor *product, const void *alpha, 
                    size_t workspace_bytes, CUstream stream)
 {
     enum { HOST_POINTERS = 0, KNOWN = RPI_EPILOGUE_RELU | RPI_EPILOGUE_BIAS | RPI_EPILOGUE_GELU };
-    (void)handle, (void)algorithm, (void)workspace, (void)workspace_bytes;
+    (void)handle, (void)algorithm, (void)workspace;
+    cublasHostNoteWorkspace(RPI_WORKSPACE_CUBLASLT, stream, workspace_bytes);
     int epilogue = product->at[DESC_EPILOGUE].number & ~EPILOGUE_DEFAULT;
     int trans_a = product->at[DESC_TRANS_A].number != 0;
     if (epilogue & ~KNOWN || product->at[DESC_POINTER_MODE].number != HOST_POINTERS ||

@@ -115,7 +115,7 @@ cudaError_t cudaRuntimeGetVersion(int *version)
 {
     if (!version)
         return rpi_runtime_result(CUDA_ERROR_INVALID_VALUE);
-    *version = 13000;
+    *version = RPI_CUDA < 13 ? 12080 : 13000;
     return cudaSuccess;
 }
 
@@ -127,4 +127,13 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, 
                                              CUdriverProcAddressQueryResult *status)
 {
     return rpi_runtime_result(cuGetProcAddress_v2(name, function, (int)version, flags, status));
+}
+
+RPI_EXPORT cudaError_t cudaGetDriverEntryPoint(const char *name, void **function,
+                                               unsigned long long flags,
+                                               CUdriverProcAddressQueryResult *status);
+cudaError_t cudaGetDriverEntryPoint(const char *name, void **function, unsigned long long flags,
+                                    CUdriverProcAddressQueryResult *status)
+{
+    return cudaGetDriverEntryPointByVersion(name, function, 1000 * RPI_CUDA, flags, status);
 }

@@ -31,6 +31,12 @@ cudaError_t cudaHostAlloc(void **pointer, size_t bytes, unsigned flags)
     return RPI_WITH_CONTEXT(cuMemAllocHost(pointer, bytes));
 }
 
+RPI_EXPORT cudaError_t cudaMallocHost(void **pointer, size_t bytes);
+cudaError_t cudaMallocHost(void **pointer, size_t bytes)
+{
+    return cudaHostAlloc(pointer, bytes, 0);
+}
+
 RPI_EXPORT cudaError_t cudaFreeHost(void *pointer);
 cudaError_t cudaFreeHost(void *pointer)
 {
@@ -46,7 +52,9 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 struct pointer_attributes {
     int type, device;
     void *devicePointer, *hostPointer;
+#if RPI_CUDA >= 13
     long reserved[8];
+#endif
 };
 
 RPI_EXPORT cudaError_t cudaPointerGetAttributes(struct pointer_attributes *attributes,

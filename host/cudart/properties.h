@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * struct cudaDeviceProp of CUDA 13, field by field under NVIDIA's names.
+ * struct cudaDeviceProp of CUDA 13 and of CUDA 12, field by field under NVIDIA's names.
  */
 #ifndef HOST_CUDART_PROPERTIES_H
 #define HOST_CUDART_PROPERTIES_H
 
 #include <stddef.h>
+
+#if RPI_CUDA < 13
+#define ONLY_12(member) member;
+#else
+#define ONLY_12(member)
+#endif
 
 struct rpi_device_properties {
     char name[256];
@@ -20,16 +26,21 @@ struct rpi_device_properties {
     int maxThreadsPerBlock;
     int maxThreadsDim[3];
     int maxGridSize[3];
+    ONLY_12(int clockRate)
     size_t totalConstMem;
     int major;
     int minor;
     size_t textureAlignment;
     size_t texturePitchAlignment;
+    ONLY_12(int deviceOverlap)
     int multiProcessorCount;
+    ONLY_12(int kernelExecTimeoutEnabled)
     int integrated;
     int canMapHostMemory;
+    ONLY_12(int computeMode)
     int maxTexture1D;
     int maxTexture1DMipmap;
+    ONLY_12(int maxTexture1DLinear)
     int maxTexture2D[2];
     int maxTexture2DMipmap[2];
     int maxTexture2DLinear[3];
@@ -56,6 +67,7 @@ struct rpi_device_properties {
     int tccDriver;
     int asyncEngineCount;
     int unifiedAddressing;
+    ONLY_12(int memoryClockRate)
     int memoryBusWidth;
     int l2CacheSize;
     int persistingL2CacheMaxSize;
@@ -69,11 +81,13 @@ struct rpi_device_properties {
     int isMultiGpuBoard;
     int multiGpuBoardGroupID;
     int hostNativeAtomicSupported;
+    ONLY_12(int singleToDoublePrecisionPerfRatio)
     int pageableMemoryAccess;
     int concurrentManagedAccess;
     int computePreemptionSupported;
     int canUseHostPointerForRegisteredMem;
     int cooperativeLaunch;
+    ONLY_12(int cooperativeMultiDeviceLaunch)
     size_t sharedMemPerBlockOptin;
     int pageableMemoryAccessUsesHostPageTables;
     int directManagedMemAccessFromHost;
@@ -93,6 +107,9 @@ struct rpi_device_properties {
     int ipcEventSupported;
     int clusterLaunch;
     int unifiedFunctionPointers;
+#if RPI_CUDA < 13
+    int reserved[63];
+#else
     int deviceNumaConfig;
     int deviceNumaId;
     int mpsEnabled;
@@ -101,6 +118,11 @@ struct rpi_device_properties {
     unsigned int gpuPciSubsystemID;
     int hostNumaMultinodeIpcSupported;
     int reserved[56];
+#endif
 };
+#undef ONLY_12
+#if RPI_CUDA < 13
+_Static_assert(sizeof(struct rpi_device_properties) == 1032, "as in NVIDIA's header of CUDA 12");
+#endif
 
 #endif

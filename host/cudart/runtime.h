@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The CUDA runtime as far as PyTorch 2.11 asks for it (symbols/cudart.txt), over the driver. Names,
- * values and layouts are NVIDIA's, of CUDA 13. Codes of the runtime that come from the driver have
- * the driver's numbers.
+ * The CUDA runtime as far as PyTorch asks for it (symbols/cudart.txt), over the driver. Names,
+ * values and layouts are NVIDIA's, of CUDA 13, or of CUDA 12 where RPI_CUDA is 12: it is built as
+ * both. Codes of the runtime that come from the driver have the driver's numbers.
  *
  * A thread that has no context gets the primary one of device 0 with its first call that needs one.
  */
@@ -12,6 +12,10 @@
 #include "libcuda/libcuda.h"
 
 #include <stdbool.h>
+
+#if RPI_CUDA < 13
+#define cudaGetDeviceProperties cudaGetDeviceProperties_v2
+#endif
 
 typedef int cudaError_t;
 enum {

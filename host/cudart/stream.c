@@ -9,6 +9,8 @@
 /* X(name, parameters, the driver's call) */
 #define CALLS(X)                                                                                   \
     X(cudaStreamCreate, (CUstream * stream), cuStreamCreate(stream, CU_STREAM_DEFAULT))            \
+    X(cudaStreamCreateWithFlags, (CUstream * stream, unsigned flags),                              \
+      cuStreamCreate(stream, flags))                                                               \
     X(cudaStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priority),             \
       cuStreamCreateWithPriority(stream, flags, priority))                                         \
     X(cudaStreamDestroy, (CUstream stream), cuStreamDestroy(stream))                               \
@@ -23,10 +25,6 @@
     X(cudaStreamEndCapture, (CUstream stream, CUgraph * graph), cuStreamEndCapture(stream, graph)) \
     X(cudaStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus * status),                    \
       cuStreamIsCapturing(stream, status))                                                         \
-    X(cudaStreamGetCaptureInfo,                                                                    \
-      (CUstream stream, CUstreamCaptureStatus * status, cuuint64_t * id, CUgraph * graph,          \
-       const CUgraphNode **nodes, const CUgraphEdgeData **edges, size_t *count),                   \
-      cuStreamGetCaptureInfo(stream, status, id, graph, nodes, edges, count))                      \
     X(cudaThreadExchangeStreamCaptureMode, (CUstreamCaptureMode * mode),                           \
       cuThreadExchangeStreamCaptureMode(mode))                                                     \
     X(cudaLaunchHostFunc, (CUstream stream, CUhostFn function, void *data),                        \
@@ -44,14 +42,49 @@
     X(cudaGraphDestroy, (CUgraph graph), cuGraphDestroy(graph))                                    \
     X(cudaGraphGetNodes, (CUgraph graph, CUgraphNode * nodes, size_t * count),                     \
       cuGraphGetNodes(graph, nodes, count))                                                        \
-    X(cudaGraphNodeGetDependencies,                                                                \
-      (CUgraphNode node, CUgraphNode * nodes, CUgraphEdgeData * edges, size_t * count),            \
-      cuGraphNodeGetDependencies(node, nodes, edges, count))                                       \
+    X(cudaGraphNodeGetType, (CUgraphNode node, CUgraphNodeType * type),                            \
+      cuGraphNodeGetType(node, type))                                                              \
+    X(cudaGraphAddEmptyNode,                                                                       \
+      (CUgraphNode * node, CUgraph graph, const CUgraphNode *before, size_t count),                \
+      cuGraphAddEmptyNode(node, graph, before, count))                                             \
+    X(cudaGraphInstantiate, (CUgraphExec * exec, CUgraph graph, unsigned long long flags),         \
+      cuGraphInstantiateWithFlags(exec, graph, flags))                                             \
     X(cudaGraphInstantiateWithFlags,                                                               \
       (CUgraphExec * exec, CUgraph graph, unsigned long long flags),                               \
       cuGraphInstantiateWithFlags(exec, graph, flags))                                             \
     X(cudaGraphExecDestroy, (CUgraphExec exec), cuGraphExecDestroy(exec))                          \
     X(cudaGraphLaunch, (CUgraphExec exec, CUstream stream), cuGraphLaunch(exec, stream))
+
+/* What CUDA 13 gave edges. */
+#if RPI_CUDA < 13
+#define CALLS_OF_THIS_CUDA(X)                                                                      \
+    X(cudaStreamGetCaptureInfo_v2,                                                                 \
+      (CUstream stream, CUstreamCaptureStatus * status, cuuint64_t * id, CUgraph * graph,          \
+       const CUgraphNode **nodes, size_t *count),                                                  \
+      cuStreamGetCaptureInfo(stream, status, id, graph, nodes, NULL, count))                       \
+    X(cudaStreamUpdateCaptureDependencies,                                                         \
+      (CUstream stream, CUgraphNode * nodes, size_t count, unsigned flags),                        \
+      cuStreamUpdateCaptureDependencies(stream, nodes, NULL, count, flags))                        \
+    X(cudaGraphNodeGetDependencies, (CUgraphNode node, CUgraphNode * nodes, size_t * count),       \
+      cuGraphNodeGetDependencies(node, nodes, NULL, count))
+#else
+#define CALLS_OF_THIS_CUDA(X)                                                                      \
+    X(cudaStreamGetCaptureInfo,                                                                    \
+      (CUstream stream, CUstreamCaptureStatus * status, cuuint64_t * id, CUgraph * graph,          \
+       const CUgraphNode **nodes, const CUgraphEdgeData **edges, size_t *count),                   \
+      cuStreamGetCaptureInfo(stream, status, id, graph, nodes, edges, count))                      \
+    X(cudaStreamUpdateCaptureDependencies,                                                         \
+      (CUstream stream, CUgraphNode * nodes, const CUgraphEdgeData *edges, size_t count,           \
+       unsigned flags),                                                                            \
+      cuStreamUpdateCaptureDependencies(stream, nodes, edges, count, flags))                       \
+    X(cudaStreamBeginCaptureToGraph,                                                               \
+      (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const CUgraphEdgeData *edges,     \
+       size_t count, CUstreamCaptureMode mode),                                                    \
+      cuStreamBeginCaptureToGraph(stream, graph, nodes, edges, count, mode))                       \
+    X(cudaGraphNodeGetDependencies,                                                                \
+      (CUgraphNode node, CUgraphNode * nodes, CUgraphEdgeData * edges, size_t * count),            \
+      cuGraphNodeGetDependencies(node, nodes, edges, count))
+#endif
 
 #define X(name, params, call)                                                                      \
     RPI_EXPORT cudaError_t name params;                                                            \
@@ -60,6 +93,7 @@
         return RPI_WITH_CONTEXT(call);                                                             \
     }
 CALLS(X)
+CALLS_OF_THIS_CUDA(X)
 #undef X
 
 typedef void (*stream_callback)(CUstream stream, cudaError_t status, void *data);

@@ -420,16 +420,25 @@ static void run_roll(const struct rp_host_launch *launch)
 
 /* ---- Non-zero elements ---------------------------------------------------------------------- */
 
+/* What the iterator of such a parameter begins at. cub's own of CUDA 12 has its operator ahead of
+ * the pointer, thrust's behind it. */
+static const char *iterator_at(const struct rp_host_launch *launch, int index)
+{
+    const char *begin;
+    memcpy(&begin, (const char *)launch->params[index] + rpi_kernel_of(launch->kernel)->depth,
+           sizeof begin);
+    return begin;
+}
+
 /* DeviceReduceSingleTileKernel, counting: ({const T *in, ..}, int *out, uint64 n, ..). Behind a
  * DeviceReduceKernel, which is left to do nothing, `in` has counts. */
 static void run_count(const struct rp_host_launch *launch)
 {
     const struct rpi_kernel *kernel = rpi_kernel_of(launch->kernel);
     size_t bytes = rpi_type_bytes(kernel->types[0]);
-    const char *in;
+    const char *in = iterator_at(launch, 0);
     int32_t *out, sum = 0;
     uint64_t count;
-    READ(in, 0);
     READ(out, 1);
     READ(count, 2);
     for (uint64_t i = 0; i < count; i++)
@@ -443,10 +452,9 @@ static void run_block_counts(const struct rp_host_launch *launch)
 {
     const struct rpi_kernel *kernel = rpi_kernel_of(launch->kernel);
     size_t bytes = rpi_type_bytes(kernel->types[0]);
-    const char *in;
+    const char *in = iterator_at(launch, 0);
     int32_t *out;
     uint64_t count;
-    READ(in, 0);
     READ(out, 1);
     READ(count, 2);
     memset(out, 0, launch->grid[0] * sizeof *out);
@@ -460,11 +468,10 @@ static void run_select(const struct rp_host_launch *launch)
 {
     const struct rpi_kernel *kernel = rpi_kernel_of(launch->kernel);
     size_t bytes = rpi_type_bytes(kernel->types[0]);
-    const char *flags;
+    const char *flags = iterator_at(launch, 1);
     int64_t first, *out;
     int32_t *found, count, taken = 0;
     READ(first, 0);
-    READ(flags, 1);
     READ(out, 2);
     READ(found, 3);
     READ(count, 7);
@@ -572,6 +579,7 @@ static rpi_run find_nonzero(const char *name, struct rpi_kernel *kernel, uint32_
         {"28DeviceReduceSingleTileKernelI", "9NonZeroOpI", 6, run_count},
         {"18DeviceReduceKernelI", "9NonZeroOpI", 6, run_block_counts},
         {"23DeviceSelectSweepKernelI", "9NonZeroOpI", 11, run_select},
+        {"23DeviceSelectSweepKernelI", "9NonZeroOpI", 10, run_select}, /* of CUDA 12 */
         {"15calc_block_sumsILi512ELi16ELb1E", "15calc_block_sumsILi512ELi16ELb1E", 4,
          run_block_sums},
         {"11compute_aggI", NULL, 3, run_running_sums},
@@ -584,6 +592,7 @@ static rpi_run find_nonzero(const char *name, struct rpi_kernel *kernel, uint32_
             continue;
         const char *at = known[i].type ? rpi_name_after(name, known[i].type) : NULL;
         kernel->types[0] = RPI_NO_TYPE;
+        kernel->depth = strstr(name, "22TransformInputIteratorI") ? sizeof(void *) : 0;
         /* The counts of blocks are summed by the same kernel, from plain ints. */
         kernel->variant = !at && strstr(name, "policy_hubIiy") && strstr(name, "EEPiSC_iS9_ii");
         if (kernel->variant || !known[i].type)

@@ -14,21 +14,24 @@
 enum { NORMAL, UNIFORM, EXPONENTIAL, BERNOULLI, INTEGER, DROPOUT };
 
 /* at::PhiloxCudaState: {seed, offset, offset within a graph, captured}; where captured, seed and
- * offset are pointers. */
+ * offset are pointers. In 2.9 the offset within a graph has four bytes. */
 struct state {
     uint64_t seed, offset;
 };
 
-static struct state read_state(const void *at)
+static struct state read_state(const struct rp_host_launch *launch, int index)
 {
+    enum { SHORT_BYTES = 24, SHORT_FLAG = 20, LONG_FLAG = 24 };
+    const char *at = launch->params[index];
+    bool is_short = launch->kernel->params[index].bytes == SHORT_BYTES;
     uint64_t words[3];
     struct state state;
     memcpy(words, at, sizeof words);
-    if (!((const char *)at)[24])
+    if (!at[is_short ? SHORT_FLAG : LONG_FLAG])
         return (struct state){words[0], words[1]};
     memcpy(&state.seed, (const void *)(uintptr_t)words[0], sizeof state.seed);
     memcpy(&state.offset, (const void *)(uintptr_t)words[1], sizeof state.offset);
-    state.offset += words[2];
+    state.offset += is_short ? (uint32_t)words[2] : words[2];
     return state;
 }
 
@@ -176,7 +179,7 @@ static double transform(const struct rpi_kernel *kernel, const char *numbers, fl
 static void run_distribution(const struct rp_host_launch *launch)
 {
     const struct rpi_kernel *kernel = rpi_kernel_of(launch->kernel);
-    struct state state = read_state(launch->params[1]);
+    struct state state = read_state(launch, 1);
     struct target target = target_of(kernel, launch->params[3]);
     int64_t count, threads = (int64_t)launch->block[0] * launch->grid[0];
     memcpy(&count, launch->params[0], sizeof count);
@@ -196,7 +199,7 @@ static void run_distribution(const struct rp_host_launch *launch)
 static void run_integers(const struct rp_host_launch *launch)
 {
     const struct rpi_kernel *kernel = rpi_kernel_of(launch->kernel);
-    struct state state = read_state(launch->params[1]);
+    struct state state = read_state(launch, 1);
     struct target target = target_of(kernel, launch->params[3]);
     int64_t count, base, threads = (int64_t)launch->block[0] * launch->grid[0];
     uint64_t range;
@@ -241,7 +244,7 @@ static void run_dropout(const struct rp_host_launch *launch)
     float p;
     memcpy(&count, launch->params[3], sizeof count);
     memcpy(&p, launch->params[4], sizeof p);
-    struct state state = read_state(launch->params[5]);
+    struct state state = read_state(launch, 5);
     float scale = 1 / p;
     int64_t threads = (int64_t)launch->block[0] * launch->grid[0];
     for (int64_t thread = 0; thread < threads && thread * vector < count; thread++) {

@@ -50,16 +50,43 @@ static CUresult launch_with(const CUlaunchConfig *config, CUfunction function, v
     return rpi_driver_host()->cuLaunchKernelEx(config, function, params, extra);
 }
 
-/* An H200, but with less memory: kernels that do nothing leave sizes in memory that mean nothing.
- */
+struct gpu {
+    const char *key; /* as REPRISE_HOST_GPU says it */
+    uint64_t mib;
+    unsigned multiprocessors, l2_mib, bus_bits, clock_khz, memory_clock_khz;
+    const char *name;
+};
+
+/* The first is what passes for the device where nothing is chosen. From host/gpus.txt. */
+static const struct gpu gpus[] = {
+#include "gpus.def"
+};
+
+static const struct gpu *chosen_gpu(const char *key)
+{
+    for (size_t i = 0; key && i < sizeof gpus / sizeof *gpus; i++)
+        if (strcmp(key, gpus[i].key) == 0)
+            return &gpus[i];
+    return &gpus[0];
+}
+
+/* With less memory than the GPU has, unless it is asked for by name: kernels that do nothing leave
+ * sizes in memory that mean nothing. */
 static void configure(void)
 {
     struct rpi_host_options options = RPI_HOST_OPTIONS_INIT;
-    const char *bytes = rpi_env(RPI_ENV_HOST_BYTES);
-    options.total_bytes = bytes ? strtoull(bytes, NULL, 10) : (uint64_t)4 << 30;
+    const char *bytes = rpi_env(RPI_ENV_HOST_BYTES), *key = rpi_env(RPI_ENV_HOST_GPU);
+    const struct gpu *gpu = chosen_gpu(key);
+    options.total_bytes = key ? gpu->mib << 20 : (uint64_t)4 << 30;
+    if (bytes)
+        options.total_bytes = strtoull(bytes, NULL, 10);
     options.check_races = false; /* few kernels declare what they touch */
-    options.name = "NVIDIA H200";
-    options.multiprocessors = 132;
+    options.name = gpu->name;
+    options.multiprocessors = gpu->multiprocessors;
+    options.l2_bytes = gpu->l2_mib << 20;
+    options.memory_bus_bits = gpu->bus_bits;
+    options.clock_khz = gpu->clock_khz;
+    options.memory_clock_khz = gpu->memory_clock_khz;
     rpi_host_configure(&options);
 }
 

@@ -33,16 +33,68 @@ static struct entry read_entry(const unsigned char *at)
     return entry;
 }
 
+/* A length of an LZ4 block that starts with four bits: where these are all set, bytes are added, up
+ * to the first that is not 255. */
+static size_t read_length(size_t bits, const unsigned char **at, const unsigned char *end)
+{
+    size_t length = bits;
+    unsigned char more = 255;
+    if (bits < 15)
+        return length;
+    while (more == 255 && *at < end) {
+        more = *(*at)++;
+        length += more;
+    }
+    return length;
+}
+
+/* An LZ4 block: sequences of {u8 lengths; literals; u16 distance back}, of which the last ends with
+ * its literals. false where it is not `bytes` long. */
+static bool unpack_lz4(const unsigned char *from, size_t packed, unsigned char *to, size_t bytes)
+{
+    enum { LEAST_MATCH = 4 };
+    const unsigned char *end = from + packed;
+    size_t made = 0;
+    while (from < end) {
+        unsigned char lengths = *from++;
+        size_t literals = read_length(lengths >> 4, &from, end);
+        if (literals > (size_t)(end - from) || literals > bytes - made)
+            return false;
+        memcpy(to + made, from, literals);
+        made += literals;
+        from += literals;
+        if (end - from < 2)
+            break;
+        size_t distance = from[0] | (size_t)from[1] << 8;
+        from += 2;
+        size_t match = read_length(lengths & 15, &from, end) + LEAST_MATCH;
+        if (!distance || distance > made || match > bytes - made)
+            return false;
+        for (; match; match--, made++) /* it may reach into what it writes */
+            to[made] = to[made - distance];
+    }
+    return from == end && made == bytes;
+}
+
+static bool unpack(const struct entry *entry, const unsigned char *payload, unsigned char *to)
+{
+    if (entry->flags & FLAG_LZ4) /* what nvcc wrote by default before CUDA 13 */
+        return unpack_lz4(payload, entry->compressed, to, entry->decompressed);
+    size_t bytes = ZSTD_decompress(to, entry->decompressed, payload, entry->compressed);
+    return !ZSTD_isError(bytes) && bytes == entry->decompressed;
+}
+
 static CUresult add_compressed(struct rpi_image *image, const struct entry *entry,
                                const unsigned char *payload)
 {
-    void *elf = malloc(entry->decompressed);
+    if (entry->compressed > entry->padded)
+        return CUDA_ERROR_INVALID_IMAGE;
+    unsigned char *elf = malloc(entry->decompressed);
     if (!elf)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    size_t bytes = ZSTD_decompress(elf, entry->decompressed, payload, entry->compressed);
-    CUresult result = ZSTD_isError(bytes) || bytes != entry->decompressed
-                          ? CUDA_ERROR_INVALID_IMAGE
-                          : rpi_image_add_cubin(image, elf, bytes);
+    CUresult result = unpack(entry, payload, elf)
+                          ? rpi_image_add_cubin(image, elf, entry->decompressed)
+                          : CUDA_ERROR_INVALID_IMAGE;
     free(elf);
     return result;
 }
@@ -50,10 +102,8 @@ static CUresult add_compressed(struct rpi_image *image, const struct entry *entr
 static CUresult add_entry(struct rpi_image *image, const struct entry *entry,
                           const unsigned char *payload)
 {
-    if (entry->flags & FLAG_ZSTD)
+    if (entry->flags & (FLAG_ZSTD | FLAG_LZ4))
         return add_compressed(image, entry, payload);
-    if (entry->flags & FLAG_LZ4) /* what nvcc wrote by default before CUDA 13 */
-        return CUDA_ERROR_INVALID_IMAGE;
     return rpi_image_add_cubin(image, payload, entry->padded);
 }
 

@@ -121,7 +121,8 @@ __attribute__((destructor)) static void at_end(void)
     pthread_mutex_lock(&state.lock);
     if (state.room)
         qsort(state.kernels, state.room, sizeof *state.kernels, by_launches);
-    tell();
+    if (!rpi_env(RPI_ENV_HOST_QUIET))
+        tell();
     const char *path = rpi_env(RPI_ENV_HOST_KERNELS);
     if (path)
         add_to_file(path);

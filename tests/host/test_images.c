@@ -164,6 +164,68 @@ static void test_compressed(void **state)
     assert_int_equal(rpi_image_read(container, &image), CUDA_ERROR_INVALID_IMAGE);
 }
 
+static unsigned char *put_length(unsigned char *to, size_t length)
+{
+    if (length < 15)
+        return to;
+    for (length -= 15; length >= 255; length -= 255)
+        *to++ = 255;
+    *to++ = (unsigned char)length;
+    return to;
+}
+
+/* An LZ4 block in which bytes that repeat the one before are matches; the bytes packed. */
+static size_t pack_lz4(const unsigned char *from, size_t bytes, unsigned char *to)
+{
+    enum { LEAST_MATCH = 4, LITERALS_AT_THE_END = 5 };
+    unsigned char *start = to;
+    for (size_t at = 0, next, match; at < bytes; at = next + match) {
+        for (next = at, match = 0; next < bytes && match < LEAST_MATCH; next += match == 0) {
+            size_t room =
+                bytes > next + LITERALS_AT_THE_END ? bytes - next - LITERALS_AT_THE_END : 0;
+            for (match = 0; next > at && match < room && from[next + match] == from[next - 1];)
+                match++;
+            match = match < LEAST_MATCH ? 0 : match;
+        }
+        size_t literals = next - at, more = match ? match - LEAST_MATCH : 0;
+        *to++ = (unsigned char)((literals < 15 ? literals : 15) << 4 | (more < 15 ? more : 15));
+        to = put_length(to, literals);
+        memcpy(to, from + at, literals);
+        to += literals;
+        if (match) {
+            *to++ = 1; /* distance */
+            *to++ = 0;
+            to = put_length(to, more);
+        }
+    }
+    return (size_t)(to - start);
+}
+
+/* What nvcc writes by default before CUDA 13. */
+static void test_compressed_as_lz4(void **state)
+{
+    (void)state;
+    static unsigned char container[4096], packed[2048];
+    const uint64_t is_lz4 = 0x2000;
+    struct cubin cubin = make_cubin();
+    size_t bytes = pack_lz4((const unsigned char *)&cubin, sizeof cubin, packed);
+    assert_true(bytes < sizeof cubin);
+    for (int broken = 0; broken < 3; broken++) {
+        /* Whole; with a byte too few; with more literals than there are bytes. */
+        uint32_t given = (uint32_t)bytes - (broken == 1);
+        unsigned char *end = add_entry(container + 16, 2, 90, packed, bytes, given, sizeof cubin);
+        memcpy(container + 16 + 40, &is_lz4, sizeof is_lz4);
+        finish_container(container, end);
+        const struct rp_host_image *image;
+        if (broken == 2)
+            memset(container + 16 + 64, 0xff, 3); /* 15 + 255 + 255 literals and more */
+        if (broken)
+            assert_int_equal(rpi_image_read(container, &image), CUDA_ERROR_INVALID_IMAGE);
+        else
+            check_adder(container);
+    }
+}
+
 static void test_no_code_for_the_device(void **state)
 {
     (void)state;
@@ -320,6 +382,7 @@ int main(void)
         cmocka_unit_test(test_broken_cubins),
         cmocka_unit_test(test_fat_binary),
         cmocka_unit_test(test_compressed),
+        cmocka_unit_test(test_compressed_as_lz4),
         cmocka_unit_test(test_no_code_for_the_device),
         cmocka_unit_test(test_ptx),
         cmocka_unit_test(test_elementwise),

@@ -6,6 +6,10 @@ each program the tests that are known to fail on the host driver, with the reaso
 RUNS = {
     "gpu_check.py": 58,
     "gpu_check.py --install": 58,
+    "gpu_schedules.py": 17,
+    "gpu_schedules.py --install": 17,
+    "gpu_training.py": 59,
+    "gpu_training.py --install": 59,
     "gpu_private.py": 25,
     "gpu_private.py --install": 25,
     "models.py": 32,
@@ -23,22 +27,27 @@ RUNS = {
     "gpu_versions.py": 7,
     "gpu_effects.py": 32,
     "gpu_effects.py --install": 32,
+    "gpu_objects.py": 42,
+    "gpu_objects.py --install": 42,
     "gpu_module.py": 18,
     "gpu_module.py --install": 18,
-    "gpu_graph.py": 11,
-    "gpu_graph.py --install": 14,
+    "gpu_graph.py": 12,
+    "gpu_graph.py --install": 15,
     "gpu_random.py": 15,
     "gpu_random.py --install": 15,
-    "gpu_estimate.py": 11,
-    "gpu_estimate.py --install": 11,
+    "gpu_estimate.py": 12,
+    "gpu_estimate.py --install": 12,
     "gpu_install.py": 13,
+    "gpu_recording.py": 8,
+    "gpu_recording.py --install": 7,
     "kernels.py": 121,
-    "memory.py": 4,
-    "memory.py --install": 4,
+    "memory.py": 10,
+    "memory.py --install": 10,  # and five with --all
+    "estimate.py": 7,
     "gpu_frozen.py": 105,
     "gpu_frozen.py --install": 105,
-    "kinds.py": 12,
-    "kinds.py --install": 12,
+    "kinds.py": 13,
+    "kinds.py --install": 13,
     "gpu_report.py": 3,
     "gpu_report.py --install": 5,
     "gpu_pace.py": 2,
@@ -62,9 +71,23 @@ KNOWN = {
     "gpu_homes.py": {"test_sparse_gradients_beside_dense_ones_of_a_graph": _SORTED},
 }
 
-# Not for want of a GPU: an H200 shows the same.
-KNOWN["kinds.py"] = {
-    "test_loop_that_keeps_its_loss": "the loss that is kept has the parameters' nodes on another stream",
+# Of other versions: how many tests pass at least. Kernels compute as 2.11 has them, so that tests of numbers
+# may fail, and are not named.
+OTHERS = {
+    "2.9": {
+        "gpu_stale.py": 19,
+        "gpu_module.py": 18,
+        "gpu_graph.py": 12,
+        "gpu_estimate.py --install": 12,
+        "gpu_report.py --install": 5,
+    },
+    "2.15": {
+        "gpu_module.py": 18,
+        "gpu_graph.py": 12,
+        "gpu_random.py": 15,
+        "gpu_estimate.py --install": 12,
+        "gpu_report.py --install": 5,
+    },
 }
 
 # Programs that are not run at all.
