@@ -6,7 +6,8 @@ usage: check_wheel.py --platform TAG [--forbid TEXT]... --auditwheel LOG WHEEL
 
 - The wheel is self-contained: its programs need nothing but the C library, of a version no newer
   than the tag says, by auditwheel's account and by their own symbol versions.
-- They show only what they should: the extension its init function, the command the library.
+- They show only what they should: the extension its init function, the command the library, the host
+  driver's libraries names of NVIDIA's; these may need each other.
 - Every file that should be there is, and none that should not; no file holds a forbidden text (the
   folder that it was built in).
 - The source distribution has the files that git keeps, where this is a clone.
@@ -32,7 +33,12 @@ C_LIBRARY = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.s
 # What the start of a program shows, by the C library's own objects.
 OF_START = {"_IO_stdin_used", "__data_start", "data_start", "_start", "__libc_csu_init",
             "__libc_csu_fini", "main", "__bss_start", "_edata", "_end", "_init", "_fini"}
-LICENSES = ("LICENSE", "jansson/LICENSE", "zlib/LICENSE", "zig/LICENSE")
+LICENSES = ("LICENSE", "jansson/LICENSE", "zlib/LICENSE", "zstd/LICENSE", "zig/LICENSE")
+# What stands in NVIDIA's place where there is no GPU, in the order in which it is loaded.
+HOST = "reprise/_host/lib"
+HOST_LIBRARIES = tuple(name for line in (ROOT / "host/preload.txt").read_text(encoding="utf-8").splitlines()
+                       if not line.startswith("#") for name in line.split())
+HOST_NAMES = re.compile(r"(__)?(cu|nccl|nvrtc|nvshmem)|lib\w+\.so\.\d+$")
 METADATA = {"Name": "reprise-cuda", "License-Expression": "MIT", "Requires-Python": ">=3.10",
             "License-File": "LICENSE", "Description-Content-Type": "text/markdown"}
 
@@ -76,17 +82,28 @@ def needed_versions(elf):
             yield library.name, version.name
 
 
+def check_paths(name, tags, in_host, faults):
+    """Where it looks for libraries: the host driver's next to themselves, and nothing else anywhere."""
+    for tag in tags:
+        if tag.entry.d_tag == "DT_RUNPATH" and in_host and tag.runpath == "$ORIGIN":
+            continue
+        if tag.entry.d_tag in ("DT_RPATH", "DT_RUNPATH"):
+            faults.add(f"{name} has a path of its own to look for libraries")
+
+
 def check_needs(name, elf, newest, faults):
     """Libraries and versions; returns the highest version of the C library."""
+    in_host = name.startswith(HOST + "/")
     tags = list(elf.get_section_by_name(".dynamic").iter_tags())
     needed = [tag.needed for tag in tags if tag.entry.d_tag == "DT_NEEDED"]
-    for library in set(needed) - C_LIBRARY:
+    for library in set(needed) - C_LIBRARY - (set(HOST_LIBRARIES) if in_host else set()):
         faults.add(f"{name} needs {library}, which a machine may not have")
-    if any(tag.entry.d_tag in ("DT_RPATH", "DT_RUNPATH") for tag in tags):
-        faults.add(f"{name} has a path of its own to look for libraries")
+    check_paths(name, tags, in_host, faults)
     highest = (0,)
     for library, version in needed_versions(elf):
         got = re.fullmatch(r"GLIBC_([\d.]+)", version)
+        if in_host and library in HOST_LIBRARIES:
+            continue
         if not got or number(got[1]) > newest:
             faults.add(f"{name} needs {version} of {library}, newer than its tag")
         else:
@@ -99,7 +116,9 @@ def check_program(name, data, newest, faults):
     if elf.header.e_type != "ET_DYN":
         faults.add(f"{name} lies at a fixed address")
     shown = set(dynamic_symbols(elf))
-    if name.endswith(".so"):
+    if name.startswith(HOST + "/"):
+        wrong = {s for s in shown if not HOST_NAMES.match(s)}
+    elif name.endswith(".so"):
         wrong = shown ^ {"PyInit__C"}
     else:
         wrong = {s for s in shown - OF_START if not s.startswith("rp_")}
@@ -117,8 +136,11 @@ def check_program(name, data, newest, faults):
 def expected_files(info):
     """Every file of the wheel, from the tree."""
     package = ROOT / "python/reprise"
-    files = {f"reprise/{p.name}" for p in package.iterdir()
-             if p.suffix in (".py", ".pyi") or p.name == "py.typed"}
+    site = package / "_host/site"  # of an editable install
+    files = {f"reprise/{p.relative_to(package).as_posix()}" for p in package.rglob("*")
+             if (p.suffix in (".py", ".pyi") or p.name == "py.typed") and site not in p.parents}
+    files |= {f"{HOST}/{name}" for name in (*HOST_LIBRARIES, "preload.txt", "gpus.txt")}
+    files.add("reprise/_host/site/sitecustomize.py")
     files |= {f"reprise/share/reprise/captures/{p.name}"
               for p in (ROOT / "examples/captures").iterdir()}
     files |= {"reprise/_C.abi3.so", "reprise/bin/reprise"}

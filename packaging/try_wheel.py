@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Installs the wheel of the current folder and runs what it offers without a GPU: import, doctor,
-demo, plan, advise, explain. scripts/wheel_test.sh calls it where nothing helps the wheel; it needs
-Python 3.9 and nothing else.
+demo, plan, advise, explain, and estimate as far as it goes without PyTorch. scripts/wheel_test.sh
+calls it where nothing helps the wheel; it needs Python 3.9 and nothing else.
 
 usage: try_wheel.py pip [bare]        installs into this virtual environment, without network
        try_wheel.py unpack [bare]     only unpacks, and runs the command: for an older Python
@@ -67,7 +67,27 @@ def try_import():
                   "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED").split()[0]
     run([sys.executable, "-m", "reprise", "--version"], f"reprise {version}\n")
     run([sys.executable, "-m", "pip", "show", "--files", "reprise-cuda"], "Name: reprise-cuda",
-        f"Version: {version}", "licenses/jansson/LICENSE")
+        f"Version: {version}", "licenses/jansson/LICENSE", "licenses/zstd/LICENSE")
+
+
+# Preloads what the package brings, and asks the first library what device it passes for.
+ON_HOST = """
+import subprocess, sys
+from reprise._host import libraries
+ask = "import ctypes; c = ctypes.CDLL('libcuda.so.1'); out = ctypes.create_string_buffer(99); " \\
+      "print(c.cuInit(0), c.cuDeviceGetName(out, 99, 0), out.value.decode())"
+env = libraries.environment("h100", "/dev/null")
+sys.exit(subprocess.run([sys.executable, "-c", ask], env=env).returncode)
+"""
+
+
+def try_estimate():
+    """Up to PyTorch, which is not here; and that the libraries it would run on can be loaded."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "model.py").write_text("def build():\n    pass\n", encoding="utf-8")
+        run([sys.executable, "-m", "reprise", "estimate", "model.py:build", "--gpu", "h200"],
+            "reprise estimate: PyTorch is not installed for", code=2, cwd=folder)
+    run([sys.executable, "-c", ON_HOST], "0 0 NVIDIA H100 80GB HBM3\n")
 
 
 def try_doctor(command):
@@ -109,6 +129,7 @@ def main():
         command = install() if sys.argv[1] == "pip" else unpack(folder)
         if sys.argv[1] == "pip":
             try_import()
+            try_estimate()
         try_doctor(command)
         try_demo(command)
         run([*command, "plan", GIVEN / "towers4.json.gz"], "1 of 1 proved optimal")

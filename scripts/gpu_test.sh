@@ -32,6 +32,8 @@ scripts/record_result.py "$out/doctor.json" "$build/reprise" doctor --driver cud
 python3 tests/check/check_command.py "$build/reprise" "$build/tests/check/libcheck_subjects.so" cuda
 "$build/example_replay"
 "$build/example_serve"
+# Only where nvcc was there to build it.
+if [ -x "$build/example_runtime" ]; then "$build/example_runtime"; fi
 "$build/estimate_programs" --driver cuda --groups 50
 "$build/callable_threads" --driver cuda
 "$build/bench_copies" --driver cuda --quick

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 #
 # Builds dist/: the source distribution, and from that (not from the tree) the wheel for x86-64 Linux
-# with glibc 2.28 or later. The wheel holds jansson and zlib; a zig compiler, which PyPI has, builds
-# all of it against glibc 2.28. Fails, and leaves no wheel, where the wheel needs more than its tag
+# with glibc 2.28 or later. The wheel holds jansson, zlib and zstd's decoder; a zig compiler, which PyPI
+# has, builds all of it against glibc 2.28. Fails, and leaves no wheel, where the wheel needs more than its tag
 # says or names a folder of this machine (packaging/check_wheel.py, auditwheel).
 #
 # What it needs and brings is pinned: packaging/requirements.txt and packaging/sources.txt.
@@ -115,15 +115,30 @@ build_zlib() {
     install -D -m 644 "$work/zlib/LICENSE" "$work/licenses/zlib/LICENSE"
 }
 
+# The decoder alone: the host driver reads PyTorch's fat binaries.
+build_zstd() {
+    unpack "$work"/sources/libzstd_*.tar.* "$work/zstd"
+    (
+        cd "$work/zstd/lib"
+        set -- ZSTD_LIB_COMPRESSION=0 ZSTD_LIB_DICTBUILDER=0 ZSTD_LIB_DEPRECATED=0 \
+            ZSTD_LEGACY_SUPPORT=0 ZSTD_NO_ASM=1 PREFIX="$work/libraries" \
+            CFLAGS="$(library_flags "$work/zstd")"
+        quietly zstd-build make libzstd.a "$@"
+        quietly zstd-install make install-static install-includes install-pc "$@"
+    )
+    install -D -m 644 "$work/zstd/LICENSE" "$work/licenses/zstd/LICENSE"
+}
+
 # Once for each list of sources and tools.
 make_libraries() {
     stamp="$(cat packaging/sources.txt packaging/requirements.txt scripts/wheel.sh | sha256sum)"
     [ "$(cat "$work/libraries/stamp" 2>/dev/null)" = "$stamp" ] && return
     packaging/fetch_sources.py "$work/sources"
     rm -rf "$work/libraries" "$work/licenses"
-    say "building jansson and zlib for $target"
+    say "building jansson, zlib and zstd for $target"
     build_jansson
     build_zlib
+    build_zstd
     # The compiler's own routines, which it adds to all that it links.
     install -D -m 644 "$zig/LICENSE" "$work/licenses/zig/LICENSE"
     echo "$stamp" >"$work/libraries/stamp"

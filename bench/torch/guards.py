@@ -20,7 +20,7 @@ import time
 import torch
 
 import reprise
-from reprise import _reads
+from reprise._reads import reads
 
 CHANGING = 20  # attributes that are set outside of the calls
 EAGER_EACH = 50
@@ -34,10 +34,10 @@ class Alone:
         self.checks = checks
 
     def __enter__(self):
-        _reads.checks = self.checks
+        reads.checks = self.checks
 
     def __exit__(self, *_):
-        _reads.checks = True
+        reads.checks = True
 
 
 def mlp():

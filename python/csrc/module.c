@@ -3,44 +3,29 @@
  * reprise._C: the library as PyTorch's front end needs it. Thin: the reference is reprise.h, and
  * the package's documentation the Python files beside it.
  */
-#include "gradients.h"
-#include "guard.h"
-#include "hooks.h"
-#include "raise.h"
-#include "reads.h"
+#include "alloc/execs.h"
+#include "alloc/hooks.h"
+#include "alloc/pool.h"
+#include "alloc/raise.h"
+#include "base/tensor_address.h"
+#include "call/choice.h"
+#include "call/fast_call.h"
+#include "call/guard.h"
+#include "capture/capture.h"
+#include "capture/draws.h"
+#include "capture/estimate.h"
+#include "capture/graph.h"
+#include "capture/recording.h"
+#include "capture/refusals.h"
+#include "capture/scalars.h"
+#include "grad/gradient_address.h"
+#include "grad/gradients.h"
+#include "reads/marks.h"
+#include "reads/reads.h"
+#include "reads/switches.h"
 
 #include <stdio.h>
 #include <string.h>
-
-PyObject *rpp_error_type;
-
-/* A text that may have been cut in the midst of a letter. */
-static PyObject *text_of(const char *text)
-{
-    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
-}
-
-PyObject *rpp_set_error(rp_status status, const struct rp_error *err)
-{
-    const char *text = err->message[0] ? err->message : rp_status_text(status);
-    PyObject *message = text_of(text);
-    PyObject *error = message ? PyObject_CallFunctionObjArgs(rpp_error_type, message, NULL) : NULL;
-    PyObject *name = PyUnicode_FromString(rp_status_name(status));
-    PyObject *code = PyLong_FromLong(err->driver_code);
-    PyObject *operation = text_of(err->operation);
-    if (error && name && code && operation && PyObject_SetAttrString(error, "status", name) == 0 &&
-        PyObject_SetAttrString(error, "driver_code", code) == 0 &&
-        PyObject_SetAttrString(error, "operation", operation) == 0)
-        PyErr_SetObject(rpp_error_type, error);
-    if (!PyErr_Occurred()) /* interning a name clears what went wrong before it */
-        PyErr_NoMemory();
-    Py_XDECREF(message);
-    Py_XDECREF(error);
-    Py_XDECREF(name);
-    Py_XDECREF(code);
-    Py_XDECREF(operation);
-    return NULL;
-}
 
 /* ---- Hooks --------------------------------------------------------------------------------- */
 
@@ -146,20 +131,6 @@ static PyObject *call_counts(PyObject *module, PyObject *unused)
 }
 
 /* ---- Heaps --------------------------------------------------------------------------------- */
-
-struct rp_device *rpp_parse_device(PyObject *args)
-{
-    int ordinal;
-    struct rpp_device *slot;
-    struct rp_error err = {0};
-    if (!PyArg_ParseTuple(args, "i", &ordinal))
-        return NULL;
-    rp_status status = rpp_device_get(ordinal, &slot, &err);
-    if (status == RP_OK)
-        return slot->device;
-    rpp_set_error(status, &err);
-    return NULL;
-}
 
 static PyObject *device_info(PyObject *module, PyObject *args)
 {
@@ -352,6 +323,10 @@ static PyMethodDef methods[] = {
      "call_result(bytes, block): names a result of the call; its address. block: 0 for none."},
     {"call_value", rpp_call_value, METH_VARARGS,
      "call_value(address): each replay sets this word of 8 bytes (set_draws)."},
+    {"call_scalars", rpp_call_scalars, METH_O,
+     "call_scalars((number, ...)): replays may change these in kernels' parameters (set_scalars)."},
+    {"scalar_kind", rpp_scalar_kind, METH_O,
+     "scalar_kind(float): 1 or 2, by its sign; 0: one that work may be chosen by."},
     {"call_take_over", rpp_call_take_over, METH_NOARGS, "The run begins a capture of its own."},
     {"call_begun", rpp_call_begun, METH_NOARGS, "It has begun, on the run's stream."},
     {"call_ended", rpp_call_ended, METH_VARARGS,
@@ -381,7 +356,7 @@ static PyMethodDef methods[] = {
     {"draw_lease", rpp_draw_lease, METH_VARARGS,
      "draw_lease(ordinal, id, id, path): the pool that stands for PyTorch's, as SVG."},
     {"count_registration", rpp_count_registration, METH_VARARGS,
-     "Makes all guards of Hot objects fail."},
+     "Makes all guards of FastCall objects fail."},
     {"see_tensor", rpp_see_tensor, METH_VARARGS,
      "see_tensor(tensor, its size, address of its impl, storage and data, offset, dispatch keys)."},
     {"watches_dicts", rpp_watches_dicts, METH_NOARGS, "Does the interpreter tell of modes?"},
@@ -411,6 +386,15 @@ static PyMethodDef methods[] = {
      "Of a stream: (0 not capturing, 1 capturing, 2 capturing and broken; nodes captured so far)."},
     {"explain", explain, METH_VARARGS,
      "(key, meaning, mend, title, obstacle) of an error or obstacle, or None."},
+    {"record_begin", rpp_record_begin, METH_VARARGS,
+     "record_begin(ordinal, stream): the stream's capture is recorded from here on."},
+    {"record_moment", rpp_record_moment, METH_VARARGS,
+     "record_moment(stream): the number of the event that is this moment; -1: none is recorded."},
+    {"record_end", rpp_record_end, METH_NOARGS,
+     "Ends it: [(kind, address, bytes, stream, ((stream, node), ..)), ..]; node 0: it has none "
+     "yet."},
+    {"record_graph", rpp_record_graph, METH_VARARGS,
+     "record_graph(ordinal, stream): ([(node, type), ..], [(from, to, type), ..]) of its capture."},
     {"watch_refusals", rpp_watch_refusals, METH_VARARGS,
      "watch_refusals(path): from here on CUPTI, loaded from there, tells what the driver refuses "
      "in "
@@ -442,9 +426,10 @@ PyMODINIT_FUNC PyInit__C(void)
     if (!rpp_error_type || PyModule_AddObjectRef(module, "Error", rpp_error_type) != 0 ||
         PyModule_AddStringConstant(module, "version", rp_version()) != 0 ||
         rpp_add_pool_type(module) != 0 || rpp_add_graph_type(module) != 0 ||
-        rpp_add_reads_type(module) != 0 || rpp_add_hot_type(module) != 0 ||
-        rpp_add_estimate_type(module) != 0 || rpp_add_choice_types(module) != 0 ||
-        rpp_guard_prepare() != 0 || rpp_gradients_prepare() != 0) {
+        rpp_add_scalars_type(module) != 0 || rpp_add_reads_type(module) != 0 ||
+        rpp_add_fast_call_type(module) != 0 || rpp_add_estimate_type(module) != 0 ||
+        rpp_add_choice_types(module) != 0 || rpp_guard_prepare() != 0 ||
+        rpp_gradients_prepare() != 0) {
         Py_DECREF(module);
         return NULL;
     }

@@ -11,26 +11,28 @@ The package imports without PyTorch and without a GPU; what needs them says so w
 
 import atexit as _atexit
 
-from ._namesake import warn_of_namesake as _warn_of_namesake
+from ._base.namesake import warn_of_namesake as _warn_of_namesake
 _warn_of_namesake()  # before what it may have broken
 
 from . import _C, mends
 from ._C import Error
-from ._callables import make_graphed_callables
-from ._check import check
-from ._estimate import Estimate, estimate
-from ._execs import exec_info, restore_pace, set_exec_budget
-from ._findings import Findings
-from ._graphed import Graphed, graphed, graphed_
-from ._install import install, is_installed
-from ._module import graphed_of
-from ._once import graph
-from ._pool import Pool
-from ._report import report
+from ._call.callables import make_graphed_callables
+from ._check.check import check
+from ._call.estimate import Estimate, estimate
+from ._alloc.execs import exec_info, restore_pace, set_exec_budget
+from ._check.findings import Findings
+from ._call.graphed import Graphed
+from ._call.make import graphed, graphed_
+from ._alloc.install import install, is_installed
+from ._call.module import graphed_of
+from ._capture.once import graph
+from ._alloc.pool import Pool
+from ._capture.recording import Recording, record
+from ._report.report import report
 
 __version__ = _C.version
-__all__ = ["Error", "Estimate", "Findings", "Graphed", "Pool", "check", "estimate", "exec_info", "graph",
+__all__ = ["Error", "Estimate", "Findings", "Graphed", "Pool", "Recording", "check", "estimate", "exec_info", "graph",
            "graphed", "graphed_", "graphed_of", "install", "is_installed", "make_graphed_callables", "mends",
-           "report", "restore_pace", "set_exec_budget"]
+           "record", "report", "restore_pace", "set_exec_budget"]
 
 _atexit.register(_C.leave)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """python -m reprise run SCRIPT [ARGUMENT...]: installs Reprise, then runs the unchanged program.
+python -m reprise estimate FILE:FUNCTION: the memory of its graphs, on a machine without a GPU.
 python -m reprise COMMAND [ARGUMENT...]: the command line of the C library."""
 
 import os
@@ -9,9 +10,12 @@ from pathlib import Path
 
 USAGE = """usage: python -m reprise run SCRIPT [ARGUMENT...]
        python -m reprise run -m MODULE [ARGUMENT...]
+       python -m reprise estimate FILE:FUNCTION [--gpu h200] [--shape ARGUMENTS]...
 
-Puts Reprise's heap in the place of PyTorch's CUDA allocator and runs the program as Python would.
+run puts Reprise's heap in the place of PyTorch's CUDA allocator and runs the program as Python would.
+estimate says what memory the graphs of a function will take on a GPU, and needs none.
 """
+NAME = "reprise of Python"  # under which the C library's command knows `run`, which is done here
 PROGRAM = str(Path(__file__).resolve().with_name("bin") / "reprise")
 
 
@@ -23,7 +27,7 @@ def _become_program(arguments):
     sys.stdout.flush()
     sys.stderr.flush()
     try:
-        os.execv(PROGRAM, ["reprise", *arguments])
+        os.execv(PROGRAM, [NAME, *arguments])
     except OSError as error:
         print(f"reprise: {PROGRAM} could not be started ({error.strerror}): install the package again "
               "with `pip install .`", file=sys.stderr)
@@ -60,10 +64,11 @@ def _run(arguments):
 def main(arguments):
     if arguments[:1] == ["run"]:
         return _run(arguments[1:])
+    if arguments[:1] == ["estimate"] or arguments == ["help", "estimate"]:
+        from ._host.estimate import main as estimate
+        return estimate(["--help"] if arguments[0] == "help" else arguments[1:])
     if arguments == ["help", "run"]:
         return _run(["--help"])
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print(USAGE, file=sys.stdout if arguments else sys.stderr)
     return _become_program(arguments)
 
 

@@ -1,52 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""Warns of the other distribution: PyPI's `reprise` installs into the same folder as this package.
+"""The program `reprise` that pip makes. It starts where the package's first file is another project's, too."""
 
-Where the import gets as far as this, this package's files were installed last, or at least its first
-one: a warning, not an error. Imports that the other distribution broke fail right after it, by
-themselves. Where the other's first file was installed last, only the program `reprise` can tell.
-"""
-
-import os
 import sys
 
-from ._warn import warn
-
-FIX = "pip uninstall -y reprise && pip install --force-reinstall --no-deps reprise-cuda"
-
-
-def find_namesake(folder):
-    """The entry of the other distribution in a folder of packages; None where there is none.
-
-    One look at the folder: importlib.metadata would take longer than the rest of the import."""
-    try:
-        names = os.listdir(folder)
-    except OSError:  # imported from an archive
-        return None
-    return next((name for name in names
-                 if name.startswith("reprise-") and name.endswith((".dist-info", ".egg-info"))), None)
-
-
-def _sentence(folder):
-    return (f"another distribution named 'reprise' is installed in {folder}, and its files share the "
-            f"folder reprise/ with those of reprise-cuda: run `{FIX}`")
-
-
-def _site_folder():
-    return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
-
-def warn_of_namesake():
-    """For the package's first file, of whose importer the warning is."""
-    folder = _site_folder()
-    if find_namesake(folder):
-        warn(_sentence(folder), RuntimeWarning)
+from ._base.namesake import find_namesake, sentence, site_folder
 
 
 def command():
     """The program `reprise`: says so where the package's first file is the other distribution's. The
     command is a file of its own, and runs all the same."""
-    folder = _site_folder()
+    folder = site_folder()
     if not hasattr(sys.modules[__package__], "graphed") and find_namesake(folder):
-        print(f"reprise: {_sentence(folder)}", file=sys.stderr)
+        print(f"reprise: {sentence(folder)}", file=sys.stderr)
     from .__main__ import command as run
     run()

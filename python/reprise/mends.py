@@ -12,8 +12,8 @@ They hold for the code that runs within the callable. Each is what a program cou
 import functools
 import inspect
 
-from ._observe import aside, tensors_in
-from ._torch import need_torch
+from ._base.aside import aside, tensors_in
+from ._base.need import need_torch
 
 __all__ = ["capturable", "checkpointed", "clip_grad_norm_", "clipped", "constants", "joined",
            "masked", "unwaited", "without_anomaly_checks"]

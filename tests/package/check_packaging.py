@@ -77,7 +77,7 @@ class Fetch(unittest.TestCase):
         for total, path in fetch_sources.wanted():
             self.assertRegex(total, "^[0-9a-f]{64}$")
             self.assertRegex(path, r"^main/\w+/(\w+)/\1_\S+\.orig\.tar\.\w+$")
-        self.assertEqual(len(fetch_sources.wanted()), 2)
+        self.assertEqual(len(fetch_sources.wanted()), 3)
 
 
 class Version(unittest.TestCase):

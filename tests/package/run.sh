@@ -52,7 +52,8 @@ install_tree() {
 
 check_files() {
     for file in bin/reprise include/reprise.h "$libdir/libreprise.a" \
-        "$libdir/libreprise.so.$version" share/reprise/captures/towers4.json.gz; do
+        "$libdir/libreprise.so.$version" share/reprise/captures/towers4.json.gz \
+        share/bash-completion/completions/reprise share/zsh/site-functions/_reprise; do
         [ -e "$prefix/$file" ] || fail "$file was not installed"
     done
     [ "$("$prefix/bin/reprise" --version)" = "reprise $version" ] || fail "the command does not run"

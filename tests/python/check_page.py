@@ -20,7 +20,7 @@ from report_facts import facts  # noqa: E402
 
 def load_page():
     """The module that makes pages; it needs nothing of the package."""
-    spec = importlib.util.spec_from_file_location("page", ROOT / "python/reprise/_page.py")
+    spec = importlib.util.spec_from_file_location("page", ROOT / "python/reprise/_report/page.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

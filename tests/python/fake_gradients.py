@@ -4,8 +4,8 @@
 import contextlib
 import types
 
-from reprise._effects import Before
-from reprise._refusals import Refusals
+from reprise._effects.effects import Before
+from reprise._effects.refusals import Refusals
 
 ADDRESS = 4096
 
@@ -63,6 +63,7 @@ class NoEffects:
     """The state of a program without any."""
 
     places = ()
+    is_part = staticmethod(lambda value: False)
 
     def iterators(self):
         return []

@@ -75,6 +75,14 @@ class Estimates(unittest.TestCase):
         self.check(found, made)
         self.assertEqual(len(found.shapes), 4)
 
+    def test_backward_passes_take_the_same_each_time(self):
+        """However late autograd's thread lets go of the gradients."""
+        net, seen = mlp(128, 3), set()
+        for _ in range(20):
+            found = reprise.estimate(reprise.graphed(net), on_gpu(32, width=128, requires_grad=True))
+            seen.add(tuple((one["planned_bytes"], one["nodes"]) for one in found.shapes))
+        self.assertEqual(len(seen), 1, seen)
+
     def test_a_whole_training_step(self):
         net = mlp(128, 3)
         optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, capturable=True)

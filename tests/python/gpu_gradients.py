@@ -12,8 +12,8 @@ from unittest import mock
 import torch
 
 import reprise
-from reprise._gradients import homes
-from reprise._shape import Shape
+from reprise._grad.gradients import homes
+from reprise._shapes.shape import Shape
 from trained import Trained
 from training_steps import whole_step
 
@@ -81,7 +81,7 @@ class Gradients(Trained):
         self.assertEqual((len(back.shapes()), len(update.shapes())), (4, 1))
         self.assertEqual(back.failures() + update.failures(), [])
 
-    def test_micro_batches_that_are_dropped_take_the_short_way(self):
+    def test_micro_batches_that_are_dropped_take_the_fast_path(self):
         def train(net, heads, optimizer, graphed):
             back = graphed(lambda x: self.backward(net, x), grad="whole", strict=True)
             for i, x in enumerate(self.inputs * 3):
@@ -313,7 +313,7 @@ class Gradients(Trained):
         self.assertLessEqual(replay.call_count, 3 * len(made.shapes()))
         return made
 
-    def test_whole_steps_take_the_short_way(self):
+    def test_whole_steps_take_the_fast_path(self):
         for within in (True, False):  # does the optimizer step there?
             def train(net, heads, optimizer, graphed):
                 step = graphed(whole_step(net, optimizer, moves=within), grad="whole", strict=True)
@@ -324,7 +324,7 @@ class Gradients(Trained):
             with self.subTest(within=within):
                 self.check_short(train)
 
-    def test_steps_whose_gradients_stay_take_the_short_way(self):
+    def test_steps_whose_gradients_stay_take_the_fast_path(self):
         def train(net, heads, optimizer, graphed):
             def step(x):
                 self.backward(net, x)
@@ -335,7 +335,7 @@ class Gradients(Trained):
                 step(x)
         self.check_short(train)
 
-    def test_backward_passes_with_all_else_outside_take_the_short_way(self):
+    def test_backward_passes_with_all_else_outside_take_the_fast_path(self):
         def train(net, heads, optimizer, graphed):
             def step(x):
                 loss = self.backward(net, x)
@@ -350,7 +350,7 @@ class Gradients(Trained):
                     optimizer.step()
         self.check_short(train)
 
-    def test_micro_batches_in_turns_take_the_short_way(self):
+    def test_micro_batches_in_turns_take_the_fast_path(self):
         """Of the same arguments: which graph it is depends on gradients alone."""
         def train(net, heads, optimizer, graphed):
             step = graphed(lambda x: self.backward(net, x), grad="whole", strict=True)

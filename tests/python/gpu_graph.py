@@ -2,8 +2,10 @@
 """reprise.graph and torch.cuda.graph on a GPU, under install() and without it: usage: gpu_graph.py
 [--install] ..."""
 
+import ctypes
 import gc
 import sys
+import threading
 import unittest
 
 import torch
@@ -162,6 +164,31 @@ class Graphs(unittest.TestCase):
         torch.manual_seed(9)
         graph.replay()
         self.assertTrue(torch.equal(out, got[0]))
+        del graph, out
+
+    def test_replays_come_after_what_the_capture_enqueued(self):
+        """PyTorch before 2.12 fills a generator's words on the stream of the capture as it begins."""
+        slow, go = torch.cuda.Stream(), threading.Event()
+        wait = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: go.wait(60))
+        driver = ctypes.CDLL("libcuda.so.1")
+
+        class Behind(torch.cuda.CUDAGraph):
+            def capture_begin(self, *args, **kwargs):
+                stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+                assert driver.cuLaunchHostFunc(stream, wait, None) == 0
+                super().capture_begin(*args, **kwargs)
+        graph = Behind()
+        try:
+            with reprise.graph(graph, stream=slow):
+                out = torch.rand(1000, device="cuda")
+            self.assertFalse(torch.cuda.current_stream().query())
+        finally:
+            go.set()
+        torch.manual_seed(11)
+        want = torch.rand(1000, device="cuda")
+        torch.manual_seed(11)
+        graph.replay()
+        self.assertTrue(torch.equal(out, want))
         del graph, out
 
     def test_whole_training_step(self):

@@ -64,14 +64,13 @@ class Inference(unittest.TestCase):
         if INSTALL:
             self.assertLessEqual(info["planned_bytes"], 1.01 * info["lower_bound_bytes"])
 
-    def test_results_in_larger_storages_take_the_short_way(self):
+    def test_results_in_larger_storages_take_the_fast_path(self):
         made = self.check(torch.nn.functional.mse_loss,
                           [tuple(torch.randn(64, 128, device="cuda") for _ in range(2))
                            for _ in range(6)])
         x, y = (torch.randn(64, 128, device="cuda") for _ in range(2))
-        self.assertIsNotNone(made._hot)
         with torch.no_grad():
-            loss = made._hot.call((x, y), {})
+            loss = made._fast_call((x, y), {})
         self.assertIsNot(loss, _C.miss)
         self.assertEqual(loss.shape, ())
         self.assertTrue(torch.equal(loss, torch.nn.functional.mse_loss(x, y)))
@@ -105,7 +104,7 @@ class Inference(unittest.TestCase):
                     self.assertTrue(torch.equal(got, x + 1))
                     self.assertTrue(got.is_inference())
 
-    def test_keywords_and_values_take_the_short_way(self):
+    def test_keywords_and_values_take_the_fast_path(self):
         def fn(x, scale, *, y=None, mode="add"):
             return x * scale + y if mode == "add" else x * scale - y
         made = reprise.graphed(fn, strict=True)
@@ -116,14 +115,14 @@ class Inference(unittest.TestCase):
                 x, y = torch.randn(2, 64, device="cuda").unbind()
                 x, y = x.clone(), y.clone()
                 if turn == 3:
-                    self.assertIsNot(made._hot.call((x, *values), {"y": y, **names}), _C.miss)
+                    self.assertIsNot(made._fast_call((x, *values), {"y": y, **names}), _C.miss)
                 self.assertTrue(torch.equal(made(x, *values, y=y, **names),
                                             fn(x, *values, y=y, **names)))
         self.assertEqual(len(made.shapes()), len(calls))
         x = torch.randn(64, device="cuda")
         for other in ({"y": x}, {"y": x, "mode": "subtract", "more": 1}, {"z": x}):
-            self.assertIs(made._hot.call((x, 7), other), _C.miss)
-        self.assertIs(made._hot.call((x, torch.nn.Parameter(x)), {}), _C.miss)
+            self.assertIs(made._fast_call((x, 7), other), _C.miss)
+        self.assertIs(made._fast_call((x, torch.nn.Parameter(x)), {}), _C.miss)
 
     def test_trees_of_arguments_and_results(self):
         def fn(pair, *, scale, extra=None):
@@ -325,7 +324,7 @@ class Inference(unittest.TestCase):
             self.assertTrue(torch.equal(a, b))
         self.assertEqual(sorted(s["random"] for s in made.shapes()), [False, True])
 
-    def test_results_in_containers_take_the_short_way_too(self):
+    def test_results_in_containers_take_the_fast_path_too(self):
         made = reprise.graphed(lambda a, b: {"sum": a + b, "pair": (a * b,)}, strict=True)
         for i in range(8):
             a, b = torch.full((2, 50), float(i), device="cuda").clone().unbind()

@@ -16,7 +16,7 @@ from unittest import mock
 import torch
 
 import reprise
-from reprise import _reads
+from reprise._reads import reads
 from training_steps import mlp, whole_step
 from unseen import Unseen
 
@@ -63,7 +63,7 @@ def choice_of(made):
 class Choices(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(1)
-        patcher = mock.patch.object(_reads, "checks", False)  # its modules note each run of theirs
+        patcher = mock.patch.object(reads, "checks", False)  # its modules note each run of theirs
         self.addCleanup(patcher.stop)
         patcher.start()
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from torch.distributed import distributed_c10d as c10d
 
-from reprise import _private
+from reprise._base import torch_private
 
 INSTALL = "--install" in sys.argv
 if INSTALL:
@@ -56,7 +56,7 @@ def without(path):
 PATCHED = "import reprise._{module} as patched\npatched.{what}"
 # What is off then: a part of the sentence, or nothing, where another way does the same.
 FAULTS = {
-    **{path: (without(path), feature) for _, path, feature in _private._NAMES},
+    **{path: (without(path), feature) for _, path, feature in torch_private._NAMES},
     "_C._cuda_getCurrentRawStream": (without("_C._cuda_getCurrentRawStream"), None),
     "_C._cuda_setStream": ("put = torch._C._cuda_setStream; del torch._C._cuda_setStream\n"
                            "torch.cuda.set_stream = lambda s: s and put(stream_id=s.stream_id, "
@@ -71,7 +71,7 @@ FAULTS = {
         "import torch.distributed.distributed_c10d as c10d\ndel c10d._rank_not_in_group", None),
     "distributed.distributed_c10d._register_builtin_nccl_as_legacy": (
         without("distributed.distributed_c10d._register_builtin_nccl_as_legacy"),
-        _private.NCCL if hasattr(c10d, "_register_builtin_nccl_as_legacy") else None),
+        torch_private.NCCL if hasattr(c10d, "_register_builtin_nccl_as_legacy") else None),
     "where a tensor keeps its address": (
         "import reprise\nreprise._C.settle_layout = lambda: False", None),
     "where a tensor keeps its gradient": (
@@ -79,7 +79,7 @@ FAULTS = {
     "where a kernel reads its seed": (
         "import reprise\nreprise._C.probe_words = lambda *_: None", "random numbers in captures"),
     "how a generator counts": (
-        "import reprise._states as s\ns._proves = lambda *_: False", "random numbers in captures"),
+        "import reprise._capture.states as s\ns._proves = lambda *_: False", "random numbers in captures"),
     "which hooks an allocator has": (
         "import types, reprise\ntorch._C._cuda_customAllocator = (lambda make: lambda a, f: "
         "make(a, f) if a != reprise._C.hooks()['alloc'] else types.SimpleNamespace(made=make(a, f)))("
@@ -111,9 +111,9 @@ class Faults(unittest.TestCase):
         said = [line for line in done.stdout.splitlines() if line.startswith("SENTENCE")]
         about = [line for line in said if feature and feature in line]
         print(name, "->", about[:1] or "another way", done.stdout.splitlines()[-1], flush=True)
-        asked = feature is not None and feature != _private.TWICE and (
-            INSTALL or feature not in (_private.INSTALL, _private.NCCL)) and (
-            not INSTALL or feature != _private.OWN_MEMORY or "customAllocator" in name)
+        asked = feature is not None and feature != torch_private.TWICE and (
+            INSTALL or feature not in (torch_private.INSTALL, torch_private.NCCL)) and (
+            not INSTALL or feature != torch_private.OWN_MEMORY or "customAllocator" in name)
         self.assertEqual(bool(about), asked, done.stdout)
         if "customAllocator" not in name and "unknown" not in name:  # of each sentence one at most
             self.assertLessEqual(len({x.split(": ")[-1] for x in said}), 1, said)

@@ -12,7 +12,7 @@ from unittest import mock
 import torch
 
 import reprise
-from reprise import _shape
+from reprise._shapes import shape
 from training_steps import mlp, whole_step
 from unseen import Unseen
 
@@ -76,11 +76,11 @@ class Numbers(unittest.TestCase):
         self.check(lambda x: dropout(x, 0.5), [ones(16)] * 5,
                    lambda i: generator.set_offset((1 << 40) + 4 * i))
 
-    def test_calls_that_draw_take_the_short_way(self):
+    def test_calls_that_draw_take_the_fast_path(self):
         made = reprise.graphed(lambda x: dropout(x, 0.5), strict=True)
         for _ in range(4):
             made(ones(16))
-        with mock.patch.object(_shape.Shape, "enqueue", side_effect=AssertionError("the long way")):
+        with mock.patch.object(shape.Shape, "enqueue", side_effect=AssertionError("the slow path")):
             torch.manual_seed(1)
             got = [made(ones(16)) for _ in range(3)]
         torch.manual_seed(1)

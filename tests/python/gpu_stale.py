@@ -12,7 +12,7 @@ import warnings
 import torch
 
 import reprise
-from reprise._graphed import MOST_STALE
+from reprise._call.graphed import MOST_STALE
 from training_steps import mlp
 
 if "--install" in sys.argv:

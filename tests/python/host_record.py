@@ -7,7 +7,8 @@ import types
 import unittest
 from unittest import mock
 
-from reprise import _C, _draws, _record
+from reprise import _C
+from reprise._capture import draws, record
 from on_host import BYTES, OnHost
 
 
@@ -100,16 +101,20 @@ class Recording(OnHost):
                 ("is_installed", lambda: self.installed), ("copy_by_kernel", copy),
                 ("segment_pool", lambda torch, owner: types.SimpleNamespace(id=(0, 1))),
                 ("tensor_at", lambda torch, at, n, device, like: Tensor(Storage(at, n)))):
-            patcher = mock.patch.object(_record, name, value)
+            patcher = mock.patch.object(record, name, value)
             self.addCleanup(patcher.stop)
             patcher.start()
-        for owner, name in ((_draws, "prepare"), (_draws, "in_order"),
-                            (_record._stack, "prepare")):
+        # There is no autograd here.
+        patcher = mock.patch.object(record.Work, "_pass_through_autograd", lambda work: None)
+        self.addCleanup(patcher.stop)
+        patcher.start()
+        for owner, name in ((draws, "prepare"), (draws, "in_order"),
+                            (record.stack, "prepare")):
             patcher = mock.patch.object(owner, name, lambda *_: contextlib.nullcontext())
             self.addCleanup(patcher.stop)
             patcher.start()
         self.x = Tensor(Storage(driver.memory(b"captured"), BYTES))
-        self.work = _record.Work(played(driver), Device("cuda:0"), self.body, [self.x], (),
+        self.work = record.Work(played(driver), Device("cuda:0"), self.body, [self.x], (),
                                  draws=False)
         inner = self.work.run
 
@@ -238,13 +243,13 @@ class InUse(unittest.TestCase):
         def snapshot():
             self.asked.append(1)
             return [{"address": 0x1000, "total_size": 0x600, "blocks": blocks}]
-        self.work = _record.Work.__new__(_record.Work)
+        self.work = record.Work.__new__(record.Work)
         self.work.torch = types.SimpleNamespace(cuda=types.SimpleNamespace(memory_snapshot=snapshot))
         self.work.active = None
 
     def told(self, installed, captured=True):
-        with mock.patch.object(_record, "is_installed", lambda: installed), \
-                mock.patch.object(_record._C, "is_captured", lambda address: captured):
+        with mock.patch.object(record, "is_installed", lambda: installed), \
+                mock.patch.object(record._C, "is_captured", lambda address: captured):
             return [self.work._is_in_use(address)
                     for address in (0xfff, 0x1000, 0x11ff, 0x1200, 0x1400, 0x1600)]
 

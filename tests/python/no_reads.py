@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """A callable that reads nothing beside its arguments, for tests that make parts of one."""
 
-from reprise._news import News
+from reprise._reads.hyperparameters import Hyperparameters
+from reprise._reads.news import News
 
 
 class NoReads:
@@ -21,7 +22,19 @@ class NoReads:
 
     @staticmethod
     def argument(leaf):
-        return ("object", type(leaf))
+        return ("object", type(leaf)), ()
+
+    @staticmethod
+    def short(leaf):
+        return None
+
+    @staticmethod
+    def binds_all(leaf):
+        return False
+
+    @staticmethod
+    def learn(values):
+        pass
 
     @staticmethod
     def snapshot():
@@ -31,5 +44,6 @@ class NoReads:
 def give_none(made):
     """What Graphed.__init__ would make of such a callable."""
     made._reads, made._news, made._max_shapes = NoReads(), News(), 1024
+    made._hyperparameters, made._strange = Hyperparameters(None, NoReads()), {}
     made._settled = lambda key: key
     made._notice_new = lambda *call: None  # keys of these tests are no keys of Graphed's

@@ -20,10 +20,11 @@ except ImportError:
 
 import reprise
 from reprise import _C, mends
-from reprise._check import Check
-from reprise._findings import CAUTIONS, Finding, Findings, line_of, take_stack, tell_mend
-from reprise._observe import aside
-from reprise._platform import Cuda, Streams
+from reprise._base.aside import aside
+from reprise._base.lines import line_of, take_stack, tell_mend
+from reprise._check.check import Check
+from reprise._check.findings import CAUTIONS, Finding, Findings
+from reprise._check.platform import Cuda, Streams
 
 HERE = pathlib.Path(__file__)
 
@@ -979,7 +980,7 @@ class Mends(Case):
         self.assertIs(torch.utils.checkpoint.checkpoint, checkpoint)
 
     def test_modules_stay_known(self):
-        from reprise._watch import find_modules
+        from reprise._call.watch import find_modules
         net = torch.nn.Linear(2, 2)
         self.assertEqual(find_modules(torch, mends.constants(mends.masked(net))), [net])
         self.assertEqual(mends.constants(net)(torch.ones(2)).shape, (2,))
@@ -1008,7 +1009,7 @@ class Report(Case):
         Findings(print, "print").raise_for_obstacles()
 
     def test_every_kind_is_explained(self):
-        for name in ("_observe.py", "_platform.py", "_check.py", "_compare.py"):
+        for name in ("_check/observe.py", "_check/platform.py", "_check/check.py", "_check/compare.py"):
             source = (pathlib.Path(reprise.__file__).parent / name).read_text(encoding="utf-8")
             for word in source.split('"')[1::2]:
                 if word in CAUTIONS or (_C.explain(word) or (None,))[0] == word:

@@ -10,7 +10,7 @@ try:
 except ImportError:
     torch = None
 
-from reprise import _distributed
+from reprise._capture import distributed as _distributed
 
 
 @unittest.skipIf(torch is None or not distributed.is_available() or not distributed.is_gloo_available(),

@@ -17,11 +17,11 @@ except ImportError:
     torch = None
 
 import reprise
-from reprise._effects import Changed, Containers, Effects, Unobserved
-from reprise._interrupts import Interrupts
-from reprise._reach import Reach
-from reprise._refusals import ATTEMPTS, FIRST_REST, MOST_REFUSED, Refusals, traced_call
-from reprise._tree import argument_names, flatten
+from reprise._effects.effects import Changed, Containers, Effects, Unobserved, kind_of
+from reprise._base.interrupts import Interrupts
+from reprise._effects.reach import Reach
+from reprise._effects.refusals import ATTEMPTS, FIRST_REST, MOST_REFUSED, Refusals, traced_call
+from reprise._base.tree import argument_names, flatten
 from unseen import Unseen
 
 COUNTER = 0
@@ -331,6 +331,60 @@ class Runs(unittest.TestCase):
         self.assertTrue(all(vars(holder)[k] is v for k, v in self.before.items()))
         self.assertEqual(vars(holder).keys(), self.before.keys())
 
+    def test_what_an_argument_is_given_is_given_to_that_of_each_call(self):
+        def state():
+            return types.SimpleNamespace(inner=[Config(0, {"last": Tensor(64)}), Kept()], last=None)
+        first, second = state(), state()
+        first.inner[1].value = second.inner[1].value = Tensor(64)
+
+        def fn(x, given):
+            given.inner[0].parts["last"] = Tensor()
+            given.inner[0].size, given.inner[1].value = Tensor(), Tensor()
+            return x
+        known = {"state.inner[0].size": (("value", int, "0"), kind_of(Fake, Tensor()))}
+        run = self.effects(fn, known, [("state", first)])
+        run((1, first))
+        made = self.found.replayed(shape_that_names())
+        self.assertTrue(made.fit([first]) and made.fit([second]))
+        before = first.inner[0].parts["last"]
+        values = [Tensor() for _ in made.slots]
+        self.assertEqual(made.deliver((7, values), [second]), 7)
+        given = [second.inner[0].parts["last"], second.inner[0].size, second.inner[1].value]
+        self.assertEqual(set(map(id, given)), set(map(id, values)))
+        self.assertIs(first.inner[0].parts["last"], before)
+        self.assertEqual(first.inner[0].size, 0)
+        self.assertFalse(made.fit([types.SimpleNamespace(inner=[])]))
+        left = weakref.ref(first.inner[0])
+        del first, run, given
+        self.found.finish()
+        self.assertIsNone(left())
+
+    def test_what_an_argument_has_in_a_set_is_not_found_again(self):
+        given = types.SimpleNamespace(some={Kept()})
+
+        def fn(x):
+            next(iter(given.some)).value = Tensor()
+        next(iter(given.some)).value = Tensor(64)
+        with self.assertRaises(Changed):
+            self.effects(fn, arguments=[("given", given)])((1,))
+
+    def test_an_argument_that_grows(self):
+        given = types.SimpleNamespace(keys=Tensor(64))
+
+        def fn(x):
+            given.keys = Tensor()
+            given.keys.shape = (5, 3)
+        with self.assertRaises(Changed):
+            self.effects(fn, arguments=[("given", given)])((1,))
+
+    def test_parts_of_arguments(self):
+        given = types.SimpleNamespace(inner=Config(0, []), slots=Kept(), plain=3)
+        self.effects(lambda x: x, arguments=[("given", given)])
+        for part in (given.inner, given.inner.parts, given.slots):
+            self.assertTrue(self.found.is_part(part))
+        for other in (Config(0, []), 3, None, Tensor(64), holder):
+            self.assertFalse(self.found.is_part(other))
+
     def test_no_effects(self):
         run = self.effects(lambda x: (x, holder.calls))
         self.assertEqual(run((1,)), (1, 0))
@@ -492,7 +546,7 @@ class Kinds(unittest.TestCase):
         self.assertEqual([refusals.covers(k, []) for k in (key, "hopeless", "other")], [True, True, False])
 
     def test_arguments_are_told_by_their_type(self):
-        refusals, error = Refusals(), Changed([], "", kinds=[Cache])
+        refusals, error = Refusals(), Changed([], "", kinds=[Cache, Cache])
         self.assertFalse(refusals.note("a", error))
         self.assertFalse(refusals.covers("other", [Cache()]))
         refusals.worked("b", [Cache()])

@@ -10,10 +10,12 @@ from fake_gradients import Gradient, NoEffects, fake_torch, param
 from no_reads import give_none
 
 import reprise
-from reprise import _C, _estimate, _execs, _graphed
-from reprise._effects import Before
-from reprise._gradients import Gradients
-from reprise._tree import flatten
+from reprise import _C
+from reprise._alloc import execs
+from reprise._call import body, estimate as _estimate, graphed, make
+from reprise._effects.effects import Before
+from reprise._grad.gradients import Gradients
+from reprise._base.tree import flatten
 
 
 def made(**changes):
@@ -30,7 +32,7 @@ class Table(unittest.TestCase):
     def test_device_memory_is_pool_execs_within_budget_and_chunk(self):
         self.assertEqual(made().device_bytes, (4 + 64 + 2) << 20)
         self.assertEqual(made(budget=1).device_bytes, (4 + 50 + 2) << 20)  # one is made always
-        self.assertEqual(made(budget=_execs.ONE_EACH).device_bytes, (4 + 100 + 2) << 20)
+        self.assertEqual(made(budget=execs.ONE_EACH).device_bytes, (4 + 100 + 2) << 20)
 
     def test_prints_a_row_for_each_graph(self):
         text = str(made(failures=[("net(9x64)", "Error: it waits\nfor the device")]))
@@ -44,7 +46,7 @@ class Table(unittest.TestCase):
 
     def test_says_when_pytorch_places(self):
         self.assertIn("or so: PyTorch places it", str(made(exact=False)))
-        self.assertIn("one each", str(made(budget=_execs.ONE_EACH)))
+        self.assertIn("one each", str(made(budget=execs.ONE_EACH)))
 
     def test_is_short_where_it_is_not_printed(self):
         self.assertEqual(repr(made()), "<reprise.Estimate: 3.0 MiB planned for 2 graphs, 70.0 MiB "
@@ -60,11 +62,11 @@ class Table(unittest.TestCase):
 
 class Refused(unittest.TestCase):
     def test_budgets_that_cannot_be(self):
-        self.assertEqual(_execs.budget_bytes(1 << 20), 1 << 20)
-        self.assertEqual(_execs.budget_bytes("one each"), 2**64 - 1)
+        self.assertEqual(execs.budget_bytes(1 << 20), 1 << 20)
+        self.assertEqual(execs.budget_bytes("one each"), 2**64 - 1)
         for budget in (0, -1, 2.5, "all", True, None, 2**64 - 1):
             with self.assertRaisesRegex(ValueError, "one each"):
-                _execs.budget_bytes(budget)
+                execs.budget_bytes(budget)
 
     def test_devices_that_cannot_be(self):
         with self.assertRaisesRegex(reprise.Error, "no device 1000"):
@@ -92,21 +94,22 @@ class Rehearsed(unittest.TestCase):
             def estimate(self, into, pool, name):
                 into.append(self.body(()))
         there, none = param(), param()
-        torch = fake_torch(Tensor=bytes)
+        no = lambda: False  # noqa: E731
+        torch = fake_torch(Tensor=bytes, is_grad_enabled=no, is_inference_mode_enabled=no)
         torch.cuda.device = contextlib.nullcontext
-        fn = _graphed.Graphed.__new__(_graphed.Graphed)
+        fn = graphed.Graphed.__new__(graphed.Graphed)
         give_none(fn)
         fn._torch, fn._name, fn._fn, fn._generators, fn._draws = torch, "step", lambda: "ran", (), True
         fn._device = fn._is_split = lambda tensors: None
-        fn._own_pool = lambda device: types.SimpleNamespace(_pool=None)
+        fn._own_pool = lambda device: types.SimpleNamespace(native=None)
         brought, into = [], []
-        with mock.patch.object(_estimate, "Work", Work), \
-                mock.patch.object(_graphed, "homes", types.SimpleNamespace(
+        with mock.patch.object(graphed, "Work", Work), \
+                mock.patch.object(body, "homes", types.SimpleNamespace(
                     of=lambda p: Gradient() if p is there else None,
                     bring=lambda torch, params: brought.append(params))):
             for params in ([none], [none, there]):
-                _estimate._rehearse(torch, fn, into, [], [], flatten(())[1], None, [],
-                                    Before(Gradients(params), NoEffects()))
+                fn._rehearse(Before(Gradients(params), NoEffects()), into, [], [], flatten(())[1], None,
+                             [])
         self.assertEqual((into, brought), (["ran", "ran"], [[none, there]]))
 
 
@@ -117,7 +120,7 @@ class Order(unittest.TestCase):
                 self.numel = lambda: n
         a, b, c = Tensor(3), Tensor(9), Tensor(5)
         torch = types.SimpleNamespace(Tensor=Tensor)
-        self.assertEqual(_graphed.by_size(torch, [(a,), [b], (c, a, 7)]), [(b,), (c, a, 7), (a,)])
+        self.assertEqual(make.by_size(torch, [(a,), [b], (c, a, 7)]), [(b,), (c, a, 7), (a,)])
 
 
 class Names(unittest.TestCase):

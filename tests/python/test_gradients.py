@@ -8,7 +8,7 @@ import weakref
 from unittest import mock
 
 from fake_gradients import ADDRESS, Gradient, fake_torch, names, param
-from reprise import _gradients
+from reprise._grad import gradients
 
 try:
     import torch
@@ -21,7 +21,7 @@ class Remembered(unittest.TestCase):
         held = [Gradient() for _ in range(2)]
         _, other, _, made, dropped, gone = params = [
             param(held[0]), param(held[1]), param(), param(), param(Gradient()), param(Gradient())]
-        before = _gradients.Gradients(params)
+        before = gradients.Gradients(params)
         self.assertEqual(before.changed(), [])
         other.grad, made.grad, dropped.grad = Gradient(), Gradient(), None
         gone.grad = Gradient()
@@ -32,7 +32,7 @@ class Remembered(unittest.TestCase):
 
     def test_what_is_missing(self):
         kept, made, never, dropped = params = [param(Gradient()), param(), param(), param(Gradient())]
-        before = _gradients.Gradients(params)
+        before = gradients.Gradients(params)
         made.grad, dropped.grad = Gradient(), None
         missing, = before.missing()
         self.assertIs(missing, never)
@@ -53,7 +53,7 @@ class OfPyTorch(unittest.TestCase):
         self.net(torch.ones(2, 3)).sum().backward()
 
     def test_the_same_is_no_other(self):
-        before = _gradients.Gradients(self.params)
+        before = gradients.Gradients(self.params)
         self.assertEqual(before.used(), [])
         gc.collect()
         self.step(drops=False)
@@ -63,7 +63,7 @@ class OfPyTorch(unittest.TestCase):
         self.assertNotIn(None, [p.grad for p in self.params])
 
     def hold(self):
-        return _gradients.Gradients(self.params).hold()
+        return gradients.Gradients(self.params).hold()
 
     def test_each_run_of_a_capture_begins_with_them(self):
         """And the eager call behind one that was refused. A run may read them or add to them, and
@@ -107,7 +107,7 @@ class OfPyTorch(unittest.TestCase):
         graph = types.SimpleNamespace(names=names(at + weight.grad.nbytes - 4))
         self.assertEqual(self.hold().named_by(torch, graph), ((weight, at),))
         graph.names = names(at, bits=3)
-        with self.assertRaisesRegex(_gradients._C.Error, "adds to gradients that another graph"):
+        with self.assertRaisesRegex(gradients._C.Error, "adds to gradients that another graph"):
             self.hold().named_by(torch, graph)
         graph.names = names(bias.grad.data_ptr(), at - 1)
         weight.grad = None
@@ -147,7 +147,7 @@ class OfPyTorch(unittest.TestCase):
 
     def test_an_optimizer_uses_those_that_are_there(self):
         for foreach in (False, True):
-            before = _gradients.Gradients(self.params)
+            before = gradients.Gradients(self.params)
             self.net(torch.ones(2, 3))
             self.assertEqual(before.used(), [])
             torch.optim.Adam(self.params[:1], foreach=foreach).step()
@@ -158,20 +158,20 @@ class OfPyTorch(unittest.TestCase):
         self.assertEqual(before.used(), [])
 
     def test_dropped_ones_are_gone(self):
-        before = _gradients.Gradients(self.params)
+        before = gradients.Gradients(self.params)
         self.step()
         self.assertEqual(list(map(id, before.changed())), list(map(id, self.params)))
         self.assertTrue(before.replaced())
         before.restore()
         self.assertEqual([p.grad for p in self.params], [None] * 2)
-        before = _gradients.Gradients(self.params)
+        before = gradients.Gradients(self.params)
         self.step(drops=False)
         self.assertEqual(len(before.changed()), 2)
         self.assertFalse(before.replaced())
 
     def test_held_ones_come_back(self):
         held = [p.grad for p in self.params]
-        before = _gradients.Gradients(self.params)
+        before = gradients.Gradients(self.params)
         self.step()
         before.restore()
         self.assertTrue(all(p.grad is grad for p, grad in zip(self.params, held)))
@@ -227,7 +227,7 @@ class OfTwoParts(unittest.TestCase):
     torch = types.SimpleNamespace(strided="strided")
 
     def hold(self, *params):
-        return _gradients.Gradients(params).hold()
+        return gradients.Gradients(params).hold()
 
     def test_those_that_a_run_added_to_are_put_back(self):
         tensor = param(Sparse())
@@ -244,28 +244,28 @@ class OfTwoParts(unittest.TestCase):
         tensor = param(Sparse())
         for part in tensor.grad.parts:
             graph = types.SimpleNamespace(names=names(part.address))
-            with self.assertRaisesRegex(_gradients._C.Error, "sparse gradients or reads them"):
+            with self.assertRaisesRegex(gradients._C.Error, "sparse gradients or reads them"):
                 self.hold(tensor).named_by(self.torch, graph)
         graph.names = names(ADDRESS)
         self.assertEqual(self.hold(tensor).named_by(self.torch, graph), ())
 
     def test_a_graph_that_leaves_them_is_refused(self):
-        with self.assertRaisesRegex(_gradients._C.Error, "sparse gradients .*sparse=False"):
-            _gradients.to_give(self.torch, [param(), param(Sparse())], None)
+        with self.assertRaisesRegex(gradients._C.Error, "sparse gradients .*sparse=False"):
+            gradients.to_give(self.torch, [param(), param(Sparse())], None)
 
 
 class AtHome(unittest.TestCase):
     """Gradients that graphs read or add to, where no other graph is."""
 
     def setUp(self):
-        self.homes = _gradients.Homes()
+        self.homes = gradients.Homes()
         self.params = [param() for _ in range(3)]
         self.made = set()  # addresses of what a run made
         self.waits = []  # for the stream: where the gradients lay meanwhile
         self.torch = fake_torch(
             lambda: self.waits.append([p.grad and p.grad.address for p in self.params]),
             _foreach_copy_=lambda to, of: [a.copy_(b) for a, b in zip(to, of)])
-        patcher = mock.patch.object(_gradients._C, "call_block",
+        patcher = mock.patch.object(gradients._C, "call_block",
                                     lambda at: (0, 64, at) if at in self.made else None)
         self.addCleanup(patcher.stop)
         patcher.start()
@@ -362,10 +362,10 @@ class AtHome(unittest.TestCase):
 @unittest.skipIf(torch is None, "needs PyTorch")
 class AtHomeInPyTorch(unittest.TestCase):
     def setUp(self):
-        self.homes = _gradients.Homes()
+        self.homes = gradients.Homes()
         self.param = torch.nn.Parameter(torch.tensor([2., 3.]))
         for patcher in (mock.patch.object(torch.cuda, "current_stream"),
-                        mock.patch.object(_gradients._C, "call_block", lambda at: (0, 8, at))):
+                        mock.patch.object(gradients._C, "call_block", lambda at: (0, 8, at))):
             self.addCleanup(patcher.stop)
             patcher.start()
 
@@ -433,14 +433,14 @@ class Twins(unittest.TestCase):
             self.asked.append((count, dtype, device))
             return types.SimpleNamespace(set_=lambda *how: types.SimpleNamespace(how=how))
         self.torch = types.SimpleNamespace(as_tensor=as_tensor, empty=empty, strided="strided")
-        patcher = mock.patch.object(_gradients._C, "is_captured", lambda address: address == ADDRESS)
+        patcher = mock.patch.object(gradients._C, "is_captured", lambda address: address == ADDRESS)
         self.addCleanup(patcher.stop)
         patcher.start()
 
     def test_memory_of_a_capture_has_the_graph_for_its_owner(self):
         lent = []
         owner = types.SimpleNamespace(lend=lambda: lent.append(True))
-        twin = _gradients.twin(self.torch, Tensor(ADDRESS), owner)
+        twin = gradients.twin(self.torch, Tensor(ADDRESS), owner)
         memory, *how = twin.how
         self.assertTrue(twin.is_lent_by_reprise)
         self.assertEqual(lent, [True])
@@ -452,25 +452,25 @@ class Twins(unittest.TestCase):
 
     def test_what_lies_elsewhere_stays_itself(self):
         tensor = Tensor(8192)
-        self.assertIs(_gradients.twin(self.torch, tensor, None), tensor)
+        self.assertIs(gradients.twin(self.torch, tensor, None), tensor)
         self.assertEqual(self.asked, [])
 
-    def test_what_the_short_way_is_told(self):
+    def test_what_the_fast_path_is_told(self):
         """A parameter once, whatever is known of it."""
         a, b, c, d = (param() for _ in range(4))
-        told = _gradients.for_short_way([a, b], (True, False), ((b, 64), (c, 128)),
+        told = gradients.for_fast_path([a, b], (True, False), ((b, 64), (c, 128)),
                                         ((a, "mine"), (d, None)))
         self.assertEqual([(id(t[0]), *t[1:]) for t in told],
                          [(id(a), True, None, "mine"), (id(b), False, 64), (id(c), None, 128),
                           (id(d), None, None, None)])
-        self.assertEqual(_gradients.for_short_way([], (), (), ()), ())
+        self.assertEqual(gradients.for_fast_path([], (), (), ()), ())
 
     def test_given_as_they_were(self):
         tensor = Tensor(8192)
         first, second = param(tensor), param()
-        pairs = _gradients.to_give(self.torch, [first, second], None)
+        pairs = gradients.to_give(self.torch, [first, second], None)
         first.grad, second.grad = None, Tensor(1)
-        _gradients.give(pairs)
+        gradients.give(pairs)
         self.assertEqual((first.grad, second.grad), (tensor, None))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The guard of the short way: what it notices, and what it learns of PyTorch for that."""
+"""The guard of the fast path: what it notices, and what it learns of PyTorch for that."""
 
 import functools
 import gc
@@ -19,12 +19,12 @@ from reprise import _C
 @unittest.skipIf(torch is None, "needs PyTorch")
 class Guard(unittest.TestCase):
     def setUp(self):
-        from reprise._watch import Watch
+        from reprise._call.watch import Watch
         self.net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4),
                                        torch.nn.Sequential(torch.nn.Linear(4, 2)))
         self.other = torch.nn.Linear(2, 2)
         self.watch = Watch(torch, [self.net])
-        self.hot = _C.Hot(torch.Tensor, torch.empty_strided, None, torch.is_grad_enabled,
+        self.hot = _C.FastCall(torch.Tensor, torch.empty_strided, None, torch.is_grad_enabled,
                           torch.is_inference_mode_enabled, torch.is_autocast_enabled,
                           torch.cuda.current_device)
         self.assertFalse(self.hot.is_guarded(), "nothing was set")
@@ -123,7 +123,7 @@ class Guard(unittest.TestCase):
             self.hot.call((1,))
 
     def test_shapes_with_neither_graph_nor_choice_are_eager(self):
-        hot = _C.Hot(torch.Tensor, torch.empty_strided, None, torch.is_grad_enabled,
+        hot = _C.FastCall(torch.Tensor, torch.empty_strided, None, torch.is_grad_enabled,
                      torch.is_inference_mode_enabled, torch.is_autocast_enabled, lambda: 0)
         self.hot = hot
         self.set()
@@ -144,7 +144,7 @@ class Guard(unittest.TestCase):
                 hot.add(0, (3,), {}, None, (), None, wrong)
 
     def test_floats_are_the_same_to_the_bit(self):
-        hot = _C.Hot(torch.Tensor, torch.empty_strided, None, torch.is_grad_enabled,
+        hot = _C.FastCall(torch.Tensor, torch.empty_strided, None, torch.is_grad_enabled,
                      torch.is_inference_mode_enabled, torch.is_autocast_enabled, lambda: 0)
         hot.set_guard((), (), self.watch.handle, True, False, ())
         for value, same, other in ((0.0, float("0"), -0.0), (-1.5, float("-1.5"), 1.5),
@@ -155,7 +155,7 @@ class Guard(unittest.TestCase):
 
     @needs_it
     def test_memory_that_runs_out(self):
-        make = functools.partial(_C.Hot, torch.Tensor, torch.empty_strided, None,
+        make = functools.partial(_C.FastCall, torch.Tensor, torch.empty_strided, None,
                                  torch.is_grad_enabled, torch.is_inference_mode_enabled,
                                  torch.is_autocast_enabled, lambda: 0)
         hot = exhaust(self, make)
@@ -175,7 +175,7 @@ class Guard(unittest.TestCase):
     def test_dead_dicts_are_survived(self):
         for _ in range(3):
             module = torch.nn.Linear(2, 2)
-            hot = _C.Hot(torch.Tensor, torch.empty_strided, None, torch.is_grad_enabled,
+            hot = _C.FastCall(torch.Tensor, torch.empty_strided, None, torch.is_grad_enabled,
                          torch.is_inference_mode_enabled, torch.is_autocast_enabled,
                          torch.cuda.current_device)
             hot.set_guard((module.weight,), (module.__dict__,), self.watch.handle, True, False, ())
@@ -186,7 +186,7 @@ class Guard(unittest.TestCase):
     def test_a_module_that_has_its_own_is_collected(self):
         """A method of a module that is graphed and kept there: the guard has the module's dict."""
         module = torch.nn.Linear(2, 2)
-        module.fast = _C.Hot(torch.Tensor, torch.empty_strided, None, torch.is_grad_enabled,
+        module.fast = _C.FastCall(torch.Tensor, torch.empty_strided, None, torch.is_grad_enabled,
                              torch.is_inference_mode_enabled, torch.is_autocast_enabled,
                              torch.cuda.current_device)
         module.fast.set_guard((module.weight,), (module.__dict__,), self.watch.handle, True, False, ())
@@ -198,7 +198,7 @@ class Guard(unittest.TestCase):
     def test_a_mode_that_cannot_be_asked_fits_nothing(self):
         def ask():
             raise KeyError("mine")
-        hot = _C.Hot(torch.Tensor, torch.empty_strided, None, ask, torch.is_inference_mode_enabled,
+        hot = _C.FastCall(torch.Tensor, torch.empty_strided, None, ask, torch.is_inference_mode_enabled,
                      torch.is_autocast_enabled, lambda: 0)
         hot.set_guard((), (), self.watch.handle, True, False, ())
         self.assertTrue(hot.add(0, (1,), {}, None, (), None))
@@ -209,13 +209,13 @@ class Guard(unittest.TestCase):
 
     def test_layout_was_learned(self):
         """Of the versions that are tested; with others DLPack and attributes are asked."""
-        from reprise import _address
-        self.assertTrue(_address.learn(torch))
-        self.assertTrue(_address.learn_gradients(torch))
+        from reprise._call import address
+        self.assertTrue(address.learn(torch))
+        self.assertTrue(address.learn_gradients(torch))
 
     def test_gradients_are_those_of_attributes(self):
         """After all that changes one: shapes of every pattern, and those that use it where it lies."""
-        self.hot = _C.Hot(torch.Tensor, torch.empty_strided, None, torch.is_grad_enabled,
+        self.hot = _C.FastCall(torch.Tensor, torch.empty_strided, None, torch.is_grad_enabled,
                           torch.is_inference_mode_enabled, torch.is_autocast_enabled, lambda: 0)
         net = torch.nn.Linear(3, 3)
         plain = torch.zeros(3, requires_grad=True)
@@ -257,7 +257,7 @@ class Guard(unittest.TestCase):
                 self.check_gradient(param)
 
     def check_gradient(self, param):
-        """Looks of the short way at a gradient that stays, moves, comes and goes."""
+        """Looks of the fast path at a gradient that stays, moves, comes and goes."""
         grad = param.grad
         usable = grad is not None and not grad.is_sparse
         for then in (grad, None, torch.zeros_like(param.detach())):

@@ -9,13 +9,15 @@ try:
 except ImportError:
     torch = None
 
+from fake_fast_path import give_fast_path
 from no_reads import give_none
-from reprise import _graphed, _reads
+from reprise._call import graphed
+from reprise._reads import reads
 
 
 class Keys(unittest.TestCase):
     def setUp(self):
-        made = self.made = _graphed.Graphed.__new__(_graphed.Graphed)
+        made = self.made = graphed.Graphed.__new__(graphed.Graphed)
         made._torch = types.SimpleNamespace(
             Tensor=type("Tensor", (), {}),
             nn=types.SimpleNamespace(Parameter=type("Parameter", (), {})))
@@ -68,11 +70,11 @@ class Keys(unittest.TestCase):
         self.assertNotEqual(self.key(3), stored)
 
     @unittest.skipIf(torch is None, "needs PyTorch")
-    def test_the_short_way_has_no_eager_calls_of_arguments_that_share_memory(self):
+    def test_the_fast_path_has_no_eager_calls_of_arguments_that_share_memory(self):
         made, added = self.made, []
-        made._shapes, made._is_guarded, made._may_shorten = {}, lambda: False, lambda: True
+        made._shapes = {}
         made._device = lambda tensors: types.SimpleNamespace(index=0)
-        made._guarded_hot = lambda guarded: types.SimpleNamespace(add=lambda *call: added.append(call[1]))
+        give_fast_path(made, takes=True, add=lambda *call: added.append(call[1]))
         whole = torch.zeros(8)
         apart = (torch.zeros(8), torch.zeros(8))
         for args in ((whole, whole), (whole[1:], whole[:-1]), apart):
@@ -82,7 +84,7 @@ class Keys(unittest.TestCase):
         made._shorten_eager(apart, {}, apart)
         self.assertEqual(len(added), 1, "another call might have a graph")
 
-    def test_the_short_way_is_told_of_gradients(self):
+    def test_the_fast_path_is_told_of_gradients(self):
         made = self.made
         param, dropped = (types.SimpleNamespace(grad=None) for _ in range(2))
         made._trained = (param, dropped)
@@ -120,13 +122,13 @@ class Keys(unittest.TestCase):
         self.assertEqual(len({first, second, self.key(3)}), 3)
 
         def refuse():
-            raise _reads.Unreadable("it reads too much")
+            raise reads.Unreadable("it reads too much")
         made._reads.state = refuse
-        with self.assertRaisesRegex(_graphed.Uncapturable, "reads too much"):
+        with self.assertRaisesRegex(graphed.Uncapturable, "reads too much"):
             self.key(3)
 
     def test_what_has_no_hash_is_refused(self):
-        with self.assertRaisesRegex(_graphed.Uncapturable, "cannot be hashed"):
+        with self.assertRaisesRegex(graphed.Uncapturable, "cannot be hashed"):
             self.key(bytearray(b"x"))
 
 

@@ -12,13 +12,13 @@ except ImportError:
     torch, ModuleCase = None, type("ModuleCase", (), {})
 
 import reprise
-from reprise import _graphed
+from reprise._call import make
 
 
 @unittest.skipIf(torch is None or torch.cuda.is_available(), "needs PyTorch, and no GPU")
 class Modules(ModuleCase, unittest.TestCase):
     def test_one_warning_says_why(self):
-        with mock.patch.object(_graphed, "_warned", False), warnings.catch_warnings(record=True) as said:
+        with mock.patch.object(make, "_warned", False), warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             made = [reprise.graphed(torch.nn.Linear(8, 8)), reprise.graphed(lambda x: x + 1)]
         self.assertEqual(len(said), 1)

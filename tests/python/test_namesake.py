@@ -10,7 +10,7 @@ import unittest
 from pathlib import Path
 
 import reprise
-from reprise._namesake import FIX, find_namesake
+from reprise._base.namesake import FIX, find_namesake
 
 
 class Namesake(unittest.TestCase):
@@ -55,7 +55,7 @@ class Namesake(unittest.TestCase):
                 self.assertNotEqual(self.import_it("-W", "error").returncode, 0)
 
     def test_the_warning_comes_before_what_is_broken(self):
-        self.install("reprise-1.0.0.dist-info", without=("_tree.py",))
+        self.install("reprise-1.0.0.dist-info", without=("tree.py",))
         done = self.import_it()
         self.assertEqual(done.returncode, 1)
         self.assertLess(done.stderr.index(FIX), done.stderr.index("Traceback"))

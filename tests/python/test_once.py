@@ -5,7 +5,10 @@ import types
 import unittest
 from unittest import mock
 
-from reprise import _C, _draws, _once, _pool, _private, _record
+from reprise import _C
+from reprise._alloc import pool as _pool
+from reprise._base import torch_private
+from reprise._capture import draws, once, record
 
 
 class Inner:
@@ -27,11 +30,21 @@ class Inner:
     def __exit__(self, *args):
         if Inner.fails == "end":
             raise RuntimeError("capture invalidated")
-        Fake.streams.append("caller")
+        Fake.streams.append(Fake.streams[0])
 
 
 def stream_of(index):
     return types.SimpleNamespace(device=types.SimpleNamespace(index=index))
+
+
+class Caller(str):
+    """The stream that is current around a capture."""
+
+    def __init__(self, _):
+        self.waited = []
+
+    def wait_stream(self, stream):
+        self.waited.append(stream)
 
 
 class Fake:
@@ -39,7 +52,7 @@ class Fake:
 
     version = "2.11.0"
     current = 0
-    streams = ["caller"]
+    streams = [Caller("caller")]
     cleared = 0
     ended, released = [], []
 
@@ -65,18 +78,18 @@ class Fake:
 class Drop(unittest.TestCase):
     def setUp(self):
         torch = Fake.module()
-        Fake.streams[:] = ["caller"]
+        Fake.streams[:] = [Caller("caller")]
         Fake.cleared = Fake.current = 0
         Fake.ended.clear()
         Fake.released.clear()
-        self.mended = self.patch(_draws.Beside, "mend", mock.MagicMock())
-        self.patch(_draws, "prepare", mock.MagicMock())
-        self.patch(_draws.Capture, "_new_graph", mock.MagicMock())
+        self.mended = self.patch(draws.Beside, "mend", mock.MagicMock())
+        self.patch(draws, "prepare", mock.MagicMock())
+        self.patch(draws.Capture, "_new_graph", mock.MagicMock())
         Inner.fails = ""
         self.installed = False
-        for module in (_once, _pool):
+        for module in (once, _pool):
             self.patch(module, "need_gpu", lambda: torch)
-        for module in (_once, _pool, _record, _draws):
+        for module in (once, _pool, record, draws):
             self.patch(module, "is_installed", lambda: self.installed)
 
     def patch(self, module, name, value):
@@ -85,26 +98,27 @@ class Drop(unittest.TestCase):
         return patcher.start()
 
     def test_passes_all_arguments_on(self):
-        with _once.graph("g", (0, 5), capture_error_mode="relaxed") as entered:
+        with once.graph("g", (0, 5), capture_error_mode="relaxed") as entered:
             self.assertEqual(Fake.streams[-1], "capture")
         self.assertIsNone(entered)
-        self.assertEqual(Inner.made[-1].given, ("g", (0, 5), _once._side_streams[0], "relaxed"))
+        self.assertEqual(Inner.made[-1].given, ("g", (0, 5), once._side_streams[0], "relaxed"))
         self.assertEqual(Fake.streams[-1], "caller")
+        self.assertEqual(Fake.streams[-1].waited, [once._side_streams[0]])
         self.assertEqual(Fake.cleared, 0)
 
     def test_each_device_has_a_stream_of_its_own(self):
         for Fake.current in (0, 1, 0, 1):
-            _once.graph("g")
+            once.graph("g")
         streams = [inner.capture_stream for inner in Inner.made[-4:]]
         self.assertEqual([s.device.index for s in streams], [0, 1, 0, 1])
         self.assertIs(streams[1], streams[3])
         mine = stream_of(2)
-        _once.graph("g", stream=mine)
+        once.graph("g", stream=mine)
         self.assertIs(Inner.made[-1].capture_stream, mine)
 
     def test_workspaces_are_of_the_capture(self):
         self.installed = True
-        with _once.graph("g"):
+        with once.graph("g"):
             self.assertEqual(Fake.cleared, 1)
         self.assertEqual(Fake.cleared, 2)
 
@@ -113,7 +127,7 @@ class Drop(unittest.TestCase):
             for Inner.fails in ("begin", "end"):
                 self.installed = installed
                 with self.assertRaises(RuntimeError):
-                    with _once.graph("g"):
+                    with once.graph("g"):
                         pass
                 self.assertEqual(Fake.streams[-1], "caller")
         # PyTorch's allocator is told that the capture is over; the hooks know it of themselves.
@@ -123,17 +137,17 @@ class Drop(unittest.TestCase):
 
     def test_what_the_block_raises_comes_out(self):
         with self.assertRaises(KeyError):
-            with _once.graph("g"):
+            with once.graph("g"):
                 raise KeyError("mine")
 
     def test_a_pool_goes_by_its_handle(self):
         pool = object.__new__(_pool.Pool)
         pool._handle, pool.device, pool.name = None, 0, "mine"
-        _once.graph("g", pool=pool)
+        once.graph("g", pool=pool)
         self.assertEqual(Inner.made[-1].given[1], (0, 77))
         pool.device = 1
         with self.assertRaisesRegex(ValueError, "'mine' is of device 1"):
-            _once.graph("g", pool=pool)
+            once.graph("g", pool=pool)
 
 
 class Leases(unittest.TestCase):

@@ -5,7 +5,7 @@ import unittest
 import warnings
 
 from reprise import _C
-from reprise._options import divisions, from_environment, heap_options, parse
+from reprise._alloc.options import divisions, from_environment, heap_options, parse
 
 
 class Settings(unittest.TestCase):

@@ -3,7 +3,7 @@
 
 import unittest
 
-from reprise._order import Pass, Schedule, parse
+from reprise._grad.order import Pass, Schedule, parse
 
 
 class Orders(unittest.TestCase):

@@ -12,9 +12,10 @@ import unittest
 import unittest.mock
 
 import reprise
-from reprise import _C, _private
+from reprise import _C
+from reprise._base import torch_private
 from reprise.__main__ import USAGE
-from reprise._tree import flatten, unflatten
+from reprise._base.tree import flatten, unflatten
 
 Pair = collections.namedtuple("Pair", "left right")
 
@@ -39,7 +40,7 @@ class Import(unittest.TestCase):
         self.assertRegex(reprise.__version__, r"^\d+\.\d+\.\d+$")
 
     def test_pools_of_pytorch_that_are_there_have_allocators_of_their_own(self):
-        from reprise._install import drop_segment_pools, segment_pool
+        from reprise._alloc.install import drop_segment_pools, segment_pool
         made, dropped = [], []
 
         class Torch:
@@ -59,7 +60,7 @@ class Import(unittest.TestCase):
                     def __del__(self):
                         dropped.append(self.allocator)
 
-        _private.of(Torch)
+        torch_private.of(Torch)
         made.clear()
 
         class Owner:
@@ -111,7 +112,7 @@ class Import(unittest.TestCase):
                 call()
 
     def test_what_to_do_without_a_gpu(self):
-        from reprise._torch import need_gpu
+        from reprise._base.need import need_gpu
 
         def told(built, **environment):
             torch = types.SimpleNamespace(
@@ -139,13 +140,14 @@ class Command(unittest.TestCase):
                               check=False, cwd=cwd, env={**os.environ, **environment})
 
     def test_tells_its_use(self):
-        done = self.run_it()
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("usage: python -m reprise run SCRIPT", done.stderr)
-        self.assertIn("  explain ", done.stderr)
-        done = self.run_it("--help")
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertLess(done.stdout.index("reprise run SCRIPT"), done.stdout.index("  explain "))
+        bare, asked = self.run_it(), self.run_it("--help")
+        self.assertEqual((bare.returncode, bare.stdout), (2, ""))
+        self.assertEqual((asked.returncode, asked.stderr), (0, ""))
+        self.assertEqual(bare.stderr, asked.stdout)
+        self.assertEqual(bare.stderr.count("usage:"), 1)
+        for command in ("explain", "run"):
+            self.assertRegex(bare.stderr, rf"\n  {command} ")
+        self.assertIn("did you mean 'run'?", self.run_it("rnu").stderr)
         done = self.run_it("run")
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertIn("usage: python -m reprise run SCRIPT", done.stderr)

@@ -10,11 +10,13 @@ import weakref
 from unittest import mock
 
 import reprise
+from fake_fast_path import give_fast_path
 from fake_gradients import ADDRESS, Gradient, names, param, without_effects
 from no_reads import give_none
-from reprise import _gradients, _graphed, _policy
-from reprise._graphed import MOST_STALE
-from reprise._shape import Shape
+from reprise._call import graphed, params, policy
+from reprise._grad import gradients
+from reprise._call.graphed import MOST_STALE
+from reprise._shapes.shape import Shape
 
 EAGER, GRAPH, CAPTURE = range(3)
 
@@ -46,6 +48,8 @@ class ScriptedChoice:
 
 
 class Replayed(Shape):
+    has_given = False
+
     def __init__(self, *uses):
         self.graph, self.given, self.stale = types.SimpleNamespace(names=names(*uses)), (), False
 
@@ -66,7 +70,7 @@ class Replayed(Shape):
 
 def judged(fn):
     """A callable as policy="auto" makes it, but for the GPU."""
-    made = _policy.Judged.__new__(_policy.Judged)
+    made = policy.Judged.__new__(policy.Judged)
     made._torch = types.SimpleNamespace(
         __version__="2.11.0",
         cuda=types.SimpleNamespace(is_current_stream_capturing=lambda: False,
@@ -75,13 +79,14 @@ def judged(fn):
         is_autocast_enabled=lambda: True, is_grad_enabled=lambda: made.grad, strided="strided")
     made.grad = False
     made._fn, made._name, made._strict, made._verify = fn, "subject", False, None
-    made._hot, made._guards, made._rest = None, 0, 0
+    made._rest = 0
+    give_fast_path(made)
     made._eager_runs = made._warmup = 1
     made._shapes, made._failures, made._stale, made._cases = {}, {}, {}, {}
     made._lock = threading.RLock()
     made._judges = {0: None}
     made._trained, made._drops = (), {}
-    made._gradients = lambda: _gradients.Gradients(made.params)
+    made._gradients = lambda: gradients.Gradients(made.params)
     without_effects(made)
     made.params = []
     made._spec = None
@@ -94,18 +99,18 @@ def judged(fn):
 
 class Calls(unittest.TestCase):
     def setUp(self):
-        self.kept = _policy._Choice
-        patcher = mock.patch.object(_gradients._C, "is_captured", lambda address: address != ADDRESS)
+        self.kept = policy._Choice
+        patcher = mock.patch.object(gradients._C, "is_captured", lambda address: address != ADDRESS)
         self.addCleanup(patcher.stop)
         patcher.start()
 
     def tearDown(self):
-        _policy._Choice = self.kept
+        policy._Choice = self.kept
 
     def subject(self, ways, *, rests=0, capture=Replayed, fn=lambda x: ("eager", x)):
         choice = ScriptedChoice(ways, rests)
-        _policy._Choice = lambda judge: choice
-        patcher = mock.patch.object(_graphed.Graphed, "_take", lambda *args: capture())
+        policy._Choice = lambda judge: choice
+        patcher = mock.patch.object(graphed.Graphed, "_take", lambda *args: capture())
         self.addCleanup(patcher.stop)
         patcher.start()
         return judged(fn), choice
@@ -152,13 +157,12 @@ class Calls(unittest.TestCase):
         self.assertEqual(choice.told, [("end", EAGER, True)] * 2)
         self.assertEqual(made._rest, 6)
 
-    def test_the_short_way_has_a_graph_before_its_first_call_or_forgets_the_shape(self):
+    def test_the_fast_path_has_a_graph_before_its_first_call_or_forgets_the_shape(self):
         """It knows the shape for eager calls, and would lose the graph's first block."""
         for takes_graphs in (True, False):
             made, choice = self.subject([CAPTURE, GRAPH])
             told = choice.told
-            made._hot = types.SimpleNamespace(call=lambda args, kwargs: _policy._C.miss,
-                                              clear=lambda: told.append("cleared"))
+            made._fast_path.clear = lambda: told.append("cleared")
 
             def offer(case, *call):
                 told.append(("offered", case.shape is not None))
@@ -169,14 +173,12 @@ class Calls(unittest.TestCase):
             self.assertEqual(after, [("offered", True)] + ["cleared"] * (not takes_graphs) +
                              [("end", GRAPH, True)])
 
-    def test_where_gradients_decide_the_short_way_has_graphs_alone(self):
+    def test_where_gradients_decide_the_fast_path_has_graphs_alone(self):
         """An eager call, that is, which it knew by its arguments, might be of another case."""
         made, choice = self.subject([])
         added, mine = [], param()
-        made._may_shorten, made._is_guarded = lambda: True, lambda: False
-        made._guarded_hot = lambda guarded: types.SimpleNamespace(
-            add=lambda *call: added.append(call) or True)
-        case = _policy._Case("subject(3)", choice, 0)
+        give_fast_path(made, takes=True, add=lambda *call: added.append(call) or True)
+        case = policy._Case("subject(3)", choice, 0)
         made._trained = (mine,)
         self.assertFalse(made._offer(case, ("key", (True,)), (3,), {}, []))
         self.assertEqual(added, [])
@@ -207,12 +209,12 @@ class Calls(unittest.TestCase):
             twins.append((Gradient(), owner))
             return twins[-1][0]
         twins = []
-        with mock.patch.object(_gradients, "twin", twin):
+        with mock.patch.object(gradients, "twin", twin):
             made(3)
         self.assertIs(mine.grad, earlier)
         self.assertIsNone(made_in[0]())
         shape, = made._shapes.values()
-        _gradients.give(shape.given)
+        gradients.give(shape.given)
         self.assertEqual([owner for _, owner in twins], [shape.graph])
         self.assertIs(mine.grad, twins[0][0])
         self.assertIsNone(other.grad)
@@ -226,13 +228,13 @@ class Calls(unittest.TestCase):
         made, _ = self.subject([CAPTURE, GRAPH, CAPTURE, GRAPH], capture=capture)
         made.params = [here, other]
         made._key = lambda leaves, spec: ([], ("key", made._pattern("key")))
-        with mock.patch.object(_gradients, "twin", lambda torch, grad, owner: grad):
+        with mock.patch.object(gradients, "twin", lambda torch, grad, owner: grad):
             made(3)
             self.assertIsNotNone(here.grad)
             other.grad = Gradient()  # another shape's
             made(3)
             for other.grad in (None, Gradient()):
-                _gradients.give(list(made._shapes.values())[-1].given)
+                gradients.give(list(made._shapes.values())[-1].given)
                 self.assertIsNone(other.grad)
         self.assertEqual(list(made._shapes), [("key", (True,)), ("key", None)])
         self.assertEqual(made._pattern("key"), None)
@@ -253,7 +255,7 @@ class Calls(unittest.TestCase):
             self.assertEqual(shape.used, ((mine, ADDRESS),) if uses else ())
             self.assertEqual(made._pattern("key"), (False,) if uses else None)
             self.assertIsNotNone(mine.grad)
-            _gradients.give(shape.given)
+            gradients.give(shape.given)
             self.assertIsNone(mine.grad)
 
     def test_no_graph_adds_to_gradients_of_another(self):
@@ -308,7 +310,7 @@ class Calls(unittest.TestCase):
                                           [EAGER, EAGER]))
             return choices[-1]
         made, _ = self.subject([])
-        _policy._Choice = meet
+        policy._Choice = meet
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             for n in range(MOST_STALE):
@@ -351,10 +353,10 @@ class Parameters(unittest.TestCase):
 
         def step():
             return net, optimizer, late
-        self.assertEqual(_graphed.find_params(torch, step, [d]), [d, a, b])
+        self.assertEqual(params.find_params(torch, step, [d]), [d, a, b])
         late = None
         net.params = lambda: self.fail("its parameters are known")
-        self.assertEqual(_graphed.find_params(torch, step, [a], [net]), [a, b])
+        self.assertEqual(params.find_params(torch, step, [a], [net]), [a, b])
 
         class Trainer:
             def __init__(self):
@@ -364,19 +366,19 @@ class Parameters(unittest.TestCase):
                 return None
             def __call__(self):
                 return None
-        self.assertEqual(_graphed.find_params(torch, Trainer().step, []), [c])
-        self.assertEqual(_graphed.find_params(torch, Trainer(), []), [c])
+        self.assertEqual(params.find_params(torch, Trainer().step, []), [c])
+        self.assertEqual(params.find_params(torch, Trainer(), []), [c])
         script = {"net": Module(a), "optimizer": Optimizer(b), "unused": Module(d), "late": len}
         exec("def inner():\n    return net\n"
              "def step():\n    return inner, optimizer, late, step, missing\n", script)
-        self.assertCountEqual(_graphed.find_params(torch, script["step"], []), [a, b])
+        self.assertCountEqual(params.find_params(torch, script["step"], []), [a, b])
         script.update(net={"g": Module(a)}, optimizer=[3, Optimizer(c)], late=[Module(d)] * 100)
-        self.assertCountEqual(_graphed.find_params(torch, script["step"], []), [a, c])
+        self.assertCountEqual(params.find_params(torch, script["step"], []), [a, c])
         script["net"] = Module(a)
         around = functools.wraps(script["inner"])(lambda: None)
-        self.assertEqual(_graphed.find_params(torch, around, []), [a])
-        self.assertEqual(_graphed.find_params(torch, len, []), [])
-        self.assertEqual(_graphed.find_params(torch, Optimizer(d).step, []), [d])
+        self.assertEqual(params.find_params(torch, around, []), [a])
+        self.assertEqual(params.find_params(torch, len, []), [])
+        self.assertEqual(params.find_params(torch, Optimizer(d).step, []), [d])
 
 
 class Told(unittest.TestCase):
@@ -388,14 +390,14 @@ class Told(unittest.TestCase):
         fact = {"shape": "net(8x64)", "choice": "graph", "reason": "measured to be the fastest",
                 "eager_us": 61.23, "graph_us": 7.0, "judged_calls": 900, "measured_calls": 120,
                 "bound_args": 3, "copied_args": 1, "own_exec": True, "exec_updates": 0}
-        self.assertEqual(_policy.verdict(fact),
+        self.assertEqual(policy.verdict(fact),
                          "net(8x64): graph: measured to be the fastest (eager 61.2 us, graph 7.0 "
                          "us; 120 of 900 calls measured); its graph: 3 arguments bound, 1 copied, "
                          "an exec of its own")
         fact.update(own_exec=False, exec_updates=4)
-        self.assertTrue(_policy.verdict(fact).endswith("a shared exec, updated 4 times"))
+        self.assertTrue(policy.verdict(fact).endswith("a shared exec, updated 4 times"))
         split = {"shape": "net", "choice": "graph", "reason": "two graphs are not judged"}
-        self.assertEqual(_policy.verdict(split), "net: graph: two graphs are not judged")
+        self.assertEqual(policy.verdict(split), "net: graph: two graphs are not judged")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 import io
 import unittest
 
-from reprise._progress import Progress
+from reprise._call.progress import Progress
 
 POOL = {"planned_bytes": 3 << 20}
 

@@ -19,8 +19,11 @@ from unittest import mock
 
 import walked_torch
 from no_memory import exhaust, needs_it
-from reprise import _C, _graphed, _marks, _news, _reads, _runs, _walk
-from reprise._walk import (ATTRIBUTES, CALL, CELL, DICT, FUNCTION, ITEMS, LIST, NAMES, SET, TYPE)
+from fake_fast_path import give_fast_path
+from reprise import _C
+from reprise._call import graphed
+from reprise._reads import marks, news, reads as _reads, runs, walk as _walk
+from reprise._reads.walk import (ATTRIBUTES, CALL, CELL, DICT, FUNCTION, ITEMS, LIST, NAMES, SET, TYPE)
 
 try:
     import numpy
@@ -52,7 +55,7 @@ class Looks(unittest.TestCase):
         self.assertFalse(self.reads.holds(), "nobody accepted it")
 
     def test_names_of_a_dict_in_each_way(self):
-        for way in (0, _marks.way_for("container")):
+        for way in (0, marks.way_for("container")):
             names = {"a": 1.5, "b": 2}
             self.set(NAMES, names, (1.5, 2, _C.absent), ("a", "b", "c"), way)
             names["other"] = 3
@@ -71,7 +74,7 @@ class Looks(unittest.TestCase):
 
     def test_equal_values_are_the_same_ones(self):
         names = {"a": 1000.5, "b": 10 ** 30, "c": "text", "d": b"bytes"}
-        for way in (0, _marks.way_for("container")):
+        for way in (0, marks.way_for("container")):
             self.set(NAMES, names, tuple(names.values()), tuple(names), way)
             names.update(a=float("1000.5"), b=int("1" + "0" * 30), c="".join(["te", "xt"]),
                          d=bytes([98, 121, 116, 101, 115]))
@@ -85,7 +88,7 @@ class Looks(unittest.TestCase):
             self.changes((0, 0, other))
 
     def test_items_and_their_order(self):
-        for way in (0, _marks.way_for("container")):
+        for way in (0, marks.way_for("container")):
             held = {"a": 1, "b": 2}
             self.set(ITEMS, held, (1, 2), ("a", "b"), way)
             held["b"] = 5
@@ -99,7 +102,7 @@ class Looks(unittest.TestCase):
 
     def test_what_was_empty(self):
         held, some = {}, []
-        for way in (0, _marks.way_for("container")):
+        for way in (0, marks.way_for("container")):
             held.clear()
             self.set(ITEMS, held, (), (), way)
             held["a"] = 1
@@ -205,7 +208,7 @@ class Looks(unittest.TestCase):
 
     def test_two_look_at_one_dict(self):
         """Each with its own keys; one of them goes."""
-        way, names = _marks.way_for("container"), {"a": 1, "b": 2}
+        way, names = marks.way_for("container"), {"a": 1, "b": 2}
         other = _C.Reads(object)
         self.set(NAMES, names, (1,), ("a",), way)
         other.set([(NAMES, way, names, ("b",), (2,))])
@@ -221,13 +224,13 @@ class Looks(unittest.TestCase):
         names = {"a": 1}
         for _ in range(3):
             reads = _C.Reads(object)
-            reads.set([(NAMES, _marks.way_for("container"), names, ("a",), (names["a"],))])
+            reads.set([(NAMES, marks.way_for("container"), names, ("a",), (names["a"],))])
             self.assertTrue(reads.holds())
             del reads
             names["a"] += 1
         for _ in range(50):  # others in its place
             names = {"a": 1}
-            self.set(NAMES, names, (1,), ("a",), _marks.way_for("container"))
+            self.set(NAMES, names, (1,), ("a",), marks.way_for("container"))
             names["a"] = 2
             self.assertFalse(self.reads.holds())
 
@@ -258,7 +261,7 @@ class Looks(unittest.TestCase):
     @needs_it
     def test_memory_that_runs_out(self):
         names = {"a": 1}
-        owners = [(NAMES, _marks.way_for("container"), names, ("a",), (1,)), (LIST, 0, [1], None, (1,))]
+        owners = [(NAMES, marks.way_for("container"), names, ("a",), (1,)), (LIST, 0, [1], None, (1,))]
         exhaust(self, self.reads.set, owners)
         self.assertTrue(self.reads.holds())
         names["a"] = 2
@@ -270,14 +273,14 @@ class Looks(unittest.TestCase):
 class Marks(unittest.TestCase):
     @unittest.skipUnless(sys.version_info < (3, 13), "whether watchers see all is found out")
     def test_how_dicts_tell(self):
-        want = _marks.BY_WATCHER if sys.version_info >= (3, 12) else _marks.BY_TAG
-        for kind in _marks._KINDS:
-            self.assertEqual(_marks.way_for(kind), want, kind)
+        want = marks.BY_WATCHER if sys.version_info >= (3, 12) else marks.BY_TAG
+        for kind in marks._KINDS:
+            self.assertEqual(marks.way_for(kind), want, kind)
 
     def test_a_way_that_misses_a_write_is_not_proved(self):
         """Where the dict is another one than is written to, as with values that lie in the instance."""
-        for way in (_marks.BY_WATCHER, _marks.BY_TAG):
-            self.assertFalse(_marks._proves(way, lambda: ({"value": 0}, (lambda value: None,))))
+        for way in (marks.BY_WATCHER, marks.BY_TAG):
+            self.assertFalse(marks._proves(way, lambda: ({"value": 0}, (lambda value: None,))))
 
 
 class Found(unittest.TestCase):
@@ -443,10 +446,10 @@ class Found(unittest.TestCase):
 
         def subject(flag):
             return other() if flag else 0
-        executed = {_runs.place_of(subject.__code__)}
+        executed = {runs.place_of(subject.__code__)}
         found = self.values(subject, executed)
         self.assertNotIn("t", self.paths)
-        executed.add(_runs.place_of(other.__code__))
+        executed.add(runs.place_of(other.__code__))
         found.look_again()
         self.assertIn("t", found.walk.paths)
 
@@ -525,7 +528,7 @@ class Numbers(unittest.TestCase):
     """Reads: the same number for the same values."""
 
     def setUp(self):
-        patcher = mock.patch.object(_reads._switches, "of", lambda torch: None)
+        patcher = mock.patch.object(_reads.switches, "of", lambda torch: None)
         self.addCleanup(patcher.stop)
         patcher.start()
 
@@ -654,11 +657,11 @@ class Effects(unittest.TestCase):
 
     def run_of(self, fn, refuses=True, iterators=()):
         """What it raised, or the effects that were noted."""
-        run = _runs.Run(set(), iterators, refuses)
+        run = runs.Run(set(), iterators, refuses)
         try:
             with run:
                 fn()
-        except _runs.Effect as error:
+        except runs.Effect as error:
             return str(error)
         return run.effects
 
@@ -706,7 +709,7 @@ class Effects(unittest.TestCase):
                       self.run_of(lambda: next(it), iterators=known))
         self.assertEqual(next(it), 1, "it was not moved")
         for subject, path in ((it, "it"), (other, "other")):
-            run = _runs.Run(set(), known)
+            run = runs.Run(set(), known)
             with run:
                 for _ in subject:
                     break
@@ -718,9 +721,9 @@ class Effects(unittest.TestCase):
 
     def test_code_that_runs_is_noted(self):
         executed = set()
-        with _runs.Run(executed):
+        with runs.Run(executed):
             helper(1)
-        self.assertIn(_runs.place_of(helper.__code__), executed)
+        self.assertIn(runs.place_of(helper.__code__), executed)
 
     def test_a_profiler_goes_on(self):
         seen = []
@@ -729,7 +732,7 @@ class Effects(unittest.TestCase):
             seen.append(event)
         sys.setprofile(profile)
         try:
-            with _runs.Run(set()):
+            with runs.Run(set()):
                 helper(1)
             self.assertIs(sys.getprofile(), profile)
         finally:
@@ -737,17 +740,17 @@ class Effects(unittest.TestCase):
 
     def test_a_run_within_a_run(self):
         outer, inner = set(), set()
-        with _runs.Run(outer), _runs.Run(inner), _runs.Run(set()):
+        with runs.Run(outer), runs.Run(inner), runs.Run(set()):
             helper(1)
         for executed in (outer, inner) if hasattr(sys, "monitoring") else ():
-            self.assertIn(_runs.place_of(helper.__code__), executed)
+            self.assertIn(runs.place_of(helper.__code__), executed)
 
 
 class New(unittest.TestCase):
     """Values that are new at every call."""
 
     def setUp(self):
-        self.news = _news.News()
+        self.news = news.News()
         self.reads = types.SimpleNamespace(snapshot=lambda: ([self.token], ["self.scale"]))
         self.token = (float, "0.5")
 
@@ -756,28 +759,28 @@ class New(unittest.TestCase):
         return self.news.why("family")
 
     def test_the_argument_is_named(self):
-        told = [self.call(i, value=i) for i in range(_news.MOST_NEW + 1)]
-        self.assertEqual(told[:-1], [None] * _news.MOST_NEW)
-        self.assertIn(f"the argument `t` (now {_news.MOST_NEW})", told[-1])
+        told = [self.call(i, value=i) for i in range(news.MOST_NEW + 1)]
+        self.assertEqual(told[:-1], [None] * news.MOST_NEW)
+        self.assertIn(f"the argument `t` (now {news.MOST_NEW})", told[-1])
         self.assertNotIn("self.scale", told[-1])
         self.assertIsNone(self.news.why("other"))
 
     def test_what_is_read_is_named(self):
-        for i in range(_news.MOST_NEW + 1):
+        for i in range(news.MOST_NEW + 1):
             self.token = (float, repr(i / 2))
             told = self.call(i)
         self.assertIn("`self.scale`, which it reads, (now 4.0)", told)
 
     def test_a_value_that_was_met_before_begins_anew(self):
-        for i in range(5 * _news.MOST_NEW):
+        for i in range(5 * news.MOST_NEW):
             self.assertIsNone(self.call(i, known=i % 5 == 4))
-        for i in range(5 * _news.MOST_NEW):
+        for i in range(5 * news.MOST_NEW):
             self.assertIsNone(self.call(1000 + i // 2))
 
     def test_names_of_leaves(self):
         def subject(x, pair, **more):
             pass
-        self.assertEqual(_news.names_of_leaves(subject, (1, (2, {"k": 3})), {"late": [4]}),
+        self.assertEqual(news.names_of_leaves(subject, (1, (2, {"k": 3})), {"late": [4]}),
                          ["x", "pair[0]", "pair[1]['k']", "late[0]"])
 
 
@@ -795,8 +798,9 @@ class Kept(unittest.TestCase):
 
             def info(self):
                 return {"replays": self.replays}
-        made = _graphed.Graphed.__new__(_graphed.Graphed)
-        made._shapes, made._max_shapes, made._hot = {}, 3, None
+        made = graphed.Graphed.__new__(graphed.Graphed)
+        made._shapes, made._max_shapes = {}, 3
+        give_fast_path(made)
         shapes = [Shape() for _ in range(6)]
         for i in range(4):
             made._keep(i, shapes[i])

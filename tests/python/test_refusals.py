@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 from reprise import _C
-from reprise._platform import _loaded
+from reprise._check.platform import _loaded
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 CUPTI = r"""

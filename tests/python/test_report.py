@@ -7,7 +7,7 @@ import unittest
 from pathlib import Path
 
 import reprise
-from reprise import _page, _report
+from reprise._report import page, report
 
 sys.path.append(str(Path(__file__).resolve().parent))
 from report_facts import EXECS, facts  # noqa: E402
@@ -15,9 +15,9 @@ from report_facts import EXECS, facts  # noqa: E402
 
 class Text(unittest.TestCase):
     def test_rows_are_beside_their_bound(self):
-        lines = _page.text(facts()).splitlines()
+        lines = page.text(facts()).splitlines()
         self.assertEqual([c.strip() for c in lines[1].split("  ") if c.strip()],
-                         list(_page.COLUMNS))
+                         list(page.COLUMNS))
         self.assertEqual(lines[3].split(), ["net(16x64)", "12", "8", "1.0", "1.0", "1.5", "2", "0",
                                             "3.2"])
         self.assertEqual(lines[4], "  pool: 3.0 MiB planned for 2 graphs, 4.0 MiB taken; no layout "
@@ -25,20 +25,20 @@ class Text(unittest.TestCase):
         self.assertEqual(lines[5], "  net: argument 0 (in) is copied: a & b")
 
     def test_what_is_not_known_is_left_empty(self):
-        text = _page.text(facts())
+        text = page.text(facts())
         line = next(x for x in text.splitlines() if x.startswith("  graph 1"))
         self.assertEqual(line.split(), ["graph", "1", "1.0", "1.0", "2.5"])
         self.assertIn("(a bound that may be low)", text)
 
     def test_executable_graphs_are_told(self):
-        self.assertEqual(_page.text(facts()).splitlines()[-1],
+        self.assertEqual(page.text(facts()).splitlines()[-1],
                          "device 0: 1 executable graph for 2 graphs of 1 topology, an estimated "
                          "1.5 MiB of a budget of 64.0 MiB; 1 made, 4 updates from graph to graph; "
                          "111.0 KiB a path and 2.40 a node, fitted on NVIDIA H200, driver 580")
         assumed = {**EXECS, "price_source": "assumed: as on NVIDIA H200", "price_reason": "too little"}
-        self.assertTrue(_page.exec_line(assumed).endswith(
+        self.assertTrue(page.exec_line(assumed).endswith(
             "a node, assumed: as on NVIDIA H200 (too little)"))
-        self.assertIn("one each", _page.exec_line({**EXECS, "budget_bytes": _page.ONE_EACH}))
+        self.assertIn("one each", page.exec_line({**EXECS, "budget_bytes": page.ONE_EACH}))
 
     def test_nothing_was_captured(self):
         self.assertEqual(reprise.report(), "nothing was captured yet")
@@ -51,7 +51,7 @@ class Text(unittest.TestCase):
         graphs = [{"name": f"net({n})", "stale_graphs": n - 1, "arguments": [
             {"role": "in", "bound": False, "reason": "it moved"},
             {"role": "out", "bound": True, "reason": None}]} for n in (1, 2, 3)]
-        self.assertEqual(_report._reasons(graphs, ["Error: it waits\nsomewhere"]),
+        self.assertEqual(report._reasons(graphs, ["Error: it waits\nsomewhere"]),
                          ["net(1): argument 0 (in) is copied: it moved",
                           "net(2): memory that it uses beside its arguments was freed, and it was "
                           "captured anew: 1 of at most 3 times",

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""How the short way makes results: what of a storage a tensor fills."""
+"""How the fast path makes results: what of a storage a tensor fills."""
 
 import functools
 import types
 import unittest
 
-from reprise._shape import Shape, _filled, _made
-from reprise._tree import flatten
+from reprise._shapes.shape import Given, Shape, _filled, _made
+from reprise._base.tree import flatten
 
 FLOAT = types.SimpleNamespace(itemsize=4)
 HALF = types.SimpleNamespace(itemsize=2)
@@ -30,7 +30,7 @@ class Results(unittest.TestCase):
         self.assertEqual(_made(((3, 5), (5, 1), HALF), 64), ((32,), (1,), HALF, (3, 5)))
         self.assertEqual(_made(((3, 1, 5), (5, 7, 1), HALF), 64), ((32,), (1,), HALF, (3, 1, 5)))
 
-    def test_all_others_take_the_long_way(self):
+    def test_all_others_take_the_slow_path(self):
         self.assertIsNone(_made(None, 64))
         self.assertIsNone(_made(((3, 5), (1, 3), HALF), 64), "resize_ would change its strides")
         self.assertIsNone(_made(((3,), (2,), HALF), 64))
@@ -50,13 +50,14 @@ class Stale(unittest.TestCase):
 
 
 class Short(unittest.TestCase):
-    """What of a result the short way makes: tensors in storages of their own, in their order."""
+    """What of a result the fast path makes: tensors in storages of their own, in their order."""
 
     def short(self, result, *places):
         """What is built of a result whose leaves lie at these places."""
         shape = Shape.__new__(Shape)
         leaves, shape.spec = flatten(result)
         shape.drawn, shape.extents = None, []
+        shape.has_given = any(isinstance(leaf, Given) for leaf in leaves)
         like = ((), (), FLOAT, 0)
         shape.results = [("value", leaf) if place is None else (*place, like)
                          for leaf, place in zip(leaves, places)]
@@ -66,6 +67,8 @@ class Short(unittest.TestCase):
         if found is None:
             return "refused"
         made, build = found
+        if shape.has_given:
+            build = functools.partial(build, [1, "cache"], args=("x", "first"), kwargs={"cache": "second"})
         tensors = ["a", "b"][:len(made)]
         return build(tensors) if build else tensors[0]
 
@@ -79,6 +82,12 @@ class Short(unittest.TestCase):
         self.assertEqual(self.short(3, None), 3)
         self.assertIsNone(self.short(None))
         self.assertEqual(self.short(()), ())
+
+    def test_arguments_among_the_results(self):
+        """They are those of the call."""
+        self.assertEqual(self.short({"out": 7, "cache": Given(1), "more": 8, "rate": 0.1, "first": Given(0)},
+                                    ("output", 0), None, ("output", 1), None, None),
+                         {"out": "a", "cache": "second", "more": "b", "rate": 0.1, "first": "first"})
 
     def test_other_results(self):
         for places in ((("input", 0), ("output", 0)), (("output", 0), ("output", 0)),

@@ -9,18 +9,19 @@ try:
 except ImportError:
     torch = None
 
-from reprise import _C, _stack
+from reprise import _C
+from reprise._capture import stack
 
 
 @unittest.skipIf(torch is None, "needs PyTorch")
 class Cleaning(unittest.TestCase):
     def setUp(self):
         self.device = torch.device("cpu")
-        _stack.prepare(torch, self.device)
+        stack.prepare(torch, self.device)
 
     def cleanings(self):
-        with mock.patch.object(_stack._C, "clean_stack", mock.Mock(return_value=None)) as cleaned:
-            _stack.clean(torch, self.device)
+        with mock.patch.object(stack._C, "clean_stack", mock.Mock(return_value=None)) as cleaned:
+            stack.clean(torch, self.device)
         return cleaned.call_count
 
     def test_happens_within_a_backward_pass(self):
@@ -32,8 +33,8 @@ class Cleaning(unittest.TestCase):
 
     def test_leaves_nothing(self):
         for _ in range(2):
-            _stack.clean(torch, self.device)
-        leaf, grad = _stack._leaves[self.device]
+            stack.clean(torch, self.device)
+        leaf, grad = stack._leaves[self.device]
         self.assertIsNone(leaf.grad)
         self.assertFalse(leaf.requires_grad)
         self.assertEqual(grad.item(), 0)

@@ -8,18 +8,19 @@ import unittest
 import warnings
 from unittest import mock
 
+from fake_fast_path import give_fast_path
 from fake_gradients import ADDRESS, Gradient, fake_torch, names, param, without_effects
 from no_reads import give_none
 from reprise import _C
-from reprise._gradients import Shared
-from reprise._graphed import MOST_STALE, Graphed, all_graphed
-from reprise._shape import Shape
+from reprise._grad.gradients import Shared
+from reprise._call.graphed import MOST_STALE, Graphed, all_graphed
+from reprise._shapes.shape import Shape
 
 
 class Part:
     """A shape of one graph."""
 
-    effects = None
+    effects, has_given = None, False
 
     def __init__(self, number, lost=512):
         self.number = number
@@ -36,13 +37,13 @@ class Part:
     def parts(self):
         return (self,)
 
+    @staticmethod
+    def has_its_scalars():
+        return True
 
-class Hot:
-    def __init__(self):
-        self.clears = 0
 
-    def clear(self):
-        self.clears += 1
+class Nothing:
+    """What no callable holds: modules, optimizers."""
 
 
 class Dropped(unittest.TestCase):
@@ -55,10 +56,10 @@ class Dropped(unittest.TestCase):
         give_none(made)
         made._eager_runs = made._warmup = 0
         made._frozen = False
-        made._hot, made._is_guarded = Hot(), lambda: False
+        give_fast_path(made)
         self.param = param(Gradient())
-        made._torch = fake_torch(nn=types.SimpleNamespace(Module=Hot),
-                                 optim=types.SimpleNamespace(Optimizer=Hot),
+        made._torch = fake_torch(nn=types.SimpleNamespace(Module=Nothing),
+                                 optim=types.SimpleNamespace(Optimizer=Nothing),
                                  is_autocast_enabled=lambda: True)
         made._watch = types.SimpleNamespace(modules=[], params=[self.param])
         made._lock = threading.RLock()
@@ -76,7 +77,7 @@ class Dropped(unittest.TestCase):
         return self.made._by_graph(key, [], [], None, (), {})
 
     def test_parameters_of_modules_that_calls_look_at_are_not_looked_for(self):
-        class Net(Hot):
+        class Net(Nothing):
             def parameters(self):
                 return [late]
         late, net = param(Gradient()), Net()
@@ -89,7 +90,7 @@ class Dropped(unittest.TestCase):
         self.assertEqual([self.call(), self.call(), self.call("b")], [0, 0, 1])
         self.captured[0].stale = True
         self.assertEqual([self.call(), self.call(), self.call("b")], [2, 2, 1])
-        self.assertEqual(self.made._hot.clears, 1)
+        self.assertEqual(self.made._fast_path.clears, 1)
         self.assertEqual(self.made._stale, {"a": 1})
 
     def test_no_more_after_some_times(self):
@@ -157,7 +158,8 @@ class Dropped(unittest.TestCase):
         other = Graphed.__new__(Graphed)
         shape = Shape.__new__(Shape)
         shape.given = ((param, None),)
-        other._shapes, other._hot = {"a": shape, "b": Part(0)}, Hot()
+        other._shapes = {"a": shape, "b": Part(0)}
+        give_fast_path(other)
         other._name, other._lock = "other", threading.RLock()
         all_graphed.add(other)
         return other
@@ -181,7 +183,7 @@ class Dropped(unittest.TestCase):
         self.assertIsNot(homes[1], lent)
         self.assertEqual((len(homes), self.made._stale, self.made._failures), (2, {}, {}))
         self.assertEqual([list(g._shapes) for g in (other, stranger)], [["b"], ["a", "b"]])
-        self.assertEqual([g._hot.clears for g in (other, stranger)], [1, 0])
+        self.assertEqual([g._fast_path.clears for g in (other, stranger)], [1, 0])
 
     def test_gradients_that_others_share_stay(self):
         def capture(*args):

@@ -11,7 +11,8 @@ try:
 except ImportError:
     torch = None
 
-from reprise import _private, _states
+from reprise._base import torch_private
+from reprise._capture import states as _states
 
 SEED = 0x1122334455667788
 
@@ -38,7 +39,7 @@ class Played(unittest.TestCase):
     """Runs whose draws are counted here."""
 
     def setUp(self):
-        for name, value in (("_keeps", True), ("_wanted", False), ("_why", "")):
+        for name, value in (("_keeps", True), ("_wanted", False), ("_why", ""), ("_is_unreadable", False)):
             patcher = mock.patch.object(_states, name, value)
             patcher.start()
             self.addCleanup(patcher.stop)
@@ -55,6 +56,18 @@ class Played(unittest.TestCase):
     @property
     def count(self):
         return self.generator.count
+
+    def test_a_pytorch_that_tells_no_state_in_a_capture(self):
+        def refuse(why):
+            raise RuntimeError(why)
+        self.generator.get_state = lambda: refuse("an earlier error of the capture")
+        with self.assertRaises(RuntimeError):
+            _states.read(self.generator)
+        self.assertFalse(_states.is_unreadable())
+        self.generator.get_state = lambda: refuse("Cannot call current_seed during CUDA graph capture.")
+        with self.assertRaises(_states.Unreadable):
+            _states.read(self.generator)
+        self.assertTrue(_states.is_unreadable())
 
     def test_what_is_recomputed_draws_the_same_again(self):
         states = self.run_of()
@@ -172,7 +185,7 @@ class Played(unittest.TestCase):
     def test_another_pytorch_is_refused_by_name(self):
         with mock.patch.object(_states, "_keeps", None):
             for _ in range(2):
-                with self.assertRaisesRegex(_private.Missing, "random numbers in captures: off"):
+                with self.assertRaisesRegex(torch_private.Missing, "random numbers in captures: off"):
                     _states.learn(torch, torch.device("meta"))
 
     def test_pytorchs_functions_are_there_again(self):

@@ -6,10 +6,11 @@ import types
 import unittest
 from unittest import mock
 
-from reprise import _C, _tune
-from reprise._graphed import Graphed
-from reprise._policy import Ungraphed
-from reprise._shape import Shape
+from fake_fast_path import give_fast_path
+from reprise import _C
+from reprise._call.graphed import Graphed
+from reprise._call.policy import Ungraphed
+from reprise._shapes.shape import Shape
 
 KEY = ("what", None)
 
@@ -49,24 +50,23 @@ class Tuned(unittest.TestCase):
     def setUp(self):
         self.made = made = Graphed.__new__(Graphed)
         made._fn, made._name = lambda: None, "subject"
-        made._shapes, made._leads, made._hot, made._lock = {}, {}, None, threading.RLock()
+        made._shapes, made._leads, made._lock = {}, {}, threading.RLock()
+        give_fast_path(made)
         made._torch = types.SimpleNamespace(cuda=types.SimpleNamespace(
             Event=Event, device=lambda index: mock.MagicMock()))
         made._capture = self.capture
         self.captured = []
         self.first = self.played(0)
-        patcher = mock.patch.object(_tune, "capture_one", self.capture_one)
-        self.addCleanup(patcher.stop)
-        patcher.start()
+        made.captured = self.capture_one
 
     def played(self, lead):
         shape = Played(lead, self.us[lead])
         shape.device = "cuda:0"
         return shape
 
-    def capture_one(self, made, args, kwargs):
+    def capture_one(self, args, kwargs):
         self.assertEqual((args, kwargs), ((1,), {"b": 2}))
-        made._shapes[KEY] = self.first
+        self.made._shapes[KEY] = self.first
         return self.first, KEY, (["leaves"], ["tensors"], "spec", True, None)
 
     def capture(self, key, *call):

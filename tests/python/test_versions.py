@@ -10,8 +10,8 @@ import unittest
 import unittest.mock
 
 import reprise
-from reprise import _torch, _versions
-from reprise._versions import NOT_RUN, SOME, TABLE, WHOLE, judge, numbers
+from reprise._base import need, versions
+from reprise._base.versions import NOT_RUN, SOME, TABLE, WHOLE, judge, numbers
 
 
 class Table(unittest.TestCase):
@@ -21,7 +21,7 @@ class Table(unittest.TestCase):
         for row in TABLE:
             self.assertIn(row.state, (WHOLE, SOME, NOT_RUN))
             self.assertEqual((bool(row.gpu), bool(row.results)), (row.state != NOT_RUN,) * 2, row)
-        self.assertEqual(_versions.OLDEST, found[0])
+        self.assertEqual(versions.OLDEST, found[0])
 
     def test_versions_are_read(self):
         for text, read in (("2.11.0+cu130", (2, 11)), ("2.9.0a0+git1.2", (2, 9)), ("2.10", (2, 10)),
@@ -34,7 +34,7 @@ class Judgement(unittest.TestCase):
         for name, value in (("OLDEST", (2, 9)), ("NEWEST", (2, 15)),
                             ("TESTED", frozenset(((2, 9), (2, 13), (2, 15)))),
                             ("FAILING", frozenset(((2, 13),)))):
-            patch = unittest.mock.patch.object(_versions, name, value)
+            patch = unittest.mock.patch.object(versions, name, value)
             patch.start()
             self.addCleanup(patch.stop)
 
@@ -51,7 +51,7 @@ class Judgement(unittest.TestCase):
                               ("2.12.1", "2.12.1 was not tested: what can be proved at import"),
                               ("main", "version 'main' cannot be read")):
             self.assertIn(says, judge(version))
-            self.assertEqual(_versions.is_too_old(version), "too old" in says)
+            self.assertEqual(versions.is_too_old(version), "too old" in says)
 
 
 class Lines(unittest.TestCase):
@@ -66,7 +66,7 @@ class Lines(unittest.TestCase):
         torch.__spec__ = types.SimpleNamespace(origin="made")
         with unittest.mock.patch.dict(sys.modules, torch=torch), \
                 unittest.mock.patch.dict(os.environ, environment):
-            return list(_versions.lines(command))
+            return list(versions.lines(command))
 
     def told(self, key, *args, **environment):
         return [text for found, text in self.lines(*args, **environment) if found == key]
@@ -86,7 +86,7 @@ class Lines(unittest.TestCase):
         self.assertEqual(self.told("problem", PYTORCH_ALLOC_CONF="max_split_size_mb:64,other:1"), [])
 
     def test_are_printed(self):
-        done = subprocess.run([sys.executable, "-m", "reprise._versions"], capture_output=True,
+        done = subprocess.run([sys.executable, "-m", "reprise._base.versions"], capture_output=True,
                               text=True, check=True)
         self.assertEqual(done.stdout.splitlines()[0], f"python {sys.executable}")
         self.assertEqual(done.stdout.splitlines()[-1], "end")

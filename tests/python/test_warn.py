@@ -15,13 +15,14 @@ import unittest.mock
 import warnings
 
 import reprise
-from reprise import _options, _warn
+from reprise._alloc import options
+from reprise._base import warn as _warn
 
 PACKAGE = pathlib.Path(reprise.__file__).parent
 TORCH = "/somewhere/site-packages/torch"
 TEXT = """
 import contextlib, functools
-from reprise._warn import warn
+from reprise._base.warn import warn
 
 def through(call):
     return call()
@@ -44,7 +45,7 @@ def names_of(file):
     return types.SimpleNamespace(**names)
 
 
-PACKAGES = names_of(str(PACKAGE / "_graphed.py"))
+PACKAGES = names_of(str(PACKAGE / "_call/graphed.py"))
 OURS, PYTORCHS = PACKAGES.through, names_of(f"{TORCH}/nn/modules/module.py").through
 FX = names_of("<eval_with_key>.7").through
 
@@ -100,7 +101,7 @@ class Lines(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             file = os.path.join(folder, "of_the_program.py")
             for name, text in ((file, "import within_torch\n"), (
-                    os.path.join(folder, "within_torch.py"), "import reprise._warn as w\nw.warn('text')\n")):
+                    os.path.join(folder, "within_torch.py"), "import reprise._base.warn as w\nw.warn('text')\n")):
                 with open(name, "w", encoding="utf-8") as out:
                     out.write(text)
 
@@ -134,7 +135,7 @@ class Lines(unittest.TestCase):
 
 
     def test_settings_that_the_heap_does_not_have(self):
-        self.check(lambda: _options.from_environment({"PYTORCH_ALLOC_CONF": "throw_on_x:1"}))
+        self.check(lambda: options.from_environment({"PYTORCH_ALLOC_CONF": "throw_on_x:1"}))
 
 
 class Package(unittest.TestCase):
@@ -151,12 +152,12 @@ class Package(unittest.TestCase):
         self.assertRegex(told, r"^<string>:5: UserWarning: .*PyTorch 99\.0")
 
     def test_all_go_through_one_function(self):
-        for file in PACKAGE.glob("*.py"):
+        for file in PACKAGE.rglob("*.py"):
             tree = ast.parse(file.read_text(encoding="utf-8"))
             calls = {node.lineno for node in ast.walk(tree) if isinstance(node, ast.Attribute)
                      and node.attr in ("warn", "warn_explicit")
                      and isinstance(node.value, ast.Name) and node.value.id == "warnings"}
-            self.assertEqual(bool(calls), file.name == "_warn.py", f"{file}: {calls}")
+            self.assertEqual(bool(calls), file == PACKAGE / "_base/warn.py", f"{file}: {calls}")
 
 
 if __name__ == "__main__":

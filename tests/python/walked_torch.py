@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A PyTorch for _walk.py where there is none: its classes, without what they do."""
+"""A PyTorch for _reads/walk.py where there is none: its classes, without what they do."""
 
 import types
 

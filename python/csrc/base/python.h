@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Python's stable interface, and what the files of the extension share of it.
+ */
+#ifndef REPRISE_PYTHON_PYTHON_H
+#define REPRISE_PYTHON_PYTHON_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "base/state.h"
+
+/* reprise.Error, made by the module. */
+extern PyObject *rpp_error_type;
+
+/* Raises reprise.Error with the status, the driver's code and the operation as attributes; returns
+ * NULL. */
+PyObject *rpp_set_error(rp_status status, const struct rp_error *err);
+
+/* The device whose ordinal is the only argument, opened; NULL with an exception set. */
+struct rp_device *rpp_parse_device(PyObject *args);
+
+#endif

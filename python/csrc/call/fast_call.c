@@ -1,0 +1,561 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The fast path of a call: from the arguments' tuple to the launch without Python in between. It
+ * takes calls of plain tensors and values (inputs.h) in a shape that was added, while nothing
+ * changed of what the shapes were captured under; for all others it returns `miss`, and Python
+ * decides.
+ *
+ *     shape   how its inputs look, on which device, its graph, how to make its results (shape.h);
+ *             which gradients it is for, and which it leaves (gradients.h)
+ *     guard   parameters, modules and hooks as they were when the shapes were added (guard.h)
+ *     modes   gradients, inference mode; never under autocast
+ *
+ * Everything is guarded by the GIL; only PyTorch's allocation of results, and the gradients that
+ * parameters have, may let other threads run in the midst of a call.
+ */
+#include "call/fast_call.h"
+#include "call/choice.h"
+#include "call/guard.h"
+#include "call/shape.h"
+#include "capture/graph.h"
+#include "reads/reads.h"
+
+#include <string.h>
+
+struct fast_call {
+    PyObject_HEAD const struct dl_exchange *exchange;
+    PyObject *tensor_type, *empty, *quick_empty; /* of torch; quick_empty may be None */
+    PyObject *grad_enabled, *inference, *autocast, *current_device;
+    PyObject *requires_grad, *is_neg, *resize; /* names */
+    bool is_grad, is_inference;
+    struct rpp_guard guard;
+    struct rpp_shape_table shapes;
+    struct rpp_object_table objects; /* looked through under the guard */
+};
+
+static PyObject *miss, *eager;
+
+/* ---- Guard --------------------------------------------------------------------------------- */
+
+static void drop_all(struct fast_call *fast)
+{
+    rpp_shapes_clear(&fast->shapes);
+    rpp_objects_clear(&fast->objects);
+    rpp_guard_drop(&fast->guard);
+}
+
+static PyObject *fast_call_clear(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    drop_all((struct fast_call *)self);
+    return Py_NewRef(Py_None);
+}
+
+/* Does the function, of a mode, say so? One that raises says neither. */
+static bool says(PyObject *function, bool expected)
+{
+    PyObject *value = PyObject_CallObject(function, NULL);
+    bool does = value == (expected ? Py_True : Py_False);
+    Py_XDECREF(value);
+    if (!value)
+        PyErr_Clear();
+    return does;
+}
+
+/* Is an argument a plain tensor without a gradient? Its dispatch keys tell most of it, and are part
+ * of the signature where they are known. */
+static bool is_plain(const struct fast_call *fast, PyObject *tensor)
+{
+    PyObject *negated =
+        rpp_tensor_layout.known ? NULL : PyObject_CallMethodObjArgs(tensor, fast->is_neg, NULL);
+    PyObject *wants = fast->is_grad ? PyObject_GetAttr(tensor, fast->requires_grad) : NULL;
+    bool plain =
+        (rpp_tensor_layout.known || negated == Py_False) && (!fast->is_grad || wants == Py_False);
+    Py_XDECREF(negated);
+    Py_XDECREF(wants);
+    if (!plain)
+        PyErr_Clear();
+    return plain;
+}
+
+static bool modes_fit(const struct fast_call *fast, const struct rpp_inputs *inputs)
+{
+    if (!says(fast->grad_enabled, fast->is_grad) || !says(fast->inference, fast->is_inference) ||
+        !says(fast->autocast, false))
+        return false;
+    for (size_t i = 0; i < inputs->tensor_count; i++)
+        if (!is_plain(fast, inputs->objects[i]))
+            return false;
+    return true;
+}
+
+/* set_guard(tensors, dicts, handle class, grad, inference, params, reads): what holds from now on.
+ * params: those whose requires_grad matters; reads: a Reads or None. */
+static PyObject *fast_call_set_guard(PyObject *object, PyObject *arguments)
+{
+    struct fast_call *fast = (struct fast_call *)object;
+    PyObject *tensors, *dicts, *handles, *params, *reads = Py_None;
+    int grad, inference;
+    if (!PyArg_ParseTuple(arguments, "O!O!OppO!|O", &PyTuple_Type, &tensors, &PyTuple_Type, &dicts,
+                          &handles, &grad, &inference, &PyTuple_Type, &params, &reads))
+        return NULL;
+    if (reads != Py_None && !rpp_is_reads(reads))
+        return PyErr_Format(PyExc_TypeError, "set_guard takes a Reads or None");
+    drop_all(fast);
+    if (rpp_guard_set(&fast->guard, fast->exchange, tensors, dicts, handles, params,
+                      reads == Py_None ? NULL : reads) != 0)
+        return NULL;
+    fast->is_grad = grad;
+    fast->is_inference = inference;
+    return Py_NewRef(Py_None);
+}
+
+static PyObject *fast_call_is_guarded(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(rpp_guard_holds(&((struct fast_call *)object)->guard));
+}
+
+/* renew(next id of handles, registrations): is_guarded() where hooks or members were registered
+ * elsewhere, by a look that began at these counts. */
+static PyObject *fast_call_renew(PyObject *object, PyObject *arguments)
+{
+    PyObject *handle_count;
+    long registrations;
+    if (!PyArg_ParseTuple(arguments, "Ol", &handle_count, &registrations))
+        return NULL;
+    struct rpp_guard *guard = &((struct fast_call *)object)->guard;
+    return PyBool_FromLong(rpp_guard_renew(guard, handle_count, registrations));
+}
+
+/* know(weak reference, reads, token, tensors): an object that may be an argument. */
+static PyObject *fast_call_know(PyObject *object, PyObject *arguments)
+{
+    PyObject *weak, *reads, *token, *tensors;
+    if (!PyArg_ParseTuple(arguments, "OOOO", &weak, &reads, &token, &tensors) ||
+        rpp_objects_know(&((struct fast_call *)object)->objects, weak, reads, token, tensors) != 0)
+        return NULL;
+    return Py_NewRef(Py_None);
+}
+
+/* ---- Calls --------------------------------------------------------------------------------- */
+
+static bool read_inputs(const struct fast_call *fast, PyObject *args, PyObject *kwargs,
+                        struct rpp_inputs *inputs)
+{
+    return rpp_inputs_read(inputs, fast->exchange, fast->tensor_type, &fast->objects, args, kwargs);
+}
+
+/* Is there a shape for such calls? One that has no graph makes room for one that has. */
+static bool is_known(struct fast_call *fast, const struct rpp_inputs *inputs, bool graph)
+{
+    struct rpp_shape *known = rpp_shapes_take(&fast->shapes, inputs);
+    if (!known)
+        return false;
+    bool stays = known->graph || !graph;
+    if (!stays)
+        rpp_shapes_remove(&fast->shapes, known);
+    rpp_shape_release(known);
+    return stays;
+}
+
+/* Has the shape look at gradients, if it is to; false, perhaps with an exception, where the short
+ * way is not for them. */
+static bool set_gradients(const struct fast_call *fast, struct rpp_shape *shape,
+                          PyObject *gradients)
+{
+    if (PyTuple_Size(gradients) == 0)
+        return true;
+    shape->gradients = rpp_gradients_create(gradients, fast->exchange, fast->tensor_type);
+    return shape->gradients;
+}
+
+/* What add was called with. */
+struct addition {
+    PyObject *args, *kwargs, *graph, *results, *build, *choice, *gradients;
+    int ordinal, gives;
+};
+
+/* The shape that is added, for a call that was read: True or False, NULL with an exception set. */
+static PyObject *add_shape(struct fast_call *fast, const struct addition *given,
+                           const struct rpp_inputs *inputs)
+{
+    size_t result_count = (size_t)PyTuple_Size(given->results);
+    const struct rpp_graph *captured =
+        given->graph == Py_None ? NULL : (struct rpp_graph *)given->graph;
+    if (result_count > RPP_MOST_RESULTS ||
+        (captured && captured->arg_count != inputs->tensor_count + result_count) ||
+        is_known(fast, inputs, captured))
+        return Py_NewRef(Py_False);
+    struct rpp_shape *shape = rpp_shape_create(inputs, given->ordinal, given->graph, given->results,
+                                               given->build, given->choice);
+    if (!shape)
+        return PyErr_Occurred() ? NULL : Py_NewRef(Py_False);
+    shape->gives = given->gives;
+    PyObject *added = NULL;
+    if (given->gradients && !set_gradients(fast, shape, given->gradients))
+        added = PyErr_Occurred() ? NULL : Py_NewRef(Py_False);
+    else if (rpp_shapes_add(&fast->shapes, shape))
+        return Py_NewRef(Py_True);
+    else
+        PyErr_NoMemory();
+    rpp_shape_release(shape);
+    return added;
+}
+
+/* add(ordinal, args, kwargs, graph, results, build, choice, gradients, gives): a shape of a device.
+ * results: of each (shape, strides, dtype), and perhaps the shape to cut it to. graph and choice
+ * may be None; where both are, the shape's calls are eager. gradients: as for rpp_gradients_create.
+ * gives: build takes the call's args and kwargs as well.
+ */
+static PyObject *fast_call_add(PyObject *object, PyObject *arguments)
+{
+    struct fast_call *fast = (struct fast_call *)object;
+    struct addition given = {.choice = Py_None};
+    struct rpp_inputs inputs;
+    if (!PyArg_ParseTuple(arguments, "iO!O!OO!O|OO!p", &given.ordinal, &PyTuple_Type, &given.args,
+                          &PyDict_Type, &given.kwargs, &given.graph, &PyTuple_Type, &given.results,
+                          &given.build, &given.choice, &PyTuple_Type, &given.gradients,
+                          &given.gives))
+        return NULL;
+    PyObject *graph = given.graph, *choice = given.choice;
+    if ((graph != Py_None && Py_TYPE(graph) != rpp_graph_type) ||
+        (choice != Py_None && Py_TYPE(choice) != rpp_choice_type))
+        return PyErr_Format(PyExc_TypeError, "add takes a Graph or None, and a Choice or None");
+    PyObject *added = read_inputs(fast, given.args, given.kwargs, &inputs)
+                          ? add_shape(fast, &given, &inputs)
+                          : Py_NewRef(Py_False);
+    rpp_inputs_let_go(&inputs);
+    return added;
+}
+
+/* New memory for a result. What torch.compile's programs allocate with skips PyTorch's parsing of
+ * arguments and its dispatcher, a third to a half of a short call, and knows the current device
+ * only. */
+static PyObject *make_whole(const struct fast_call *fast, const struct rpp_shape *shape, size_t i,
+                            struct dl_tensor *out_tensor)
+{
+    PyObject *made = fast->quick_empty == Py_None
+                         ? NULL
+                         : PyObject_CallObject(fast->quick_empty, shape->results[i].whole);
+    if (made && fast->exchange->look(made, out_tensor) == 0 &&
+        out_tensor->device.ordinal == shape->ordinal)
+        return made;
+    Py_XDECREF(made);
+    if (PyErr_Occurred())
+        return NULL;
+    made = PyObject_Call(fast->empty, shape->results[i].place, shape->results[i].options);
+    if (made && fast->exchange->look(made, out_tensor) == 0)
+        return made;
+    Py_XDECREF(made);
+    return NULL;
+}
+
+static PyObject *make_result(const struct fast_call *fast, const struct rpp_shape *shape, size_t i,
+                             struct dl_tensor *out_tensor)
+{
+    PyObject *made = make_whole(fast, shape, i, out_tensor), *cut = shape->results[i].cut;
+    if (!made || !cut)
+        return made;
+    PyObject *same = PyObject_CallMethodObjArgs(made, fast->resize, cut, NULL);
+    Py_DECREF(made);
+    return same; /* resize_ returns the tensor; its memory stays where it is */
+}
+
+/* Makes the results, and notes where they lie; false with an exception set. PyTorch lets other
+ * threads run meanwhile. */
+static bool make_results(const struct fast_call *fast, const struct rpp_shape *shape,
+                         PyObject **results, uint64_t *addresses)
+{
+    for (size_t i = 0; i < shape->result_count; i++) {
+        struct dl_tensor tensor = {0};
+        results[i] = make_result(fast, shape, i, &tensor);
+        if (!results[i])
+            return false;
+        addresses[i] = (uintptr_t)tensor.data;
+    }
+    return true;
+}
+
+/* From here to the launch no other thread runs: the arguments are the graph's. */
+static rp_status launch(const struct rpp_shape *shape, const struct rpp_inputs *inputs,
+                        const uint64_t *results, void *stream, struct rp_error *err)
+{
+    struct rp_arg *args = shape->graph->args;
+    for (size_t i = 0; i < inputs->tensor_count; i++)
+        args[i].address = (uintptr_t)inputs->tensors[i].data;
+    for (size_t i = 0; i < shape->result_count; i++)
+        args[inputs->tensor_count + i].address = results[i];
+    return rpp_graph_enqueue(shape->graph, stream, err);
+}
+
+/* The results as the callable gives them; NULL with an exception set. */
+static PyObject *built(const struct rpp_shape *shape, const struct rpp_inputs *inputs,
+                       PyObject *const *results)
+{
+    if (!shape->build)
+        return Py_NewRef(results[0]);
+    PyObject *made = NULL, *list = PyList_New((Py_ssize_t)shape->result_count);
+    for (size_t i = 0; list && i < shape->result_count; i++)
+        PyList_SetItem(list, (Py_ssize_t)i, Py_NewRef(results[i]));
+    if (list && shape->gives)
+        made = PyObject_CallFunctionObjArgs(shape->build, list, inputs->args, inputs->kwargs, NULL);
+    else if (list)
+        made = PyObject_CallFunctionObjArgs(shape->build, list, NULL);
+    Py_XDECREF(list);
+    return made;
+}
+
+/* Behind the launch: what Python's own way does then, in its order. NULL with an exception set. */
+static PyObject *finished(const struct rpp_shape *shape, const struct rpp_inputs *inputs,
+                          PyObject *const *results)
+{
+    if (!rpp_draws_advance(&shape->graph->draws))
+        return NULL;
+    if (shape->gradients && !rpp_gradients_give(shape->gradients))
+        return NULL;
+    return built(shape, inputs, results);
+}
+
+/* Was nothing enqueued, as the stream captures, memory was freed that the graph uses, or its
+ * scalars are others by now? */
+static bool is_for_python(const struct rpp_shape *shape, rp_status status)
+{
+    return status == RP_ERROR_UNSUPPORTED ||
+           (status == RP_ERROR_CONTRACT &&
+            (rp_graph_is_stale(shape->graph->graph) || !rpp_shape_has_its_scalars(shape)));
+}
+
+static PyObject *replay(const struct fast_call *fast, const struct rpp_shape *shape,
+                        const struct rpp_inputs *inputs)
+{
+    PyObject *results[RPP_MOST_RESULTS] = {NULL}, *made = NULL;
+    uint64_t addresses[RPP_MOST_RESULTS];
+    struct rp_error err = {0};
+    void *stream = NULL;
+    if (!rpp_draws_read(&shape->graph->draws)) { /* the stream captures: Python decides */
+        PyErr_Clear();
+        return Py_NewRef(miss);
+    }
+    if (make_results(fast, shape, results, addresses) &&
+        fast->exchange->stream(DL_CUDA, shape->ordinal, &stream) == 0) {
+        rp_status status = launch(shape, inputs, addresses, stream, &err);
+        if (status == RP_OK)
+            made = finished(shape, inputs, results);
+        else if (is_for_python(shape, status))
+            made = Py_NewRef(miss);
+        else
+            rpp_set_error(status, &err);
+    }
+    if (!made && !PyErr_Occurred())
+        PyErr_SetString(PyExc_RuntimeError, "PyTorch did not tell its current stream");
+    for (size_t i = 0; i < shape->result_count; i++)
+        Py_XDECREF(results[i]);
+    return made;
+}
+
+/* By the graph, if it is that of the call; `miss` if not. */
+static PyObject *try_replay(struct fast_call *fast, const struct rpp_shape *shape,
+                            const struct rpp_inputs *inputs)
+{
+    if (!shape->graph || rp_graph_is_stale(shape->graph->graph) ||
+        rpp_inputs_overlap(inputs, &shape->signature) || !rpp_guard_holds(&fast->guard))
+        return Py_NewRef(miss);
+    return replay(fast, shape, inputs);
+}
+
+/* As the shape's choice says. An eager call needs no guard, but for one at the beginning of a
+ * block: what changed is noticed in the end. */
+static PyObject *call_judged(struct fast_call *fast, const struct rpp_shape *shape,
+                             const struct rpp_inputs *inputs)
+{
+    struct rp_turn turn;
+    void *stream = NULL;
+    if (fast->exchange->stream(DL_CUDA, shape->ordinal, &stream) != 0)
+        return PyErr_Occurred() ? NULL : Py_NewRef(miss);
+    rpp_choice_begin(shape->choice, stream, 0, &turn);
+    if (turn.way == RP_WAY_EAGER && (turn.step != 1 || rpp_guard_holds(&fast->guard)))
+        return Py_NewRef(turn.step ? shape->choice : eager);
+    PyObject *result = turn.way == RP_WAY_GRAPH ? try_replay(fast, shape, inputs) : Py_NewRef(miss);
+    rpp_choice_end(shape->choice, &turn, result && result != miss);
+    return result;
+}
+
+static PyObject *call_shape(struct fast_call *fast, const struct rpp_shape *shape,
+                            const struct rpp_inputs *inputs)
+{
+    if (shape->choice)
+        return call_judged(fast, shape, inputs);
+    if (shape->graph)
+        return try_replay(fast, shape, inputs);
+    return Py_NewRef(rpp_guard_holds(&fast->guard) ? eager : miss);
+}
+
+/* A call without tensors is one of the current device. */
+static bool is_of_device(const struct fast_call *fast, const struct rpp_shape *shape)
+{
+    if (shape->signature.tensor_count)
+        return true;
+    PyObject *index = PyObject_CallObject(fast->current_device, NULL);
+    bool same = index && PyLong_AsLong(index) == shape->ordinal;
+    Py_XDECREF(index);
+    PyErr_Clear();
+    return same;
+}
+
+static PyObject *call_inputs(struct fast_call *fast, const struct rpp_inputs *inputs)
+{
+    struct rpp_shape *shape =
+        modes_fit(fast, inputs) ? rpp_shapes_take(&fast->shapes, inputs) : NULL;
+    if (!shape)
+        return Py_NewRef(miss);
+    PyObject *result =
+        is_of_device(fast, shape) ? call_shape(fast, shape, inputs) : Py_NewRef(miss);
+    rpp_shape_release(shape);
+    return result;
+}
+
+/* call(args, kwargs): the result, or `miss`; `eager` or the choice where the call is to be made
+ * eagerly, by the choice measured. */
+static PyObject *fast_call_call(PyObject *object, PyObject *const *arguments, Py_ssize_t count)
+{
+    struct fast_call *fast = (struct fast_call *)object;
+    struct rpp_inputs inputs;
+    if (count != 2 || !PyTuple_Check(arguments[0]) || !PyDict_Check(arguments[1]))
+        return PyErr_Format(PyExc_TypeError, "call takes a tuple and a dict");
+    if (!fast->shapes.count)
+        return Py_NewRef(miss);
+    PyObject *result = read_inputs(fast, arguments[0], arguments[1], &inputs)
+                           ? call_inputs(fast, &inputs)
+                           : Py_NewRef(miss);
+    rpp_inputs_let_go(&inputs);
+    return result;
+}
+
+/* ---- The type ------------------------------------------------------------------------------ */
+
+/* Hot(Tensor, empty_strided, _empty_strided_cuda or None, is_grad_enabled,
+ *     is_inference_mode_enabled, is_autocast_enabled, current_device) */
+static PyObject *fast_call_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    (void)kwargs;
+    PyObject *functions[7];
+    if (!PyArg_ParseTuple(args, "OOOOOOO", &functions[0], &functions[1], &functions[2],
+                          &functions[3], &functions[4], &functions[5], &functions[6]))
+        return NULL;
+    PyObject *capsule = PyObject_GetAttrString(functions[0], "__dlpack_c_exchange_api__");
+    const struct dl_exchange *exchange =
+        capsule ? PyCapsule_GetPointer(capsule, "dlpack_exchange_api") : NULL;
+    Py_XDECREF(capsule);
+    if (!exchange)
+        return NULL;
+    if (exchange->header.major != 1)
+        return PyErr_Format(PyExc_NotImplementedError, "DLPack %u is not known",
+                            exchange->header.major);
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    struct fast_call *fast = (struct fast_call *)alloc(type, 0);
+    if (!fast)
+        return NULL;
+    fast->exchange = exchange;
+    fast->tensor_type = Py_NewRef(functions[0]);
+    fast->empty = Py_NewRef(functions[1]);
+    fast->quick_empty = Py_NewRef(functions[2]);
+    fast->grad_enabled = Py_NewRef(functions[3]);
+    fast->inference = Py_NewRef(functions[4]);
+    fast->autocast = Py_NewRef(functions[5]);
+    fast->current_device = Py_NewRef(functions[6]);
+    fast->requires_grad = PyUnicode_InternFromString("requires_grad");
+    fast->is_neg = PyUnicode_InternFromString("is_neg");
+    fast->resize = PyUnicode_InternFromString("resize_");
+    if (fast->requires_grad && fast->is_neg && fast->resize)
+        return (PyObject *)fast;
+    Py_DECREF(fast);
+    return NULL;
+}
+
+/* What may refer to the Hot again: a module may have its own graphed callable for an attribute, and
+ * the guard has the module's dict. */
+static int fast_call_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    const struct fast_call *fast = (struct fast_call *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(fast->tensor_type);
+    Py_VISIT(fast->empty);
+    Py_VISIT(fast->quick_empty);
+    Py_VISIT(fast->grad_enabled);
+    Py_VISIT(fast->inference);
+    Py_VISIT(fast->autocast);
+    Py_VISIT(fast->current_device);
+    Py_VISIT(fast->guard.tensors);
+    Py_VISIT(fast->guard.dicts);
+    Py_VISIT(fast->guard.handles);
+    Py_VISIT(fast->guard.params);
+    Py_VISIT(fast->guard.reads);
+    int found = rpp_objects_traverse(&fast->objects, visit, arg);
+    return found ? found : rpp_shapes_traverse(&fast->shapes, visit, arg);
+}
+
+static int fast_call_collect(PyObject *object)
+{
+    drop_all((struct fast_call *)object);
+    return 0;
+}
+
+static void fast_call_dealloc(PyObject *object)
+{
+    struct fast_call *fast = (struct fast_call *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    drop_all(fast);
+    PyObject *held[] = {fast->tensor_type,   fast->empty,     fast->quick_empty,
+                        fast->grad_enabled,  fast->inference, fast->autocast,
+                        fast->requires_grad, fast->is_neg,    fast->current_device};
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
+        Py_XDECREF(held[i]);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+static PyMethodDef methods[] = {
+    {"add", fast_call_add, METH_VARARGS,
+     "add(ordinal, args, kwargs, graph, results, build, choice=None, gradients=(), gives=False): "
+     "takes calls of this shape."},
+    {"call", (PyCFunction)(void (*)(void))fast_call_call, METH_FASTCALL,
+     "call(args, kwargs): the result of such a call; miss; or eager, or a Choice that measures it, "
+     "where the call is to be made eagerly."},
+    {"clear", fast_call_clear, METH_NOARGS, "Takes no calls from now on."},
+    {"is_guarded", fast_call_is_guarded, METH_NOARGS, "Is all as when the guard was set?"},
+    {"know", fast_call_know, METH_VARARGS,
+     "know(weak reference, reads, token, tensors): an object that may be an argument, until "
+     "something "
+     "in it changes: bytes that tell its calls apart, and weak references to what it brings."},
+    {"renew", fast_call_renew, METH_VARARGS,
+     "renew(next_id, registrations): the same, where others than those that are guarded were "
+     "registered until these counts."},
+    {"set_guard", fast_call_set_guard, METH_VARARGS,
+     "set_guard(tensors, dicts, handle class, grad, inference, params, reads=None): what must not "
+     "change; of params, whether they want gradients."},
+    {NULL, NULL, 0, NULL},
+};
+
+int rpp_add_fast_call_type(PyObject *module)
+{
+    static PyType_Slot slots[] = {
+        {Py_tp_new, (void *)fast_call_new},
+        {Py_tp_dealloc, (void *)fast_call_dealloc},
+        {Py_tp_traverse, (void *)fast_call_traverse},
+        {Py_tp_clear, (void *)fast_call_collect},
+        {Py_tp_methods, methods},
+        {Py_tp_doc, "The fast path of calls."},
+        {0, NULL},
+    };
+    static PyType_Spec spec = {"reprise._C.FastCall", sizeof(struct fast_call), 0,
+                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
+    PyObject *type = PyType_FromSpec(&spec);
+    miss = PyObject_CallObject((PyObject *)&PyBaseObject_Type, NULL);
+    eager = PyObject_CallObject((PyObject *)&PyBaseObject_Type, NULL);
+    if (!type || !miss || PyModule_AddObjectRef(module, "miss", miss) != 0 || !eager ||
+        PyModule_AddObjectRef(module, "eager", eager) != 0)
+        return -1;
+    return PyModule_AddType(module, (PyTypeObject *)type);
+}

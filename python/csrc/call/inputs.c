@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: MIT */
+#include "call/inputs.h"
+
+#include "base/tensor_address.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { FEW = 32 }; /* tensors that are compared pair by pair */
+
+/* ---- Inputs -------------------------------------------------------------------------------- */
+
+static bool is_constant(PyObject *value)
+{
+    return value == Py_None || value == Py_True || value == Py_False || PyLong_CheckExact(value) ||
+           PyFloat_CheckExact(value) || PyUnicode_CheckExact(value);
+}
+
+static bool look_at_tensor(struct rpp_inputs *inputs, const struct dl_exchange *exchange,
+                           PyObject *value)
+{
+    if (inputs->tensor_count == RPP_MOST_TENSORS)
+        return false;
+    struct dl_tensor *tensor = &inputs->tensors[inputs->tensor_count];
+    if (exchange->look(value, tensor) != 0) {
+        PyErr_Clear();
+        return false;
+    }
+    inputs->keys[inputs->tensor_count] = rpp_tensor_layout.known ? rpp_tensor_keys(value) : 0;
+    inputs->objects[inputs->tensor_count++] = value;
+    if (inputs->ordinal < 0)
+        inputs->ordinal = tensor->device.ordinal;
+    return tensor->device.type == DL_CUDA && tensor->device.ordinal == inputs->ordinal;
+}
+
+/* Takes the tensors of an object; its token, or NULL where Python has to look at it. */
+static PyObject *look_at_object(struct rpp_inputs *inputs, const struct dl_exchange *exchange,
+                                const struct rpp_object_table *known, PyObject *value)
+{
+    const struct rpp_object *object = rpp_objects_find(known, value);
+    if (!object)
+        return NULL;
+    for (Py_ssize_t i = 0; i < PyTuple_Size(object->tensors); i++) {
+        PyObject *tensor = PyTuple_GetItem(object->tensors, i);
+        if (PyWeakref_CheckRefExact(tensor))
+            tensor = PyWeakref_GetObject(tensor);
+        if (tensor == Py_None || inputs->held_count == RPP_MOST_TENSORS)
+            return NULL;
+        inputs->held[inputs->held_count++] = Py_NewRef(tensor);
+        if (!look_at_tensor(inputs, exchange, tensor))
+            return NULL;
+    }
+    return object->token;
+}
+
+void rpp_inputs_let_go(struct rpp_inputs *inputs)
+{
+    while (inputs->held_count)
+        Py_DECREF(inputs->held[--inputs->held_count]);
+}
+
+/* Reads one argument; false where it is for Python. */
+static bool read_value(struct rpp_inputs *inputs, const struct dl_exchange *exchange,
+                       PyObject *tensor_type, const struct rpp_object_table *known, PyObject *value)
+{
+    PyObject **into = &inputs->values[inputs->count];
+    *into = NULL;
+    if ((PyObject *)Py_TYPE(value) == tensor_type)
+        return look_at_tensor(inputs, exchange, value);
+    *into = is_constant(value) ? value : look_at_object(inputs, exchange, known, value);
+    return *into;
+}
+
+bool rpp_inputs_read(struct rpp_inputs *inputs, const struct dl_exchange *exchange,
+                     PyObject *tensor_type, const struct rpp_object_table *known, PyObject *args,
+                     PyObject *kwargs)
+{
+    Py_ssize_t by_position = PyTuple_Size(args), at = 0;
+    inputs->count = inputs->tensor_count = inputs->held_count = 0;
+    inputs->ordinal = -1;
+    inputs->args = args;
+    inputs->kwargs = kwargs;
+    for (;;) {
+        PyObject *name = NULL, *value;
+        if ((Py_ssize_t)inputs->count < by_position)
+            value = PyTuple_GetItem(args, (Py_ssize_t)inputs->count);
+        else if (!PyDict_Next(kwargs, &at, &name, &value))
+            return true;
+        if (inputs->count == RPP_MOST_INPUTS ||
+            !read_value(inputs, exchange, tensor_type, known, value))
+            return false;
+        inputs->names[inputs->count++] = name;
+    }
+}
+
+struct range {
+    uintptr_t start, end;
+};
+
+static int compare_ranges(const void *a, const void *b)
+{
+    const struct range *x = a, *y = b;
+    return x->start < y->start ? -1 : x->start > y->start;
+}
+
+/* Sorted: what is compared pair by pair for a few takes some microseconds for a hundred. */
+static bool many_overlap(const struct rpp_inputs *inputs, const struct rpp_signature *signature)
+{
+    struct range ranges[RPP_MOST_TENSORS];
+    for (size_t i = 0; i < inputs->tensor_count; i++) {
+        ranges[i].start = (uintptr_t)inputs->tensors[i].data;
+        ranges[i].end = ranges[i].start + signature->tensors[i].bytes;
+    }
+    qsort(ranges, inputs->tensor_count, sizeof *ranges, compare_ranges);
+    for (size_t i = 1; i < inputs->tensor_count; i++)
+        if (ranges[i].start < ranges[i - 1].end)
+            return true;
+    return false;
+}
+
+bool rpp_inputs_overlap(const struct rpp_inputs *inputs, const struct rpp_signature *signature)
+{
+    if (inputs->tensor_count > FEW)
+        return many_overlap(inputs, signature);
+    for (size_t i = 0; i < inputs->tensor_count; i++)
+        for (size_t k = 0; k < i; k++) {
+            uintptr_t a = (uintptr_t)inputs->tensors[i].data;
+            uintptr_t b = (uintptr_t)inputs->tensors[k].data;
+            if (a < b + signature->tensors[k].bytes && b < a + signature->tensors[i].bytes)
+                return true;
+        }
+    return false;
+}
+
+/* ---- Signatures ---------------------------------------------------------------------------- */
+
+static uint64_t mix(uint64_t hash, uint64_t value)
+{
+    hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
+    return hash ^ hash >> 29;
+}
+
+/* Strides and types follow from shapes as a rule. */
+uint64_t rpp_inputs_hash(const struct rpp_inputs *inputs)
+{
+    uint64_t hash = mix(inputs->count, (uint64_t)inputs->ordinal);
+    for (size_t i = 0; i < inputs->count; i++) /* of the constants' types it raises nothing */
+        hash = mix(hash, inputs->values[i] ? (uint64_t)PyObject_Hash(inputs->values[i]) : 0);
+    for (size_t i = 0; i < inputs->tensor_count; i++)
+        for (int32_t k = 0; k < inputs->tensors[i].rank; k++)
+            hash = mix(hash, (uint64_t)inputs->tensors[i].shape[k]);
+    return hash;
+}
+
+static bool sign_tensor(struct rpp_signature *signature, const struct dl_tensor *tensor,
+                        uint64_t keys)
+{
+    if (tensor->rank > RPP_MOST_RANK || tensor->type.code == DL_COMPLEX)
+        return false;
+    size_t i = signature->tensor_count++;
+    uint64_t elements = 1, last = 0;
+    signature->tensors[i].type = tensor->type;
+    signature->tensors[i].rank = tensor->rank;
+    signature->tensors[i].keys = keys;
+    for (int32_t k = 0; k < tensor->rank; k++) {
+        signature->tensors[i].shape[k] = tensor->shape[k];
+        signature->tensors[i].strides[k] = tensor->strides[k];
+        elements *= (uint64_t)tensor->shape[k];
+        last += (uint64_t)((tensor->shape[k] - 1) * tensor->strides[k]);
+    }
+    signature->tensors[i].bytes = elements ? (last + 1) * ((tensor->type.bits + 7u) / 8u) : 0;
+    return true;
+}
+
+bool rpp_signature_make(struct rpp_signature *signature, const struct rpp_inputs *inputs)
+{
+    *signature = (struct rpp_signature){0};
+    signature->tensors = PyMem_Calloc(inputs->tensor_count + 1, sizeof *signature->tensors);
+    bool made = signature->tensors;
+    if (!made)
+        PyErr_NoMemory();
+    for (size_t i = 0; made && i < inputs->tensor_count; i++)
+        made = sign_tensor(signature, &inputs->tensors[i], inputs->keys[i]);
+    if (!made) {
+        rpp_signature_drop(signature);
+        return false;
+    }
+    signature->ordinal = inputs->ordinal;
+    signature->hash = rpp_inputs_hash(inputs);
+    for (size_t i = 0; i < inputs->count; i++) {
+        signature->constants[i] = Py_XNewRef(inputs->values[i]);
+        signature->names[i] = Py_XNewRef(inputs->names[i]);
+    }
+    signature->count = inputs->count;
+    return true;
+}
+
+void rpp_signature_drop(struct rpp_signature *signature)
+{
+    for (size_t i = 0; i < signature->count; i++) {
+        Py_XDECREF(signature->constants[i]);
+        Py_XDECREF(signature->names[i]);
+    }
+    PyMem_Free(signature->tensors);
+    *signature = (struct rpp_signature){0};
+}
+
+static bool tensor_fits(const struct rpp_signature *signature, const struct rpp_inputs *inputs,
+                        size_t i)
+{
+    const struct dl_tensor *tensor = &inputs->tensors[i];
+    size_t bytes = (size_t)tensor->rank * sizeof(int64_t);
+    return tensor->rank == signature->tensors[i].rank &&
+           inputs->keys[i] == signature->tensors[i].keys &&
+           memcmp(&tensor->type, &signature->tensors[i].type, sizeof tensor->type) == 0 &&
+           memcmp(tensor->shape, signature->tensors[i].shape, bytes) == 0 &&
+           memcmp(tensor->strides, signature->tensors[i].strides, bytes) == 0;
+}
+
+/* By their bits: 0 and -0 are equal, and work is not the same with them; nan is not equal to
+ * itself. */
+static bool same_float(PyObject *a, PyObject *b)
+{
+    double x = PyFloat_AsDouble(a), y = PyFloat_AsDouble(b);
+    return memcmp(&x, &y, sizeof x) == 0;
+}
+
+/* Both are constants, or names: of types whose comparison raises nothing. */
+static bool equal(PyObject *a, PyObject *b)
+{
+    if (a == b || Py_TYPE(a) != Py_TYPE(b))
+        return a == b;
+    return PyFloat_CheckExact(a) ? same_float(a, b) : PyObject_RichCompareBool(a, b, Py_EQ) == 1;
+}
+
+/* Either may be NULL. */
+static bool same_or_equal(PyObject *a, PyObject *b)
+{
+    return a == b || (a && b && equal(a, b));
+}
+
+bool rpp_signature_fits(const struct rpp_signature *signature, const struct rpp_inputs *inputs)
+{
+    if (signature->count != inputs->count || signature->tensor_count != inputs->tensor_count ||
+        signature->ordinal != inputs->ordinal)
+        return false;
+    for (size_t i = 0; i < inputs->tensor_count; i++)
+        if (!tensor_fits(signature, inputs, i))
+            return false;
+    for (size_t i = 0; i < inputs->count; i++)
+        if (!same_or_equal(inputs->names[i], signature->names[i]) ||
+            !same_or_equal(inputs->values[i], signature->constants[i]))
+            return false;
+    return true;
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a call of the fast path is made of: plain tensors, values that are part of the shape (None,
+ * bool, int, float, str), and objects that are known (objects.h), by position or by name.
+ * Everything else is for Python to look at.
+ *
+ *     inputs      of one call: borrowed, valid while its arguments are, but for tensors of objects
+ *     signature   of a shape: what inputs have to look like for it
+ */
+#ifndef REPRISE_PYTHON_INPUTS_H
+#define REPRISE_PYTHON_INPUTS_H
+
+#include "base/dlpack.h"
+#include "base/python.h"
+#include "call/objects.h"
+
+enum { RPP_MOST_INPUTS = 32, RPP_MOST_TENSORS = 256, RPP_MOST_RANK = 8 };
+
+struct rpp_inputs {
+    size_t count, tensor_count, held_count;
+    int32_t ordinal; /* of the device that all tensors lie on; -1: there are none */
+    PyObject *args, *kwargs;
+    /* By position, then by name, in the order they came: a constant, of an object its token; NULL:
+     * a tensor. */
+    PyObject *values[RPP_MOST_INPUTS];
+    PyObject *names[RPP_MOST_INPUTS];    /* NULL: by position */
+    PyObject *objects[RPP_MOST_TENSORS]; /* the tensors */
+    PyObject *held[RPP_MOST_TENSORS];    /* those of them that objects bring: references */
+    struct dl_tensor tensors[RPP_MOST_TENSORS];
+    uint64_t keys[RPP_MOST_TENSORS]; /* rpp_tensor_keys, 0 where these are not known */
+};
+
+struct rpp_signature {
+    size_t count, tensor_count;
+    int32_t ordinal;                      /* as of the inputs */
+    uint64_t hash;                        /* rpp_inputs_hash of such inputs */
+    PyObject *constants[RPP_MOST_INPUTS]; /* NULL: a tensor */
+    PyObject *names[RPP_MOST_INPUTS];     /* or NULL */
+    struct rpp_tensor_form {
+        struct dl_type type;
+        int32_t rank;
+        int64_t shape[RPP_MOST_RANK], strides[RPP_MOST_RANK];
+        uint64_t bytes; /* from the first element to behind the last */
+        uint64_t keys;
+    } * tensors;
+};
+
+/* Reads a call; false, without an exception, when it is for Python to look at. kwargs: a dict.
+ * Either way the caller lets go of the inputs afterwards. */
+bool rpp_inputs_read(struct rpp_inputs *inputs, const struct dl_exchange *exchange,
+                     PyObject *tensor_type, const struct rpp_object_table *known, PyObject *args,
+                     PyObject *kwargs);
+void rpp_inputs_let_go(struct rpp_inputs *inputs);
+/* Do any two tensors share memory? They fit the signature. */
+bool rpp_inputs_overlap(const struct rpp_inputs *inputs, const struct rpp_signature *signature);
+
+/* The same for all inputs that fit a signature. */
+uint64_t rpp_inputs_hash(const struct rpp_inputs *inputs);
+
+/* Of such inputs. False, and nothing made, where tensors are none that the fast path knows, or with
+ * an exception set. */
+bool rpp_signature_make(struct rpp_signature *signature, const struct rpp_inputs *inputs);
+bool rpp_signature_fits(const struct rpp_signature *signature, const struct rpp_inputs *inputs);
+void rpp_signature_drop(struct rpp_signature *signature); /* a zeroed one is allowed */
+
+#endif

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: MIT */
+#include "call/shape.h"
+
+#include "capture/graph.h"
+
+#include "capture/scalars.h"
+
+/* ---- Shapes -------------------------------------------------------------------------------- */
+
+void rpp_shape_release(struct rpp_shape *shape)
+{
+    if (--shape->users)
+        return;
+    for (size_t i = 0; i < shape->result_count; i++) {
+        Py_XDECREF(shape->results[i].whole);
+        Py_XDECREF(shape->results[i].place);
+        Py_XDECREF(shape->results[i].options);
+        Py_XDECREF(shape->results[i].cut);
+    }
+    rpp_signature_drop(&shape->signature);
+    rpp_gradients_destroy(shape->gradients);
+    Py_XDECREF((PyObject *)shape->graph);
+    Py_XDECREF(shape->choice);
+    Py_XDECREF(shape->build);
+    PyMem_Free(shape);
+}
+
+/* Fills in how the inputs look; their tensors have to be what the graph was captured with. */
+static bool sign(struct rpp_shape *shape, const struct rpp_inputs *inputs)
+{
+    bool same = rpp_signature_make(&shape->signature, inputs);
+    for (size_t i = 0; same && shape->graph && i < inputs->tensor_count; i++)
+        same = shape->signature.tensors[i].bytes == shape->graph->args[i].bytes;
+    return same;
+}
+
+/* Fills in how the results are made on a device; false, perhaps with an exception. */
+static bool read_results(struct rpp_shape *shape, PyObject *results, int32_t ordinal)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_Size(results); i++) {
+        PyObject *size, *strides, *dtype, *cut = NULL;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(results, i), "O!O!O|O!", &PyTuple_Type, &size,
+                              &PyTuple_Type, &strides, &dtype, &PyTuple_Type, &cut))
+            return false;
+        size_t at = shape->result_count++;
+        shape->results[at].cut = Py_XNewRef(cut);
+        shape->results[at].whole = PyTuple_Pack(3, size, strides, dtype);
+        shape->results[at].place = PyTuple_Pack(2, size, strides);
+        shape->results[at].options =
+            Py_BuildValue("{sOsi}", "dtype", dtype, "device", (int)ordinal);
+        if (!shape->results[at].whole || !shape->results[at].place || !shape->results[at].options)
+            return false;
+    }
+    return shape->build || shape->result_count == 1 || !shape->graph;
+}
+
+static PyObject *unless_none(PyObject *object)
+{
+    return object == Py_None ? NULL : Py_NewRef(object);
+}
+
+struct rpp_shape *rpp_shape_create(const struct rpp_inputs *inputs, int32_t ordinal,
+                                   PyObject *graph, PyObject *results, PyObject *build,
+                                   PyObject *choice)
+{
+    struct rpp_shape *shape = PyMem_Calloc(1, sizeof *shape);
+    if (!shape) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    shape->users = 1;
+    shape->ordinal = ordinal;
+    shape->graph = (struct rpp_graph *)unless_none(graph);
+    shape->choice = unless_none(choice);
+    shape->build = unless_none(build);
+    if (sign(shape, inputs) && read_results(shape, results, ordinal))
+        return shape;
+    rpp_shape_release(shape);
+    return NULL;
+}
+
+/* ---- The table ----------------------------------------------------------------------------- */
+
+static struct rpp_shape **bucket_of(const struct rpp_shape_table *table, uint64_t hash)
+{
+    return &table->buckets[hash & (table->bucket_count - 1)];
+}
+
+bool rpp_shape_has_its_scalars(const struct rpp_shape *shape)
+{
+    return !shape->graph || !shape->graph->scalars || rpp_scalars_fit(shape->graph->scalars);
+}
+
+/* Takes the shape if the call is one of it. Reading gradients may change the table: then it is not,
+ * and may be gone. */
+static bool take(const struct rpp_shape_table *table, struct rpp_shape *shape,
+                 const struct rpp_inputs *inputs)
+{
+    size_t changes = table->changes;
+    if (!rpp_signature_fits(&shape->signature, inputs) || !rpp_shape_has_its_scalars(shape))
+        return false;
+    shape->users++;
+    if ((!shape->gradients || rpp_gradients_fit(shape->gradients)) && table->changes == changes)
+        return true;
+    rpp_shape_release(shape);
+    return false;
+}
+
+struct rpp_shape *rpp_shapes_take(struct rpp_shape_table *table, const struct rpp_inputs *inputs)
+{
+    struct rpp_shape *last = table->last; /* reading gradients may let others make calls */
+    size_t changes = table->changes;
+    if (last && take(table, last, inputs))
+        return table->last = last;
+    if (table->changes != changes || !table->count)
+        return NULL;
+    uint64_t hash = rpp_inputs_hash(inputs);
+    for (struct rpp_shape *shape = *bucket_of(table, hash); shape; shape = shape->next) {
+        if (shape != last && shape->signature.hash == hash && take(table, shape, inputs))
+            return table->last = shape;
+        if (table->changes != changes)
+            return NULL;
+    }
+    return NULL;
+}
+
+static void put(struct rpp_shape_table *table, struct rpp_shape *shape)
+{
+    struct rpp_shape **bucket = bucket_of(table, shape->signature.hash);
+    shape->next = *bucket;
+    *bucket = shape;
+}
+
+/* Twice the buckets, so that there are no fewer than shapes. */
+static bool grow(struct rpp_shape_table *table)
+{
+    struct rpp_shape_table wider = {.bucket_count =
+                                        table->bucket_count ? 2 * table->bucket_count : 8};
+    wider.buckets = PyMem_Calloc(wider.bucket_count, sizeof(struct rpp_shape *));
+    if (!wider.buckets)
+        return false;
+    for (size_t i = 0; i < table->bucket_count; i++)
+        for (struct rpp_shape *shape = table->buckets[i], *next; shape; shape = next) {
+            next = shape->next;
+            put(&wider, shape);
+        }
+    PyMem_Free(table->buckets);
+    table->buckets = wider.buckets;
+    table->bucket_count = wider.bucket_count;
+    return true;
+}
+
+bool rpp_shapes_add(struct rpp_shape_table *table, struct rpp_shape *shape)
+{
+    if (table->count == table->bucket_count && !grow(table))
+        return false;
+    put(table, shape);
+    table->count++;
+    table->changes++;
+    return true;
+}
+
+void rpp_shapes_remove(struct rpp_shape_table *table, struct rpp_shape *shape)
+{
+    struct rpp_shape **link = bucket_of(table, shape->signature.hash);
+    while (*link != shape)
+        link = &(*link)->next;
+    *link = shape->next;
+    table->count--;
+    table->changes++;
+    if (table->last == shape)
+        table->last = NULL;
+    rpp_shape_release(shape);
+}
+
+void rpp_shapes_clear(struct rpp_shape_table *table)
+{
+    struct rpp_shape_table old = *table;
+    *table = (struct rpp_shape_table){.changes = old.changes + 1};
+    for (size_t i = 0; i < old.bucket_count; i++)
+        for (struct rpp_shape *shape = old.buckets[i], *next; shape; shape = next) {
+            next = shape->next;
+            rpp_shape_release(shape);
+        }
+    PyMem_Free(old.buckets);
+}
+
+int rpp_shapes_traverse(const struct rpp_shape_table *table, visitproc visit, void *arg)
+{
+    for (size_t i = 0; i < table->bucket_count; i++)
+        for (const struct rpp_shape *shape = table->buckets[i]; shape; shape = shape->next) {
+            Py_VISIT(shape->graph);
+            Py_VISIT(shape->choice);
+            Py_VISIT(shape->build);
+            int found = rpp_gradients_traverse(shape->gradients, visit, arg);
+            if (found)
+                return found;
+        }
+    return 0;
+}

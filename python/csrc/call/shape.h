@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The shapes that the fast path of calls knows: what inputs look like, the graph for them, how the
+ * results are made, and what gradients there are before and behind a call. Found by hash, the one
+ * that was called last at once: hundreds of batch sizes in turn cost no more than one. Shapes of
+ * the same inputs differ by their gradients. Guarded by the GIL.
+ */
+#ifndef REPRISE_PYTHON_SHAPE_H
+#define REPRISE_PYTHON_SHAPE_H
+
+#include "call/inputs.h"
+#include "grad/gradients.h"
+
+enum { RPP_MOST_RESULTS = 8 };
+
+struct rpp_shape {
+    struct rpp_shape *next; /* in its bucket */
+    size_t users;           /* the table it is in, and calls that are under way */
+    struct rpp_signature signature;
+    int32_t ordinal;         /* of the device that it works on */
+    struct rpp_graph *graph; /* NULL: there is none, and calls are eager */
+    PyObject *choice;        /* a Choice that says how calls go; NULL: by the graph, if any */
+    size_t result_count;
+    struct {
+        PyObject *whole;           /* (shape, strides, dtype) */
+        PyObject *place, *options; /* the same as arguments and keywords of torch.empty_strided */
+        PyObject *cut;             /* the shape that it is cut to; or NULL */
+    } results[RPP_MOST_RESULTS];
+    PyObject *build;                 /* of the list of results; NULL: the only one is it */
+    bool gives;                      /* build takes args and kwargs of the call, too */
+    struct rpp_gradients *gradients; /* NULL: calls have nothing to do with any */
+};
+
+/* Of such calls on a device, with new references and without gradients; NULL, perhaps with an
+ * exception, where the fast path is not for them. Objects that may be None: graph, build, choice.
+ * results: (shape, strides, dtype) of each. */
+struct rpp_shape *rpp_shape_create(const struct rpp_inputs *inputs, int32_t ordinal,
+                                   PyObject *graph, PyObject *results, PyObject *build,
+                                   PyObject *choice);
+void rpp_shape_release(struct rpp_shape *shape);
+/* Are the scalars of its graph such as that was captured for? */
+bool rpp_shape_has_its_scalars(const struct rpp_shape *shape);
+
+struct rpp_shape_table {
+    struct rpp_shape **buckets, *last;
+    size_t bucket_count, count; /* buckets: 0 or a power of two */
+    size_t changes;             /* shapes that came, and times that some went */
+};
+
+/* The shape that the inputs and the gradients of now fit, with a use that the caller releases; or
+ * NULL. Reading gradients may let others run, and change the table: then it is NULL. */
+struct rpp_shape *rpp_shapes_take(struct rpp_shape_table *table, const struct rpp_inputs *inputs);
+/* Takes the shape's first use; false, and nothing taken, without memory. */
+bool rpp_shapes_add(struct rpp_shape_table *table, struct rpp_shape *shape);
+void rpp_shapes_remove(struct rpp_shape_table *table, struct rpp_shape *shape);
+void rpp_shapes_clear(struct rpp_shape_table *table); /* a zeroed one is allowed */
+/* For Python's garbage collector: of what shapes hold, what may refer to who has the table. */
+int rpp_shapes_traverse(const struct rpp_shape_table *table, visitproc visit, void *arg);
+
+#endif

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Which call of a library CUPTI saw refused in a capture. With the GIL.
+ */
+#ifndef REPRISE_PYTHON_REFUSALS_H
+#define REPRISE_PYTHON_REFUSALS_H
+
+#include "base/python.h"
+
+/* watch_refusals(path of a loaded CUPTI) and end_refusals() */
+PyObject *rpp_watch_refusals(PyObject *module, PyObject *args);
+PyObject *rpp_end_refusals(PyObject *module, PyObject *unused);
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Marks on dicts: has a dict been written to since somebody last looked? So that what a call reads
+ * (reads.h) costs nothing while nobody writes. There are two ways, and neither is promised:
+ *
+ *     RPP_BY_WATCHER   the interpreter calls back before it changes a dict (CPython 3.12). A mark
+ *                      knows by hash which keys matter: a loop variable in a module's globals moves
+ *                      nothing. All marks that moved are counted, so that one comparison does for
+ *                      all dicts
+ *     RPP_BY_TAG       a word in the dict is another one after each change (until CPython 3.11)
+ *
+ * Where neither was proved (_reads/marks.py does, for each kind of owner) values are compared.
+ * Guarded by the GIL.
+ */
+#ifndef REPRISE_PYTHON_MARKS_H
+#define REPRISE_PYTHON_MARKS_H
+
+#include "base/python.h"
+
+enum rpp_way_to_look { RPP_BY_VALUE = 0, RPP_BY_WATCHER = 1, RPP_BY_TAG = 2 };
+enum { RPP_KEY_WORDS = 8 };
+
+struct rpp_mark {
+    struct rpp_mark *next; /* in its bucket */
+    PyObject *dict;        /* not owned: its end is told */
+    size_t users;
+    uint64_t version;             /* moves before a key that matters changes */
+    uint64_t keys[RPP_KEY_WORDS]; /* a bit for each hash that matters */
+};
+
+/* How often any mark has moved. */
+extern uint64_t rpp_mark_changes;
+
+/* The dict's mark, for these keys (a tuple; NULL: all), which the caller drops. NULL, without an
+ * exception, where the interpreter has no watchers or no memory. */
+struct rpp_mark *rpp_mark_take(PyObject *dict, PyObject *keys);
+void rpp_mark_drop(struct rpp_mark *mark); /* NULL is allowed */
+
+/* What changes with a dict of an interpreter for which _reads/marks.py proved it. */
+static inline uint64_t rpp_dict_tag(const void *dict)
+{
+    return ((const uint64_t *)dict)[3]; /* behind the object's head and the count of items */
+}
+
+/* Asks the interpreter for a watcher. */
+void rpp_marks_prepare(void);
+
+/* The word that _reads/marks.py proves to change with a dict. */
+PyObject *rpp_dict_tag_of(PyObject *module, PyObject *dict);
+
+#endif

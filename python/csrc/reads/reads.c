@@ -1,0 +1,753 @@
+/* SPDX-License-Identifier: MIT */
+#include "reads/reads.h"
+
+#include "base/tensor_address.h"
+#include "reads/marks.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+enum kind {
+    NAMES,
+    ITEMS,
+    LIST,
+    CELL,
+    FUNCTION,
+    TYPE,
+    TENSOR,
+    DATA,
+    ATTRIBUTES,
+    CALL,
+    SET,
+    DICT,
+    KINDS
+};
+enum { FUNCTION_PARTS = 3, SIZE_CHANGED = -1 };
+
+struct owner {
+    enum kind kind;
+    enum rpp_way_to_look way;
+    PyObject *object; /* of a TENSOR a weak reference may be here, */
+    PyObject *keys,
+        *values; /* tuples; keys: NULL where the kind has none. Tensors among the values as well */
+    struct rpp_mark *mark; /* RPP_BY_WATCHER */
+    uint64_t seen;         /* the mark's version, or the tag, when it held */
+    struct rpp_tensor_place place;
+    size_t word_at; /* one more than where its words begin; 0: it has none */
+    bool unowned;   /* the object: there is no reference to it */
+};
+
+/* A word of an owner, a reference, that is as long as the value is the same object. Types, cells
+ * and functions are known by their words: 0.5 ns each, in one pass. */
+struct word {
+    const uint64_t *at;
+    uint64_t value;
+};
+
+/* Owners as they were set at once. A look holds them: what runs meanwhile may set others. */
+struct owners {
+    size_t users, count, always_count, word_count;
+    size_t *always; /* which are looked at in each call, or have a tag */
+    struct word *words;
+    uint64_t seen; /* rpp_mark_changes when those with marks held */
+    struct owner list[];
+};
+
+struct reads {
+    PyObject_HEAD struct owners *owners;
+    const struct dl_exchange *exchange; /* NULL: PyTorch has none */
+    uint64_t epoch;
+};
+
+static PyObject *absent; /* the value of a name that is not there */
+static PyTypeObject *reads_type;
+
+/* Of CPython, beside the stable interface; NULL where it has them no more, and attributes do. */
+static struct {
+    PyObject *(*cell)(PyObject *cell);                      /* new; NULL: it is empty */
+    PyObject *(*parts[FUNCTION_PARTS])(PyObject *function); /* borrowed, may be NULL */
+    PyObject *cell_contents, *part_names[FUNCTION_PARTS];
+    size_t part_at[FUNCTION_PARTS]; /* the word of a function that has it; 0: not known */
+} python;
+
+/* ---- Values -------------------------------------------------------------------------------- */
+
+static bool same_bits(PyObject *a, PyObject *b)
+{
+    double x = PyFloat_AsDouble(a), y = PyFloat_AsDouble(b);
+    return memcmp(&x, &y, sizeof x) == 0;
+}
+
+/* Are they one object, or equal numbers, strings or bytes of one type? */
+static bool same(PyObject *a, PyObject *b)
+{
+    if (a == b)
+        return true;
+    if (Py_TYPE(a) != Py_TYPE(b))
+        return false;
+    if (PyFloat_CheckExact(a))
+        return same_bits(a, b);
+    if (PyLong_CheckExact(a) || PyUnicode_CheckExact(a) || PyBytes_CheckExact(a))
+        return PyObject_RichCompareBool(a, b, Py_EQ) == 1;
+    return false;
+}
+
+static PyObject *value_at(const struct owner *owner, size_t i)
+{
+    return PyTuple_GetItem(owner->values, (Py_ssize_t)i);
+}
+
+/* Memory of the device is the program's to free: tensors there are known by weak references. What
+ * one leads to, borrowed, None where that is gone; anything else is itself. */
+static PyObject *led_to(PyObject *known)
+{
+    return PyWeakref_CheckRefExact(known) ? PyWeakref_GetObject(known) : known;
+}
+
+static size_t value_count(const struct owner *owner)
+{
+    return (size_t)PyTuple_Size(owner->values);
+}
+
+/* ---- What an owner has now ----------------------------------------------------------------- */
+
+/* A new reference, `absent` included; NULL with an exception set. */
+static PyObject *new_or_absent(PyObject *value)
+{
+    return Py_NewRef(value ? value : absent);
+}
+
+static PyObject *attribute(PyObject *object, PyObject *name)
+{
+    PyObject *value = PyObject_GetAttr(object, name);
+    if (value || !PyErr_ExceptionMatches(PyExc_AttributeError))
+        return value;
+    PyErr_Clear();
+    return Py_NewRef(absent);
+}
+
+static PyObject *name_now(const struct owner *owner, size_t i)
+{
+    PyObject *key = PyTuple_GetItem(owner->keys, (Py_ssize_t)i);
+    PyObject *value = PyDict_GetItemWithError(owner->object, key);
+    return value || !PyErr_Occurred() ? new_or_absent(value) : NULL;
+}
+
+static PyObject *cell_now(const struct owner *owner)
+{
+    if (!python.cell) {
+        PyObject *value = PyObject_GetAttr(owner->object, python.cell_contents);
+        if (!value && PyErr_ExceptionMatches(PyExc_ValueError)) {
+            PyErr_Clear();
+            return Py_NewRef(absent);
+        }
+        return value;
+    }
+    PyObject *value = python.cell(owner->object);
+    return value ? value : Py_NewRef(absent);
+}
+
+static PyObject *part_now(const struct owner *owner, size_t i)
+{
+    if (!python.parts[i])
+        return PyObject_GetAttr(owner->object, python.part_names[i]);
+    PyObject *part = python.parts[i](owner->object);
+    return Py_NewRef(part ? part : Py_None);
+}
+
+/* The value that an owner of a kind without an order has now. */
+static PyObject *value_now(const struct owner *owner, size_t i)
+{
+    switch (owner->kind) {
+    case NAMES:
+        return name_now(owner, i);
+    case CELL:
+        return cell_now(owner);
+    case FUNCTION:
+        return part_now(owner, i);
+    case TYPE:
+        return Py_NewRef((PyObject *)Py_TYPE(owner->object));
+    case SET:
+        return Py_NewRef(owner->object);
+    case DICT:
+        return PyObject_GenericGetDict(owner->object, NULL);
+    case ATTRIBUTES:
+        return attribute(owner->object, PyTuple_GetItem(owner->keys, (Py_ssize_t)i));
+    default:
+        return PyObject_CallObject(owner->object, NULL);
+    }
+}
+
+/* ---- Do owners hold? ----------------------------------------------------------------------- */
+
+/* Calls may return what is made anew each time: they are compared as Python does. */
+static bool value_holds(const struct owner *owner, size_t i, PyObject *now)
+{
+    PyObject *known = value_at(owner, i);
+    if (known == now || (now != Py_None && led_to(known) == now))
+        return true;
+    if (owner->kind == CALL || owner->kind == SET)
+        return PyObject_RichCompareBool(known, now, Py_EQ) == 1;
+    return same(known, now);
+}
+
+/* Notes what differs: (owner, entry, value now); entry -1: of another size. False with an exception
+ * set. */
+static bool note(PyObject *changes, size_t owner, Py_ssize_t entry, PyObject *now)
+{
+    PyObject *change = Py_BuildValue("(nnO)", (Py_ssize_t)owner, entry, now ? now : Py_None);
+    bool noted = change && PyList_Append(changes, change) == 0;
+    Py_XDECREF(change);
+    return noted;
+}
+
+/* Looks at one owner: true where it holds. Where it does not, changes, unless NULL, have all that
+ * differs; an exception may be set. */
+static bool values_hold(struct owner *owner, size_t which, PyObject *changes)
+{
+    bool held = true;
+    for (size_t i = 0; i < value_count(owner); i++) {
+        PyObject *now = value_now(owner, i);
+        bool holds = now && value_holds(owner, i, now);
+        bool go_on = holds || (now && changes && note(changes, which, (Py_ssize_t)i, now));
+        Py_XDECREF(now);
+        held = held && holds;
+        if (!go_on)
+            return false;
+    }
+    return held;
+}
+
+static bool list_holds(struct owner *owner, size_t which, PyObject *changes)
+{
+    bool held = true;
+    if (PyList_Size(owner->object) != (Py_ssize_t)value_count(owner)) {
+        if (changes)
+            note(changes, which, SIZE_CHANGED, NULL);
+        return false;
+    }
+    for (size_t i = 0; i < value_count(owner) && (held || changes); i++) {
+        PyObject *now = PyList_GetItem(owner->object, (Py_ssize_t)i);
+        if (value_holds(owner, i, now))
+            continue;
+        held = false;
+        if (changes && !note(changes, which, (Py_ssize_t)i, now))
+            return false;
+    }
+    return held;
+}
+
+static bool items_hold(struct owner *owner, size_t which, PyObject *changes)
+{
+    PyObject *key, *now;
+    Py_ssize_t at = 0;
+    bool held = PyDict_Size(owner->object) == (Py_ssize_t)value_count(owner);
+    for (size_t i = 0; held && PyDict_Next(owner->object, &at, &key, NULL); i++)
+        held = same(PyTuple_GetItem(owner->keys, (Py_ssize_t)i), key);
+    if (!held) {
+        if (changes)
+            note(changes, which, SIZE_CHANGED, NULL);
+        return false;
+    }
+    at = 0;
+    for (size_t i = 0; PyDict_Next(owner->object, &at, NULL, &now) && (held || changes); i++) {
+        if (value_holds(owner, i, now))
+            continue;
+        held = false;
+        if (changes && !note(changes, which, (Py_ssize_t)i, now))
+            return false;
+    }
+    return held;
+}
+
+static bool look(const struct reads *reads, const struct owner *owner, struct dl_tensor *out_tensor)
+{
+    PyObject *tensor = led_to(owner->object);
+    return tensor != Py_None && reads->exchange && reads->exchange->look(tensor, out_tensor) == 0;
+}
+
+static struct rpp_tensor_place place_now(const struct reads *reads, const struct owner *owner)
+{
+    struct dl_tensor tensor;
+    struct rpp_tensor_place place = {0};
+    if (led_to(owner->object) == Py_None)
+        return place;
+    if (rpp_tensor_layout.known)
+        return rpp_tensor_place(led_to(owner->object));
+    if (look(reads, owner, &tensor))
+        place.data = rpp_tensor_seen(&tensor);
+    return place;
+}
+
+/* The bytes of a contiguous tensor on the CPU, as they are known? */
+static bool data_holds(const struct reads *reads, const struct owner *owner)
+{
+    struct dl_tensor tensor;
+    char *known;
+    Py_ssize_t bytes;
+    if (!look(reads, owner, &tensor) ||
+        PyBytes_AsStringAndSize(value_at(owner, 0), &known, &bytes) != 0)
+        return false;
+    uint64_t now = tensor.type.bits * tensor.type.lanes / 8;
+    for (int32_t i = tensor.rank - 1; i >= 0; i--)
+        now *= (uint64_t)tensor.shape[i];
+    return now == (uint64_t)bytes &&
+           memcmp(known, (const char *)tensor.data + tensor.byte_offset, (size_t)bytes) == 0;
+}
+
+static bool owner_holds(const struct reads *reads, struct owner *owner, size_t which,
+                        PyObject *changes)
+{
+    bool held;
+    if (owner->kind == ITEMS)
+        return items_hold(owner, which, changes);
+    if (owner->kind == LIST)
+        return list_holds(owner, which, changes);
+    if (owner->kind != TENSOR && owner->kind != DATA)
+        return values_hold(owner, which, changes);
+    if (owner->kind == TENSOR)
+        held = rpp_tensor_same_place(place_now(reads, owner), owner->place);
+    else
+        held = data_holds(reads, owner);
+    if (!held && changes && !PyErr_Occurred())
+        note(changes, which, SIZE_CHANGED, NULL);
+    return held;
+}
+
+/* Where the mark stands before a look; what changes in its midst is seen by the next one. */
+static uint64_t mark_of(const struct owner *owner)
+{
+    if (owner->way == RPP_BY_WATCHER)
+        return owner->mark->version;
+    return owner->way == RPP_BY_TAG ? rpp_dict_tag(owner->object) : 0;
+}
+
+static bool is_unmarked(const struct owner *owner)
+{
+    return owner->way != RPP_BY_VALUE && owner->seen == mark_of(owner);
+}
+
+static bool look_at(const struct reads *reads, struct owner *owner, size_t which, PyObject *changes)
+{
+    if (is_unmarked(owner))
+        return true;
+    uint64_t mark = mark_of(owner);
+    if (!owner_holds(reads, owner, which, changes))
+        return false;
+    owner->seen = mark;
+    return true;
+}
+
+/* ---- Words --------------------------------------------------------------------------------- */
+
+enum { HEAD_WORDS = 2, MOST_WORDS_OF_FUNCTION = 24 };
+
+static uint64_t reference(PyObject *value)
+{
+    return value == absent || value == Py_None ? 0 : (uintptr_t)value;
+}
+
+/* learn_function(function, its size): one whose parts are all there, and nothing twice. */
+PyObject *rpp_learn_function(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *function;
+    int bytes;
+    if (!PyArg_ParseTuple(args, "Oi", &function, &bytes))
+        return NULL;
+    size_t count = (size_t)bytes / sizeof(uint64_t), known = 0;
+    for (size_t i = 0; i < FUNCTION_PARTS; i++) {
+        PyObject *part = PyObject_GetAttr(function, python.part_names[i]);
+        if (!part)
+            return NULL;
+        size_t places = 0;
+        for (size_t at = HEAD_WORDS; at < count && at < MOST_WORDS_OF_FUNCTION; at++)
+            if (((const uint64_t *)(const void *)function)[at] == (uintptr_t)part) {
+                python.part_at[i] = at;
+                places++;
+            }
+        if (places != 1)
+            python.part_at[i] = 0;
+        known += places == 1;
+        Py_DECREF(part);
+    }
+    return PyBool_FromLong(known == FUNCTION_PARTS);
+}
+
+/* CPython 3.11 and later have the dicts of most instances three words before the object. */
+enum { MANAGED_DICT = 1UL << 4, DICT_WORD = -3 };
+
+/* Where an owner has a value as a reference; NULL where that is not known. */
+static const uint64_t *word_of(const struct owner *owner, size_t i)
+{
+    const uint64_t *object = (const uint64_t *)(const void *)owner->object;
+    switch (owner->kind) {
+    case TYPE:
+        return (const uint64_t *)(const void *)&owner->object->ob_type;
+    case CELL:
+        return object + HEAD_WORDS;
+    case FUNCTION:
+        return python.part_at[i] ? object + python.part_at[i] : NULL;
+    case DICT:
+        return PyType_GetFlags(Py_TYPE(owner->object)) & MANAGED_DICT ? object + DICT_WORD : NULL;
+    default:
+        return NULL;
+    }
+}
+
+/* Adds the words of an owner that is known by such; false where it is not. */
+static bool add_words(struct owners *owners, struct owner *owner)
+{
+    struct word *words = owners->words + owners->word_count;
+    size_t count = value_count(owner);
+    for (size_t i = 0; i < count; i++) {
+        words[i].at = word_of(owner, i);
+        words[i].value = reference(value_at(owner, i));
+        if (!words[i].at || *words[i].at != words[i].value)
+            return false;
+    }
+    if (count == 0)
+        return false;
+    owner->word_at = owners->word_count + 1;
+    owners->word_count += count;
+    return true;
+}
+
+static bool words_hold(const struct owners *owners)
+{
+    uint64_t other = 0;
+    for (size_t i = 0; i < owners->word_count; i++)
+        other |= *owners->words[i].at ^ owners->words[i].value;
+    return other == 0;
+}
+
+/* ---- All owners ---------------------------------------------------------------------------- */
+
+static void release(struct owners *owners)
+{
+    if (!owners || --owners->users)
+        return;
+    for (size_t i = 0; i < owners->count; i++) {
+        rpp_mark_drop(owners->list[i].mark);
+        if (!owners->list[i].unowned)
+            Py_XDECREF(owners->list[i].object);
+        Py_XDECREF(owners->list[i].keys);
+        Py_XDECREF(owners->list[i].values);
+    }
+    PyMem_Free(owners->always);
+    PyMem_Free(owners->words);
+    PyMem_Free(owners);
+}
+
+/* Another object may still be an equal number. */
+static bool owners_with_words_hold(const struct reads *reads, struct owners *owners)
+{
+    if (words_hold(owners))
+        return true;
+    for (size_t i = 0; i < owners->count; i++)
+        if (owners->list[i].word_at && !look_at(reads, &owners->list[i], 0, NULL))
+            return false;
+    return true;
+}
+
+static bool all_hold(const struct reads *reads, struct owners *owners)
+{
+    if (!owners_with_words_hold(reads, owners))
+        return false;
+    for (size_t i = 0; i < owners->always_count; i++)
+        if (!look_at(reads, &owners->list[owners->always[i]], 0, NULL))
+            return false;
+    uint64_t changes = rpp_mark_changes;
+    if (owners->seen == changes)
+        return true;
+    for (size_t i = 0; i < owners->count; i++)
+        if (owners->list[i].way == RPP_BY_WATCHER && !look_at(reads, &owners->list[i], 0, NULL))
+            return false;
+    owners->seen = changes;
+    return true;
+}
+
+bool rpp_reads_hold(PyObject *object)
+{
+    struct reads *reads = (struct reads *)object;
+    struct owners *owners = reads->owners;
+    if (!owners)
+        return true;
+    owners->users++;
+    bool held = all_hold(reads, owners) && reads->owners == owners;
+    release(owners);
+    PyErr_Clear();
+    return held;
+}
+
+uint64_t rpp_reads_epoch(PyObject *reads)
+{
+    return ((struct reads *)reads)->epoch;
+}
+
+bool rpp_is_reads(PyObject *object)
+{
+    return Py_TYPE(object) == reads_type;
+}
+
+static PyObject *reads_holds(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(rpp_reads_hold(self));
+}
+
+/* changed(): what differs, a list of (owner, entry, value). */
+static PyObject *reads_changed(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    struct reads *reads = (struct reads *)self;
+    struct owners *owners = reads->owners;
+    PyObject *changes = PyList_New(0);
+    if (!changes || !owners)
+        return changes;
+    owners->users++;
+    for (size_t i = 0; i < owners->count; i++)
+        if (!look_at(reads, &owners->list[i], i, changes) && PyErr_Occurred()) {
+            Py_CLEAR(changes);
+            break;
+        }
+    release(owners);
+    return changes;
+}
+
+/* accept(owner, entry, value): from now on that is what was known. */
+static PyObject *reads_accept(PyObject *self, PyObject *args)
+{
+    struct reads *reads = (struct reads *)self;
+    Py_ssize_t which, entry;
+    PyObject *value;
+    if (!PyArg_ParseTuple(args, "nnO", &which, &entry, &value))
+        return NULL;
+    if (!reads->owners || which < 0 || (size_t)which >= reads->owners->count || entry < 0 ||
+        (size_t)entry >= value_count(&reads->owners->list[which]))
+        return PyErr_Format(PyExc_IndexError, "there is no such owner or entry");
+    struct owner *owner = &reads->owners->list[which];
+    PyObject *values = PySequence_List(owner->values), *tuple = NULL;
+    if (values && PyList_SetItem(values, entry, Py_NewRef(value)) == 0)
+        tuple = PyList_AsTuple(values);
+    Py_XDECREF(values);
+    if (!tuple)
+        return NULL;
+    PyObject *old = owner->values;
+    owner->values = tuple;
+    if (owner->word_at)
+        reads->owners->words[owner->word_at - 1 + (size_t)entry].value = reference(value);
+    reads->epoch++;
+    Py_DECREF(old);
+    return Py_NewRef(Py_None);
+}
+
+/* ---- Setting ------------------------------------------------------------------------------- */
+
+static bool fits_kind(const struct owner *owner)
+{
+    size_t keys = owner->keys ? (size_t)PyTuple_Size(owner->keys) : 0;
+    bool has_keys = owner->kind == NAMES || owner->kind == ITEMS || owner->kind == ATTRIBUTES;
+    bool is_dict = owner->kind == NAMES || owner->kind == ITEMS;
+    if (has_keys != (owner->keys != NULL) || (has_keys && keys != value_count(owner)))
+        return false;
+    if (is_dict && !PyDict_Check(owner->object))
+        return false;
+    if (owner->kind == LIST)
+        return PyList_Check(owner->object);
+    if (owner->kind == FUNCTION)
+        return value_count(owner) == FUNCTION_PARTS;
+    return has_keys || value_count(owner) == (owner->kind != TENSOR);
+}
+
+/* Reads one owner of (kind, way, object, keys or None, values); false with an exception set. */
+static bool read_owner(const struct reads *reads, struct owner *owner, PyObject *given,
+                       const PyObject *unowned)
+{
+    int kind, way;
+    PyObject *object, *keys, *values;
+    if (!PyTuple_Check(given) ||
+        !PyArg_ParseTuple(given, "iiOOO!", &kind, &way, &object, &keys, &PyTuple_Type, &values))
+        return false;
+    owner->kind = (enum kind)kind;
+    owner->unowned = object == unowned;
+    owner->object = owner->unowned ? object : Py_NewRef(object);
+    owner->keys = keys == Py_None ? NULL : Py_NewRef(keys);
+    owner->values = Py_NewRef(values);
+    if (kind < 0 || kind >= KINDS || (owner->keys && !PyTuple_Check(keys)) || !fits_kind(owner)) {
+        PyErr_SetString(PyExc_ValueError, "set takes owners of (kind, way, object, keys, values)");
+        return false;
+    }
+    bool is_dict = kind == NAMES || kind == ITEMS;
+    if (is_dict && way == RPP_BY_WATCHER)
+        owner->mark = rpp_mark_take(object, kind == NAMES ? keys : NULL);
+    if (owner->mark || (is_dict && way == RPP_BY_TAG))
+        owner->way = (enum rpp_way_to_look)way;
+    owner->seen = mark_of(owner) - 1; /* it was not looked at yet */
+    if (kind == TENSOR)
+        owner->place = place_now(reads, owner);
+    return !PyErr_Occurred();
+}
+
+static struct owners *read_owners(const struct reads *reads, PyObject *given,
+                                  const PyObject *unowned)
+{
+    size_t count = (size_t)PyList_Size(given);
+    struct owners *owners = PyMem_Calloc(1, sizeof *owners + count * sizeof *owners->list);
+    size_t *always = PyMem_Calloc(count + 1, sizeof *always);
+    struct word *words = PyMem_Calloc(count * FUNCTION_PARTS + 1, sizeof *words);
+    if (!owners || !always || !words) {
+        PyMem_Free(owners);
+        PyMem_Free(always);
+        PyMem_Free(words);
+        PyErr_NoMemory();
+        return NULL;
+    }
+    owners->users = 1;
+    owners->always = always;
+    owners->words = words;
+    owners->seen = rpp_mark_changes - 1;
+    for (; owners->count < count; owners->count++) {
+        struct owner *owner = &owners->list[owners->count];
+        PyObject *item = PyList_GetItem(given, (Py_ssize_t)owners->count);
+        if (!read_owner(reads, owner, item, unowned)) {
+            owners->count++; /* half of it may be there */
+            release(owners);
+            return NULL;
+        }
+        if (owner->way != RPP_BY_WATCHER && !add_words(owners, owner))
+            always[owners->always_count++] = owners->count;
+    }
+    return owners;
+}
+
+/* set(owners, unowned=None): a list of (kind, way, object, keys or None, values). The object
+ * `unowned` is not kept alive by those that it is the object of: whoever looks knows that it lives.
+ */
+static PyObject *reads_set(PyObject *self, PyObject *args)
+{
+    struct reads *reads = (struct reads *)self;
+    PyObject *given, *unowned = Py_None;
+    if (!PyArg_ParseTuple(args, "O!|O", &PyList_Type, &given, &unowned))
+        return NULL;
+    struct owners *made = read_owners(reads, given, unowned), *old = reads->owners;
+    if (!made)
+        return NULL;
+    reads->owners = made;
+    reads->epoch++;
+    release(old);
+    return Py_NewRef(Py_None);
+}
+
+/* counts(): owners, and those of them that each call looks at. */
+static PyObject *reads_counts(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    const struct owners *owners = ((struct reads *)self)->owners;
+    return Py_BuildValue("(nn)", owners ? (Py_ssize_t)owners->count : 0,
+                         owners ? (Py_ssize_t)owners->always_count : 0);
+}
+
+/* ---- The type ------------------------------------------------------------------------------ */
+
+/* Reads(torch.Tensor or None) */
+static PyObject *reads_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    (void)kwargs;
+    PyObject *tensor;
+    if (!PyArg_ParseTuple(args, "O", &tensor))
+        return NULL;
+    PyObject *capsule = PyObject_GetAttrString(tensor, "__dlpack_c_exchange_api__");
+    const struct dl_exchange *exchange =
+        capsule ? PyCapsule_GetPointer(capsule, "dlpack_exchange_api") : NULL;
+    Py_XDECREF(capsule);
+    PyErr_Clear();
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    struct reads *reads = (struct reads *)alloc(type, 0);
+    if (reads && exchange && exchange->header.major == 1)
+        reads->exchange = exchange;
+    return (PyObject *)reads;
+}
+
+static int reads_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    const struct owners *owners = ((struct reads *)object)->owners;
+    Py_VISIT(Py_TYPE(object));
+    for (size_t i = 0; owners && owners->users == 1 && i < owners->count; i++) {
+        if (!owners->list[i].unowned)
+            Py_VISIT(owners->list[i].object);
+        Py_VISIT(owners->list[i].keys);
+        Py_VISIT(owners->list[i].values);
+    }
+    return 0;
+}
+
+static int reads_clear(PyObject *object)
+{
+    struct reads *reads = (struct reads *)object;
+    struct owners *old = reads->owners;
+    reads->owners = NULL;
+    reads->epoch++;
+    release(old);
+    return 0;
+}
+
+static void reads_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    reads_clear(object);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+static PyMethodDef methods[] = {
+    {"set", reads_set, METH_VARARGS,
+     "set(owners, unowned=None): of (kind, way, object, keys or None, values) each."},
+    {"holds", reads_holds, METH_NOARGS, "Is all as it was set?"},
+    {"changed", reads_changed, METH_NOARGS, "What is not: (owner, entry or -1, value) each."},
+    {"accept", reads_accept, METH_VARARGS, "accept(owner, entry, value): that is known now."},
+    {"counts", reads_counts, METH_NOARGS, "(owners, how many each call looks at)."},
+    {NULL, NULL, 0, NULL},
+};
+
+/* What the stable interface lacks. */
+static int find_python(void)
+{
+    static const char *const symbols[] = {"PyFunction_GetCode", "PyFunction_GetDefaults",
+                                          "PyFunction_GetKwDefaults"};
+    static const char *const names[] = {"__code__", "__defaults__", "__kwdefaults__"};
+    void *found = dlsym(RTLD_DEFAULT, "PyCell_Get");
+    memcpy(&python.cell, &found, sizeof found);
+    python.cell_contents = PyUnicode_InternFromString("cell_contents");
+    for (size_t i = 0; i < FUNCTION_PARTS; i++) {
+        found = dlsym(RTLD_DEFAULT, symbols[i]);
+        memcpy(&python.parts[i], &found, sizeof found);
+        python.part_names[i] = PyUnicode_InternFromString(names[i]);
+        if (!python.part_names[i])
+            return -1;
+    }
+    return python.cell_contents ? 0 : -1;
+}
+
+int rpp_add_reads_type(PyObject *module)
+{
+    static PyType_Slot slots[] = {
+        {Py_tp_new, (void *)reads_new},
+        {Py_tp_dealloc, (void *)reads_dealloc},
+        {Py_tp_traverse, (void *)reads_traverse},
+        {Py_tp_clear, (void *)reads_clear},
+        {Py_tp_methods, methods},
+        {Py_tp_doc, "What a callable reads beside its arguments."},
+        {0, NULL},
+    };
+    static PyType_Spec spec = {"reprise._C.Reads", sizeof(struct reads), 0,
+                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
+    rpp_marks_prepare();
+    reads_type = (PyTypeObject *)PyType_FromSpec(&spec);
+    absent = PyObject_CallObject((PyObject *)&PyBaseObject_Type, NULL);
+    if (!reads_type || !absent || find_python() != 0 ||
+        PyModule_AddObjectRef(module, "absent", absent) != 0)
+        return -1;
+    return PyModule_AddType(module, reads_type);
+}

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: MIT
+"""Reprise's heap as PyTorch's CUDA allocator.
+
+PyTorch lets a program put another allocator in the place of its own once, before CUDA is used.
+The hooks are C functions (python/csrc/alloc/hooks.c). What PyTorch does not offer for such an allocator
+(statistics, snapshots) is put back here under PyTorch's own names; what cannot be had is answered
+with a sentence that says so.
+"""
+
+import json
+import weakref
+
+from .. import _C
+from .._base import torch_private
+from .._base.need import need_gpu
+from .._base.warn import warn
+from .execs import budget_bytes
+from .options import from_environment, heap_options
+
+_allocator = None  # PyTorch's object around the hooks, once installed
+_segments = []     # the same for pools of PyTorch's
+
+
+def is_installed():
+    """Is Reprise's heap PyTorch's allocator?"""
+    return _allocator is not None
+
+
+class _Segments:
+    """An allocator for a torch.cuda.MemPool, the pool that has it, and a reference to the run that has
+    the pool. is_used: a pool that is gone may have left segments to tensors that are alive, or in
+    PyTorch's cache."""
+
+    def __init__(self, torch):
+        _C.prepare()
+        hooks = _C.hooks()
+        self.allocator = torch_private.of(torch).custom_allocator(hooks["segment"], hooks["free"])
+        self.pool = self.owner = None
+        self.is_used = False
+
+
+def segment_pool(torch, owner):
+    """A torch.cuda.MemPool that takes its segments through the hooks, for as long as its owner lives,
+    and until drop_segment_pools after that: PyTorch waits for what used a pool's memory when it goes,
+    which no capture may meet. No other pool that is there has its allocator, which knows segments by
+    their addresses: where a capture is taken once more, its record has those of the one before.
+    Allocators are kept for good: a pool may give segments back when it is gone, and older versions of
+    PyTorch know the allocator by its bare address."""
+    free = next((s for s in _segments if not s.is_used), None)
+    if free is None:
+        free = _Segments(torch)
+        _segments.append(free)
+    free.is_used = True
+    free.pool = torch.cuda.MemPool(free.allocator)
+    free.owner = weakref.ref(owner)
+    return free.pool
+
+
+def drop_segment_pools():
+    """Drops the pools whose owners are gone. Not while anything is captured."""
+    for segments in _segments:
+        if segments.pool is not None and segments.owner() is None:
+            segments.pool = None
+    if _C.call_counts()[0] == 0:
+        for segments in _segments:
+            segments.is_used = segments.pool is not None
+
+
+def install(*, memory_fraction=None, record_history=0, exec_budget_bytes=None,
+            garbage_collection_threshold=None, max_split_size_mb=None,
+            max_non_split_rounding_mb=None, roundup_power2_divisions=None):
+    """Makes Reprise's heap the allocator of PyTorch's CUDA memory, for the rest of the process.
+
+    Captures made with :func:`reprise.graphed` then lie in planned memory. Call it right after
+    ``import torch``, or start the program with ``python -m reprise run script.py``.
+
+    Arguments:
+        memory_fraction (float, optional): Most of each device's memory that the heap may take,
+            above 0 and at most 1, as ``torch.cuda.set_per_process_memory_fraction``.
+        record_history (int): Keep this many of the latest allocator events for
+            ``torch.cuda.memory_snapshot()``. Default: 0.
+        exec_budget_bytes (int or str, optional): Most device memory for executable graphs of each
+            device, or ``"one each"``, as :func:`reprise.set_exec_budget`. Default: 64 MiB.
+        garbage_collection_threshold (float, optional): Share of the limit, above 0 and below 1, from
+            which on memory that was not used for long is given back before more is taken.
+        max_split_size_mb (int, optional): Blocks of so many MiB or more are never cut for smaller
+            requests. Above 20.
+        max_non_split_rounding_mb (int, optional): Such a block serves no request that is smaller by
+            this or more. Above 20. Default: 20.
+        roundup_power2_divisions (int, dict or str, optional): Requests are rounded up to the next of
+            so many equal parts between two powers of two: one number, or one for each interval in
+            MiB, ``{256: 1, 512: 2, ">": 8}`` or ``"[256:1,512:2,>:8]"``.
+
+    The last four are PyTorch's, and are read from ``PYTORCH_ALLOC_CONF`` or
+    ``PYTORCH_CUDA_ALLOC_CONF`` where they are not passed; other settings there that the heap does not
+    have are warned of.
+
+    ``torch.cuda.memory_stats``, ``memory_allocated``, ``max_memory_allocated``, ``memory_reserved``,
+    ``reset_peak_memory_stats``, ``memory_summary``, ``memory_snapshot``, ``empty_cache`` and
+    ``Tensor.record_stream`` work as before; ``empty_cache`` gives back what rehearsals of captures
+    keep, too. ``torch.cuda.MemPool``,
+    ``torch.backends.cudnn.benchmark`` and ``torch.compile(mode="reduce-overhead")`` need PyTorch's
+    own allocator, and raise an error that says so. On PyTorch 2.15 the backend ``"nccl"`` becomes
+    the one of earlier versions, ``"nccl-legacy"``: the new one needs that allocator too.
+
+    Raises:
+        RuntimeError: CUDA is in use already, or there is no GPU.
+        ValueError: An option cannot be.
+
+    A second call does nothing.
+    """
+    if _allocator is not None:
+        return
+    torch = need_gpu()
+    if torch.cuda.is_initialized():
+        raise RuntimeError(
+            "reprise.install() has to come before the first use of CUDA, which has been "
+            "initialized: PyTorch cannot change its allocator any more. Call it right after "
+            "`import torch`, or start the program with `python -m reprise run script.py`")
+    chosen = from_environment()
+    chosen.update({name: value for name, value in (
+        ("garbage_collection_threshold", garbage_collection_threshold),
+        ("max_split_size_mb", max_split_size_mb),
+        ("max_non_split_rounding_mb", max_non_split_rounding_mb),
+        ("roundup_power2_divisions", roundup_power2_divisions),
+        ("per_process_memory_fraction", memory_fraction)) if value is not None})
+    budget = None if exec_budget_bytes is None else budget_bytes(exec_budget_bytes)
+    _C.heap_configure(*heap_options(chosen))
+    _put_in_place(torch)
+    fraction = chosen.get("per_process_memory_fraction")
+    for device in range(torch.cuda.device_count()):
+        if fraction is not None:
+            torch.cuda.set_per_process_memory_fraction(float(fraction), device)
+        if record_history:
+            _C.heap_history(device, record_history)
+        if budget is not None:
+            _C.exec_budget(device, budget)
+
+
+def _put_in_place(torch):
+    """Makes the hooks PyTorch's allocator."""
+    global _allocator
+    private = torch_private.of(torch)
+    private.need(torch_private.INSTALL)
+    hooks = _C.hooks()
+    allocator = private.custom_allocator(hooks["alloc"], hooks["free"])
+    for method, hook in torch_private.ALLOCATOR_HOOKS:
+        getattr(allocator, method)(hooks[hook])
+    missing = _C.prepare()
+    if missing is not None:
+        warn(f"this PyTorch has no {missing} that Reprise can find: running out of memory "
+             "will raise RuntimeError instead of torch.OutOfMemoryError")
+    private.change_allocator(allocator)
+    _allocator = allocator
+    _restore_statistics(torch)
+    _refuse_the_rest(torch)
+    _take_earlier_nccl(private)
+
+
+def _nested(flat):
+    """{"a.b": 1} as {"a": {"b": 1}}, as PyTorch keeps its statistics."""
+    nested = {}
+    for name, value in flat.items():
+        *path, last = name.split(".")
+        place = nested
+        for part in path:
+            place = place.setdefault(part, {})
+        place[last] = value
+    return nested
+
+
+def _restore_statistics(torch):
+    fractions = {}
+
+    def snapshot(*_):
+        whole = {"segments": [], "device_traces": []}
+        for device in range(torch.cuda.device_count()):
+            one = json.loads(_C.heap_snapshot(device))
+            for segment in one.get("segments", []):
+                segment["device"] = device
+            whole["segments"] += one.get("segments", [])
+            whole["device_traces"] += one.get("device_traces", [])
+        whole.setdefault("allocator_settings", {})
+        whole.setdefault("external_annotations", [])
+        return whole
+
+    def record_history(enabled="all", context=None, stacks="all", max_entries=None, *_, **__):
+        entries = 0 if enabled is None else min(max_entries or 1 << 20, 1 << 20)
+        for device in range(torch.cuda.device_count()):
+            _C.heap_history(device, entries)
+
+    before = getattr(torch._C, "_cuda_setMemoryFraction", None)
+
+    def set_fraction(fraction, device):
+        if before is not None:
+            before(fraction, device)
+        fractions[device] = fraction
+
+    def stats(device):
+        return _nested(_C.heap_stats(device))
+
+    def reset_peaks(device):
+        _C.heap_reset(device, True)
+
+    def reset_accumulated(device):
+        _C.heap_reset(device, False)
+
+    answers = (stats, reset_peaks, reset_accumulated, snapshot, record_history, set_fraction,
+               lambda device: fractions.get(device, 1.0))
+    _answer(torch, torch_private.STATISTICS_NAMES, answers)
+    # torch.accelerator asks PyTorch's own allocator, whatever is in its place.
+    _answer(torch, torch_private.ACCELERATOR_NAMES,
+            (torch.cuda.is_initialized, torch.cuda.empty_cache, stats, reset_peaks, reset_accumulated))
+
+
+def _answer(torch, names, functions):
+    """Puts these functions in the place of PyTorch's, where it has them."""
+    for name, function in zip(names, functions):
+        if hasattr(torch._C, name):
+            setattr(torch._C, name, function)
+
+
+def _take_earlier_nccl(private):
+    """Makes "nccl" the process group that PyTorch had before 2.15. Its successor asks the allocator for
+    a snapshot when it goes, and ends the process where that fails, as with any allocator from outside."""
+    if torch_private.NCCL in private.off:
+        warn(f"{private.off[torch_private.NCCL]}. Set TORCH_DIST_USE_NCCL2=0 before Python starts")
+    elif private.register_earlier_nccl is not None:
+        private.register_earlier_nccl()
+
+
+def _refuse_the_rest(torch):
+    def refuse(what, instead):
+        def raise_it(*_, **__):
+            raise RuntimeError(f"{what} needs PyTorch's own allocator, and reprise.install() has "
+                               f"put another in its place. {instead}")
+        return raise_it
+
+    class MemPool(torch.cuda.MemPool):
+        __init__ = refuse("torch.cuda.MemPool", "Use reprise.Pool, or do not call install()")
+
+    torch.cuda.MemPool = torch.cuda.memory.MemPool = MemPool
+    trees = refuse('torch.compile(mode="reduce-overhead")',
+                   "Use reprise.graphed(torch.compile(fn)) instead")
+    _answer(torch, ("_cuda_getCheckpointState", "_cuda_setCheckpointPoolState"), (trees, trees))
+    if torch.backends.cudnn.benchmark:
+        torch.backends.cudnn.benchmark = False
+        warn("torch.backends.cudnn.benchmark asks PyTorch's own allocator how much memory "
+             "is free; reprise.install() has switched it off")

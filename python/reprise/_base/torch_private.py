@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: MIT
+"""What the package uses of PyTorch that PyTorch does not promise to keep, all in this module.
+
+Each name is looked up once, when a feature first needs PyTorch. A name that is gone turns off the
+feature that it is for: using that raises Missing, whose text is one sentence, and missing() lists what is
+off, for `reprise doctor`. Names that have a promised twin fall back to it, and turn nothing off.
+
+What cannot be told from a name (how captures and generators are tied to each other) goes by the version
+up to the newest that was tested, and is proved before it is relied on: _capture/states.py proves how a generator
+counts, _capture/draws.py finds where a captured kernel reads its seed, _call/address.py learns where tensors keep
+what the fast path reads. A newer PyTorch is taken for the newest that was tested.
+"""
+
+from .. import _C
+from .versions import NEWEST, numbers
+
+CAPTURES = "graphs"
+OWN_MEMORY = "graphs without reprise.install()"
+INSTALL = "reprise.install()"
+STATISTICS = "memory statistics under reprise.install()"
+GLOO = "naming collectives of gloo that cannot be captured"
+TWICE = "the error for gradients that are differentiated twice"
+RECORDING = "reprise.record() without reprise.install()"
+NCCL = "process groups of NCCL under reprise.install()"
+
+# Attribute here, its place below torch, the feature that it is for.
+_NAMES = (
+    ("storage_at", "_C._construct_storage_from_data_pointer", CAPTURES),
+    ("tensor_in", "_C._construct_CUDA_Tensor_From_Storage_And_Metadata", CAPTURES),
+    ("clear_workspaces", "_C._cuda_clearCublasWorkspaces", CAPTURES),
+    ("begin_pool", "_C._cuda_beginAllocateToPool", OWN_MEMORY),
+    ("end_pool", "_C._cuda_endAllocateToPool", OWN_MEMORY),
+    ("release_pool", "_C._cuda_releasePool", OWN_MEMORY),
+    ("custom_allocator", "_C._cuda_customAllocator", OWN_MEMORY),
+    ("change_allocator", "_C._cuda_changeCurrentAllocator", INSTALL),
+    ("delayed_error", "_C._functions.DelayedError", TWICE),
+)
+
+# What only reprise.record uses, likewise.
+_RECORDING_NAMES = (
+    ("history_is_on", "_C._cuda_isHistoryEnabled", RECORDING),
+    ("keep_history", "cuda.memory._record_memory_history", RECORDING),
+    ("history", "cuda.memory._snapshot", RECORDING),
+    ("dispatch_mode", "utils._python_dispatch.TorchDispatchMode", RECORDING),
+)
+
+# Methods of what custom_allocator makes, and the hook (csrc/alloc/hooks.h) that each is given.
+ALLOCATOR_HOOKS = (
+    ("set_reset_fn", "reset"), ("set_memory_fraction_fn", "fraction"), ("set_base_alloc_fn", "base"),
+    ("set_record_stream_fn", "use"), ("set_begin_allocate_to_pool", "begin_pool"),
+    ("set_end_allocate_to_pool_fn", "end_pool"), ("set_release_pool", "release_pool"),
+)
+
+# What PyTorch asks for statistics, below torch._C; _alloc/install.py answers them.
+STATISTICS_NAMES = (
+    "_cuda_memoryStats", "_cuda_resetPeakMemoryStats", "_cuda_resetAccumulatedMemoryStats",
+    "_cuda_memorySnapshot", "_cuda_record_memory_history", "_cuda_setMemoryFraction",
+    "_cuda_getMemoryFraction",
+)
+# The same for torch.accelerator, which later versions have more of.
+ACCELERATOR_NAMES = (
+    "_accelerator_isAllocatorInitialized", "_accelerator_emptyCache", "_accelerator_getDeviceStats",
+    "_accelerator_resetPeakStats", "_accelerator_resetAccumulatedStats",
+)
+
+
+class Missing(_C.Error):
+    """PyTorch lacks what a feature needs; the text is a sentence."""
+
+
+def _find(torch, path):
+    """What lies below torch at a dotted path; None where it does not."""
+    found = torch
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return found
+
+
+def native(torch, name):
+    """A function of PyTorch's extension, or None."""
+    return _find(torch, f"_C.{name}")
+
+
+class Private:
+    """The names, each an attribute; None where PyTorch has it no more."""
+
+    def __init__(self, torch):
+        self.torch = torch
+        self.off = {}  # by feature: a sentence
+        for name, path, feature in _NAMES + _RECORDING_NAMES:
+            found = _find(torch, path)
+            setattr(self, name, found)
+            if found is None:
+                self._lacks(feature, f"torch.{path}")
+        self._find_allocator()
+        self._find_streams()
+        self._find_nccl()
+        for name in STATISTICS_NAMES:
+            if _find(torch, f"_C.{name}") is None:
+                self._lacks(STATISTICS, f"torch._C.{name}")
+        # What compiled programs make tensors with: faster, and needed by nothing.
+        self.quick_empty = _find(torch, "_C._dynamo.guards._empty_strided_cuda")
+        version = numbers(torch.__version__) or NEWEST
+        # From 2.12 on a generator keeps what it counts for each capture that PyTorch began; before it
+        # counts wherever it draws, for as long as a graph that it is registered with captures.
+        self.begins_captures = version >= (2, 12)
+        # Until 2.13 a graph has to be told of generators beside the device's; since then it warns.
+        self.registers_generators = version < (2, 14)
+        # Since 2.14 reset() undoes all of a capture that failed to end.
+        self.resets_failed = version >= (2, 14)
+
+    def _lacks(self, feature, name):
+        self.off.setdefault(feature, f"{feature}: off, as PyTorch {self.torch.__version__} has no {name}")
+
+    def _find_allocator(self):
+        """An allocator that is made and not put in place tells what hooks it has."""
+        if self.custom_allocator is None:
+            self._lacks(INSTALL, "torch._C._cuda_customAllocator")
+            return
+        hooks = _C.hooks()
+        made = self.custom_allocator(hooks["alloc"], hooks["free"])
+        for method, _ in ALLOCATOR_HOOKS:
+            if not hasattr(made, method):
+                self._lacks(INSTALL, f"torch.cuda.memory.CUDAPluggableAllocator.{method}")
+
+    def _find_streams(self):
+        """PyTorch's own contexts look for the devices there are at each entry, which a capture of few
+        kernels would spend a tenth of its time on."""
+        torch = self.torch
+        raw = _find(torch, "_C._cuda_getCurrentRawStream")
+        self.raw_stream = raw or (lambda index: torch.cuda.current_stream(index).cuda_stream)
+        self.set_stream = _find(torch, "_C._cuda_setStream")
+        self.get_stream = _find(torch, "_C._cuda_getCurrentStream")
+        if self.get_stream is None:
+            self.set_stream = None
+        self.synchronize = _find(torch, "_C._cuda_synchronize") or (lambda: torch.cuda.synchronize())
+        self.task_id = _find(torch, "_C._current_graph_task_id") or (lambda: -1)
+
+    def _find_nccl(self):
+        """What makes "nccl" the process group of before 2.15; None where it is that one. Its successor,
+        which 2.14 has by another name, asks PyTorch's own allocator for snapshots."""
+        c10d = _find(self.torch, "distributed.distributed_c10d")
+        registered = getattr(_find(c10d, "Backend._plugins"), "get", {}.get)("NCCL")
+        newer = getattr(c10d, "_create_nccl2_process_group", None)
+        name = "_register_builtin_nccl_as_legacy"
+        self.register_earlier_nccl = None
+        if newer is not None and getattr(registered, "creator_fn", None) is newer:
+            self.register_earlier_nccl = getattr(c10d, name, None)
+            if self.register_earlier_nccl is None:
+                self._lacks(NCCL, f"torch.distributed.distributed_c10d.{name}")
+
+    def need(self, feature):
+        """Raises Missing where the feature is off."""
+        if feature in self.off:
+            raise Missing(self.off[feature])
+
+
+_found = None
+
+
+def of(torch):
+    """The names of this PyTorch, looked up once."""
+    global _found
+    if _found is None or _found.torch is not torch:
+        _found = Private(torch)
+    return _found
+
+
+def missing():
+    """What is off on the PyTorch that is installed: (feature, sentence) each."""
+    import torch
+    return list(of(torch).off.items())
+
+
+def goes_back_reentrantly(torch, results):
+    """Does the backward pass of these results run torch.utils.checkpoint's function for
+    use_reentrant=True, which no call of torch.autograd.grad can?"""
+    function = _find(torch, "utils.checkpoint.CheckpointFunction")
+    kind = getattr(function, "_backward_cls", None)
+    ahead, seen = [r.grad_fn for r in results], set()
+    while kind is not None and ahead:
+        node = ahead.pop()
+        if node is None or node in seen:
+            continue
+        if isinstance(node, kind):
+            return True
+        seen.add(node)
+        ahead += [before for before, _ in node.next_functions]
+    return False

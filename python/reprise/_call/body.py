@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: MIT
+"""What the runs of a capture call: a callable as a function of its tensors."""
+
+import traceback
+
+from .. import _C
+from .._base.tree import flatten, unflatten
+from .._effects.effects import Containers
+from .._grad.gradients import homes
+from .._grad.nodes import hooked_refusal
+from .._reads.walk import is_plain
+from .._shapes.shape import Given
+from .._shapes.split import Refused
+from .stand_ins import StandIns
+
+
+def body_of(torch, fn, leaves, spec, has_kwargs, watches=False, brought=None):
+    """A function of the tensors among the leaves alone. watches: it raises Changed where a container of
+    the arguments changes. brought: called for the (tensor, places) that a leaf brings which is an object."""
+    where = []  # of each tensor: the number of its leaf, or (tensor, places)
+    for i, leaf in enumerate(leaves):
+        where += [i] if isinstance(leaf, torch.Tensor) else brought(leaf) if brought else ()
+
+    def body(placed):
+        given, stand_ins = list(leaves), StandIns()
+        for at, tensor in zip(where, placed):
+            if isinstance(at, int):
+                given[at] = tensor
+            else:
+                stand_ins.add(*at, tensor)
+        tree = unflatten(spec, given)
+        args, kwargs = tree if has_kwargs else (tree, {})
+        containers = Containers(args, kwargs) if watches else None
+        result = stand_ins.during(lambda: fn(*args, **kwargs))
+        if containers is not None:
+            containers.check()
+        return result
+
+    return body
+
+
+def marks_given(body, others, is_part):
+    """The body, whose results have a Given for each object among the arguments: replays return that of their
+    call. others: the leaves that are no tensors; is_part: does one of them hold this?"""
+    numbers = {id(leaf): i for i, leaf in enumerate(others) if not is_plain(leaf)}
+
+    def marking(placed):
+        result = body(placed)
+        leaves, spec = flatten(result)
+        if any(is_part(leaf) for leaf in leaves if id(leaf) not in numbers):
+            raise _C.Error("it returns a part of an object among its arguments, which would be that of the "
+                           "first call at every replay. Return the tensors in it, or the object itself")
+        if not any(id(leaf) in numbers for leaf in leaves):
+            return result
+        made = [Given(numbers[id(leaf)]) if id(leaf) in numbers else leaf for leaf in leaves]
+        return unflatten(spec, made)
+    return marking if numbers else body
+
+
+def with_given(result, others):
+    """The result of a call whose arguments that are no tensors are these."""
+    leaves, spec = flatten(result)
+    return unflatten(spec, [others[leaf.number] if type(leaf) is Given else leaf for leaf in leaves])
+
+
+def brings_home(torch, body, params):
+    """The body, which leaves gradients where the parameters want them; the same where none of them has a
+    home."""
+    if all(homes.of(p) is None for p in params):
+        return body
+
+    def bringing(placed):
+        result = body(placed)
+        homes.bring(torch, params)
+        return result
+    return bringing
+
+
+def tells_hooks(body, modules, params):
+    """The body, whose backward pass may not be captured for hooks on the nodes of these parameters."""
+    def telling(placed):
+        try:
+            return body(placed)
+        except RuntimeError as error:
+            if type(error) is RuntimeError:  # of the program's own, or of random numbers
+                raise
+            raise Refused(hooked_refusal(modules, params)) from error
+    return telling
+
+
+def refusal_in(error):
+    """What a run was refused for, where the library's own words about its broken capture hide that; else
+    the error itself."""
+    seen = error
+    while seen is not None:
+        if isinstance(seen, Refused):
+            return seen
+        seen = seen.__cause__ or seen.__context__
+    return error
+
+
+def clear_frames(error):
+    """Lets go of what the frames hold that an exception went through: memory of a capture that failed."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: MIT
+"""The fast path of a graphed callable's calls, from its side: what takes them in C, and under which guard."""
+
+from .. import _C
+from .._base import torch_private
+from .._reads.walk import is_plain
+
+
+class NoFastPath:
+    """In the place of a _C.FastCall, where there can be none: takes no calls."""
+
+    call = staticmethod(lambda *_: _C.miss)
+    add = is_guarded = renew = staticmethod(lambda *_: False)
+    clear = know = set_guard = staticmethod(lambda *_: None)
+
+
+class FastPath:
+    """What takes a callable's calls without any Python between their arguments and the launch.
+
+    Attributes:
+        call: Takes (args, kwargs); returns the result, or _C.miss or _C.eager.
+        guards (int): How often a guard was set, which forgets all shapes.
+    """
+
+    def __init__(self, torch, watch, reads, frozen):
+        self.guards = 0
+        self._torch, self._watch, self._reads, self._frozen = torch, watch, reads, frozen
+        self._modes = None  # in which it takes calls; None: there is no guard
+        try:
+            self._taker = _C.FastCall(
+                torch.Tensor, torch.empty_strided, torch_private.of(torch).quick_empty,
+                torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.is_autocast_enabled,
+                torch.cuda.current_device)
+        except (AttributeError, NotImplementedError, TypeError, ValueError):
+            self._taker = NoFastPath()  # PyTorch tells nothing of tensors through DLPack's C interface
+        self.call = self._taker.call
+
+    def takes_calls(self):
+        """It looks at nothing of autocast."""
+        return not self._torch.is_autocast_enabled()
+
+    def is_guarded(self):
+        """Does it take calls in the modes that hold now? Hooks and modules of others do not count, which
+        the slow path has just looked at: PyTorch 2.15 registers a hook in every graph."""
+        if self._modes != self._modes_now():
+            return False
+        return self._taker.is_guarded() or self._taker.renew(*self._watch.counts(self._frozen))
+
+    def _modes_now(self):
+        return (self._torch.is_grad_enabled(), self._torch.is_inference_mode_enabled())
+
+    def guard(self, guarded):
+        """What shapes are added to. Where it was not guarded it is, and knows no shapes."""
+        if guarded:
+            return self._taker
+        watch, modes = self._watch, self._modes_now()
+        tensors, modules = ((), ()) if self._frozen else (watch.tensors, watch.modules)
+        params = watch.params if modes[0] and not self._frozen else ()
+        self._taker.set_guard(tuple(tensors), tuple(m.__dict__ for m in modules), watch.handle, *modes,
+                              tuple(params), self._reads.handle)
+        self._modes = modes
+        self.guards += 1
+        return self._taker
+
+    def know(self, values):
+        """Lets the taker know the objects among the arguments of a call."""
+        for value in values:
+            if not is_plain(value) and not isinstance(value, self._torch.Tensor):
+                known = self._reads.short(value)
+                if known is not None:
+                    self._taker.know(*known)
+
+    def clear(self):
+        """Forgets all shapes."""
+        self._taker.clear()

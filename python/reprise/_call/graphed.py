@@ -1,0 +1,923 @@
+# SPDX-License-Identifier: MIT
+"""reprise.graphed: a callable whose GPU work is captured once for each shape and then replayed."""
+
+import copy
+import functools
+import threading
+import types
+import weakref
+
+from .. import _C
+from .._alloc.pool import Pool
+from .._base.lines import line_of, tell_mend
+from .._base.need import need_gpu
+from .._base.tree import argument_names, flatten, unflatten
+from .._base.warn import warn
+from .._capture import distributed
+from .._capture.record import Work, extents, is_alone
+from .._effects.effects import Before, Changed, Containers, Effects, Unobserved, records_of
+from .._effects.refusals import Refusals, traced_call
+from .._grad.gradients import Gradients, Shared, for_fast_path, homes, to_give
+from .._grad.nodes import Aliases, Nodes
+from .._grad.twice import Again
+from .._reads.hyperparameters import Hyperparameters, Unfollowed
+from .._reads.news import News, names_of_leaves
+from .._reads.reads import Reads, Unreadable
+from .._reads.walk import is_plain, plain_token
+from .._shapes.shape import Shape
+from .._shapes.split import Refused, Split
+from .body import body_of, brings_home, clear_frames, marks_given, refusal_in, tells_hooks, with_given
+from .fast_path import FastPath
+from .module import pickled
+from .params import find_params, is_forward
+from .tune import least_us, other_leads
+from .watch import Watch, find_modules
+
+ATTEMPTS = 2  # captures of a shape that may fail before it stays eager
+MOST_MISFITS = 8  # calls that find other Python state than a graph is right for, before it goes
+MOST_SHAPES = 1024  # that are kept, unless told
+MOST_STALE = 4  # graphs of a shape whose memory was freed before it does
+all_graphed = weakref.WeakSet()
+
+
+def every_graphed():
+    """Those that there are; other threads may make some meanwhile."""
+    while True:
+        try:
+            return list(all_graphed)
+        except RuntimeError:  # its size changed
+            pass
+
+
+class Uncapturable(_C.Error):
+    """A call that graphs are not for; the reason is its text."""
+
+
+def _missing(params):
+    """Of which parameters gradients are missing; None where there are no parameters."""
+    return tuple([p.grad is None for p in params]) or None
+
+
+def settle(torch, params):
+    """Gives the parameters whose gradients lie in memory of graphs homes for them, and drops the graphs
+    that leave them elsewhere. False where none did."""
+    moved = set(map(id, homes.move(torch, params)))
+    for graphed in every_graphed() if moved else ():
+        graphed.drop_giving(moved)
+    return bool(moved)
+
+
+class Graphed:
+    """What :func:`reprise.graphed` makes of a function. Of a module it makes another module, whose calls
+    go through one of these (:func:`reprise.graphed_of`)."""
+
+    __class_getitem__ = classmethod(types.GenericAlias)
+    is_eager = False  # does it never capture?
+    _need = staticmethod(need_gpu)
+    _given = None  # what it was made with
+
+    def __new__(cls, *given):
+        made = super().__new__(cls)
+        made._given = given
+        return made
+
+    def __init__(self, fn, pool, name, warmup, copy_args, strict, watch, generators, grad,
+                 frozen, verify, max_shapes=MOST_SHAPES):
+        self._torch = self._need()
+        self._fn = fn
+        self._given_pool = pool
+        self._pools = {}  # by the index of the device
+        self._name = name
+        self._warmup = warmup
+        self._copy_args = copy_args
+        self._strict = strict
+        self._grad = grad
+        self._frozen = frozen
+        self._verify = verify
+        self._generators = tuple(generators)
+        torch = self._torch
+        modules = find_modules(torch, fn) + [w for w in watch if isinstance(w, torch.nn.Module)]
+        self._watch = Watch(torch, modules, [w for w in watch if isinstance(w, torch.Tensor)])
+        self._addresses = self._watch.addresses()
+        self._reads = Reads(torch, fn, self._watch, modules)
+        self._hyperparameters = Hyperparameters(torch, self._reads, verify is None)
+        self._news = News()
+        self._max_shapes = max_shapes
+        self._shapes = {}
+        self._failures = {}
+        self._stale = {}  # by key: how many graphs were dropped, as memory that they used was freed
+        self._strange = {}  # likewise, as scalars were not what they were captured for
+        self._eager_runs = 0
+        self._fast_path = FastPath(torch, self._watch, self._reads, frozen)
+        self._fast_call = self._fast_path.call
+        self._draws = True  # until a capture drew no random numbers
+        self._trained = ()  # parameters, once a call was seen to touch gradients
+        self._leads = {}  # by key, but for gradients: where a layout begins, if it was tuned
+        self._drops = {}  # by key, but for gradients, of calls that drop those first: other parameters
+        self._refusals = Refusals()
+        self._lock = threading.RLock()
+        functools.update_wrapper(self, fn if not isinstance(fn, torch.nn.Module) else fn.forward,
+                                 updated=())
+        all_graphed.add(self)
+
+    # ---- Copies ----
+
+    def __deepcopy__(self, memo):
+        """One of a copy of the callable, which has captured nothing. It is made when it is first needed:
+        the owner of a bound method is copied around it, and is not whole yet."""
+        made = memo[id(self)] = object.__new__(type(self))
+        made._given = (copy.deepcopy(self._fn, memo), *self._given[1:])
+        return made
+
+    def __getattr__(self, name):
+        if self._given and "_torch" not in self.__dict__:
+            self.__init__(*self._given)
+            return getattr(self, name)
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def __reduce_ex__(self, protocol):
+        """What is pickled is the callable."""
+        return pickled(self._fn)
+
+    # ---- Calls ----
+
+    def __call__(self, *args, **kwargs):
+        result = self._fast_call(args, kwargs)
+        if result is not _C.miss:
+            return self._fn(*args, **kwargs) if result is _C.eager else result
+        torch = self._torch
+        leaves, spec = flatten((args, kwargs)) if kwargs else flatten(args)
+        if self._refusals.has_object_of(leaves):
+            return self._fn(*args, **kwargs)
+        try:
+            tensors, key = self._key(leaves, (spec, bool(kwargs)))
+            self._notice_new(key, leaves, args, kwargs)
+        except Uncapturable as why:
+            return self._eager(args, kwargs, str(why))
+        if torch.cuda.is_current_stream_capturing() or is_alone():
+            return self._fn(*args, **kwargs)  # a part of somebody else's capture
+        return self._by_graph(key, leaves, tensors, spec, args, kwargs)
+
+    def _by_graph(self, key, leaves, tensors, spec, args, kwargs):
+        shape = self._known(key)
+        if shape is not None:
+            self._shorten(shape, key, args, kwargs, tensors)
+            return self._replay(key, shape, tensors, args, kwargs)
+        with self._lock:
+            shape = self._known(key)
+            while shape is None:  # what a capture put back may have freed what it used
+                shape = self._first_call(key, leaves, tensors, spec, args, kwargs)
+                if isinstance(shape, tuple):
+                    return shape[0]
+                if shape is None:  # numbers that it reads count by their values from now on
+                    tensors, key = self._key(leaves, (spec, bool(kwargs)))
+                key = self._stored(key)
+                shape = self._known(key)
+        return self._replay(key, shape, tensors, args, kwargs)
+
+    def _replay(self, key, shape, tensors, args, kwargs):
+        """The call by its graph, where that is right for what the places hold which it assigns."""
+        if not shape.has_its_scalars():
+            return self._drop_strange(key, shape, args, kwargs)
+        if shape.effects is None and not shape.has_given:
+            return shape.replay(tensors)
+        others = self._others(flatten((args, kwargs))[0])
+        if shape.effects is None or shape.effects.fit(others):
+            made = shape.replay(tensors, others=others)
+            return with_given(made, others) if shape.has_given else made
+        shape.effects.misfits += 1
+        if shape.effects.misfits == MOST_MISFITS:
+            self._drop_misfit(key, shape)
+        return self._fn(*args, **kwargs)
+
+    def _drop_strange(self, key, shape, args, kwargs):
+        """An eager call, as the step counts that the shape was captured for are apart by now, or an
+        optimizer would get numbers that are not finite. The shape is captured anew, but not for ever."""
+        with self._lock:
+            self._drop(key)
+            settled = self._settled(key)
+            self._strange[settled] = self._strange.get(settled, 0) + 1
+            if self._strange[settled] == MOST_STALE:
+                text = ("an optimizer's hyperparameters and step counts were not what a graph was captured "
+                        f"for behind {MOST_STALE} captures")
+                self._failures[settled] = (text, ATTEMPTS)
+                warn(f"reprise: '{self.name}' runs without a graph for these arguments from now on: {text}")
+        return self._fn(*args, **kwargs)
+
+    def _others(self, leaves):
+        """Those of the leaves of a call's arguments that are no tensors."""
+        return [leaf for leaf in leaves if not isinstance(leaf, self._torch.Tensor)]
+
+    def _drop_misfit(self, key, shape):
+        """The callable assigns to places that hold something else than they did before its capture."""
+        with self._lock:
+            if self._shapes.get(key) is not shape:
+                return
+            self._drop(key)
+        text = f"{shape.effects} held something else in {MOST_MISFITS} calls than before the capture"
+        self._failures[key] = (text, ATTEMPTS)
+        warn(f"reprise: '{self.name}' runs without a graph for these arguments from now on: {text}")
+
+    def _stored(self, key):
+        """The key that a shape is stored with, now that it was captured."""
+        return (key[0], self._pattern(key[0])) if key[0] in self._drops else key
+
+    def _looked(self, key):
+        """The parameters whose gradients decide which shape calls of such a key are of."""
+        return self._drops.get(key, self._trained)
+
+    def _pattern(self, key):
+        """Which gradients are missing, of those that calls of such a key look at."""
+        return _missing(self._looked(key))
+
+    def _known(self, key):
+        """The captured shape of this key, where all memory that it uses is there."""
+        shape = self._shapes.get(key)
+        if shape is None or not shape.is_stale():
+            return shape
+        with self._lock:
+            if self._shapes.get(key) is shape:
+                self._drop_stale(key, shape)
+        return None
+
+    def drop_giving(self, params):
+        """Drops the shapes that leave gradients of some of these parameters, told by their ids. Calls
+        that are under way on other threads keep theirs."""
+        for key, shape in list(self._shapes.items()):
+            if isinstance(shape, Shape) and any(id(param) in params for param, _ in shape.given):
+                self._drop(key)
+
+    def _drop(self, key):
+        """What was captured for a key is not called any more."""
+        self._shapes.pop(key, None)
+        self._fast_path.clear()
+
+    @staticmethod
+    def _group(key):
+        """What the keys of calls have in common that differ by what the callable reads."""
+        family, values, modes = key[0]
+        return family, values, modes[1:]
+
+    def _settled(self, key):
+        return self._group(key), key[1]
+
+    def _drop_freed(self, key):
+        """Drops what was captured for like calls with tensors that were freed since."""
+        settled = self._settled(key)
+        for other, shape in list(self._shapes.items()):
+            if other != key and self._settled(other) == settled and shape.is_stale():
+                self._drop_stale(other, shape)
+
+    def _drop_stale(self, key, shape):
+        """The callable uses other memory by now than the shape, which is captured anew; but not for
+        ever, as captures cost more than they bring."""
+        self._drop(key)
+        if isinstance(shape, Shape):
+            settle(self._torch, list(shape.moved()))
+        settled = self._settled(key)
+        self._stale[settled] = self._stale.get(settled, 0) + 1
+        if self._stale[settled] < MOST_STALE:
+            return
+        lost = max(part.graph.info()["lost_bytes"] for part in shape.parts())
+        text = (f"memory that it uses beside its arguments, {lost} bytes, was freed after each of "
+                f"{MOST_STALE} captures. Give that tensor as an argument, or write into it instead "
+                "of replacing it") if lost else (
+            f"gradients that it uses lay elsewhere after each of {MOST_STALE} captures. Let the "
+            "optimizer keep them, zero_grad(set_to_none=False), and write into them instead of "
+            "assigning to p.grad.data")
+        self._failures[settled] = (text, ATTEMPTS)
+        warn(f"reprise: '{self.name}' runs without a graph for these arguments from now on: {text}")
+
+    def _shorten_eager(self, args, kwargs, tensors):
+        """Lets the fast path tell that calls of a shape which cannot be captured are eager ones, where
+        it need not forget shapes for that which have graphs. It would take those that share no memory
+        for the same as those that do. Where gradients decide, all such calls come here: next to what
+        an eager training step costs, that is little."""
+        fast_path = self._fast_path
+        guarded = fast_path.is_guarded()
+        if (guarded or not self._shapes) and fast_path.takes_calls() and not self._trained and (
+                self._aliasing(tensors) is None):
+            fast_path.guard(guarded).add(self._device(tensors).index, args, kwargs, None, (), None)
+
+    def _shorten(self, shape, key, args, kwargs, tensors):
+        """Lets the fast path have calls of this shape, where it can take them."""
+        fast_path = self._fast_path
+        if not isinstance(shape, Shape) or not fast_path.takes_calls():
+            return
+        guarded = fast_path.is_guarded()
+        if guarded and shape.offered == fast_path.guards:
+            fast_path.know((*args, *kwargs.values()))
+            return
+        short = self._short(shape, key, tensors)
+        if short is not None:
+            self._add(guarded, shape, shape.device.index, args, kwargs, None, short)
+        shape.offered = fast_path.guards
+
+    def _add(self, guarded, shape, device, args, kwargs, choice, short):
+        """Adds the shape of a call to the fast path, which takes it if that is True; device: its index; short:
+        as _short returned it."""
+        made, build, gradients = short
+        taker = self._fast_path.guard(guarded)
+        self._fast_path.know((*args, *kwargs.values()))
+        how = ()
+        if shape.has_given:
+            build = functools.partial(build, self._ways(args, kwargs))
+            how = (True,)
+        return taker.add(device, args, kwargs, shape.graph, made, build, choice, gradients, *how)
+
+    def _ways(self, args, kwargs):
+        """Of each argument of a call that is no tensor its place among args, or its name; there are no
+        trees among those that the fast path takes."""
+        named = (*enumerate(args), *kwargs.items())
+        return [at for at, value in named if value is not None and not isinstance(value, self._torch.Tensor)]
+
+    def _short(self, shape, key, tensors):
+        """How the fast path makes the results of a shape, for a call that is about to be made, and what
+        it has to know of gradients; or None."""
+        looked = self._looked(key[0])
+        missing = _missing(looked)
+        if self._shapes.get((key[0], missing)) is not shape:
+            return None  # another thread has made or dropped gradients since
+        short = shape.short(tensors)
+        return short and (*short, for_fast_path(looked, missing or (), shape.used, shape.given))
+
+    def _first_call(self, key, leaves, tensors, spec, args, kwargs):
+        """The captured shape, or a tuple that holds an eager call's result; None: the call has another key
+        from now on."""
+        if self._has_failed(key):
+            self._shorten_eager(args, kwargs, tensors)
+            return (self._fn(*args, **kwargs),)
+        if self._eager_runs < self._warmup:
+            return (self._warm_up(args, kwargs),)
+        group = self._group(key)
+        if self._refusals.covers(group, leaves):
+            return (self._fn(*args, **kwargs),)
+        self._drop_freed(key)
+        if self._has_failed(key):
+            return (self._fn(*args, **kwargs),)
+        try:
+            shape = self._capture(key, leaves, tensors, spec, bool(kwargs), self._verify)
+        except Unfollowed:
+            return None
+        except Changed as error:
+            return (self._run_changing(group, error, args, kwargs),)
+        except Unobserved as error:
+            return (self._run_observed(group, error, args, kwargs),)
+        except Exception as error:  # whatever the callable raises in a capture
+            if self._strict:
+                tell_mend(error, self.name)
+                raise
+            error = refusal_in(error)
+            # The keys of objects that bring all their tensors are met again.
+            apart = [leaf for leaf in self._others(leaves)
+                     if is_plain(leaf) or not self._reads.binds_all(leaf)]
+            self._failed(self._refusals.failed(apart) or key, error,
+                         ATTEMPTS if isinstance(error, Refused) else 1)
+            return (self._fn(*args, **kwargs),)
+        self._refusals.worked(group, leaves)
+        self._reads.learn([leaf for leaf in self._others(leaves) if not is_plain(leaf)])
+        self._keep(self._stored(key), shape)
+        return shape
+
+    def _has_failed(self, key):
+        return any(self._failures.get(k, ("", 0))[1] >= ATTEMPTS for k in (key, self._settled(key)))
+
+    def _run_changing(self, group, error, args, kwargs):
+        """An eager call, behind an attempt that found it to change Python state. Once there will be no
+        further one, the warning tells the line that does."""
+        if not self._refusals.note(group, error):
+            return self._fn(*args, **kwargs)
+        if self._strict:
+            tell_mend(error, self.name)
+            raise error
+        records = error.records or records_of(args, kwargs)
+        result, line = traced_call(self._fn, args, kwargs, records)
+        self._reads.forget_arguments()
+        if not error.kinds:
+            self._failures[group] = (f"{type(error).__name__}: {error}", ATTEMPTS)
+        if self._refusals.is_new(error):
+            self._tell_refused(error, line)
+        return result
+
+    def _run_observed(self, group, error, args, kwargs):
+        """An eager call, which tells whether calls take iterators forward: nothing would put them back."""
+        result, line = traced_call(self._fn, args, kwargs, error.records)
+        self._refusals.observed.add(group)
+        changed = error.changed()
+        if changed is not None:
+            if self._strict:
+                raise changed
+            self._refusals.note(group, changed)
+            self._failures[group] = (f"{type(changed).__name__}: {changed}", ATTEMPTS)
+            self._tell_refused(changed, line)
+        return result
+
+    def _keep(self, key, shape):
+        """Keeps a shape, and lets the one go that was not used for longest where there are too many."""
+        self._shapes[key] = shape
+        for other, old in list(self._shapes.items()) if len(self._shapes) > self._max_shapes else ():
+            used = sum(part.graph.info()["replays"] for part in old.parts())
+            if old is shape or used != old.used_before:
+                old.used_before = used
+                self._shapes[other] = self._shapes.pop(other)  # the latest now
+                continue
+            self._drop(other)
+            break
+        while len(self._shapes) > self._max_shapes:
+            self._drop(next(iter(self._shapes)))
+
+    def finish_warmup(self, args, kwargs):
+        """Runs the callable with these arguments as often as it still has to run eagerly."""
+        while self._eager_runs < self._warmup:
+            self._warm_up(args, kwargs)
+
+    def _warm_up(self, args, kwargs):
+        """An eager call, which tells whether calls touch gradients."""
+        self._eager_runs += 1
+        before = self._gradients()
+        result = self._reads.eager_call(self._fn, args, kwargs)
+        self._notice_gradients(before, before.changed() or before.used())
+        return result
+
+    def _gradients(self):
+        """The gradients of what the callable may train."""
+        watch = self._watch
+        fresh = () if self._frozen else watch.modules  # looked at by each call
+        return Gradients(find_params(self._torch, self._fn, watch.params, fresh,
+                                     self._reads.optimizers))
+
+    def _notice_gradients(self, before, touched):
+        """Calls that touch gradients do not do the same where there are none yet."""
+        if touched and not self._trained:
+            self._trained = tuple(before.params)
+            self._fast_path.clear()
+
+    def _failed(self, key, error, attempts=1):
+        count = self._failures.get(key, ("", 0))[1] + attempts
+        self._failures[key] = (f"{type(error).__name__}: {error}", count)
+        if count < ATTEMPTS:
+            return
+        self._tell_refused(error, line_of(error))
+
+    def _tell_refused(self, error, line):
+        known = _C.explain(str(error))
+        mend = f" {known[2]}." if known and known[2] and known[2] not in str(error) else ""
+        text = (str(error) or type(error).__name__).splitlines()[0]
+        place = f" (at {line})" if line else ""
+        warn(f"reprise: '{self.name}' runs without a graph for these arguments, because "
+             f"it could not be captured: {text}{place}.{mend} "
+             "reprise.check names everything that stands in the way; strict=True raises "
+             "the error itself")
+
+    def _eager(self, args, kwargs, why):
+        if self._strict:
+            raise _C.Error(f"'{self.name}' cannot be captured for these arguments: {why}")
+        if why not in self._failures:
+            self._failures[why] = (why, ATTEMPTS)
+            warn(f"reprise: '{self.name}' runs without a graph for these arguments: {why}")
+        return self._fn(*args, **kwargs)
+
+    # ---- Keys ----
+
+    def _key(self, leaves, spec):
+        """The tensors among the leaves, and what a captured graph depends on. The first part of that is
+        what calls have in common that differ by values only."""
+        tensors, likes, values = self._sort(leaves)
+        device = self._device(tensors)
+        overlap = self._aliasing(tensors) if len(tensors) > 1 else None
+        family = (spec, likes, overlap)
+        why = self._news.why(family)
+        if why is not None:
+            raise Uncapturable(why)
+        key = (family, values, self._modes(device))
+        try:
+            return tensors, (key, self._pattern(key))
+        except TypeError:
+            raise Uncapturable("an argument that is no tensor cannot be hashed, so that a change "
+                               "of it would go unseen") from None
+
+    def _sort(self, leaves):
+        """The tensors among the leaves; what each leaf is; and the values of those that are no tensors."""
+        torch = self._torch
+        tensors, likes, values = [], [], []
+        for leaf in leaves:
+            kind = type(leaf)
+            if kind is torch.Tensor or kind is torch.nn.Parameter:
+                self._check_tensor(leaf)
+                tensors.append(leaf)
+                likes.append(self._like(leaf))
+            elif isinstance(leaf, torch.Tensor):
+                raise Uncapturable(f"an argument is a {kind.__name__}, a subclass of Tensor")
+            else:
+                likes.append(kind)
+                token, brought = (plain_token(leaf), ()) if is_plain(leaf) else self._object(leaf)
+                values.append(token)
+                tensors += (tensor for tensor, _ in brought)
+                likes += (self._like(tensor) for tensor, _ in brought)
+        return tensors, tuple(likes), tuple(values)
+
+    @staticmethod
+    def _like(tensor):
+        return (tensor.shape, tensor.stride(), tensor.dtype, tensor.device.index, tensor.requires_grad)
+
+    def _check_tensor(self, tensor):
+        if not tensor.is_cuda:
+            raise Uncapturable("an argument is a tensor on the CPU, which a graph would "
+                               "not see change. Move it to the GPU before the call")
+        if tensor.layout is not self._torch.strided or tensor.is_conj() or tensor.is_neg():
+            raise Uncapturable("an argument is a sparse tensor or a lazy view")
+
+    def _object(self, leaf):
+        """What a call depends on of an argument that is an object, and (tensor, places) of each tensor that
+        it brings."""
+        if type(leaf).__hash__ is None and type(leaf).__module__ == "builtins":
+            return leaf, ()  # cannot be hashed, and is refused for that
+        try:
+            return self._reads.argument(leaf)
+        except Unreadable as why:
+            raise Uncapturable(str(why)) from None
+
+    def _notice_new(self, key, leaves, args, kwargs):
+        """Calls whose values were never met before, time after time, are not for graphs."""
+        family, values, modes = key[0]
+        is_known = key in self._shapes or key in self._failures
+        self._news.notice(family, (values, modes), is_known, values, self._reads,
+                          lambda: self._names_of_values(leaves, args, kwargs))
+        why = self._news.why(family)
+        if why is not None:
+            raise Uncapturable(why)
+
+    def _names_of_values(self, leaves, args, kwargs):
+        names = names_of_leaves(self._fn, args, kwargs)
+        return [name for name, leaf in zip(names, leaves) if not isinstance(leaf, self._torch.Tensor)]
+
+    @staticmethod
+    def _aliasing(tensors):
+        """Which of them overlap, and how; None when none do."""
+        found = extents(tensors)
+        if len(found) == len(tensors):
+            return None
+        return tuple((e.bytes, tuple(e.members)) for e in found)
+
+    def _modes(self, device):
+        torch, watch = self._torch, self._watch
+        if not self._frozen:
+            self._notice_changes()
+        try:
+            read = self._reads.state()
+            followed = self._hyperparameters.key()
+            if self._hyperparameters.has_moved:  # others are looked at from now on
+                read, self._hyperparameters.has_moved = self._reads.state(), False
+        except Unreadable as why:
+            raise Uncapturable(str(why)) from None
+        if self._reads.found_more:
+            self._addresses, self._reads.found_more = watch.addresses(), False
+        autocast = torch.is_autocast_enabled("cuda")
+        return ((read, followed), self._reads.switches.key(),
+                torch.is_grad_enabled(), torch.is_inference_mode_enabled(),
+                autocast and torch.get_autocast_dtype("cuda"),
+                device.index,
+                not self._frozen and (watch.modes(), torch.is_grad_enabled() and watch.grads()))
+
+    def _notice_changes(self):
+        watch = self._watch
+        if watch.has_changed_members():
+            self._forget()
+        addresses = watch.addresses()
+        if addresses != self._addresses:
+            self._forget()
+            self._addresses = addresses
+
+    def _forget(self):
+        """Drops all that was captured: it reads memory that the modules left."""
+        self._shapes.clear()
+        self._failures.clear()
+        self._stale.clear()
+        self._strange.clear()
+        self._drops.clear()
+        self._refusals.clear()
+        if self._trained:
+            self._trained = tuple(self._gradients().params)
+        self._fast_path.clear()
+
+    # ---- Captures ----
+
+    def _device(self, tensors):
+        """The GPU of a call with these arguments."""
+        torch = self._torch
+        indices = {t.device.index for t in tensors} or {torch.cuda.current_device()}
+        if len(indices) > 1:
+            named = " and ".join(f"cuda:{i}" for i in sorted(indices))
+            raise Uncapturable(f"arguments lie on {named}, and a graph is of one GPU. Move them to one "
+                               "before the call")
+        index = indices.pop()
+        pool = self._given_pool
+        if pool is not None and pool.device != index:
+            raise Uncapturable(f"the pool '{pool.name}' is of cuda:{pool.device}, and the arguments lie "
+                               f"on cuda:{index}. Leave the pool out, or give the calls of each GPU a "
+                               "graphed callable with a pool of that GPU")
+        return torch.device("cuda", index)
+
+    def _own_pool(self, device):
+        """The pool of alternatives that the shapes on this device lie in; within one of another kind
+        that it was given: shapes of one callable never run at the same time there."""
+        pool = self._pools.get(device.index)
+        if pool is None:
+            pool = self._given_pool
+            if pool is None or pool.kind != "alternatives":
+                pool = Pool("alternatives", parent=pool, name=self.name, device=device)
+            self._pools[device.index] = pool
+        return pool
+
+    def _capture(self, key, *call):
+        """A shape, captured (as for _take). Gradients are afterwards what they were before, but where
+        it uses some that lay in memory of graphs: those have moved."""
+        try:
+            return self._capture_following(key, *call)
+        except Shared:
+            if not settle(self._torch, self._gradients().params):
+                raise
+        return self._capture_following(key, *call)
+
+    def _capture_following(self, key, *call):
+        """Raises Unfollowed, which changes the key, where replays cannot follow hyperparameters."""
+        try:
+            return self._capture_here(key, *call)
+        except _C.Error as error:
+            self._hyperparameters.judge(error)
+            raise
+
+    def _capture_here(self, key, *call):
+        before = self._before(key, *call)
+        if self._group(key) not in self._refusals.observed and before.effects.iterators():
+            raise Unobserved(before.effects.iterators())
+        try:
+            made = self._take(before, key, *call)
+            if isinstance(made, Shape):
+                self._keep_gradients(key, made, before.gradients)
+            made.effects = before.effects.replayed(made)
+        except BaseException as error:
+            clear_frames(error)
+            raise
+        finally:
+            before.finish()
+            self._reads.leave_out(before.effects.places)
+        return made
+
+    def captured(self, args, kwargs):
+        """The shape of these arguments, captured where it was not; its key, and what _capture takes of the
+        call."""
+        with self._lock:
+            self.finish_warmup(args, kwargs)
+            leaves, spec = flatten((args, kwargs)) if kwargs else flatten(args)
+            tensors, key = self._key(leaves, (spec, bool(kwargs)))
+            call = (leaves, tensors, spec, bool(kwargs), self._verify and "capture")
+            if self._known(key) is None:
+                shape = self._captured_ahead(key, call, args, kwargs)
+                key = self._stored(key)
+                self._keep(key, shape)
+            return self._shapes[key], key, call
+
+    def _captured_ahead(self, key, call, args, kwargs):
+        """A shape, captured; behind an eager call where what is made lazily was not there."""
+        try:
+            return self._capture(key, *call)
+        except (Changed, Unobserved) as error:
+            if isinstance(error, Changed) and self._refusals.note(self._group(key), error):
+                raise
+            self._fn(*args, **kwargs)
+            self._refusals.observed.add(self._group(key))
+        return self._capture(key, *call)
+
+    def _before(self, key, leaves, tensors, spec, has_kwargs, *_):
+        """What a capture for a call with these arguments has to leave as it is."""
+        gradients = self._gradients().hold()
+        kept = [(name, leaf) for name, leaf in zip(argument_names(spec, has_kwargs), leaves)
+                if not isinstance(leaf, self._torch.Tensor)]
+        return Before(gradients, Effects(self._torch, self._fn, kept,
+                                          self._refusals.known.get(key and self._group(key))))
+
+    def _take(self, before, key, leaves, tensors, spec, has_kwargs, verify):
+        torch = self._torch
+        device = self._device(tensors)
+        split = self._is_split(tensors)
+        if split:
+            self._hyperparameters.refuse("forward and backward are two graphs")
+        bound = self._hyperparameters.bind()
+        distributed.check_modules(torch, self._watch.modules, split)
+        pool = self._own_pool(device)
+        aliases = Aliases(torch, self._watch.modules, self._watch.params) if split else None
+        body = self._body(before, bound, aliases, leaves, spec, has_kwargs)
+        name = self._shape_name(tensors)
+        with torch.cuda.device(device):
+            if split:
+                made = Split(torch, device, body, tensors, aliases, self._generators)
+                made.capture(Pool("sequence", parent=pool, name=name), name,
+                             verify and "capture")  # a step must not be taken twice
+                brings = any(self._brought(leaf) for leaf in self._others(leaves))
+                made.again = None if self._strict or brings else self._called_again(leaves, spec, has_kwargs)
+                made.let_go()
+            else:
+                work = self._work(before, device, body, tensors)
+                lead = self._leads.get(key[0], 0)
+                made = Shape(work, work.capture(pool.native, name, self._copy_args, verify, lead))
+                made.lead = lead
+                made.scalars = bound and bound.give(made.graph)
+                self._draws = work.draws
+        for part in made.parts():
+            part.stale = self._stale.get(self._settled(key), 0)
+        return made
+
+    def _work(self, before, device, body, tensors):
+        """All that a call does as one graph. Its backward passes have nodes of their own."""
+        torch = self._torch
+        nodes = Nodes(torch, before.gradients.params if torch.is_grad_enabled() else ())
+        nodes.renew()
+        if nodes.hooked:
+            body = tells_hooks(body, self._watch.modules, nodes.hooked)
+        return Work(torch, device, body, tensors, self._generators, draws=self._draws,
+                    put_back=before.gradients.restore)
+
+    def estimate_into(self, into, args, stand_ins, kept):
+        """Rehearses and plans a shape as a capture would, for an estimate (_call/estimate.py), unless it
+        is captured. stand_ins fills in tensors; kept: pools that have to outlive the estimate. Returns
+        None, or of what cannot be captured its name and why."""
+        text = self.name
+        try:
+            leaves, spec = stand_ins.fill(args)
+            tensors, key = self._key(leaves, (spec, False))
+            text = self._shape_name(tensors)
+            if key not in self._shapes:
+                before = self._before(None, leaves, tensors, spec, False)
+                try:
+                    self._rehearse(before, into, leaves, tensors, spec, stand_ins, kept)
+                finally:
+                    before.finish()
+        except Exception as error:  # whatever the callable raises in a capture
+            return text, str(error) or type(error).__name__
+        return None
+
+    def _rehearse(self, before, into, leaves, tensors, spec, stand_ins, kept):
+        torch, device = self._torch, self._device(tensors)
+        pool, name = self._own_pool(device), self._shape_name(tensors)
+        split = self._is_split(tensors)
+        aliases = Aliases(torch, self._watch.modules, self._watch.params) if split else None
+        body = self._body(before, None, aliases, leaves, spec, False)
+        with torch.cuda.device(device):
+            if split:
+                inner = Pool("sequence", parent=pool, name=name)
+                kept.append(inner)
+                made = Split(torch, device, body, tensors, aliases, self._generators)
+                made.estimate(into, inner, name, stand_ins)
+            else:
+                self._work(before, device, body, tensors).estimate(into, pool.native, name)
+
+    def _called_again(self, leaves, spec, has_kwargs):
+        """How gradients of gradients call it; of the arguments it keeps those that are no tensors."""
+        torch, watch = self._torch, self._watch
+        which = [isinstance(leaf, torch.Tensor) for leaf in leaves]
+        stand_ins = [torch.empty(0) if is_tensor else leaf for is_tensor, leaf in zip(which, leaves)]
+        return Again(torch, self.name, body_of(torch, self._fn, stand_ins, spec, has_kwargs),
+                     lambda: watch.tensors)
+
+    def _body(self, before, bound, aliases, leaves, spec, has_kwargs):
+        """What the runs of a capture call; before: as _before returned it; aliases: of two graphs."""
+        fn = self._fn if aliases is None else aliases.around(self._fn)
+        body = body_of(self._torch, fn, leaves, spec, has_kwargs, watches=True, brought=self._brought)
+        body = marks_given(body, self._others(leaves), before.effects.is_part)
+        if bound is not None:
+            body = bound.body(body)
+        body = brings_home(self._torch, body, before.gradients.params)
+        return self._reads.refusing(before.effects.watched(body))
+
+    def _brought(self, leaf):
+        return () if is_plain(leaf) else self._object(leaf)[1]
+
+    def _keep_gradients(self, key, shape, before):
+        """What the capture did to gradients, for the shape's calls."""
+        torch, changed = self._torch, before.changed()
+        shape.used = before.named_by(torch, shape.graph)
+        if changed:
+            shape.given = to_give(torch, changed, shape.graph)
+            shape.left = tuple((g, g.data_ptr()) for _, g in shape.given if g is not None)
+        self._notice_gradients(before, changed or shape.used)
+        if key[0] in self._drops or (changed and not shape.used and before.replaced()):
+            self._drops[key[0]] = before.missing()
+
+    def _is_split(self, tensors):
+        """Is the caller going to ask for gradients through the result?"""
+        torch = self._torch
+        if not torch.is_grad_enabled() or self._grad == "whole":
+            return False
+        if any(t.requires_grad for t in tensors):
+            return True
+        return (self._grad == "split" or is_forward(torch, self._fn)) and self._watch.trains()
+
+    def _shape_name(self, tensors):
+        shapes = ", ".join("x".join(map(str, t.shape)) or "scalar" for t in tensors[:3])
+        return f"{self.name}({shapes})"
+
+    # ---- Facts ----
+
+    @property
+    def name(self):
+        if self._name:
+            return self._name
+        fn = self._fn
+        return getattr(fn, "__name__", None) or type(fn).__name__
+
+    @property
+    def pool(self):
+        """The :class:`reprise.Pool` that the graphs lie in, of the current device or else of the first
+        that any were captured on; None before the first capture."""
+        pools = self._pools
+        here = pools.get(self._torch.cuda.current_device()) if len(pools) > 1 else None
+        return here or next(iter(pools.values()), self._given_pool)
+
+    @property
+    def pools(self):
+        """A dict: by the index of each GPU that anything was captured on, the pool of its graphs."""
+        return dict(self._pools)
+
+    def shapes(self):
+        """What was captured: for each graph a dict of its facts, ``calls`` and
+        ``arguments`` (each with ``bound``, ``bindable`` and the ``reason`` why not) among them, and
+        how it was ``verified``, with how many ``unverified_args`` are copied for it."""
+        facts = []
+        for made in list(self._shapes.values()):
+            for shape in made.parts():
+                facts.append(shape.facts())
+        return facts
+
+    def tune(self, *args, places=8, **kwargs):
+        """Chooses by the clock where the memory of a graph lies.
+
+        The parts of a GPU's cache are near to some multiprocessors and far from others, and which part
+        4 KiB of memory belong to hangs on their address. So graphs of many small kernels take more or
+        less time by where their layout begins in the pool (``bench/torch/places.py``). This captures
+        ``fn`` for these arguments at several places, 4 KiB apart, and keeps the graph that was
+        quickest; where it has to be captured anew, it lies there again.
+
+        Arguments:
+            args, kwargs: As for a call. They are captured first where they were not.
+            places (int): How many to try. Default: 8, of which the last begins 28 KiB into the pool.
+
+        Returns:
+            A dict: ``us``, a dict of the microseconds of a call at each place, by the bytes that lie
+            before it, and ``lead_bytes``, where the graph lies from now on.
+
+        ``fn`` is captured at each place and its graph is called some 50 times there: for callables that
+        may be called so often with these arguments. The current stream is synchronised. Raises what
+        keeps ``fn`` from being captured, and :class:`reprise.Error` where forward and backward are two
+        graphs. The pool may grow by 4 KiB for each place."""
+        if places < 1:
+            raise ValueError(f"places is {places}, but one has to be tried at least")
+        with self._lock:
+            first, key, call = self.captured(args, kwargs)
+            if not isinstance(first, Shape):
+                raise _C.Error(f"forward and backward of '{self.name}' are two graphs for these arguments, "
+                               "and only a graph by itself is tuned: call it without gradients")
+            chosen, us = self._tuned(first, key, call, places)
+            self._drop(key)
+            self._shapes[key] = chosen
+        return {"us": us, "lead_bytes": chosen.lead}
+
+    def _tuned(self, first, key, call, places):
+        """Of graphs of this call at so many places the one that was quickest, where it lies from now on,
+        and what a call of each took. A capture that fails leaves the place as it was."""
+        torch, lead = self._torch, first.lead
+        try:
+            tried = [first] + [self._captured_at(key, call, other) for other in other_leads(lead, places)]
+            with torch.cuda.device(first.device):
+                us = least_us(torch, tried, call[1])
+            chosen = tried[us.index(min(us))]
+            lead = chosen.lead
+        finally:
+            self._leads[key[0]] = lead
+        return chosen, {shape.lead: round(u, 3) for shape, u in zip(tried, us)}
+
+    def _captured_at(self, key, call, lead):
+        self._leads[key[0]] = lead
+        return self._capture(key, *call)
+
+    def failures(self):
+        """Why some calls run without a graph: texts."""
+        return [text for text, _ in self._failures.values()]
+
+    def hyperparameters(self):
+        """Which way the hyperparameters of optimizers go that calls use: for each optimizer a dict with
+        ``optimizer``, where it was found; ``kind``, its class; ``way``: ``"patched"``, replays write them
+        into kernels' parameters as they are then, so that no value is captured anew, or ``"key"``, each
+        value has a graph of its own; ``patched``, the names of those that kernels were found to hold, of
+        the latest capture; ``counted``, how many step counts on the CPU each replay moves on; and
+        ``reason``, why the way is no other one, or None."""
+        return self._hyperparameters.facts()
+
+    def choices(self):
+        """How the calls of each shape go where ``policy`` is ``"auto"``: for each a dict with
+        ``shape``, ``choice`` and its ``reason``, ``eager_us`` and ``graph_us``, the counts of calls
+        that were judged and measured, and what it took to know: ``capture_ms`` of captures, and
+        ``trial_ms`` of calls that went the slower way to be compared."""
+        return []
+
+

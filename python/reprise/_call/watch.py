@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: MIT
+"""What a captured graph relies on outside its arguments: the modules' parameters and modes.
+
+At each call one pass asks for the parameters' addresses and the modules' modes. Which modules and
+parameters there are is looked up again when any was registered anywhere, or any hook: events that
+PyTorch tells of.
+"""
+
+import inspect
+from operator import attrgetter
+
+from .. import _C
+from . import address
+
+_training = attrgetter("training")
+_requires_grad = attrgetter("requires_grad")
+_registrations = 0
+_listening = False
+
+
+def _count(*_):
+    global _registrations
+    _registrations += 1
+    _C.count_registration()
+
+
+def _listen(torch):
+    global _listening
+    if _listening:
+        return
+    module = torch.nn.modules.module
+    module.register_module_module_registration_hook(_count)
+    module.register_module_parameter_registration_hook(_count)
+    module.register_module_buffer_registration_hook(_count)
+    _listening = True
+
+
+def find_modules(torch, fn):
+    """The modules that a callable is known to use: itself, its owner, what it closes over; of what
+    wraps another callable, that one's too."""
+    seen = []
+
+    def add(value):
+        if isinstance(value, torch.nn.Module) and all(value is not s for s in seen):
+            seen.append(value)
+
+    inner = inspect.unwrap(getattr(fn, "_torchdynamo_orig_callable", fn))
+    for callable in (fn, inner):
+        add(callable)
+        add(getattr(callable, "__self__", None))
+    for cell in getattr(inner, "__closure__", None) or ():
+        try:
+            add(cell.cell_contents)
+        except ValueError:  # not filled yet
+            pass
+    return seen
+
+
+class Watch:
+    """The state of some modules, and of single tensors, as values to compare."""
+
+    def __init__(self, torch, roots, tensors=()):
+        _listen(torch)
+        address.learn_gradients(torch)
+        self.torch = torch
+        self.given = list(roots)
+        self.roots = self.given
+        self.single = list(tensors)
+        self.address = torch.Tensor.data_ptr
+        self.handle = torch.utils.hooks.RemovableHandle
+        self.refresh()
+
+    def refresh(self):
+        seen = (_registrations, self.handle.next_id)  # ahead of the look: what comes meanwhile is new
+        # By the class: an attribute may have the name of a method.
+        self.modules = [m for root in self.roots for m in type(root).modules(root)]
+        self.params = [p for root in self.roots for p in type(root).parameters(root)]
+        self.tensors = self.params + [b for r in self.roots for b in type(r).buffers(r)] + self.single
+        self.hooks = [_hooks(m) for m in self.modules]
+        self.seen = seen
+
+    def find(self, modules):
+        """Watches these modules beside those that it was given; are there any that it did not know?"""
+        known = {id(m) for root in self.given for m in root.modules()}
+        found = []
+        for module in modules:
+            if id(module) not in known:
+                found.append(module)
+                known.update(map(id, module.modules()))
+        roots = self.given + found
+        if list(map(id, roots)) == list(map(id, self.roots)):
+            return False
+        self.roots = roots
+        self.refresh()
+        return True
+
+    def counts(self, now):
+        """Of hooks' handles and of registrations, when the members were last looked at, or now."""
+        registrations, handles = (_registrations, self.handle.next_id) if now else self.seen
+        return handles, registrations
+
+    def has_changed_members(self):
+        """Are there other modules, parameters or hooks than at the last refresh?"""
+        if self.seen == (_registrations, self.handle.next_id):
+            return False
+        old = (self.modules, self.tensors)  # alive, or another may get the place of one
+        before = (*(list(map(id, some)) for some in old), self.hooks)
+        self.refresh()
+        return before != (list(map(id, self.modules)), list(map(id, self.tensors)), self.hooks)
+
+    def addresses(self):
+        return tuple(map(self.address, self.tensors))
+
+    def modes(self):
+        return tuple(map(_training, self.modules))
+
+    def trains(self):
+        """Does any parameter want a gradient?"""
+        return any(map(_requires_grad, self.params))
+
+    def grads(self):
+        return tuple(map(_requires_grad, self.params))
+
+
+def _hooks(module):
+    return (tuple(module._forward_hooks), tuple(module._forward_pre_hooks),
+            tuple(module._backward_hooks))

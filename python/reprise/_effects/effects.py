@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: MIT
+"""What the runs of a capture change of the program's Python state is put back, and looked at.
+
+A capture calls the function more than once, and a replay not at all. So each run ends with the state it
+began with, and what it changed is one of
+
+    nothing       as it is for most functions: replays are right
+    assigned      an attribute, an element or a variable that held tensors holds others that the run made,
+                  as a module does that keeps its auxiliary loss. These are results of the graph: each
+                  replay assigns fresh tensors, where the place holds the same kind of value as before the
+                  capture
+    repeated      a place that held None, a number or nothing was given the same kind of value by two attempts
+                  that found it the same: replays assign that too
+    other         the function runs eagerly for these arguments: Changed, which names the places
+
+The last is decided by the first run of an attempt. What is made lazily changes the state in a first call
+only, so one attempt that fails is followed by another one at the next call.
+"""
+
+from .. import _C
+from .._base.tree import flatten, unflatten
+from .python_state import ABSENT, ArgumentSlot, Body, Change, Names, Path, Progress, is_plain
+from .reach import Reach
+
+MOST_NAMED = 3  # places that a text names
+
+
+class Changed(_C.Error):
+    """A run changed Python state in a way that no replay repeats. kinds: types of the arguments that it
+    hangs on; records: those that tell when it happens; is_hopeless: another attempt would find the same;
+    found: as the next attempt wants to know it; is_registered: parameters or buffers are among it."""
+
+    def __init__(self, changes, why, kinds=(), records=(), is_hopeless=False, found=None,
+                 is_registered=False):
+        self.changes = changes
+        self.is_registered = is_registered
+        self.found = found or {}
+        self.kinds = tuple(kinds)
+        self.records = tuple(records)
+        self.is_hopeless = is_hopeless
+        super().__init__(f"it changes {_named(changes)} in each call, which replays would not{why}")
+
+
+class Unobserved(_C.Error):
+    """It finds iterators, and no eager call has told yet whether it takes them forward. records: theirs."""
+
+    def __init__(self, records):
+        self.records = tuple(records)
+        super().__init__(f"it finds the iterator '{records[0].path}', which a capture might take forward")
+
+    def changed(self):
+        """Changed, where an eager call took some forward."""
+        changes = [change for record in self.records for change in record.changes()]
+        why = ". Take the values before the call, and pass them"
+        return Changed(changes, why, is_hopeless=True) if changes else None
+
+
+def _named(changes):
+    texts = []
+    for change in changes[:MOST_NAMED]:
+        text = f"'{change.path}'"
+        if change.what:
+            text += f" ({change.what})"
+        elif is_plain(change.before) and is_plain(change.after) and change.slot is not None:
+            text += f" (from {change.before!r:.40} to {change.after!r:.40})"
+        texts.append(text)
+    more = len(changes) - len(texts)
+    return " and ".join(texts) + (f" and {more} more" if more > 0 else "")
+
+
+class Constant:
+    """A leaf of what a run assigned: the same at each call."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value):
+        self.value = value
+
+
+class Same:
+    """A leaf of what a run assigned: a leaf of its result, by number."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number):
+        self.number = number
+
+
+def kind_of(torch, value):
+    """What a place has to hold for a replay to be right that was captured when it held this value."""
+    if is_plain(value):
+        return ("value", type(value), repr(value))
+    leaves, spec = flatten(value)
+    return (spec, tuple(_kind_of_leaf(torch, leaf) for leaf in leaves))
+
+
+def _kind_of_leaf(torch, leaf):
+    if isinstance(leaf, torch.Tensor):
+        return (type(leaf), leaf.shape, leaf.dtype, leaf.device)
+    return ("value", type(leaf), repr(leaf)) if is_plain(leaf) else ("object", id(leaf))
+
+
+class Effects:
+    """The state before a capture, and what its runs do to it.
+
+    arguments: (name, value) of each argument that is no tensor. known: changes that an earlier attempt
+    found, by the text of their paths, as (kind before, kind after)."""
+
+    def __init__(self, torch, fn, arguments=(), known=None):
+        self.torch = torch
+        reach = Reach(torch)
+        self._roots = {}    # of arguments: number and type by path
+        for number, (name, value) in enumerate(arguments):
+            path = Path(None, "", name)
+            self._roots[path] = (number, type(value))
+            reach.follow(value, path)
+        reach.follow(fn, Path(None, "", "self" if isinstance(fn, torch.nn.Module) else "fn"))
+        reach.follow_generators()
+        self.records = reach.finish()
+        self.known = known or {}
+        self.arguments = arguments
+        self.slots = None   # what the runs assign: tuples (Slot, kind before); None: no run so far
+        self.before = []    # tensors that were in these slots
+        self.found = {}     # as known, of this attempt
+        self._parts = None  # ids of what objects among the arguments are made of, once that was asked
+        self.places = []    # (owner, key) of what a run changed, but of arguments; None: of all it holds
+
+    def iterators(self):
+        """The records of what nothing puts back."""
+        return [record for record in self.records if isinstance(record, Progress)]
+
+    def restore(self):
+        for record in self.records:
+            record.restore()
+
+    def finish(self):
+        """Lets go of the program's objects."""
+        self.records, self.before, self.arguments = [], [], ()
+
+    def touched(self):
+        return [record for record in self.records if record.is_touched()]
+
+    # ---- Runs ----
+
+    def watched(self, body):
+        """The body of a run, which ends with the state that it began with; behind its result is what it
+        assigned, where it assigned anything."""
+        def run(placed):
+            touched = self.records
+            try:
+                result = body(placed)
+                touched = self.touched()
+                return self._gather(result, touched)
+            finally:
+                for record in touched:
+                    self._note_places(record)
+                    record.restore()
+        return run
+
+    def _note_places(self, record):
+        if record.owner is None or record.path and record.path.root() in self._roots:
+            return
+        for change in record.changes():
+            is_whole = change.slot is None or ABSENT in (change.before, change.after)
+            self.places.append((record.owner, None if is_whole and not isinstance(record, (Names, Body))
+                                else change.slot.key))
+
+    def _gather(self, result, touched):
+        replaced = {id(value) for record in touched for value in record.replaced()}
+        for record in touched:
+            if id(record.owner) in replaced:
+                record.restore()  # what it held tells whether the one in its place is another
+        found = [(record, change) for record in touched for change in record.changes()]
+        changes = [change for _, change in found]
+        if self.slots is None:
+            self.slots = self._judge(found)
+        elif [self._place(c) for c in changes] != [self._place_of(slot) for slot, _ in self.slots]:
+            raise _C.Error("it changes other Python state in each run of a capture: it must do the same "
+                           "each time")
+        if not changes:
+            return result
+        numbers = {id(leaf): i for i, leaf in enumerate(flatten(result)[0])
+                   if isinstance(leaf, self.torch.Tensor)}
+        return (result, tuple(self._assigned(change.after, numbers) for change in changes))
+
+    @staticmethod
+    def _place(change):
+        return change.slot and Effects._place_of(change.slot)
+
+    @staticmethod
+    def _place_of(slot):
+        return (id(slot.owner), slot.key)
+
+    def _judge(self, found):
+        """The slots, where replays can assign what this run did. found: (record, change) of all."""
+        changes = [change for _, change in found]
+        self.found = {str(c.path): (self._kind(c.before), self._kind(c.after)) for c in changes}
+        wrong = [(record, c) for record, c in found if not self._is_repeatable(c)]
+        if wrong:
+            records, changes = zip(*wrong)
+            raise Changed(changes, self._advice(changes), self._kinds_under(changes), records,
+                          found=self.found, is_registered=any(r.registered for r in records))
+        self.before = [leaf for c in changes for leaf in _leaves(c.before)
+                       if isinstance(leaf, self.torch.Tensor) and leaf.is_cuda]
+        return [(c.slot, self._kind(c.before)) for c in changes]
+
+    def _kind(self, value):
+        return kind_of(self.torch, value)
+
+    def _kinds_under(self, changes):
+        return [self._roots[c.path.root()][1] for c in changes if c.path and c.path.root() in self._roots]
+
+    def is_part(self, value):
+        """Is it a part of an object among the arguments?"""
+        if self._parts is None:
+            self._parts = {id(record.owner) for record in self.records
+                           if record.path and record.path.root() in self._roots}
+        return not is_plain(value) and not isinstance(value, self.torch.Tensor) and (
+            id(value) in self._parts or id(getattr(value, "__dict__", None)) in self._parts)
+
+    def _slot_for(self, slot):
+        """The slot where calls find it: one of an object among the arguments is in that of each call. None: it
+        cannot be found there again."""
+        root = slot.path.root()
+        if root not in self._roots:
+            return slot
+        made = ArgumentSlot(slot, self._roots[root][0])
+        return made if made.owner([value for _, value in self.arguments]) is slot.owner else None
+
+    def _is_repeatable(self, change):
+        if change.slot is None or self._is_registered(change) or self._slot_for(change.slot) is None:
+            return False
+        if is_plain(change.before) and self.known.get(str(change.path)) != self.found[str(change.path)]:
+            return False  # the first time, it may be made lazily
+        if is_plain(change.after):
+            return is_plain(change.before)
+        if self._is_growing(change):
+            return False
+        tensors = [leaf for leaf in _leaves(change.after) if not is_plain(leaf)]
+        return bool(tensors) and all(map(self._is_made, tensors)) and all(
+            is_plain(leaf) or isinstance(leaf, self.torch.Tensor) for leaf in _leaves(change.before))
+
+    def _is_growing(self, change):
+        """Does an object among the arguments hold tensors of another shape now? Calls would be captured one by
+        one, as those of a decoder whose cache grows."""
+        return change.slot.path.root() in self._roots and not is_plain(change.before) and (
+            self._kind(change.before) != self._kind(change.after))
+
+    def _is_registered(self, change):
+        """Is it a parameter, a buffer or a submodule? A graph would be captured anew for each other one."""
+        return any(r.registered and r.owner is change.slot.owner for r in self.records)
+
+    def _is_made(self, leaf):
+        """Is it a tensor on the device, which the result of a graph can be?"""
+        return type(leaf) is self.torch.Tensor and leaf.is_cuda and leaf.layout is self.torch.strided
+
+    def _assigned(self, value, numbers):
+        """What a run assigned, as a tree for the results of the graph."""
+        leaves, spec = flatten(value)
+        made = [Same(numbers[id(leaf)]) if id(leaf) in numbers else
+                leaf if isinstance(leaf, self.torch.Tensor) else Constant(leaf) for leaf in leaves]
+        return unflatten(spec, made)
+
+    @staticmethod
+    def _advice(changes):
+        if any(c.what and "random numbers" in c.what for c in changes):
+            return ". Draw on the GPU, with torch, or pass the numbers as tensors"
+        return ""
+
+    # ---- Behind the captures ----
+
+    def replayed(self, shape):
+        """What the calls of a captured shape assign, or None. Raises Changed where its graphs read what lay
+        there before, which is elsewhere by the next call."""
+        if not self.slots:
+            return None
+        ranges = tuple((t.data_ptr(), _span(t)) for t in self.before)
+        for part in shape.parts() if ranges else ():
+            if any(part.graph.names(ranges)):
+                changes = [Change(slot.path, what="is read and replaced") for slot, _ in self.slots]
+                owners = {id(slot.owner) for slot, _ in self.slots}
+                raise Changed(changes, ". Write into the tensor instead, copy_(), or pass it as an argument",
+                              self._kinds_under(changes),
+                              [r for r in self.records if id(r.owner) in owners], is_hopeless=True)
+        return Assignments(self.torch, [(self._slot_for(slot), kind) for slot, kind in self.slots])
+
+
+def _leaves(value):
+    return [] if value is ABSENT else flatten(value)[0]
+
+
+def _span(tensor):
+    from .._capture.record import span
+    return span(tensor)
+
+
+class Before:
+    """What a capture leaves as it was: the gradients of some parameters, and Python state."""
+
+    def __init__(self, gradients, effects):
+        self.gradients = gradients
+        self.effects = effects
+
+    def finish(self):
+        """Behind the capture."""
+        self.effects.restore()
+        self.effects.finish()
+        self.gradients.restore()
+
+
+class Assignments:
+    """What the calls of a captured shape assign beside their results."""
+
+    def __init__(self, torch, slots):
+        self.torch = torch
+        self.slots = slots
+        self.misfits = 0  # calls that found something else there
+
+    def __str__(self):
+        return " and ".join(f"'{slot.path}'" for slot, _ in self.slots[:MOST_NAMED])
+
+    def fit(self, arguments=()):
+        """Do the places hold what they held before the capture, or what a call left there? arguments: of
+        the call, those that are no tensors."""
+        return all(kind_of(self.torch, slot.of(arguments).get()) == kind for slot, kind in self.slots)
+
+    def deliver(self, made, arguments=()):
+        """Assigns, and returns the result of the call. made: both, as a replay makes them."""
+        result, values = made
+        leaves = None
+        for (slot, _), value in zip(self.slots, values):
+            parts, spec = flatten(value)
+            for i, part in enumerate(parts):
+                if type(part) is Constant:
+                    parts[i] = part.value
+                elif type(part) is Same:
+                    leaves = flatten(result)[0] if leaves is None else leaves
+                    parts[i] = leaves[part.number]
+            slot.of(arguments).put(unflatten(spec, parts))
+        return result
+
+
+class Containers:
+    """The containers among the arguments of a run, which are the run's: what happens to them there does
+    not reach the caller's."""
+
+    def __init__(self, args, kwargs):
+        self.named = [(f"argument {i}", arg) for i, arg in enumerate(args, 1)]
+        self.named += [(f"argument '{name}'", arg) for name, arg in kwargs.items()]
+        self.held = [flatten(arg) for _, arg in self.named]
+
+    def check(self):
+        """Raises Changed where a run changed one."""
+        changes = []
+        for (name, arg), (leaves, spec) in zip(self.named, self.held):
+            now, spec_now = flatten(arg)
+            if spec_now != spec or any(a is not b for a, b in zip(leaves, now)):
+                changes.append(Change(Path(None, "", name), what=f"a {type(arg).__name__} that it changes"))
+        if changes:
+            raise Changed(changes, "")
+
+
+def records_of(args, kwargs):
+    """Of containers among the arguments of a call, and what they hold."""
+    reach = Reach(None)
+    for name, arg in (*enumerate(args, 1), *kwargs.items()):
+        if isinstance(arg, (dict, list, tuple)):
+            reach.follow(arg, Path(None, "", f"argument {name!r}"))
+    return reach.finish()

@@ -1,0 +1,642 @@
+# SPDX-License-Identifier: MIT
+"""Python state that a run may change: each record knows one owner, what that held, and how to put it back.
+
+    Mapping    a dict, also the attributes of an object     Cell      a variable that a function closes over
+    Names      some names of a module                       Body      the attributes of a class
+    Slotted    the slots of an object                       Elements  a list or a deque
+    Members    a set                                        Pointing  where a tensor lies, and one on the CPU
+    Contents   the elements of an array                     State     a generator of random numbers
+    Memo       a functools.lru_cache                        Progress  an iterator: it cannot be put back
+
+A record compares by identity first, and looks closer only at what another object is now. A value that is
+equal is no change: a run may leave a new object which says the same.
+"""
+
+import collections
+import functools
+import operator
+import types
+
+MOST_BYTES = 1 << 20   # of a tensor on the CPU, or an array, whose contents are kept
+MOST_DEPTH = 8         # to which two containers are compared
+MOST_COMPARED = 4096   # elements of a container up to which two are compared
+
+
+class Absent:
+    """In the place of a value where there is none."""
+
+    def __repr__(self):
+        return "nothing"
+
+
+ABSENT = Absent()
+PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range,
+         slice, type, types.BuiltinFunctionType, types.ModuleType)
+
+
+def is_plain(value):
+    """Is it a value that nobody changes, as a number, or a tuple of such?"""
+    kind = type(value)
+    if kind in PLAIN or value is ABSENT or isinstance(value, type):
+        return True
+    if isinstance(value, (tuple, frozenset)):
+        return all(map(is_plain, value))
+    return kind.__module__ == "torch" and kind.__name__ in ("dtype", "device", "layout", "memory_format")
+
+
+def same(one, other, depth=MOST_DEPTH):
+    """Do two values say the same? Tensors, and objects that cannot be looked into, only if they are one."""
+    if one is other:
+        return True
+    kind = type(one)
+    if kind is not type(other) or depth == 0:
+        return False
+    if kind in (float, complex):
+        return repr(one) == repr(other)  # nan, and the sign of zero
+    if isinstance(one, (tuple, list, collections.deque)):
+        return _same_rows(one, other, depth)
+    if isinstance(one, dict):
+        return len(one) <= MOST_COMPARED and list(one) == list(other) and _same_rows(
+            list(one.values()), list(other.values()), depth) and _same_attributes(one, other, depth)
+    if kind in PLAIN or kind in (types.MethodType, set, frozenset) or is_plain(one):
+        return bool(one == other)
+    if kind is types.FunctionType:
+        return one.__code__ is other.__code__ and _same_rows(_closed_over(one), _closed_over(other), depth)
+    return _is_looked_into(kind) and _same_attributes(one, other, depth)
+
+
+def _same_rows(one, other, depth):
+    return len(one) == len(other) <= MOST_COMPARED and all(
+        same(a, b, depth - 1) for a, b in zip(one, other))
+
+
+def _closed_over(function):
+    return [cell_value(cell) for cell in function.__closure__ or ()] + list(function.__defaults__ or ())
+
+
+def _same_attributes(one, other, depth):
+    one, other = getattr(one, "__dict__", {}), getattr(other, "__dict__", {})
+    return one.keys() == other.keys() and all(same(one[k], other[k], depth - 1) for k in one)
+
+
+def _is_looked_into(kind):
+    """Are objects of this type told by their attributes alone?"""
+    return kind.__flags__ & (1 << 9) != 0 and not slots_of(kind) and kind.__basicsize__ <= (
+        object.__basicsize__ + 16) and kind.__module__.partition(".")[0] != "torch"
+
+
+def slots_of(kind):
+    """The descriptors of a type's slots, by name."""
+    return {name: value for base in kind.__mro__ for name, value in vars(base).items()
+            if type(value) is types.MemberDescriptorType}
+
+
+def cell_value(cell):
+    try:
+        return cell.cell_contents
+    except ValueError:  # not filled yet
+        return ABSENT
+
+
+class Path:
+    """How the program would write where something is: the owner's path, and what comes behind it."""
+
+    __slots__ = ("above", "form", "name")
+
+    def __init__(self, above, form, name):
+        self.above = above
+        self.form = form
+        self.name = name
+
+    def root(self):
+        here = self
+        while here.above is not None:
+            here = here.above
+        return here
+
+    def __str__(self):
+        parts, here = [], self
+        while here is not None:
+            parts.append(here._part())
+            here = here.above
+        return "".join(reversed(parts))
+
+    def _part(self):
+        if self.form == "[":
+            return f"[{_brief(self.name)}]"
+        return f".{self.name}" if self.form == "." else str(self.name)
+
+
+def _brief(value):
+    if isinstance(value, (str, int, float, tuple)):
+        text = repr(value)
+        return text if len(text) <= 40 else text[:37] + "..."
+    return f"a {type(value).__name__}"
+
+
+class Slot:
+    """One place that holds one value."""
+
+    __slots__ = ("record", "owner", "key", "path")
+
+    def __init__(self, record, owner, key, path):
+        self.record = record  # the class of the record
+        self.owner = owner
+        self.key = key
+        self.path = path
+
+    def get(self):
+        return self.record.look(self.owner).get(self.key, ABSENT)
+
+    def put(self, value):
+        self.record.put(self.owner, self.key, value)
+
+    def of(self, arguments):
+        """The slot in a call with these arguments that are no tensors."""
+        return self
+
+
+class ArgumentSlot:
+    """A slot in an object among the arguments, found in that of each call by the same way. It keeps nothing
+    of the object that it was made for. number: of the argument among those that are no tensors."""
+
+    __slots__ = ("path", "_made", "_number", "_steps")
+
+    def __init__(self, slot, number):
+        self.path = slot.path
+        self._made = (type(slot), slot.record, slot.key)
+        self._number = number
+        self._steps = []
+        here = slot.path
+        while here.above is not None:
+            self._steps.insert(0, (here.form, here.name))
+            here = here.above
+
+    def owner(self, arguments):
+        """The owner of the slot's record; None where the way leads nowhere."""
+        try:
+            value = arguments[self._number]
+            for form, name in self._steps[:-1]:
+                value = _step(value, form, name)
+            is_attribute = self._steps and self._steps[-1][0] == "." and self._made[1] is not Slotted
+            return vars(value) if is_attribute else value
+        except (LookupError, AttributeError, TypeError):
+            return None
+
+    def of(self, arguments):
+        kind, record, key = self._made
+        owner = self.owner(arguments)
+        return _NOWHERE if owner is None else kind(record, owner, key, self.path)
+
+
+class _Nowhere:
+    """In the place of a slot that a call does not have."""
+
+    get = staticmethod(lambda: ABSENT)
+    put = staticmethod(lambda value: None)
+
+
+_NOWHERE = _Nowhere()
+
+
+def _step(value, form, name):
+    """What an object has by a name, or a container by a key."""
+    if form == "[":
+        return value[name] if isinstance(value, tuple) else base_of(value).__getitem__(value, name)
+    attributes = getattr(value, "__dict__", {})
+    return attributes[name] if name in attributes else slots_of(type(value))[name].__get__(value)
+
+
+class Change:
+    """What a run changed. slot: where another value is by now; None: the owner changed otherwise, as
+    `what` tells."""
+
+    def __init__(self, path, slot=None, before=ABSENT, after=ABSENT, what=None):
+        self.path = path
+        self.slot = slot
+        self.before = before
+        self.after = after
+        self.what = what
+
+
+class Record:
+    """An owner, and what it held when this was made."""
+
+    registered = False  # does PyTorch look for tensors here, as parameters or buffers?
+
+    def __init__(self, owner, path):
+        self.owner = owner
+        self.path = path
+        self.held = self.look(owner)
+
+    @staticmethod
+    def look(owner):
+        """What the owner holds, by key."""
+        raise NotImplementedError
+
+    @staticmethod
+    def put(owner, key, value):
+        raise NotImplementedError
+
+    def path_of(self, key):
+        return Path(self.path, ".", key)
+
+    def is_touched(self):
+        """Are there other objects than before, which may be equal?"""
+        now, held = self.look(self.owner), self.held
+        return len(now) != len(held) or not all(map(operator.is_, now.values(), held.values())) or not all(
+            map(operator.is_, now, held))
+
+    def replaced(self):
+        """The values in whose places others are by now."""
+        if not isinstance(self.held, dict):
+            return []
+        now = self.look(self.owner)
+        return [value for key, value in self.held.items() if now.get(key, ABSENT) is not value]
+
+    def changes(self):
+        """A Change for each key that has another value."""
+        if not self.is_touched():
+            return
+        now, held = self.look(self.owner), self.held
+        for key in dict.fromkeys((*held, *now)):
+            before, after = held.get(key, ABSENT), now.get(key, ABSENT)
+            if not same(before, after):
+                yield Change(self.path_of(key), self.slot(key), before, after)
+
+    def slot(self, key):
+        return Slot(type(self), self.owner, key, self.path_of(key))
+
+    def restore(self):
+        if not self.is_touched():
+            return
+        now, held = self.look(self.owner), self.held
+        for key in dict.fromkeys((*now, *held)):
+            if now.get(key, ABSENT) is not held.get(key, ABSENT):
+                self.put(self.owner, key, held.get(key, ABSENT))
+
+
+def base_of(owner):
+    """The type whose methods reach the items of a dict or list, whatever a subclass makes of them."""
+    if type(owner) in (dict, collections.OrderedDict, list):
+        return type(owner)
+    for kind in (collections.OrderedDict, dict, list, collections.deque, set):
+        if isinstance(owner, kind):
+            return kind
+    raise TypeError(type(owner).__name__)
+
+
+class Mapping(Record):
+    def __init__(self, owner, path, form="[", registered=False):
+        self.form = form
+        self.registered = registered
+        self.base = base_of(owner)
+        super().__init__(owner, path)
+
+    @staticmethod
+    def look(owner):
+        return dict(owner) if type(owner) is dict else dict(base_of(owner).items(owner))
+
+    @staticmethod
+    def put(owner, key, value):
+        base = base_of(owner)
+        if value is not ABSENT:
+            base.__setitem__(owner, key, value)
+        elif base.__contains__(owner, key):
+            base.__delitem__(owner, key)
+
+    def is_touched(self):
+        owner, held, base = self.owner, self.held, self.base
+        if not held:
+            return base.__len__(owner) != 0
+        return base.__len__(owner) != len(held) or not all(
+            map(operator.is_, base.values(owner), held.values())) or not all(
+            map(operator.is_, base.__iter__(owner), held))
+
+    def path_of(self, key):
+        return Path(self.path, self.form, key)
+
+    def restore(self):
+        if not self.is_touched():
+            return
+        super().restore()
+        if self.is_touched():  # in another order
+            for key, value in self.held.items():
+                self.put(self.owner, key, ABSENT)
+                self.put(self.owner, key, value)
+
+
+class Names(Record):
+    """Some names in a dict: the others are nobody's business."""
+
+    def __init__(self, owner, path):
+        self.names = {}
+        super().__init__(owner, path)
+
+    @staticmethod
+    def look(owner):
+        return {}
+
+    def replaced(self):
+        return [value for name, value in self.held.items() if self.owner.get(name, ABSENT) is not value]
+
+    def add(self, name):
+        if name not in self.names:
+            self.names[name] = None
+            if name in self.owner:
+                self.held[name] = self.owner[name]
+
+    def is_touched(self):
+        get, held = self.owner.get, self.held
+        return any(get(name, ABSENT) is not held.get(name, ABSENT) for name in self.names)
+
+    def changes(self):
+        for name in self.names:
+            before, after = self.held.get(name, ABSENT), self.owner.get(name, ABSENT)
+            if not same(before, after):
+                yield Change(self.path_of(name), Slot(Mapping, self.owner, name, self.path_of(name)),
+                             before, after)
+
+    def restore(self):
+        for name in self.names:
+            if self.owner.get(name, ABSENT) is not self.held.get(name, ABSENT):
+                Mapping.put(self.owner, name, self.held.get(name, ABSENT))
+
+    def path_of(self, key):
+        return Path(self.path, "." if self.path else "", key)
+
+
+class Cell(Record):
+    def __init__(self, owner, path, name):
+        self.name = name
+        super().__init__(owner, path)
+
+    @staticmethod
+    def look(owner):
+        value = cell_value(owner)
+        return {} if value is ABSENT else {0: value}
+
+    @staticmethod
+    def put(owner, key, value):
+        if value is not ABSENT:
+            owner.cell_contents = value
+        elif cell_value(owner) is not ABSENT:
+            del owner.cell_contents
+
+    def path_of(self, key):
+        return Path(self.path, "", self.name)
+
+
+class Slotted(Record):
+    @staticmethod
+    def look(owner):
+        found = {}
+        for name, slot in slots_of(type(owner)).items():
+            try:
+                found[name] = slot.__get__(owner)
+            except AttributeError:
+                pass
+        return found
+
+    @staticmethod
+    def put(owner, key, value):
+        slot = slots_of(type(owner))[key]
+        if value is not ABSENT:
+            slot.__set__(owner, value)
+        else:
+            slot.__delete__(owner)
+
+
+class Body(Record):
+    @staticmethod
+    def look(owner):
+        return {k: v for k, v in vars(owner).items() if not (k.startswith("__") and k.endswith("__"))
+                and not k.startswith("_abc_")}
+
+    @staticmethod
+    def put(owner, key, value):
+        if value is not ABSENT:
+            type.__setattr__(owner, key, value)
+        elif key in vars(owner):
+            type.__delattr__(owner, key)
+
+
+class Elements(Record):
+    """A list or a deque. One that is longer or shorter by now changed as a whole."""
+
+    @staticmethod
+    def look(owner):
+        return list(base_of(owner).__iter__(owner))
+
+    @staticmethod
+    def put(owner, key, value):
+        base_of(owner).__setitem__(owner, key, value)
+
+    def is_touched(self):
+        base = base_of(self.owner)
+        return base.__len__(self.owner) != len(self.held) or not all(
+            map(operator.is_, base.__iter__(self.owner), self.held))
+
+    def changes(self):
+        if not self.is_touched():
+            return
+        now, held = self.look(self.owner), self.held
+        if len(now) != len(held):
+            yield Change(self.path, what=f"has {len(now)} elements behind a call that began with {len(held)}")
+            return
+        for i, (before, after) in enumerate(zip(held, now)):
+            if not same(before, after):
+                path = Path(self.path, "[", i)
+                yield Change(path, _Element(Elements, self.owner, i, path), before, after)
+
+    def restore(self):
+        if self.is_touched():
+            base = base_of(self.owner)
+            base.clear(self.owner)
+            base.extend(self.owner, self.held)
+
+
+class _Element(Slot):
+    def get(self):
+        now = self.record.look(self.owner)
+        return now[self.key] if self.key < len(now) else ABSENT
+
+
+class Members(Record):
+    @staticmethod
+    def look(owner):
+        return set(base_of(owner).__iter__(owner))
+
+    def is_touched(self):
+        return base_of(self.owner).__ne__(self.owner, self.held)
+
+    def changes(self):
+        if self.is_touched():
+            yield Change(self.path, what="has other members behind a call")
+
+    def restore(self):
+        if self.is_touched():
+            base = base_of(self.owner)
+            base.clear(self.owner)
+            base.update(self.owner, self.held)
+
+
+class Pointing(Record):
+    """Where a tensor lies, and what is in it where that is on the CPU."""
+
+    @staticmethod
+    def look(owner):
+        place = owner.detach()
+        version = None if owner.is_inference() else owner._version
+        kept = owner.device.type == "cpu" and owner.numel() * owner.element_size() <= MOST_BYTES
+        return place, owner.data_ptr(), version, place.clone() if kept else None
+
+    def _is_elsewhere(self):
+        place, address, *_ = self.held
+        return self.owner.data_ptr() != address or self.owner.numel() != place.numel()
+
+    def _has_other_values(self):
+        place, _, version, kept = self.held
+        if place.device.type != "cpu" or (version is not None and place._version == version):
+            return False
+        return kept is None or not _equal_bytes(place, kept)
+
+    def is_touched(self):
+        return self._is_elsewhere() or self._has_other_values()
+
+    def changes(self):
+        if self._is_elsewhere():
+            yield Change(self.path, what="lies elsewhere behind a call (its .data was replaced)")
+        elif self._has_other_values():
+            yield Change(self.path, what="lies on the CPU, and a call writes to it")
+
+    def restore(self):
+        place, *_, kept = self.held
+        if self._is_elsewhere():
+            self.owner.data = place
+        if kept is not None and self._has_other_values():
+            place.copy_(kept)
+
+
+def _equal_bytes(one, other):
+    return one.shape == other.shape and bytes(_as_bytes(one)) == bytes(_as_bytes(other))
+
+
+def _as_bytes(tensor):
+    import torch
+    return tensor.contiguous().flatten().view(torch.uint8).numpy() if tensor.numel() else b""
+
+
+class Contents(Record):
+    """A numpy array."""
+
+    @staticmethod
+    def look(owner):
+        return owner.copy() if owner.nbytes <= MOST_BYTES and not owner.dtype.hasobject else None
+
+    def is_touched(self):
+        return self.held is not None and self.owner.tobytes() != self.held.tobytes()
+
+    def changes(self):
+        if self.is_touched():
+            yield Change(self.path, what="is an array on the CPU, and a call writes to it")
+
+    def restore(self):
+        if self.is_touched():
+            self.owner[...] = self.held
+
+
+class State(Record):
+    """A generator of random numbers: what tells its state, and what sets it."""
+
+    def __init__(self, get, put, path):
+        self.get = get
+        self.set = put
+        super().__init__(None, path)
+
+    def look(self, owner):
+        return self.get()
+
+    def is_touched(self):
+        return not _same_state(self.get(), self.held)
+
+    def changes(self):
+        if self.is_touched():
+            yield Change(self.path, what="moves on: random numbers are drawn on the CPU in each call")
+
+    def restore(self):
+        if self.is_touched():
+            self.set(self.held)
+
+
+def _same_state(one, other):
+    if type(one) is tuple and all(type(part) in PLAIN or type(part) is tuple for part in one):
+        return one == other
+    if isinstance(one, (tuple, list)):
+        return len(one) == len(other) and all(map(_same_state, one, other))
+    if isinstance(one, dict):
+        return all(_same_state(one[k], other[k]) for k in one)
+    if hasattr(one, "tobytes"):
+        return one.tobytes() == other.tobytes()
+    if hasattr(one, "data_ptr"):
+        return _equal_bytes(one, other)
+    return one == other
+
+
+class Memo(Record):
+    """A cache of a function's results: cleared where a run filled it, which only costs time."""
+
+    @staticmethod
+    def look(owner):
+        info = owner.cache_info()
+        return info.misses, info.currsize
+
+    def is_touched(self):
+        return self.look(self.owner) != self.held
+
+    def changes(self):
+        return ()
+
+    def restore(self):
+        if self.is_touched():
+            self.owner.cache_clear()
+            self.held = self.look(self.owner)
+
+
+class Progress(Record):
+    """How far an iterator is. Nothing puts it back."""
+
+    @staticmethod
+    def look(owner):
+        return _position(owner, 3)
+
+    def is_touched(self):
+        return self.look(self.owner) != self.held
+
+    def changes(self):
+        if self.is_touched():
+            yield Change(self.path, what="is an iterator that each call takes forward")
+
+    def restore(self):
+        pass
+
+
+def _position(iterator, depth):
+    """What tells how far it is: of a generator its line, of others numbers in what they are pickled as,
+    also those of the iterators that they take from."""
+    frame = getattr(iterator, "gi_frame", ABSENT)
+    if frame is not ABSENT:
+        return frame and (frame.f_lasti, frame.f_lineno)
+    if isinstance(iterator, int):
+        return iterator
+    if isinstance(iterator, tuple):
+        return tuple(_position(part, depth - 1) for part in iterator) if depth else None
+    if not hasattr(type(iterator), "__next__"):
+        return None
+    try:
+        return operator.length_hint(iterator, -1), _position(iterator.__reduce__()[1:], depth)
+    except TypeError:
+        return None
+
+
+MEMO_TYPE = type(functools.lru_cache(lambda: None))

@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: MIT
+"""Which Python objects a call of a function may change: those that it finds by name, and those that hang on
+these and on its arguments.
+
+    functions   what they close over, defaults, and the globals that their code names; the functions among
+                those likewise
+    objects     their attributes and slots, what they hold as a dict, list or set; the class of an object of
+                the program, with those of its methods whose names the code that was followed has
+    the rest    the generators of random numbers of Python, numpy and of PyTorch on the CPU
+
+Python's own library, and PyTorch but for modules, optimizers and the like, are taken as they are.
+"""
+
+import collections
+import enum
+import functools
+import random
+import sys
+import types
+import weakref
+
+from .python_state import (MEMO_TYPE, Body, Cell, Contents, Elements, Mapping, Members, Memo, Names, Path,
+                            Pointing, Progress, Slotted, State, cell_value, slots_of)
+
+MOST_OWNERS = 200_000    # objects that are looked at
+MOST_ELEMENTS = 10_000   # elements of a container up to which each of them is looked at
+
+_OUTSIDE = frozenset(sys.stdlib_module_names) - {"__main__"} | {"reprise", "torch", "triton", "numpy"}
+_OF_TORCH = ("torch.nn", "torch.optim", "torch.amp", "torch.cuda.amp", "torch._dynamo.eval_frame")
+_LIBRARY = (collections.UserDict, collections.UserList, collections.Counter, types.SimpleNamespace,
+            weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
+_ATOMS = (type(None), bool, int, float, complex, str, bytes, range, slice, types.CodeType,
+          types.BuiltinFunctionType, types.MethodWrapperType, type(Ellipsis), type(NotImplemented))
+_EMPTY = ([], (), {}, set(), "", range(0), {}.values(), {}.items())
+_ITERATORS = tuple({type(iter(made)) for made in _EMPTY} | {
+    zip, map, filter, enumerate, reversed, type(reversed([])), types.GeneratorType})
+_REGISTERED = ("_parameters", "_buffers", "_modules")
+
+
+def _root(name):
+    return (name or "").partition(".")[0]
+
+
+def names_of(code):
+    """The names in a code object, and in those within it."""
+    found, ahead = set(), [code]
+    while ahead:
+        here = ahead.pop()
+        found.update(here.co_names)
+        ahead += [c for c in here.co_consts if isinstance(c, types.CodeType)]
+    return found
+
+
+class Reach:
+    """The records of all that was found."""
+
+    def __init__(self, torch):
+        self.torch = torch
+        self.records = []
+        self._seen = {}         # objects by id, which keeps them alive
+        self._ahead = collections.deque()  # (object, path); what is near comes first
+        self._spaces = {}       # Names by the id of the dict
+        self._names = set()     # in code that was followed
+        self._waiting = {}      # by name: methods that nobody has named so far
+        self._kinds = {}        # by type: the method that looks at such an object, or None
+
+    def follow(self, value, path):
+        """Everything that can be reached from the value."""
+        self._ahead.append((value, path))
+        while self._ahead:
+            value, path = self._ahead.popleft()
+            look = self._look_of(type(value))
+            if look is None or id(value) in self._seen:
+                continue
+            if len(self._seen) >= MOST_OWNERS:
+                self._ahead.clear()
+                return
+            self._seen[id(value)] = value
+            look(value, path)
+
+    def finish(self):
+        """The records. What was looked at is let go: who drops a tensor next wants it gone."""
+        for kept in (self._seen, self._ahead, self._spaces, self._waiting, self._kinds):
+            kept.clear()
+        return self.records
+
+    def follow_generators(self):
+        """The generators of random numbers that have no owner."""
+        torch = self.torch
+        self.records.append(State(random.getstate, random.setstate, Path(None, "", "random")))
+        numpy = sys.modules.get("numpy.random")
+        if numpy is not None:
+            self.records.append(State(numpy.get_state, numpy.set_state, Path(None, "", "numpy.random")))
+        if torch is not None:
+            self.records.append(State(torch.get_rng_state, torch.set_rng_state,
+                                      Path(None, "", "torch's random numbers on the CPU")))
+
+    # ---- By type ----
+
+    def _look_of(self, kind):
+        try:
+            return self._kinds[kind]
+        except KeyError:
+            made = self._kinds[kind] = self._find_look(kind)
+            return made
+
+    def _find_look(self, kind):
+        torch = self.torch
+        if kind in _ATOMS or issubclass(kind, (enum.Enum, BaseException)):
+            return None
+        if issubclass(kind, type):
+            return self._class
+        for of, look in ((types.FunctionType, self._function), (types.MethodType, self._method),
+                         (functools.partial, self._partial), (MEMO_TYPE, self._memo),
+                         (types.ModuleType, None), (_ITERATORS, self._iterator),
+                         ((staticmethod, classmethod), self._wrapped), (property, self._property),
+                         (random.Random, self._random)):
+            if issubclass(kind, of):
+                return look
+        if torch is not None and issubclass(kind, torch.Tensor):
+            return self._tensor
+        if torch is not None and issubclass(kind, torch.Generator):
+            return self._torch_generator
+        return self._find_look_by_origin(kind)
+
+    def _find_look_by_origin(self, kind):
+        torch, module = self.torch, kind.__module__ or ""
+        if _root(module) == "numpy":
+            return {"ndarray": self._array, "Generator": self._numpy_generator,
+                    "RandomState": self._numpy_state}.get(kind.__name__)
+        if _root(module) == "itertools":
+            return self._iterator
+        if issubclass(kind, (dict, list, set, collections.deque, tuple, frozenset)):
+            return self._container
+        if torch is not None and issubclass(kind, torch.nn.Module):
+            return self._module
+        if _root(module) in _OUTSIDE and not issubclass(kind, _LIBRARY) and not module.startswith(_OF_TORCH):
+            return None
+        return self._object
+
+    # ---- Functions ----
+
+    def _function(self, fn, path):
+        if _root(fn.__module__) in _OUTSIDE:
+            inner = getattr(fn, "__wrapped__", None)  # a decorator's, around one of the program's
+            self._cells(fn, path)
+            if inner is not None:
+                self._ahead.append((inner, path))
+            return
+        self._cells(fn, path)
+        for value in (fn.__defaults__ or ()):
+            self._ahead.append((value, Path(path, ".", "__defaults__")))
+        for name, value in (fn.__kwdefaults__ or {}).items():
+            self._ahead.append((value, Path(None, "", name)))
+        if fn.__dict__:
+            self._mapping(fn.__dict__, path, ".")
+        self._code(fn.__code__, fn.__globals__)
+
+    def _cells(self, fn, path):
+        for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ()):
+            if id(cell) in self._seen:
+                continue
+            self._seen[id(cell)] = cell
+            record = Cell(cell, None, name)
+            self.records.append(record)
+            self._ahead.append((cell_value(cell), record.path_of(0)))
+
+    def _code(self, code, beside):
+        names = names_of(code)
+        space = self._space(beside, None)
+        for name in names:
+            if name in beside:
+                self._name(space, name, names)
+            elif name not in self._names:
+                space.add(name)  # a global that the code may make
+        for name in names - self._names:
+            self._names.add(name)
+            self._ahead += self._waiting.pop(name, ())
+
+    def _name(self, space, name, names):
+        """A global that code names; of a module, those of its names that this code has."""
+        value = space.owner[name]
+        space.add(name)
+        if isinstance(value, types.ModuleType):
+            if _root(value.__name__) not in _OUTSIDE:
+                inner = self._space(vars(value), Path(None, "", name))
+                for other in names & vars(value).keys():
+                    inner.add(other)
+                    self._ahead.append((vars(value)[other], inner.path_of(other)))
+        else:
+            self._ahead.append((value, space.path_of(name)))
+
+    def _space(self, beside, path):
+        made = self._spaces.get(id(beside))
+        if made is None:
+            made = self._spaces[id(beside)] = Names(beside, path)
+            self.records.append(made)
+        return made
+
+    def _method(self, method, path):
+        owner = Path(None, "", "self") if method.__name__ == "forward" else path
+        self._ahead.append((method.__self__, owner))
+        self._ahead.append((method.__func__, path))
+
+    def _partial(self, made, path):
+        self._ahead += [(made.func, path), (made.args, path), (made.keywords, path)]
+
+    def _wrapped(self, made, path):
+        self._ahead.append((made.__func__, path))
+
+    def _property(self, made, path):
+        self._ahead += [(made.fget, path), (made.fset, path)]
+
+    def _memo(self, cache, path):
+        self.records.append(Memo(cache, path))
+        self._ahead.append((cache.__wrapped__, path))
+
+    # ---- Containers and objects ----
+
+    def _container(self, value, path):
+        if isinstance(value, dict):
+            self._mapping(value, path, "[")
+        elif isinstance(value, (list, collections.deque)):
+            self.records.append(Elements(value, path))
+            self._row(value, path)
+        else:
+            if isinstance(value, set):
+                self.records.append(Members(value, path))
+            self._row(value, path)
+        if type(value).__module__ not in ("builtins", "collections"):
+            self._object(value, path)
+
+    def _row(self, values, path):
+        if len(values) > MOST_ELEMENTS:
+            return
+        for i, value in enumerate(values):
+            if self._look_of(type(value)) is not None:
+                self._ahead.append((value, Path(path, "[", i)))
+
+    def _mapping(self, owner, path, form, registered=False):
+        if id(owner) in self._seen and self._seen[id(owner)] is owner and form != "[":
+            return
+        self._seen[id(owner)] = owner
+        self.records.append(Mapping(owner, path, form, registered))
+        if len(owner) > MOST_ELEMENTS:
+            return
+        for key, value in list(self.records[-1].held.items()):
+            if self._look_of(type(value)) is not None:
+                self._ahead.append((value, Path(path, form, key)))
+
+    def _object(self, value, path):
+        attributes = getattr(value, "__dict__", None)
+        if type(attributes) is dict:
+            self._mapping(attributes, path, ".")
+        if slots_of(type(value)):
+            record = Slotted(value, path)
+            self.records.append(record)
+            self._ahead += [(held, record.path_of(name)) for name, held in record.held.items()]
+        self._ahead.append((type(value), Path(None, "", type(value).__name__)))
+
+    def _module(self, module, path):
+        attributes = module.__dict__
+        self._seen[id(attributes)] = attributes
+        self.records.append(Mapping(attributes, path, "."))
+        for name, value in attributes.items():
+            if name in _REGISTERED:
+                self._mapping(value, path, ".", registered=True)
+            elif self._look_of(type(value)) is not None:
+                self._ahead.append((value, Path(path, ".", name)))
+        self._ahead.append((type(module), Path(None, "", type(module).__name__)))
+
+    def _class(self, kind, path):
+        """The attributes of a class of the program; its methods as far as they are named."""
+        for base in kind.__mro__:
+            if _root(base.__module__) in _OUTSIDE or (base is not kind and id(base) in self._seen):
+                continue
+            self._seen[id(base)] = base
+            where = Path(None, "", base.__name__)
+            record = Body(base, where)
+            self.records.append(record)
+            for name, value in vars(base).items():
+                self._attribute(name, value, record)
+
+    def _attribute(self, name, value, record):
+        if isinstance(value, (types.FunctionType, staticmethod, classmethod, property, MEMO_TYPE,
+                              functools.cached_property)):
+            value = getattr(value, "func", value)
+            if name in self._names or name in ("forward", "__call__"):
+                self._ahead.append((value, record.path))
+            else:
+                self._waiting.setdefault(name, []).append((value, record.path))
+        elif name in record.held and self._look_of(type(value)) is not None:
+            self._ahead.append((value, record.path_of(name)))
+
+    # ---- Values ----
+
+    def _tensor(self, tensor, path):
+        try:
+            tensor.data_ptr()
+            if tensor.layout is not self.torch.strided or tensor.device.type == "meta":
+                return
+            self.records.append(Pointing(tensor, path))
+        except (RuntimeError, NotImplementedError, AttributeError):
+            return  # it has no memory of its own
+        if tensor.__dict__:
+            self._mapping(tensor.__dict__, path, ".")
+
+    def _array(self, array, path):
+        self.records.append(Contents(array, path))
+
+    def _iterator(self, iterator, path):
+        self.records.append(Progress(iterator, path))
+
+    def _random(self, made, path):
+        try:
+            self.records.append(State(made.getstate, made.setstate, path))
+        except NotImplementedError:  # the operating system's
+            pass
+
+    def _torch_generator(self, made, path):
+        if made.device.type == "cpu":
+            self.records.append(State(made.get_state, made.set_state, path))
+
+    def _numpy_generator(self, made, path):
+        bits = made.bit_generator
+        self.records.append(State(lambda: bits.state, lambda state: setattr(bits, "state", state), path))
+
+    def _numpy_state(self, made, path):
+        self.records.append(State(made.get_state, made.set_state, path))

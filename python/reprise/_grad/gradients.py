@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: MIT
+"""Gradients that a captured step leaves behind, around its capture and at its calls.
+
+They lie in the memory of the graph, where those of other shapes may lie too, and nobody holds them for
+longer than the step itself would: a tensor that is alive keeps its memory from the captures that
+follow, which would be refused there. At each call the parameters are given those of its graph: other
+shapes and eager calls leave others, and the program may have dropped them (zero_grad).
+
+A graph that reads such gradients, or adds to them, needs them at one place, which no other graph has:
+so the parameters it wants them of are given homes of their own, once that is seen. Graphs that make
+gradients of these copy them there at their end, and those that were captured before are dropped.
+Who holds the gradient of a parameter that has a home, and drops it there, finds the next one in it.
+"""
+
+import weakref
+
+from .. import _C
+from .._capture.record import span
+
+MISUSED = 2  # of enum rp_named
+SPARSE = ("it leaves sparse gradients or reads them, and a graph's have the same size at each call. Make them "
+          "dense (sparse=False), or leave them to eager calls")
+
+
+class Shared(_C.Error):
+    """A graph was captured that uses gradients in memory which other graphs have too."""
+
+
+class Homes:
+    """Where gradients of some parameters lie whichever graph made them: memory that no graph has."""
+
+    def __init__(self):
+        self._homes = {}  # by the parameter's id, as tensors are compared by their elements
+
+    def of(self, param):
+        """Its home, a tensor; None where it has none, or one of another kind than it is by now, or that
+        the program pointed elsewhere."""
+        gone, home, kind = self._homes.get(id(param), (None, None, None))
+        if home is None or gone() is not param or kind != _kind(home, param):
+            return None
+        return home
+
+    def move(self, torch, params):
+        """Moves their gradients out of memory of graphs, into homes that they have from then on; tensors
+        that the program has of them go along, as it may change gradients through these. The parameters
+        that had a gradient there. On the current stream, which is waited for: that memory may be gone
+        with the last tensor in it."""
+        moved = [p for p in params if getattr(p.grad, "is_lent_by_reprise", False)]
+        if moved:
+            with torch.inference_mode(False), torch.no_grad():
+                self._move(torch, moved)
+        return moved
+
+    def _move(self, torch, params):
+        filled = [(p, p.grad, self._filled(p)) for p in params]
+        for device in {grad.device for _, grad, _ in filled}:
+            torch.cuda.current_stream(device).synchronize()
+        for param, grad, home in filled:
+            grad.set_(home)
+            grad.is_lent_by_reprise = False
+            self._keep(param, home)
+            param.grad = home
+
+    def _filled(self, param):
+        """A home with its gradient in it."""
+        home = self.of(param)
+        return param.grad.clone() if home is None else home.copy_(param.grad)
+
+    def _keep(self, param, home):
+        if self.of(param) is home:
+            return
+        key, homes = id(param), self._homes
+
+        def forget(gone):
+            if homes.get(key, (None,))[0] is gone:
+                del homes[key]
+        homes[key] = (weakref.ref(param, forget), home, _kind(home, param))
+
+    def bring(self, torch, params):
+        """At the end of a run of a capture: what it made for those that have homes is copied there,
+        without what autograd knows of it (create_graph), which would live as long as the homes."""
+        away = [(p, home) for p, home in ((p, self.of(p)) for p in params)
+                if home is not None and p.grad is not home and _is_made(torch, p.grad)]
+        if away:
+            with torch.no_grad():
+                torch._foreach_copy_([home for _, home in away], [p.grad for p, _ in away])
+        give(away)
+
+
+def _kind(home, param):
+    """What has to stay as it is for a home to be that of its parameter."""
+    return (home.data_ptr(), home.shape, home.stride(), home.dtype, home.device,
+            param.shape, param.stride(), param.dtype, param.device)
+
+
+def _is_made(torch, grad):
+    """Did the run that is under way make it?"""
+    return grad is not None and grad.layout is torch.strided and (
+        _C.call_block(grad.untyped_storage().data_ptr()) is not None)
+
+
+homes = Homes()
+
+
+class Gradients:
+    """Those of some parameters, as they were when this was made; not held, unless hold() was called."""
+
+    def __init__(self, params):
+        self.params = params
+        self._before = [None if p.grad is None else
+                        (weakref.ref(p.grad), p.grad._version, p._version) for p in params]
+        self._held = ()  # pairs of each, or None, and another tensor that stays where it is
+
+    def hold(self):
+        """Keeps them over a capture: each of its runs begins with them, where they are now, and so does
+        the eager call that follows where it is refused."""
+        self._held = [(grad, grad if grad is None else grad.detach()) for _, grad in self._earlier()]
+        return self
+
+    def _pointed_elsewhere(self):
+        """Yields those held that a run gave other memory (`p.grad.data = `, or as it added to a sparse
+        one), with what is where they were."""
+        for grad, place in self._held:
+            if grad is not None and _address(grad) != _address(place):
+                yield grad, place
+
+    def _earlier(self):
+        for param, before in zip(self.params, self._before):
+            yield param, before and before[0]()
+
+    def changed(self):
+        """The parameters that have others by now, or none any more."""
+        moved = {id(grad) for grad, _ in self._pointed_elsewhere()}
+        return [p for (p, grad), before in zip(self._earlier(), self._before)
+                if p.grad is not grad or (before and grad is None) or id(grad) in moved]
+
+    def replaced(self):
+        """Did all that have others by now have some before? Then they were dropped on the way, and what
+        they were made no difference, unless something read them."""
+        return all(before for param, before in zip(self.params, self._before)
+                   if param.grad is not None and not (before and before[0]() is param.grad))
+
+    def missing(self):
+        """The parameters that had none, and have none: were there any, they might have been dropped."""
+        return tuple(p for p, before in zip(self.params, self._before)
+                     if before is None and p.grad is None)
+
+    def used(self):
+        """The parameters whose gradients an eager call used where they lay: written in place, or there
+        while the parameter was, as by an optimizer."""
+        return [p for (p, grad), before in zip(self._earlier(), self._before)
+                if grad is not None and p.grad is grad and (grad._version, p._version) != before[1:]]
+
+    def named_by(self, torch, graph):
+        """Of each parameter whose held gradient a captured graph reads or writes where it lies, the
+        parameter and that address. Raises where other graphs have that memory too, and where it is
+        sparse."""
+        sparse = [(part.data_ptr(), span(part)) for _, place in self._held
+                  if place is not None and place.layout is not torch.strided for part in _parts(place)]
+        if any(graph.names(tuple(sparse))):
+            raise _C.Error(SPARSE)
+        held = [(p, place.data_ptr(), span(place)) for p, (_, place) in zip(self.params, self._held)
+                if place is not None and place.layout is torch.strided]
+        named = graph.names(tuple(place[1:] for place in held))
+        if any(bits & MISUSED for bits in named):
+            raise Shared("it adds to gradients that another graph of it made, or reads them, in "
+                         "memory that its graphs share. Let the optimizer keep gradients, "
+                         "zero_grad(set_to_none=False), or drop them in each call")
+        return tuple(place[:2] for place, bits in zip(held, named) if bits)
+
+    def restore(self):
+        """Between the runs of a capture, and behind it, as what it made holds nothing yet: those before
+        it, as far as they are there."""
+        for grad, place in self._pointed_elsewhere():
+            grad.data = place
+        for param, grad in self._earlier():
+            _set(param, grad)
+
+
+def _parts(grad):
+    """The tensors that a sparse one is made of."""
+    return (grad._indices(), grad._values()) if grad.is_sparse else ()
+
+
+def _address(grad):
+    """Where it lies; a sparse one in two places."""
+    return tuple(part.data_ptr() for part in _parts(grad)) or grad.data_ptr()
+
+
+def _set(param, grad):
+    if param.grad is not grad:
+        param.grad = grad
+
+
+class _Memory:
+    """Bytes on the device, for torch.as_tensor: a storage that keeps their owner alive."""
+
+    def __init__(self, address, nbytes, owner):
+        self.owner = owner
+        self.__cuda_array_interface__ = {"shape": (nbytes,), "typestr": "|u1",
+                                         "data": (address, False), "version": 3}
+
+
+def twin(torch, tensor, owner):
+    """The same tensor once more, in memory that the owner has: PyTorch's allocator does not know of
+    it, and takes the memory for free when the tensor itself is gone. One that lies elsewhere is in
+    nobody's way, and stays itself."""
+    storage, device = tensor.untyped_storage(), tensor.device
+    if not _C.is_captured(storage.data_ptr()):
+        return tensor
+    owner.lend()
+    memory = torch.as_tensor(_Memory(storage.data_ptr(), storage.nbytes(), owner), device=device)
+    made = torch.empty(0, dtype=tensor.dtype, device=device).set_(
+        memory.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
+    made.is_lent_by_reprise = True
+    return made
+
+
+def to_give(torch, params, owner):
+    """What the calls of a graph, the owner, give: pairs of the parameters and the gradients that they
+    have now, which lie in its memory."""
+    if any(p.grad is not None and p.grad.layout is not torch.strided for p in params):
+        raise _C.Error(SPARSE)
+    return tuple((p, None if p.grad is None else twin(torch, p.grad, owner)) for p in params)
+
+
+def give(pairs):
+    for param, grad in pairs:
+        _set(param, grad)
+
+
+def for_fast_path(looked, missing, used, given):
+    """What calls of a shape have to do with gradients, as _C.FastCall.add takes it: of which parameters it
+    matters whether any is missing, where those lie that are used, which are given."""
+    found = {}
+
+    def of(param):
+        return found.setdefault(id(param), [param, None, None])
+    for param, is_missing in zip(looked, missing):
+        of(param)[1] = is_missing
+    for param, address in used:
+        of(param)[2] = address
+    for param, grad in given:
+        of(param).append(grad)
+    return tuple(map(tuple, found.values()))

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: MIT
+"""Objects among the arguments of calls: what tells their calls apart, and the tensors that they bring.
+
+An object is walked as the callable is (_reads/walk.py). Its structure (classes, names, plain values, shapes of
+tensors) becomes a number, the same for all objects that have the same. Tensors of the device are bound
+at each call, as those are which are arguments themselves, where a run can be shown others in their place:
+in attributes of objects, and as elements of dicts and lists. All others are told by where they lie, also
+those in memory that the callable has beside its arguments.
+
+What was found is kept as long as the program has the object, which this does not keep alive. Later calls look
+there again, as the callable's own values are looked at.
+"""
+
+import gc
+import types
+import weakref
+
+from .values import Unreadable, Values
+
+MOST_ARGUMENTS = 16    # objects of which is kept what was found
+MOST_LOOKED_AT = 4096  # in the search for a way back to an object
+
+_ENDS = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.CodeType)
+
+
+class _Known:
+    """What was found of an object. find() is the object, None once it is gone; names: those that its
+    attributes were looked up by."""
+
+    __slots__ = ("find", "values", "token", "names")
+
+    def __init__(self, find, values, names):
+        self.find, self.values, self.names = find, values, names
+        self.token = None
+
+
+class Arguments:
+    """number_of(tokens): their number; keep_number(tokens, number): those have it from now on; names(): the
+    names in the callable's code; is_own(tensor): is it in memory that the callable has beside its
+    arguments?"""
+
+    def __init__(self, torch, number_of, keep_number, names, is_own):
+        self._torch = torch
+        self._number_of, self._keep_number = number_of, keep_number
+        self._names, self._is_own = names, is_own
+        self._known = {}  # by id; the last is the one that was called with last
+
+    def clear(self):
+        for at in list(self._known):
+            self._drop(at)
+
+    def _drop(self, at):
+        """Also whoever has what was found, the fast path of calls, holds no part of the object then."""
+        known = self._known.pop(at, None)
+        if known is not None:
+            known.values.handle.set([])
+
+    def look(self, value):
+        """(token, tensors) of an object: a hashable value, and of each tensor that it brings (tensor, places),
+        a place being (kind, owner, key) as in _reads/walk.py. Raises Unreadable."""
+        known = self._known.pop(id(value), None)
+        if known is None or known.find() is not value:
+            known = self._new()
+        elif known.names is not self._names():
+            known = self._with_more_names(known, value)
+        self._update(known, value)
+        if known.values.walk.parts is not None:  # another walk than the last time
+            known.find = self._way_to(known, value)
+        if known.find is not None:
+            self._known[id(value)] = known
+            if len(self._known) > MOST_ARGUMENTS:
+                self._drop(next(iter(self._known)))
+        return known.token, [(ref(), places) for ref, places in known.values.walk.bound]
+
+    def binds_all(self, value):
+        """Does an object bring all tensors of the device that it has to each call?"""
+        known = self._known.get(id(value))
+        if known is None or known.find() is not value:
+            known = self._new()
+            self._update(known, value)
+        return known.values.walk.binds_all
+
+    def short(self, value):
+        """Of an object that was looked at, what _C.FastCall.know takes; None where it is not kept."""
+        known = self._known.get(id(value))
+        if known is None or known.find() is not value or not isinstance(known.find, weakref.ref):
+            return None
+        refs = tuple(ref for ref, _ in known.values.walk.bound)
+        return known.find, known.values.handle, b"object %d" % known.token[1], refs
+
+    def _new(self):
+        names = self._names()
+        return _Known(None, Values(self._torch, (), names, takes=self._takes), names)
+
+    def _takes(self, tensor):
+        torch = self._torch
+        return (type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.is_cuda and
+                tensor.layout is torch.strided and not tensor.is_conj() and not tensor.is_neg() and
+                not self._is_own(tensor))
+
+    def _with_more_names(self, known, value):
+        """Code ran that had not run before. What was captured until now did without it, so an object that
+        did not change keeps its number."""
+        made = self._new()
+        if known.names == made.names:
+            known.names = made.names
+            return known
+        held = known.values.handle.holds()
+        known.values.handle.set([])
+        self._update(made, value, known.token if held else None)
+        made.find = self._way_to(made, value)
+        return made
+
+    def _update(self, known, value, token=None):
+        """Looks at the object. token: that of what is found, if it is new."""
+        values = known.values
+        values.roots, values.unowned = ((value, "it"),), value
+        try:
+            tokens, changed = values.tokens()
+        finally:
+            values.roots, values.unowned = (), None
+        if changed or known.token is None:
+            if token is not None:
+                self._keep_number(("argument", *tokens), token[1])
+            known.token = ("object", self._number_of(("argument", *tokens)))
+        walk = values.walk
+        if walk.iterators:
+            raise Unreadable("an argument is an iterator, or has one, which each call would move on. Take "
+                             "from it before the call")
+        for text in walk.obstacles:
+            raise Unreadable(text)
+
+    def _way_to(self, known, value):
+        """What finds the object again without keeping it alive. None: it would live on in what was found, and
+        memory of the device with it."""
+        walk, at = known.values.walk, id(value)
+        walk.owners = [(kind, way, None, keys, values) for kind, way, _, keys, values in walk.owners]
+        parts, walk.parts = walk.parts, None
+        if type(value).__weakrefoffset__ and not _leads_to(value, parts):
+            return weakref.ref(value, lambda gone: self._forget(at, gone))
+        return None if walk.has_memory else lambda: value
+
+    def _forget(self, at, gone):
+        known = self._known.get(at)
+        if known is not None and known.find is gone:
+            self._drop(at)
+
+
+def _leads_to(value, parts):
+    """Would these parts of an object keep it alive? In doubt, they would."""
+    ahead, seen = [part for part in parts if part is not value], {}
+    while ahead:
+        part = ahead.pop()
+        if part is value or len(seen) > MOST_LOOKED_AT:
+            return True
+        if id(part) in seen or isinstance(part, _ENDS):
+            continue
+        seen[id(part)] = part
+        ahead += gc.get_referents(part)
+    return False

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: MIT
+"""The names that a code object reads by: globals, attributes, modules that it imports; those of functions
+within it are its own. Whose code is the program's, and whose is Python's, PyTorch's or ours.
+"""
+
+import dis
+import functools
+import os
+import sys
+import sysconfig
+from typing import NamedTuple
+
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep  # the package's folder
+# Packages whose code is not followed: they change nothing of what they read, or tell of it.
+FOREIGN = frozenset(("torch", "numpy", "triton", "functorch", "reprise", "builtins", "_thread",
+                     *sys.stdlib_module_names)) - {"__main__"}
+_ASKERS = frozenset(("getattr", "hasattr", "attrgetter"))
+_EVERYTHING = frozenset(("vars", "__dict__", "asdict", "astuple"))
+_MAKERS = frozenset(("str", "format", "chr"))
+_GLOBAL, _ATTRIBUTE, _IMPORT, _CONST, _CALL, _MAKE, _STORE, _FAST, _PAIR, _REBIND, _JUMP = range(11)
+_NOTHING, _A_NAME, _ITS_END = range(3)  # what getattr's arguments still lack
+
+
+class Named(NamedTuple):
+    """What code reads by name."""
+
+    globals: frozenset
+    attributes: frozenset
+    maybe: frozenset    # attributes that it asks for as strings: they need not be there
+    imports: frozenset
+    dynamic: bool       # it asks for attributes by names that it makes
+
+
+def _operations():
+    """By opcode: what it reads, and how far its argument is shifted."""
+    calls_have_flag = sys.version_info >= (3, 11)
+    methods_are_attributes = sys.version_info >= (3, 12)
+    table = {"LOAD_GLOBAL": (_GLOBAL, int(calls_have_flag)), "LOAD_NAME": (_GLOBAL, 0),
+             "LOAD_FROM_DICT_OR_GLOBALS": (_GLOBAL, 0),
+             "LOAD_ATTR": (_ATTRIBUTE, int(methods_are_attributes)), "LOAD_METHOD": (_ATTRIBUTE, 0),
+             "LOAD_SUPER_ATTR": (_ATTRIBUTE, 2), "IMPORT_FROM": (_ATTRIBUTE, 0),
+             "IMPORT_NAME": (_IMPORT, 0), "LOAD_CONST": (_CONST, 0)}
+    table.update((name, (_CALL, 0)) for name in dis.opmap if name.startswith("CALL"))
+    table.update((name, (_MAKE, 0)) for name in ("BUILD_STRING", "BINARY_OP", "BINARY_ADD"))
+    table["STORE_ATTR"] = (_STORE, 0)
+    table.update((name, (_FAST, 0)) for name in ("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"))
+    table.update((name, (_PAIR, 0)) for name in ("LOAD_FAST_LOAD_FAST",
+                                                 "LOAD_FAST_BORROW_LOAD_FAST_BORROW"))
+    table.update((name, (_REBIND, 0)) for name in dis.opmap if name.startswith(("STORE_FAST", "DELETE_FAST")))
+    jumps = {dis.opname[op] for op in (*dis.hasjrel, *dis.hasjabs)}
+    table.update((name, (_JUMP, 0)) for name in jumps | {"YIELD_VALUE"})
+    # Instructions that the specialising interpreter puts in have numbers of their own, and code
+    # objects tell none of them.
+    return {dis.opmap[name]: what for name, what in table.items() if name in dis.opmap}
+
+
+_TABLE = _operations()
+
+
+def _instructions(code):
+    """(what, argument) of those that matter."""
+    raw, extended = code.co_code, 0
+    for at in range(0, len(raw), 2):
+        argument = raw[at + 1] | extended
+        if raw[at] == dis.EXTENDED_ARG:
+            extended = argument << 8
+            continue
+        extended = 0
+        known = _TABLE.get(raw[at])
+        if known is not None:
+            yield known[0], argument >> known[1]
+
+
+class _Straight:
+    """What a function has stored on the way that each call of it goes, before its first branch: what it
+    reads of that is its own."""
+
+    def __init__(self):
+        self.known = set()  # (local variable, attribute)
+        self.last = None    # the variable that is on top
+        self.branches = False
+
+    def see(self, what, argument, names):
+        """Follows an instruction; is it a read of what was stored?"""
+        before, self.last = self.last, None
+        if what == _FAST:
+            self.last = argument
+        elif what == _PAIR:
+            self.last = argument & 15
+        elif what == _STORE and before is not None and not self.branches:
+            self.known.add((before, names[argument]))
+        elif what == _REBIND:
+            self.known.clear()
+        self.branches |= what == _JUMP
+        return what == _ATTRIBUTE and (before, names[argument]) in self.known
+
+
+def _scan(code, found):
+    waits, straight = _NOTHING, _Straight()
+    for what, argument in _instructions(code):
+        own = straight.see(what, argument, code.co_names)
+        if what == _CONST:
+            text = code.co_consts[argument]
+            if type(text) is str and text.isidentifier() and waits:
+                waits = _ITS_END
+        elif what == _CALL:
+            found[4] |= waits == _A_NAME
+            waits = _NOTHING
+        elif what == _MAKE:
+            found[4] |= waits != _NOTHING
+        elif what in (_GLOBAL, _ATTRIBUTE, _IMPORT) and not own:
+            name = code.co_names[argument]
+            found[what].add(name)
+            found[4] |= name in _EVERYTHING or (waits == _ITS_END and name in _MAKERS)
+            waits = _A_NAME if name in _ASKERS else waits
+    if not _ASKERS.isdisjoint(code.co_names):
+        found[3].update(c for c in code.co_consts if type(c) is str and c.isidentifier())
+    for inner in code.co_consts:
+        if hasattr(inner, "co_code"):
+            _scan(inner, found)
+
+
+@functools.lru_cache(maxsize=4096)
+def named(code):
+    """What a code object and those within it read by name."""
+    found = [set(), set(), set(), set(), False]
+    _scan(code, found)
+    attributes = found[_ATTRIBUTE] | found[3]
+    return Named(frozenset(found[_GLOBAL]), frozenset(attributes), frozenset(found[3]),
+                 frozenset(found[_IMPORT]), found[4])
+
+
+@functools.lru_cache(maxsize=None)
+def _folders():
+    found = [_HERE]
+    for name in ("torch", "numpy", "triton", "functorch", "sympy"):
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file:
+            found.append(os.path.dirname(os.path.abspath(file)) + os.sep)
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=4096)
+def is_quiet_file(file):
+    """Is what code there does besides computing PyTorch's affair, or ours?"""
+    return file.startswith(_folders())
+
+
+_STDLIB = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
+
+
+@functools.lru_cache(maxsize=4096)
+def is_foreign_file(file):
+    """Is it Python's, PyTorch's, NumPy's or ours?"""
+    if file.startswith(("<frozen", *_folders())):
+        return True
+    return file.startswith(_STDLIB) and "site-packages" not in file and "dist-packages" not in file
+
+
+def is_foreign_module(name):
+    """Does a module or class of this name belong to one of those?"""
+    return type(name) is not str or name.partition(".")[0] in FOREIGN

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: MIT
+"""What a graphed callable reads beside its arguments, as a part of the keys of its calls.
+
+A walk (_reads/walk.py) finds where the values lie and what they are. From then on each call looks there again
+(csrc/reads/reads.h): where nothing changed, the key has the same small number as before; where a number or a
+string changed, its token does; where anything else did, there is another walk. The same tokens get the
+same number again, so that the graph of a value that comes back is found.
+"""
+
+import collections
+import inspect
+import sys
+import threading
+import types
+
+from .. import _C
+from .._base.interrupts import Interrupts
+from .._base.warn import warn
+from . import switches
+from .arguments import Arguments
+from .runs import Effect, Run, place_of
+from .values import Unreadable, Values
+from .walk import TENSOR, Same
+
+MOST_STATES = 1024   # that are told apart; of more the one that was not met for longest is forgotten
+checks = True  # bench/torch/guards.py turns it off, and nothing else: what is read is frozen then
+
+
+def _probe(one=object(), *, two=None):
+    """All that a function may have, for the extension to find where it does."""
+
+
+_C.learn_function(_probe, types.FunctionType.__basicsize__)
+
+
+class Reads:
+    """What a callable reads: `state()` is a number, the same for the same values."""
+
+    def __init__(self, torch, fn, watch=None, extra=()):
+        self.torch = torch
+        self.watch = watch
+        self.switches = switches.of(torch)
+        path = "self" if isinstance(fn, torch.nn.Module) or inspect.ismethod(fn) else "the function"
+        roots = [(fn, path)] + [(module, "watch") for module in extra]
+        self.executed = set(map(place_of, _codes_of(torch, fn)))
+        self._learned = len(self.executed)
+        self._is_compiled = any(hasattr(f, "_torchdynamo_orig_callable") or
+                                type(f).__name__ == "OptimizedModule" for f in (fn, *extra))
+        self.values = Values(torch, roots, known=self._known, executed=self.executed,
+                             is_compiled=self._is_compiled)
+        self.number = None
+        self._numbers = collections.OrderedDict()
+        self._made = 0
+        self._arguments = Arguments(torch, self._number_of, self._numbers.setdefault, self._names, self._is_own)
+        self._own = (None, frozenset())  # a walk, and where storages begin that it found
+        self._warned = set()
+        self._lock = threading.RLock()
+        self.unseen = []         # effects of an eager run that no capture would keep from happening
+        self.found_more = False  # there are modules to be watched that were not known
+
+    def _known(self):
+        return frozenset(map(id, self.watch.tensors)) if self.watch is not None else frozenset()
+
+    @property
+    def handle(self):
+        """For the guard of the fast path: a _C.Reads, or None."""
+        return self.values.handle if checks else None
+
+    def state(self):
+        """A number for what is read now. Raises Unreadable."""
+        if not checks and self.number is not None:
+            return self.number
+        with self._lock:
+            return self._state()
+
+    def _state(self):
+        _, changed = self.values.tokens()
+        if changed:
+            self._met()
+            self.number = self._number_of(tuple(self.values.walk.tokens))
+        if len(self.executed) != self._learned:
+            self._learn()
+        self._refuse(self.values.walk)
+        return self.number
+
+    def _learn(self):
+        """Code ran that had not run before: what it reads is looked at from now on. What was captured
+        until now did without that code, so the number stays."""
+        self._learned = len(self.executed)
+        self.values.look_again()
+        self._met()
+        self._learned = len(self.executed)
+        self._numbers.setdefault(tuple(self.values.walk.tokens), self.number)
+
+    def leave_out(self, places):
+        """Runs change what is at these places: (owner, key) each, or (owner, None) for all that it holds. What
+        they find there tells no calls apart; captures look at it (_effects/effects.py). The number stays."""
+        with self._lock:
+            left = self.values.left
+            new = {(id(owner), key): owner for owner, key in places}
+            if new.keys() <= left.keys() or self.values.walk is None:
+                return
+            left.update(new)
+            self.values.look_again()
+            self._numbers.setdefault(tuple(self.values.walk.tokens), self.number)
+
+    def look_at(self, places):
+        """What was left out is looked at again."""
+        with self._lock:
+            for owner, key in places:
+                self.values.left.pop((id(owner), key), None)
+            if self.values.walk is not None:
+                self.values.look_again()
+                self.number = self._number_of(tuple(self.values.walk.tokens))
+
+    def forget_arguments(self):
+        """Lets go of the objects among arguments whose values were kept."""
+        self._arguments.clear()
+
+    def eager_call(self, fn, args, kwargs):
+        """An eager call, of which is noted what it executes and what it does besides computing."""
+        if not self._observes():
+            return fn(*args, **kwargs)
+        run = Run(self.executed, self.iterators)
+        result = _recorded(run, lambda: fn(*args, **kwargs))
+        self.unseen = run.unseen
+        return result
+
+    def refusing(self, body):
+        """The body of a capture's runs, which raises what replays would not do again."""
+        def run(placed):
+            if not self._observes():
+                return body(placed)
+            if self.unseen:
+                raise Effect(self.unseen[0])
+            return _recorded(Run(self.executed, self.iterators, refuses=True), lambda: body(placed))
+        return run
+
+    def _observes(self):
+        """Compilers make millions of calls, which before CPython 3.12 would all be told of."""
+        return checks and (hasattr(sys, "monitoring") or not self._is_compiled)
+
+    def _met(self):
+        """Modules that the callable reaches are watched like those that it was given."""
+        walk = self.values.walk
+        if self.watch is not None and self.watch.find(walk.modules):
+            self.values.look_again()  # what is watched needs no second look
+            self.found_more = True
+
+    def _refuse(self, walk):
+        for text in walk.obstacles:
+            raise Unreadable(text)
+        for text in walk.cautions:
+            if text not in self._warned:
+                self._warned.add(text)
+                warn(f"reprise: {text}")
+
+    def _number_of(self, tokens):
+        number = self._numbers.get(tokens)
+        if number is None:
+            number = self._made
+            self._made += 1
+            self._numbers[tokens] = number
+            if len(self._numbers) > MOST_STATES:
+                self._numbers.popitem(last=False)
+        else:
+            self._numbers.move_to_end(tokens)
+        return number
+
+    # ---- Arguments ----
+
+    def argument(self, value):
+        """Of an argument that is neither a tensor nor a plain value: what a call depends on, the same for all
+        that hold the same, and the tensors that it brings (_reads/arguments.py). Raises Unreadable."""
+        with self._lock:
+            self._state()  # what code ran is known now
+            return self._arguments.look(value)
+
+    def short(self, value):
+        """Of such an argument what _C.FastCall.know takes, or None."""
+        with self._lock:
+            return self._arguments.short(value) if checks else None
+
+    def binds_all(self, value):
+        """Does such an argument bring all tensors of the device that it has to each call?"""
+        with self._lock:
+            try:
+                return self._arguments.binds_all(value)
+            except Unreadable:
+                return False
+
+    def learn(self, values):
+        """Behind a run: what it executed is known before the program changes what that reads."""
+        with self._lock:
+            try:
+                self._state()
+                for value in values:
+                    self._arguments.look(value)
+            except Unreadable:
+                pass  # the next call will say so
+
+    def _names(self):
+        """The names in the callable's code, the same object for as long as they are the same."""
+        return self.values.walk.names if self.values.walk is not None else None
+
+    def _is_own(self, tensor):
+        """Does a tensor lie in memory that the callable has beside its arguments?"""
+        walk = self.values.walk
+        if self._own[0] is not walk:
+            found = [] if walk is None else [owner() for kind, _, owner, _, _ in walk.owners if kind == TENSOR]
+            found += self.watch.tensors if self.watch is not None else []
+            self._own = (walk, frozenset(map(_storage, filter(_is_there, found))))
+        return _storage(tensor) in self._own[1]
+
+    # ---- Facts ----
+
+    @property
+    def modules(self):
+        return self.values.walk.modules if self.values.walk is not None else []
+
+    @property
+    def optimizers(self):
+        return self.values.walk.optimizers if self.values.walk is not None else []
+
+    @property
+    def iterators(self):
+        return self.values.walk.iterators if self.values.walk is not None else []
+
+    def snapshot(self):
+        """What there is to compare by `differences`."""
+        walk = self.values.walk
+        return (list(walk.tokens), walk.paths) if walk is not None else ([], [])
+
+
+def _recorded(run, call):
+    """What a call returns that is recorded. Ctrl-C acts within it alone, so that no recording goes on."""
+    held = Interrupts()
+    with held, run, held.allowed():
+        return call()
+
+
+def _is_there(tensor):
+    return tensor is not None
+
+
+def _storage(tensor):
+    """Where a tensor's storage begins; 0: it has none."""
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError, AttributeError):
+        return 0
+
+
+def differences(before, after):
+    """What values differ between two snapshots: (path, token now) each."""
+    known = dict(zip(before[1], before[0]))
+    return [(path, token) for token, path in zip(*after)
+            if path in known and known[path] != token and not (_was_seen(token) or _was_seen(known[path]))]
+
+
+def _was_seen(token):
+    """Is it a number of something that is told elsewhere?"""
+    return isinstance(token, tuple) and token[:1] == ("seen",)
+
+
+def told(token):
+    """A token as a person would write the value."""
+    if isinstance(token, Same):
+        return f"a {type(token.object).__name__}"
+    if isinstance(token, tuple) and len(token) == 2 and isinstance(token[0], type):
+        return token[1] if token[0] in (float, complex) else repr(token[1])
+    if isinstance(token, tuple) and token and token[0] in ("tensor", "array"):
+        return f"another {token[0]}"
+    return "another object"
+
+
+def _codes_of(torch, fn):
+    """Of what runs at once when a callable is called."""
+    for function in (fn, inspect.unwrap(fn)):
+        if isinstance(function, torch.nn.Module):
+            function = function.forward
+        function = getattr(function, "__func__", function)
+        if not hasattr(function, "__code__"):
+            function = getattr(type(function), "__call__", None)
+        if hasattr(function, "__code__"):
+            yield function.__code__

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: MIT
+"""What Python does while a callable runs: which code it executes, and what no replay would do again.
+
+Code that ran is where names are followed from (_reads/walk.py). What a replay would leave out (a line printed,
+a random number of Python's drawn, an iterator moved on, the time looked at) is refused in a capture,
+before it happens, so that it happens once, in the eager call that follows.
+
+From CPython 3.12 on the interpreter tells by sys.monitoring, of all threads; before that by sys.setprofile,
+of the thread that calls, and with NumPy's generators compared instead.
+"""
+
+import sys
+import threading
+import types
+
+from .. import _C
+from .._base.lines import Frame
+from .code import is_foreign_file, is_quiet_file
+
+_TOOL = "reprise"
+_FREE_TOOLS = (4, 3)
+_TIMES = frozenset(("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns",
+                    "process_time", "process_time_ns", "thread_time", "localtime", "gmtime"))
+_IO = {"print": "prints", "input": "reads from the terminal", "open": "opens a file"}
+_FILE_METHODS = frozenset(("write", "writelines", "read", "readline", "readlines", "readinto", "send",
+                           "sendall", "recv"))
+_SYSTEM = frozenset(("write", "read", "open", "urandom", "getrandom", "system", "remove", "unlink",
+                     "rename", "mkdir", "rmdir"))
+_MENDS = {
+    "random": "Draw on the GPU (torch.rand), or draw before the call and pass a tensor",
+    "iterator": "Take from it before the call, and pass what it gave",
+    "time": "Look at the time outside of the call",
+    "io": "Do that outside of the call",
+}
+
+
+class Effect(_C.Error):
+    """What the callable does besides computing would take place once, and in no replay."""
+
+
+def describe(what, kind, line):
+    place = f" (at {line})" if line else ""
+    return f"it {what}{place}, which a replay would not do again. {_MENDS[kind]}"
+
+
+def effect_of(function, first=None, iterators=()):
+    """(what, kind) of a call of something that is implemented in C; None: a replay needs not do it.
+    first: its first argument, where that is known."""
+    name = getattr(function, "__name__", None)
+    owner = getattr(function, "__self__", None)
+    module = getattr(function, "__module__", None)
+    if name == "next" and module == "builtins":
+        if iterators and (first is None or any(first is it for it, _ in iterators)):
+            path = next((p for it, p in iterators if it is first), iterators[0][1])
+            return f"moves the iterator `{path}` on", "iterator"
+        return None
+    if module == "builtins" and name in _IO and (owner is None or isinstance(owner, types.ModuleType)):
+        return _IO[name], "io"
+    if name == "open" and module in ("io", "_io"):
+        return _IO["open"], "io"
+    if module == "time" and name in _TIMES:
+        return f"asks for the time, time.{name}", "time"
+    if module in ("posix", "nt") and name in _SYSTEM:
+        return f"calls os.{name}", "random" if "random" in name else "io"
+    if owner is None and type(function) is types.MethodDescriptorType:
+        owner = first
+    return _effect_of_method(name, owner) if owner is not None else None
+
+
+def _effect_of_method(name, owner):
+    kind = owner if isinstance(owner, type) else type(owner)
+    above = {base.__module__ for base in kind.__mro__}
+    if "_random" in above and name in ("random", "getrandbits", "seed"):
+        return "draws random numbers of Python's", "random"
+    if kind.__module__ in ("numpy.random.mtrand", "numpy.random._generator"):
+        return "draws random numbers of NumPy's", "random"
+    if kind.__module__ == "datetime" and name in ("now", "utcnow", "today"):
+        return f"asks for the time, {kind.__name__}.{name}", "time"
+    if above & {"_io", "io", "_socket"} and name in _FILE_METHODS:
+        return "writes to a file or reads from one", "io"
+    return None
+
+
+def _program_line(frame):
+    """The program's line that a frame was called from, innermost; None where PyTorch or a warning of
+    Python's did it."""
+    while frame is not None:
+        code = frame.f_code
+        name = frame.f_globals.get("__name__", "")
+        if name == "warnings" or name.startswith(("torch.", "triton.", "reprise.", "numpy.")) or (
+                name in ("torch", "reprise", "linecache", "importlib._bootstrap")):
+            return None
+        if not is_foreign_file(code.co_filename):
+            return Frame(code.co_filename, frame.f_lineno, code.co_name)
+        frame = frame.f_back
+    return None
+
+
+def place_of(code):
+    """What tells code apart from other code, in all the versions of it that compilers make."""
+    return (code.co_filename, code.co_firstlineno, code.co_name)
+
+
+class Run:
+    """One run, recorded: `with Run(executed, iterators, refuses) as run`.
+
+    executed: a set that places of code are added to. refuses: an effect raises before it takes place;
+    otherwise `effects` has them. iterators: (iterator, path) of those that were there before."""
+
+    def __init__(self, executed, iterators=(), refuses=False):
+        self.executed = executed
+        self.iterators = tuple(iterators)
+        self.refuses = refuses
+        self.effects = []
+        self.unseen = []  # those of them that were not seen before they took place
+        self.refused = None
+        self.thread = threading.get_ident()
+        self._generators = {id(it.gi_code): (it, path) for it, path in iterators
+                            if isinstance(it, types.GeneratorType)}
+        self._end = None
+
+    def __enter__(self):
+        self._numpy = _numpy_state()
+        self._counts = [_position(it) for it, _ in self.iterators]
+        self._end = _monitor(self) if hasattr(sys, "monitoring") else None
+        if self._end is None:
+            self._end = _profile(self)
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self._end()
+        self._compare()
+        if self.refused is not None and not isinstance(error, KeyboardInterrupt):
+            raise self.refused from (None if error is self.refused else error)
+
+    def _compare(self):
+        """What was not seen to happen, but has."""
+        if self._numpy is not None and _numpy_state() != self._numpy:
+            self._happened("draws random numbers of NumPy's", "random")
+        for (iterator, path), before in zip(self.iterators, self._counts):
+            if before is not None and _position(iterator) != before:
+                self._happened(f"moves the iterator `{path}` on", "iterator")
+
+    def _happened(self, what, kind):
+        known = next((text for text in self.effects if text.startswith(f"it {what}")), None)
+        self.unseen.append(known or describe(what, kind, None))
+        if known is None:
+            self._noted(what, kind, None)
+
+    def _noted(self, what, kind, line):
+        text = describe(what, kind, line)
+        if all(text != known for known in self.effects):
+            self.effects.append(text)
+        if self.refuses and self.refused is None:
+            self.refused = Effect(text)
+        return self.refused
+
+    # ---- Events ----
+
+    def started(self, code):
+        self.executed.add(place_of(code))
+
+    def resumed(self, code):
+        found = self._generators.get(id(code))
+        if found is not None:
+            self._happened(f"moves the iterator `{found[1]}` on", "iterator")
+
+    def called(self, function, first, frame):
+        """Raises where that has an effect and such are refused."""
+        if type(function) not in _IN_C:
+            if not hasattr(function, "__self__") or isinstance(function, types.MethodType):
+                return
+        found = effect_of(function, first, self.iterators)
+        if found is None:
+            return
+        line = _program_line(frame)
+        if line is None:
+            return
+        refused = self._noted(*found, line)
+        if refused is not None:
+            raise refused
+
+
+_IN_C = (types.BuiltinFunctionType, types.MethodWrapperType, types.ClassMethodDescriptorType,
+         types.MethodDescriptorType)
+
+
+def _position(iterator):
+    """Where an iterator stands, as a value; None: it does not tell."""
+    if isinstance(iterator, types.GeneratorType):
+        frame = iterator.gi_frame
+        return None if frame is None else (frame.f_lasti, frame.f_lineno, _locals(frame))
+    try:
+        return repr(iterator.__reduce__()) if type(iterator).__module__ in ("builtins", "itertools") else None
+    except Exception:  # it holds what cannot be taken apart
+        return None
+
+
+def _locals(frame):
+    return tuple((name, id(value)) for name, value in frame.f_locals.items())
+
+
+def _numpy_state():
+    """NumPy's own generator's state, as bytes; None where NumPy is not there."""
+    random = getattr(sys.modules.get("numpy"), "random", None)
+    if random is None:
+        return None
+    name, keys, position, *rest = random.get_state(legacy=True)
+    return (name, keys.tobytes(), position, *rest)
+
+
+def _monitor(run):
+    """Events by sys.monitoring; a function that ends them, or None where others have all tools."""
+    monitoring = sys.monitoring
+    tool = next((t for t in _FREE_TOOLS if monitoring.get_tool(t) is None), None)
+    if tool is None:
+        return None
+    events = monitoring.events
+
+    def start(code, offset):
+        run.started(code)
+        return monitoring.DISABLE  # once is enough; compilers call millions of functions
+
+    def resume(code, offset):
+        run.resumed(code)
+
+    def call(code, offset, function, first):
+        if is_quiet_file(code.co_filename):
+            return monitoring.DISABLE
+        if threading.get_ident() == run.thread:
+            run.called(function, None if first is monitoring.MISSING else first, sys._getframe(1))
+        return None
+
+    monitoring.use_tool_id(tool, _TOOL)
+    wanted = ((events.PY_START, start), (events.PY_RESUME, resume), (events.CALL, call))
+    for event, function in wanted:
+        monitoring.register_callback(tool, event, function)
+    monitoring.set_events(tool, events.PY_START | events.PY_RESUME | events.CALL)
+    monitoring.restart_events()
+
+    def end():
+        monitoring.set_events(tool, 0)
+        for event, _ in wanted:
+            monitoring.register_callback(tool, event, None)
+        monitoring.free_tool_id(tool)
+    return end
+
+
+def _profile(run):
+    before = sys.getprofile()
+
+    def profile(frame, event, argument):
+        if event == "call":
+            run.started(frame.f_code)
+            if frame.f_lasti > 0:
+                run.resumed(frame.f_code)
+        elif event == "c_call":
+            run.called(argument, None, frame)
+
+    sys.setprofile(profile)
+    return lambda: sys.setprofile(before)

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: MIT
+"""Numbers that are followed through the Python code of one run of a capture.
+
+A Scalar is a float that remembers how it was computed. PyTorch takes it for the float that it is; Python's
+arithmetic on it gives another one. So behind a run a Trace has the few steps that lead from the numbers it
+was given to those that kernels may have got, and a replay repeats them (csrc/scalars.c): in double
+precision and in the same order, as Python did, so with the same results to the bit.
+
+What a program does with a number beside arithmetic would be frozen: a comparison, a conversion, a place in
+a text. Such a use is noted (`escapes`), and nothing is followed then. One comparison is allowed: of a
+number that was given with 0. Its sign is part of what the graph is for.
+
+Where a kernel holds an inverse, as a float, two ways to round it are to be told apart: the numbers of a run
+are chosen so that for each scalar they differ in it, or did in the run before.
+
+The two runs that are compared get other numbers, of plain size, of no special value and far apart: nothing
+that is computed from them is rounded away or by chance the same. A capture runs nothing on the device, so
+the numbers matter to nobody else.
+"""
+
+import random
+import struct
+
+from .. import _C
+
+CONSTANT, INPUT, COUNTER, ADD, SUBTRACT, MULTIPLY, DIVIDE, POWER, NEGATE = range(9)  # as csrc/scalars.c
+FIXED, POSITIVE, NEGATIVE = range(3)
+_GIVEN = ((0.3, 0.45), (0.6, 0.8))    # least and most of the numbers that runs are given, in turn
+_STARTS = ((1.0, 2.0), (0.25, 0.75))  # and of what counters begin at
+_NUMBERS = (float, int, bool)
+
+
+class Escaped(_C.Error):
+    """A number was used in a way that replays could not follow; the text is a sentence's end."""
+
+
+_TRIES = 2000          # draws of numbers for a run, fewer where there are many steps
+_MOST_TRIED = 100_000  # steps that are computed for that
+
+
+def _round(x):
+    return struct.unpack("f", struct.pack("f", x))[0]
+
+
+def _tells(x):
+    """Do the two ways to round an inverse differ for it?"""
+    return x != 0 and _round(1.0 / x) != _round(1.0 / _round(x))
+
+
+class Trace:
+    """The steps of one run. number: of the run; each gets other numbers. before: the run before, whose
+    inverses this one tells apart where that did not; or None."""
+
+    def __init__(self, number, before=None):
+        self._random = random.Random(0x5eed + number)
+        self._turn = number % 2
+        self._drawn = {}  # by (INPUT or COUNTER, index)
+        self.steps = []    # (op, left, right, number)
+        self.values = []   # of each step, in this run
+        self.escapes = []  # sentences' ends
+        self._known = {}
+        if before is not None:
+            self._choose(before)
+
+    def given(self, index, kind):
+        """A number in place of input `index`, of its sign."""
+        return self.add((INPUT, index, 0, 0.0), self._number(INPUT, index, kind == NEGATIVE))
+
+    def start(self, index):
+        """What counter `index` begins at in this run, exact in a float."""
+        return self._number(COUNTER, index)
+
+    def _number(self, op, index, is_negative=False):
+        if (op, index) not in self._drawn:
+            number = self._draw(op)
+            self._drawn[op, index] = -number if is_negative else number
+        return self._drawn[op, index]
+
+    def _draw(self, op):
+        if op == COUNTER:
+            return round(self._random.uniform(*_STARTS[self._turn]) * 4096) / 4096
+        number = self._random.uniform(*_GIVEN[self._turn])
+        while not _tells(number):
+            number = self._random.uniform(*_GIVEN[self._turn])
+        return number
+
+    def _choose(self, before):
+        """Draws numbers that tell most inverses apart, by the steps of the run before: one is drawn anew at
+        a time, and kept where that makes it no worse."""
+        open_steps = [i for i in before.named()  # a count is exact as a float, whichever way it is rounded
+                      if before.steps[i][0] != COUNTER and not _tells(before.values[i])]
+        self._drawn = {at: self._draw_like(at, number) for at, number in before._drawn.items()}
+        best = self._count_told(before, open_steps, self._drawn)
+        for _ in range(min(_TRIES, _MOST_TRIED // (len(before.steps) + 1))):
+            if best == len(open_steps) or not self._drawn:
+                break
+            at = self._random.choice(list(self._drawn))
+            drawn = {**self._drawn, at: self._draw_like(at, self._drawn[at])}
+            count = self._count_told(before, open_steps, drawn)
+            if count >= best:
+                best, self._drawn = count, drawn
+
+    def _draw_like(self, at, number):
+        return -self._draw(at[0]) if number < 0 else self._draw(at[0])
+
+    @staticmethod
+    def _count_told(before, open_steps, drawn):
+        values = _computed(before.steps, drawn)
+        return -1 if values is None else sum(_tells(values[i]) for i in open_steps)
+
+    def counted(self, index, by, value):
+        """Counter `index`, moved on by a number."""
+        return self.add((COUNTER, index, 0, float(by)), value)
+
+    def add(self, step, value):
+        at = self._known.get(step)
+        if at is None:
+            at = self._known[step] = len(self.steps)
+            self.steps.append(step)
+            self.values.append(value)
+        return Scalar(value, self, at)
+
+    def operate(self, op, left, right, value):
+        if type(value) is not float:
+            self.escape("a power of it is a complex number")
+            return value
+        return self.add((op, self._step_of(left), self._step_of(right), 0.0), value)
+
+    def _step_of(self, number):
+        if type(number) is Scalar:
+            return number.at
+        return self.add((CONSTANT, 0, 0, float(number)), float(number)).at
+
+    def escape(self, how):
+        self.escapes.append(how)
+
+    def inputs_of(self, steps):
+        """The numbers of the inputs that some steps hang on."""
+        ahead, found, seen = list(steps), set(), set()
+        while ahead:
+            at = ahead.pop()
+            if at in seen:
+                continue
+            seen.add(at)
+            op, left, right, _ = self.steps[at]
+            if op == INPUT:
+                found.add(left)
+            elif op not in (CONSTANT, COUNTER):
+                ahead += (left, right)
+        return found
+
+    def named(self):
+        """The steps that kernels may have got: all but constants."""
+        return tuple(i for i, step in enumerate(self.steps) if step[0] != CONSTANT)
+
+
+def _computed(steps, drawn):
+    """The values of steps for these numbers; None where Python would not compute them."""
+    values = []
+    try:
+        for op, left, right, number in steps:
+            values.append(number if op == CONSTANT else drawn[op, left] if op == INPUT else
+                          drawn[op, left] + number if op == COUNTER else
+                          _OPERATIONS[op](values[left], values[right]))
+    except (ArithmeticError, KeyError):
+        return None
+    return values if all(type(value) is float for value in values) else None
+
+
+_OPERATIONS = {ADD: lambda a, b: a + b, SUBTRACT: lambda a, b: a - b, MULTIPLY: lambda a, b: a * b,
+               DIVIDE: lambda a, b: a / b, POWER: lambda a, b: a ** b, NEGATE: lambda a, _: -a}
+
+
+def plain(number):
+    """The float that a number is, without its past."""
+    return float.__pos__(number) if type(number) is Scalar else number
+
+
+def _binary(op):
+    compute = _OPERATIONS[op]
+
+    def forward(self, other):
+        if type(other) is not Scalar and type(other) not in _NUMBERS:
+            return NotImplemented
+        return self.trace.operate(op, self, other, compute(plain(self), plain(other)))
+
+    def backward(self, other):
+        if type(other) not in _NUMBERS:
+            return NotImplemented
+        return self.trace.operate(op, other, self, compute(plain(other), plain(self)))
+
+    return forward, backward
+
+
+def _escaping(name, how):
+    method = getattr(float, name)
+
+    def escaping(self, *others):
+        self.trace.escape(how)
+        return method(plain(self), *map(plain, others))
+
+    return escaping
+
+
+def _comparing(name):
+    method = getattr(float, name)
+
+    def comparing(self, other):
+        if type(other) is not Scalar and type(other) not in _NUMBERS:
+            return method(plain(self), other)
+        if other != 0 or type(other) is Scalar or self.trace.steps[self.at][0] != INPUT:
+            self.trace.escape("it is compared")
+        return method(plain(self), plain(other))
+
+    return comparing
+
+
+class Scalar(float):
+    """A number of a trace: step `at`."""
+
+    __slots__ = ("trace", "at")
+
+    def __new__(cls, value, trace, at):
+        made = super().__new__(cls, value)
+        made.trace = trace
+        made.at = at
+        return made
+
+    __add__, __radd__ = _binary(ADD)
+    __sub__, __rsub__ = _binary(SUBTRACT)
+    __mul__, __rmul__ = _binary(MULTIPLY)
+    __truediv__, __rtruediv__ = _binary(DIVIDE)
+    _pow, __rpow__ = _binary(POWER)
+
+    def __pow__(self, other, modulus=None):
+        return self._pow(other)
+
+    def __neg__(self):
+        return self.trace.operate(NEGATE, self, self, -plain(self))
+
+    def __pos__(self):
+        return self
+
+    def __bool__(self):
+        if self.trace.steps[self.at][0] != INPUT:
+            self.trace.escape("it is compared")
+        return bool(plain(self))
+
+    def __reduce_ex__(self, protocol):
+        self.trace.escape("it is copied")
+        return float, (plain(self),)
+
+    __hash__ = _escaping("__hash__", "it is hashed")
+
+
+for _name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"):
+    setattr(Scalar, _name, _comparing(_name))
+for _name in ("__float__", "__int__", "__trunc__", "__round__", "__floor__", "__ceil__", "__abs__",
+              "is_integer", "as_integer_ratio", "hex"):
+    setattr(Scalar, _name, _escaping(_name, "it is converted"))
+for _name in ("__floordiv__", "__rfloordiv__", "__mod__", "__rmod__", "__divmod__", "__rdivmod__"):
+    setattr(Scalar, _name, _escaping(_name, "it is divided without a fraction"))
+for _name in ("__repr__", "__format__"):
+    setattr(Scalar, _name, _escaping(_name, "it is written into a text"))

@@ -1,0 +1,851 @@
+# SPDX-License-Identifier: MIT
+"""What a callable reads beside its arguments, found by following names.
+
+From the callable on, functions are followed through their closures, defaults and the globals that they
+name; objects through the attributes that any of this code names; modules through their children; dicts,
+lists and tuples through all they hold. Code of Python's, PyTorch's and NumPy's is not followed.
+
+Two things come of it. Owners: where each value lies, for csrc/reads/reads.h to look there again. Tokens: the
+values themselves, in the order in which they were found, as something to compare and to hash: numbers
+by their bits, containers by what they hold, tensors by their address, everything else by identity.
+"""
+
+import array
+import collections
+import enum
+import functools
+import gc
+import os
+import sys
+import threading
+import types
+import weakref
+from contextvars import ContextVar
+
+from .. import _C
+from .code import is_foreign_file, is_foreign_module, named
+from .marks import BY_VALUE, dict_of_class, way_for
+from .runs import place_of
+
+NAMES, ITEMS, LIST, CELL, FUNCTION, TYPE, TENSOR, DATA, ATTRIBUTES, CALL, SET, DICT = range(12)
+MOST_ITEMS = 4096    # of a container that are looked at one by one
+MOST_OF_SET = 64     # of classes and other objects; of more only the number is looked at
+MOST_BYTES = 4096    # of a CPU tensor that are compared; of a larger one its version is
+MOST_ARRAY = 1 << 16  # bytes of a NumPy array, which has no version
+MOST_VALUES = 100_000
+
+_PLAIN = (bool, int, str, bytes, type(None), type(Ellipsis), type(NotImplemented), slice, range)
+_ITERATORS = (types.GeneratorType, type(iter(())), type(iter([])), type(iter({})), type(iter("")),
+              type(iter(range(1))), type(iter(set())), zip, map, filter, enumerate, reversed)
+_SKIPPED_DUNDERS = frozenset((
+    "__init_subclass__", "__class_getitem__", "__repr__", "__str__", "__reduce__", "__reduce_ex__",
+    "__del__", "__getstate__", "__setstate__", "__deepcopy__", "__copy__", "__dir__", "__set_name__",
+    "__sizeof__", "__init__", "__new__", "__post_init__", "__init_subclass__"))
+_OF_AUTOGRAD = frozenset(("forward", "backward", "setup_context", "jvp"))
+_MADE_WITH = ("__init__", "__new__", "__post_init__")
+_OPEN_TYPES = (types.SimpleNamespace, collections.UserDict, collections.UserList, collections.ChainMap,
+               weakref.WeakValueDictionary, weakref.WeakKeyDictionary)
+# Of these modules objects do not change, and are what they are written as.
+_WRITTEN = frozenset(("decimal", "fractions", "datetime", "uuid", "pathlib"))
+
+
+class Same:
+    """An object by its identity; it lives as long as this."""
+
+    __slots__ = ("object",)
+
+    def __init__(self, object):
+        self.object = object
+
+    def __eq__(self, other):
+        return isinstance(other, Same) and other.object is self.object
+
+    def __hash__(self):
+        return id(self.object)
+
+    def __repr__(self):
+        return f"<{type(self.object).__name__}>"
+
+
+_BY_TEXT = frozenset(("device", "dtype", "layout", "memory_format", "Size", "finfo", "iinfo"))
+
+
+def is_plain(value):
+    """Is it a value without parts, which a token says all of?"""
+    kind = type(value)
+    return kind in _PLAIN or kind in (float, complex) or (
+        kind.__module__ == "torch" and kind.__name__ in _BY_TEXT)
+
+
+def plain_token(value):
+    """0.0 and -0.0 are equal, and work is not the same with them; nan is not equal to nan."""
+    kind = type(value)
+    if kind in (float, complex, slice) or kind.__module__ == "torch":
+        return (kind, repr(value))
+    return (kind, value)
+
+
+class _Scope:
+    """An object whose attributes are looked up by names, which come to be known as code is found."""
+
+    __slots__ = ("object", "names", "path", "way", "done", "at", "shallow", "own", "is_open")
+
+    def __init__(self, object, names, path, way, shallow=False, own=None, is_open=False):
+        self.object = object
+        self.names = names      # its dict, or None
+        self.path = path        # a format for a name
+        self.way = way
+        self.done = set()
+        self.at = None          # how many names were known when it was looked at last
+        self.shallow = shallow  # only numbers and such of what it has
+        self.own = own or frozenset()  # names that count though no code of the program has them
+        self.is_open = is_open  # may others be put in the place of its values, for a while?
+
+
+class Walk:
+    """One walk from some roots; `run` does it."""
+
+    def __init__(self, torch, known=(), names=None, executed=None, left=(), takes=None):
+        self.torch = torch
+        self.takes = takes      # of a tensor of the device: may calls bring another one? None: none may
+        self.bound = []         # such tensors: (weak reference, its places)
+        self.binds_all = True   # are all tensors of the device such?
+        self.parts = []         # what their places are in: containers, and dicts of objects or these
+        self._met = {}          # by id: (tensor, where its token is, its places), while it walks
+        self._place = None      # of the value that is put next
+        self.left = left        # places that are not looked at, as Reads.leave_out has them
+        self.executed = executed  # places of code that ran, which alone is followed; None: all is
+        self.known = known      # ids of tensors that somebody else looks at
+        self.owners = []        # (kind, way, object, keys, values), as _C.Reads.set takes them
+        self.first = []         # of each owner: the token of its first value
+        self.tokens = []
+        self.paths = []
+        self.modules = []       # nn.Modules and optimizers that were met
+        self.optimizers = []
+        self.optimizer_paths = []
+        self.globals = set()    # that code names, modules that it imports among them
+        self.iterators = []     # (iterator, path)
+        self.obstacles = []     # sentences
+        self.cautions = []
+        self.has_memory = False  # does it hold tensors of the device?
+        self.names = {"forward"} if names is None else set(names)
+        self.dynamic = False
+        self._dynamic_classes = set()  # by their qualified names
+        self._maybe = set()
+        self._seen = {}         # by id: the object, which so keeps its id, and its number
+        self._ahead = collections.deque()
+        self._scopes = []
+        self._classes = {}
+        self._inherits = {}
+        self._module_base = frozenset(vars(torch.nn.Module()))
+
+    def run(self, *roots):
+        """Walks from (value, path) each."""
+        for value, path in roots:
+            self.put(value, path)
+        progress = None
+        while progress != (progress := (len(self.names), self.dynamic, len(self._dynamic_classes),
+                                        len(self._scopes))):
+            self._drain()
+            for scope in list(self._scopes):
+                self._extend(scope)
+            self._drain()
+        self._bind()
+        self._seen.clear()  # what was looked at is the program's to drop
+        self._scopes.clear()
+        return self
+
+    def _drain(self):
+        while self._ahead:
+            follow, value, path = self._ahead.popleft()
+            if len(self.tokens) > MOST_VALUES:
+                self.obstacles.append(f"it may read more than {MOST_VALUES} values beside its arguments")
+                self._ahead.clear()
+                return
+            follow(self, value, path)
+
+    # ---- Tokens and owners ----
+
+    def put(self, value, path):
+        """Adds a value's token, and goes on to what it holds."""
+        if self.takes is not None:
+            place, self._place = self._place, None
+            self._meet(value, place)
+        self.tokens.append(self._token(value, path))
+        self.paths.append(path)
+
+    def own(self, kind, object, keys, values, paths, way=BY_VALUE, is_open=False):
+        """An owner, and the tokens of its values, but for places that are left out. is_open: others may
+        be put there for a while."""
+        if self.left:
+            before = keys
+            keys, values, paths = self._without_left(kind, object, keys, values, paths)
+            if kind == ITEMS and len(keys) < len(before):
+                kind = NAMES  # it has more than these
+            if keys == () or (kind in (CELL, LIST) and not values):
+                return
+        if is_open and self.takes is not None:
+            self.parts.append(object)
+        self.owners.append((kind, way, object, keys, tuple(map(self._weak, values))))
+        self.first.append(len(self.tokens))
+        for i, (value, path) in enumerate(zip(values, paths)):
+            self._place = (kind, object, i if keys is None else keys[i]) if is_open else None
+            self.put(value, path)
+
+    def _meet(self, value, place):
+        """Notes a tensor of the device, and where it was found; None: where none may be put."""
+        if isinstance(value, self.torch.Tensor) and value.device.type != "cpu":
+            self._met.setdefault(id(value), (value, len(self.tokens), []))[2].append(place)
+
+    def _bind(self):
+        """Of the tensors that were met those are bound which calls may bring others of: their tokens
+        do not tell which they are."""
+        is_plain_tree = not self.modules and not self.optimizers  # those are told by identity anyway
+        found = []
+        for tensor, at, places in self._met.values():
+            if is_plain_tree and None not in places and self.takes(tensor):
+                self.tokens[at] = ("bound", *self.tokens[at][2:])  # all but the address
+                found.append((self.paths[at], weakref.ref(tensor), tuple(places)))
+        self.binds_all = len(found) == len(self._met)
+        self._met.clear()
+        # In the order of their paths, which stays when more names come to be known.
+        self.bound = [entry[1:] for entry in sorted(found, key=lambda entry: entry[0])]
+
+    def _weak(self, value):
+        """What is compared with a value later: whoever replaces a tensor of the device wants it gone."""
+        if not isinstance(value, self.torch.Tensor) or value.device.type == "cpu":
+            return value
+        self.has_memory = True
+        return weakref.ref(value)
+
+    def _is_left(self, owner, key=None):
+        return bool(self.left) and ((id(owner), key) in self.left or (id(owner), None) in self.left)
+
+    def _without_left(self, kind, owner, keys, values, paths):
+        if kind in (CELL, LIST):
+            is_left = any(place[0] == id(owner) for place in self.left)
+            return (keys, (), ()) if is_left else (keys, values, paths)
+        if kind not in (NAMES, ITEMS, ATTRIBUTES):
+            return keys, values, paths
+        kept = [i for i, key in enumerate(keys) if not self._is_left(owner, key)]
+        return tuple(tuple(some[i] for i in kept) for some in map(tuple, (keys, values, paths)))
+
+    def look_at(self, kind, object, values=()):
+        """An owner whose token is the one that is just being made."""
+        self.owners.append((kind, BY_VALUE, object, None, tuple(values)))
+        self.first.append(len(self.tokens))
+
+    def _token(self, value, path):
+        if value is _C.absent:
+            return ("absent",)
+        if is_plain(value):
+            return plain_token(value)
+        kind = type(value)
+        seen = self._seen.get(id(value))
+        if seen is not None:
+            return ("seen", seen[1])
+        self._seen[id(value)] = (value, len(self._seen))
+        make = _BY_TYPE.get(kind)
+        if make is not None:
+            return make(self, value, path)
+        for of, make in self._by_base():
+            if isinstance(value, of):
+                return make(self, value, path)
+        return self._object_token(value, path)
+
+    def _by_base(self):
+        torch = self.torch
+        return ((torch.Tensor, Walk._tensor), (torch.nn.Module, Walk._module),
+                (torch.optim.Optimizer, Walk._optimizer), (type, Walk._class),
+                (types.ModuleType, Walk._python_module), (enum.Enum, Walk._identity),
+                (dict, Walk._dict), (list, Walk._list), (tuple, Walk._tuple),
+                ((set, frozenset), Walk._set), (_ITERATORS, Walk._iterator))
+
+    def _identity(self, value, path):
+        return Same(value)
+
+    def _follow(self, how, value, path):
+        self._ahead.append((how, value, path))
+
+    # ---- Functions ----
+
+    def _function(self, function, path):
+        if is_foreign_file(function.__code__.co_filename):
+            self._follow(Walk._foreign_cells, function, path)
+            return Same(function)
+        if self.executed is not None and place_of(function.__code__) not in self.executed:
+            return ("function", Same(function.__code__))
+        self._follow(Walk._function_reads, function, path)
+        return ("function",)
+
+    def _foreign_cells(self, function, path):
+        """A decorator of somebody else's: what it wraps."""
+        for cell in function.__closure__ or ():
+            try:
+                value = cell.cell_contents
+            except ValueError:
+                continue
+            if callable(value) and not isinstance(value, type):
+                self.put(value, getattr(value, "__name__", path))
+
+    def _function_reads(self, function, path):
+        code = function.__code__
+        name = function.__name__
+        self._hold(Same(code))
+        self.owners.append((FUNCTION, BY_VALUE, function, None,
+                            (code, function.__defaults__, function.__kwdefaults__)))
+        self.first.append(len(self.tokens))
+        self.tokens.append(Same(code))
+        self.paths.append(f"the code of {name}")
+        self.put(function.__defaults__, f"the defaults of {name}")
+        self.put(function.__kwdefaults__, f"the defaults of {name}")
+        for free, cell in zip(code.co_freevars, function.__closure__ or ()):
+            try:
+                value = cell.cell_contents
+            except ValueError:
+                value = _C.absent
+            self.own(CELL, cell, None, (value,), (free,))
+        self._learn(code, function.__globals__, function.__qualname__.rpartition(".")[0])
+        if function.__dict__:
+            self._scope(function, function.__dict__, name + ".{}", "container")
+
+    def _asks_anything(self, owner):
+        """Code asks for names that it makes: a method most likely of its object, a function of any."""
+        if owner and not owner.endswith("<locals>"):
+            self._dynamic_classes.add(owner)
+        else:
+            self.dynamic = True
+
+    def _learn(self, code, names, owner):
+        """The names that code has are those that everything it can reach is asked for. owner: of the
+        method that it is, the name of the class."""
+        found = named(code)
+        self.names |= found.attributes
+        self.globals |= found.globals | found.imports
+        self._maybe |= found.maybe
+        if found.dynamic:
+            self._asks_anything(owner)
+        builtins = vars(sys.modules["builtins"])
+        keys = [n for n in sorted(found.globals) if n in names or n in builtins]
+        self.own(NAMES, names, tuple(keys), [names.get(n, _C.absent) for n in keys], keys,
+                 way_for("globals"))
+        if "getenv" in found.globals or "getenv" in found.attributes:
+            self.put(os.environ, "os.environ")
+        for name in sorted(found.imports):
+            module = sys.modules.get(name)
+            if module is not None:
+                self.put(module, name)
+
+    def _method(self, method, path):
+        self._follow(Walk.put, method.__func__, path)
+        self._follow(Walk.put, method.__self__, path.rpartition(".")[0] or "self")
+        return ("method",)
+
+    def _builtin(self, function, path):
+        owner = getattr(function, "__self__", None)
+        if owner is not None and not isinstance(owner, (types.ModuleType, type)):
+            self._follow(Walk.put, owner, path.rpartition(".")[0] or path)
+        return Same(function)
+
+    def _partial(self, partial, path):
+        self._follow(Walk.put, partial.func, f"{path}.func")
+        self._follow(Walk.put, partial.args, f"{path}.args")
+        self._follow(Walk.put, partial.keywords, f"{path}.keywords")
+        return (type(partial),)
+
+    def _wrapper(self, wrapper, path):
+        inner = getattr(wrapper, "__wrapped__", None) or getattr(wrapper, "__func__", None)
+        if inner is not None:
+            self._follow(Walk.put, inner, path)
+        return Same(wrapper)
+
+    def _property(self, value, path):
+        for function in (value.fget,):
+            if function is not None:
+                self._follow(Walk.put, function, path)
+        return Same(value)
+
+    def _cached_property(self, value, path):
+        self._follow(Walk.put, value.func, path)
+        return Same(value)
+
+    def _context_variable(self, variable, path):
+        ask = functools.partial(variable.get, _C.absent)
+        value = ask()
+        if is_plain(value) or value is _C.absent:
+            self._follow(Walk._called, ask, f"{path}.get()")
+        else:
+            self._follow(Walk._called_identity, ask, f"{path}.get()")
+        return Same(variable)
+
+    def _called(self, ask, path):
+        self.own(CALL, ask, None, (ask(),), (path,))
+
+    def _called_identity(self, ask, path):
+        value = ask()
+        self.own(CALL, functools.partial(_id_of, ask), None, (id(value),), (path,))
+        self.put(value, path)
+
+    # ---- Containers ----
+
+    def _too_many(self, container, path):
+        """Of a very large container only its identity and length are looked at."""
+        self.cautions.append(f"of `{path}`, which has {len(container)} elements, more than {MOST_ITEMS}, "
+                             "only the number is watched")
+        self._count(container, path)
+
+    def _dict(self, value, path):
+        self._follow(Walk._items, value, path)
+        self._more(value, path)
+        return (type(value),)
+
+    def _items(self, value, path):
+        if len(value) > MOST_ITEMS:
+            self._too_many(value, path)
+            return
+        if self._is_left(value):
+            return
+        keys = tuple(dict.keys(value))
+        self.tokens.append(tuple(plain_token(k) if is_plain(k) else Same(k) for k in keys))
+        self.paths.append(f"the keys of {path}")
+        for key in keys if self.takes is not None else ():
+            self._meet_key(key)
+        self.own(ITEMS, value, keys, tuple(dict.values(value)), [f"{path}[{_key(k)}]" for k in keys],
+                 way_for("container"), is_open=True)
+
+    def _meet_key(self, key):
+        """A tensor that something is found by stays the one it is."""
+        if isinstance(key, self.torch.Tensor):
+            self._meet(key, None)
+
+    def _view(self, value, path):
+        for behind in gc.get_referents(value):
+            self._follow(Walk.put, behind, path)
+        return (type(value),)
+
+    def _list(self, value, path):
+        self._follow(Walk._elements, value, path)
+        self._more(value, path)
+        return (type(value), None if self._is_left(value) else len(value))
+
+    def _elements(self, value, path):
+        if len(value) > MOST_ITEMS:
+            self._too_many(value, path)
+            return
+        self.own(LIST, value, None, tuple(value), [f"{path}[{i}]" for i in range(len(value))], is_open=True)
+
+    def _tuple(self, value, path):
+        self._follow(Walk._members, value, path)
+        return (type(value), len(value))
+
+    def _members(self, value, path):
+        if len(value) > MOST_ITEMS:
+            self._too_many(value, path)
+            return
+        names = getattr(type(value), "_fields", None)
+        for i, member in enumerate(value):
+            self.put(member, f"{path}.{names[i]}" if names else f"{path}[{i}]")
+
+    def _set(self, value, path):
+        if self._is_left(value):
+            return (type(value),)
+        if type(value) is not frozenset:
+            self._follow(Walk._set_members, value, path)
+        return (type(value), frozenset(plain_token(v) if is_plain(v) else Same(v) for v in value))
+
+    def _set_members(self, value, path):
+        if len(value) > MOST_OF_SET and not any(map(is_plain, value)):  # a registry of classes
+            self._follow(Walk._count, value, path)
+            return
+        if all(map(_is_simple_to_compare, value)):
+            self.owners.append((SET, BY_VALUE, value, None, (frozenset(value),)))
+        else:
+            ask = functools.partial(_ids_of, value)
+            self.owners.append((CALL, BY_VALUE, ask, None, (ask(),)))
+        self.first.append(len(self.tokens))
+        self.tokens.append("set")
+        self.paths.append(path)
+
+    def _count(self, value, path):
+        self.own(CALL, functools.partial(len, value), None, (len(value),), (f"len({path})",))
+
+    def _deque(self, value, path):
+        if self._is_left(value):
+            return (type(value),)
+        self._follow(Walk._deque_members, value, path)
+        return (type(value), len(value))
+
+    def _deque_members(self, value, path):
+        ask = functools.partial(_ids_of, value)
+        self.owners.append((CALL, BY_VALUE, ask, None, (ask(),)))
+        self.first.append(len(self.tokens))
+        self.tokens.append("deque")
+        self.paths.append(path)
+        for i, member in enumerate(list(value)[:MOST_ITEMS]):
+            self.put(member, f"{path}[{i}]")
+
+    def _iterator(self, value, path):
+        self.iterators.append((value, path))
+        return Same(value)
+
+    def _environment(self, value, path):
+        """os.environ: the strings behind it."""
+        data = getattr(value, "_data", None)
+        if type(data) is dict:
+            self._follow(Walk._items, data, path)
+        return ("environment",)
+
+    # ---- Tensors and arrays ----
+
+    def _tensor(self, tensor, path):
+        torch = self.torch
+        names = getattr(tensor, "__dict__", None)
+        if names:
+            self._scopes.append(_Scope(tensor, names, path + ".{}", way_for("instance")))
+        try:
+            like = (tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.requires_grad)
+            address = tensor.data_ptr()
+        except (RuntimeError, NotImplementedError, AttributeError):
+            return Same(tensor)  # sparse, fake, or a subclass without memory
+        if tensor.device.type != "cpu":
+            if id(tensor) not in self.known and isinstance(tensor, torch.Tensor):
+                self.look_at(TENSOR, self._weak(tensor))
+            return ("tensor", address, *like)
+        return ("tensor", self._contents(tensor, address), *like)
+
+    def _contents(self, tensor, address):
+        nbytes = tensor.numel() * tensor.element_size()
+        if id(tensor) in self.known or self._is_left(tensor):
+            return address
+        if nbytes <= MOST_BYTES and tensor.is_contiguous() and not tensor.is_neg() and (
+                not tensor.is_conj()):
+            found = _bytes_at(address, nbytes)
+            self.look_at(DATA, tensor, (found,))
+            return found
+        self.look_at(CALL, functools.partial(_version_of, tensor), (_version_of(tensor),))
+        return (address, _version_of(tensor))
+
+    def _buffer(self, value):
+        found = bytes(value)
+        self.look_at(CALL, functools.partial(bytes, value), (found,))
+        return (type(value), found)
+
+    def _array(self, value, path):
+        if value.dtype.hasobject or self._is_left(value):
+            return Same(value)
+        if value.nbytes > MOST_ARRAY:
+            self.obstacles.append(f"it may read the NumPy array `{path}` of {value.nbytes} bytes, too many "
+                                  "to compare at each call. Make it a tensor on the GPU")
+            return Same(value)
+        found = value.tobytes()
+        self.look_at(CALL, value.tobytes, (found,))
+        return ("array", value.dtype.str, value.shape, found)
+
+    # ---- Modules and optimizers ----
+
+    def _module(self, module, path):
+        if is_ours(module):
+            return Same(module)
+        self.modules.append(module)
+        self._follow(Walk._module_reads, module, path)
+        return Same(module)
+
+    def _module_reads(self, module, path):
+        names = module.__dict__
+        self._kind_of(module, path)
+        self._scope(module, names, path + ".{}", "instance", own=self._torch_names(type(module)))
+        for part in ("_modules", "_parameters", "_buffers", *(
+                n for n in self._module_base if n.endswith("_hooks"))):
+            held = names.get(part)
+            if held and isinstance(held, dict):
+                self._module_part(part, held, path)
+
+    def _module_part(self, part, held, path):
+        """Children, tensors or hooks by name."""
+        keys = tuple(held)
+        self.tokens.append(keys)
+        self.paths.append(f"{path}.{part}")
+        form = "{}.{}" if part in ("_modules", "_parameters", "_buffers") else "a hook of {}"
+        paths = [f"{path}[{k}]" if part == "_modules" and k.isdigit() else form.format(path, k)
+                 for k in map(str, keys)]
+        self.own(ITEMS, held, keys, tuple(held.values()), paths, way_for("container"))
+
+    @staticmethod
+    @functools.lru_cache(maxsize=1024)
+    def _torch_names(kind):
+        """The attributes that PyTorch's own module classes read of themselves."""
+        found = set()
+        for one in kind.__mro__:
+            if one.__module__.startswith("torch.nn.") and one.__name__ != "Module":
+                for name, value in vars(one).items():
+                    if isinstance(value, types.FunctionType) and name not in (
+                            "__init__", "extra_repr", "__repr__", "reset_parameters", "__setstate__"):
+                        found |= named(value.__code__).attributes
+        return frozenset(found)
+
+    def _optimizer(self, optimizer, path):
+        self.optimizers.append(optimizer)
+        self.optimizer_paths.append(path)
+        self._follow(Walk._optimizer_reads, optimizer, path)
+        return Same(optimizer)
+
+    def _optimizer_reads(self, optimizer, path):
+        self._kind_of(optimizer, path)
+        self._scope(optimizer, optimizer.__dict__, path + ".{}", "instance", own=frozenset((
+            "param_groups", "state", "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")))
+
+    # ---- Classes and objects ----
+
+    def _kind_of(self, value, path):
+        """An object may come to have another class, or another dict."""
+        self.own(TYPE, value, None, (type(value),), (f"the class of {path}",))
+        names = getattr(value, "__dict__", None)
+        if type(names) is dict and type(value).__dictoffset__:
+            self.owners.append((DICT, BY_VALUE, value, None, (names,)))
+            self.first.append(len(self.tokens))
+            self.tokens.append("dict")
+            self.paths.append(f"{path}.__dict__")
+
+    def _scope(self, object, names, path, owner, **how):
+        self._scopes.append(_Scope(object, names, path, way_for(owner), **how))
+        self._meet_class(type(object))
+
+    def _class(self, kind, path):
+        if issubclass(kind, enum.Enum):
+            return Same(kind)
+        self._meet_class(kind, made=True)
+        return Same(kind)
+
+    def _meet_class(self, kind, made=False):
+        """The classes that a class inherits from, but for those of others."""
+        function = self.torch.autograd.Function
+        for one in kind.__mro__:
+            own = one.__module__.startswith("torch.nn.") and one.__name__ != "Module"
+            if one in self._classes or (is_foreign_module(one.__module__) and not own):
+                continue
+            names = dict_of_class(one)
+            if names is None:
+                continue
+            dunders = {n for n, v in names.items() if n.startswith("__") and not own and
+                       n not in _SKIPPED_DUNDERS and isinstance(v, types.FunctionType)}
+            if issubclass(one, function):
+                dunders |= _OF_AUTOGRAD
+                self._run_by_autograd(names)
+            self._classes[one] = scope = _Scope(one, names, one.__name__ + ".{}", way_for("class"),
+                                                own=frozenset(dunders))
+            self._scopes.append(scope)
+        if made and kind in self._classes:
+            self._classes[kind].own |= frozenset(_MADE_WITH)
+            self._classes[kind].at = None
+
+    def _run_by_autograd(self, names):
+        """Backward passes run on threads of autograd's, where not every interpreter tells of them."""
+        if self.executed is not None:
+            for name in _OF_AUTOGRAD:
+                code = getattr(getattr(names.get(name), "__func__", None), "__code__", None)
+                if code is not None:
+                    self.executed.add(place_of(code))
+
+    def _python_module(self, module, path):
+        name = module.__name__ if type(getattr(module, "__name__", None)) is str else ""
+        names = vars(module)
+        if type(names) is dict:
+            self._scopes.append(_Scope(module, names, path + ".{}", way_for("globals"),
+                                       shallow=is_foreign_module(name)))
+        return Same(module)
+
+    def _object_token(self, value, path):
+        kind = type(value)
+        if hasattr(kind, "__next__") and hasattr(kind, "__iter__"):
+            return self._iterator(value, path)
+        if kind.__name__ == "ndarray" and kind.__module__ == "numpy":
+            return self._array(value, path)
+        if kind.__module__ in _WRITTEN:
+            return (kind, repr(value))
+        if kind in (bytearray, memoryview, array.array):
+            return self._buffer(value)
+        if kind.__module__ == "numpy" and hasattr(value, "tobytes"):
+            return ("scalar", kind, value.tobytes())
+        if is_ours(value):
+            return Same(value)
+        if isinstance(value, threading.local):
+            self._scopes.append(_Scope(value, None, path + ".{}", BY_VALUE))
+            return Same(value)
+        names = getattr(value, "__dict__", None)
+        foreign = is_foreign_module(kind.__module__) and not isinstance(value, _OPEN_TYPES) and (
+            kind.__name__ != "Namespace")
+        if foreign:
+            return self._foreign_object(value, names, path)
+        self._follow(Walk._object_reads, value, path)
+        return (Same(kind),)
+
+    def _foreign_object(self, value, names, path):
+        """Of an object of Python's or PyTorch's, numbers and tensors; of a wrapper what it wraps."""
+        if hasattr(value, "__wrapped__"):
+            self._follow(Walk.put, value.__wrapped__, path)
+        if type(names) is dict and type(value).__module__.startswith("torch"):
+            self._scopes.append(_Scope(value, names, path + ".{}", way_for("instance"), shallow=True,
+                                       own=frozenset(names)))
+        return Same(value)
+
+    def _object_reads(self, value, path):
+        names = getattr(value, "__dict__", None)
+        self._kind_of(value, path)
+        if isinstance(value, _OPEN_TYPES) and type(names) is dict:
+            self._items(names, path)
+            return
+        self._scope(value, names if type(names) is dict else None, path + ".{}", "instance", is_open=True)
+
+    def _more(self, value, path):
+        """Attributes of a container's subclass."""
+        if type(value) not in (dict, list) and type(getattr(value, "__dict__", None)) is dict and (
+                not is_foreign_module(type(value).__module__)):
+            self._follow(Walk._object_reads, value, path)
+
+    # ---- Attributes by name ----
+
+    def _extend(self, scope):
+        """Looks up the names that came to be known since it was looked at."""
+        at = (len(self.names), self.dynamic, len(self._dynamic_classes), len(self._maybe), scope.own)
+        if scope.at == at:
+            return
+        scope.at = at
+        if isinstance(scope.object, threading.local):
+            self._extend_by_asking(scope, self.names)
+            return
+        if scope.names is not None:
+            self._extend_dict(scope)
+        if scope.names is None or hasattr(type(scope.object), "__slots__"):
+            self._extend_by_asking(scope, self._slots(type(scope.object)))
+
+    def _wants(self, scope, name):
+        if name in scope.own:
+            return True
+        if name in self.names:
+            return name not in _SKIPPED_DUNDERS
+        return not scope.shallow and not name.startswith("__") and self._is_dynamic(scope)
+
+    def _is_dynamic(self, scope):
+        if self.dynamic or not self._dynamic_classes:
+            return self.dynamic
+        of = scope.object if isinstance(scope.object, type) else type(scope.object)
+        return any(one.__qualname__ in self._dynamic_classes for one in of.__mro__)
+
+    def _extend_dict(self, scope):
+        names, skipped = scope.names, scope.done
+        if isinstance(scope.object, self.torch.nn.Module):
+            skipped = skipped | self._module_base
+        if len(self.names) + len(scope.own) < len(names) and not self._is_dynamic(scope):
+            present = [n for n in sorted(self.names | scope.own)
+                       if n in names and n not in skipped and self._wants(scope, n)]
+        else:
+            present = [n for n in list(names) if type(n) is str and n not in skipped and
+                       self._wants(scope, n)]
+        if scope.shallow:
+            present = [n for n in present if self._is_shallow(names[n])]
+        missing = [n for n in self._could_be(scope) if n not in names and n not in scope.done]
+        scope.done |= {*present, *missing}
+        keys = tuple(n for n in (*present, *missing) if not self._is_left(scope.object, n))
+        if not keys:
+            return
+        self.own(NAMES, names, keys, [names.get(n, _C.absent) for n in keys],
+                 [scope.path.format(n) for n in keys], scope.way, is_open=scope.is_open)
+
+    def _is_shallow(self, value):
+        torch = self.torch
+        return is_plain(value) or isinstance(value, (
+            types.FunctionType, types.BuiltinFunctionType, types.ModuleType, torch.Tensor, torch.dtype,
+            torch.device, os._Environ if hasattr(os, "_Environ") else ())) or (
+                type(value) in (type, torch.autograd.function.FunctionMeta))
+
+    def _could_be(self, scope):
+        """Names that an object has of its class, or that code asks for in case: it could come to have
+        them itself."""
+        owner = scope.object
+        if isinstance(owner, (type, types.ModuleType, types.FunctionType)) or scope.shallow:
+            return ()
+        return sorted(self._inherited(type(owner), scope.own) | self._maybe)
+
+    def _inherited(self, kind, own):
+        """The names that count of those which objects have of their class."""
+        at = (kind, own, len(self.names), len(self._classes))
+        if at not in self._inherits:
+            self._inherits[at] = self._look_inherited(kind, own)
+        return self._inherits[at]
+
+    def _look_inherited(self, kind, own):
+        found = set()
+        for one in kind.__mro__:
+            scope = self._classes.get(one)
+            for name in scope.names if scope is not None else ():
+                if (name in self.names or name in own) and not name.startswith("__"):
+                    value = scope.names[name]
+                    if not hasattr(type(value), "__set__"):
+                        found.add(name)
+        return found
+
+    def _slots(self, kind):
+        return {n for one in kind.__mro__ for n, v in vars(one).items()
+                if isinstance(v, types.MemberDescriptorType)} & (self.names | self._maybe)
+
+    def _extend_by_asking(self, scope, names):
+        keys = [n for n in sorted(names) if n not in scope.done and not n.startswith("__")]
+        if isinstance(scope.object, threading.local):
+            keys = [n for n in keys if hasattr(scope.object, n) or n in self._maybe]
+        scope.done |= set(keys)
+        if keys:
+            self.own(ATTRIBUTES, scope.object, tuple(keys),
+                     [getattr(scope.object, n, _C.absent) for n in keys],
+                     [scope.path.format(n) for n in keys], is_open=scope.is_open)
+
+    def _hold(self, token):
+        self._seen.setdefault(id(token.object), (token.object, len(self._seen)))
+
+
+def _is_simple_to_compare(value):
+    """Without running code of the program's?"""
+    kind = type(value)
+    return is_plain(value) or (isinstance(value, type) and kind.__hash__ is type.__hash__ and
+                               kind.__eq__ is type.__eq__)
+
+
+def is_ours(value):
+    return type(value).__module__.partition(".")[0] == "reprise"
+
+
+def _key(key):
+    return repr(key) if is_plain(key) else f"<{type(key).__name__}>"
+
+
+def _id_of(ask):
+    return id(ask())
+
+
+def _ids_of(members):
+    return tuple(map(id, members))
+
+
+def _version_of(tensor):
+    try:
+        return (tensor.data_ptr(), tensor._version)
+    except RuntimeError:  # an inference tensor has none
+        return (tensor.data_ptr(), None)
+
+
+def _bytes_at(address, nbytes):
+    import ctypes
+    return ctypes.string_at(address, nbytes) if nbytes else b""
+
+
+_BY_TYPE = {
+    types.FunctionType: Walk._function, types.MethodType: Walk._method,
+    types.BuiltinFunctionType: Walk._builtin, functools.partial: Walk._partial,
+    staticmethod: Walk._wrapper, classmethod: Walk._wrapper, property: Walk._property,
+    functools.cached_property: Walk._cached_property, ContextVar: Walk._context_variable,
+    dict: Walk._dict, list: Walk._list, tuple: Walk._tuple, set: Walk._set, frozenset: Walk._set,
+    collections.deque: Walk._deque, type(os.environ): Walk._environment, type: Walk._class,
+    types.ModuleType: Walk._python_module, weakref.ref: Walk._identity,
+    types.MappingProxyType: Walk._view, types.CodeType: Walk._identity,
+    type(functools.lru_cache(lambda: None)): Walk._wrapper,
+    **{kind: Walk._iterator for kind in _ITERATORS},
+}

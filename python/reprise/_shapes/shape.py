@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: MIT
+"""A captured graph as a function of tensors."""
+
+import functools
+
+from .._base import torch_private
+from .._base.tree import is_leaf, unflatten
+from .._grad.gradients import give
+
+
+class Given:
+    """In a result: an argument of the call that is no tensor, by its number among those."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number):
+        self.number = number
+
+
+class Shape:
+    """What was captured of a Work: its graph, and what to make of a call's tensors."""
+
+    effects = None  # what its calls assign beside their results (effects.Assignments)
+
+    scalars = None  # what tells its graph the hyperparameters that hold now (_C.Scalars)
+
+    def __init__(self, work, graph):
+        torch = work.torch
+        self.graph = graph
+        self.drawn = work.drawn  # draws.Drawn, or None
+        self.device = work.device
+        self.extents = work.extents
+        self.first = [e.members[0] for e in work.extents]
+        self.single = [min(e.members, key=lambda m: m[1])[0] for e in work.extents]
+        self.outputs = work.outputs
+        self.results = work.results
+        self.spec = work.spec
+        self.torch = torch
+        self.alone = self._alone_in_outputs()
+        self.whole = [a[:3] if a and _filled(*a) == n else None
+                      for a, n in zip(self.alone, self.outputs)]
+        self.has_given = any(r[0] == "value" and type(r[1]) is Given for r in self.results)
+        self.used_before = -1  # replays, when it was last looked whether there are any
+        self.offered = -1  # to the fast path: when, by its guards
+        self.lead = 0  # bytes at the start of the pool that it leaves alone
+        self.stale = 0  # graphs of its key before it, whose memory was freed
+        self.given = ()  # (parameter, gradient or None): what each replay leaves behind
+        self.left = ()   # (gradient, address): where the given ones lie as long as nobody moves them
+        self.used = ()   # (parameter, address of its gradient) where the graph uses that
+
+    def _alone_in_outputs(self):
+        """For each output storage: the tensor that it begins with, as (shape, stride, dtype), or None
+        where views share it."""
+        found = [[] for _ in self.outputs]
+        for result in self.results:
+            if result[0] == "output":
+                found[result[1]].append(result[2])
+        return [tensors[0][:3] if len(tensors) == 1 and tensors[0][3] == 0 else None
+                for tensors in found]
+
+    def enqueue(self, tensors, state=None):
+        """Enqueues the graph for these tensors; the memory of its outputs. state: seed and offset of the
+        device's random numbers, where they are those of an earlier graph."""
+        torch, device = self.torch, self.device
+        buffers = [torch.empty_strided(*whole[:2], dtype=whole[2], device=device) if whole else
+                   torch.empty(nbytes, dtype=torch.uint8, device=device)
+                   for whole, nbytes in zip(self.whole, self.outputs)]
+        stream = torch_private.of(torch).raw_stream(device.index)
+        addresses = [tensors[i].data_ptr() for i in self.single] + [b.data_ptr() for b in buffers]
+        if self.drawn is not None and self.drawn.borrows:
+            self._replay_with(state, stream, addresses)
+        else:
+            self.graph.replay(stream, *addresses)
+        give(self.given)  # frees what the graph has dropped, and may have read
+        return buffers
+
+    def _replay_with(self, state, stream, addresses):
+        """Replays with the device's random numbers at that state, where they stay; other generators go
+        on."""
+        others = [(g, g.initial_seed(), g.get_offset(), by) for g, by in self.drawn.pairs[1:]]
+        values = [*state, *(word for _, seed, offset, _ in others for word in (seed, offset))]
+        self.graph.replay_at(tuple(values), stream, *addresses)
+        for generator, _, offset, by in others:
+            generator.set_offset(offset + by)
+
+    def leaves(self, tensors, buffers):
+        """The leaves of the result."""
+        return [self._result(r, tensors, buffers) for r in self.results]
+
+    def replay(self, tensors, state=None, others=()):
+        """The result for these tensors, which fit the key; state: as for enqueue; others: arguments of the
+        call that are no tensors."""
+        made = unflatten(self.spec, self.leaves(tensors, self.enqueue(tensors, state)))
+        return made if self.effects is None else self.effects.deliver(made, others)
+
+    def _result(self, result, tensors, buffers):
+        kind = result[0]
+        if kind == "value":
+            return result[1]
+        shape, stride, dtype, offset = result[2]
+        if kind == "output":
+            buffer = buffers[result[1]]
+            if self.whole[result[1]]:
+                return buffer
+            storage = buffer.untyped_storage()
+        else:
+            tensor = tensors[self.single[result[1]]]
+            storage = tensor.untyped_storage()
+            offset += tensor.storage_offset() * tensor.element_size() // dtype.itemsize
+        made = self.torch.empty(0, dtype=dtype, device=self.device)
+        return made.set_(storage, offset, shape, stride)
+
+    def short(self, tensors):
+        """How the fast path makes the results of a call with these tensors, and what it makes of
+        them: None where a call takes more than that."""
+        if self.effects is not None or (self.drawn is not None and self.drawn.borrows) or (
+                len(tensors) != len(self.extents)) or any(len(e.members) > 1 for e in self.extents):
+            return None
+        made = [r[:2] for r in self.results if r[0] != "value"]
+        if made != [("output", j) for j in range(len(self.outputs))]:
+            return None
+        made = tuple(map(_made, self.alone, self.outputs))
+        if None in made:
+            return None
+        if self.has_given:
+            return made, functools.partial(_build_with_given, self.spec, self.results)
+        if len(made) < len(self.results):
+            return made, functools.partial(_build_with_values, self.spec, self.results)
+        return made, None if is_leaf(self.spec) else functools.partial(unflatten, self.spec)
+
+    def has_its_scalars(self):
+        """Are hyperparameters such as it was captured for?"""
+        return self.scalars is None or self.scalars.fit()
+
+    def parts(self):
+        """The graphs that it is made of."""
+        return (self,)
+
+    def is_stale(self):
+        """Was memory freed that it uses beside its arguments, or does it use gradients that lie
+        elsewhere by now, or leave some that the program pointed elsewhere (`p.grad.data = `)?"""
+        return self.graph.is_stale() or any(True for _ in self.moved()) or (
+            any(grad.data_ptr() != at for grad, at in self.left))
+
+    def moved(self):
+        """Yields the parameters whose gradients it uses and which lie elsewhere by now."""
+        for param, at in self.used:
+            grad = param.grad  # looked up once: at each call, for each parameter
+            if grad is None or grad.data_ptr() != at:
+                yield param
+
+    def facts(self):
+        """What is known of the graph: those of struct rp_graph_info, and of each argument."""
+        info = self.graph.info()
+        info["calls"] = info["replays"]
+        info["random"] = self.drawn is not None
+        info["stale_graphs"] = self.stale
+        info["lead_bytes"] = self.lead
+        info["device"] = self.device.index
+        count = len(self.extents) + len(self.outputs)
+        info["arguments"] = [
+            dict(zip(("sites", "bindable", "bound", "reason"), self.graph.arg_info(i)),
+                 role="in" if i < len(self.extents) else "out") for i in range(count)]
+        return info
+
+
+def _filled(shape, stride, dtype):
+    """Bytes from the first element of a tensor to behind the last."""
+    return dtype.itemsize * (1 + sum((n - 1) * s for n, s in zip(shape, stride)))
+
+
+def _build_with_values(spec, results, made):
+    """The result, of the leaves that a call made and those that are the same at every call."""
+    made = iter(made)
+    return unflatten(spec, [r[1] if r[0] == "value" else next(made) for r in results])
+
+
+def _build_with_given(spec, results, ways, made, args, kwargs):
+    """The same where some leaves are arguments of the call; ways: the index or name of each of these that
+    is no tensor."""
+    found = [r[1] if r[0] == "value" else None for r in results]
+    made = iter(made)
+    for i, (kind, value) in enumerate(r[:2] for r in results):
+        if kind != "value":
+            found[i] = next(made)
+        elif type(value) is Given:
+            way = ways[value.number]
+            found[i] = args[way] if isinstance(way, int) else kwargs[way]
+    return unflatten(spec, found)
+
+
+def _made(tensor, nbytes):
+    """How a tensor is made that a storage of nbytes begins with: (shape, stride, dtype) where it fills
+    that, else those of one that does, and the shape to cut it to; or None."""
+    if tensor is None:
+        return None
+    shape, stride, dtype = tuple(tensor[0]), tuple(tensor[1]), tensor[2]
+    if _filled(shape, stride, dtype) == nbytes:
+        return shape, stride, dtype
+    dense = 1
+    for n, s in zip(reversed(shape), reversed(stride)):
+        if n != 1 and s != dense:
+            return None
+        dense *= n
+    count, rest = divmod(nbytes, dtype.itemsize)
+    return None if rest or dense == 0 else ((count,), (1,), dtype, shape)

@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: MIT
+"""Forward and backward as two graphs of one sequence, and an autograd function around them.
+
+The forward graph is captured with autograd on. What autograd saves is of three kinds:
+
+    parameters, constants    lie where they lie
+    arguments and results    are bound anew at every call, and become arguments of the backward graph
+    intermediate results     stay in the pool: the forward graph keeps their blocks, and the backward
+                             graph, later in the sequence, finds them there
+
+The backward graph is captured by asking autograd for the gradients of the record's results. Its own
+results, the gradients, are fresh tensors at every call.
+"""
+
+import weakref
+
+from .. import _C
+from .._base import torch_private
+from .._base.tree import flatten, unflatten
+from .._capture import states
+from .._capture.record import Work
+from .._grad.twice import attach
+from .shape import Shape
+
+REENTRANT = ("the callable uses torch.utils.checkpoint with use_reentrant=True, whose backward pass "
+             "cannot be a graph of its own: pass use_reentrant=False, or capture the whole step, "
+             "reprise.graphed(step), with the backward pass in it")
+BESIDE = ("a parameter with hooks is used beside the attribute of its module: a graph would run the hooks "
+          "once, and each call once more. Use it as the module's attribute, or capture the whole step, "
+          "reprise.graphed(step), with the backward pass in it")
+
+
+class Refused(RuntimeError):
+    """A callable that no further attempt would capture either."""
+
+
+class Split:
+    """A callable captured for one shape, as a differentiable function."""
+
+    function = None  # the autograd function, made when torch is there
+    again = None     # how it is called eagerly, for gradients of gradients (twice.Again)
+    effects = None   # what its calls assign beside their results (effects.Assignments)
+
+    def __init__(self, torch, device, body, tensors, aliases, generators, allow_unused=True):
+        self.torch = torch
+        self.device = device
+        self.body = body
+        self.tensors = tensors
+        self.params = aliases.all
+        self.aliases = aliases  # of the parameters, while it is captured; the body uses them
+        self.generators = generators
+        self.allow_unused = allow_unused
+        self.used_before = -1  # replays, when it was last looked whether there are any
+        self.turn = 0         # counts forward replays: what is in the pool is that of the last
+        self.before_backward = None  # called before each backward pass; it may raise
+        self.needed = []      # arguments of the forward graph that the backward graph reads
+        self.placed = {}      # in a backward run: where those are
+        self.edges = None     # of the record: where gradients leave it, of arguments and parameters
+        self.results = None   # of the record: leaves of the result that have them
+        if Split.function is None:
+            Split.function = _make_function(torch)
+
+    # ---- Captures ----
+
+    def capture(self, pool, name, verify=None):
+        try:
+            self.capture_forward(pool, name, verify)
+            self.capture_backward(pool, name, verify)
+        finally:
+            self._drop_runs()  # nodes of the capture's stream too, where it failed
+
+    def estimate(self, into, pool, name, new):
+        """What both would take, added to a _C.Estimate; new(shape, stride, dtype) makes tensors that
+        nothing is in."""
+        self.aliases.prepare()
+        self.work = self._forward_work()
+        try:
+            self.work.estimate(into, pool.native, f"{name} forward")
+            self._check_results(self.work.results)
+            back = self._backward_work(new)
+            if back is not None:
+                back.estimate(into, pool.native, f"{name} backward")
+        finally:
+            self._drop_runs()
+
+    def capture_forward(self, pool, name, verify=None):
+        self.pool = pool
+        self.aliases.prepare()
+        self.work = self._forward_work()
+        graph = self.work.capture(pool.native, f"{name} forward", verify=verify)
+        self.forward = Shape(self.work, graph)
+        self._check_results(self.forward.results)
+
+    def capture_backward(self, pool, name, verify=None):
+        def new(shape, stride, dtype):
+            return self.torch.empty_strided(shape, stride, dtype=dtype, device=self.device)
+
+        back = self._backward_work(new)
+        self.backward = None if back is None else Shape(
+            back, back.capture(pool.native, f"{name} backward", verify=verify))
+        self._drop_runs()
+
+    def let_go(self):
+        """Behind all captures: keeps of the arguments only whether they want gradients."""
+        torch = self.torch
+        self.body = None
+        self.tensors = [torch.empty(0, device="cpu", requires_grad=t.requires_grad) for t in self.tensors]
+
+    def release(self):
+        """What the forward graph keeps is for the backward graph alone, and that is captured: later
+        captures may lie over it."""
+        self.forward.graph.release()
+        if self.backward is not None:
+            self.backward.graph.release()
+
+    def _forward_work(self):
+        return Work(self.torch, self.device, self._forward, self.tensors, self.generators, keep=True,
+                    put_back=self._drop_graph)
+
+    def _drop_graph(self):
+        """Ahead of each run: what is there of an earlier one stands in the allocator's tables, and from
+        there its addresses get into the padding of kernels' parameters."""
+        self.edges = self.results = None
+
+    @staticmethod
+    def _check_results(results):
+        if any(r[0] == "input" for r in results):
+            raise RuntimeError("the callable returned a view of an argument")
+
+    def _backward_work(self, new):
+        """None where no result has a gradient."""
+        torch, work = self.torch, self.work
+        if not self.results:
+            return None
+        self.strides = [r.stride() for r in self.results]
+        samples = [new(r.shape, r.stride(), r.dtype) for r in self.results]
+        sizes = [e.bytes for e in work.extents] + work.outputs
+        saved = [new((sizes[slot],), (1,), torch.uint8) for slot in self.needed]
+        return Work(torch, self.device, self._backward, samples + saved, self.generators,
+                    base=work.runs[-1].capture.states)
+
+    def _drop_runs(self):
+        work = self.work
+        self.edges = self.results = self.work = None
+        self.aliases.finish()
+        if work is not None:
+            work.finish()
+
+    def _forward(self, placed):
+        torch = self.torch
+        self.needed = []
+        leaves = [p.requires_grad_(t.requires_grad) for p, t in zip(placed, self.tensors)]
+        hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
+        with torch.enable_grad(), hooks:
+            result = self.body(leaves)
+            out, spec = flatten(result)
+            out = [self._own(leaf, leaves) for leaf in out]
+        tensors = [x for x in out if isinstance(x, torch.Tensor)]
+        self.differentiable = [x.requires_grad for x in tensors]
+        self.results = [x for x in tensors if x.requires_grad]
+        if self.results:
+            self._keep_edges([leaf for leaf in leaves if leaf.requires_grad])
+        return unflatten(spec, out)
+
+    def _own(self, leaf, inputs):
+        """A leaf of the result that is none of the arguments' memory."""
+        torch = self.torch
+        if not isinstance(leaf, torch.Tensor) or leaf.device != self.device:
+            return leaf
+        start = leaf.untyped_storage().data_ptr()
+        return leaf.clone() if any(start == i.untyped_storage().data_ptr() for i in inputs) else leaf
+
+    def _pack(self, tensor):
+        start = tensor.untyped_storage().data_ptr()
+        offset = tensor.storage_offset() * tensor.element_size()
+        for slot, (address, nbytes) in enumerate(self.work.ranges):
+            if nbytes and address <= start + offset < address + nbytes:
+                if slot not in self.needed:
+                    self.needed.append(slot)
+                return (slot, start + offset - address, tensor.shape, tensor.stride(), tensor.dtype)
+        return tensor if tensor.is_leaf else tensor.detach()
+
+    def _unpack(self, packed):
+        if not isinstance(packed, tuple):
+            return packed
+        slot, offset, shape, stride, dtype = packed
+        whole = self.placed[slot]
+        made = self.torch.empty(0, dtype=dtype, device=self.device)
+        return made.set_(whole.untyped_storage(), (whole.storage_offset() + offset) // dtype.itemsize,
+                         shape, stride)
+
+    def _backward(self, placed):
+        torch = self.torch
+        count = len(self.results)
+        self.placed = dict(zip(self.needed, placed[count:]))
+        try:
+            with self.aliases.in_place():  # what is recomputed uses them too
+                grads = self._gradients(placed[:count])
+        except RuntimeError as error:
+            if torch_private.goes_back_reentrantly(torch, self.results):
+                raise Refused(REENTRANT) from error
+            raise
+        self.placed = {}
+        starts = [p.untyped_storage().data_ptr() for p in placed]
+        return tuple(g if g is None or self._is_fresh(g, starts) else g.clone() for g in grads)
+
+    def _keep_edges(self, inputs):
+        """Notes where the gradients come out: a later capture may renew the parameters' nodes before the
+        backward pass of this one is captured."""
+        edge = self.torch.autograd.graph.get_gradient_edge
+        self.edges = [edge(x) for x in inputs + [self.aliases.of(p) for p in self.params]]
+
+    def _gradients(self, incoming):
+        """Those of the arguments and the parameters."""
+        aliased = self.aliases.params
+        grads = self.torch.autograd.grad(self.results, self.edges + aliased, incoming, retain_graph=True,
+                                         allow_unused=self.allow_unused or bool(aliased))
+        count = len(self.edges)
+        if any(g is not None for g in grads[count:]):
+            raise Refused(BESIDE)
+        if not self.allow_unused and any(g is None for g in grads[:count]):
+            raise Refused("an argument or a parameter that wants a gradient is not used: pass "
+                          "allow_unused_input=True if that is meant")
+        return grads[:count]
+
+    @staticmethod
+    def _is_fresh(grad, starts):
+        start = grad.untyped_storage().data_ptr()
+        return start not in starts and _C.call_block(start) is not None
+
+    # ---- Calls ----
+
+    def replay(self, tensors, others=()):
+        """The result for these tensors, for autograd to go back through; others: arguments of the call that
+        are no tensors."""
+        leaves = Split.function.apply(self, *tensors, *self.params)
+        results = iter(leaves)
+        made = unflatten(self.forward.spec,
+                         [next(results) if r[0] == "output" else r[1]
+                          for r in self.forward.results])
+        return made if self.effects is None else self.effects.deliver(made, others)
+
+    def random_state(self):
+        """Seed and offset of the device's random numbers now, where the backward graph draws them."""
+        drawn = None if self.backward is None else self.backward.drawn
+        return states.read(drawn.pairs[0][0]) if drawn is not None and drawn.borrows else None
+
+    def saved(self, tensors, buffers):
+        """The arguments of the forward graph that the backward graph reads."""
+        count = len(self.forward.extents)
+        return [tensors[self.forward.single[slot]] if slot < count else buffers[slot - count]
+                for slot in self.needed]
+
+    @staticmethod
+    def has_its_scalars():
+        return True
+
+    @property
+    def has_given(self):
+        """Is there a Given among its results?"""
+        return self.forward.has_given
+
+    def parts(self):
+        return (self.forward,) if self.backward is None else (self.forward, self.backward)
+
+    def is_stale(self):
+        return any(part.is_stale() for part in self.parts())
+
+
+def _make_function(torch):
+    class Graphed(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, split, *inputs):
+            tensors = inputs[:len(split.tensors)]
+            ctx.state = split.random_state()
+            buffers = split.forward.enqueue(tensors)
+            leaves = split.forward.leaves(tensors, buffers)
+            split.turn += 1
+            ctx.split, ctx.turn = split, split.turn
+            ctx.inputs = len(tensors)
+            ctx.given = () if split.again is None else [(weakref.ref(t), _version(t)) for t in tensors]
+            outputs = [leaf for leaf, r in zip(leaves, split.forward.results) if r[0] == "output"]
+            saved = split.saved(tensors, buffers)
+            whole = [any(s is x for x in (*tensors, *outputs)) for s in saved]
+            ctx.save_for_backward(*[s for s, w in zip(saved, whole) if w])
+            ctx.others = [None if w else s for s, w in zip(saved, whole)]
+            ctx.set_materialize_grads(True)
+            plain = [x for x, d in zip(outputs, split.differentiable) if not d]
+            if plain:
+                ctx.mark_non_differentiable(*plain)
+            return tuple(outputs)
+
+        @staticmethod
+        def backward(ctx, *grads):
+            again = torch.is_grad_enabled()  # create_graph=True: somebody may go back through this
+            with torch.no_grad():
+                found = Graphed.gradients(ctx, grads)
+            return _differentiable(torch, ctx, grads, found) if again else found
+
+        @staticmethod
+        def gradients(ctx, grads):
+            split = ctx.split
+            if split.turn != ctx.turn:
+                raise RuntimeError(
+                    f"the backward pass of call {ctx.turn} of '{split.pool.name}' comes after call "
+                    f"{split.turn}, which has overwritten the intermediate results that it needs. "
+                    "Run the backward pass before the next call of the same shape, or use two "
+                    "graphed callables")
+            grads = [g for g, d in zip(grads, split.differentiable) if d]
+            grads = [g if g.stride() == s else _restride(torch, g, s)
+                     for g, s in zip(grads, split.strides)]
+            if split.before_backward is not None:
+                split.before_backward()
+            kept = iter(ctx.saved_tensors)
+            saved = [next(kept) if other is None else other for other in ctx.others]
+            found = iter(split.backward.replay(grads + saved, ctx.state))
+            wants = [t.requires_grad for t in split.tensors]
+            return (None, *[next(found) if w else None for w in wants],
+                    *[next(found) for _ in split.params])
+
+    return Graphed
+
+
+def _version(tensor):
+    return None if tensor.is_inference() else tensor._version
+
+
+def _differentiable(torch, ctx, grads, found):
+    """These gradients, through which one can go back where the arguments are still as they were."""
+    split = ctx.split
+    tensors = [ref() for ref, _ in ctx.given]
+    if split.again is None or split.forward.drawn is not None or any(
+            t is None or _version(t) != version for t, (_, version) in zip(tensors, ctx.given)):
+        return _only_once(torch, split, found)
+    incoming = [g for g, d in zip(grads, split.differentiable) if d]
+    return (None, *attach(split.again, tensors, split.params, incoming, found[1:]))
+
+
+def _only_once(torch, split, grads):
+    """These gradients, through which nobody can go back. torch.autograd.function.once_differentiable
+    would make them constants wherever the incoming gradients are, and a penalty on them would count
+    for nothing."""
+    private = torch_private.of(torch)
+    if private.delayed_error is None:
+        return grads
+    refusal = private.delayed_error(
+        f"the gradients of '{split.pool.name}' are differentiated once more, and a graph of the "
+        "backward pass has no second one. Call the callable itself where create_graph=True is needed, "
+        "or capture the whole step with reprise.graphed(step, grad='whole'), both passes in it",
+        len(grads))
+    marked = [None if g is None else g.detach().requires_grad_() for g in grads]
+    return tuple(refusal(*marked))
+
+
+def _restride(torch, tensor, stride):
+    made = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device)
+    return made.copy_(tensor)

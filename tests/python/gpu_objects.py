@@ -1,0 +1,621 @@
+# SPDX-License-Identifier: MIT
+"""Objects among the arguments bring their tensors: beside an eager twin, on a GPU, under install() and
+without it: usage: gpu_objects.py [--install] ..."""
+
+import collections
+import dataclasses
+import gc
+import sys
+import types
+import unittest
+import warnings
+import weakref
+from unittest import mock
+
+import torch
+
+import reprise
+
+if "--install" in sys.argv:
+    sys.argv.remove("--install")
+    reprise.install()
+
+CALLS = 4
+
+
+def full(value, *shape):
+    return torch.full(shape or (4, 16), float(value), device="cuda")
+
+
+def inputs(count=CALLS):
+    maker = torch.Generator().manual_seed(3)
+    return [torch.randn(4, 16, generator=maker).cuda() for _ in range(count)]
+
+
+class Cache:
+    """As a decoder's of fixed length: layers that are written in place."""
+
+    def __init__(self, value=0.0, layers=2):
+        self.layers = [types.SimpleNamespace(total=full(value + i)) for i in range(layers)]
+        self.seen = {"count": full(0, 1)}
+
+    def update(self, y):
+        for layer in self.layers:
+            y = y + layer.total
+            layer.total.add_(y)
+        self.seen["count"].add_(1)
+        return y * self.seen["count"]
+
+    def state(self):
+        return [layer.total for layer in self.layers] + [self.seen["count"]]
+
+
+@dataclasses.dataclass
+class Batch:
+    hidden: torch.Tensor
+    scale: float = 1.0
+
+
+class Slots:
+    __slots__ = ("hidden", "scale", "__weakref__")
+
+    def __init__(self, hidden, scale=1.0):
+        self.hidden, self.scale = hidden, scale
+
+
+class Table(dict):
+    """A dict with attributes."""
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(0)
+        self.net = torch.nn.Linear(16, 16).cuda()
+
+    def same(self, got, want):
+        for a, b in zip(got, want, strict=True):
+            self.assertTrue(torch.equal(a, b), (a, b))
+
+    def replays(self, made):
+        return sum(s["replays"] for s in made.shapes())
+
+
+class Kinds(Case):
+    """Another object at each call, of each kind: one graph."""
+
+    def check(self, make, read):
+        def fn(x, held):
+            return self.net(x) * read(held)
+        made = reprise.graphed(fn, strict=True)
+        with torch.no_grad():
+            for i, x in enumerate(inputs(6)):
+                self.assertTrue(torch.equal(made(x, make(full(i))), fn(x, make(full(i)))), i)
+        self.assertEqual((len(made.shapes()), self.replays(made)), (1, 5))
+
+    def test_dataclass(self):
+        self.check(lambda t: Batch(t, 2.0), lambda held: held.hidden * held.scale)
+
+    def test_namespace(self):
+        self.check(lambda t: types.SimpleNamespace(hidden=t), lambda held: held.hidden)
+
+    def test_slots(self):
+        self.check(lambda t: Slots(t, 3.0), lambda held: held.hidden * held.scale)
+
+    def test_elements_of_a_list_in_an_object(self):
+        self.check(lambda t: types.SimpleNamespace(some=[t, 2.0]), lambda held: held.some[0] * held.some[1])
+
+    def test_items_of_a_dict_in_an_object(self):
+        self.check(lambda t: types.SimpleNamespace(some={"t": t}), lambda held: held.some["t"])
+
+    def test_dicts_of_other_classes(self):
+        self.check(lambda t: Table(t=t), lambda held: held["t"])
+        self.check(lambda t: collections.OrderedDict(t=t), lambda held: held["t"])
+        self.check(lambda t: collections.UserDict(t=t), lambda held: held["t"])
+
+    def test_attribute_of_a_dict(self):
+        def make(t):
+            made = Table()
+            made.extra = t
+            return made
+        self.check(make, lambda held: held.extra)
+
+    def test_objects_in_objects(self):
+        self.check(lambda t: Batch(types.SimpleNamespace(inner=Slots(t))),
+                   lambda held: held.hidden.inner.hidden)
+
+    def test_in_a_tree_of_arguments(self):
+        self.check(lambda t: {"batch": (Batch(t), 3.0)},
+                   lambda held: held["batch"][0].hidden * held["batch"][1])
+
+    def test_views(self):
+        def make(t):
+            whole = torch.cat([t, t + 1])
+            return types.SimpleNamespace(low=whole[:4], high=whole[4:])
+        self.check(make, lambda held: held.low - held.high.t().contiguous().t())
+
+    def test_attributes_of_a_tensor(self):
+        def make(t):
+            t.factor = 3.0
+            return Batch(t)
+        self.check(make, lambda held: held.hidden * held.hidden.factor)
+
+
+class Loops(Case):
+    def graphed(self):
+        def fn(x, cache):
+            return cache.update(self.net(x))
+        return fn, reprise.graphed(fn, strict=True)
+
+    def test_a_cache_for_each_loop(self):
+        fn, made = self.graphed()
+        with torch.no_grad():
+            for n in range(4):
+                cache, twin = Cache(n), Cache(n)
+                for x in inputs():
+                    self.assertTrue(torch.equal(made(x, cache), fn(x, twin)))
+                    self.same(cache.state(), twin.state())
+        self.assertEqual((len(made.shapes()), self.replays(made)), (1, 4 * CALLS - 1))
+
+    def test_caches_in_turn(self):
+        fn, made = self.graphed()
+        caches, twins = [Cache(n) for n in range(3)], [Cache(n) for n in range(3)]
+        with torch.no_grad():
+            for x in inputs(3):
+                for cache, twin in zip(caches, twins):
+                    self.assertTrue(torch.equal(made(x, cache=cache), fn(x, twin)))
+                    self.same(cache.state(), twin.state())
+        self.assertEqual((len(made.shapes()), self.replays(made)), (1, 8))
+
+    def test_structures_are_told_apart(self):
+        fn, made = self.graphed()
+        with torch.no_grad():
+            for layers in (2, 3, 2, 3):
+                for x in inputs(2):
+                    cache, twin = Cache(1, layers), Cache(1, layers)
+                    self.assertTrue(torch.equal(made(x, cache), fn(x, twin)))
+        self.assertEqual(len(made.shapes()), 2)
+
+    def test_a_structure_that_changes(self):
+        """In an object that calls were made with: another tensor, another shape, another number."""
+        def fn(x, batch):
+            return self.net(x) * batch.hidden * batch.scale
+        made = reprise.graphed(fn, strict=True)
+        batch = Batch(full(1))
+        with torch.no_grad():
+            for change in (lambda: None, lambda: setattr(batch, "hidden", full(2)),
+                           lambda: setattr(batch, "scale", 3.0), lambda: setattr(batch, "hidden", full(5, 16)),
+                           lambda: setattr(batch, "hidden", full(1).t().contiguous().t()),
+                           lambda: setattr(batch.hidden, "data", full(4).t().contiguous().t()),
+                           lambda: batch.hidden.fill_(6)):
+                change()
+                for x in inputs(2):
+                    self.assertTrue(torch.equal(made(x, batch), fn(x, batch)))
+        self.assertEqual(len(made.shapes()), 4)
+
+    def test_a_state_that_is_read_and_replaced(self):
+        """What calls assign goes to the object of the call."""
+        def fn(x, state):
+            state.hidden = torch.tanh(self.net(x) + state.hidden)
+            return state.hidden * 2
+        made = reprise.graphed(fn, strict=True)
+        with torch.no_grad():
+            for n in range(3):
+                state, twin = Batch(full(n)), Batch(full(n))
+                for x in inputs():
+                    out = made(x, state)
+                    self.assertTrue(torch.equal(out, fn(x, twin)))
+                    self.assertTrue(torch.equal(state.hidden, twin.hidden))
+        self.assertEqual((len(made.shapes()), self.replays(made)), (1, 3 * CALLS - 1))
+
+    def test_tensors_that_change_places(self):
+        def fn(x, state):
+            state.old, state.new = state.new, self.net(x) + state.old
+            return state.new * 2
+
+        def state_of(n):
+            return types.SimpleNamespace(old=full(n), new=full(n + 1))
+        made = reprise.graphed(fn)
+        with torch.no_grad():
+            for n in range(3):
+                state, twin = state_of(n), state_of(n)
+                for x in inputs():
+                    self.assertTrue(torch.equal(made(x, state), fn(x, twin)))
+                    self.same((state.old, state.new), (twin.old, twin.new))
+
+    def test_made_lazily(self):
+        """The first call with each object fills it."""
+        def fn(x, cache):
+            if cache.hidden is None:
+                cache.hidden, cache.scale = x * 0, 2.0
+            cache.hidden.add_(self.net(x))
+            return cache.hidden * cache.scale
+        made = reprise.graphed(fn)
+        with torch.no_grad():
+            for n in range(6):
+                cache, twin = Batch(None), Batch(None)
+                for x in inputs():
+                    self.assertTrue(torch.equal(made(x, cache), fn(x, twin)))
+                    self.assertTrue(torch.equal(cache.hidden, twin.hidden))
+                    self.assertEqual(cache.scale, twin.scale)
+                if n == 3:
+                    count = len(made.shapes())
+        self.assertEqual((len(made.shapes()), count), (2, 2), made.failures())
+
+    def test_counters(self):
+        """A number that each call changes: such calls are eager, with one warning."""
+        def fn(x, batch):
+            batch.scale += 1
+            return self.net(x) * batch.hidden
+        made = reprise.graphed(fn)
+        with torch.no_grad(), warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for n in range(2):
+                batch, twin = Batch(full(n)), Batch(full(n))
+                for x in inputs():
+                    self.assertTrue(torch.equal(made(x, batch), fn(x, twin)))
+                    self.assertEqual(batch.scale, twin.scale)
+        told = [str(w.message) for w in said if "reprise" in str(w.message)]
+        self.assertEqual(len(told), 1)
+        self.assertIn("batch.scale" if "batch.scale" in told[0] else "'argument 2.scale'", told[0])
+
+    def test_code_that_runs_late(self):
+        """What a method reads is looked at though it first ran within the module's first call."""
+        class Inner(torch.nn.Module):
+            def forward(self, x, batch):
+                return x * batch.scale + batch.hidden
+
+        class Outer(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = Inner()
+
+            def forward(self, x, batch):
+                return self.inner(x, batch)
+        net, batch = Outer(), Batch(full(1))
+        made = reprise.graphed(net, strict=True)
+        with torch.no_grad():
+            for scale in (1.0, 1.0, 2.0, 1.0, 3.0):
+                batch.scale = scale
+                for x in inputs(1):
+                    self.assertTrue(torch.equal(made(x, batch), net(x, batch)))
+
+
+class Decoders(Case):
+    """transformers' static cache, which makes another object for each sequence."""
+
+    def setUp(self):
+        try:
+            from transformers import LlamaConfig, LlamaForCausalLM
+        except ImportError:
+            self.skipTest("needs transformers")
+        torch.manual_seed(0)
+        self.net = LlamaForCausalLM(LlamaConfig(
+            hidden_size=64, intermediate_size=128, num_hidden_layers=6, num_attention_heads=4,
+            num_key_value_heads=2, vocab_size=200, max_position_embeddings=128,
+            attn_implementation="eager")).cuda().eval()
+        # The cache does without it where a device has no such kernel, as this one may.
+        def missing(*args):
+            raise NotImplementedError
+        patcher = mock.patch.object(torch.Tensor, "index_copy_", missing)
+        patcher.start()
+        self.addCleanup(patcher.stop)
+
+    def test_generate(self):
+        def generate(n):
+            ids = (torch.arange(16).remainder(7) + n).view(2, 8).cuda()
+            return self.net.generate(ids, attention_mask=torch.ones_like(ids), pad_token_id=0, min_new_tokens=8,
+                                     max_new_tokens=8, do_sample=False, cache_implementation="static",
+                                     disable_compile=True).cpu()
+        want = [generate(n) for n in range(5)]
+        made = self.net.forward = reprise.graphed(self.net.forward)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the first step fills the cache from the CPU, eagerly
+            for n in range(5):
+                self.assertTrue(torch.equal(generate(n), want[n]))
+                self.assertEqual((len(made.shapes()), self.replays(made)), (1, 7 * (n + 1)), made.failures())
+
+    def test_prefill_and_decoding(self):
+        """Of a cache that was made ahead: a graph for each of both, and none for another sequence."""
+        from transformers import StaticCache
+
+        def tokens(forward, n):
+            cache, found = StaticCache(config=self.net.config, max_cache_len=16), []
+            cache.early_initialization(2, 2, 16, torch.float32, torch.device("cuda"))
+            ids = (torch.arange(16).remainder(7) + n).view(2, 8).cuda()
+            at = torch.arange(8, device="cuda")
+            for _ in range(6):
+                out = forward(input_ids=ids, position_ids=at.expand(2, -1).contiguous(), past_key_values=cache)
+                self.assertIs(out.past_key_values, cache)
+                found.append(out.logits[:, -1].clone())
+                ids, at = out.logits[:, -1:].argmax(-1), at[-1:] + 1
+            return torch.stack(found)
+        made = reprise.graphed(self.net.forward, strict=True)
+        with torch.no_grad():
+            for n in range(4):
+                self.assertTrue(torch.equal(tokens(made, n), tokens(self.net.forward, n)))
+                if n == 1:
+                    count = len(made.shapes())
+        self.assertEqual((count, len(made.shapes())), (2, 2))
+
+
+class Aliasing(Case):
+    def check(self, fn, make, shapes=1, calls=CALLS):
+        made = reprise.graphed(fn, strict=True)
+        with torch.no_grad():
+            for n in range(3):
+                args, twins = make(n), make(n)
+                for x in inputs(calls):
+                    self.assertTrue(torch.equal(made(x, *args), fn(x, *twins)))
+        self.assertEqual(len(made.shapes()), shapes)
+        return made
+
+    def test_one_tensor_twice_in_an_object(self):
+        def make(n):
+            t = full(n)
+            return (types.SimpleNamespace(a=t, b=t),)
+
+        def fn(x, some):
+            some.a.add_(1)
+            return self.net(x) * some.b + float(some.a is some.b)
+        self.check(fn, make)
+
+    def test_one_tensor_in_two_objects(self):
+        def make(n):
+            t = full(n)
+            return Batch(t), Batch(t)
+
+        def fn(x, a, b):
+            a.hidden.add_(1)
+            return self.net(x) * b.hidden
+        self.check(fn, make)
+
+    def test_whether_two_are_one_tells_calls_apart(self):
+        def fn(x, a, b):
+            a.hidden.add_(1)
+            return self.net(x) * b.hidden
+
+        def make(n):
+            t = full(n)
+            return Batch(t), Batch(t if n % 2 else full(n))
+        self.check(fn, make, shapes=2)
+
+    def test_an_argument_that_an_object_has_too(self):
+        def fn(x, batch):
+            batch.hidden.add_(1)
+            return self.net(x) * batch.hidden
+        made = reprise.graphed(fn, strict=True)
+        with torch.no_grad():
+            for x in inputs(6):
+                y = x.clone()
+                self.assertTrue(torch.equal(made(x, Batch(x)), fn(y, Batch(y))))
+        self.assertEqual(len(made.shapes()), 1)
+
+    def test_a_view_of_another(self):
+        def fn(x, some):
+            some.row.add_(1)
+            return self.net(x) * some.whole
+
+        def make(n):
+            whole = full(n)
+            return (types.SimpleNamespace(whole=whole, row=whole[1]),)
+        self.check(fn, make)
+
+    def test_what_the_function_has_too_is_told_by_identity(self):
+        shared = [full(1), full(2)]
+
+        def fn(x, batch):
+            batch.hidden.add_(1)
+            return self.net(x) * shared[0] + shared[1]
+        made = reprise.graphed(fn, strict=True)
+        with torch.no_grad():
+            for which in (0, 1, 0, 1):
+                for x in inputs(2):
+                    twin = [t.clone() for t in shared]
+                    got = made(x, Batch(shared[which]))
+                    twin[which].add_(1)
+                    self.assertTrue(torch.equal(got, self.net(x) * twin[0] + twin[1]))
+        self.assertEqual(len(made.shapes()), 2)
+
+    def test_an_object_twice(self):
+        def fn(x, a, b):
+            a.hidden.add_(1)
+            return self.net(x) * b.hidden * (2.0 if a is b else 1.0)
+
+        def make(n):
+            batch = Batch(full(n))
+            return batch, batch
+        self.check(fn, make)
+
+
+class Results(Case):
+    def test_the_object_of_the_call(self):
+        def fn(x, batch):
+            return {"out": self.net(x) * batch.hidden, "batch": batch}
+        made = reprise.graphed(fn, strict=True)
+        with torch.no_grad():
+            for n in range(4):
+                batch = Batch(full(n))
+                for x in inputs(2):
+                    got = made(x, batch)
+                    self.assertIs(got["batch"], batch)
+                    self.assertTrue(torch.equal(got["out"], fn(x, batch)["out"]))
+        self.assertEqual((len(made.shapes()), self.replays(made)), (1, 7))
+
+    def test_a_tensor_of_the_object(self):
+        def fn(x, batch):
+            batch.hidden.add_(self.net(x))
+            return batch.hidden
+        made = reprise.graphed(fn, strict=True)
+        with torch.no_grad():
+            for n in range(3):
+                batch, twin = Batch(full(n)), Batch(full(n))
+                for x in inputs():
+                    got = made(x, batch)
+                    self.assertEqual(got.data_ptr(), batch.hidden.data_ptr())
+                    self.assertTrue(torch.equal(got, fn(x, twin)))
+
+    def test_a_part_of_the_object_is_refused(self):
+        def fn(x, batch):
+            return self.net(x), batch.hidden
+
+        def batch_of(n):
+            return Batch(types.SimpleNamespace(scale=n))
+        made = reprise.graphed(fn)
+        with torch.no_grad(), warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for _ in range(4):
+                batch = batch_of(1)
+                self.assertIs(made(inputs(1)[0], batch)[1], batch.hidden)
+        self.assertIn("returns a part of an object", str(said[-1].message))
+
+
+class Lives(Case):
+    def test_dropped_objects(self):
+        """Neither they nor their tensors are kept, nor is what was captured with them."""
+        def fn(x, cache):
+            return cache.update(self.net(x))
+        made = reprise.graphed(fn, strict=True)
+        with torch.no_grad():
+            for _ in range(3):
+                cache = Cache()
+                for x in inputs():
+                    made(x, cache)
+                left = [weakref.ref(cache)] + [weakref.ref(t) for t in cache.state()]
+                del cache
+                self.assertEqual([ref() for ref in left], [None] * len(left))
+
+    def test_an_object_that_leads_to_itself(self):
+        def fn(x, batch):
+            return self.net(x) * batch.hidden.total
+        made = reprise.graphed(fn, strict=True)
+        with torch.no_grad():
+            for n in range(3):
+                batch = Batch(types.SimpleNamespace(total=full(n)))
+                batch.hidden.back = batch
+                for x in inputs():
+                    self.assertTrue(torch.equal(made(x, batch), fn(x, batch)))
+                left = weakref.ref(batch.hidden.total)
+                del batch
+                gc.collect()
+                self.assertIsNone(left())
+        self.assertEqual(len(made.shapes()), 1)
+
+    def test_a_new_object_at_the_place_of_one_that_is_gone(self):
+        def fn(x, batch):
+            return self.net(x) * batch.hidden * batch.scale
+        made = reprise.graphed(fn, strict=True)
+        with torch.no_grad():
+            for n in range(12):
+                batch = Batch(full(n), float(n % 3))
+                x = inputs(1)[0]
+                self.assertTrue(torch.equal(made(x, batch), fn(x, batch)))
+                del batch
+        self.assertEqual(len(made.shapes()), 3)
+
+    def test_no_more_graphs_than_told(self):
+        def fn(x, batch):
+            return self.net(x) * batch.hidden * batch.scale
+        made = reprise.graphed(fn, strict=True, max_shapes=2)
+        with torch.no_grad():
+            for n in range(12):
+                batch = Batch(full(n), float(n // 2 % 3))
+                x = inputs(1)[0]
+                self.assertTrue(torch.equal(made(x, batch), fn(x, batch)))
+        self.assertEqual(len(made.shapes()), 2)
+
+
+class Failures(Case):
+    def check(self, spoil, kind):
+        """A run that fails leaves the object as it was."""
+        bad = True
+
+        def fn(x, cache):
+            y = cache.update(self.net(x))
+            if bad and torch.cuda.is_current_stream_capturing():
+                spoil(cache)
+            return y
+        made = reprise.graphed(fn)
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            cache, twin = Cache(), Cache()
+            made(inputs(1)[0], cache), fn(inputs(1)[0], twin)
+            held = cache.state()
+            try:
+                made(inputs(1)[0], cache)
+            except kind:
+                made._fn(inputs(1)[0], cache)
+            fn(inputs(1)[0], twin)
+            for a, b in zip(cache.state(), held):
+                self.assertIs(a, b)
+            self.same(cache.state(), twin.state())
+            bad = False
+            for x in inputs():
+                self.assertTrue(torch.equal(made(x, cache), fn(x, twin)))
+                self.same(cache.state(), twin.state())
+
+    def test_an_exception(self):
+        def spoil(cache):
+            raise ValueError("in the midst")
+        self.check(spoil, ValueError)
+
+    def test_a_synchronisation(self):
+        self.check(lambda cache: cache.layers[0].total.sum().item(), RuntimeError)
+
+    def test_an_object_that_is_taken_apart(self):
+        def spoil(cache):
+            cache.layers.reverse()
+            cache.seen.clear()
+            raise ValueError("in the midst")
+        self.check(spoil, ValueError)
+
+    def test_ctrl_c(self):
+        def spoil(cache):
+            import os
+            import signal
+            os.kill(os.getpid(), signal.SIGINT)
+        self.check(spoil, KeyboardInterrupt)
+
+
+class Gradients(Case):
+    def check(self, make, fn):
+        made = reprise.graphed(fn, strict=True)
+        params = list(self.net.parameters())
+        for n in range(4):
+            for x in inputs(2):
+                found = []
+                for call in (made, fn):
+                    batch, leaf = make(n)
+                    for p in params:
+                        p.grad = None
+                    call(x, batch).square().sum().backward()
+                    found.append([p.grad.clone() for p in params] + [leaf.grad.clone()])
+                self.same(*found)
+        self.assertGreater(self.replays(made), 7)
+
+    def test_of_a_leaf(self):
+        def make(n):
+            leaf = full(n + 1).requires_grad_()
+            return Batch(leaf), leaf
+        self.check(make, self.forward())
+
+    def forward(self):
+        net = self.net
+
+        class Scaled(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net = net
+
+            def forward(self, x, batch):
+                return self.net(x) * batch.hidden
+        return Scaled()
+
+    def test_of_what_was_computed(self):
+        def make(n):
+            leaf = full(n + 1).requires_grad_()
+            return Batch(leaf * 2), leaf
+        self.check(make, self.forward())
+
+
+if __name__ == "__main__":
+    unittest.main()
