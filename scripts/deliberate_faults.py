@@ -7,13 +7,18 @@ name that no other has, opens with
     Fault: what is wrong, in a few words
     Expect: names of tests, as ctest knows them; at least one of them has to fail
 
-and goes on as a unified diff with one or two lines of context. The tree is copied, untracked files
+A test that is called torch:PROGRAM:ARGUMENT:... is a program of tests/python or tests/torch_on_host with a
+real PyTorch on the host driver: that of TORCH_PYTHON, or else the one that `make torch-test` installed. A
+fault that none but such tests could notice is skipped, and named, where there is no PyTorch. The patch goes
+on as a unified diff with one or two lines of context. The tree is copied, untracked files
 included, to a scratch folder; yours is never touched.
 
 usage: deliberate_faults.py [--scratch DIR] [--list | --check] [--verbose] [NAME...]
+       deliberate_faults.py --moved OLD NEW
        deliberate_faults.py --self-test
 
-NAME: patches whose file name contains it; all, when none is given. With --scratch the copy and its
+--moved renames a file, or a folder with all in it, in the headers of the patches; the tree itself is
+left alone. NAME: patches whose file name contains it; all, when none is given. With --scratch the copy and its
 build are kept and used again. --check only sees whether patches apply; it copies and builds nothing,
 and exits 77 where there is no program to apply them. Exit code 1 when a fault goes unnoticed, a patch
 does not apply or build, a test fails without any fault, or two patches share a number or a name."""
@@ -30,6 +35,7 @@ TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FOLDER = os.path.join("tests", "faults")
 # A test that takes so much longer than without a fault does not end, which is noticed too.
 TEST_SECONDS, TEST_TIMES = 20, 10
+TORCH = "torch:"
 
 
 class Broken(Exception):
@@ -108,12 +114,24 @@ def copy_tree(scratch):
                 os.remove(os.path.join(folder, name))
 
 
+def torch_python():
+    """An interpreter that has PyTorch; None: there is none."""
+    find = "import importlib.util, sys; sys.exit(not importlib.util.find_spec('torch'))"
+    for name in (os.environ.get("TORCH_PYTHON"), os.path.join(TOP, "build", "torch", "bin", "python")):
+        path = shutil.which(name or "")
+        if path and run([path, "-c", find], TOP)[0] == 0:
+            return path
+    return None
+
+
 class Tests:
     """The tests of the scratch build: what to build and to start for each. Read from what CMake
     wrote, as ctest tells the command of a test only once its program is built."""
 
-    def __init__(self, build):
+    def __init__(self, scratch, build):
+        self.scratch = scratch
         self.build = build
+        self.python = torch_python()
         self.commands = {}
         self.environments = {}  # what a test has beside the environment of this script
         self.seconds = {}  # that a test took without a fault
@@ -127,17 +145,40 @@ class Tests:
                         r'^set_tests_properties\(\[=\[(.+?)\]=\] .*?ENVIRONMENT "([^"]*)"', text, re.M):
                     self.environments[name] = dict(pair.split("=", 1) for pair in pairs.split(";"))
 
+    def here(self, names):
+        """Those of the tests that can be run here."""
+        return [name for name in names if self.python or not name.startswith(TORCH)]
+
+    def torch_command(self, name):
+        program, *arguments = name[len(TORCH):].split(":")
+        for folder in ("python", "torch_on_host"):
+            path = os.path.join(self.scratch, "tests", folder, program)
+            if os.path.isfile(path):
+                return [os.path.join(self.scratch, "scripts", "torch_on_host.sh"), self.python, path,
+                        *arguments]
+        raise Broken(f"there is no program '{program}'")
+
     def make(self, names):
         targets = []
+        if any(name.startswith(TORCH) for name in names):  # and the package, with the first that is run
+            targets.append("torch_on_host")
         for name in names:
+            if name.startswith(TORCH):
+                self.commands[name] = self.torch_command(name)
+                self.environments[name] = {"BUILD": self.build, "QUIET": "1"}
+                continue
             if name not in self.commands:
                 raise Broken(f"there is no test '{name}'")
             libraries = [value for value in self.environments.get(name, {}).values()
                          if value.endswith(".so")]
-            programs = [self.commands[name][0], *libraries]
+            command = os.path.join(self.build, "reprise")
+            words = [word for word in self.commands[name] if word.startswith(self.build + os.sep)]
+            if self.commands[name][0] not in words and words != [command]:
+                return must(["ninja"], self.build, "it does not build")  # a script, of who knows what
+            programs = [*words[:1], *libraries]
             targets += [os.path.relpath(program, self.build) for program in programs
                         if program.startswith(self.build + os.sep)]
-        must(["ninja", *sorted(set(targets))], self.build, "it does not build")
+        return must(["ninja", *sorted(set(targets))], self.build, "it does not build")
 
     def failing(self, names):
         """Those that fail, and all that they said."""
@@ -156,7 +197,7 @@ class Tests:
 
 
 def apply(fault, scratch, *options):
-    command = ["patch", "-p1", "--no-backup-if-mismatch", "--batch", "-r", "-", *options]
+    command = ["patch", "-p1", "--no-backup-if-mismatch", "--force", "-r", "-", *options]
     with open(fault.path, encoding="utf-8") as file:
         done = subprocess.run(command, cwd=scratch, stdin=file, check=False, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -169,7 +210,7 @@ def touch(path):
     os.utime(path, (later, later))
 
 
-def try_fault(fault, scratch, tests):
+def try_fault(fault, expect, scratch, tests):
     """The tests that notice the fault, and what they said. Leaves the scratch tree as it was."""
     kept = {}
     for name in fault.files:
@@ -184,8 +225,8 @@ def try_fault(fault, scratch, tests):
             raise Broken(f"the patch does not apply\n{output}")
         for path in kept:
             touch(path)
-        tests.make(fault.expect)
-        return tests.failing(fault.expect)
+        tests.make(expect)
+        return tests.failing(expect)
     finally:
         for path, content in kept.items():
             with open(path, "wb") as file:
@@ -198,19 +239,25 @@ def try_all(faults, scratch, verbose):
     all_tests = sorted({name for fault in faults for name in fault.expect})
     copy_tree(scratch)
     must(["cmake", "-S", scratch, "-B", build, "-G", "Ninja"], scratch, "it does not configure")
-    tests = Tests(build)
+    tests = Tests(scratch, build)
+    all_tests = tests.here(all_tests)
     print(f"building {len(all_tests)} tests without a fault", file=sys.stderr, flush=True)
     tests.make(all_tests)
     failed, said = tests.failing(all_tests)
     if failed:
         raise Broken(f"without any fault these tests fail: {' '.join(failed)}\n{said[-3000:]}")
-    bad = 0
+    bad = skipped = 0
     width = max(len(fault.name) for fault in faults)
     for fault in faults:
         start = time.monotonic()
+        expect = tests.here(fault.expect)
+        if not expect:
+            print(f"{fault.name:{width}}  skipped: needs PyTorch", flush=True)
+            skipped += 1
+            continue
         try:
-            failed, said = try_fault(fault, scratch, tests)
-            verdict = ", ".join(failed) if failed else "NOT NOTICED by " + ", ".join(fault.expect)
+            failed, said = try_fault(fault, expect, scratch, tests)
+            verdict = ", ".join(failed) if failed else "NOT NOTICED by " + ", ".join(expect)
             bad += not failed
         except Broken as broken:
             verdict, said = "BROKEN: " + str(broken), ""
@@ -219,7 +266,8 @@ def try_all(faults, scratch, verbose):
         print(f"{fault.name:{width}}  {seconds:5.1f} s  {fault.what}: {verdict}", flush=True)
         if verbose and said:
             print("    " + said.strip()[-1500:].replace("\n", "\n    "), flush=True)
-    print(f"{len(faults) - bad} of {len(faults)} faults noticed")
+    print(f"{len(faults) - bad - skipped} of {len(faults)} faults noticed"
+          + (f", {skipped} skipped without PyTorch" if skipped else ""))
     return bad
 
 
@@ -236,6 +284,30 @@ def check(faults):
             bad += 1
     print(f"{len(faults) - bad} of {len(faults)} faults apply")
     return bad
+
+
+def moved(text, old, new):
+    """A patch's text with another path for a file, or for all in a folder, in its headers."""
+    path = rf"(?<=\s)([ab]/){re.escape(old.rstrip('/'))}(?=[/\s]|$)"
+    instead = new.rstrip("/").replace("\\", r"\\")
+    return re.sub(r"^(?:diff --git |--- a/|\+\+\+ b/).*$",
+                  lambda line: re.sub(path, rf"\g<1>{instead}", line.group()), text, flags=re.M)
+
+
+def move(folder, old, new):
+    """Renames a file or a folder in all patches of a folder; says in how many."""
+    count = 0
+    for name in names_of(folder):
+        path = os.path.join(folder, name)
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        after = moved(text, old, new)
+        if after != text:
+            count += 1
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(after)
+    print(f"{count} patches follow {old} to {new}")
+    return 0 if count else 1
 
 
 def refusal_of(*files):
@@ -258,6 +330,13 @@ def self_test():
         got = refusal_of(*files)
         if not got.startswith(expected):
             sys.exit(f"self test: {files} gave '{got}', not '{expected}'")
+    patch = "Fault: src/a\n--- a/{0}.c\n+++ b/{0}.c\n@@ -1 +1 @@\n-src/a.c\n+b/src/a.c\n"
+    for old, new, before, after in (
+            ("src/a.c", "src/x/b.c", "src/a", "src/x/b"), ("src/a", "src/b", "src/ab", "src/ab"),
+            ("src/", "lib", "src/a", "lib/a"), ("src", "x", "lib/src/a", "lib/src/a")):
+        got = moved(patch.format(before), old, new)
+        if got != patch.format(after):
+            sys.exit(f"self test: moving {old} to {new} gave\n{got}")
     return 0
 
 
@@ -266,6 +345,8 @@ def main():
     parser.add_argument("--scratch", help="where to copy and build; kept")
     parser.add_argument("--list", action="store_true", help="list the faults, try none")
     parser.add_argument("--check", action="store_true", help="only see whether they apply")
+    parser.add_argument("--moved", nargs=2, metavar=("OLD", "NEW"),
+                        help="rename a file or a folder in the patches")
     parser.add_argument("--self-test", action="store_true", help="test this script itself")
     parser.add_argument("--verbose", action="store_true", help="show what the tests say")
     parser.add_argument("names", nargs="*", help="patches whose file name contains one of these")
@@ -273,6 +354,8 @@ def main():
     if args.self_test:
         return self_test()
     try:
+        if args.moved:
+            return move(os.path.join(TOP, FOLDER), *args.moved)
         return try_those(args)
     except Broken as broken:
         sys.exit(str(broken))
