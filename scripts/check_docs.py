@@ -4,7 +4,7 @@
 
     docs/driver.md        src/driver/symbols.def and RPI_CAPABILITIES in src/driver/driver.h
     docs/environment.md   src/base/env.def
-    README.md             TABLE in python/reprise/_versions.py
+    README.md             TABLE in python/reprise/_base/versions.py
     README.md             bench/results/h200/torch-*.json (scripts/comparison.py)
 
 A table stands between the lines <!-- table: NAME --> and <!-- end -->; the text around it is
@@ -86,7 +86,7 @@ SOURCES = {
     "symbols": ("src/driver/symbols.def", symbols_table),
     "capabilities": ("src/driver/driver.h", capabilities_table),
     "environment": ("src/base/env.def", environment_table),
-    "versions": ("python/reprise/_versions.py", versions_table),
+    "versions": ("python/reprise/_base/versions.py", versions_table),
 }
 
 
