@@ -460,6 +460,9 @@ RP_API rp_status rp_call_value(struct rp_call *call, uint64_t address, struct rp
  * is (float)(1.0 / x) in both captures, as they do not tell which it is. Give numbers between 0.1
  * and 10 that have all their digits, those of a run far from those of the run before, and none that
  * kernels are chosen by, as they may be by 0 or 1. A copy from the host is refused likewise.
+ * The padding of a struct may look like such a number. A capture that nothing else stands in the
+ * way of is taken up to three times, and where runs repeat numbers a word that does not is known to
+ * be padding: so give run n + 3 the numbers of run n.
  * Captures that are to be verified name none (RP_ERROR_UNSUPPORTED). RP_ERROR_INVALID_ARGUMENT
  * where the number is not finite, or the run is not captured. */
 RP_API rp_status rp_call_scalar(struct rp_call *call, double value, struct rp_error *err);
@@ -646,7 +649,8 @@ struct rp_capture_options {
  * addresses), compare (the two captures must be one graph at other addresses), instantiate. Runs
  * nothing on the device but to verify (RP_VERIFY_RUN). The callable should have run once before
  * with rp_run, so that what it creates lazily exists. Uses a stream of its own; the capture mode is
- * thread-local. When the two captures differ in more than addresses, both are taken once more.
+ * thread-local. When the two captures differ in more than addresses, both are taken once more (up
+ * to twice where only padding may differ: rp_call_scalar).
  * Results that the callable names (rp_call_result) are arguments of the graph, behind args.
  * Errors: RP_ERROR_CAPTURE with the driver's code and its meaning, or with the node that uses an
  * address which the callable kept from an earlier call; RP_ERROR_DIVERGED with the first node that

@@ -30,6 +30,10 @@ struct comparing {
     struct rpi_params before, after; /* of the node at hand, in rehearsal and record */
     uint32_t node;                   /* its number */
     struct rpi_scalar_table scalars;
+    const struct rpi_suspects *earlier; /* of the attempts before */
+    size_t earlier_count;
+    struct rpi_suspects suspects;
+    struct rp_error suspicion; /* names the first of them */
     struct rpi_comparison made;
 };
 
@@ -400,23 +404,53 @@ static bool is_same(const struct comparing *c, uint32_t offset, uint32_t bytes)
     return bytes_at(&c->before, offset, bytes) == bytes_at(&c->after, offset, bytes);
 }
 
-/* What may be padding, and differs. Where replays change scalars it may also be a number that was
- * computed from them, of which nobody knows what it would be then. */
-static rp_status add_rubbish(struct comparing *c, uint32_t offset, uint32_t bytes,
-                             struct rp_error *err)
+static bool is_cleared(const struct comparing *c, const struct rpi_suspect *word)
+{
+    for (size_t i = 0; i < c->earlier_count; i++)
+        if (rpi_suspects_clear(&c->earlier[i], &c->suspects, word))
+            return true;
+    return false;
+}
+
+/* Names what 4 or 8 bytes hold that may be padding, where they may be a number as well and the
+ * attempts before do not tell. */
+static rp_status suspect(struct comparing *c, uint32_t offset, uint32_t bytes, struct rp_error *err)
 {
     uint64_t before = bytes_at(&c->before, offset, bytes);
     uint64_t after = bytes_at(&c->after, offset, bytes);
-    c->made.sites.rubbish++;
-    if (!c->scalars.count || !rpi_scalar_may_be(before, after, bytes) ||
-        (bytes == 8 && rpi_are_host(c->driver, before, after)))
+    struct rpi_suspect word = {c->node, offset, bytes, {before, after}};
+    if (!rpi_scalar_may_be(before, after, bytes) || is_cleared(c, &word))
         return RP_OK;
     char difference[224];
     snprintf(difference, sizeof difference,
              "the number at byte %u of its parameters was 0x%" PRIx64 ", and is 0x%" PRIx64
              " now, which is no form of a scalar that was named (rp_call_scalar)",
              offset, before, after);
-    return diverged(c, err, difference);
+    if (!c->suspects.count)
+        diverged(c, &c->suspicion, difference);
+    return rpi_vec_push(&c->suspects, word)
+               ? RP_OK
+               : rpi_error_host_memory(err, "rp_graph_capture", sizeof word);
+}
+
+/* What may be padding, and differs. Where replays change scalars it may also be a number that was
+ * computed from them, of which nobody knows what it would be then: a double, or a float that has
+ * padding beside it. */
+static rp_status add_rubbish(struct comparing *c, uint32_t offset, uint32_t bytes,
+                             struct rp_error *err)
+{
+    enum { HALF = 4 };
+    c->made.sites.rubbish++;
+    if (!c->scalars.count)
+        return RP_OK;
+    if (bytes == HALF)
+        return suspect(c, offset, HALF, err);
+    if (rpi_are_host(c->driver, word_at(&c->before, offset), word_at(&c->after, offset)))
+        return RP_OK;
+    rp_status status = suspect(c, offset, bytes, err);
+    if (status == RP_OK)
+        status = suspect(c, offset, HALF, err);
+    return status == RP_OK ? suspect(c, offset + HALF, HALF, err) : status;
 }
 
 /* The word that differs is a scalar, or a half of it is: the other one may be padding then.
@@ -778,10 +812,22 @@ static rp_status compare_named(const struct rpi_rehearsal *rehearsal, const char
                      rehearsal->record.name, after, what, function, before);
 }
 
+/* Nothing else differs: what is suspect does. */
+static rp_status judge_suspects(struct comparing *c, struct rp_error *err)
+{
+    rpi_suspects_complete(&c->suspects);
+    if (!c->suspects.count)
+        return RP_OK;
+    if (err)
+        *err = c->suspicion;
+    return RP_ERROR_DIVERGED;
+}
+
 rp_status rpi_compare(const struct rp_pool *pool, const struct rpi_rehearsal *rehearsal,
                       const struct rpi_recorded *recorded, size_t arg_count,
-                      const struct rpi_in_use *in_use, struct rpi_comparison *out_comparison,
-                      struct rp_error *err)
+                      const struct rpi_in_use *in_use, const struct rpi_suspects *earlier,
+                      size_t earlier_count, struct rpi_suspects *out_suspects,
+                      struct rpi_comparison *out_comparison, struct rp_error *err)
 {
     struct comparing c = {.driver = pool->device->driver,
                           .alias = &pool->device->alias,
@@ -793,8 +839,13 @@ rp_status rpi_compare(const struct rp_pool *pool, const struct rpi_rehearsal *re
                           .rehearsal = rehearsal,
                           .recorded = recorded,
                           .in_use = in_use,
+                          .earlier = earlier,
+                          .earlier_count = earlier_count,
                           .arg_count = arg_count};
     rp_status status = make_order(&c, err);
+    if (status == RP_OK && !rpi_suspects_init(&c.suspects, &rehearsal->scalars, &recorded->scalars))
+        status = rpi_error_host_memory(err, "rp_graph_capture",
+                                       rehearsal->scalars.count * sizeof(double));
     if (status == RP_OK)
         status = compare_named(rehearsal, "scalars", "rp_call_scalar", rehearsal->scalars.count,
                                recorded->scalars.count, err);
@@ -806,6 +857,9 @@ rp_status rpi_compare(const struct rp_pool *pool, const struct rpi_rehearsal *re
     if (status == RP_OK)
         status = compare_named(rehearsal, "values", "rp_call_value", rehearsal->values,
                                recorded->values.count, err);
+    if (status == RP_OK)
+        status = judge_suspects(&c, err);
+    *out_suspects = c.suspects;
     rpi_scalar_table_finish(&c.scalars);
     rpi_free(c.order);
     rpi_params_finish(&c.before);

@@ -9,13 +9,14 @@
  * to memory that everybody's rehearsals share. A word that is a form of the same scalar in both is
  * a site too (scalars.h). Any other word must be the same in both, but for what may be padding, and
  * for host pointers. Where there are scalars, what may be padding must be the same as well if it
- * could be a number that was computed from them.
+ * could be a number that was computed from them, or be proved to be padding (suspects.h).
  */
 #ifndef REPRISE_GRAPH_COMPARE_H
 #define REPRISE_GRAPH_COMPARE_H
 
 #include "graph/params.h"
 #include "graph/record.h"
+#include "graph/suspects.h"
 
 struct rpi_comparison {
     size_t nodes, edges; /* of the template itself, child graphs left out */
@@ -52,10 +53,12 @@ struct rpi_in_use {
 };
 
 /* RP_ERROR_DIVERGED names the first node that differs; RP_ERROR_CAPTURE one that uses a survivor.
- * out_comparison is written on success and the caller's to finish. */
+ * earlier: the suspects of the attempts before. out_suspects is written in any case, out_comparison
+ * on success; both are the caller's to finish. */
 rp_status rpi_compare(const struct rp_pool *pool, const struct rpi_rehearsal *rehearsal,
                       const struct rpi_recorded *recorded, size_t arg_count,
-                      const struct rpi_in_use *in_use, struct rpi_comparison *out_comparison,
-                      struct rp_error *err);
+                      const struct rpi_in_use *in_use, const struct rpi_suspects *earlier,
+                      size_t earlier_count, struct rpi_suspects *out_suspects,
+                      struct rpi_comparison *out_comparison, struct rp_error *err);
 
 #endif

@@ -2,7 +2,8 @@
  *
  * rp_graph_capture: rehearse, plan, record, compare, verify, instantiate. When the two captures
  * turn out not to be one graph, all of it is done once more: what a program makes lazily may have
- * been made by then, and blocks are aligned as they were recorded, for what is computed from that.
+ * been made by then, blocks are aligned as they were recorded, for what is computed from that, and
+ * words that may be padding or numbers are told apart (suspects.h).
  */
 #include "graph/objects.h"
 
@@ -20,7 +21,7 @@
 #include "graph/verify.h"
 #include "graph/verify_run.h"
 
-enum { MOST_REHEARSALS = 2 };
+enum { MOST_REHEARSALS = 2, MOST_FOR_SUSPECTS = 3 };
 
 /* What a capture makes on its way to a graph. */
 struct capturing {
@@ -42,7 +43,8 @@ struct capturing {
     struct rpi_rehearsal rehearsal, third; /* the third capture is the second that is taken */
     struct rpi_share_plan plan;
     struct rpi_recorded recorded;
-    struct rpi_addresses like; /* what the attempt before recorded */
+    struct rpi_addresses like;                       /* what the attempt before recorded */
+    struct rpi_suspects suspects[MOST_FOR_SUSPECTS]; /* of each attempt */
     struct rpi_comparison comparison;
     struct rpi_verdict verdict;
     size_t rehearsals;
@@ -171,8 +173,9 @@ static rp_status record_and_compare(struct capturing *c, struct rp_error *err)
     rp_status status = rpi_record(c->pool, c->name, c->callable, c->user, c->args, c->staging,
                                   c->arg_count, &c->rehearsal, &planned, &c->recorded, err);
     if (status == RP_OK)
-        status = rpi_compare(c->pool, &c->rehearsal, &c->recorded, c->arg_count, &c->in_use,
-                             &c->comparison, err);
+        status =
+            rpi_compare(c->pool, &c->rehearsal, &c->recorded, c->arg_count, &c->in_use, c->suspects,
+                        c->rehearsals - 1, &c->suspects[c->rehearsals - 1], &c->comparison, err);
     c->record_ms += rpi_ms_since(start);
     return status;
 }
@@ -198,6 +201,14 @@ static rp_status attempt(struct capturing *c, struct rp_error *err)
     return status;
 }
 
+/* May the next attempt be better than the latest one, in which the captures differ? */
+static bool may_try_again(const struct capturing *c)
+{
+    const struct rpi_suspects *suspects = &c->suspects[c->rehearsals - 1];
+    bool only_suspects = suspects->complete && suspects->count;
+    return c->rehearsals < (only_suspects ? MOST_FOR_SUSPECTS : MOST_REHEARSALS);
+}
+
 static rp_status capture_twice(struct capturing *c, struct rp_error *err)
 {
     for (;;) {
@@ -205,7 +216,7 @@ static rp_status capture_twice(struct capturing *c, struct rp_error *err)
         rp_status status = attempt(c, &failure);
         if (status == RP_OK)
             return RP_OK;
-        if (status != RP_ERROR_DIVERGED || c->rehearsals == MOST_REHEARSALS) {
+        if (status != RP_ERROR_DIVERGED || !may_try_again(c)) {
             if (err)
                 *err = failure;
             return status;
@@ -412,6 +423,8 @@ static rp_status capture_locked(struct capturing *c, struct rp_graph **out_graph
     }
     drop_attempt(c);
     rpi_vec_finish(&c->like);
+    for (size_t i = 0; i < MOST_FOR_SUSPECTS; i++)
+        rpi_suspects_finish(&c->suspects[i]);
     rpi_free(c->staging);
     settle(c, status == RP_OK);
     if (status == RP_OK)

@@ -164,8 +164,7 @@ static bool may_be_double(uint64_t before, uint64_t after)
 
 bool rpi_scalar_may_be(uint64_t before, uint64_t after, uint32_t bytes)
 {
-    if (bytes == sizeof(uint64_t) && may_be_double(before, after))
-        return true;
-    return may_be_float((uint32_t)before, (uint32_t)after) ||
-           may_be_float((uint32_t)(before >> 32), (uint32_t)(after >> 32));
+    if (bytes == sizeof(uint64_t))
+        return may_be_double(before, after);
+    return may_be_float((uint32_t)before, (uint32_t)after);
 }

@@ -16,9 +16,23 @@ def bias_correction(lr, beta, step):
     return -(lr / (1 - beta ** step)) * 2 + 1.5
 
 
+def correct(trace):
+    """The body of a run."""
+    bias_correction(trace.given(0, POSITIVE), trace.given(1, POSITIVE), trace.counted(0, 1, trace.start(0) + 1))
+
+
+def traces(body, count=6):
+    """Of the runs of a capture."""
+    runs = []
+    for _ in range(count):
+        runs.append(Trace(runs))
+        body(runs[-1])
+    return runs
+
+
 class Followed(unittest.TestCase):
     def setUp(self):
-        self.trace = Trace(0)
+        self.trace = Trace()
         self.number = self.trace.given(0, POSITIVE)
 
     def test_it_is_the_number(self):
@@ -46,18 +60,19 @@ class Followed(unittest.TestCase):
         uses = {"compared": lambda x: x > 0.5, "compared, computed": lambda x: (1 - x) != 0,
                 "true": lambda x: bool(x * 2), "converted": float, "rounded": round, "whole": int,
                 "hashed": hash, "written": str, "formatted": lambda x: f"{x:.3f}", "divided": lambda x: x // 2,
-                "next to another": lambda x: x < Trace(1).given(0, POSITIVE), "complex": lambda x: (-x) ** 0.5}
+                "next to another": lambda x: x < Trace().given(0, POSITIVE), "complex": lambda x: (-x) ** 0.5}
         for name, use in uses.items():
             with self.subTest(name):
-                trace = Trace(0)
+                trace = Trace()
                 use(trace.given(0, POSITIVE))
                 self.assertTrue(trace.escapes)
 
     def test_runs_have_other_numbers_far_apart(self):
         for index in range(50):
-            one, other = (Trace(run).given(index, POSITIVE) for run in (0, 1))
-            self.assertGreater(other / one, 1.3)
-        self.assertLess(Trace(0).given(0, NEGATIVE), 0)
+            given = [trace.given(index, POSITIVE) for trace in traces(lambda trace: None)]
+            for one, other in zip(given, given[1:]):
+                self.assertGreater(max(one, other) / min(one, other), 1.2)
+        self.assertLess(Trace().given(0, NEGATIVE), 0)
 
     def test_inverses_are_told_apart(self):
         """By one of two runs, wherever they can be."""
@@ -65,15 +80,19 @@ class Followed(unittest.TestCase):
             def rounded(y):
                 return struct.unpack("f", struct.pack("f", y))[0]
             return rounded(1 / x) != rounded(1 / rounded(x))
-        before = Trace(0)
-        bias_correction(before.given(0, POSITIVE), before.given(1, POSITIVE), before.counted(0, 1, before.start(0) + 1))
-        after = Trace(1, before)
-        bias_correction(after.given(0, POSITIVE), after.given(1, POSITIVE), after.counted(0, 1, after.start(0) + 1))
-        self.assertEqual(before.steps, after.steps)
-        for at in before.named():
-            if before.steps[at][0] == COUNTER:
-                continue
-            self.assertTrue(tells(before.values[at]) or tells(after.values[at]), before.steps[at])
+        runs = traces(correct)
+        for before, after in zip(runs, runs[1:]):
+            self.assertEqual(before.steps, after.steps)
+            for at in before.named():
+                if before.steps[at][0] == COUNTER:
+                    continue
+                self.assertTrue(tells(before.values[at]) or tells(after.values[at]), before.steps[at])
+
+    def test_every_third_run_has_the_same_numbers(self):
+        runs = traces(correct)
+        for i, one in enumerate(runs):
+            for j, other in enumerate(runs):
+                self.assertEqual(one.values == other.values, i % 3 == j % 3)
 
 
 class Program(unittest.TestCase):
@@ -107,7 +126,7 @@ class Program(unittest.TestCase):
         self.assertFalse(made.fit())
 
     def test_what_is_not_finite_does_not_fit(self):
-        trace = Trace(0)
+        trace = Trace()
         _ = 1 / (trace.given(0, POSITIVE) - 0.25)
         made = self.made([(self.group, "lr", -1, POSITIVE, None)], trace.steps)
         self.assertTrue(made.fit())

@@ -86,14 +86,13 @@ class Bound:
         self.places = places
         self.counters = counters
         self.kinds = [place.kind() for place in places]
-        self.trace = None  # of the latest run
-        self.moved = []    # of each counter (by how much it was moved on, which one stands for it)
-        self.runs = 0
+        self.traces = []  # of the runs
+        self.moved = []   # of each counter (by how much it was moved on, which one stands for it)
 
     def body(self, body):
         """A run's body, which finds Scalars in the places."""
         def run(placed):
-            trace = Trace(self.runs, self.trace)
+            trace = Trace(self.traces)
             with _Swapped(self, trace) as swapped:
                 result = body(placed)
                 moved = swapped.moved()
@@ -109,10 +108,10 @@ class Bound:
             trace.escape("some parameters take a step and others, which took as many before, do not")
         if trace.escapes:
             raise Escaped(trace.escapes[0])
-        if self.trace is not None and (trace.steps, moved) != (self.trace.steps, self.moved):
+        if self.traces and (trace.steps, moved) != (self.traces[-1].steps, self.moved):
             raise Escaped("other work follows from it in each run of a capture")
-        self.trace, self.moved = trace, moved
-        self.runs += 1
+        self.traces.append(trace)
+        self.moved = moved
         _C.call_scalars(tuple(trace.values[i] for i in trace.named()))
 
     def give(self, graph):
@@ -122,12 +121,12 @@ class Bound:
         double = self.torch.float64
         counters = tuple((c.state, _STEP, c.tensor, c.tensor.data_ptr(), c.tensor.dtype is double, by, lead)
                          for c, (by, lead) in zip(self.counters, self.moved))
-        named = self.trace.named()
-        scalars = _C.Scalars(places, counters, tuple(self.trace.steps), named)
+        trace = self.traces[-1]
+        named = trace.named()
+        scalars = _C.Scalars(places, counters, tuple(trace.steps), named)
         graph.set_scalars(scalars)
         held = [step for i, step in enumerate(named) if graph.scalar_places(i)]
-        self.owner.diverged = 0
-        self.owner.held = {self.places[i].path for i in self.trace.inputs_of(held)}
+        self.owner.held = {self.places[i].path for i in trace.inputs_of(held)}
         return scalars
 
 
@@ -270,7 +269,6 @@ class Hyperparameters:
         self.counters = []
         self.has_moved = False  # did the number of what is read change since it was asked for?
         self.held = set()     # paths of the places that kernels of the latest graph hold
-        self.diverged = 0     # captures in a row that differed; one may have met rubbish in padding
         self._signature = ()
         self._owners = ()     # ids of the dicts and tensors of the places, which a checkpoint replaces
         self._walk = None
@@ -344,9 +342,7 @@ class Hyperparameters:
         if isinstance(error, Escaped):
             self.refuse(f"{error}, which replays would not repeat")
         if error.args and getattr(error, "status", None) == _DIVERGED:
-            self.diverged += 1
-            if self.diverged > 1:
-                self.refuse(str(error))
+            self.refuse(str(error))
         if any(type(leaf) is Scalar for change in getattr(error, "changes", ())
                for leaf in flatten(change.after)[0]):
             self.refuse("the program keeps what it computes from it")

@@ -14,8 +14,9 @@ Where a kernel holds an inverse, as a float, two ways to round it are to be told
 are chosen so that for each scalar they differ in it, or did in the run before.
 
 The two runs that are compared get other numbers, of plain size, of no special value and far apart: nothing
-that is computed from them is rounded away or by chance the same. A capture runs nothing on the device, so
-the numbers matter to nobody else.
+that is computed from them is rounded away or by chance the same. Every third run gets the same ones: what
+differs then was not computed from them. A capture runs nothing on the device, so the numbers matter to
+nobody else.
 """
 
 import random
@@ -25,8 +26,9 @@ from .. import _C
 
 CONSTANT, INPUT, COUNTER, ADD, SUBTRACT, MULTIPLY, DIVIDE, POWER, NEGATE = range(9)  # as csrc/scalars.c
 FIXED, POSITIVE, NEGATIVE = range(3)
-_GIVEN = ((0.3, 0.45), (0.6, 0.8))    # least and most of the numbers that runs are given, in turn
-_STARTS = ((1.0, 2.0), (0.25, 0.75))  # and of what counters begin at
+TURNS = 3                                        # runs, before the numbers come again
+_GIVEN = ((0.3, 0.4), (0.5, 0.65), (0.8, 0.95))  # least and most of the numbers that runs are given, in turn
+_STARTS = ((1.0, 2.0), (0.25, 0.75), (3.0, 4.0))  # and of what counters begin at
 _NUMBERS = (float, int, bool)
 
 
@@ -48,19 +50,21 @@ def _tells(x):
 
 
 class Trace:
-    """The steps of one run. number: of the run; each gets other numbers. before: the run before, whose
-    inverses this one tells apart where that did not; or None."""
+    """The steps of one run. earlier: the traces of the runs before; those of other numbers had inverses that
+    this one tells apart where they did not."""
 
-    def __init__(self, number, before=None):
-        self._random = random.Random(0x5eed + number)
-        self._turn = number % 2
+    def __init__(self, earlier=()):
+        self._turn = len(earlier) % TURNS
+        self._random = random.Random(0x5eed + self._turn)
         self._drawn = {}  # by (INPUT or COUNTER, index)
         self.steps = []    # (op, left, right, number)
         self.values = []   # of each step, in this run
         self.escapes = []  # sentences' ends
         self._known = {}
-        if before is not None:
-            self._choose(before)
+        if len(earlier) >= TURNS:
+            self._drawn = dict(earlier[-TURNS]._drawn)
+        elif earlier:
+            self._choose(earlier)
 
     def given(self, index, kind):
         """A number in place of input `index`, of its sign."""
@@ -84,11 +88,12 @@ class Trace:
             number = self._random.uniform(*_GIVEN[self._turn])
         return number
 
-    def _choose(self, before):
+    def _choose(self, earlier):
         """Draws numbers that tell most inverses apart, by the steps of the run before: one is drawn anew at
         a time, and kept where that makes it no worse."""
+        before = earlier[-1]
         open_steps = [i for i in before.named()  # a count is exact as a float, whichever way it is rounded
-                      if before.steps[i][0] != COUNTER and not _tells(before.values[i])]
+                      if before.steps[i][0] != COUNTER and not all(_tells(run.values[i]) for run in earlier)]
         self._drawn = {at: self._draw_like(at, number) for at, number in before._drawn.items()}
         best = self._count_told(before, open_steps, self._drawn)
         for _ in range(min(_TRIES, _MOST_TRIED // (len(before.steps) + 1))):
