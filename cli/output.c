@@ -35,30 +35,31 @@ const char *cli_style(FILE *out, enum cli_style style)
     return wanted ? codes[style] : "";
 }
 
-void cli_print(const char *format, ...)
+/* The text, which the caller frees. Ends the command where host memory is short. */
+__attribute__((format(printf, 1, 0))) static char *make_text(const char *format, va_list args)
 {
     char *text = NULL;
+    return need(vasprintf(&text, format, args) < 0 ? NULL : text);
+}
+
+void cli_print(const char *format, ...)
+{
     va_list args;
     va_start(args, format);
-    int bytes = vasprintf(&text, format, args);
+    char *text = make_text(format, args);
     va_end(args);
-    if (bytes < 0)
-        text = need(NULL);
-    rpi_text_mask_lines(text, (size_t)bytes);
+    rpi_text_mask_lines(text, strlen(text));
     fputs(text, stdout);
     free(text);
 }
 
 void cli_say(const char *command, const char *format, ...)
 {
-    char *text = NULL;
     va_list args;
     va_start(args, format);
-    int bytes = vasprintf(&text, format, args);
+    char *text = make_text(format, args);
     va_end(args);
-    if (bytes < 0)
-        text = need(NULL);
-    rpi_text_mask(text, (size_t)bytes);
+    rpi_text_mask(text, strlen(text));
     fprintf(stderr, "%sreprise%s%s:%s %s\n", cli_style(stderr, CLI_RED), command ? " " : "",
             command ? command : "", cli_style(stderr, CLI_PLAIN), text);
     free(text);
@@ -88,13 +89,10 @@ void cli_table_init(struct cli_table *table, const char *const *headers, size_t 
 
 void cli_table_cell(struct cli_table *table, const char *format, ...)
 {
-    char *text = NULL;
     va_list args;
     va_start(args, format);
-    if (vasprintf(&text, format, args) < 0)
-        text = NULL;
+    add(table, make_text(format, args), false);
     va_end(args);
-    add(table, need(text), false);
 }
 
 double cli_mib(uint64_t bytes)
