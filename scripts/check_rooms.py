@@ -16,7 +16,8 @@ import ast
 import pathlib
 import re
 import sys
-import tempfile
+
+import breaches
 
 PACKAGE = ("_C", "_base", "_alloc", "_capture", "_reads", "_effects", "_grad", "_shapes", "_call", "mends",
            "_check", "_report", "__init__", "_host", "__main__", "_namesake")
@@ -150,7 +151,8 @@ def check_extension(root):
 
 
 def check(root):
-    return [*check_package(root / "python/reprise"), *check_extension(root / "python/csrc")]
+    return [*(f"python/reprise/{finding}" for finding in check_package(root / "python/reprise")),
+            *(f"python/csrc/{finding}" for finding in check_extension(root / "python/csrc"))]
 
 
 def self_test():
@@ -181,20 +183,8 @@ def self_test():
         "csrc/base/c.c": '#include "a.h"\n',
         "csrc/attic/b.c": '#include "base/a.h"\n',
     }
-    with tempfile.TemporaryDirectory() as folder:
-        root = pathlib.Path(folder)
-
-        def write(files):
-            for name, text in files.items():
-                path = root / "python" / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8")
-
-        write(allowed)
-        assert not check(root), check(root)
-        write(refused)
-        places = [finding.split(":")[0] for finding in check(root)]
-        assert sorted(places) == sorted(name.split("/", 1)[1] for name in refused), check(root)
+    breaches.expect(check, {f"python/{name}": text for name, text in allowed.items()},
+                    {f"python/{name}": text for name, text in refused.items()})
     print(f"check_rooms: each of {len(refused)} kinds of breach is found")
 
 
@@ -205,7 +195,7 @@ def main():
         sys.exit(__doc__)
     findings = check(pathlib.Path(sys.argv[1]))
     for finding in findings:
-        print(f"check_rooms: python/{finding}")
+        print(f"check_rooms: {finding}")
     if findings:
         sys.exit(1)
     print("check_rooms: imports and includes point down, private names stay at home")
