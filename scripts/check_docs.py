@@ -5,7 +5,7 @@
     docs/driver.md        src/driver/symbols.def and RPI_CAPABILITIES in src/driver/driver.h
     docs/environment.md   src/base/env.def
     README.md             TABLE in python/reprise/_base/versions.py
-    README.md             bench/results/h200/torch-*.json (scripts/comparison.py)
+    docs/benchmarks.md    bench/results/h200/torch-*.json (scripts/comparison.py)
 
 A table stands between the lines <!-- table: NAME --> and <!-- end -->; the text around it is
 written by hand. A block of code after <!-- from: FILE --> must stand in that file word for word.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The README's table of Reprise beside PyTorch's own ways, made of the kept results of
+"""The table in docs/benchmarks.md of Reprise beside PyTorch's own ways, made of the kept results of
 bench/torch/bench_torch.py, for scripts/check_docs.py."""
 
 import json
@@ -85,7 +85,7 @@ def cells(row, workloads):
         texts[-1] = f"**{texts[-1]}**"
     eager = [look_up(workloads[workload], ["eager"], path) for workload, path in row.figures]
     title = row.title.replace("{eager}", shown(row._replace(digits=1), eager))
-    return (title, *texts, f"[{row.file.removeprefix('torch-')}]({RESULTS}/{row.file}.json)")
+    return (title, *texts, f"[{row.file.removeprefix('torch-')}](../{RESULTS}/{row.file}.json)")
 
 
 def table(root):
@@ -116,7 +116,7 @@ def self_test():
              "reprise-install": {"median": {"a": {"b": 39}, "c": 19}}}
     made = cells(row, {"w": sides})
     assert made == ("a, b (eager: 0.1, 0.2)", "5.0, 7.0", "4.0, 2.0", "", "**3.9, 1.9**",
-                    f"[x]({RESULTS}/torch-x.json)"), made
+                    f"[x](../{RESULTS}/torch-x.json)"), made
     sides["reprise-install"]["median"]["c"] = 20
     assert cells(row, {"w": sides})[4] == "3.9, 2.0"
     del sides["reprise-install"]

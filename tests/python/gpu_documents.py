@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The Python that the README and the page about PyTorch show, run on a GPU as it stands. Each block
+"""The Python that the README and the pages about PyTorch show, run on a GPU as it stands. Each block
 has a process of its own, and what it takes for granted is made before.
 
 usage: gpu_documents.py
@@ -76,6 +76,9 @@ class Documents(unittest.TestCase):
 
     def test_readme(self):
         self.run_blocks("README.md", [True])
+
+    def test_migrate(self):
+        self.run_blocks("docs/migrate.md", [True, False, False])
 
     def test_pytorch(self):
         # reprise.graph is PyTorch's own without install(): nothing is known of it.

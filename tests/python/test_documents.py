@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the README and the page about PyTorch say of the package is there: names and arguments."""
+"""What the README and the pages about PyTorch say of the package is there: names and arguments."""
 
 import ast
 import inspect
@@ -10,7 +10,7 @@ from pathlib import Path
 import reprise
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = ("README.md", "docs/pytorch.md", "docs/status.md")
+DOCUMENTS = ("README.md", "docs/pytorch.md", "docs/migrate.md", "docs/status.md")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SPAN = re.compile(r"`([^`\n]+)`")
 

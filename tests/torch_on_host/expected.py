@@ -14,7 +14,7 @@ RUNS = {
     "gpu_private.py --install": 25,
     "models.py": 32,
     "models.py --install": 32,
-    "gpu_documents.py": 1,
+    "gpu_documents.py": 2,
     "gpu_compose.py": 34,
     "gpu_compose.py --install": 34,
     "gpu_stale.py": 22,
