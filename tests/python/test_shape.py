@@ -38,17 +38,6 @@ class Results(unittest.TestCase):
         self.assertIsNone(_made(((0, 5), (5, 1), HALF), 64))
 
 
-class Stale(unittest.TestCase):
-    def test_a_gradient_that_it_leaves_was_pointed_elsewhere(self):
-        shape, places = Shape.__new__(Shape), {"a": 1, "b": 2}
-        shape.graph, shape.used = types.SimpleNamespace(is_stale=lambda: False), ()
-        shape.left = tuple((types.SimpleNamespace(data_ptr=functools.partial(places.get, name)), at)
-                           for name, at in places.items())
-        self.assertFalse(shape.is_stale())
-        places["b"] = 3
-        self.assertTrue(shape.is_stale())
-
-
 class Short(unittest.TestCase):
     """What of a result the fast path makes: tensors in storages of their own, in their order."""
 
@@ -96,6 +85,15 @@ class Short(unittest.TestCase):
 
 
 class Stale(unittest.TestCase):
+    def test_a_gradient_that_it_leaves_was_pointed_elsewhere(self):
+        shape, places = Shape.__new__(Shape), {"a": 1, "b": 2}
+        shape.graph, shape.used = types.SimpleNamespace(is_stale=lambda: False), ()
+        shape.left = tuple((types.SimpleNamespace(data_ptr=functools.partial(places.get, name)), at)
+                           for name, at in places.items())
+        self.assertFalse(shape.is_stale())
+        places["b"] = 3
+        self.assertTrue(shape.is_stale())
+
     def test_where_gradients_that_it_adds_to_lie_elsewhere(self):
         looks = []
 
