@@ -49,7 +49,7 @@ format: ## lay out the sources with clang-format
 	@scripts/setup.sh lint
 	@git ls-files -z '*.c' '*.h' ':!*_ptx.*' | xargs -0 clang-format -i
 
-lint: build ## check layout, clang-tidy, cppcheck and shellcheck
+lint: build ## check layout, clang-tidy, cppcheck, ruff and shellcheck
 	@scripts/setup.sh lint
 	@scripts/lint.sh "$(BUILD)"
 

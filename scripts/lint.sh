@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# Reads the sources with every tool that has an opinion: clang-format, clang-tidy, cppcheck and
-# the shell checker. Any finding is a failure. The build folder gives the compile commands.
+# Reads the sources with every tool that has an opinion: clang-format, clang-tidy, cppcheck, ruff
+# and the shell checker. Any finding is a failure. The build folder gives the compile commands.
 #
 # usage: scripts/lint.sh BUILD
 set -eu
@@ -57,6 +57,15 @@ shell() {
     git ls-files -z '*.sh' '*/run' | xargs -0 shellcheck
 }
 
+python() { # pyproject.toml says which rules
+    ruff=$build/lint/bin/ruff
+    [ -x "$ruff" ] || {
+        python3 -m venv "$build/lint"
+        "$build/lint/bin/python" -m pip install -q --disable-pip-version-check ruff==0.17.6
+    }
+    git ls-files -z '*.py' | xargs -0 "$ruff" check --quiet
+}
+
 licence() { # every source names its licence in its first lines; not what uv wrote
     missing=$(git ls-files -z '*.c' '*.h' '*.def' '*.cu' '*.py' '*.sh' '*.txt' '*/run' Makefile \
         ':!packaging/requirements.txt' |
@@ -73,6 +82,8 @@ echo "lint: licence lines"
 licence || failed=1
 echo "lint: shell scripts"
 shell || failed=1
+echo "lint: Python"
+python || failed=1
 echo "lint: cppcheck"
 cpp || failed=1
 echo "lint: clang-tidy"

@@ -68,6 +68,7 @@ need_lint() {
     need clang-tidy command -v clang-tidy
     need cppcheck command -v cppcheck
     need shellcheck command -v shellcheck
+    need python3-venv python3 -c 'import ensurepip, venv'
 }
 
 as_root() {

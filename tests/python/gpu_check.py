@@ -700,7 +700,7 @@ class Distributed(Case):
                                                  rank=0, world_size=1)
         except (RuntimeError, ValueError, AttributeError) as error:
             cls.environment.stop()
-            raise unittest.SkipTest(f"no process group of NCCL: {error}")
+            raise unittest.SkipTest(f"no process group of NCCL: {error}") from error
 
     @classmethod
     def tearDownClass(cls):

@@ -424,7 +424,7 @@ class Group(Case):
             distributed.init_process_group("nccl", store=distributed.HashStore(), rank=0,
                                            world_size=1)
         except (RuntimeError, ValueError, AttributeError) as error:
-            raise unittest.SkipTest(f"no process group of NCCL: {error}")
+            raise unittest.SkipTest(f"no process group of NCCL: {error}") from error
         distributed.all_reduce(torch.ones(1, device="cuda"))
         torch.cuda.synchronize()
 

@@ -16,7 +16,7 @@ from unittest import mock
 try:
     import torch
 except ImportError:
-    raise unittest.SkipTest("needs PyTorch")
+    raise unittest.SkipTest("needs PyTorch") from None
 
 import reprise
 from reprise import _C, mends

@@ -7,7 +7,6 @@ from unittest import mock
 
 from reprise import _C
 from reprise._alloc import pool as _pool
-from reprise._base import torch_private
 from reprise._capture import draws, once, record
 
 

@@ -10,7 +10,7 @@ import unittest
 import unittest.mock
 
 import reprise
-from reprise._base import need, versions
+from reprise._base import versions
 from reprise._base.versions import NOT_RUN, SOME, TABLE, WHOLE, judge, numbers
 
 

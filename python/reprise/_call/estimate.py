@@ -8,11 +8,9 @@ PyTorch needs around it: arguments that have no memory, and a table.
 from .. import _C
 from .._alloc.execs import budget_of
 from .._alloc.install import is_installed
-from .._alloc.pool import Pool
 from .._base.need import need_gpu
 from .._base.tree import flatten, unflatten
-from .._capture.record import Work, span, tensor_at
-from .._shapes.split import Split
+from .._capture.record import span, tensor_at
 from .graphed import Graphed
 from .make import by_size, graphed
 from .module import graphed_of

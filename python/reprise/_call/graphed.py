@@ -11,11 +11,11 @@ from .. import _C
 from .._alloc.pool import Pool
 from .._base.lines import line_of, tell_mend
 from .._base.need import need_gpu
-from .._base.tree import argument_names, flatten, unflatten
+from .._base.tree import argument_names, flatten
 from .._base.warn import warn
 from .._capture import distributed
 from .._capture.record import Work, extents, is_alone
-from .._effects.effects import Before, Changed, Containers, Effects, Unobserved, records_of
+from .._effects.effects import Before, Changed, Effects, Unobserved, records_of
 from .._effects.refusals import Refusals, traced_call
 from .._grad.gradients import Gradients, Shared, for_fast_path, homes, to_give
 from .._grad.nodes import Aliases, Nodes
