@@ -121,6 +121,14 @@ print("right", len(made.shapes()))
             self.assertIn("left", program(self.TEXT.format(install=install, left=left,
                                                            graph="reprise.graph")))
 
+    def test_a_process_that_ends_behind_a_refused_capture(self):
+        self.assertIn("right", program(
+            "import reprise, torch, warnings\n"
+            "warnings.simplefilter('ignore')\n"
+            "made = reprise.graphed(lambda x: torch.nn.functional.dropout(x + x.sum().item()))\n"
+            "for _ in range(4): made(torch.ones(8, device='cuda'))\n"
+            "print('right')"))
+
 
 @unittest.skipUnless(hasattr(torch.cuda.graphs, "register_graph_capture_start_hook"),
                      "this PyTorch has no hooks around captures")

@@ -24,7 +24,7 @@ RUNS = {
     "gpu_gradients.py --install": 23,
     "gpu_homes.py": 16,
     "gpu_homes.py --install": 17,
-    "gpu_versions.py": 7,
+    "gpu_versions.py": 8,
     "gpu_effects.py": 32,
     "gpu_effects.py --install": 32,
     "gpu_objects.py": 42,
@@ -76,6 +76,7 @@ KNOWN = {
 OTHERS = {
     "2.9": {
         "gpu_stale.py": 19,
+        "gpu_versions.py": 7,
         "gpu_module.py": 18,
         "gpu_graph.py": 12,
         "gpu_estimate.py --install": 12,

@@ -7,6 +7,8 @@ The hooks are C functions (python/csrc/alloc/hooks.c). What PyTorch does not off
 with a sentence that says so.
 """
 
+import atexit
+import ctypes
 import json
 import weakref
 
@@ -54,6 +56,15 @@ def segment_pool(torch, owner):
     free.pool = torch.cuda.MemPool(free.allocator)
     free.owner = weakref.ref(owner)
     return free.pool
+
+
+@atexit.register
+def _outlive_the_interpreter():
+    """A pool that goes with the interpreter, behind its allocator or while a capture is on, ends the process
+    with an abort on PyTorch 2.9. So none goes: the driver frees their memory."""
+    for segments in _segments:
+        for kept in (segments.allocator, segments.pool):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
 
 
 def drop_segment_pools():
