@@ -5,6 +5,7 @@
  */
 #include "alloc/execs.h"
 #include "alloc/hooks.h"
+#include "alloc/observers.h"
 #include "alloc/pool.h"
 #include "alloc/raise.h"
 #include "base/tensor_address.h"
@@ -382,6 +383,8 @@ static PyMethodDef methods[] = {
      "heap_configure(gc_threshold, max_split, max_non_split_rounding, divisions), for new heaps."},
     {"heap_reset", heap_reset, METH_VARARGS, "Resets peaks, or what was accumulated."},
     {"heap_history", heap_history, METH_VARARGS, "Keeps the latest events; 0 stops."},
+    {"observe_shortage", rpp_observe_shortage, METH_O,
+     "observe_shortage(function): called with (device, bytes, total, free) where memory is short."},
     {"capture_status", capture_status, METH_VARARGS,
      "Of a stream: (0 not capturing, 1 capturing, 2 capturing and broken; nodes captured so far)."},
     {"explain", explain, METH_VARARGS,

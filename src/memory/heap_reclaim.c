@@ -220,12 +220,12 @@ static uint64_t device_free(const struct rp_heap *heap)
 static const char *advice(const struct rp_heap *heap, rp_status status, uint64_t requested,
                           uint64_t idle, uint64_t available)
 {
+    if (requested > heap->total_bytes)
+        return "no setting helps: it is more than the device has";
     if (status == RP_ERROR_LIMIT && heap->fraction_bytes < heap->limit_bytes)
         return "raise the share given to rp_heap_set_fraction, or free blocks";
     if (status == RP_ERROR_LIMIT)
         return "raise limit_bytes (rp_heap_set_limit), or free blocks";
-    if (requested > heap->total_bytes)
-        return "no setting helps: it is more than the device has";
     if (requested <= idle + available)
         return "enough is free but in pieces: free blocks, or set share_early and use fewer "
                "streams";

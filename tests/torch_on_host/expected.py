@@ -38,6 +38,8 @@ RUNS = {
     "gpu_estimate.py": 12,
     "gpu_estimate.py --install": 12,
     "gpu_install.py": 13,
+    "gpu_allocator.py": 11,
+    "gpu_allocator.py --install": 11,
     "gpu_recording.py": 8,
     "gpu_recording.py --install": 7,
     "kernels.py": 121,

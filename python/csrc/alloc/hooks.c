@@ -2,8 +2,10 @@
 #include "alloc/hooks.h"
 
 #include "alloc/raise.h"
+#include "alloc/shortage.h"
 #include "alloc/tap.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -214,13 +216,13 @@ void rpp_hook_release_pool(int ordinal, struct rpp_pool_id id)
 
 static _Noreturn void fail(size_t bytes, int ordinal, rp_status status, const struct rp_error *err)
 {
-    char message[768];
-    bool memory = status == RP_ERROR_OUT_OF_DEVICE_MEMORY || status == RP_ERROR_LIMIT;
-    snprintf(message, sizeof message, "%s%zu bytes on device %d: %s",
-             memory ? "CUDA out of memory. Tried to allocate " : "Reprise could not allocate ",
-             bytes, ordinal, err->message);
-    if (memory)
+    char message[RPP_SHORTAGE_BYTES];
+    if (status == RP_ERROR_OUT_OF_DEVICE_MEMORY || status == RP_ERROR_LIMIT) {
+        rpp_shortage_tell(bytes, ordinal, err->message, message);
         rpp_raise_out_of_memory(message);
+    }
+    snprintf(message, sizeof message, "Reprise could not allocate %zu bytes on device %d: %s",
+             bytes, ordinal, err->message);
     rpp_raise_error(message);
 }
 
@@ -340,10 +342,15 @@ void rpp_hook_fraction(double fraction, int ordinal)
     struct rp_heap *heap;
     struct rp_error err = {0};
     rp_status status = rpp_heap_get(ordinal, &heap, &err);
-    if (status == RP_OK)
-        status = rp_heap_set_fraction(heap, fraction, &err);
+    if (status == RP_OK) /* PyTorch takes 0: nothing may be mapped */
+        status = rp_heap_set_fraction(heap, fraction == 0 ? DBL_MIN : fraction, &err);
     if (status != RP_OK)
         rpp_raise_error(err.message);
+    struct rpp_device *device = &rpp_state.devices[ordinal];
+    struct rp_device_info info;
+    rp_device_info(device->device, &info);
+    uint64_t allowed = (uint64_t)(fraction * (double)info.total_bytes);
+    atomic_store(&device->allowed_bytes, allowed ? allowed : 1);
 }
 
 void *rpp_hook_base(void *pointer, size_t *out_bytes)

@@ -20,6 +20,8 @@ void rpp_device_set(struct rpp_device *slot, struct rp_device *device)
     memcpy(&slot->destroy_node, &function, sizeof function);
     function = rp_device_function(device, "cuCtxSynchronize");
     memcpy(&slot->synchronize, &function, sizeof function);
+    function = rp_device_function(device, "cuMemGetInfo");
+    memcpy(&slot->mem_info, &function, sizeof function);
     slot->device = device;
 }
 

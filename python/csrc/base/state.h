@@ -29,6 +29,7 @@ struct rpp_device {
     struct rp_device *device;
     _Atomic(struct rp_heap *) heap; /* made at the first allocation */
     uint64_t exec_budget;           /* 0: the default */
+    _Atomic uint64_t allowed_bytes; /* by the program's fraction of its memory; 0: it set none */
     /* Of the driver; set when the device is opened. */
     int (*is_capturing)(struct CUstream_st *stream, int *out_status);
     int (*capture_info)(struct CUstream_st *stream, int *out_status, unsigned long long *out_id,
@@ -36,6 +37,7 @@ struct rpp_device {
     int (*graph_nodes)(void *graph, void *out_nodes, size_t *out_count);
     int (*destroy_node)(void *node);
     int (*synchronize)(void);
+    int (*mem_info)(size_t *out_free, size_t *out_total);
 };
 
 /* A block of a call that is to lie where an argument does. */
@@ -74,6 +76,8 @@ struct rpp_state {
     uint64_t beginnings;      /* of captures of PyTorch's own */
     _Atomic int begun_leases; /* in which a capture is under way */
     _Atomic bool leaving;     /* the interpreter is going: free nothing any more */
+    /* Told of each request that failed for want of memory, with no lock held; NULL: nobody is. */
+    void (*_Atomic on_shortage)(int ordinal, uint64_t bytes, uint64_t total, uint64_t free);
 };
 
 extern struct rpp_state rpp_state;

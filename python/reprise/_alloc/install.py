@@ -219,6 +219,7 @@ def _restore_statistics(torch):
     answers = (stats, reset_peaks, reset_accumulated, snapshot, record_history, set_fraction,
                lambda device: fractions.get(device, 1.0))
     _answer(torch, torch_private.STATISTICS_NAMES, answers)
+    _answer(torch, torch_private.OBSERVER_NAMES, (_C.observe_shortage,))
     # torch.accelerator asks PyTorch's own allocator, whatever is in its place.
     _answer(torch, torch_private.ACCELERATOR_NAMES,
             (torch.cuda.is_initialized, torch.cuda.empty_cache, stats, reset_peaks, reset_accumulated))

@@ -57,7 +57,9 @@ STATISTICS_NAMES = (
     "_cuda_memorySnapshot", "_cuda_record_memory_history", "_cuda_setMemoryFraction",
     "_cuda_getMemoryFraction",
 )
-# The same for torch.accelerator, which later versions have more of.
+# What attaches a function that is told where memory is short.
+OBSERVER_NAMES = ("_cuda_attach_out_of_memory_observer",)
+# Statistics once more, for torch.accelerator, which later versions have more of.
 ACCELERATOR_NAMES = (
     "_accelerator_isAllocatorInitialized", "_accelerator_emptyCache", "_accelerator_getDeviceStats",
     "_accelerator_resetPeakStats", "_accelerator_resetAccumulatedStats",
