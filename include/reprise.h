@@ -1327,9 +1327,48 @@ RP_API void rp_heap_reset_peak(struct rp_heap *heap); /* peaks become what is cu
 RP_API void
 rp_heap_reset_accumulated(struct rp_heap *heap); /* .allocated, .freed and num_ become 0 */
 
-/* Keeps the latest `entries` events: alloc, free_requested, free_completed, segment_map,
- * segment_unmap, oom. 0 stops and forgets. What was kept before is forgotten. */
+/* What a history tells, by c10's names: "alloc", "free_requested" and so on. A snapshot is an event
+ * for later ones. */
+enum rp_heap_event {
+    RP_HEAP_EVENT_ALLOC,
+    RP_HEAP_EVENT_FREE_REQUESTED,
+    RP_HEAP_EVENT_FREE_COMPLETED,
+    RP_HEAP_EVENT_SEGMENT_MAP,
+    RP_HEAP_EVENT_SEGMENT_UNMAP,
+    RP_HEAP_EVENT_SNAPSHOT,
+    RP_HEAP_EVENT_OOM,
+    RP_HEAP_EVENTS
+};
+
+/* Whose stacks the program's callback is asked for while a history is recorded. */
+enum rp_heap_stacks {
+    RP_HEAP_STACKS_NONE,
+    RP_HEAP_STACKS_OF_BLOCKS,      /* allocations': what is alive names them, events do not */
+    RP_HEAP_STACKS_OF_ALLOCATIONS, /* and events do: the block's, or of what it was mapped for */
+    RP_HEAP_STACKS_ALL             /* and those of who frees, and of rp_heap_empty_cache */
+};
+
+struct rp_heap_history_options {
+    size_t size;
+    size_t entries; /* most events that are kept, the latest; 0 stops. Host memory for them, some 64
+                       bytes each, is taken as they come */
+    uint64_t skip;  /* events that are not kept: 1 << enum rp_heap_event */
+    enum rp_heap_stacks stacks;
+    int keep; /* nonzero: events of before stay, as far as there is room; 0: they go */
+};
+#define RP_HEAP_HISTORY_OPTIONS_INIT                                                               \
+    {                                                                                              \
+        sizeof(struct rp_heap_history_options), 0, 0, RP_HEAP_STACKS_ALL, 0                        \
+    }
+
+/* Records what happens from here on. options may be NULL: nothing is recorded. */
+RP_API rp_status rp_heap_keep_history(struct rp_heap *heap,
+                                      const struct rp_heap_history_options *options,
+                                      struct rp_error *err);
+/* The same with the latest `entries` events and all stacks. */
 RP_API rp_status rp_heap_record_history(struct rp_heap *heap, size_t entries, struct rp_error *err);
+/* A number of the program's that all events from here on have; 0 at first. */
+RP_API void rp_heap_mark_history(struct rp_heap *heap, uint64_t mark);
 
 /* What the heap holds at one moment: segments, which are stretches of mapped memory, the blocks in
  * them, and the history. A copy: valid until it is destroyed, which must be before its heap. */
@@ -1355,9 +1394,11 @@ struct rp_heap_snapshot_block {
 struct rp_heap_snapshot_event {
     const char *action;
     uint64_t address; /* of "oom": the device's free bytes */
-    uint64_t bytes, time_us;
+    uint64_t bytes;   /* as asked for; of "snapshot": active ones */
+    uint64_t time_us;
     struct CUstream_st *stream;
-    uint64_t stack;
+    uint64_t stack; /* what `capture` returned, or 0 */
+    uint64_t mark;  /* rp_heap_mark_history's */
 };
 /* By index; 0, with nothing written, past the end. Events come oldest first. */
 RP_API int rp_heap_snapshot_segment_sized(const struct rp_heap_snapshot *snapshot, size_t index,

@@ -204,7 +204,8 @@ static inline uint64_t hand_over(struct rp_heap *heap, struct rpi_heap_block *bl
                                  struct rpi_heap_stack *stack)
 {
     block->stack = stack;
-    rpi_heap_note(heap, RPI_HEAP_ALLOC, block->address, block->bytes, block->stream, stack);
+    rpi_heap_note(heap, RP_HEAP_EVENT_ALLOC, block->address, block->requested, block->stream,
+                  stack);
     return block->address;
 }
 
@@ -291,6 +292,7 @@ static rp_status alloc_slowly(struct rpi_shelf *shelf, struct request *request,
     struct rp_heap *heap = shelf->heap;
     rp_status status = RP_OK;
     pthread_mutex_lock(&heap->growth);
+    heap->cause = request->stack;
     enum rpi_heap_outcome outcome = try_own(shelf, request, false, out_address, &status, err);
     if (outcome == RPI_HEAP_MISS && heap->share_early)
         outcome = try_others(shelf, request, out_address);
@@ -302,6 +304,7 @@ static rp_status alloc_slowly(struct rpi_shelf *shelf, struct request *request,
         status = rpi_error_host_memory(err, "rp_heap_alloc", sizeof(struct rpi_heap_block));
     else if (outcome == RPI_HEAP_MISS && is_shortage(status))
         status = alloc_short(shelf, request, out_address, err);
+    heap->cause = NULL;
     pthread_mutex_unlock(&heap->growth);
     return status;
 }
@@ -378,7 +381,7 @@ rp_status rp_heap_alloc(struct rp_heap *heap, uint64_t bytes, struct CUstream_st
     struct rpi_shelf *shelf = rpi_heap_shelf(heap, stream, class);
     if (!shelf && (status = rpi_heap_shelf_make(heap, stream, class, &shelf, err)) != RP_OK)
         return status;
-    request.stack = rpi_heap_stack_capture(heap);
+    request.stack = rpi_heap_stack_capture(heap, RP_HEAP_STACKS_OF_BLOCKS);
     if (alloc_quickly(shelf, &request, out_address))
         return RP_OK;
     status = alloc_slowly(shelf, &request, out_address, err);
@@ -446,8 +449,8 @@ static enum freeing free_in(struct rpi_heap_range *range, uint64_t address, bool
         result = FREEING_NOT_LIVE;
     } else {
         if (!slow)
-            rpi_heap_note(shelf->heap, RPI_HEAP_FREE_REQUESTED, address, block->bytes,
-                          block->stream, stack);
+            rpi_heap_note(shelf->heap, RP_HEAP_EVENT_FREE_REQUESTED, address, block->requested,
+                          block->stream, stack ? stack : block->stack);
         if (block->watches)
             rpi_heap_block_lose(block);
         if (block->uses)
@@ -468,7 +471,7 @@ rp_status rp_heap_free(struct rp_heap *heap, uint64_t address, struct rp_error *
     struct rpi_heap_range *range = rpi_heap_range_of(heap, address);
     if (!range)
         return not_live(heap, address, "rp_heap_free", err);
-    struct rpi_heap_stack *stack = rpi_heap_stack_capture(heap);
+    struct rpi_heap_stack *stack = rpi_heap_stack_capture(heap, RP_HEAP_STACKS_ALL);
     enum freeing result = free_in(range, address, false, stack);
     if (result == FREEING_SLOW) {
         pthread_mutex_lock(&heap->growth);
@@ -528,10 +531,14 @@ rp_status rp_heap_empty_cache(struct rp_heap *heap, struct rp_error *err)
 {
     if (rpi_is_forked() || !heap)
         return rpi_refuse(err, "rp_heap_empty_cache", "heap");
+    struct rpi_heap_stack *stack = rpi_heap_stack_capture(heap, RP_HEAP_STACKS_ALL);
     pthread_mutex_lock(&heap->growth);
+    heap->cause = stack;
     rpi_heap_finish_waiting(heap);
     rp_status status = rpi_heap_give_back(heap, err);
+    heap->cause = NULL;
     pthread_mutex_unlock(&heap->growth);
+    rpi_heap_stack_drop(heap, stack);
     return status;
 }
 

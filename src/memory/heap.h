@@ -114,30 +114,25 @@ struct rpi_shelf {
     unsigned poll_gap, poll_in; /* allocations between looks at the waiting blocks */
 };
 
-enum rpi_heap_action {
-    RPI_HEAP_ALLOC,
-    RPI_HEAP_FREE_REQUESTED,
-    RPI_HEAP_FREE_COMPLETED,
-    RPI_HEAP_SEGMENT_MAP,
-    RPI_HEAP_SEGMENT_UNMAP,
-    RPI_HEAP_OOM,
-    RPI_HEAP_ACTIONS
-};
-
 struct rpi_heap_event {
-    enum rpi_heap_action action;
+    enum rp_heap_event action;
     uint64_t address; /* for OOM: bytes free on the device */
     uint64_t bytes;
     CUstream stream;
     uint64_t time_us;             /* since 1970 */
+    uint64_t mark;                /* the program's, of that time */
     struct rpi_heap_stack *stack; /* one owner, or NULL */
 };
 
 struct rpi_heap_history {
     pthread_mutex_t lock;        /* guards what follows */
-    struct rpi_heap_event *ring; /* capacity entries; the oldest is at written % capacity */
-    size_t capacity;
+    struct rpi_heap_event *ring; /* the oldest of capacity entries is at written % capacity */
+    size_t capacity;             /* most entries */
+    size_t room;                 /* entries that there is host memory for: it grows to capacity */
     uint64_t written;
+    uint64_t skip;  /* events that are not kept: 1 << enum rp_heap_event */
+    bool in_events; /* events name stacks; false: only blocks do */
+    uint64_t mark;
 };
 
 struct rp_heap {
@@ -160,10 +155,11 @@ struct rp_heap {
     _Atomic uint64_t
         ticks; /* large allocations, where the threshold is on: free blocks age by it */
     struct rp_heap_frames frames;
-    _Atomic bool recording; /* of the history */
+    _Atomic int recording; /* of the history: 0, or 1 and its enum rp_heap_stacks */
     struct rpi_heap_history history;
 
     pthread_mutex_t growth;
+    struct rpi_heap_stack *cause;  /* growth; where what is mapped or given back was asked for */
     uint64_t limit_bytes;          /* growth; UINT64_MAX: none */
     uint64_t fraction_bytes;       /* growth; UINT64_MAX: none */
     struct rpi_heap_totals totals; /* growth */
@@ -340,28 +336,30 @@ rp_status rpi_heap_out_of_memory(const struct rpi_shelf *shelf, uint64_t request
 struct rpi_heap_stack *rpi_heap_stack_make(struct rp_heap *heap);
 struct rpi_heap_stack *rpi_heap_stack_share(struct rpi_heap_stack *stack);
 void rpi_heap_stack_release(struct rp_heap *heap, struct rpi_heap_stack *stack);
-static inline struct rpi_heap_stack *rpi_heap_stack_capture(struct rp_heap *heap)
+/* The caller's, where stacks of so much are asked for. */
+static inline struct rpi_heap_stack *rpi_heap_stack_capture(struct rp_heap *heap,
+                                                            enum rp_heap_stacks least)
 {
-    return atomic_load_explicit(&heap->recording, memory_order_relaxed) ? rpi_heap_stack_make(heap)
-                                                                        : NULL;
+    return atomic_load_explicit(&heap->recording, memory_order_relaxed) > (int)least
+               ? rpi_heap_stack_make(heap)
+               : NULL;
 }
 static inline void rpi_heap_stack_drop(struct rp_heap *heap, struct rpi_heap_stack *stack)
 {
     if (stack)
         rpi_heap_stack_release(heap, stack);
 }
-/* Appends to the ring; shares the stack. */
-void rpi_heap_append(struct rp_heap *heap, enum rpi_heap_action action, uint64_t address,
+/* Appends to the ring, unless such events are skipped; shares the stack. */
+void rpi_heap_append(struct rp_heap *heap, enum rp_heap_event action, uint64_t address,
                      uint64_t bytes, CUstream stream, struct rpi_heap_stack *stack);
-static inline void rpi_heap_note(struct rp_heap *heap, enum rpi_heap_action action,
-                                 uint64_t address, uint64_t bytes, CUstream stream,
-                                 struct rpi_heap_stack *stack)
+static inline void rpi_heap_note(struct rp_heap *heap, enum rp_heap_event action, uint64_t address,
+                                 uint64_t bytes, CUstream stream, struct rpi_heap_stack *stack)
 {
     if (atomic_load_explicit(&heap->recording, memory_order_relaxed))
         rpi_heap_append(heap, action, address, bytes, stream, stack);
 }
 void rpi_heap_history_finish(struct rp_heap *heap);
-const char *rpi_heap_action_name(enum rpi_heap_action action);
+const char *rpi_heap_event_name(enum rp_heap_event action);
 
 /* Locks every shelf; growth is held. */
 void rpi_heap_lock_shelves(struct rp_heap *heap);

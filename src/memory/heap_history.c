@@ -6,18 +6,20 @@
 #include "memory/heap.h"
 
 #include "base/refuse.h"
+#include "base/sized.h"
 
 #include <time.h>
 
-const char *rpi_heap_action_name(enum rpi_heap_action action)
+const char *rpi_heap_event_name(enum rp_heap_event action)
 {
-    static const char *const names[RPI_HEAP_ACTIONS] = {
-        [RPI_HEAP_ALLOC] = "alloc",
-        [RPI_HEAP_FREE_REQUESTED] = "free_requested",
-        [RPI_HEAP_FREE_COMPLETED] = "free_completed",
-        [RPI_HEAP_SEGMENT_MAP] = "segment_map",
-        [RPI_HEAP_SEGMENT_UNMAP] = "segment_unmap",
-        [RPI_HEAP_OOM] = "oom",
+    static const char *const names[RP_HEAP_EVENTS] = {
+        [RP_HEAP_EVENT_ALLOC] = "alloc",
+        [RP_HEAP_EVENT_FREE_REQUESTED] = "free_requested",
+        [RP_HEAP_EVENT_FREE_COMPLETED] = "free_completed",
+        [RP_HEAP_EVENT_SEGMENT_MAP] = "segment_map",
+        [RP_HEAP_EVENT_SEGMENT_UNMAP] = "segment_unmap",
+        [RP_HEAP_EVENT_SNAPSHOT] = "snapshot",
+        [RP_HEAP_EVENT_OOM] = "oom",
     };
     return names[action];
 }
@@ -57,52 +59,136 @@ static uint64_t now_us(void)
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
-void rpi_heap_append(struct rp_heap *heap, enum rpi_heap_action action, uint64_t address,
+/* Makes room for one event more, twice as much as there was. Where there is no host memory the ring
+ * stays as large as it is. */
+static void make_room(struct rpi_heap_history *history)
+{
+    size_t room = history->room < history->capacity / 2 ? 2 * history->room : history->capacity;
+    struct rpi_heap_event *ring = rpi_realloc(history->ring, room * sizeof *ring);
+    if (!ring) {
+        history->capacity = history->room; /* all of it is written: the oldest is the first */
+        return;
+    }
+    history->ring = ring;
+    history->room = room;
+}
+
+void rpi_heap_append(struct rp_heap *heap, enum rp_heap_event action, uint64_t address,
                      uint64_t bytes, CUstream stream, struct rpi_heap_stack *stack)
 {
     struct rpi_heap_history *history = &heap->history;
     struct rpi_heap_stack *old = NULL;
     pthread_mutex_lock(&history->lock);
-    if (history->capacity) {
+    if (history->capacity && !(history->skip >> action & 1)) {
+        if (history->written == history->room && history->room < history->capacity)
+            make_room(history);
         struct rpi_heap_event *event = &history->ring[history->written % history->capacity];
         if (history->written >= history->capacity)
             old = event->stack;
-        *event = (struct rpi_heap_event){action, address,  bytes,
-                                         stream, now_us(), rpi_heap_stack_share(stack)};
+        *event = (struct rpi_heap_event){.action = action,
+                                         .address = address,
+                                         .bytes = bytes,
+                                         .stream = stream,
+                                         .time_us = now_us(),
+                                         .mark = history->mark,
+                                         .stack = history->in_events ? rpi_heap_stack_share(stack)
+                                                                     : NULL};
         history->written++;
     }
     pthread_mutex_unlock(&history->lock);
     rpi_heap_stack_drop(heap, old);
 }
 
+static uint64_t kept(const struct rpi_heap_history *history)
+{
+    return history->written < history->capacity ? history->written : history->capacity;
+}
+
+/* Forgets the oldest events but for so many, and all room. */
+static void forget(struct rp_heap *heap, uint64_t left)
+{
+    struct rpi_heap_history *history = &heap->history;
+    for (uint64_t i = history->written - kept(history); i + left < history->written; i++)
+        rpi_heap_stack_drop(heap, history->ring[i % history->capacity].stack);
+}
+
 void rpi_heap_history_finish(struct rp_heap *heap)
 {
     struct rpi_heap_history *history = &heap->history;
-    uint64_t kept = history->written < history->capacity ? history->written : history->capacity;
-    for (uint64_t i = 0; i < kept; i++)
-        rpi_heap_stack_drop(heap, history->ring[i].stack);
+    forget(heap, 0);
     rpi_free(history->ring);
     history->ring = NULL;
-    history->capacity = 0;
+    history->capacity = history->room = 0;
     history->written = 0;
+}
+
+/* Puts another ring in the place of the one that there is, with the latest of its events. */
+static void take_over(struct rp_heap *heap, struct rpi_heap_event *ring, size_t room,
+                      const struct rp_heap_history_options *options)
+{
+    struct rpi_heap_history *history = &heap->history;
+    uint64_t left = options->keep ? kept(history) : 0;
+    if (left > room)
+        left = room;
+    forget(heap, left);
+    for (uint64_t i = 0; i < left; i++)
+        ring[i] = history->ring[(history->written - left + i) % history->capacity];
+    rpi_free(history->ring);
+    history->ring = ring;
+    history->room = room;
+    history->capacity = options->entries;
+    history->written = left;
+    history->skip = options->skip;
+    history->in_events = options->stacks >= RP_HEAP_STACKS_OF_ALLOCATIONS;
+}
+
+enum { FIRST_ROOM = 1024 };
+
+static size_t room_for(const struct rpi_heap_history *history,
+                       const struct rp_heap_history_options *options)
+{
+    size_t room = options->keep ? (size_t)kept(history) : 0;
+    if (room < FIRST_ROOM)
+        room = FIRST_ROOM;
+    return room < options->entries ? room : options->entries;
+}
+
+rp_status rp_heap_keep_history(struct rp_heap *heap, const struct rp_heap_history_options *options,
+                               struct rp_error *err)
+{
+    struct rp_heap_history_options chosen = RP_HEAP_HISTORY_OPTIONS_INIT;
+    if (rpi_is_forked() || !heap)
+        return rpi_refuse(err, "rp_heap_keep_history", "heap");
+    rp_status status = rpi_take_options(&chosen, sizeof chosen, options, "rp_heap_keep_history",
+                                        "RP_HEAP_HISTORY_OPTIONS_INIT", err);
+    if (status != RP_OK)
+        return status;
+    struct rpi_heap_history *history = &heap->history;
+    pthread_mutex_lock(&history->lock);
+    size_t room = room_for(history, &chosen);
+    struct rpi_heap_event *ring = room ? rpi_calloc(room, sizeof *ring) : NULL;
+    if (room && !ring)
+        status = rpi_error_host_memory(err, "rp_heap_keep_history", room * sizeof *ring);
+    else {
+        take_over(heap, ring, room, &chosen);
+        atomic_store(&heap->recording, room ? 1 + (int)chosen.stacks : 0);
+    }
+    pthread_mutex_unlock(&history->lock);
+    return status;
 }
 
 rp_status rp_heap_record_history(struct rp_heap *heap, size_t entries, struct rp_error *err)
 {
+    struct rp_heap_history_options options = RP_HEAP_HISTORY_OPTIONS_INIT;
+    options.entries = entries;
+    return rp_heap_keep_history(heap, &options, err);
+}
+
+void rp_heap_mark_history(struct rp_heap *heap, uint64_t mark)
+{
     if (rpi_is_forked() || !heap)
-        return rpi_refuse(err, "rp_heap_record_history", "heap");
-    struct rpi_heap_event *ring = NULL;
-    if (entries) {
-        ring = rpi_calloc(entries, sizeof *ring);
-        if (!ring)
-            return rpi_error_host_memory(err, "rp_heap_record_history", entries * sizeof *ring);
-    }
-    struct rpi_heap_history *history = &heap->history;
-    pthread_mutex_lock(&history->lock);
-    rpi_heap_history_finish(heap);
-    history->ring = ring;
-    history->capacity = entries;
-    atomic_store(&heap->recording, entries != 0);
-    pthread_mutex_unlock(&history->lock);
-    return RP_OK;
+        return;
+    pthread_mutex_lock(&heap->history.lock);
+    heap->history.mark = mark;
+    pthread_mutex_unlock(&heap->history.lock);
 }

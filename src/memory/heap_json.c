@@ -149,8 +149,8 @@ static void put_event(struct writer *out, const struct rp_heap_snapshot *snapsho
     put(out,
         "%s{\"action\":\"%s\",\"%s\":%" PRIu64 ",\"size\":%" PRIu64 ",\"stream\":%" PRIuPTR
         ",\"time_us\":%" PRIu64 ",",
-        index ? "," : "", rpi_heap_action_name(event->action),
-        event->action == RPI_HEAP_OOM ? "device_free" : "addr", event->address, event->bytes,
+        index ? "," : "", rpi_heap_event_name(event->action),
+        event->action == RP_HEAP_EVENT_OOM ? "device_free" : "addr", event->address, event->bytes,
         (uintptr_t)event->stream, event->time_us);
     put_frames(out, snapshot->heap, event->stack);
     put(out, "}");

@@ -94,6 +94,15 @@ static bool copy_history(struct rp_heap_snapshot *snapshot, struct rp_heap *heap
     return copied;
 }
 
+/* For snapshots to come. */
+static void note_snapshot(struct rp_heap *heap, const struct rp_heap_snapshot *snapshot)
+{
+    uint64_t active = 0;
+    for (size_t i = 0; i < snapshot->segments.count; i++)
+        active += snapshot->segments.data[i].active_bytes;
+    rpi_heap_note(heap, RP_HEAP_EVENT_SNAPSHOT, 0, active, NULL, NULL);
+}
+
 rp_status rp_heap_snapshot_create(struct rp_heap *heap, struct rp_heap_snapshot **out_snapshot,
                                   struct rp_error *err)
 {
@@ -106,6 +115,8 @@ rp_status rp_heap_snapshot_create(struct rp_heap *heap, struct rp_heap_snapshot 
     pthread_mutex_lock(&heap->growth);
     rpi_heap_lock_shelves(heap);
     bool copied = copy_shelves(snapshot, heap) && copy_history(snapshot, heap);
+    if (copied)
+        note_snapshot(heap, snapshot);
     rpi_heap_unlock_shelves(heap);
     pthread_mutex_unlock(&heap->growth);
     if (!copied) {
@@ -165,12 +176,13 @@ int rp_heap_snapshot_event_sized(const struct rp_heap_snapshot *snapshot, size_t
     if (index >= snapshot->events.count)
         return 0;
     const struct rpi_heap_event *event = &snapshot->events.data[index];
-    const struct rp_heap_snapshot_event seen = {.action = rpi_heap_action_name(event->action),
+    const struct rp_heap_snapshot_event seen = {.action = rpi_heap_event_name(event->action),
                                                 .address = event->address,
                                                 .bytes = event->bytes,
                                                 .time_us = event->time_us,
                                                 .stream = event->stream,
-                                                .stack = id_of(event->stack)};
+                                                .stack = id_of(event->stack),
+                                                .mark = event->mark};
     rpi_give(out_event, event_bytes, &seen, sizeof seen);
     return 1;
 }

@@ -84,6 +84,7 @@ ENDS_WITH(rp_device_options, exec_budget_bytes);
 ENDS_WITH(rp_pool_options, reserved);
 ENDS_WITH(rp_capture_options, in_use);
 ENDS_WITH(rp_heap_options, roundup_power2_divisions);
+ENDS_WITH(rp_heap_history_options, keep);
 ENDS_WITH(rp_plan_options, budget_steps);
 ENDS_WITH(rp_advise_options, eager_us);
 
