@@ -1289,6 +1289,10 @@ RP_API rp_status rp_heap_use(struct rp_heap *heap, uint64_t address, struct CUst
 /* Gives back every chunk in which no block is live. Waits for blocks that were freed, and for the
  * streams whose memory is given back; streams that are capturing are left alone. */
 RP_API rp_status rp_heap_empty_cache(struct rp_heap *heap, struct rp_error *err);
+/* gc_threshold, max_split_bytes, max_non_split_rounding_bytes and roundup_power2_divisions hold for
+ * requests from here on; the other options stay. NULL: the defaults of these four. */
+RP_API rp_status rp_heap_set_options(struct rp_heap *heap, const struct rp_heap_options *options,
+                                     struct rp_error *err);
 /* Most bytes that may be mapped; 0: no limit. What is above it stays until it is freed. */
 RP_API void rp_heap_set_limit(struct rp_heap *heap, uint64_t bytes);
 /* The same as a share of the device's memory, above 0 and at most 1; the lower of both holds. */

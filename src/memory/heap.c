@@ -16,43 +16,62 @@
 
 #define LEAST_OVERSIZE ((uint64_t)20 << 20) /* as c10 demands, and rounds by unless told */
 
-static rp_status check_options(const struct rp_heap_options *options, struct rp_error *err)
+static rp_status check_options(const struct rp_heap_options *options, const char *function,
+                               struct rp_error *err)
 {
     if (!(options->gc_threshold >= 0 && options->gc_threshold < 1))
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_heap_create",
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, function,
                          "gc_threshold is %g, but has to be at least 0 and below 1",
                          options->gc_threshold);
     const uint64_t sizes[] = {options->max_split_bytes, options->max_non_split_rounding_bytes};
     for (int i = 0; i < 2; i++)
         if (sizes[i] && sizes[i] <= LEAST_OVERSIZE)
-            return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_heap_create",
+            return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, function,
                              "%s is %llu, but has to be above 20 MiB, or 0",
                              i ? "max_non_split_rounding_bytes" : "max_split_bytes",
                              (unsigned long long)sizes[i]);
     for (int i = 0; i < RP_HEAP_ROUNDINGS; i++)
         if (options->roundup_power2_divisions[i] & (options->roundup_power2_divisions[i] - 1))
-            return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_heap_create",
+            return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, function,
                              "roundup_power2_divisions[%d] is %u, but has to be a power of two, or "
                              "0",
                              i, options->roundup_power2_divisions[i]);
     return RP_OK;
 }
 
-static void take_options(struct rp_heap *heap, const struct rp_heap_options *options)
+/* Those that can change while the heap is in use. */
+static void take_settings(struct rp_heap *heap, const struct rp_heap_options *options)
 {
-    heap->limit_bytes = options->limit_bytes ? options->limit_bytes : UINT64_MAX;
-    heap->fraction_bytes = UINT64_MAX;
+    bool rounds = false;
     heap->gc_threshold = options->gc_threshold;
-    heap->share_early = options->share_early != 0;
-    heap->frames = options->frames;
     heap->max_split_bytes = options->max_split_bytes ? options->max_split_bytes : UINT64_MAX;
     heap->non_split_rounding = options->max_non_split_rounding_bytes
                                    ? options->max_non_split_rounding_bytes
                                    : LEAST_OVERSIZE;
     for (int i = 0; i < RP_HEAP_ROUNDINGS; i++) {
         heap->divisions[i] = options->roundup_power2_divisions[i];
-        heap->rounds |= heap->divisions[i] > 1;
+        rounds |= options->roundup_power2_divisions[i] > 1;
     }
+    heap->rounds = rounds;
+}
+
+static void take_options(struct rp_heap *heap, const struct rp_heap_options *options)
+{
+    heap->limit_bytes = options->limit_bytes ? options->limit_bytes : UINT64_MAX;
+    heap->fraction_bytes = UINT64_MAX;
+    heap->share_early = options->share_early != 0;
+    heap->frames = options->frames;
+    take_settings(heap, options);
+}
+
+/* The caller's, as this header has them, if they can be. */
+static rp_status read_options(const struct rp_heap_options *given, const char *function,
+                              struct rp_heap_options *out_chosen, struct rp_error *err)
+{
+    *out_chosen = (struct rp_heap_options)RP_HEAP_OPTIONS_INIT;
+    rp_status status = rpi_take_options(out_chosen, sizeof *out_chosen, given, function,
+                                        "RP_HEAP_OPTIONS_INIT", err);
+    return status == RP_OK ? check_options(out_chosen, function, err) : status;
 }
 
 static rp_status read_granularity(struct rp_heap *heap, struct rp_error *err)
@@ -88,14 +107,11 @@ rp_status rpi_heap_create_on(const struct rp_driver *driver, CUdevice device, CU
                              uint64_t total_bytes, const struct rp_heap_options *options,
                              struct rp_heap **out_heap, struct rp_error *err)
 {
-    struct rp_heap_options chosen = RP_HEAP_OPTIONS_INIT;
-    rp_status status = rpi_take_options(&chosen, sizeof chosen, options, "rp_heap_create",
-                                        "RP_HEAP_OPTIONS_INIT", err);
-    options = &chosen;
-    if (status == RP_OK)
-        status = check_options(options, err);
+    struct rp_heap_options chosen;
+    rp_status status = read_options(options, "rp_heap_create", &chosen, err);
     if (status != RP_OK)
         return status;
+    options = &chosen;
     struct rp_heap *heap = rpi_calloc(1, sizeof *heap);
     if (!heap)
         return rpi_error_host_memory(err, "rp_heap_create", sizeof *heap);
@@ -539,6 +555,18 @@ rp_status rp_heap_empty_cache(struct rp_heap *heap, struct rp_error *err)
     heap->cause = NULL;
     pthread_mutex_unlock(&heap->growth);
     rpi_heap_stack_drop(heap, stack);
+    return status;
+}
+
+rp_status rp_heap_set_options(struct rp_heap *heap, const struct rp_heap_options *options,
+                              struct rp_error *err)
+{
+    if (rpi_is_forked() || !heap)
+        return rpi_refuse(err, "rp_heap_set_options", "heap");
+    struct rp_heap_options chosen;
+    rp_status status = read_options(options, "rp_heap_set_options", &chosen, err);
+    if (status == RP_OK)
+        take_settings(heap, &chosen);
     return status;
 }
 

@@ -148,10 +148,11 @@ struct rp_heap {
     uint64_t total_bytes, granularity, range_bytes;
     unsigned range_shift; /* range_bytes == 1 << range_shift */
     bool share_early;     /* other streams' idle memory is tried before growing */
-    double gc_threshold;  /* 0: off */
-    uint64_t max_split_bytes, non_split_rounding; /* UINT64_MAX: nothing is oversize */
-    bool rounds;                                  /* any of divisions is above 1 */
-    unsigned divisions[RP_HEAP_ROUNDINGS];
+    /* rp_heap_set_options changes these, one by one, and nobody minds to see a part of them. */
+    _Atomic double gc_threshold;                          /* 0: off */
+    _Atomic uint64_t max_split_bytes, non_split_rounding; /* UINT64_MAX: nothing is oversize */
+    _Atomic bool rounds;                                  /* any of divisions is above 1 */
+    _Atomic unsigned divisions[RP_HEAP_ROUNDINGS];
     _Atomic uint64_t
         ticks; /* large allocations, where the threshold is on: free blocks age by it */
     struct rp_heap_frames frames;

@@ -291,6 +291,32 @@ static void options_out_of_range_are_refused(void **state)
     heap_close(&f);
 }
 
+static void options_change_while_it_is_in_use(void **state)
+{
+    (void)state;
+    struct rp_heap_options options = RP_HEAP_OPTIONS_INIT;
+    open_with(NULL, 1024 * MIB);
+    uint64_t before = heap_take(&f, 84 * MIB, f.streams[0]);
+    assert_int_equal(bytes_of(before), 84 * MIB);
+    options.max_split_bytes = 32 * MIB;
+    options.roundup_power2_divisions[6] = 4;
+    HEAP_OK(&f, rp_heap_set_options(f.heap, &options, &f.err));
+    uint64_t rounded = heap_take(&f, 84 * MIB, f.streams[0]);
+    assert_int_equal(bytes_of(rounded), 96 * MIB);
+    assert_int_equal(heap_stat(&f, "oversize_allocations.current"), 1);
+    assert_int_equal(heap_stat(&f, "max_split_size"), 32 * MIB);
+    options.gc_threshold = 2;
+    options.max_split_bytes = 64 * MIB;
+    assert_int_equal(rp_heap_set_options(f.heap, &options, &f.err), RP_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(heap_stat(&f, "max_split_size"), 32 * MIB);
+    heap_give(&f, rounded);
+    heap_give(&f, before);
+    HEAP_OK(&f, rp_heap_set_options(f.heap, NULL, &f.err));
+    assert_int_equal(heap_stat(&f, "max_split_size"), -1);
+    assert_int_equal(bytes_of(heap_take(&f, 84 * MIB, f.streams[0])), 84 * MIB);
+    heap_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -307,6 +333,7 @@ int main(void)
         cmocka_unit_test(rounding_comes_before_classes),
         cmocka_unit_test(an_impossible_request_is_refused_whatever_the_rounding),
         cmocka_unit_test(options_out_of_range_are_refused),
+        cmocka_unit_test(options_change_while_it_is_in_use),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
