@@ -4,6 +4,7 @@
  * the package's documentation the Python files beside it.
  */
 #include "alloc/execs.h"
+#include "alloc/history.h"
 #include "alloc/hooks.h"
 #include "alloc/observers.h"
 #include "alloc/pool.h"
@@ -205,24 +206,6 @@ static PyObject *heap_stats(PyObject *module, PyObject *args)
     return stats;
 }
 
-static PyObject *heap_snapshot(PyObject *module, PyObject *args)
-{
-    (void)module;
-    int ordinal, unused = 0;
-    struct rp_heap *heap = parse_heap(args, "i|i", &ordinal, &unused);
-    struct rp_heap_snapshot *snapshot = NULL;
-    struct rp_error err = {0};
-    if (!heap)
-        return NULL;
-    rp_status status = rp_heap_snapshot_create(heap, &snapshot, &err);
-    if (status != RP_OK)
-        return rpp_set_error(status, &err);
-    const char *json = rp_heap_snapshot_json(snapshot);
-    PyObject *text = json ? PyUnicode_FromString(json) : PyErr_NoMemory();
-    rp_heap_snapshot_destroy(snapshot);
-    return text;
-}
-
 static PyObject *heap_reset(PyObject *module, PyObject *args)
 {
     (void)module;
@@ -235,19 +218,6 @@ static PyObject *heap_reset(PyObject *module, PyObject *args)
     else
         rp_heap_reset_accumulated(heap);
     return Py_NewRef(Py_None);
-}
-
-static PyObject *heap_history(PyObject *module, PyObject *args)
-{
-    (void)module;
-    int ordinal;
-    Py_ssize_t entries = 0;
-    struct rp_error err = {0};
-    struct rp_heap *heap = parse_heap(args, "in", &ordinal, &entries);
-    if (!heap)
-        return NULL;
-    rp_status status = rp_heap_record_history(heap, (size_t)entries, &err);
-    return status == RP_OK ? Py_NewRef(Py_None) : rpp_set_error(status, &err);
 }
 
 /* heap_configure(gc_threshold, max_split_bytes, max_non_split_rounding_bytes, divisions) */
@@ -271,8 +241,10 @@ static PyObject *heap_configure(PyObject *module, PyObject *args)
         return NULL;
     options.max_split_bytes = split;
     options.max_non_split_rounding_bytes = rounding;
-    rpp_heap_configure(&options);
-    return Py_NewRef(Py_None);
+    options.frames = rpp_history_frames();
+    struct rp_error err = {0};
+    rp_status status = rpp_heap_configure(&options, &err);
+    return status == RP_OK ? Py_NewRef(Py_None) : rpp_set_error(status, &err);
 }
 
 static PyObject *explain(PyObject *module, PyObject *args)
@@ -378,11 +350,15 @@ static PyMethodDef methods[] = {
     {"settle_gradients", rpp_settle_gradients, METH_NOARGS, "Is it known where tensors have it?"},
     {"device_info", device_info, METH_VARARGS, "What a device is."},
     {"heap_stats", heap_stats, METH_VARARGS, "Statistics under the names of PyTorch's."},
-    {"heap_snapshot", heap_snapshot, METH_VARARGS, "A snapshot as JSON."},
+    {"heap_look", rpp_heap_look, METH_VARARGS,
+     "heap_look(ordinal, traces, marks): a snapshot: (segments, events, [(dict, stack), ..])."},
     {"heap_configure", heap_configure, METH_VARARGS,
-     "heap_configure(gc_threshold, max_split, max_non_split_rounding, divisions), for new heaps."},
+     "heap_configure(gc_threshold, max_split, max_non_split_rounding, divisions), for all heaps."},
     {"heap_reset", heap_reset, METH_VARARGS, "Resets peaks, or what was accumulated."},
-    {"heap_history", heap_history, METH_VARARGS, "Keeps the latest events; 0 stops."},
+    {"keep_history", rpp_keep_history, METH_VARARGS,
+     "keep_history(ordinal, entries, stacks, skip, keep, gather, cpp): keeps the latest events."},
+    {"mark_history", rpp_mark_history, METH_VARARGS,
+     "mark_history(ordinal, number): events from here on have it."},
     {"observe_shortage", rpp_observe_shortage, METH_O,
      "observe_shortage(function): called with (device, bytes, total, free) where memory is short."},
     {"capture_status", capture_status, METH_VARARGS,

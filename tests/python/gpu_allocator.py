@@ -3,11 +3,18 @@
 in its place: what they say is the same; usage: gpu_allocator.py [--install] ..."""
 
 import gc
+import json
+import pickle
+import subprocess
 import sys
+import tempfile
 import threading
 import unittest
+import warnings
+from pathlib import Path
 
 import torch
+from torch.cuda import _memory_viz as viz
 
 INSTALL = "--install" in sys.argv
 if INSTALL:
@@ -144,6 +151,435 @@ class Shortage(Case):
         self.assertEqual(torch.cuda.get_per_process_memory_fraction(), 0.0)
         with self.assertRaises(torch.OutOfMemoryError):
             of_bytes(64 * MIB)
+
+
+
+def start_recording(enabled="all", **options):
+    torch.cuda.memory._record_memory_history(enabled, **options)
+
+
+def stop_recording():
+    torch.cuda.memory._record_memory_history(None)
+
+
+def names_in(entry):
+    return [frame["name"] for frame in entry.get("frames", ())]
+
+
+class History(Case):
+    """torch.cuda.memory._record_memory_history and _snapshot."""
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(stop_recording)
+
+    def events(self):
+        return torch.cuda.memory._snapshot()["device_traces"][0]
+
+    def actions(self):
+        """Those of blocks: how memory is mapped is each allocator's own."""
+        return [e["action"] for e in self.events() if not e["action"].startswith("segment_")]
+
+    def here(self):
+        tensor = of_bytes(1000)
+        return tensor
+
+    def test_traces_tell_what_happened(self):
+        start_recording(stacks="python")
+        tensor = self.here()
+        address = tensor.data_ptr()
+        del tensor
+        torch.cuda.empty_cache()
+        with self.assertRaises(torch.OutOfMemoryError):
+            of_bytes(1 << 50)
+        torch.cuda.memory._snapshot()
+        events = self.events()
+        by_action = {e["action"]: e for e in events}
+        mapped, alloc, asked, done, unmapped, oom, snapshot = events
+        self.assertIn(mapped["action"], ("segment_alloc", "segment_map"))
+        self.assertIn(unmapped["action"], ("segment_free", "segment_unmap"))
+        self.assertEqual([e["action"] for e in (alloc, asked, done, oom, snapshot)],
+                         ["alloc", "free_requested", "free_completed", "oom", "snapshot"])
+        for event in (alloc, asked, done):
+            self.assertEqual((event["addr"], event["size"], event["stream"]), (address, 1000, 0))
+        self.assertEqual((mapped["addr"], mapped["size"]), (address, 2 * MIB))
+        self.assertEqual(oom["size"], 1 << 50)
+        self.assertGreater(oom["device_free"], 0)
+        self.assertEqual(snapshot["addr"], 0)
+        times = [e["time_us"] for e in events]
+        self.assertEqual(times, sorted(times))
+        self.assertEqual(len(by_action), 7)
+
+    def test_stacks_are_pythons(self):
+        start_recording(stacks="python")
+        tensor = self.here()
+        inner, outer = next(e for e in self.events() if e["action"] == "alloc")["frames"][:2]
+        self.assertEqual((inner["name"], outer["name"]), ("of_bytes", "here"))
+        lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+        self.assertEqual(Path(outer["filename"]), Path(__file__))
+        self.assertIn("tensor = of_bytes(1000)", lines[outer["line"] - 1])
+        blocks = [b for s in torch.cuda.memory_snapshot() for b in s["blocks"]
+                  if b["address"] == tensor.data_ptr()]
+        self.assertIn("here", names_in(blocks[0]))
+
+    def test_stacks_of_cpp_and_of_scripts(self):
+        @torch.jit.script
+        def scripted():
+            return torch.rand(311, 411, device="cuda")
+
+        for stacks in ("all", "python"):
+            start_recording(stacks=stacks, clear_history=True)
+            tensor = scripted()
+            text = json.dumps(torch.cuda.memory._snapshot())
+            self.assertIn("scripted", text)
+            self.assertEqual("::rand" in text, stacks == "all")
+            del tensor
+
+    def test_context_says_whose_stacks(self):
+        def take():
+            return of_bytes(600)
+
+        def drop(holder):
+            holder.clear()
+
+        for context, alloc, free in (("all", True, True), ("alloc", True, False), ("state", False, False),
+                                     (None, False, False)):
+            start_recording(context=context, stacks="python", clear_history=True)
+            holder = [take()]
+            block = next(b for s in torch.cuda.memory_snapshot() for b in s["blocks"]
+                         if b["address"] == holder[0].data_ptr())
+            self.assertEqual("take" in names_in(block), context is not None, context)
+            drop(holder)
+            text = json.dumps(self.events())
+            self.assertEqual("take" in text, alloc, context)
+            self.assertEqual("drop" in text, free, context)
+            torch.cuda.empty_cache()
+            self.assertEqual("empty_cache" in json.dumps(self.events()), free, context)
+
+    def test_stops_and_begins_again(self):
+        start_recording()
+        self.assertTrue(torch._C._cuda_isHistoryEnabled())
+        self.here()
+        stop_recording()
+        self.assertFalse(torch._C._cuda_isHistoryEnabled())
+        self.here()
+        self.assertEqual(self.events(), [])
+        start_recording(context=None)
+        self.assertEqual(self.events(), [])
+
+    def test_goes_on_where_it_is_changed(self):
+        start_recording(context=None)
+        self.here()
+        start_recording(context=None)
+        self.assertEqual(self.actions(), ["alloc", "free_requested", "free_completed"])
+        start_recording(context=None, clear_history=True)
+        self.assertEqual(self.actions(), [])
+
+    def test_keeps_the_latest(self):
+        start_recording(context=None, max_entries=5)
+        for _ in range(20):
+            self.here()
+        self.assertEqual(self.actions(), ["free_requested", "free_completed", "alloc", "free_requested",
+                                          "free_completed"])
+        start_recording("state", context=None, clear_history=True)
+        self.here()
+        self.assertEqual(len(self.events()), 1)
+
+    def test_skips_actions(self):
+        for skipped in (["free_requested"], ["free_requested", "free_completed"], ["alloc"], [], None):
+            start_recording(stacks="python", clear_history=True, skip_actions=skipped)
+            self.here()
+            self.assertEqual(self.actions(), [name for name in ("alloc", "free_requested", "free_completed")
+                                              if name not in (skipped or ())], skipped)
+
+    def test_metadata(self):
+        start_recording(context=None)
+        self.addCleanup(torch.cuda.memory._set_memory_metadata, "")
+        for text in ("first \u00e9", "second", "first \u00e9"):
+            torch.cuda.memory._set_memory_metadata(text)
+            self.assertEqual(torch.cuda.memory._get_memory_metadata(), text)
+            tensor = self.here()
+            self.assertEqual(self.events()[-1]["user_metadata"], text)
+            del tensor
+        torch.cuda.memory._set_memory_metadata("")
+        self.here()
+        self.assertEqual([e["user_metadata"] for e in self.events() if e["action"] == "alloc"],
+                         ["first \u00e9", "second", "first \u00e9", ""])
+
+    def test_errors_of_arguments(self):
+        for options in ({"enabled": "always"}, {"context": "some"}, {"stacks": "none"}):
+            with self.assertRaisesRegex(RuntimeError, "expected "):
+                start_recording(**options)
+
+    def test_the_older_arguments(self):
+        torch.cuda.memory._record_memory_history(True, trace_alloc_max_entries=100,
+                                                 trace_alloc_record_context=True)
+        self.here()
+        event = next(e for e in self.events() if e["action"] == "alloc")
+        self.assertIn("here", names_in(event))
+        torch.cuda.memory._record_memory_history(False)
+        self.assertEqual(self.events(), [])
+
+    def test_snapshots_without_traces(self):
+        start_recording(stacks="python")
+        tensor = self.here()
+        light = torch._C._cuda_memorySnapshot((0, 0, False))
+        self.assertEqual(light["device_traces"], [[] for _ in range(torch.cuda.device_count())]
+                         if light["device_traces"] else [])
+        self.assertEqual([b["requested_size"] for s in light["segments"] for b in s["blocks"]
+                          if b["address"] == tensor.data_ptr()], [1000])
+
+    def test_several_threads(self):
+        start_recording(stacks="python")
+
+        def work():
+            for i in range(200):
+                of_bytes(512 * (i + 1))
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for _ in range(20):
+            torch.cuda.memory._snapshot()
+        for thread in threads:
+            thread.join(120)
+        self.assertFalse(any(thread.is_alive() for thread in threads))
+        self.assertEqual(self.actions().count("alloc"), 800)
+        self.assertEqual(self.actions().count("free_completed"), 800)
+        self.assertTrue(all("work" in names_in(e) for e in self.events() if e["action"] == "alloc"))
+
+    def test_backward_threads(self):
+        start_recording(stacks="python")
+        x = torch.ones(1000, device="cuda", requires_grad=True)
+        (x * 2).exp().sum().backward()
+        self.assertGreater(self.actions().count("alloc"), 3)
+        self.assertIn("alloc", self.actions())
+
+    def test_an_error_under_way_stays(self):
+        start_recording(stacks="python")
+        with self.assertRaisesRegex(ValueError, "^the program's$"):
+            tensor = self.here()
+            try:
+                raise ValueError("the program's")
+            finally:
+                del tensor
+        self.assertIn("free_completed", self.actions())
+
+    def test_pytorchs_tools_read_it(self):
+        start_recording()
+        keep = [of_bytes(30 * MIB), self.here()]
+        self.here()
+        with self.assertRaises(torch.OutOfMemoryError):
+            of_bytes(1 << 50)
+        snapshot = torch.cuda.memory._snapshot()
+        self.assertIn("gpu_allocator.py", viz.memory(snapshot, format_flamegraph=str))
+        self.assertIn("gpu_allocator.py", viz.segments(snapshot, format_flamegraph=str))
+        self.assertIn("segments: ", viz.segsum(snapshot))
+        trace = viz.trace(snapshot)
+        self.assertIn("raise OutOfMemoryError # 1.0PiB requested", trace)
+        self.assertIn("= seg_", trace) if INSTALL else self.assertIn("cudaMalloc", trace)
+        for plot in (viz.trace_plot, viz.segment_plot):
+            self.assertIn("<script", plot(snapshot))
+        viz.trace_plot(snapshot, filter_freed=True)
+        viz.compare(snapshot["segments"], snapshot["segments"], format_flamegraph=str)
+        del keep
+
+    def test_dumps(self):
+        start_recording(stacks="python")
+        tensor = self.here()
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "snapshot.pickle")
+            torch.cuda.memory._dump_snapshot(str(path))
+            read = pickle.loads(path.read_bytes())
+        self.assertEqual(read["device_traces"][0][-1]["size"], 1000)
+        del tensor
+
+    @unittest.skipUnless(INSTALL, "what Reprise does not have")
+    def test_says_what_is_missing(self):
+        with self.assertWarnsRegex(UserWarning, "^compile_context and global_record_annotations of "):
+            start_recording(compile_context=True, global_record_annotations=True)
+
+
+FORM = """
+import json, sys, torch
+if {install}:
+    import reprise
+    reprise.install()
+torch.cuda.memory._record_memory_history(stacks="python")
+keep = [torch.empty(n, dtype=torch.uint8, device="cuda") for n in (1000, 30 << 20, 700 << 10)]
+side = torch.cuda.Stream()
+keep[1].record_stream(side)
+del keep[2]
+try: torch.empty(1 << 50, device="cuda")
+except torch.OutOfMemoryError: pass
+torch.cuda.memory._snapshot()
+whole = torch.cuda.memory._snapshot()
+
+def form(value):
+    if isinstance(value, dict):
+        return {{name: form(value[name]) for name in sorted(value)}}
+    return type(value).__name__
+
+def forms(values):
+    return sorted({{json.dumps(form(value)) for value in values}})
+
+made = {{"whole": list(whole), "settings": form(whole["allocator_settings"]),
+        "segments": forms(whole["segments"]),
+        "ids": sorted({{str(s["segment_pool_id"]) for s in whole["segments"]}}),
+        "blocks": forms(b for s in whole["segments"] for b in s["blocks"]),
+        "events": forms(whole["device_traces"][0]),
+        "frames": forms(f for e in whole["device_traces"][0] for f in e.get("frames", ())),
+        "states": sorted({{b["state"] for s in whole["segments"] for b in s["blocks"]}}),
+        "sizes": [(e["action"], e["size"]) for e in whole["device_traces"][0]
+                  if not e["action"].startswith("segment_")],
+        "stats": list(torch.cuda.memory_stats()),
+        "accelerator": sorted(torch.accelerator.memory_stats()),
+        "host": sorted(torch.cuda.host_memory_stats())}}
+print("MADE", json.dumps(made))
+"""
+
+
+class Form(unittest.TestCase):
+    """Snapshots and statistics have the form that PyTorch's own allocator gives them, key by key."""
+
+    def made(self, install):
+        done = subprocess.run([sys.executable, "-c", FORM.format(install=install)], capture_output=True,
+                              text=True, check=False, timeout=240)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        line = next(line for line in done.stdout.splitlines() if line.startswith("MADE "))
+        return json.loads(line.removeprefix("MADE "))
+
+    def test_is_the_same(self):
+        own, pytorchs = self.made(True), self.made(False)
+        for name in pytorchs:
+            self.assertEqual(own[name], pytorchs[name], name)
+
+
+class Settings(Case):
+    """Settings at run time."""
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(torch._C._accelerator_setAllocatorSettings, "")
+
+    def bytes_of(self, count):
+        before = torch.cuda.memory_stats()["active_bytes.all.allocated"]
+        of_bytes(count)
+        return torch.cuda.memory_stats()["active_bytes.all.allocated"] - before
+
+    def test_rounding_holds_until_the_next(self):
+        set_settings = torch._C._accelerator_setAllocatorSettings
+        set_settings("roundup_power2_divisions:4")
+        self.assertEqual(self.bytes_of(84 * MIB), 96 * MIB)
+        set_settings("roundup_power2_divisions:[64:8,128:2,256:2,512:2,1024:1,>:1]")
+        self.assertEqual(self.bytes_of(84 * MIB), 88 * MIB)
+        self.assertEqual(self.bytes_of(400 * MIB), 512 * MIB)
+        set_settings("garbage_collection_threshold:0.5")
+        self.assertEqual(self.bytes_of(84 * MIB), 84 * MIB)
+
+    def test_sizes_that_are_not_split(self):
+        torch._C._accelerator_setAllocatorSettings("max_split_size_mb:40")
+        stats = torch.cuda.memory_stats()
+        tensor = of_bytes(50 * MIB)
+        self.assertEqual(torch.cuda.memory_stats()["oversize_allocations.allocated"],
+                         stats["oversize_allocations.allocated"] + 1)
+        torch._C._accelerator_setAllocatorSettings("")
+        self.assertEqual(torch.cuda.memory_stats()["max_split_size"], -1)
+        del tensor
+        other = of_bytes(50 * MIB)
+        self.assertEqual(torch.cuda.memory_stats()["oversize_allocations.allocated"],
+                         stats["oversize_allocations.allocated"] + 1)
+        del other
+
+    def test_the_older_name(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.cuda.memory._set_allocator_settings("roundup_power2_divisions:2")
+        self.assertEqual(self.bytes_of(70 * MIB), 96 * MIB)
+
+    def test_snapshots_show_them(self):
+        text = "garbage_collection_threshold:0.75,max_split_size_mb:40,roundup_power2_divisions:2"
+        torch._C._accelerator_setAllocatorSettings(text)
+        shown = torch.cuda.memory._snapshot()["allocator_settings"]
+        self.assertEqual(shown["PYTORCH_CUDA_ALLOC_CONF"], text)
+        self.assertEqual(shown["max_split_size"], 40 * MIB)
+        self.assertEqual(shown["garbage_collection_threshold"], 0.75)
+        self.assertEqual(set(shown["roundup_power2_divisions"].values()), {2})
+
+    def test_what_cannot_be_changes_nothing(self):
+        set_settings = torch._C._accelerator_setAllocatorSettings
+        set_settings("roundup_power2_divisions:2")
+        for text in ("foo:1,bar:2", "garbage_collection_threshold:1.2", "max_split_size_mb:2",
+                     "release_lock_on_cudamalloc:none", "pinned_use_cuda_host_register:none",
+                     "pinned_num_register_threads:none", "pinned_num_register_threads:1024"):
+            with self.assertRaises(ValueError, msg=text):
+                set_settings(text)
+        if INSTALL:  # PyTorch's own takes the settings that came before the wrong one
+            self.assertEqual(self.bytes_of(70 * MIB), 96 * MIB)
+
+    def test_settings_of_pinned_memory_are_pytorchs(self):
+        torch._C._accelerator_setAllocatorSettings("pinned_num_register_threads:2,max_split_size_mb:40")
+        shown = torch.cuda.memory._snapshot()["allocator_settings"]
+        self.assertEqual((shown["pinned_num_register_threads"], shown["max_split_size"]), (2, 40 * MIB))
+        self.assertTrue(torch.empty(1 << 20, pin_memory=True).is_pinned())
+
+    @unittest.skipUnless(INSTALL, "of Reprise's")
+    def test_the_backend_stays(self):
+        torch._C._accelerator_setAllocatorSettings("backend:native,max_split_size_mb:40")
+        with self.assertRaisesRegex(RuntimeError, "^backend:cudaMallocAsync needs PyTorch's own allocator"):
+            torch._C._accelerator_setAllocatorSettings("backend:cudaMallocAsync")
+
+
+class Statistics(Case):
+    """Figures, and the small tools."""
+
+    def test_fractions(self):
+        self.addCleanup(torch.cuda.set_per_process_memory_fraction, 1.0)
+        for fraction in (0.25, 0.0, 1.0):
+            torch.cuda.set_per_process_memory_fraction(fraction)
+            self.assertEqual(torch.cuda.get_per_process_memory_fraction(), fraction)
+        for wrong in (-0.1, 1.1):
+            with self.assertRaisesRegex(ValueError, "Invalid fraction value"):
+                torch.cuda.set_per_process_memory_fraction(wrong)
+
+    def test_accumulated_ones_begin_anew(self):
+        of_bytes(1000)
+        torch.cuda.reset_accumulated_memory_stats()
+        stats = torch.cuda.memory_stats()
+        for name in ("allocation.all.allocated", "allocated_bytes.small_pool.freed", "num_ooms",
+                     "num_alloc_retries"):
+            self.assertEqual(stats[name], 0, name)
+        of_bytes(1000)
+        self.assertEqual(torch.cuda.memory_stats()["requested_bytes.all.allocated"], 1000)
+
+    def test_accelerator_has_the_same(self):
+        tensor = of_bytes(5 * MIB)
+        torch.accelerator.reset_peak_memory_stats()
+        extra = of_bytes(7 * MIB)
+        del extra
+        for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
+            self.assertEqual(getattr(torch.accelerator, name)(), getattr(torch.cuda, name)(), name)
+        self.assertEqual(torch.accelerator.max_memory_allocated() - torch.accelerator.memory_allocated(),
+                         7 * MIB)
+        torch.accelerator.reset_accumulated_memory_stats()
+        self.assertEqual(torch.cuda.memory_stats()["allocation.all.allocated"], 0)
+        del tensor
+
+    def test_raw_memory(self):
+        side = torch.cuda.Stream()
+        for stream in (None, side, side.cuda_stream):
+            before = torch.cuda.memory_stats()
+            pointer = torch.cuda.caching_allocator_alloc(MIB, stream=stream)
+            now = torch.cuda.memory_stats()
+            self.assertEqual(now["requested_bytes.all.current"] - before["requested_bytes.all.current"], MIB)
+            torch.cuda.caching_allocator_delete(pointer)
+            self.assertEqual(torch.cuda.memory_allocated(), before["allocated_bytes.all.current"])
+        with self.assertRaises(RuntimeError):
+            torch.cuda.caching_allocator_delete(12345)
+
+    def test_texts(self):
+        self.assertIn("CUDA OOMs: ", torch.cuda.memory_summary())
+        self.assertNotIn("from large pool", torch.cuda.memory_summary(abbreviated=True))
+        self.assertIsInstance(torch.cuda.list_gpu_processes(), str)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,8 @@ class Exhausted(OnHost):
         graph = self.capture(self.pool)
         choice = _C.Choice(_C.Judge(0))
         for ask in (self.pool.info, graph.info, lambda: graph.arg_info(0), choice.info, _C.leases,
-                    lambda: _C.heap_stats(0), lambda: _C.heap_snapshot(0), lambda: _C.exec_info(0),
+                    lambda: _C.heap_stats(0), lambda: _C.heap_look(0, True, [""]),
+                    lambda: _C.exec_info(0),
                     lambda: _C.device_info(0), _C.hooks):
             self.assertIsNotNone(exhaust(self, ask))
 

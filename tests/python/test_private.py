@@ -13,7 +13,7 @@ from reprise._alloc import install
 from reprise._base import torch_private
 
 PACKAGE = pathlib.Path(reprise.__file__).parent
-NAMES = torch_private._NAMES + torch_private._RECORDING_NAMES
+NAMES = torch_private._NAMES + torch_private._RECORDING_NAMES + torch_private._HISTORY_NAMES
 
 
 class Allocator:
@@ -35,7 +35,7 @@ def played(version="2.14.1+cu130"):
             owner = getattr(owner, name)
         setattr(owner, last, lambda *_: None)
     torch._C._cuda_customAllocator = lambda *_: Allocator()
-    for name in torch_private.STATISTICS_NAMES:
+    for name in torch_private.STATISTICS_NAMES + torch_private.HISTORY_NAMES:
         setattr(torch._C, name, lambda *_: None)
     return torch
 

@@ -228,7 +228,9 @@ static rp_status alloc_block(struct rpp_once *once, uint64_t bytes, struct CUstr
     struct rp_heap *heap = atomic_load(&rpp_state.devices[once->lease->ordinal].heap);
     if (status != RP_ERROR_OUT_OF_DEVICE_MEMORY || !heap)
         return status;
+    rpp_holds_lock = true;
     rp_heap_empty_cache(heap, NULL);
+    rpp_holds_lock = false;
     return rp_call_alloc(once->call, bytes, stream, out_address, err);
 }
 

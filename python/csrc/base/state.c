@@ -8,6 +8,8 @@ struct rpp_state rpp_state = {.opening = PTHREAD_MUTEX_INITIALIZER,
                               .heap_options = RP_HEAP_OPTIONS_INIT,
                               .lock = PTHREAD_MUTEX_INITIALIZER};
 
+_Thread_local bool rpp_holds_lock;
+
 void rpp_device_set(struct rpp_device *slot, struct rp_device *device)
 {
     void (*function)(void) = rp_device_function(device, "cuStreamIsCapturing");
@@ -64,11 +66,18 @@ rp_status rpp_device_set_budget(int ordinal, uint64_t bytes, struct rp_error *er
     return status;
 }
 
-void rpp_heap_configure(const struct rp_heap_options *options)
+rp_status rpp_heap_configure(const struct rp_heap_options *options, struct rp_error *err)
 {
+    rp_status status = RP_OK;
     pthread_mutex_lock(&rpp_state.opening);
     rpp_state.heap_options = *options;
+    for (int i = 0; i < RPP_DEVICES && status == RP_OK; i++) {
+        struct rp_heap *heap = rpp_heap_made(i);
+        if (heap)
+            status = rp_heap_set_options(heap, options, err);
+    }
     pthread_mutex_unlock(&rpp_state.opening);
+    return status;
 }
 
 rp_status rpp_device_get(int ordinal, struct rpp_device **out_device, struct rp_error *err)

@@ -82,6 +82,10 @@ struct rpp_state {
 
 extern struct rpp_state rpp_state;
 
+/* Set while this thread calls a heap with the lock held: no stack may be gathered then, as that
+ * asks for the GIL. */
+extern _Thread_local bool rpp_holds_lock;
+
 /* Of what did not fit into the process's own memory; the status. */
 static inline rp_status rpp_no_host_memory(struct rp_error *err)
 {
@@ -95,8 +99,8 @@ void rpp_device_set(struct rpp_device *slot, struct rp_device *device);
 rp_status rpp_device_get(int ordinal, struct rpp_device **out_device, struct rp_error *err);
 /* How much memory executable graphs may take, from now on or from the opening; 0: the default. */
 rp_status rpp_device_set_budget(int ordinal, uint64_t bytes, struct rp_error *err);
-/* The heap's options, for heaps that are made from now on. */
-void rpp_heap_configure(const struct rp_heap_options *options);
+/* The heap's options, for heaps that are made from now on, and rp_heap_set_options of others. */
+rp_status rpp_heap_configure(const struct rp_heap_options *options, struct rp_error *err);
 /* Its heap; NULL where it was not made yet. */
 static inline struct rp_heap *rpp_heap_made(int ordinal)
 {

@@ -9,7 +9,6 @@ with a sentence that says so.
 
 import atexit
 import ctypes
-import json
 import weakref
 
 from .. import _C
@@ -17,9 +16,11 @@ from .._base import torch_private
 from .._base.need import need_gpu
 from .._base.warn import warn
 from .execs import budget_bytes
-from .options import from_environment, heap_options
+from .history import History
+from .options import Settings, from_environment
 
 _allocator = None  # PyTorch's object around the hooks, once installed
+_history = None    # of its memory
 _segments = []     # the same for pools of PyTorch's
 
 
@@ -136,21 +137,21 @@ def install(*, memory_fraction=None, record_history=0, exec_budget_bytes=None,
         ("roundup_power2_divisions", roundup_power2_divisions),
         ("per_process_memory_fraction", memory_fraction)) if value is not None})
     budget = None if exec_budget_bytes is None else budget_bytes(exec_budget_bytes)
-    _C.heap_configure(*heap_options(chosen))
-    _put_in_place(torch)
+    settings = Settings(chosen)
+    _put_in_place(torch, settings)
     fraction = chosen.get("per_process_memory_fraction")
     for device in range(torch.cuda.device_count()):
         if fraction is not None:
             torch.cuda.set_per_process_memory_fraction(float(fraction), device)
         if record_history:
-            _C.heap_history(device, record_history)
+            _C.keep_history(device, record_history, 0, 0, False, None, False)
         if budget is not None:
             _C.exec_budget(device, budget)
 
 
-def _put_in_place(torch):
+def _put_in_place(torch, settings):
     """Makes the hooks PyTorch's allocator."""
-    global _allocator
+    global _allocator, _history
     private = torch_private.of(torch)
     private.need(torch_private.INSTALL)
     hooks = _C.hooks()
@@ -163,7 +164,9 @@ def _put_in_place(torch):
              "will raise RuntimeError instead of torch.OutOfMemoryError")
     private.change_allocator(allocator)
     _allocator = allocator
+    _history = History(torch, settings)
     _restore_statistics(torch)
+    _answer_settings(torch, settings)
     _refuse_the_rest(torch)
     _take_earlier_nccl(private)
 
@@ -183,23 +186,6 @@ def _nested(flat):
 def _restore_statistics(torch):
     fractions = {}
 
-    def snapshot(*_):
-        whole = {"segments": [], "device_traces": []}
-        for device in range(torch.cuda.device_count()):
-            one = json.loads(_C.heap_snapshot(device))
-            for segment in one.get("segments", []):
-                segment["device"] = device
-            whole["segments"] += one.get("segments", [])
-            whole["device_traces"] += one.get("device_traces", [])
-        whole.setdefault("allocator_settings", {})
-        whole.setdefault("external_annotations", [])
-        return whole
-
-    def record_history(enabled="all", context=None, stacks="all", max_entries=None, *_, **__):
-        entries = 0 if enabled is None else min(max_entries or 1 << 20, 1 << 20)
-        for device in range(torch.cuda.device_count()):
-            _C.heap_history(device, entries)
-
     before = getattr(torch._C, "_cuda_setMemoryFraction", None)
 
     def set_fraction(fraction, device):
@@ -216,13 +202,23 @@ def _restore_statistics(torch):
     def reset_accumulated(device):
         _C.heap_reset(device, False)
 
-    answers = (stats, reset_peaks, reset_accumulated, snapshot, record_history, set_fraction,
+    answers = (stats, reset_peaks, reset_accumulated, set_fraction,
                lambda device: fractions.get(device, 1.0))
     _answer(torch, torch_private.STATISTICS_NAMES, answers)
+    _answer(torch, torch_private.HISTORY_NAMES,
+            (_history.record, _history.record_as_before, _history.is_on, _history.snapshot,
+             _history.set_metadata, _history.get_metadata))
     _answer(torch, torch_private.OBSERVER_NAMES, (_C.observe_shortage,))
     # torch.accelerator asks PyTorch's own allocator, whatever is in its place.
     _answer(torch, torch_private.ACCELERATOR_NAMES,
             (torch.cuda.is_initialized, torch.cuda.empty_cache, stats, reset_peaks, reset_accumulated))
+
+
+def _answer_settings(torch, settings):
+    name = torch_private.SETTINGS_NAME
+    pytorchs = torch_private.native(torch, name)
+    if pytorchs is not None:
+        setattr(torch._C, name, settings.setter(pytorchs))
 
 
 def _answer(torch, names, functions):

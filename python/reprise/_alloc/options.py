@@ -10,6 +10,7 @@ have is warned of.
 import os
 import re
 
+from .. import _C
 from .._base.warn import warn
 
 VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
@@ -37,19 +38,25 @@ def parse(text):
     return found
 
 
-def from_environment(environment=None):
-    """What the program's environment says, warning of what cannot be had."""
-    environment = os.environ if environment is None else environment
-    variable = next((v for v in VARIABLES if environment.get(v)), None)
-    if variable is None:
-        return {}
-    found = parse(environment[variable])
+def _ours(found, who):
+    """Those that the heap has, warning of what cannot be had."""
     missing = [name for name in found
                if name not in OURS and name not in NEEDLESS and not name.startswith("pinned_")]
     if missing:
-        warn(f"{variable} sets {', '.join(missing)}, which Reprise's heap does not have: "
+        warn(f"{who} sets {', '.join(missing)}, which Reprise's heap does not have: "
              "it goes without")
     return {name: found[name] for name in OURS if name in found}
+
+
+def _variable(environment):
+    return next((v for v in VARIABLES if environment.get(v)), None)
+
+
+def from_environment(environment=None):
+    """What the program's environment says, warning of what cannot be had."""
+    environment = os.environ if environment is None else environment
+    variable = _variable(environment)
+    return {} if variable is None else _ours(parse(environment[variable]), variable)
 
 
 def _number(name, value, kind):
@@ -121,3 +128,52 @@ def heap_options(given):
             of("max_split_size_mb", lambda v: size_of("max_split_size_mb", v), 0),
             of("max_non_split_rounding_mb", lambda v: size_of("max_non_split_rounding_mb", v), 0),
             of("roundup_power2_divisions", divisions, ()))
+
+
+class Settings:
+    """What holds for all heaps of the process, from install() on: what that was given, until the program
+    sets others.
+
+    text: the program's, as PyTorch reads it. chosen: the heap's, by name."""
+
+    def __init__(self, chosen):
+        self.text = os.environ.get(_variable(os.environ) or "", "")
+        self.chosen = chosen
+        _C.heap_configure(*heap_options(chosen))
+
+    def setter(self, pytorchs):
+        """Answers torch._C._accelerator_setAllocatorSettings. PyTorch's own comes first: it checks the text,
+        and takes what is of pinned memory. Settings that the text does not name have their defaults
+        again, as there."""
+        def set_settings(text):
+            found = parse(text)
+            backend = found.pop("backend", None)
+            if backend not in (None, "native"):
+                raise RuntimeError(f"backend:{backend} needs PyTorch's own allocator, and reprise.install() has "
+                                   "put another in its place: leave the setting out")
+            pytorchs(",".join(f"{name}:{value}" for name, value in found.items()))
+            chosen = _ours(found, repr(text))
+            _C.heap_configure(*heap_options(chosen))
+            self.text, self.chosen = text, chosen
+        return set_settings
+
+    def shown(self):
+        """As snapshots of PyTorch's allocator show them."""
+        found = parse(self.text)
+        collect, split, _, rounding = heap_options(self.chosen)
+
+        def is_on(name):
+            return found.get(name) == "True"
+
+        return {
+            "PYTORCH_CUDA_ALLOC_CONF": self.text,
+            "max_split_size": split or -1,
+            "garbage_collection_threshold": collect,
+            "expandable_segments": True,
+            "pinned_num_register_threads": int(found.get("pinned_num_register_threads", 1)),
+            "release_lock_on_cudamalloc": is_on("release_lock_on_cudamalloc"),
+            "pinned_use_cuda_host_register": is_on("pinned_use_cuda_host_register"),
+            "graph_capture_record_stream_reuse": is_on("graph_capture_record_stream_reuse"),
+            "roundup_power2_divisions": {str(1 << i): divided for i, divided in
+                                         enumerate(rounding or [0] * ROUNDINGS)},
+        }

@@ -18,6 +18,7 @@ CAPTURES = "graphs"
 OWN_MEMORY = "graphs without reprise.install()"
 INSTALL = "reprise.install()"
 STATISTICS = "memory statistics under reprise.install()"
+STACKS = "stacks in memory histories under reprise.install()"
 GLOO = "naming collectives of gloo that cannot be captured"
 TWICE = "the error for gradients that are differentiated twice"
 RECORDING = "reprise.record() without reprise.install()"
@@ -44,6 +45,12 @@ _RECORDING_NAMES = (
     ("dispatch_mode", "utils._python_dispatch.TorchDispatchMode", RECORDING),
 )
 
+# What only memory histories under reprise.install() use, likewise.
+_HISTORY_NAMES = (
+    ("gather_traceback", "_C._profiler.gather_traceback", STACKS),
+    ("symbolize_tracebacks", "_C._profiler.symbolize_tracebacks", STACKS),
+)
+
 # Methods of what custom_allocator makes, and the hook (csrc/alloc/hooks.h) that each is given.
 ALLOCATOR_HOOKS = (
     ("set_reset_fn", "reset"), ("set_memory_fraction_fn", "fraction"), ("set_base_alloc_fn", "base"),
@@ -54,11 +61,17 @@ ALLOCATOR_HOOKS = (
 # What PyTorch asks for statistics, below torch._C; _alloc/install.py answers them.
 STATISTICS_NAMES = (
     "_cuda_memoryStats", "_cuda_resetPeakMemoryStats", "_cuda_resetAccumulatedMemoryStats",
-    "_cuda_memorySnapshot", "_cuda_record_memory_history", "_cuda_setMemoryFraction",
-    "_cuda_getMemoryFraction",
+    "_cuda_setMemoryFraction", "_cuda_getMemoryFraction",
 )
 # What attaches a function that is told where memory is short.
 OBSERVER_NAMES = ("_cuda_attach_out_of_memory_observer",)
+# What PyTorch records and shows histories with; _alloc/history.py answers them.
+HISTORY_NAMES = (
+    "_cuda_record_memory_history", "_cuda_record_memory_history_legacy", "_cuda_isHistoryEnabled",
+    "_cuda_memorySnapshot", "_cuda_setMemoryMetadata", "_cuda_getMemoryMetadata",
+)
+# What changes the allocator's settings while the program runs.
+SETTINGS_NAME = "_accelerator_setAllocatorSettings"
 # Statistics once more, for torch.accelerator, which later versions have more of.
 ACCELERATOR_NAMES = (
     "_accelerator_isAllocatorInitialized", "_accelerator_emptyCache", "_accelerator_getDeviceStats",
@@ -89,7 +102,7 @@ class Private:
     def __init__(self, torch):
         self.torch = torch
         self.off = {}  # by feature: a sentence
-        for name, path, feature in _NAMES + _RECORDING_NAMES:
+        for name, path, feature in _NAMES + _RECORDING_NAMES + _HISTORY_NAMES:
             found = _find(torch, path)
             setattr(self, name, found)
             if found is None:
@@ -97,7 +110,7 @@ class Private:
         self._find_allocator()
         self._find_streams()
         self._find_nccl()
-        for name in STATISTICS_NAMES:
+        for name in STATISTICS_NAMES + HISTORY_NAMES[:1] + ("_cuda_memorySnapshot",):
             if _find(torch, f"_C.{name}") is None:
                 self._lacks(STATISTICS, f"torch._C.{name}")
         # What compiled programs make tensors with: faster, and needed by nothing.
