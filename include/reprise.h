@@ -1277,6 +1277,27 @@ RP_API void rp_heap_destroy(struct rp_heap *heap);
  * with what was asked, held and free. */
 RP_API rp_status rp_heap_alloc(struct rp_heap *heap, uint64_t bytes, struct CUstream_st *stream,
                                uint64_t *out_address, struct rp_error *err);
+/* Pools of a heap: memory that only requests in the same pool are given, for streams, sizes and all
+ * else as ever. A pool is a number from 1 on, below RP_HEAP_POOLS, that the program chooses; 0 is
+ * everybody's, where rp_heap_alloc takes memory. Limits, statistics and history are of all. */
+#define RP_HEAP_POOLS 1024
+enum rp_heap_pool {
+    RP_HEAP_POOL_KEEPS = 1, /* its free memory stays mapped, whatever is short; else it goes with
+                               that of rp_heap_empty_cache */
+    RP_HEAP_POOL_LENDS = 2, /* its free memory is given to requests in other pools that nothing else
+                               can satisfy */
+    RP_HEAP_POOL_WHOLE = 4  /* its blocks are mapped and given out whole, as oversize ones */
+};
+/* flags: enum rp_heap_pool, 0 at first. */
+RP_API rp_status rp_heap_set_pool(struct rp_heap *heap, uint32_t pool, unsigned flags,
+                                  struct rp_error *err);
+RP_API rp_status rp_heap_alloc_in(struct rp_heap *heap, uint32_t pool, uint64_t bytes,
+                                  struct CUstream_st *stream, uint64_t *out_address,
+                                  struct rp_error *err);
+/* Bytes of blocks that are live in the pool, or wait for other streams. */
+RP_API uint64_t rp_heap_pool_bytes(struct rp_heap *heap, uint32_t pool);
+/* rp_heap_empty_cache for this pool, kept memory too; blocks that wait for other streams stay. */
+RP_API rp_status rp_heap_empty_pool(struct rp_heap *heap, uint32_t pool, struct rp_error *err);
 /* Ends the block's life: work enqueued so far may use it. Work on streams named with rp_heap_use is
  * waited for, by events, before the block is used again. RP_ERROR_INVALID_ARGUMENT when the address
  * is not that of a live block, with what is there instead. */
@@ -1388,6 +1409,7 @@ struct rp_heap_snapshot_segment {
     struct CUstream_st *stream;
     int is_large, is_oversize; /* an oversize block is a segment of its own, and large too */
     size_t first_block, block_count;
+    uint32_t pool;
 };
 struct rp_heap_snapshot_block {
     uint64_t address, bytes, requested;

@@ -283,7 +283,7 @@ static rp_status alloc_short(struct rpi_shelf *shelf, struct request *request,
     heap->totals.alloc_retries++;
     enum rpi_heap_outcome outcome = RPI_HEAP_MISS;
     if (heap->max_split_bytes != UINT64_MAX) {
-        rpi_heap_release_oversize(heap, request->stream, request->bytes);
+        rpi_heap_release_oversize(heap, request->stream, shelf->pool, request->bytes);
         outcome = try_own(shelf, request, true, out_address, &status, err);
     }
     if (outcome == RPI_HEAP_MISS) {
@@ -374,8 +374,18 @@ static uint64_t round_up_by_power(const struct rp_heap *heap, uint64_t bytes)
     return rpi_round_up(bytes, ((uint64_t)1 << log) / divisions);
 }
 
-rp_status rp_heap_alloc(struct rp_heap *heap, uint64_t bytes, struct CUstream_st *stream,
-                        uint64_t *out_address, struct rp_error *err)
+static rp_status check_pool(uint32_t pool, uint32_t least, const char *function,
+                            struct rp_error *err)
+{
+    if (pool >= least && pool < RP_HEAP_POOLS)
+        return RP_OK;
+    return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, function,
+                     "pool is %u, but has to be at least %u and below %d", (unsigned)pool,
+                     (unsigned)least, RP_HEAP_POOLS);
+}
+
+rp_status rp_heap_alloc_in(struct rp_heap *heap, uint32_t pool, uint64_t bytes,
+                           struct CUstream_st *stream, uint64_t *out_address, struct rp_error *err)
 {
     if (rpi_is_forked() || !heap || !out_address)
         return rpi_refuse(err, "rp_heap_alloc", !heap ? "heap" : "out_address");
@@ -394,8 +404,15 @@ rp_status rp_heap_alloc(struct rp_heap *heap, uint64_t bytes, struct CUstream_st
     enum rpi_heap_class class = request.bytes <= RPI_HEAP_SMALL_MOST     ? RPI_HEAP_SMALL
                                 : request.bytes >= heap->max_split_bytes ? RPI_HEAP_OVERSIZE
                                                                          : RPI_HEAP_LARGE;
-    struct rpi_shelf *shelf = rpi_heap_shelf(heap, stream, class);
-    if (!shelf && (status = rpi_heap_shelf_make(heap, stream, class, &shelf, err)) != RP_OK)
+    if (pool) {
+        if ((status = check_pool(pool, 0, "rp_heap_alloc_in", err)) != RP_OK)
+            return status;
+        if (heap->pools[pool] & RP_HEAP_POOL_WHOLE)
+            class = RPI_HEAP_OVERSIZE;
+    }
+    uint32_t kind = rpi_heap_kind(pool, class);
+    struct rpi_shelf *shelf = rpi_heap_shelf(heap, stream, kind);
+    if (!shelf && (status = rpi_heap_shelf_make(heap, stream, kind, &shelf, err)) != RP_OK)
         return status;
     request.stack = rpi_heap_stack_capture(heap, RP_HEAP_STACKS_OF_BLOCKS);
     if (alloc_quickly(shelf, &request, out_address))
@@ -403,6 +420,23 @@ rp_status rp_heap_alloc(struct rp_heap *heap, uint64_t bytes, struct CUstream_st
     status = alloc_slowly(shelf, &request, out_address, err);
     if (status != RP_OK)
         rpi_heap_stack_drop(heap, request.stack);
+    return status;
+}
+
+rp_status rp_heap_alloc(struct rp_heap *heap, uint64_t bytes, struct CUstream_st *stream,
+                        uint64_t *out_address, struct rp_error *err)
+{
+    return rp_heap_alloc_in(heap, 0, bytes, stream, out_address, err);
+}
+
+rp_status rp_heap_set_pool(struct rp_heap *heap, uint32_t pool, unsigned flags,
+                           struct rp_error *err)
+{
+    if (rpi_is_forked() || !heap)
+        return rpi_refuse(err, "rp_heap_set_pool", "heap");
+    rp_status status = check_pool(pool, 1, "rp_heap_set_pool", err);
+    if (status == RP_OK)
+        heap->pools[pool] = flags;
     return status;
 }
 

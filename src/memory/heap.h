@@ -92,7 +92,9 @@ struct rpi_shelf {
     struct rp_heap *heap;
     CUstream stream;
     enum rpi_heap_class class;
-    bool whole; /* oversize: blocks are neither cut nor joined */
+    uint32_t pool; /* 0: everybody's */
+    uint32_t kind; /* of class and pool, rpi_heap_kind */
+    bool whole;    /* oversize: blocks are neither cut nor joined */
     uint64_t chunk_bytes;
     uint32_t chunk_units; /* the same in units of 1 << RPI_HEAP_UNIT_SHIFT */
     unsigned start_shift; /* no two live blocks start within 1 << start_shift bytes of a chunk */
@@ -159,6 +161,8 @@ struct rp_heap {
     _Atomic int recording; /* of the history: 0, or 1 and its enum rp_heap_stacks */
     struct rpi_heap_history history;
 
+    _Atomic unsigned pools[RP_HEAP_POOLS]; /* flags of each: enum rp_heap_pool */
+
     pthread_mutex_t growth;
     struct rpi_heap_stack *cause;  /* growth; where what is mapped or given back was asked for */
     uint64_t limit_bytes;          /* growth; UINT64_MAX: none */
@@ -190,11 +194,20 @@ bool rpi_heap_stream_runs(const struct rp_heap *heap, CUstream stream);
 
 /* ---- heap_shelf.c: shelves, ranges, blocks; the shelf's lock is held where one is named -------*/
 
-/* The shelf of a stream and class; NULL when there is none yet. No lock is needed. */
-struct rpi_shelf *rpi_heap_shelf(struct rp_heap *heap, CUstream stream, enum rpi_heap_class class);
+/* What a shelf is found by beside its stream. */
+static inline uint32_t rpi_heap_kind(uint32_t pool, enum rpi_heap_class class)
+{
+    return pool << 2 | (uint32_t) class;
+}
+/* The shelf of a stream and kind; NULL when there is none yet. No lock is needed. */
+struct rpi_shelf *rpi_heap_shelf(struct rp_heap *heap, CUstream stream, uint32_t kind);
 /* The same, made where there is none. Takes growth. */
-rp_status rpi_heap_shelf_make(struct rp_heap *heap, CUstream stream, enum rpi_heap_class class,
+rp_status rpi_heap_shelf_make(struct rp_heap *heap, CUstream stream, uint32_t kind,
                               struct rpi_shelf **out_shelf, struct rp_error *err);
+static inline bool rpi_shelf_pool_is(const struct rpi_shelf *shelf, enum rp_heap_pool flag)
+{
+    return atomic_load_explicit(&shelf->heap->pools[shelf->pool], memory_order_relaxed) & flag;
+}
 /* Frees host memory and addresses; nothing is mapped any more. */
 void rpi_shelf_destroy(struct rpi_shelf *shelf);
 /* The range that holds the address, or NULL. No lock is needed. */
@@ -315,16 +328,18 @@ uint64_t rpi_heap_limit(const struct rp_heap *heap);
 
 /* Waits for the blocks that were freed while other streams used them. */
 void rpi_heap_finish_waiting(struct rp_heap *heap);
-/* Gives back all whole free chunks. The first error is returned, what can go has gone. */
+/* Gives back all whole free chunks, but for those of pools that keep theirs. The first error is
+ * returned, what can go has gone. */
 rp_status rpi_heap_give_back(struct rp_heap *heap, struct rp_error *err);
-/* Gives back free oversize blocks of a stream: the smallest that is large enough for `bytes`, else
- * the largest until they are together. */
-void rpi_heap_release_oversize(struct rp_heap *heap, CUstream stream, uint64_t bytes);
+/* Gives back free oversize blocks of a stream in a pool: the smallest that is large enough for
+ * `bytes`, else the largest until they are together. */
+void rpi_heap_release_oversize(struct rp_heap *heap, CUstream stream, uint32_t pool,
+                               uint64_t bytes);
 /* c10's garbage collection: gives back free chunks of the large class, the oldest first, where
  * mapping `more` bytes would pass the threshold. */
 void rpi_heap_collect(struct rp_heap *heap, uint64_t more);
-/* Takes a block of another stream's shelf, where that stream has finished all its work. The lock of
- * that shelf is held when it returns RPI_HEAP_DONE. */
+/* Takes a block of another stream's shelf, where that stream has finished all its work, of the same
+ * pool or of one that lends. The lock of that shelf is held when it returns RPI_HEAP_DONE. */
 enum rpi_heap_outcome rpi_heap_borrow(struct rpi_shelf *own, uint64_t bytes, uint64_t requested,
                                       struct rpi_heap_block **out_block);
 /* Fills err for a request that nothing could satisfy, and returns `status`. */

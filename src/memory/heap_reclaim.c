@@ -6,6 +6,8 @@
  */
 #include "memory/heap.h"
 
+#include "base/refuse.h"
+
 #include <stdio.h>
 
 #define MIB(bytes) ((double)(bytes) / 1048576.0)
@@ -40,11 +42,58 @@ rp_status rpi_heap_give_back(struct rp_heap *heap, struct rp_error *err)
     rp_status first = RP_OK;
     uint64_t bytes = 0;
     for (size_t s = 0; s < heap->shelf_count; s++) {
+        if (rpi_shelf_pool_is(heap->shelves[s], RP_HEAP_POOL_KEEPS))
+            continue;
         rp_status status =
             shrink(heap->shelves[s], UINT64_MAX, &bytes, first == RP_OK ? err : NULL);
         if (first == RP_OK)
             first = status;
     }
+    return first;
+}
+
+uint64_t rp_heap_pool_bytes(struct rp_heap *heap, uint32_t pool)
+{
+    uint64_t bytes = 0;
+    if (rpi_is_forked() || !heap)
+        return 0;
+    pthread_mutex_lock(&heap->growth);
+    for (size_t s = 0; s < heap->shelf_count; s++) {
+        struct rpi_shelf *shelf = heap->shelves[s];
+        if (shelf->pool != pool)
+            continue;
+        rpi_heap_lock(&shelf->lock);
+        bytes += (uint64_t)rpi_gauges_count(&shelf->gauges, RPI_COUNT_BYTES);
+        bytes += (uint64_t)shelf->gauges.waiting_bytes;
+        rpi_heap_unlock(&shelf->lock);
+    }
+    pthread_mutex_unlock(&heap->growth);
+    return bytes;
+}
+
+rp_status rp_heap_empty_pool(struct rp_heap *heap, uint32_t pool, struct rp_error *err)
+{
+    rp_status first = RP_OK;
+    uint64_t bytes = 0;
+    if (rpi_is_forked() || !heap)
+        return rpi_refuse(err, "rp_heap_empty_pool", "heap");
+    struct rpi_heap_stack *stack = rpi_heap_stack_capture(heap, RP_HEAP_STACKS_ALL);
+    pthread_mutex_lock(&heap->growth);
+    heap->cause = stack;
+    for (size_t s = 0; s < heap->shelf_count; s++) {
+        if (heap->shelves[s]->pool != pool)
+            continue;
+        rpi_heap_lock(&heap->shelves[s]->lock);
+        rpi_shelf_poll(heap->shelves[s], true, false);
+        rpi_heap_unlock(&heap->shelves[s]->lock);
+        rp_status status =
+            shrink(heap->shelves[s], UINT64_MAX, &bytes, first == RP_OK ? err : NULL);
+        if (first == RP_OK)
+            first = status;
+    }
+    heap->cause = NULL;
+    pthread_mutex_unlock(&heap->growth);
+    rpi_heap_stack_drop(heap, stack);
     return first;
 }
 
@@ -76,11 +125,12 @@ static void release_until(struct rpi_shelf *shelf, uint64_t bytes)
     }
 }
 
-void rpi_heap_release_oversize(struct rp_heap *heap, CUstream stream, uint64_t bytes)
+void rpi_heap_release_oversize(struct rp_heap *heap, CUstream stream, uint32_t pool, uint64_t bytes)
 {
-    struct rpi_shelf *shelf = rpi_heap_shelf(heap, stream, RPI_HEAP_OVERSIZE);
+    struct rpi_shelf *shelf = rpi_heap_shelf(heap, stream, rpi_heap_kind(pool, RPI_HEAP_OVERSIZE));
     struct rpi_heap_scope scope;
-    if (!shelf || rpi_heap_enter(heap, &scope) != CUDA_SUCCESS)
+    if (!shelf || rpi_shelf_pool_is(shelf, RP_HEAP_POOL_KEEPS) ||
+        rpi_heap_enter(heap, &scope) != CUDA_SUCCESS)
         return;
     rpi_heap_lock(&shelf->lock);
     release_until(shelf, rpi_round_up(bytes, RPI_HEAP_GRAIN));
@@ -107,6 +157,11 @@ static void add_ages(struct rpi_shelf *shelf, uint64_t now, uint64_t *sum, uint6
     rpi_heap_unlock(&shelf->lock);
 }
 
+static bool is_collected(const struct rpi_shelf *shelf)
+{
+    return shelf->class != RPI_HEAP_SMALL && !rpi_shelf_pool_is(shelf, RP_HEAP_POOL_KEEPS);
+}
+
 void rpi_heap_collect(struct rp_heap *heap, uint64_t more)
 {
     if (heap->gc_threshold <= 0)
@@ -119,14 +174,14 @@ void rpi_heap_collect(struct rp_heap *heap, uint64_t more)
     while (freed && (uint64_t)held->current + more > most) {
         uint64_t now = atomic_load(&heap->ticks), sum = 0, count = 0;
         for (size_t s = 0; s < heap->shelf_count; s++)
-            if (heap->shelves[s]->class != RPI_HEAP_SMALL)
+            if (is_collected(heap->shelves[s]))
                 add_ages(heap->shelves[s], now, &sum, &count);
         if (!count)
             return;
         uint64_t age = (sum + count - 1) / count; /* at most that of the oldest, once rounded up */
         freed = 0;
         for (size_t s = 0; s < heap->shelf_count; s++)
-            if (heap->shelves[s]->class != RPI_HEAP_SMALL)
+            if (is_collected(heap->shelves[s]))
                 shrink(heap->shelves[s], now - age, &freed, NULL);
     }
 }
@@ -140,12 +195,13 @@ static bool is_idle(const struct rp_heap *heap, CUstream stream)
            heap->driver->cuStreamQuery(stream) == CUDA_SUCCESS;
 }
 
-/* The borrower's stream counts as a user, so that the block returns to its shelf by way of an
- * event. */
+/* Another stream counts as a user, so that the block returns to its shelf by way of an event. */
 static enum rpi_heap_outcome borrow_from(struct rpi_shelf *shelf, CUstream stream, uint64_t bytes,
                                          uint64_t requested, struct rpi_heap_block **out_block)
 {
     struct rp_heap *heap = shelf->heap;
+    if (stream == shelf->stream) /* of another pool */
+        return rpi_shelf_take(shelf, bytes, requested, stream, true, out_block);
     if (!rpi_heap_bins_find(&shelf->bins, bytes) || !is_idle(heap, shelf->stream))
         return RPI_HEAP_MISS;
     struct rpi_heap_use *use = rpi_malloc(sizeof *use);
@@ -171,7 +227,8 @@ enum rpi_heap_outcome rpi_heap_borrow(struct rpi_shelf *own, uint64_t bytes, uin
         return RPI_HEAP_MISS;
     for (size_t s = 0; outcome == RPI_HEAP_MISS && s < heap->shelf_count; s++) {
         struct rpi_shelf *shelf = heap->shelves[s];
-        if (shelf == own || shelf->class != own->class)
+        bool lends = shelf->pool == own->pool || rpi_shelf_pool_is(shelf, RP_HEAP_POOL_LENDS);
+        if (shelf == own || shelf->class != own->class || !lends)
             continue;
         rpi_heap_lock(&shelf->lock);
         rpi_shelf_poll(shelf, true, false);

@@ -21,16 +21,16 @@ static size_t slot_of(uint64_t key)
     return (size_t)key & (RPI_HEAP_SLOTS - 1);
 }
 
-static uint64_t stream_key(CUstream stream, enum rpi_heap_class class)
+static uint64_t stream_key(CUstream stream, uint32_t kind)
 {
-    return ((uint64_t)(uintptr_t)stream << 2) + (uint64_t) class;
+    return ((uint64_t)(uintptr_t)stream << 2) + kind;
 }
 
-struct rpi_shelf *rpi_heap_shelf(struct rp_heap *heap, CUstream stream, enum rpi_heap_class class)
+struct rpi_shelf *rpi_heap_shelf(struct rp_heap *heap, CUstream stream, uint32_t kind)
 {
-    for (size_t i = slot_of(stream_key(stream, class));; i = (i + 1) & (RPI_HEAP_SLOTS - 1)) {
+    for (size_t i = slot_of(stream_key(stream, kind));; i = (i + 1) & (RPI_HEAP_SLOTS - 1)) {
         struct rpi_shelf *shelf = atomic_load_explicit(&heap->by_stream[i], memory_order_acquire);
-        if (!shelf || (shelf->stream == stream && shelf->class == class))
+        if (!shelf || (shelf->stream == stream && shelf->kind == kind))
             return shelf;
     }
 }
@@ -65,7 +65,7 @@ struct rpi_heap_block *rpi_heap_block_of(const struct rpi_heap_range *range, uin
 
 static void publish_shelf(struct rp_heap *heap, struct rpi_shelf *shelf)
 {
-    size_t i = slot_of(stream_key(shelf->stream, shelf->class));
+    size_t i = slot_of(stream_key(shelf->stream, shelf->kind));
     while (atomic_load_explicit(&heap->by_stream[i], memory_order_relaxed))
         i = (i + 1) & (RPI_HEAP_SLOTS - 1);
     atomic_store_explicit(&heap->by_stream[i], shelf, memory_order_release);
@@ -82,9 +82,9 @@ static void publish_range(struct rp_heap *heap, struct rpi_heap_range *range)
     }
 }
 
-static struct rpi_shelf *shelf_create(struct rp_heap *heap, CUstream stream,
-                                      enum rpi_heap_class class)
+static struct rpi_shelf *shelf_create(struct rp_heap *heap, CUstream stream, uint32_t kind)
 {
+    enum rpi_heap_class class = (enum rpi_heap_class)(kind & 3);
     static const unsigned chunk_mib[] = {2, 20, 2};
     static const unsigned start_shift[] = {RPI_HEAP_GRAIN_SHIFT, RPI_HEAP_SMALL_SHIFT,
                                            RPI_HEAP_UNIT_SHIFT};
@@ -94,6 +94,8 @@ static struct rpi_shelf *shelf_create(struct rp_heap *heap, CUstream stream,
     shelf->heap = heap;
     shelf->stream = stream;
     shelf->class = class;
+    shelf->pool = kind >> 2;
+    shelf->kind = kind;
     shelf->whole = class == RPI_HEAP_OVERSIZE;
     shelf->chunk_bytes = rpi_round_up((uint64_t)chunk_mib[class] << 20, heap->granularity);
     shelf->chunk_units = (uint32_t)(shelf->chunk_bytes >> RPI_HEAP_UNIT_SHIFT);
@@ -103,19 +105,19 @@ static struct rpi_shelf *shelf_create(struct rp_heap *heap, CUstream stream,
     return shelf;
 }
 
-rp_status rpi_heap_shelf_make(struct rp_heap *heap, CUstream stream, enum rpi_heap_class class,
+rp_status rpi_heap_shelf_make(struct rp_heap *heap, CUstream stream, uint32_t kind,
                               struct rpi_shelf **out_shelf, struct rp_error *err)
 {
     pthread_mutex_lock(&heap->growth);
     rp_status status = RP_OK;
-    struct rpi_shelf *shelf = rpi_heap_shelf(heap, stream, class);
+    struct rpi_shelf *shelf = rpi_heap_shelf(heap, stream, kind);
     if (!shelf && heap->shelf_count == RPI_HEAP_SHELVES) {
         status = rpi_error(err, RP_ERROR_LIMIT, "rp_heap_alloc",
                            "the heap has memory for %d pairs of a stream and a size class, the "
                            "most it can: use fewer streams, again and again",
                            RPI_HEAP_SHELVES);
     } else if (!shelf) {
-        shelf = shelf_create(heap, stream, class);
+        shelf = shelf_create(heap, stream, kind);
         if (shelf) {
             heap->shelves[heap->shelf_count++] = shelf;
             publish_shelf(heap, shelf);

@@ -22,6 +22,7 @@ static bool add_segment(struct rp_heap_snapshot *snapshot, const struct rpi_shel
                                                .stream = shelf->stream,
                                                .is_large = shelf->class != RPI_HEAP_SMALL,
                                                .is_oversize = shelf->whole,
+                                               .pool = shelf->pool,
                                                .first_block = snapshot->blocks.count};
     return rpi_vec_push(&snapshot->segments, segment);
 }
