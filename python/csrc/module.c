@@ -6,6 +6,7 @@
 #include "alloc/execs.h"
 #include "alloc/history.h"
 #include "alloc/hooks.h"
+#include "alloc/mempools.h"
 #include "alloc/observers.h"
 #include "alloc/pool.h"
 #include "alloc/raise.h"
@@ -359,6 +360,18 @@ static PyMethodDef methods[] = {
      "keep_history(ordinal, entries, stacks, skip, keep, gather, cpp): keeps the latest events."},
     {"mark_history", rpp_mark_history, METH_VARARGS,
      "mark_history(ordinal, number): events from here on have it."},
+    {"mempool_make", rpp_py_mempool_make, METH_VARARGS,
+     "mempool_make(id, id, flags): the number of a new memory pool."},
+    {"mempool_drop", rpp_py_mempool_drop, METH_VARARGS, "The memory pool is gone."},
+    {"mempool_find", rpp_py_mempool_find, METH_VARARGS,
+     "mempool_find(id, id): the number of a memory pool, or 0."},
+    {"mempool_begin", rpp_py_mempool_begin, METH_VARARGS,
+     "mempool_begin(ordinal, number): this thread's memory comes from there."},
+    {"mempool_end", rpp_py_mempool_end, METH_VARARGS, "Ends that."},
+    {"mempool_release", rpp_py_mempool_release, METH_VARARGS, "Counts a use less."},
+    {"mempool_count", rpp_py_mempool_count, METH_VARARGS, "Who needs it: itself, and each use."},
+    {"lease_blocks", rpp_lease_blocks, METH_VARARGS,
+     "lease_blocks(ordinal, id, id): where tensors lie in memory of PyTorch's graphs."},
     {"observe_shortage", rpp_observe_shortage, METH_O,
      "observe_shortage(function): called with (device, bytes, total, free) where memory is short."},
     {"capture_status", capture_status, METH_VARARGS,

@@ -51,7 +51,7 @@ static int close_fixture(void **state)
 {
     assert_null(rpp_state.leases);
     assert_int_equal(rpp_state.call.blocks.count, 0);
-    assert_int_equal(atomic_load(&rpp_state.begun_leases), 0);
+    assert_int_equal(atomic_load(&rpp_state.begun), 0);
     rp_heap_destroy(atomic_load(&rpp_state.devices[0].heap));
     atomic_store(&rpp_state.devices[0].heap, NULL);
     free(rpp_state.call.blocks.slots);
@@ -328,9 +328,9 @@ static void a_failed_capture_without_memory_is_abandoned(void **state)
     struct graph g = begin(7, f->streams[0]);
     assert_int_equal(f->driver->cuStreamEndCapture(g.stream, &g.template), 0);
     a_good_graph_after_it(8);
-    assert_int_equal(atomic_load(&rpp_state.begun_leases), 1); /* nobody can know */
+    assert_int_equal(atomic_load(&rpp_state.begun), 1); /* nobody can know */
     rpp_once_abandon();
-    assert_int_equal(atomic_load(&rpp_state.begun_leases), 0);
+    assert_int_equal(atomic_load(&rpp_state.begun), 0);
     f->driver->cuGraphDestroy(g.template);
     rpp_hook_reset();
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "alloc/history.h"
 
+#include "alloc/mempool.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -182,17 +184,19 @@ static PyObject *blocks_of(const struct look *look, const struct rp_heap_snapsho
 static PyObject *segment_of(const struct look *look, const struct rp_heap_snapshot_segment *segment)
 {
     PyObject *blocks = blocks_of(look, segment);
+    struct rpp_pool_id id = rpp_mempool_id(segment->pool);
     if (!blocks)
         return NULL;
     return Py_BuildValue(
-        "{sisKsKsKsKsKsKsss(ii)sOs[]sN}", "device", look->ordinal, "address",
+        "{sisKsKsKsKsKsKsss(KK)sOs[]sN}", "device", look->ordinal, "address",
         (unsigned long long)segment->address, "total_size", (unsigned long long)segment->bytes,
         "allocated_size", (unsigned long long)segment->allocated_bytes, "active_size",
         (unsigned long long)segment->active_bytes, "requested_size",
         (unsigned long long)segment->requested_bytes, "stream",
         (unsigned long long)(uintptr_t)segment->stream, "segment_type",
-        segment->is_large ? "large" : "small", "segment_pool_id", 0, 0, "is_expandable",
-        segment->is_oversize ? Py_False : Py_True, "frames", "blocks", blocks);
+        segment->is_large ? "large" : "small", "segment_pool_id", (unsigned long long)id.words[0],
+        (unsigned long long)id.words[1], "is_expandable", segment->is_oversize ? Py_False : Py_True,
+        "frames", "blocks", blocks);
 }
 
 static PyObject *segments_of(const struct look *look)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "alloc/hooks.h"
 
+#include "alloc/mempool.h"
 #include "alloc/raise.h"
 #include "alloc/shortage.h"
 #include "alloc/tap.h"
@@ -232,20 +233,24 @@ static void *allocate(size_t bytes, int ordinal, struct CUstream_st *stream, boo
 {
     struct rp_error err;
     uint64_t address = 0;
+    uint32_t pool = 0;
     rp_status status = RP_OK;
     if (!bytes)
         return NULL;
     err.message[0] = '\0';
     bool taken = atomic_load(&rpp_state.calling) &&
                  call_takes(bytes, ordinal, stream, segment, &address, &status, &err);
-    if (!taken && atomic_load(&rpp_state.begun_leases) && is_capturing(ordinal, stream))
-        taken = rpp_once_alloc(bytes, ordinal, stream, &address, &status, &err);
+    if (!taken && atomic_load(&rpp_state.begun)) {
+        taken = is_capturing(ordinal, stream) &&
+                rpp_once_alloc(bytes, ordinal, stream, &address, &status, &err);
+        pool = rpp_mempool_now(ordinal);
+    }
     if (!taken) {
         struct rp_heap *heap = rpp_heap_made(ordinal);
         if (!heap)
             status = rpp_heap_get(ordinal, &heap, &err);
         if (status == RP_OK)
-            status = rp_heap_alloc(heap, bytes, stream, &address, &err);
+            status = rp_heap_alloc_in(heap, pool, bytes, stream, &address, &err);
     }
     if (status != RP_OK)
         fail(bytes, ordinal, status, &err);

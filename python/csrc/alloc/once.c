@@ -93,9 +93,9 @@ static unsigned long long capture_of(int ordinal, struct CUstream_st *stream)
 static void set_begun(struct rpp_lease *lease, uint64_t begun)
 {
     if (!lease->begun && begun)
-        atomic_fetch_add(&rpp_state.begun_leases, 1);
+        atomic_fetch_add(&rpp_state.begun, 1);
     if (lease->begun && !begun)
-        atomic_fetch_sub(&rpp_state.begun_leases, 1);
+        atomic_fetch_sub(&rpp_state.begun, 1);
     lease->begun = begun;
 }
 
@@ -436,6 +436,23 @@ struct rpp_once_facts *rpp_once_facts(size_t *out_count)
             all[i++] = facts_of(lease, once);
     pthread_mutex_unlock(&rpp_state.lock);
     *out_count = i;
+    return all;
+}
+
+uint64_t *rpp_once_blocks(int ordinal, struct rpp_pool_id id, size_t *out_count)
+{
+    size_t count = 0;
+    pthread_mutex_lock(&rpp_state.lock);
+    const struct rpp_lease *lease = find_lease(ordinal, id);
+    const struct rpp_addresses *blocks = &rpp_state.call.blocks;
+    uint64_t *all = blocks->count ? calloc(blocks->count, sizeof *all) : NULL;
+    for (size_t i = 0; all && lease && i < blocks->capacity; i++) {
+        const struct rpp_block *block = &blocks->slots[i];
+        if (block->address && block->once && block->once->lease == lease)
+            all[count++] = block->address;
+    }
+    pthread_mutex_unlock(&rpp_state.lock);
+    *out_count = count;
     return all;
 }
 

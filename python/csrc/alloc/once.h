@@ -64,6 +64,9 @@ struct rpp_once_facts {
 };
 /* An array to be freed; NULL where there are none, or no host memory. */
 struct rpp_once_facts *rpp_once_facts(size_t *out_count);
+/* Addresses of the blocks of a lease that tensors lie in: an array to be freed; NULL where there
+ * are none, or no host memory. */
+uint64_t *rpp_once_blocks(int ordinal, struct rpp_pool_id id, size_t *out_count);
 /* rp_pool_draw of the pool that stands for it. */
 rp_status rpp_once_draw(int ordinal, struct rpp_pool_id id, const char *path, struct rp_error *err);
 

@@ -15,6 +15,7 @@ from .. import _C
 from .._base import torch_private
 from .._base.need import need_gpu
 from .._base.warn import warn
+from . import mempool
 from .execs import budget_bytes
 from .history import History
 from .options import Settings, from_environment
@@ -109,10 +110,11 @@ def install(*, memory_fraction=None, record_history=0, exec_budget_bytes=None,
 
     ``torch.cuda.memory_stats``, ``memory_allocated``, ``max_memory_allocated``, ``memory_reserved``,
     ``reset_peak_memory_stats``, ``memory_summary``, ``memory_snapshot``, ``empty_cache`` and
-    ``Tensor.record_stream`` work as before; ``empty_cache`` gives back what rehearsals of captures
-    keep, too. ``torch.cuda.MemPool``,
-    ``torch.backends.cudnn.benchmark`` and ``torch.compile(mode="reduce-overhead")`` need PyTorch's
-    own allocator, and raise an error that says so. On PyTorch 2.15 the backend ``"nccl"`` becomes
+    ``Tensor.record_stream`` work as before, and so do histories and their snapshots, settings that
+    change while the program runs, observers of a lack of memory, and ``torch.cuda.MemPool`` without an
+    allocator of its own; ``empty_cache`` gives back what rehearsals of captures
+    keep, too. ``torch.backends.cudnn.benchmark`` and ``torch.compile(mode="reduce-overhead")`` need
+    PyTorch's own allocator, and raise an error that says so. On PyTorch 2.15 the backend ``"nccl"`` becomes
     the one of earlier versions, ``"nccl-legacy"``: the new one needs that allocator too.
 
     Raises:
@@ -167,6 +169,7 @@ def _put_in_place(torch, settings):
     _history = History(torch, settings)
     _restore_statistics(torch)
     _answer_settings(torch, settings)
+    _answer_pools(torch)
     _refuse_the_rest(torch)
     _take_earlier_nccl(private)
 
@@ -202,13 +205,18 @@ def _restore_statistics(torch):
     def reset_accumulated(device):
         _C.heap_reset(device, False)
 
+    def enable_caching(value=True):
+        if not value:
+            warn("torch.cuda.caching_allocator_enable(False) needs PyTorch's own allocator: Reprise's goes on "
+                 "caching. Leave install() out to look for errors of memory")
+
     answers = (stats, reset_peaks, reset_accumulated, set_fraction,
                lambda device: fractions.get(device, 1.0))
     _answer(torch, torch_private.STATISTICS_NAMES, answers)
     _answer(torch, torch_private.HISTORY_NAMES,
             (_history.record, _history.record_as_before, _history.is_on, _history.snapshot,
              _history.set_metadata, _history.get_metadata))
-    _answer(torch, torch_private.OBSERVER_NAMES, (_C.observe_shortage,))
+    _answer(torch, torch_private.OBSERVER_NAMES, (_C.observe_shortage, enable_caching))
     # torch.accelerator asks PyTorch's own allocator, whatever is in its place.
     _answer(torch, torch_private.ACCELERATOR_NAMES,
             (torch.cuda.is_initialized, torch.cuda.empty_cache, stats, reset_peaks, reset_accumulated))
@@ -219,6 +227,30 @@ def _answer_settings(torch, settings):
     pytorchs = torch_private.native(torch, name)
     if pytorchs is not None:
         setattr(torch._C, name, settings.setter(pytorchs))
+
+
+def _answer_pools(torch):
+    """torch.cuda.MemPool and what uses one. PyTorch's Python has these functions by name too."""
+    torch.cuda.MemPool = torch.cuda.memory.MemPool = mempool.MemPool
+    names = torch_private.POOL_NAMES
+    for kind in names[:-2]:
+        before = [torch_private.native(torch, name) for name in (kind, *names[-2:])]
+        if None in before:
+            continue
+        for name, function in zip((kind, *names[-2:]), mempool.answers(*before)):
+            setattr(torch._C, name, function)
+            if hasattr(torch.cuda.memory, name):
+                setattr(torch.cuda.memory, name, function)
+
+    def holds(device, pool, addresses):
+        """Are these the blocks of the pool that are alive?"""
+        alive = set(_C.lease_blocks(device, *pool))
+        alive.update(block["address"] for segment in torch.cuda.memory_snapshot(pool)
+                     if segment["device"] == device for block in segment["blocks"]
+                     if block["state"] == "active_allocated")
+        return alive == set(addresses)
+
+    _answer(torch, torch_private.LIVE_NAMES, (holds,))
 
 
 def _answer(torch, names, functions):
@@ -244,10 +276,6 @@ def _refuse_the_rest(torch):
                                f"put another in its place. {instead}")
         return raise_it
 
-    class MemPool(torch.cuda.MemPool):
-        __init__ = refuse("torch.cuda.MemPool", "Use reprise.Pool, or do not call install()")
-
-    torch.cuda.MemPool = torch.cuda.memory.MemPool = MemPool
     trees = refuse('torch.compile(mode="reduce-overhead")',
                    "Use reprise.graphed(torch.compile(fn)) instead")
     _answer(torch, ("_cuda_getCheckpointState", "_cuda_setCheckpointPoolState"), (trees, trees))

@@ -63,13 +63,17 @@ STATISTICS_NAMES = (
     "_cuda_memoryStats", "_cuda_resetPeakMemoryStats", "_cuda_resetAccumulatedMemoryStats",
     "_cuda_setMemoryFraction", "_cuda_getMemoryFraction",
 )
-# What attaches a function that is told where memory is short.
-OBSERVER_NAMES = ("_cuda_attach_out_of_memory_observer",)
+# What attaches a function that is told where memory is short, and what switches caching off.
+OBSERVER_NAMES = ("_cuda_attach_out_of_memory_observer", "_cuda_cudaCachingAllocator_enable")
 # What PyTorch records and shows histories with; _alloc/history.py answers them.
 HISTORY_NAMES = (
     "_cuda_record_memory_history", "_cuda_record_memory_history_legacy", "_cuda_isHistoryEnabled",
     "_cuda_memorySnapshot", "_cuda_setMemoryMetadata", "_cuda_getMemoryMetadata",
 )
+# What begins the use of a memory pool, of each kind; last, what ends it and what lets the pool go.
+POOL_NAMES = ("_cuda_beginAllocateCurrentThreadToPool", "_cuda_endAllocateToPool", "_cuda_releasePool")
+# What compares the blocks of a pool that are alive with those that should be.
+LIVE_NAMES = ("_cuda_checkPoolLiveAllocations",)
 # What changes the allocator's settings while the program runs.
 SETTINGS_NAME = "_accelerator_setAllocatorSettings"
 # Statistics once more, for torch.accelerator, which later versions have more of.

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: MIT
+"""torch.cuda.MemPool over Reprise's heaps: what stands in its place under reprise.install()."""
+
+import weakref
+
+from .. import _C
+from .._base.need import need_gpu
+
+KEEPS, LENDS, WHOLE = 1, 2, 4  # enum rp_heap_pool
+
+
+class MemPool:
+    """As torch.cuda.MemPool: memory of its own for what a program allocates while it uses it
+    (torch.cuda.use_mem_pool), on each device. It stays mapped until the pool is gone and nothing lives
+    in it.
+
+    Arguments:
+        allocator (None): Others cannot be had: pools lie in Reprise's heaps.
+        use_on_oom (bool): Its free memory is given to requests outside of it that nothing else can satisfy.
+        no_split (bool): Its blocks are never cut.
+    """
+
+    allocator = None
+
+    def __init__(self, allocator=None, use_on_oom=False, no_split=False):
+        if allocator is not None:
+            raise RuntimeError("a torch.cuda.MemPool with an allocator of its own needs PyTorch's allocator, and "
+                               "reprise.install() has put another in its place. Leave the allocator out, "
+                               "or do not call install()")
+        torch = need_gpu()
+        torch.cuda.init()
+        self.id = tuple(torch.cuda.graph_pool_handle())
+        self._number = _C.mempool_make(*self.id, KEEPS | LENDS * bool(use_on_oom) | WHOLE * bool(no_split))
+        weakref.finalize(self, _C.mempool_drop, self._number).atexit = False
+
+    def use_count(self):
+        """1, and 1 for each use that is under way."""
+        return _C.mempool_count(self._number)
+
+    def snapshot(self, include_traces=True):
+        """Its segments, of all devices."""
+        del include_traces  # segments have none
+        return need_gpu().cuda.memory_snapshot(self.id)
+
+
+def answers(begin, end, release):
+    """What stands in the place of PyTorch's functions of these kinds: they are asked where the pool is
+    none of these."""
+    def begin_here(device, pool):
+        number = _C.mempool_find(*pool)
+        return _C.mempool_begin(device, number) if number else begin(device, pool)
+
+    def end_here(device, pool):
+        number = _C.mempool_find(*pool)
+        return _C.mempool_end(device, number) if number else end(device, pool)
+
+    def release_here(device, pool):
+        number = _C.mempool_find(*pool)
+        return _C.mempool_release(number) if number else release(device, pool)
+
+    return begin_here, end_here, release_here
