@@ -4,6 +4,7 @@
 #include "base/hostmem.h"
 #include "base/idmap.h"
 #include "base/log.h"
+#include "graph/param_types.h"
 #include "graph/params.h"
 #include "graph/view.h"
 #include "memory/alias.h"
@@ -346,6 +347,18 @@ bool rpi_are_host(const struct rp_driver *driver, uint64_t before, uint64_t afte
     return is_host(before) && is_host(after) && !is_memory(driver, after);
 }
 
+bool rpi_are_padding(const struct rp_driver *driver, const struct rpi_params *params,
+                     const struct rpi_field *field, uint64_t before, uint64_t after)
+{
+    static const uint64_t padding = 0xffffff00;
+    if (before == after || ((before ^ after) & ~padding) != 0 || before >> 32 == 0 ||
+        field->kind != RPI_FIELD_VALUE || field->bytes != sizeof before ||
+        params->type != CU_GRAPH_NODE_TYPE_KERNEL)
+        return false;
+    return !is_memory(driver, before) && !is_memory(driver, after) &&
+           rpi_param_is_class(driver, params->kernel.func, (size_t)(field - params->fields.data));
+}
+
 /* Two words that are not the same, nor addresses in the same block. */
 static rp_status compare_others(struct comparing *c, uint32_t offset, uint64_t before,
                                 uint64_t after, struct rp_error *err)
@@ -363,13 +376,21 @@ static rp_status compare_others(struct comparing *c, uint32_t offset, uint64_t b
     return diverged(c, err, difference);
 }
 
+/* Does a parameter of one word differ in its padding alone? */
+static bool is_padding(const struct comparing *c, const struct rpi_field *field, uint64_t before,
+                       uint64_t after)
+{
+    return rpi_are_padding(c->driver, &c->after, field, before, after);
+}
+
 /* Is it what a capture before these two left in the padding of a struct, or behind what the struct
  * holds? Nothing of theirs is there in the rehearsal. What a callable keeps from call to call is
  * the same in both, and somebody has it. */
 static bool is_left_over(const struct comparing *c, const struct rpi_field *field, uint64_t before,
                          uint64_t after)
 {
-    if (field->kind != RPI_FIELD_STRUCT || !rpi_alias_holds(c->alias, after) || in_block(c, after))
+    if (!rpi_alias_holds(c->alias, after) || in_block(c, after) ||
+        (field->kind != RPI_FIELD_STRUCT && !is_padding(c, field, before, after)))
         return false;
     return before != after || (c->in_use->ask && !c->in_use->ask(after, c->in_use->user));
 }
@@ -524,7 +545,7 @@ static rp_status compare_word(struct comparing *c, const struct rpi_field *field
         uint32_t block = match_block(c, before, after);
         if (block != RPI_ABSENT)
             return add_site(c, offset, block, before, after, err);
-        if (field->kind != RPI_FIELD_STRUCT)
+        if (field->kind != RPI_FIELD_STRUCT && !is_padding(c, field, before, after))
             return compare_others(c, offset, before, after, err);
     }
     if (before == after && field->kind != RPI_FIELD_HOST) {
@@ -538,7 +559,7 @@ static rp_status compare_word(struct comparing *c, const struct rpi_field *field
         return add_unproved(c, after, err);
     bool host = field->kind == RPI_FIELD_VALUE && field->bytes == 8 &&
                 rpi_are_host(c->driver, before, after);
-    if (field->kind == RPI_FIELD_STRUCT || host) {
+    if (field->kind == RPI_FIELD_STRUCT || host || is_padding(c, field, before, after)) {
         rp_status status = add_rubbish(c, offset, sizeof before, err);
         return status == RP_OK ? add_unproved(c, after, err) : status;
     }

@@ -44,6 +44,12 @@ const char *rpi_kernels_differ(const struct rp_driver *driver, const struct rpi_
  * functor of C++ captured, a scalar on the launching code's stack. */
 bool rpi_are_host(const struct rp_driver *driver, uint64_t before, uint64_t after);
 
+/* Can two words, of a kernel's parameter that is one, differ in its padding alone? So they do in
+ * bytes 1 to 3 of a class (param_types.h), which ends in 4 bytes that are not 0, and neither is
+ * device memory that the driver knows of. field: one of params. */
+bool rpi_are_padding(const struct rp_driver *driver, const struct rpi_params *params,
+                     const struct rpi_field *field, uint64_t before, uint64_t after);
+
 void rpi_comparison_finish(struct rpi_comparison *comparison);
 
 /* Who is asked whether memory that an earlier run was given is in use. */

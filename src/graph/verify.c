@@ -239,7 +239,8 @@ static void check_word(struct verifying *v, const struct rpi_field *field, uint3
     if (field->kind == RPI_FIELD_STRUCT)
         check_computed(v, offset);
     else if (third != record && !follows_blocks(v, offset) &&
-             !(field->bytes == 8 && rpi_are_host(v->driver, record, third)))
+             !(field->bytes == 8 && rpi_are_host(v->driver, record, third)) &&
+             !rpi_are_padding(v->driver, &v->params[RECORD], field, record, third))
         blame(&v->made.all, v, offset, "held another value");
 }
 

@@ -163,6 +163,22 @@ class Inference(unittest.TestCase):
             self.assertTrue((x == 3).all().item())
             self.assertEqual(whole.sum().item(), 400)
 
+    def test_casts_whose_parameters_have_padding(self):
+        """An operator that casts is given structs of 8 bytes of which three are whatever the stack had."""
+        a = torch.randn(9, 6, device="cuda")
+        b = torch.randn(9, 6, device="cuda").to(torch.bfloat16)
+
+        def fn(a, b, litter):
+            sorted([float(i * 7919 % 1000) for i in range(litter)], key=lambda v: -v)
+            cast = a.t().to(torch.bfloat16)
+            return cast, torch.mul(b.t(), a.t()), torch.add(b, a)
+        wanted = fn(a, b, 0)
+        for litter in range(100):
+            made = reprise.graphed(fn, strict=True)
+            for _ in range(2):
+                found = made(a, b, litter)
+            self.assertTrue(all(map(torch.equal, found, wanted)), litter)
+
     def test_values_are_part_of_the_key(self):
         made = reprise.graphed(lambda x, k: x * k, strict=True)
         x = torch.ones(10, device="cuda")
