@@ -703,7 +703,7 @@ def array_as_an_argument():
     return lambda x, some: n(x) * float(some[0]), lambda i: (numpy().full(3, values(i)),)
 
 
-@kind(refused="the argument `t`", leaps=1)
+@kind(leaps=1)
 def number_that_is_new_at_every_call():
     n = net()
     return lambda x, t: n(x) * t, lambda i: (i + 0.5,)
@@ -1101,7 +1101,7 @@ def number_of_groups():
 
 # ---- What is refused -----------------------------------------------------------------------------------
 
-@kind(refused="`t`", leaps=1)
+@kind(leaps=1)
 def value_that_is_new_at_every_call():
     n, t = net(), 0.0
 
@@ -1111,7 +1111,7 @@ def value_that_is_new_at_every_call():
     return lambda x: n(x) * t, change
 
 
-@kind(refused=r"`cfg\['t'\]`", leaps=1)
+@kind(leaps=1)
 def item_that_is_new_at_every_call():
     n, cfg = net(), {"t": 0.0}
 
@@ -1120,7 +1120,7 @@ def item_that_is_new_at_every_call():
     return lambda x: n(x) * cfg["t"], change
 
 
-@kind(refused="`self.scale`", leaps=1)
+@kind(leaps=1)
 def attribute_that_is_new_at_every_call():
     m = Net()
 

@@ -3,6 +3,7 @@
 
 from reprise._reads.hyperparameters import Hyperparameters
 from reprise._reads.news import News
+from reprise._reads.numbers import Numbers
 
 
 class NoReads:
@@ -45,5 +46,6 @@ def give_none(made):
     """What Graphed.__init__ would make of such a callable."""
     made._reads, made._news, made._max_shapes = NoReads(), News(), 1024
     made._hyperparameters, made._strange = Hyperparameters(None, NoReads()), {}
-    made._settled = lambda key: key
+    made._numbers = Numbers(NoReads(), False)
+    made._settled = made._family = lambda key: key
     made._notice_new = lambda *call: None  # keys of these tests are no keys of Graphed's

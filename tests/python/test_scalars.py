@@ -100,8 +100,8 @@ class Program(unittest.TestCase):
         self.count = ctypes.c_float(7)
         self.group, self.state = {"lr": 0.01, "betas": (0.9, 0.99), "kind": None}, {"step": self.count}
 
-    def made(self, places, steps=(), counters=()):
-        return _C.Scalars(tuple(places), tuple(counters), tuple(steps), tuple(range(len(steps))))
+    def made(self, places, steps=(), counters=(), checked=()):
+        return _C.Scalars(tuple(places), tuple(counters), tuple(steps), tuple(range(len(steps))), checked)
 
     def test_places_fit(self):
         made = self.made([(self.group, "lr", -1, POSITIVE, None), (self.group, "betas", 1, POSITIVE, None),
@@ -133,6 +133,35 @@ class Program(unittest.TestCase):
         self.group["lr"] = 0.25
         self.assertFalse(made.fit())
 
+    def test_steps_that_are_checked(self):
+        """They are no numbers that work may be chosen by, nor such as no float holds."""
+        trace = Trace(0)
+        _ = trace.given(0, POSITIVE) * 2 + 0.5
+        place = (self.group, "lr", -1, POSITIVE, None)
+        self.assertEqual(trace.steps_from(0), (0, 2, 4))
+        self.assertEqual(trace.steps_from(1), ())
+        free = self.made([place], trace.steps)
+        checked = self.made([place], trace.steps, (), trace.steps_from(0))
+        for number, fits in ((0.3, True), (0.25, False), (0.75, False), (1e39, False), (0.3, True)):
+            with self.subTest(number):
+                self.group["lr"] = number
+                self.assertTrue(free.fit())
+                self.assertEqual((checked.fit(), checked.special()), (fits, not fits))
+        self.group["lr"] = 1.0  # the place does not fit
+        self.assertEqual((checked.fit(), checked.special()), (False, False))
+
+    def test_cells(self):
+        number = 0.3
+        (cell,) = (lambda: number).__closure__
+        made = self.made([(cell, "cell_contents", -1, POSITIVE, None)])
+        self.assertTrue(made.fit())
+        number = "0.3"
+        self.assertFalse(made.fit())
+        del number
+        self.assertFalse(made.fit())
+        with self.assertRaises(TypeError):
+            self.made([(cell, "cell_contents", 0, POSITIVE, None)])
+
     def test_counters_that_stand_apart_do_not_fit(self):
         other = ctypes.c_float(7)
         state = {"step": other}
@@ -151,8 +180,9 @@ class Program(unittest.TestCase):
         for steps in ([(1, 1, 0, 0.0)], [(3, 0, 0, 0.0)], [(9, 0, 0, 0.0)], [(-1, 0, 0, 0.0)], [(2, 0, 0, 0.0)]):
             with self.subTest(steps), self.assertRaises(ValueError):
                 self.made([place], steps)
-        with self.assertRaises(ValueError):
-            _C.Scalars((place,), (), (), (0,))
+        for named, checked in (((0,), ()), ((), (0,))):
+            with self.assertRaises(ValueError):
+                _C.Scalars((place,), (), (), named, checked)
 
     def test_kinds(self):
         self.assertEqual([_C.scalar_kind(x) for x in (0.1, -0.1, 0.0, 1.0, -0.5, math.nan)],

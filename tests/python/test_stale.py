@@ -20,7 +20,7 @@ from reprise._shapes.shape import Shape
 class Part:
     """A shape of one graph."""
 
-    effects, has_given = None, False
+    effects, seat, has_given = None, None, False
 
     def __init__(self, number, lost=512):
         self.number = number

@@ -10,6 +10,8 @@ RUNS = {
     "gpu_schedules.py --install": 17,
     "gpu_training.py": 59,
     "gpu_training.py --install": 59,
+    "gpu_numbers.py": 20,
+    "gpu_numbers.py --install": 20,
     "gpu_private.py": 25,
     "gpu_private.py --install": 25,
     "models.py": 32,

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- *     place     a dict and a key, perhaps an index in the tuple there. It has to hold a float
- *               of one sign, which is read (an input), or one object, or a number to the bit
- *     counter   a place with a tensor of one float or double on the CPU, where that lies,
- *               and the counter that stands for it in the steps
- *     steps     each a number: a constant, an input, a counter that was moved on, or an
- *               operation on steps before it
- *     named     the steps that are scalars of the graph, in its order
+ *     place     a dict and a key, perhaps an index in the tuple there, or a cell and the name of
+ * what it holds. It has to hold a float of one sign, which is read (an input), or one object, or a
+ * number to the bit counter   a place with a tensor of one float or double on the CPU, where that
+ * lies, and the counter that stands for it in the steps steps     each a number: a constant, an
+ * input, a counter that was moved on, or an operation on steps before it named     the steps that
+ * are scalars of the graph, in its order
  */
 #include "capture/scalars.h"
 
 #include "alloc/hooks.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -20,8 +20,9 @@ enum op { CONSTANT, INPUT, COUNTER, ADD, SUBTRACT, MULTIPLY, DIVIDE, POWER, NEGA
 enum kind { FIXED, POSITIVE, NEGATIVE };
 
 struct place {
-    PyObject *dict, *key, *fixed; /* fixed: what has to be there, of kind FIXED */
-    Py_ssize_t index;             /* in the tuple that is there; -1: it is none */
+    PyObject *dict, *key,
+        *fixed;       /* fixed: what has to be there, of kind FIXED; dict may be a cell */
+    Py_ssize_t index; /* in the tuple that is there; -1: it is none */
     enum kind kind;
 };
 
@@ -37,6 +38,7 @@ struct step {
     enum op op;
     uint32_t left, right; /* steps, or an input or a counter */
     double number;        /* of a constant; what was added to a counter so far */
+    bool is_checked;      /* may it be no number that work is chosen by? */
 };
 
 struct scalars {
@@ -47,6 +49,7 @@ struct scalars {
     double *inputs, *now, *results, *told; /* told: what the graph has */
     size_t place_count, counter_count, step_count, named_count;
     bool is_told;
+    bool is_special; /* was that so when it was looked at last? */
 };
 
 PyTypeObject *rpp_scalars_type;
@@ -64,6 +67,14 @@ static PyObject *value_at(PyObject *dict, PyObject *key, Py_ssize_t index)
     return value;
 }
 
+/* A reference of the caller's to what a place holds; NULL where that is nothing. */
+static PyObject *value_in(const struct place *place)
+{
+    if (PyDict_Check(place->dict))
+        return Py_XNewRef(value_at(place->dict, place->key, place->index));
+    return PyObject_GetAttr(place->dict, place->key); /* a cell's contents */
+}
+
 static bool is_same_number(PyObject *value, PyObject *fixed)
 {
     if (!PyFloat_CheckExact(value) || !PyFloat_CheckExact(fixed))
@@ -79,18 +90,23 @@ static bool is_special(double number)
     return !isfinite(number) || size == 0 || size == 0.5 || size == 1 || size == 2 || size == 3;
 }
 
-/* Does the place hold what it has to? *out_number: of an input. */
-static bool look(const struct place *place, double *out_number)
+static bool is_right(const struct place *place, PyObject *value, double *out_number)
 {
-    PyObject *value = value_at(place->dict, place->key, place->index);
-    if (!value)
-        return false;
     if (place->kind == FIXED)
         return value == place->fixed || is_same_number(value, place->fixed);
     if (!PyFloat_CheckExact(value))
         return false;
     *out_number = PyFloat_AsDouble(value);
     return !is_special(*out_number) && (*out_number > 0) == (place->kind == POSITIVE);
+}
+
+/* Does the place hold what it has to? *out_number: of an input. */
+static bool look(const struct place *place, double *out_number)
+{
+    PyObject *value = value_in(place);
+    bool right = value && is_right(place, value, out_number);
+    Py_XDECREF(value);
+    return right;
 }
 
 static double count_of(const struct counter *counter)
@@ -153,6 +169,12 @@ static double compute(const struct scalars *self, const struct step *step)
     return NAN;
 }
 
+/* Would PyTorch refuse it as a float, or choose work by it? */
+static bool is_no_plain_float(double number)
+{
+    return is_special(number) || fabs(number) > (double)FLT_MAX;
+}
+
 /* Brings the results up to date. False where the places do not fit, or Python would have raised an
  * error, or given a complex number: a power of what is negative. */
 static bool update(struct scalars *self)
@@ -160,7 +182,8 @@ static bool update(struct scalars *self)
     size_t count = self->place_count + self->counter_count;
     bool fits = read_places(self);
     if (PyErr_Occurred())
-        PyErr_Clear(); /* a key that cannot be hashed */
+        PyErr_Clear(); /* a key that cannot be hashed, or an empty cell */
+    self->is_special = false;
     if (!fits)
         return false;
     if (self->is_told && memcmp(self->inputs, self->now, count * sizeof *self->now) == 0)
@@ -169,7 +192,8 @@ static bool update(struct scalars *self)
     self->is_told = false;
     for (size_t i = 0; i < self->step_count; i++) {
         self->results[i] = compute(self, &self->steps[i]);
-        if (!isfinite(self->results[i]))
+        self->is_special = self->steps[i].is_checked && is_no_plain_float(self->results[i]);
+        if (self->is_special || !isfinite(self->results[i]))
             return false;
     }
     return true;
@@ -216,8 +240,12 @@ static bool parse_place(PyObject *tuple, struct place *place)
 {
     PyObject *dict, *key, *fixed;
     int kind;
-    if (!PyArg_ParseTuple(tuple, "O!OniO", &PyDict_Type, &dict, &key, &place->index, &kind, &fixed))
+    if (!PyArg_ParseTuple(tuple, "OOniO", &dict, &key, &place->index, &kind, &fixed))
         return false;
+    if (!PyDict_Check(dict) && place->index >= 0) {
+        PyErr_SetString(PyExc_TypeError, "a cell holds no tuple of scalars");
+        return false;
+    }
     place->dict = Py_NewRef(dict);
     place->key = Py_NewRef(key);
     place->fixed = Py_NewRef(fixed);
@@ -293,6 +321,21 @@ static bool parse_named(struct scalars *self, PyObject *list)
     return true;
 }
 
+static bool parse_checked(struct scalars *self, PyObject *list)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_Size(list); i++) {
+        unsigned long step = PyLong_AsUnsignedLong(PyTuple_GetItem(list, i));
+        if (PyErr_Occurred())
+            return false;
+        if (step >= self->step_count) {
+            PyErr_Format(PyExc_ValueError, "there is no step %lu", step);
+            return false;
+        }
+        self->steps[step].is_checked = true;
+    }
+    return true;
+}
+
 /* Room for lists of these lengths; false with an exception set. */
 static bool reserve(struct scalars *self, size_t places, size_t counters, size_t steps,
                     size_t named)
@@ -334,9 +377,9 @@ static bool parse(struct scalars *self, PyObject *places, PyObject *counters, Py
 static PyObject *scalars_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     (void)kwargs;
-    PyObject *places, *counters, *steps, *named;
-    if (!PyArg_ParseTuple(args, "O!O!O!O!", &PyTuple_Type, &places, &PyTuple_Type, &counters,
-                          &PyTuple_Type, &steps, &PyTuple_Type, &named))
+    PyObject *places, *counters, *steps, *named, *checked = NULL;
+    if (!PyArg_ParseTuple(args, "O!O!O!O!|O!", &PyTuple_Type, &places, &PyTuple_Type, &counters,
+                          &PyTuple_Type, &steps, &PyTuple_Type, &named, &PyTuple_Type, &checked))
         return NULL;
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     struct scalars *self = (struct scalars *)alloc(type, 0);
@@ -344,7 +387,8 @@ static PyObject *scalars_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
         return NULL;
     if (reserve(self, (size_t)PyTuple_Size(places), (size_t)PyTuple_Size(counters),
                 (size_t)PyTuple_Size(steps), (size_t)PyTuple_Size(named)) &&
-        parse(self, places, counters, steps) && parse_named(self, named))
+        parse(self, places, counters, steps) && parse_named(self, named) &&
+        (!checked || parse_checked(self, checked)))
         return (PyObject *)self;
     Py_DECREF(self);
     return NULL;
@@ -409,8 +453,18 @@ static PyObject *scalars_fit(PyObject *object, PyObject *unused)
     return PyBool_FromLong(rpp_scalars_fit(object));
 }
 
+static PyObject *scalars_special(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(((struct scalars *)object)->is_special);
+}
+
 static PyMethodDef methods[] = {
     {"fit", scalars_fit, METH_NOARGS, "Do the places hold what the graph was captured for?"},
+    {"special", scalars_special, METH_NOARGS,
+     "Was a step, of those that are checked, a number that work may be chosen by when it was "
+     "looked "
+     "at last?"},
     {NULL, NULL, 0, NULL},
 };
 
@@ -424,8 +478,9 @@ int rpp_add_scalars_type(PyObject *module)
         {Py_tp_methods, methods},
         {Py_tp_doc, "Scalars(((dict, key, index, kind, fixed), ...),\n"
                     "        ((dict, key, tensor, address, is double, by, lead), ...),\n"
-                    "        ((op, left, right, number), ...), (step, ...)):\n"
-                    "what replays tell a graph of numbers that a program changes."},
+                    "        ((op, left, right, number), ...), (step, ...), (step, ...)):\n"
+                    "what replays tell a graph of numbers that a program changes; the last: steps\n"
+                    "that are to be no numbers that work may be chosen by."},
         {0, NULL},
     };
     static PyType_Spec spec = {"reprise._C.Scalars", sizeof(struct scalars), 0,

@@ -14,9 +14,11 @@ from .._shapes.split import Refused
 from .stand_ins import StandIns
 
 
-def body_of(torch, fn, leaves, spec, has_kwargs, watches=False, brought=None):
+def body_of(torch, fn, leaves, spec, has_kwargs, watches=False, brought=None, seat=None):
     """A function of the tensors among the leaves alone. watches: it raises Changed where a container of
-    the arguments changes. brought: called for the (tensor, places) that a leaf brings which is an object."""
+    the arguments changes. brought: called for the (tensor, places) that a leaf brings which is an object.
+    seat: what a run finds in place of some leaves, by their numbers among those that are no tensors."""
+    others = [i for i, leaf in enumerate(leaves) if not isinstance(leaf, torch.Tensor)]
     where = []  # of each tensor: the number of its leaf, or (tensor, places)
     for i, leaf in enumerate(leaves):
         where += [i] if isinstance(leaf, torch.Tensor) else brought(leaf) if brought else ()
@@ -28,6 +30,8 @@ def body_of(torch, fn, leaves, spec, has_kwargs, watches=False, brought=None):
                 given[at] = tensor
             else:
                 stand_ins.add(*at, tensor)
+        for number, value in seat.items() if seat else ():
+            given[others[number]] = value
         tree = unflatten(spec, given)
         args, kwargs = tree if has_kwargs else (tree, {})
         containers = Containers(args, kwargs) if watches else None

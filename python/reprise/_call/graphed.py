@@ -22,6 +22,7 @@ from .._grad.nodes import Aliases, Nodes
 from .._grad.twice import Again
 from .._reads.hyperparameters import Hyperparameters, Unfollowed
 from .._reads.news import News, names_of_leaves
+from .._reads.numbers import MOST_KNOWN, Numbers
 from .._reads.reads import Reads, Unreadable
 from .._reads.walk import is_plain, plain_token
 from .._shapes.shape import Shape
@@ -73,6 +74,7 @@ class Graphed:
 
     __class_getitem__ = classmethod(types.GenericAlias)
     is_eager = False  # does it never capture?
+    follows_numbers = True  # may its replays follow floats that are new at every call?
     _need = staticmethod(need_gpu)
     _given = None  # what it was made with
 
@@ -101,6 +103,7 @@ class Graphed:
         self._addresses = self._watch.addresses()
         self._reads = Reads(torch, fn, self._watch, modules)
         self._hyperparameters = Hyperparameters(torch, self._reads, verify is None)
+        self._numbers = Numbers(self._reads, self.follows_numbers and verify is None)
         self._news = News()
         self._max_shapes = max_shapes
         self._shapes = {}
@@ -151,7 +154,8 @@ class Graphed:
             return self._fn(*args, **kwargs)
         try:
             tensors, key = self._key(leaves, (spec, bool(kwargs)))
-            self._notice_new(key, leaves, args, kwargs)
+            if self._notice_new(key, leaves, args, kwargs):
+                tensors, key = self._key(leaves, (spec, bool(kwargs)))
         except Uncapturable as why:
             return self._eager(args, kwargs, str(why))
         if torch.cuda.is_current_stream_capturing() or is_alone():
@@ -177,7 +181,16 @@ class Graphed:
 
     def _replay(self, key, shape, tensors, args, kwargs):
         """The call by its graph, where that is right for what the places hold which it assigns."""
+        if shape.seat is None:
+            return self._replay_fitting(key, shape, tensors, args, kwargs)
+        with shape.turns:
+            shape.take_seat(self._others(flatten((args, kwargs))[0]))
+            return self._replay_fitting(key, shape, tensors, args, kwargs)
+
+    def _replay_fitting(self, key, shape, tensors, args, kwargs):
         if not shape.has_its_scalars():
+            if shape.scalars.special():  # of this call alone
+                return self._fn(*args, **kwargs)
             return self._drop_strange(key, shape, args, kwargs)
         if shape.effects is None and not shape.has_given:
             return shape.replay(tensors)
@@ -257,6 +270,11 @@ class Graphed:
         """What the keys of calls have in common that differ by what the callable reads."""
         family, values, modes = key[0]
         return family, values, modes[1:]
+
+    @staticmethod
+    def _family(key):
+        """What the keys of calls have in common that differ by values only, also by those that are read."""
+        return key[0][0]
 
     def _settled(self, key):
         return self._group(key), key[1]
@@ -489,7 +507,7 @@ class Graphed:
         why = self._news.why(family)
         if why is not None:
             raise Uncapturable(why)
-        key = (family, values, self._modes(device))
+        key = (family, self._numbers.values(family, values), self._modes(device))
         try:
             return tensors, (key, self._pattern(key))
         except TypeError:
@@ -538,14 +556,32 @@ class Graphed:
             raise Uncapturable(str(why)) from None
 
     def _notice_new(self, key, leaves, args, kwargs):
-        """Calls whose values were never met before, time after time, are not for graphs."""
+        """Calls whose values were never met before, time after time, are not for graphs, unless replays can
+        follow them: True where they do from now on, so that the call has another key."""
         family, values, modes = key[0]
         is_known = key in self._shapes or key in self._failures
         self._news.notice(family, (values, modes), is_known, values, self._reads,
                           lambda: self._names_of_values(leaves, args, kwargs))
+        if self._news.count(family) > MOST_KNOWN and self._follow(family, leaves, args, kwargs):
+            return True
         why = self._news.why(family)
         if why is not None:
             raise Uncapturable(why)
+        return False
+
+    def _follow(self, family, leaves, args, kwargs):
+        """Has replays follow the floats that alone are new at each call, and drops the graphs for single
+        values."""
+        with self._lock:
+            had = self._numbers.key()
+            if not self._numbers.follow(family, self._news.latest(family),
+                                        lambda: self._names_of_values(leaves, args, kwargs)):
+                return False
+            for key in list(self._shapes):
+                if self._family(key) == family or self._numbers.key() != had:
+                    self._drop(key)
+            self._news.begin_again(family)
+        return True
 
     def _names_of_values(self, leaves, args, kwargs):
         names = names_of_leaves(self._fn, args, kwargs)
@@ -565,7 +601,7 @@ class Graphed:
             self._notice_changes()
         try:
             read = self._reads.state()
-            followed = self._hyperparameters.key()
+            followed = (self._hyperparameters.key(), self._numbers.key())
             if self._hyperparameters.has_moved:  # others are looked at from now on
                 read, self._hyperparameters.has_moved = self._reads.state(), False
         except Unreadable as why:
@@ -642,10 +678,14 @@ class Graphed:
     def _capture_following(self, key, *call):
         """Raises Unfollowed, which changes the key, where replays cannot follow hyperparameters."""
         try:
-            return self._capture_here(key, *call)
-        except _C.Error as error:
-            self._hyperparameters.judge(error)
+            made = self._capture_here(key, *call)
+        except Exception as error:  # whatever the callable raises
+            self._numbers.judge(self._family(key), error)
+            if isinstance(error, _C.Error):
+                self._hyperparameters.judge(error)
             raise
+        self._numbers.captured(self._family(key))
+        return made
 
     def _capture_here(self, key, *call):
         before = self._before(key, *call)
@@ -701,13 +741,16 @@ class Graphed:
         torch = self._torch
         device = self._device(tensors)
         split = self._is_split(tensors)
+        family = self._family(key)
         if split:
+            self._numbers.refuse(family, "forward and backward are two graphs")
             self._hyperparameters.refuse("forward and backward are two graphs")
-        bound = self._hyperparameters.bind()
+        seat = self._numbers.seat(family, self._others(leaves))
+        bound = self._hyperparameters.bind(self._numbers.bind(family, seat))
         distributed.check_modules(torch, self._watch.modules, split)
         pool = self._own_pool(device)
         aliases = Aliases(torch, self._watch.modules, self._watch.params) if split else None
-        body = self._body(before, bound, aliases, leaves, spec, has_kwargs)
+        body = self._body(before, bound, aliases, leaves, spec, has_kwargs, seat)
         name = self._shape_name(tensors)
         with torch.cuda.device(device):
             if split:
@@ -723,6 +766,7 @@ class Graphed:
                 made = Shape(work, work.capture(pool.native, name, self._copy_args, verify, lead))
                 made.lead = lead
                 made.scalars = bound and bound.give(made.graph)
+                made.seat, made.turns = seat, threading.RLock()
                 self._draws = work.draws
         for part in made.parts():
             part.stale = self._stale.get(self._settled(key), 0)
@@ -780,10 +824,12 @@ class Graphed:
         return Again(torch, self.name, body_of(torch, self._fn, stand_ins, spec, has_kwargs),
                      lambda: watch.tensors)
 
-    def _body(self, before, bound, aliases, leaves, spec, has_kwargs):
-        """What the runs of a capture call; before: as _before returned it; aliases: of two graphs."""
+    def _body(self, before, bound, aliases, leaves, spec, has_kwargs, seat=None):
+        """What the runs of a capture call; before: as _before returned it; aliases: of two graphs; seat: as
+        for body_of."""
         fn = self._fn if aliases is None else aliases.around(self._fn)
-        body = body_of(self._torch, fn, leaves, spec, has_kwargs, watches=True, brought=self._brought)
+        body = body_of(self._torch, fn, leaves, spec, has_kwargs, watches=True, brought=self._brought,
+                       seat=seat)
         body = marks_given(body, self._others(leaves), before.effects.is_part)
         if bound is not None:
             body = bound.body(body)

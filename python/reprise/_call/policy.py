@@ -68,6 +68,8 @@ class _Case:
 class Judged(Graphed):
     """policy="auto"."""
 
+    follows_numbers = False  # each value has a case of its own
+
     def __init__(self, *args):
         super().__init__(*args)
         self._judges = {}  # by device

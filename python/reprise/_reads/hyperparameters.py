@@ -22,7 +22,7 @@ _DIVERGED = "RP_ERROR_DIVERGED"
 _CHECKS = ("_accelerator_graph_capture_health_check", "_cuda_graph_capture_health_check")
 _PARAMS = "params"
 _STEP = "step"
-_CONVERTERS = frozenset(("math", "cmath", "numpy", "np", "decimal", "fractions", "struct", "ctypes"))
+CONVERTERS = frozenset(("math", "cmath", "numpy", "np", "decimal", "fractions", "struct", "ctypes"))
 
 
 class Place:
@@ -41,6 +41,10 @@ class Place:
         if self.index < 0:
             return value
         return value[self.index] if type(value) is tuple and self.index < len(value) else None
+
+    def where(self):
+        """The dict and the key, as _C.Scalars takes them."""
+        return self.group, self.key
 
     def kind(self):
         value = self.get()
@@ -78,14 +82,16 @@ def counters_of(torch, optimizer):
 
 
 class Bound:
-    """What the runs of one capture followed. kinds: of each place."""
+    """What the runs of one capture followed. kinds: of each place. numbers: more places, behind those of
+    optimizers."""
 
-    def __init__(self, owner, places, counters):
+    def __init__(self, owner, places, counters, numbers=()):
         self.owner = owner
         self.torch = owner.torch
-        self.places = places
+        self.places = [*places, *numbers]
+        self.first = len(places)  # of the numbers
         self.counters = counters
-        self.kinds = [place.kind() for place in places]
+        self.kinds = [place.kind() for place in self.places]
         self.traces = []  # of the runs
         self.moved = []   # of each counter (by how much it was moved on, which one stands for it)
 
@@ -116,14 +122,15 @@ class Bound:
 
     def give(self, graph):
         """Has the replays of the captured graph follow the places: the _C.Scalars that tells it."""
-        places = tuple((p.group, p.key, p.index, kind, p.get())
+        places = tuple((*p.where(), p.index, kind, p.get())
                        for p, kind in zip(self.places, self.kinds))
         double = self.torch.float64
         counters = tuple((c.state, _STEP, c.tensor, c.tensor.data_ptr(), c.tensor.dtype is double, by, lead)
                          for c, (by, lead) in zip(self.counters, self.moved))
         trace = self.traces[-1]
         named = trace.named()
-        scalars = _C.Scalars(places, counters, tuple(trace.steps), named)
+        checked = trace.steps_from(self.first)
+        scalars = _C.Scalars(places, counters, tuple(trace.steps), named, checked)
         graph.set_scalars(scalars)
         held = [step for i, step in enumerate(named) if graph.scalar_places(i)]
         self.owner.held = {self.places[i].path for i in trace.inputs_of(held)}
@@ -299,7 +306,7 @@ class Hyperparameters:
 
     def _find(self):
         walk = self.reads.values.walk
-        if "param_groups" in walk.names and not _CONVERTERS.isdisjoint(walk.globals):
+        if "param_groups" in walk.names and not CONVERTERS.isdisjoint(walk.globals):
             self._stop("code that reads it names a library whose functions convert numbers")
             return
         places, counters = [], []
@@ -349,9 +356,9 @@ class Hyperparameters:
 
     # ---- Captures ----
 
-    def bind(self):
-        """For one capture: a Bound, or None where there is nothing to follow."""
-        return Bound(self, self.places, self.counters) if self.places else None
+    def bind(self, numbers=()):
+        """For one capture: a Bound, or None where there is nothing to follow. numbers: more places."""
+        return Bound(self, self.places, self.counters, numbers) if self.places or numbers else None
 
     # ---- Facts ----
 

@@ -15,7 +15,7 @@ _REMEMBERED = 16  # of the latest keys
 class _Family:
     """Calls that differ by values only."""
 
-    __slots__ = ("recent", "count", "why", "values", "reads")
+    __slots__ = ("recent", "count", "why", "values", "reads", "before")
 
     def __init__(self):
         self.recent = collections.OrderedDict()
@@ -23,6 +23,7 @@ class _Family:
         self.why = None     # a sentence's end, once they are eager
         self.values = None  # of the arguments, at the last new call
         self.reads = None
+        self.before = (None, None)  # values and reads of the new call ahead of that
 
 
 class News:
@@ -35,6 +36,20 @@ class News:
         """Why such calls are eager by now; None: they are not."""
         known = self._families.get(family)
         return known.why if known is not None else None
+
+    def count(self, family):
+        """How many calls in a row brought values that were never met."""
+        known = self._families.get(family)
+        return known.count if known is not None else 0
+
+    def latest(self, family):
+        """Of the last two such calls: the values of the first, of the second, and what either read."""
+        known = self._families[family]
+        return known.before[0], known.values, known.before[1], known.reads
+
+    def begin_again(self, family):
+        """Values count as new no more."""
+        self._families[family].count = 0
 
     def notice(self, family, key, is_known, values, reads, describe):
         """A call. is_known: there is a graph for its key, or it is known that there can be none; values:
@@ -49,8 +64,8 @@ class News:
         if len(known.recent) > _REMEMBERED:
             known.recent.popitem(last=False)
         known.count += 1
-        before, known.values = known.values, values
-        read, known.reads = known.reads, reads.snapshot()
+        known.before = before, read = known.values, known.reads
+        known.values, known.reads = values, reads.snapshot()
         if known.count > MOST_NEW and before is not None:
             known.why = _sentence(before, values, read, known.reads, describe)
 

@@ -44,10 +44,10 @@ class Reads:
         roots = [(fn, path)] + [(module, "watch") for module in extra]
         self.executed = set(map(place_of, _codes_of(torch, fn)))
         self._learned = len(self.executed)
-        self._is_compiled = any(hasattr(f, "_torchdynamo_orig_callable") or
+        self.is_compiled = any(hasattr(f, "_torchdynamo_orig_callable") or
                                 type(f).__name__ == "OptimizedModule" for f in (fn, *extra))
         self.values = Values(torch, roots, known=self._known, executed=self.executed,
-                             is_compiled=self._is_compiled)
+                             is_compiled=self.is_compiled)
         self.number = None
         self._numbers = collections.OrderedDict()
         self._made = 0
@@ -138,7 +138,7 @@ class Reads:
 
     def _observes(self):
         """Compilers make millions of calls, which before CPython 3.12 would all be told of."""
-        return checks and (hasattr(sys, "monitoring") or not self._is_compiled)
+        return checks and (hasattr(sys, "monitoring") or not self.is_compiled)
 
     def _met(self):
         """Modules that the callable reaches are watched like those that it was given."""

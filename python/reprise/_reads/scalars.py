@@ -154,6 +154,15 @@ class Trace:
                 ahead += (left, right)
         return found
 
+    def steps_from(self, first):
+        """The steps that hang on an input of this number or a higher one."""
+        found = set()
+        for at, (op, left, right, _) in enumerate(self.steps):
+            if (left >= first) if op == INPUT else op not in (CONSTANT, COUNTER) and not found.isdisjoint(
+                    (left, right)):
+                found.add(at)
+        return tuple(sorted(found))
+
     def named(self):
         """The steps that kernels may have got: all but constants."""
         return tuple(i for i, step in enumerate(self.steps) if step[0] != CONSTANT)

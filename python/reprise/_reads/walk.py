@@ -11,6 +11,7 @@ by their bits, containers by what they hold, tensors by their address, everythin
 """
 
 import array
+import bisect
 import collections
 import enum
 import functools
@@ -191,6 +192,19 @@ class Walk:
         for i, (value, path) in enumerate(zip(values, paths)):
             self._place = (kind, object, i if keys is None else keys[i]) if is_open else None
             self.put(value, path)
+
+    def place_of(self, entry):
+        """Of a token by its number: (kind, owner, key) where its value lies in a dict or a cell where others
+        may be put; None: it lies elsewhere."""
+        which = bisect.bisect_right(self.first, entry) - 1
+        if which < 0:
+            return None
+        kind, _, owner, keys, values = self.owners[which]
+        at = entry - self.first[which]
+        if at >= len(values) or kind not in (NAMES, ITEMS, CELL) or (kind != CELL and (
+                type(owner) is not dict or any(owner is s.names for s in self._classes.values()))):
+            return None
+        return kind, owner, None if kind == CELL else keys[at]
 
     def _meet(self, value, place):
         """Notes a tensor of the device, and where it was found; None: where none may be put."""

@@ -24,6 +24,9 @@ class Shape:
 
     scalars = None  # what tells its graph the hyperparameters that hold now (_C.Scalars)
 
+    seat = None  # of a call's values those that the scalars hang on, by number (_reads/numbers.py)
+    turns = None  # a lock, held from where the seat is taken until the graph is enqueued
+
     def __init__(self, work, graph):
         torch = work.torch
         self.graph = graph
@@ -113,7 +116,8 @@ class Shape:
     def short(self, tensors):
         """How the fast path makes the results of a call with these tensors, and what it makes of
         them: None where a call takes more than that."""
-        if self.effects is not None or (self.drawn is not None and self.drawn.borrows) or (
+        if self.effects is not None or self.seat is not None or (
+                self.drawn is not None and self.drawn.borrows) or (
                 len(tensors) != len(self.extents)) or any(len(e.members) > 1 for e in self.extents):
             return None
         made = [r[:2] for r in self.results if r[0] != "value"]
@@ -131,6 +135,11 @@ class Shape:
     def has_its_scalars(self):
         """Are hyperparameters such as it was captured for?"""
         return self.scalars is None or self.scalars.fit()
+
+    def take_seat(self, others):
+        """Has its scalars hang on the values of a call."""
+        for number in self.seat:
+            self.seat[number] = others[number]
 
     def parts(self):
         """The graphs that it is made of."""

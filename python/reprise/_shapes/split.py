@@ -39,6 +39,7 @@ class Split:
 
     function = None  # the autograd function, made when torch is there
     again = None     # how it is called eagerly, for gradients of gradients (twice.Again)
+    seat = None      # it follows no numbers (shape.Shape.seat)
     effects = None   # what its calls assign beside their results (effects.Assignments)
 
     def __init__(self, torch, device, body, tensors, aliases, generators, allow_unused=True):

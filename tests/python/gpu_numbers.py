@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: MIT
+"""Floats that are new at every call: replays write them into kernels' parameters, and results are those of
+eager calls, to the bit. What else is done with one keeps it in the key. Usage: gpu_numbers.py [--install]"""
+
+import math
+import sys
+import threading
+import types
+import unittest
+import warnings
+
+import torch
+
+import reprise
+
+INSTALL = "--install" in sys.argv
+if INSTALL:
+    sys.argv.remove("--install")
+    reprise.install()
+
+CALLS = 14
+AHEAD = 5  # calls until numbers are followed: an eager one, and four of a graph each
+SCALE = 0.0
+
+
+def number(i):
+    """Positive, and none that work may be chosen by."""
+    return 0.083 + 0.31 * i
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(16, 16)
+        self.scale = 0.0
+
+    def forward(self, x):
+        return self.layer(x).relu() * self.scale
+
+
+class Numbers(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(5)
+        self.x = torch.randn(4, 16, device="cuda")
+
+    def calls(self, made, fn, change, calls=CALLS):
+        """Calls both, and compares; change(i) returns what is given beside x."""
+        for i in range(calls):
+            more = change(i) or ()
+            with torch.no_grad():
+                wanted, found = fn(self.x, *more), made(self.x, *more)
+            self.assertTrue(torch.equal(wanted, found), (i, more))
+
+    def follows(self, fn, change, calls=CALLS):
+        made = reprise.graphed(fn, strict=True)
+        self.calls(made, fn, change, calls)
+        self.assertEqual([s["replays"] for s in made.shapes()], [calls - AHEAD + 1])
+        return made
+
+    def refuses(self, fn, change, words="was new at each of 8 calls"):
+        """No graph takes more than one value."""
+        made = reprise.graphed(fn)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            self.calls(made, fn, change, 2 * CALLS)
+        self.assertTrue(all(s["replays"] == 1 for s in made.shapes()))
+        self.assertTrue(any(words in str(w.message) for w in said), [str(w.message) for w in said])
+
+    def test_arguments(self):
+        functions = {
+            "factor": lambda x, t: x * t, "half": lambda x, t: x.half() * t, "quotient": lambda x, t: x / t,
+            "computed": lambda x, t: (x * (2 * t + 1.25) - t) / (t ** 2 + 0.1),
+            "power": lambda x, t: x.abs() ** t, "bounds": lambda x, t: x.clamp(-t, t),
+            "filled": lambda x, t: x + torch.full((16,), t, device="cuda"),
+            "eps": lambda x, t: torch.nn.functional.layer_norm(x, (16,), eps=t),
+            "alpha": lambda x, t: torch.add(x, x, alpha=t),
+            "slope": lambda x, t: torch.nn.functional.leaky_relu(x, t),
+            "temperature": lambda x, t: (x / t).softmax(-1)}
+        for name, fn in functions.items():
+            with self.subTest(name):
+                self.follows(fn, lambda i: (number(i),))
+
+    def test_several_arguments_and_keywords(self):
+        made = reprise.graphed(lambda x, a, *, b: x * a + b, strict=True)
+        for i in range(CALLS):
+            found = made(self.x, number(i), b=-number(2 * i))
+            self.assertTrue(torch.equal(found, self.x * number(i) + -number(2 * i)))
+        self.assertEqual([s["replays"] for s in made.shapes()], [CALLS - AHEAD + 1])
+
+    def test_arguments_in_containers(self):
+        self.follows(lambda x, options: x * options["t"][0], lambda i: ({"t": [number(i)]},))
+
+    def test_another_shape_has_its_own(self):
+        made = reprise.graphed(lambda x, t: x * t, strict=True)
+        for i in range(2 * CALLS):
+            x = torch.randn(3 + i % 2, 16, device="cuda")
+            self.assertTrue(torch.equal(made(x, number(i)), x * number(i)))
+        self.assertEqual(len(made.shapes()), 2)
+
+    def test_signs_and_special_numbers_have_their_own(self):
+        numbers = [0.1 * (i - 25) if i % 2 else 0.25 * (i - 24) for i in range(50)]
+        made = reprise.graphed(lambda x, t: x.abs() * t, strict=True)
+        self.calls(made, lambda x, t: x.abs() * t, lambda i: (numbers[i],), 50)
+        special = [t for t in numbers if abs(t) in (0, 0.5, 1, 2, 3)]
+        self.assertLessEqual(len(made.shapes()), 2 + len(special))
+        self.assertEqual(max(s["replays"] for s in made.shapes()), sum(
+            t > 0 and t not in special for t in numbers))
+
+    def test_a_result_that_work_is_chosen_by(self):
+        """The square is another kernel than any other power: that call is eager."""
+        def fn(x, t):
+            return x.abs() ** (2 * t)
+        made = reprise.graphed(fn, strict=True)
+        numbers = [0.26 + 0.01 * i for i in range(30)]  # 0.5 is among them, 0.25 and 1.5 are below
+        numbers[20:] = [1.5 if i % 2 else 0.75 + i for i in range(10)]
+        self.calls(made, fn, lambda i: (numbers[i],), 30)
+        self.assertEqual(made.failures(), [])
+
+    def test_attributes(self):
+        module = Scaled().cuda()
+
+        def change(i):
+            module.scale = number(i)
+        made = self.follows(module, change)
+        self.assertEqual(type(module.scale), float)
+        module.scale = 2  # an int is another value
+        with torch.no_grad():
+            self.assertTrue(torch.equal(made(self.x), module(self.x)))
+
+    def test_variables_and_items(self):
+        cfg, space, t = {"t": 0.0}, types.SimpleNamespace(t=0.0), 0.0
+
+        def change(i):
+            nonlocal t
+            global SCALE
+            cfg["t"], space.t, t, SCALE = number(i), number(i + 1), number(i + 2), number(i + 3)
+        self.follows(lambda x: (x * cfg["t"] + space.t) * t - SCALE, change)
+        self.assertEqual(list(map(type, (cfg["t"], space.t, t, SCALE))), [float] * 4)
+
+    def test_what_is_read_next_to_arguments(self):
+        cfg = {"t": 0.0}
+
+        def change(i):
+            cfg["t"] = number(i)
+            return (number(3 * i),)
+        self.follows(lambda x, t: x * t - cfg["t"], change)
+
+    def test_an_object_that_is_made_anew(self):
+        """Its place goes with it."""
+        cfg = None
+
+        def change(i):
+            nonlocal cfg
+            cfg = {"t": number(i)}
+        self.refuses(lambda x: x * cfg["t"], change)
+
+    def test_other_uses(self):
+        kept = []
+
+        def keeps(x, t):
+            kept[:] = [t]
+            return x * t
+        functions = {"compared": lambda x, t: x * t if t > 2 else x + t, "converted": lambda x, t: x * int(t),
+                     "written": lambda x, t: x * float(f"{t:.1f}"),
+                     "cut": lambda x, t: x[:, :1 + int(t)].sum() + x}
+        for name, fn in functions.items():
+            with self.subTest(name):
+                self.refuses(fn, lambda i: (number(i),))
+        with self.subTest("kept"):
+            self.refuses(keeps, lambda i: (number(i),))
+
+    def test_a_number_that_is_returned(self):
+        made = reprise.graphed(lambda x, t: (x * t, t))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for i in range(CALLS):
+                found, t = made(self.x, number(i))
+                self.assertEqual((type(t), t), (float, number(i)))
+                self.assertTrue(torch.equal(found, self.x * t))
+
+    def test_functions_of_math(self):
+        """They take a float as it is, and nobody sees that."""
+        root = math.sqrt
+        self.refuses(lambda x, t: x * (2.0 if math.sqrt(t) > 1.5 else 0.25), lambda i: (number(i),))
+        self.refuses(lambda x, t: x * (2.0 if root(t) > 1.5 else 0.25), lambda i: (number(i),))
+
+    def test_numbers_computed_in_cpp(self):
+        self.refuses(lambda x, t: x * torch.linspace(0, t, 16, device="cuda"), lambda i: (number(i),))
+
+    def test_values_that_alternate_keep_their_graphs(self):
+        made = reprise.graphed(lambda x, t: x * t, strict=True)
+        for i in range(24):
+            t = number(i % 3)
+            self.assertTrue(torch.equal(made(self.x, t), self.x * t))
+        self.assertEqual(len(made.shapes()), 3)
+
+    def test_threads(self):
+        """Each call gets its own number."""
+        made = reprise.graphed(lambda x, t: x * t, strict=True)
+        for i in range(AHEAD + 1):
+            made(self.x, number(i))
+        wrong = []
+
+        def work(seed):
+            with torch.cuda.stream(torch.cuda.Stream()):
+                for i in range(200):
+                    t = number(seed * 1000 + i)
+                    if not torch.equal(made(self.x, t), self.x * t):
+                        wrong.append(t)
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+        torch.cuda.synchronize()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+
+    def test_verified_graphs_follow_none(self):
+        made = reprise.graphed(lambda x, t: x * t, verify="capture")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.calls(made, lambda x, t: x * t, lambda i: (number(i),))
+        self.assertTrue(all(s["replays"] == 1 for s in made.shapes()))
+
+    def test_policy(self):
+        made = reprise.graphed(lambda x, t: x * t, policy="auto")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.calls(made, lambda x, t: x * t, lambda i: (number(i),))
+
+
+class Training(unittest.TestCase):
+    def run_steps(self, wrap, steps=CALLS):
+        torch.manual_seed(2)
+        net = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1)).cuda()
+        optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.93)
+        batch = torch.randn(8, 16, device="cuda")
+
+        def step(x, weight):
+            optimizer.zero_grad()
+            out = net(x)
+            loss = out.square().mean() + weight * out.abs().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+        called, losses = wrap(step), []
+        for i in range(steps):
+            losses.append(called(batch, number(i)).item())
+            schedule.step()
+        return losses, called
+
+    def test_a_weight_of_the_loss_beside_a_schedule(self):
+        """A whole step: the number reaches forward and backward, next to the optimizer's."""
+        wanted, _ = self.run_steps(lambda step: step)
+        found, made = self.run_steps(lambda step: reprise.graphed(step, strict=True))
+        self.assertEqual(wanted, found)
+        self.assertEqual([s["replays"] for s in made.shapes()], [CALLS - AHEAD + 1])
+        self.assertEqual([fact["way"] for fact in made.hyperparameters()], ["patched"])
+
+    def test_forward_and_backward(self):
+        """Of two graphs no number is followed."""
+        def run(wrap):
+            torch.manual_seed(2)
+            layer = torch.nn.Linear(16, 1).cuda()
+            batch, found = torch.randn(8, 16, device="cuda", requires_grad=True), []
+            called = wrap(lambda x, t: (layer(x) * t).sum())
+            for i in range(CALLS):
+                loss = called(batch, number(i))
+                loss.backward()
+                found.append((loss.item(), batch.grad.sum().item()))
+                batch.grad = None
+            return found
+        wanted = run(lambda fn: fn)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.assertEqual(wanted, run(reprise.graphed))
+
+
+if __name__ == "__main__":
+    unittest.main()
