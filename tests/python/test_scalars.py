@@ -135,7 +135,7 @@ class Program(unittest.TestCase):
 
     def test_steps_that_are_checked(self):
         """They are no numbers that work may be chosen by, nor such as no float holds."""
-        trace = Trace(0)
+        trace = Trace()
         _ = trace.given(0, POSITIVE) * 2 + 0.5
         place = (self.group, "lr", -1, POSITIVE, None)
         self.assertEqual(trace.steps_from(0), (0, 2, 4))
