@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from os import PathLike
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, overload
 
@@ -77,6 +78,8 @@ class Graphed(Generic[_P, _R]):
     def failures(self) -> list[str]: ...
     def choices(self) -> list[dict[str, Any]]: ...
     def hyperparameters(self) -> list[dict[str, Any]]: ...
+    def parts(self) -> list[dict[str, Any]]: ...
+    def reset(self) -> None: ...
     def tune(self, *args: Any, places: int = ..., **kwargs: Any) -> dict[str, Any]: ...
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R: ...
 
@@ -96,7 +99,8 @@ def graphed(  # type: ignore[overload-overlap]
             grad: Literal["auto", "split", "whole"] = ..., frozen: bool = ...,
             progress: bool | Callable[[int, int, dict[str, Any]], object] = ...,
             policy: Literal["always", "auto", "never"] = ...,
-            verify: Literal["capture", "run"] | None = ..., max_shapes: int = ...) -> _M: ...
+            verify: Literal["capture", "run"] | None = ...,
+            max_shapes: int = ..., parts: bool = ...) -> _M: ...
 @overload
 def graphed(fn: Callable[_P, _R], *, shapes: Iterable[tuple[Any, ...]] | None = ...,
             warmup: int = ..., pool: Pool | None = ..., name: str | None = ...,
@@ -106,7 +110,8 @@ def graphed(fn: Callable[_P, _R], *, shapes: Iterable[tuple[Any, ...]] | None = 
             grad: Literal["auto", "split", "whole"] = ..., frozen: bool = ...,
             progress: bool | Callable[[int, int, dict[str, Any]], object] = ...,
             policy: Literal["always", "auto", "never"] = ...,
-            verify: Literal["capture", "run"] | None = ..., max_shapes: int = ...) -> Graphed[_P, _R]: ...
+            verify: Literal["capture", "run"] | None = ...,
+            max_shapes: int = ..., parts: bool = ...) -> Graphed[_P, _R]: ...
 @overload
 def graphed(fn: None = ..., *, shapes: Iterable[tuple[Any, ...]] | None = ...,
             warmup: int = ..., pool: Pool | None = ..., name: str | None = ...,
@@ -116,7 +121,8 @@ def graphed(fn: None = ..., *, shapes: Iterable[tuple[Any, ...]] | None = ...,
             grad: Literal["auto", "split", "whole"] = ..., frozen: bool = ...,
             progress: bool | Callable[[int, int, dict[str, Any]], object] = ...,
             policy: Literal["always", "auto", "never"] = ...,
-            verify: Literal["capture", "run"] | None = ..., max_shapes: int = ...) -> _Decorator: ...
+            verify: Literal["capture", "run"] | None = ...,
+            max_shapes: int = ..., parts: bool = ...) -> _Decorator: ...
 def graphed_(module: _M, *, shapes: Iterable[tuple[Any, ...]] | None = ...,
              warmup: int = ..., pool: Pool | None = ..., name: str | None = ...,
              copy_args: bool = ..., strict: bool = ...,
@@ -125,8 +131,15 @@ def graphed_(module: _M, *, shapes: Iterable[tuple[Any, ...]] | None = ...,
              grad: Literal["auto", "split", "whole"] = ..., frozen: bool = ...,
              progress: bool | Callable[[int, int, dict[str, Any]], object] = ...,
              policy: Literal["always", "auto", "never"] = ...,
-             verify: Literal["capture", "run"] | None = ..., max_shapes: int = ...) -> _M: ...
+             verify: Literal["capture", "run"] | None = ...,
+             max_shapes: int = ..., parts: bool = ...) -> _M: ...
 def graphed_of(value: object) -> Graphed[..., Any]: ...
+@overload
+def eager(fn: None = ...) -> AbstractContextManager[None, bool]: ...
+@overload
+def eager(fn: _M) -> _M: ...  # type: ignore[overload-overlap]
+@overload
+def eager(fn: Callable[_P, _R]) -> Callable[_P, _R]: ...
 class Estimate:
     planned_bytes: int
     mapped_bytes: int

@@ -33,6 +33,8 @@ RUNS = {
     "gpu_objects.py --install": 42,
     "gpu_module.py": 18,
     "gpu_module.py --install": 18,
+    "gpu_parts.py": 31,
+    "gpu_parts.py --install": 31,
     "gpu_graph.py": 12,
     "gpu_graph.py --install": 15,
     "gpu_random.py": 15,

@@ -214,7 +214,8 @@ class Graphed:
                 text = ("an optimizer's hyperparameters and step counts were not what a graph was captured "
                         f"for behind {MOST_STALE} captures")
                 self._failures[settled] = (text, ATTEMPTS)
-                warn(f"reprise: '{self.name}' runs without a graph for these arguments from now on: {text}")
+                self._tell_eager(f"reprise: '{self.name}' runs without a graph for these arguments from now "
+                                 f"on: {text}", text)
         return self._fn(*args, **kwargs)
 
     def _others(self, leaves):
@@ -229,7 +230,8 @@ class Graphed:
             self._drop(key)
         text = f"{shape.effects} held something else in {MOST_MISFITS} calls than before the capture"
         self._failures[key] = (text, ATTEMPTS)
-        warn(f"reprise: '{self.name}' runs without a graph for these arguments from now on: {text}")
+        self._tell_eager(f"reprise: '{self.name}' runs without a graph for these arguments from now on: "
+                         f"{text}", text)
 
     def _stored(self, key):
         """The key that a shape is stored with, now that it was captured."""
@@ -304,7 +306,8 @@ class Graphed:
             "optimizer keep them, zero_grad(set_to_none=False), and write into them instead of "
             "assigning to p.grad.data")
         self._failures[settled] = (text, ATTEMPTS)
-        warn(f"reprise: '{self.name}' runs without a graph for these arguments from now on: {text}")
+        self._tell_eager(f"reprise: '{self.name}' runs without a graph for these arguments from now on: "
+                         f"{text}", text)
 
     def _shorten_eager(self, args, kwargs, tensors):
         """Lets the fast path tell that calls of a shape which cannot be captured are eager ones, where
@@ -482,17 +485,21 @@ class Graphed:
         mend = f" {known[2]}." if known and known[2] and known[2] not in str(error) else ""
         text = (str(error) or type(error).__name__).splitlines()[0]
         place = f" (at {line})" if line else ""
-        warn(f"reprise: '{self.name}' runs without a graph for these arguments, because "
-             f"it could not be captured: {text}{place}.{mend} "
-             "reprise.check names everything that stands in the way; strict=True raises "
-             "the error itself")
+        self._tell_eager(f"reprise: '{self.name}' runs without a graph for these arguments, because "
+                         f"it could not be captured: {text}{place}.{mend} "
+                         "reprise.check names everything that stands in the way; strict=True raises "
+                         "the error itself", text, line)
+
+    def _tell_eager(self, warning, why, line=None):
+        """Tells that calls are eager from now on, and why (a line of the program, where that is known)."""
+        warn(warning)
 
     def _eager(self, args, kwargs, why):
         if self._strict:
             raise _C.Error(f"'{self.name}' cannot be captured for these arguments: {why}")
         if why not in self._failures:
             self._failures[why] = (why, ATTEMPTS)
-            warn(f"reprise: '{self.name}' runs without a graph for these arguments: {why}")
+            self._tell_eager(f"reprise: '{self.name}' runs without a graph for these arguments: {why}", why)
         return self._fn(*args, **kwargs)
 
     # ---- Keys ----
@@ -654,9 +661,10 @@ class Graphed:
                                "graphed callable with a pool of that GPU")
         return torch.device("cuda", index)
 
-    def _own_pool(self, device):
+    def _own_pool(self, device, is_split):
         """The pool of alternatives that the shapes on this device lie in; within one of another kind
-        that it was given: shapes of one callable never run at the same time there."""
+        that it was given: shapes of one callable never run at the same time there. is_split: are forward
+        and backward two graphs?"""
         pool = self._pools.get(device.index)
         if pool is None:
             pool = self._given_pool
@@ -748,7 +756,7 @@ class Graphed:
         seat = self._numbers.seat(family, self._others(leaves))
         bound = self._hyperparameters.bind(self._numbers.bind(family, seat))
         distributed.check_modules(torch, self._watch.modules, split)
-        pool = self._own_pool(device)
+        pool = self._own_pool(device, split)
         aliases = Aliases(torch, self._watch.modules, self._watch.params) if split else None
         body = self._body(before, bound, aliases, leaves, spec, has_kwargs, seat)
         name = self._shape_name(tensors)
@@ -803,8 +811,8 @@ class Graphed:
 
     def _rehearse(self, before, into, leaves, tensors, spec, stand_ins, kept):
         torch, device = self._torch, self._device(tensors)
-        pool, name = self._own_pool(device), self._shape_name(tensors)
         split = self._is_split(tensors)
+        pool, name = self._own_pool(device, split), self._shape_name(tensors)
         aliases = Aliases(torch, self._watch.modules, self._watch.params) if split else None
         body = self._body(before, None, aliases, leaves, spec, False)
         with torch.cuda.device(device):
@@ -945,6 +953,20 @@ class Graphed:
     def _captured_at(self, key, call, lead):
         self._leads[key[0]] = lead
         return self._capture(key, *call)
+
+    def parts(self):
+        """What became of the modules in the callable, where it was made with ``parts=True`` and calls of it
+        are not captured whole: for each a dict with ``name``, where it is; ``kind``, its class; ``way``:
+        ``"graph"``, ``"parts"``, its own modules are parts in its place, ``"eager"``, or ``"untried"``, as
+        its calls did not come so far; ``graphs``, how many it has; ``lanes``, how many of its calls may wait
+        for their backward passes at once; ``reason``, why a shape or all of it is not captured, and
+        ``line``, a text, or None."""
+        return []
+
+    def reset(self):
+        """Drops all that was captured, and makes modules that became parts what they were before."""
+        with self._lock:
+            self._forget()
 
     def failures(self):
         """Why some calls run without a graph: texts."""

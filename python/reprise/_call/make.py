@@ -13,11 +13,18 @@ from .policy import Judged, Ungraphed, WithoutGpu
 from .progress import Progress
 
 _warned = False  # that there is no GPU
+_divided = None  # makes of a kind of Graphed that of callables in parts
+
+
+def tell_divided(divided):
+    """What makes callables in parts stands above (_parts/parts.py), and tells of itself here."""
+    global _divided
+    _divided = divided
 
 
 def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=False, strict=False,
             watch=(), generators=(), grad="auto", frozen=False, progress=False,
-            policy="always", verify=None, max_shapes=MOST_SHAPES):
+            policy="always", verify=None, max_shapes=MOST_SHAPES, parts=False):
     """Captures a callable's GPU work once for each shape of its arguments, and replays it.
 
     Arguments:
@@ -69,6 +76,12 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
             it draws random numbers, wants gradients, or is captured ahead, ``"capture"`` it is.
         max_shapes (int): How many graphs are kept; of more the one goes that was not used for
             longest. Default: 1024.
+        parts (bool): Where calls cannot be captured whole, make graphs of the largest modules in ``fn``
+            that can. Its children (of a function: the modules that it uses) become graphed in place, and
+            theirs where one is refused too; parts of fewer than three nodes are left eager. Which ones is
+            found at the first calls, and told by :meth:`reprise.Graphed.parts` and
+            :func:`reprise.report`. They become what they were with :meth:`reprise.Graphed.reset`, or once
+            nobody has the result. Neither with ``strict`` nor with ``shapes``.
 
     Returns:
         A :class:`reprise.Graphed` with the same arguments. Of a module another module, which shares
@@ -106,7 +119,7 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
                                  copy_args=copy_args, strict=strict, watch=watch,
                                  generators=generators, grad=grad, frozen=frozen,
                                  progress=progress, policy=policy, verify=verify,
-                                 max_shapes=max_shapes)
+                                 max_shapes=max_shapes, parts=parts)
     if policy not in ("always", "auto", "never"):
         raise ValueError(f"policy is {policy!r}, but has to be always, auto or never")
     if grad not in ("auto", "split", "whole"):
@@ -117,9 +130,11 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
         raise ValueError(f"verify is {verify!r}, but has to be None, 'capture' or 'run'")
     if not isinstance(max_shapes, int) or max_shapes < 1:
         raise ValueError(f"max_shapes is {max_shapes!r}, but has to be 1 or more")
+    if parts and (strict or shapes is not None):
+        raise ValueError("parts are found by calls that are refused: leave out strict and shapes")
     options = (pool, name, warmup, copy_args, strict, watch, generators, grad, frozen, verify,
                max_shapes)
-    return _make(fn, policy, options, shapes, progress)
+    return _make(fn, policy, options, shapes, progress, parts)
 
 
 def graphed_(module, **options):
@@ -144,15 +159,16 @@ def graphed_(module, **options):
     return modules.change(torch, module, plain, made, functools.partial(graphed_, **options))
 
 
-def _make(fn, policy, options, shapes, progress):
+def _make(fn, policy, options, shapes, progress, parts):
     torch = need_torch()
     fn = modules.plain_of(fn)
-    made = _kind(torch, policy, options)(fn, *options)
+    kind = _kind(torch, policy, options)
+    made = (_divided(kind) if parts and not kind.is_eager else kind)(fn, *options)
     if shapes is not None and not made.is_eager:
         _capture_ahead(torch, made, shapes, progress)
     if not isinstance(fn, torch.nn.Module) or not modules.can_be(torch, fn):
         return made
-    return modules.wrap(torch, fn, made, lambda other: _make(other, policy, options, None, False))
+    return modules.wrap(torch, fn, made, lambda other: _make(other, policy, options, None, False, parts))
 
 
 def _kind(torch, policy, options):

@@ -79,7 +79,7 @@ def pickled(value):
     return operator.getitem, ((value,), 0)
 
 
-FACTS = ("choices", "failures", "name", "pool", "pools", "shapes", "tune")
+FACTS = ("choices", "failures", "name", "parts", "pool", "pools", "reset", "shapes", "tune")
 
 
 def can_be(torch, module):
@@ -125,6 +125,12 @@ def change(torch, module, plain, made, again):
     cls = _new_class(torch, plain, made, again)
     module.__class__ = cls
     return _bind(module, cls)
+
+
+def restore(module):
+    """Makes a module that was graphed in place what it was before."""
+    if is_module(module):
+        module.__class__ = type(plain_of(module))
 
 
 def is_module(value):

@@ -38,6 +38,14 @@ def _ways(graphed):
         yield f"{name}: replays write its hyperparameters into kernels' parameters{counted}"
 
 
+def _parts(graphed):
+    """What became of the modules of a callable in parts."""
+    for fact in graphed.parts():
+        line = f" (at {fact['line']})" if fact["line"] else ""
+        why = f": {fact['reason']}{line}" if fact["reason"] else ""
+        yield f"{fact['name']}: {fact['way']}{why}"
+
+
 def _drawing(draw):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pool.svg"
@@ -48,7 +56,8 @@ def _drawing(draw):
 def _of_callable(graphed, draws):
     """What it captured, for each GPU; what it could not is told once."""
     shapes, pools = graphed.shapes(), graphed.pools
-    shared = [*_reasons((), graphed.failures(), graphed.choices()), *_ways(graphed)]
+    shared = [*_reasons((), graphed.failures(), graphed.choices()), *_ways(graphed),
+              *_parts(graphed)]
     for device, pool in sorted(pools.items()) or ((None, graphed.pool),):
         graphs = [s for s in shapes if s["device"] == device]
         yield {"name": graphed.name if len(pools) < 2 else f"{graphed.name} on cuda:{device}",
@@ -92,7 +101,8 @@ def report(path=None):
         proved lower bound, what an executable graph of its own would take, how many arguments the
         last call bound and copied, with the reasons, and what the capture took; the same of graphs
         that PyTorch replays itself, as far as that is known, and of each device's executable graphs;
-        which way the hyperparameters of optimizers go; with ``policy="auto"`` for each shape how its calls go, the measured times and why.
+        which way the hyperparameters of optimizers go; what became of each module of a callable in
+        parts; with ``policy="auto"`` for each shape how its calls go, the measured times and why.
         None when a page was written.
     """
     if path is None:

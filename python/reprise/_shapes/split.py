@@ -35,7 +35,8 @@ class Refused(RuntimeError):
 
 
 class Split:
-    """A callable captured for one shape, as a differentiable function."""
+    """A callable captured for one shape, as a differentiable function. The node that a call makes has an
+    attribute has_run once its backward pass was enqueued."""
 
     function = None  # the autograd function, made when torch is there
     again = None     # how it is called eagerly, for gradients of gradients (twice.Again)
@@ -315,6 +316,7 @@ def _make_function(torch):
             kept = iter(ctx.saved_tensors)
             saved = [next(kept) if other is None else other for other in ctx.others]
             found = iter(split.backward.replay(grads + saved, ctx.state))
+            ctx.has_run = True
             wants = [t.requires_grad for t in split.tensors]
             return (None, *[next(found) if w else None for w in wants],
                     *[next(found) for _ in split.params])

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: MIT
+"""Where the graphs of parts lie, and which of their calls wait for their backward passes.
+
+What a forward graph keeps for its backward pass lies in the pool until that has run, and no other graph that
+is replayed before may lie over it. The parts of one call run one behind the other, and autograd goes back
+through them in the reverse order. So they are a sequence, a round:
+
+    concurrent
+        round 0     a sequence: the graphs without a backward pass, which are alternatives, and the lanes of
+                    parts whose forward and backward are two graphs, in the order of their first captures
+        round 1 ..  likewise, for calls of the callable that begin while round 0 waits
+        aside       alternatives: graphs without a backward pass, for calls while round 0 waits
+
+A call in a round only goes to places behind those that wait in it: where a part is called for the second time
+in a call, it gets a second place.
+"""
+
+import threading
+import weakref
+
+from .._alloc.pool import Pool
+from .._base.tree import flatten
+
+MOST_ROUNDS = 8
+
+
+class Rounds:
+    """Of one callable in parts, on all its devices."""
+
+    def __init__(self, name, given):
+        self.is_quiet = True  # nothing waits
+        self.current = 0      # the round of the call of the callable that is under way; None: of none
+        self._name = name
+        self._given = given   # the pool that the user gave, or None
+        self._waiting = []    # (round, place, weak reference to the node of autograd)
+        self._places = {}     # by round: how many are taken
+        self._pools = {}      # by device and which
+        self._lock = threading.Lock()
+
+    # ---- Calls ----
+
+    def note(self, number, place, result):
+        """Notes that a call in a round waits for its backward pass; result: what it returned."""
+        for leaf in flatten(result)[0]:
+            node = getattr(leaf, "grad_fn", None)
+            if node is not None:
+                with self._lock:
+                    self._waiting.append((number, place, weakref.ref(node)))
+                    self.is_quiet = False
+                return
+
+    def look(self):
+        """Forgets calls whose backward passes have run, or never will."""
+        with self._lock:
+            self._waiting = [entry for entry in self._waiting if _waits(entry[2]())]
+            if not self._waiting:
+                self.is_quiet, self.current = True, 0
+
+    def begin(self):
+        """Behind look(), ahead of a call of the callable: its round is the first in which nothing waits."""
+        if not self.is_quiet:
+            busy = {number for number, _, _ in self._waiting}
+            self.current = next((n for n in range(MOST_ROUNDS) if n not in busy), None)
+
+    def last_place(self, number):
+        """The last that waits in a round; -1: none does."""
+        return max((place for of, place, _ in self._waiting if of == number), default=-1)
+
+    # ---- Pools ----
+
+    def place(self, device, number, name):
+        """(the next place in a round, a pool of alternatives there)."""
+        place = self._places.get(number, 0)
+        self._places[number] = place + 1
+        return place, Pool("alternatives", parent=self._round(device, number), name=name, device=device)
+
+    def beside(self, device, is_aside, own_name=None):
+        """The pool of graphs without a backward pass; is_aside: for calls while round 0 waits. own_name: of
+        one that no other part shares."""
+        key = (device.index, "aside" if is_aside else "quiet", own_name)
+        if key not in self._pools:
+            parent = self._top(device) if is_aside else self._round(device, 0)
+            self._pools[key] = Pool("alternatives", parent=parent, name=own_name or self._name, device=device)
+        return self._pools[key]
+
+    def _round(self, device, number):
+        key = (device.index, number)
+        if key not in self._pools:
+            self._pools[key] = Pool("sequence", parent=self._top(device), name=f"{self._name} {number}",
+                                    device=device)
+        return self._pools[key]
+
+    def _top(self, device):
+        if device.index not in self._pools:
+            self._pools[device.index] = Pool("concurrent", parent=self._given, name=self._name,
+                                             device=device)
+        return self._pools[device.index]
+
+
+def _waits(node):
+    return node is not None and not getattr(node, "has_run", False)

@@ -1,0 +1,470 @@
+# SPDX-License-Identifier: MIT
+"""Callables in parts, on a GPU: what cannot be captured whole is captured by its modules, and marks keep code
+outside. Usage: gpu_parts.py [--install] ..."""
+
+import copy
+import gc
+import pickle
+import sys
+import unittest
+import warnings
+
+import torch
+
+import reprise
+
+INSTALL = "--install" in sys.argv
+if INSTALL:
+    sys.argv.remove("--install")
+    reprise.install()
+
+WIDTH = 8
+
+
+def block(width=WIDTH):
+    return torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.Tanh(), torch.nn.Linear(width, width),
+                               torch.nn.Tanh())
+
+
+class Asking(torch.nn.Module):
+    """A number is read on the host in the middle."""
+
+    def __init__(self, first=None, second=None):
+        super().__init__()
+        self.first = first or block()
+        self.second = second or block()
+
+    def forward(self, x):
+        h = self.first(x)
+        if h.sum().item() > 0:
+            h = h * 2
+        return self.second(h)
+
+
+class Experts(torch.nn.Module):
+    """A mixture of experts, whose rows are sorted out on the host."""
+
+    def __init__(self, count=3):
+        super().__init__()
+        self.gate = torch.nn.Linear(WIDTH, count)
+        self.experts = torch.nn.ModuleList(block() for _ in range(count))
+        self.out = block()
+
+    def forward(self, x):
+        chosen = self.gate(x).argmax(dim=1).tolist()
+        made = torch.zeros_like(x)
+        for i, expert in enumerate(self.experts):
+            rows = [r for r, c in enumerate(chosen) if c == i]
+            if rows:
+                made[rows] = expert(x[rows])
+        return self.out(made)
+
+
+class Detector(torch.nn.Module):
+    """Scores every place, and looks closer at those above a threshold, however many these are."""
+
+    def __init__(self):
+        super().__init__()
+        self.trunk = block()
+        self.head = torch.nn.Linear(WIDTH, 1)
+        self.closer = block()
+
+    def forward(self, x):
+        features = self.trunk(x)
+        found = torch.nonzero(self.head(features).squeeze(1) > 0).squeeze(1)
+        return found, self.closer(features[found])
+
+
+class EarlyExit(torch.nn.Module):
+    """Layers until the host finds the result good enough."""
+
+    def __init__(self, depth=4):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(block() for _ in range(depth))
+        self.ran = 0
+
+    def forward(self, x):
+        for i, layer in enumerate(self.layers):
+            x = layer(x)
+            if x.abs().mean().item() < 0.2:
+                break
+        return x
+
+
+class Deep(torch.nn.Module):
+    """The number is read two modules below."""
+
+    def __init__(self):
+        super().__init__()
+        self.before = block()
+        self.middle = torch.nn.Sequential(block(), Asking(), block())
+
+    def forward(self, x):
+        return self.middle(self.before(x)) + 1
+
+
+class Iterated(torch.nn.Module):
+    """A module whose own forward is never called."""
+
+    def __init__(self):
+        super().__init__()
+        self.row = torch.nn.Sequential(block(), block())
+
+    def forward(self, x):
+        for item in self.row:
+            x = item(x)
+            x.sum().item()
+        return x
+
+
+class Twice(torch.nn.Module):
+    """One module called three times in a call, by two parents."""
+
+    def __init__(self):
+        super().__init__()
+        self.shared = block()
+        self.asking = Asking(self.shared, block())
+
+    def forward(self, x):
+        return self.asking(self.shared(self.shared(x)))
+
+
+def inputs(count, rows=6):
+    torch.manual_seed(3)
+    return [torch.randn(rows, WIDTH, device="cuda") for _ in range(count)]
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(1)
+        warnings.simplefilter("error")
+
+    def made(self, net, **options):
+        self.plain = copy.deepcopy(net)
+        return reprise.graphed(net, parts=True, **options)
+
+    def ways(self, made):
+        return {fact["name"].partition(".")[2]: fact["way"] for fact in reprise.graphed_of(made).parts()}
+
+    def fact(self, made, name):
+        return next(fact for fact in reprise.graphed_of(made).parts()
+                    if fact["name"].partition(".")[2] == name)
+
+
+class Inference(Case):
+    def same(self, made, plain=None, calls=9, rows=6):
+        with torch.no_grad():
+            for x in inputs(calls, rows):
+                want, got = (plain or self.plain)(x), made(x)
+                for w, g in zip(*[(r if isinstance(r, tuple) else (r,)) for r in (want, got)]):
+                    torch.testing.assert_close(g, w, rtol=1e-6, atol=1e-6)
+
+    def test_a_number_read_in_the_middle(self):
+        net = Asking().cuda()
+        made = self.made(net)
+        self.same(made)
+        self.assertEqual(self.ways(made), {"": "parts", "first": "graph", "second": "graph"})
+        fact = self.fact(made, "")
+        self.assertIn("h.sum().item()", fact["line"])
+        self.assertTrue(fact["reason"])
+        before = sum(graph["calls"] for graph in net.first.shapes())
+        self.same(made, calls=3)
+        self.assertEqual(sum(graph["calls"] for graph in net.first.shapes()), before + 3)
+
+    def test_a_net_that_can_be_captured_is_one_graph(self):
+        net = torch.nn.Sequential(block(), block()).cuda()
+        made = self.made(net)
+        self.same(made)
+        self.assertEqual(self.ways(made), {"": "graph"})
+        self.assertIs(type(net[0]), torch.nn.Sequential)
+
+    def test_experts(self):
+        made = self.made(Experts().cuda())
+        self.same(made, calls=40)
+        ways = self.ways(made)
+        self.assertEqual([ways[f"experts.{i}"] for i in range(3)], ["graph"] * 3)
+        self.assertEqual(ways["out"], "graph")
+        self.assertEqual(ways["gate"], "eager")
+        self.assertIn("nodes", self.fact(made, "gate")["reason"])
+
+    def test_a_detector(self):
+        made = self.made(Detector().cuda())
+        self.same(made, calls=20)
+        self.assertEqual(self.ways(made)["trunk"], "graph")
+        self.assertEqual(self.ways(made)["closer"], "graph")
+
+    def test_an_early_exit(self):
+        made = self.made(EarlyExit().cuda())
+        self.same(made, calls=20)
+        self.assertEqual(self.ways(made)["layers.0"], "graph")
+
+    def test_the_refused_module_is_divided_too(self):
+        made = self.made(Deep().cuda())
+        self.same(made, calls=20)
+        self.assertEqual(self.ways(made), {
+            "": "parts", "before": "graph", "middle": "parts", "middle.0": "graph", "middle.1": "parts",
+            "middle.1.first": "graph", "middle.1.second": "graph", "middle.2": "graph"})
+        self.assertIn("h.sum().item()", self.fact(made, "middle.1")["line"])
+
+    def test_a_module_that_is_not_called_is_divided(self):
+        made = self.made(Iterated().cuda())
+        self.same(made, calls=12)
+        self.assertEqual(self.ways(made), {"": "parts", "row": "parts", "row.0": "graph", "row.1": "graph"})
+        self.assertIn("not called", self.fact(made, "row")["reason"])
+
+    def test_a_shared_module(self):
+        net = Twice().cuda()
+        made = self.made(net)
+        self.same(made, calls=12)
+        self.assertEqual(self.ways(made)["shared"], "graph")
+        self.assertEqual(len(net.shared.shapes()), 1)
+
+    def test_results_outlive_later_calls(self):
+        made = self.made(Asking().cuda())
+        xs = inputs(20)
+        with torch.no_grad():
+            kept = [made(x) for x in xs]
+            firsts = [made.first(x) for x in xs]
+            for x, y, first in zip(xs, kept, firsts):
+                torch.testing.assert_close(y, self.plain(x))
+                torch.testing.assert_close(first, self.plain.first(x))
+
+    def test_shapes_that_are_captured_whole_beside_others(self):
+        class Sometimes(Asking):
+            def forward(self, x):
+                return super().forward(x) if x.shape[0] > 4 else self.second(self.first(x))
+
+        net = Sometimes().cuda()
+        made = self.made(net)
+        self.same(made, rows=3)
+        self.assertEqual(self.ways(made), {"": "graph"})
+        self.same(made, rows=6)
+        self.assertEqual(self.ways(made), {"": "graph", "first": "graph", "second": "graph"})
+        calls = len(net.first.shapes())
+        self.same(made, rows=3)
+        self.assertEqual(len(net.first.shapes()), calls)
+
+    def test_a_function_s_modules(self):
+        first, second = block().cuda(), block().cuda()
+
+        def run(x):
+            h = first(x)
+            return second(h * 2 if h.sum().item() > 0 else h)
+
+        plain = [copy.deepcopy(first), copy.deepcopy(second)]
+
+        def eager(x):
+            h = plain[0](x)
+            return plain[1](h * 2 if h.sum().item() > 0 else h)
+
+        made = reprise.graphed(run, parts=True)
+        self.same(made, eager)
+        self.assertEqual([fact["way"] for fact in made.parts()], ["parts", "graph", "graph"])
+        made.reset()
+        self.assertIs(type(first), torch.nn.Sequential)
+
+    def test_reset(self):
+        net = Deep().cuda()
+        made = self.made(net)
+        self.same(made, calls=20)
+        reprise.graphed_of(made).reset()
+        self.assertTrue(all("Graphed" not in type(module).__name__ for module in net.modules()))
+        self.assertEqual(self.ways(made), {"": "untried"})
+        self.same(made, calls=20)
+        self.assertEqual(self.ways(made)["middle.1.first"], "graph")
+
+    def test_modules_are_what_they_were_once_nobody_has_the_result(self):
+        net = Asking().cuda()
+        made = self.made(net)
+        self.same(made)
+        self.assertIsNot(type(net.first), torch.nn.Sequential)
+        del made
+        gc.collect()
+        self.assertIs(type(net.first), torch.nn.Sequential)
+        self.same(net)
+
+    def test_copies_and_pickles(self):
+        net = Asking().cuda()
+        made = self.made(net)
+        self.same(made)
+        twin = copy.deepcopy(made)
+        self.assertIs(type(twin.first), torch.nn.Sequential)
+        self.same(twin)
+        self.assertEqual(self.ways(twin)["first"], "graph")
+        self.assertIsNot(twin.first, made.first)
+        loaded = pickle.loads(pickle.dumps(made))
+        self.assertIs(type(loaded), Asking)
+        self.assertIs(type(loaded.first), torch.nn.Sequential)
+
+    def test_in_place(self):
+        net = Asking().cuda()
+        self.plain = copy.deepcopy(net)
+        self.assertIs(reprise.graphed_(net, parts=True), net)
+        self.same(net)
+        self.assertEqual(self.ways(net)["first"], "graph")
+
+    def test_one_pool(self):
+        made = self.made(Deep().cuda())
+        self.same(made, calls=20)
+        parts = [made.before, made.middle[0], made.middle[1].first]
+        self.assertEqual(len({id(part.pool) for part in parts}), 1)
+        # Nothing is kept from one to the next: all lie in the room of the largest.
+        largest = max(graph["planned_bytes"] for part in parts for graph in part.shapes())
+        self.assertEqual(made.before.pool.parent.parent.info()["planned_bytes"], largest)
+
+    def test_report(self):
+        made = self.made(Asking().cuda(), name="asking")
+        self.same(made)
+        text = reprise.report()
+        self.assertRegex(text, r"asking: parts: .*h\.sum\(\)\.item\(\)")
+        self.assertRegex(text, r"asking\.first: graph")
+
+    def test_what_has_no_modules_warns(self):
+        made = reprise.graphed(lambda x: x * x.sum().item(), parts=True)
+        with torch.no_grad(), warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            for x in inputs(5):
+                made(x)
+        self.assertIn("runs without a graph", str(told[0].message))
+
+    def test_options(self):
+        with self.assertRaisesRegex(ValueError, "strict"):
+            reprise.graphed(Asking(), parts=True, strict=True)
+        self.assertEqual(reprise.graphed(lambda x: x).parts(), [])
+
+
+class Training(Case):
+    def same(self, made, plain=None, steps=12, together=1):
+        """Steps of SGD; together: how many calls are made ahead of their backward passes."""
+        nets = (plain or self.plain, made)
+        steppers = [torch.optim.SGD(net.parameters(), lr=0.1) for net in nets]
+        xs = inputs(steps * together)
+        for i in range(steps):
+            losses = []
+            for net, stepper in zip(nets, steppers):
+                stepper.zero_grad()
+                found = [net(x).square().mean() for x in xs[i * together:(i + 1) * together]]
+                for loss in found:
+                    loss.backward()
+                losses.append([loss.item() for loss in found])
+                stepper.step()
+            for want, got in zip(*losses):
+                self.assertAlmostEqual(want, got, places=5)
+        for want, got in zip(*[net.parameters() for net in nets]):
+            torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-6)
+
+    def test_a_number_read_in_the_middle(self):
+        made = self.made(Asking().cuda())
+        self.same(made)
+        self.assertEqual(self.ways(made), {"": "parts", "first": "graph", "second": "graph"})
+        self.assertEqual(self.fact(made, "first")["graphs"], 2)
+        self.assertEqual(self.fact(made, "first")["lanes"], 1)
+
+    def test_experts(self):
+        made = self.made(Experts().cuda())
+        self.same(made, steps=30)
+        self.assertEqual(self.ways(made)["out"], "graph")
+
+    def test_deep(self):
+        made = self.made(Deep().cuda())
+        self.same(made, steps=20)
+        self.assertEqual(self.ways(made)["middle.1.first"], "graph")
+
+    def test_a_module_called_several_times(self):
+        made = self.made(Twice().cuda())
+        self.same(made, steps=20)
+        self.assertEqual(self.fact(made, "shared")["lanes"], 3)
+
+    def test_calls_ahead_of_their_backward_passes(self):
+        made = self.made(Asking().cuda())
+        self.same(made, steps=10, together=3)
+        self.assertEqual(self.fact(made, "first")["lanes"], 3)
+
+    def test_more_calls_than_lanes(self):
+        made = self.made(Asking().cuda())
+        self.same(made, steps=10, together=11)
+        self.assertEqual(self.fact(made, "first")["lanes"], 8)
+
+    def test_inference_between_a_call_and_its_backward_pass(self):
+        made = self.made(Asking().cuda())
+        self.same(made)
+        for x in inputs(6):
+            loss = made(x).square().sum()
+            with torch.no_grad():
+                for rows in (3, 5, 6):
+                    torch.testing.assert_close(made(x[:rows]), self.plain(x[:rows]), rtol=1e-4, atol=1e-5)
+            made.zero_grad()
+            loss.backward()
+            want = copy.deepcopy(self.plain)
+            want.load_state_dict(made.state_dict())
+            want(x).square().sum().backward()
+            for g, w in zip(made.parameters(), want.parameters()):
+                torch.testing.assert_close(g.grad, w.grad, rtol=1e-4, atol=1e-5)
+
+    def test_other_order_of_calls(self):
+        class Turned(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a, self.b, self.c = block(), block(), block()
+
+            def forward(self, x):
+                parts = [self.a, self.b, self.c]
+                for i in range(3) if x.sum().item() > 0 else (2, 0, 1):
+                    x = parts[i](x)
+                return x
+
+        made = self.made(Turned().cuda())
+        self.same(made, steps=30)
+        self.assertEqual(self.ways(made)["c"], "graph")
+
+
+class Marks(Case):
+    same = Inference.same
+
+    def test_a_marked_module_stays_outside(self):
+        net = torch.nn.Sequential(block(), block(), block()).cuda()
+        self.assertIs(reprise.eager(net[1]), net[1])
+        made = self.made(net)
+        self.same(made)
+        self.assertEqual(self.ways(made), {"": "parts", "0": "graph", "1": "eager", "2": "graph"})
+        self.assertIn("reprise.eager", self.fact(made, "1")["reason"])
+        self.assertIn("reprise.eager", self.fact(made, "")["reason"])
+
+    def test_a_marked_function(self):
+        seen = []
+
+        @reprise.eager
+        def look(x):
+            seen.append(x.shape[0])
+            return x
+
+        class Looking(Asking):
+            def forward(self, x):
+                return self.second(look(self.first(x)))
+
+        made = self.made(Looking().cuda())
+        self.same(made)
+        self.assertEqual(len(seen), 18)  # of the net and of its copy; no capture ran it
+        self.assertEqual(look.__name__, "look")
+        self.assertEqual(self.ways(made), {"": "parts", "first": "graph", "second": "graph"})
+        self.assertIn("'look' is marked", self.fact(made, "")["reason"])
+
+    def test_a_marked_block(self):
+        class Looking(Asking):
+            def forward(self, x):
+                h = self.first(x)
+                with reprise.eager():
+                    h = h * 2
+                return self.second(h)
+
+        made = self.made(Looking().cuda())
+        self.same(made)
+        self.assertEqual(self.ways(made), {"": "parts", "first": "graph", "second": "graph"})
+
+    def test_what_is_no_callable(self):
+        with self.assertRaisesRegex(TypeError, "int"):
+            reprise.eager(3)
+
+
+if __name__ == "__main__":
+    unittest.main()
