@@ -430,25 +430,6 @@ class Marks(Case):
         self.assertIn("reprise.eager", self.fact(made, "1")["reason"])
         self.assertIn("reprise.eager", self.fact(made, "")["reason"])
 
-    def test_a_marked_function(self):
-        seen = []
-
-        @reprise.eager
-        def look(x):
-            seen.append(x.shape[0])
-            return x
-
-        class Looking(Asking):
-            def forward(self, x):
-                return self.second(look(self.first(x)))
-
-        made = self.made(Looking().cuda())
-        self.same(made)
-        self.assertEqual(len(seen), 18)  # of the net and of its copy; no capture ran it
-        self.assertEqual(look.__name__, "look")
-        self.assertEqual(self.ways(made), {"": "parts", "first": "graph", "second": "graph"})
-        self.assertIn("'look' is marked", self.fact(made, "")["reason"])
-
     def test_a_marked_block(self):
         class Looking(Asking):
             def forward(self, x):
@@ -464,6 +445,295 @@ class Marks(Case):
     def test_what_is_no_callable(self):
         with self.assertRaisesRegex(TypeError, "int"):
             reprise.eager(3)
+
+
+class Cuts(Case):
+    """Marked functions in callables without gradients."""
+
+    same = Inference.same
+
+    def segments(self, made):
+        fact = reprise.graphed_of(made).parts()[0]
+        return fact["graphs"] if fact["way"] == "segments" else fact
+
+    def test_a_marked_function_runs_between_segments(self):
+        seen, first, second = [], block().cuda(), block().cuda()
+
+        @reprise.eager
+        def look(x, by):
+            seen.append(x.sum().item())
+            return x * by
+
+        def run(x):
+            h = look(first(x), by=2) + 1
+            return second(look(h, by=3)), h
+
+        made = reprise.graphed(run, parts=True)
+        self.same(made, run)
+        self.assertEqual(len(seen), 2 * 2 * 9)  # twice in each call of both
+        self.assertEqual(seen[2::4], seen[0::4])
+        self.assertEqual(self.segments(made), 3)
+        self.assertEqual(look.__name__, "look")
+        self.assertIs(type(first), torch.nn.Sequential)
+
+    def test_results_are_the_caller_s(self):
+        net = block().cuda()
+        made = reprise.graphed(lambda x: (net(mark(net(x))), x), parts=True)
+        mark = reprise.eager(lambda x: x + 1)
+        xs = inputs(12)
+        with torch.no_grad():
+            kept = [made(x) for x in xs]
+            for x, (y, same) in zip(xs, kept):
+                torch.testing.assert_close(y, net(net(x) + 1))
+                self.assertIs(same, x)
+        self.assertEqual(self.segments(made), 2)
+
+    def test_decisions_of_the_host_are_variants(self):
+        class Exit(EarlyExit):
+            @reprise.eager
+            def is_enough(self, x):
+                self.asked = getattr(self, "asked", 0) + 1
+                return x.abs().mean().item() < self.limit
+
+            def forward(self, x):
+                for layer in self.layers:
+                    x = layer(x)
+                    if self.is_enough(x):
+                        break
+                return x
+
+        net = Exit().cuda()
+        xs = inputs(30)
+        with torch.no_grad():
+            means = sorted(net.layers[1](net.layers[0](x)).abs().mean().item() for x in xs)
+        net.limit = means[10]
+        made = self.made(net)
+        self.same(made, calls=30)
+        self.assertEqual(net.asked, self.plain.asked)
+        self.assertGreater(self.segments(made), 4)
+        before = self.segments(made)
+        self.same(made, calls=30)
+        self.assertEqual(self.segments(made), before)
+
+    def test_shapes_that_come_from_data_are_variants(self):
+        class Marked(Detector):
+            @staticmethod
+            @reprise.eager
+            def above(scores):
+                return torch.nonzero(scores.squeeze(1) > 0).squeeze(1)
+
+            def forward(self, x):
+                features = self.trunk(x)
+                found = self.above(self.head(features))
+                return found, self.closer(features[found])
+
+        made = self.made(Marked().cuda())
+        self.same(made, calls=25)
+        self.same(made, calls=25)
+        self.assertGreater(self.segments(made), 2)
+
+    def test_too_many_variants_are_eager(self):
+        asked = []
+
+        @reprise.eager
+        def count(x):
+            asked.append(x)
+            return x.sum().item()
+
+        def run(x):
+            return x * 2 * count(x + 1)
+
+        made = reprise.graphed(run, parts=True)
+        self.same(made, run, calls=20)
+        self.assertEqual(len(asked), 40)
+        self.assertEqual(self.segments(made), 16)
+
+    def test_experts_that_the_host_chooses(self):
+        class Marked(Experts):
+            @reprise.eager
+            def work(self, x, scores):
+                chosen = scores.argmax(dim=1).tolist()
+                made = torch.zeros_like(x)
+                for i, expert in enumerate(self.experts):
+                    rows = [r for r, c in enumerate(chosen) if c == i]
+                    if rows:
+                        made[rows] = expert(x[rows])
+                return made
+
+            def forward(self, x):
+                return self.out(self.work(x, self.gate(x)))
+
+        made = self.made(Marked().cuda())
+        self.same(made, calls=20)
+        self.assertEqual(self.segments(made), 2)
+
+    def test_what_a_marked_function_writes(self):
+        @reprise.eager
+        def double(x):
+            x.mul_(2)
+            return x
+
+        def run(x):
+            h = x + 1
+            same = double(h)
+            return h + same
+
+        made = reprise.graphed(run, parts=True)
+        self.same(made, run)
+        self.assertEqual(self.segments(made), 2)
+
+    def test_errors_of_marked_functions(self):
+        class Wrong(Exception):
+            pass
+
+        asked = []
+
+        @reprise.eager
+        def check(x):
+            asked.append(1)
+            if x.sum().item() > 1e6:
+                raise Wrong("too much")
+
+        def run(x):
+            h = x * 2
+            check(h)
+            return h + 1
+
+        made = reprise.graphed(run, parts=True)
+        self.same(made, run)
+        count = len(asked)
+        with torch.no_grad(), self.assertRaisesRegex(Wrong, "too much"):
+            made(torch.full((6, WIDTH), 1e7, device="cuda"))
+        self.assertEqual(len(asked), count + 1)
+        self.same(made, run)
+        self.assertEqual(self.segments(made), 2)
+
+    def test_what_is_refused_runs_in_parts_and_asks_once(self):
+        kept, asked = [], []
+
+        @reprise.eager
+        def look(x):
+            asked.append(1)
+            return x
+
+        class Counting(Asking):
+            def forward(self, x):
+                h = look(self.first(x))
+                kept.append(1)
+                return self.second(h)
+
+        made = self.made(Counting().cuda())
+        self.same(made)
+        self.assertEqual((len(asked), len(kept)), (18, 18))
+        self.assertEqual(self.ways(made), {"": "parts", "first": "graph", "second": "graph"})
+        self.assertIn("kept", self.fact(made, "")["reason"])
+
+    def test_what_writes_outside_is_refused(self):
+        mark = reprise.eager(lambda x: x.clone())
+
+        class Counted(Asking):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("calls", torch.zeros(1))
+
+            def forward(self, x):
+                h = mark(self.first(x))
+                self.calls.add_(1)
+                return self.second(h)
+
+        made = self.made(Counted().cuda())
+        self.same(made)
+        self.assertEqual(made.calls.item(), self.plain.calls.item())
+        self.assertIn("buffer", self.fact(made, "")["reason"])
+        self.assertEqual(self.ways(made)["first"], "graph")
+
+    def test_with_gradients_it_is_in_parts(self):
+        mark = reprise.eager(lambda x: x * 2)
+
+        class Marked(Asking):
+            def forward(self, x):
+                return self.second(mark(self.first(x)))
+
+        made = self.made(Marked().cuda())
+        Training.same(self, made)
+        self.assertEqual(self.ways(made), {"": "parts", "first": "graph", "second": "graph"})
+
+    def test_random_numbers(self):
+        mark = reprise.eager(lambda x: x.sum().item() and x)
+        net = torch.nn.Dropout(0.5)
+
+        def run(x):
+            return net(mark(net(x)))
+
+        made = reprise.graphed(run, parts=True)
+        found = []
+        for fn in (run, made):
+            torch.manual_seed(5)
+            with torch.no_grad():
+                found.append([fn(x) for x in inputs(9)])
+            torch.manual_seed(5)
+        for want, got in zip(*found):
+            torch.testing.assert_close(got, want)
+        self.assertEqual(self.segments(made), 2)
+
+    def test_tensors_that_are_replaced(self):
+        mark = reprise.eager(lambda x: x * 2)
+        net, held = block().cuda(), [torch.ones(WIDTH, device="cuda")]
+
+        def run(x):
+            return net(mark(net(x))) + held[0]
+
+        made = reprise.graphed(run, parts=True)
+        self.same(made, run)
+        net[0].weight.data.mul_(2)
+        self.same(made, run)
+        net[0].weight.data = torch.randn_like(net[0].weight)
+        self.same(made, run)
+        held[0] = torch.randn(WIDTH, device="cuda")
+        self.same(made, run)
+        self.assertEqual(made.parts()[0]["way"], "segments")
+
+    def test_the_memory_goes_with_the_callable(self):
+        mark = reprise.eager(lambda x: x * 2)
+        made = reprise.graphed(lambda x: mark(x.repeat(1 << 17, 1) + 1).sum(), parts=True)
+        gc.collect()
+        torch.cuda.empty_cache()
+        before = torch.cuda.mem_get_info()[0]
+        with torch.no_grad():
+            for x in inputs(4):
+                made(x)
+        self.assertEqual(self.segments(made), 2)
+        self.assertLess(torch.cuda.mem_get_info()[0], before - (24 << 20))
+        del made
+        gc.collect()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        self.assertGreaterEqual(torch.cuda.mem_get_info()[0], before - (4 << 20))
+
+    def test_other_streams(self):
+        mark = reprise.eager(lambda x: x * 2)
+
+        def run(x):
+            return mark(x + 1) + 3
+
+        made = reprise.graphed(run, parts=True)
+        self.same(made, run)
+        other = torch.cuda.Stream()
+        with torch.cuda.stream(other), torch.no_grad():
+            y = made(inputs(1)[0])
+        other.synchronize()
+        torch.testing.assert_close(y, run(inputs(1)[0]))
+        self.same(made, run)
+
+    def test_marked_functions_are_copied_and_pickled_by_name(self):
+        self.assertIs(copy.deepcopy(marked_here), marked_here)
+        self.assertIs(pickle.loads(pickle.dumps(marked_here)), marked_here)
+        self.assertEqual(marked_here(2), 3)
+
+
+@reprise.eager
+def marked_here(x):
+    return x + 1
 
 
 if __name__ == "__main__":

@@ -957,10 +957,10 @@ class Graphed:
     def parts(self):
         """What became of the modules in the callable, where it was made with ``parts=True`` and calls of it
         are not captured whole: for each a dict with ``name``, where it is; ``kind``, its class; ``way``:
-        ``"graph"``, ``"parts"``, its own modules are parts in its place, ``"eager"``, or ``"untried"``, as
-        its calls did not come so far; ``graphs``, how many it has; ``lanes``, how many of its calls may wait
-        for their backward passes at once; ``reason``, why a shape or all of it is not captured, and
-        ``line``, a text, or None."""
+        ``"graph"``, ``"segments"``, graphs between marked functions (:func:`reprise.eager`), ``"parts"``,
+        its own modules are parts in its place, ``"eager"``, or ``"untried"``, as its calls did not come so
+        far; ``graphs``, how many it has; ``lanes``, how many of its calls may wait for their backward passes
+        at once; ``reason``, why a shape or all of it is not captured, and ``line``, a text, or None."""
         return []
 
     def reset(self):

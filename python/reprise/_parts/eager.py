@@ -2,14 +2,50 @@
 """reprise.eager: marks what stays outside of graphs."""
 
 import functools
+import threading
+import types
 
 from .._capture.record import is_alone
 from .._shapes.split import Refused
 
 
-def _refuse(name):
-    if is_alone():
-        raise Refused(f"{name} is marked with reprise.eager")
+class Marked(Refused):
+    """A capture came to a function that is marked."""
+
+
+class Here(threading.local):
+    """Who answers the calls of marked functions on this thread: cuts.Cutter, cuts.Answers or nobody."""
+
+    way = None
+
+
+here = Here()
+
+
+def _refuse(name, kind=Refused):
+    if is_alone() or here.way is not None and here.way.is_capturing:
+        raise kind(f"{name} is marked with reprise.eager")
+
+
+class EagerFunction:
+    """A marked function. An object of the package, as what such functions read and change is their own."""
+
+    def __init__(self, fn):
+        functools.update_wrapper(self, fn)
+        self._fn = fn
+
+    def __call__(self, *args, **kwargs):
+        if here.way is not None:
+            return here.way.marked(self._fn, args, kwargs)
+        _refuse(f"'{getattr(self, '__name__', None) or type(self._fn).__name__}'", Marked)
+        return self._fn(*args, **kwargs)
+
+    def __get__(self, owner, kind=None):
+        return self if owner is None else types.MethodType(self, owner)
+
+    def __reduce__(self):
+        """A function is pickled, and copied, by its name."""
+        return self.__qualname__
 
 
 class _Outside:
@@ -43,9 +79,13 @@ def eager(fn=None):
     Returns:
         The module itself, a function with the same arguments, or a context manager.
 
-    A capture that comes to what is marked is refused there, before it runs. So a callable around it runs
-    eagerly, or with ``reprise.graphed(..., parts=True)`` in parts, and the report names the mark. Outside
-    of captures of :func:`reprise.graphed` a mark does nothing.
+    A capture that comes to what is marked is refused there, before it runs, and the callable around it runs
+    eagerly. With ``reprise.graphed(..., parts=True)``, and without gradients, marked functions cut it: what
+    lies between them becomes graphs, and a call replays these and runs the marked functions between. There
+    they get tensors that the next call overwrites (keep copies), and what they return is copied to where the
+    next graph reads it. Other shapes, and other values that are no tensors, are captured as another variant,
+    up to eight of them. Marked modules and blocks, and all marks where gradients are wanted, leave the
+    callable in parts by its modules. Outside of captures of :func:`reprise.graphed` a mark does nothing.
 
     Example::
 
@@ -62,11 +102,4 @@ def eager(fn=None):
         return fn
     if not callable(fn):
         raise TypeError(f"fn is a {type(fn).__name__}, which is neither a function nor a module")
-    name = f"'{getattr(fn, '__name__', None) or type(fn).__name__}'"
-
-    @functools.wraps(fn)
-    def outside(*args, **kwargs):
-        _refuse(name)
-        return fn(*args, **kwargs)
-
-    return outside
+    return EagerFunction(fn)

@@ -15,10 +15,15 @@ trying, at the first calls.
 import functools
 import weakref
 
+from .._base.tree import argument_names
 from .._call import make
 from .._call import module as modules
+from .._call.body import body_of, refusal_in
+from .._call.graphed import ATTEMPTS, Graphed
 from .._capture.record import is_alone
-from .eager import is_marked
+from .._reads.walk import is_plain
+from .cuts import Cuts, Cutter, Uncuttable
+from .eager import Marked, is_marked
 from .lanes import LEAST_NODES, SMALL, Lane
 from .rounds import Rounds
 
@@ -222,6 +227,7 @@ class Root(Lane):
     def __init__(self, fn, *options):
         super().__init__(fn, *options)
         parts = Parts(self._torch, self.name, self.kind, options)
+        self._cut = set()  # groups of keys whose calls are captured in segments
         parts.root = Part(self.name, type(fn).__name__)
         self.join(parts, parts.root)
         parts.root.begin(parts, fn, weakref.proxy(self))
@@ -238,13 +244,70 @@ class Root(Lane):
             self.rounds.begin()
         return super()._noisy_call(args, kwargs)
 
+    # ---- Cuts ----
+
+    def _failed(self, key, error, attempts=1):
+        """Where a marked function is in the way, the next call of the kind is captured around it."""
+        if type(refusal_in(error)) is Marked and self.kind is Graphed and self._group(key) not in self._cut:
+            self._cut.add(self._group(key))
+        else:
+            super()._failed(key, error, attempts)
+
+    def _first_call(self, key, leaves, tensors, spec, args, kwargs):
+        if self._group(key) not in self._cut or self._has_failed(key):
+            return super()._first_call(key, leaves, tensors, spec, args, kwargs)
+
+        def eager():
+            return self._fn(*args, **kwargs)
+
+        try:
+            cuts = self._new_cuts(leaves, tensors, spec, bool(kwargs))
+            with self._torch.cuda.device(cuts.device):
+                result = cuts.call(tensors, eager)
+        except Uncuttable as why:
+            super()._failed(key, why, ATTEMPTS)
+            return (eager(),)
+        if cuts.variants:
+            self._keep(key, cuts)
+        else:
+            super()._failed(key, cuts.why, ATTEMPTS)
+        return (result,)
+
+    def _new_cuts(self, leaves, tensors, spec, has_kwargs):
+        torch, device = self._torch, self._device(tensors)
+        if torch.is_grad_enabled() and (self._watch.trains() or any(t.requires_grad for t in tensors)):
+            raise Uncuttable("a marked function is in the way, and callables are cut without gradients only")
+        if not all(isinstance(leaf, torch.Tensor) or is_plain(leaf) for leaf in leaves):
+            raise Uncuttable("a marked function is in the way, and an argument is an object")
+        kept = [(name, leaf) for name, leaf in zip(argument_names(spec, has_kwargs), leaves)
+                if not isinstance(leaf, torch.Tensor)]
+
+        def new_cutter(statics, answers):
+            return Cutter(torch, self.rounds.of_segments(device), self._reads, self._fn, kept,
+                          [*statics, *self._watch.tensors], self._generators, answers)
+
+        return Cuts(torch, device, new_cutter, body_of(torch, self._fn, leaves, spec, has_kwargs), tensors)
+
+    def _replay(self, key, shape, tensors, args, kwargs):
+        if not isinstance(shape, Cuts):
+            return super()._replay(key, shape, tensors, args, kwargs)
+        with self._lock, self._torch.cuda.device(shape.device):
+            return shape.call(tensors, lambda: self._fn(*args, **kwargs))
+
     def parts(self):
-        return [part.facts() for part in (self.part, *self.all_parts.known.values())]
+        facts = [part.facts() for part in (self.part, *self.all_parts.known.values())]
+        cuts = [shape for shape in list(self._shapes.values()) if isinstance(shape, Cuts)]
+        if cuts:
+            facts[0].update(way="segments", graphs=facts[0]["graphs"] + sum(c.segments() for c in cuts))
+            facts[0]["reason"] = next((str(c.why).splitlines()[0] for c in cuts if c.why),
+                                      facts[0]["reason"])
+        return facts
 
     def reset(self):
         with self._lock:
             self.all_parts.reset()
             self.part.children = self.part.reason = self.part.line = None
+            self._cut.clear()
             self._forget()
 
 

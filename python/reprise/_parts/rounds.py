@@ -5,7 +5,7 @@ What a forward graph keeps for its backward pass lies in the pool until that has
 is replayed before may lie over it. The parts of one call run one behind the other, and autograd goes back
 through them in the reverse order. So they are a sequence, a round:
 
-    concurrent
+    concurrent      (and torch's own graphs, where marked functions cut the callable)
         round 0     a sequence: the graphs without a backward pass, which are alternatives, and the lanes of
                     parts whose forward and backward are two graphs, in the order of their first captures
         round 1 ..  likewise, for calls of the callable that begin while round 0 waits
@@ -18,7 +18,9 @@ in a call, it gets a second place.
 import threading
 import weakref
 
+from .._alloc.install import is_installed
 from .._alloc.pool import Pool
+from .._base.need import need_gpu
 from .._base.tree import flatten
 
 MOST_ROUNDS = 8
@@ -82,6 +84,13 @@ class Rounds:
             parent = self._top(device) if is_aside else self._round(device, 0)
             self._pools[key] = Pool("alternatives", parent=parent, name=own_name or self._name, device=device)
         return self._pools[key]
+
+    def of_segments(self, device):
+        """What torch's own graphs of a variant of a callable that is cut lie in: a pool under install(), or a
+        handle of PyTorch's."""
+        if not is_installed():
+            return need_gpu().cuda.graph_pool_handle()
+        return Pool("sequence", parent=self._top(device), name=self._name, device=device)
 
     def _round(self, device, number):
         key = (device.index, number)

@@ -8,6 +8,7 @@ same number again, so that the graph of a value that comes back is found.
 """
 
 import collections
+from contextlib import nullcontext
 import inspect
 import sys
 import threading
@@ -135,6 +136,11 @@ class Reads:
                 raise Effect(self.unseen[0])
             return _recorded(Run(self.executed, self.iterators, refuses=True), lambda: body(placed))
         return run
+
+    def guard(self):
+        """A context manager of a part of a run, which raises what replays would not do again as it ends, or
+        before it happens."""
+        return Run(self.executed, self.iterators, refuses=True) if self._observes() else nullcontext()
 
     def _observes(self):
         """Compilers make millions of calls, which before CPython 3.12 would all be told of."""
