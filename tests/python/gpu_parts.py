@@ -6,6 +6,7 @@ import copy
 import gc
 import pickle
 import sys
+import threading
 import unittest
 import warnings
 
@@ -244,6 +245,21 @@ class Inference(Case):
         self.same(made, rows=3)
         self.assertEqual(len(net.first.shapes()), calls)
 
+    def test_refusals_are_not_repeated(self):
+        class Scaled(Asking):
+            scale = 1.0
+
+            def forward(self, x):
+                return super().forward(x * self.scale)
+
+        net = Scaled().cuda()
+        made = self.made(net)
+        for i in range(1, 7):
+            net.scale = self.plain.scale = float(i)
+            self.same(made, calls=3)
+        self.assertLessEqual(len(reprise.graphed_of(made).failures()), 2)
+        self.assertEqual(self.ways(made)["first"], "graph")
+
     def test_a_function_s_modules(self):
         first, second = block().cuda(), block().cuda()
 
@@ -312,6 +328,36 @@ class Inference(Case):
         largest = max(graph["planned_bytes"] for part in parts for graph in part.shapes())
         self.assertEqual(made.before.pool.parent.parent.info()["planned_bytes"], largest)
 
+    def test_measured_choices(self):
+        net = Asking().cuda()
+        made = self.made(net, policy="auto")
+        self.same(made, calls=40)
+        self.assertEqual(self.ways(made).keys(), {"", "first", "second"})
+        self.assertTrue(net.first.choices())
+
+    def test_a_copy_of_a_part_is_the_plain_module(self):
+        made = self.made(Asking().cuda())
+        self.same(made)
+        self.assertIs(type(copy.deepcopy(made.first)), torch.nn.Sequential)
+        self.assertEqual(list(made.state_dict()), list(self.plain.state_dict()))
+
+    def test_threads(self):
+        made = self.made(Deep().cuda())
+        wrong = []
+
+        def work():
+            try:
+                self.same(made, calls=30)
+            except BaseException as error:
+                wrong.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+
     def test_report(self):
         made = self.made(Asking().cuda(), name="asking")
         self.same(made)
@@ -338,7 +384,7 @@ class Training(Case):
         """Steps of SGD; together: how many calls are made ahead of their backward passes."""
         nets = (plain or self.plain, made)
         steppers = [torch.optim.SGD(net.parameters(), lr=0.1) for net in nets]
-        xs = inputs(steps * together)
+        xs, kept = inputs(steps * together), {}
         for i in range(steps):
             losses = []
             for net, stepper in zip(nets, steppers):
@@ -347,6 +393,7 @@ class Training(Case):
                 for loss in found:
                     loss.backward()
                 losses.append([loss.item() for loss in found])
+                kept[net] = found  # until the next step's are there, as programs do
                 stepper.step()
             for want, got in zip(*losses):
                 self.assertAlmostEqual(want, got, places=5)
@@ -369,6 +416,21 @@ class Training(Case):
         made = self.made(Deep().cuda())
         self.same(made, steps=20)
         self.assertEqual(self.ways(made)["middle.1.first"], "graph")
+        self.assertLessEqual({fact["lanes"] for fact in made.parts()}, {0, 1})
+
+    def test_modules_registered_in_another_order_than_called(self):
+        class Late(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.head, self.middle, self.first = block(), Deep(), block()
+
+            def forward(self, x):
+                return self.head(self.middle(self.first(x)))
+
+        made = self.made(Late().cuda())
+        self.same(made, steps=20)
+        self.assertEqual(self.ways(made)["middle.middle.1.second"], "graph")
+        self.assertLessEqual({fact["lanes"] for fact in made.parts()}, {0, 1})
 
     def test_a_module_called_several_times(self):
         made = self.made(Twice().cuda())
@@ -387,12 +449,15 @@ class Training(Case):
 
     def test_inference_between_a_call_and_its_backward_pass(self):
         made = self.made(Asking().cuda())
+        with torch.no_grad():
+            for x in inputs(8, rows=40):
+                made(x)
         self.same(made)
         for x in inputs(6):
             loss = made(x).square().sum()
             with torch.no_grad():
-                for rows in (3, 5, 6):
-                    torch.testing.assert_close(made(x[:rows]), self.plain(x[:rows]), rtol=1e-4, atol=1e-5)
+                for other in (x[:3], x, x.repeat(10, 1)[:40]):
+                    torch.testing.assert_close(made(other), self.plain(other), rtol=1e-4, atol=1e-5)
             made.zero_grad()
             loss.backward()
             want = copy.deepcopy(self.plain)
@@ -581,6 +646,22 @@ class Cuts(Case):
         made = reprise.graphed(run, parts=True)
         self.same(made, run)
         self.assertEqual(self.segments(made), 2)
+
+    def test_what_was_written_is_part_of_an_answer(self):
+        @reprise.eager
+        def double(x):
+            x.mul_(2)
+            return x.sum().item() > 0
+
+        def run(x):
+            h = x + 1
+            return h + 1 if double(h) else h - 1
+
+        made = reprise.graphed(run, parts=True)
+        with torch.no_grad():
+            for x in [*inputs(4), *[x - 3 for x in inputs(4)], *inputs(4)]:
+                torch.testing.assert_close(made(x), run(x))
+        self.assertEqual(self.segments(made), 4)
 
     def test_errors_of_marked_functions(self):
         class Wrong(Exception):

@@ -50,7 +50,7 @@ class Lane:
         if self._is_split([leaf for leaf in flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)]):
             lane = self.part.lane_behind(rounds.current, rounds.last_place(rounds.current))
         else:
-            lane = self if rounds.last_place(0) < 0 else self.part.lane_aside()
+            lane = self if not rounds.last_place(0) else self.part.lane_aside()
         return self._fn(*args, **kwargs) if lane is None else lane.own_call(args, kwargs)
 
     def own_call(self, args, kwargs):
@@ -60,6 +60,10 @@ class Lane:
     def is_behind(self, place):
         """Do its graphs of forward and backward lie behind a place of its round, or will they?"""
         return self._place is None or self._place > place
+
+    def _warm_up(self, args, kwargs):
+        self.part.called(self.all_parts)
+        return super()._warm_up(args, kwargs)
 
     def was_called(self):
         return bool(self._eager_runs or self._shapes or self._failures)
@@ -81,7 +85,7 @@ class Lane:
             else:
                 if self.number is None:
                     self.number = self.rounds.current or 0
-                place, pool = self.rounds.place(device, self.number, self.name)
+                place, pool = self.rounds.place(device, self.number, self.part, self.name)
                 self._place = place if self._place is None else min(place, self._place)
             self._placed[key] = self._pools[device.index] = pool
         return self._placed[key]

@@ -40,6 +40,7 @@ class Parts:
         self.root = None   # the Part that is the callable itself
         self.known = {}    # by id of a module: its Part
         self.watched = 0   # calls of the callable that are watched still
+        self.turns = 0     # of parts that were called
         self._kind = kind  # of Graphed
         self._options = options
 
@@ -59,22 +60,23 @@ class Parts:
             for part in list(self.known.values()):
                 part.probe(self.torch)
 
-    def divide(self, path, found):
-        """Makes modules parts; found: (name, module) of each. Returns those that are none already."""
-        made = [part for name, module in found for part in self._parts_of(f"{path}.{name}", module)]
+    def divide(self, above, found):
+        """Makes modules parts below one; found: (name, module) of each. Returns those that were none."""
+        made = [part for name, module in found
+                for part in self._parts_of(above, f"{above.path}.{name}", module)]
         self.watched = WATCHED_CALLS
         return made
 
-    def _parts_of(self, path, module):
+    def _parts_of(self, above, path, module):
         """What a module becomes: a part, or those in it where it is a list, which is not called."""
         known = self.known.get(id(module))
         if modules.is_module(module) or (known is not None and known.of() is module):
             return  # it is one already: another module has it too, or it is the program's
         if type(module).forward is self.torch.nn.Module.forward:
             for name, child in module.named_children():
-                yield from self._parts_of(f"{path}.{name}", child)
+                yield from self._parts_of(above, f"{path}.{name}", child)
             return
-        part = self.known[id(module)] = Part(path, type(module).__name__, weakref.ref(module))
+        part = self.known[id(module)] = Part(path, type(module).__name__, weakref.ref(module), above)
         if is_marked(module):
             part.reason = "it is marked with reprise.eager"
         elif not modules.can_be(self.torch, module):
@@ -97,14 +99,16 @@ class Part:
     """A module of a callable in parts, or the callable itself: where it is found, and which way its calls
     go."""
 
-    def __init__(self, path, kind, of=None):
+    def __init__(self, path, kind, of=None, parent=None):
         self.path = path
         self.kind = kind      # name of its class
         self.of = of          # weak reference to the module
         self.lanes = []       # none: its calls are eager
         self.reason = None    # why a shape of it, or all of it, is not captured
         self.line = None      # of that (lines.Frame)
+        self.parent = parent  # the part that it was divided from
         self.children = None  # parts, of one that was divided
+        self.turn = None      # of its first call among those of all parts
         self._is_graphed = False
         self._new_lane = None
         self._probed = []     # weak references to modules in it that tell of their calls
@@ -153,6 +157,12 @@ class Part:
         self.lanes.append(self._new_lane(number))
         return self.lanes[-1]
 
+    def called(self, parts):
+        """Notes a call, ahead of it."""
+        if self.turn is None:
+            self.turn = parts.turns
+            parts.turns += 1
+
     def graphs(self):
         return sum(len(lane.shapes()) for lane in self.lanes)
 
@@ -167,7 +177,7 @@ class Part:
         graph; find: returns (name, module) of each. False where there are none."""
         self.reason, self.line = why.splitlines()[0], line
         if self.children is None:
-            self.children = parts.divide(self.path, find())
+            self.children = parts.divide(self, find())
         if self is not parts.root and not self.graphs():
             self.leave(self.reason)
         return bool(self.children)

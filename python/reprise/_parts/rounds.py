@@ -7,12 +7,12 @@ through them in the reverse order. So they are a sequence, a round:
 
     concurrent      (and torch's own graphs, where marked functions cut the callable)
         round 0     a sequence: the graphs without a backward pass, which are alternatives, and the lanes of
-                    parts whose forward and backward are two graphs, in the order of their first captures
+                    parts whose forward and backward are two graphs, in the order of their calls
         round 1 ..  likewise, for calls of the callable that begin while round 0 waits
         aside       alternatives: graphs without a backward pass, for calls while round 0 waits
 
-A call in a round only goes to places behind those that wait in it: where a part is called for the second time
-in a call, it gets a second place.
+A call in a round only goes to places behind those that wait in it. So a part that is called for the second
+time in a call, or in another order than before, gets a further place at the end of the round.
 """
 
 import threading
@@ -26,6 +26,21 @@ from .._base.tree import flatten
 MOST_ROUNDS = 8
 
 
+class Slot:
+    """A place in a round, as the numbers of the places in places, and its pool."""
+
+    def __init__(self, place, pool):
+        self.place = place
+        self.pool = pool
+        self._count = 0  # of the places in it
+
+    def add(self, kind, name):
+        """The next place in it."""
+        self._count += 1
+        return Slot((*self.place, self._count), Pool(kind, parent=self.pool, name=name,
+                                                     device=self.pool.device))
+
+
 class Rounds:
     """Of one callable in parts, on all its devices."""
 
@@ -35,8 +50,9 @@ class Rounds:
         self._name = name
         self._given = given   # the pool that the user gave, or None
         self._waiting = []    # (round, place, weak reference to the node of autograd)
-        self._places = {}     # by round: how many are taken
         self._pools = {}      # by device and which
+        self._slots = {}      # by device and round; and by part
+        self._taken = set()   # (slot, part) of parts that lie there themselves
         self._lock = threading.Lock()
 
     # ---- Calls ----
@@ -65,23 +81,37 @@ class Rounds:
             self.current = next((n for n in range(MOST_ROUNDS) if n not in busy), None)
 
     def last_place(self, number):
-        """The last that waits in a round; -1: none does."""
-        return max((place for of, place, _ in self._waiting if of == number), default=-1)
+        """The last that waits in a round; (): none does."""
+        return max((place for of, place, _ in self._waiting if of == number), default=())
 
     # ---- Pools ----
 
-    def place(self, device, number, name):
-        """(the next place in a round, a pool of alternatives there)."""
-        place = self._places.get(number, 0)
-        self._places[number] = place + 1
-        return place, Pool("alternatives", parent=self._round(device, number), name=name, device=device)
+    def place(self, device, number, part, name):
+        """(a place of a part in a round, behind all that wait there; a pool of alternatives there)."""
+        slot = self._slot(device, number, part)
+        if (slot, part) in self._taken or not slot.place > self.last_place(number):
+            slot = self._round(device, number)
+        self._taken.add((slot, part))
+        made = slot.add("alternatives", name)
+        return made.place, made.pool
+
+    def _slot(self, device, number, part):
+        """Where the graphs of a part and of its children lie; those stand in the order of their first calls."""
+        if part.parent is None:
+            return self._round(device, number)
+        key = (device.index, number, part)
+        if key not in self._slots:
+            above = self._slot(device, number, part.parent)
+            for other in sorted(part.parent.children, key=lambda p: (p.turn is None, p.turn or 0)):
+                self._slots[device.index, number, other] = above.add("sequence", other.path)
+        return self._slots[key]
 
     def beside(self, device, is_aside, own_name=None):
         """The pool of graphs without a backward pass; is_aside: for calls while round 0 waits. own_name: of
         one that no other part shares."""
         key = (device.index, "aside" if is_aside else "quiet", own_name)
         if key not in self._pools:
-            parent = self._top(device) if is_aside else self._round(device, 0)
+            parent = self._top(device) if is_aside else self._round(device, 0).pool
             self._pools[key] = Pool("alternatives", parent=parent, name=own_name or self._name, device=device)
         return self._pools[key]
 
@@ -94,10 +124,10 @@ class Rounds:
 
     def _round(self, device, number):
         key = (device.index, number)
-        if key not in self._pools:
-            self._pools[key] = Pool("sequence", parent=self._top(device), name=f"{self._name} {number}",
-                                    device=device)
-        return self._pools[key]
+        if key not in self._slots:
+            self._slots[key] = Slot((), Pool("sequence", parent=self._top(device),
+                                             name=f"{self._name} {number}", device=device))
+        return self._slots[key]
 
     def _top(self, device):
         if device.index not in self._pools:
