@@ -31,6 +31,8 @@ RUNS = {
     "gpu_effects.py --install": 32,
     "gpu_objects.py": 42,
     "gpu_objects.py --install": 42,
+    "gpu_cpu_values.py": 35,
+    "gpu_cpu_values.py --install": 35,
     "gpu_module.py": 18,
     "gpu_module.py --install": 18,
     "gpu_parts.py": 52,

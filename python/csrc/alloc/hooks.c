@@ -268,6 +268,14 @@ void *rpp_hook_segment(size_t bytes, int ordinal, struct CUstream_st *stream)
     return allocate(bytes, ordinal, stream, true);
 }
 
+/* Graphs may have been kept for the block alone. They are destroyed by Python's main thread, behind
+ * whatever it does now: here PyTorch's locks are held. */
+static void let_sweep(void)
+{
+    if (atomic_load(&rpp_state.parked) && !atomic_load(&rpp_state.calling))
+        rpp_state.ask_for_sweep();
+}
+
 /* Is the address a block of a call? Then it is freed. */
 static bool free_in_call(uint64_t address)
 {
@@ -292,6 +300,8 @@ static bool free_in_call(uint64_t address)
         rpp_addresses_remove(&now->blocks, address);
     atomic_store(&rpp_state.call_count, now->blocks.count);
     pthread_mutex_unlock(&rpp_state.lock);
+    if (found)
+        let_sweep();
     return found;
 }
 

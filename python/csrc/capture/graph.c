@@ -41,11 +41,27 @@ size_t rpp_sweep_graphs(void)
             left++;
             continue;
         }
+        atomic_fetch_sub(&rpp_state.parked, 1);
         destroy(here->graph, true);
         Py_DECREF(here->pool);
         PyMem_Free(here);
     }
     return left;
+}
+
+/* Not while anything is captured: to destroy a graph waits for its replays. */
+static int sweep_parked(void *unused)
+{
+    (void)unused;
+    if (!atomic_load(&rpp_state.leaving) && !atomic_load(&rpp_state.calling) &&
+        !atomic_load(&rpp_state.begun))
+        (void)rpp_sweep_graphs();
+    return 0;
+}
+
+static void ask_for_sweep(void)
+{
+    (void)Py_AddPendingCall(sweep_parked, NULL); /* there is no room: the next capture sweeps */
 }
 
 /* Parks the graph, and with it its reference to the pool. Without host memory both stay for ever:
@@ -57,6 +73,8 @@ static void park(const struct rpp_graph *self)
         return;
     *here = (struct parked){self->graph, self->pool, parked};
     parked = here;
+    rpp_state.ask_for_sweep = ask_for_sweep;
+    atomic_fetch_add(&rpp_state.parked, 1);
 }
 
 static void graph_dealloc(PyObject *object)

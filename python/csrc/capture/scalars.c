@@ -50,6 +50,7 @@ struct scalars {
     size_t place_count, counter_count, step_count, named_count;
     bool is_told;
     bool is_special; /* was that so when it was looked at last? */
+    bool is_gone;    /* it refers to nothing any more, and fits nothing */
 };
 
 PyTypeObject *rpp_scalars_type;
@@ -180,7 +181,7 @@ static bool is_no_plain_float(double number)
 static bool update(struct scalars *self)
 {
     size_t count = self->place_count + self->counter_count;
-    bool fits = read_places(self);
+    bool fits = !self->is_gone && read_places(self);
     if (PyErr_Occurred())
         PyErr_Clear(); /* a key that cannot be hashed, or an empty cell */
     self->is_special = false;
@@ -416,6 +417,7 @@ static int scalars_clear(PyObject *object)
     struct scalars *self = (struct scalars *)object;
     size_t places = self->place_count, counters = self->counter_count;
     self->place_count = self->counter_count = self->step_count = 0;
+    self->is_gone = true;
     for (size_t i = 0; i < places; i++) {
         Py_CLEAR(self->places[i].dict);
         Py_CLEAR(self->places[i].key);
@@ -459,7 +461,17 @@ static PyObject *scalars_special(PyObject *object, PyObject *unused)
     return PyBool_FromLong(((struct scalars *)object)->is_special);
 }
 
+static PyObject *scalars_forget(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    (void)scalars_clear(object);
+    return Py_NewRef(Py_None);
+}
+
 static PyMethodDef methods[] = {
+    {"forget", scalars_forget, METH_NOARGS,
+     "Lets go of the places: a graph may live on for what it gave them, which Python's collector "
+     "does not see."},
     {"fit", scalars_fit, METH_NOARGS, "Do the places hold what the graph was captured for?"},
     {"special", scalars_special, METH_NOARGS,
      "Was a step, of those that are checked, a number that work may be chosen by when it was "

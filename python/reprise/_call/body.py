@@ -14,17 +14,22 @@ from .._shapes.split import Refused
 from .stand_ins import StandIns
 
 
-def body_of(torch, fn, leaves, spec, has_kwargs, watches=False, brought=None, seat=None):
+def body_of(torch, fn, leaves, spec, has_kwargs, watches=False, brought=None, seat=None, cpu=None):
     """A function of the tensors among the leaves alone. watches: it raises Changed where a container of
     the arguments changes. brought: called for the (tensor, places) that a leaf brings which is an object.
-    seat: what a run finds in place of some leaves, by their numbers among those that are no tensors."""
+    seat: what a run finds in place of some leaves, by their numbers among those that are no tensors. cpu: an
+    Attempt (_call/cpu_values.py), which has those on the CPU for the run that is under way."""
     others = [i for i, leaf in enumerate(leaves) if not isinstance(leaf, torch.Tensor)]
     where = []  # of each tensor: the number of its leaf, or (tensor, places)
+    here = [i for i, leaf in enumerate(leaves) if cpu is not None and is_on_cpu(torch, leaf)]
     for i, leaf in enumerate(leaves):
-        where += [i] if isinstance(leaf, torch.Tensor) else brought(leaf) if brought else ()
+        if i not in here:
+            where += [i] if isinstance(leaf, torch.Tensor) else brought(leaf) if brought else ()
 
     def body(placed):
         given, stand_ins = list(leaves), StandIns()
+        for i, tensor in zip(here, cpu.given if here else ()):
+            given[i] = tensor
         for at, tensor in zip(where, placed):
             if isinstance(at, int):
                 given[at] = tensor
@@ -40,7 +45,11 @@ def body_of(torch, fn, leaves, spec, has_kwargs, watches=False, brought=None, se
             containers.check()
         return result
 
-    return body
+    return body if cpu is None else cpu.around(body)
+
+
+def is_on_cpu(torch, leaf):
+    return isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu"
 
 
 def marks_given(body, others, is_part):

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: MIT
 """reprise.graphed: a callable whose GPU work is captured once for each shape and then replayed."""
 
+import contextlib
 import copy
 import functools
+import gc
 import threading
 import types
 import weakref
 
 from .. import _C
+from .._alloc.install import drop_segment_pools
 from .._alloc.pool import Pool
 from .._base.lines import line_of, tell_mend
 from .._base.need import need_gpu
@@ -27,10 +30,14 @@ from .._reads.reads import Reads, Unreadable
 from .._reads.walk import is_plain, plain_token
 from .._shapes.shape import Shape
 from .._shapes.split import Refused, Split
-from .body import body_of, brings_home, clear_frames, marks_given, refusal_in, tells_hooks, with_given
+from .body import body_of, brings_home, clear_frames, is_on_cpu, marks_given, refusal_in, tells_hooks, \
+    with_given
+from .cpu_run import Wanted
+from .cpu_values import MOST_BYTES, CpuValues, is_taken
 from .fast_path import FastPath
 from .module import pickled
 from .params import find_params, is_forward
+from .shortage import Shortages, is_short, make_room
 from .tune import least_us, other_leads
 from .watch import Watch, find_modules
 
@@ -104,10 +111,12 @@ class Graphed:
         self._reads = Reads(torch, fn, self._watch, modules)
         self._hyperparameters = Hyperparameters(torch, self._reads, verify is None)
         self._numbers = Numbers(self._reads, self.follows_numbers and verify is None)
+        self._cpu = CpuValues(torch, self._reads.is_compiled)
         self._news = News()
         self._max_shapes = max_shapes
         self._shapes = {}
         self._failures = {}
+        self._shortages = Shortages(torch)
         self._stale = {}  # by key: how many graphs were dropped, as memory that they used was freed
         self._strange = {}  # likewise, as scalars were not what they were captured for
         self._eager_runs = 0
@@ -182,16 +191,31 @@ class Graphed:
     def _replay(self, key, shape, tensors, args, kwargs):
         """The call by its graph, where that is right for what the places hold which it assigns."""
         if shape.seat is None:
-            return self._replay_fitting(key, shape, tensors, args, kwargs)
+            return self._replay_seated(key, shape, tensors, args, kwargs)
         with shape.turns:
             shape.take_seat(self._others(flatten((args, kwargs))[0]))
-            return self._replay_fitting(key, shape, tensors, args, kwargs)
+            return self._replay_seated(key, shape, tensors, args, kwargs)
 
-    def _replay_fitting(self, key, shape, tensors, args, kwargs):
+    def _replay_seated(self, key, shape, tensors, args, kwargs):
+        """The same, behind what the call does on the CPU. One at a time where its graph has numbers of the
+        call in kernels' parameters."""
+        if shape.cpu is None:
+            return self._replay_told(key, shape, tensors, args, kwargs)
+        leaves = flatten((args, kwargs))[0]
+        on_cpu = [leaf for leaf in leaves if is_on_cpu(self._torch, leaf)]
+        with shape.cpu.lock or contextlib.nullcontext():
+            tensors = [*tensors, *shape.cpu.prepare(on_cpu)]
+            return self._replay_told(key, shape, tensors, args, kwargs)
+
+    def _replay_told(self, key, shape, tensors, args, kwargs):
+        """The same, where its graph can be told the numbers that hold."""
         if not shape.has_its_scalars():
             if shape.scalars.special():  # of this call alone
                 return self._fn(*args, **kwargs)
             return self._drop_strange(key, shape, args, kwargs)
+        return self._replay_fitting(key, shape, tensors, args, kwargs)
+
+    def _replay_fitting(self, key, shape, tensors, args, kwargs):
         if shape.effects is None and not shape.has_given:
             return shape.replay(tensors)
         others = self._others(flatten((args, kwargs))[0])
@@ -365,6 +389,8 @@ class Graphed:
     def _first_call(self, key, leaves, tensors, spec, args, kwargs):
         """The captured shape, or a tuple that holds an eager call's result; None: the call has another key
         from now on."""
+        if key in self._shortages and not self._shortages.is_over(key):
+            return (self._fn(*args, **kwargs),)
         if self._has_failed(key):
             self._shorten_eager(args, kwargs, tensors)
             return (self._fn(*args, **kwargs),)
@@ -388,6 +414,8 @@ class Graphed:
             if self._strict:
                 tell_mend(error, self.name)
                 raise
+            if self._fell_short(key, error, tensors):
+                return (self._fn(*args, **kwargs),)
             error = refusal_in(error)
             # The keys of objects that bring all their tensors are met again.
             apart = [leaf for leaf in self._others(leaves)
@@ -395,6 +423,7 @@ class Graphed:
             self._failed(self._refusals.failed(apart) or key, error,
                          ATTEMPTS if isinstance(error, Refused) else 1)
             return (self._fn(*args, **kwargs),)
+        self._shortages.end(key)
         self._refusals.worked(group, leaves)
         self._reads.learn([leaf for leaf in self._others(leaves) if not is_plain(leaf)])
         self._keep(self._stored(key), shape)
@@ -494,6 +523,17 @@ class Graphed:
         """Tells that calls are eager from now on, and why (a line of the program, where that is known)."""
         warn(warning)
 
+    def _fell_short(self, key, error, tensors):
+        """Did memory run out in a capture? Then it is tried again once there is more."""
+        if not is_short(self._torch, error):
+            return False
+        clear_frames(error)
+        text = f"{type(error).__name__}: {error}"
+        if self._shortages.note(key, self._device(tensors), text):
+            warn(f"reprise: '{self.name}' runs without a graph for these arguments until more memory is free: "
+                 f"{str(error).splitlines()[0]}")
+        return True
+
     def _eager(self, args, kwargs, why):
         if self._strict:
             raise _C.Error(f"'{self.name}' cannot be captured for these arguments: {why}")
@@ -507,7 +547,10 @@ class Graphed:
     def _key(self, leaves, spec):
         """The tensors among the leaves, and what a captured graph depends on. The first part of that is
         what calls have in common that differ by values only."""
-        tensors, likes, values = self._sort(leaves)
+        tensors, likes, values, on_cpu = self._sort(leaves)
+        for (at, _), token in zip(on_cpu, self._cpu.tokens((spec, likes), [t for _, t in on_cpu])):
+            values[at] = token
+        values = tuple(values)
         device = self._device(tensors)
         overlap = self._aliasing(tensors) if len(tensors) > 1 else None
         family = (spec, likes, overlap)
@@ -522,12 +565,18 @@ class Graphed:
                                "of it would go unseen") from None
 
     def _sort(self, leaves):
-        """The tensors among the leaves; what each leaf is; and the values of those that are no tensors."""
+        """The tensors on the device among the leaves; what each leaf is; the values of the others; and
+        (place among those, tensor) of each on the CPU."""
         torch = self._torch
-        tensors, likes, values = [], [], []
+        tensors, likes, values, on_cpu = [], [], [], []
         for leaf in leaves:
             kind = type(leaf)
-            if kind is torch.Tensor or kind is torch.nn.Parameter:
+            if kind is torch.Tensor and leaf.device.type == "cpu":
+                self._check_on_cpu(leaf)
+                likes.append(self._like(leaf))
+                on_cpu.append((len(values), leaf))
+                values.append(None)
+            elif kind is torch.Tensor or kind is torch.nn.Parameter:
                 self._check_tensor(leaf)
                 tensors.append(leaf)
                 likes.append(self._like(leaf))
@@ -539,11 +588,19 @@ class Graphed:
                 values.append(token)
                 tensors += (tensor for tensor, _ in brought)
                 likes += (self._like(tensor) for tensor, _ in brought)
-        return tensors, tuple(likes), tuple(values)
+        return tensors, tuple(likes), values, on_cpu
 
     @staticmethod
     def _like(tensor):
         return (tensor.shape, tensor.stride(), tensor.dtype, tensor.device.index, tensor.requires_grad)
+
+    def _check_on_cpu(self, tensor):
+        if self._cpu.can_follow and is_taken(self._torch, tensor):
+            return
+        nbytes = tensor.numel() * tensor.element_size()
+        what = f" of {nbytes} bytes, more than {MOST_BYTES}" if nbytes > MOST_BYTES else ""
+        raise Uncapturable(f"an argument is a tensor on the CPU{what}, which a graph would not see change. "
+                           "Move it to the GPU before the call")
 
     def _check_tensor(self, tensor):
         if not tensor.is_cuda:
@@ -566,7 +623,7 @@ class Graphed:
         """Calls whose values were never met before, time after time, are not for graphs, unless replays can
         follow them: True where they do from now on, so that the call has another key."""
         family, values, modes = key[0]
-        is_known = key in self._shapes or key in self._failures
+        is_known = key in self._shapes or key in self._failures or key in self._shortages
         self._news.notice(family, (values, modes), is_known, values, self._reads,
                           lambda: self._names_of_values(leaves, args, kwargs))
         if self._news.count(family) > MOST_KNOWN and self._follow(family, leaves, args, kwargs):
@@ -592,7 +649,9 @@ class Graphed:
 
     def _names_of_values(self, leaves, args, kwargs):
         names = names_of_leaves(self._fn, args, kwargs)
-        return [name for name, leaf in zip(names, leaves) if not isinstance(leaf, self._torch.Tensor)]
+        torch = self._torch
+        return [name for name, leaf in zip(names, leaves)
+                if not isinstance(leaf, torch.Tensor) or is_on_cpu(torch, leaf)]
 
     @staticmethod
     def _aliasing(tensors):
@@ -635,6 +694,7 @@ class Graphed:
         """Drops all that was captured: it reads memory that the modules left."""
         self._shapes.clear()
         self._failures.clear()
+        self._shortages.clear()
         self._stale.clear()
         self._strange.clear()
         self._drops.clear()
@@ -675,7 +735,19 @@ class Graphed:
 
     def _capture(self, key, *call):
         """A shape, captured (as for _take). Gradients are afterwards what they were before, but where
-        it uses some that lay in memory of graphs: those have moved."""
+        it uses some that lay in memory of graphs: those have moved. Where memory runs out it is taken once
+        more behind what nobody uses is given back."""
+        try:
+            return self._capture_settling(key, *call)
+        except Exception as error:
+            if not is_short(self._torch, error):
+                raise
+            clear_frames(error)
+            if not make_room(self._torch, self._device(call[1])):
+                raise
+        return self._capture_settling(key, *call)
+
+    def _capture_settling(self, key, *call):
         try:
             return self._capture_following(key, *call)
         except Shared:
@@ -684,16 +756,30 @@ class Graphed:
         return self._capture_following(key, *call)
 
     def _capture_following(self, key, *call):
-        """Raises Unfollowed, which changes the key, where replays cannot follow hyperparameters."""
+        """Raises Unfollowed, which changes the key, where replays cannot follow hyperparameters, or
+        arguments on the CPU."""
         try:
-            made = self._capture_here(key, *call)
+            made = self._cpu.moving(lambda: self._capture_here(key, *call))
+        except Wanted as wanted:
+            self._cpu.learn(self._cpu_family(key), len(self._on_cpu(call[0])), wanted)
+            raise Unfollowed(str(wanted)) from None
         except Exception as error:  # whatever the callable raises
+            if getattr(error, "status", None) == "RP_ERROR_DIVERGED" and self._cpu.give_up_numbers(
+                    self._cpu_family(key), self._on_cpu(call[0])):
+                raise Unfollowed(str(error)) from None
             self._numbers.judge(self._family(key), error)
             if isinstance(error, _C.Error):
                 self._hyperparameters.judge(error)
             raise
         self._numbers.captured(self._family(key))
         return made
+
+    @staticmethod
+    def _cpu_family(key):
+        return key[0][0][:2]
+
+    def _on_cpu(self, leaves):
+        return [leaf for leaf in leaves if is_on_cpu(self._torch, leaf)]
 
     def _capture_here(self, key, *call):
         before = self._before(key, *call)
@@ -720,8 +806,12 @@ class Graphed:
             leaves, spec = flatten((args, kwargs)) if kwargs else flatten(args)
             tensors, key = self._key(leaves, (spec, bool(kwargs)))
             call = (leaves, tensors, spec, bool(kwargs), self._verify and "capture")
-            if self._known(key) is None:
-                shape = self._captured_ahead(key, call, args, kwargs)
+            while self._known(key) is None:
+                try:
+                    shape = self._captured_ahead(key, call, args, kwargs)
+                except Unfollowed:  # numbers count by their values from now on
+                    tensors, key = self._key(leaves, (spec, bool(kwargs)))
+                    continue
                 key = self._stored(key)
                 self._keep(key, shape)
             return self._shapes[key], key, call
@@ -758,14 +848,18 @@ class Graphed:
         distributed.check_modules(torch, self._watch.modules, split)
         pool = self._own_pool(device, split)
         aliases = Aliases(torch, self._watch.modules, self._watch.params) if split else None
-        body = self._body(before, bound, aliases, leaves, spec, has_kwargs, seat)
+        cpu = self._cpu.attempt(device, self._cpu_family(key), self._on_cpu(leaves),
+                                not split and bound is None)
+        body = self._body(before, bound, aliases, leaves, spec, has_kwargs, seat, cpu)
         name = self._shape_name(tensors)
+        if cpu is not None:
+            tensors, verify = tensors + cpu.packed, verify and "capture"
         with torch.cuda.device(device):
             if split:
                 made = Split(torch, device, body, tensors, aliases, self._generators)
                 made.capture(Pool("sequence", parent=pool, name=name), name,
                              verify and "capture")  # a step must not be taken twice
-                brings = any(self._brought(leaf) for leaf in self._others(leaves))
+                brings = cpu is not None or any(self._brought(leaf) for leaf in self._others(leaves))
                 made.again = None if self._strict or brings else self._called_again(leaves, spec, has_kwargs)
                 made.let_go()
             else:
@@ -776,6 +870,9 @@ class Graphed:
                 made.scalars = bound and bound.give(made.graph)
                 made.seat, made.turns = seat, threading.RLock()
                 self._draws = work.draws
+            if cpu is not None:
+                cpu.give(made, None if split else made.graph, self._reads.compares)
+                cpu.close()
         for part in made.parts():
             part.stale = self._stale.get(self._settled(key), 0)
         return made
@@ -800,21 +897,30 @@ class Graphed:
             tensors, key = self._key(leaves, (spec, False))
             text = self._shape_name(tensors)
             if key not in self._shapes:
-                before = self._before(None, leaves, tensors, spec, False)
-                try:
-                    self._rehearse(before, into, leaves, tensors, spec, stand_ins, kept)
-                finally:
-                    before.finish()
+                self._cpu.moving(lambda: self._estimate_here(key, into, leaves, tensors, spec, stand_ins,
+                                                             kept))
+        except Wanted as wanted:
+            self._cpu.learn(self._cpu_family(key), len(self._on_cpu(leaves)), wanted)
+            return self.estimate_into(into, args, stand_ins, kept)
         except Exception as error:  # whatever the callable raises in a capture
             return text, str(error) or type(error).__name__
         return None
 
-    def _rehearse(self, before, into, leaves, tensors, spec, stand_ins, kept):
+    def _estimate_here(self, key, into, leaves, tensors, spec, stand_ins, kept):
+        before = self._before(None, leaves, tensors, spec, False)
+        try:
+            self._rehearse(before, key, into, leaves, tensors, spec, stand_ins, kept)
+        finally:
+            before.finish()
+
+    def _rehearse(self, before, key, into, leaves, tensors, spec, stand_ins, kept):
         torch, device = self._torch, self._device(tensors)
         split = self._is_split(tensors)
         pool, name = self._own_pool(device, split), self._shape_name(tensors)
         aliases = Aliases(torch, self._watch.modules, self._watch.params) if split else None
-        body = self._body(before, None, aliases, leaves, spec, False)
+        cpu = self._cpu.attempt(device, self._cpu_family(key), self._on_cpu(leaves), not split)
+        body = self._body(before, None, aliases, leaves, spec, False, cpu=cpu)
+        tensors = tensors + cpu.packed if cpu is not None else tensors
         with torch.cuda.device(device):
             if split:
                 inner = Pool("sequence", parent=pool, name=name)
@@ -832,12 +938,12 @@ class Graphed:
         return Again(torch, self.name, body_of(torch, self._fn, stand_ins, spec, has_kwargs),
                      lambda: watch.tensors)
 
-    def _body(self, before, bound, aliases, leaves, spec, has_kwargs, seat=None):
-        """What the runs of a capture call; before: as _before returned it; aliases: of two graphs; seat: as
-        for body_of."""
+    def _body(self, before, bound, aliases, leaves, spec, has_kwargs, seat=None, cpu=None):
+        """What the runs of a capture call; before: as _before returned it; aliases: of two graphs; seat, cpu:
+        as for body_of."""
         fn = self._fn if aliases is None else aliases.around(self._fn)
         body = body_of(self._torch, fn, leaves, spec, has_kwargs, watches=True, brought=self._brought,
-                       seat=seat)
+                       seat=seat, cpu=cpu)
         body = marks_given(body, self._others(leaves), before.effects.is_part)
         if bound is not None:
             body = bound.body(body)
@@ -942,13 +1048,22 @@ class Graphed:
         torch, lead = self._torch, first.lead
         try:
             tried = [first] + [self._captured_at(key, call, other) for other in other_leads(lead, places)]
+            tensors = self._complete(tried, call)
             with torch.cuda.device(first.device):
-                us = least_us(torch, tried, call[1])
+                us = least_us(torch, tried, tensors)
             chosen = tried[us.index(min(us))]
             lead = chosen.lead
         finally:
             self._leads[key[0]] = lead
         return chosen, {shape.lead: round(u, 3) for shape, u in zip(tried, us)}
+
+    def _complete(self, shapes, call):
+        """The arguments of the graphs of these shapes, for a call as for _take."""
+        tensors = call[1]
+        for shape in shapes:
+            if shape.cpu is not None:
+                tensors = [*call[1], *shape.cpu.prepare(self._on_cpu(call[0]))]
+        return tensors
 
     def _captured_at(self, key, call, lead):
         self._leads[key[0]] = lead
@@ -964,13 +1079,27 @@ class Graphed:
         return []
 
     def reset(self):
-        """Drops all that was captured, and makes modules that became parts what they were before."""
+        """Drops all graphs, gives the memory that they lie in back to the device, and makes modules that became
+        parts what they were before.
+
+        Results of earlier calls stay as they are. Gradients that graphs left lie in their memory, which goes
+        when the last of them does. What is cached for results is PyTorch's: ``torch.cuda.empty_cache()``.
+        Calls on other threads that are under way end first; the device is waited for where graphs still run.
+        Later calls capture anew."""
         with self._lock:
             self._forget()
+            self._leads.clear()
+            pools = [*self._pools.values(), *([self._given_pool] if self._given_pool else [])]
+            self._pools.clear()
+            gc.collect()  # what graphs were captured for may lead back to them
+            drop_segment_pools()
+            _C.sweep()
+            for pool in pools:
+                pool.trim()
 
     def failures(self):
         """Why some calls run without a graph: texts."""
-        return [text for text, _ in self._failures.values()]
+        return [text for text, _ in self._failures.values()] + self._shortages.texts()
 
     def hyperparameters(self):
         """Which way the hyperparameters of optimizers go that calls use: for each optimizer a dict with

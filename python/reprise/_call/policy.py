@@ -21,6 +21,7 @@ from .._base.lines import tell_mend
 from .._base.need import need_torch, why_no_gpu
 from .._base.tree import flatten
 from .._capture.record import is_alone
+from .._reads.hyperparameters import Unfollowed
 from .._shapes.shape import Shape
 from .graphed import ATTEMPTS, Graphed, Uncapturable
 
@@ -218,6 +219,10 @@ class Judged(Graphed):
             start = time.perf_counter()
             try:
                 shape = self._capture(key, leaves, tensors, spec, has_kwargs, self._verify)
+            except Unfollowed:  # such calls have another key from now on
+                case.choice.captured(False, (time.perf_counter() - start) * 1000)
+                self._cases.pop(key, None)
+                return
             except Exception as error:  # whatever the callable raises in a capture
                 case.choice.captured(False, (time.perf_counter() - start) * 1000)
                 if self._strict:

@@ -244,7 +244,13 @@ class Effects:
         """Does an object among the arguments hold tensors of another shape now? Calls would be captured one by
         one, as those of a decoder whose cache grows."""
         return change.slot.path.root() in self._roots and not is_plain(change.before) and (
-            self._kind(change.before) != self._kind(change.after))
+            self._form(change.before) != self._form(change.after))
+
+    def _form(self, value):
+        """Its kind, wherever its tensors lie: one that was on the CPU may be moved by the first call."""
+        kind = self._kind(value)
+        return kind if is_plain(value) else (kind[0], tuple(
+            leaf[:3] if isinstance(leaf[0], type) else leaf for leaf in kind[1]))
 
     def _is_registered(self, change):
         """Is it a parameter, a buffer or a submodule? A graph would be captured anew for each other one."""

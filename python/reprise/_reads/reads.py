@@ -218,6 +218,11 @@ class Reads:
             self._own = (walk, frozenset(map(_storage, filter(_is_there, found))))
         return _storage(tensor) in self._own[1]
 
+    def compares(self, tensor):
+        """Do keys tell what is in a tensor on the CPU?"""
+        at = tensor.untyped_storage()._cdata
+        return any(t.untyped_storage()._cdata == at for t in self.values.walk.cpu_tensors())
+
     # ---- Facts ----
 
     @property

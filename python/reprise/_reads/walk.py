@@ -529,7 +529,7 @@ class Walk:
 
     def _contents(self, tensor, address):
         nbytes = tensor.numel() * tensor.element_size()
-        if id(tensor) in self.known or self._is_left(tensor):
+        if self._is_left(tensor):
             return address
         if nbytes <= MOST_BYTES and tensor.is_contiguous() and not tensor.is_neg() and (
                 not tensor.is_conj()):
@@ -538,6 +538,14 @@ class Walk:
             return found
         self.look_at(CALL, functools.partial(_version_of, tensor), (_version_of(tensor),))
         return (address, _version_of(tensor))
+
+    def cpu_tensors(self):
+        """Those on the CPU whose values are among the tokens."""
+        for kind, _, owner, _, _ in self.owners:
+            if kind == DATA:
+                yield owner
+            elif kind == CALL and getattr(owner, "func", None) is _version_of:
+                yield owner.args[0]
 
     def _buffer(self, value):
         found = bytes(value)

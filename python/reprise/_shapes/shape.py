@@ -26,6 +26,9 @@ class Shape:
 
     seat = None  # of a call's values those that the scalars hang on, by number (_reads/numbers.py)
     turns = None  # a lock, held from where the seat is taken until the graph is enqueued
+    cpu = None  # what its calls do on the CPU ahead of the launch (_call/cpu_values.py)
+
+    constants = None  # memory of the device that its graph reads what was moved from the CPU in
 
     def __init__(self, work, graph):
         torch = work.torch
@@ -50,6 +53,12 @@ class Shape:
         self.given = ()  # (parameter, gradient or None): what each replay leaves behind
         self.left = ()   # (gradient, address): where the given ones lie as long as nobody moves them
         self.used = ()   # (parameter, address of its gradient) where the graph uses that
+
+    def __del__(self):
+        """Gradients keep the graph, whose memory they lie in, and the scalars of an optimizer lead to the
+        gradients."""
+        if self.scalars is not None:
+            self.scalars.forget()
 
     def _alone_in_outputs(self):
         """For each output storage: the tensor that it begins with, as (shape, stride, dtype), or None
@@ -116,7 +125,7 @@ class Shape:
     def short(self, tensors):
         """How the fast path makes the results of a call with these tensors, and what it makes of
         them: None where a call takes more than that."""
-        if self.effects is not None or self.seat is not None or (
+        if self.effects is not None or self.cpu is not None or self.seat is not None or (
                 self.drawn is not None and self.drawn.borrows) or (
                 len(tensors) != len(self.extents)) or any(len(e.members) > 1 for e in self.extents):
             return None
@@ -148,8 +157,12 @@ class Shape:
     def is_stale(self):
         """Was memory freed that it uses beside its arguments, or does it use gradients that lie
         elsewhere by now, or leave some that the program pointed elsewhere (`p.grad.data = `)?"""
-        return self.graph.is_stale() or any(True for _ in self.moved()) or (
+        return self.graph.is_stale() or self.reads_other_values() or any(True for _ in self.moved()) or (
             any(grad.data_ptr() != at for grad, at in self.left))
+
+    def reads_other_values(self):
+        """Did a tensor on the CPU change that it was captured for, and that no key tells of?"""
+        return self.cpu is not None and self.cpu.has_changed()
 
     def moved(self):
         """Yields the parameters whose gradients it uses and which lie elsewhere by now."""

@@ -42,6 +42,7 @@ class Split:
     again = None     # how it is called eagerly, for gradients of gradients (twice.Again)
     seat = None      # it follows no numbers (shape.Shape.seat)
     effects = None   # what its calls assign beside their results (effects.Assignments)
+    cpu = constants = None  # as of Shape
 
     def __init__(self, torch, device, body, tensors, aliases, generators, allow_unused=True):
         self.torch = torch
@@ -266,7 +267,10 @@ class Split:
         return (self.forward,) if self.backward is None else (self.forward, self.backward)
 
     def is_stale(self):
-        return any(part.is_stale() for part in self.parts())
+        return any(part.is_stale() for part in self.parts()) or self.reads_other_values()
+
+    def reads_other_values(self):
+        return self.cpu is not None and self.cpu.has_changed()
 
 
 def _make_function(torch):

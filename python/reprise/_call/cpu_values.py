@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: MIT
+"""Tensors on the CPU: among the arguments of calls, and those that a callable moves to the device.
+
+A small argument on the CPU is no part of the key where the callable moves it, or what it computes of it on
+the CPU: each call repeats that, and copies what comes out to the device in one copy ahead of the launch.
+Where kernels take it as a number, their parameters are changed, as those that hold hyperparameters are
+(_reads/scalars.py). Any other use makes its value a part of the key. Which use it is captures find
+(_call/cpu_run.py).
+
+What else is moved from the CPU is a constant of the graph: the runs of a capture find it in memory of the
+device, which it is copied to once, behind the capture.
+"""
+
+import threading
+
+from .. import _C
+from .._base import torch_private
+from .._base.tree import flatten
+from .._reads.scalars import FIXED, TURNS, Trace
+from .._shapes.split import Refused as Never
+from .cpu_run import ALIGN, MOVED, NUMBER, VALUE, Emitted, NoRoom, Refused, Run, View, contents, modes, \
+    use_once
+
+MOST_BYTES = 1 << 16      # of an argument; of a tensor outside of the call that is compared at each call
+MOST_MOVED = 1 << 24      # of all that a graph is given
+_OTHERS = "it moves other values from the CPU in each run of a capture: it must do the same each time"
+
+
+def is_taken(torch, tensor):
+    """Can such an argument on the CPU be followed?"""
+    dtype = tensor.dtype
+    return tensor.device.type == "cpu" and tensor.layout is torch.strided and not tensor.requires_grad and (
+        not tensor.is_conj() and not tensor.is_neg() and not tensor.is_quantized) and (
+        tensor.numel() * tensor.element_size() <= MOST_BYTES) and dtype.itemsize > 0
+
+
+def _copied(torch, tensor):
+    """One of the same shape and strides, in memory of its own."""
+    if 0 in tensor.stride() and tensor.numel() > 1:
+        return tensor.detach().clone()
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(tensor.detach())
+
+
+def _is_number(torch, tensor):
+    return tensor.dim() == 0 and tensor.dtype in (torch.float32, torch.float64)
+
+
+def _may_be_a_move(torch, error):
+    """Is it an error that PyTorch refuses a copy with? No text decides it."""
+    return not isinstance(error, (_C.Error, Never, NotImplementedError, torch.OutOfMemoryError))
+
+
+class CpuValues:
+    """What the captures of a callable learned."""
+
+    def __init__(self, torch, is_compiled):
+        self.torch = torch
+        # Compilers run nothing of theirs under a mode.
+        self.can_follow = torch_private.of(torch).dispatch_mode is not None and not is_compiled
+        self.moves = False  # do its captures answer moves?
+        self.has_moved = False  # did one?
+        self.room = [0, 0]  # bytes for constants, and for computed values
+        self._levels = {}   # by family: of each argument on the CPU
+        self._diverged = set()  # families of which two captures differed once
+
+    def levels(self, family, count):
+        return self._levels.get(family, (MOVED,) * count)
+
+    def tokens(self, family, tensors):
+        """What the keys of calls have of these arguments."""
+        levels = self.levels(family, len(tensors))
+        return [self._token(t, level) for t, level in zip(tensors, levels)]
+
+    def _token(self, tensor, level):
+        if level == MOVED:
+            return None
+        if level == NUMBER and _C.scalar_kind(float(tensor)) != FIXED:
+            return _C.scalar_kind(float(tensor))
+        return contents(self.torch, tensor)
+
+    def learn(self, family, count, wanted):
+        """Notes what a capture wanted."""
+        levels = list(self.levels(family, count))
+        for which in wanted.which:
+            levels[which] = max(levels[which], wanted.level)
+        self._levels[family] = tuple(levels)
+
+    def give_up_numbers(self, family, tensors):
+        """Two captures proved nothing of numbers: behind a second such attempt, as the first may have met
+        rubbish in padding, their values are part of the key. False: they are already."""
+        levels = self.levels(family, len(tensors))
+        open_ones = [i for i, (t, level) in enumerate(zip(tensors, levels))
+                     if level < VALUE and _is_number(self.torch, t)]
+        if open_ones and family not in self._diverged:
+            self._diverged.add(family)
+        elif open_ones:
+            self._levels[family] = tuple(VALUE if i in open_ones else level for i, level in enumerate(levels))
+        return bool(open_ones)
+
+    def make_room(self, error):
+        """False: it would be too much."""
+        self.room = [max(have, needed) for have, needed in zip(self.room, error.needed)]
+        return max(self.room) <= MOST_MOVED
+
+    def moving(self, capture):
+        """What capture() returns. Where it fails a second attempt answers what the callable moves from the
+        CPU, as captures do from then on where there was something."""
+        while True:
+            try:
+                return capture()
+            except NoRoom as error:
+                if not self.make_room(error):
+                    raise
+            except RuntimeError as error:
+                if not self.can_follow or self.moves or not _may_be_a_move(self.torch, error):
+                    raise
+                return self._answering(capture, error)
+
+    def _answering(self, capture, error):
+        self.moves, self.has_moved = True, False
+        try:
+            return self.moving(capture)
+        except RuntimeError:
+            if not self.has_moved:
+                raise error from None
+            raise
+        finally:
+            self.moves = self.has_moved
+
+    def attempt(self, device, family, tensors, may_number):
+        """For one capture: an Attempt, or None where nothing is to be answered. tensors: arguments of the
+        call that lie on the CPU; may_number: can its graph follow numbers?"""
+        if not tensors and not self.moves:
+            return None
+        return Attempt(self, device, tensors, self.levels(family, len(tensors)), may_number)
+
+
+class Attempt:
+    """What the runs of one capture do with values on the CPU."""
+
+    def __init__(self, owner, device, tensors, levels, may_number):
+        torch = self.torch = owner.torch
+        use_once(torch, torch_private.of(torch).dispatch_mode)
+        self.owner, self.device, self.tensors, self.may_number = owner, device, tensors, may_number
+        self.levels = [VALUE if level == NUMBER and _C.scalar_kind(float(t)) == FIXED else level
+                       for t, level in zip(tensors, levels)]
+        self.followed = [i for i, level in enumerate(self.levels) if level == NUMBER]
+        self.constants = torch.empty(max(owner.room[0], ALIGN), dtype=torch.uint8, device=device)
+        self.packed = []  # the argument that computed values come in
+        if any(level < VALUE for level in self.levels):
+            least = sum(t.numel() * t.element_size() + ALIGN for t in tensors)
+            self.packed = [torch.empty(max(owner.room[1], least // ALIGN * ALIGN), dtype=torch.uint8,
+                                       device=device)]
+        self.given = list(tensors)  # what the run that is under way finds
+        self.trace = None
+        self.run = None      # the latest
+        self.traces = []  # of the runs
+        self.earlier = {}    # tensors on the CPU that runs met, by their storages
+        self.outside = []    # of those that were there before
+
+    # ---- Runs ----
+
+    def around(self, body):
+        """A body of the arguments on the device, whose runs are answered."""
+        def answered(placed):
+            packed = placed[-1] if self.packed else None
+            placed = placed[:-1] if self.packed else placed
+            if not self.torch.cuda.is_current_stream_capturing():
+                self.given = [_copied(self.torch, t) for t in self.tensors]
+                return body(placed)
+            return self._run(body, placed, packed)
+        return answered
+
+    def _run(self, body, placed, packed):
+        torch = self.torch
+        self.trace = Trace(self.traces)
+        self.given = [self._stand_in(i, t) for i, t in enumerate(self.tensors)]
+        run = Run(torch, self.device, self.given, self.levels, self.constants, packed, self.earlier,
+                  self.may_number)
+        functions, operators = modes(torch, torch_private.of(torch).dispatch_mode, run)
+        try:
+            with functions, operators:
+                result = body(placed)
+        except Exception as error:
+            self._note(run)
+            if run.error is not None and run.error is not error:
+                raise run.error from error
+            raise
+        run.check_result(flatten(result)[0])
+        self._look(run)
+        return result
+
+    def _stand_in(self, which, tensor):
+        """What the run finds for an argument. Numbers differ from run to run, so that what holds one
+        unnoticed differs too."""
+        torch, level = self.torch, self.levels[which]
+        if level == VALUE or not _is_number(torch, tensor):
+            return _copied(torch, tensor)
+        if level == MOVED:
+            return torch.full_like(tensor, 0.3711 + 0.2307 * (len(self.traces) % TURNS) + 0.0113 * which)
+        kind = _C.scalar_kind(float(tensor))
+        return torch.full_like(tensor, float.__pos__(self.trace.given(self.followed.index(which), kind)))
+
+    def _look(self, run):
+        """Behind a run: is it what the one before was?"""
+        self._note(run)
+        if run.error is not None:
+            raise run.error
+        needed = list(run.used)
+        room = [self.constants.numel(), self.packed[0].numel() if self.packed else 0]
+        if any(n > r for n, r in zip(needed, room)):
+            raise NoRoom(needed)
+        if self.run is not None and _form(run) != _form(self.run):
+            raise Refused(_OTHERS)
+        self.outside = [t for at, t in run.read.items() if at in self.earlier]
+        self.earlier.update(run.met)
+        if self.followed:
+            _C.call_scalars(tuple(self.trace.values[i] for i in self.trace.named()))
+        self.run = run
+        self.traces.append(self.trace)
+
+    def _note(self, run):
+        self.owner.has_moved |= bool(run.constants)
+
+    # ---- Behind the capture ----
+
+    def give(self, shape, graph, is_compared):
+        """Has the calls of what was captured follow. graph: None where there are two; is_compared(tensor): is
+        one outside of the call compared by keys?"""
+        torch, run = self.torch, self.run
+        if run is None:
+            return
+        outside = [t for t in self.outside if not is_compared(t)]
+        large = next((t for t in outside if t.numel() * t.element_size() > MOST_BYTES), None)
+        if large is not None:
+            nbytes = large.numel() * large.element_size()
+            raise Refused(f"it reads a tensor on the CPU of {nbytes} bytes that no name leads to, too many to "
+                          "compare at each call. Move it to the GPU before the call")
+        if run.used[0]:
+            self._fill(run)
+        scalars = self._scalars(graph) if self.followed else None
+        if self.packed or outside:
+            shape.cpu = Program(torch, self, run, scalars, outside)
+        shape.constants = self.constants if run.used[0] else None
+        if scalars is not None:
+            shape.scalars = scalars[0]
+
+    def _fill(self, run):
+        """Brings the constants to the device, for whatever stream replays come on."""
+        torch = self.torch
+        host = torch.zeros(run.used[0], dtype=torch.uint8)
+        for offset, found in run.constants:
+            host[offset:offset + len(found)] = torch.frombuffer(bytearray(found), dtype=torch.uint8)
+        self.constants[:run.used[0]].copy_(host)
+        torch.cuda.current_stream(self.device).synchronize()
+
+    def _scalars(self, graph):
+        """What tells the graph the numbers, and where calls put them."""
+        places = [{"value": float(self.tensors[i])} for i in self.followed]
+        made = _C.Scalars(tuple((place, "value", -1, _C.scalar_kind(place["value"]), place["value"])
+                                for place in places), (), tuple(self.trace.steps), self.trace.named())
+        graph.set_scalars(made)
+        return made, list(zip(self.followed, places))
+
+    def close(self):
+        """Lets go of what the runs had."""
+        self.run, self.earlier, self.outside, self.given = None, {}, [], []
+
+
+def _form(run):
+    """What is the same in all runs of a capture."""
+    steps = [(s.offset, s.nbytes, s.dtype, s.shape, _place(s.of)) if type(s) is Emitted else
+             (s[0], str(_plain(s[1])), str(_plain(tuple(s[2].items()))), s[3])
+             for s in run.steps]
+    return steps, run.constants, run.numbers
+
+
+def _place(view):
+    return view.number, view.dtype, view.size, view.stride, view.offset
+
+
+def _plain(value):
+    """Arguments of an operator as what can be compared."""
+    if isinstance(value, View):
+        return _place(value)
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return value if not hasattr(value, "untyped_storage") else (value.shape, value.dtype, value.tolist())
+
+
+class Program:
+    """What a call does on the CPU ahead of its launch."""
+
+    def __init__(self, torch, attempt, run, scalars, outside):
+        self.torch, self.device = torch, attempt.device
+        self.steps = [s if type(s) is Emitted else (s[0], s[1], s[2], s[3]) for s in run.steps]
+        self.room = attempt.packed[0].numel() if attempt.packed else 0
+        self.used = run.used[1]
+        self.places = scalars[1] if scalars else []
+        self.outside = [(t, contents(torch, t)) for t in outside]
+        self.lock = threading.Lock() if self.places else None
+
+    def has_changed(self):
+        """Did a tensor outside of the calls change that it was captured for?"""
+        return any(contents(self.torch, t) != held for t, held in self.outside)
+
+    def prepare(self, tensors):
+        """The argument behind those on the device, in a list, of a call with these tensors on the CPU."""
+        for which, place in self.places:
+            place["value"] = float(tensors[which])
+        if not self.room:
+            return []
+        torch = self.torch
+        packed = torch.empty(self.room, dtype=torch.uint8, device=self.device)
+        if self.used:
+            host = torch.empty(self.used, dtype=torch.uint8, pin_memory=True)
+            with torch.no_grad():
+                if torch.is_autocast_enabled("cpu"):
+                    with torch.autocast("cpu", enabled=False):
+                        self._compute(tensors, host)
+                else:
+                    self._compute(tensors, host)
+                packed[:self.used].copy_(host, non_blocking=True)
+        return [packed]
+
+    def _compute(self, tensors, host):
+        torch = self.torch
+        tensors = [t if t.storage_offset() == 0 and (0 not in t.stride() or t.numel() < 2) else
+                   _copied(torch, t) for t in tensors]
+        storages = {i: t.untyped_storage() for i, t in enumerate(tensors)}
+        for step in self.steps:
+            if type(step) is Emitted:
+                place = host[step.offset:step.offset + step.nbytes].view(step.dtype).view(step.shape)
+                place.copy_(step.of.of(torch, storages))
+                continue
+            func, args, kwargs, numbers = step
+            made = func(*_given(torch, args, storages),
+                        **{k: _given(torch, v, storages) for k, v in kwargs.items()})
+            for number, tensor in zip(numbers, made if isinstance(made, (list, tuple)) else (made,)):
+                storages[number] = tensor.untyped_storage()
+
+
+def _given(torch, value, storages):
+    if type(value) is View:
+        return value.of(torch, storages)
+    if isinstance(value, (list, tuple)):
+        return type(value)([_given(torch, v, storages) for v in value])
+    return value

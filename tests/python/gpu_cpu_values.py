@@ -1,0 +1,417 @@
+# SPDX-License-Identifier: MIT
+"""Tensors on the CPU, among arguments and in a callable, on a GPU: calls are replays, with eager's results to
+the bit. Usage: gpu_cpu_values.py [--install] ..."""
+
+import sys
+import threading
+import unittest
+import warnings
+
+import torch
+
+import reprise
+
+INSTALL = "--install" in sys.argv
+if INSTALL:
+    sys.argv.remove("--install")
+    reprise.install()
+
+WIDE = 16
+
+
+def x_of(seed):
+    return torch.randn(4, WIDE, generator=torch.Generator().manual_seed(seed)).cuda()
+
+
+def bits(value):
+    return value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(5)
+        self.weight = torch.nn.Parameter(torch.randn(WIDE, WIDE).cuda())
+        self.table = torch.arange(float(WIDE))  # on the CPU, and no buffer
+
+    def forward(self, x):
+        return x @ self.weight * self.table.to(x.device)
+
+
+class Buffered(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.arange(float(WIDE)))
+
+    def forward(self, x):
+        return x * (self.table * 2).to(x.device)
+
+
+class CpuValues(unittest.TestCase):
+    def check(self, fn, calls, graphs=1, replays=None, told=(), grad=False, **options):
+        """Calls of fn and its graphed version give the same; so many graphs, replays and warnings."""
+        graphed = reprise.graphed(fn, **options)
+        with warnings.catch_warnings(record=True) as said, torch.set_grad_enabled(grad):
+            warnings.simplefilter("always")
+            for i, args in enumerate(calls):
+                eager, ours = fn(*args), graphed(*args)
+                self.assertEqual((eager.dtype, eager.shape, eager.stride()),
+                                 (ours.dtype, ours.shape, ours.stride()))
+                self.assertEqual(bits(eager), bits(ours), i)
+        told_us = [str(w.message) for w in said if "reprise" in str(w.message)]
+        self.assertEqual(len(told_us), len(told), told_us)
+        for text, wanted in zip(told_us, told):
+            self.assertRegex(text, wanted)
+        facts = graphed.shapes()
+        self.assertEqual(len(facts), graphs, facts)
+        self.assertEqual(sum(f["calls"] for f in facts),
+                         len(calls) - 1 if replays is None else replays)
+        return graphed
+
+    # ---- Arguments ----
+
+    def test_an_argument_that_is_moved(self):
+        calls = [(x_of(i), torch.arange(float(WIDE)) + i) for i in range(12)]
+        self.check(lambda x, t: x * t.cuda(), calls)
+        self.check(lambda x, t: x * t.to(x.device, non_blocking=True), calls)
+        self.check(lambda x, t: x + t.to("cuda", torch.half), calls)
+        self.check(lambda x, t: x + torch.as_tensor(t, device="cuda"), calls)
+
+    def test_an_argument_of_each_type(self):
+        for dtype in (torch.bool, torch.uint8, torch.int32, torch.int64, torch.half, torch.bfloat16,
+                      torch.double):
+            calls = [(x_of(i), (torch.arange(WIDE) % (i + 2)).to(dtype)) for i in range(4)]
+            self.check(lambda x, t: x * t.cuda(), calls)
+        calls = [(x_of(i), torch.complex(torch.arange(float(WIDE)), torch.ones(WIDE) * i)) for i in range(4)]
+        self.check(lambda x, t: torch.view_as_real(t.cuda()) * 2, calls)
+
+    def test_what_is_computed_of_an_argument_on_the_cpu(self):
+        def fn(x, lengths):
+            mask = torch.arange(WIDE)[None, :] < lengths[:, None]
+            return x.masked_fill(~mask.to(x.device), -1.0)
+        self.check(fn, [(x_of(i), torch.tensor([1, 3, i, 9])) for i in range(12)])
+
+    def test_changes_in_place_of_what_is_the_runs(self):
+        def fn(x, t):
+            doubled = t * 2
+            doubled += 1
+            first = doubled.cuda()
+            doubled[2:5].mul_(3)
+            return x * first + doubled.cuda()
+        self.check(fn, [(x_of(i), torch.arange(float(WIDE)) - i) for i in range(8)])
+
+    def test_an_argument_that_lies_otherwise(self):
+        base = torch.arange(4.0 * WIDE)
+        self.check(lambda x, t: x * t.cuda(), [(x_of(i), base[i:i + WIDE]) for i in range(6)])
+        grid = base.view(WIDE, 4).t()
+        self.check(lambda x, t: x * t.cuda(), [(x_of(i), grid + i) for i in range(6)])
+        self.check(lambda x, t: x * t.cuda(), [(x_of(i), (grid + i)[:, ::2].repeat(1, 2)) for i in range(6)])
+        self.check(lambda x, t: x * t.cuda(),
+                   [(x_of(i), torch.tensor(1.5 + i).expand(WIDE)) for i in range(6)])
+
+    def test_a_number_that_kernels_take(self):
+        values = [0.25 * i + 0.1 for i in range(10)]
+        for fn in (lambda x, s: x * s, lambda x, s: x / s, lambda x, s: x - s, lambda x, s: s - x,
+                   lambda x, s: torch.relu(x + s) * 2):
+            self.check(fn, [(x_of(i), torch.tensor(v)) for i, v in enumerate(values)])
+
+    def test_numbers_of_another_sign_or_of_a_special_value_have_graphs_of_their_own(self):
+        values = [0.3, -0.3, 1.0, 0.3, 1.7, -8.0, 1.0]
+        self.check(lambda x, s: x * s, [(x_of(i), torch.tensor(v)) for i, v in enumerate(values)], graphs=3)
+
+    def test_a_number_in_double_precision(self):
+        self.check(lambda x, s: x * s, [(x_of(i), torch.tensor(0.1 * i + 0.15, dtype=torch.double))
+                                        for i in range(6)])
+
+    def test_two_numbers_and_a_move(self):
+        self.check(lambda x, a, b, t: (x * a + b) * t.cuda() + b,
+                   [(x_of(i), torch.tensor(0.3 + i), torch.tensor(7.3 - i / 8), torch.full((WIDE,), float(i)))
+                    for i in range(6)])
+
+    def test_a_number_of_whole_type_is_part_of_the_key(self):
+        self.check(lambda x, s: x * s, [(x_of(i), torch.tensor(i % 2 + 3)) for i in range(6)], graphs=2)
+
+    def test_what_decides_is_part_of_the_key(self):
+        def branch(x, t):
+            return x * 2 if t.sum() > 3 else x * t.cuda()
+
+        def listed(x, t):
+            return torch.cat([x[:n] for n in t.tolist()])
+
+        def counted(x, t):
+            return x[:int(t[0])] * 1
+
+        def counted_by_numpy(x, t):
+            return x[:int(t.numpy()[0])] * 1
+        for fn in (branch, listed, counted, counted_by_numpy):
+            calls = [(x_of(i), torch.tensor([1, 3 - i % 2])) if fn is not branch else
+                     (x_of(i), torch.tensor([1.0, 1.0 + i % 2]).repeat(WIDE // 2)) for i in range(6)]
+            calls = [(x, t + i % 2) for i, (x, t) in enumerate(calls)]
+            self.check(fn, calls, graphs=2)
+
+    def test_a_number_that_is_computed_is_part_of_the_key(self):
+        self.check(lambda x, s: x * (1 / s), [(x_of(i), torch.tensor(1.5 + i % 2)) for i in range(6)],
+                   graphs=2)
+
+    def test_indices(self):
+        self.check(lambda x, i: x[i] * 2, [(x_of(i), torch.tensor([i % 4, 1])) for i in range(6)])
+        self.check(lambda x, i: x[:, i] * 2, [(x_of(i), torch.tensor([i % 4, 1])) for i in range(6)])
+
+    def test_values_that_are_new_at_each_call_are_named(self):
+        calls = [(x_of(i), torch.tensor([i, 1])) for i in range(14)]
+        graphed = self.check(lambda x, t: x * t.tolist()[0], calls, graphs=9, replays=9,
+                             told=["argument `t`.*new at each of 8 calls"])
+        self.assertIn("new at each", graphed.failures()[0])
+
+    def test_an_argument_that_is_written_to_stays_eager(self):
+        def fn(x, t):
+            y = x * t.cuda()
+            t.add_(1)
+            return y
+        graphed = reprise.graphed(fn)
+        with warnings.catch_warnings(record=True) as said, torch.no_grad():
+            warnings.simplefilter("always")
+            ours, eager = torch.zeros(WIDE), torch.zeros(WIDE)
+            for i in range(5):
+                self.assertEqual(bits(graphed(x_of(i), ours)), bits(fn(x_of(i), eager)))
+        self.assertEqual(bits(ours), bits(eager))
+        self.assertIn("it writes to an argument on the CPU", str(said[0].message))
+
+    def test_an_argument_that_is_returned_stays_eager(self):
+        graphed = reprise.graphed(lambda x, t: (x * 2, t + 1))
+        with warnings.catch_warnings(record=True) as said, torch.no_grad():
+            warnings.simplefilter("always")
+            for i in range(5):
+                self.assertEqual(graphed(x_of(i), torch.tensor([i]))[1].item(), i + 1)
+        self.assertIn("returns a tensor on the CPU", str(said[0].message))
+
+    def test_a_large_argument_stays_eager(self):
+        self.check(lambda x, t: x * t.cuda()[:WIDE], [(x_of(i), torch.zeros(1 << 15)) for i in range(3)],
+                   graphs=0, replays=0, told=["an argument is a tensor on the CPU of 131072 bytes"])
+
+    def test_calls_that_follow_one_another_at_once(self):
+        """No call takes the memory of one that is still to run."""
+        graphed = reprise.graphed(lambda x, t: x * 0 + t.cuda())
+        with torch.no_grad():
+            x = x_of(0)
+            found = [graphed(x, torch.full((WIDE,), float(i))) for i in range(50)]
+        self.assertEqual([f[0, 0].item() for f in found], [float(i) for i in range(50)])
+
+    def test_threads(self):
+        graphed = reprise.graphed(lambda x, s, t: x * 0 + s + t.cuda())
+        wrong, x = [], x_of(0)
+        with torch.no_grad():
+            graphed(x, torch.tensor(0.3), torch.zeros(WIDE))
+            graphed(x, torch.tensor(0.3), torch.zeros(WIDE))
+
+        def work(number):
+            with torch.no_grad(), torch.cuda.stream(torch.cuda.Stream()):
+                for i in range(40):
+                    s, t = 10.25 + number, torch.full((WIDE,), float(i))
+                    if graphed(x, torch.tensor(s), t)[0, 0].item() != s + i:
+                        wrong.append((number, i))
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+        self.assertEqual(len(graphed.shapes()), 1)
+
+    def test_forward_and_backward(self):
+        results = []
+        for wrap in (lambda fn: fn, reprise.graphed):
+            net = Net()
+            call = wrap(lambda x, t, s: (net(x) * t.cuda() * s).square().mean())
+            called = call if call.__class__.__name__ == "function" else call
+            for i in range(6):
+                x = x_of(i).requires_grad_()
+                called(x, torch.arange(float(WIDE)) + i, torch.tensor(2.5 + i % 2)).backward()
+                results.append((bits(x.grad), bits(net.weight.grad)))
+        self.assertEqual(results[:6], results[6:])
+        self.assertEqual(len(call.shapes()), 4)  # two values of the number, each a pair
+
+    def test_a_training_step(self):
+        losses = []
+        for wrap in (lambda fn: fn, lambda fn: reprise.graphed(fn)):
+            net = Net()
+            optimizer = torch.optim.SGD(net.parameters(), lr=1e-4)
+
+            def step(x, t):
+                optimizer.zero_grad(set_to_none=True)
+                loss = (net(x) - t.cuda()).square().mean()
+                loss.backward()
+                optimizer.step()
+                return loss.detach()
+            call = wrap(step)
+            losses.append([bits(call(x_of(i), torch.full((WIDE,), float(i)))) for i in range(8)])
+        self.assertEqual(*losses)
+        self.assertEqual(len(call.shapes()), 1, call.failures())
+
+    def test_tuned_and_judged(self):
+        def fn(x, t, s):
+            return x * t.cuda() * s
+        args = (x_of(0), torch.arange(float(WIDE)), torch.tensor(2.5))
+        with torch.no_grad():
+            graphed = reprise.graphed(fn)
+            self.assertEqual(len(graphed.tune(*args, places=2)["us"]), 2)
+            self.assertEqual(bits(graphed(*args)), bits(fn(*args)))
+            judged = reprise.graphed(fn, policy="auto")
+            for i in range(60):
+                args = (x_of(i), torch.arange(float(WIDE)) + i, torch.tensor(2.5 + i))
+                self.assertEqual(bits(judged(*args)), bits(fn(*args)))
+        self.assertEqual(judged.failures(), [])
+
+    def test_ahead_of_time_and_estimated(self):
+        def fn(x, t):
+            return x * t.cuda()
+        args = (x_of(0), torch.arange(float(WIDE)))
+        found = reprise.estimate(fn, [args])
+        self.assertEqual(found.failures, [])
+        graphed = reprise.graphed(fn, shapes=[args])
+        with torch.no_grad():
+            made = graphed(*args)
+        self.assertEqual(bits(made), bits(fn(*args)))
+
+    # ---- In the callable ----
+
+    def test_constants(self):
+        weight = torch.randn(WIDE, WIDE).cuda()
+        for fn in (lambda x: x @ weight * torch.tensor(2.0).to(x.device),
+                   lambda x: x @ weight * torch.arange(WIDE).cuda(),
+                   lambda x: (x @ weight).masked_fill((torch.arange(WIDE) > 3).cuda(), 0.0),
+                   lambda x: x * torch.tensor([1.0, 2.0] * 8, device="cuda"),
+                   lambda x: x * torch.tensor(3.0, device="cuda"),
+                   lambda x: x * x.new_tensor([2.0]),
+                   lambda x: x[torch.tensor([0, 2])] * 2,
+                   lambda x: x[[0, 2]] * 2,
+                   lambda x: x[:, torch.tensor([True, False] * 8)] * 2,
+                   lambda x: x * torch.tensor([[1.0, 2.0] * 8] * 4).t().cuda().t()):
+            self.check(fn, [(x_of(i),) for i in range(5)])
+
+    def test_constants_that_are_written_in(self):
+        def fn(x):
+            y = x * 2
+            y[0] = torch.arange(float(WIDE))
+            y[1] = torch.tensor(7.0)
+            fresh = torch.arange(float(WIDE)).cuda()
+            fresh += 1
+            return y + fresh + torch.arange(float(WIDE)).cuda()
+        self.check(fn, [(x_of(i),) for i in range(5)])
+
+    def test_many_constants(self):
+        def fn(x):
+            for i in range(40):
+                x = x * torch.full((WIDE,), 1.0 + i / 64).cuda()
+            return x + torch.zeros(100_000).cuda()[:WIDE]
+        self.check(fn, [(x_of(i),) for i in range(4)])
+
+    def test_a_constant_takes_the_fast_path(self):
+        graphed = reprise.graphed(lambda x: x * torch.arange(WIDE).cuda())
+        with torch.no_grad():
+            for i in range(3):
+                graphed(x_of(i))
+            made = graphed._fast_call((x_of(3),), {})
+        self.assertEqual(bits(made), bits(x_of(3) * torch.arange(WIDE).cuda()))
+
+    def test_a_value_of_the_program_is_compared(self):
+        net = Net()
+        calls = [(x_of(i),) for i in range(3)]
+        graphed = self.check(net, calls)
+        with torch.no_grad():
+            for table in (torch.ones(WIDE), torch.arange(float(WIDE))):
+                net.table.copy_(table)
+                self.assertEqual(bits(graphed(x_of(9))), bits(net(x_of(9))))
+            net.table = torch.full((WIDE,), 5.0)
+            self.assertEqual(bits(graphed(x_of(9))), bits(net(x_of(9))))
+
+    def test_a_buffer_on_the_cpu_is_compared(self):
+        net = Buffered()
+        graphed = self.check(net, [(x_of(i),) for i in range(3)])
+        with torch.no_grad():
+            for i in range(3):
+                net.table.numpy()[3] = i * 10.0
+                self.assertEqual(bits(graphed(x_of(9))), bits(net(x_of(9))))
+
+    def test_a_value_that_no_name_leads_to_is_compared(self):
+        hidden = torch.arange(float(WIDE))
+        keep = {"hidden": hidden}
+        find = keep.__getitem__  # of C
+
+        class Finds:
+            def __init__(self):
+                self.ways = [find]
+        finds = Finds()
+        graphed = reprise.graphed(lambda x: x * sorted(map(finds.ways[0], ["hidden"]), key=id)[0].cuda())
+        with torch.no_grad():
+            for i in range(9):
+                if i % 3 == 0:
+                    hidden.mul_(-1.5)
+                self.assertEqual(bits(graphed(x_of(i))), bits(x_of(i) * hidden.cuda()))
+
+    def test_what_a_call_counts_on_the_cpu_stays_eager(self):
+        class Counts(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.count = torch.zeros(1)
+
+            def forward(self, x):
+                self.count += 1
+                return x * self.count.to(x.device)
+        one, other = Counts(), Counts()
+        graphed = reprise.graphed(one)
+        with warnings.catch_warnings(record=True) as said, torch.no_grad():
+            warnings.simplefilter("always")
+            for i in range(5):
+                self.assertEqual(bits(graphed(x_of(i))), bits(other(x_of(i))))
+        self.assertIn("count", str(said[0].message))
+        self.assertIn("lies on the CPU, and a call writes to it", str(said[0].message))
+
+    def test_what_cannot_be_captured_is_told_as_before(self):
+        def fn(x):
+            return x * float(x.sum())
+        graphed = reprise.graphed(fn)
+        with warnings.catch_warnings(record=True) as said, torch.no_grad():
+            warnings.simplefilter("always")
+            for i in range(4):
+                self.assertEqual(bits(graphed(x_of(i))), bits(fn(x_of(i))))
+        self.assertEqual(len(said), 1)
+        self.assertIn("gpu_cpu_values.py", str(said[0].message))
+
+    def test_a_step_with_constants(self):
+        losses = []
+        for wrap in (lambda fn: fn, reprise.graphed):
+            net = Net()
+            optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+
+            def step(x):
+                optimizer.zero_grad(set_to_none=True)
+                loss = (net(x) * torch.tensor([0.5] * WIDE, device="cuda")).square().mean()
+                loss.backward()
+                optimizer.step()
+                return loss.detach()
+            call = wrap(step)
+            losses.append([bits(call(x_of(i))) for i in range(8)])
+        self.assertEqual(*losses)
+        self.assertEqual(len(call.shapes()), 1, call.failures())
+
+    def test_a_module_with_constants_forward_and_backward(self):
+        grads = []
+        for wrap in (lambda net: net, reprise.graphed):
+            net = Net()
+            call = wrap(net)
+            for i in range(5):
+                net.weight.grad = None
+                call(x_of(i)).square().mean().backward()
+                grads.append(bits(net.weight.grad))
+        self.assertEqual(grads[:5], grads[5:])
+        self.assertEqual(len(call.shapes()), 2)
+
+    def test_verified(self):
+        for verify in ("capture", "run"):
+            self.check(lambda x, t: x * t.cuda() * torch.arange(WIDE).cuda(),
+                       [(x_of(i), torch.full((WIDE,), float(i))) for i in range(4)], verify=verify)
+
+
+if __name__ == "__main__":
+    unittest.main()
