@@ -205,6 +205,51 @@ class Schedules(unittest.TestCase):
         for state in ours.optimizer.state.values():
             self.assertEqual(state["step"].item(), STEPS)
 
+    def test_counts_that_work_is_chosen_by(self):
+        """Of NAdam, RAdam and ASGD the host computes what kernels get from tensors that it keeps. Calls are
+        eager then, which is told; as one graph where the counts lie on the device."""
+        for name in ("NAdam", "RAdam", "ASGD"):
+            for foreach in (False, True):
+                with self.subTest(name, foreach=foreach):
+                    make = optimizers(name)
+                    ours = self.compare(make(lr=0.01, foreach=foreach), graphs=0)
+                    fact = self.way(ours)
+                    self.assertEqual((fact["way"], fact["patched"], fact["counted"]), ("eager", (), 0))
+                    self.assertTrue(fact["reason"])
+                    self.assertEqual(len(ours.told), 1, ours.told)
+                    self.assertIn(f"{name} 'optimizer': no call that uses it has a graph, as ",
+                                  " ".join(reprise.report().split()))
+                    ours = self.compare(make(lr=0.01, foreach=foreach, capturable=True))
+                    self.one_graph(ours)
+                    self.assertEqual(self.way(ours)["way"], "patched")
+
+    def test_a_gradient_scaler(self):
+        """In half precision; some steps are left out, as gradients overflow. Optimizers that are fused ask the
+        device for that, the others wait for it."""
+        def step_of(net, optimizer):
+            scaler = torch.amp.GradScaler("cuda", init_scale=2.0 ** 13, growth_interval=1)
+
+            def step(x):
+                optimizer.zero_grad(set_to_none=True)
+                with torch.autocast("cuda", dtype=torch.float16):
+                    loss = net(x).float().square().mean()
+                scaler.scale(loss).backward()
+                scaler.step(optimizer)
+                scaler.update()
+                return loss.detach()
+            return step
+        for name in ("adam fused", "sgd fused"):
+            with self.subTest(name):
+                ours = self.compare(KINDS[name], step_of=step_of)
+                self.one_graph(ours)
+                self.assertEqual(self.way(ours)["way"], "patched")
+        for name in ("adam", "adam capturable", "sgd momentum"):
+            with self.subTest(name):
+                ours = self.compare(KINDS[name], step_of=step_of, graphs=0)
+                fact = self.way(ours)
+                self.assertEqual((fact["way"], len(ours.told)), ("eager", 1))
+                self.assertIn("captur", fact["reason"])
+
     def test_a_value_that_becomes_zero(self):
         ours = self.compare(KINDS["sgd momentum"], setting("weight_decay", lambda n: 0.0 if n > 9 else 0.01),
                             graphs=2)

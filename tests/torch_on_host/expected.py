@@ -6,8 +6,8 @@ each program the tests that are known to fail on the host driver, with the reaso
 RUNS = {
     "gpu_check.py": 58,
     "gpu_check.py --install": 58,
-    "gpu_schedules.py": 17,
-    "gpu_schedules.py --install": 17,
+    "gpu_schedules.py": 19,
+    "gpu_schedules.py --install": 19,
     "gpu_training.py": 59,
     "gpu_training.py --install": 59,
     "gpu_numbers.py": 20,

@@ -1104,11 +1104,15 @@ class Graphed:
     def hyperparameters(self):
         """Which way the hyperparameters of optimizers go that calls use: for each optimizer a dict with
         ``optimizer``, where it was found; ``kind``, its class; ``way``: ``"patched"``, replays write them
-        into kernels' parameters as they are then, so that no value is captured anew, or ``"key"``, each
-        value has a graph of its own; ``patched``, the names of those that kernels were found to hold, of
+        into kernels' parameters as they are then, so that no value is captured anew, ``"key"``, each value
+        has a graph of its own, or ``"eager"``, no call that uses it has a graph; ``patched``, the names of those that kernels were found to hold, of
         the latest capture; ``counted``, how many step counts on the CPU each replay moves on; and
         ``reason``, why the way is no other one, or None."""
-        return self._hyperparameters.facts()
+        facts = self._hyperparameters.facts()
+        if not self._shapes and self._failures:
+            for fact in facts:
+                fact.update(way="eager", patched=(), counted=0, reason=fact["reason"] or self.failures()[0])
+        return facts
 
     def choices(self):
         """How the calls of each shape go where ``policy`` is ``"auto"``: for each a dict with

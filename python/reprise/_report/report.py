@@ -30,8 +30,11 @@ def _ways(graphed):
     """Which way the hyperparameters of each optimizer go."""
     for fact in graphed.hyperparameters():
         name = f"{fact['kind']} '{fact['optimizer']}'"
+        why = f", as {fact['reason'].splitlines()[0]}" if fact["reason"] else ""
+        if fact["way"] == "eager":
+            yield f"{name}: no call that uses it has a graph{why}"
+            continue
         if fact["way"] == "key":
-            why = f", as {fact['reason'].splitlines()[0]}" if fact["reason"] else ""
             yield f"{name}: each value of its hyperparameters has a graph of its own{why}"
             continue
         counted = f", and move its {fact['counted']} step counts on the CPU on" if fact["counted"] else ""
