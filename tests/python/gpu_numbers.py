@@ -3,15 +3,18 @@
 eager calls, to the bit. What else is done with one keeps it in the key. Usage: gpu_numbers.py [--install]"""
 
 import math
+import random
 import sys
 import threading
 import types
 import unittest
 import warnings
+from unittest import mock
 
 import torch
 
 import reprise
+from reprise._reads import draws
 
 INSTALL = "--install" in sys.argv
 if INSTALL:
@@ -227,6 +230,98 @@ class Numbers(unittest.TestCase):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self.calls(made, lambda x, t: x * t, lambda i: (number(i),))
+
+
+class Draws(unittest.TestCase):
+    """random.random() in a callable: its replays draw."""
+
+    def setUp(self):
+        torch.manual_seed(5)
+        self.x = torch.randn(4, 16, device="cuda")
+
+    def run_calls(self, fn, wrap, between=lambda i: None):
+        """Results, and what the generator gives next."""
+        random.seed(11)
+        called, found = wrap(fn), []
+        for i in range(CALLS):
+            found.append(called(self.x))
+            between(i)
+        return found, random.random(), called
+
+    def follows(self, fn, between=lambda i: None):
+        wanted, following, _ = self.run_calls(fn, lambda fn: fn, between)
+        found, next_one, made = self.run_calls(fn, lambda fn: reprise.graphed(fn, strict=True), between)
+        self.assertTrue(all(map(torch.equal, wanted, found)))
+        self.assertEqual(following, next_one)
+        self.assertEqual([s["replays"] for s in made.shapes()], [CALLS - 1])
+        self.assertIs(random.random.__self__, random._inst)
+
+    def test_one_and_several(self):
+        self.follows(lambda x: x * random.random())
+        self.follows(lambda x: x * (2 * random.random() - 1) + random.random() / (1 + random.random()))
+
+    def test_draws_and_seeds_between_calls(self):
+        self.follows(lambda x: x + random.random(), lambda i: random.seed(i) if i % 3 else random.random())
+
+    def test_next_to_a_number_that_is_new_at_every_call(self):
+        cfg = {"t": 0.1}
+        fn = (lambda x: x * random.random() + cfg["t"])
+
+        def between(i):
+            cfg["t"] = number(i)
+        wanted = self.run_calls(fn, lambda fn: fn, between)[0]
+        cfg["t"] = 0.1
+        found, _, made = self.run_calls(fn, lambda fn: reprise.graphed(fn, strict=True), between)
+        self.assertTrue(all(map(torch.equal, wanted, found)))
+        self.assertEqual([s["replays"] for s in made.shapes()], [CALLS - AHEAD + 1])
+
+    def test_a_result_that_work_is_chosen_by(self):
+        """The call is eager, with the numbers that were drawn for it."""
+        def fn(x):
+            return x.abs() ** (random.random() + random.random())
+        made = reprise.graphed(fn, strict=True)
+        for _ in range(2):
+            made(self.x)
+        numbers = iter([0.25, 0.375, 0.75, 1.25, 0.375, 0.25])
+        with mock.patch.object(draws, "_draw", lambda: next(numbers)):
+            for power in (0.625, 2.0, 0.625):
+                self.assertTrue(torch.equal(made(self.x), self.x.abs() ** power), power)
+        self.assertEqual([s["replays"] for s in made.shapes()], [3])  # and one that was eager
+
+    def test_what_cannot_be_followed(self):
+        own = random.Random(3)
+        for name, fn in {"compared": lambda x: x * (2 if random.random() < 0.5 else 3),
+                         "of another generator": lambda x: x * own.random(),
+                         "whole": lambda x: x * random.randint(1, 9),
+                         "uniform": lambda x: x * random.uniform(1, 2)}.items():
+            with self.subTest(name), warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                own.seed(3)
+                wanted, following, _ = self.run_calls(fn, lambda fn: fn)
+                own.seed(3)
+                found, next_one, made = self.run_calls(fn, reprise.graphed)
+                self.assertTrue(all(map(torch.equal, wanted, found)))
+                self.assertEqual(following, next_one)
+                self.assertEqual(made.shapes(), [])
+                self.assertTrue(any("random numbers of Python's" in str(w.message) for w in said))
+
+    def test_other_threads_draw_from_the_generator(self):
+        """While a run finds another function in the module."""
+        made, seen = [], []
+
+        def fn(x):
+            thread = threading.Thread(target=lambda: seen.append(type(random.random())))
+            if made:  # not in the first call
+                thread.start()
+                thread.join()
+            return x * random.random()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            called = reprise.graphed(fn)
+            called(self.x)
+            made.append(True)
+            called(self.x)
+        self.assertEqual(set(seen), {float})
 
 
 class Training(unittest.TestCase):

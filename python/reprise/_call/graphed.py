@@ -210,9 +210,10 @@ class Graphed:
     def _replay_told(self, key, shape, tensors, args, kwargs):
         """The same, where its graph can be told the numbers that hold."""
         if not shape.has_its_scalars():
-            if shape.scalars.special():  # of this call alone
-                return self._fn(*args, **kwargs)
-            return self._drop_strange(key, shape, args, kwargs)
+            with shape.drawn_again():
+                if shape.scalars.special():  # of this call alone
+                    return self._fn(*args, **kwargs)
+                return self._drop_strange(key, shape, args, kwargs)
         return self._replay_fitting(key, shape, tensors, args, kwargs)
 
     def _replay_fitting(self, key, shape, tensors, args, kwargs):
@@ -225,7 +226,8 @@ class Graphed:
         shape.effects.misfits += 1
         if shape.effects.misfits == MOST_MISFITS:
             self._drop_misfit(key, shape)
-        return self._fn(*args, **kwargs)
+        with shape.drawn_again():
+            return self._fn(*args, **kwargs)
 
     def _drop_strange(self, key, shape, args, kwargs):
         """An eager call, as the step counts that the shape was captured for are apart by now, or an
@@ -844,12 +846,14 @@ class Graphed:
             self._numbers.refuse(family, "forward and backward are two graphs")
             self._hyperparameters.refuse("forward and backward are two graphs")
         seat = self._numbers.seat(family, self._others(leaves))
-        bound = self._hyperparameters.bind(self._numbers.bind(family, seat))
+        given, draws = self._numbers.bind(family, seat), self._numbers.draws(seat)
+        bound = self._hyperparameters.bind(given, draws)
         distributed.check_modules(torch, self._watch.modules, split)
         pool = self._own_pool(device, split)
         aliases = Aliases(torch, self._watch.modules, self._watch.params) if split else None
         cpu = self._cpu.attempt(device, self._cpu_family(key), self._on_cpu(leaves),
                                 not split and bound is None)
+        numbered = tuple(seat or ())
         body = self._body(before, bound, aliases, leaves, spec, has_kwargs, seat, cpu)
         name = self._shape_name(tensors)
         if cpu is not None:
@@ -868,7 +872,8 @@ class Graphed:
                 made = Shape(work, work.capture(pool.native, name, self._copy_args, verify, lead))
                 made.lead = lead
                 made.scalars = bound and bound.give(made.graph)
-                made.seat, made.turns = seat, threading.RLock()
+                made.seat, made.given_numbers, made.turns = seat, numbered, threading.RLock()
+                made.draws = draws.count if draws else 0
                 self._draws = work.draws
             if cpu is not None:
                 cpu.give(made, None if split else made.graph, self._reads.compares)

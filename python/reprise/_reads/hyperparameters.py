@@ -14,6 +14,8 @@ Where that cannot be proved the values are part of the key, as all that a callab
 is told: `Graphed.hyperparameters()`.
 """
 
+import contextlib
+
 from .. import _C
 from .._base.tree import flatten
 from .scalars import FIXED, Escaped, Scalar, Trace
@@ -83,13 +85,14 @@ def counters_of(torch, optimizer):
 
 class Bound:
     """What the runs of one capture followed. kinds: of each place. numbers: more places, behind those of
-    optimizers."""
+    optimizers. draws: a Draws, or None."""
 
-    def __init__(self, owner, places, counters, numbers=()):
+    def __init__(self, owner, places, counters, numbers=(), draws=None):
         self.owner = owner
         self.torch = owner.torch
         self.places = [*places, *numbers]
         self.first = len(places)  # of the numbers
+        self.draws = draws
         self.counters = counters
         self.kinds = [place.kind() for place in self.places]
         self.traces = []  # of the runs
@@ -99,12 +102,15 @@ class Bound:
         """A run's body, which finds Scalars in the places."""
         def run(placed):
             trace = Trace(self.traces)
-            with _Swapped(self, trace) as swapped:
+            with _Swapped(self, trace) as swapped, self._drawing(trace):
                 result = body(placed)
                 moved = swapped.moved()
             self._look(trace, result, moved)
             return result
         return run
+
+    def _drawing(self, trace):
+        return self.draws.during(trace, len(self.places)) if self.draws else contextlib.nullcontext()
 
     def _look(self, trace, result, moved):
         """Names what kernels may have got; raises Escaped where replays could not follow."""
@@ -124,6 +130,7 @@ class Bound:
         """Has the replays of the captured graph follow the places: the _C.Scalars that tells it."""
         places = tuple((*p.where(), p.index, kind, p.get())
                        for p, kind in zip(self.places, self.kinds))
+        places += self.draws.places() if self.draws else ()
         double = self.torch.float64
         counters = tuple((c.state, _STEP, c.tensor, c.tensor.data_ptr(), c.tensor.dtype is double, by, lead)
                          for c, (by, lead) in zip(self.counters, self.moved))
@@ -133,7 +140,7 @@ class Bound:
         scalars = _C.Scalars(places, counters, tuple(trace.steps), named, checked)
         graph.set_scalars(scalars)
         held = [step for i, step in enumerate(named) if graph.scalar_places(i)]
-        self.owner.held = {self.places[i].path for i in trace.inputs_of(held)}
+        self.owner.held = {self.places[i].path for i in trace.inputs_of(held) if i < len(self.places)}
         return scalars
 
 
@@ -356,9 +363,11 @@ class Hyperparameters:
 
     # ---- Captures ----
 
-    def bind(self, numbers=()):
-        """For one capture: a Bound, or None where there is nothing to follow. numbers: more places."""
-        return Bound(self, self.places, self.counters, numbers) if self.places or numbers else None
+    def bind(self, numbers=(), draws=None):
+        """For one capture: a Bound, or None where there is nothing to follow. numbers: more places; draws: a
+        Draws, or None."""
+        has_any = self.places or numbers or draws
+        return Bound(self, self.places, self.counters, numbers, draws) if has_any else None
 
     # ---- Facts ----
 

@@ -18,7 +18,9 @@ import types
 
 from .. import _C
 from .._base.tree import flatten
+from .draws import Draws
 from .hyperparameters import CONVERTERS, Place, Unfollowed
+from .runs import Effect
 from .scalars import FIXED, Escaped, Scalar
 from .walk import CELL
 
@@ -73,6 +75,8 @@ class Numbers:
         self._refused = set()  # families of which no argument is followed
         self._diverged = {}    # by family: captures in a row that differed
         self._times = 0
+        self._draws = False    # do replays draw numbers of Python's?
+        self._may_draw = can_follow
 
     # ---- Keys ----
 
@@ -128,19 +132,26 @@ class Numbers:
         """Its values are part of the key from now on."""
         self._arguments.pop(family, None)
         self._refused.add(family)
+        self._may_draw = self._may_draw and not self._draws
+        self._draws = False
         if self.places:
             self.reads.look_at([place.where() for place in self.places])
             self.places, self._times = [], _MOST_TIMES
 
     def refuse(self, family, why):
         """Raises Unfollowed where a call of a family has anything that could not be followed then."""
-        if self.places or self._arguments.get(family):
+        if self._follows(family):
             self._stop(family)
             raise Unfollowed(why)
 
     def judge(self, family, error):
-        """An error of a capture: raises Unfollowed where it may be for what was followed."""
-        if not self.places and not self._arguments.get(family) or isinstance(error, Unfollowed):
+        """An error of a capture: raises Unfollowed where it may be for what was followed, or would not be if
+        replays drew numbers."""
+        if isinstance(error, Effect) and error.is_draw and self._may_draw and not self._draws and not (
+                self.reads.is_compiled or converts(self.reads.values.walk)):
+            self._draws = True
+            raise Unfollowed(str(error))
+        if not self._follows(family) or isinstance(error, Unfollowed):
             return
         if getattr(error, "status", None) == _DIVERGED:
             self._diverged[family] = self._diverged.get(family, 0) + 1
@@ -149,6 +160,9 @@ class Numbers:
         if kept or isinstance(error, Escaped) or self._diverged.get(family, 0) > 1 or (
                 not isinstance(error, _C.Error)):  # of a function that wants a float and nothing else
             self.refuse(family, str(error))
+
+    def _follows(self, family):
+        return self.places or self._draws or self._arguments.get(family)
 
     def captured(self, family):
         self._diverged.pop(family, None)
@@ -159,12 +173,16 @@ class Numbers:
         """For one graph: the floats among a call's values that it follows, by number. None: it follows none.
         others: of the call's leaves those that are no tensors."""
         names = self._arguments.get(family)
-        return {i: others[i] for i in names} if names else None
+        return {i: others[i] for i in names or ()} if names or self._draws else None
 
     def bind(self, family, seat):
         """The places of one capture, whose seat() that is."""
         names = self._arguments.get(family)
         return [*self.places, *(Place(seat, i, -1, names[i]) for i in seat or ())]
+
+    def draws(self, seat):
+        """What the runs of one capture draw, whose seat() that is; None: nothing that replays could."""
+        return Draws(seat) if self._draws else None
 
 
 def converts(walk):

@@ -16,6 +16,7 @@ import types
 from .. import _C
 from .._base.lines import Frame
 from .code import is_foreign_file, is_quiet_file
+from .draws import is_draw
 
 _TOOL = "reprise"
 _FREE_TOOLS = (4, 3)
@@ -35,7 +36,10 @@ _MENDS = {
 
 
 class Effect(_C.Error):
-    """What the callable does besides computing would take place once, and in no replay."""
+    """What the callable does besides computing would take place once, and in no replay. is_draw: replays can
+    do it, where they are told to (draws.py)."""
+
+    is_draw = False
 
 
 def describe(what, kind, line):
@@ -178,6 +182,7 @@ class Run:
             return
         refused = self._noted(*found, line)
         if refused is not None:
+            refused.is_draw = is_draw(function)
             raise refused
 
 

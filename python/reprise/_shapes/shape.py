@@ -6,6 +6,7 @@ import functools
 from .._base import torch_private
 from .._base.tree import is_leaf, unflatten
 from .._grad.gradients import give
+from .._reads.draws import draw_into, given_again
 
 
 class Given:
@@ -25,6 +26,8 @@ class Shape:
     scalars = None  # what tells its graph the hyperparameters that hold now (_C.Scalars)
 
     seat = None  # of a call's values those that the scalars hang on, by number (_reads/numbers.py)
+    given_numbers = ()  # of those that the call gives
+    draws = 0  # how many numbers of Python's a call draws
     turns = None  # a lock, held from where the seat is taken until the graph is enqueued
     cpu = None  # what its calls do on the CPU ahead of the launch (_call/cpu_values.py)
 
@@ -146,9 +149,14 @@ class Shape:
         return self.scalars is None or self.scalars.fit()
 
     def take_seat(self, others):
-        """Has its scalars hang on the values of a call."""
-        for number in self.seat:
+        """Has its scalars hang on the values of a call, and draws what it asks for."""
+        for number in self.given_numbers:
             self.seat[number] = others[number]
+        draw_into(self.seat, self.draws)
+
+    def drawn_again(self):
+        """Within an eager call in place of a replay: it gets the numbers that were drawn for that."""
+        return given_again(self.seat, self.draws)
 
     def parts(self):
         """The graphs that it is made of."""
