@@ -9,8 +9,10 @@ import sys
 import threading
 import unittest
 import warnings
+import weakref
 
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import reprise
 
@@ -288,15 +290,21 @@ class Inference(Case):
         self.assertEqual(self.ways(made), {"": "untried"})
         self.same(made, calls=20)
         self.assertEqual(self.ways(made)["middle.1.first"], "graph")
+        pool = made.before.pool
+        reprise.graphed_of(made).reset()
+        self.same(made, calls=20)
+        self.assertIsNot(made.before.pool, pool)
 
     def test_modules_are_what_they_were_once_nobody_has_the_result(self):
         net = Asking().cuda()
         made = self.made(net)
         self.same(made)
         self.assertIsNot(type(net.first), torch.nn.Sequential)
+        lane = weakref.ref(reprise.graphed_of(net.first))
         del made
         gc.collect()
         self.assertIs(type(net.first), torch.nn.Sequential)
+        self.assertIsNone(lane())
         self.same(net)
 
     def test_copies_and_pickles(self):
@@ -327,6 +335,15 @@ class Inference(Case):
         # Nothing is kept from one to the next: all lie in the room of the largest.
         largest = max(graph["planned_bytes"] for part in parts for graph in part.shapes())
         self.assertEqual(made.before.pool.parent.parent.info()["planned_bytes"], largest)
+
+    def test_a_module_that_is_replaced(self):
+        net = Asking().cuda()
+        made = self.made(net)
+        self.same(made)
+        net.second = Deep().cuda()
+        self.plain.second = copy.deepcopy(net.second)
+        self.same(made, calls=25)
+        self.assertEqual(self.ways(made)["second.middle.1.first"], "graph")
 
     def test_measured_choices(self):
         net = Asking().cuda()
@@ -465,6 +482,25 @@ class Training(Case):
             want(x).square().sum().backward()
             for g, w in zip(made.parameters(), want.parameters()):
                 torch.testing.assert_close(g.grad, w.grad, rtol=1e-4, atol=1e-5)
+
+    def test_a_reset_between_steps(self):
+        made = self.made(Deep().cuda())
+        self.same(made, steps=15)
+        reprise.graphed_of(made).reset()
+        self.plain.load_state_dict(made.state_dict())
+        self.same(made, steps=15)
+        self.assertEqual(self.ways(made)["middle.1.first"], "graph")
+        self.assertLessEqual({fact["lanes"] for fact in made.parts()}, {0, 1})
+
+    def test_checkpoints(self):
+        class Recomputed(Deep):
+            def forward(self, x):
+                return self.middle(checkpoint(self.before, x, use_reentrant=False)) + 1
+
+        made = self.made(Recomputed().cuda())
+        self.same(made, steps=20)
+        self.assertEqual(self.ways(made)["middle.0"], "graph")
+        self.assertIn("checkpoint", self.fact(made, "before")["reason"])
 
     def test_other_order_of_calls(self):
         class Turned(torch.nn.Module):

@@ -97,12 +97,14 @@ def _new_class(torch, plain, made, again):
 
 def _bind(module, cls):
     """Lets what the class holds go with the module: a class itself goes when Python collects garbage."""
-    def let_go(_):
-        for name in _ASIDE:
-            if name in cls.__dict__:
-                delattr(cls, name)
-    cls.__reprise__.gone = weakref.ref(module, let_go)
+    cls.__reprise__.gone = weakref.ref(module, lambda _: _let_go(cls))
     return module
+
+
+def _let_go(cls):
+    for name in _ASIDE:
+        if name in cls.__dict__:
+            delattr(cls, name)
 
 
 def wrap(torch, plain, made, again):
@@ -130,7 +132,9 @@ def change(torch, module, plain, made, again):
 def restore(module):
     """Makes a module that was graphed in place what it was before."""
     if is_module(module):
+        cls = type(module)
         module.__class__ = type(plain_of(module))
+        _let_go(cls)
 
 
 def is_module(value):

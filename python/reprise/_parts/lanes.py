@@ -12,6 +12,19 @@ MOST_REFUSED = 2  # keys of calls that are refused, before those that differ onl
 SMALL = "its graph would have {} nodes, and one of fewer than {} does not pay"
 
 
+HOOKED = ("it is called under hooks of saved tensors (torch.utils.checkpoint), which have to see the same in "
+          "each run")
+
+
+def _saves_elsewhere(torch):
+    """Do hooks take what autograd saves? Asked by forbidding them, which is refused where there are some."""
+    try:
+        with torch.autograd.graph.disable_saved_tensors_hooks("reprise asks"):
+            return False
+    except RuntimeError:
+        return True
+
+
 class Lane:
     """What a Graphed is besides that is a lane of a part; stands in front of it among a class's bases."""
 
@@ -53,6 +66,14 @@ class Lane:
             lane = self if not rounds.last_place(0) else self.part.lane_aside()
         return self._fn(*args, **kwargs) if lane is None else lane.own_call(args, kwargs)
 
+    def _by_graph(self, key, leaves, tensors, spec, args, kwargs):
+        if self.part is not self.all_parts.root and self._torch.is_grad_enabled() and (
+                _saves_elsewhere(self._torch)):
+            self.part.called(self.all_parts)
+            self.part.reason = HOOKED
+            return self._fn(*args, **kwargs)
+        return super()._by_graph(key, leaves, tensors, spec, args, kwargs)
+
     def own_call(self, args, kwargs):
         """A call of this lane, whatever waits."""
         return super().__call__(*args, **kwargs)
@@ -66,7 +87,7 @@ class Lane:
         return super()._warm_up(args, kwargs)
 
     def was_called(self):
-        return bool(self._eager_runs or self._shapes or self._failures)
+        return self.part.turn is not None or bool(self._shapes or self._failures)
 
     def _replay(self, key, shape, *call):
         result = super()._replay(key, shape, *call)
@@ -89,6 +110,11 @@ class Lane:
                 self._place = place if self._place is None else min(place, self._place)
             self._placed[key] = self._pools[device.index] = pool
         return self._placed[key]
+
+    def leave_places(self):
+        self._place = None
+        self._placed.clear()
+        self._pools.clear()
 
     def _keep(self, key, shape):
         super()._keep(key, shape)

@@ -64,7 +64,7 @@ class Parts:
         """Makes modules parts below one; found: (name, module) of each. Returns those that were none."""
         made = [part for name, module in found
                 for part in self._parts_of(above, f"{above.path}.{name}", module)]
-        self.watched = WATCHED_CALLS
+        self.watched = WATCHED_CALLS if made else self.watched
         return made
 
     def _parts_of(self, above, path, module):
@@ -93,6 +93,7 @@ class Parts:
             part.leave(None)
         self.known.clear()
         self.watched = 0
+        self.rounds.reset()
 
 
 class Part:
@@ -176,8 +177,7 @@ class Part:
         """Makes the modules in it parts, and leaves it alone from then on unless some shape of it has a
         graph; find: returns (name, module) of each. False where there are none."""
         self.reason, self.line = why.splitlines()[0], line
-        if self.children is None:
-            self.children = parts.divide(self, find())
+        self.children = (self.children or []) + parts.divide(self, find())
         if self is not parts.root and not self.graphs():
             self.leave(self.reason)
         return bool(self.children)
@@ -318,6 +318,7 @@ class Root(Lane):
             self.all_parts.reset()
             self.part.children = self.part.reason = self.part.line = None
             self._cut.clear()
+            self.leave_places()
             self._forget()
 
 

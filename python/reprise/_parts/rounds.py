@@ -103,7 +103,8 @@ class Rounds:
         if key not in self._slots:
             above = self._slot(device, number, part.parent)
             for other in sorted(part.parent.children, key=lambda p: (p.turn is None, p.turn or 0)):
-                self._slots[device.index, number, other] = above.add("sequence", other.path)
+                if (device.index, number, other) not in self._slots:
+                    self._slots[device.index, number, other] = above.add("sequence", other.path)
         return self._slots[key]
 
     def beside(self, device, is_aside, own_name=None):
@@ -114,6 +115,12 @@ class Rounds:
             parent = self._top(device) if is_aside else self._round(device, 0).pool
             self._pools[key] = Pool("alternatives", parent=parent, name=own_name or self._name, device=device)
         return self._pools[key]
+
+    def reset(self):
+        """Forgets all places. Memory goes with what lies there."""
+        self.is_quiet, self.current = True, 0
+        for taken in (self._waiting, self._pools, self._slots, self._taken):
+            taken.clear()
 
     def of_segments(self, device):
         """What torch's own graphs of a variant of a callable that is cut lie in: a pool under install(), or a
