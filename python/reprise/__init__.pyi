@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from os import PathLike
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, overload
@@ -13,6 +13,7 @@ __version__: str
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _M = TypeVar("_M", bound=torch.nn.Module)
+_Fill = Literal["zeros", "last"] | float
 
 class Pool:
     kind: str
@@ -79,8 +80,8 @@ class Graphed(Generic[_P, _R]):
     def choices(self) -> list[dict[str, Any]]: ...
     def hyperparameters(self) -> list[dict[str, Any]]: ...
     def parts(self) -> list[dict[str, Any]]: ...
-    def reset(self) -> None: ...
     def tune(self, *args: Any, places: int = ..., **kwargs: Any) -> dict[str, Any]: ...
+    def buckets(self) -> list[dict[str, Any]]: ...
     def reset(self) -> None: ...
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R: ...
 
@@ -100,8 +101,10 @@ def graphed(  # type: ignore[overload-overlap]
             grad: Literal["auto", "split", "whole"] = ..., frozen: bool = ...,
             progress: bool | Callable[[int, int, dict[str, Any]], object] = ...,
             policy: Literal["always", "auto", "never"] = ...,
-            verify: Literal["capture", "run"] | None = ...,
-            max_shapes: int = ..., parts: bool = ...) -> _M: ...
+            verify: Literal["capture", "run"] | None = ..., max_shapes: int = ..., parts: bool = ...,
+            buckets: Mapping[str, Sequence[int] | int | Literal["powers of two"]] | None = ...,
+            axes: Mapping[str, Mapping[Any, int]] | None = ...,
+            fill: _Fill | Mapping[Any, _Fill] = ...) -> _M: ...
 @overload
 def graphed(fn: Callable[_P, _R], *, shapes: Iterable[tuple[Any, ...]] | None = ...,
             warmup: int = ..., pool: Pool | None = ..., name: str | None = ...,
@@ -111,8 +114,10 @@ def graphed(fn: Callable[_P, _R], *, shapes: Iterable[tuple[Any, ...]] | None = 
             grad: Literal["auto", "split", "whole"] = ..., frozen: bool = ...,
             progress: bool | Callable[[int, int, dict[str, Any]], object] = ...,
             policy: Literal["always", "auto", "never"] = ...,
-            verify: Literal["capture", "run"] | None = ...,
-            max_shapes: int = ..., parts: bool = ...) -> Graphed[_P, _R]: ...
+            verify: Literal["capture", "run"] | None = ..., max_shapes: int = ..., parts: bool = ...,
+            buckets: Mapping[str, Sequence[int] | int | Literal["powers of two"]] | None = ...,
+            axes: Mapping[str, Mapping[Any, int]] | None = ...,
+            fill: _Fill | Mapping[Any, _Fill] = ...) -> Graphed[_P, _R]: ...
 @overload
 def graphed(fn: None = ..., *, shapes: Iterable[tuple[Any, ...]] | None = ...,
             warmup: int = ..., pool: Pool | None = ..., name: str | None = ...,
@@ -122,8 +127,10 @@ def graphed(fn: None = ..., *, shapes: Iterable[tuple[Any, ...]] | None = ...,
             grad: Literal["auto", "split", "whole"] = ..., frozen: bool = ...,
             progress: bool | Callable[[int, int, dict[str, Any]], object] = ...,
             policy: Literal["always", "auto", "never"] = ...,
-            verify: Literal["capture", "run"] | None = ...,
-            max_shapes: int = ..., parts: bool = ...) -> _Decorator: ...
+            verify: Literal["capture", "run"] | None = ..., max_shapes: int = ..., parts: bool = ...,
+            buckets: Mapping[str, Sequence[int] | int | Literal["powers of two"]] | None = ...,
+            axes: Mapping[str, Mapping[Any, int]] | None = ...,
+            fill: _Fill | Mapping[Any, _Fill] = ...) -> _Decorator: ...
 def graphed_(module: _M, *, shapes: Iterable[tuple[Any, ...]] | None = ...,
              warmup: int = ..., pool: Pool | None = ..., name: str | None = ...,
              copy_args: bool = ..., strict: bool = ...,
@@ -132,8 +139,10 @@ def graphed_(module: _M, *, shapes: Iterable[tuple[Any, ...]] | None = ...,
              grad: Literal["auto", "split", "whole"] = ..., frozen: bool = ...,
              progress: bool | Callable[[int, int, dict[str, Any]], object] = ...,
              policy: Literal["always", "auto", "never"] = ...,
-             verify: Literal["capture", "run"] | None = ...,
-             max_shapes: int = ..., parts: bool = ...) -> _M: ...
+             verify: Literal["capture", "run"] | None = ..., max_shapes: int = ..., parts: bool = ...,
+             buckets: Mapping[str, Sequence[int] | int | Literal["powers of two"]] | None = ...,
+             axes: Mapping[str, Mapping[Any, int]] | None = ...,
+             fill: _Fill | Mapping[Any, _Fill] = ...) -> _M: ...
 def graphed_of(value: object) -> Graphed[..., Any]: ...
 @overload
 def eager(fn: None = ...) -> AbstractContextManager[None, bool]: ...

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""What a server does with graphs, on a GPU: models that come and go, memory that runs out and comes back, many
-threads, batches in buckets. Usage: gpu_serving.py [--install] ..."""
+"""What a server does with graphs, on a GPU: models that come and go, memory that runs out and comes back,
+many threads, batches in buckets. Usage: gpu_serving.py [--install] ..."""
 
 import gc
+import itertools
 import sys
+import threading
 import unittest
 import warnings
 
@@ -26,6 +28,12 @@ def free_bytes():
     torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.empty_cache()
     return torch.cuda.mem_get_info()[0]
+
+
+class Case(unittest.TestCase):
+    def tearDown(self):
+        """Tests of memory go by what is free."""
+        free_bytes()
 
 
 class Net(torch.nn.Module):
@@ -87,7 +95,7 @@ def training():
 KINDS = (inference, pair, gradients, training)
 
 
-class Memory(unittest.TestCase):
+class Memory(Case):
     """Given back by callables that are deleted or reset."""
 
     def use(self, make, calls=3):
@@ -179,7 +187,178 @@ class Memory(unittest.TestCase):
         self.assertLessEqual(max(found) - min(found), 2 * MIB, found)
 
 
-class Shortage(unittest.TestCase):
+class Buckets(Case):
+    """Sizes that share a graph."""
+
+    def check(self, fn, calls, graphs, grad=False, **options):
+        graphed = reprise.graphed(fn, **options)
+        with torch.set_grad_enabled(grad):
+            for args in calls:
+                self.assertTrue(torch.equal(graphed(*args), fn(*args)))
+        facts = graphed.shapes()
+        self.assertEqual(len(facts), graphs, [f["name"] for f in facts])
+        return graphed
+
+    def test_rows(self):
+        net = Net().cuda()
+        sizes = (8, 3, 5, 1, 2, 7, 4, 6, 8, 3)
+        calls = [(torch.arange(n * WIDE, device="cuda").view(n, WIDE) / 100,) for n in sizes]
+        graphed = self.check(net, calls, 4, buckets={"batch": [1, 2, 4, 8]})
+        found = {f["sizes"]["batch"]: f for f in graphed.buckets()}
+        self.assertEqual(sum(f["padded_calls"] for f in found.values()), 4)  # 5, 7, 6, 3; the first is eager
+        self.assertEqual(found[8]["calls"], 5)
+        self.assertAlmostEqual(found[8]["waste"], 1 - (8 + 5 + 7 + 6 + 8) / 40)
+        self.assertEqual({f["bucket"]["batch"] for f in graphed.shapes()}, {1, 2, 4, 8})
+        self.assertIn("bucket of batch 8: 3 of 5 calls were padded", reprise.report())
+
+    def test_rules(self):
+        for rule, expected in (("powers of two", {1, 4, 8}), (3, {3, 6}), ([5], {5, 6})):
+            calls = [(torch.ones(n, 4, device="cuda"),) for n in (1, 3, 5, 6, 1, 3, 5, 6, 3)]
+            graphed = self.check(lambda x: x * 2, calls, len(expected), buckets={"batch": rule})
+            self.assertEqual({f["sizes"]["batch"] for f in graphed.buckets()}, expected)
+
+    def test_several_dimensions_and_axes(self):
+        def fn(x, y, bias):
+            return (x + y.t()) * bias
+        calls = [(torch.ones(n, m, device="cuda") * n, torch.ones(m, n, device="cuda") * m,
+                  torch.tensor(1.5, device="cuda"))
+                 for n, m in ((3, 5), (2, 7), (4, 8), (1, 3), (3, 3), (4, 5))]
+        self.check(fn, calls, 2, buckets={"rows": [4], "columns": [4, 8]},
+                   axes={"rows": {"x": 0, 1: 1}, "columns": {"x": 1, "y": 0}})
+
+    def test_fills(self):
+        def rows(x, scale):
+            return x / scale
+
+        calls = [(torch.ones(n, 4, device="cuda"), torch.full((n, 1), 2.0, device="cuda"))
+                 for n in (3, 2, 3, 4)]
+        self.check(rows, calls, 1, buckets={"batch": [4]}, fill={"scale": "last"})
+        self.check(rows, calls, 1, buckets={"batch": [4]}, fill={"scale": 5.0, None: "zeros"})
+        calls = [(torch.ones(n, 4, device="cuda"), torch.arange(n, device="cuda") % 2 == 0)
+                 for n in (3, 2, 3, 4)]
+        self.check(lambda x, mask: x.masked_fill(mask[:, None], 0.5), calls, 1, buckets={"batch": [4]})
+
+    def test_what_is_written_to_arguments_is_brought_back(self):
+        def fn(x, out):
+            out.copy_(x * 2)
+            return x + 1
+        graphed = reprise.graphed(fn, buckets={"batch": [4, 8]})
+        for n in (3, 2, 5, 4, 3, 1, 7):
+            x, out = torch.ones(n, 4, device="cuda") * n, torch.zeros(n, 4, device="cuda")
+            with torch.inference_mode(n % 2 == 0):
+                self.assertTrue(torch.equal(graphed(x, out), x + 1))
+                self.assertTrue(torch.equal(out, x * 2), n)
+
+    def test_a_result_without_the_dimension_stays_eager(self):
+        graphed = reprise.graphed(lambda x: (x * 2, x.sum()), buckets={"batch": [4]})
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for n in (3, 2, 4, 1, 4):
+                x = torch.ones(n, 4, device="cuda")
+                double, total = graphed(x)
+                self.assertTrue(torch.equal(double, x * 2))
+                self.assertEqual(total.item(), 4 * n)
+        self.assertEqual(len(said), 1)
+        self.assertIn("result 1, of shape (), does not have each padded dimension", str(said[0].message))
+        with self.assertRaisesRegex(reprise.Error, "result 1"):
+            reprise.graphed(lambda x: (x * 2, x.sum()), buckets={"batch": [4]}, strict=True)(
+                torch.ones(3, 4, device="cuda"))
+
+    def test_trees_keywords_and_modules(self):
+        class Two(torch.nn.Module):
+            def forward(self, pair, scale=None):
+                return {"a": pair[0] * scale, "b": (pair[1], 3)}
+        graphed = reprise.graphed(Two(), buckets={"batch": [4, 8]})
+        self.assertIsInstance(graphed, Two)
+        for n in (3, 5, 2, 4, 7, 8):
+            x = torch.ones(n, 4, device="cuda") * n
+            made = graphed([x, x + 1], scale=x)
+            self.assertTrue(torch.equal(made["a"], x * x))
+            self.assertTrue(torch.equal(made["b"][0], x + 1))
+            self.assertEqual(made["b"][1], 3)
+        self.assertEqual(len(graphed.shapes()), 2)
+
+    def test_forward_and_backward(self):
+        found = []
+        net = Net().cuda()
+        for call in (net, reprise.graphed(net, buckets={"batch": [4]})):
+            for n in (4, 3, 2, 3, 4, 1):
+                net.zero_grad()
+                x = (torch.ones(n, WIDE, device="cuda") * n).requires_grad_()
+                call(x).square().sum().backward()
+                found.append((x.grad, net.inner[0].weight.grad.clone()))
+        for (a, b), (c, d) in zip(found[:6], found[6:]):
+            self.assertTrue(torch.equal(a, c))
+            torch.testing.assert_close(b, d)  # sums over other numbers of rows
+        self.assertEqual(len(call.shapes()), 2)
+
+    def test_ahead_of_time_and_estimated(self):
+        net, args = Net().cuda(), [(torch.empty(n, WIDE, device="meta"),) for n in (7, 3)]
+        self.assertEqual(reprise.estimate(reprise.graphed(net, buckets={"batch": [4, 8]}), args).failures, [])
+        graphed = reprise.graphed(net, buckets={"batch": [4, 8]},
+                                  shapes=[(torch.ones(n, WIDE, device="cuda"),) for n in (7, 3, 6)])
+        self.assertEqual(len(graphed.shapes()), 4)  # pairs
+
+    def test_what_cannot_be(self):
+        for options, text in (({"buckets": {"n": []}}, "have to be sizes in ascending order"),
+                              ({"buckets": {"n": [4, 2]}}, "have to be sizes in ascending order"),
+                              ({"buckets": {"n": "many"}}, "have to be sizes in ascending order"),
+                              ({"buckets": {"n": [4]}, "axes": {"m": {"x": 0}}}, "names the dimension 'm'"),
+                              ({"buckets": {"n": [4], "m": [4]}}, "only one may be without axes"),
+                              ({"buckets": {"n": [4]}, "fill": "nothing"}, "fill is 'nothing'")):
+            with self.assertRaisesRegex(ValueError, text):
+                reprise.graphed(lambda x: x, **options)
+        with self.assertRaisesRegex(ValueError, "'n' is 3 and 4 in arguments"):
+            reprise.graphed(lambda x, y: x, buckets={"n": [4]})(torch.ones(3).cuda(), torch.ones(4).cuda())
+
+
+class Threads(Case):
+    """Eight that serve, with a stream each, and others that work eagerly meanwhile."""
+
+    def test_every_shape_ends_captured(self):
+        net = Net().cuda()
+        graphed = reprise.graphed(net)
+        wrong, start, stop = [], threading.Barrier(12), threading.Event()
+
+        def serve(number):
+            with torch.no_grad(), torch.cuda.stream(torch.cuda.Stream()):
+                start.wait()
+                for i in range(40):
+                    x = torch.full((1 + i % 20 + 20 * number, WIDE), 0.01 * number + 0.1 * i, device="cuda")
+                    if not torch.equal(graphed(x), net(x)):
+                        wrong.append((number, i))
+
+        def work(number):
+            """What is made by its first use: handles of cuBLAS, workspaces, kernels, autograd's threads."""
+            types = (torch.float, torch.half, torch.double, torch.bfloat16)
+            with torch.cuda.stream(torch.cuda.Stream()):
+                start.wait()
+                for i in itertools.count():
+                    x = torch.ones(7 + i % 50 + number, 33 + i % 17, device="cuda", dtype=types[i % 4])
+                    (x @ x.t()).sum().item()
+                    if i % 7 == 0:
+                        (torch.ones(2, 8, device="cuda", requires_grad=True) * 2).sum().backward()
+                    if i % 16 == 0:
+                        torch.cuda.empty_cache()
+                    if stop.is_set():
+                        break
+        serving = [threading.Thread(target=serve, args=(n,)) for n in range(8)]
+        working = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+        for thread in serving + working:
+            thread.start()
+        for thread in serving:
+            thread.join()
+        stop.set()
+        for thread in working:
+            thread.join()
+        self.assertEqual(wrong, [])
+        self.assertEqual(graphed.failures(), [])
+        self.assertEqual(len(graphed.shapes()), 160)
+        # The first call of all is the warm-up, which is eager.
+        self.assertEqual(sum(f["calls"] for f in graphed.shapes()), 8 * 40 - 1)
+
+
+class Shortage(Case):
     """Captures that memory does not suffice for."""
 
     def hog(self, leave):

@@ -29,6 +29,8 @@ RUNS = {
     "gpu_versions.py": 8,
     "gpu_effects.py": 32,
     "gpu_effects.py --install": 32,
+    "gpu_serving.py": 20,
+    "gpu_serving.py --install": 20,
     "gpu_objects.py": 42,
     "gpu_objects.py --install": 42,
     "gpu_cpu_values.py": 35,

@@ -234,8 +234,8 @@ class Attempt:
         large = next((t for t in outside if t.numel() * t.element_size() > MOST_BYTES), None)
         if large is not None:
             nbytes = large.numel() * large.element_size()
-            raise Refused(f"it reads a tensor on the CPU of {nbytes} bytes that no name leads to, too many to "
-                          "compare at each call. Move it to the GPU before the call")
+            raise Refused(f"it reads a tensor on the CPU of {nbytes} bytes that no name leads to, too many "
+                          "to compare at each call. Move it to the GPU before the call")
         if run.used[0]:
             self._fill(run)
         scalars = self._scalars(graph) if self.followed else None

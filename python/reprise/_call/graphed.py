@@ -532,8 +532,8 @@ class Graphed:
         clear_frames(error)
         text = f"{type(error).__name__}: {error}"
         if self._shortages.note(key, self._device(tensors), text):
-            warn(f"reprise: '{self.name}' runs without a graph for these arguments until more memory is free: "
-                 f"{str(error).splitlines()[0]}")
+            warn(f"reprise: '{self.name}' runs without a graph for these arguments until more memory is "
+                 f"free: {str(error).splitlines()[0]}")
         return True
 
     def _eager(self, args, kwargs, why):
@@ -1007,7 +1007,8 @@ class Graphed:
     def shapes(self):
         """What was captured: for each graph a dict of its facts, ``calls`` and
         ``arguments`` (each with ``bound``, ``bindable`` and the ``reason`` why not) among them, and
-        how it was ``verified``, with how many ``unverified_args`` are copied for it."""
+        how it was ``verified``, with how many ``unverified_args`` are copied for it. With ``buckets``
+        also its ``bucket``, ``padded_calls`` and ``waste``, as buckets() has them."""
         facts = []
         for made in list(self._shapes.values()):
             for shape in made.parts():
@@ -1081,6 +1082,12 @@ class Graphed:
         its own modules are parts in its place, ``"eager"``, or ``"untried"``, as its calls did not come so
         far; ``graphs``, how many it has; ``lanes``, how many of its calls may wait for their backward passes
         at once; ``reason``, why a shape or all of it is not captured, and ``line``, a text, or None."""
+        return []
+
+    def buckets(self):
+        """What padding costs, where it was made with ``buckets``: for each bucket that was called a dict with
+        ``sizes``, a dict of the named dimensions; ``calls``, and ``padded_calls`` of these; and ``waste``,
+        the share of the padded sizes, multiplied, that is no true size, from 0 to 1."""
         return []
 
     def reset(self):

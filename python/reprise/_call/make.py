@@ -8,10 +8,12 @@ from .._base.tree import flatten
 from .._base.warn import warn
 from .._capture.record import VERIFY
 from . import module as modules
+from .buckets import Bucketed, Buckets
 from .graphed import MOST_SHAPES, Graphed
 from .policy import Judged, Ungraphed, WithoutGpu
 from .progress import Progress
 
+_padding = {}  # classes whose calls are padded, by those whose are not
 _warned = False  # that there is no GPU
 _divided = None  # makes of a kind of Graphed that of callables in parts
 
@@ -24,7 +26,8 @@ def tell_divided(divided):
 
 def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=False, strict=False,
             watch=(), generators=(), grad="auto", frozen=False, progress=False,
-            policy="always", verify=None, max_shapes=MOST_SHAPES, parts=False):
+            policy="always", verify=None, max_shapes=MOST_SHAPES, parts=False, buckets=None, axes=None,
+            fill="zeros"):
     """Captures a callable's GPU work once for each shape of its arguments, and replays it.
 
     Arguments:
@@ -81,7 +84,18 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
             theirs where one is refused too; parts of fewer than three nodes are left eager. Which ones is
             found at the first calls, and told by :meth:`reprise.Graphed.parts` and
             :func:`reprise.report`. They become what they were with :meth:`reprise.Graphed.reset`, or once
-            nobody has the result. Neither with ``strict`` nor with ``shapes``.
+            nobody has the result. Not with ``strict``, ``shapes`` or ``buckets``.
+        buckets (dict, optional): Named dimensions of tensors among the arguments, along which calls of
+            several sizes share a graph: arguments are padded up to the next bucket, and results cut to size.
+            Each is a list of sizes, ascending (above the last a size stays as it is); ``"powers of two"``;
+            or a number whose multiples are the buckets. Within the true sizes results may not depend on
+            what lies beyond, as of an ``fn`` that treats each row by itself. A result without the dimension
+            keeps calls of such sizes eager. What ``fn`` writes into arguments is brought back. The first
+            padded call of a kind runs eagerly, at its true sizes.
+        axes (dict, optional): By dimension, a dict: by argument, its name or position, the axis that has
+            it. Default: of a dimension the first axis of all tensors among the arguments.
+        fill: What padding holds: ``"zeros"``, so also False in a mask; ``"last"``, the last row again; or a
+            number. A dict has them by argument, and those of all others by None. Default: zeros.
 
     Returns:
         A :class:`reprise.Graphed` with the same arguments. Of a module another module, which shares
@@ -119,7 +133,7 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
                                  copy_args=copy_args, strict=strict, watch=watch,
                                  generators=generators, grad=grad, frozen=frozen,
                                  progress=progress, policy=policy, verify=verify,
-                                 max_shapes=max_shapes, parts=parts)
+                                 max_shapes=max_shapes, parts=parts, buckets=buckets, axes=axes, fill=fill)
     if policy not in ("always", "auto", "never"):
         raise ValueError(f"policy is {policy!r}, but has to be always, auto or never")
     if grad not in ("auto", "split", "whole"):
@@ -134,6 +148,10 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
         raise ValueError("parts are found by calls that are refused: leave out strict and shapes")
     options = (pool, name, warmup, copy_args, strict, watch, generators, grad, frozen, verify,
                max_shapes)
+    if parts and buckets:
+        raise ValueError("parts have shapes of their own: leave out buckets, or give them to a part")
+    if buckets:
+        options += (Buckets(modules.plain_of(fn), buckets, axes, fill),)
     return _make(fn, policy, options, shapes, progress, parts)
 
 
@@ -163,12 +181,23 @@ def _make(fn, policy, options, shapes, progress, parts):
     torch = need_torch()
     fn = modules.plain_of(fn)
     kind = _kind(torch, policy, options)
+    if type(options[-1]) is Buckets:
+        kind, options = _bucketed(kind, options)
     made = (_divided(kind) if parts and not kind.is_eager else kind)(fn, *options)
     if shapes is not None and not made.is_eager:
         _capture_ahead(torch, made, shapes, progress)
     if not isinstance(fn, torch.nn.Module) or not modules.can_be(torch, fn):
         return made
     return modules.wrap(torch, fn, made, lambda other: _make(other, policy, options, None, False, parts))
+
+
+def _bucketed(kind, options):
+    """A class whose calls are padded, and what it is made with; eager calls are not."""
+    if kind.is_eager:
+        return kind, options[:-1]
+    if kind not in _padding:
+        _padding[kind] = type(kind.__name__, (Bucketed, kind), {"__doc__": kind.__doc__})
+    return _padding[kind], options
 
 
 def _kind(torch, policy, options):

@@ -49,6 +49,14 @@ def _parts(graphed):
         yield f"{fact['name']}: {fact['way']}{why}"
 
 
+def _padding(graphed):
+    """What padding up to buckets costs."""
+    for fact in graphed.buckets():
+        sizes = ", ".join(f"{name} {n}" for name, n in fact["sizes"].items())
+        yield (f"bucket of {sizes}: {fact['padded_calls']} of {fact['calls']} calls were padded, "
+               f"{100 * fact['waste']:.0f} % of it is padding")
+
+
 def _drawing(draw):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pool.svg"
@@ -60,7 +68,7 @@ def _of_callable(graphed, draws):
     """What it captured, for each GPU; what it could not is told once."""
     shapes, pools = graphed.shapes(), graphed.pools
     shared = [*_reasons((), graphed.failures(), graphed.choices()), *_ways(graphed),
-              *_parts(graphed)]
+              *_parts(graphed), *_padding(graphed)]
     for device, pool in sorted(pools.items()) or ((None, graphed.pool),):
         graphs = [s for s in shapes if s["device"] == device]
         yield {"name": graphed.name if len(pools) < 2 else f"{graphed.name} on cuda:{device}",
@@ -104,8 +112,9 @@ def report(path=None):
         proved lower bound, what an executable graph of its own would take, how many arguments the
         last call bound and copied, with the reasons, and what the capture took; the same of graphs
         that PyTorch replays itself, as far as that is known, and of each device's executable graphs;
-        which way the hyperparameters of optimizers go; what became of each module of a callable in
-        parts; with ``policy="auto"`` for each shape how its calls go, the measured times and why.
+        which way the hyperparameters of optimizers go; what became of each module of a callable in parts;
+        what padding up to buckets costs; with ``policy="auto"`` for each shape how its calls go, the measured
+        times and why.
         None when a page was written.
     """
     if path is None:
