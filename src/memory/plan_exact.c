@@ -158,12 +158,9 @@ static uint64_t key_of(const struct exact *e, const uint64_t *low, uint64_t left
 
 /* ---- The search ---------------------------------------------------------------------------- */
 
-static void take_layout(struct exact *e)
+static void take_layout(struct exact *e, uint64_t height)
 {
-    uint64_t height = 0;
-    for (uint32_t b = 0; b < e->count; b++)
-        height = most(height, e->offsets[b] + e->task->x->bytes[b]);
-    assert(height < e->task->height);
+    assert(height <= e->most && height < e->task->height);
     memcpy(e->task->offsets, e->offsets, e->count * sizeof *e->offsets);
     e->task->height = height;
     e->most = height - 1;
@@ -219,12 +216,13 @@ static bool is_over(struct exact *e, uint64_t left)
 }
 
 /* All ways to place what is left, behind `last` at `level`; last is MOST where nothing is placed.
- * Depth: the number of blocks. */
-static void search(struct exact *e, uint32_t depth, uint64_t left, uint64_t level, uint32_t last)
+ * height: of what is placed. Depth: the number of blocks. */
+static void search(struct exact *e, uint32_t depth, uint64_t left, uint64_t level, uint32_t last,
+                   uint64_t height)
 {
     const uint64_t *low = e->low[depth];
     if (!left)
-        take_layout(e);
+        take_layout(e, height);
     if (!left || is_over(e, left) || !has_room(e, low, left, level) ||
         is_stranded(e, low, left, level))
         return;
@@ -235,8 +233,13 @@ static void search(struct exact *e, uint32_t depth, uint64_t left, uint64_t leve
     for (uint64_t open = find_open(e, low, left, level, last); open;) {
         uint32_t block = choose(e, low, open);
         open &= ~bit(block);
+        uint64_t top = most(height, low[block] + e->task->x->bytes[block]);
+        if (top > e->most)
+            continue;
         lay(e, depth, block, left & ~bit(block));
-        search(e, depth + 1, left & ~bit(block), low[block], block);
+        search(e, depth + 1, left & ~bit(block), low[block], block, top);
+        if (height > e->most) /* a layout was found, as high as what is placed here */
+            return;
     }
     if (!e->late)
         *failed = key;
@@ -254,7 +257,7 @@ rp_status rpi_plan_exact(struct rpi_plan_task *task, bool *out_exhausted, struct
         return rpi_error_host_memory(err, "plan", sizeof *e);
     }
     e->most = task->decide ? task->floor : task->height - 1;
-    search(e, 0, e->all, 0, MOST);
+    search(e, 0, e->all, 0, MOST, 0);
     *out_exhausted = !e->late && task->height > task->floor;
     rpi_free(e->table);
     rpi_free(e);
