@@ -4,6 +4,7 @@
 #include "graph/copy_kernel.h"
 #include "kernels/kernel.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,6 +90,15 @@ static size_t elf_bytes(const unsigned char *elf)
     return sections + (uint64_t)size * count;
 }
 
+static struct rpi_image *_Atomic kept; /* the latest; all images stay */
+
+static void keep(struct rpi_image *image)
+{
+    image->next = atomic_load(&kept);
+    while (!atomic_compare_exchange_weak(&kept, &image->next, image))
+        ;
+}
+
 static CUresult read_any(struct rpi_image *image, const void *code)
 {
     uint32_t magic;
@@ -122,6 +132,7 @@ CUresult rpi_image_read(const void *code, const struct rp_host_image **out_image
     }
     memcpy(image->image.magic, RP_HOST_IMAGE_MAGIC, sizeof image->image.magic);
     image->image.kernels = image->kernels;
+    keep(image);
     *out_image = &image->image;
     return CUDA_SUCCESS;
 }

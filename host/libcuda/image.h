@@ -34,6 +34,7 @@ struct rpi_image {
     struct rp_host_image image;
     struct rp_host_kernel *kernels; /* [image.kernel_count] */
     size_t room;
+    struct rpi_image *next; /* that was read before it */
 };
 
 /* Adds a kernel, whose parameters are copied and put in order. false: no host memory. */

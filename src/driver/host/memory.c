@@ -90,10 +90,11 @@ CUresult rpi_host_cuMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 
 /* Memory for the chunk at addresses that ascend from allocation to allocation, as NVIDIA's driver
  * gives them: allocators that take the lowest of equal blocks then choose as they do there. The
- * addresses are a wish; MAP_FAILED where there are none at all. */
+ * addresses are a wish, above those of the address sanitizer's heap; MAP_FAILED where there are
+ * none at all. */
 static void *map_ascending(const struct rpi_host_chunk *chunk)
 {
-    static const uint64_t lowest = (uint64_t)0x60 << 40, highest = (uint64_t)0x70 << 40;
+    static const uint64_t lowest = (uint64_t)0x65 << 40, highest = (uint64_t)0x70 << 40;
     struct rpi_host_memory *memory = &rpi_host.memory;
     if (memory->next < lowest || memory->next > highest - chunk->bytes)
         memory->next = lowest;
