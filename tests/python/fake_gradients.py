@@ -52,7 +52,7 @@ def fake_torch(waited=lambda: None, **more):
     cuda = types.SimpleNamespace(
         current_stream=lambda device: types.SimpleNamespace(synchronize=waited))
     return types.SimpleNamespace(strided="strided", cuda=cuda, no_grad=contextlib.nullcontext,
-                                 inference_mode=contextlib.nullcontext, **more)
+                                 inference_mode=contextlib.nullcontext, OutOfMemoryError=MemoryError, **more)
 
 
 def param(grad=None):

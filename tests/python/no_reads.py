@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A callable that reads nothing beside its arguments, for tests that make parts of one."""
 
+from reprise._call.shortage import Shortages
 from reprise._reads.hyperparameters import Hyperparameters
 from reprise._reads.news import News
 from reprise._reads.numbers import Numbers
@@ -42,10 +43,21 @@ class NoReads:
         return [], []
 
 
+class NoCpu:
+    """Of a callable that is called with nothing on the CPU, and moves nothing from there."""
+
+    tokens = staticmethod(lambda family, tensors: [])
+    moving = staticmethod(lambda capture: capture())
+    attempt = staticmethod(lambda *call: None)
+    give_up_numbers = staticmethod(lambda family, tensors: False)
+
+
 def give_none(made):
     """What Graphed.__init__ would make of such a callable."""
     made._reads, made._news, made._max_shapes = NoReads(), News(), 1024
     made._hyperparameters, made._strange = Hyperparameters(None, NoReads()), {}
     made._numbers = Numbers(NoReads(), False)
+    made._cpu, made._shortages = NoCpu(), Shortages(None)
+    made._cpu_family = lambda key: None
     made._settled = made._family = lambda key: key
     made._notice_new = lambda *call: None  # keys of these tests are no keys of Graphed's

@@ -108,7 +108,7 @@ class Rehearsed(unittest.TestCase):
                     of=lambda p: Gradient() if p is there else None,
                     bring=lambda torch, params: brought.append(params))):
             for params in ([none], [none, there]):
-                fn._rehearse(Before(Gradients(params), NoEffects()), into, [], [], flatten(())[1], None,
+                fn._rehearse(Before(Gradients(params), NoEffects()), None, into, [], [], flatten(())[1], None,
                              [])
         self.assertEqual((into, brought), (["ran", "ran"], [[none, there]]))
 

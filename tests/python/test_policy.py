@@ -76,7 +76,8 @@ def judged(fn):
         cuda=types.SimpleNamespace(is_current_stream_capturing=lambda: False,
                                    current_device=lambda: 0),
         _C=types.SimpleNamespace(_cuda_getCurrentRawStream=lambda index: 7),
-        is_autocast_enabled=lambda: True, is_grad_enabled=lambda: made.grad, strided="strided")
+        is_autocast_enabled=lambda: True, is_grad_enabled=lambda: made.grad, strided="strided",
+        OutOfMemoryError=MemoryError)
     made.grad = False
     made._fn, made._name, made._strict, made._verify = fn, "subject", False, None
     made._rest = 0

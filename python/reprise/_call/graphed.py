@@ -1067,7 +1067,7 @@ class Graphed:
         """The arguments of the graphs of these shapes, for a call as for _take."""
         tensors = call[1]
         for shape in shapes:
-            if shape.cpu is not None:
+            if isinstance(shape, Shape) and shape.cpu is not None:
                 tensors = [*call[1], *shape.cpu.prepare(self._on_cpu(call[0]))]
         return tensors
 
