@@ -507,15 +507,19 @@ class Training(Case):
             def __init__(self):
                 super().__init__()
                 self.a, self.b, self.c = block(), block(), block()
+                self.order = None
 
             def forward(self, x):
                 parts = [self.a, self.b, self.c]
-                for i in range(3) if x.sum().item() > 0 else (2, 0, 1):
+                order = (0, 1, 2) if x.sum().item() > 0 else (2, 0, 1)
+                for i in self.order or order:
                     x = parts[i](x)
                 return x
 
         made = self.made(Turned().cuda())
-        self.same(made, steps=30)
+        for order, steps in (((0, 1, 2), 3), ((2, 1, 0), 6), (None, 30)):
+            made.order = self.plain.order = order
+            self.same(made, steps=steps)
         self.assertEqual(self.ways(made)["c"], "graph")
 
 
