@@ -6,6 +6,7 @@ import math
 import random
 import sys
 import threading
+import time
 import types
 import unittest
 import warnings
@@ -307,21 +308,26 @@ class Draws(unittest.TestCase):
 
     def test_other_threads_draw_from_the_generator(self):
         """While a run finds another function in the module."""
-        made, seen = [], []
+        seen, is_over = set(), threading.Event()
+
+        def draw():
+            while not is_over.is_set():
+                seen.add(type(random.random()))
+                time.sleep(0.001)
 
         def fn(x):
-            thread = threading.Thread(target=lambda: seen.append(type(random.random())))
-            if made:  # not in the first call
-                thread.start()
-                thread.join()
+            time.sleep(0.02)
             return x * random.random()
+        thread = threading.Thread(target=draw)
+        thread.start()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             called = reprise.graphed(fn)
-            called(self.x)
-            made.append(True)
-            called(self.x)
-        self.assertEqual(set(seen), {float})
+            for _ in range(4):
+                called(self.x)
+        is_over.set()
+        thread.join()
+        self.assertEqual(seen, {float})
 
 
 class Training(unittest.TestCase):
