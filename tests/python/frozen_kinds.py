@@ -1187,7 +1187,7 @@ def the_hour():
     return lambda x: n(x) * (1.0 if datetime.datetime.now().year > 2000 else 2.0), lambda i: None
 
 
-@kind(refused=r"prints \(at .*frozen_kinds.py")
+@kind()
 def a_line_that_is_printed():
     n = net()
 

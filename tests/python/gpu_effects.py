@@ -2,12 +2,16 @@
 """What calls change of Python state, beside an eager twin, and captures that are refused or fail: on a GPU,
 under install() and without it: usage: gpu_effects.py [--install] ..."""
 
+import builtins
 import collections
+import contextlib
 import gc
+import io
 import os
 import signal
 import sys
 import threading
+import time
 import types
 import unittest
 import warnings
@@ -603,6 +607,80 @@ class Threads(Case):
             for thread in threads:
                 thread.join()
         self.assertEqual(wrong, [])
+
+
+class Lines(unittest.TestCase):
+    """What a callable prints, its replays print, where that is written in its code."""
+
+    def setUp(self):
+        self.x = torch.ones(4, device="cuda")
+
+    def printed(self, fn, calls=6):
+        """What each call writes, to a stream of its own; and what replays there were."""
+        made, found = reprise.graphed(fn), []
+        with warnings.catch_warnings(record=True) as self.said:
+            warnings.simplefilter("always")
+            for _ in range(calls):
+                out, err = io.StringIO(), io.StringIO()
+                with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                    self.assertTrue(torch.equal(made(self.x), self.x + 1))
+                found.append((out.getvalue(), err.getvalue()))
+        self.assertIs(print, builtins.print)
+        self.assertIsInstance(print, types.BuiltinFunctionType)
+        return found, sum(shape["replays"] for shape in made.shapes())
+
+    def test_constants(self):
+        def fn(x):
+            print("a", "b", sep="-")
+            y = x + 1
+            print("c", end="", file=sys.stderr, flush=True)
+            print()
+            return y
+        self.assertEqual(self.printed(fn), ([("a-b\n\n", "c")] * 6, 5))
+
+    def test_what_is_composed_is_refused(self):
+        def counted(x):
+            print(f"{x.shape}")
+            return x + 1
+
+        def elsewhere(x):
+            with contextlib.redirect_stdout(io.StringIO()):
+                print("a")
+            return x + 1
+
+        def caught(x):
+            try:
+                print(str(len(x)))
+            except Exception:
+                pass
+            return x + 1
+        for fn, line in ((counted, "torch.Size([4])\n"), (elsewhere, ""), (caught, "4\n")):
+            with self.subTest(fn.__name__):
+                self.assertEqual(self.printed(fn), ([(line, "")] * 6, 0))
+                self.assertTrue(any("prints (at " in str(w.message) for w in self.said))
+
+    def test_other_threads_print(self):
+        """While a run of a capture prints nothing."""
+        is_over, lines, stream = threading.Event(), [0], io.StringIO()
+
+        def work():
+            while not is_over.is_set():
+                print("other", file=stream)
+                lines[0] += 1
+                time.sleep(0.001)
+
+        def fn(x):
+            time.sleep(0.02)
+            print("own")
+            return x + 1
+        thread = threading.Thread(target=work)
+        thread.start()
+        found, replays = self.printed(fn, 4)
+        is_over.set()
+        thread.join()
+        self.assertEqual(replays, 3)
+        self.assertEqual(stream.getvalue(), "other\n" * lines[0])
+        self.assertEqual([out for out, _ in found], ["own\n"] * 4)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def give_none(made):
     """What Graphed.__init__ would make of such a callable."""
     made._reads, made._news, made._max_shapes = NoReads(), News(), 1024
     made._hyperparameters, made._strange = Hyperparameters(None, NoReads()), {}
-    made._numbers = Numbers(NoReads(), False)
+    made._numbers, made._prints = Numbers(NoReads(), False), False
     made._cpu, made._shortages = NoCpu(), Shortages(None)
     made._cpu_family = lambda key: None
     made._settled = made._family = lambda key: key

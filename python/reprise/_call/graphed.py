@@ -26,6 +26,7 @@ from .._grad.twice import Again
 from .._reads.hyperparameters import Hyperparameters, Unfollowed
 from .._reads.news import News, names_of_leaves
 from .._reads.numbers import MOST_KNOWN, Numbers
+from .._reads.prints import Prints, print_again
 from .._reads.reads import Reads, Unreadable
 from .._reads.walk import is_plain, plain_token
 from .._shapes.shape import Shape
@@ -112,6 +113,7 @@ class Graphed:
         self._hyperparameters = Hyperparameters(torch, self._reads, verify is None)
         self._numbers = Numbers(self._reads, self.follows_numbers and verify is None)
         self._cpu = CpuValues(torch, self._reads.is_compiled)
+        self._prints = False  # do replays print?
         self._news = News()
         self._max_shapes = max_shapes
         self._shapes = {}
@@ -218,9 +220,11 @@ class Graphed:
 
     def _replay_fitting(self, key, shape, tensors, args, kwargs):
         if shape.effects is None and not shape.has_given:
+            print_again(shape.lines)
             return shape.replay(tensors)
         others = self._others(flatten((args, kwargs))[0])
         if shape.effects is None or shape.effects.fit(others):
+            print_again(shape.lines)
             made = shape.replay(tensors, others=others)
             return with_given(made, others) if shape.has_given else made
         shape.effects.misfits += 1
@@ -766,6 +770,7 @@ class Graphed:
             self._cpu.learn(self._cpu_family(key), len(self._on_cpu(call[0])), wanted)
             raise Unfollowed(str(wanted)) from None
         except Exception as error:  # whatever the callable raises
+            self._judge_lines(error)
             if getattr(error, "status", None) == "RP_ERROR_DIVERGED" and self._cpu.give_up_numbers(
                     self._cpu_family(key), self._on_cpu(call[0])):
                 raise Unfollowed(str(error)) from None
@@ -782,6 +787,12 @@ class Graphed:
 
     def _on_cpu(self, leaves):
         return [leaf for leaf in leaves if is_on_cpu(self._torch, leaf)]
+
+    def _judge_lines(self, error):
+        """Raises Unfollowed where a capture was refused for a line that its replays can print."""
+        if getattr(error, "is_print", False) and not self._prints and self.follows_numbers:
+            self._prints = True
+            raise Unfollowed(str(error))
 
     def _capture_here(self, key, *call):
         before = self._before(key, *call)
@@ -854,7 +865,8 @@ class Graphed:
         cpu = self._cpu.attempt(device, self._cpu_family(key), self._on_cpu(leaves),
                                 not split and bound is None)
         numbered = tuple(seat or ())
-        body = self._body(before, bound, aliases, leaves, spec, has_kwargs, seat, cpu)
+        prints = Prints() if self._prints and not split else None
+        body = self._body(before, bound, aliases, leaves, spec, has_kwargs, seat, cpu, prints)
         name = self._shape_name(tensors)
         if cpu is not None:
             tensors, verify = tensors + cpu.packed, verify and "capture"
@@ -874,6 +886,7 @@ class Graphed:
                 made.scalars = bound and bound.give(made.graph)
                 made.seat, made.given_numbers, made.turns = seat, numbered, threading.RLock()
                 made.draws = draws.count if draws else 0
+                made.lines = prints.lines if prints else ()
                 self._draws = work.draws
             if cpu is not None:
                 cpu.give(made, None if split else made.graph, self._reads.compares)
@@ -943,12 +956,14 @@ class Graphed:
         return Again(torch, self.name, body_of(torch, self._fn, stand_ins, spec, has_kwargs),
                      lambda: watch.tensors)
 
-    def _body(self, before, bound, aliases, leaves, spec, has_kwargs, seat=None, cpu=None):
+    def _body(self, before, bound, aliases, leaves, spec, has_kwargs, seat=None, cpu=None, prints=None):
         """What the runs of a capture call; before: as _before returned it; aliases: of two graphs; seat, cpu:
-        as for body_of."""
+        as for body_of; prints: a Prints, or None."""
         fn = self._fn if aliases is None else aliases.around(self._fn)
         body = body_of(self._torch, fn, leaves, spec, has_kwargs, watches=True, brought=self._brought,
                        seat=seat, cpu=cpu)
+        if prints is not None:
+            body = prints.body(body)
         body = marks_given(body, self._others(leaves), before.effects.is_part)
         if bound is not None:
             body = bound.body(body)
@@ -1117,9 +1132,9 @@ class Graphed:
         """Which way the hyperparameters of optimizers go that calls use: for each optimizer a dict with
         ``optimizer``, where it was found; ``kind``, its class; ``way``: ``"patched"``, replays write them
         into kernels' parameters as they are then, so that no value is captured anew, ``"key"``, each value
-        has a graph of its own, or ``"eager"``, no call that uses it has a graph; ``patched``, the names of those that kernels were found to hold, of
-        the latest capture; ``counted``, how many step counts on the CPU each replay moves on; and
-        ``reason``, why the way is no other one, or None."""
+        has a graph of its own, or ``"eager"``, no call that uses it has a graph; ``patched``, the names of
+        those that kernels were found to hold, of the latest capture; ``counted``, how many step counts on
+        the CPU each replay moves on; and ``reason``, why the way is no other one, or None."""
         facts = self._hyperparameters.facts()
         if not self._shapes and self._failures:
             for fact in facts:

@@ -36,15 +36,20 @@ _MENDS = {
 
 
 class Effect(_C.Error):
-    """What the callable does besides computing would take place once, and in no replay. is_draw: replays can
-    do it, where they are told to (draws.py)."""
+    """What the callable does besides computing would take place once, and in no replay. is_draw, is_print:
+    replays can do it, where they are told to (draws.py, prints.py)."""
 
-    is_draw = False
+    is_draw = is_print = False
 
 
 def describe(what, kind, line):
     place = f" (at {line})" if line else ""
     return f"it {what}{place}, which a replay would not do again. {_MENDS[kind]}"
+
+
+def effect_at(what, kind, frame):
+    """The error of something that happens there."""
+    return Effect(describe(what, kind, _program_line(frame)))
 
 
 def effect_of(function, first=None, iterators=()):
@@ -182,7 +187,7 @@ class Run:
             return
         refused = self._noted(*found, line)
         if refused is not None:
-            refused.is_draw = is_draw(function)
+            refused.is_draw, refused.is_print = is_draw(function), function is print
             raise refused
 
 

@@ -28,6 +28,7 @@ class Shape:
     seat = None  # of a call's values those that the scalars hang on, by number (_reads/numbers.py)
     given_numbers = ()  # of those that the call gives
     draws = 0  # how many numbers of Python's a call draws
+    lines = ()  # what a call prints (_reads/prints.py)
     turns = None  # a lock, held from where the seat is taken until the graph is enqueued
     cpu = None  # what its calls do on the CPU ahead of the launch (_call/cpu_values.py)
 
@@ -128,7 +129,7 @@ class Shape:
     def short(self, tensors):
         """How the fast path makes the results of a call with these tensors, and what it makes of
         them: None where a call takes more than that."""
-        if self.effects is not None or self.cpu is not None or self.seat is not None or (
+        if self.effects is not None or self.cpu is not None or self.seat is not None or self.lines or (
                 self.drawn is not None and self.drawn.borrows) or (
                 len(tensors) != len(self.extents)) or any(len(e.members) > 1 for e in self.extents):
             return None

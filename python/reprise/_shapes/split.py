@@ -41,6 +41,7 @@ class Split:
     function = None  # the autograd function, made when torch is there
     again = None     # how it is called eagerly, for gradients of gradients (twice.Again)
     seat = None      # it follows no numbers (shape.Shape.seat)
+    lines = ()       # and prints nothing
     effects = None   # what its calls assign beside their results (effects.Assignments)
     cpu = constants = None  # as of Shape
 
