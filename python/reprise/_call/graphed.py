@@ -765,7 +765,7 @@ class Graphed:
         """Raises Unfollowed, which changes the key, where replays cannot follow hyperparameters, or
         arguments on the CPU."""
         try:
-            made = self._cpu.moving(lambda: self._capture_here(key, *call))
+            return self._cpu.moving(lambda: self._capture_here(key, *call))
         except Wanted as wanted:
             self._cpu.learn(self._cpu_family(key), len(self._on_cpu(call[0])), wanted)
             raise Unfollowed(str(wanted)) from None
@@ -778,8 +778,6 @@ class Graphed:
             if isinstance(error, _C.Error):
                 self._hyperparameters.judge(error)
             raise
-        self._numbers.captured(self._family(key))
-        return made
 
     @staticmethod
     def _cpu_family(key):

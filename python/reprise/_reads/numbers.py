@@ -73,7 +73,6 @@ class Numbers:
         self._can_follow = can_follow
         self._arguments = {}   # by family: names of arguments that are followed, by their number among values
         self._refused = set()  # families of which no argument is followed
-        self._diverged = {}    # by family: captures in a row that differed
         self._times = 0
         self._draws = False    # do replays draw numbers of Python's?
         self._may_draw = can_follow
@@ -153,19 +152,15 @@ class Numbers:
             raise Unfollowed(str(error))
         if not self._follows(family) or isinstance(error, Unfollowed):
             return
-        if getattr(error, "status", None) == _DIVERGED:
-            self._diverged[family] = self._diverged.get(family, 0) + 1
         kept = any(type(leaf) is Scalar for change in getattr(error, "changes", ())
                    for leaf in flatten(change.after)[0])
-        if kept or isinstance(error, Escaped) or self._diverged.get(family, 0) > 1 or (
+        differs = getattr(error, "status", None) == _DIVERGED
+        if kept or differs or isinstance(error, Escaped) or (
                 not isinstance(error, _C.Error)):  # of a function that wants a float and nothing else
             self.refuse(family, str(error))
 
     def _follows(self, family):
         return self.places or self._draws or self._arguments.get(family)
-
-    def captured(self, family):
-        self._diverged.pop(family, None)
 
     # ---- Captures ----
 
