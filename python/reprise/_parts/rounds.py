@@ -96,7 +96,7 @@ class Rounds:
         return made.place, made.pool
 
     def _slot(self, device, number, part):
-        """Where the graphs of a part and of its children lie; those stand in the order of their first calls."""
+        """Where the graphs of a part and of its children lie, these in the order of their first calls."""
         if part.parent is None:
             return self._round(device, number)
         key = (device.index, number, part)
