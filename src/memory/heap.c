@@ -384,8 +384,10 @@ static rp_status check_pool(uint32_t pool, uint32_t least, const char *function,
                      (unsigned)least, RP_HEAP_POOLS);
 }
 
-rp_status rp_heap_alloc_in(struct rp_heap *heap, uint32_t pool, uint64_t bytes,
-                           struct CUstream_st *stream, uint64_t *out_address, struct rp_error *err)
+/* Once for everybody's pool, which costs what it would without pools, and once for any. */
+static inline __attribute__((always_inline)) rp_status
+alloc_from(struct rp_heap *heap, uint32_t pool, uint64_t bytes, struct CUstream_st *stream,
+           uint64_t *out_address, struct rp_error *err)
 {
     if (rpi_is_forked() || !heap || !out_address)
         return rpi_refuse(err, "rp_heap_alloc", !heap ? "heap" : "out_address");
@@ -426,7 +428,13 @@ rp_status rp_heap_alloc_in(struct rp_heap *heap, uint32_t pool, uint64_t bytes,
 rp_status rp_heap_alloc(struct rp_heap *heap, uint64_t bytes, struct CUstream_st *stream,
                         uint64_t *out_address, struct rp_error *err)
 {
-    return rp_heap_alloc_in(heap, 0, bytes, stream, out_address, err);
+    return alloc_from(heap, 0, bytes, stream, out_address, err);
+}
+
+rp_status rp_heap_alloc_in(struct rp_heap *heap, uint32_t pool, uint64_t bytes,
+                           struct CUstream_st *stream, uint64_t *out_address, struct rp_error *err)
+{
+    return alloc_from(heap, pool, bytes, stream, out_address, err);
 }
 
 rp_status rp_heap_set_pool(struct rp_heap *heap, uint32_t pool, unsigned flags,

@@ -250,7 +250,8 @@ static void *allocate(size_t bytes, int ordinal, struct CUstream_st *stream, boo
         if (!heap)
             status = rpp_heap_get(ordinal, &heap, &err);
         if (status == RP_OK)
-            status = rp_heap_alloc_in(heap, pool, bytes, stream, &address, &err);
+            status = pool ? rp_heap_alloc_in(heap, pool, bytes, stream, &address, &err)
+                          : rp_heap_alloc(heap, bytes, stream, &address, &err);
     }
     if (status != RP_OK)
         fail(bytes, ordinal, status, &err);
