@@ -73,9 +73,9 @@ struct rpp_state {
     _Atomic bool calling;      /* call.call is not NULL */
     _Atomic size_t call_count; /* call.blocks.count */
     struct rpp_lease *leases;
-    uint64_t beginnings;      /* of captures of PyTorch's own */
-    _Atomic int begun;        /* leases in which a capture is under way, and uses of memory pools */
-    _Atomic bool leaving;     /* the interpreter is going: free nothing any more */
+    uint64_t beginnings;  /* of captures of PyTorch's own */
+    _Atomic int begun;    /* leases in which a capture is under way, and uses of memory pools */
+    _Atomic bool leaving; /* the interpreter is going: free nothing any more */
     /* Told of each request that failed for want of memory, with no lock held; NULL: nobody is. */
     void (*_Atomic on_shortage)(int ordinal, uint64_t bytes, uint64_t total, uint64_t free);
     _Atomic size_t parked;       /* graphs that tensors outlived */

@@ -207,8 +207,8 @@ def _restore_statistics(torch):
 
     def enable_caching(value=True):
         if not value:
-            warn("torch.cuda.caching_allocator_enable(False) needs PyTorch's own allocator: Reprise's goes on "
-                 "caching. Leave install() out to look for errors of memory")
+            warn("torch.cuda.caching_allocator_enable(False) needs PyTorch's own allocator: Reprise's goes "
+                 "on caching. Leave install() out to look for errors of memory")
 
     answers = (stats, reset_peaks, reset_accumulated, set_fraction,
                lambda device: fractions.get(device, 1.0))

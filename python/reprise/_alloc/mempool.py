@@ -24,9 +24,9 @@ class MemPool:
 
     def __init__(self, allocator=None, use_on_oom=False, no_split=False):
         if allocator is not None:
-            raise RuntimeError("a torch.cuda.MemPool with an allocator of its own needs PyTorch's allocator, and "
-                               "reprise.install() has put another in its place. Leave the allocator out, "
-                               "or do not call install()")
+            raise RuntimeError("a torch.cuda.MemPool with an allocator of its own needs PyTorch's allocator, "
+                               "and reprise.install() has put another in its place. Leave the allocator "
+                               "out, or do not call install()")
         torch = need_gpu()
         torch.cuda.init()
         self.id = tuple(torch.cuda.graph_pool_handle())

@@ -149,8 +149,8 @@ class Settings:
             found = parse(text)
             backend = found.pop("backend", None)
             if backend not in (None, "native"):
-                raise RuntimeError(f"backend:{backend} needs PyTorch's own allocator, and reprise.install() has "
-                                   "put another in its place: leave the setting out")
+                raise RuntimeError(f"backend:{backend} needs PyTorch's own allocator, and reprise.install() "
+                                   "has put another in its place: leave the setting out")
             pytorchs(",".join(f"{name}:{value}" for name, value in found.items()))
             chosen = _ours(found, repr(text))
             _C.heap_configure(*heap_options(chosen))
