@@ -33,6 +33,7 @@ OBJECTS = """
 model = MyModel().cuda()
 optimizer = torch.optim.Adam(model.parameters(), capturable=True)
 static_input, batch, inputs = (torch.randn(4, 64, device="cuda") for _ in range(3))
+batch64, batch1 = torch.randn(64, 64, device="cuda"), batch[:1]
 targets = torch.randn(4, 8, device="cuda")
 
 model(static_input)  # what PyTorch wants before a capture
@@ -66,13 +67,19 @@ class Documents(unittest.TestCase):
         return done.stdout
 
     def run_blocks(self, name, graphs):
+        """graphs: of each block whether anything is captured in it; None: it is run elsewhere."""
         blocks = BLOCK.findall((ROOT / name).read_text(encoding="utf-8"))
         self.assertEqual(len(blocks), len(graphs))
         for block, captured in zip(blocks, graphs):
-            ahead = BEFORE if "install()" in block else BEFORE + OBJECTS
-            with self.subTest(block=block):
-                out = self.run_python("-c", ahead + block + AFTER)
-                self.assertEqual("nothing was captured yet" in out, not captured, out)
+            if captured is not None:
+                self.run_block(block, captured)
+        return blocks
+
+    def run_block(self, block, captured):
+        ahead = BEFORE if "install()" in block else BEFORE + OBJECTS
+        with self.subTest(block=block):
+            out = self.run_python("-c", ahead + block + AFTER)
+            self.assertEqual("nothing was captured yet" in out, not captured, out)
 
     def test_readme(self):
         self.run_blocks("README.md", [True])
@@ -82,7 +89,10 @@ class Documents(unittest.TestCase):
 
     def test_pytorch(self):
         # reprise.graph is PyTorch's own without install(): nothing is known of it.
-        self.run_blocks("docs/pytorch.md", [True, True, False, False, True, False])
+        self.run_blocks("docs/pytorch.md", [True, True, True, False, False, True, None, False])
+
+    def test_advise(self):
+        self.run_block(BLOCK.findall((ROOT / "docs/pytorch.md").read_text(encoding="utf-8"))[6], False)
         # Small as the step is, nothing but launches is in it.
         self.assertIn("CUDA graphs are worth it here",
                       self.run_python("-m", "reprise", "advise", "trace.json.gz"))

@@ -16,7 +16,7 @@ RUNS = {
     "gpu_private.py --install": 25,
     "models.py": 32,
     "models.py --install": 32,
-    "gpu_documents.py": 2,
+    "gpu_documents.py": 3,
     "gpu_compose.py": 34,
     "gpu_compose.py --install": 34,
     "gpu_stale.py": 22,
@@ -72,7 +72,7 @@ KNOWN = {
         "test_libraries_that_wait_unseen": _CUPTI,
         "test_operators_that_wait_unseen": _CUPTI,
     },
-    "gpu_documents.py": {"test_pytorch": "the profiler needs CUPTI, a stand-in here"},
+    "gpu_documents.py": {"test_advise": "the profiler needs CUPTI, a stand-in here"},
     "gpu_gradients.py": {"test_sparse_gradients_stay_eager": _SORTED},
     "gpu_graphed.py": {
         "test_compiled": "torch.compile needs Triton's compiler",
