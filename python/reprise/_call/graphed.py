@@ -822,6 +822,7 @@ class Graphed:
                     shape = self._captured_ahead(key, call, args, kwargs)
                 except Unfollowed:  # numbers count by their values from now on
                     tensors, key = self._key(leaves, (spec, bool(kwargs)))
+                    call = (leaves, tensors, *call[2:])
                     continue
                 key = self._stored(key)
                 self._keep(key, shape)
