@@ -6,6 +6,7 @@ import sys
 import threading
 import unittest
 import warnings
+import weakref
 
 import torch
 
@@ -333,16 +334,26 @@ class CpuValues(unittest.TestCase):
                 net.table.numpy()[3] = i * 10.0
                 self.assertEqual(bits(graphed(x_of(9))), bits(net(x_of(9))))
 
+    def test_a_number_in_a_buffer_on_the_cpu_is_compared(self):
+        class Scaled(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("scale", torch.tensor(1.5))
+
+            def forward(self, x):
+                return x * self.scale
+        net = Scaled()
+        graphed = reprise.graphed(net)
+        with torch.no_grad():
+            for i in range(9):
+                net.scale.fill_(1.5 + i // 3)
+                self.assertEqual(bits(graphed(x_of(i))), bits(net(x_of(i))))
+        self.assertEqual(len(graphed.shapes()), 3)
+
     def test_a_value_that_no_name_leads_to_is_compared(self):
         hidden = torch.arange(float(WIDE))
-        keep = {"hidden": hidden}
-        find = keep.__getitem__  # of C
-
-        class Finds:
-            def __init__(self):
-                self.ways = [find]
-        finds = Finds()
-        graphed = reprise.graphed(lambda x: x * sorted(map(finds.ways[0], ["hidden"]), key=id)[0].cuda())
+        find = weakref.ref(hidden)
+        graphed = reprise.graphed(lambda x: x * find().cuda())
         with torch.no_grad():
             for i in range(9):
                 if i % 3 == 0:
