@@ -11,6 +11,8 @@ What else is moved from the CPU is a constant of the graph: the runs of a captur
 device, which it is copied to once, behind the capture.
 """
 
+import contextlib
+import sys
 import threading
 
 from .. import _C
@@ -119,7 +121,8 @@ class CpuValues:
     def _answering(self, capture, error):
         self.moves, self.has_moved = True, False
         try:
-            return self.moving(capture)
+            with _without_compilers(self.torch):
+                return self.moving(capture)
         except RuntimeError:
             if not self.has_moved:
                 raise error from None
@@ -133,6 +136,12 @@ class CpuValues:
         if not tensors and not self.moves:
             return None
         return Attempt(self, device, tensors, self.levels(family, len(tensors)), may_number)
+
+
+def _without_compilers(torch):
+    """Compilers keep what they found of functions that ran under a mode, and fail by it later (torch.cond)."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else (
+        contextlib.nullcontext())
 
 
 class Attempt:
