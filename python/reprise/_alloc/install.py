@@ -9,6 +9,7 @@ with a sentence that says so.
 
 import atexit
 import ctypes
+import sys
 import weakref
 
 from .. import _C
@@ -70,9 +71,12 @@ def _outlive_the_interpreter():
 
 
 def drop_segment_pools():
-    """Drops the pools whose owners are gone. Not while anything is captured."""
+    """Drops the pools whose owners are gone, and which nobody else has: garbage may, and would drop one
+    while another thread captures. Not while anything is captured."""
+    only_here = 2  # this reference, and getrefcount's
     for segments in _segments:
-        if segments.pool is not None and segments.owner() is None:
+        if segments.pool is not None and segments.owner() is None and (
+                sys.getrefcount(segments.pool) <= only_here):
             segments.pool = None
     if _C.call_counts()[0] == 0:
         for segments in _segments:
