@@ -23,7 +23,7 @@ from .._effects.refusals import Refusals, traced_call
 from .._grad.gradients import Gradients, Shared, for_fast_path, homes, to_give
 from .._grad.nodes import Aliases, Nodes
 from .._grad.twice import Again
-from .._reads.hyperparameters import Hyperparameters, Unfollowed
+from .._reads.hyperparameters import Hyperparameters, Unfollowed, is_diverged
 from .._reads.news import News, names_of_leaves
 from .._reads.numbers import MOST_KNOWN, Numbers
 from .._reads.prints import Prints, print_again
@@ -771,8 +771,7 @@ class Graphed:
             raise Unfollowed(str(wanted)) from None
         except Exception as error:  # whatever the callable raises
             self._judge_lines(error)
-            if getattr(error, "status", None) == "RP_ERROR_DIVERGED" and self._cpu.give_up_numbers(
-                    self._cpu_family(key), self._on_cpu(call[0])):
+            if is_diverged(error) and self._cpu.give_up_numbers(self._cpu_family(key), self._on_cpu(call[0])):
                 raise Unfollowed(str(error)) from None
             self._numbers.judge(self._family(key), error)
             if isinstance(error, _C.Error):

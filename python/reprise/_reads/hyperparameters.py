@@ -260,6 +260,17 @@ def _steps(torch):
     return _kinds[torch]
 
 
+def is_diverged(error):
+    """Did the two captures of a shape differ?"""
+    return bool(error.args) and getattr(error, "status", None) == _DIVERGED
+
+
+def keeps_scalars(error):
+    """Does the program keep Scalars, by the changes of Python state that an error of a capture names?"""
+    return any(type(leaf) is Scalar for change in getattr(error, "changes", ())
+               for leaf in flatten(change.after)[0])
+
+
 class Unfollowed(_C.Error):
     """Replays do not follow hyperparameters any more, so that calls have other keys."""
 
@@ -355,10 +366,9 @@ class Hyperparameters:
             return
         if isinstance(error, Escaped):
             self.refuse(f"{error}, which replays would not repeat")
-        if error.args and getattr(error, "status", None) == _DIVERGED:
+        if is_diverged(error):
             self.refuse(str(error))
-        if any(type(leaf) is Scalar for change in getattr(error, "changes", ())
-               for leaf in flatten(change.after)[0]):
+        if keeps_scalars(error):
             self.refuse("the program keeps what it computes from it")
 
     # ---- Captures ----

@@ -17,17 +17,15 @@ that replays would not repeat, values are a part of the key again, and stay so.
 import types
 
 from .. import _C
-from .._base.tree import flatten
 from .draws import Draws
-from .hyperparameters import CONVERTERS, Place, Unfollowed
+from .hyperparameters import CONVERTERS, Place, Unfollowed, is_diverged, keeps_scalars
 from .runs import Effect
-from .scalars import FIXED, Escaped, Scalar
+from .scalars import FIXED, Escaped
 from .walk import CELL
 
 MOST_KNOWN = 4   # calls in a row that bring another float, before it is followed
 _MOST_TIMES = 4  # that places come to be followed; of more the callable seems to make them anew
 _CONTENTS = "cell_contents"
-_DIVERGED = "RP_ERROR_DIVERGED"
 
 
 class _Cell:
@@ -152,10 +150,7 @@ class Numbers:
             raise Unfollowed(str(error))
         if not self._follows(family) or isinstance(error, Unfollowed):
             return
-        kept = any(type(leaf) is Scalar for change in getattr(error, "changes", ())
-                   for leaf in flatten(change.after)[0])
-        differs = getattr(error, "status", None) == _DIVERGED
-        if kept or differs or isinstance(error, Escaped) or (
+        if keeps_scalars(error) or is_diverged(error) or isinstance(error, Escaped) or (
                 not isinstance(error, _C.Error)):  # of a function that wants a float and nothing else
             self.refuse(family, str(error))
 
