@@ -3,13 +3,15 @@
 """Runs the package's GPU tests with the PyTorch that this Python imports, several at once, and keeps what
 they showed under that version, beside those that the file has of others.
 
-usage: test_versions.py OUT.json [--short] [--jobs N] [--limit SECONDS] [--note TEXT] [NAME...]
+usage: test_versions.py OUT.json [--short] [--jobs N] [--again-jobs N] [--limit SECONDS] [--note TEXT]
+                        [--log FILE] [NAME...]
        test_versions.py --list [--short]    prints a line for each run: test program and flags
 
 NAME: part of the names of the tests to run; all, when none is given. --short: one test program of each
 kind, without those that take longest. PYTHONPATH leads to the built package.
 
-Programs that look at the device's free memory run alone, and so does, once more, what failed.
+Programs that look at the device's free memory run alone, and so does, once more, what failed: one program
+after the other, or --again-jobs of them at once (0: none is).
 Kept for each run: how many tests ran, how many failed and their names, and how it ended: a signal is an
 abort. Exits 1 where a test failed."""
 
@@ -29,10 +31,11 @@ from pathlib import Path
 import record_result
 
 TESTS = Path(__file__).resolve().parent.parent / "tests" / "python"
-BOTH = ("check", "compose", "effects", "estimate", "frozen", "graph", "graphed", "gradients", "homes",
-        "module", "pace", "policy", "private", "random", "report")
+BOTH = ("allocator", "check", "compose", "cpu_values", "effects", "estimate", "frozen", "graph", "graphed",
+        "gradients", "homes", "module", "numbers", "objects", "pace", "parts", "policy", "private", "random",
+        "recording", "report", "schedules", "serving", "training")
 ONCE = ("documents", "install", "stale", "versions")
-ALONE = ("estimate", "pace")  # look at what others take of the device
+ALONE = ("estimate", "pace", "serving")  # look at what others take of the device
 SHORT = ("frozen", "graph", "graphed", "install", "private", "random", "gradients")
 
 
@@ -79,6 +82,10 @@ def run(path, flags, limit_s, log):
     return shown
 
 
+def name_of(path, flags):
+    return " ".join((path.name, *flags))
+
+
 def fails(shown):
     return shown["failed"] or "ended" in shown
 
@@ -90,6 +97,7 @@ def main():
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--jobs", type=int, default=8)
+    parser.add_argument("--again-jobs", type=int, default=1)
     parser.add_argument("--limit", type=float, default=400)
     parser.add_argument("--note")
     parser.add_argument("--log", default=os.devnull)
@@ -109,11 +117,12 @@ def main():
         some = [c for c in wanted if (c[0].stem.removeprefix("gpu_") in ALONE) == alone]
         with ThreadPoolExecutor(1 if alone else args.jobs) as pool:
             shown = pool.map(lambda c: run(*c, args.limit, args.log), some)
-            result |= {" ".join((path.name, *flags)): s for (path, flags), s in zip(some, shown)}
-    for path, flags in wanted:  # what failed next to others, once more alone; both are kept
-        name = " ".join((path.name, *flags))
-        if fails(result[name]):
-            result[name] = {**run(path, flags, args.limit, args.log), "next_to_others": result[name]}
+            result |= {name_of(*c): s for c, s in zip(some, shown)}
+    # What failed next to others once more; both are kept.
+    again = [c for c in wanted if args.again_jobs and fails(result[name_of(*c)])]
+    with ThreadPoolExecutor(max(args.again_jobs, 1)) as pool:
+        for one, shown in zip(again, pool.map(lambda c: run(*c, args.limit, args.log), again)):
+            result[name_of(*one)] = {**shown, "next_to_others": result[name_of(*one)]}
     kept = json.loads(args.out.read_text()) if args.out.exists() else {}
     kept[torch.__version__] = {
         "date": datetime.date.today().isoformat(), "machine": record_result.machine(),
