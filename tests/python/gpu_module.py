@@ -41,6 +41,33 @@ class Modules(ModuleCase, unittest.TestCase):
             self.assertTrue(torch.equal(net.weight.grad.cpu(), twin.weight.grad.cpu()))
         self.assertEqual([s["replays"] for s in net.forward.shapes()], [3, 3], net.forward.failures())
 
+    def test_a_module_that_is_watched_twice_gets_its_gradients_once(self):
+        """It is the method's owner too, or a part of another module that the callable closes over."""
+        def owner(net):
+            return reprise.graphed(net.forward, watch=[net])
+
+        def watched_twice(net):
+            return reprise.graphed(net, watch=[net, net[0]])
+
+        def parts(net):
+            first, whole = net[0], net
+            return reprise.graphed(lambda x: whole(x) + first(x).sum(), grad="split")
+
+        for make in (owner, watched_twice, parts):
+            with self.subTest(make.__name__):
+                net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 4)).cuda()
+                twin = copy.deepcopy(net)
+                made = make(net)
+                call = twin if make is not parts else lambda x, twin=twin: twin(x) + twin[0](x).sum()
+                for _ in range(4):
+                    for one in (net, twin):
+                        one.zero_grad()
+                    for one in (made, call):
+                        one(self.x).square().sum().backward()
+                    for a, b in zip(net.parameters(), twin.parameters()):
+                        self.assertTrue(torch.equal(a.grad, b.grad))
+                self.assertTrue(reprise.graphed_of(made).shapes() if make is watched_twice else made.shapes())
+
     def test_another_method_of_a_module_is_whole(self):
         class Stepping(torch.nn.Module):
             def __init__(self):

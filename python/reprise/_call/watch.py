@@ -72,10 +72,12 @@ class Watch:
 
     def refresh(self):
         seen = (_registrations, self.handle.next_id)  # ahead of the look: what comes meanwhile is new
-        # By the class: an attribute may have the name of a method.
-        self.modules = [m for root in self.roots for m in type(root).modules(root)]
-        self.params = [p for root in self.roots for p in type(root).parameters(root)]
-        self.tensors = self.params + [b for r in self.roots for b in type(r).buffers(r)] + self.single
+        # By the class: an attribute may have the name of a method. Each once, though roots may share it:
+        # a gradient is added for each time that a parameter is among them.
+        self.modules = _each_once(m for root in self.roots for m in type(root).modules(root))
+        self.params = _each_once(p for root in self.roots for p in type(root).parameters(root))
+        buffers = _each_once(b for root in self.roots for b in type(root).buffers(root))
+        self.tensors = self.params + buffers + self.single
         self.hooks = [_hooks(m) for m in self.modules]
         self.seen = seen
 
@@ -120,6 +122,10 @@ class Watch:
 
     def grads(self):
         return tuple(map(_requires_grad, self.params))
+
+
+def _each_once(found):
+    return list({id(one): one for one in found}.values())
 
 
 def _hooks(module):
