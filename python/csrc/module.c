@@ -21,6 +21,7 @@
 #include "capture/recording.h"
 #include "capture/refusals.h"
 #include "capture/scalars.h"
+#include "capture/workspaces.h"
 #include "grad/gradient_address.h"
 #include "grad/gradients.h"
 #include "reads/marks.h"
@@ -337,6 +338,13 @@ static PyMethodDef methods[] = {
     {"learn_function", rpp_learn_function, METH_VARARGS,
      "learn_function(function with all parts, its size): is it known where functions have them?"},
     {"dict_tag", rpp_dict_tag_of, METH_O, "A word of a dict that may change with it."},
+    {"learn_workspaces", rpp_learn_workspaces, METH_VARARGS,
+     "learn_workspaces(path of libtorch_cuda): can PyTorch drop cuBLAS's of one stream?"},
+    {"drop_workspaces", rpp_drop_workspaces, METH_VARARGS,
+     "drop_workspaces(stream): frees those that PyTorch keeps for it."},
+    {"spare_frees", rpp_spare_frees, METH_VARARGS,
+     "spare_frees(on): what this thread frees goes to allocations like it on the same stream "
+     "alone."},
     {"learn_context", rpp_learn_context, METH_VARARGS,
      "learn_context(path of libtorch_cpu): forgets all switches; is PyTorch's context found?"},
     {"learn_switch", rpp_learn_switch, METH_VARARGS,

@@ -4,6 +4,7 @@
 #include "alloc/mempool.h"
 #include "alloc/raise.h"
 #include "alloc/shortage.h"
+#include "alloc/spares.h"
 #include "alloc/tap.h"
 
 #include <float.h>
@@ -245,7 +246,9 @@ static void *allocate(size_t bytes, int ordinal, struct CUstream_st *stream, boo
                 rpp_once_alloc(bytes, ordinal, stream, &address, &status, &err);
         pool = rpp_mempool_now(ordinal);
     }
-    if (!taken) {
+    if (!taken && !pool)
+        address = rpp_spare_take(bytes, ordinal, stream);
+    if (!taken && !address) {
         struct rp_heap *heap = rpp_heap_made(ordinal);
         if (!heap)
             status = rpp_heap_get(ordinal, &heap, &err);
@@ -308,10 +311,10 @@ static bool free_in_call(uint64_t address)
 
 void rpp_hook_free(void *pointer, size_t bytes, int ordinal, struct CUstream_st *stream)
 {
-    (void)stream;
     uint64_t address = (uintptr_t)pointer;
     rpp_tap_note(RPP_TAP_FREE, address, bytes, ordinal, NULL);
-    if (!address || atomic_load(&rpp_state.leaving) || free_in_call(address))
+    if (!address || atomic_load(&rpp_state.leaving) || free_in_call(address) ||
+        rpp_spare_keep(address, bytes, ordinal, stream))
         return;
     struct rp_heap *heap = rpp_heap_made(ordinal);
     if (heap)
@@ -343,6 +346,7 @@ void rpp_hook_use(void *pointer, struct CUstream_st *stream)
 
 void rpp_hook_reset(void)
 {
+    rpp_spare_free_old();
     for (int i = 0; i < RPP_DEVICES; i++) {
         struct rp_heap *heap = atomic_load(&rpp_state.devices[i].heap);
         if (!heap)

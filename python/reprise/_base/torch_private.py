@@ -11,6 +11,8 @@ counts, _capture/draws.py finds where a captured kernel reads its seed, _call/ad
 what the fast path reads. A newer PyTorch is taken for the newest that was tested.
 """
 
+import os
+
 from .. import _C
 from .versions import NEWEST, numbers
 
@@ -95,6 +97,11 @@ def _find(torch, path):
     return found
 
 
+def library(torch, name):
+    """The path of a library of PyTorch's."""
+    return os.path.join(os.path.dirname(torch.__file__), "lib", name)
+
+
 def native(torch, name):
     """A function of PyTorch's extension, or None."""
     return _find(torch, f"_C.{name}")
@@ -119,6 +126,8 @@ class Private:
                 self._lacks(STATISTICS, f"torch._C.{name}")
         # What compiled programs make tensors with: faster, and needed by nothing.
         self.quick_empty = _find(torch, "_C._dynamo.guards._empty_strided_cuda")
+        # PyTorch 2.12 and later can drop the workspaces of one stream.
+        self.drops_by_stream = _C.learn_workspaces(library(torch, "libtorch_cuda.so"))
         version = numbers(torch.__version__) or NEWEST
         # From 2.12 on a generator keeps what it counts for each capture that PyTorch began; before it
         # counts wherever it draws, for as long as a graph that it is registered with captures.

@@ -122,6 +122,8 @@ class Graphed:
         self._stale = {}  # by key: how many graphs were dropped, as memory that they used was freed
         self._strange = {}  # likewise, as scalars were not what they were captured for
         self._eager_runs = 0
+        self._here = threading.local()  # did this thread run the callable eagerly?
+        self._excused = set()  # keys of which a capture failed on a thread that did not
         self._fast_path = FastPath(torch, self._watch, self._reads, frozen)
         self._fast_call = self._fast_path.call
         self._draws = True  # until a capture drew no random numbers
@@ -417,6 +419,8 @@ class Graphed:
         except Unobserved as error:
             return (self._run_observed(group, error, args, kwargs),)
         except Exception as error:  # whatever the callable raises in a capture
+            if self._excuse(key, error):
+                return (self._eager_here(args, kwargs),)
             if self._strict:
                 tell_mend(error, self.name)
                 raise
@@ -434,6 +438,21 @@ class Graphed:
         self._reads.learn([leaf for leaf in self._others(leaves) if not is_plain(leaf)])
         self._keep(self._stored(key), shape)
         return shape
+
+    def _excuse(self, key, error):
+        """May a capture have failed as this thread never ran the callable eagerly? Libraries make things
+        for each thread by their first use there (cuBLAS its handle), which a capture does not allow. Then
+        the call is eager, and the next one is captured. Once for each key: threads may come and go."""
+        if getattr(self._here, "is_warm", False) or isinstance(error, Refused) or key in self._excused:
+            return False
+        self._excused.add(key)
+        clear_frames(error)
+        return True
+
+    def _eager_here(self, args, kwargs):
+        """An eager call, which makes what this thread lacks."""
+        self._here.is_warm = True
+        return self._reads.eager_call(self._fn, args, kwargs)
 
     def _has_failed(self, key):
         return any(self._failures.get(k, ("", 0))[1] >= ATTEMPTS for k in (key, self._settled(key)))
@@ -491,7 +510,7 @@ class Graphed:
         """An eager call, which tells whether calls touch gradients."""
         self._eager_runs += 1
         before = self._gradients()
-        result = self._reads.eager_call(self._fn, args, kwargs)
+        result = self._eager_here(args, kwargs)
         self._notice_gradients(before, before.changed() or before.used())
         return result
 
@@ -700,6 +719,7 @@ class Graphed:
         """Drops all that was captured: it reads memory that the modules left."""
         self._shapes.clear()
         self._failures.clear()
+        self._excused.clear()
         self._shortages.clear()
         self._stale.clear()
         self._strange.clear()

@@ -13,7 +13,7 @@ from .._alloc.install import is_installed
 from .._alloc.pool import Pool
 from .._base import torch_private
 from .._base.need import need_gpu
-from . import draws
+from . import draws, workspaces
 
 
 _side_streams = {}  # by the index of the device
@@ -118,9 +118,8 @@ class graph:
         self._before.wait_stream(self.capture_stream)
 
     def _clear_workspaces(self):
-        private = torch_private.of(self._torch)
-        private.need(torch_private.CAPTURES)
-        private.clear_workspaces()
+        torch_private.of(self._torch).need(torch_private.CAPTURES)
+        workspaces.drop(self._torch, self.capture_stream)
 
     def _failed(self):
         """Leaves stream, allocator and the default generator as if there had been no capture."""

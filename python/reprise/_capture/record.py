@@ -28,7 +28,7 @@ from .._alloc.install import drop_segment_pools, is_installed, segment_pool
 from .._base import torch_private
 from .._base.interrupts import Interrupts
 from .._base.tree import flatten
-from . import distributed, draws as _draws, stack, states
+from . import distributed, draws as _draws, stack, states, workspaces
 from .streams import on_stream, stream_at
 
 IN, OUT, INOUT = 1, 2, 3
@@ -162,8 +162,7 @@ class Run:
     @contextlib.contextmanager
     def around(self):
         torch = self.torch
-        clear_workspaces = torch_private.of(torch).clear_workspaces
-        clear_workspaces()
+        workspaces.drop(torch, self.stream)
         with on_stream(torch, self.stream):
             worked = False
             self.capture.begin()
@@ -172,12 +171,12 @@ class Run:
                     yield
                     self.capture.states.finish()
                 torch.clear_autocast_cache()  # the casts that it holds are memory of the run
-                clear_workspaces()
+                workspaces.drop(torch, self.stream)
                 worked = True
             finally:
                 if not worked:
                     torch.clear_autocast_cache()
-                    clear_workspaces()
+                    workspaces.drop(torch, self.stream)
                 self.capture.end(worked)
 
     @contextlib.contextmanager

@@ -24,6 +24,7 @@ from .._alloc.install import is_installed
 from .._base import torch_private
 from .._base.need import need_gpu
 from .._base.tree import flatten
+from . import workspaces
 from .once import graph
 
 _ALLOC, _USE, _FREE, _MOMENT = range(4)
@@ -170,7 +171,7 @@ def _record(torch, fn, args, warmup):
 def _capture(torch, fn, args, device, stream, source):
     """The nodes and edges; the source has the rest. The workspaces of cuBLAS are dropped before, so
     that they are the capture's, as where it is captured on a stream of its own."""
-    torch_private.of(torch).clear_workspaces()
+    workspaces.drop(torch, stream)
     gradients = _Gradients(torch)
     made = torch.cuda.CUDAGraph()
     facts, result, failed = None, None, None
