@@ -496,6 +496,17 @@ class Refused(Case):
             raise ValueError("in the midst of it")
         self.check(spoil)
 
+    def test_a_broken_capture_is_told_by_what_broke_it(self):
+        """Not by what the allocator found of it behind."""
+        net = self.net
+        made = reprise.graphed(lambda x: x * net(x).sum().item())
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for x in inputs(3):
+                made(x)
+        self.assertEqual(len(made.failures()), 1)
+        self.assertIn("AcceleratorError", made.failures()[0])
+
     def test_a_host_read(self):
         self.check(lambda holder, y: y.sum().item())
 

@@ -421,9 +421,10 @@ class Workspaces(Case):
             thread.join()
         self.assertEqual(again[1], again[0])  # it was taken again
 
-    def test_what_nobody_takes_again_is_freed(self):
+    def test_a_block_that_nobody_takes_again_is_freed(self):
         stop = threading.Event()
         thread = threading.Thread(target=stop.wait)
+        torch_private.of(torch).clear_workspaces()
         torch.cuda.empty_cache()
         before = torch.cuda.memory_allocated()
         thread.start()

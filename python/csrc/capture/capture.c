@@ -370,10 +370,17 @@ static void raise_error(struct work *work, rp_status status, const struct rp_err
     PyErr_Restore(type, value, trace);
 }
 
+/* Does the error tell no more than that an earlier one broke the capture? */
+static bool is_consequence(rp_status status, const struct rp_error *err)
+{
+    static const int invalidated = 901; /* CUDA_ERROR_STREAM_CAPTURE_INVALIDATED */
+    return status == RP_ERROR_CALLABLE || err->driver_code == invalidated;
+}
+
 /* What the callable raised, or else the error. */
 static PyObject *fail(struct work *work, rp_status status, const struct rp_error *err)
 {
-    if (status == RP_ERROR_CALLABLE && work->type)
+    if (is_consequence(status, err) && work->type)
         PyErr_Restore(work->type, work->value, work->trace);
     else
         raise_error(work, status, err);

@@ -442,8 +442,11 @@ class Graphed:
     def _excuse(self, key, error):
         """May a capture have failed as this thread never ran the callable eagerly? Libraries make things
         for each thread by their first use there (cuBLAS its handle), which a capture does not allow. Then
-        the call is eager, and the next one is captured. Once for each key: threads may come and go."""
-        if getattr(self._here, "is_warm", False) or isinstance(error, Refused) or key in self._excused:
+        the call is eager, and the next one is captured. Once for each key: threads may come and go. Where
+        it never ran eagerly at all, and errors are to be raised, this one is."""
+        never = self._strict and not self._eager_runs
+        if never or getattr(self._here, "is_warm", False) or isinstance(error, Refused) or (
+                key in self._excused):
             return False
         self._excused.add(key)
         clear_frames(error)
