@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "memory/arena.h"
 
+#include <stdatomic.h>
+
 #define MIB(bytes) ((double)(bytes) / 1048576.0)
 
 enum { MODE_UNCHANGED = -1 };
@@ -49,17 +51,24 @@ uint64_t rpi_round_up(uint64_t value, uint64_t multiple)
 CUresult rpi_reserve_addresses(const struct rp_driver *driver, uint64_t bytes,
                                CUdeviceptr *out_base)
 {
-    /* As integers the upper halves of these addresses, 24221 and up, are seldom sizes or counts,
+    /* As integers the upper halves of these addresses, 20125 and up, are seldom sizes or counts,
      * and the lower halves are no small ones: those stand beside what a caller's stack left in
-     * padding, often the upper half of another address. As floats they are beyond 8e9. */
-    static const uint64_t rare = 0x5e9d50000000, step = 0x10000000000;
-    enum { PLACES = 16 };
-    for (uint64_t i = 0; i < PLACES; i++) {
-        CUresult result = driver->cuMemAddressReserve(out_base, bytes, 0, rare + i * step, 0);
+     * padding, often the upper half of another address. As floats they are beyond 8e9. A place
+     * holds what most pools reserve, and the search goes on where the last one ended: pools come
+     * and go, and a driver asked for a place that is taken gives low addresses. */
+    static const uint64_t rare = 0x4e9d50000000, step = 0x4000000000;
+    enum { PLACES = 192, TRIES = 32 };
+    static _Atomic uint64_t next;
+    uint64_t first = atomic_load(&next);
+    for (uint64_t i = 0; i < TRIES; i++) {
+        uint64_t place = (first + i) % PLACES, hint = rare + place * step;
+        CUresult result = driver->cuMemAddressReserve(out_base, bytes, 0, hint, 0);
         if (result != CUDA_SUCCESS)
             break;
-        if (*out_base - rare < PLACES * step)
+        if (*out_base - hint < step) {
+            atomic_store(&next, place + 1 + (bytes - 1) / step);
             return CUDA_SUCCESS;
+        }
         driver->cuMemAddressFree(*out_base, bytes);
     }
     return driver->cuMemAddressReserve(out_base, bytes, 0, 0, 0);

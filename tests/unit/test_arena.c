@@ -52,6 +52,24 @@ static void write_and_read(uint64_t address, unsigned char value)
     assert_int_equal(seen, value);
 }
 
+/* As many as a program has that makes a pool for each of its callables, and again once they are
+ * gone. */
+static void many_ranges_lie_high(void **state)
+{
+    (void)state;
+    enum { RANGES = 64 };
+    for (int round = 0; round < 4; round++) {
+        CUdeviceptr bases[RANGES];
+        for (int i = 0; i < RANGES; i++) {
+            assert_int_equal(rpi_reserve_addresses(driver, 64 * MIB, &bases[i]), 0);
+            assert_in_range(bases[i] >> 32, 20125, 32768);
+            assert_true((uint32_t)bases[i] >= 0x50000000);
+        }
+        for (int i = 0; i < RANGES; i++)
+            assert_int_equal(driver->cuMemAddressFree(bases[i], 64 * MIB), 0);
+    }
+}
+
 static void arena_grows_in_place_and_shrinks(void **state)
 {
     (void)state;
@@ -265,10 +283,15 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_driver, close_driver)
     const struct CMUnitTest tests[] = {
-        TEST(arena_grows_in_place_and_shrinks),       TEST(arena_tells_what_it_cannot_have),
-        TEST(arena_is_as_it_was_after_each_failure),  TEST(pool_is_as_high_as_its_highest),
-        TEST(rehearsals_have_addresses_of_their_own), TEST(rehearsals_take_turns_in_what_is_mapped),
-        TEST(rehearsals_end_at_their_addresses),      TEST(rehearsals_are_aligned_as_they_are_told),
+        TEST(many_ranges_lie_high),
+        TEST(arena_grows_in_place_and_shrinks),
+        TEST(arena_tells_what_it_cannot_have),
+        TEST(arena_is_as_it_was_after_each_failure),
+        TEST(pool_is_as_high_as_its_highest),
+        TEST(rehearsals_have_addresses_of_their_own),
+        TEST(rehearsals_take_turns_in_what_is_mapped),
+        TEST(rehearsals_end_at_their_addresses),
+        TEST(rehearsals_are_aligned_as_they_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
