@@ -4,19 +4,22 @@
 they showed under that version, beside those that the file has of others.
 
 usage: test_versions.py OUT.json [--short] [--jobs N] [--again-jobs N] [--limit SECONDS] [--note TEXT]
-                        [--log FILE] [NAME...]
+                        [--log FILE] [--lock FILE] [NAME...]
        test_versions.py --list [--short]    prints a line for each run: test program and flags
 
 NAME: part of the names of the tests to run; all, when none is given. --short: one test program of each
 kind, without those that take longest. PYTHONPATH leads to the built package.
 
 Programs that look at the device's free memory run alone, and so does, once more, what failed: one program
-after the other, or --again-jobs of them at once (0: none is).
+after the other, or --again-jobs of them at once (0: none is). Runs for several versions at once need a
+file that they lock, --lock: what runs alone waits for the others of all.
 Kept for each run: how many tests ran, how many failed and their names, and how it ended: a signal is an
 abort. Exits 1 where a test failed."""
 
 import argparse
+import contextlib
 import datetime
+import fcntl
 import json
 import os
 import re
@@ -35,13 +38,15 @@ BOTH = ("allocator", "check", "compose", "cpu_values", "effects", "estimate", "f
         "gradients", "homes", "module", "numbers", "objects", "pace", "parts", "policy", "private", "random",
         "recording", "report", "schedules", "serving", "training")
 ONCE = ("documents", "install", "stale", "versions")
+LONGEST = ("check", "training", "documents", "versions", "private")
 ALONE = ("estimate", "pace", "serving")  # look at what others take of the device
 SHORT = ("frozen", "graph", "graphed", "install", "private", "random", "gradients")
 
 
 def commands(short):
     """(test program, flags) of each run, the longest first."""
-    for name in ("check", *(n for n in BOTH if n != "check"), *ONCE):
+    names = (*LONGEST, *(n for n in BOTH + ONCE if n not in LONGEST))
+    for name in names:
         path = TESTS / f"gpu_{name}.py"
         if path.exists() and (not short or name in SHORT):
             yield path, ()
@@ -90,6 +95,32 @@ def fails(shown):
     return shown["failed"] or "ended" in shown
 
 
+@contextlib.contextmanager
+def beside(lock, alone):
+    """While programs run beside those of other runs that have the same lock, or without any of them."""
+    if lock is None:
+        yield
+        return
+    with open(lock, "a", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
+
+
+def keep(args, result):
+    """Writes what there is so far; the version of PyTorch."""
+    import torch
+    kept = json.loads(args.out.read_text()) if args.out.exists() else {}
+    kept[torch.__version__] = {
+        "date": datetime.date.today().isoformat(), "machine": record_result.machine(),
+        "driver": record_result.first_line("nvidia-smi", "--query-gpu=driver_version",
+                                           "--format=csv,noheader"),
+        "python": sys.version.split()[0], "suite": "short" if args.short else "whole",
+        "package": os.environ.get("REPRISE_COMMIT"), "note": args.note,
+        "runs": {**kept.get(torch.__version__, {}).get("runs", {}), **result}}
+    args.out.write_text(json.dumps(kept, indent=1) + "\n")
+    return torch.__version__
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -100,6 +131,7 @@ def main():
     parser.add_argument("--again-jobs", type=int, default=1)
     parser.add_argument("--limit", type=float, default=400)
     parser.add_argument("--note")
+    parser.add_argument("--lock")
     parser.add_argument("--log", default=os.devnull)
     parser.add_argument("names", nargs="*")
     args = parser.parse_intermixed_args()
@@ -109,33 +141,25 @@ def main():
         return 0
     if args.out is None:
         parser.error("OUT.json is needed")
-    import torch
     wanted = [c for c in commands(args.short)
               if not args.names or any(name in c[0].name for name in args.names)]
     result = {}
     for alone in (False, True):
         some = [c for c in wanted if (c[0].stem.removeprefix("gpu_") in ALONE) == alone]
-        with ThreadPoolExecutor(1 if alone else args.jobs) as pool:
+        with beside(args.lock, alone), ThreadPoolExecutor(1 if alone else args.jobs) as pool:
             shown = pool.map(lambda c: run(*c, args.limit, args.log), some)
             result |= {name_of(*c): s for c, s in zip(some, shown)}
+        keep(args, result)
     # What failed next to others once more; both are kept.
     again = [c for c in wanted if args.again_jobs and fails(result[name_of(*c)])]
-    with ThreadPoolExecutor(max(args.again_jobs, 1)) as pool:
+    with beside(args.lock, False), ThreadPoolExecutor(max(args.again_jobs, 1)) as pool:
         for one, shown in zip(again, pool.map(lambda c: run(*c, args.limit, args.log), again)):
             result[name_of(*one)] = {**shown, "next_to_others": result[name_of(*one)]}
-    kept = json.loads(args.out.read_text()) if args.out.exists() else {}
-    kept[torch.__version__] = {
-        "date": datetime.date.today().isoformat(), "machine": record_result.machine(),
-        "driver": record_result.first_line("nvidia-smi", "--query-gpu=driver_version",
-                                           "--format=csv,noheader"),
-        "python": sys.version.split()[0], "suite": "short" if args.short else "whole",
-        "package": os.environ.get("REPRISE_COMMIT"), "note": args.note,
-        "runs": {**kept.get(torch.__version__, {}).get("runs", {}), **result}}
-    args.out.write_text(json.dumps(kept, indent=1) + "\n")
+    version = keep(args, result)
     for name, one in result.items():
         print(name, json.dumps(one))
     bad = [n for n, s in result.items() if fails(s)]
-    print(f"{torch.__version__}: {sum(s['ran'] for s in result.values())} tests, "
+    print(f"{version}: {sum(s['ran'] for s in result.values())} tests, "
           f"{len(bad)} of {len(result)} programs failed")
     return 1 if bad else 0
 
