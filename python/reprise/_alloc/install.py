@@ -16,7 +16,7 @@ from .. import _C
 from .._base import torch_private
 from .._base.need import need_gpu
 from .._base.warn import warn
-from . import mempool
+from . import mempool, sharing
 from .execs import budget_bytes
 from .history import History
 from .options import Settings, from_environment
@@ -119,7 +119,8 @@ def install(*, memory_fraction=None, record_history=0, exec_budget_bytes=None,
     allocator of its own; ``empty_cache`` gives back what rehearsals of captures
     keep, too. ``torch.backends.cudnn.benchmark`` and ``torch.compile(mode="reduce-overhead")`` need
     PyTorch's own allocator, and raise an error that says so. On PyTorch 2.15 the backend ``"nccl"`` becomes
-    the one of earlier versions, ``"nccl-legacy"``: the new one needs that allocator too.
+    the one of earlier versions, ``"nccl-legacy"``: the new one needs that allocator too. CUDA tensors
+    cannot be sent to other processes: with a warning, an object arrives that raises why when it is used.
 
     Raises:
         RuntimeError: CUDA is in use already, or there is no GPU.
@@ -174,6 +175,7 @@ def _put_in_place(torch, settings):
     _restore_statistics(torch)
     _answer_settings(torch, settings)
     _answer_pools(torch)
+    sharing.answer(torch)
     _refuse_the_rest(torch)
     _take_earlier_nccl(private)
 
