@@ -48,6 +48,21 @@ class Buffered(torch.nn.Module):
         return x * (self.table * 2).to(x.device)
 
 
+class Scaled(torch.autograd.Function):
+    """Multiplies gradients alone, by a tensor on the CPU that its backward pass moves, or takes as it is."""
+
+    @staticmethod
+    def forward(ctx, x, scale, moves=True):
+        ctx.scale, ctx.moves = scale, moves
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, grad):
+        if not ctx.moves:
+            return grad * ctx.scale, None, None
+        return grad * ctx.scale.to(grad.device) + torch.tensor(0.25, device=grad.device), None, None
+
+
 class CpuValues(unittest.TestCase):
     def check(self, fn, calls, graphs=1, replays=None, told=(), grad=False, **options):
         """Calls of fn and its graphed version give the same; so many graphs, replays and warnings."""
@@ -231,6 +246,19 @@ class CpuValues(unittest.TestCase):
                 results.append((bits(x.grad), bits(net.weight.grad)))
         self.assertEqual(results[:6], results[6:])
         self.assertEqual(len(call.shapes()), 4)  # two values of the number, each a pair
+
+    def test_an_argument_that_the_backward_pass_alone_uses_is_part_of_the_key(self):
+        for moves, scale in ((True, torch.tensor(2.5)), (False, torch.tensor(2.5)),
+                             (True, torch.arange(float(WIDE)))):
+            with self.subTest(moves=moves, scale=scale):
+                graphed = reprise.graphed(lambda x, t: Scaled.apply(x, t, moves).sum())
+                for i in range(6):
+                    t = scale + i % 2
+                    x, same = x_of(i).requires_grad_(), x_of(i).requires_grad_()
+                    graphed(x, t).backward()
+                    Scaled.apply(same, t, moves).sum().backward()
+                    self.assertEqual(bits(x.grad), bits(same.grad))
+                self.assertEqual(len(graphed.shapes()), 4, graphed.failures())  # two values, each a pair
 
     def test_a_training_step(self):
         losses = []
@@ -418,10 +446,128 @@ class CpuValues(unittest.TestCase):
         self.assertEqual(grads[:5], grads[5:])
         self.assertEqual(len(call.shapes()), 2)
 
+    def test_constants_of_a_backward_pass(self):
+        for split in (True, False):
+            with self.subTest(split=split):
+                grads = []
+                for wrap in (lambda fn: fn, reprise.graphed):
+                    net = Net()
+
+                    def step(x, net=net):
+                        loss = Scaled.apply(net(x), net.table).square().mean()
+                        if not split:
+                            loss.backward()
+                        return loss
+                    call = wrap(step)
+                    for i in range(6):
+                        net.weight.grad = None
+                        loss = call(x_of(i).requires_grad_(split))
+                        if split:
+                            loss.backward()
+                        if i == 3:
+                            net.table.mul_(-1.5)
+                        grads.append(bits(net.weight.grad))
+                self.assertEqual(grads[:6], grads[6:])
+                self.assertEqual(len(call.shapes()), 4 if split else 2, call.failures())
+
     def test_verified(self):
         for verify in ("capture", "run"):
             self.check(lambda x, t: x * t.cuda() * torch.arange(WIDE).cuda(),
                        [(x_of(i), torch.full((WIDE,), float(i))) for i in range(4)], verify=verify)
+
+
+class Twofold(torch.nn.Module):
+    """Moves from the CPU in forward, in backward, or in both."""
+
+    def __init__(self, where, scale=None):
+        super().__init__()
+        torch.manual_seed(5)
+        self.linear = torch.nn.Linear(WIDE, WIDE, device="cuda")
+        self.register_buffer("scale", torch.arange(float(WIDE)) if scale is None else scale)
+        self.where = where
+
+    def forward(self, x):
+        y = self.linear(x)
+        if self.where != "backward":
+            y = torch.where(y > 0, torch.tensor(0.0, device=x.device, dtype=y.dtype), y)
+            y = y * self.scale.to(x.device)
+        return y if self.where == "forward" else Scaled.apply(y, self.scale)
+
+
+class Callables(unittest.TestCase):
+    """What reprise.make_graphed_callables captures."""
+
+    def passes(self, net, order):
+        """Results and gradients of rounds of these passes."""
+        found = []
+        for i in range(3):
+            given, made = [], []
+            for which in order:
+                if which > 0:
+                    given.append(x_of(10 * i + len(given)).requires_grad_())
+                    made.append(net(given[-1]))
+                    found.append(bits(made[-1]))
+                else:
+                    made.pop(0).square().sum().backward()
+            found += [bits(t.grad) for t in (*given, *net.parameters())]
+        return found
+
+    def test_constants(self):
+        for where in ("forward", "backward", "both"):
+            for order in (None, [1, -1], [1, 1, -1, 1, -1, -1]):
+                with self.subTest(where=where, order=order):
+                    made = reprise.make_graphed_callables(Twofold(where), (x_of(0).requires_grad_(),),
+                                                          order=order)
+                    order = order or [1, -1]
+                    self.assertEqual(self.passes(made, order), self.passes(Twofold(where), order))
+
+    def test_constants_of_several(self):
+        nets = tuple(Twofold(where) for where in ("forward", "none", "backward"))
+        made = reprise.make_graphed_callables(nets, tuple((x_of(i).requires_grad_(),) for i in range(3)))
+        for net, same in zip(made, ("forward", "none", "backward")):
+            self.assertEqual(self.passes(net, [1, -1]), self.passes(Twofold(same), [1, -1]))
+
+    def test_constants_without_gradients(self):
+        made = reprise.make_graphed_callables(Twofold("forward"), (x_of(0),))
+        with torch.no_grad():
+            self.assertEqual(bits(made(x_of(3))), bits(Twofold("forward")(x_of(3))))
+
+    def test_many_constants(self):
+        scale = torch.arange(4.0 * WIDE).reshape(4, WIDE)
+        made = reprise.make_graphed_callables(Twofold("both", scale), (x_of(0).requires_grad_(),))
+        self.assertEqual(self.passes(made, [1, -1]), self.passes(Twofold("both", scale), [1, -1]))
+
+    def test_a_value_that_has_changed_is_an_error(self):
+        for where in ("forward", "backward"):
+            for order in (None, [1, -1]):
+                with self.subTest(where=where, order=order):
+                    net = reprise.make_graphed_callables(Twofold(where), (x_of(0).requires_grad_(),),
+                                                         order=order)
+                    net(x_of(1).requires_grad_()).sum().backward()
+                    net.scale[3] = 7.0
+                    with self.assertRaisesRegex(RuntimeError, "'Twofold' was captured for other values of a "
+                                                              "tensor on the CPU"):
+                        net(x_of(1).requires_grad_())
+
+    def test_what_a_call_counts_on_the_cpu_is_refused(self):
+        class Counts(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.count = torch.zeros(1)
+
+            def forward(self, x):
+                self.count += 1
+                return x * self.count.to(x.device)
+        with self.assertRaisesRegex(RuntimeError, "it writes to a tensor on the CPU that lies outside"):
+            reprise.make_graphed_callables(Counts(), (x_of(0),))
+
+    def test_what_cannot_be_captured_is_told_as_before(self):
+        with self.assertRaisesRegex(RuntimeError, "not permitted when stream is capturing|captur"):
+            reprise.make_graphed_callables(lambda x: x * float(x.sum()), (x_of(0),))
+
+    def test_arguments_on_the_cpu_are_refused(self):
+        with self.assertRaisesRegex(TypeError, "a tensor on the CPU: only tensors on the GPU"):
+            reprise.make_graphed_callables(lambda x, t: x * t.cuda(), (x_of(0), torch.ones(WIDE)))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """reprise.make_graphed_callables: PyTorch's function of that name, with planned memory."""
 
+import contextlib
 import functools
 
 from .._alloc.pool import Pool, pool_of
@@ -9,8 +10,10 @@ from .._base.tree import flatten
 from .._base.warn import warn
 from .._grad.nodes import Aliases
 from .._grad.order import Schedule, parse
+from .._reads.reads import is_compiled
 from .._shapes.split import Split
-from .body import body_of
+from .body import body_of, clear_frames
+from .cpu_values import CpuValues, Pair
 
 
 def make_graphed_callables(callables, sample_args, num_warmup_iters=3, allow_unused_input=False,
@@ -47,6 +50,10 @@ def make_graphed_callables(callables, sample_args, num_warmup_iters=3, allow_unu
     Modules are changed in place and returned: their ``forward`` is the graphed one in the mode
     (``train`` or ``eval``) that they are in now, and the original in the other. Without gradients
     (``torch.no_grad``) the forward graph alone is replayed.
+
+    What a callable moves from the CPU, forward or backward, is a constant of its graphs, as of the
+    captures: it lies on the device from then on. Where it was computed of a tensor on the CPU that has
+    changed since, a call raises ``RuntimeError``.
 
     Example, for the stage of a pipeline::
 
@@ -90,40 +97,92 @@ def _device(torch, callables, sample_args, pool):
 def _make(torch, device, callables, sample_args, passes, ordered, pool, warmup, allow_unused_input):
     """The graphed callables, with their device current."""
     _warm_up(torch, callables, sample_args, warmup, allow_unused_input)
+    cpu = CpuValues(torch, any(map(is_compiled, callables)))
 
-    def new_split(fn, args):
+    def new_split(which):
+        fn, args = callables[which], sample_args[which]
         leaves, spec = flatten(args)
         modules = list(fn.modules()) if isinstance(fn, torch.nn.Module) else []
         aliases = Aliases(torch, modules, list(fn.parameters()) if modules else [])
         forward = aliases.around(fn.forward if modules else fn)
-        return Split(torch, device, body_of(torch, forward, leaves, spec, False), leaves, aliases, (),
-                     allow_unused_input)
+        attempt = cpu.attempt(device, None, (), False)
+        body = body_of(torch, forward, leaves, spec, False, cpu=attempt)
+        return Split(torch, device, body, leaves, aliases, (), allow_unused_input,
+                     Pair(cpu, device, attempt))
 
-    splits = [[new_split(fn, args) for p in passes if p.callable == which and not p.backward]
-              for which, (fn, args) in enumerate(zip(callables, sample_args))]
-    _capture(pool, callables, splits, passes, ordered)
-    replays = [of[0].replay for of in splits] if not ordered else \
+    splits = _capture(pool, callables, new_split, cpu, passes, ordered)
+    replays = [_replay_of(fn, of[0]) for fn, of in zip(callables, splits)] if not ordered else \
         _in_order(torch, callables, splits, passes)
     return tuple(_wrap(torch, fn, of[0].tensors, replay, not ordered)
                  for fn, of, replay in zip(callables, splits, replays))
 
 
-def _capture(pool, callables, splits, passes, ordered):
-    for which, microbatch, backward in passes:
-        split, name = splits[which][microbatch], _name(callables[which])
-        if ordered:
-            name = f"{name}[{microbatch}]"
-        if not backward:
+def _capture(pool, callables, new_split, cpu, passes, ordered):
+    """Captures the passes in their order; of each callable a Split for each microbatch."""
+    splits = [[] for _ in callables]
+
+    def capture_forward(which, name):
+        split = new_split(which)
+        with _clearing():
             split.capture_forward(pool, name)
-            continue
-        split.capture_backward(pool, name)
-        if ordered:
-            split.release()
+        return split
+
+    def capture_backward(split, name):
+        with _clearing():
+            split.capture_backward(pool, name)
+
+    try:
+        for which, microbatch, backward in passes:
+            name = _name(callables[which])
+            if ordered:
+                name = f"{name}[{microbatch}]"
+            if not backward:
+                splits[which].append(cpu.moving(functools.partial(capture_forward, which, name)))
+                continue
+            split = splits[which][microbatch]
+            cpu.moving(functools.partial(capture_backward, split, name))
+            split.values.give(split, _never)
+            split.values = None
+            if ordered:
+                split.release()
+    finally:
+        for split in (split for of in splits for split in of):
+            split.drop_runs()  # of those whose backward pass was not captured
+    return splits
+
+
+@contextlib.contextmanager
+def _clearing():
+    """What fails holds no memory of a capture that a second attempt follows."""
+    try:
+        yield
+    except BaseException as error:
+        clear_frames(error)
+        raise
+
+
+def _never(tensor):
+    """Is this tensor on the CPU compared by a key? Calls have none."""
+    return False
+
+
+def _replay_of(fn, split):
+    """What a call does, which raises where a tensor on the CPU is not what it was captured for."""
+    if all(part.cpu is None for part in (split, *split.parts())):
+        return split.replay
+
+    def replay(leaves):
+        if split.reads_other_values() or any(part.reads_other_values() for part in split.parts()):
+            raise RuntimeError(f"'{_name(fn)}' was captured for other values of a tensor on the CPU, which "
+                               "its graphs hold as constants. Keep it on the GPU, or make the callable anew")
+        return split.replay(leaves)
+    return replay
 
 
 def _in_order(torch, callables, splits, passes):
     """For each callable what a call does: the graphs of the microbatch that is due."""
     schedule = Schedule(passes, [_name(fn) for fn in callables])
+    replays = [[_replay_of(fn, split) for split in of] for fn, of in zip(callables, splits)]
 
     def replay_of(which):
         def replay(leaves):
@@ -131,7 +190,7 @@ def _in_order(torch, callables, splits, passes):
                 raise RuntimeError(f"'{_name(callables[which])}' was captured with an order of forward and "
                                    "backward passes, and gradients are disabled: call modules in the "
                                    "other mode, or what was passed to make_graphed_callables")
-            return splits[which][schedule.forward(which)].replay(leaves)
+            return replays[which][schedule.forward(which)](leaves)
         return replay
 
     for which, of in enumerate(splits):
@@ -159,6 +218,9 @@ def _check(torch, callables, sample_args):
             if not isinstance(leaf, torch.Tensor):
                 raise TypeError(f"sample_args holds a {type(leaf).__name__}: only tensors may be "
                                 "passed")
+            if not leaf.is_cuda:
+                raise TypeError("sample_args holds a tensor on the CPU: only tensors on the GPU may be "
+                                "passed, as what a callable moves there itself is a constant of its graphs")
 
 
 def _warm_up(torch, callables, sample_args, iterations, allow_unused):

@@ -12,6 +12,8 @@ is brought there otherwise (_call/cpu_values.py). Two kinds of values are moved:
 An argument that is used in another way says so, Wanted, and the next attempt gives it another level.
 """
 
+import types
+
 from .. import _C
 from .._base.aside import tensors_in
 
@@ -91,9 +93,10 @@ def map_tensors(torch, value, how):
 
 class Run:
     """One run. given: of each argument on the CPU its stand-in; levels: theirs; constants and packed:
-    memory of the device; earlier: storages that an earlier run of this capture met, which it keeps."""
+    memory of the device; earlier: storages that an earlier run of this capture met, which it keeps;
+    forward: of a backward pass the forward run, whose arguments it may use by their values only."""
 
-    def __init__(self, torch, device, given, levels, constants, packed, earlier, may_number):
+    def __init__(self, torch, device, given, levels, constants, packed, earlier, may_number, forward=None):
         self.torch, self.device, self.may_number = torch, device, may_number
         self.given, self.levels = given, levels
         self.constants_in, self.packed = constants, packed
@@ -113,6 +116,9 @@ class Run:
                 self._values.add(storage_of(tensor))
             else:
                 self._known[storage_of(tensor)] = (i, frozenset((i,)))
+        self._is_behind = forward is not None
+        if forward is not None:
+            self._known, self._values = dict(forward._known), set(forward._values)
         self._count = len(given)
         self._same = {}      # by their bytes: constants
         self.is_busy = False
@@ -158,7 +164,11 @@ class Run:
             value.layout is self.torch.strided)
 
     def _hangs(self, tensor):
-        return self._is_cpu(tensor) and storage_of(tensor) in self._known
+        if not self._is_cpu(tensor) or storage_of(tensor) not in self._known:
+            return False
+        if self._is_behind:  # calls compute nothing on the CPU between the two passes
+            self.want(self._inputs([tensor]), VALUE)
+        return True
 
     def _inputs(self, tensors):
         return frozenset().union(*(self._known[storage_of(t)][1] for t in tensors))
@@ -385,6 +395,20 @@ def makers(torch):
     return (torch.tensor, torch.as_tensor, torch.asarray, torch.Tensor.new_tensor)
 
 
+def _backward_passes(torch):
+    """What calls functions of the program's; by what does the same and asks no mode."""
+    return {func: _unasked(func) for func in (torch.Tensor.backward, torch.autograd.backward,
+                                              torch.autograd.grad)}
+
+
+def _unasked(func):
+    asks_no_mode = dict.fromkeys(("has_torch_function", "has_torch_function_unary"), lambda *_: False)
+    made = types.FunctionType(func.__code__, {**func.__globals__, **asks_no_mode}, func.__name__,
+                              func.__defaults__, func.__closure__)
+    made.__kwdefaults__ = func.__kwdefaults__
+    return made
+
+
 def _with_indices(torch, index):
     """An index, with tensors on the CPU for lists of numbers, which PyTorch would make on the device."""
     if isinstance(index, list) and index and all(type(i) in (int, bool) for i in index):
@@ -401,6 +425,7 @@ def modes(torch, dispatch_mode, run):
     """The two modes of a run, as context managers to be entered in their order."""
     if torch not in _classes:
         from torch.overrides import TorchFunctionMode
+        passes = _backward_passes(torch)
 
         class Functions(TorchFunctionMode):
             def __init__(self, run):
@@ -408,6 +433,9 @@ def modes(torch, dispatch_mode, run):
                 self.run = run
 
             def __torch_function__(self, func, types, args=(), kwargs=None):
+                if func in passes:
+                    with self:  # here it is off, and backward functions are asked too
+                        return passes[func](*args, **kwargs or {})
                 return self.run.call(func, args, kwargs or {})
 
         class Operators(dispatch_mode):

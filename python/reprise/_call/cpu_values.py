@@ -8,7 +8,8 @@ Where kernels take it as a number, their parameters are changed, as those that h
 (_call/cpu_run.py).
 
 What else is moved from the CPU is a constant of the graph: the runs of a capture find it in memory of the
-device, which it is copied to once, behind the capture.
+device, which it is copied to once, behind the capture. Of two graphs each has constants of its own; the
+backward pass may use arguments on the CPU by their values only.
 """
 
 import contextlib
@@ -137,6 +138,13 @@ class CpuValues:
             return None
         return Attempt(self, device, tensors, self.levels(family, len(tensors)), may_number)
 
+    def behind(self, device, forward):
+        """For the capture of a backward pass: an Attempt, or None; forward: that of its forward pass, or
+        None."""
+        if forward is None and not self.moves:
+            return None
+        return Attempt(self, device, (), (), False, forward)
+
 
 def _without_compilers(torch):
     """Compilers keep what they found of functions that ran under a mode, and fail by it later (torch.cond)."""
@@ -147,7 +155,7 @@ def _without_compilers(torch):
 class Attempt:
     """What the runs of one capture do with values on the CPU."""
 
-    def __init__(self, owner, device, tensors, levels, may_number):
+    def __init__(self, owner, device, tensors, levels, may_number, forward=None):
         torch = self.torch = owner.torch
         use_once(torch, torch_private.of(torch).dispatch_mode)
         self.owner, self.device, self.tensors, self.may_number = owner, device, tensors, may_number
@@ -160,12 +168,14 @@ class Attempt:
             least = sum(t.numel() * t.element_size() + ALIGN for t in tensors)
             self.packed = [torch.empty(max(owner.room[1], least // ALIGN * ALIGN), dtype=torch.uint8,
                                        device=device)]
+        self.forward = forward  # of a backward pass: the Attempt of its forward pass, or None
         self.given = list(tensors)  # what the run that is under way finds
         self.trace = None
         self.run = None      # the latest
         self.traces = []  # of the runs
         self.earlier = {}    # tensors on the CPU that runs met, by their storages
         self.outside = []    # of those that were there before
+        self.made = frozenset()  # of those, the storages that the latest run made
 
     # ---- Runs ----
 
@@ -185,7 +195,7 @@ class Attempt:
         self.trace = Trace(self.traces)
         self.given = [self._stand_in(i, t) for i, t in enumerate(self.tensors)]
         run = Run(torch, self.device, self.given, self.levels, self.constants, packed, self.earlier,
-                  self.may_number)
+                  self.may_number, self.forward and self.forward.run)
         functions, operators = modes(torch, torch_private.of(torch).dispatch_mode, run)
         try:
             with functions, operators:
@@ -221,7 +231,9 @@ class Attempt:
             raise NoRoom(needed)
         if self.run is not None and _form(run) != _form(self.run):
             raise Refused(_OTHERS)
-        self.outside = [t for at, t in run.read.items() if at in self.earlier]
+        before = self.earlier.keys() - (self.forward.made if self.forward is not None else ())
+        self.outside = [t for at, t in run.read.items() if at in before]
+        self.made = run.met.keys() - self.earlier.keys()
         self.earlier.update(run.met)
         if self.followed:
             _C.call_scalars(tuple(self.trace.values[i] for i in self.trace.named()))
@@ -243,8 +255,8 @@ class Attempt:
         large = next((t for t in outside if t.numel() * t.element_size() > MOST_BYTES), None)
         if large is not None:
             nbytes = large.numel() * large.element_size()
-            raise Refused(f"it reads a tensor on the CPU of {nbytes} bytes that no name leads to, too many "
-                          "to compare at each call. Move it to the GPU before the call")
+            raise Refused(f"it reads a tensor on the CPU of {nbytes} bytes that nothing else compares, too "
+                          "many to compare at each call. Move it to the GPU before the call")
         if run.used[0]:
             self._fill(run)
         scalars = self._scalars(graph) if self.followed else None
@@ -273,7 +285,28 @@ class Attempt:
 
     def close(self):
         """Lets go of what the runs had."""
-        self.run, self.earlier, self.outside, self.given = None, {}, [], []
+        self.run, self.earlier, self.outside, self.given, self.forward = None, {}, [], [], None
+
+
+class Pair:
+    """The Attempts of a forward pass, which may be None, and of the backward pass behind it."""
+
+    def __init__(self, owner, device, forward):
+        self.owner, self.device = owner, device
+        self.forward, self.backward = forward, None
+
+    def around(self, body):
+        """The body of the backward pass, whose runs are answered where that is known to be needed."""
+        self.backward = self.owner.behind(self.device, self.forward)
+        return body if self.backward is None else self.backward.around(body)
+
+    def give(self, split, is_compared):
+        """Behind both captures, as Attempt.give."""
+        for attempt, shape in ((self.forward, split), (self.backward, split.backward)):
+            if attempt is not None:
+                attempt.give(shape, None, is_compared)
+        for attempt in filter(None, (self.forward, self.backward)):
+            attempt.close()
 
 
 def _form(run):

@@ -34,7 +34,7 @@ from .._shapes.split import Refused, Split
 from .body import body_of, brings_home, clear_frames, is_on_cpu, marks_given, refusal_in, tells_hooks, \
     with_given
 from .cpu_run import Wanted
-from .cpu_values import MOST_BYTES, CpuValues, is_taken
+from .cpu_values import MOST_BYTES, CpuValues, Pair, is_taken
 from .fast_path import FastPath
 from .module import pickled
 from .params import find_params, is_forward
@@ -893,12 +893,14 @@ class Graphed:
             tensors, verify = tensors + cpu.packed, verify and "capture"
         with torch.cuda.device(device):
             if split:
-                made = Split(torch, device, body, tensors, aliases, self._generators)
+                pair = Pair(self._cpu, device, cpu)
+                made = Split(torch, device, body, tensors, aliases, self._generators, values=pair)
                 made.capture(Pool("sequence", parent=pool, name=name), name,
                              verify and "capture")  # a step must not be taken twice
                 brings = cpu is not None or any(self._brought(leaf) for leaf in self._others(leaves))
                 made.again = None if self._strict or brings else self._called_again(leaves, spec, has_kwargs)
                 made.let_go()
+                pair.give(made, self._reads.compares)
             else:
                 work = self._work(before, device, body, tensors)
                 lead = self._leads.get(key[0], 0)
@@ -909,9 +911,9 @@ class Graphed:
                 made.draws = draws.count if draws else 0
                 made.lines = prints.lines if prints else ()
                 self._draws = work.draws
-            if cpu is not None:
-                cpu.give(made, None if split else made.graph, self._reads.compares)
-                cpu.close()
+                if cpu is not None:
+                    cpu.give(made, made.graph, self._reads.compares)
+                    cpu.close()
         for part in made.parts():
             part.stale = self._stale.get(self._settled(key), 0)
         return made
@@ -964,7 +966,8 @@ class Graphed:
             if split:
                 inner = Pool("sequence", parent=pool, name=name)
                 kept.append(inner)
-                made = Split(torch, device, body, tensors, aliases, self._generators)
+                made = Split(torch, device, body, tensors, aliases, self._generators,
+                             values=Pair(self._cpu, device, cpu))
                 made.estimate(into, inner, name, stand_ins)
             else:
                 self._work(before, device, body, tensors).estimate(into, pool.native, name)

@@ -34,6 +34,10 @@ def _probe(one=object(), *, two=None):
 _C.learn_function(_probe, types.FunctionType.__basicsize__)
 
 
+def is_compiled(fn):
+    return hasattr(fn, "_torchdynamo_orig_callable") or type(fn).__name__ == "OptimizedModule"
+
+
 class Reads:
     """What a callable reads: `state()` is a number, the same for the same values."""
 
@@ -45,8 +49,7 @@ class Reads:
         roots = [(fn, path)] + [(module, "watch") for module in extra]
         self.executed = set(map(place_of, _codes_of(torch, fn)))
         self._learned = len(self.executed)
-        self.is_compiled = any(hasattr(f, "_torchdynamo_orig_callable") or
-                                type(f).__name__ == "OptimizedModule" for f in (fn, *extra))
+        self.is_compiled = any(map(is_compiled, (fn, *extra)))
         self.values = Values(torch, roots, known=self._known, executed=self.executed,
                              is_compiled=self.is_compiled)
         self.number = None

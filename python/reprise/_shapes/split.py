@@ -45,7 +45,9 @@ class Split:
     effects = None   # what its calls assign beside their results (effects.Assignments)
     cpu = constants = None  # as of Shape
 
-    def __init__(self, torch, device, body, tensors, aliases, generators, allow_unused=True):
+    def __init__(self, torch, device, body, tensors, aliases, generators, allow_unused=True, values=None):
+        """values: a Pair (_call/cpu_values.py), or None: what the backward pass moves from the CPU is not
+        answered."""
         self.torch = torch
         self.device = device
         self.body = body
@@ -54,6 +56,7 @@ class Split:
         self.aliases = aliases  # of the parameters, while it is captured; the body uses them
         self.generators = generators
         self.allow_unused = allow_unused
+        self.values = values
         self.used_before = -1  # replays, when it was last looked whether there are any
         self.turn = 0         # counts forward replays: what is in the pool is that of the last
         self.before_backward = None  # called before each backward pass; it may raise
@@ -71,7 +74,7 @@ class Split:
             self.capture_forward(pool, name, verify)
             self.capture_backward(pool, name, verify)
         finally:
-            self._drop_runs()  # nodes of the capture's stream too, where it failed
+            self.drop_runs()  # nodes of the capture's stream too, where it failed
 
     def estimate(self, into, pool, name, new):
         """What both would take, added to a _C.Estimate; new(shape, stride, dtype) makes tensors that
@@ -85,15 +88,19 @@ class Split:
             if back is not None:
                 back.estimate(into, pool.native, f"{name} backward")
         finally:
-            self._drop_runs()
+            self.drop_runs()
 
     def capture_forward(self, pool, name, verify=None):
         self.pool = pool
         self.aliases.prepare()
         self.work = self._forward_work()
-        graph = self.work.capture(pool.native, f"{name} forward", verify=verify)
-        self.forward = Shape(self.work, graph)
-        self._check_results(self.forward.results)
+        try:
+            graph = self.work.capture(pool.native, f"{name} forward", verify=verify)
+            self.forward = Shape(self.work, graph)
+            self._check_results(self.forward.results)
+        except BaseException:
+            self.drop_runs()
+            raise
 
     def capture_backward(self, pool, name, verify=None):
         def new(shape, stride, dtype):
@@ -102,12 +109,12 @@ class Split:
         back = self._backward_work(new)
         self.backward = None if back is None else Shape(
             back, back.capture(pool.native, f"{name} backward", verify=verify))
-        self._drop_runs()
+        self.drop_runs()
 
     def let_go(self):
         """Behind all captures: keeps of the arguments only whether they want gradients."""
         torch = self.torch
-        self.body = None
+        self.body = self.values = None
         self.tensors = [torch.empty(0, device="cpu", requires_grad=t.requires_grad) for t in self.tensors]
 
     def release(self):
@@ -140,10 +147,12 @@ class Split:
         samples = [new(r.shape, r.stride(), r.dtype) for r in self.results]
         sizes = [e.bytes for e in work.extents] + work.outputs
         saved = [new((sizes[slot],), (1,), torch.uint8) for slot in self.needed]
-        return Work(torch, self.device, self._backward, samples + saved, self.generators,
+        body = self._backward if self.values is None else self.values.around(self._backward)
+        return Work(torch, self.device, body, samples + saved, self.generators,
                     base=work.runs[-1].capture.states)
 
-    def _drop_runs(self):
+    def drop_runs(self):
+        """Behind both captures, or one that failed."""
         work = self.work
         self.edges = self.results = self.work = None
         self.aliases.finish()
