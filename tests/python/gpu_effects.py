@@ -436,6 +436,12 @@ class Caches(Case):
         self.generates(True, do_sample=False, cache_implementation="static", disable_compile=True)
 
 
+def raise_at_ctrl_c(test):
+    """Python's handler, for the length of a test: in the background of a shell without job control SIGINT is
+    ignored from the start."""
+    test.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
+
+
 class Refused(Case):
     """After each kind of refusal eager calls and captures are right, and nothing of the capture is left."""
 
@@ -526,6 +532,8 @@ class Refused(Case):
         self.check(spoil)
 
     def test_ctrl_c(self):
+        raise_at_ctrl_c(self)
+
         def spoil(holder, y):
             signal.raise_signal(signal.SIGINT)
         self.check(spoil, KeyboardInterrupt)
@@ -547,6 +555,10 @@ class Refused(Case):
 class Interrupted(Case):
     """Ctrl-C at lines of this package and of the callable, all through a capture."""
     tries = 40
+
+    def setUp(self):
+        super().setUp()
+        raise_at_ctrl_c(self)
 
     def call_until(self, made, x, line):
         """Calls, and interrupts at that line; how many there were."""
