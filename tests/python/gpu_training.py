@@ -128,6 +128,16 @@ class Callables(Eager):
         return []
 
 
+class Theirs(Eager):
+    """torch.cuda.make_graphed_callables."""
+
+    @staticmethod
+    def net(net, *sample):
+        made = torch.cuda.make_graphed_callables(net, sample)
+        torch.manual_seed(1)
+        return made
+
+
 WAYS = {"step": WholeStep, "model": Model, "callables": Callables}
 
 
@@ -142,10 +152,11 @@ class Case(unittest.TestCase):
         gc.collect()
         return [torch.stack([x.detach() for x in losses]), *[p.detach().clone() for p in net.parameters()]]
 
-    def same(self, program, names="step model callables", replays=STEPS - LATEST, compared=True):
-        """The program gives in each way what it gives eagerly, and goes by that many replays at least.
-        compared: do all its kernels compute here?"""
-        want = self.train(program, Eager)
+    def same(self, program, names="step model callables", replays=STEPS - LATEST, compared=True,
+             beside=Eager):
+        """The program gives in each way what it gives in one of PyTorch's, and goes by that many replays at
+        least. compared: do all its kernels compute here?"""
+        want = self.train(program, beside)
         self.assertFalse(compared and torch.equal(want[0][0], want[0][-1]), "nothing was trained")
         for name in names.split():
             with self.subTest(way=name), warnings.catch_warnings(record=True) as seen:
@@ -763,6 +774,14 @@ class Language(Simple):
             return net, losses
         return program
 
+    def recurrent_same(self, kind, keep, compared=True):
+        """Made callables are compared with PyTorch's where cuDNN draws the dropout, from a state in device
+        memory: torch.manual_seed renews it at the next eager call, and graphs keep what warm-up advanced."""
+        program = self.recurrent(kind, keep)
+        self.same(program, "step model", compared=compared)
+        self.same(program, "callables", compared=compared,
+                  beside=Theirs if torch.backends.cudnn.is_available() else Eager)
+
     def cells(self, kind):
         """Their kernels compute nothing on the host driver: then it is only looked whether they are
         captured."""
@@ -771,13 +790,13 @@ class Language(Simple):
         want = net(x)[0]
         computes = torch.allclose(net.cuda()(x.cuda())[0].cpu(), want, rtol=1e-3, atol=1e-3)
         for keep in (False, True):
-            self.same(self.recurrent(kind, keep), compared=computes)
+            self.recurrent_same(kind, keep, computes)
 
     def test_rnn(self):
-        self.same(self.recurrent(torch.nn.RNN, False))
+        self.recurrent_same(torch.nn.RNN, False)
 
     def test_rnn_whose_last_output_is_kept(self):
-        self.same(self.recurrent(torch.nn.RNN, True))
+        self.recurrent_same(torch.nn.RNN, True)
 
     def test_lstm(self):
         self.cells(torch.nn.LSTM)
@@ -1092,16 +1111,23 @@ class Contract(Case):
             reprise.make_graphed_callables(mlp(), (torch.randn(16, WIDTH, device="cuda"),))
 
     def test_arguments_of_other_strides_and_types(self):
+        """The graph has the argument with the sample's strides and type, for which matrix products may be
+        others than for the argument as it is."""
         graphed, net = self.pair(mlp)
         sample = torch.randn(16, WIDTH, device="cuda", requires_grad=True)
         made = reprise.make_graphed_callables(graphed, (sample,))
+
+        def as_sample(given):
+            return torch.empty_like(sample).copy_(given)
         for x in (torch.randn(WIDTH, 16, device="cuda").t(), torch.randn(16, WIDTH, device="cuda").double()):
-            grads = []
-            for one in (made, net):
+            found = []
+            for call in (made, lambda given: net(as_sample(given)), lambda given: net(given.float())):
                 given = x.clone().requires_grad_()
-                out = one(given) if one is made else one(given.float())
-                grads.append((out.detach(), *torch.autograd.grad(out.square().mean(), given)))
-            torch.testing.assert_close(*grads, rtol=0, atol=0)
+                self.assertEqual(given.stride(), x.stride())
+                out = call(given)
+                found.append((out.detach(), *torch.autograd.grad(out.square().mean(), given)))
+            torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
+            torch.testing.assert_close(found[0], found[2], rtol=1e-5, atol=1e-6)
         with self.assertRaisesRegex(ValueError, "other shapes"):
             made(torch.randn(8, WIDTH, device="cuda"))
 
