@@ -401,6 +401,8 @@ static PyMethodDef methods[] = {
      "a capture; False where it does not."},
     {"end_refusals", rpp_end_refusals, METH_NOARGS,
      "Ends that; (function, code) of the first call that was refused, or None."},
+    {"driver_allocations", rpp_driver_allocations, METH_NOARGS,
+     "How many calls since then may have taken memory of the device, whatever library made them."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -529,13 +529,20 @@ class Captures(Case):
 
 
 class Foreign(Case):
-    def check(self, fn, others=lambda calls: 0):
+    def check(self, fn, others=lambda calls: 0, asked=None):
+        """asked: what tells how often the driver was asked for memory; None: nothing does."""
         calls = [0]
 
         class Shared(Cpu):
             def foreign_bytes(self):
                 calls[0] += 1
                 return taken[0] + others(calls[0])
+
+            def watch_refusals(self):
+                return asked is not None
+
+            def driver_allocations(self):
+                return asked()
         taken = self.taken
         return Check(torch, Shared(), fn, (torch.ones(2),), {}, (), (), capture=False).run()
 
@@ -569,6 +576,19 @@ class Foreign(Case):
             with self.subTest():
                 findings = self.check(fn, others)
                 self.expect_none(findings)
+
+    def test_what_others_take_at_one_line_is_not_the_callables(self):
+        def fn(x):
+            y = x * self.take()  # while this ran, others took as much each time
+            return y + 1
+        self.expect_none(self.check(fn, asked=lambda: 7))
+        self.assertEqual(len(self.check(fn, asked=lambda: self.taken[0] >> 20)), 1)
+
+    def test_less_than_the_driver_takes_is_not_told(self):
+        def fn(x):
+            self.taken[0] += 64 << 10
+            return x + 1
+        self.expect_none(self.check(fn))
 
     def test_the_rest_of_a_line_is_its_own(self):
         def one():

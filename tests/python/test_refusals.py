@@ -96,6 +96,20 @@ class Refusals(unittest.TestCase):
             self.call("cuStreamEndCapture", code)
             self.assertEqual(_C.end_refusals(), ("cuStreamEndCapture", 904) if code else None)
 
+    def test_calls_that_take_memory_are_counted(self):
+        self.assertTrue(_C.watch_refusals(self.path))
+        for function, code in (("cuMemAlloc_v2", 0), ("cuMemAllocAsync_ptsz", 0), ("cuMemCreate", 0),
+                               ("cuModuleLoadData", 0),
+                               ("cuMemAlloc_v2", 2), ("cuMemAllocHost_v2", 0), ("cuLaunchKernel", 0)):
+            self.call(function, code)
+        self.assertEqual(_C.driver_allocations(), 4)
+        _C.end_refusals()
+        self.call("cuMemCreate", 0)
+        self.assertEqual(_C.driver_allocations(), 4)
+        self.assertTrue(_C.watch_refusals(self.path))
+        self.assertEqual(_C.driver_allocations(), 0)
+        _C.end_refusals()
+
     def test_where_nobody_tells(self):
         self.assertFalse(self.absent)
         for obstacle in ("refuse_subscribers", "refuse_domain"):

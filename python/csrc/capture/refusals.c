@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the driver refuses in a capture, whoever calls it. Libraries call libcuda on ways of their
- * own; CUPTI, which PyTorch's profiler brings along, tells of all calls. It has one subscriber at a
- * time, so this is for a check only, and gives way to a profiler.
+ * What the driver refuses in a capture, and how often it was asked for memory of the device,
+ * whoever calls it. Libraries call libcuda on ways of their own; CUPTI, which PyTorch's profiler
+ * brings along, tells of all calls. It has one subscriber at a time, so this is for a check only,
+ * and gives way to a profiler.
  */
 #include "capture/refusals.h"
 
@@ -26,11 +27,27 @@ static struct {
     pthread_mutex_t lock; /* guards the rest but for the functions, which the GIL does */
     char function[64];    /* the first refused; "" */
     int code;
+    uint64_t allocations; /* calls that may have taken memory of the device */
     int (*subscribe)(void **subscriber, callback *function, void *user);
     int (*unsubscribe)(void *subscriber);
     int (*enable_domain)(uint32_t enable, void *subscriber, int domain);
     void *subscriber; /* NULL: nobody watches */
 } refusals = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* What calls that take memory of the device begin with; modules, graphs and streams have some. */
+static const char *const takers[] = {
+    "cuMemAlloc",   "cuMemCreate",   "cuArrayCreate",      "cuArray3DCreate", "cuMipmappedArrayCr",
+    "cuModuleLoad", "cuLibraryLoad", "cuGraphInstantiate", "cuStreamCreate",  "cuGraphExecUpdate"};
+
+static bool takes_memory(const char *function)
+{
+    if (strncmp(function, "cuMemAllocHost", strlen("cuMemAllocHost")) == 0)
+        return false;
+    for (size_t i = 0; i < sizeof takers / sizeof takers[0]; i++)
+        if (strncmp(function, takers[i], strlen(takers[i])) == 0)
+            return true;
+    return false;
+}
 
 /* On the thread that calls the driver, without the GIL. */
 static void look(void *user, int domain, uint32_t id, const struct callback_data *data)
@@ -39,6 +56,11 @@ static void look(void *user, int domain, uint32_t id, const struct callback_data
     if (domain != DOMAIN_DRIVER || data->site != SITE_EXIT || !data->result || !data->function)
         return;
     int code = *(const int *)data->result;
+    if (code == 0 && takes_memory(data->function)) {
+        pthread_mutex_lock(&refusals.lock);
+        refusals.allocations++;
+        pthread_mutex_unlock(&refusals.lock);
+    }
     if (code < FIRST_OF_CAPTURE || code > LAST_OF_CAPTURE)
         return;
     pthread_mutex_lock(&refusals.lock);
@@ -70,6 +92,7 @@ PyObject *rpp_watch_refusals(PyObject *module, PyObject *args)
     if (refusals.subscriber || !find_functions(path))
         return Py_NewRef(Py_False);
     refusals.function[0] = '\0';
+    refusals.allocations = 0;
     void *subscriber = NULL;
     if (refusals.subscribe(&subscriber, look, NULL) != 0 || !subscriber)
         return Py_NewRef(Py_False);
@@ -96,4 +119,13 @@ PyObject *rpp_end_refusals(PyObject *module, PyObject *unused)
     refusals.function[0] = '\0';
     pthread_mutex_unlock(&refusals.lock);
     return function[0] ? Py_BuildValue("(si)", function, code) : Py_NewRef(Py_None);
+}
+
+PyObject *rpp_driver_allocations(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    pthread_mutex_lock(&refusals.lock);
+    uint64_t count = refusals.allocations;
+    pthread_mutex_unlock(&refusals.lock);
+    return PyLong_FromUnsignedLongLong(count);
 }

@@ -38,6 +38,7 @@ _CODES = {904: "unjoined-stream", 906: "legacy-stream"}
 _STATUSES = {"RP_ERROR_DIVERGED": "divergence", "RP_ERROR_UNSUPPORTED": "unsupported-node"}
 _NODE = re.compile(r": node (\d+) \((.*?)\)")  # of an error that tells which node is to blame
 _MOST_CALLS = 3  # until one is captured
+_LEAST_TAKEN = 1 << 20  # bytes; less would be told as 0 MiB
 _NAMING_RUNS = 3  # in which one line has to take the same memory from the driver
 
 
@@ -273,7 +274,7 @@ class Check:
     def _name_allocations(self, state):
         """Finds the lines that take device memory from the driver in each call. The device's free
         memory tells, which other processes move too: a line counts that took the same in each of
-        several runs, and without a line nothing is said."""
+        several runs, and asked the driver where CUPTI tells. Without a line nothing is said."""
         snapshot, common = self.snapshot(), None
         for _ in range(_NAMING_RUNS):
             self.set_random_state(state)
@@ -292,18 +293,25 @@ class Check:
     def _allocating_lines(self):
         """One run: (Frame, bytes) of each line during which the driver's free memory fell, and did not
         go on changing behind it."""
-        taken, before = set(), [0]
+        platform, taken = self.platform, set()
+        given = elsewhere(self.torch, self.tensors)
+        is_told = platform.watch_refusals()
+        before = [platform.foreign_bytes(), platform.driver_allocations() if is_told else None]
 
         def look(frame):
-            now = self.platform.foreign_bytes()
-            if now > before[0] and now == self.platform.foreign_bytes():
+            now = platform.foreign_bytes()
+            asked = platform.driver_allocations() if is_told else None
+            if now >= before[0] + _LEAST_TAKEN and now == platform.foreign_bytes() and (
+                    asked is None or asked > before[1]):
                 taken.add((frame, now - before[0]))
-            before[0] = now
+            before[:] = now, asked
 
-        given = elsewhere(self.torch, self.tensors)
-        before[0] = self.platform.foreign_bytes()
-        with contextlib.suppress(Exception), traced_lines(look):
-            self.call(given)
+        try:
+            with contextlib.suppress(Exception), traced_lines(look):
+                self.call(given)
+        finally:
+            if is_told:
+                platform.end_refusals()
         return taken
 
     # ---- State ----

@@ -128,6 +128,10 @@ class Cuda:
         """(function, code) of that call, or None."""
         return _C.end_refusals()
 
+    def driver_allocations(self):
+        """How many calls of this process may have taken memory of the device, since watch_refusals()."""
+        return _C.driver_allocations()
+
     def strays(self):
         """Allocations during the last capture that were not of its streams."""
         return _C.call_counts()[1]
