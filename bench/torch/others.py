@@ -3,11 +3,12 @@
 """What becomes of programs that nobody wrote for Reprise, and of the tree's own kinds of values that
 change between calls (tests/python/frozen_kinds.py).
 
-usage: others.py OUT.json [--kinds] [--program FILE ...] [--jobs N] [--limit-s S]
+usage: others.py OUT.json [--kinds] [--program FILE ...] [--alone NAME ...] [--jobs N] [--limit-s S]
 
 A program of others holds its cases as decorated functions. `python FILE CASE` runs one of them,
 `python FILE CASE install` runs it under reprise.install(); the last line that begins with "RES " is its
-result in JSON. Each case runs in a process of its own, with and without install().
+result in JSON. Each case runs in a process of its own, with and without install(), --jobs of them at
+once. Cases that take all of the device's memory are named by --alone: they run by themselves after the rest.
 
 Writes rows of `name`, `install`, `verdict`, `replays`, `eager_calls` and what the program told:
 
@@ -180,6 +181,16 @@ def write(path, rows):
     os.replace(path + ".part", path)
 
 
+def cases(programs, alone):
+    """(program, case, install) of all that run beside others, and of those that run alone."""
+    found = [(program, name, install) for program in programs for name in cases_of(program)
+             for install in (False, True)]
+    unknown = set(alone) - {name for _, name, _ in found}
+    if unknown:
+        raise ValueError(f"no program has a case {sorted(unknown)[0]}")
+    return [c for c in found if c[1] not in alone], [c for c in found if c[1] in alone]
+
+
 def main():
     if sys.argv[1:2] == ["--case"]:
         run_case(sys.argv[2], sys.argv[3:])
@@ -189,20 +200,27 @@ def main():
     parser.add_argument("out", metavar="OUT.json")
     parser.add_argument("--kinds", action="store_true", help="with the tree's own kinds")
     parser.add_argument("--program", action="append", default=[], metavar="FILE")
+    parser.add_argument("--alone", action="append", default=[], metavar="NAME",
+                        help="a case that runs by itself")
     parser.add_argument("--jobs", type=int, default=6)
     parser.add_argument("--limit-s", type=float, default=150)
     given = parser.parse_args()
     if not given.kinds and not given.program:
         parser.error("name programs, or --kinds")
+    try:
+        together, alone = cases(given.program, given.alone)
+    except ValueError as error:
+        parser.error(str(error))
+    rows = []
     with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
         jobs = [pool.submit(own_rows, install) for install in (False, True) if given.kinds]
-        jobs += [pool.submit(lambda *case: [row_of(*case)], program, name, install, given.limit_s)
-                 for program in given.program for name in cases_of(program)
-                 for install in (False, True)]
-        rows = []
+        jobs += [pool.submit(lambda *case: [row_of(*case)], *case, given.limit_s) for case in together]
         for job in concurrent.futures.as_completed(jobs):
             rows += job.result()
             write(given.out, rows)
+    for case in alone:
+        rows.append(row_of(*case, given.limit_s))
+        write(given.out, rows)
     bad = [row for row in rows if row["verdict"] in BAD]
     for row in bad:
         print(f"{row['program']}: {row['name']}{' with install()' * row['install']}: {row['verdict']}",

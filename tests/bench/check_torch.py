@@ -7,12 +7,17 @@ those of `reprise bench sweep`.
 usage: check_torch.py REPRISE FOLDER
 """
 
+import contextlib
+import io
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import types
+from unittest import mock
 
 FAKE = '''
 import os, sys, time
@@ -326,6 +331,36 @@ def check_others(others, scratch):
     with open(program, "w", encoding="utf-8") as file:
         file.write("def helper(): pass\n@print\ndef one(): pass\n@print\ndef two(): pass\n")
     assert others.cases_of(program) == ["one", "two"]
+    beside, alone = others.cases([program], ["two"])
+    assert beside == [(program, "one", False), (program, "one", True)]
+    assert alone == [(program, "two", False), (program, "two", True)]
+    check_alone(others, program, scratch)
+
+
+def check_alone(others, program, scratch):
+    """Those that run by themselves come last, one after the other."""
+    running, seen, lock = [], [], threading.Lock()
+
+    def row_of(_, name, install, limit_s):
+        with lock:
+            running.append(name)
+            seen.append((name, len(running)))
+        time.sleep(0.02)
+        with lock:
+            running.remove(name)
+        return {"program": program, "name": name, "install": install, "verdict": "right"}
+    argv = ["others.py", os.path.join(scratch, "others.json"), "--program", program, "--jobs", "4"]
+    with mock.patch.object(others, "row_of", row_of), mock.patch("sys.argv", argv + ["--alone", "one"]), \
+            contextlib.redirect_stdout(io.StringIO()) as told:
+        assert others.main() == 0
+    assert told.getvalue() == "4 right\n"
+    assert [name for name, _ in seen] == ["two", "two", "one", "one"]
+    assert [beside for _, beside in seen[2:]] == [1, 1]
+    told = io.StringIO()
+    with mock.patch("sys.argv", argv + ["--alone", "three"]), contextlib.redirect_stderr(told), \
+            contextlib.suppress(SystemExit):
+        others.main()
+    assert "no program has a case three" in told.getvalue()
 
 
 def main():
