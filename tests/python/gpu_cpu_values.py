@@ -489,8 +489,7 @@ class Twofold(torch.nn.Module):
     def forward(self, x):
         y = self.linear(x)
         if self.where != "backward":
-            y = torch.where(y > 0, torch.tensor(0.0, device=x.device, dtype=y.dtype), y)
-            y = y * self.scale.to(x.device)
+            y = (y + torch.tensor(0.5, device=x.device, dtype=y.dtype)) * self.scale.to(x.device)
         return y if self.where == "forward" else Scaled.apply(y, self.scale)
 
 
