@@ -12,6 +12,7 @@ from unittest import mock
 import torch
 
 import reprise
+from reprise import _C
 from reprise._shapes import shape
 from training_steps import mlp, whole_step
 from unseen import Unseen
@@ -139,6 +140,79 @@ class Numbers(unittest.TestCase):
     def test_verified_by_capturing(self):
         made = self.check(lambda x: dropout(x, 0.5), [ones(16)] * 4, verify="capture")
         self.assertEqual(made.shapes()[0]["verified"], "capture")
+
+
+class Suspects(unittest.TestCase):
+    """What looks like a generator's words in the parameters of a captured kernel: from 2.14 on they are
+    asked for, and any generator may draw."""
+
+    def captured(self, found, fn=lambda x: x * 2):
+        """Calls of a function whose runs are said to draw from what found(number of the run) tells."""
+        runs = Unseen()
+
+        def words_of(ordinal, graph):
+            runs.append(1)
+            return found(len(runs))
+        made = reprise.graphed(fn, strict=True)
+        with mock.patch.object(_C, "words_of", words_of):
+            for _ in range(3):
+                self.assertTrue(torch.equal(made(ones(16)), fn(ones(16))))
+        self.assertEqual(len(made.shapes()), 1)
+        self.asked = len(runs)
+
+    def test_numbers_that_are_no_addresses(self):
+        self.captured(lambda run: [(run << 40, run << 41)])
+
+    def test_tensors_that_are_no_words(self):
+        kept = [torch.zeros(64, device="cuda") for _ in range(32)]
+        self.captured(lambda run: [(kept[2 * run].data_ptr(), kept[2 * run + 1].data_ptr())])
+
+    def test_words_that_are_gone(self):
+        gone = [torch.zeros(1, dtype=torch.long, device="cuda") for _ in range(32)]
+        places = [t.data_ptr() for t in gone]
+        del gone
+        self.captured(lambda run: [(places[2 * run], places[2 * run + 1])])
+
+    def test_words_of_earlier_captures(self):
+        noted = []
+
+        def call_value(address, told=_C.call_value):
+            noted.append(address)
+            return told(address)
+        with mock.patch.object(_C, "call_value", call_value):
+            earlier = [reprise.graphed(lambda x: dropout(x, 0.5), strict=True) for _ in range(4)]
+            for made in earlier:
+                for _ in range(2):
+                    made(ones(16))
+        pairs = list(zip(noted[::2], noted[1::2]))[1::2]  # of the records, which the graphs keep
+        self.captured(lambda run: [pairs[run]])
+        self.assertEqual(len(earlier[0].shapes()), 1)
+
+    def test_what_is_the_same_in_each_run(self):
+        """Words that the callable has of its own."""
+        kept = [torch.zeros(1, dtype=torch.long, device="cuda") for _ in range(2)]
+        self.captured(lambda run: [tuple(t.data_ptr() for t in kept)])
+
+    def test_what_is_the_same_behind_a_rehearsal_that_was_for_nothing(self):
+        """A result that stays, under install(): the capture begins anew behind it."""
+        kept = [torch.zeros(1, dtype=torch.long, device="cuda") for _ in range(2)]
+        held = Unseen()
+
+        def fn(x):
+            y = x * 2
+            held.append(y)
+            return y
+        self.captured(lambda run: [tuple(t.data_ptr() for t in kept)], fn)
+
+    def test_words_of_nobody(self):
+        kept = [torch.zeros(1, dtype=torch.long, device="cuda") for _ in range(64)]
+        found = lambda run: [(kept[2 * run].data_ptr(), kept[2 * run + 1].data_ptr())]  # noqa: E731
+        try:
+            self.captured(found)
+        except reprise.Error as error:
+            self.assertIn("generators=[generator]", str(error))
+        else:
+            self.assertEqual(self.asked, 0)  # a PyTorch that refuses to draw itself
 
 
 class Memory(unittest.TestCase):

@@ -18,6 +18,7 @@ it is left out of the graph (csrc/capture/draws.c).
 """
 
 import contextlib
+import weakref
 
 from .. import _C
 from .._alloc.install import is_installed
@@ -31,6 +32,8 @@ _failed = []     # graphs that could not end, which PyTorch goes on to ask
 _numbers = {}    # by the index of the device: what is drawn to find out
 _streams = {}    # by the index of the device: where PyTorch captures beside a run
 _keepers = []    # (generator, graph that keeps its words where they are)
+_named = weakref.WeakKeyDictionary()  # by PyTorch's graph of a run: the words that were named there
+WORD = 8         # bytes of a seed, and of an offset: each is an allocation
 
 
 class Drawn:
@@ -64,6 +67,16 @@ def prepare(torch, device, generators):
             graph = torch.cuda.CUDAGraph(keep_graph=True)
             graph.register_generator_state(generator)
             _keepers.append((generator, graph))
+
+
+def are_words(torch, pairs):
+    """Does an unnamed generator draw from one of these places? What kernels' parameters hold by chance looks
+    like it: the unused part of a table of tensors has what lay on the stack, and libraries have structs of
+    their own. The words of a generator are two tensors of PyTorch's that are alive, of one number each."""
+    named = set().union(*_named.values())
+    alive = {block["address"] for segment in torch.cuda.memory_snapshot() for block in segment["blocks"]
+             if block["state"] == "active_allocated" and block["requested_size"] == WORD}
+    return any(seed in alive and offset in alive and seed not in named for seed, offset in pairs)
 
 
 @contextlib.contextmanager
@@ -223,6 +236,7 @@ class Within(Capture):
         _C.call_ended(graph, tuple(nodes))
         # Until 2.13 PyTorch refuses to draw from a generator that the capture was not told of.
         if not private.registers_generators:
+            _named[self.graph] = self.named
             self.words = [w for w in _C.words_of(self.device.index, graph) if w[0] not in self.named]
 
     def _close(self, raises=False):

@@ -156,7 +156,6 @@ class Run:
         if not is_installed():
             private.need(torch_private.OWN_MEMORY)
             pool = segment_pool(torch, self)
-        self.strange = set()  # where it may draw from that nobody named
         self.capture = _draws.new_capture(torch, device, self.stream, generators, draws, pool, base)
 
     @contextlib.contextmanager
@@ -220,6 +219,7 @@ class Work:
         self.base = base  # the States of the forward run, which a backward pass sets
         self.drawn = None  # what the record drew (_draws.Drawn); None: nothing
         self.ranges = []  # of the run: address and bytes of each argument
+        self.strange = None  # where the last run that ended may draw from; None: none has ended
         self.active = None  # where PyTorch has tensors behind the run: start and end; None: not asked
         self.body = body
         self.tensors = tensors
@@ -316,9 +316,10 @@ class Work:
     def _check_generators(self, here):
         """From 2.14 on PyTorch lets any generator draw in a capture, from words of each capture: in memory
         of nobody's, and elsewhere in each run. Nobody would set them."""
-        here.strange = {pair for pair in here.capture.words if not any(map(self._is_argument, pair))}
-        before = self.runs[-2].strange if len(self.runs) > 1 else here.strange
-        if here.strange - before:
+        strange = {pair for pair in here.capture.words if not any(map(self._is_argument, pair))}
+        before = strange if self.strange is None else self.strange
+        self.strange = strange
+        if strange - before and _draws.are_words(self.torch, strange - before):
             raise _C.Error("random numbers are drawn from a generator that the capture was not told of, "
                            "and replays would repeat them: pass it, reprise.graphed(fn, "
                            "generators=[generator])")
