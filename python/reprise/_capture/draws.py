@@ -212,10 +212,20 @@ class Within(Capture):
             _C.call_begun()
             if self.segments is not None:
                 private.end_pool(self.device.index, self.pool)
-                self._begin_segments()
+                try:
+                    self._begin_segments()
+                except BaseException:
+                    self._give_back_pool()
+                    raise
         except BaseException:
             self._close()
             raise
+
+    def _give_back_pool(self):
+        """PyTorch allocates from its capture's pool again, and ends that itself: where it cannot, the
+        process ends with the graph."""
+        torch_private.of(self.torch).begin_pool(self.device.index, self.pool)
+        self.begun += 1
 
     def end(self, worked):
         """Ends it. worked: the run did; then what it drew is looked at, and the graph handed over."""
@@ -227,8 +237,7 @@ class Within(Capture):
         finally:
             if self.segments is not None:
                 self._end_segments()
-                private.begin_pool(self.device.index, self.pool)  # for PyTorch to end
-                self.begun += 1
+                self._give_back_pool()
             ended = self._close(worked)
         if not ended or not worked:
             return
@@ -267,7 +276,11 @@ class Beside(Capture):
     def begin(self):
         if self.generators:
             self._begin_beside(self.graph)
-        self._begin_segments()
+        try:
+            self._begin_segments()
+        except BaseException:
+            self._end_captures(False)
+            raise
 
     @property
     def side(self):
@@ -291,7 +304,12 @@ class Beside(Capture):
     def end(self, worked):
         """Ends both. A run that broke its capture may have broken this one, which would leave the
         generators as if a capture were on: another one is begun and ended then."""
-        self._end_segments()
+        try:
+            self._end_segments()
+        finally:
+            self._end_captures(worked)
+
+    def _end_captures(self, worked):
         if not self.generators:
             return
         try:

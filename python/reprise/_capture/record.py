@@ -182,11 +182,13 @@ class Run:
     def _watched(self):
         """Random states are the run's, and collectives that cannot be captured are refused."""
         states.begin(self.capture.states)
-        distributed.begin(self.torch)
         try:
-            yield
+            distributed.begin(self.torch)
+            try:
+                yield
+            finally:
+                distributed.end()
         finally:
-            distributed.end()
             states.end(self.capture.states)
 
 

@@ -309,9 +309,11 @@ class Before:
 
     def finish(self):
         """Behind the capture."""
-        self.effects.restore()
-        self.effects.finish()
-        self.gradients.restore()
+        try:
+            self.effects.restore()
+            self.effects.finish()
+        finally:
+            self.gradients.restore()
 
 
 class Assignments:
