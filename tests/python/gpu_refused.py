@@ -222,7 +222,7 @@ class Refused(unittest.TestCase):
 
 
 for _owner, _name, _least in PLACES:
-    _kind = _owner.__name__.rpartition(".")[2].strip("_").lower()
+    _kind = "capture" if _owner is CAPTURE else _owner.__name__.rpartition(".")[2].strip("_").lower()
     for _way, _arguments in (("strict", (momentum, 1, True)), ("no_call_before", (momentum, 0, False)),
                              ("adam_on_cpu", (adam_on_cpu, 1, False))):
         setattr(Refused, f"test_{_way}_{_kind}_{_name.strip('_')}",
