@@ -454,15 +454,16 @@ RP_API rp_status rp_call_value(struct rp_call *call, uint64_t address, struct rp
  * themselves differ from run to run, so that two captures prove which word of which kernel's
  * parameters holds which: as a double or a float, itself, negated, or inverted.
  * rp_graph_set_scalars says what replays write there. A number that no kernel holds is allowed.
- * What is computed from it in another way has to be named as well: a word that differs between the
- * captures, could be a float or a double, and is no form of a named number, refuses the capture
- * with RP_ERROR_DIVERGED; so does the inverse, as a float, of a number x for which 1.0f / (float)x
+ * What is computed from it in another way has to be named as well: a byte that differs between the
+ * captures, and is part of no form of a named number, refuses the capture with RP_ERROR_DIVERGED;
+ * so does the inverse, as a float, of a number x for which 1.0f / (float)x
  * is (float)(1.0 / x) in both captures, as they do not tell which it is. Give numbers between 0.1
  * and 10 that have all their digits, those of a run far from those of the run before, and none that
  * kernels are chosen by, as they may be by 0 or 1. A copy from the host is refused likewise.
- * The padding of a struct may look like such a number. A capture that nothing else stands in the
- * way of is taken up to three times, and where runs repeat numbers a word that does not is known to
- * be padding: so give run n + 3 the numbers of run n.
+ * The padding of a struct differs too. A capture that nothing else stands in the way of is taken up
+ * to five times, two runs each, and where runs repeat numbers a byte that does not is known to be
+ * padding. So give the runs two sets of numbers: a, b, b, a, b, a, a, b, and then again. Where no
+ * set comes again, a kernel's padding may refuse the capture.
  * Captures that are to be verified name none (RP_ERROR_UNSUPPORTED). RP_ERROR_INVALID_ARGUMENT
  * where the number is not finite, or the run is not captured. */
 RP_API rp_status rp_call_scalar(struct rp_call *call, double value, struct rp_error *err);

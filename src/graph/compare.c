@@ -34,7 +34,6 @@ struct comparing {
     const struct rpi_suspects *earlier; /* of the attempts before */
     size_t earlier_count;
     struct rpi_suspects suspects;
-    struct rp_error suspicion; /* names the first of them */
     struct rpi_comparison made;
 };
 
@@ -174,9 +173,17 @@ static uint32_t match_block(const struct comparing *c, uint64_t before, uint64_t
     return is_behind(c, k, before) && corresponds(c, next, before, after) ? next : RPI_ABSENT;
 }
 
+/* What stands there is no suspect. */
+static void explain(struct comparing *c, uint32_t offset, uint32_t bytes)
+{
+    if (c->scalars.count && c->after.type == CU_GRAPH_NODE_TYPE_KERNEL)
+        rpi_suspects_mark(&c->suspects, offset, bytes, RPI_BYTE_EXPLAINED);
+}
+
 static rp_status add_site(struct comparing *c, uint32_t offset, uint32_t block, uint64_t before,
                           uint64_t after, struct rp_error *err)
 {
+    explain(c, offset, sizeof before);
     uint64_t distance = before - rehearsed(c, block)->address;
     struct rpi_site site = {c->node, offset, block, (int64_t)distance};
     if (!rpi_vec_push(&c->made.sites, site))
@@ -365,8 +372,10 @@ static rp_status compare_others(struct comparing *c, uint32_t offset, uint64_t b
 {
     bool behind;
     rp_status status = add_behind(c, before, after, &behind, err);
-    if (status != RP_OK || behind)
+    if (status != RP_OK || behind) {
+        explain(c, offset, sizeof before);
         return status;
+    }
     if (rpi_alias_holds(c->alias, before))
         return unmatched(c, offset, before, after, err);
     char difference[128];
@@ -415,7 +424,10 @@ static rp_status find_scalar(struct comparing *c, uint32_t offset, uint32_t byte
     *out_found =
         rpi_scalar_table_find(&c->scalars, bytes, bytes_at(&c->before, offset, bytes),
                               bytes_at(&c->after, offset, bytes), &site.scalar, &site.form);
-    if (!*out_found || rpi_vec_push(&c->made.scalars, site))
+    if (!*out_found)
+        return RP_OK;
+    explain(c, offset, bytes);
+    if (rpi_vec_push(&c->made.scalars, site))
         return RP_OK;
     return rpi_error_host_memory(err, "rp_graph_capture", sizeof site);
 }
@@ -425,53 +437,21 @@ static bool is_same(const struct comparing *c, uint32_t offset, uint32_t bytes)
     return bytes_at(&c->before, offset, bytes) == bytes_at(&c->after, offset, bytes);
 }
 
-static bool is_cleared(const struct comparing *c, const struct rpi_suspect *word)
+/* What may be padding, and differs. Where replays change scalars, judge_suspects asks whether it
+ * was computed from them. */
+static void add_rubbish(struct comparing *c)
 {
-    for (size_t i = 0; i < c->earlier_count; i++)
-        if (rpi_suspects_clear(&c->earlier[i], &c->suspects, word))
-            return true;
-    return false;
-}
-
-/* Names what 4 or 8 bytes hold that may be padding, where they may be a number as well and the
- * attempts before do not tell. */
-static rp_status suspect(struct comparing *c, uint32_t offset, uint32_t bytes, struct rp_error *err)
-{
-    uint64_t before = bytes_at(&c->before, offset, bytes);
-    uint64_t after = bytes_at(&c->after, offset, bytes);
-    struct rpi_suspect word = {c->node, offset, bytes, {before, after}};
-    if (!rpi_scalar_may_be(before, after, bytes) || is_cleared(c, &word))
-        return RP_OK;
-    char difference[224];
-    snprintf(difference, sizeof difference,
-             "the number at byte %u of its parameters was 0x%" PRIx64 ", and is 0x%" PRIx64
-             " now, which is no form of a scalar that was named (rp_call_scalar)",
-             offset, before, after);
-    if (!c->suspects.count)
-        diverged(c, &c->suspicion, difference);
-    return rpi_vec_push(&c->suspects, word)
-               ? RP_OK
-               : rpi_error_host_memory(err, "rp_graph_capture", sizeof word);
-}
-
-/* What may be padding, and differs. Where replays change scalars it may also be a number that was
- * computed from them, of which nobody knows what it would be then: a double, or a float that has
- * padding beside it. */
-static rp_status add_rubbish(struct comparing *c, uint32_t offset, uint32_t bytes,
-                             struct rp_error *err)
-{
-    enum { HALF = 4 };
     c->made.sites.rubbish++;
-    if (!c->scalars.count)
-        return RP_OK;
-    if (bytes == HALF)
-        return suspect(c, offset, HALF, err);
-    if (rpi_are_host(c->driver, word_at(&c->before, offset), word_at(&c->after, offset)))
-        return RP_OK;
-    rp_status status = suspect(c, offset, bytes, err);
-    if (status == RP_OK)
-        status = suspect(c, offset, HALF, err);
-    return status == RP_OK ? suspect(c, offset + HALF, HALF, err) : status;
+}
+
+/* Is the word a suspect that looks like an address? That it is one is no error then: these captures
+ * are not taken. */
+static bool may_be_number(const struct comparing *c, uint32_t offset)
+{
+    enum { WORD = 8 };
+    return c->scalars.count && c->after.type == CU_GRAPH_NODE_TYPE_KERNEL &&
+           rpi_alias_holds(c->alias, bytes_at(&c->after, offset, WORD)) &&
+           rpi_suspects_have(&c->suspects, c->earlier, c->earlier_count, offset, WORD);
 }
 
 /* The word that differs is a scalar, or a half of it is: the other one may be padding then.
@@ -488,9 +468,9 @@ static rp_status find_scalars(struct comparing *c, uint32_t offset, bool *out_fo
     if (status == RP_OK)
         status = find_scalar(c, offset + HALF, HALF, &high, err);
     *out_found = low || high;
-    if (status != RP_OK || low == high || is_same(c, offset + (low ? HALF : 0), HALF))
-        return status;
-    return add_rubbish(c, offset + (low ? HALF : 0), HALF, err);
+    if (status == RP_OK && low != high && !is_same(c, offset + (low ? HALF : 0), HALF))
+        add_rubbish(c);
+    return status;
 }
 
 /* The 4 bytes at an end of a field that no whole word has. */
@@ -502,7 +482,9 @@ static rp_status compare_end(struct comparing *c, const struct rpi_field *field,
     if (!c->scalars.count || field->kind == RPI_FIELD_HOST || is_same(c, offset, HALF))
         return RP_OK;
     rp_status status = find_scalar(c, offset, HALF, &found, err);
-    return status != RP_OK || found ? status : add_rubbish(c, offset, HALF, err);
+    if (status == RP_OK && !found)
+        add_rubbish(c);
+    return status;
 }
 
 /* Both ends of a struct, or of one that is as large as a word and lies across two. */
@@ -539,6 +521,8 @@ static rp_status compare_word(struct comparing *c, const struct rpi_field *field
         c->made.sites.rubbish++;
         return add_unproved(c, after, err);
     }
+    if (field->kind == RPI_FIELD_STRUCT && may_be_number(c, offset))
+        return RP_OK;
     if (rpi_alias_holds(c->alias, after) || is_eager(c, field, after))
         return survivor(c, offset, after, err);
     if (rpi_alias_holds(c->alias, before)) {
@@ -560,8 +544,8 @@ static rp_status compare_word(struct comparing *c, const struct rpi_field *field
     bool host = field->kind == RPI_FIELD_VALUE && field->bytes == 8 &&
                 rpi_are_host(c->driver, before, after);
     if (field->kind == RPI_FIELD_STRUCT || host || is_padding(c, field, before, after)) {
-        rp_status status = add_rubbish(c, offset, sizeof before, err);
-        return status == RP_OK ? add_unproved(c, after, err) : status;
+        add_rubbish(c);
+        return add_unproved(c, after, err);
     }
     return compare_others(c, offset, before, after, err);
 }
@@ -727,6 +711,29 @@ static bool copies_from_host(const struct rpi_params *params)
     return copy.srcMemoryType == CU_MEMORYTYPE_HOST;
 }
 
+/* Its parameters are suspects, as far as nothing explains them. What lies between two is padding.
+ */
+static rp_status suspect_kernel(struct comparing *c, struct rp_error *err)
+{
+    enum { WORD = 8 };
+    uint32_t bytes = (uint32_t)c->after.image.count, end = 0;
+    bool tells_fields = (c->driver->capabilities & RPI_CAP_PARAM_INFO) && c->after.kernel.func;
+    if (!rpi_suspects_add(&c->suspects, c->after.kernel.func, c->node, c->before.image.data,
+                          c->after.image.data, bytes))
+        return rpi_error_host_memory(err, "rp_graph_capture", bytes);
+    for (size_t i = 0; i < c->after.fields.count; i++) {
+        const struct rpi_field *field = &c->after.fields.data[i];
+        if (field->offset > end)
+            explain(c, end, field->offset - end);
+        if (tells_fields && field->bytes >= WORD)
+            rpi_suspects_mark(&c->suspects, field->offset, field->bytes, RPI_BYTE_OF_STRUCT);
+        end = field->offset + field->bytes;
+    }
+    if (end < bytes)
+        explain(c, end, bytes - end);
+    return RP_OK;
+}
+
 static rp_status compare_node(struct comparing *c, CUgraphNode before, CUgraphNode after,
                               struct rp_error *err)
 {
@@ -745,6 +752,8 @@ static rp_status compare_node(struct comparing *c, CUgraphNode before, CUgraphNo
     if (status == RP_OK && (c->before.image.count != c->after.image.count ||
                             c->before.fields.count != c->after.fields.count))
         status = diverged(c, err, "the size of its parameters changed");
+    if (status == RP_OK && c->scalars.count && c->after.type == CU_GRAPH_NODE_TYPE_KERNEL)
+        status = suspect_kernel(c, err);
     for (size_t i = 0; status == RP_OK && i < c->after.fields.count; i++)
         status = compare_field(c, &c->after.fields.data[i], err);
     if (status == RP_OK && c->scalars.count && copies_from_host(&c->after))
@@ -836,12 +845,23 @@ static rp_status compare_named(const struct rpi_rehearsal *rehearsal, const char
 /* Nothing else differs: what is suspect does. */
 static rp_status judge_suspects(struct comparing *c, struct rp_error *err)
 {
-    rpi_suspects_complete(&c->suspects);
-    if (!c->suspects.count)
+    enum { UNIT = 4 };
+    struct rpi_suspect first;
+    if (!rpi_suspects_complete(&c->suspects, c->earlier, c->earlier_count, &first))
         return RP_OK;
-    if (err)
-        *err = c->suspicion;
-    return RP_ERROR_DIVERGED;
+    uint32_t offset = first.offset & ~(uint32_t)(UNIT - 1), words[RPI_RUNS] = {0};
+    uint32_t bytes = first.node->bytes - offset < UNIT ? first.node->bytes - offset : UNIT;
+    for (size_t run = 0; run < RPI_RUNS; run++)
+        memcpy(&words[run], c->suspects.images[run].data + first.node->first + offset, bytes);
+    char difference[224];
+    snprintf(difference, sizeof difference,
+             "the number at byte %u of its parameters was 0x%" PRIx32 ", and is 0x%" PRIx32
+             " now%s, which is no form of a scalar that was named (rp_call_scalar)",
+             offset, words[0], words[1], words[0] == words[1] ? " and was another before" : "");
+    c->node = first.node->node;
+    c->after.type = CU_GRAPH_NODE_TYPE_KERNEL;
+    c->after.kernel.func = (CUfunction)first.node->kernel;
+    return diverged(c, err, difference);
 }
 
 rp_status rpi_compare(const struct rp_pool *pool, const struct rpi_rehearsal *rehearsal,

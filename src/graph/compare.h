@@ -8,8 +8,8 @@
  * address of a rehearsal has outlived it and refuses the capture: a replay would write through it
  * to memory that everybody's rehearsals share. A word that is a form of the same scalar in both is
  * a site too (scalars.h). Any other word must be the same in both, but for what may be padding, and
- * for host pointers. Where there are scalars, what may be padding must be the same as well if it
- * could be a number that was computed from them, or be proved to be padding (suspects.h).
+ * for host pointers. Where there are scalars, what may be padding must be the same as well, or be
+ * proved to be padding (suspects.h): it could be a number that was computed from them.
  */
 #ifndef REPRISE_GRAPH_COMPARE_H
 #define REPRISE_GRAPH_COMPARE_H

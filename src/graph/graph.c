@@ -21,7 +21,7 @@
 #include "graph/verify.h"
 #include "graph/verify_run.h"
 
-enum { MOST_REHEARSALS = 2, MOST_FOR_SUSPECTS = 3 };
+enum { MOST_REHEARSALS = 2, MOST_FOR_SUSPECTS = RPI_MOST_ATTEMPTS };
 
 /* What a capture makes on its way to a graph. */
 struct capturing {
@@ -205,7 +205,7 @@ static rp_status attempt(struct capturing *c, struct rp_error *err)
 static bool may_try_again(const struct capturing *c)
 {
     const struct rpi_suspects *suspects = &c->suspects[c->rehearsals - 1];
-    bool only_suspects = suspects->complete && suspects->count;
+    bool only_suspects = suspects->complete && suspects->found;
     return c->rehearsals < (only_suspects ? MOST_FOR_SUSPECTS : MOST_REHEARSALS);
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/scalars.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -118,53 +117,4 @@ bool rpi_scalar_table_find(const struct rpi_scalar_table *table, uint32_t bytes,
         return true;
     }
     return false;
-}
-
-static bool is_plain(double x)
-{
-    static const double least = 0x1p-24, most = 0x1p24;
-    return fabs(x) >= least && fabs(x) <= most;
-}
-
-/* Halves of addresses that lie near each other differ by little, as numbers too. */
-static bool are_apart(double a, double b)
-{
-    static const double least = 0x1p-8;
-    return is_plain(a) && is_plain(b) && fabs(a - b) > least * fabs(a);
-}
-
-static bool may_be_float(uint32_t before, uint32_t after)
-{
-    enum { ALIGNED = 16 };
-    float a, b;
-    memcpy(&a, &before, sizeof a);
-    memcpy(&b, &after, sizeof b);
-    return are_apart((double)a, (double)b) && (before | after) % ALIGNED != 0;
-}
-
-/* Is the low half of both words the high half of one host address? Then what differs is the address
- * behind it: rubbish of the caller's stack in a struct's padding. */
-static bool ends_in_address(uint64_t before, uint64_t after)
-{
-    enum { MOST = 0x7fff };
-    uint32_t low = (uint32_t)before;
-    return low == (uint32_t)after && low != 0 && low <= MOST;
-}
-
-static bool may_be_double(uint64_t before, uint64_t after)
-{
-    enum { ALIGNED = 16 };
-    if (ends_in_address(before, after))
-        return false;
-    double a, b;
-    memcpy(&a, &before, sizeof a);
-    memcpy(&b, &after, sizeof b);
-    return are_apart(a, b) && (before | after) % ALIGNED != 0;
-}
-
-bool rpi_scalar_may_be(uint64_t before, uint64_t after, uint32_t bytes)
-{
-    if (bytes == sizeof(uint64_t))
-        return may_be_double(before, after);
-    return may_be_float((uint32_t)before, (uint32_t)after);
 }

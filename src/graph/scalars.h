@@ -72,9 +72,4 @@ void rpi_scalar_table_finish(struct rpi_scalar_table *table); /* allowed on a ze
 bool rpi_scalar_table_find(const struct rpi_scalar_table *table, uint32_t bytes, uint64_t before,
                            uint64_t after, uint32_t *out_scalar, enum rpi_scalar_form *out_form);
 
-/* Could two words be numbers that were computed from scalars of plain size, which are far apart in
- * the two captures? So must these be, as floats where they have 4 bytes and as doubles where 8, and
- * not both look like aligned addresses or halves of such, which is what padding holds. */
-bool rpi_scalar_may_be(uint64_t before, uint64_t after, uint32_t bytes);
-
 #endif

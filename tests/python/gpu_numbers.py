@@ -2,6 +2,7 @@
 """Floats that are new at every call: replays write them into kernels' parameters, and results are those of
 eager calls, to the bit. What else is done with one keeps it in the key. Usage: gpu_numbers.py [--install]"""
 
+import itertools
 import math
 import random
 import sys
@@ -15,6 +16,7 @@ from unittest import mock
 import torch
 
 import reprise
+from reprise import _C
 from reprise._reads import draws
 
 INSTALL = "--install" in sys.argv
@@ -189,7 +191,31 @@ class Numbers(unittest.TestCase):
         self.refuses(lambda x, t: x * (2.0 if root(t) > 1.5 else 0.25), lambda i: (number(i),))
 
     def test_numbers_computed_in_cpp(self):
-        self.refuses(lambda x, t: x * torch.linspace(0, t, 16, device="cuda"), lambda i: (number(i),))
+        functions = {
+            "step": lambda x, t: x * torch.linspace(0, t, 16, device="cuda"),
+            "byte": lambda x, t: x + torch.full((16,), 10 * t, dtype=torch.uint8, device="cuda"),
+            "whole": lambda x, t: x + torch.full((16,), 10 * t, dtype=torch.int32, device="cuda")}
+        for name, fn in functions.items():
+            with self.subTest(name):
+                self.refuses(fn, lambda i: (number(i),))
+
+    def test_captures_that_differ(self):
+        """In any of their runs: no call gets what was captured with another number."""
+        scratch, call_scalars = torch.zeros(16, device="cuda"), _C.call_scalars
+        for differing in ([1], [2], [1, 3], [0, 1, 2, 3, 4], list(range(0, 20, 2)), list(range(20))):
+            runs = itertools.count()
+
+            def call_and_launch(numbers):
+                run = next(runs)
+                scratch.fill_(run if run in differing else 77)
+                call_scalars(numbers)
+            with self.subTest(differing), mock.patch.object(_C, "call_scalars", call_and_launch):
+                made = reprise.graphed(lambda x, t: x * t)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    self.calls(made, lambda x, t: x * t, lambda i: (number(i),))
+                follows = any(s["replays"] > 1 for s in made.shapes())
+                self.assertEqual(follows, differing in ([1], [2]))
 
     def test_values_that_alternate_keep_their_graphs(self):
         made = reprise.graphed(lambda x, t: x * t, strict=True)

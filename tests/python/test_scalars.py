@@ -8,7 +8,7 @@ import struct
 import unittest
 
 from reprise import _C
-from reprise._reads.scalars import COUNTER, FIXED, NEGATIVE, POSITIVE, Scalar, Trace
+from reprise._reads.scalars import COUNTER, FIXED, NEGATIVE, POSITIVE, Scalar, Trace, turn_of
 
 
 def bias_correction(lr, beta, step):
@@ -88,11 +88,16 @@ class Followed(unittest.TestCase):
                     continue
                 self.assertTrue(tells(before.values[at]) or tells(after.values[at]), before.steps[at])
 
-    def test_every_third_run_has_the_same_numbers(self):
-        runs = traces(correct)
+    def test_runs_have_one_of_two_sets_of_numbers(self):
+        """The two of an attempt other ones; and the order has no period."""
+        runs = traces(correct, 8)
+        turns = [turn_of(i) for i in range(len(runs))]
         for i, one in enumerate(runs):
             for j, other in enumerate(runs):
-                self.assertEqual(one.values == other.values, i % 3 == j % 3)
+                self.assertEqual(one.values == other.values, turns[i] == turns[j])
+        self.assertTrue(all(first != second for first, second in zip(turns[::2], turns[1::2])))
+        for period in range(1, 5):
+            self.assertNotEqual(turns[period:], turns[:-period])
 
 
 class Program(unittest.TestCase):

@@ -21,7 +21,8 @@ struct subject {
     struct rp_arg args[3];
 };
 
-static const double factors[] = {0.377381, 0.683914, 0.412937, 0.717133, 0.355519, 0.618353};
+static const double factors[] = {0.377381, 0.683914, 0.412937, 0.717133, 0.355519,
+                                 0.618353, 0.391127, 0.655371, 0.443771, 0.702259};
 
 static float itself(double factor)
 {
@@ -230,7 +231,7 @@ static float in_turn(unsigned run, double factor)
 static float another(unsigned run, double factor)
 {
     (void)factor;
-    return 17.64f * (float)(1 + run);
+    return 17.64f + 3.719f * (float)(run * run);
 }
 
 /* The fourth run has what the first had, as the numbers have. */
@@ -292,7 +293,7 @@ static void padding_is_told_from_numbers(void **state)
     assert_int_equal(capture_padded(f, 3, computed, &rehearsals), RP_ERROR_DIVERGED);
     rpt_says(f, "no form of a scalar");
     /* Numbers that never come again prove nothing. */
-    assert_int_equal(capture_padded(f, 6, another, &rehearsals), RP_ERROR_DIVERGED);
+    assert_int_equal(capture_padded(f, 10, another, &rehearsals), RP_ERROR_DIVERGED);
     rpt_says(f, "no form of a scalar");
 }
 
@@ -388,28 +389,6 @@ static void roundings_that_are_alike_are_no_proof(void **state)
     rpi_scalar_table_finish(&table);
 }
 
-static uint32_t bits_of(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-static void addresses_are_no_numbers(void **state)
-{
-    (void)state;
-    assert_true(rpi_scalar_may_be(bits_of(0.123f), bits_of(0.456f), 4));
-    assert_false(rpi_scalar_may_be(0x7f75c7e57f37, 0x7f75c7e5809d, 8)); /* near each other */
-    assert_false(rpi_scalar_may_be(0x55cbb1111940, 0x55cb41405b50, 8)); /* aligned */
-    assert_false(rpi_scalar_may_be(3, 71, 8));                          /* counts */
-    assert_false(rpi_scalar_may_be(0x40f5a72000007ffd, 0x40f21b8000007ffd, 8)); /* half of two */
-    double x = 0.3, y = 0.6;
-    uint64_t before, after;
-    memcpy(&before, &x, sizeof before);
-    memcpy(&after, &y, sizeof after);
-    assert_true(rpi_scalar_may_be(before, after, 8));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -424,7 +403,6 @@ int main(void)
         RPT_TEST(only_numbers_of_captured_runs_are_named),
         RPT_TEST(any_call_may_fail),
         cmocka_unit_test(roundings_that_are_alike_are_no_proof),
-        cmocka_unit_test(addresses_are_no_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

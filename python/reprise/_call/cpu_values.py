@@ -19,7 +19,7 @@ import threading
 from .. import _C
 from .._base import torch_private
 from .._base.tree import flatten
-from .._reads.scalars import FIXED, TURNS, Trace
+from .._reads.scalars import FIXED, Trace, turn_of
 from .._shapes.split import Refused as Never
 from .cpu_run import ALIGN, MOVED, NUMBER, VALUE, Emitted, NoRoom, Refused, Run, View, contents, modes, \
     use_once
@@ -216,7 +216,7 @@ class Attempt:
         if level == VALUE or not _is_number(torch, tensor):
             return _copied(torch, tensor)
         if level == MOVED:
-            return torch.full_like(tensor, 0.3711 + 0.2307 * (len(self.traces) % TURNS) + 0.0113 * which)
+            return torch.full_like(tensor, 0.3711 + 0.2307 * turn_of(len(self.traces)) + 0.0113 * which)
         kind = _C.scalar_kind(float(tensor))
         return torch.full_like(tensor, float.__pos__(self.trace.given(self.followed.index(which), kind)))
 

@@ -14,9 +14,9 @@ Where a kernel holds an inverse, as a float, two ways to round it are to be told
 are chosen so that for each scalar they differ in it, or did in the run before.
 
 The two runs that are compared get other numbers, of plain size, of no special value and far apart: nothing
-that is computed from them is rounded away or by chance the same. Every third run gets the same ones: what
-differs then was not computed from them. A capture runs nothing on the device, so the numbers matter to
-nobody else.
+that is computed from them is rounded away or by chance the same. Runs of later attempts get the same two
+sets: what differs then was not computed from them. The order of the sets repeats no period, as what malloc
+gives may have one. A capture runs nothing on the device, so the numbers matter to nobody else.
 """
 
 import random
@@ -26,9 +26,9 @@ from .. import _C
 
 CONSTANT, INPUT, COUNTER, ADD, SUBTRACT, MULTIPLY, DIVIDE, POWER, NEGATE = range(9)  # as csrc/scalars.c
 FIXED, POSITIVE, NEGATIVE = range(3)
-TURNS = 3                                        # runs, before the numbers come again
-_GIVEN = ((0.3, 0.4), (0.5, 0.65), (0.8, 0.95))  # least and most of the numbers that runs are given, in turn
-_STARTS = ((1.0, 2.0), (0.25, 0.75), (3.0, 4.0))  # and of what counters begin at
+_TURNS = (0, 1, 1, 0, 1, 0, 0, 1)     # which set of numbers runs are given: two of each attempt
+_GIVEN = ((0.3, 0.4), (0.5, 0.65))    # least and most of the numbers of a set
+_STARTS = ((1.0, 2.0), (0.25, 0.75))  # and of what counters begin at
 _NUMBERS = (float, int, bool)
 
 
@@ -49,20 +49,26 @@ def _tells(x):
     return x != 0 and _round(1.0 / x) != _round(1.0 / _round(x))
 
 
+def turn_of(run):
+    """Which set of numbers a run of a capture is given, by its number from 0."""
+    return _TURNS[run % len(_TURNS)]
+
+
 class Trace:
     """The steps of one run. earlier: the traces of the runs before; those of other numbers had inverses that
     this one tells apart where they did not."""
 
     def __init__(self, earlier=()):
-        self._turn = len(earlier) % TURNS
+        self._turn = turn_of(len(earlier))
         self._random = random.Random(0x5eed + self._turn)
         self._drawn = {}  # by (INPUT or COUNTER, index)
         self.steps = []    # (op, left, right, number)
         self.values = []   # of each step, in this run
         self.escapes = []  # sentences' ends
         self._known = {}
-        if len(earlier) >= TURNS:
-            self._drawn = dict(earlier[-TURNS]._drawn)
+        same = next((run for run in earlier if run._turn == self._turn), None)
+        if same is not None:
+            self._drawn = dict(same._drawn)
         elif earlier:
             self._choose(earlier)
 
