@@ -58,7 +58,7 @@ static void run(const char *driver, bool first)
     struct rp_device *device = open_device(driver);
     struct rpi_byte_probe probe;
     int mode = rpi_relax_begin(device->driver);
-    rpi_byte_probe(device->driver, device->context, &rpi_h200_byte_prices, &probe);
+    rpi_byte_probe(device->driver, device->handle, &rpi_h200_byte_prices, &probe);
     rpi_relax_end(device->driver, mode);
     printf("%s\n  {\"execs\":%zu,\"taken_bytes\":%" PRIu64 ",\"ms\":%.1f", first ? "" : ",",
            probe.execs, probe.taken, probe.ms);

@@ -146,7 +146,7 @@ static void set_prices(struct rp_device *device, const struct rpi_priced *priced
 static const char *no_room(const struct rp_device *device)
 {
     size_t free = 0, total = 0;
-    if (!device->prices.forced && rpi_exec_cache_budget(device->execs) < RPI_BYTE_PROBE_BYTES)
+    if (!device->prices.forced && rpi_exec_cache_budget(device->execs) < RPI_EXEC_DEFAULT_BUDGET)
         return "the budget of executable graphs has no room to measure them";
     if (device->driver->cuMemGetInfo(&free, &total) != CUDA_SUCCESS ||
         free / 8 < RPI_BYTE_PROBE_BYTES)
@@ -159,7 +159,7 @@ static bool measure(struct rp_device *device, struct rpi_priced *out_priced)
 {
     struct rpi_byte_probe probe;
     int mode = rpi_relax_begin(device->driver);
-    rpi_byte_probe(device->driver, device->context, &rpi_h200_byte_prices, &probe);
+    rpi_byte_probe(device->driver, device->handle, &rpi_h200_byte_prices, &probe);
     rpi_relax_end(device->driver, mode);
     if (probe.reason)
         *out_priced = assumed(probe.reason);

@@ -2,7 +2,10 @@
 #include "graph/byte_probe.h"
 
 #include "base/clock.h"
+#include "base/hostmem.h"
 #include "base/vec.h"
+
+#include <string.h>
 
 /* An exec's size is known to its share of what a series takes, so the execs are small: of a chain
  * whose nodes take about what its path takes, and of the least fork. */
@@ -10,7 +13,8 @@ enum { CHAIN = 48, BRANCHES = 2, COPY_BYTES = 64 };
 
 struct probe {
     const struct rp_driver *driver;
-    CUcontext context;
+    CUdevice device;
+    CUcontext context; /* its own */
     CUstream stream;
     CUdeviceptr scratch; /* two places that copies go between */
     CUgraph graphs[RPI_EXEC_FIT_GRAPHS];
@@ -65,7 +69,9 @@ static const struct {
 static CUresult make_objects(struct probe *probe)
 {
     const struct rp_driver *driver = probe->driver;
-    CUresult result = driver->cuStreamCreate(&probe->stream, CU_STREAM_NON_BLOCKING);
+    CUresult result = driver->cuCtxCreate(&probe->context, 0, probe->device); /* and is current */
+    if (result == CUDA_SUCCESS)
+        result = driver->cuStreamCreate(&probe->stream, CU_STREAM_NON_BLOCKING);
     if (result == CUDA_SUCCESS)
         result = driver->cuMemAlloc(&probe->scratch, (size_t)2 * COPY_BYTES);
     for (int g = 0; result == CUDA_SUCCESS && g < RPI_EXEC_FIT_GRAPHS; g++) {
@@ -89,6 +95,8 @@ static void finish(struct probe *probe)
         driver->cuMemFree(probe->scratch);
     if (probe->stream)
         driver->cuStreamDestroy(probe->stream);
+    if (probe->context)
+        driver->cuCtxDestroy(probe->context); /* what was current before is again */
 }
 
 /* ---- Measuring ----------------------------------------------------------------------------- */
@@ -117,14 +125,15 @@ static CUresult make_exec(struct probe *probe, CUgraph graph)
 }
 
 /* Behind one exec more, as a driver may take what it needs once with the first of a graph. */
-static CUresult measure_series(struct probe *probe, CUgraph graph, struct rpi_exec_series *series)
+static CUresult measure_series(struct probe *probe, CUgraph graph, enum rpi_exec_way way,
+                               struct rpi_exec_series *series)
 {
     uint64_t bytes = 0;
     CUresult result = make_exec(probe, graph);
     if (result == CUDA_SUCCESS)
         result = free_bytes(probe, &bytes);
     bool told = false;
-    rpi_exec_series_begin(series, bytes);
+    rpi_exec_series_begin(series, way, bytes);
     while (result == CUDA_SUCCESS && !told) {
         result = make_exec(probe, graph);
         if (result == CUDA_SUCCESS)
@@ -135,41 +144,61 @@ static CUresult measure_series(struct probe *probe, CUgraph graph, struct rpi_ex
     return result;
 }
 
-/* The graphs take turns. A series that tells nothing is the last. */
-static CUresult measure(struct probe *probe, struct rpi_exec_fit_graph *fits)
+/* The graphs take turns. A series that tells nothing is the last; *out_latest is that. */
+static CUresult measure(struct probe *probe, enum rpi_exec_way way, struct rpi_exec_fit_graph *fits,
+                        const struct rpi_exec_series **out_latest)
 {
     CUresult result = CUDA_SUCCESS;
     for (int i = 0; i < RPI_EXEC_FIT_TURNS * RPI_EXEC_FIT_GRAPHS; i++) {
         int g = i % RPI_EXEC_FIT_GRAPHS;
         struct rpi_exec_series *series = &fits[g].turns[i / RPI_EXEC_FIT_GRAPHS];
-        result = measure_series(probe, probe->graphs[g], series);
+        *out_latest = series;
+        result = measure_series(probe, probe->graphs[g], way, series);
         if (result != CUDA_SUCCESS || rpi_exec_series_each(series) <= 0)
             break;
     }
     return result;
 }
 
-void rpi_byte_probe(const struct rp_driver *driver, CUcontext context,
+/* In one way, and in the other where steps are not even. */
+static CUresult measure_and_fit(struct probe *probe, const struct rpi_byte_prices *like,
+                                struct rpi_byte_probe *made)
+{
+    struct rpi_exec_fit_graph *fits = rpi_malloc(RPI_EXEC_FIT_GRAPHS * sizeof *fits);
+    CUresult result = fits ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    bool again = true;
+    for (int way = RPI_EXEC_STEPS; result == CUDA_SUCCESS && again && way < RPI_EXEC_WAYS; way++) {
+        const struct rpi_exec_series *latest = NULL;
+        memset(fits, 0, RPI_EXEC_FIT_GRAPHS * sizeof *fits);
+        for (int g = 0; g < RPI_EXEC_FIT_GRAPHS; g++) {
+            fits[g].charged = shapes[g].charged;
+            fits[g].paths = shapes[g].paths;
+        }
+        result = measure(probe, (enum rpi_exec_way)way, fits, &latest);
+        if (result == CUDA_SUCCESS)
+            made->reason = rpi_exec_fit(fits, like, &made->prices);
+        again = made->reason && latest && rpi_exec_series_may_be_line(latest);
+    }
+    rpi_free(fits);
+    return result;
+}
+
+void rpi_byte_probe(const struct rp_driver *driver, CUdevice device,
                     const struct rpi_byte_prices *like, struct rpi_byte_probe *out_probe)
 {
-    struct probe probe = {.driver = driver, .context = context};
+    struct probe probe = {.driver = driver, .device = device};
     struct rpi_byte_probe made = {0};
-    struct rpi_exec_fit_graph fits[RPI_EXEC_FIT_GRAPHS] = {0};
     uint64_t start = rpi_clock_ns(), before = 0, after = 0;
-    for (int g = 0; g < RPI_EXEC_FIT_GRAPHS; g++) {
-        fits[g].charged = shapes[g].charged;
-        fits[g].paths = shapes[g].paths;
-    }
     CUresult result = make_objects(&probe);
     if (result == CUDA_SUCCESS)
         result = free_bytes(&probe, &before);
     if (result == CUDA_SUCCESS)
-        result = measure(&probe, fits);
+        result = measure_and_fit(&probe, like, &made);
     if (result == CUDA_SUCCESS)
         result = free_bytes(&probe, &after);
     made.refused = result != CUDA_SUCCESS;
-    made.reason = made.refused ? "executable graphs to measure could not be made"
-                               : rpi_exec_fit(fits, like, &made.prices);
+    if (made.refused)
+        made.reason = "executable graphs to measure could not be made";
     made.taken = after < before ? before - after : 0;
     made.execs = probe.execs.count;
     finish(&probe);

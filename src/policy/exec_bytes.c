@@ -3,11 +3,12 @@
 
 #include <math.h>
 
-enum { LEAST_FALLS = 4 };
-/* Of one series, from its first fall to its last. */
+enum { LEAST_FALLS = 4, LEAST_EXECS = 256 };
+/* Of one series read by steps, from its first fall to its last. */
 static const uint64_t ENOUGH_BYTES = (uint64_t)12 << 20;
 /* By which two series of one graph may differ, as a share. */
-static const double AGREE = 0.08, DECADE = 10;
+static const double AGREE[RPI_EXEC_WAYS] = {[RPI_EXEC_STEPS] = 0.08, [RPI_EXEC_LINE] = 0.06};
+static const double DECADE = 10;
 
 uint64_t rpi_exec_bytes(const struct rpi_byte_prices *prices, size_t charged, size_t paths)
 {
@@ -16,15 +17,29 @@ uint64_t rpi_exec_bytes(const struct rpi_byte_prices *prices, size_t charged, si
 
 /* ---- Series -------------------------------------------------------------------------------- */
 
-void rpi_exec_series_begin(struct rpi_exec_series *series, uint64_t free_bytes)
+void rpi_exec_series_begin(struct rpi_exec_series *series, enum rpi_exec_way way,
+                           uint64_t free_bytes)
 {
-    *series = (struct rpi_exec_series){.before = free_bytes, .lowest = free_bytes};
+    *series = (struct rpi_exec_series){.way = way, .before = free_bytes, .lowest = free_bytes};
+}
+
+static uint64_t taken(const struct rpi_exec_series *series)
+{
+    return series->before - series->lowest;
 }
 
 static bool is_enough(const struct rpi_exec_series *series)
 {
     size_t falls = series->falls;
+    if (series->way == RPI_EXEC_LINE)
+        return falls >= LEAST_FALLS && taken(series) >= RPI_EXEC_SERIES_BYTES(RPI_EXEC_LINE);
     return falls >= LEAST_FALLS && series->fall[falls - 1].bytes >= (double)ENOUGH_BYTES;
+}
+
+/* Of execs that take next to nothing, or of steps that are too large. */
+static bool is_idle(const struct rpi_exec_series *series)
+{
+    return series->execs >= LEAST_EXECS && series->falls < LEAST_FALLS;
 }
 
 bool rpi_exec_series_add(struct rpi_exec_series *series, uint64_t free_bytes)
@@ -36,8 +51,14 @@ bool rpi_exec_series_add(struct rpi_exec_series *series, uint64_t free_bytes)
         series->fall[series->falls++].bytes = (double)(series->before - series->lowest);
         series->lowest = free_bytes;
     }
-    return series->rose || is_enough(series) || series->execs == RPI_EXEC_SERIES_EXECS ||
-           series->before - series->lowest >= RPI_EXEC_SERIES_BYTES;
+    double exec = (double)series->execs, bytes = (double)taken(series);
+    series->x += exec;
+    series->y += bytes;
+    series->xx += exec * exec;
+    series->xy += exec * bytes;
+    return series->rose || is_enough(series) || is_idle(series) ||
+           series->execs == RPI_EXEC_SERIES_EXECS ||
+           taken(series) >= RPI_EXEC_SERIES_BYTES(series->way);
 }
 
 /* What the pairs of falls leave room for. False: nothing. */
@@ -57,15 +78,8 @@ static bool enclose(const struct rpi_exec_series *series, double *out_each)
 
 static double slope(const struct rpi_exec_series *series)
 {
-    double n = (double)series->falls, x = 0, y = 0, xx = 0, xy = 0;
-    for (size_t i = 0; i < series->falls; i++) {
-        double exec = series->fall[i].exec, bytes = series->fall[i].bytes;
-        x += exec;
-        y += bytes;
-        xx += exec * exec;
-        xy += exec * bytes;
-    }
-    return (n * xy - x * y) / (n * xx - x * x);
+    double n = (double)series->execs, x = series->x, y = series->y;
+    return (n * series->xy - x * y) / (n * series->xx - x * x);
 }
 
 double rpi_exec_series_each(const struct rpi_exec_series *series)
@@ -73,7 +87,14 @@ double rpi_exec_series_each(const struct rpi_exec_series *series)
     double each;
     if (series->rose || !is_enough(series))
         return 0;
-    return enclose(series, &each) ? each : slope(series);
+    if (series->way == RPI_EXEC_LINE)
+        return slope(series);
+    return enclose(series, &each) ? each : 0;
+}
+
+bool rpi_exec_series_may_be_line(const struct rpi_exec_series *series)
+{
+    return !series->rose && series->falls >= LEAST_FALLS;
 }
 
 /* ---- Prices -------------------------------------------------------------------------------- */
@@ -91,7 +112,7 @@ static const char *read_graph(const struct rpi_exec_fit_graph *graph, double *ou
         most = fmax(most, each);
         sum += each;
     }
-    if (most > least * (1 + AGREE))
+    if (most > least * (1 + AGREE[graph->turns[0].way]))
         return "two measurements of the same executable graphs differ";
     *out_each = sum / RPI_EXEC_FIT_TURNS;
     return NULL;

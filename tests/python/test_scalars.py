@@ -70,7 +70,7 @@ class Followed(unittest.TestCase):
     def test_runs_have_other_numbers_far_apart(self):
         for index in range(50):
             given = [trace.given(index, POSITIVE) for trace in traces(lambda trace: None)]
-            for one, other in zip(given, given[1:]):
+            for one, other in zip(given[::2], given[1::2]):  # of each attempt
                 self.assertGreater(max(one, other) / min(one, other), 1.2)
         self.assertLess(Trace().given(0, NEGATIVE), 0)
 

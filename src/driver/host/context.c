@@ -322,6 +322,7 @@ void rpi_host_context_finish(CUcontext context)
     rpi_host_events_finish(context);
     rpi_host_streams_finish(context);
     rpi_host_memory_leave(context);
+    rpi_host_execs_leave(context);
     rpi_host_task_set(&context->orphans, NULL);
     *context = (struct CUctx_st){.device = context->device};
 }

@@ -101,7 +101,10 @@ static bool find_records(CUgraphExec exec)
 
 static void free_exec(CUgraphExec exec)
 {
-    rpi_host.memory.execs[exec->device].taken -= exec->bytes;
+    for (unsigned k = 0; exec->context && k < RPI_HOST_MOST_EXEC_POOLS; k++) {
+        uint64_t *taken = &exec->context->exec_pools[k].taken;
+        *taken -= exec->bytes[k] < *taken ? exec->bytes[k] : *taken; /* the context may be gone */
+    }
     for (size_t i = 0; i < exec->steps.count; i++)
         rpi_vec_finish(&exec->steps.data[i].before);
     rpi_vec_finish(&exec->steps);
@@ -158,10 +161,23 @@ static size_t count_paths(CUgraphExec exec, bool *taken_up)
     return paths;
 }
 
+/* What an exec takes of a pool. */
+static uint64_t pool_bytes(uint64_t paths, uint64_t charged, unsigned pool)
+{
+    const struct rpi_host_options *options = &rpi_host.options;
+    uint64_t count = options->exec_pools ? options->exec_pools : 1, parts = count * (count + 1) / 2;
+    return (options->exec_path_bytes * paths * (pool + 1) +
+            options->exec_node_bytes * charged * (count - pool)) /
+           parts;
+}
+
+/* Nothing, where not all pools have enough. */
 static CUresult take_memory(CUgraphExec exec)
 {
     const struct rpi_host_options *options = &rpi_host.options;
-    uint64_t step = options->exec_step_bytes ? options->exec_step_bytes : 1, charged = 0;
+    uint64_t step = options->exec_step_bytes ? options->exec_step_bytes : 1, charged = 0, paths;
+    uint64_t more[RPI_HOST_MOST_EXEC_POOLS] = {0}, all = 0;
+    unsigned pools = options->exec_pools ? options->exec_pools : 1;
     if (!options->exec_path_bytes && !options->exec_node_bytes)
         return CUDA_SUCCESS;
     bool *taken_up = rpi_calloc(exec->steps.count + 1, sizeof *taken_up);
@@ -172,19 +188,32 @@ static CUresult take_memory(CUgraphExec exec)
         charged += node && (node->op->type == CU_GRAPH_NODE_TYPE_KERNEL ||
                             node->op->type == CU_GRAPH_NODE_TYPE_MEMCPY);
     }
-    exec->device = rpi_host_current()->device;
-    uint64_t bytes =
-        options->exec_path_bytes * count_paths(exec, taken_up) + options->exec_node_bytes * charged;
+    paths = count_paths(exec, taken_up);
     rpi_free(taken_up);
-    uint64_t held = rpi_host.memory.execs[exec->device].held;
-    uint64_t wanted = rpi_host.memory.execs[exec->device].taken + bytes;
-    uint64_t more = wanted > held ? (wanted - held + step - 1) / step * step : 0;
-    if (more && rpi_host_memory_used(exec->device) + more > options->total_bytes)
+    CUcontext context = rpi_host_current();
+    for (unsigned k = 0; k < pools; k++) {
+        uint64_t held = context->exec_pools[k].held;
+        uint64_t wanted = context->exec_pools[k].taken + pool_bytes(paths, charged, k);
+        more[k] = wanted > held ? (wanted - held + step - 1) / step * step : 0;
+        all += more[k];
+    }
+    if (all && rpi_host_memory_used(context->device) + all > options->total_bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    rpi_host.memory.execs[exec->device].taken = wanted;
-    rpi_host.memory.execs[exec->device].held += more;
-    exec->bytes = bytes;
+    exec->context = context;
+    for (unsigned k = 0; k < pools; k++) {
+        exec->bytes[k] = pool_bytes(paths, charged, k);
+        context->exec_pools[k].taken += exec->bytes[k];
+        context->exec_pools[k].held += more[k];
+    }
+    rpi_host.memory.execs[context->device] += all;
     return CUDA_SUCCESS;
+}
+
+/* With the context, whatever is there yet. */
+void rpi_host_execs_leave(CUcontext context)
+{
+    for (unsigned k = 0; k < RPI_HOST_MOST_EXEC_POOLS; k++)
+        rpi_host.memory.execs[context->device] -= context->exec_pools[k].held;
 }
 
 CUresult rpi_host_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
@@ -254,7 +283,7 @@ void rpi_host_execs_forget(void)
         rpi_host_task_set(&exec->last, NULL);
         exec->clock = (struct rpi_host_clock){0};
         exec->accessible = exec->checked = 0;
-        exec->bytes = 0; /* all memory goes */
+        exec->context = NULL; /* all memory goes */
     }
 }
 

@@ -20,17 +20,20 @@ struct rpi_host_options {
                              says (REPRISE_HOST_DEVICES), or one */
     /* What an exec takes of its device's memory, for each path that its nodes lie on and for each
      * kernel and copy among them; taken in steps of so many bytes (0: any number). What a destroyed
-     * exec took is not given back, but is used for those that come. For tests: 0, nothing, else. */
+     * exec took is given back with its context, and used for those that come before. For tests: 0,
+     * nothing, else. */
     uint64_t exec_path_bytes, exec_node_bytes, exec_step_bytes;
-    const char *name;         /* of the devices; NULL: "Reprise host device". Static text */
+    unsigned exec_pools; /* of which each takes steps of its own: of n, pool k has k + 1 parts of
+                            what a path takes and n - k of what a node does; 0: 1. At most 8 */
+    const char *name;    /* of the devices; NULL: "Reprise host device". Static text */
     unsigned multiprocessors; /* of each device; 0: 4 */
     /* Of each device, in bytes, bits and kHz; 0: an H200's. */
     unsigned l2_bytes, memory_bus_bits, clock_khz, memory_clock_khz;
 };
-enum { RPI_HOST_MOST_DEVICES = 8 };
+enum { RPI_HOST_MOST_DEVICES = 8, RPI_HOST_MOST_EXEC_POOLS = 8 };
 #define RPI_HOST_OPTIONS_INIT                                                                      \
     {                                                                                              \
-        1, (uint64_t)16 << 30, 4, true, 0, 0, 0, 0, NULL, 0, 0, 0, 0, 0                            \
+        1, (uint64_t)16 << 30, 4, true, 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0, 0                         \
     }
 
 /* NULL: the defaults. Takes effect for work enqueued later. total_bytes below what is in use only

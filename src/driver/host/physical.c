@@ -44,7 +44,7 @@ static size_t find_gap(uint64_t bytes, uint64_t *out_offset)
 
 uint64_t rpi_host_memory_used(int device)
 {
-    return rpi_host.memory.used[device] + rpi_host.memory.execs[device].held;
+    return rpi_host.memory.used[device] + rpi_host.memory.execs[device];
 }
 
 CUresult rpi_host_chunk_create(int device, uint64_t bytes, struct rpi_host_chunk **out_chunk)

@@ -341,9 +341,9 @@ struct CUgraphExec_st {
     /* [records.count + 1]: what the steps touch that come before the first record, what those of
      * the others do that come before the second .., and at last all others; made on first use */
     struct rpi_host_touches *parts;
-    uint64_t *reaches; /* a bit for each pair of steps, made on first use */
-    uint64_t bytes;    /* that it takes of its device's memory */
-    int device;
+    uint64_t *reaches;                        /* a bit for each pair of steps, made on first use */
+    uint64_t bytes[RPI_HOST_MOST_EXEC_POOLS]; /* that it takes of its device's memory */
+    CUcontext context;                        /* whose pools these are; NULL: it takes none */
 };
 
 void rpi_host_execs_finish(void);
@@ -395,11 +395,9 @@ struct rpi_host_memory {
     } spans; /* by address */
     struct {
         RPI_VEC(struct rpi_host_reservation);
-    } reservations;                       /* by address */
-    uint64_t used[RPI_HOST_MOST_DEVICES]; /* of physical, each device's */
-    struct {
-        uint64_t taken, held; /* by execs that are there; of the device's memory, for them */
-    } execs[RPI_HOST_MOST_DEVICES];
+    } reservations;                        /* by address */
+    uint64_t used[RPI_HOST_MOST_DEVICES];  /* of physical, each device's */
+    uint64_t execs[RPI_HOST_MOST_DEVICES]; /* held for them, of the device's memory */
     uint64_t physical, peak, reserved, pinned;
     size_t allocations, mapped, created;
     uint64_t generation; /* counts changes of what lies where */
@@ -424,6 +422,7 @@ bool rpi_host_accessible(uint64_t address, uint64_t bytes, bool write);
 bool rpi_host_reserved(uint64_t address);
 /* Frees what was allocated and pinned in the context. */
 void rpi_host_memory_leave(CUcontext context);
+void rpi_host_execs_leave(CUcontext context);
 void rpi_host_memory_finish(void);
 
 /* ---- module.c ------------------------------------------------------------------------------ */
@@ -505,6 +504,9 @@ struct rpi_host_races {
 
 struct CUctx_st {
     int device;
+    struct {
+        uint64_t taken, held; /* by execs that are there; of the device's memory, for them */
+    } exec_pools[RPI_HOST_MOST_EXEC_POOLS];
     unsigned retained;
     CUstream legacy;
     CUstream streams; /* list, the legacy one not in it */
