@@ -239,9 +239,9 @@ RP_API rp_status rp_exec_set_budget(struct rp_device *device, uint64_t budget_by
 /* Learns now what execs take of the device's memory, where that is not known. Else the first
  * capture or estimate does, ahead of it: on a chip or driver that the library has no prices for it
  * makes some execs of its own and watches the device's free memory, once in a process for each kind
- * of chip. That takes a context of its own and up to 288 MiB, all of which is given back; it is left
- * where the budget is below 64 MiB, or an eighth of free memory below 288. What comes of it, and
- * why nothing did, is in struct rp_exec_info: that is no error. REPRISE_EXEC_PRICES overrules.
+ * of chip. That takes a context of its own and up to 288 MiB, all of which is given back; it is
+ * left where the budget is below 64 MiB, or an eighth of free memory below 288. What comes of it,
+ * and why nothing did, is in struct rp_exec_info: that is no error. REPRISE_EXEC_PRICES overrules.
  * Waits for no work of the program. Any thread, but in a callable that is being captured it does
  * nothing.
  */
