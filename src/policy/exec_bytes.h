@@ -17,10 +17,10 @@
  * `each`. What comes before the first fall is left out: it came of what the driver had in hand.
  *
  * Lines: a driver that takes from several pools, each with steps of its own, makes pairs that leave
- * no room. What it took is a line then, and for each pool a saw's teeth, which do not add up: `each`
- * is the slope of the least-squares line through the readings behind all execs. Teeth longer than a
- * series bend the line. In simulated drivers of two to five pools 56 MiB give both prices to 2 % in
- * 95 of 100, and 16 MiB to 14 and 27 %.
+ * no room. What it took is a line then, and for each pool a saw's teeth, which do not add up:
+ * `each` is the slope of the least-squares line through the readings behind all execs. Teeth longer
+ * than a series bend the line. In simulated drivers of two to five pools 56 MiB give both prices to
+ * 2 % in 95 of 100, and 16 MiB to 14 and 27 %.
  *
  * Two series of each graph, taken in turns, have to agree; memory that others take or give back
  * meanwhile makes them differ. The slopes of two lines differ by less than 4 % in 95 of 100

@@ -165,6 +165,20 @@ static void drivers_of_several_pools_are_learned(void **state)
     }
 }
 
+/* Whatever it has in hand. */
+static void short_series_are_enough_for_one_pool(void **state)
+{
+    (void)state;
+    size_t lines = 0;
+    for (uint64_t seed = 0; seed < DRIVERS; seed++) {
+        struct simulated driver = make_driver(seed, 1);
+        struct outcome outcome = measure(&driver);
+        lines += outcome.way == RPI_EXEC_LINE;
+    }
+    print_message("%zu of %d needed lines\n", lines, DRIVERS);
+    assert_true(lines < DRIVERS / 20);
+}
+
 /* Once, wherever it falls. */
 static void memory_that_others_take_does_not_mislead(void **state)
 {
@@ -214,6 +228,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(drivers_of_several_pools_are_learned),
+        cmocka_unit_test(short_series_are_enough_for_one_pool),
         cmocka_unit_test(memory_that_others_take_does_not_mislead),
         cmocka_unit_test(a_busy_neighbour_is_told),
         cmocka_unit_test(what_takes_nothing_ends_soon),
