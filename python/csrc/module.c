@@ -10,6 +10,7 @@
 #include "alloc/observers.h"
 #include "alloc/pool.h"
 #include "alloc/raise.h"
+#include "base/aside.h"
 #include "base/tensor_address.h"
 #include "call/choice.h"
 #include "call/fast_call.h"
@@ -353,6 +354,8 @@ static PyMethodDef methods[] = {
     {"learn_order", rpp_learn_order, METH_O, "Is the order of back ends found in the context?"},
     {"ask_switches", rpp_ask_switches, METH_O, "Functions that each call asks beside."},
     {"clean_stack", rpp_clean_stack, METH_O, "Zeros the thread's stack below the caller."},
+    {"run_aside", rpp_run_aside, METH_VARARGS,
+     "run_aside(callable, seconds): on a thread of its own; has it ended by then?"},
     {"settle_layout", rpp_settle_layout, METH_NOARGS, "Is it known where tensors have those?"},
     {"see_gradient", rpp_see_gradient, METH_VARARGS,
      "see_gradient(tensor, address of its impl, of its gradient's or 0, does it want one)."},

@@ -200,6 +200,38 @@ def missing():
     return list(of(torch).off.items())
 
 
+def has_context(torch, index):
+    """Has this process a context on the device? Says so of each where PyTorch does not tell."""
+    asked = _find(torch, "_C._cuda_hasPrimaryContext")
+    return asked is None or asked(index)
+
+
+def go_back(torch, root, gradient):
+    """A backward pass that adds to the leaves, and takes nothing of Python's along. On 2.14 and 2.15 those
+    that torch.autograd begins hold the caller's contextvars."""
+    run = _find(torch, "autograd.Variable._execution_engine.run_backward")
+    if run is None:
+        root.backward(gradient)
+    else:
+        run((root,), (gradient,), False, False, (), allow_unreachable=True, accumulate_grad=True)
+
+
+def after_each_pass(torch, function):
+    """Calls the function behind each backward pass that is begun from Python, from here on."""
+    name = "_engine_run_backward"
+    before, task_id = _find(torch, f"autograd.{name}"), _find(torch, "_C._current_graph_task_id")
+    if before is None or task_id is None:
+        return
+
+    def run(*args, **kwargs):
+        try:
+            return before(*args, **kwargs)
+        finally:
+            if task_id() == -1:  # else it is one within another, on a thread that must not wait for itself
+                function()
+    setattr(torch.autograd, name, run)
+
+
 def goes_back_reentrantly(torch, results):
     """Does the backward pass of these results run torch.utils.checkpoint's function for
     use_reentrant=True, which no call of torch.autograd.grad can?"""

@@ -11,7 +11,9 @@ import atexit
 import sys
 
 from .. import _C
+from .._base import torch_private
 
+PATIENCE_S = 10.0
 _leaves = {}  # of each device: a leaf, and a gradient for it
 
 
@@ -34,20 +36,39 @@ def clean(torch, device):
 
 def drain():
     """Waits until autograd's threads hold no Python objects. Runs at the interpreter's end: a thread that
-    wants the interpreter from then on ends the process.
+    wants the interpreter from then on ends the process, before Python 3.14.
 
-    A thread puts away what a pass left before it takes up the next, so one more pass is enough if it
-    leaves nothing of Python's itself. This one begins and ends on the calling thread, with tensors of the
-    host. On the device's thread it has only tensors that Python never sees, and it returns no gradient:
-    a thread that lets go of a tensor which Python has too may need the interpreter for it."""
+    A device's thread may be the last that holds what describes a pass, and frees it behind the pass's
+    end: contextvars, modes, results. It does so before it takes up the next pass. So one more pass is
+    enough, if that holds nothing of Python's itself:
+        on a thread of its own, it finds no hooks, modes or contexts to take along
+        it is begun below torch.autograd, which would add the caller's contextvars
+        Python sees no tensor of the device, and it returns no gradient
+    Its tensors are empty: it launches nothing, and waits for no kernel. A device's thread that never
+    ends another pass is waited for PATIENCE_S seconds."""
     torch = sys.modules.get("torch")
-    for device in list(_leaves):
+    if torch is None or not torch.cuda.is_initialized():
+        return
+    _C.run_aside(lambda: _pass_each_device(torch), PATIENCE_S)
+
+
+def _pass_each_device(torch):
+    for index in range(torch.cuda.device_count()):
         try:
-            with torch.inference_mode(False), torch.enable_grad():
-                leaf = torch.zeros((), device="cpu", requires_grad=True)
-                leaf.to(device).cpu().backward()
+            if torch_private.has_context(torch, index):
+                leaf = torch.zeros(0, device="cpu", requires_grad=True)
+                root = leaf.to(torch.device("cuda", index)).cpu()
+                torch_private.go_back(torch, root, torch.zeros(0, device="cpu"))
         except Exception:  # the device may be lost by now
             pass
 
 
-atexit.register(drain)
+def leave():
+    """What is registered earlier is called later, and may go back once more."""
+    drain()
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch_private.after_each_pass(torch, drain)
+
+
+atexit.register(leave)
