@@ -2,6 +2,7 @@
 """What is private of PyTorch, as a PyTorch that is played here has it or lacks it."""
 
 import ast
+import os
 import pathlib
 import types
 import unittest
@@ -38,6 +39,16 @@ def played(version="2.14.1+cu130"):
     for name in torch_private.STATISTICS_NAMES + torch_private.HISTORY_NAMES:
         setattr(torch._C, name, lambda *_: None)
     return torch
+
+
+def with_groups(version, has, registered):
+    """What is found where torch.distributed has these names, and "nccl" was registered with this."""
+    torch = played(version)
+    c10d = types.SimpleNamespace(**dict.fromkeys(has, "newer"))
+    plugins = {} if registered is None else {"NCCL": types.SimpleNamespace(creator_fn=registered)}
+    c10d.Backend = types.SimpleNamespace(_plugins=plugins)
+    torch.distributed = types.SimpleNamespace(distributed_c10d=c10d)
+    return torch_private.Private(torch)
 
 
 class Names(unittest.TestCase):
@@ -78,14 +89,21 @@ class Names(unittest.TestCase):
         for has, registered, off in (((), "", []), ((register, "_create_nccl2_process_group"), "newer", []),
                                      (("_create_nccl2_process_group",), "newer", [torch_private.NCCL]),
                                      (("_create_nccl2_process_group",), "earlier", [])):
-            torch = played("2.15.0")
-            c10d = types.SimpleNamespace(**dict.fromkeys(has, "newer"))
-            plugin = types.SimpleNamespace(creator_fn=registered)
-            c10d.Backend = types.SimpleNamespace(_plugins={"NCCL": plugin})
-            torch.distributed = types.SimpleNamespace(distributed_c10d=c10d)
-            private = torch_private.Private(torch)
+            private = with_groups("2.15.0", has, registered)
             self.assertEqual(list(private.off), off)
             self.assertEqual(private.register_earlier_nccl, "newer" if register in has else None)
+
+    def test_the_environment_decides_before_a_process_group_is_registered(self):
+        register, newer = "_register_builtin_nccl_as_legacy", "_create_nccl2_process_group"
+        for version, asked, has, taken in (
+                ("2.15.0", None, (register, newer), "newer"), ("2.15.0", "0", (register, newer), None),
+                ("2.15.0", None, (), None), ("2.14.1", None, (newer,), None)):
+            with mock.patch.dict(os.environ, TORCH_DIST_USE_NCCL2=asked or ""):
+                private = with_groups(version, has, None)
+            self.assertEqual((private.register_earlier_nccl, list(private.off)), (taken, []))
+        with mock.patch.dict(os.environ, {"TORCH_DIST_USE_NCCL2": "1"}):
+            private = with_groups("2.14.1", (newer,), None)
+        self.assertEqual(list(private.off), [torch_private.NCCL])
 
     def test_install_takes_the_earlier_process_group(self):
         taken = mock.Mock()

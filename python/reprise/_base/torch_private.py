@@ -11,6 +11,7 @@ counts, _capture/draws.py finds where a captured kernel reads its seed, _call/ad
 what the fast path reads. A newer PyTorch is taken for the newest that was tested.
 """
 
+import inspect
 import os
 
 from .. import _C
@@ -112,6 +113,7 @@ class Private:
 
     def __init__(self, torch):
         self.torch = torch
+        self.version = version = numbers(torch.__version__) or NEWEST
         self.off = {}  # by feature: a sentence
         for name, path, feature in _NAMES + _RECORDING_NAMES + _HISTORY_NAMES:
             found = _find(torch, path)
@@ -128,7 +130,8 @@ class Private:
         self.quick_empty = _find(torch, "_C._dynamo.guards._empty_strided_cuda")
         # PyTorch 2.12 and later can drop the workspaces of one stream.
         self.drops_by_stream = _C.learn_workspaces(library(torch, "libtorch_cuda.so"))
-        version = numbers(torch.__version__) or NEWEST
+        # Since 2.14 histories may be of pinned memory too.
+        self.history_of_host = "record_pinned_host_memory" in self._parameters("_record_memory_history_impl")
         # From 2.12 on a generator keeps what it counts for each capture that PyTorch began; before it
         # counts wherever it draws, for as long as a graph that it is registered with captures.
         self.begins_captures = version >= (2, 12)
@@ -139,6 +142,19 @@ class Private:
 
     def _lacks(self, feature, name):
         self.off.setdefault(feature, f"{feature}: off, as PyTorch {self.torch.__version__} has no {name}")
+
+    def _parameters(self, name):
+        """Of a function of torch.cuda.memory, less the device: names and defaults."""
+        function = _find(self.torch, f"cuda.memory.{name}")
+        if not inspect.isfunction(function):
+            return {}
+        found = inspect.signature(function).parameters
+        return {name: parameter.default for name, parameter in found.items() if name != "device"}
+
+    def further_of_history(self, name, known, values):
+        """Which parameters behind those that are known have another value than their default?"""
+        behind = list(self._parameters(name).items())[known:]
+        return [name for (name, default), value in zip(behind, values) if value != default]
 
     def _find_allocator(self):
         """An allocator that is made and not put in place tells what hooks it has."""
@@ -172,7 +188,12 @@ class Private:
         newer = getattr(c10d, "_create_nccl2_process_group", None)
         name = "_register_builtin_nccl_as_legacy"
         self.register_earlier_nccl = None
-        if newer is not None and getattr(registered, "creator_fn", None) is newer:
+        if registered is None:  # until a group is made, which then asks the environment
+            asked = os.environ.get("TORCH_DIST_USE_NCCL2")
+            is_newer = asked != "0" if self.version >= (2, 15) else asked == "1"
+        else:
+            is_newer = getattr(registered, "creator_fn", None) is newer
+        if newer is not None and is_newer:
             self.register_earlier_nccl = getattr(c10d, name, None)
             if self.register_earlier_nccl is None:
                 self._lacks(NCCL, f"torch.distributed.distributed_c10d.{name}")
