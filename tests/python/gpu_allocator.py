@@ -3,6 +3,7 @@
 in its place: what they say is the same; usage: gpu_allocator.py [--install] ..."""
 
 import gc
+import inspect
 import json
 import pickle
 import subprocess
@@ -12,6 +13,7 @@ import threading
 import unittest
 import warnings
 from pathlib import Path
+from unittest import mock
 
 import torch
 from torch.cuda import _memory_viz as viz
@@ -23,6 +25,7 @@ if INSTALL:
     reprise.install()
 
 MIB = 1 << 20
+PINNED = "record_pinned_host_memory" in inspect.signature(torch.cuda.memory._record_memory_history).parameters
 
 
 def all_segments():
@@ -406,6 +409,37 @@ class History(Case):
         with self.assertWarnsRegex(UserWarning, "^compile_context and global_record_annotations of "):
             start_recording(compile_context=True, global_record_annotations=True)
 
+    @unittest.skipUnless(INSTALL, "of Reprise's")
+    def test_says_that_pinned_memory_is_missing(self):
+        if not PINNED:
+            self.skipTest("this PyTorch records none")
+        with self.assertWarnsRegex(UserWarning, "^record_pinned_host_memory of "):
+            start_recording(record_pinned_host_memory=True)
+        of_bytes(MIB)
+        self.assertTrue(torch.cuda.memory._snapshot()["device_traces"][0])
+        start_recording(record_cuda=False)
+        of_bytes(MIB)
+        self.assertFalse(torch._C._cuda_isHistoryEnabled())
+        self.assertEqual(torch.cuda.memory._snapshot()["device_traces"][0], [])
+        with self.assertRaisesRegex(RuntimeError, "requires memory history recording to be enabled"):
+            torch.cuda.memory._record_memory_history(None, record_pinned_host_memory=True)
+
+    @unittest.skipUnless(INSTALL, "of Reprise's")
+    def test_arguments_of_a_newer_pytorch(self):
+        def newer(enabled="all", context="all", stacks="all", max_entries=1, device=None, clear_history=False,
+                  compile_context=False, global_record_annotations=False, skip_actions=None,
+                  record_pinned_host_memory=False, record_cuda=True, colour="grey", depth=3): pass
+
+        record = torch._C._cuda_record_memory_history
+        known = ("all", "all", "python", 10, True, False, False, [], False, True)
+        with mock.patch.object(torch.cuda.memory, "_record_memory_history_impl", newer):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                record(*known, "grey", 3)
+            with self.assertWarnsRegex(UserWarning, "^depth of torch.cuda.memory._record_memory_history "):
+                record(*known, "grey", 4)
+        self.assertTrue(torch._C._cuda_isHistoryEnabled())
+
 
 FORM = """
 import json, sys, torch
@@ -447,6 +481,8 @@ print("MADE", json.dumps(made))
 
 
 class Form(unittest.TestCase):
+    maxDiff = None
+
     """Snapshots and statistics have the form that PyTorch's own allocator gives them, key by key."""
 
     def made(self, install):

@@ -54,23 +54,29 @@ class History:
         self.on = entries > 0
 
     def record(self, enabled, context=None, stacks="all", max_entries=MOST_ENTRIES, clear_history=False,
-               compile_context=False, global_record_annotations=False, skip_actions=None):
+               compile_context=False, global_record_annotations=False, skip_actions=None,
+               record_pinned_host_memory=False, record_cuda=True, *further):
         """torch._C._cuda_record_memory_history: from here on; enabled: "all", "state" or None."""
         _one_of(enabled, (None, "state", "all"), "state to be 'state', 'all', or None")
         _one_of(context, _STACKS, "context to be 'state', 'alloc', 'all', or None")
         _one_of(stacks, ("python", "all"), "stacks to be 'python', or 'all'")
-        _say_what_is_missing(compile_context, global_record_annotations)
-        if enabled is None:
+        _pinned_needs(enabled is not None, record_pinned_host_memory)
+        _say_what_is_missing(compile_context, global_record_annotations, record_pinned_host_memory,
+                             self.private.further_of_history("_record_memory_history_impl", 10, further))
+        if enabled is None or not record_cuda:
             return self._keep(0, NO_STACKS, False, True, ())
         entries = max(1, max_entries) if enabled == "all" else 1
         return self._keep(entries, _STACKS[context], stacks == "all", clear_history, skip_actions)
 
     def record_as_before(self, enabled, record_context=True, trace_alloc_max_entries=1,
                          trace_alloc_record_context=False, record_cpp_context=False, clear_history=False,
-                         compile_context=False, global_record_annotations=False, skip_actions=None):
+                         compile_context=False, global_record_annotations=False, skip_actions=None,
+                         record_pinned_host_memory=False, record_cuda=True, *further):
         """torch._C._cuda_record_memory_history_legacy, whose first argument is True or False."""
-        _say_what_is_missing(compile_context, global_record_annotations)
-        if not enabled:
+        _pinned_needs(enabled, record_pinned_host_memory)
+        _say_what_is_missing(compile_context, global_record_annotations, record_pinned_host_memory,
+                             self.private.further_of_history("_record_memory_history_legacy", 11, further))
+        if not enabled or not record_cuda:
             return self._keep(0, NO_STACKS, False, True, ())
         stacks = (OF_ALLOCATIONS if trace_alloc_record_context else
                   OF_BLOCKS if record_context else NO_STACKS)
@@ -99,6 +105,9 @@ class History:
         pool, traces = asked[:2], all(asked[2:3])
         whole = {"segments": [], "device_traces": [], "allocator_settings": self.settings.shown(),
                  "external_annotations": []}
+        if self.private.history_of_host:  # which is not recorded here
+            whole["host_segments"], whole["host_traces"] = [], []
+            whole["allocator_settings"].update(self.settings.shown_of_pinned())
         wanted = []
         for device in self._devices():
             segments, events, wanted_here = _C.heap_look(device, traces, self.marks)
@@ -120,9 +129,15 @@ class History:
             holder["frames"] = frames[id(stack)]
 
 
-def _say_what_is_missing(compile_context, annotations):
+def _pinned_needs(enabled, pinned):
+    if pinned and not enabled:
+        raise RuntimeError("record_pinned_host_memory requires memory history recording to be enabled")
+
+
+def _say_what_is_missing(compile_context, annotations, pinned, further):
     names = [name for name, asked in (("compile_context", compile_context),
-                                      ("global_record_annotations", annotations)) if asked]
+                                      ("global_record_annotations", annotations),
+                                      ("record_pinned_host_memory", pinned)) if asked] + further
     if names:
         warn(f"{' and '.join(names)} of torch.cuda.memory._record_memory_history need PyTorch's own "
              "allocator: the history goes without")

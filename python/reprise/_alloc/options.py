@@ -157,6 +157,12 @@ class Settings:
             self.text, self.chosen = text, chosen
         return set_settings
 
+    def shown_of_pinned(self):
+        """Of PyTorch's allocator of pinned memory, which stays: in bytes, -1 without a limit."""
+        found = parse(self.text)
+        limits = {name: found.get(f"pinned_{name}_mb") for name in ("max_round_threshold", "max_cached_size")}
+        return {name: -1 if limit is None else int(limit) << 20 for name, limit in limits.items()}
+
     def shown(self):
         """As snapshots of PyTorch's allocator show them."""
         found = parse(self.text)
