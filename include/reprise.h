@@ -1426,6 +1426,7 @@ struct rp_heap_snapshot_event {
     struct CUstream_st *stream;
     uint64_t stack; /* what `capture` returned, or 0 */
     uint64_t mark;  /* rp_heap_mark_history's */
+    uint32_t pool;  /* as of segments */
 };
 /* By index; 0, with nothing written, past the end. Events come oldest first. */
 RP_API int rp_heap_snapshot_segment_sized(const struct rp_heap_snapshot *snapshot, size_t index,

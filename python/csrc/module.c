@@ -363,7 +363,8 @@ static PyMethodDef methods[] = {
     {"device_info", device_info, METH_VARARGS, "What a device is."},
     {"heap_stats", heap_stats, METH_VARARGS, "Statistics under the names of PyTorch's."},
     {"heap_look", rpp_heap_look, METH_VARARGS,
-     "heap_look(ordinal, traces, marks): a snapshot: (segments, events, [(dict, stack), ..])."},
+     "heap_look(ordinal, traces, marks[, pools of events]): a snapshot: (segments, events, [(dict, "
+     "stack), ..])."},
     {"heap_configure", heap_configure, METH_VARARGS,
      "heap_configure(gc_threshold, max_split, max_non_split_rounding, divisions), for all heaps."},
     {"heap_reset", heap_reset, METH_VARARGS, "Resets peaks, or what was accumulated."},

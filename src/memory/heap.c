@@ -221,7 +221,7 @@ static inline uint64_t hand_over(struct rp_heap *heap, struct rpi_heap_block *bl
 {
     block->stack = stack;
     rpi_heap_note(heap, RP_HEAP_EVENT_ALLOC, block->address, block->requested, block->stream,
-                  stack);
+                  block->range->shelf->pool, stack);
     return block->address;
 }
 
@@ -508,7 +508,7 @@ static enum freeing free_in(struct rpi_heap_range *range, uint64_t address, bool
     } else {
         if (!slow)
             rpi_heap_note(shelf->heap, RP_HEAP_EVENT_FREE_REQUESTED, address, block->requested,
-                          block->stream, stack ? stack : block->stack);
+                          block->stream, shelf->pool, stack ? stack : block->stack);
         if (block->watches)
             rpi_heap_block_lose(block);
         if (block->uses)

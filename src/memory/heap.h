@@ -121,6 +121,7 @@ struct rpi_heap_event {
     uint64_t address; /* for OOM: bytes free on the device */
     uint64_t bytes;
     CUstream stream;
+    uint32_t pool;                /* of the shelf; 0: everybody's */
     uint64_t time_us;             /* since 1970 */
     uint64_t mark;                /* the program's, of that time */
     struct rpi_heap_stack *stack; /* one owner, or NULL */
@@ -367,12 +368,13 @@ static inline void rpi_heap_stack_drop(struct rp_heap *heap, struct rpi_heap_sta
 }
 /* Appends to the ring, unless such events are skipped; shares the stack. */
 void rpi_heap_append(struct rp_heap *heap, enum rp_heap_event action, uint64_t address,
-                     uint64_t bytes, CUstream stream, struct rpi_heap_stack *stack);
+                     uint64_t bytes, CUstream stream, uint32_t pool, struct rpi_heap_stack *stack);
 static inline void rpi_heap_note(struct rp_heap *heap, enum rp_heap_event action, uint64_t address,
-                                 uint64_t bytes, CUstream stream, struct rpi_heap_stack *stack)
+                                 uint64_t bytes, CUstream stream, uint32_t pool,
+                                 struct rpi_heap_stack *stack)
 {
     if (atomic_load_explicit(&heap->recording, memory_order_relaxed))
-        rpi_heap_append(heap, action, address, bytes, stream, stack);
+        rpi_heap_append(heap, action, address, bytes, stream, pool, stack);
 }
 void rpi_heap_history_finish(struct rp_heap *heap);
 const char *rpi_heap_event_name(enum rp_heap_event action);

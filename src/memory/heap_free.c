@@ -121,7 +121,7 @@ bool rpi_shelf_give(struct rpi_shelf *shelf, struct rpi_heap_block *block, bool 
         shelf->gauges.waiting_bytes -= bytes;
     }
     rpi_heap_note(shelf->heap, RP_HEAP_EVENT_FREE_COMPLETED, block->address, block->requested,
-                  block->stream, block->stack);
+                  block->stream, shelf->pool, block->stack);
     rpi_heap_stack_drop(shelf->heap, block->stack);
     *rpi_shelf_start(block->range, block->address) = NULL;
     merge(shelf, block);

@@ -74,7 +74,7 @@ static void make_room(struct rpi_heap_history *history)
 }
 
 void rpi_heap_append(struct rp_heap *heap, enum rp_heap_event action, uint64_t address,
-                     uint64_t bytes, CUstream stream, struct rpi_heap_stack *stack)
+                     uint64_t bytes, CUstream stream, uint32_t pool, struct rpi_heap_stack *stack)
 {
     struct rpi_heap_history *history = &heap->history;
     struct rpi_heap_stack *old = NULL;
@@ -89,6 +89,7 @@ void rpi_heap_append(struct rp_heap *heap, enum rp_heap_event action, uint64_t a
                                          .address = address,
                                          .bytes = bytes,
                                          .stream = stream,
+                                         .pool = pool,
                                          .time_us = now_us(),
                                          .mark = history->mark,
                                          .stack = history->in_events ? rpi_heap_stack_share(stack)

@@ -194,7 +194,7 @@ static rp_status fill_hole(struct rpi_shelf *shelf, struct rpi_heap_block *hole,
         return status;
     }
     rpi_heap_note(shelf->heap, RP_HEAP_EVENT_SEGMENT_MAP, hole->address, map, shelf->stream,
-                  shelf->heap->cause);
+                  shelf->pool, shelf->heap->cause);
     rpi_heap_segments(shelf, shelf->whole ? 1 : (int64_t)count, (int64_t)map);
     rpi_shelf_remove_hole(shelf, hole);
     if (map < hole->bytes)
@@ -269,7 +269,7 @@ static rp_status unmap_run(struct rpi_shelf *shelf, struct rpi_heap_range *range
             driver->cuMemRelease(range->chunks.data[i].handle);
     free_tables(range, from, count);
     rpi_heap_note(shelf->heap, RP_HEAP_EVENT_SEGMENT_UNMAP, first, end - first, shelf->stream,
-                  shelf->heap->cause);
+                  shelf->pool, shelf->heap->cause);
     rpi_heap_segments(shelf, shelf->whole ? -1 : -(int64_t)count, -(int64_t)(end - first));
     return RP_OK;
 }

@@ -297,7 +297,8 @@ rp_status rpi_heap_out_of_memory(const struct rpi_shelf *shelf, uint64_t request
     uint64_t available = device_free(heap), limit = rpi_heap_limit(heap);
     uint64_t held = (uint64_t)heap->totals.reserved_bytes[RPI_HEAP_ALL].current;
     heap->totals.ooms++;
-    rpi_heap_note(heap, RP_HEAP_EVENT_OOM, available, requested, shelf->stream, heap->cause);
+    rpi_heap_note(heap, RP_HEAP_EVENT_OOM, available, requested, shelf->stream, shelf->pool,
+                  heap->cause);
     struct picture now = look(heap);
     /* Other threads may have freed meanwhile. */
     uint64_t busy = now.allocated + now.waiting, idle = held > busy ? held - busy : 0;

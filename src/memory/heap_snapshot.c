@@ -101,7 +101,7 @@ static void note_snapshot(struct rp_heap *heap, const struct rp_heap_snapshot *s
     uint64_t active = 0;
     for (size_t i = 0; i < snapshot->segments.count; i++)
         active += snapshot->segments.data[i].active_bytes;
-    rpi_heap_note(heap, RP_HEAP_EVENT_SNAPSHOT, 0, active, NULL, NULL);
+    rpi_heap_note(heap, RP_HEAP_EVENT_SNAPSHOT, 0, active, NULL, 0, NULL);
 }
 
 rp_status rp_heap_snapshot_create(struct rp_heap *heap, struct rp_heap_snapshot **out_snapshot,
@@ -183,7 +183,8 @@ int rp_heap_snapshot_event_sized(const struct rp_heap_snapshot *snapshot, size_t
                                                 .time_us = event->time_us,
                                                 .stream = event->stream,
                                                 .stack = id_of(event->stack),
-                                                .mark = event->mark};
+                                                .mark = event->mark,
+                                                .pool = event->pool};
     rpi_give(out_event, event_bytes, &seen, sizeof seen);
     return 1;
 }

@@ -409,6 +409,18 @@ class History(Case):
         with self.assertWarnsRegex(UserWarning, "^compile_context and global_record_annotations of "):
             start_recording(compile_context=True, global_record_annotations=True)
 
+    def test_events_name_pools(self):
+        if not PINNED:
+            self.skipTest("this PyTorch's name none")
+        pool = torch.cuda.MemPool()
+        start_recording()
+        with torch.cuda.use_mem_pool(pool):
+            of_bytes(3 * MIB)
+        of_bytes(5 * MIB)
+        events = torch.cuda.memory._snapshot()["device_traces"][0]
+        self.assertEqual([(e["size"], e["pool_id"]) for e in events if e["action"] == "alloc"],
+                         [(3 * MIB, tuple(pool.id)), (5 * MIB, (0, 0))])
+
     @unittest.skipUnless(INSTALL, "of Reprise's")
     def test_says_that_pinned_memory_is_missing(self):
         if not PINNED:

@@ -137,6 +137,7 @@ PyObject *rpp_mark_history(PyObject *module, PyObject *args)
 struct look {
     const struct rp_heap_snapshot *snapshot;
     int ordinal;
+    int event_pools; /* PyTorch since 2.14 tells the pool of an event */
     PyObject *marks, *wanted;
 };
 
@@ -209,6 +210,16 @@ static PyObject *segments_of(const struct look *look)
     return list;
 }
 
+static bool add_pool(PyObject *dict, uint32_t pool)
+{
+    struct rpp_pool_id id = rpp_mempool_id(pool);
+    PyObject *pair =
+        Py_BuildValue("(KK)", (unsigned long long)id.words[0], (unsigned long long)id.words[1]);
+    bool added = pair && PyDict_SetItemString(dict, "pool_id", pair) == 0;
+    Py_XDECREF(pair);
+    return added;
+}
+
 /* An event without a stack has no frames, as PyTorch's. */
 static PyObject *event_of(const struct look *look, const struct rp_heap_snapshot_event *event)
 {
@@ -222,6 +233,8 @@ static PyObject *event_of(const struct look *look, const struct rp_heap_snapshot
         (unsigned long long)(uintptr_t)event->stream, "time_us", (unsigned long long)event->time_us,
         "compile_context", "N/A", "user_metadata", metadata);
     if (dict && event->stack && !add_frames(look, dict, event->stack))
+        Py_CLEAR(dict);
+    if (dict && look->event_pools && !add_pool(dict, event->pool))
         Py_CLEAR(dict);
     return dict;
 }
@@ -244,7 +257,8 @@ PyObject *rpp_heap_look(PyObject *module, PyObject *args)
     struct rp_heap *heap;
     struct rp_heap_snapshot *snapshot;
     struct rp_error err = {0};
-    if (!PyArg_ParseTuple(args, "ipO!", &look.ordinal, &traces, &PyList_Type, &look.marks))
+    if (!PyArg_ParseTuple(args, "ipO!|p", &look.ordinal, &traces, &PyList_Type, &look.marks,
+                          &look.event_pools))
         return NULL;
     drop_released();
     rp_status status;

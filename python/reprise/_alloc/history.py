@@ -110,7 +110,8 @@ class History:
             whole["allocator_settings"].update(self.settings.shown_of_pinned())
         wanted = []
         for device in self._devices():
-            segments, events, wanted_here = _C.heap_look(device, traces, self.marks)
+            segments, events, wanted_here = _C.heap_look(device, traces, self.marks,
+                                                         self.private.history_of_host)
             whole["segments"] += segments
             whole["device_traces"].append(events)
             wanted += wanted_here
