@@ -374,7 +374,9 @@ class Hooks(Case):
 
     def test_hooks_of_nodes(self):
         self.same(self.with_nodes, "model callables")
-        with self.assertWarnsRegex(UserWarning, "added up by nodes with hooks of their own"):
+        # Since 2.14 PyTorch refuses it first, as an error like a program's own.
+        with self.assertWarnsRegex(UserWarning, "added up by nodes with hooks of their own|"
+                                                "has a stale reference to the default stream"):
             self.train(self.with_nodes, WholeStep())
         self.same(self.with_nodes, "step", 0)
 
