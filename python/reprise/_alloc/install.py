@@ -202,8 +202,14 @@ def _restore_statistics(torch):
             before(fraction, device)
         fractions[device] = fraction
 
+    # Of a setting since 2.14 that the heap does not have; torch.accelerator does not tell it.
+    further = {"num_oom_rejections": 0} if torch_private.of(torch).history_of_host else {}
+
     def stats(device):
         return _nested(_C.heap_stats(device))
+
+    def cuda_stats(device):
+        return stats(device) | further
 
     def reset_peaks(device):
         _C.heap_reset(device, True)
@@ -216,7 +222,7 @@ def _restore_statistics(torch):
             warn("torch.cuda.caching_allocator_enable(False) needs PyTorch's own allocator: Reprise's goes "
                  "on caching. Leave install() out to look for errors of memory")
 
-    answers = (stats, reset_peaks, reset_accumulated, set_fraction,
+    answers = (cuda_stats, reset_peaks, reset_accumulated, set_fraction,
                lambda device: fractions.get(device, 1.0))
     _answer(torch, torch_private.STATISTICS_NAMES, answers)
     _answer(torch, torch_private.HISTORY_NAMES,
