@@ -302,7 +302,7 @@ static PyMethodDef methods[] = {
     {"call_scalars", rpp_call_scalars, METH_O,
      "call_scalars((number, ...)): replays may change these in kernels' parameters (set_scalars)."},
     {"scalar_kind", rpp_scalar_kind, METH_O,
-     "scalar_kind(float): 1 or 2, by its sign; 0: one that work may be chosen by."},
+     "scalar_kind(float): 1 or 2, by its sign; 3 or 4 above 1; 0: one that work may be chosen by."},
     {"call_take_over", rpp_call_take_over, METH_NOARGS, "The run begins a capture of its own."},
     {"call_begun", rpp_call_begun, METH_NOARGS, "It has begun, on the run's stream."},
     {"call_ended", rpp_call_ended, METH_VARARGS,

@@ -126,14 +126,14 @@ class CpuValues(unittest.TestCase):
                    [(x_of(i), torch.tensor(1.5 + i).expand(WIDE)) for i in range(6)])
 
     def test_a_number_that_kernels_take(self):
-        values = [0.25 * i + 0.1 for i in range(10)]
+        values = [0.04 * i + 0.11 for i in range(10)]
         for fn in (lambda x, s: x * s, lambda x, s: x / s, lambda x, s: x - s, lambda x, s: s - x,
                    lambda x, s: torch.relu(x + s) * 2):
             self.check(fn, [(x_of(i), torch.tensor(v)) for i, v in enumerate(values)])
 
-    def test_numbers_of_another_sign_or_of_a_special_value_have_graphs_of_their_own(self):
+    def test_numbers_of_another_sign_or_size_or_of_a_special_value_have_graphs_of_their_own(self):
         values = [0.3, -0.3, 1.0, 0.3, 1.7, -8.0, 1.0]
-        self.check(lambda x, s: x * s, [(x_of(i), torch.tensor(v)) for i, v in enumerate(values)], graphs=3)
+        self.check(lambda x, s: x * s, [(x_of(i), torch.tensor(v)) for i, v in enumerate(values)], graphs=5)
 
     def test_a_number_in_double_precision(self):
         self.check(lambda x, s: x * s, [(x_of(i), torch.tensor(0.1 * i + 0.15, dtype=torch.double))
@@ -217,8 +217,8 @@ class CpuValues(unittest.TestCase):
         graphed = reprise.graphed(lambda x, s, t: x * 0 + s + t.cuda())
         wrong, x = [], x_of(0)
         with torch.no_grad():
-            graphed(x, torch.tensor(0.3), torch.zeros(WIDE))
-            graphed(x, torch.tensor(0.3), torch.zeros(WIDE))
+            graphed(x, torch.tensor(10.3), torch.zeros(WIDE))
+            graphed(x, torch.tensor(10.3), torch.zeros(WIDE))
 
         def work(number):
             with torch.no_grad(), torch.cuda.stream(torch.cuda.Stream()):

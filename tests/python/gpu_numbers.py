@@ -2,6 +2,7 @@
 """Floats that are new at every call: replays write them into kernels' parameters, and results are those of
 eager calls, to the bit. What else is done with one keeps it in the key. Usage: gpu_numbers.py [--install]"""
 
+import collections
 import itertools
 import math
 import random
@@ -108,9 +109,9 @@ class Numbers(unittest.TestCase):
         made = reprise.graphed(lambda x, t: x.abs() * t, strict=True)
         self.calls(made, lambda x, t: x.abs() * t, lambda i: (numbers[i],), 50)
         special = [t for t in numbers if abs(t) in (0, 0.5, 1, 2, 3)]
-        self.assertLessEqual(len(made.shapes()), 2 + len(special))
-        self.assertEqual(max(s["replays"] for s in made.shapes()), sum(
-            t > 0 and t not in special for t in numbers))
+        kinds = collections.Counter((t > 0, abs(t) > 1) for t in numbers if t not in special)
+        self.assertLessEqual(len(made.shapes()), len(kinds) + len(special))
+        self.assertEqual(max(s["replays"] for s in made.shapes()), max(kinds.values()))
 
     def test_a_result_that_work_is_chosen_by(self):
         """The square is another kernel than any other power: that call is eager."""
@@ -217,6 +218,26 @@ class Numbers(unittest.TestCase):
                 follows = any(s["replays"] > 1 for s in made.shapes())
                 self.assertEqual(follows, differing in ([1], [2]))
 
+    def test_numbers_that_become_integers_in_cpp(self):
+        """Unseen: nobody tells what a kernel gets of them."""
+        def integers(x, t):
+            return x + torch.full((4, 16), t, dtype=torch.int32, device="cuda")
+        functions = {
+            "full": integers,
+            "several": lambda x, t: integers(x, t * 10),
+            "few": lambda x, t: integers(x, t / 10),
+            "hundredth": lambda x, t: integers(x, t * 0.01),
+            "shifted": lambda x, t: integers(x, t * 2 - 1),
+            "negative": lambda x, t: integers(x, -t * 3),
+            "range": lambda x, t: x + torch.arange(t, device="cuda").sum(),
+        }
+        for name, fn in functions.items():
+            for size in (1.0, 0.01, 7.0, 300.0):
+                with self.subTest(name, size=size), warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    made = reprise.graphed(fn)
+                    self.calls(made, fn, lambda i, size=size: ((0.083 + 0.31 * i) * size,), 2 * CALLS)
+
     def test_values_that_alternate_keep_their_graphs(self):
         made = reprise.graphed(lambda x, t: x * t, strict=True)
         for i in range(24):
@@ -303,15 +324,15 @@ class Draws(unittest.TestCase):
         self.assertEqual([s["replays"] for s in made.shapes()], [CALLS - AHEAD + 1])
 
     def test_a_result_that_work_is_chosen_by(self):
-        """The call is eager, with the numbers that were drawn for it."""
+        """As a power of 1: the call is eager, with the numbers that were drawn for it."""
         def fn(x):
             return x.abs() ** (random.random() + random.random())
         made = reprise.graphed(fn, strict=True)
         for _ in range(2):
             made(self.x)
-        numbers = iter([0.25, 0.375, 0.75, 1.25, 0.375, 0.25])
+        numbers = iter([0.25, 0.375, 0.75, 0.25, 0.375, 0.25])
         with mock.patch.object(draws, "_draw", lambda: next(numbers)):
-            for power in (0.625, 2.0, 0.625):
+            for power in (0.625, 1.0, 0.625):
                 self.assertTrue(torch.equal(made(self.x), self.x.abs() ** power), power)
         self.assertEqual([s["replays"] for s in made.shapes()], [3])  # and one that was eager
 

@@ -17,7 +17,9 @@
 
 /* As _hyperparameters.py has them. */
 enum op { CONSTANT, INPUT, COUNTER, ADD, SUBTRACT, MULTIPLY, DIVIDE, POWER, NEGATE, OPS };
-enum kind { FIXED, POSITIVE, NEGATIVE };
+/* Beside its sign, whether a number is larger than 1: kernels may get it as an integer, which is
+ * then the same for each number of a kind that is small. */
+enum kind { FIXED, POSITIVE, NEGATIVE, LARGE_POSITIVE, LARGE_NEGATIVE };
 
 struct place {
     PyObject *dict, *key,
@@ -91,6 +93,15 @@ static bool is_special(double number)
     return !isfinite(number) || size == 0 || size == 0.5 || size == 1 || size == 2 || size == 3;
 }
 
+static enum kind kind_of(double number)
+{
+    if (is_special(number))
+        return FIXED;
+    if (number > 0)
+        return number > 1 ? LARGE_POSITIVE : POSITIVE;
+    return number < -1 ? LARGE_NEGATIVE : NEGATIVE;
+}
+
 static bool is_right(const struct place *place, PyObject *value, double *out_number)
 {
     if (place->kind == FIXED)
@@ -98,7 +109,7 @@ static bool is_right(const struct place *place, PyObject *value, double *out_num
     if (!PyFloat_CheckExact(value))
         return false;
     *out_number = PyFloat_AsDouble(value);
-    return !is_special(*out_number) && (*out_number > 0) == (place->kind == POSITIVE);
+    return kind_of(*out_number) == place->kind;
 }
 
 /* Does the place hold what it has to? *out_number: of an input. */
@@ -507,7 +518,7 @@ PyObject *rpp_scalar_kind(PyObject *module, PyObject *number)
     double value = PyFloat_AsDouble(number);
     if (PyErr_Occurred())
         return NULL;
-    return PyLong_FromLong(is_special(value) ? FIXED : value > 0 ? POSITIVE : NEGATIVE);
+    return PyLong_FromLong(kind_of(value));
 }
 
 PyObject *rpp_call_scalars(PyObject *module, PyObject *values)

@@ -192,7 +192,7 @@ class Attempt:
 
     def _run(self, body, placed, packed):
         torch = self.torch
-        self.trace = Trace(self.traces)
+        self.trace = Trace(self.traces, 0)
         self.given = [self._stand_in(i, t) for i, t in enumerate(self.tensors)]
         run = Run(torch, self.device, self.given, self.levels, self.constants, packed, self.earlier,
                   self.may_number, self.forward and self.forward.run)

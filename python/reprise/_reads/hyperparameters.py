@@ -101,7 +101,7 @@ class Bound:
     def body(self, body):
         """A run's body, which finds Scalars in the places."""
         def run(placed):
-            trace = Trace(self.traces)
+            trace = Trace(self.traces, self.first)
             with _Swapped(self, trace) as swapped, self._drawing(trace):
                 result = body(placed)
                 moved = swapped.moved()

@@ -17,6 +17,11 @@ The two runs that are compared get other numbers, of plain size, of no special v
 that is computed from them is rounded away or by chance the same. Runs of later attempts get the same two
 sets: what differs then was not computed from them. The order of the sets repeats no period, as what malloc
 gives may have one. A capture runs nothing on the device, so the numbers matter to nobody else.
+
+PyTorch may make an integer of a number, unseen (torch.full, torch.arange). So numbers of the program's own
+are of a kind by whether they are larger than 1, and the two sets lie so that what is computed from them
+differs as an integer too, where it would for any two numbers of the kind: small ones near both ends, large
+ones as far apart as it takes.
 """
 
 import random
@@ -25,9 +30,13 @@ import struct
 from .. import _C
 
 CONSTANT, INPUT, COUNTER, ADD, SUBTRACT, MULTIPLY, DIVIDE, POWER, NEGATE = range(9)  # as csrc/scalars.c
-FIXED, POSITIVE, NEGATIVE = range(3)
+FIXED, POSITIVE, NEGATIVE, LARGE_POSITIVE, LARGE_NEGATIVE = range(5)
 _TURNS = (0, 1, 1, 0, 1, 0, 0, 1)     # which set of numbers runs are given: two of each attempt
 _GIVEN = ((0.3, 0.4), (0.5, 0.65))    # least and most of the numbers of a set
+_SMALL = ((0.11, 0.19), (0.9925, 0.9995))  # of those of the program's own, of the kinds up to 1
+_LARGE = ((1.2, 1.4), (1.0, 1.2))     # and above it; those of the second set times one of these:
+_SCALES = tuple(2.0 ** n for n in range(4, 27, 2))
+_APART = 2.0                          # by which what is computed from large ones has to differ
 _STARTS = ((1.0, 2.0), (0.25, 0.75))  # and of what counters begin at
 _NUMBERS = (float, int, bool)
 
@@ -56,11 +65,15 @@ def turn_of(run):
 
 class Trace:
     """The steps of one run. earlier: the traces of the runs before; those of other numbers had inverses that
-    this one tells apart where they did not."""
+    this one tells apart where they did not. own: the number of the first input that is the program's own,
+    and no optimizer's."""
 
-    def __init__(self, earlier=()):
+    def __init__(self, earlier=(), own=None):
         self._turn = turn_of(len(earlier))
         self._random = random.Random(0x5eed + self._turn)
+        self._own = own
+        self._scale = _SCALES[0]
+        self._kinds = {}  # of inputs
         self._drawn = {}  # by (INPUT or COUNTER, index)
         self.steps = []    # (op, left, right, number)
         self.values = []   # of each step, in this run
@@ -74,45 +87,71 @@ class Trace:
 
     def given(self, index, kind):
         """A number in place of input `index`, of its sign."""
-        return self.add((INPUT, index, 0, 0.0), self._number(INPUT, index, kind == NEGATIVE))
+        self._kinds[index] = kind
+        return self.add((INPUT, index, 0, 0.0), self._number(INPUT, index))
 
     def start(self, index):
         """What counter `index` begins at in this run, exact in a float."""
         return self._number(COUNTER, index)
 
-    def _number(self, op, index, is_negative=False):
+    def _number(self, op, index):
         if (op, index) not in self._drawn:
-            number = self._draw(op)
-            self._drawn[op, index] = -number if is_negative else number
+            self._drawn[op, index] = self._draw(op, index)
         return self._drawn[op, index]
 
-    def _draw(self, op):
+    def _draw(self, op, index):
         if op == COUNTER:
             return round(self._random.uniform(*_STARTS[self._turn]) * 4096) / 4096
-        number = self._random.uniform(*_GIVEN[self._turn])
+        kind = self._kinds[index]
+        least, most = self._range(index, kind)
+        number = self._random.uniform(least, most)
         while not _tells(number):
-            number = self._random.uniform(*_GIVEN[self._turn])
-        return number
+            number = self._random.uniform(least, most)
+        return -number if kind in (NEGATIVE, LARGE_NEGATIVE) else number
+
+    def _is_own(self, index):
+        return self._own is not None and index >= self._own
+
+    def _range(self, index, kind):
+        if not self._is_own(index):
+            return _GIVEN[self._turn]
+        if kind in (POSITIVE, NEGATIVE):
+            return _SMALL[self._turn]
+        least, most = _LARGE[self._turn]
+        return (least * self._scale, most * self._scale) if self._turn else (least, most)
 
     def _choose(self, earlier):
         """Draws numbers that tell most inverses apart, by the steps of the run before: one is drawn anew at
         a time, and kept where that makes it no worse."""
         before = earlier[-1]
+        self._kinds = dict(before._kinds)
+        large = [index for index, kind in self._kinds.items()
+                 if self._is_own(index) and kind in (LARGE_POSITIVE, LARGE_NEGATIVE)]
+        for self._scale in _SCALES if large else _SCALES[:1]:
+            self._choose_told(earlier, before)
+            if not large or self._are_apart(before, large):
+                return
+        self.escape("what is computed from it may be an integer unseen")
+
+    def _are_apart(self, before, large):
+        """Do all steps that hang on these inputs differ by more than integers may be alike in?"""
+        values = _computed(before.steps, self._drawn)
+        return values is not None and all(
+            abs(values[at] - before.values[at]) >= _APART for at in before._hanging_on(large))
+
+    def _choose_told(self, earlier, before):
         open_steps = [i for i in before.named()  # a count is exact as a float, whichever way it is rounded
                       if before.steps[i][0] != COUNTER and not all(_tells(run.values[i]) for run in earlier)]
-        self._drawn = {at: self._draw_like(at, number) for at, number in before._drawn.items()}
+        self._drawn = {at: self._draw(*at) for at in before._drawn}
         best = self._count_told(before, open_steps, self._drawn)
         for _ in range(min(_TRIES, _MOST_TRIED // (len(before.steps) + 1))):
             if best == len(open_steps) or not self._drawn:
                 break
             at = self._random.choice(list(self._drawn))
-            drawn = {**self._drawn, at: self._draw_like(at, self._drawn[at])}
+            drawn = {**self._drawn, at: self._draw(*at)}
             count = self._count_told(before, open_steps, drawn)
             if count >= best:
                 best, self._drawn = count, drawn
-
-    def _draw_like(self, at, number):
-        return -self._draw(at[0]) if number < 0 else self._draw(at[0])
 
     @staticmethod
     def _count_told(before, open_steps, drawn):
@@ -162,9 +201,12 @@ class Trace:
 
     def steps_from(self, first):
         """The steps that hang on an input of this number or a higher one."""
+        return self._hanging_on({left for op, left, _, _ in self.steps if op == INPUT and left >= first})
+
+    def _hanging_on(self, inputs):
         found = set()
         for at, (op, left, right, _) in enumerate(self.steps):
-            if (left >= first) if op == INPUT else op not in (CONSTANT, COUNTER) and not found.isdisjoint(
+            if left in inputs if op == INPUT else op not in (CONSTANT, COUNTER) and not found.isdisjoint(
                     (left, right)):
                 found.add(at)
         return tuple(sorted(found))
