@@ -35,12 +35,12 @@ import record_result
 
 TESTS = Path(__file__).resolve().parent.parent / "tests" / "python"
 BOTH = ("allocator", "check", "compose", "cpu_values", "effects", "estimate", "frozen", "graph", "graphed",
-        "gradients", "homes", "module", "numbers", "objects", "pace", "parts", "policy", "private", "random", "refused",
-        "recording", "report", "schedules", "serving", "training")
-ONCE = ("documents", "install", "stale", "versions")
-LONGEST = ("check", "training", "documents", "versions", "private")
+        "gradients", "homes", "module", "numbers", "objects", "pace", "parts", "policy", "private", "random",
+        "recording", "refused", "report", "schedules", "serving", "training")
+ONCE = ("documents", "exit", "install", "stale", "versions")
+LONGEST = ("check", "training", "documents", "refused", "versions", "private")
 ALONE = ("estimate", "pace", "serving")  # look at what others take of the device
-SHORT = ("frozen", "graph", "graphed", "install", "private", "random", "refused", "gradients")
+SHORT = ("frozen", "graph", "graphed", "install", "private", "random", "gradients")
 
 
 def commands(short):
