@@ -216,7 +216,7 @@ class Numbers(unittest.TestCase):
                     warnings.simplefilter("ignore")
                     self.calls(made, lambda x, t: x * t, lambda i: (number(i),))
                 follows = any(s["replays"] > 1 for s in made.shapes())
-                self.assertEqual(follows, differing in ([1], [2]))
+                self.assertEqual(follows, len(differing) <= 5)  # they are taken twice
 
     def test_numbers_that_become_integers_in_cpp(self):
         """Unseen: nobody tells what a kernel gets of them."""
@@ -225,6 +225,7 @@ class Numbers(unittest.TestCase):
         functions = {
             "full": integers,
             "several": lambda x, t: integers(x, t * 10),
+            "half as many again": lambda x, t: integers(x, t * 1.5),
             "few": lambda x, t: integers(x, t / 10),
             "hundredth": lambda x, t: integers(x, t * 0.01),
             "shifted": lambda x, t: integers(x, t * 2 - 1),
@@ -232,7 +233,7 @@ class Numbers(unittest.TestCase):
             "range": lambda x, t: x + torch.arange(t, device="cuda").sum(),
         }
         for name, fn in functions.items():
-            for size in (1.0, 0.01, 7.0, 300.0):
+            for size in (1.0, 0.01, 0.13, 7.0, 300.0):
                 with self.subTest(name, size=size), warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     made = reprise.graphed(fn)

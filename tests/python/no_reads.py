@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """A callable that reads nothing beside its arguments, for tests that make parts of one."""
 
+import types
+
 from reprise._call.shortage import Shortages
 from reprise._reads.hyperparameters import Hyperparameters
 from reprise._reads.news import News
@@ -58,6 +60,7 @@ def give_none(made):
     made._hyperparameters, made._strange = Hyperparameters(None, NoReads()), {}
     made._numbers, made._prints = Numbers(NoReads(), False), False
     made._cpu, made._shortages = NoCpu(), Shortages(None)
+    made._here, made._excused = types.SimpleNamespace(is_warm=True), set()
     made._cpu_family = lambda key: None
     made._settled = made._family = lambda key: key
     made._notice_new = lambda *call: None  # keys of these tests are no keys of Graphed's

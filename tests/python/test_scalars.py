@@ -8,7 +8,8 @@ import struct
 import unittest
 
 from reprise import _C
-from reprise._reads.scalars import COUNTER, FIXED, NEGATIVE, POSITIVE, Scalar, Trace, turn_of
+from reprise._reads.scalars import COUNTER, FIXED, LARGE_NEGATIVE, LARGE_POSITIVE, NEGATIVE, POSITIVE, Scalar, \
+    Trace, turn_of
 
 
 def bias_correction(lr, beta, step):
@@ -147,13 +148,18 @@ class Program(unittest.TestCase):
         self.assertEqual(trace.steps_from(1), ())
         free = self.made([place], trace.steps)
         checked = self.made([place], trace.steps, (), trace.steps_from(0))
-        for number, fits in ((0.3, True), (0.25, False), (0.75, False), (1e39, False), (0.3, True)):
+        for number, fits in ((0.3, True), (0.25, False), (0.75, False), (0.3, True)):
             with self.subTest(number):
                 self.group["lr"] = number
                 self.assertTrue(free.fit())
                 self.assertEqual((checked.fit(), checked.special()), (fits, not fits))
-        self.group["lr"] = 1.0  # the place does not fit
-        self.assertEqual((checked.fit(), checked.special()), (False, False))
+        for number in (1.0, 1.5):  # the place does not fit
+            self.group["lr"] = number
+            self.assertEqual((checked.fit(), checked.special()), (False, False))
+        large = self.made([(self.group, "lr", -1, LARGE_POSITIVE, None)], trace.steps, (), trace.steps_from(0))
+        for number, fits in ((1.7, True), (1e39, False), (1.7, True)):
+            self.group["lr"] = number
+            self.assertEqual((large.fit(), large.special()), (fits, not fits))
 
     def test_cells(self):
         number = 0.3
@@ -190,8 +196,8 @@ class Program(unittest.TestCase):
                 _C.Scalars((place,), (), (), named, checked)
 
     def test_kinds(self):
-        self.assertEqual([_C.scalar_kind(x) for x in (0.1, -0.1, 0.0, 1.0, -0.5, math.nan)],
-                         [POSITIVE, NEGATIVE, FIXED, FIXED, FIXED, FIXED])
+        self.assertEqual([_C.scalar_kind(x) for x in (0.1, -0.1, 0.0, 1.0, -0.5, math.nan, 1.1, -7.0)],
+                         [POSITIVE, NEGATIVE, FIXED, FIXED, FIXED, FIXED, LARGE_POSITIVE, LARGE_NEGATIVE])
 
 
 if __name__ == "__main__":

@@ -129,7 +129,8 @@ class Private:
         # What compiled programs make tensors with: faster, and needed by nothing.
         self.quick_empty = _find(torch, "_C._dynamo.guards._empty_strided_cuda")
         # PyTorch 2.12 and later can drop the workspaces of one stream.
-        self.drops_by_stream = _C.learn_workspaces(library(torch, "libtorch_cuda.so"))
+        self.drops_by_stream = hasattr(torch, "__file__") and _C.learn_workspaces(
+            library(torch, "libtorch_cuda.so"))
         # Since 2.14 histories may be of pinned memory too.
         self.history_of_host = "record_pinned_host_memory" in self._parameters("_record_memory_history_impl")
         # From 2.12 on a generator keeps what it counts for each capture that PyTorch began; before it

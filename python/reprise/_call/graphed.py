@@ -786,20 +786,31 @@ class Graphed:
 
     def _capture_following(self, key, *call):
         """Raises Unfollowed, which changes the key, where replays cannot follow hyperparameters, or
-        arguments on the CPU."""
-        try:
-            return self._cpu.moving(lambda: self._capture_here(key, *call))
-        except Wanted as wanted:
-            self._cpu.learn(self._cpu_family(key), len(self._on_cpu(call[0])), wanted)
-            raise Unfollowed(str(wanted)) from None
-        except Exception as error:  # whatever the callable raises
-            self._judge_lines(error)
-            if is_diverged(error) and self._cpu.give_up_numbers(self._cpu_family(key), self._on_cpu(call[0])):
-                raise Unfollowed(str(error)) from None
-            self._numbers.judge(self._family(key), error)
-            if isinstance(error, _C.Error):
-                self._hyperparameters.judge(error)
-            raise
+        arguments on the CPU. Where numbers are followed and runs differed, they may have met rubbish in
+        padding that could not be told from a number: they are taken once more."""
+        for last in (False, True):
+            try:
+                return self._cpu.moving(lambda: self._capture_here(key, *call))
+            except Wanted as wanted:
+                self._cpu.learn(self._cpu_family(key), len(self._on_cpu(call[0])), wanted)
+                raise Unfollowed(str(wanted)) from None
+            except Exception as error:  # whatever the callable raises
+                if last or not is_diverged(error) or not self._follows(self._family(key)):
+                    self._judge(key, call, error)
+                    raise
+                clear_frames(error)
+
+    def _follows(self, family):
+        return self._hyperparameters.places or self._numbers.follows(family)
+
+    def _judge(self, key, call, error):
+        """Raises Unfollowed where a capture failed for what was followed."""
+        self._judge_lines(error)
+        if is_diverged(error) and self._cpu.give_up_numbers(self._cpu_family(key), self._on_cpu(call[0])):
+            raise Unfollowed(str(error)) from None
+        self._numbers.judge(self._family(key), error)
+        if isinstance(error, _C.Error):
+            self._hyperparameters.judge(error)
 
     @staticmethod
     def _cpu_family(key):

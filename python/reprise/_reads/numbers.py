@@ -137,7 +137,7 @@ class Numbers:
 
     def refuse(self, family, why):
         """Raises Unfollowed where a call of a family has anything that could not be followed then."""
-        if self._follows(family):
+        if self.follows(family):
             self._stop(family)
             raise Unfollowed(why)
 
@@ -148,13 +148,13 @@ class Numbers:
                 self.reads.is_compiled or converts(self.reads.values.walk)):
             self._draws = True
             raise Unfollowed(str(error))
-        if not self._follows(family) or isinstance(error, Unfollowed):
+        if not self.follows(family) or isinstance(error, Unfollowed):
             return
         if keeps_scalars(error) or is_diverged(error) or isinstance(error, Escaped) or (
                 not isinstance(error, _C.Error)):  # of a function that wants a float and nothing else
             self.refuse(family, str(error))
 
-    def _follows(self, family):
+    def follows(self, family):
         return self.places or self._draws or self._arguments.get(family)
 
     # ---- Captures ----
