@@ -493,6 +493,30 @@ class Cold(Case):
         self.assertEqual((wrong, graphed.failures()), ([], []))
         self.assertEqual([s["calls"] for s in graphed.shapes()], [3] * 4)
 
+    def test_many_at_once(self):
+        """Of the same shape, before any of them captured it."""
+        made_here, begin = threading.local(), threading.Barrier(6)
+
+        def fn(x):
+            if not hasattr(made_here, "handle"):
+                if torch.cuda.is_current_stream_capturing():
+                    raise RuntimeError("a handle cannot be made in a capture")
+                made_here.handle = True
+            return x * 2
+        graphed = reprise.graphed(fn)
+        graphed(torch.ones(1, device="cuda"))
+
+        def serve():
+            begin.wait()
+            for _ in range(3):
+                graphed(torch.ones(2, device="cuda"))
+        threads = [threading.Thread(target=serve) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual((len(graphed.shapes()), graphed.failures()), (1, []))
+
     def test_what_cannot_be_captured_is_told_all_the_same(self):
         graphed = reprise.graphed(lambda x: x * x.sum().item())
         graphed(torch.ones(1, device="cuda"))
@@ -501,7 +525,7 @@ class Cold(Case):
             graphed(torch.ones(3, device="cuda"))
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            for _ in range(4):
+            for _ in range(16):
                 thread = threading.Thread(target=serve)
                 thread.start()
                 thread.join()

@@ -60,7 +60,7 @@ def give_none(made):
     made._hyperparameters, made._strange = Hyperparameters(None, NoReads()), {}
     made._numbers, made._prints = Numbers(NoReads(), False), False
     made._cpu, made._shortages = NoCpu(), Shortages(None)
-    made._here, made._excused = types.SimpleNamespace(is_warm=True), set()
+    made._here, made._excused = types.SimpleNamespace(is_warm=True), {}
     made._cpu_family = lambda key: None
     made._settled = made._family = lambda key: key
     made._notice_new = lambda *call: None  # keys of these tests are no keys of Graphed's

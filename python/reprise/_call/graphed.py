@@ -43,6 +43,7 @@ from .tune import least_us, other_leads
 from .watch import Watch, find_modules
 
 ATTEMPTS = 2  # captures of a shape that may fail before it stays eager
+MOST_COLD = 8  # and beside these on threads that never ran the callable
 MOST_MISFITS = 8  # calls that find other Python state than a graph is right for, before it goes
 MOST_SHAPES = 1024  # that are kept, unless told
 MOST_STALE = 4  # graphs of a shape whose memory was freed before it does
@@ -123,7 +124,7 @@ class Graphed:
         self._strange = {}  # likewise, as scalars were not what they were captured for
         self._eager_runs = 0
         self._here = threading.local()  # did this thread run the callable eagerly?
-        self._excused = set()  # keys of which a capture failed on a thread that did not
+        self._excused = {}  # by key: captures that failed on threads that did not
         self._fast_path = FastPath(torch, self._watch, self._reads, frozen)
         self._fast_call = self._fast_path.call
         self._draws = True  # until a capture drew no random numbers
@@ -434,6 +435,7 @@ class Graphed:
                          ATTEMPTS if isinstance(error, Refused) else 1)
             return (self._fn(*args, **kwargs),)
         self._shortages.end(key)
+        self._failures.pop(key, None)
         self._refusals.worked(group, leaves)
         self._reads.learn([leaf for leaf in self._others(leaves) if not is_plain(leaf)])
         self._keep(self._stored(key), shape)
@@ -442,13 +444,14 @@ class Graphed:
     def _excuse(self, key, error):
         """May a capture have failed as this thread never ran the callable eagerly? Libraries make things
         for each thread by their first use there (cuBLAS its handle), which a capture does not allow. Then
-        the call is eager, and the next one is captured. Once for each key: threads may come and go. Where
-        it never ran eagerly at all, and errors are to be raised, this one is."""
+        the call is eager, and the next one is captured. Some times for each key: many threads may be new
+        at once, and threads may come and go. Where it never ran eagerly at all, and errors are to be
+        raised, this one is."""
         never = self._strict and not self._eager_runs
-        if never or getattr(self._here, "is_warm", False) or isinstance(error, Refused) or (
-                key in self._excused):
+        count = self._excused.get(key, 0)
+        if never or getattr(self._here, "is_warm", False) or isinstance(error, Refused) or count == MOST_COLD:
             return False
-        self._excused.add(key)
+        self._excused[key] = count + 1
         clear_frames(error)
         return True
 
