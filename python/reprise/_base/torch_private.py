@@ -132,7 +132,7 @@ class Private:
         self.drops_by_stream = hasattr(torch, "__file__") and _C.learn_workspaces(
             library(torch, "libtorch_cuda.so"))
         # Since 2.14 histories may be of pinned memory too.
-        self.history_of_host = "record_pinned_host_memory" in self._parameters("_record_memory_history_impl")
+        self.history_of_host = "record_pinned_host_memory" in self._signature("_record_memory_history_impl")
         # From 2.12 on a generator keeps what it counts for each capture that PyTorch began; before it
         # counts wherever it draws, for as long as a graph that it is registered with captures.
         self.begins_captures = version >= (2, 12)
@@ -144,7 +144,7 @@ class Private:
     def _lacks(self, feature, name):
         self.off.setdefault(feature, f"{feature}: off, as PyTorch {self.torch.__version__} has no {name}")
 
-    def _parameters(self, name):
+    def _signature(self, name):
         """Of a function of torch.cuda.memory, less the device: names and defaults."""
         function = _find(self.torch, f"cuda.memory.{name}")
         if not inspect.isfunction(function):
@@ -154,7 +154,7 @@ class Private:
 
     def further_of_history(self, name, known, values):
         """Which parameters behind those that are known have another value than their default?"""
-        behind = list(self._parameters(name).items())[known:]
+        behind = list(self._signature(name).items())[known:]
         return [name for (name, default), value in zip(behind, values) if value != default]
 
     def _find_allocator(self):
