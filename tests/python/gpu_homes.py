@@ -263,7 +263,8 @@ class Homes(Trained):
             with self.subTest(raising=raising):
                 back, = self.check(train)
                 self.assertGreaterEqual(len(runs), max(raising))
-                self.assertEqual(back.failures(), ["ValueError: half-way"])
+                # What was captured at a later attempt is no failure any more.
+                self.assertEqual(back.failures(), ["ValueError: half-way"] if len(raising) > 1 else [])
                 self.assertEqual(len(back.shapes()), graphs)
 
     def embedded(self, sparse):
