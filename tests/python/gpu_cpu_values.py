@@ -63,6 +63,18 @@ class Scaled(torch.autograd.Function):
         return grad * ctx.scale.to(grad.device) + torch.tensor(0.25, device=grad.device), None, None
 
 
+class Counts(torch.nn.Module):
+    """Counts its calls on the CPU."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = torch.zeros(1)
+
+    def forward(self, x):
+        self.count += 1
+        return x * self.count.to(x.device)
+
+
 class CpuValues(unittest.TestCase):
     def check(self, fn, calls, graphs=1, replays=None, told=(), grad=False, **options):
         """Calls of fn and its graphed version give the same; so many graphs, replays and warnings."""
@@ -389,14 +401,6 @@ class CpuValues(unittest.TestCase):
                 self.assertEqual(bits(graphed(x_of(i))), bits(x_of(i) * hidden.cuda()))
 
     def test_what_a_call_counts_on_the_cpu_stays_eager(self):
-        class Counts(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.count = torch.zeros(1)
-
-            def forward(self, x):
-                self.count += 1
-                return x * self.count.to(x.device)
         one, other = Counts(), Counts()
         graphed = reprise.graphed(one)
         with warnings.catch_warnings(record=True) as said, torch.no_grad():
@@ -549,14 +553,6 @@ class Callables(unittest.TestCase):
                         net(x_of(1).requires_grad_())
 
     def test_what_a_call_counts_on_the_cpu_is_refused(self):
-        class Counts(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.count = torch.zeros(1)
-
-            def forward(self, x):
-                self.count += 1
-                return x * self.count.to(x.device)
         with self.assertRaisesRegex(RuntimeError, "it writes to a tensor on the CPU that lies outside"):
             reprise.make_graphed_callables(Counts(), (x_of(0),))
 

@@ -465,8 +465,9 @@ class Workspaces(Case):
 class Cold(Case):
     """A thread that captures before it made what libraries make by their first use."""
 
-    def test_a_thread_that_never_ran_the_callable(self):
-        """As cuBLAS's handle is one for each thread, and cannot be made in a capture."""
+    def warm(self):
+        """A callable that was run eagerly on this thread. As cuBLAS's handle, what it needs is one for each
+        thread, and cannot be made in a capture."""
         made_here = threading.local()
 
         def fn(x):
@@ -477,6 +478,10 @@ class Cold(Case):
             return x * 2
         graphed = reprise.graphed(fn)
         graphed(torch.ones(1, device="cuda"))
+        return graphed
+
+    def test_a_thread_that_never_ran_the_callable(self):
+        graphed = self.warm()
         wrong = []
 
         def serve(n):
@@ -495,16 +500,7 @@ class Cold(Case):
 
     def test_many_at_once(self):
         """Of the same shape, before any of them captured it."""
-        made_here, begin = threading.local(), threading.Barrier(6)
-
-        def fn(x):
-            if not hasattr(made_here, "handle"):
-                if torch.cuda.is_current_stream_capturing():
-                    raise RuntimeError("a handle cannot be made in a capture")
-                made_here.handle = True
-            return x * 2
-        graphed = reprise.graphed(fn)
-        graphed(torch.ones(1, device="cuda"))
+        graphed, begin = self.warm(), threading.Barrier(6)
 
         def serve():
             begin.wait()

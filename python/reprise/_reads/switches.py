@@ -7,10 +7,8 @@ There it is the function of PyTorch's own library that is asked; what that answe
 Python's answer first, and what differs or is not there is asked through Python.
 """
 
-import os
-
 from .. import _C
-from .._base.torch_private import native
+from .._base.torch_private import library as path_of, native
 
 _CPU, _C10 = "libtorch_cpu.so", "libc10.so"
 _PRECISIONS = ("none", "ieee", "tf32", "bf16")
@@ -78,29 +76,29 @@ class Switches:
         self.stacks = None if None in stacks else stacks
 
     def _learn(self, torch):
-        lib = os.path.join(os.path.dirname(torch.__file__), "lib")
-        _C.learn_context(os.path.join(lib, _CPU))
+        _C.learn_context(path_of(torch, _CPU))
         for name, library, *question in _FLAGS + _ENUMS + _OTHERS + _STACKS:
             get = native(torch, name)
             if get is None:
                 continue
             if not name.startswith("_len"):
                 self.getters.append(get)
-            self._ask(get, os.path.join(lib, library), question, (name, *question) not in [
+            self._ask(get, path_of(torch, library), question, (name, *question) not in [
                 (n, *q) for n, _, *q in _OTHERS])
         precision = native(torch, "_get_fp32_precision_getter")
         for operation, number in (("conv", 1), ("rnn", 2), ("matmul", 3)) if precision else ():
-            self._learn_precision(lambda operation=operation: precision("cuda", operation), lib, number)
-        self._ask(lambda: _number_of(torch, torch.get_default_dtype()), os.path.join(lib, _C10),
+            self._learn_precision(lambda operation=operation: precision("cuda", operation),
+                                  path_of(torch, _CPU), number)
+        self._ask(lambda: _number_of(torch, torch.get_default_dtype()), path_of(torch, _C10),
                   (_DTYPE, 0, 0, 1), True)
         order = native(torch, "_get_sdp_priority_order")
         if order is not None and not _C.learn_order(list(order())):
             self.asked.append(order)
         _C.ask_switches(tuple(self.asked))
 
-    def _learn_precision(self, get, lib, number):
+    def _learn_precision(self, get, library, number):
         self.getters.append(get)
-        said = _C.learn_switch(os.path.join(lib, _CPU), _PRECISION, 1, number, 1)
+        said = _C.learn_switch(library, _PRECISION, 1, number, 1)
         if said is not None and said < len(_PRECISIONS) and _PRECISIONS[said] == get():
             self.found += 1
             return
