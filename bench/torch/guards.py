@@ -7,8 +7,8 @@ usage: guards.py [--calls N] [--rounds N] [--install] [--models NAME ...]
 Two graphed callables of the same net are called in turns, one looks at what it reads (closures, globals,
 attributes, containers; PyTorch's switches are looked at by both) and one does not. Before each call the
 program does what programs do: it sets attributes that nobody reads, moves a loop variable in the globals
-of the module and, now and then, calls the net eagerly. Prints JSON: microseconds of the host for a call,
-median and the hundredth part above, of both; and what is looked at.
+of the module and, now and then, calls the net eagerly; then it waits for the device. Prints JSON:
+microseconds of the host for a call, median and the hundredth part above, of both; and what is looked at.
 """
 
 import argparse
@@ -96,10 +96,10 @@ def timed(made, args, count, checks, net, parts):
     with Alone(checks):
         for _ in range(count):
             disturb(net, parts)
+            torch.cuda.synchronize()  # else launches that queue up make the host wait for the device
             start = time.perf_counter_ns()
             made(*args)
             found.append((time.perf_counter_ns() - start) / 1000)
-        torch.cuda.synchronize()
     return found
 
 
