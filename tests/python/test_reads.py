@@ -183,6 +183,39 @@ class Looks(unittest.TestCase):
         local.other = 5
         self.changes((0, 1, 5))
 
+    def test_sets_by_the_places_of_their_members(self):
+        for count in (0, 1, 3, 47, 300):
+            members = [f"member {i}" for i in range(count)]
+            owner = set(members)
+            self.set(SET, owner, (frozenset(members),))
+            for gone in (members[:1], members[-1:], members):
+                owner.difference_update(gone)
+                if gone:
+                    self.changes((0, 0, owner))
+                owner.update(f"other {i}" for i in range(len(gone)))
+                if gone:
+                    self.changes((0, 0, owner))
+                owner.add("one more")
+                self.changes((0, 0, owner))
+                owner.clear()
+                owner.update(str(member.encode(), "ascii") for member in members)  # equal, other objects
+                self.assertTrue(self.reads.holds(), (count, gone))
+                self.assertTrue(self.reads.holds(), (count, gone))
+            owner.update(range(10_000))
+            self.changes((0, 0, owner))
+            owner.difference_update(range(10_000))
+            self.assertTrue(self.reads.holds(), count)
+
+    def test_a_member_that_is_gone_leaves_its_address_to_none(self):
+        class Member:
+            pass
+        owner = {Member() for _ in range(5)}
+        self.set(SET, owner, (frozenset(owner),))
+        for _ in range(100):  # a new object soon has the address of one that ended
+            owner.pop()
+            owner.add(Member())
+            self.assertFalse(self.reads.holds())
+
     def test_what_raises_when_it_is_asked_has_changed(self):
         asked = []
 

@@ -3,6 +3,7 @@
 
 #include "base/tensor_address.h"
 #include "reads/marks.h"
+#include "reads/sets.h"
 
 #include <dlfcn.h>
 #include <string.h>
@@ -30,8 +31,9 @@ struct owner {
     PyObject *object; /* of a TENSOR a weak reference may be here, */
     PyObject *keys,
         *values; /* tuples; keys: NULL where the kind has none. Tensors among the values as well */
-    struct rpp_mark *mark; /* RPP_BY_WATCHER */
-    uint64_t seen;         /* the mark's version, or the tag, when it held */
+    struct rpp_mark *mark;       /* RPP_BY_WATCHER */
+    struct rpp_set_image *image; /* of a SET that held; may be NULL */
+    uint64_t seen;               /* the mark's version, or the tag, when it held */
     struct rpp_tensor_place place;
     size_t word_at; /* one more than where its words begin; 0: it has none */
     bool unowned;   /* the object: there is no reference to it */
@@ -260,6 +262,18 @@ static bool items_hold(struct owner *owner, size_t which, PyObject *changes)
     return held;
 }
 
+/* A set with members at other places may still be equal; from then on those places are known. */
+static bool set_holds(struct owner *owner, size_t which, PyObject *changes)
+{
+    if (owner->image && rpp_set_image_holds(owner->image, owner->object))
+        return true;
+    if (!values_hold(owner, which, changes))
+        return false;
+    rpp_set_image_drop(owner->image);
+    owner->image = rpp_set_image_take(owner->object);
+    return true;
+}
+
 static bool look(const struct reads *reads, const struct owner *owner, struct dl_tensor *out_tensor)
 {
     PyObject *tensor = led_to(owner->object);
@@ -303,6 +317,8 @@ static bool owner_holds(const struct reads *reads, struct owner *owner, size_t w
         return items_hold(owner, which, changes);
     if (owner->kind == LIST)
         return list_holds(owner, which, changes);
+    if (owner->kind == SET)
+        return set_holds(owner, which, changes);
     if (owner->kind != TENSOR && owner->kind != DATA)
         return values_hold(owner, which, changes);
     if (owner->kind == TENSOR)
@@ -429,6 +445,7 @@ static void release(struct owners *owners)
         return;
     for (size_t i = 0; i < owners->count; i++) {
         rpp_mark_drop(owners->list[i].mark);
+        rpp_set_image_drop(owners->list[i].image);
         if (!owners->list[i].unowned)
             Py_XDECREF(owners->list[i].object);
         Py_XDECREF(owners->list[i].keys);
@@ -678,6 +695,8 @@ static int reads_traverse(PyObject *object, visitproc visit, void *arg)
             Py_VISIT(owners->list[i].object);
         Py_VISIT(owners->list[i].keys);
         Py_VISIT(owners->list[i].values);
+        if (owners->list[i].image)
+            Py_VISIT(owners->list[i].image->members);
     }
     return 0;
 }
@@ -744,6 +763,7 @@ int rpp_add_reads_type(PyObject *module)
     static PyType_Spec spec = {"reprise._C.Reads", sizeof(struct reads), 0,
                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
     rpp_marks_prepare();
+    rpp_sets_prepare();
     reads_type = (PyTypeObject *)PyType_FromSpec(&spec);
     absent = PyObject_CallObject((PyObject *)&PyBaseObject_Type, NULL);
     if (!reads_type || !absent || find_python() != 0 ||
