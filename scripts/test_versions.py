@@ -34,7 +34,7 @@ from pathlib import Path
 import record_result
 
 TESTS = Path(__file__).resolve().parent.parent / "tests" / "python"
-BOTH = ("allocator", "check", "compose", "cpu_values", "effects", "estimate", "frozen", "graph", "graphed",
+BOTH = ("allocator", "check", "compile", "compose", "cpu_values", "effects", "estimate", "frozen", "graph", "graphed",
         "gradients", "homes", "module", "numbers", "objects", "pace", "parts", "policy", "private", "random",
         "recording", "refused", "report", "schedules", "serving", "training")
 ONCE = ("documents", "exit", "install", "stale", "versions")

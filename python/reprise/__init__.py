@@ -25,6 +25,7 @@ from ._call.graphed import Graphed
 from ._call.make import graphed, graphed_
 from ._alloc.install import install, is_installed
 from ._call.module import graphed_of
+from ._compile.backend import compile
 from ._parts import parts as _by_modules
 from ._parts.eager import eager
 from ._capture.once import graph
@@ -33,8 +34,8 @@ from ._capture.recording import Recording, record
 from ._report.report import report
 
 __version__ = _C.version
-__all__ = ["Error", "Estimate", "Findings", "Graphed", "Pool", "Recording", "check", "eager", "estimate", "exec_info",
-           "graph", "graphed", "graphed_", "graphed_of", "install", "is_installed", "make_graphed_callables", "mends",
-           "record", "report", "restore_pace", "set_exec_budget"]
+__all__ = ["Error", "Estimate", "Findings", "Graphed", "Pool", "Recording", "check", "compile", "eager", "estimate",
+           "exec_info", "graph", "graphed", "graphed_", "graphed_of", "install", "is_installed",
+           "make_graphed_callables", "mends", "record", "report", "restore_pace", "set_exec_budget"]
 
 _atexit.register(_C.leave)

@@ -14,7 +14,8 @@ from reprise._alloc import install
 from reprise._base import torch_private
 
 PACKAGE = pathlib.Path(reprise.__file__).parent
-NAMES = torch_private._NAMES + torch_private._RECORDING_NAMES + torch_private._HISTORY_NAMES
+NAMES = (torch_private._NAMES + torch_private._RECORDING_NAMES + torch_private._HISTORY_NAMES +
+         torch_private._COMPILE_NAMES)
 
 
 class Allocator:

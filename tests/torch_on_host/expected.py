@@ -36,6 +36,8 @@ RUNS = {
     "gpu_serving.py --install": 26,
     "gpu_objects.py": 42,
     "gpu_objects.py --install": 42,
+    "gpu_compile.py": 25,
+    "gpu_compile.py --install": 23,
     "gpu_cpu_values.py": 46,
     "gpu_cpu_values.py --install": 46,
     "gpu_module.py": 19,

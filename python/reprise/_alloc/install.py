@@ -24,11 +24,17 @@ from .options import Settings, from_environment
 _allocator = None  # PyTorch's object around the hooks, once installed
 _history = None    # of its memory
 _segments = []     # the same for pools of PyTorch's
+_followers = []    # what rooms above put in place of PyTorch's own with it
 
 
 def is_installed():
     """Is Reprise's heap PyTorch's allocator?"""
     return _allocator is not None
+
+
+def when_installed(follow):
+    """Calls the function once the heap is installed."""
+    _followers.append(follow)
 
 
 class _Segments:
@@ -117,8 +123,9 @@ def install(*, memory_fraction=None, record_history=0, exec_budget_bytes=None,
     ``Tensor.record_stream`` work as before, and so do histories and their snapshots, settings that
     change while the program runs, observers of a lack of memory, and ``torch.cuda.MemPool`` without an
     allocator of its own; ``empty_cache`` gives back what rehearsals of captures
-    keep, too. ``torch.backends.cudnn.benchmark`` and ``torch.compile(mode="reduce-overhead")`` need
-    PyTorch's own allocator, and raise an error that says so. On PyTorch 2.15 the backend ``"nccl"`` becomes
+    keep, too. ``torch.compile(mode="reduce-overhead")`` and ``"max-autotune"`` take graphs of ours, in
+    place of PyTorch's: their results are fresh, and nothing of them has to be cloned or marked.
+    ``torch.backends.cudnn.benchmark`` needs PyTorch's own allocator, and is switched off with a warning. On PyTorch 2.15 the backend ``"nccl"`` becomes
     the one of earlier versions, ``"nccl-legacy"``: the new one needs that allocator too. CUDA tensors
     cannot be sent to other processes: with a warning, an object arrives that raises why when it is used.
 
@@ -177,6 +184,8 @@ def _put_in_place(torch, settings):
     _answer_pools(torch)
     sharing.answer(torch)
     _refuse_the_rest(torch)
+    for follow in _followers:
+        follow()
     _take_earlier_nccl(private)
 
 
@@ -288,8 +297,8 @@ def _refuse_the_rest(torch):
                                f"put another in its place. {instead}")
         return raise_it
 
-    trees = refuse('torch.compile(mode="reduce-overhead")',
-                   "Use reprise.graphed(torch.compile(fn)) instead")
+    trees = refuse("a checkpoint of a memory pool",
+                   "Use reprise.graphed, or torch.compile as it is, which takes graphs of ours")
     _answer(torch, ("_cuda_getCheckpointState", "_cuda_setCheckpointPoolState"), (trees, trees))
     if torch.backends.cudnn.benchmark:
         torch.backends.cudnn.benchmark = False

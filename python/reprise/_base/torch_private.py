@@ -26,6 +26,7 @@ GLOO = "naming collectives of gloo that cannot be captured"
 TWICE = "the error for gradients that are differentiated twice"
 RECORDING = "reprise.record() without reprise.install()"
 NCCL = "process groups of NCCL under reprise.install()"
+COMPILED = "torch.compile through graphs of Reprise"
 
 # Attribute here, its place below torch, the feature that it is for.
 _NAMES = (
@@ -53,6 +54,15 @@ _HISTORY_NAMES = (
     ("gather_traceback", "_C._profiler.gather_traceback", STACKS),
     ("symbolize_tracebacks", "_C._profiler.symbolize_tracebacks", STACKS),
 )
+
+# What only torch.compile(backend="reprise") uses, likewise.
+_COMPILE_NAMES = (
+    ("compile_context", "_guards.CompileContext", COMPILED),
+)
+
+# Where Inductor asks for graphs, a module that takes a second to import, and what of it Reprise answers.
+TREES = "torch._inductor.cudagraph_trees"
+TREES_NAMES = ("cudagraphify_impl", "get_manager")
 
 # Methods of what custom_allocator makes, and the hook (csrc/alloc/hooks.h) that each is given.
 ALLOCATOR_HOOKS = (
@@ -115,7 +125,7 @@ class Private:
         self.torch = torch
         self.version = version = numbers(torch.__version__) or NEWEST
         self.off = {}  # by feature: a sentence
-        for name, path, feature in _NAMES + _RECORDING_NAMES + _HISTORY_NAMES:
+        for name, path, feature in _NAMES + _RECORDING_NAMES + _HISTORY_NAMES + _COMPILE_NAMES:
             found = _find(torch, path)
             setattr(self, name, found)
             if found is None:
@@ -220,6 +230,15 @@ def missing():
     """What is off on the PyTorch that is installed: (feature, sentence) each."""
     import torch
     return list(of(torch).off.items())
+
+
+def functions_of_trees(torch, trees):
+    """The functions of TREES_NAMES in that module. Raises Missing."""
+    found = [getattr(trees, name, None) for name in TREES_NAMES]
+    if None in found:
+        raise Missing(f"{COMPILED}: off, as PyTorch {torch.__version__} has no "
+                      f"{TREES}.{TREES_NAMES[found.index(None)]}")
+    return found
 
 
 def has_context(torch, index):

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""What torch.compile makes, by graphs of ours."""

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: MIT
+"""torch.compile(fn, backend="reprise"), and reprise.compile(fn)."""
+
+from .._base import torch_private
+from .._base.need import need_gpu
+from . import trees
+
+MODE = "reduce-overhead"
+
+
+def backend(model, inputs, *, mode=None, options=None):
+    """What torch.compile calls with a graph of FX: Inductor, with graphs of ours. The package's entry point
+    among ``torch_dynamo_backends``.
+
+    Arguments:
+        mode (str, optional): One of torch.compile's. Default: ``"reduce-overhead"``.
+        options (dict, optional): Inductor's, as for torch.compile; they win over the mode's.
+
+    Raises :class:`reprise.Error` where PyTorch lacks what it takes."""
+    torch = need_gpu()
+    private = torch_private.of(torch)
+    private.need(torch_private.COMPILED)
+    trees.serve()
+    from torch._inductor import list_mode_options
+    from torch._inductor.compile_fx import compile_fx
+    trees.ask_for(private.compile_context.current_compile_id())
+    patches = {**list_mode_options(mode or MODE), **(options or {}), "triton.cudagraphs": True}
+    return compile_fx(model, inputs, config_patches=patches)
+
+
+def compile(fn=None, **options):
+    """Compiles a callable or module with torch.compile, whose partitions are called through graphs.
+
+    As :func:`reprise.graphed`, these graphs copy no arguments, return fresh results, and lie over each other in
+    one pool for each GPU: nothing has to be cloned, and no step marked. Inductor cuts a function where
+    something cannot be captured, and each partition has a graph for each shape. Under
+    :func:`reprise.install` ``torch.compile(fn, mode="reduce-overhead")`` does the same.
+
+    Arguments:
+        fn (callable or torch.nn.Module): As for ``torch.compile``.
+        options: As for ``torch.compile``, without ``backend``. Default of ``mode``:
+            ``"reduce-overhead"``; ``"max-autotune"`` tunes kernels as well.
+
+    Returns:
+        What ``torch.compile`` returns.
+
+    Example::
+
+        model = reprise.compile(model)
+    """
+    torch = need_gpu()
+    return torch.compile(fn, backend=backend, **options)

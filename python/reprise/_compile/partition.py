@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: MIT
+"""A function that torch.compile made, called through graphs.
+
+Inductor's functions take a list of all that they read (parameters, activations, sizes) and return fresh
+tensors: the contract of a graphed callable. Most of a net's inputs are parameters, which stay where they
+are; those are no arguments of the graph, so that nothing is looked up or bound for them.
+
+    Partition   a function of Inductor's; its graphs for each set of places of its fixed inputs
+    Variant     such a set, and a Graphed of the inputs that are left
+"""
+
+import collections
+import operator
+import threading
+import weakref
+
+from .._alloc.pool import Pool
+from .._call.graphed import MOST_SHAPES, Graphed
+
+ALIGNMENT = 16     # bytes; Inductor's kernels count on it
+MOST_VARIANTS = 4  # sets of places; what lies elsewhere in so many is an argument from then on
+
+_pools = weakref.WeakValueDictionary()  # by device: where graphs of all partitions lie
+_fixed = set()  # where storages begin of inputs that stay where they are, which backward passes read too
+_lock = threading.RLock()
+
+
+def _pool(device):
+    """The pool of a device. What partitions keep is fresh, so they can lie over each other."""
+    with _lock:
+        pool = _pools.get(device)
+        if pool is None:
+            pool = _pools[device] = Pool("alternatives", name="torch.compile", device=device)
+        return pool
+
+
+class Variant:
+    """A function of the inputs that are not fixed, and its graphs.
+
+    Attributes:
+        places (tuple): Where each fixed input lies, by the order of their numbers.
+    """
+
+    def __init__(self, partition, fixed, inputs):
+        self.fixed = fixed
+        self.places = tuple(inputs[i].data_ptr() for i in fixed)
+        moving = [i for i in range(len(inputs)) if i not in set(fixed)]
+        self._model = partition.model
+        self._moving = moving
+        self._take = _taker(moving)
+        self._here = threading.local()
+        self._graphed = Graphed(self._run, _pool(partition.device), partition.name, 1, False, False, (), (),
+                                "whole", True, None, MOST_SHAPES)
+
+    def __call__(self, inputs):
+        """The function's results; the list is empty afterwards, as Inductor's functions leave it."""
+        moving = self._take(inputs)
+        self._here.inputs = inputs
+        try:
+            return self._graphed(*moving)
+        finally:
+            self._here.inputs = None
+            inputs.clear()
+
+    def _run(self, *moving):
+        """Runs the function, in captures with tensors of their own. The fixed inputs are those of the call
+        that is under way: nothing keeps them else."""
+        given = list(self._here.inputs)
+        for i, value in zip(self._moving, moving):
+            given[i] = value
+        return self._model(given)
+
+
+def _taker(moving):
+    """A function that picks these of a list, as a tuple."""
+    if len(moving) > 1:
+        return operator.itemgetter(*moving)
+    return (lambda inputs: (inputs[moving[0]],)) if moving else (lambda inputs: ())
+
+
+class Partition:
+    """A function of Inductor's, of one list. Calls of several threads are safe.
+
+    Arguments:
+        torch: PyTorch.
+        model: The function, which empties the list.
+        fixed: Numbers of the inputs that Inductor takes for fixed. In backward passes those are saved
+            activations too, which are not: they are fresh in each call here.
+        written: Numbers of the inputs that it writes to.
+        device (int): Index of the GPU.
+        is_backward (bool): Is it a part of a backward pass?
+        name (str): For reports and errors.
+    """
+
+    def __init__(self, torch, model, fixed, written, device, is_backward, name):
+        self.model = model
+        self.device = device
+        self.name = name
+        self._torch = torch
+        self._told = frozenset(fixed)
+        self._written = frozenset(written)
+        self._is_backward = is_backward
+        self._fixed = None      # numbers of inputs; None: there was no call yet
+        self._aligned = ()      # of those that have to be
+        self._variants = {}
+        self._latest = None
+
+    def __call__(self, inputs):
+        if self._fixed is None:
+            self._sort(inputs)
+        variant = self._latest
+        if variant is None or not self._is_at(inputs, variant):
+            variant = self._variant(inputs)
+        back = self._align(inputs)
+        results = variant(inputs)
+        for original, copy in back:
+            original.copy_(copy)
+        return results
+
+    def _is_at(self, inputs, variant):
+        return all(inputs[i].data_ptr() == place for i, place in zip(variant.fixed, variant.places))
+
+    def _sort(self, inputs):
+        """Which inputs stay where they are: by what Inductor says, where it is right, and parameters."""
+        torch, fixed = self._torch, []
+        for i, value in enumerate(inputs):
+            if not isinstance(value, torch.Tensor) or not value.is_cuda or value.data_ptr() % ALIGNMENT:
+                continue
+            begin = value.untyped_storage().data_ptr()
+            if isinstance(value, torch.nn.Parameter) or begin in _fixed or (
+                    i in self._told and not self._is_backward):
+                fixed.append(i)
+                _fixed.add(begin)
+        with _lock:
+            if self._fixed is None:
+                self._set_fixed(fixed, inputs)
+
+    def _set_fixed(self, fixed, inputs):
+        of_device = [i for i, v in enumerate(inputs) if isinstance(v, self._torch.Tensor) and v.is_cuda]
+        self._aligned = tuple(sorted(set(of_device) - set(fixed)))
+        self._fixed = tuple(fixed)
+        self._variants.clear()
+        self._latest = None
+
+    def _variant(self, inputs):
+        with _lock:
+            places = tuple(inputs[i].data_ptr() for i in self._fixed)
+            if places not in self._variants and len(self._variants) >= MOST_VARIANTS:
+                self._free_those_that_move(places, inputs)
+                places = tuple(inputs[i].data_ptr() for i in self._fixed)
+            if places not in self._variants:
+                self._variants[places] = Variant(self, self._fixed, inputs)
+            self._latest = self._variants[places]
+            return self._latest
+
+    def _free_those_that_move(self, places, inputs):
+        """Inputs that lay elsewhere in each of many calls are arguments from now on."""
+        seen = list(zip(*self._variants, places))
+        counts = [len(collections.Counter(at)) for at in seen]
+        most = max(counts)
+        self._set_fixed([i for i, count in zip(self._fixed, counts) if count < most], inputs)
+
+    def _align(self, inputs):
+        """Copies inputs that lie where Inductor's kernels cannot read them. Returns (original, copy) of those
+        that the function writes to."""
+        back = ()
+        for i in self._aligned:
+            value = inputs[i]
+            if value.data_ptr() % ALIGNMENT:
+                inputs[i] = _copy(value)
+                if i in self._written:
+                    back = (*back, (value, inputs[i]))
+        return back
+
+
+def _copy(tensor):
+    """A copy with the same strides, which Inductor's kernels count on as well."""
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    elements = last + 1 if tensor.numel() else 0
+    return tensor.as_strided((elements,), (1,)).clone().as_strided(tensor.shape, tensor.stride())

@@ -1,0 +1,461 @@
+# SPDX-License-Identifier: MIT
+"""torch.compile through graphs of Reprise, under install() and without it: usage: gpu_compile.py
+[--install] ...
+
+Under install() Inductor's mode "reduce-overhead" and the backend "cudagraphs" are served; without it what is
+compiled by reprise.compile. Inductor needs Triton, which the host driver has none of: there the backend
+"cudagraphs" alone is tried, which asks for graphs in the same way; without install() these tests have it served
+as well."""
+
+import contextlib
+import copy
+import functools
+import gc
+import importlib.util
+import sys
+import threading
+import types
+import unittest
+import warnings
+import weakref
+from unittest import mock
+
+import torch
+
+import reprise
+from reprise._base import torch_private
+from reprise._call.graphed import every_graphed
+from reprise._compile import partition, trees
+
+INSTALL = "--install" in sys.argv
+if INSTALL:
+    sys.argv.remove("--install")
+    reprise.install()
+
+
+def has_inductor():
+    """Is there a Triton that this PyTorch's Inductor can compile with?"""
+    if importlib.util.find_spec("triton") is None:
+        return False
+    try:
+        x = torch.ones(4, device="cuda")
+        return torch.equal(torch.compile(lambda x: x * 2 + 1)(x), x * 2 + 1)
+    except Exception as error:
+        print("no Inductor:", str(error).splitlines()[0][:200])
+        return False
+    finally:
+        torch._dynamo.reset()
+
+
+INDUCTOR = has_inductor()
+# How a callable is compiled, by name, that is served by graphs of ours.
+WAYS = {"cudagraphs": lambda fn, **kw: torch.compile(fn, backend="cudagraphs", **kw)}
+if INSTALL and INDUCTOR:
+    WAYS["reduce-overhead"] = lambda fn, **kw: torch.compile(fn, mode="reduce-overhead", **kw)
+if INDUCTOR:
+    WAYS["reprise"] = reprise.compile
+
+
+def net_of(*between):
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.GELU(), *between,
+                               torch.nn.Linear(64, 32)).cuda()
+
+
+@contextlib.contextmanager
+def asked_for():
+    """All that is compiled without install() as the backend "reprise" asks for it."""
+    trees.serve()
+    with mock.patch.object(trees, "is_installed", lambda: True):
+        yield
+
+
+def each_way(test):
+    """Runs a test for each way, as what was compiled before is forgotten."""
+    @functools.wraps(test)
+    def run(self):
+        for name, way in WAYS.items():
+            served = contextlib.nullcontext() if INSTALL or name == "reprise" else asked_for()
+            with self.subTest(name), served:
+                self.forget()
+                self.before = set(map(id, every_graphed()))
+                test(self, name, way)
+        self.forget()
+    return run
+
+
+class Served(unittest.TestCase):
+    @staticmethod
+    def forget():
+        torch._dynamo.reset()
+        gc.collect()
+
+    def new_graphs(self):
+        return [made for made in every_graphed() if id(made) not in self.before]
+
+    def close(self, got, wanted, name):
+        """Inductor's kernels round otherwise."""
+        if name == "cudagraphs":
+            self.assertTrue(torch.equal(got, wanted), (got - wanted).abs().max())
+        else:
+            torch.testing.assert_close(got, wanted, rtol=2e-3, atol=2e-3)
+
+    def graphs(self, *wanted):
+        """How often each graph was replayed, by the ways of what is compiled."""
+        found = {}
+        for made in self.new_graphs():
+            self.assertEqual(made.failures(), [])
+            way = made.name.split()[-1]
+            for shape in made.shapes():
+                found.setdefault(way, []).append(shape["replays"])
+        self.assertEqual({way: sorted(found.get(way, [])) for way, _ in wanted},
+                         {way: sorted(counts) for way, counts in wanted})
+
+    @each_way
+    def test_inference(self, name, way):
+        net, kept = net_of(), []
+        compiled = way(net)
+        with torch.no_grad():
+            for i in range(6):
+                x = torch.randn(4, 32, device="cuda")
+                kept.append((compiled(x), net(x)))
+        for got, wanted in kept:  # results of earlier calls stay as they are
+            self.close(got, wanted, name)
+        self.graphs(("inference", [5]))
+
+    @each_way
+    def test_training(self, name, way):
+        net = net_of(torch.nn.LayerNorm(64).cuda())
+        twin = copy.deepcopy(net)
+        compiled = way(net)
+        steps = [(m, torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9)) for m in (net, twin)]
+        for i in range(8):
+            x, losses = torch.randn(4, 32, device="cuda"), []
+            for module, optimizer in steps:
+                loss = (compiled if module is net else module)(x).square().mean()
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                losses.append(loss.detach())
+            self.close(*losses, name)
+        for a, b in zip(net.parameters(), twin.parameters()):
+            self.close(a, b, name)
+        self.graphs(("forward", [7]), ("backward", [7]))
+
+    @each_way
+    def test_several_steps_of_activations_are_alive_at_once(self, name, way):
+        net = net_of()
+        compiled = way(net)
+        for _ in range(4):
+            inputs = [torch.randn(4, 32, device="cuda") for _ in range(3)]
+            losses = [compiled(x).square().sum() for x in inputs]  # trees would write over the first
+            got = torch.autograd.grad(sum(losses), list(net.parameters()))
+            wanted = torch.autograd.grad(sum(net(x).square().sum() for x in inputs),
+                                         list(net.parameters()))
+            for a, b in zip(got, wanted):
+                self.close(a, b, name)
+
+    @each_way
+    def test_shapes_share_a_pool(self, name, way):
+        net = net_of()
+        compiled = way(net, dynamic=False)
+        with torch.no_grad():
+            for _ in range(3):
+                for rows in (1, 2, 4, 7):
+                    x = torch.randn(rows, 32, device="cuda")
+                    self.close(compiled(x), net(x), name)
+        pools = {id(made.pool.native) for made in self.new_graphs() if made.shapes()}
+        self.assertEqual(len(pools), 1)
+        self.graphs(("inference", [2, 2, 2, 2]))
+
+    @each_way
+    def test_sizes_that_change(self, name, way):
+        net = net_of()
+        compiled = way(net, dynamic=True)
+        with torch.no_grad():
+            for _ in range(3):
+                for rows in (3, 5, 6):
+                    x = torch.randn(rows, 32, device="cuda")
+                    self.close(compiled(x), net(x), name)
+        self.assertEqual([m.failures() for m in self.new_graphs() if m.failures()], [])
+
+    @each_way
+    def test_parameters_that_move(self, name, way):
+        net = net_of()
+        compiled = way(net)
+        with torch.no_grad():
+            for i in range(12):
+                if i % 2:
+                    net[0].weight.data = torch.randn(64, 32, device="cuda")
+                if i == 7:
+                    net[2].bias = torch.nn.Parameter(torch.randn(32, device="cuda"))
+                if i == 9:
+                    net[0].bias.fill_(0.5)
+                x = torch.randn(4, 32, device="cuda")
+                self.close(compiled(x), net(x), name)
+                self.close(compiled(x), net(x), name)
+
+    @each_way
+    def test_buffers_that_are_written(self, name, way):
+        net = net_of(torch.nn.BatchNorm1d(64).cuda()).train()
+        twin = copy.deepcopy(net)
+        compiled = way(net)
+        for _ in range(5):
+            x = torch.randn(8, 32, device="cuda")
+            compiled(x).sum().backward()
+            twin(x).sum().backward()
+        for a, b in zip(net.buffers(), twin.buffers()):
+            self.close(a.float(), b.float(), name)
+
+    @each_way
+    def test_arguments_that_are_written(self, name, way):
+        def fn(x, y):
+            y.add_(x)
+            return y * 2
+
+        compiled = way(fn)
+        with torch.no_grad():
+            y = torch.zeros(4, 8, device="cuda")
+            for i in range(5):
+                result = compiled(torch.ones(4, 8, device="cuda"), y)
+                self.assertEqual((y.max().item(), result.max().item()), (i + 1, 2 * (i + 1)))
+
+    @each_way
+    def test_arguments_that_lie_anywhere(self, name, way):
+        """Inductor's kernels count on 16 bytes."""
+        compiled = way(lambda x: torch.nn.functional.gelu(x) * 3)
+        base = torch.randn(4096, device="cuda")
+        for begin in (0, 16, 1, 2, 3, 5, 32, 0):
+            x = base[begin:begin + 512].view(16, 32)
+            with torch.no_grad():
+                self.close(compiled(x), torch.nn.functional.gelu(x) * 3, name)
+
+    @each_way
+    def test_written_arguments_that_lie_anywhere(self, name, way):
+        def fn(x):
+            x.mul_(2)
+            return x + 1
+
+        compiled = way(fn)
+        base = torch.ones(1024, device="cuda")
+        with torch.no_grad():
+            for i in range(4):
+                x = base[3:3 + 64]
+                compiled(x)
+                self.assertEqual(x.tolist(), [2.0 ** (i + 1)] * 64, name)
+        self.assertEqual((base[2].item(), base[67].item()), (1, 1))
+
+    @each_way
+    def test_dropout_draws_anew(self, name, way):
+        compiled = way(lambda x: torch.nn.functional.dropout(x, 0.5))
+        x = torch.ones(64, 64, device="cuda")
+        with torch.no_grad():
+            made = [compiled(x) for _ in range(6)]
+        self.assertFalse(any(torch.equal(a, b) for a, b in zip(made, made[1:])))
+        self.assertTrue(all(0.4 < (m == 0).float().mean().item() < 0.6 for m in made))
+        with torch.no_grad():
+            torch.manual_seed(7)
+            first = [compiled(x) for _ in range(3)]
+            torch.manual_seed(7)
+            again = [compiled(x) for _ in range(3)]
+        self.assertTrue(all(map(torch.equal, first, again)))
+
+    @each_way
+    def test_a_break_and_a_value_on_the_host(self, name, way):
+        def fn(x):
+            x = x * 2
+            if x.sum().item() > 0:  # a graph break
+                x = x + 1
+            return torch.nn.functional.gelu(x)
+
+        compiled = way(fn)
+        with torch.no_grad():
+            for i in range(5):
+                x = torch.full((4, 8), 1.0 - i % 2 * 2, device="cuda")
+                self.close(compiled(x), fn(x), name)
+
+    @each_way
+    def test_a_backward_pass_without_a_graph(self, name, way):
+        """Inductor then tells PyTorch's tree, which is not there."""
+        class Through(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x * 2
+
+            @staticmethod
+            def backward(ctx, gradient):
+                return gradient.cpu().mul(2).cuda()
+
+        compiled = way(lambda x: Through.apply(x).sum())
+        for _ in range(4):
+            x = torch.ones(4, device="cuda", requires_grad=True)
+            compiled(x).backward()
+            self.assertEqual(x.grad.tolist(), [2.0] * 4)
+
+    @each_way
+    def test_threads(self, name, way):
+        net = net_of()
+        compiled, wrong = way(net), []
+        with torch.no_grad():
+            compiled(torch.randn(4, 32, device="cuda"))
+
+        def run():
+            try:
+                with torch.no_grad(), torch.cuda.stream(torch.cuda.Stream()):
+                    for i in range(20):
+                        x = torch.full((4, 32), i / 20, device="cuda")
+                        if not torch.allclose(compiled(x), net(x), rtol=2e-3, atol=2e-3):
+                            wrong.append(i)
+            except Exception as error:
+                wrong.append(error)
+
+        threads = [threading.Thread(target=run) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+
+    @each_way
+    def test_what_is_compiled_ends(self, name, way):
+        net = net_of()
+        compiled = way(net)
+        with torch.no_grad():
+            for _ in range(3):
+                compiled(torch.randn(4, 32, device="cuda"))
+        made = [weakref.ref(made) for made in self.new_graphs() if made.shapes()]
+        weight = weakref.ref(net[0].weight)
+        self.assertTrue(made)
+        del net, compiled
+        self.forget()
+        self.assertIsNone(weight())
+        self.assertEqual([m() for m in made if m() is not None], [])
+
+    @each_way
+    def test_inside_a_graph_it_is_a_part_of_that(self, name, way):
+        net = net_of()
+        compiled = way(net)
+        with torch.no_grad():
+            for _ in range(3):
+                compiled(torch.randn(4, 32, device="cuda"))
+            made = reprise.graphed(lambda x: compiled(x) + 1)
+            for _ in range(4):
+                x = torch.randn(4, 32, device="cuda")
+                self.close(made(x), net(x) + 1, name)
+
+
+class Partitions(unittest.TestCase):
+    """A partition by itself, as Inductor calls it."""
+
+    def setUp(self):
+        torch.manual_seed(0)
+        self.weight = torch.nn.Parameter(torch.randn(8, device="cuda"))
+        self.calls = 0
+
+    def model(self, inputs):
+        self.calls += 1
+        weight, x, size = inputs
+        inputs.clear()
+        return [weight * x + size, None, size, weight]
+
+    def made(self, fixed=(0,), written=(), is_backward=False):
+        return partition.Partition(torch, self.model, fixed, written, 0, is_backward, "a partition")
+
+    def check(self, made, x, size=1, weight=None):
+        weight = self.weight if weight is None else weight
+        inputs = [weight, x, size]
+        with torch.no_grad():
+            out, none, got, same = made(inputs)
+            self.assertTrue(torch.equal(out, weight * x + size))
+        self.assertEqual((inputs, none, got), ([], None, size))
+        self.assertEqual(same.data_ptr(), weight.data_ptr())
+
+    def test_fixed_inputs_are_no_arguments(self):
+        made = self.made()
+        for i in range(6):
+            self.check(made, torch.full((8,), float(i), device="cuda"))
+        graphed, = (g for g in every_graphed() if g.name == "a partition" and g.shapes())
+        self.assertEqual([a["role"] for a in graphed.shapes()[0]["arguments"]], ["in", "out"])
+        self.assertLess(self.calls, 6)
+
+    def test_sizes_are_keys(self):
+        made = self.made()
+        for size in (1, 2, 3, 1, 2, 3, 1, 2, 3):
+            self.check(made, torch.randn(8, device="cuda"), size)
+
+    def test_saved_activations_are_not_fixed(self):
+        made = self.made(fixed=(0, 1), is_backward=True)
+        kept = []
+        for _ in range(8):
+            kept.append(torch.randn(8, device="cuda"))
+            self.check(made, kept[-1])
+        self.assertEqual(len(made._variants), 1)
+
+    def test_what_was_taken_for_fixed_and_moves(self):
+        made, kept = self.made(fixed=(0, 1)), []
+        for _ in range(12):
+            kept.append(torch.randn(8, device="cuda"))
+            self.check(made, kept[-1])
+        self.assertEqual(made._fixed, (0,))
+        self.assertEqual(len(made._variants), 1)
+
+    def test_parameters_at_other_places(self):
+        made = self.made()
+        others = [torch.nn.Parameter(torch.randn(8, device="cuda")) for _ in range(2)]
+        for _ in range(4):
+            for weight in (self.weight, *others):
+                self.check(made, torch.randn(8, device="cuda"), weight=weight)
+        self.assertEqual(len(made._variants), 3)
+
+    def test_strides_of_copies(self):
+        base = torch.arange(64.0, device="cuda")
+        for tensor in (base[1:9], base.view(8, 8)[1:, 1:5], base.view(8, 8).t()[1:], base[3:3], base[5]):
+            copied = partition._copy(tensor)
+            self.assertTrue(torch.equal(copied, tensor))
+            self.assertEqual((copied.shape, copied.stride()), (tensor.shape, tensor.stride()))
+            self.assertEqual(copied.data_ptr() % partition.ALIGNMENT, 0)
+
+
+class Answers(unittest.TestCase):
+    def test_without_being_asked_pytorch_serves(self):
+        asked = []
+        theirs = types.SimpleNamespace(
+            cudagraphify_impl=lambda *args, **kwargs: asked.append(kwargs) or "theirs",
+            get_manager=lambda *_: None)
+        trees._answer(theirs)
+        name = types.SimpleNamespace()
+        with mock.patch.object(trees, "is_installed", lambda: False):
+            self.assertEqual(theirs.cudagraphify_impl(id, [], (), compile_id=name), "theirs")
+            trees.ask_for(name)
+            self.assertIsInstance(theirs.cudagraphify_impl(id, [], (), compile_id=name), partition.Partition)
+        with mock.patch.object(trees, "is_installed", lambda: True):
+            self.assertIsInstance(theirs.cudagraphify_impl(id, [], ()), partition.Partition)
+            self.assertIs(theirs.cudagraphify_impl(id, [], (), kernel_free_cudagraph=True), id)
+        self.assertEqual(asked, [{"compile_id": name}])
+        manager = theirs.get_manager(0)
+        self.assertIsNotNone(manager)
+        self.assertFalse(manager)
+        manager.set_to_running_backward()
+
+    def test_a_pytorch_without_what_is_answered_says_so(self):
+        for name in torch_private.TREES_NAMES:
+            has = types.SimpleNamespace(**dict.fromkeys(set(torch_private.TREES_NAMES) - {name}, id))
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                trees._answer(has)
+            self.assertIn(f"off, as PyTorch {torch.__version__} has no {torch_private.TREES}.{name}",
+                          str(caught[0].message))
+            self.assertFalse(any(hasattr(f, "is_answer") for f in vars(has).values()))
+
+    @unittest.skipIf(INSTALL, "all is served under install()")
+    def test_the_backend_of_pytorch_is_left_alone(self):
+        compiled = torch.compile(lambda x: x * 2 + 1, backend="cudagraphs")
+        before = set(map(id, every_graphed()))
+        with torch.no_grad(), contextlib.suppress(torch._dynamo.exc.BackendCompilerFailed):
+            for _ in range(3):
+                compiled(torch.ones(4, device="cuda"))
+        self.assertEqual(set(map(id, every_graphed())) - before, set())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
