@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 import reprise
 from reprise import mends
+from training_steps import group_beside_captures
 from unseen import Unseen
 
 INSTALL = "--install" in sys.argv
@@ -696,8 +697,8 @@ class Distributed(Case):
         cls.environment.start()
         os.environ.pop("TORCH_NCCL_ASYNC_ERROR_HANDLING", None)
         try:
-            torch.distributed.init_process_group("nccl", store=torch.distributed.HashStore(),
-                                                 rank=0, world_size=1)
+            torch.distributed.init_process_group(group_beside_captures(INSTALL), rank=0, world_size=1,
+                                                 store=torch.distributed.HashStore())
         except (RuntimeError, ValueError, AttributeError) as error:
             cls.environment.stop()
             raise unittest.SkipTest(f"no process group of NCCL: {error}") from error

@@ -109,7 +109,8 @@ class Served(unittest.TestCase):
             for shape in made.shapes():
                 found.setdefault(way, []).append(shape["replays"])
         self.assertEqual({way: sorted(found.get(way, [])) for way, _ in wanted},
-                         {way: sorted(counts) for way, counts in wanted})
+                         {way: sorted(counts) for way, counts in wanted},
+                         [(made.name, made.shapes()) for made in self.new_graphs()])
 
     @each_way
     def test_inference(self, name, way):
@@ -284,7 +285,7 @@ class Served(unittest.TestCase):
 
             @staticmethod
             def backward(ctx, gradient):
-                return gradient.cpu().mul(2).cuda()
+                return gradient.cpu().cuda() * 2
 
         compiled = way(lambda x: Through.apply(x).sum())
         for _ in range(4):

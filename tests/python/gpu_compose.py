@@ -3,18 +3,18 @@
 DistributedDataParallel and collectives. Usage: gpu_compose.py [--install] ..."""
 
 import gc
+import subprocess
 import sys
 import unittest
 import warnings
 
 import torch
 from torch import distributed
-from torch.distributed import distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import reprise
-from training_steps import whole_step
+from training_steps import group_beside_captures, whole_step
 
 INSTALL = "--install" in sys.argv
 if INSTALL:
@@ -419,7 +419,7 @@ class Pipelines(Case):
 class Group(Case):
     """One process as a group of its own."""
 
-    BACKEND = "nccl"
+    BACKEND = group_beside_captures(INSTALL)
 
     @classmethod
     def setUpClass(cls):
@@ -524,12 +524,35 @@ class Collectives(Group):
         self.test_all_reduce()
 
 
+class AnyGroup(unittest.TestCase):
+    PROGRAM = """
+import sys, torch, reprise
+from torch import distributed
+if {install}: reprise.install()
+distributed.init_process_group("nccl", store=distributed.HashStore(), rank=0, world_size=1)
+distributed.all_reduce(torch.ones(1, device="cuda"))
+made = reprise.graphed(lambda x: torch.nn.functional.gelu(x) * 2)
+for i in range(6):
+    x = torch.full((1000,), float(i), device="cuda")
+    assert torch.equal(made(x), torch.nn.functional.gelu(x) * 2)
+print(len(made.shapes()), *made.failures())
+distributed.destroy_process_group()
+"""
+
+    def test_captures_beside_it_work_or_name_another(self):
+        done = subprocess.run([sys.executable, "-c", self.PROGRAM.format(install=INSTALL)], text=True,
+                              capture_output=True, check=False)
+        if "init_process_group" in done.stderr and "reprise" not in done.stderr:
+            self.skipTest("no process group of NCCL")
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+        count, _, failures = done.stdout.strip().partition(" ")
+        self.assertTrue((count, failures) == ("1", "") or "nccl-legacy" in failures + done.stderr,
+                        done.stdout + done.stderr)
+
+
 class Parallel(Group):
     """DistributedDataParallel, after PyTorch's recipe for graphs."""
 
-    # PyTorch 2.15's new group registers all memory of PyTorch's allocator with NCCL, that of captures
-    # too, where this fails: docs/pytorch.md says to name the earlier one. install() takes that itself.
-    BACKEND = "nccl-legacy" if hasattr(c10d, "_register_builtin_nccl_as_legacy") and not INSTALL else "nccl"
     WARMUP = 11
 
     def setUp(self):

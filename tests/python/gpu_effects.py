@@ -20,6 +20,7 @@ import torch
 
 import reprise
 from reprise import _C
+from training_steps import need_transformers
 
 INSTALL = "--install" in sys.argv
 if INSTALL:
@@ -391,10 +392,8 @@ class Caches(Case):
 
     def generates(self, captured, **way):
         """Eager's tokens, in eager calls or in graphs."""
-        try:
-            from transformers import LlamaConfig, LlamaForCausalLM
-        except ImportError:
-            self.skipTest("needs transformers")
+        need_transformers(self)
+        from transformers import LlamaConfig, LlamaForCausalLM
         torch.manual_seed(0)
         net = LlamaForCausalLM(LlamaConfig(
             hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,

@@ -283,7 +283,8 @@ class Graphs(unittest.TestCase):
         before = torch.cuda.memory_allocated()
         x = torch.zeros(1 << 18, device="cuda")
         graph, y = capture(lambda: x + 1)
-        self.assertEqual(torch.cuda.memory_allocated() - before, 2 << 20)
+        # PyTorch 2.12 keeps seed and offset of the graph there.
+        self.assertIn(torch.cuda.memory_allocated() - before, (2 << 20, (2 << 20) + 1024))
         self.assertGreaterEqual(torch.cuda.memory_reserved(), torch.cuda.memory_allocated())
         del graph, y
 

@@ -15,6 +15,7 @@ from unittest import mock
 import torch
 
 import reprise
+from training_steps import need_transformers
 
 if "--install" in sys.argv:
     sys.argv.remove("--install")
@@ -284,10 +285,8 @@ class Decoders(Case):
     """transformers' static cache, which makes another object for each sequence."""
 
     def setUp(self):
-        try:
-            from transformers import LlamaConfig, LlamaForCausalLM
-        except ImportError:
-            self.skipTest("needs transformers")
+        need_transformers(self)
+        from transformers import LlamaConfig, LlamaForCausalLM
         torch.manual_seed(0)
         self.net = LlamaForCausalLM(LlamaConfig(
             hidden_size=64, intermediate_size=128, num_hidden_layers=6, num_attention_heads=4,

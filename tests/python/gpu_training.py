@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import reprise
+from training_steps import need_transformers
 
 INSTALL = "--install" in sys.argv
 if INSTALL:
@@ -911,10 +912,7 @@ class HuggingFace(Simple):
     """Programs of transformers."""
 
     def mixtral(self, dtype):
-        try:
-            import transformers
-        except ImportError:
-            self.skipTest("there is no transformers")
+        transformers = need_transformers(self)
         config = transformers.MixtralConfig(
             vocab_size=TOKENS, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
             num_attention_heads=2, num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2,
@@ -968,8 +966,9 @@ class HuggingFace(Simple):
         return [row["loss"] for row in trainer.state.log_history if "loss" in row]
 
     def test_trainer(self):
-        if not importlib.util.find_spec("transformers") or not importlib.util.find_spec("accelerate"):
-            self.skipTest("Trainer needs transformers and accelerate")
+        if not importlib.util.find_spec("accelerate"):
+            self.skipTest("Trainer needs accelerate")
+        need_transformers(self)
         want = self.trained(lambda net: [])
         self.assertEqual(len(want), STEPS)
         self.assertEqual(self.trained(lambda net: [reprise.graphed_of(reprise.graphed_(net))]), want)
