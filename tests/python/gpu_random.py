@@ -5,6 +5,8 @@ Numbers are compared with eager's to the bit, on whichever PyTorch this is."""
 
 import gc
 import sys
+import threading
+import time
 import unittest
 import warnings
 from unittest import mock
@@ -300,6 +302,64 @@ class Failures(unittest.TestCase):
         torch.manual_seed(6)
         graph.replay()
         self.assertTrue(torch.equal(y, want[0]))
+
+
+class Threads(unittest.TestCase):
+    def test_others_draw_while_captures_go_on(self):
+        """Until 2.11 PyTorch's generators are in a capture as a whole, which these captures do without."""
+        errors, drawn, is_over = [], [0], threading.Event()
+
+        def draw():
+            with torch.cuda.stream(torch.cuda.Stream()):
+                while not is_over.is_set():
+                    try:
+                        torch.randn(64, device="cuda")
+                        drawn[0] += 1
+                    except RuntimeError as error:
+                        errors.append(str(error))
+                    time.sleep(0.0005)
+
+        thread = threading.Thread(target=draw)
+        thread.start()
+        try:
+            for _ in range(5):
+                nets = [torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.GELU()).cuda() for _ in range(3)]
+                inference, training = map(reprise.graphed, nets[:2])
+                x = torch.ones(2, 16, device="cuda")
+                callables = reprise.make_graphed_callables(nets[2], (x,))
+                for _ in range(4):
+                    with torch.no_grad():
+                        self.assertTrue(torch.equal(inference(x), nets[0](x)))
+                    training(x).sum().backward()
+                    callables(x).sum().backward()
+                self.assertEqual([len(inference.shapes()), len(training.shapes())], [1, 2])
+        finally:
+            is_over.set()
+            thread.join()
+        self.assertGreater(drawn[0], 0)
+        self.assertEqual(errors, [])
+
+    def test_callables_that_draw_are_captured_beside_other_threads(self):
+        """Nobody knows then whose numbers an eager run drew."""
+        is_over = threading.Event()
+        thread = threading.Thread(target=is_over.wait)
+        thread.start()
+        try:
+            net = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Dropout(0.5)).cuda()
+            made, twin = reprise.graphed(net), net
+            for call in range(5):
+                x, losses = torch.ones(4, 16, device="cuda"), []
+                for one in (made, twin):
+                    torch.manual_seed(call)
+                    net.zero_grad()
+                    loss = one(x).square().sum()
+                    loss.backward()
+                    losses.append((loss.item(), net[0].weight.grad.sum().item()))
+                self.assertEqual(*losses)
+            self.assertEqual(len(made.shapes()), 2, made.failures())
+        finally:
+            is_over.set()
+            thread.join()
 
 
 if __name__ == "__main__":

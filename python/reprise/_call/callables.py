@@ -8,6 +8,7 @@ from .._alloc.pool import Pool, pool_of
 from .._base.need import need_gpu
 from .._base.tree import flatten
 from .._base.warn import warn
+from .._capture import draws
 from .._grad.nodes import Aliases
 from .._grad.order import Schedule, parse
 from .._reads.reads import is_compiled
@@ -96,7 +97,9 @@ def _device(torch, callables, sample_args, pool):
 
 def _make(torch, device, callables, sample_args, passes, ordered, pool, warmup, allow_unused_input):
     """The graphed callables, with their device current."""
+    watched = draws.Watched(torch, ())
     _warm_up(torch, callables, sample_args, warmup, allow_unused_input)
+    may_draw = watched.drew() or not warmup
     cpu = CpuValues(torch, any(map(is_compiled, callables)))
 
     def new_split(which):
@@ -108,7 +111,7 @@ def _make(torch, device, callables, sample_args, passes, ordered, pool, warmup, 
         attempt = cpu.attempt(device, None, (), False)
         body = body_of(torch, forward, leaves, spec, False, cpu=attempt)
         return Split(torch, device, body, leaves, aliases, (), allow_unused_input,
-                     Pair(cpu, device, attempt))
+                     Pair(cpu, device, attempt), may_draw)
 
     splits = _capture(pool, callables, new_split, cpu, passes, ordered)
     replays = [_replay_of(fn, of[0]) for fn, of in zip(callables, splits)] if not ordered else \

@@ -16,7 +16,7 @@ from .._base.lines import line_of, tell_mend
 from .._base.need import need_gpu
 from .._base.tree import argument_names, flatten
 from .._base.warn import warn
-from .._capture import distributed
+from .._capture import distributed, draws
 from .._capture.record import Work, extents, is_alone
 from .._effects.effects import Before, Changed, Effects, Unobserved, records_of
 from .._effects.refusals import Refusals, traced_call
@@ -127,7 +127,7 @@ class Graphed:
         self._excused = {}  # by key: captures that failed on threads that did not
         self._fast_path = FastPath(torch, self._watch, self._reads, frozen)
         self._fast_call = self._fast_path.call
-        self._draws = True  # until a capture drew no random numbers
+        self._draws = True  # until a run drew no random numbers
         self._trained = ()  # parameters, once a call was seen to touch gradients
         self._leads = {}  # by key, but for gradients: where a layout begins, if it was tuned
         self._drops = {}  # by key, but for gradients, of calls that drop those first: other parameters
@@ -515,9 +515,10 @@ class Graphed:
     def _warm_up(self, args, kwargs):
         """An eager call, which tells whether calls touch gradients."""
         self._eager_runs += 1
-        before = self._gradients()
+        before, watched = self._gradients(), draws.Watched(self._torch, self._generators)
         result = self._eager_here(args, kwargs)
         self._notice_gradients(before, before.changed() or before.used())
+        self._draws = watched.drew() or (self._draws and self._eager_runs > 1)
         return result
 
     def _gradients(self):
@@ -892,8 +893,8 @@ class Graphed:
             self._numbers.refuse(family, "forward and backward are two graphs")
             self._hyperparameters.refuse("forward and backward are two graphs")
         seat = self._numbers.seat(family, self._others(leaves))
-        given, draws = self._numbers.bind(family, seat), self._numbers.draws(seat)
-        bound = self._hyperparameters.bind(given, draws)
+        given, drawing = self._numbers.bind(family, seat), self._numbers.draws(seat)
+        bound = self._hyperparameters.bind(given, drawing)
         distributed.check_modules(torch, self._watch.modules, split)
         pool = self._own_pool(device, split)
         aliases = Aliases(torch, self._watch.modules, self._watch.params) if split else None
@@ -908,7 +909,8 @@ class Graphed:
         with torch.cuda.device(device):
             if split:
                 pair = Pair(self._cpu, device, cpu)
-                made = Split(torch, device, body, tensors, aliases, self._generators, values=pair)
+                made = Split(torch, device, body, tensors, aliases, self._generators, values=pair,
+                             draws=self._draws)
                 made.capture(Pool("sequence", parent=pool, name=name), name,
                              verify and "capture")  # a step must not be taken twice
                 brings = cpu is not None or any(self._brought(leaf) for leaf in self._others(leaves))
@@ -922,7 +924,7 @@ class Graphed:
                 made.lead = lead
                 made.scalars = bound and bound.give(made.graph)
                 made.seat, made.given_numbers, made.turns = seat, numbered, threading.RLock()
-                made.draws = draws.count if draws else 0
+                made.draws = drawing.count if drawing else 0
                 made.lines = prints.lines if prints else ()
                 self._draws = work.draws
                 if cpu is not None:

@@ -18,6 +18,7 @@ it is left out of the graph (csrc/capture/draws.c).
 """
 
 import contextlib
+import threading
 import weakref
 
 from .. import _C
@@ -334,6 +335,23 @@ def new_capture(torch, device, stream, generators, draws, pool, base):
     within = torch_private.of(torch).begins_captures
     known = (torch.cuda.default_generators[device.index], *generators) if draws or within else ()
     return (Within if within else Beside)(torch, device, stream, known, pool, base)
+
+
+class Watched:
+    """Tells whether an eager run drew random numbers of the devices' generators or of these, so that the
+    generators have to be told of captures like it. Until 2.11 other threads cannot draw while one is on of
+    which they were. So where those may have drawn the numbers it is taken that the run did not: a capture
+    that draws all the same is taken once more."""
+
+    def __init__(self, torch, generators):
+        self._generators = (*torch.cuda.default_generators, *generators)
+        self._before = self._offsets()
+
+    def _offsets(self):
+        return [generator.get_offset() for generator in self._generators]
+
+    def drew(self):
+        return self._offsets() != self._before and threading.active_count() == 1
 
 
 def recover(torch, device):

@@ -45,9 +45,9 @@ class Split:
     effects = None   # what its calls assign beside their results (effects.Assignments)
     cpu = constants = None  # as of Shape
 
-    def __init__(self, torch, device, body, tensors, aliases, generators, allow_unused=True, values=None):
+    def __init__(self, torch, device, body, tensors, aliases, generators, allow_unused=True, values=None, draws=True):
         """values: a Pair (_call/cpu_values.py), or None: what the backward pass moves from the CPU is not
-        answered."""
+        answered. draws: may it draw random numbers, as far as eager runs showed?"""
         self.torch = torch
         self.device = device
         self.body = body
@@ -57,6 +57,7 @@ class Split:
         self.generators = generators
         self.allow_unused = allow_unused
         self.values = values
+        self.draws = draws
         self.used_before = -1  # replays, when it was last looked whether there are any
         self.turn = 0         # counts forward replays: what is in the pool is that of the last
         self.before_backward = None  # called before each backward pass; it may raise
@@ -126,7 +127,7 @@ class Split:
 
     def _forward_work(self):
         return Work(self.torch, self.device, self._forward, self.tensors, self.generators, keep=True,
-                    put_back=self._drop_graph)
+                    draws=self.draws, put_back=self._drop_graph)
 
     def _drop_graph(self):
         """Ahead of each run: what is there of an earlier one stands in the allocator's tables, and from
@@ -149,7 +150,7 @@ class Split:
         saved = [new((sizes[slot],), (1,), torch.uint8) for slot in self.needed]
         body = self._backward if self.values is None else self.values.around(self._backward)
         return Work(torch, self.device, body, samples + saved, self.generators,
-                    base=work.runs[-1].capture.states)
+                    draws=self.draws, base=work.runs[-1].capture.states)
 
     def drop_runs(self):
         """Behind both captures, or one that failed."""
