@@ -88,16 +88,24 @@ CUresult rpi_host_cuMemGetInfo(size_t *free_bytes, size_t *total_bytes)
     return CUDA_SUCCESS;
 }
 
+/* Where allocations lie: above the address sanitizer's heap. The thread sanitizer takes no wish
+ * that it has no shadow of, and has one only below where libraries and stacks lie. */
+#ifdef __SANITIZE_THREAD__
+#define LOWEST_ADDRESS  ((uint64_t)0x7e90 << 32)
+#define HIGHEST_ADDRESS ((uint64_t)0x7ef0 << 32)
+#else
+#define LOWEST_ADDRESS  ((uint64_t)0x65 << 40)
+#define HIGHEST_ADDRESS ((uint64_t)0x70 << 40)
+#endif
+
 /* Memory for the chunk at addresses that ascend from allocation to allocation, as NVIDIA's driver
  * gives them: allocators that take the lowest of equal blocks then choose as they do there. The
- * addresses are a wish, above those of the address sanitizer's heap; MAP_FAILED where there are
- * none at all. */
+ * addresses are a wish; MAP_FAILED where there are none at all. */
 static void *map_ascending(const struct rpi_host_chunk *chunk)
 {
-    static const uint64_t lowest = (uint64_t)0x65 << 40, highest = (uint64_t)0x70 << 40;
     struct rpi_host_memory *memory = &rpi_host.memory;
-    if (memory->next < lowest || memory->next > highest - chunk->bytes)
-        memory->next = lowest;
+    if (memory->next < LOWEST_ADDRESS || memory->next > HIGHEST_ADDRESS - chunk->bytes)
+        memory->next = LOWEST_ADDRESS;
     void *place = mmap((void *)(uintptr_t)memory->next, chunk->bytes, PROT_READ | PROT_WRITE,
                        MAP_SHARED, rpi_host_memory_fd(), (off_t)chunk->offset);
     memory->next +=
