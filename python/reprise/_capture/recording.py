@@ -17,12 +17,12 @@ import gc
 import gzip
 import json
 import os
-import tempfile
 
 from .. import _C
 from .._alloc.install import is_installed
 from .._base import torch_private
 from .._base.need import need_gpu
+from .._base.outfile import write_file
 from .._base.tree import flatten
 from . import workspaces
 from .once import graph
@@ -65,18 +65,7 @@ class Recording:
         text = json.dumps({"format": "reprise-capture/1",
                            "source": f"torch {torch.__version__}, {torch.cuda.get_device_name()}",
                            "captures": self.captures}, separators=(",", ":")).encode()
-        path = os.path.realpath(path)
-        handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".reprise-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(gzip.compress(text) if path.endswith(".gz") else text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, _mode_of(path))
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        write_file(path, gzip.compress(text) if os.fspath(path).endswith(".gz") else text)
 
     def __repr__(self):
         blocks = sum(event[0] == "alloc" for capture in self.captures for event in capture["events"])
@@ -120,16 +109,6 @@ def _first_line(error):
 
 def _name_of(fn):
     return getattr(fn, "__name__", None) or type(fn).__name__
-
-
-def _mode_of(path):
-    """Of the file that is replaced, or what a new one would have."""
-    try:
-        return os.stat(path).st_mode & 0o7777
-    except FileNotFoundError:
-        mask = os.umask(0)
-        os.umask(mask)
-        return 0o666 & ~mask
 
 
 # ---- The capture ----

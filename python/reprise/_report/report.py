@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 from .. import _C
+from .._base.outfile import write_file
 from .._call.graphed import MOST_STALE, every_graphed
 from .._call.policy import verdict
 from . import page
@@ -119,5 +120,5 @@ def report(path=None):
     """
     if path is None:
         return page.text(_facts(False))
-    Path(path).write_text(page.page(_facts(True)), encoding="utf-8")
+    write_file(path, page.page(_facts(True)).encode())
     return None
