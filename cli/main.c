@@ -18,6 +18,7 @@ static const struct cli_command commands[] = {
     {"completion", cmd_completion, "print a script that lets bash or zsh complete these words"},
     {"demo", cmd_demo, "capture a decoder at several batch sizes, and plan recorded captures"},
     {"doctor", cmd_doctor, "is this machine ready for graphs, and if not, what to do"},
+    {"estimate", NULL, "what memory the graphs of a Python function will take, without a GPU"},
     {"explain", cmd_explain, "what a capture error or symptom means, and what to do"},
     {"inspect", cmd_inspect, "which argument or block each node of the demo's decoder touches"},
     {"plan", cmd_plan, "what recorded captures need, beside the least possible"},
@@ -25,7 +26,8 @@ static const struct cli_command commands[] = {
     {NULL, NULL, NULL},
 };
 
-/* Did the Python package start this program, under this name? It does `run` itself. */
+/* Did the Python package start this program, under this name? It does itself what has no function
+ * here. */
 static bool from_package;
 #define NAME_FROM_PACKAGE "reprise of Python"
 
@@ -53,11 +55,14 @@ static int refuse_command(const char *name)
 {
     size_t best = SIZE_MAX;
     const char *near = NULL;
-    for (const struct cli_command *c = commands; c->name; c++)
+    bool of_package = false;
+    for (const struct cli_command *c = commands; c->name; c++) {
+        of_package = of_package || (!c->run && !strcmp(name, c->name));
         if ((c->run || from_package) && cli_nearer(name, c->name, &best))
             near = c->name;
-    if (!strcmp(name, "run"))
-        cli_say(NULL, "'run' is a command of the Python package: python -m reprise run SCRIPT");
+    }
+    if (of_package)
+        cli_say(NULL, "'%s' is a command of the Python package: python -m reprise %s", name, name);
     else if (near)
         cli_say(NULL, "no command '%s': did you mean '%s'? 'reprise --help' lists them", name,
                 near);

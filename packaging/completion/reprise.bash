@@ -6,7 +6,9 @@
 _reprise() {
     local word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} words=
     COMPREPLY=()
-    if ((COMP_CWORD == 1)) || { ((COMP_CWORD == 2)) && [[ $command == help ]]; }; then
+    if ((COMP_CWORD == 1)) && [[ $word == -* ]]; then
+        words="--help --version -V"
+    elif ((COMP_CWORD == 1)) || { ((COMP_CWORD == 2)) && [[ $command == help ]]; }; then
         words=$(reprise --help 2>/dev/null | sed -n 's/^  \([a-z][a-z]*\) .*/\1/p')
         ((COMP_CWORD == 1)) && words+=" help"
     elif [[ $word == -* ]]; then

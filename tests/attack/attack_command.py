@@ -7,12 +7,15 @@ import os
 import pty
 import re
 import select
+import shutil
+import signal
 import subprocess
 import unittest
 
 from arena import REPRISE, SOURCE, Arena, main, run
 
 COMMANDS = ["advise", "bench", "check", "completion", "demo", "doctor", "explain", "inspect", "plan"]
+OF_PACKAGE = ["estimate", "run"]  # which the C library's command only names
 
 
 def on_terminal(*arguments, **environment):
@@ -66,6 +69,7 @@ class Command(Arena):
                                   check=True, cwd=self.folder).stdout.split()
         self.assertEqual(complete("reprise", "''"), COMMANDS + ["help"])
         self.assertEqual(complete("reprise", "ad"), ["advise"])
+        self.assertEqual(complete("reprise", "--v"), ["--version"])
         self.assertEqual(complete("reprise", "plan", "--c"), ["--capacity"])
         self.assertEqual(complete("reprise", "advise", "--"),
                          ["--eager-us", "--help", "--html", "--json"])
@@ -88,6 +92,47 @@ class Command(Arena):
         self.assertTrue(script.startswith("#compdef reprise\n"))
         self.refused(run("completion", "fish"), "bash or zsh")
         self.refused(run("completion"), "bash or zsh")
+
+    @unittest.skipUnless(shutil.which("zsh"), "there is no zsh")
+    def test_zsh_completes(self):
+        """A shell on a terminal, to which each line is typed up to the tabulator."""
+        with open(self.path("_reprise"), "wb") as file:
+            file.write(run("completion", "zsh").stdout)
+        self.recording("file.json")
+        self.write(".zshrc", f"fpath=({self.folder} $fpath); PATH={os.path.dirname(REPRISE)}:$PATH\n"
+                             "PROMPT='ready> '; LISTMAX=0; zstyle ':completion:*' list-colors ''\n"
+                             "autoload -Uz compinit; compinit -u\n")
+        lines = {"reprise ad": "reprise advise ", "reprise --v": "reprise --version ",
+                 "reprise plan --c": "reprise plan --capacity ", "reprise bench re": "reprise bench replay ",
+                 "reprise help ch": "reprise help check ", "reprise completion z": "reprise completion zsh ",
+                 "reprise plan fi": "reprise plan file.json "}
+        shell, master = pty.fork()
+        if shell == 0:
+            os.chdir(self.folder)
+            os.execvpe("zsh", ["zsh", "-i"], {"HOME": self.folder, "ZDOTDIR": self.folder, "TERM": "dumb",
+                                              "PATH": os.environ["PATH"]})
+        try:
+            self.until(master, "ready> ")
+            for typed, whole in lines.items():
+                os.write(master, typed.encode() + b"\t")
+                self.until(master, whole)
+                os.write(master, b"\x15")  # the line is given up
+            os.write(master, b"reprise \t")
+            listed = self.until(master, "what recorded captures need")
+            self.assertEqual(re.findall(r"^([a-z]+) +-- ", re.sub("\x1b.*?[mK]", "", listed), re.MULTILINE),
+                             sorted(COMMANDS + ["help"]))
+        finally:
+            os.kill(shell, signal.SIGKILL)
+            os.waitpid(shell, 0)
+            os.close(master)
+
+    def until(self, master, words):
+        """What the terminal shows up to the words."""
+        text = ""
+        while words not in text:
+            self.assertTrue(select.select([master], [], [], 60)[0], text)
+            text += os.read(master, 65536).decode().replace("\r", "")
+        return text
 
     def test_installed_completions_are_the_printed_ones(self):
         for shell, name in (("bash", "reprise.bash"), ("zsh", "_reprise")):
@@ -154,7 +199,9 @@ class Command(Arena):
         self.assertIn("-V", text)
         listed = subprocess.run(["reprise of Python", "--help"], executable=REPRISE, check=True,
                                 capture_output=True).stdout.decode()
-        self.assertEqual(re.findall(r"^  ([a-z]+) ", listed, re.MULTILINE), sorted(COMMANDS + ["run"]))
+        self.assertEqual(re.findall(r"^  ([a-z]+) ", listed, re.MULTILINE), sorted(COMMANDS + OF_PACKAGE))
+        for command in OF_PACKAGE:
+            self.refused(run(command), f"python -m reprise {command}")
 
 
 if __name__ == "__main__":
