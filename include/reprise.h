@@ -1756,8 +1756,9 @@ RP_API rp_status rp_advice_render(struct rp_advice *advice, enum rp_advice_forma
 
 /* ---- 12. Process-wide settings ------------------------------------------------------------- */
 
-/* Where the library takes host memory. Set before any other call, from one thread; all four
- * functions behave like their namesakes in the C library. NULL restores those. */
+/* Where the library takes host memory. Set before any other call but rp_set_log, from one thread;
+ * the functions behave like their namesakes in the C library. NULL restores those. Where one of the
+ * three is NULL nothing changes, and an error is logged. */
 struct rp_host_memory {
     void *(*malloc_fn)(size_t bytes, void *user);
     void *(*realloc_fn)(void *pointer, size_t bytes, void *user);

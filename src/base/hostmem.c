@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/hostmem.h"
 
+#include "base/log.h"
 #include "reprise.h"
 
 #include <stdlib.h>
@@ -29,7 +30,12 @@ static struct rp_host_memory host_memory = {libc_malloc, libc_realloc, libc_free
 
 void rp_set_host_memory(const struct rp_host_memory *functions)
 {
-    host_memory = functions ? *functions : libc_memory;
+    if (!functions)
+        host_memory = libc_memory;
+    else if (functions->malloc_fn && functions->realloc_fn && functions->free_fn)
+        host_memory = *functions;
+    else
+        rpi_log(RP_LOG_ERROR, "rp_set_host_memory: a function is NULL; nothing is changed");
 }
 
 void *rpi_malloc(size_t bytes)

@@ -82,6 +82,58 @@ static void call_with_null(void)
 #include "calls.inc"
 }
 
+static int errors_logged;
+
+static void count_errors(enum rp_log_level level, const char *message, void *user)
+{
+    (void)user;
+    errors_logged += level == RP_LOG_ERROR && strstr(message, "rp_set_host_memory") != NULL;
+}
+
+static void *never_malloc(size_t bytes, void *user)
+{
+    (void)bytes;
+    (void)user;
+    return NULL;
+}
+
+static void *never_realloc(void *pointer, size_t bytes, void *user)
+{
+    (void)pointer;
+    return never_malloc(bytes, user);
+}
+
+static void never_free(void *pointer, void *user)
+{
+    (void)pointer;
+    (void)user;
+}
+
+/* Host memory comes from where it came from, when one of the functions is NULL. */
+static void set_half_a_host_memory(struct rp_device *device)
+{
+    struct rp_pool *pool = NULL;
+    begin("rp_set_host_memory with a function that is NULL");
+    rp_set_log(count_errors, NULL, RP_LOG_ERROR);
+    for (int missing = 0; missing < 3; missing++) {
+        struct rp_host_memory memory = {never_malloc, never_realloc, never_free, NULL};
+        if (missing == 0)
+            memory.malloc_fn = NULL;
+        else if (missing == 1)
+            memory.realloc_fn = NULL;
+        else
+            memory.free_fn = NULL;
+        rp_set_host_memory(&memory);
+    }
+    rp_set_log(NULL, NULL, RP_LOG_ERROR);
+    if (errors_logged != 3 || rp_pool_create(device, NULL, &pool, &good.err) != RP_OK) {
+        fprintf(stderr, "rp_set_host_memory: %d errors for 3 missing functions; '%s'\n",
+                errors_logged, good.err.message);
+        wrong++;
+    }
+    rp_pool_destroy(pool);
+}
+
 #undef NULL_CALL
 #undef NULL_DESTROY
 #undef FORKED_CALL
@@ -125,6 +177,7 @@ int main(void)
     signal(SIGSEGV, tell_crash);
     signal(SIGBUS, tell_crash);
     call_with_null();
+    set_half_a_host_memory(device);
     printf("%d calls with NULL, %d of them wrong\n", calls, wrong);
     int failed = wrong != 0 || calls < 150 || fork_and_call();
     rp_device_destroy(device);
