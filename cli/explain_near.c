@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
  * Nearness is the share of a text's trigrams, three letters or digits in a row, that an entry's key
- * or title has too: it stands typing errors, words in another order, and pieces of names. A text
- * counts as a whole, or for less by its longest word. Case, blanks and signs are left
- * out, as in rp_explain.
+ * or title has too, or a name that people ask about it by: it stands typing errors, words in
+ * another order, and pieces of names. A text counts as a whole, or for less by its longest word.
+ * Case, blanks and signs are left out, as in rp_explain. Trigrams tell little of a short word with
+ * a wrong letter: where a few edits make the longest word a name that people ask by, that is near
+ * too.
  */
 #include "explain_near.h"
+#include "explain/explain.h"
+#include "near.h"
 
 #include <ctype.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
 
 enum { MOST_LETTERS = 512, TRIGRAM = 3 };
@@ -77,19 +82,28 @@ static void rank(struct ranking *r, const struct rp_explanation *e, unsigned sco
     r->score[place] = score;
 }
 
+static unsigned larger(unsigned a, unsigned b)
+{
+    return a > b ? a : b;
+}
+
 /* How near an entry is; 0: not near. What the text has of the entry's key decides among equals. */
 static unsigned score_of(const struct rp_explanation *e, const char *all, const char *word)
 {
     enum { LEAST = 500, OF_WORD = 60, OF_KEY = 50 }; /* per mille, and per cent */
-    char key[MOST_LETTERS], title[MOST_LETTERS];
+    char key[MOST_LETTERS], text[MOST_LETTERS];
+    const char *topic;
     squeeze(e->key, key);
-    squeeze(e->title, title);
-    unsigned shares[] = {share_of(all, key), share_of(all, title),
-                         OF_WORD * share_of(word, key) / 100,
-                         OF_WORD * share_of(word, title) / 100};
-    unsigned score = 0;
-    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++)
-        score = shares[i] > score ? shares[i] : score;
+    squeeze(e->title, text);
+    unsigned score = larger(share_of(all, key), share_of(all, text));
+    score = larger(score, OF_WORD * larger(share_of(word, key), share_of(word, text)) / 100);
+    for (size_t i = 0; (topic = rpi_explanation_topic(e, i)); i++) {
+        size_t best = SIZE_MAX;
+        squeeze(topic, text);
+        score = larger(score, larger(share_of(all, text), OF_WORD * share_of(word, text) / 100));
+        if (cli_nearer(word, text, &best))
+            score = larger(score, 1000 - 100 * (unsigned)best);
+    }
     return score <= LEAST ? 0 : score + OF_KEY * share_of(key, all) / 100;
 }
 

@@ -3,7 +3,8 @@
 """Checks that includes point down the list of the house (docs/design.md), and nowhere else.
 
     base, explain, policy, driver, memory, graph, check, profile, report      src/NAME/
-    cli                              sees reprise.h, and how files are written and texts cleaned
+    cli                              sees reprise.h, how files are written and texts cleaned, and by what names
+                                     people ask for explanations
 
 A layer includes itself and what stands before it. Above the driver only the table is seen, never
 who fills it: driver/host/ and the functions that give a provider belong to src/driver and to the one
@@ -23,7 +24,7 @@ LAYERS = ["base", "explain", "policy", "driver", "memory", "graph", "check", "pr
 OPENS_DEVICES = "src/graph/device.c"
 DRIVER_HEADERS = {"driver/driver.h", "driver/cuda_abi.h", "driver/symbols.def", "driver/results.def",
                   "driver/watch.h"}
-COMMAND_SEES = {"reprise.h", "base/outfile.h", "base/text.h"}
+COMMAND_SEES = {"reprise.h", "base/outfile.h", "base/text.h", "explain/explain.h"}
 PROVIDERS = re.compile(r"\brpi_driver_(libcuda|host)\s*\(")
 NVIDIA = re.compile(r"cuda(_runtime\w*|_runtime_api)?\.h|cuda[A-Z]\w*\.h")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.MULTILINE)

@@ -200,6 +200,14 @@ static const struct message topics[] = {
 #undef X
 };
 
+const char *rpi_explanation_topic(const struct rp_explanation *e, size_t index)
+{
+    for (size_t i = 0; i < sizeof topics / sizeof *topics; i++)
+        if (!strcmp(topics[i].key, e->key) && index-- == 0)
+            return topics[i].text;
+    return NULL;
+}
+
 /* The entry of the longest message that occurs. */
 static const struct rp_explanation *find_message(const char *text)
 {

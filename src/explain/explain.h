@@ -9,6 +9,10 @@
 
 #include "reprise.h"
 
+/* The index-th name that people ask about the entry by, beside its key; NULL past the last. Static;
+ * any thread. */
+const char *rpi_explanation_topic(const struct rp_explanation *e, size_t index);
+
 /* The entry of a driver code, or NULL. Static; any thread. */
 const struct rp_explanation *rpi_explanation_of_code(int driver_code);
 

@@ -107,6 +107,12 @@ def check_near():
                          ("STREAM_CAPTURE_MERGED", "CUDA_ERROR_STREAM_CAPTURE_MERGE")):
         names = near(typed)
         assert names[0] == meant, (typed, names)
+    # names that people ask by, which no key or title has
+    for typed, meant in (("cudnn", "autotuning"), ("cudnn benchmrk", "autotuning"),
+                         ("dropuot", "wrong-result-random"), ("ncclAllReduce", "collectives"),
+                         ("ncl", "collectives")):
+        names = near(typed)
+        assert names[:1] == [meant], (typed, names)
     for nothing in ("frobnicate", "a b", "x" * 100, "x" * 5000, "\u00e4\u00f6"):
         assert near(nothing) == []
 
