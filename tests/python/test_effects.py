@@ -596,6 +596,9 @@ class Kinds(unittest.TestCase):
 
 
 class CtrlC(unittest.TestCase):
+    def setUp(self):  # a shell has programs in the background ignore the signal
+        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
+
     def test_it_waits_until_it_is_allowed(self):
         def interrupt():
             signal.raise_signal(signal.SIGINT)
