@@ -12,6 +12,8 @@ import os
 import sys
 import warnings
 
+from .texts import plain
+
 _HERE = os.path.dirname(os.path.dirname(sys._getframe().f_code.co_filename)) + os.sep  # the package
 # Who calls on behalf of others: helpers of Python's, and programs that torch.fx writes. Without
 # their endings: Python takes a whole name for no prefix of itself.
@@ -22,7 +24,7 @@ _COUNTS = sys.version_info < (3, 12)
 
 def warn(text, category=UserWarning):
     """Warns of `text` at the program's innermost line."""
-    inside = _inside()
+    inside, text = _inside(), plain(text)
     if _COUNTS:
         warnings.warn(text, category, stacklevel=_level(sys._getframe(1), inside))
     else:

@@ -14,6 +14,7 @@ from .._alloc.install import drop_segment_pools
 from .._alloc.pool import Pool
 from .._base.lines import line_of, tell_mend
 from .._base.need import need_gpu
+from .._base.texts import plain
 from .._base.tree import argument_names, flatten
 from .._base.warn import warn
 from .._capture import distributed, draws
@@ -1041,10 +1042,7 @@ class Graphed:
 
     @property
     def name(self):
-        if self._name:
-            return self._name
-        fn = self._fn
-        return getattr(fn, "__name__", None) or type(fn).__name__
+        return plain(self._name or getattr(self._fn, "__name__", None) or type(self._fn).__name__)
 
     @property
     def pool(self):

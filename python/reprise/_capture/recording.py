@@ -23,6 +23,7 @@ from .._alloc.install import is_installed
 from .._base import torch_private
 from .._base.need import need_gpu
 from .._base.outfile import write_file
+from .._base.texts import plain
 from .._base.tree import flatten
 from . import workspaces
 from .once import graph
@@ -52,7 +53,7 @@ class Recording:
             Recording: This one.
         """
         torch = need_gpu()
-        name = name or f"{_name_of(fn)} {len(self.captures) + 1}"
+        name = plain(name or f"{_name_of(fn)} {len(self.captures) + 1}")
         if any(capture["name"] == name for capture in self.captures):
             raise ValueError(f"there is a capture '{name}' already: give another name")
         self.captures.append({"name": name, **_record(torch, fn, args, warmup)})

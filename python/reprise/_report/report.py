@@ -6,6 +6,7 @@ from pathlib import Path
 
 from .. import _C
 from .._base.outfile import write_file
+from .._base.texts import plain
 from .._call.graphed import MOST_STALE, every_graphed
 from .._call.policy import verdict
 from . import page
@@ -119,6 +120,6 @@ def report(path=None):
         None when a page was written.
     """
     if path is None:
-        return page.text(_facts(False))
-    write_file(path, page.page(_facts(True)).encode())
+        return plain(page.text(_facts(False)))
+    write_file(path, plain(page.page(_facts(True))).encode())
     return None
