@@ -238,11 +238,25 @@ static int write_answers(int count, char **words)
     return code;
 }
 
+/* Takes --json out of the words, wherever it is; returns how many are left. */
+static int take_json(int count, char **words, bool *out_json)
+{
+    int kept = 0;
+    for (int i = 0; i < count; i++)
+        if (strcmp(words[i], "--json") != 0)
+            words[kept++] = words[i];
+    *out_json = kept < count;
+    return kept;
+}
+
 int cmd_explain(int argc, char **argv)
 {
-    bool json = argc > 1 && !strcmp(argv[1], "--json");
-    argc -= 1 + json;
-    argv += 1 + json;
+    static const struct option names[] = {{"help", no_argument, NULL, 'h'},
+                                          {"json", no_argument, NULL, 'j'},
+                                          {"list", no_argument, NULL, 'l'},
+                                          {NULL, 0, NULL, 0}};
+    bool json;
+    argc = take_json(argc - 1, ++argv, &json);
     const char *first = argc > 0 ? argv[0] : "";
     if (!strcmp(first, "--help") || !strcmp(first, "-h")) {
         print_usage(stdout);
@@ -253,7 +267,7 @@ int cmd_explain(int argc, char **argv)
     if (*first && *first != '-')
         return json ? write_answers(argc, argv) : answer_words(argc, argv, explain, "\n");
     if (*first)
-        cli_refuse("explain", "no option '%s'", first);
+        cli_refuse_option("explain", names, first);
     else
         cli_refuse("explain", "give a number, a name or a message");
     return CLI_USAGE;

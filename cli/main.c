@@ -55,7 +55,11 @@ static int refuse_command(const char *name)
 {
     size_t best = SIZE_MAX;
     const char *near = NULL;
-    bool of_package = false;
+    bool of_package = false, option = *name == '-';
+    const char *const others[] = {"help", "--help", "--version"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (cli_nearer(name, others[i], &best))
+            near = others[i];
     for (const struct cli_command *c = commands; c->name; c++) {
         of_package = of_package || (!c->run && !strcmp(name, c->name));
         if ((c->run || from_package) && cli_nearer(name, c->name, &best))
@@ -64,10 +68,11 @@ static int refuse_command(const char *name)
     if (of_package)
         cli_say(NULL, "'%s' is a command of the Python package: python -m reprise %s", name, name);
     else if (near)
-        cli_say(NULL, "no command '%s': did you mean '%s'? 'reprise --help' lists them", name,
-                near);
+        cli_say(NULL, "no %s '%s': did you mean '%s'? 'reprise --help' lists them",
+                option ? "option" : "command", name, near);
     else
-        cli_say(NULL, "no command '%s'; 'reprise --help' lists them", name);
+        cli_say(NULL, "no %s '%s'; 'reprise --help' lists them", option ? "option" : "command",
+                name);
     return CLI_USAGE;
 }
 

@@ -23,8 +23,7 @@ bool cli_refuse(const char *command, const char *format, ...)
     return false;
 }
 
-/* "--jsno" is no option of the command. */
-static bool refuse_option(const struct cli_options *options, const char *given)
+bool cli_refuse_option(const char *command, const struct option *names, const char *given)
 {
     size_t best = SIZE_MAX;
     const char *near = NULL;
@@ -32,13 +31,13 @@ static bool refuse_option(const struct cli_options *options, const char *given)
     char word[64];
     snprintf(word, sizeof word, "%.*s", is_long ? (int)strcspn(given + 2, "=") : 0,
              is_long ? given + 2 : "");
-    for (const struct option *o = options->names; is_long && o->name; o++)
+    for (const struct option *o = names; is_long && o->name; o++)
         if (cli_nearer(word, o->name, &best))
             near = o->name;
     if (!near)
-        return cli_refuse(options->command, "no option '%s'", given);
-    cli_say(options->command, "no option '%s': did you mean '--%s'? 'reprise %s --help' tells more",
-            given, near, options->command);
+        return cli_refuse(command, "no option '%s'", given);
+    cli_say(command, "no option '%s': did you mean '--%s'? 'reprise %s --help' tells more", given,
+            near, command);
     return false;
 }
 
@@ -64,7 +63,7 @@ int cli_options_read(const struct cli_options *options, int argc, char **argv, v
         if (option == ':')
             good = cli_refuse(options->command, "%s needs a value", argv[optind - 1]);
         else if (option == '?')
-            good = refuse_option(options, argv[optind - 1]);
+            good = cli_refuse_option(options->command, options->names, argv[optind - 1]);
         else
             good = options->take(option, request);
     }

@@ -28,6 +28,9 @@ int cli_options_read(const struct cli_options *options, int argc, char **argv, v
 /* A word on standard error, with where to find more; false, so that refusing is one line. */
 bool cli_refuse(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* The same for "--jsno", which is no option: with the name that it is nearest to. */
+bool cli_refuse_option(const char *command, const struct option *names, const char *given);
+
 /* Values in optarg; false, and a word on standard error, where they will not do. */
 bool cli_take_driver(const char *command, const char **out_driver);
 bool cli_take_number(const char *command, const char *option, uint64_t least, uint64_t most,

@@ -50,8 +50,12 @@ class Command(Arena):
             self.refused(run(wrong), f"no command '{wrong}'", f"did you mean '{right}'?")
             self.refused(run("help", wrong), f"did you mean '{right}'?")
         self.assertNotIn("did you mean", self.refused(run("xylophone"), "no command"))
+        for wrong, right in (("hlep", "help"), ("--hepl", "--help"), ("--verison", "--version")):
+            self.refused(run(wrong), f"'{wrong}'", f"did you mean '{right}'?")
+        self.refused(run("--verison"), "no option")
         for command, wrong, right in (("plan", "--capcity", "--capacity"), ("plan", "--jsno", "--json"),
                                       ("advise", "--htm1", "--html"), ("demo", "--driverr", "--driver"),
+                                      ("explain", "--jsno", "--json"), ("explain", "--lsit", "--list"),
                                       ("check", "--pyton", None)):
             text = self.refused(run(command, wrong, "x"), f"no option '{wrong}'")
             self.assertEqual(f"did you mean '{right}'?" in text, right is not None, text)

@@ -140,6 +140,8 @@ def check_json():
     known = json.loads(out)["known"]
     listed = [line[6:].split()[0] for line in explain("--list")[1].splitlines()]
     assert code == 0 and [e["key"] for e in known] == listed, (code, listed)
+    assert explain("901", "--json") == explain("--json", "901")
+    assert explain("--list", "--json") == explain("--json", "--list")
     assert explain("--json")[0] == 2 and explain("--json", "--nonsense")[0] == 2
 
 
