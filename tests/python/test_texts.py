@@ -12,8 +12,8 @@ from reprise._base.warn import warn
 from reprise._call import graphed
 from reprise._report import report
 
-HOSTILE = ["\x1b]0;title\x07", "\x00", "\t", "\x7f", "\x9b31m", "\u202e", "\u2066", "\u200f", "\u061c", "\u2028",
-           "\ufffe", "\uffff", "\ufdd0", "\U0001fffe", "\U0010ffff", "\udcff"]
+HOSTILE = ["\x1b]0;title\x07", "\x00", "\t", "\x7f", "\x9b31m", "\u202e", "\u2066", "\u200f", "\u061c",
+           "\u2028", "\ufffe", "\uffff", "\ufdd0", "\U0001fffe", "\U0010ffff", "\udcff"]
 FRIENDLY = "größe 行列 😀\n"
 
 

@@ -6,8 +6,9 @@ import re
 # As base/text.h has it: C0 but for ends of lines, C1, separators, what turns the direction of writing,
 # noncharacters; and half surrogates, which stand for bytes that were no UTF-8.
 _CONTROLS = re.compile("[\0-\t\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
-                       "\ud800-\udfff\ufdd0-\ufdef" + "".join(chr(plane + last) for plane in range(0, 0x110000, 0x10000)
-                                 for last in (0xfffe, 0xffff)) + "]")
+                       "\ud800-\udfff\ufdd0-\ufdef" +
+                       "".join(chr(plane + last) for plane in range(0, 0x110000, 0x10000)
+                               for last in (0xfffe, 0xffff)) + "]")
 
 
 def plain(text):
