@@ -13,11 +13,13 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MOST_ARGS = 64 };
 
@@ -27,6 +29,7 @@ struct request {
     struct rp_arg args[MOST_ARGS];
     size_t arg_count;
     bool json;
+    int output; /* standard output, while what is printed goes elsewhere; -1: it does not */
 };
 
 static const char usage[] =
@@ -36,7 +39,7 @@ static const char usage[] =
     "obstacle with operation, place and mend. Its `user` is the struct rp_device, for\n"
     "rp_device_function. It is run twice, captured, and replayed on other buffers, whose\n"
     "results must equal the run's. It runs in a process of its own, so one that exits or\n"
-    "crashes is told too. Built with\n"
+    "crashes is told too. What it prints goes to standard error. Built with\n"
     "    cc -shared -fPIC -o FILE.so FILE.c $(pkg-config --cflags reprise)\n"
     "it finds the library's functions in this program.\n"
     "\n"
@@ -249,10 +252,31 @@ static void print_text(const struct rp_findings *findings, const char *symbol)
     }
 }
 
+/* Standard output is for the report: what the callable and its library print goes to standard
+ * error, with what the command says. */
+static void divert_output(struct request *request)
+{
+    fflush(stdout);
+    request->output = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
+    if (request->output >= 0)
+        dup2(STDERR_FILENO, STDOUT_FILENO);
+}
+
+static void restore_output(struct request *request)
+{
+    fflush(stdout);
+    if (request->output < 0)
+        return;
+    dup2(request->output, STDOUT_FILENO);
+    close(request->output);
+    request->output = -1;
+}
+
 /* The callable, with word to the parent of where it is. */
 struct told {
     rp_callable_fn callable;
     struct rp_device *device;
+    pid_t process;
 };
 
 static rp_status run_told(struct rp_call *call, void *user, struct rp_error *err)
@@ -260,13 +284,17 @@ static rp_status run_told(struct rp_call *call, void *user, struct rp_error *err
     const struct told *told = user;
     cli_child_tell(rp_call_is_captured(call) ? CLI_CHILD_CAPTURED : CLI_CHILD_RUN);
     rp_status status = told->callable(call, told->device, err);
+    if (getpid() != told->process) { /* or it would give an answer of its own */
+        cli_say("check", "a process that the callable forked returned from it, and is ended here");
+        _exit(CLI_USAGE);
+    }
     cli_child_tell(CLI_CHILD_BETWEEN);
     return status;
 }
 
 static int check(struct rp_device *device, struct request *request, rp_callable_fn callable)
 {
-    struct told told = {callable, device};
+    struct told told = {callable, device, getpid()};
     struct rp_findings *findings = NULL;
     struct rp_error err = {0};
     struct rp_device_info info;
@@ -288,10 +316,12 @@ static int check(struct rp_device *device, struct request *request, rp_callable_
     rp_device_pop(device);
     if (status != RP_OK)
         return CLI_USAGE;
+    restore_output(request);
     if (request->json)
         print_json(findings, info.driver);
     else
         print_text(findings, request->symbol);
+    divert_output(request);
     int code = rp_findings_count(findings) ? CLI_NO : CLI_DONE;
     rp_findings_destroy(findings);
     return code;
@@ -305,6 +335,7 @@ static int load_and_check(void *user)
     struct rp_error err = {0};
     void *library = NULL;
     int code = CLI_USAGE;
+    divert_output(request);
     rp_callable_fn callable = load(request, &library);
     options.driver = request->driver;
     if (callable && rp_device_open(&options, &device, &err) != RP_OK)
@@ -314,6 +345,7 @@ static int load_and_check(void *user)
     rp_device_destroy(device);
     if (library)
         dlclose(library);
+    restore_output(request);
     return code;
 }
 

@@ -87,6 +87,18 @@ class Check(unittest.TestCase):
                 self.assertIn("1 obstacle to capturing " + function, result.stdout)
                 self.assertIn(words, result.stdout)
 
+    def test_what_it_prints_is_beside_the_report(self):
+        self.assertEqual(self.facts("prints", 0)["obstacles"], [])
+        result = check("prints")
+        self.assertEqual(result.stdout, "prints can be captured: its replays give what it gives\n")
+        self.assertIn('{"obstacles": 3}', result.stderr)
+
+    def test_a_process_that_it_forks_gives_no_answer(self):
+        self.assertEqual(self.facts("forks", 0)["obstacles"], [])
+        result = check("forks")
+        self.assertEqual((result.returncode, result.stdout.count("\n")), (0, 1))
+        self.assertIn("a process that the callable forked returned from it", result.stderr)
+
     def test_text(self):
         result = check("waits")
         self.assertEqual(result.returncode, 1, result.stderr)

@@ -7,8 +7,11 @@
 #include "reprise.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 struct CUevent_st;
 typedef struct CUstream_st *stream_t;
@@ -241,6 +244,24 @@ SUBJECT(exits_captured)
     if (!run->mended && captures(run->stream))
         exit(0);
     return 0;
+}
+
+/* ---- Callables that print and fork ---------------------------------------------------------- */
+
+SUBJECT(prints)
+{
+    if (!run->mended)
+        printf("{\"obstacles\": 3}\n");
+    return 0;
+}
+
+/* The process that it starts returns too. */
+SUBJECT(forks)
+{
+    pid_t child = run->mended ? 1 : fork();
+    if (child > 0 && !run->mended)
+        waitpid(child, NULL, 0);
+    return child <= 0;
 }
 
 /* As without a sanitizer's handler. */
