@@ -65,6 +65,7 @@ FAULTS = {
     "_C._current_graph_task_id": (without("_C._current_graph_task_id"), None),
     "_C._dynamo.guards._empty_strided_cuda": (
         "import torch._dynamo\n" + without("_C._dynamo.guards._empty_strided_cuda"), None),
+    "_C._tensors_data_ptrs_at_indices_equal": (without("_C._tensors_data_ptrs_at_indices_equal"), None),
     "Tensor.__dlpack_c_exchange_api__": ("torch.Tensor.__dlpack_c_exchange_api__ = None", None),
     "_C._dispatch_keys": (without("_C._dispatch_keys"), None),
     "distributed._rank_not_in_group": (

@@ -108,6 +108,10 @@ def _find(torch, path):
     return found
 
 
+def _lie_at(tensors, addresses, indices):
+    return all(tensors[i].data_ptr() == addresses[i] for i in indices)
+
+
 def library(torch, name):
     """The path of a library of PyTorch's."""
     return os.path.join(os.path.dirname(torch.__file__), "lib", name)
@@ -138,6 +142,9 @@ class Private:
                 self._lacks(STATISTICS, f"torch._C.{name}")
         # What compiled programs make tensors with: faster, and needed by nothing.
         self.quick_empty = _find(torch, "_C._dynamo.guards._empty_strided_cuda")
+        # Do the tensors of a list with these indices lie where another list says? One call for
+        # hundreds of them.
+        self.lie_at = _find(torch, "_C._tensors_data_ptrs_at_indices_equal") or _lie_at
         # PyTorch 2.12 and later can drop the workspaces of one stream.
         self.drops_by_stream = hasattr(torch, "__file__") and _C.learn_workspaces(
             library(torch, "libtorch_cuda.so"))

@@ -15,6 +15,7 @@ import threading
 import weakref
 
 from .._alloc.pool import Pool
+from .._base import torch_private
 from .._call.graphed import MOST_SHAPES, Graphed
 
 ALIGNMENT = 16     # bytes; Inductor's kernels count on it
@@ -38,13 +39,16 @@ class Variant:
     """A function of the inputs that are not fixed, and its graphs.
 
     Attributes:
-        places (tuple): Where each fixed input lies, by the order of their numbers.
+        fixed (list): Numbers of the fixed inputs.
+        places (list): Where each of them lies, at its number; None at those of others.
     """
 
     def __init__(self, partition, fixed, inputs):
-        self.fixed = fixed
-        self.places = tuple(inputs[i].data_ptr() for i in fixed)
-        moving = [i for i in range(len(inputs)) if i not in set(fixed)]
+        self.fixed = list(fixed)
+        self.places = [None] * len(inputs)
+        for i in fixed:
+            self.places[i] = inputs[i].data_ptr()
+        moving = [i for i, place in enumerate(self.places) if place is None]
         self._model = partition.model
         self._moving = moving
         self._take = _taker(moving)
@@ -97,6 +101,7 @@ class Partition:
         self.device = device
         self.name = name
         self._torch = torch
+        self._lie_at = torch_private.of(torch).lie_at
         self._told = frozenset(fixed)
         self._written = frozenset(written)
         self._is_backward = is_backward
@@ -118,7 +123,7 @@ class Partition:
         return results
 
     def _is_at(self, inputs, variant):
-        return all(inputs[i].data_ptr() == place for i, place in zip(variant.fixed, variant.places))
+        return self._lie_at(inputs, variant.places, variant.fixed)
 
     def _sort(self, inputs):
         """Which inputs stay where they are: by what Inductor says, where it is right, and parameters."""
