@@ -7,18 +7,24 @@ arguments for it. What fn reads keeps still for three calls, or else the kind sa
 
 import argparse
 import collections
+import configparser
 import contextvars
+import ctypes
 import dataclasses
 import datetime
+import decimal
 import enum
 import functools
 import io
+import multiprocessing.sharedctypes
 import os
+import queue
 import random
 import sys
 import threading
 import time
 import types
+import weakref
 
 import torch
 
@@ -653,6 +659,308 @@ def function_of_autograd():
     return lambda x: Double.apply(n(x)), change
 
 
+# ---- By way of Python's own machinery ------------------------------------------------------------------
+
+@kind()
+def attribute_of_a_metaclass():
+    class Meta(type):
+        scale = 1.0
+
+    class Own(metaclass=Meta):
+        pass
+    n = net()
+
+    def change(i):
+        Meta.scale = values(i)
+    return lambda x: n(x) * Own.scale, change
+
+
+@kind()
+def attribute_by_getattribute():
+    class Own:
+        def __init__(self):
+            self.hidden = 1.0
+
+        def __getattribute__(self, name):
+            return object.__getattribute__(self, "hidden" if name == "scale" else name)
+    n, some = net(), Own()
+
+    def change(i):
+        some.hidden = values(i)
+    return lambda x: n(x) * some.scale, change
+
+
+@kind()
+def object_behind_a_weak_reference():
+    n, some = net(), Config()
+    found = weakref.ref(some)
+
+    def change(i, kept=some):
+        kept.scale = values(i)
+    del some
+    return lambda x: n(x) * found().scale, change
+
+
+@kind()
+def object_behind_a_proxy():
+    n, some = net(), Config()
+    found = weakref.proxy(some)
+
+    def change(i, kept=some):
+        kept.scale = values(i)
+    return lambda x: n(x) * found.scale, change
+
+
+@kind()
+def weak_reference_that_dies():
+    n, kept = net(), [Config()]
+    found = weakref.ref(kept[0])
+
+    def change(i):
+        if i == 4:
+            kept.clear()
+    return lambda x: n(x) * (2.0 if found() is None else 1.0), change
+
+
+class Slotless:
+    """It takes weak references, and can be in a set."""
+
+
+@kind()
+def size_of_a_weak_set():
+    n, kept, some = net(), [], weakref.WeakSet()
+
+    def change(i):
+        if i in (0, 4):
+            kept.append(Slotless())
+            some.add(kept[-1])
+    return lambda x: n(x) * len(some), change
+
+
+@kind()
+def order_of_an_ordered_dict():
+    n, some = net(), collections.OrderedDict(double=lambda x: x * 2, more=lambda x: x + 1)
+
+    def fn(x):
+        for act in some.values():
+            x = act(x)
+        return n(x)
+
+    def change(i):
+        if i in (3, 6):
+            some.move_to_end(next(iter(some)))
+    return fn, change
+
+
+@kind()
+def factory_of_a_default_dict():
+    n, t = net(), 1.0
+    some = collections.defaultdict(lambda: t)
+
+    def change(i):
+        nonlocal t
+        t = values(i)
+        some.pop("t", None)
+    return lambda x: n(x) * some["t"], change
+
+
+@kind()
+def cached_property_that_is_dropped():
+    class Own:
+        base = 1.0
+
+        @functools.cached_property
+        def scale(self):
+            return self.base * 2
+    n, some = net(), Own()
+
+    def change(i):
+        some.base = values(i)
+        some.__dict__.pop("scale", None)
+    return lambda x: n(x) * some.scale, change
+
+
+@kind()
+def cache_that_is_emptied():
+    class Own:
+        base = 1.0
+
+        @functools.lru_cache
+        def scale(self):
+            return self.base * 2
+    n, some = net(), Own()
+
+    def change(i):
+        some.base = 1.0 if i < 3 else 2.5
+        if i == 5:
+            Own.scale.cache_clear()
+    return lambda x: n(x) * some.scale(), change
+
+
+@kind()
+def function_of_single_dispatch():
+    n = net()
+
+    @functools.singledispatch
+    def scale(value):
+        return 1.0
+
+    def change(i):
+        if i == 4:
+            scale.register(int, lambda value: 2.0)
+    return lambda x: n(x) * scale(3), change
+
+
+@kind()
+def attribute_that_a_module_makes():
+    n, made, held = net(), types.ModuleType("made"), {"t": 1.0}
+    made.__getattr__ = lambda name: held[name]
+
+    def change(i):
+        held["t"] = values(i)
+    return lambda x: n(x) * made.t, change
+
+
+@kind()
+def global_that_is_asked_for_by_string():
+    n = net()
+
+    def change(i):
+        globals()["ASKED"] = values(i)
+    return lambda x: n(x) * globals()["ASKED"], change
+
+
+@kind()
+def arguments_of_the_program():
+    n = net()
+
+    def change(i):
+        sys.argv[:] = [a for a in sys.argv if a != "twice"] + ["twice"] * (i // 3 == 1)
+    return lambda x: n(x) * (2.0 if "twice" in sys.argv else 1.0), change
+
+
+@kind()
+def name_of_the_thread():
+    n, first = net(), threading.current_thread().name
+
+    def change(i):
+        threading.current_thread().name = "other" if i // 3 == 1 else first
+    return lambda x: n(x) * (2.0 if threading.current_thread().name == "other" else 1.0), change
+
+
+@kind()
+def event_of_threading():
+    n, event = net(), threading.Event()
+
+    def change(i):
+        (event.set if i // 3 == 1 else event.clear)()
+    return lambda x: n(x) * (2.0 if event.is_set() else 1.0), change
+
+
+@kind()
+def lock_that_is_held():
+    n, lock = net(), threading.Lock()
+
+    def change(i):
+        if i in (3, 6):
+            (lock.release if lock.locked() else lock.acquire)()
+    return lambda x: n(x) * (2.0 if lock.locked() else 1.0), change
+
+
+@kind()
+def size_of_a_queue():
+    n, some = net(), queue.Queue()
+
+    def change(i):
+        if i in (3, 6):
+            some.put(i)
+    return lambda x: n(x) * (1.0 + some.qsize()), change
+
+
+@kind()
+def value_of_a_parser_of_settings():
+    n, some = net(), configparser.ConfigParser()
+
+    def change(i):
+        some["net"] = {"scale": str(values(i))}
+    some["net"] = {"scale": "1.0"}
+    return lambda x: n(x) * some.getfloat("net", "scale"), change
+
+
+@kind()
+def value_of_ctypes():
+    n, some = net(), ctypes.c_double(1.0)
+
+    def change(i):
+        some.value = values(i)
+    return lambda x: n(x) * some.value, change
+
+
+@kind()
+def value_that_processes_share():
+    n, some = net(), multiprocessing.sharedctypes.Value("d", 1.0)
+
+    def change(i):
+        some.value = values(i)
+    return lambda x: n(x) * some.value, change
+
+
+@kind()
+def precision_of_decimals():
+    n, context = net(), decimal.getcontext()
+    first = context.prec
+
+    def change(i):
+        context.prec = 3 if i // 3 == 1 else first
+    return lambda x: n(x) * float(decimal.Decimal(1) / decimal.Decimal(3)), change
+
+
+@kind()
+def folder_that_is_current():
+    n, first = net(), os.getcwd()
+
+    def change(i):
+        os.chdir(os.sep if i // 3 == 1 else first)
+    return lambda x: n(x) * (2.0 if os.getcwd() == os.sep else 1.0), change
+
+
+@kind()
+def array_of_records():
+    n, some = net(), numpy().rec.array([(1.0, 2)], dtype=[("s", "f8"), ("t", "i4")])
+
+    def change(i):
+        some.s[0] = values(i)
+    return lambda x: n(x) * float(some[0].s), change
+
+
+@kind()
+def array_of_objects():
+    n, some = net(), numpy().array([1.0, None], dtype=object)
+
+    def change(i):
+        some[0] = values(i)
+    return lambda x: n(x) * some[0], change
+
+
+@kind()
+def function_that_a_layer_of_torch_calls():
+    m, functional = Net(), torch.nn.functional
+    first = functional.relu
+
+    def change(i):
+        functional.relu = (lambda x, inplace=False: first(x) * 3) if i // 3 == 1 else first
+    return m, change
+
+
+@kind()
+def method_of_tensors_that_is_patched():
+    n, first = net(), torch.Tensor.abs
+
+    def change(i):
+        torch.Tensor.abs = (lambda self: first(self) * 2) if i // 3 == 1 else first
+    return lambda x: n(x).abs(), change
+
+
 # ---- Arguments -----------------------------------------------------------------------------------------
 
 @kind()
@@ -1179,6 +1487,12 @@ def a_file_that_is_written():
         log.write("called")
         return n(x)
     return fn, lambda i: None
+
+
+@kind(refused=r"calls os.stat \(at .*frozen_kinds.py")
+def a_file_that_is_looked_for():
+    n = net()
+    return lambda x: n(x) * (2.0 if os.path.exists("/nowhere/flag") else 1.0), lambda i: None
 
 
 @kind(refused=r"asks for the time, datetime.now \(at .*frozen_kinds.py")

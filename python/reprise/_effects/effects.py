@@ -19,7 +19,7 @@ only, so one attempt that fails is followed by another one at the next call.
 
 from .. import _C
 from .._base.tree import flatten, unflatten
-from .python_state import ABSENT, ArgumentSlot, Body, Change, Names, Path, Progress, is_plain
+from .python_state import ABSENT, ArgumentSlot, Body, Change, Mapping, Names, Path, Progress, is_plain
 from .reach import Reach
 
 MOST_NAMED = 3  # places that a text names
@@ -161,8 +161,10 @@ class Effects:
         if record.owner is None or record.path and record.path.root() in self._roots:
             return
         for change in record.changes():
-            is_whole = change.slot is None or ABSENT in (change.before, change.after)
-            self.places.append((record.owner, None if is_whole and not isinstance(record, (Names, Body))
+            is_new = change.slot is not None and ABSENT in (change.before, change.after)
+            by_name = isinstance(record, (Names, Body)) or (
+                isinstance(record, Mapping) and record.form == "." and not record.registered)
+            self.places.append((record.owner, None if change.slot is None or (is_new and not by_name)
                                 else change.slot.key))
 
     def _gather(self, result, touched):

@@ -14,7 +14,7 @@ _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep  # 
 # Packages whose code is not followed: they change nothing of what they read, or tell of it.
 FOREIGN = frozenset(("torch", "numpy", "triton", "functorch", "reprise", "builtins", "_thread",
                      *sys.stdlib_module_names)) - {"__main__"}
-_ASKERS = frozenset(("getattr", "hasattr", "attrgetter"))
+_ASKERS = frozenset(("getattr", "hasattr", "attrgetter", "__getattribute__"))
 _EVERYTHING = frozenset(("vars", "__dict__", "asdict", "astuple"))
 _MAKERS = frozenset(("str", "format", "chr"))
 _GLOBAL, _ATTRIBUTE, _IMPORT, _CONST, _CALL, _MAKE, _STORE, _FAST, _PAIR, _REBIND, _JUMP = range(11)
@@ -29,6 +29,7 @@ class Named(NamedTuple):
     maybe: frozenset    # attributes that it asks for as strings: they need not be there
     imports: frozenset
     dynamic: bool       # it asks for attributes by names that it makes
+    by_text: frozenset  # globals that it may ask for as strings
 
 
 def _operations():
@@ -115,6 +116,8 @@ def _scan(code, found):
             waits = _A_NAME if name in _ASKERS else waits
     if not _ASKERS.isdisjoint(code.co_names):
         found[3].update(c for c in code.co_consts if type(c) is str and c.isidentifier())
+    if "globals" in code.co_names:
+        found[5].update(c for c in code.co_consts if type(c) is str and c.isidentifier())
     for inner in code.co_consts:
         if hasattr(inner, "co_code"):
             _scan(inner, found)
@@ -123,11 +126,11 @@ def _scan(code, found):
 @functools.lru_cache(maxsize=4096)
 def named(code):
     """What a code object and those within it read by name."""
-    found = [set(), set(), set(), set(), False]
+    found = [set(), set(), set(), set(), False, set()]
     _scan(code, found)
     attributes = found[_ATTRIBUTE] | found[3]
-    return Named(frozenset(found[_GLOBAL]), frozenset(attributes), frozenset(found[3]),
-                 frozenset(found[_IMPORT]), found[4])
+    return Named(frozenset(found[_GLOBAL] | found[5]), frozenset(attributes), frozenset(found[3]),
+                 frozenset(found[_IMPORT]), found[4], frozenset(found[5]))
 
 
 @functools.lru_cache(maxsize=None)

@@ -26,7 +26,7 @@ _IO = {"print": "prints", "input": "reads from the terminal", "open": "opens a f
 _FILE_METHODS = frozenset(("write", "writelines", "read", "readline", "readlines", "readinto", "send",
                            "sendall", "recv"))
 _SYSTEM = frozenset(("write", "read", "open", "urandom", "getrandom", "system", "remove", "unlink",
-                     "rename", "mkdir", "rmdir"))
+                     "rename", "mkdir", "rmdir", "stat", "lstat", "listdir", "scandir", "access"))
 _MENDS = {
     "random": "Draw on the GPU (torch.rand), or draw before the call and pass a tensor",
     "iterator": "Take from it before the call, and pass what it gave",

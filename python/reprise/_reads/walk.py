@@ -13,9 +13,11 @@ by their bits, containers by what they hold, tensors by their address, everythin
 import array
 import bisect
 import collections
+import decimal
 import enum
 import functools
 import gc
+import io
 import os
 import sys
 import threading
@@ -38,6 +40,7 @@ MOST_VALUES = 100_000
 _PLAIN = (bool, int, str, bytes, type(None), type(Ellipsis), type(NotImplemented), slice, range)
 _ITERATORS = (types.GeneratorType, type(iter(())), type(iter([])), type(iter({})), type(iter("")),
               type(iter(range(1))), type(iter(set())), zip, map, filter, enumerate, reversed)
+_OF_MODULE = frozenset(("__getattr__",))
 _SKIPPED_DUNDERS = frozenset((
     "__init_subclass__", "__class_getitem__", "__repr__", "__str__", "__reduce__", "__reduce_ex__",
     "__del__", "__getstate__", "__setstate__", "__deepcopy__", "__copy__", "__dir__", "__set_name__",
@@ -45,7 +48,13 @@ _SKIPPED_DUNDERS = frozenset((
 _OF_AUTOGRAD = frozenset(("forward", "backward", "setup_context", "jvp"))
 _MADE_WITH = ("__init__", "__new__", "__post_init__")
 _OPEN_TYPES = (types.SimpleNamespace, collections.UserDict, collections.UserList, collections.ChainMap,
-               weakref.WeakValueDictionary, weakref.WeakKeyDictionary)
+               weakref.WeakValueDictionary, weakref.WeakKeyDictionary, weakref.WeakSet)
+# Of these modules of Python's objects are looked through whole: what they hold is the program's.
+_OPEN_MODULES = frozenset(("threading", "queue", "configparser", "string", "multiprocessing.sharedctypes"))
+_LOCKS = (type(threading.Lock()),)
+_PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
+# What code asks Python for: functions without arguments, whose answers are compared at each call.
+_ASKED = (os.getcwd, sys.getrecursionlimit, threading.current_thread, threading.active_count)
 # Of these modules objects do not change, and are what they are written as.
 _WRITTEN = frozenset(("decimal", "fractions", "datetime", "uuid", "pathlib"))
 
@@ -139,11 +148,15 @@ class Walk:
         self._classes = {}
         self._inherits = {}
         self._module_base = frozenset(vars(torch.nn.Module()))
+        self._functional = None  # the scope of torch.nn.functional, once a layer of PyTorch's was met
 
     def run(self, *roots):
         """Walks from (value, path) each."""
         for value, path in roots:
             self.put(value, path)
+        names = dict_of_class(self.torch.Tensor)
+        if names is not None:  # a method may be replaced
+            self._scopes.append(_Scope(self.torch.Tensor, names, "Tensor.{}", way_for("class"), shallow=True))
         progress = None
         while progress != (progress := (len(self.names), self.dynamic, len(self._dynamic_classes),
                                         len(self._scopes))):
@@ -273,6 +286,7 @@ class Walk:
                 (torch.optim.Optimizer, Walk._optimizer), (type, Walk._class),
                 (types.ModuleType, Walk._python_module), (enum.Enum, Walk._identity),
                 (dict, Walk._dict), (list, Walk._list), (tuple, Walk._tuple),
+                (weakref.ref, Walk._weak_reference),
                 ((set, frozenset), Walk._set), (_ITERATORS, Walk._iterator))
 
     def _identity(self, value, path):
@@ -284,6 +298,8 @@ class Walk:
     # ---- Functions ----
 
     def _function(self, function, path):
+        if function in _ASKED:
+            return self._asked(function, path)
         if is_foreign_file(function.__code__.co_filename):
             self._follow(Walk._foreign_cells, function, path)
             return Same(function)
@@ -292,8 +308,13 @@ class Walk:
         self._follow(Walk._function_reads, function, path)
         return ("function",)
 
+    def _asked(self, function, path):
+        value = function()
+        self._follow(Walk._called if is_plain(value) else Walk._called_identity, function, f"{path}()")
+        return Same(function)
+
     def _foreign_cells(self, function, path):
-        """A decorator of somebody else's: what it wraps."""
+        """A decorator of somebody else's: what it wraps, or chooses from."""
         for cell in function.__closure__ or ():
             try:
                 value = cell.cell_contents
@@ -301,6 +322,8 @@ class Walk:
                 continue
             if callable(value) and not isinstance(value, type):
                 self.put(value, getattr(value, "__name__", path))
+            elif type(value) is dict and function.__module__ == "functools":  # of singledispatch
+                self.put(value, path)
 
     def _function_reads(self, function, path):
         code = function.__code__
@@ -340,7 +363,7 @@ class Walk:
         if found.dynamic:
             self._asks_anything(owner)
         builtins = vars(sys.modules["builtins"])
-        keys = [n for n in sorted(found.globals) if n in names or n in builtins]
+        keys = [n for n in sorted(found.globals) if n in names or n in builtins or n in found.by_text]
         self.own(NAMES, names, tuple(keys), [names.get(n, _C.absent) for n in keys], keys,
                  way_for("globals"))
         if "getenv" in found.globals or "getenv" in found.attributes:
@@ -356,6 +379,8 @@ class Walk:
         return ("method",)
 
     def _builtin(self, function, path):
+        if function in _ASKED:
+            return self._asked(function, path)
         owner = getattr(function, "__self__", None)
         if owner is not None and not isinstance(owner, (types.ModuleType, type)):
             self._follow(Walk.put, owner, path.rpartition(".")[0] or path)
@@ -372,6 +397,12 @@ class Walk:
         if inner is not None:
             self._follow(Walk.put, inner, path)
         return Same(wrapper)
+
+    def _cached(self, wrapper, path):
+        """A function with a cache: what it gives changes where the cache is emptied."""
+        ask = _Emptied.of(wrapper)
+        self._follow(Walk._called, ask, f"the cache of {path}")
+        return self._wrapper(wrapper, path)
 
     def _property(self, value, path):
         for function in (value.fget,):
@@ -410,6 +441,10 @@ class Walk:
 
     def _dict(self, value, path):
         self._follow(Walk._items, value, path)
+        if isinstance(value, collections.OrderedDict):
+            self._follow(Walk._order, value, path)
+        if isinstance(value, collections.defaultdict) and value.default_factory is not None:
+            self._follow(Walk.put, value.default_factory, f"{path}.default_factory")
         self._more(value, path)
         return (type(value),)
 
@@ -426,6 +461,11 @@ class Walk:
             self._meet_key(key)
         self.own(ITEMS, value, keys, tuple(dict.values(value)), [f"{path}[{_key(k)}]" for k in keys],
                  way_for("container"), is_open=True)
+
+    def _order(self, value, path):
+        """An OrderedDict's own, which is not that of the dict that it is."""
+        if len(value) <= MOST_ITEMS and not self._is_left(value):
+            self._called(functools.partial(_ids_of_keys, value), f"the order of {path}")
 
     def _meet_key(self, key):
         """A tensor that something is found by stays the one it is."""
@@ -509,6 +549,30 @@ class Walk:
             self._follow(Walk._items, data, path)
         return ("environment",)
 
+    # ---- Weak references ----
+
+    def _weak_reference(self, reference, path):
+        self._follow(Walk._behind, reference, path)
+        return Same(reference)
+
+    def _proxy(self, proxy, path):
+        """Attributes of a proxy are those of the object behind it, methods among them."""
+        try:
+            found = weakref.ref(proxy.__reduce_ex__.__self__)
+        except ReferenceError:
+            return ("gone",)
+        self._follow(Walk._behind, found, path)
+        return ("proxy",)
+
+    def _behind(self, reference, path):
+        """What a weak reference leads to, which this keeps no more alive than that does."""
+        self.own(CALL, functools.partial(_id_of_live, reference), None, (_id_of_live(reference),), (path,))
+        value = reference()
+        if value is not None and id(value) not in self._seen and not is_ours(value):
+            self._meet_class(type(value))
+            hidden = frozenset(n for one in type(value).__mro__ if one in self._classes for n in vars(one))
+            self._scopes.append(_Scope(_Weakly(reference), None, path + ".{}", BY_VALUE, own=hidden))
+
     # ---- Tensors and arrays ----
 
     def _tensor(self, tensor, path):
@@ -552,9 +616,39 @@ class Walk:
         self.look_at(CALL, functools.partial(bytes, value), (found,))
         return (type(value), found)
 
-    def _array(self, value, path):
-        if value.dtype.hasobject or self._is_left(value):
+    def _ctypes(self, value, path):
+        """Of ctypes: its bytes."""
+        if sys.modules["ctypes"].sizeof(value) > MOST_ARRAY:
+            self.obstacles.append(f"it may read `{path}` of ctypes, which is too large to compare at each call. "
+                                  "Make it a tensor on the GPU")
             return Same(value)
+        return self._buffer(value)
+
+    def _mapped(self, value, path):
+        """Memory of a file, or text that is written to like one."""
+        ask = value.getvalue if hasattr(value, "getvalue") else functools.partial(_bytes_of_map, value)
+        self.own(CALL, ask, None, (ask(),), (path,))
+        return Same(value)
+
+    def _objects(self, value, path):
+        """An array of objects."""
+        self._called(functools.partial(_ids_of_elements, value), f"the elements of {path}")
+        for i, member in enumerate(value.flat):
+            self.put(member, f"{path}[{i}]")
+
+    def _array(self, value, path):
+        if self._is_left(value):
+            return Same(value)
+        if value.dtype == object and value.size <= MOST_ITEMS:
+            self._follow(Walk._objects, value, path)
+            return Same(value)
+        if value.dtype.hasobject:
+            self.obstacles.append(f"it may read the NumPy array `{path}` of objects, which cannot be compared. "
+                                  "Make it a list")
+            return Same(value)
+        mask = getattr(value, "_mask", None)
+        if mask is not None and _is_array(mask):
+            self._follow(Walk.put, mask, f"{path}.mask")
         if value.nbytes > MOST_ARRAY:
             self.obstacles.append(f"it may read the NumPy array `{path}` of {value.nbytes} bytes, too many "
                                   "to compare at each call. Make it a tensor on the GPU")
@@ -575,12 +669,24 @@ class Walk:
     def _module_reads(self, module, path):
         names = module.__dict__
         self._kind_of(module, path)
-        self._scope(module, names, path + ".{}", "instance", own=self._torch_names(type(module)))
+        used = self._torch_names(type(module))
+        self._scope(module, names, path + ".{}", "instance", own=used)
+        if used:
+            self._use_functional(used)
         for part in ("_modules", "_parameters", "_buffers", *(
                 n for n in self._module_base if n.endswith("_hooks"))):
             held = names.get(part)
             if held and isinstance(held, dict):
                 self._module_part(part, held, path)
+
+    def _use_functional(self, names):
+        """The functions that PyTorch's layers call may be replaced."""
+        functional = self.torch.nn.functional
+        if self._functional is None:
+            self._functional = _Scope(functional, vars(functional), "torch.nn.functional.{}",
+                                      way_for("globals"), shallow=True)
+            self._scopes.append(self._functional)
+        self._functional.own |= {n for n in names if n in self._functional.names}
 
     def _module_part(self, part, held, path):
         """Children, tensors or hooks by name."""
@@ -636,7 +742,13 @@ class Walk:
         if issubclass(kind, enum.Enum):
             return Same(kind)
         self._meet_class(kind, made=True)
+        if kind is decimal.Decimal:
+            self._follow(Walk._decimals, kind, path)
+        self._meet_class(type(kind))  # what a metaclass has
         return Same(kind)
+
+    def _decimals(self, kind, path):
+        self._called(_precision, "decimal.getcontext()")
 
     def _meet_class(self, kind, made=False):
         """The classes that a class inherits from, but for those of others."""
@@ -673,19 +785,27 @@ class Walk:
         names = vars(module)
         if type(names) is dict:
             self._scopes.append(_Scope(module, names, path + ".{}", way_for("globals"),
-                                       shallow=is_foreign_module(name)))
+                                       shallow=is_foreign_module(name), own=_OF_MODULE))
+            if module is decimal:
+                self._follow(Walk._decimals, module, path)
         return Same(module)
 
     def _object_token(self, value, path):
         kind = type(value)
         if hasattr(kind, "__next__") and hasattr(kind, "__iter__"):
             return self._iterator(value, path)
-        if kind.__name__ == "ndarray" and kind.__module__ == "numpy":
+        if _is_array(value):
             return self._array(value, path)
+        if kind.__module__ == "decimal":
+            self._follow(Walk._decimals, kind, path)
         if kind.__module__ in _WRITTEN:
             return (kind, repr(value))
         if kind in (bytearray, memoryview, array.array):
             return self._buffer(value)
+        if _is_of_ctypes(kind):
+            return self._ctypes(value, path)
+        if isinstance(value, (io.StringIO, io.BytesIO)) or kind.__module__ == "mmap":
+            return self._mapped(value, path)
         if kind.__module__ == "numpy" and hasattr(value, "tobytes"):
             return ("scalar", kind, value.tobytes())
         if is_ours(value):
@@ -695,7 +815,10 @@ class Walk:
             return Same(value)
         names = getattr(value, "__dict__", None)
         foreign = is_foreign_module(kind.__module__) and not isinstance(value, _OPEN_TYPES) and (
-            kind.__name__ != "Namespace")
+            kind.__name__ != "Namespace") and kind.__module__ not in _OPEN_MODULES
+        if isinstance(value, _LOCKS):
+            self._follow(Walk._lock, value, path)
+            return Same(value)
         if foreign:
             return self._foreign_object(value, names, path)
         self._follow(Walk._object_reads, value, path)
@@ -710,10 +833,14 @@ class Walk:
                                        own=frozenset(names)))
         return Same(value)
 
+    def _lock(self, lock, path):
+        if "locked" in self.names:
+            self._called(lock.locked, f"{path}.locked()")
+
     def _object_reads(self, value, path):
         names = getattr(value, "__dict__", None)
         self._kind_of(value, path)
-        if isinstance(value, _OPEN_TYPES) and type(names) is dict:
+        if type(names) is dict and (isinstance(value, _OPEN_TYPES) or type(value).__module__ in _OPEN_MODULES):
             self._items(names, path)
             return
         self._scope(value, names if type(names) is dict else None, path + ".{}", "instance", is_open=True)
@@ -732,7 +859,7 @@ class Walk:
         if scope.at == at:
             return
         scope.at = at
-        if isinstance(scope.object, threading.local):
+        if isinstance(scope.object, (threading.local, _Weakly)):
             self._extend_by_asking(scope, self.names)
             return
         if scope.names is not None:
@@ -764,7 +891,8 @@ class Walk:
             present = [n for n in list(names) if type(n) is str and n not in skipped and
                        self._wants(scope, n)]
         if scope.shallow:
-            present = [n for n in present if self._is_shallow(names[n])]
+            is_module = isinstance(scope.object, types.ModuleType)
+            present = [n for n in present if self._is_shallow(names[n]) or (is_module and _is_small(names[n]))]
         missing = [n for n in self._could_be(scope) if n not in names and n not in scope.done]
         scope.done |= {*present, *missing}
         keys = tuple(n for n in (*present, *missing) if not self._is_left(scope.object, n))
@@ -776,7 +904,8 @@ class Walk:
     def _is_shallow(self, value):
         torch = self.torch
         return is_plain(value) or isinstance(value, (
-            types.FunctionType, types.BuiltinFunctionType, types.ModuleType, torch.Tensor, torch.dtype,
+            types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType,
+            types.GetSetDescriptorType, types.ModuleType, torch.Tensor, torch.dtype,
             torch.device, os._Environ if hasattr(os, "_Environ") else ())) or (
                 type(value) in (type, torch.autograd.function.FunctionMeta))
 
@@ -784,6 +913,8 @@ class Walk:
         """Names that an object has of its class, or that code asks for in case: it could come to have
         them itself."""
         owner = scope.object
+        if owner is self.torch.Tensor:
+            return sorted(n for n in self.names if hasattr(owner, n) and not n.startswith("__"))
         if isinstance(owner, (type, types.ModuleType, types.FunctionType)) or scope.shallow:
             return ()
         return sorted(self._inherited(type(owner), scope.own) | self._maybe)
@@ -814,6 +945,8 @@ class Walk:
         keys = [n for n in sorted(names) if n not in scope.done and not n.startswith("__")]
         if isinstance(scope.object, threading.local):
             keys = [n for n in keys if hasattr(scope.object, n) or n in self._maybe]
+        if type(scope.object) is _Weakly:
+            keys = [n for n in keys if scope.object._has(n) or n in self._maybe or n in scope.own]
         scope.done |= set(keys)
         if keys:
             self.own(ATTRIBUTES, scope.object, tuple(keys),
@@ -831,6 +964,14 @@ def _is_simple_to_compare(value):
                                kind.__eq__ is type.__eq__)
 
 
+def _is_small(value):
+    """A container of a few plain values?"""
+    if type(value) not in (list, tuple, set, frozenset, dict) or len(value) > MOST_OF_SET:
+        return False
+    held = (*value, *value.values()) if type(value) is dict else value
+    return all(map(is_plain, held))
+
+
 def is_ours(value):
     return type(value).__module__.partition(".")[0] == "reprise"
 
@@ -845,6 +986,80 @@ def _id_of(ask):
 
 def _ids_of(members):
     return tuple(map(id, members))
+
+
+def _ids_of_keys(ordered):
+    return tuple(map(id, ordered.keys()))
+
+
+def _ids_of_elements(array):
+    return tuple(map(id, array.flat))
+
+
+def _id_of_live(reference):
+    """Of the object that is there; another number than any object has once it is gone."""
+    value = reference()
+    return -1 if value is None else id(value)
+
+
+def _is_array(value):
+    return any(one.__name__ == "ndarray" and one.__module__ == "numpy" for one in type(value).__mro__)
+
+
+def _is_of_ctypes(kind):
+    return any(one.__name__ == "_CData" and one.__module__ == "_ctypes" for one in kind.__mro__)
+
+
+def _bytes_of_map(mapped):
+    return mapped[:MOST_ARRAY]
+
+
+def _precision():
+    context = decimal.getcontext()
+    return f"{context.prec} {context.rounding}"
+
+
+class _Weakly:
+    """An object behind a weak reference, to ask for its attributes."""
+
+    __slots__ = ("_reference",)
+
+    def __init__(self, reference):
+        self._reference = reference
+
+    def __getattr__(self, name):
+        return vars(self._reference())[name] if self._has(name) else _C.absent
+
+    def _has(self, name):
+        """Has it the attribute itself? No code of the program's runs for it."""
+        names = getattr(self._reference(), "__dict__", None)
+        return type(names) is dict and name in names
+
+
+class _Emptied:
+    """How often the cache of a function was seen to have been emptied, as a number to compare."""
+
+    __slots__ = ("wrapper", "seen", "times")
+    _all = weakref.WeakKeyDictionary()
+
+    def __init__(self, wrapper):
+        self.wrapper, self.seen, self.times = weakref.ref(wrapper), (0, 0), 0
+
+    @classmethod
+    def of(cls, wrapper):
+        found = cls._all.get(wrapper)
+        if found is None:
+            found = cls._all[wrapper] = cls(wrapper)
+        return found
+
+    def __call__(self):
+        wrapper = self.wrapper()
+        if wrapper is None:
+            return -1
+        now = wrapper.cache_info()[:2]  # hits and misses
+        self.times += now[0] < self.seen[0] or now[1] < self.seen[1]
+        self.seen = now
+        return self.times
 
 
 def _version_of(tensor):
@@ -866,8 +1081,9 @@ _BY_TYPE = {
     functools.cached_property: Walk._cached_property, ContextVar: Walk._context_variable,
     dict: Walk._dict, list: Walk._list, tuple: Walk._tuple, set: Walk._set, frozenset: Walk._set,
     collections.deque: Walk._deque, type(os.environ): Walk._environment, type: Walk._class,
-    types.ModuleType: Walk._python_module, weakref.ref: Walk._identity,
+    types.ModuleType: Walk._python_module, weakref.ref: Walk._weak_reference,
+    **dict.fromkeys(_PROXIES, Walk._proxy),
     types.MappingProxyType: Walk._view, types.CodeType: Walk._identity,
-    type(functools.lru_cache(lambda: None)): Walk._wrapper,
+    type(functools.lru_cache(lambda: None)): Walk._cached,
     **{kind: Walk._iterator for kind in _ITERATORS},
 }
