@@ -730,6 +730,72 @@ class Training(unittest.TestCase):
             self.assertEqual(train(step_of(graphed, optimizer, cached), batches), want)
 
 
+class Results(unittest.TestCase):
+    """What a call returns is what an eager call would return, not only in its values."""
+
+    def results(self, fn):
+        made = reprise.graphed(fn, strict=True)
+        for i in range(4):
+            x = torch.full((64,), float(i), device="cuda")
+            yield x, made(x)
+        self.assertEqual(sum(facts["replays"] for facts in made.shapes()), 3)
+
+    def test_an_argument_is_itself(self):
+        for x, (same, double) in self.results(lambda x: (x, x * 2)):
+            self.assertIs(same, x)
+            self.assertTrue(torch.equal(double, x * 2))
+
+    def test_what_is_returned_twice_is_one_tensor(self):
+        def fn(x):
+            double = x * 2
+            return double, [double, x + 1], {"it": double}
+        for x, (double, (again, more), named) in self.results(fn):
+            self.assertIs(again, double)
+            self.assertIs(named["it"], double)
+            self.assertTrue(torch.equal(double, x * 2))
+            self.assertTrue(torch.equal(more, x + 1))
+
+    def test_a_parameter_is_itself(self):
+        net = torch.nn.Linear(4, 4).cuda()
+        with torch.no_grad():
+            for _, (weight, _) in self.results(lambda x: (net.weight, x * net.bias[0])):
+                self.assertIs(weight, net.weight)
+
+    def test_tensors_on_the_cpu_are_fresh(self):
+        kept = []
+        for _, (_, ones) in self.results(lambda x: (x * 2, torch.ones(3))):
+            self.assertEqual(ones.tolist(), [1, 1, 1])
+            ones.zero_()
+            kept.append(ones)
+        self.assertEqual(len(set(map(id, kept))), 4)
+
+    def test_objects_that_calls_make_keep_them_eager(self):
+        class Own:
+            def __init__(self, y):
+                self.y, self.seen = y, []
+
+        async def later(x):
+            return x * 2
+
+        def each(x):
+            yield x * 2
+
+        for fn, name in ((lambda x: Own(x * 2), "Own"), (lambda x: lambda: x * 2, "function"),
+                         (each, "generator"), (later, "coroutine")):
+            made = reprise.graphed(fn)
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                found = [made(torch.full((8,), float(i), device="cuda")) for i in range(4)]
+                for coroutine in found if fn is later else ():
+                    coroutine.close()
+            self.assertEqual(len(set(map(id, found))), 4)
+            self.assertIn(f"it returns a{'n' if name == 'Own' else ''} {name} that it makes",
+                          " ".join(str(one.message) for one in said))
+        same = object()
+        for _, (_, found) in self.results(lambda x: (x * 2, same)):
+            self.assertIs(found, same)
+
+
 class Verification(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(3)

@@ -26,6 +26,7 @@ import threading
 from .. import _C
 from .._alloc.install import drop_segment_pools, is_installed, segment_pool
 from .._base import torch_private
+from .._base.constants import are_constant
 from .._base.interrupts import Interrupts
 from .._base.tree import flatten
 from . import distributed, draws as _draws, stack, states, workspaces
@@ -197,6 +198,9 @@ class Result:
 
         ("output", j, like)      in output storage j; like: (shape, stride, dtype, offset)
         ("input", i, like)       in the extent of argument i: a view of what the caller passed
+        ("argument", i)          what the caller passed, itself
+        ("again", k)             what leaf k is
+        ("copy", tensor)         one on the CPU that each call makes, with the same values
         ("value", object)        the same at every call
     """
 
@@ -247,22 +251,53 @@ class Work:
                                           self.device, like)
         return placed
 
+    def _same(self, k, leaves, placed):
+        """The Result of a leaf that is an argument or another leaf; None where it is neither."""
+        leaf = leaves[k]
+        if self.keep or not isinstance(leaf, self.torch.Tensor):
+            return None
+        for i, argument in enumerate(placed):
+            if leaf is argument:
+                return ("argument", i)
+        for i in range(k):
+            if leaves[i] is leaf:
+                return ("again", i)
+        return None
+
+    def _settled(self, before, now):
+        """The Result of a leaf that the rehearsal and the record returned. What both have is there at every
+        call; anything else each call makes."""
+        if before[0] != "value" or now[0] != "value":
+            return before[:2] if before[0] == "value" else before
+        if now[-1] is before[-1]:
+            is_kept = isinstance(now[-1], self.torch.Tensor) and now[-1].is_leaf and not self.keep
+            return ("value", now[-1] if is_kept else before[1])
+        if isinstance(now[1], self.torch.Tensor):
+            return ("copy" if now[1].device.type == "cpu" else "value", before[1])
+        if not are_constant(before[1], now[1]):
+            kind = type(now[1]).__name__
+            raise _C.Error(f"it returns {'an' if kind[:1] in 'AEIOUaeiou' else 'a'} {kind} that it makes, which "
+                           "would be the same one at every replay. Return tensors, numbers, or containers that "
+                           "PyTorch knows (torch.utils._pytree.register_pytree_node)")
+        return before[:2]
+
     def _find(self, tensor, addresses, storages):
-        """The Result of a leaf; storages: those seen so far, by address."""
+        """The Result of a leaf; storages: those seen so far, by address. Behind a value stands what was
+        returned, until the record tells whether each call makes it."""
         if not isinstance(tensor, self.torch.Tensor):
-            return ("value", tensor)
+            return ("value", tensor, tensor)
         if tensor.device != self.device:
             if tensor.is_cuda:
                 raise _C.Error(f"a result lies on {tensor.device}, and the arguments on {self.device}: "
                                "a graph is of one GPU. Move it after the call")
-            return ("value", tensor)
+            return ("value", tensor, tensor)
         storage = tensor.untyped_storage()
         start, offset = storage.data_ptr(), tensor.storage_offset() * tensor.element_size()
         for i, (extent, address) in enumerate(zip(self.extents, addresses)):
             if extent.bytes and address <= start + offset < address + extent.bytes:
                 return ("input", i, _like(tensor, start + offset - address))
         if self._is_outside(start):
-            return ("value", tensor.detach())
+            return ("value", tensor.detach(), tensor)
         if start not in storages:
             storages[start] = (len(storages), storage.nbytes(), storage)
         return ("output", storages[start][0], _like(tensor, offset))
@@ -290,19 +325,23 @@ class Work:
             stack.clean(self.torch, self.device)
             _C.clean_stack(None)  # of what PyTorch did to begin
             with self.interrupts.allowed():
-                result = self.body(self._arguments(addresses))
+                placed = self._arguments(addresses)
+                result = self.body(placed)
             leaves, spec = flatten(result)
             if self.keep:
                 self.kept.append(result)
             del result
             storages = {}
-            found = [self._find(leaf, addresses, storages) for leaf in leaves]
+            found = [self._same(k, leaves, placed) or self._find(leaf, addresses, storages)
+                     for k, leaf in enumerate(leaves)]
+            placed.clear()
             rehearses = self.outputs is None
             if rehearses:
                 into = self._name_results(found, spec, storages)
             else:
                 into = addresses[len(self.extents):]
                 self._check_results(storages)
+                self.results = [*map(self._settled, self.results, found)]
             self._deliver(storages, into)
             if self.keep:
                 _let_go(storages, into)

@@ -101,7 +101,10 @@ class Shape:
 
     def leaves(self, tensors, buffers):
         """The leaves of the result."""
-        return [self._result(r, tensors, buffers) for r in self.results]
+        found = []
+        for result in self.results:
+            found.append(found[result[1]] if result[0] == "again" else self._result(result, tensors, buffers))
+        return found
 
     def replay(self, tensors, state=None, others=()):
         """The result for these tensors, which fit the key; state: as for enqueue; others: arguments of the
@@ -113,6 +116,10 @@ class Shape:
         kind = result[0]
         if kind == "value":
             return result[1]
+        if kind == "argument":
+            return tensors[result[1]]
+        if kind == "copy":
+            return result[1].detach().clone()
         shape, stride, dtype, offset = result[2]
         if kind == "output":
             buffer = buffers[result[1]]
@@ -133,7 +140,7 @@ class Shape:
                 self.drawn is not None and self.drawn.borrows) or (
                 len(tensors) != len(self.extents)) or any(len(e.members) > 1 for e in self.extents):
             return None
-        made = [r[:2] for r in self.results if r[0] != "value"]
+        made = [r[:2] for r in self.results if r[0] not in ("value", "again")]
         if made != [("output", j) for j in range(len(self.outputs))]:
             return None
         made = tuple(map(_made, self.alone, self.outputs))
@@ -202,8 +209,10 @@ def _filled(shape, stride, dtype):
 
 def _build_with_values(spec, results, made):
     """The result, of the leaves that a call made and those that are the same at every call."""
-    made = iter(made)
-    return unflatten(spec, [r[1] if r[0] == "value" else next(made) for r in results])
+    made, found = iter(made), []
+    for kind, value in (r[:2] for r in results):
+        found.append(value if kind == "value" else found[value] if kind == "again" else next(made))
+    return unflatten(spec, found)
 
 
 def _build_with_given(spec, results, ways, made, args, kwargs):
@@ -212,7 +221,9 @@ def _build_with_given(spec, results, ways, made, args, kwargs):
     found = [r[1] if r[0] == "value" else None for r in results]
     made = iter(made)
     for i, (kind, value) in enumerate(r[:2] for r in results):
-        if kind != "value":
+        if kind == "again":
+            found[i] = found[value]
+        elif kind != "value":
             found[i] = next(made)
         elif type(value) is Given:
             way = ways[value.number]
