@@ -28,6 +28,8 @@ import weakref
 
 import torch
 
+import reprise
+
 KINDS = {}
 SIZE = 16
 SCALE = 1.0
@@ -1223,6 +1225,58 @@ def what_a_hook_reads():
     return m, change
 
 
+
+@kind()
+def hook_that_comes_and_goes():
+    m, handles = Net(), []
+
+    def change(i):
+        if i == 2:
+            handles.append(m.net.register_forward_hook(lambda module, args, out: out * 2))
+        if i == 5:
+            handles.pop().remove()
+    return m, change
+
+
+@kind()
+def hook_of_all_modules():
+    m, handles = Net(), []
+
+    def change(i):
+        if i == 3:
+            handles.append(torch.nn.modules.module.register_module_forward_hook(
+                lambda module, args, out: out * 2 if module is m.net else None))
+        if i == 6:
+            handles.pop().remove()
+    return m, change
+
+
+@kind()
+def buffer_that_comes_and_goes():
+    class Own(Net):
+        def forward(self, x):
+            return super().forward(x) * getattr(self, "mask", 1.0)
+    m = Own()
+
+    def change(i):
+        if i == 2:
+            m.register_buffer("mask", torch.full((SIZE,), 3.0, device="cuda"))
+        if i == 5:
+            del m.mask
+    return m, change
+
+
+@kind()
+def graphed_callable_within():
+    n, t = net(), 1.0
+    inner = reprise.graphed(lambda x: n(x) * t)
+
+    def change(i):
+        nonlocal t
+        t = values(i)
+    return lambda x: inner(x) + 1, change
+
+
 # ---- Tensors and arrays --------------------------------------------------------------------------------
 
 @kind()
@@ -1308,6 +1362,28 @@ def scalar_of_numpy():
     def change(i):
         cfg["t"] = numpy().float64(values(i))
     return lambda x: n(x) * float(cfg["t"]), change
+
+
+
+@kind()
+def tensor_that_is_transposed_in_place():
+    n = net()
+    square = torch.arange(256.0, device="cuda").view(SIZE, SIZE)
+
+    def change(i):
+        if i in (3, 6):
+            square.t_()
+    return lambda x: n(x) * square[:4], change
+
+
+@kind()
+def tensor_that_shrinks_in_place():
+    n, mask = net(), torch.arange(4.0 * SIZE, device="cuda").view(4, SIZE)
+
+    def change(i):
+        if i in (3, 6):
+            mask.resize_((1, SIZE) if i == 3 else (4, SIZE))
+    return lambda x: n(x) * mask, change
 
 
 # ---- Switches ------------------------------------------------------------------------------------------
@@ -1407,6 +1483,50 @@ def number_of_groups():
     return training(lambda p: torch.optim.SGD(p, lr=0.01), change)
 
 
+
+def trained_by(hook):
+    """A step; hook(net, optimizer) is registered for calls 4 to 6."""
+    n = net()
+    optimizer, handles = torch.optim.SGD(n.parameters(), lr=0.01), []
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = (n(x) * x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    def change(i):
+        if i == 4:
+            handles.append(hook(n, optimizer))
+        if i == 7:
+            handles.pop().remove()
+    return step, change
+
+
+@kind(grad=True)
+def hook_of_an_optimizer():
+    def double(optimizer, args, kwargs):
+        for param in optimizer.param_groups[0]["params"]:
+            param.grad.mul_(2)
+    return trained_by(lambda n, optimizer: optimizer.register_step_pre_hook(double))
+
+
+@kind(grad=True)
+def hook_of_a_parameter():
+    return trained_by(lambda n, optimizer: n[0].weight.register_hook(lambda grad: grad * 2))
+
+
+def doubled(param):
+    param.grad.mul_(2)
+
+
+@kind(grad=True)
+def hook_behind_accumulation():
+    return trained_by(lambda n, optimizer: n[0].weight.register_post_accumulate_grad_hook(
+        doubled))
+
+
 # ---- What is refused -----------------------------------------------------------------------------------
 
 @kind(leaps=1)
@@ -1453,6 +1573,16 @@ def random_integer_of_an_own_generator():
 def random_number_of_numpy():
     n = net()
     return lambda x: n(x) * numpy().random.rand(), lambda i: None
+
+
+@kind(refused=r"seeds PyTorch's random numbers \(at .*frozen_kinds.py")
+def random_numbers_that_are_seeded():
+    n = net()
+
+    def fn(x):
+        torch.manual_seed(3)
+        return n(x) + torch.rand_like(x)
+    return fn, lambda i: None
 
 
 @kind(refused="changes 'it' .is an? .* that each call takes forward")

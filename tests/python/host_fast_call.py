@@ -540,7 +540,7 @@ class KnownLayout(Asked):
             impl, storage = ctypes.addressof(tensor.impl), ctypes.addressof(tensor.storage)
             tensor.impl[7] += offset
             _C.see_tensor(tensor, tensor.__sizeof__() - 1, impl, storage, tensor.storage[2], offset,
-                          tensor.impl[7])
+                          tensor.impl[7], (0,) * 6, (0,) * 6)
         assert _C.settle_layout()
 
 

@@ -10,8 +10,8 @@ enum { IMPL_WORDS = 24, STORAGE_WORDS = 6, MOST_WORDS = 32 };
 
 /* Places that held the right value in every tensor so far, a bit each; guarded by the GIL. */
 static struct {
-    uint32_t impl, storage, data, offset, keys;
-} candidates = {~0u, ~0u, ~0u, ~0u, ~0u};
+    uint32_t impl, storage, data, offset, keys, form;
+} candidates = {~0u, ~0u, ~0u, ~0u, ~0u, ~0u};
 
 static uint32_t matches(const void *object, size_t words, unsigned long long value)
 {
@@ -22,15 +22,53 @@ static uint32_t matches(const void *object, size_t words, unsigned long long val
     return found;
 }
 
-/* see_tensor(tensor, its size as an object, addresses of its impl and storage, data, offset, keys)
- */
+/* Sizes and strides of up to five dimensions lie behind the rank. */
+enum { FORM_RANK = 5, FORM_WORDS = 1 + 2 * FORM_RANK };
+
+/* Which words of an impl begin such a form? */
+static uint32_t matches_form(const uint64_t *impl, PyObject *shape, PyObject *stride)
+{
+    size_t rank = (size_t)PyTuple_Size(shape);
+    uint32_t found = 0;
+    if (rank > FORM_RANK || (size_t)PyTuple_Size(stride) != rank)
+        return ~0u;
+    for (size_t at = 1; at + FORM_WORDS <= IMPL_WORDS; at++) {
+        bool fits = impl[at] == rank;
+        for (size_t i = 0; fits && i < rank; i++)
+            fits = impl[at + 1 + i] ==
+                       PyLong_AsUnsignedLongLong(PyTuple_GetItem(shape, (Py_ssize_t)i)) &&
+                   impl[at + 1 + FORM_RANK + i] ==
+                       PyLong_AsUnsignedLongLong(PyTuple_GetItem(stride, (Py_ssize_t)i));
+        found |= (uint32_t)fits << at;
+    }
+    return found;
+}
+
+uint64_t rpp_tensor_form(const void *tensor)
+{
+    if (!rpp_tensor_layout.known || !rpp_tensor_layout.form)
+        return 0;
+    const uint64_t *form = rpp_tensor_impl(tensor) + rpp_tensor_layout.form;
+    uint64_t rank = form[0], mixed = rank + 1;
+    if (rank > FORM_RANK) /* they lie elsewhere, in memory of their own */
+        return 0;
+    for (uint64_t i = 0; i < rank; i++)
+        mixed = (mixed * 0x9e3779b97f4a7c15u ^ form[1 + i]) * 0x9e3779b97f4a7c15u ^
+                form[1 + FORM_RANK + i];
+    return mixed;
+}
+
+/* see_tensor(tensor, its size as an object, addresses of its impl and storage, data, offset, keys,
+ * shape, stride) */
 PyObject *rpp_see_tensor(PyObject *module, PyObject *args)
 {
     (void)module;
     PyObject *tensor;
     Py_ssize_t bytes;
     unsigned long long impl, storage, data, offset, keys;
-    if (!PyArg_ParseTuple(args, "OnKKKKK", &tensor, &bytes, &impl, &storage, &data, &offset, &keys))
+    PyObject *shape, *stride;
+    if (!PyArg_ParseTuple(args, "OnKKKKKO!O!", &tensor, &bytes, &impl, &storage, &data, &offset,
+                          &keys, &PyTuple_Type, &shape, &PyTuple_Type, &stride))
         return NULL;
     size_t words = (size_t)bytes / 8 < MOST_WORDS ? (size_t)bytes / 8 : MOST_WORDS;
     const void *impl_at = (const void *)(uintptr_t)impl;
@@ -39,6 +77,7 @@ PyObject *rpp_see_tensor(PyObject *module, PyObject *args)
     candidates.data &= matches((const void *)(uintptr_t)storage, STORAGE_WORDS, data);
     candidates.offset &= matches(impl_at, IMPL_WORDS, offset);
     candidates.keys &= matches(impl_at, IMPL_WORDS, keys);
+    candidates.form &= matches_form(impl_at, shape, stride);
     return Py_NewRef(Py_None);
 }
 
@@ -56,12 +95,14 @@ PyObject *rpp_settle_layout(PyObject *module, PyObject *unused)
     bool known = true;
     for (size_t i = 0; i < sizeof found / sizeof *found; i++)
         known = known && found[i] && (found[i] & (found[i] - 1)) == 0;
+    bool has_form = candidates.form && (candidates.form & (candidates.form - 1)) == 0;
     if (known)
         rpp_tensor_layout = (struct rpp_tensor_layout){true,
                                                        lowest(found[0]),
                                                        lowest(found[1]),
                                                        lowest(found[2]),
                                                        lowest(found[3]),
-                                                       lowest(found[4])};
+                                                       lowest(found[4]),
+                                                       has_form ? lowest(candidates.form) : 0};
     return PyBool_FromLong(known);
 }

@@ -28,6 +28,7 @@
 struct rpp_tensor_layout {
     bool known;
     uint32_t impl, storage, data, offset, keys;
+    uint32_t form; /* of the impl: rank, then places of five sizes and five strides; 0: not known */
 };
 extern struct rpp_tensor_layout rpp_tensor_layout;
 
@@ -79,6 +80,9 @@ static inline uint64_t rpp_tensor_keys(const void *tensor)
 {
     return rpp_tensor_impl(tensor)[rpp_tensor_layout.keys];
 }
+
+/* A number for sizes and strides, which may change where a tensor stays; 0: they are not known. */
+uint64_t rpp_tensor_form(const void *tensor);
 
 /* see_tensor(..) and settle_layout(): how the places of these words are learned. */
 PyObject *rpp_see_tensor(PyObject *module, PyObject *args);

@@ -35,6 +35,7 @@ struct owner {
     struct rpp_set_image *image; /* of a SET that held; may be NULL */
     uint64_t seen;               /* the mark's version, or the tag, when it held */
     struct rpp_tensor_place place;
+    uint64_t form;  /* of a TENSOR: its sizes and strides */
     size_t word_at; /* one more than where its words begin; 0: it has none */
     bool unowned;   /* the object: there is no reference to it */
 };
@@ -293,6 +294,13 @@ static struct rpp_tensor_place place_now(const struct reads *reads, const struct
     return place;
 }
 
+/* Sizes and strides, where they are known, as a number. */
+static uint64_t form_now(const struct owner *owner)
+{
+    PyObject *tensor = led_to(owner->object);
+    return tensor == Py_None ? 0 : rpp_tensor_form(tensor);
+}
+
 /* The bytes of a contiguous tensor on the CPU, as they are known? */
 static bool data_holds(const struct reads *reads, const struct owner *owner)
 {
@@ -322,7 +330,8 @@ static bool owner_holds(const struct reads *reads, struct owner *owner, size_t w
     if (owner->kind != TENSOR && owner->kind != DATA)
         return values_hold(owner, which, changes);
     if (owner->kind == TENSOR)
-        held = rpp_tensor_same_place(place_now(reads, owner), owner->place);
+        held = rpp_tensor_same_place(place_now(reads, owner), owner->place) &&
+               form_now(owner) == owner->form;
     else
         held = data_holds(reads, owner);
     if (!held && changes && !PyErr_Occurred())
@@ -601,8 +610,10 @@ static bool read_owner(const struct reads *reads, struct owner *owner, PyObject 
     if (owner->mark || (is_dict && way == RPP_BY_TAG))
         owner->way = (enum rpp_way_to_look)way;
     owner->seen = mark_of(owner) - 1; /* it was not looked at yet */
-    if (kind == TENSOR)
+    if (kind == TENSOR) {
         owner->place = place_now(reads, owner);
+        owner->form = form_now(owner);
+    }
     return !PyErr_Occurred();
 }
 

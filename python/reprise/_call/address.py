@@ -15,6 +15,8 @@ def _tensors(torch):
     base, other = torch.arange(size), torch.zeros(size)
     yield base
     yield base[5:]
+    yield base.view(4, 16).t()
+    yield base.view(2, 4, 8)[:, 1:]
     yield torch.frombuffer(bytearray(512), dtype=torch.uint8, offset=24)
     # An offset that is no other word of the tensor; without elements it needs no memory.
     yield other.as_strided((0,), (1,), 0x0123_4567_89ab)
@@ -51,7 +53,8 @@ def learn(torch):
                     storage = tensor.untyped_storage()
                     _C.see_tensor(tensor, torch.Tensor.__basicsize__, tensor._cdata,
                                   storage._cdata, storage.data_ptr(), tensor.storage_offset(),
-                                  torch._C._dispatch_keys(tensor).raw_repr())
+                                  torch._C._dispatch_keys(tensor).raw_repr(), tuple(tensor.shape),
+                                  tensor.stride())
             _known = _C.settle_layout()
         except (AttributeError, RuntimeError, TypeError):  # a PyTorch without one of these
             _known = False

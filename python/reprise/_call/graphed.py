@@ -718,6 +718,7 @@ class Graphed:
         watch = self._watch
         if watch.has_changed_members():
             self._forget()
+            self._reads.look_anew()
         addresses = watch.addresses()
         if addresses != self._addresses:
             self._forget()

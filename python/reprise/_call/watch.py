@@ -130,4 +130,10 @@ def _each_once(found):
 
 def _hooks(module):
     return (tuple(module._forward_hooks), tuple(module._forward_pre_hooks),
-            tuple(module._backward_hooks))
+            tuple(module._backward_hooks), *map(_hooks_of_tensor, module._parameters.values()))
+
+
+def _hooks_of_tensor(tensor):
+    if tensor is None:
+        return ()
+    return (*(tensor._backward_hooks or ()), *(tensor._post_accumulate_grad_hooks or ()))

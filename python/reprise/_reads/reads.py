@@ -113,6 +113,11 @@ class Reads:
         with self._lock:
             for owner, key in places:
                 self.values.left.pop((id(owner), key), None)
+            self.look_anew()
+
+    def look_anew(self):
+        """Modules have other members or hooks than when they were looked at."""
+        with self._lock:
             if self.values.walk is not None:
                 self.values.look_again()
                 self.number = self._number_of(tuple(self.values.walk.tokens))

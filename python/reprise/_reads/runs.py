@@ -27,7 +27,10 @@ _FILE_METHODS = frozenset(("write", "writelines", "read", "readline", "readlines
                            "sendall", "recv"))
 _SYSTEM = frozenset(("write", "read", "open", "urandom", "getrandom", "system", "remove", "unlink",
                      "rename", "mkdir", "rmdir", "stat", "lstat", "listdir", "scandir", "access"))
+_SEEDS = frozenset(("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all"))
+_SEEDED_IN = frozenset(("torch.random", "torch.cuda.random"))
 _MENDS = {
+    "seed": "Seed them before the call",
     "random": "Draw on the GPU (torch.rand), or draw before the call and pass a tensor",
     "iterator": "Take from it before the call, and pass what it gave",
     "time": "Look at the time outside of the call",
@@ -177,6 +180,8 @@ class Run:
     def called(self, function, first, frame):
         """Raises where that has an effect and such are refused."""
         if type(function) not in _IN_C:
+            if _is_seed(function):
+                self.seeded(frame)
             if not hasattr(function, "__self__") or isinstance(function, types.MethodType):
                 return
         found = effect_of(function, first, self.iterators)
@@ -189,6 +194,18 @@ class Run:
         if refused is not None:
             refused.is_draw, refused.is_print = is_draw(function), function is print
             raise refused
+
+    def seeded(self, frame):
+        self._refuse("seeds PyTorch's random numbers", "seed", _program_line(frame))
+
+    def _refuse(self, what, kind, line):
+        refused = self._noted(what, kind, line) if line is not None else None
+        if refused is not None:
+            raise refused
+
+
+def _is_seed(function):
+    return getattr(function, "__module__", None) in _SEEDED_IN and getattr(function, "__name__", "") in _SEEDS
 
 
 _IN_C = (types.BuiltinFunctionType, types.MethodWrapperType, types.ClassMethodDescriptorType,
@@ -264,6 +281,9 @@ def _profile(run):
             run.started(frame.f_code)
             if frame.f_lasti > 0:
                 run.resumed(frame.f_code)
+            elif frame.f_code.co_name in _SEEDS and frame.f_back is not None and (
+                    frame.f_globals.get("__name__") in _SEEDED_IN):
+                run.seeded(frame.f_back)
         elif event == "c_call":
             run.called(argument, None, frame)
 

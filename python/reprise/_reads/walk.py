@@ -52,6 +52,7 @@ _OPEN_TYPES = (types.SimpleNamespace, collections.UserDict, collections.UserList
 # Of these modules of Python's objects are looked through whole: what they hold is the program's.
 _OPEN_MODULES = frozenset(("threading", "queue", "configparser", "string", "multiprocessing.sharedctypes"))
 _LOCKS = (type(threading.Lock()),)
+_TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
 # What code asks Python for: functions without arguments, whose answers are compared at each call.
 _ASKED = (os.getcwd, sys.getrecursionlimit, threading.current_thread, threading.active_count)
@@ -148,6 +149,7 @@ class Walk:
         self._classes = {}
         self._inherits = {}
         self._module_base = frozenset(vars(torch.nn.Module()))
+        self._global_hooks = False  # were they looked at?
         self._functional = None  # the scope of torch.nn.functional, once a layer of PyTorch's was met
 
     def run(self, *roots):
@@ -192,11 +194,11 @@ class Walk:
         """An owner, and the tokens of its values, but for places that are left out. is_open: others may
         be put there for a while."""
         if self.left:
-            before = keys
+            before, had = keys, bool(values)
             keys, values, paths = self._without_left(kind, object, keys, values, paths)
             if kind == ITEMS and len(keys) < len(before):
                 kind = NAMES  # it has more than these
-            if keys == () or (kind in (CELL, LIST) and not values):
+            if had and not values and kind in (NAMES, ITEMS, ATTRIBUTES, CELL, LIST):
                 return
         if is_open and self.takes is not None:
             self.parts.append(object)
@@ -577,6 +579,9 @@ class Walk:
 
     def _tensor(self, tensor, path):
         torch = self.torch
+        for hooks in map(functools.partial(getattr, tensor), _TENSOR_HOOKS):
+            if hooks is not None:
+                self._follow(Walk._items, hooks, f"the hooks of {path}")
         names = getattr(tensor, "__dict__", None)
         if names:
             self._scopes.append(_Scope(tensor, names, path + ".{}", way_for("instance")))
@@ -673,6 +678,8 @@ class Walk:
         self._scope(module, names, path + ".{}", "instance", own=used)
         if used:
             self._use_functional(used)
+        if not self._global_hooks:
+            self._look_at_global_hooks()
         for part in ("_modules", "_parameters", "_buffers", *(
                 n for n in self._module_base if n.endswith("_hooks"))):
             held = names.get(part)
@@ -687,6 +694,13 @@ class Walk:
                                       way_for("globals"), shallow=True)
             self._scopes.append(self._functional)
         self._functional.own |= {n for n in names if n in self._functional.names}
+
+    def _look_at_global_hooks(self):
+        """Those that PyTorch calls around all modules."""
+        self._global_hooks = True
+        for name, held in sorted(vars(self.torch.nn.modules.module).items()):
+            if name.startswith(("_global_forward", "_global_backward")) and isinstance(held, dict):
+                self._module_part(name, held, "torch.nn.modules.module")
 
     def _module_part(self, part, held, path):
         """Children, tensors or hooks by name."""
@@ -809,6 +823,7 @@ class Walk:
         if kind.__module__ == "numpy" and hasattr(value, "tobytes"):
             return ("scalar", kind, value.tobytes())
         if is_ours(value):
+            self._ours(value, path)
             return Same(value)
         if isinstance(value, threading.local):
             self._scopes.append(_Scope(value, None, path + ".{}", BY_VALUE))
@@ -823,6 +838,11 @@ class Walk:
             return self._foreign_object(value, names, path)
         self._follow(Walk._object_reads, value, path)
         return (Same(kind),)
+
+    def _ours(self, value, path):
+        """Another graphed callable runs within as what it is made of."""
+        if type(value).__name__ == "Graphed" and hasattr(value, "__wrapped__"):
+            self._follow(Walk.put, value.__wrapped__, path)
 
     def _foreign_object(self, value, names, path):
         """Of an object of Python's or PyTorch's, numbers and tensors; of a wrapper what it wraps."""
