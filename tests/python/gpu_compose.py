@@ -285,6 +285,21 @@ class Twice(Case):
         sample = torch.randn(8, 32, device="cuda", requires_grad=True)
         self.refused(reprise.make_graphed_callables(net, (sample,)), twin)
 
+    def test_eagerly_of_a_loss_that_its_gradient_hangs_on(self):
+        def gradients(call, net):
+            for i in range(4):
+                x = torch.linspace(-1, 1, 256, device="cuda").reshape(8, 32).mul_(i).requires_grad_()
+                grad, = torch.autograd.grad(call(x).square().sum(), x, create_graph=True)
+                grad.square().sum().backward()
+                yield [x.grad, *(p.grad for p in net.parameters())]
+                net.zero_grad()
+        net, twin = self.nets(), self.nets()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for got, want in zip(gradients(reprise.graphed(net), net), gradients(twin, twin)):
+                for a, b in zip(got, want):
+                    self.assertTrue(torch.equal(a, b))
+
     def test_whole_step(self):
         def step_of(net):
             optimizer = torch.optim.SGD(net.parameters(), lr=0.1)

@@ -67,6 +67,11 @@ def attach(again, tensors, params, incoming, found):
     return attached
 
 
+def _cut_off(tensor):
+    """The same without what it was made of: that way gradients go once, behind this function."""
+    return tensor.detach().requires_grad_() if tensor.requires_grad else tensor
+
+
 def _make_function(torch):
     class Twice(torch.autograd.Function):
         @staticmethod
@@ -78,8 +83,11 @@ def _make_function(torch):
         @staticmethod
         def backward(ctx, *outer):
             ctx.again.tell()
-            inputs = ctx.saved_tensors
+            inputs = list(ctx.saved_tensors)
             tensors, params = ctx.counts
+            if not torch.is_grad_enabled():  # nobody goes back a third time
+                for i in (*range(tensors), *range(tensors + params, len(inputs))):
+                    inputs[i] = _cut_off(inputs[i])
             with torch.enable_grad():
                 first = ctx.again.gradients(inputs[:tensors], inputs[tensors:tensors + params],
                                             inputs[tensors + params:])
