@@ -357,6 +357,21 @@ def key_that_appears():
 
 
 @kind()
+def key_that_appears_beside_what_calls_make():
+    n, cfg, made = net(), {}, {}
+
+    def fn(x):
+        return n(x) * made.setdefault("factor", 2.0) * cfg.get("t", 1.0)
+
+    def change(i):
+        made.clear()
+        cfg.clear()
+        if i // 3 == 1:
+            cfg["t"] = 4.0
+    return fn, change
+
+
+@kind()
 def length_of_a_list():
     n, some = net(), [1.0]
 
