@@ -2,6 +2,7 @@
 """reprise.graphed on a GPU, under install() and without it: usage: gpu_graphed.py [--install] ..."""
 
 import contextlib
+import copy
 import sys
 import threading
 import unittest
@@ -794,6 +795,92 @@ class Results(unittest.TestCase):
         same = object()
         for _, (_, found) in self.results(lambda x: (x * 2, same)):
             self.assertIs(found, same)
+
+
+class Scaled(torch.nn.Module):
+    """What its calls give hangs on more than their argument."""
+
+    def __init__(self):
+        super().__init__()
+        self.net, self.scale = torch.nn.Linear(16, 16).cuda(), 1.0
+
+    def forward(self, x):
+        return self.net(x) * self.scale
+
+
+class Kept(unittest.TestCase):
+    """Calls of make_graphed_callables that find something else than was captured run eagerly, and say so."""
+
+    def setUp(self):
+        torch.manual_seed(1)
+        self.x = torch.randn(4, 16, device="cuda", requires_grad=True)
+
+    def said_of(self, net, change, twin_change=None):
+        """What is said in calls ahead of a change and behind it, with results of the unchanged class."""
+        twin = copy.deepcopy(net)
+        made = reprise.make_graphed_callables(net, (self.x,))
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for turn in range(4):
+                if turn == 2:
+                    change(net)
+                    (twin_change or change)(twin)
+                self.assertTrue(torch.equal(made(self.x), twin(self.x)), turn)
+        return [str(one.message) for one in said if "reprise" in str(one.message)]
+
+    def test_an_attribute(self):
+        said, = self.said_of(Scaled(), lambda net: setattr(net, "scale", 2.5))
+        self.assertIn("'Scaled' was captured for something else than there is now: `self.scale`, which it "
+                      "reads, (now 2.5)", said)
+
+    def test_a_value_that_comes_back_is_replayed(self):
+        net, scales = Scaled(), (1.0, 2.5, 1.0)
+        twin = copy.deepcopy(net)
+        made = reprise.make_graphed_callables(net, (self.x,))
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for scale in scales:
+                net.scale = twin.scale = scale
+                self.assertTrue(torch.equal(made(self.x), twin(self.x)))
+        self.assertEqual(len(said), 1)
+
+    def test_memory_of_a_parameter(self):
+        def change(net):
+            net.net.weight.data = net.net.weight.data * 2
+        said, = self.said_of(Scaled(), change)
+        self.assertIn("memory of its parameters or buffers", said)
+
+    def test_hooks_within_and_around(self):
+        def double(module, args, out):
+            return out * 2
+        said, = self.said_of(Scaled(), lambda net: net.net.register_forward_hook(double) and None)
+        self.assertIn("a hook", said)
+        self.assertEqual(self.said_of(Scaled(), lambda net: net.register_forward_hook(double) and None), [])
+
+    def test_autocast(self):
+        net = Scaled()
+        twin = copy.deepcopy(net)
+        made = reprise.make_graphed_callables(net, (self.x,))
+        with warnings.catch_warnings(record=True) as said, torch.autocast("cuda", cache_enabled=False):
+            warnings.simplefilter("always")
+            self.assertEqual(made(self.x).dtype, twin(self.x).dtype)
+        self.assertIn("autocast", str(said[0].message))
+
+    def test_in_an_order_it_is_an_error(self):
+        net = Scaled()
+        made = reprise.make_graphed_callables(net, (self.x,), order=[1, -1])
+        made(self.x).sum().backward()
+        net.scale = 3.0
+        with self.assertRaisesRegex(RuntimeError, r"`self.scale`, which it reads, \(now 3.0\)"):
+            made(self.x)
+
+    def test_a_copy_is_of_its_own_parameters(self):
+        net = Scaled()
+        copied = copy.deepcopy(reprise.make_graphed_callables(net, (self.x,)))
+        with torch.no_grad():
+            copied.net.weight.mul_(2)
+            self.assertTrue(torch.equal(copied(self.x), copied.net(self.x)))
+            self.assertFalse(torch.equal(copied(self.x), net(self.x)))
 
 
 class Verification(unittest.TestCase):

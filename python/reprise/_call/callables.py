@@ -3,6 +3,7 @@
 
 import contextlib
 import functools
+import types
 
 from .._alloc.pool import Pool, pool_of
 from .._base.need import need_gpu
@@ -15,6 +16,10 @@ from .._reads.reads import is_compiled
 from .._shapes.split import Split
 from .body import body_of, clear_frames
 from .cpu_values import CpuValues, Pair
+from .kept import Kept
+
+
+MOST_TOLD = 8  # reasons that one callable warns of
 
 
 def make_graphed_callables(callables, sample_args, num_warmup_iters=3, allow_unused_input=False,
@@ -55,6 +60,10 @@ def make_graphed_callables(callables, sample_args, num_warmup_iters=3, allow_unu
     What a callable moves from the CPU, forward or backward, is a constant of its graphs, as of the
     captures: it lies on the device from then on. Where it was computed of a tensor on the CPU that has
     changed since, a call raises ``RuntimeError``.
+
+    What a callable reads beside its arguments, parameters' memory, hooks of the modules within, modes,
+    autocast and PyTorch's switches have to be as they were when it was made. Calls that find something
+    else run eagerly, with a warning that names it; with ``order`` they raise ``RuntimeError``.
 
     Example, for the stage of a pipeline::
 
@@ -97,8 +106,11 @@ def _device(torch, callables, sample_args, pool):
 
 def _make(torch, device, callables, sample_args, passes, ordered, pool, warmup, allow_unused_input):
     """The graphed callables, with their device current."""
+    kept = [Kept(torch, fn.forward if isinstance(fn, torch.nn.Module) else fn,
+                 fn if isinstance(fn, torch.nn.Module) else None) if warmup and not is_compiled(fn) else None
+            for fn in callables]
     watched = draws.Watched(torch, ())
-    _warm_up(torch, callables, sample_args, warmup, allow_unused_input)
+    _warm_up(torch, callables, sample_args, warmup, allow_unused_input, kept)
     may_draw = watched.drew() or not warmup
     cpu = CpuValues(torch, any(map(is_compiled, callables)))
 
@@ -114,10 +126,16 @@ def _make(torch, device, callables, sample_args, passes, ordered, pool, warmup, 
                      Pair(cpu, device, attempt), may_draw)
 
     splits = _capture(pool, callables, new_split, cpu, passes, ordered)
-    replays = [_replay_of(fn, of[0]) for fn, of in zip(callables, splits)] if not ordered else \
+    replays = [of[0].replay for of in splits] if not ordered else \
         _in_order(torch, callables, splits, passes)
-    return tuple(_wrap(torch, fn, of[0].tensors, replay, not ordered)
-                 for fn, of, replay in zip(callables, splits, replays))
+    made = tuple(_wrap(torch, fn, of[0].tensors, replay, not ordered, known, _check_of(fn, of))
+                 for fn, of, replay, known in zip(callables, splits, replays, kept))
+    for fn, known in zip(callables, kept):
+        if known is not None:
+            known.settle()
+        if known is not None and known.unseen:
+            warn(f"reprise: changes of what '{_name(fn)}' reads would go unseen: {known.unseen}")
+    return made
 
 
 def _capture(pool, callables, new_split, cpu, passes, ordered):
@@ -169,23 +187,21 @@ def _never(tensor):
     return False
 
 
-def _replay_of(fn, split):
-    """What a call does, which raises where a tensor on the CPU is not what it was captured for."""
-    if all(part.cpu is None for part in (split, *split.parts())):
-        return split.replay
+def _check_of(fn, splits):
+    """Raises where a tensor on the CPU is not what the callable was captured for; None: there is none."""
+    parts = [part for split in splits for part in (split, *split.parts()) if part.cpu is not None]
 
-    def replay(leaves):
-        if split.reads_other_values() or any(part.reads_other_values() for part in split.parts()):
+    def check():
+        if any(part.reads_other_values() for part in parts):
             raise RuntimeError(f"'{_name(fn)}' was captured for other values of a tensor on the CPU, which "
                                "its graphs hold as constants. Keep it on the GPU, or make the callable anew")
-        return split.replay(leaves)
-    return replay
+    return check if parts else None
 
 
 def _in_order(torch, callables, splits, passes):
     """For each callable what a call does: the graphs of the microbatch that is due."""
     schedule = Schedule(passes, [_name(fn) for fn in callables])
-    replays = [[_replay_of(fn, split) for split in of] for fn, of in zip(callables, splits)]
+    replays = [[split.replay for split in of] for of in splits]
 
     def replay_of(which):
         def replay(leaves):
@@ -226,15 +242,15 @@ def _check(torch, callables, sample_args):
                                 "passed, as what a callable moves there itself is a constant of its graphs")
 
 
-def _warm_up(torch, callables, sample_args, iterations, allow_unused):
+def _warm_up(torch, callables, sample_args, iterations, allow_unused, kept):
     """Runs all eagerly, forward and backward, on the current stream: hundreds of launches on another
     one would slow all graphs of the process down (reprise.restore_pace)."""
-    for fn, args in zip(callables, sample_args):
+    for fn, args, known in zip(callables, sample_args, kept):
         wanted = [a for a in flatten(args)[0] if a.requires_grad]
         if isinstance(fn, torch.nn.Module):
             wanted += [p for p in fn.parameters() if p.requires_grad]
         for _ in range(iterations):
-            out = [o for o in flatten(fn(*args))[0]
+            out = [o for o in flatten(known.warm_up(fn, args) if known else fn(*args))[0]
                    if isinstance(o, torch.Tensor) and o.requires_grad]
             if out and wanted:
                 torch.autograd.grad(out, wanted, [torch.empty_like(o) for o in out],
@@ -263,11 +279,22 @@ def _fit(torch, leaf, sample):
     return made.copy_(leaf)
 
 
-def _wrap(torch, fn, samples, replay, may_run_eagerly):
-    """The graphed version of fn, captured for these leaves; replay: what a call of other leaves does."""
+def _wrap(torch, fn, samples, replay, may_run_eagerly, kept=None, check=None):
+    """The graphed version of fn, captured for these leaves; replay: what a call of other leaves does;
+    kept: what says whether all is there that it was captured for; check: called ahead of each call."""
     wanted = [_like(t) for t in samples]
     is_module = isinstance(fn, torch.nn.Module)
-    original, warned = fn.forward if is_module else fn, []
+    original, warned, told = fn.forward if is_module else fn, [], set()
+
+    def is_other(why):
+        """Warns that something is not as it was captured for, once; where no call may be eager it raises."""
+        text = (f"'{_name(fn)}' was captured for something else than there is now: {why}. Make the callable "
+                "anew, or take reprise.graphed, which captures what changes")
+        if not may_run_eagerly:
+            raise RuntimeError(text)
+        if why not in told and len(told) < MOST_TOLD:
+            told.add(why)
+            warn(f"reprise: this call runs without a graph, as {text}")
 
     def fitted(leaves):
         """The leaves for the graphs; None: they are not for these arguments, and the call is eager."""
@@ -285,6 +312,12 @@ def _wrap(torch, fn, samples, replay, may_run_eagerly):
                              "requires_grad than it is called with") from None
 
     def graphed(*args):
+        if check is not None:
+            check()
+        why = kept.differs() if kept is not None else None
+        if why is not None:
+            is_other(why)
+            return original(*args)
         leaves = flatten(args)[0]
         if not _are_like(leaves, wanted):
             leaves = fitted(leaves)
@@ -305,5 +338,20 @@ def _wrap(torch, fn, samples, replay, may_run_eagerly):
             return graphed(*args)
         return original(*args, **kwargs)
 
-    fn.forward = forward
+    fn.forward = _Forward(forward, fn)
     return fn
+
+
+class _Forward:
+    """The graphed forward method of a module. A copy of the module has its class's: the graphs are of this
+    one's parameters."""
+
+    def __init__(self, call, module):
+        self._call, self._module = call, module
+
+    def __call__(self, *args, **kwargs):
+        return self._call(*args, **kwargs)
+
+    def __deepcopy__(self, memo):
+        copied = memo.get(id(self._module))
+        return self if copied is None else types.MethodType(type(copied).forward, copied)

@@ -46,6 +46,11 @@ class FastPath:
             return False
         return self._taker.is_guarded() or self._taker.renew(*self._watch.counts(self._frozen))
 
+    def holds(self):
+        """Is all as when the guard was set? A call in other modes or under autocast has to look."""
+        return self._modes == self._modes_now() and not self._torch.is_autocast_enabled() and (
+            self._taker.is_guarded())
+
     def _modes_now(self):
         return (self._torch.is_grad_enabled(), self._torch.is_inference_mode_enabled())
 

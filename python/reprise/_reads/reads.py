@@ -272,9 +272,12 @@ def _storage(tensor):
 
 def differences(before, after):
     """What values differ between two snapshots: (path, token now) each."""
-    known = dict(zip(before[1], before[0]))
+    known = {}
+    for token, path in zip(*before):
+        known.setdefault(path, []).append(token)
     return [(path, token) for token, path in zip(*after)
-            if path in known and known[path] != token and not (_was_seen(token) or _was_seen(known[path]))]
+            if path in known and token not in known[path] and not (
+                _was_seen(token) or any(map(_was_seen, known[path])))]
 
 
 def _was_seen(token):

@@ -579,7 +579,7 @@ class Walk:
 
     def _tensor(self, tensor, path):
         torch = self.torch
-        for hooks in map(functools.partial(getattr, tensor), _TENSOR_HOOKS):
+        for hooks in (getattr(tensor, name, None) for name in _TENSOR_HOOKS):
             if hooks is not None:
                 self._follow(Walk._items, hooks, f"the hooks of {path}")
         names = getattr(tensor, "__dict__", None)
@@ -698,7 +698,8 @@ class Walk:
     def _look_at_global_hooks(self):
         """Those that PyTorch calls around all modules."""
         self._global_hooks = True
-        for name, held in sorted(vars(self.torch.nn.modules.module).items()):
+        module = getattr(getattr(self.torch.nn, "modules", None), "module", None)
+        for name, held in sorted(vars(module).items()) if module is not None else ():
             if name.startswith(("_global_forward", "_global_backward")) and isinstance(held, dict):
                 self._module_part(name, held, "torch.nn.modules.module")
 
