@@ -895,8 +895,8 @@ class Verification(unittest.TestCase):
             copies = [a.clone() for a in args]
             got, want = made(*args), fn(*copies)
             self.assertTrue(torch.equal(got, want))
-            for given, copy in zip(args, copies):
-                self.assertTrue(torch.equal(given, copy))
+            for given, copied in zip(args, copies):
+                self.assertTrue(torch.equal(given, copied))
         facts, = made.shapes()
         self.assertEqual(facts["verified"], verify, facts["not_run"])
         self.assertEqual(facts["unverified_args"], 0, facts["arguments"])
