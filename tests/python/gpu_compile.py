@@ -400,6 +400,33 @@ class Partitions(unittest.TestCase):
         self.assertEqual(made._fixed, (0,))
         self.assertEqual(len(made._variants), 1)
 
+    def test_memory_that_was_a_parameters(self):
+        """Another tensor that gets it is not fixed."""
+        for is_backward in (False, True):
+            net, others = self.weight, []
+            for _ in range(20):
+                self.weight = torch.nn.Parameter(torch.randn(8, device="cuda"))
+                self.check(self.made(), torch.randn(8, device="cuda"))
+                others.append(self.weight.data_ptr())
+            self.weight, x = net, None
+            for _ in range(1000):
+                x = torch.randn(8, device="cuda")
+                if x.data_ptr() in others:
+                    break
+            else:
+                self.skipTest("the allocator gave that memory to nobody")
+            made = self.made(is_backward=is_backward)
+            self.check(made, x)
+            self.assertEqual(made._fixed, (0,), is_backward)
+
+    def test_saved_parameters_are_fixed_in_backward_passes(self):
+        forward, backward = self.made(), self.made(fixed=(0, 1), is_backward=True)
+        for _ in range(4):
+            self.check(forward, torch.randn(8, device="cuda"))
+            self.check(backward, torch.randn(8, device="cuda"), weight=self.weight.detach())
+        self.assertEqual(backward._fixed, (0,))
+        self.assertEqual(len(backward._variants), 1)
+
     def test_parameters_at_other_places(self):
         made = self.made()
         others = [torch.nn.Parameter(torch.randn(8, device="cuda")) for _ in range(2)]

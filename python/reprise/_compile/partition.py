@@ -22,7 +22,9 @@ ALIGNMENT = 16     # bytes; Inductor's kernels count on it
 MOST_VARIANTS = 4  # sets of places; what lies elsewhere in so many is an argument from then on
 
 _pools = weakref.WeakValueDictionary()  # by device: where graphs of all partitions lie
-_fixed = set()  # where storages begin of inputs that stay where they are, which backward passes read too
+# By where its storage begins, a weak reference to each input of forward passes that stays where it is:
+# backward passes read those too.
+_fixed = {}
 _lock = threading.RLock()
 
 
@@ -131,11 +133,12 @@ class Partition:
         for i, value in enumerate(inputs):
             if not isinstance(value, torch.Tensor) or not value.is_cuda or value.data_ptr() % ALIGNMENT:
                 continue
-            begin = value.untyped_storage().data_ptr()
-            if isinstance(value, torch.nn.Parameter) or begin in _fixed or (
-                    i in self._told and not self._is_backward):
+            if self._is_backward:
+                if isinstance(value, torch.nn.Parameter) or _is_fixed(value):
+                    fixed.append(i)
+            elif isinstance(value, torch.nn.Parameter) or i in self._told:
                 fixed.append(i)
-                _fixed.add(begin)
+                _note_fixed(value)
         with _lock:
             if self._fixed is None:
                 self._set_fixed(fixed, inputs)
@@ -176,6 +179,19 @@ class Partition:
                 if i in self._written:
                     back = (*back, (value, inputs[i]))
         return back
+
+
+def _note_fixed(tensor):
+    begin = tensor.untyped_storage().data_ptr()
+    _fixed[begin] = weakref.ref(tensor, lambda ref: _fixed.get(begin) is ref and _fixed.pop(begin))
+
+
+def _is_fixed(tensor):
+    """Does it lie in the memory of a fixed input that is there still? Others get that memory afterwards."""
+    begin = tensor.untyped_storage().data_ptr()
+    ref = _fixed.get(begin)
+    kept = None if ref is None else ref()
+    return kept is not None and kept.untyped_storage().data_ptr() == begin
 
 
 def _copy(tensor):
