@@ -31,7 +31,9 @@ static const char usage[] = "usage: reprise advise [OPTIONS] FILE\n"
                             "what stands in\n"
                             "the way. Profile a few iterations with ProfilerActivity.CUDA, "
                             "schedule and\n"
-                            "profiler.step(); with_stack=True names the lines of obstacles.\n"
+                            "profiler.step(); with_stack=True names the lines of obstacles. A "
+                            "FILE that is - is\n"
+                            "standard input.\n"
                             "\n"
                             "options:\n"
                             "  --json         print one JSON object and nothing else\n"
@@ -146,14 +148,16 @@ int cmd_advise(int argc, char **argv)
     int ended = cli_options_read(&reading, argc, argv, &request);
     if (ended >= 0)
         return ended;
-    const struct cli_inputs input = {&argv[optind], 1};
+    static char standard_input[] = "/dev/stdin";
+    char *path = strcmp(argv[optind], "-") != 0 ? argv[optind] : standard_input;
+    const struct cli_inputs input = {&path, 1};
     const struct cli_output page = {"html", request.html};
     if (!cli_outputs_apart("advise", &page, 1, &input))
         return CLI_USAGE;
     struct rp_advice *advice = NULL;
     struct rp_error err = {0};
-    show_reading(argv[optind]);
-    rp_status status = rp_advise(argv[optind], &request.options, &advice, &err);
+    show_reading(path);
+    rp_status status = rp_advise(path, &request.options, &advice, &err);
     cli_progress_end();
     if (status != RP_OK) {
         cli_fail("advise", &err);

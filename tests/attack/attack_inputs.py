@@ -21,7 +21,8 @@ class Reading(Arena):
     def test_pipes(self):
         text = model_steps(Trace()).text().encode()
         for contents in (text, gzip.compress(text)):
-            self.assertEqual(run("advise", "/dev/stdin", input=contents).returncode, 0)
+            for name in ("/dev/stdin", "-"):
+                self.assertEqual(run("advise", name, input=contents).returncode, 0)
         fifo = self.path("fifo")
         os.mkfifo(fifo)
 
