@@ -435,6 +435,23 @@ class Partitions(unittest.TestCase):
                 self.check(made, torch.randn(8, device="cuda"), weight=weight)
         self.assertEqual(len(made._variants), 3)
 
+    def test_what_is_written_to_a_copy_is_brought_back(self):
+        def model(inputs):
+            weight, x = inputs
+            inputs.clear()
+            x.mul_(2)
+            return [x + weight]
+
+        made = partition.Partition(torch, model, (0,), (1,), 0, False, "a partition")
+        base = torch.ones(64, device="cuda")
+        with torch.no_grad():
+            for call in range(4):
+                x = base[3:11]  # not where kernels count on it
+                out, = made([self.weight, x])
+                self.assertEqual(x.tolist(), [2.0 ** (call + 1)] * 8)
+                self.assertTrue(torch.equal(out, x + self.weight))
+        self.assertEqual((base[2].item(), base[11].item()), (1, 1))
+
     def test_strides_of_copies(self):
         base = torch.arange(64.0, device="cuda")
         for tensor in (base[1:9], base.view(8, 8)[1:, 1:5], base.view(8, 8).t()[1:], base[3:3], base[5]):
