@@ -28,6 +28,7 @@ _FILE_METHODS = frozenset(("write", "writelines", "read", "readline", "readlines
 _SYSTEM = frozenset(("write", "read", "open", "urandom", "getrandom", "system", "remove", "unlink",
                      "rename", "mkdir", "rmdir", "stat", "lstat", "listdir", "scandir", "access"))
 _SEEDS = frozenset(("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all"))
+_KEEP_OUT = ("torch._compile", "torch._dynamo.")
 _SEEDED_IN = frozenset(("torch.random", "torch.cuda.random"))
 _MENDS = {
     "seed": "Seed them before the call",
@@ -273,17 +274,24 @@ def _monitor(run):
     return end
 
 
+def _caller(frame):
+    """Who called a function of PyTorch's, behind what keeps compilers out of it."""
+    frame = frame.f_back
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(_KEEP_OUT):
+        frame = frame.f_back
+    return frame
+
+
 def _profile(run):
     before = sys.getprofile()
 
     def profile(frame, event, argument):
         if event == "call":
             run.started(frame.f_code)
-            if frame.f_lasti > 0:
+            if frame.f_lasti > 0:  # or it begins: CPython 3.11 tells no difference
                 run.resumed(frame.f_code)
-            elif frame.f_code.co_name in _SEEDS and frame.f_back is not None and (
-                    frame.f_globals.get("__name__") in _SEEDED_IN):
-                run.seeded(frame.f_back)
+            if frame.f_code.co_name in _SEEDS and frame.f_globals.get("__name__") in _SEEDED_IN:
+                run.seeded(_caller(frame))
         elif event == "c_call":
             run.called(argument, None, frame)
 
