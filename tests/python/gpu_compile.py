@@ -106,6 +106,8 @@ class Served(unittest.TestCase):
         for made in self.new_graphs():
             self.assertEqual(made.failures(), [])
             way = made.name.split()[-1]
+            if way == "forward" and "inference" in dict(wanted):
+                way = "inference"  # the backend "cudagraphs" of 2.9 does not tell them apart
             for shape in made.shapes():
                 found.setdefault(way, []).append(shape["replays"])
         self.assertEqual({way: sorted(found.get(way, [])) for way, _ in wanted},
@@ -278,6 +280,8 @@ class Served(unittest.TestCase):
     @each_way
     def test_a_backward_pass_without_a_graph(self, name, way):
         """Inductor then tells PyTorch's tree, which is not there."""
+        if name == "cudagraphs" and torch_private.of(torch).version < (2, 10):
+            self.skipTest("PyTorch's backend hands such a pass a list then, with graphs of its own too")
         class Through(torch.autograd.Function):
             @staticmethod
             def forward(ctx, x):
