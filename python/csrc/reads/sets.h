@@ -26,11 +26,11 @@ bool rpp_sets_prepare(void);
 
 /* What a set has now. NULL, without an exception: it is no plain set, there are no images, or there
  * is no memory. The caller drops it. */
-struct rpp_set_image *rpp_set_image_take(PyObject *set);
+struct rpp_set_image *rpp_set_image_take(PyObject *object);
 void rpp_set_image_drop(struct rpp_set_image *image); /* NULL is allowed */
 
 /* Has the set what it had, the same objects at the same places? Where not, it may still be equal.
  */
-bool rpp_set_image_holds(const struct rpp_set_image *image, PyObject *set);
+bool rpp_set_image_holds(const struct rpp_set_image *image, PyObject *object);
 
 #endif
