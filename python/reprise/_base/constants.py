@@ -1,10 +1,20 @@
 # SPDX-License-Identifier: MIT
-"""Which values that a callable returns are the same at every call, though each call makes them anew."""
+"""Which values nobody can change: those that a key says all of, and those that are the same at every call,
+though each call makes them anew."""
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented), slice, range)
-# Of these modules objects do not change.
-_WRITTEN = frozenset(("decimal", "fractions", "datetime", "uuid", "pathlib"))
+# Of these modules objects do not change, and are what they are written as.
+WRITTEN = frozenset(("decimal", "fractions", "datetime", "uuid", "pathlib"))
 _OF_TORCH = frozenset(("device", "dtype", "layout", "memory_format", "Size", "finfo", "iinfo"))
+
+
+def is_plain(value):
+    """Is it a value without parts, which a token says all of?"""
+    return type(value) in _PLAIN or _is_of_torch(type(value))
+
+
+def _is_of_torch(kind):
+    return kind.__module__ == "torch" and kind.__name__ in _OF_TORCH
 
 
 def are_constant(a, b):
@@ -16,7 +26,7 @@ def are_constant(a, b):
     module = kind.__module__
     if kind in _PLAIN or isinstance(a, (int, float)) or module.partition(".")[0] == "reprise":
         return True
-    if kind is frozenset or module in _WRITTEN or (module == "torch" and kind.__name__ in _OF_TORCH):
+    if kind is frozenset or module in WRITTEN or _is_of_torch(kind):
         return a == b
     return module == "numpy" and kind.__name__ != "ndarray" and hasattr(a, "tobytes") and (
         a.tobytes() == b.tobytes())

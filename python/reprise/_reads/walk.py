@@ -26,6 +26,7 @@ import weakref
 from contextvars import ContextVar
 
 from .. import _C
+from .._base.constants import WRITTEN, is_plain
 from .code import is_foreign_file, is_foreign_module, named
 from .marks import BY_VALUE, dict_of_class, way_for
 from .runs import place_of
@@ -37,7 +38,6 @@ MOST_BYTES = 4096    # of a CPU tensor that are compared; of a larger one its ve
 MOST_ARRAY = 1 << 16  # bytes of a NumPy array, which has no version
 MOST_VALUES = 100_000
 
-_PLAIN = (bool, int, str, bytes, type(None), type(Ellipsis), type(NotImplemented), slice, range)
 _ITERATORS = (types.GeneratorType, type(iter(())), type(iter([])), type(iter({})), type(iter("")),
               type(iter(range(1))), type(iter(set())), zip, map, filter, enumerate, reversed)
 _OF_MODULE = frozenset(("__getattr__",))
@@ -56,8 +56,6 @@ _TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
 # What code asks Python for: functions without arguments, whose answers are compared at each call.
 _ASKED = (os.getcwd, sys.getrecursionlimit, threading.current_thread, threading.active_count)
-# Of these modules objects do not change, and are what they are written as.
-_WRITTEN = frozenset(("decimal", "fractions", "datetime", "uuid", "pathlib"))
 
 
 class Same:
@@ -76,16 +74,6 @@ class Same:
 
     def __repr__(self):
         return f"<{type(self.object).__name__}>"
-
-
-_BY_TEXT = frozenset(("device", "dtype", "layout", "memory_format", "Size", "finfo", "iinfo"))
-
-
-def is_plain(value):
-    """Is it a value without parts, which a token says all of?"""
-    kind = type(value)
-    return kind in _PLAIN or kind in (float, complex) or (
-        kind.__module__ == "torch" and kind.__name__ in _BY_TEXT)
 
 
 def plain_token(value):
@@ -813,7 +801,7 @@ class Walk:
             return self._array(value, path)
         if kind.__module__ == "decimal":
             self._follow(Walk._decimals, kind, path)
-        if kind.__module__ in _WRITTEN:
+        if kind.__module__ in WRITTEN:
             return (kind, repr(value))
         if kind in (bytearray, memoryview, array.array):
             return self._buffer(value)
