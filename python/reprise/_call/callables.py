@@ -111,7 +111,7 @@ def _make(torch, device, callables, sample_args, passes, ordered, pool, warmup, 
             for fn in callables]
     watched = draws.Watched(torch, ())
     _warm_up(torch, callables, sample_args, warmup, allow_unused_input, kept)
-    may_draw = watched.drew() or not warmup
+    may_draw = watched.may_draw() or not warmup
     cpu = CpuValues(torch, any(map(is_compiled, callables)))
 
     def new_split(which):

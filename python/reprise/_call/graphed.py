@@ -519,7 +519,7 @@ class Graphed:
         before, watched = self._gradients(), draws.Watched(self._torch, self._generators)
         result = self._eager_here(args, kwargs)
         self._notice_gradients(before, before.changed() or before.used())
-        self._draws = watched.drew() or (self._draws and self._eager_runs > 1)
+        self._draws = watched.may_draw() or (self._draws and self._eager_runs > 1)
         return result
 
     def _gradients(self):

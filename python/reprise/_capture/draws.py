@@ -338,20 +338,21 @@ def new_capture(torch, device, stream, generators, draws, pool, base):
 
 
 class Watched:
-    """Tells whether an eager run drew random numbers of the devices' generators or of these, so that the
-    generators have to be told of captures like it. Until 2.11 other threads cannot draw while one is on of
-    which they were. So where those may have drawn the numbers it is taken that the run did not: a capture
-    that draws all the same is taken once more."""
+    """Tells whether captures like an eager run may draw random numbers of the devices' generators or of
+    these, so that the generators have to be told of them. Until 2.11 other threads cannot draw while one is
+    on of which they were. So where those may have drawn the numbers it is taken that the run did not: a
+    capture that draws all the same is taken once more. Since then nobody is kept from it."""
 
     def __init__(self, torch, generators):
-        self._generators = (*torch.cuda.default_generators, *generators)
+        self._always = torch_private.of(torch).begins_captures
+        self._generators = () if self._always else (*torch.cuda.default_generators, *generators)
         self._before = self._offsets()
 
     def _offsets(self):
         return [generator.get_offset() for generator in self._generators]
 
-    def drew(self):
-        return self._offsets() != self._before and threading.active_count() == 1
+    def may_draw(self):
+        return self._always or (self._offsets() != self._before and threading.active_count() == 1)
 
 
 def recover(torch, device):
