@@ -123,11 +123,12 @@ def install(*, memory_fraction=None, record_history=0, exec_budget_bytes=None,
     ``Tensor.record_stream`` work as before, and so do histories and their snapshots, settings that
     change while the program runs, observers of a lack of memory, and ``torch.cuda.MemPool`` without an
     allocator of its own; ``empty_cache`` gives back what rehearsals of captures
-    keep, too. ``torch.compile(mode="reduce-overhead")`` and ``"max-autotune"`` take graphs of ours, in
-    place of PyTorch's: their results are fresh, and nothing of them has to be cloned or marked.
-    ``torch.backends.cudnn.benchmark`` needs PyTorch's own allocator, and is switched off with a warning. On PyTorch 2.15 the backend ``"nccl"`` becomes
-    the one of earlier versions, ``"nccl-legacy"``: the new one needs that allocator too. CUDA tensors
-    cannot be sent to other processes: with a warning, an object arrives that raises why when it is used.
+    keep, too. ``torch.compile(mode="reduce-overhead")`` takes graphs of ours in the place of PyTorch's:
+    their results are fresh, and nothing of them has to be cloned or marked.
+    ``torch.backends.cudnn.benchmark`` needs PyTorch's own allocator, and is switched off with a
+    warning. On PyTorch 2.15 the backend ``"nccl"`` becomes the one of earlier versions,
+    ``"nccl-legacy"``: the new one needs that allocator too. CUDA tensors cannot be sent to other
+    processes: with a warning, an object arrives that raises why when it is used.
 
     Raises:
         RuntimeError: CUDA is in use already, or there is no GPU.

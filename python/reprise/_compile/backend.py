@@ -31,15 +31,15 @@ def backend(model, inputs, *, mode=None, options=None):
 def compile(fn=None, **options):
     """Compiles a callable or module with torch.compile, whose partitions are called through graphs.
 
-    As :func:`reprise.graphed`, these graphs copy no arguments, return fresh results, and lie over each other in
-    one pool for each GPU: nothing has to be cloned, and no step marked. Inductor cuts a function where
+    These graphs bind arguments and return fresh results as those of :func:`reprise.graphed` do, and lie over
+    each other in one pool for each GPU: nothing has to be cloned, and no step marked. Inductor cuts a function where
     something cannot be captured, and each partition has a graph for each shape. Under
     :func:`reprise.install` ``torch.compile(fn, mode="reduce-overhead")`` does the same.
 
     Arguments:
         fn (callable or torch.nn.Module): As for ``torch.compile``.
         options: As for ``torch.compile``, without ``backend``. Default of ``mode``:
-            ``"reduce-overhead"``; ``"max-autotune"`` tunes kernels as well.
+            ``"reduce-overhead"``.
 
     Returns:
         What ``torch.compile`` returns.

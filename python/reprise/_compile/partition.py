@@ -9,7 +9,6 @@ are; those are no arguments of the graph, so that nothing is looked up or bound 
     Variant     such a set, and a Graphed of the inputs that are left
 """
 
-import collections
 import operator
 import threading
 import weakref
@@ -116,16 +115,13 @@ class Partition:
         if self._fixed is None:
             self._sort(inputs)
         variant = self._latest
-        if variant is None or not self._is_at(inputs, variant):
+        if variant is None or not self._lie_at(inputs, variant.places, variant.fixed):
             variant = self._variant(inputs)
         back = self._align(inputs)
         results = variant(inputs)
         for original, copy in back:
             original.copy_(copy)
         return results
-
-    def _is_at(self, inputs, variant):
-        return self._lie_at(inputs, variant.places, variant.fixed)
 
     def _sort(self, inputs):
         """Which inputs stay where they are: by what Inductor says, where it is right, and parameters."""
@@ -164,7 +160,7 @@ class Partition:
     def _free_those_that_move(self, places, inputs):
         """Inputs that lay elsewhere in each of many calls are arguments from now on."""
         seen = list(zip(*self._variants, places))
-        counts = [len(collections.Counter(at)) for at in seen]
+        counts = [len(set(at)) for at in seen]
         most = max(counts)
         self._set_fixed([i for i, count in zip(self._fixed, counts) if count < most], inputs)
 

@@ -74,23 +74,22 @@ def _answer(trees):
     """Puts our answers in the place of a module's functions, which others ask it for at each use."""
     import torch
     try:
-        functions = torch_private.functions_of_trees(torch, trees)
+        their_impl, their_manager = torch_private.functions_of_trees(torch, trees)
     except torch_private.Missing as why:
         warn(f"{why}. Use reprise.graphed(torch.compile(fn))")
         return
-    if getattr(functions[0], "is_answer", False):
+    if getattr(their_impl, "is_answer", False):
         return
-    theirs = dict(zip(TREES_NAMES, functions))
 
     def cudagraphify_impl(model, inputs, static_input_idxs, *args, **kwargs):
         if not _is_asked_for(kwargs):
-            return theirs["cudagraphify_impl"](model, inputs, static_input_idxs, *args, **kwargs)
+            return their_impl(model, inputs, static_input_idxs, *args, **kwargs)
         if kwargs.get("kernel_free_cudagraph"):  # nothing that a graph would hold
             return model
         return _partition(torch, model, static_input_idxs, kwargs)
 
     def get_manager(*args, **kwargs):
-        manager = theirs["get_manager"](*args, **kwargs)
+        manager = their_manager(*args, **kwargs)
         return _NoTree() if manager is None else manager
 
     cudagraphify_impl.is_answer = True
