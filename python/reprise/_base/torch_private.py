@@ -157,6 +157,8 @@ class Private:
         self.registers_generators = version < (2, 14)
         # Since 2.14 reset() undoes all of a capture that failed to end.
         self.resets_failed = version >= (2, 14)
+        # 2.13 tells the allocator that a capture is over before it ends it.
+        self.ends_pool_first = (2, 13) <= version < (2, 14)
 
     def _lacks(self, feature, name):
         self.off.setdefault(feature, f"{feature}: off, as PyTorch {self.torch.__version__} has no {name}")

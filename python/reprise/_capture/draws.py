@@ -97,16 +97,19 @@ def in_order(torch, device):
         current.wait_stream(stream)
 
 
-def abandon(torch, ordinal, pool):
-    """Does what PyTorch before 2.14 leaves undone where the end of its capture fails: the allocator would
-    go on serving the capture, and refuse much else."""
+def abandon(torch, ordinal, pool, ended=True):
+    """Does what PyTorch before 2.14 leaves undone where its capture fails: the allocator would go on serving
+    the capture, refuse much else, and keep its memory. ended: the end failed, not the beginning."""
     if is_installed():
         _C.abandon()
     private = torch_private.of(torch)
-    if is_installed() or private.resets_failed or private.end_pool is None:
+    if private.resets_failed or private.end_pool is None:
         return
     try:
-        private.end_pool(ordinal, pool)
+        if not (ended and private.ends_pool_first):
+            if is_installed():
+                return
+            private.end_pool(ordinal, pool)
         private.release_pool(ordinal, pool)
     except RuntimeError:
         pass  # it had no memory yet, or none any more

@@ -102,7 +102,7 @@ class graph:
         try:
             self._capture.__enter__()
         except BaseException:
-            self._failed()
+            self._failed(ended=False)
             raise
 
     def __exit__(self, *args):
@@ -111,7 +111,7 @@ class graph:
         try:
             self._capture.__exit__(*args)
         except BaseException:
-            self._failed()
+            self._failed(ended=True)
             raise
         # PyTorch fills a generator's words on the stream of the capture as it begins, and on the current
         # stream before a replay: the first are not to come last.
@@ -121,9 +121,9 @@ class graph:
         torch_private.of(self._torch).need(torch_private.CAPTURES)
         workspaces.drop(self._torch, self.capture_stream)
 
-    def _failed(self):
+    def _failed(self, ended):
         """Leaves stream, allocator and the default generator as if there had been no capture."""
         torch, device = self._torch, self.capture_stream.device
         torch.cuda.set_stream(self._before)
-        draws.abandon(torch, device.index, self._handle)
+        draws.abandon(torch, device.index, self._handle, ended)
         draws.recover(torch, device)
