@@ -14,11 +14,11 @@ on as a unified diff with one or two lines of context. The tree is copied, untra
 included, to a scratch folder; yours is never touched.
 
 usage: deliberate_faults.py [--scratch DIR] [--list | --check] [--verbose] [NAME...]
-       deliberate_faults.py --moved OLD NEW
+       deliberate_faults.py --moved OLD NEW [OLD NEW...] | --moved FILE
        deliberate_faults.py --self-test
 
---moved renames a file, or a folder with all in it, in the headers of the patches; the tree itself is
-left alone. NAME: patches whose file name contains it; all, when none is given. With --scratch the copy and its
+--moved renames files, or folders with all in them, in the headers of the patches; the tree itself is
+left alone. All pairs apply at once, so files may change places. FILE has a pair on each line. NAME: patches whose file name contains it; all, when none is given. With --scratch the copy and its
 build are kept and used again. --check only sees whether patches apply; it copies and builds nothing,
 and exits 77 where there is no program to apply them. Exit code 1 when a fault goes unnoticed, a patch
 does not apply or build, a test fails without any fault, or two patches share a number or a name."""
@@ -286,27 +286,49 @@ def check(faults):
     return bad
 
 
-def moved(text, old, new):
-    """A patch's text with another path for a file, or for all in a folder, in its headers."""
-    path = rf"(?<=\s)([ab]/){re.escape(old.rstrip('/'))}(?=[/\s]|$)"
-    instead = new.rstrip("/").replace("\\", r"\\")
-    return re.sub(r"^(?:diff --git |--- a/|\+\+\+ b/).*$",
-                  lambda line: re.sub(path, rf"\g<1>{instead}", line.group()), text, flags=re.M)
+def pairs_of(words):
+    """The pairs that --moved was given: (old, new), by the longest old path first."""
+    if len(words) == 1:
+        with open(words[0], encoding="utf-8") as file:
+            lines = [line.split() for line in file if line.strip()]
+        for line in lines:
+            if len(line) != 2:
+                raise Broken(f"{words[0]}: not a pair: {' '.join(line)}")
+        words = [word for line in lines for word in line]
+    if len(words) % 2:
+        raise Broken("--moved takes pairs: OLD NEW")
+    pairs = [(old.rstrip("/"), new.rstrip("/")) for old, new in zip(words[::2], words[1::2])]
+    twice = {old for old, _ in pairs if [other for other, _ in pairs].count(old) > 1}
+    if twice:
+        raise Broken(f"--moved names {min(twice)} twice")
+    return sorted(pairs, key=lambda pair: -len(pair[0]))
 
 
-def move(folder, old, new):
-    """Renames a file or a folder in all patches of a folder; says in how many."""
+def moved(text, pairs):
+    """A patch's text with other paths for files, or for all in a folder, in its headers."""
+    paths = "|".join(re.escape(old) for old, _ in pairs)
+    instead = dict(pairs)
+
+    def follow(line):
+        return re.sub(rf"(?<=\s)([ab]/)({paths})(?=[/\s]|$)",
+                      lambda path: path.group(1) + instead[path.group(2)], line.group())
+
+    return re.sub(r"^(?:diff --git |--- a/|\+\+\+ b/).*$", follow, text, flags=re.M)
+
+
+def move(folder, pairs):
+    """Renames files or folders in all patches of a folder; says in how many."""
     count = 0
     for name in names_of(folder):
         path = os.path.join(folder, name)
         with open(path, encoding="utf-8") as file:
             text = file.read()
-        after = moved(text, old, new)
+        after = moved(text, pairs)
         if after != text:
             count += 1
             with open(path, "w", encoding="utf-8") as file:
                 file.write(after)
-    print(f"{count} patches follow {old} to {new}")
+    print(f"{count} patches follow {len(pairs)} moved")
     return 0 if count else 1
 
 
@@ -331,12 +353,25 @@ def self_test():
         if not got.startswith(expected):
             sys.exit(f"self test: {files} gave '{got}', not '{expected}'")
     patch = "Fault: src/a\n--- a/{0}.c\n+++ b/{0}.c\n@@ -1 +1 @@\n-src/a.c\n+b/src/a.c\n"
-    for old, new, before, after in (
-            ("src/a.c", "src/x/b.c", "src/a", "src/x/b"), ("src/a", "src/b", "src/ab", "src/ab"),
-            ("src/", "lib", "src/a", "lib/a"), ("src", "x", "lib/src/a", "lib/src/a")):
-        got = moved(patch.format(before), old, new)
+    for words, before, after in (
+            ("src/a.c src/x/b.c", "src/a", "src/x/b"), ("src/a src/b", "src/ab", "src/ab"),
+            ("src/ lib", "src/a", "lib/a"), ("src x", "lib/src/a", "lib/src/a"),
+            ("src/a.c src/b.c src/b.c src/a.c", "src/a", "src/b"),
+            ("src lib src/a.c x/y.c", "src/a", "x/y")):
+        got = moved(patch.format(before), pairs_of(words.split()))
         if got != patch.format(after):
-            sys.exit(f"self test: moving {old} to {new} gave\n{got}")
+            sys.exit(f"self test: moving {words} gave\n{got}")
+    with tempfile.NamedTemporaryFile("w", suffix=".pairs") as file:
+        file.write("src/a.c src/b.c\n\nsrc/c/ src/d\n")
+        file.flush()
+        if pairs_of([file.name]) != [("src/a.c", "src/b.c"), ("src/c", "src/d")]:
+            sys.exit("self test: a file of pairs is not read as such")
+    for words in ("a b c", "a b a c"):
+        try:
+            pairs_of(words.split())
+        except Broken:
+            continue
+        sys.exit(f"self test: '{words}' was taken for pairs")
     return 0
 
 
@@ -345,8 +380,8 @@ def main():
     parser.add_argument("--scratch", help="where to copy and build; kept")
     parser.add_argument("--list", action="store_true", help="list the faults, try none")
     parser.add_argument("--check", action="store_true", help="only see whether they apply")
-    parser.add_argument("--moved", nargs=2, metavar=("OLD", "NEW"),
-                        help="rename a file or a folder in the patches")
+    parser.add_argument("--moved", nargs="+", metavar="PATH",
+                        help="rename files or folders in the patches: OLD NEW..., or a file of pairs")
     parser.add_argument("--self-test", action="store_true", help="test this script itself")
     parser.add_argument("--verbose", action="store_true", help="show what the tests say")
     parser.add_argument("names", nargs="*", help="patches whose file name contains one of these")
@@ -355,7 +390,7 @@ def main():
         return self_test()
     try:
         if args.moved:
-            return move(os.path.join(TOP, FOLDER), *args.moved)
+            return move(os.path.join(TOP, FOLDER), pairs_of(args.moved))
         return try_those(args)
     except Broken as broken:
         sys.exit(str(broken))
