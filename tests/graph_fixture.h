@@ -18,6 +18,7 @@
 
 #include "driver/driver.h"
 #include "driver/host/host.h"
+#include "graph/device.h"
 #include "graph/objects.h"
 #include "kernels/kernels.h"
 #include "reprise.h"

@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "driver/host/host.h"
+#include "graph/device.h"
 #include "graph/objects.h"
 #include "memory/heap.h"
 

@@ -17,6 +17,7 @@
 #include "base/hostmem.h"
 #include "base/refuse.h"
 #include "base/sized.h"
+#include "graph/arguments.h"
 #include "graph/objects.h"
 #include "graph/trial.h"
 

@@ -12,11 +12,14 @@
  * Locks: adoption.lock stands before core.lock. The pool's capture lock is tried and never waited
  * for: allocators call this with locks of their own.
  */
-#include "graph/adoption.h"
+#include "graph/adopt.h"
 
 #include "base/clock.h"
 #include "base/refuse.h"
 #include "base/sized.h"
+#include "graph/device_context.h"
+#include "graph/gates.h"
+#include "graph/graph_object.h"
 #include "graph/learning.h"
 #include "graph/online.h"
 #include "graph/share.h"
@@ -243,19 +246,6 @@ static rp_status adopt(struct rp_graph *graph, CUstream stream, struct rp_error 
         rp_device_pop(pool->device);
     }
     rpi_gate_leave(&pool->core->capture_gate);
-    return status;
-}
-
-rp_status rpi_adoption_check(const struct rp_pool *pool, const char *function, struct rp_error *err)
-{
-    struct rpi_pool_core *core = pool->core;
-    rp_status status = RP_OK;
-    pthread_mutex_lock(&core->lock);
-    if (core->adopting)
-        status = rpi_error(err, RP_ERROR_INVALID_ARGUMENT, function,
-                           "the capture of '%.60s' into pool '%.60s' is under way: end it first",
-                           core->adopting->name, pool->name);
-    pthread_mutex_unlock(&core->lock);
     return status;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/bind.h"
 
+#include "graph/arguments.h"
 #include "graph/choice.h"
 
 #include <assert.h>

@@ -3,10 +3,8 @@
 
 #include "base/env.h"
 #include "base/log.h"
-#include "base/refuse.h"
 #include "driver/watch.h"
 #include "graph/byte_probe.h"
-#include "graph/exec_cache.h"
 #include "graph/objects.h"
 #include "memory/arena.h"
 
@@ -143,10 +141,10 @@ static void set_prices(struct rp_device *device, const struct rpi_priced *priced
 /* ---- Learning ------------------------------------------------------------------------------ */
 
 /* Why it should not be measured now, or NULL. */
-static const char *no_room(const struct rp_device *device)
+static const char *no_room(const struct rp_device *device, bool small_budget)
 {
     size_t free = 0, total = 0;
-    if (!device->prices.forced && rpi_exec_cache_budget(device->execs) < RPI_EXEC_DEFAULT_BUDGET)
+    if (!device->prices.forced && small_budget)
         return "the budget of executable graphs has no room to measure them";
     if (device->driver->cuMemGetInfo(&free, &total) != CUDA_SUCCESS ||
         free / 8 < RPI_BYTE_PROBE_BYTES)
@@ -187,11 +185,12 @@ static void keep(const struct kind *kind, const struct rpi_priced *priced)
 }
 
 /* With `measuring` held. True: something was found out that was not known before. */
-static bool learn_locked(struct rp_device *device, struct rpi_priced *out_priced)
+static bool learn_locked(struct rp_device *device, bool small_budget, struct rpi_priced *out_priced)
 {
     struct kind kind = kind_of(device);
     const struct rpi_priced *known = find_learned(&kind);
-    const char *reason = known ? NULL : no_room(device), *before = device->prices.priced.reason;
+    const char *reason = known ? NULL : no_room(device, small_budget),
+               *before = device->prices.priced.reason;
     bool settled = true;
     if (known)
         *out_priced = *known;
@@ -216,7 +215,7 @@ static void tell(const struct rp_device *device, const struct rpi_priced *priced
                 device->name, (double)priced->bytes.path / 1024, (double)priced->bytes.node / 1024);
 }
 
-void rpi_device_prices_learn(struct rp_device *device)
+void rpi_device_prices_learn(struct rp_device *device, bool small_budget)
 {
     struct rpi_priced priced;
     if (atomic_load(&device->prices.settled))
@@ -224,7 +223,8 @@ void rpi_device_prices_learn(struct rp_device *device)
     if (rpi_watch_is_on())
         return; /* a callable that is being captured captures something itself */
     pthread_mutex_lock(&state.measuring);
-    bool news = !atomic_load(&device->prices.settled) && learn_locked(device, &priced);
+    bool news =
+        !atomic_load(&device->prices.settled) && learn_locked(device, small_budget, &priced);
     pthread_mutex_unlock(&state.measuring);
     if (news)
         tell(device, &priced);
@@ -235,18 +235,4 @@ void rpi_device_prices_forget(void)
     pthread_mutex_lock(&state.measuring);
     state.count = 0;
     pthread_mutex_unlock(&state.measuring);
-}
-
-rp_status rp_exec_learn_prices(struct rp_device *device, struct rp_error *err)
-{
-    if (rpi_is_forked() || !device)
-        return rpi_refuse(err, "rp_exec_learn_prices", "device");
-    if (atomic_load(&device->prices.settled))
-        return RP_OK;
-    rp_status status = rp_device_push(device, err);
-    if (status != RP_OK)
-        return status;
-    rpi_device_prices_learn(device);
-    rp_device_pop(device);
-    return RP_OK;
 }

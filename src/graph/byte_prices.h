@@ -13,8 +13,8 @@
  * it. Until then prices are assumed; those of graphs that have joined the cache stay as they were.
  *
  * Locks: `measuring`, one for the process, is held while a device is measured, as two measurements
- * would see each other's memory; it is taken before the lock of an exec cache, and by a thread that
- * holds no lock of a pool. A device's own lock guards its prices, is held to copy them alone, and
+ * would see each other's memory; it is taken by a thread that holds no lock of a pool or an exec
+ * cache. A device's own lock guards its prices, is held to copy them alone, and
  * is the last of all. So no replay, and no capture that is under way, waits for a measurement.
  */
 #ifndef REPRISE_GRAPH_BYTE_PRICES_H
@@ -57,8 +57,9 @@ void rpi_device_prices_finish(struct rp_device *device);
 struct rpi_priced rpi_device_prices(const struct rp_device *device);
 
 /* Learns them where that is due. The context is current; the calling thread holds no lock of a pool
- * and of the cache, and captures nothing. Waits where another thread is measuring. */
-void rpi_device_prices_learn(struct rp_device *device);
+ * and of the cache, and captures nothing. Waits where another thread is measuring. small_budget:
+ * the budget of execs is below the default, and has no room to measure them. */
+void rpi_device_prices_learn(struct rp_device *device, bool small_budget);
 
 /* Forgets what was measured in this process: for tests. */
 void rpi_device_prices_forget(void);

@@ -6,6 +6,9 @@
 #include "base/log.h"
 #include "base/refuse.h"
 #include "base/sized.h"
+#include "graph/arguments.h"
+#include "graph/device_context.h"
+#include "graph/gates.h"
 #include "graph/verify.h"
 
 #include <stdio.h>

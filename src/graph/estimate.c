@@ -6,16 +6,17 @@
  * before it have their places. Plans are kept for the captures to come, so that these take what was
  * estimated to the byte wherever they do as they did when they were rehearsed.
  */
-#include "graph/adoption.h"
 #include "graph/callable.h"
-#include "graph/exec_cache.h"
-#include "graph/results.h"
-#include "graph/shadow.h"
 
 #include "base/clock.h"
 #include "base/hostmem.h"
 #include "base/refuse.h"
 #include "base/sized.h"
+#include "graph/arguments.h"
+#include "graph/exec_cache.h"
+#include "graph/gates.h"
+#include "graph/results.h"
+#include "graph/shadow.h"
 
 #include <string.h>
 

@@ -649,12 +649,27 @@ void rpi_exec_cache_set_budget(struct rpi_exec_cache *cache, uint64_t budget)
     pthread_mutex_unlock(&cache->lock);
 }
 
-uint64_t rpi_exec_cache_budget(struct rpi_exec_cache *cache)
+void rpi_exec_cache_learn_prices(struct rp_device *device)
 {
+    struct rpi_exec_cache *cache = device->execs;
     pthread_mutex_lock(&cache->lock);
     uint64_t budget = cache->rent.budget;
     pthread_mutex_unlock(&cache->lock);
-    return budget;
+    rpi_device_prices_learn(device, budget < RPI_EXEC_DEFAULT_BUDGET);
+}
+
+rp_status rp_exec_learn_prices(struct rp_device *device, struct rp_error *err)
+{
+    if (rpi_is_forked() || !device)
+        return rpi_refuse(err, "rp_exec_learn_prices", "device");
+    if (atomic_load(&device->prices.settled))
+        return RP_OK;
+    rp_status status = rp_device_push(device, err);
+    if (status != RP_OK)
+        return status;
+    rpi_exec_cache_learn_prices(device);
+    rp_device_pop(device);
+    return RP_OK;
 }
 
 rp_status rp_exec_set_budget(struct rp_device *device, uint64_t budget_bytes, struct rp_error *err)

@@ -105,7 +105,9 @@ rp_status rpi_exec_cache_create(struct rpi_exec_cache **out_cache, const struct 
                                 struct rp_error *err);
 /* Bytes, 0: the default. No graph has joined. */
 void rpi_exec_cache_set_budget(struct rpi_exec_cache *cache, uint64_t budget);
-uint64_t rpi_exec_cache_budget(struct rpi_exec_cache *cache);
+/* Learns the prices of execs where that is due and the budget has room (byte_prices.h): as
+ * rpi_device_prices_learn. */
+void rpi_exec_cache_learn_prices(struct rp_device *device);
 /* All graphs have left. The context is current. NULL is allowed. */
 void rpi_exec_cache_destroy(struct rpi_exec_cache *cache);
 

@@ -4,6 +4,7 @@
 #include "base/hostmem.h"
 #include "base/refuse.h"
 #include "base/sized.h"
+#include "graph/device_context.h"
 
 #include <string.h>
 

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/learning.h"
 
-#include <math.h>
+#include "graph/arguments.h"
 
-uint64_t rpi_block_bytes(uint64_t bytes)
-{
-    return bytes ? bytes : 1;
-}
+#include <math.h>
 
 static rp_status learn_alloc(struct rp_call *call, uint64_t bytes, CUstream stream,
                              uint64_t *out_address, struct rp_error *err)

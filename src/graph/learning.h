@@ -43,9 +43,6 @@ struct rpi_learning {
 /* What serves the calls of a run, without results and with them. */
 extern const struct rpi_call_functions rpi_learning_functions, rpi_finding_functions;
 
-/* Zero-byte blocks count as one byte, so that each has an address of its own. */
-uint64_t rpi_block_bytes(uint64_t bytes);
-
 /* Captures the callable, its arguments at these addresses in place of the caller's. `what` is for
  * errors: "rehearsing 'a'". The context is current. learning is zeroed but for steps, pool and
  * record, which was initialised. */

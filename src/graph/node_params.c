@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/refuse.h"
+#include "graph/device_context.h"
 #include "graph/objects.h"
 #include "graph/params.h"
 

@@ -24,7 +24,6 @@
 #include "graph/byte_prices.h"
 #include "graph/contract.h"
 #include "graph/copier.h"
-#include "graph/plans.h"
 #include "graph/reads.h"
 #include "graph/sites.h"
 #include "graph/staging.h"
@@ -43,6 +42,7 @@ struct rpi_binding;
 struct rpi_exec;
 struct rpi_exec_cache;
 struct rpi_exec_client;
+struct rpi_plans;
 
 struct rp_device {
     const struct rp_driver *driver;
@@ -139,48 +139,5 @@ static inline struct rpi_range rpi_block_range(const struct rp_graph *graph, uin
     uint64_t rounded = rpi_round_up(b->bytes, graph->pool->core->memory.alignment);
     return (struct rpi_range){b->offset, b->offset + rounded};
 }
-
-/* Frees it and what it has; it is in no pool and in no cache. */
-void rpi_graph_free(struct rp_graph *graph);
-/* It has no share of its pool, and was not added to it. */
-void rpi_graph_drop_share(struct rp_graph *graph);
-
-/* Takes the gate for `function`, which is to run a callable or to wait for one; `name` is whose
- * gate it is. RP_ERROR_INVALID_ARGUMENT where that could never be: this thread holds it, or its
- * holder waits for this thread. */
-rp_status rpi_gate_for_callable(struct rpi_gate *gate, const char *function, const char *name,
-                                struct rp_error *err);
-/* The same for what runs or captures a callable at once: refused also to a callable that is being
- * captured, whatever the pools. */
-rp_status rpi_gate_for_work(struct rpi_gate *gate, const char *function, const char *name,
-                            struct rp_error *err);
-
-/* A device on this driver; what rp_device_open does once it has chosen one. */
-rp_status rpi_device_open_on(const struct rp_driver *driver, int ordinal,
-                             struct rp_device **out_device, struct rp_error *err);
-
-/* Mostly the context is current already, and asking costs less than a push and a pop. *out_pushed,
- * false before, is set where it has to be popped. */
-rp_status rpi_device_enter(struct rp_device *device, bool *out_pushed, struct rp_error *err);
-/* RP_ERROR_INVALID_ARGUMENT, said to be `function`'s, for a stream of another device. The device's
- * context is current. */
-rp_status rpi_device_check_stream(const struct rp_device *device, CUstream stream,
-                                  const char *function, struct rp_error *err);
-/* As rp_device_push, for a destroy: asks again when it fails, and false is no reason not to go on,
- * only not to pop. */
-bool rpi_device_push_to_release(struct rp_device *device);
-
-/* Waits until a member's last replay is over: for its event, or its stream where that says nothing.
- */
-void rpi_wait_for_member(const struct rp_driver *driver, const struct rpi_pool_member *member);
-
-/* Replays from the next on copy every argument that they could bind, but for those that copy nodes
- * use, or bind them again. Where there is no memory to copy to they bind. For callers inside the
- * library that compare the two ways; any thread. */
-void rpi_graph_copy_args(struct rp_graph *graph, bool copies);
-
-/* Are these fit for a run, a capture or a replay? */
-rp_status rpi_check_args(const char *function, const struct rp_arg *args, size_t arg_count,
-                         struct rp_error *err);
 
 #endif

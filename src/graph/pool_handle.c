@@ -3,76 +3,18 @@
  * rp_pool: the public handle around a group of a pool's tree. The outermost pool owns the core: the
  * memory, and the stream that captures begin on; pools within it use that.
  */
-#include "graph/adoption.h"
-#include "graph/call.h"
+#include "graph/objects.h"
 
 #include "base/hostmem.h"
 #include "base/refuse.h"
 #include "base/sized.h"
+#include "graph/device_context.h"
+#include "graph/gates.h"
+#include "graph/plans.h"
 
 #include <assert.h>
 
 #define MIB 1048576ull
-
-static rp_status refuse_own(const char *function, const char *name, struct rp_error *err)
-{
-    return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, function,
-                     "%s was called by a callable that is itself run by it (pool '%s'): call the "
-                     "inner callable directly",
-                     function, name);
-}
-
-rp_status rpi_gate_for_callable(struct rpi_gate *gate, const char *function, const char *name,
-                                struct rp_error *err)
-{
-    switch (rpi_gate_take(gate)) {
-    case RPI_GATE_TAKEN:
-        return RP_OK;
-    case RPI_GATE_OWN:
-        return refuse_own(function, name, err);
-    case RPI_GATE_CIRCLE:
-        break;
-    }
-    return rpi_error(
-        err, RP_ERROR_INVALID_ARGUMENT, function,
-        "%s was called by a callable and would wait for '%s' forever: another thread "
-        "uses that and waits for what this thread's callable is run by. Call the inner "
-        "callable directly",
-        function, name);
-}
-
-rp_status rpi_gate_for_work(struct rpi_gate *gate, const char *function, const char *name,
-                            struct rp_error *err)
-{
-    if (rpi_call_is_capturing())
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, function,
-                         "%s was called by a callable whose run is capturing a graph, for '%s': "
-                         "call the inner callable directly",
-                         function, name);
-    return rpi_gate_for_callable(gate, function, name, err);
-}
-
-rp_status rpi_check_args(const char *function, const struct rp_arg *args, size_t arg_count,
-                         struct rp_error *err)
-{
-    if (arg_count && !args)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, function,
-                         "there should be %zu arguments, but args is NULL", arg_count);
-    for (size_t i = 0; i < arg_count; i++) {
-        if (args[i].role < RP_ARG_IN || args[i].role > RP_ARG_INOUT)
-            return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, function,
-                             "argument %zu has role %d, which is not an enum rp_arg_role", i,
-                             (int)args[i].role);
-        if (args[i].bytes > UINT64_MAX / 2)
-            return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, function,
-                             "argument %zu has %llu bytes, more than any device", i,
-                             (unsigned long long)args[i].bytes);
-        rp_status status = rpi_tensor_check(&args[i], function, i, err);
-        if (status != RP_OK)
-            return status;
-    }
-    return RP_OK;
-}
 
 /* A pool within another has its memory, and with it what is said of that. */
 static rp_status check_inner(const struct rp_device *device, const struct rp_pool_options *options,

@@ -8,6 +8,7 @@
 #include "base/hostmem.h"
 #include "base/log.h"
 #include "graph/objects.h"
+#include "graph/wait.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,13 +2,14 @@
 #include "graph/rehearse.h"
 
 #include "base/idmap.h"
+#include "graph/arguments.h"
+#include "graph/gates.h"
 #include "graph/learning.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
 /* Libraries choose kernels by alignments up to this one. */
-enum { MOST_ALIGNMENT = 256 };
 static const struct rpi_rehearse_where mostly = {0};
 /* By which one argument is farther from the next than the one before, in a capture that is to show
  * what moves with an argument. Packed structs hold what lay on the stack: a length there, or the
@@ -31,15 +32,6 @@ struct rehearsing {
         RPI_VEC(struct found);
     } found;
 };
-
-uint64_t rpi_arg_alignment(const struct rp_pool *pool, const struct rp_arg *arg)
-{
-    uint64_t most = pool->core->memory.alignment;
-    if (most > MOST_ALIGNMENT)
-        most = MOST_ALIGNMENT;
-    uint64_t alignment = arg->address & -arg->address; /* the lowest bit; 0 for no address */
-    return alignment && alignment < most ? alignment : most;
-}
 
 /* An address of its own for the next argument or block. like: 0, or the address that it is to be
  * aligned as. */

@@ -31,10 +31,6 @@ struct rpi_rehearsal {
     CUgraph template;
 };
 
-/* The alignment that an argument's address is promised to have in every call that binds it: that of
- * the capture, as far as libraries and the pool care. */
-uint64_t rpi_arg_alignment(const struct rp_pool *pool, const struct rp_arg *arg);
-
 /* Addresses that a record gave out: those of the arguments, then of the blocks. */
 struct rpi_addresses {
     RPI_VEC(uint64_t);

@@ -5,11 +5,13 @@
  * stream. The driver orders launches of one exec only, so a replay waits for the events that were
  * recorded behind the others' on other streams.
  */
+#include "graph/replay.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/refuse.h"
 #include "graph/argument_memory.h"
 #include "graph/choice.h"
+#include "graph/device_context.h"
 #include "graph/exec_cache.h"
 #include "graph/objects.h"
 #include "memory/pool_turn.h"
@@ -141,17 +143,6 @@ static rp_status enqueue(const struct rp_graph *graph, const struct rp_arg *args
     if (out_launch_us)
         *out_launch_us = (double)(rpi_clock_ns() - start) * 1e-3;
     return copy(graph, args, RP_ARG_OUT, &out, stream, err);
-}
-
-void rpi_wait_for_member(const struct rp_driver *driver, const struct rpi_pool_member *member)
-{
-    if (!member->turn)
-        return;
-    int mode = rpi_relax_begin(driver);
-    if (member->unmarked || driver->cuEventSynchronize(member->done) != CUDA_SUCCESS)
-        if (driver->cuStreamSynchronize(member->stream) != CUDA_SUCCESS)
-            driver->cuStreamSynchronize(member->stream);
-    rpi_relax_end(driver, mode);
 }
 
 /* A pool that is strict has its replays come when what they must wait for is over. */

@@ -2,6 +2,7 @@
 #include "graph/results.h"
 
 #include "base/hostmem.h"
+#include "graph/arguments.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -10,6 +10,9 @@
 
 #include "base/hostmem.h"
 #include "base/refuse.h"
+#include "graph/arguments.h"
+#include "graph/device_context.h"
+#include "graph/gates.h"
 
 #include <stdio.h>
 

@@ -2,6 +2,7 @@
 #include "graph/share.h"
 
 #include "base/hostmem.h"
+#include "graph/plans.h"
 #include "memory/pool_plan.h"
 
 #include <assert.h>

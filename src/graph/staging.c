@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/staging.h"
 
+#include "graph/arguments.h"
+#include "graph/gates.h"
 #include "graph/learning.h"
 #include "graph/objects.h"
 

@@ -2,6 +2,7 @@
 #include "graph/trial.h"
 
 #include "base/hostmem.h"
+#include "graph/arguments.h"
 #include "graph/rehearse.h"
 
 #include <string.h>

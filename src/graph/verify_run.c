@@ -3,8 +3,9 @@
 
 #include "base/hostmem.h"
 #include "base/log.h"
-#include "graph/adoption.h"
 #include "graph/bind.h"
+#include "graph/gates.h"
+#include "graph/objects.h"
 #include "graph/rehearse.h"
 #include "graph/view.h"
 

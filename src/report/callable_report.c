@@ -5,6 +5,7 @@
 #include "base/refuse.h"
 #include "base/text.h"
 #include "graph/callable.h"
+#include "graph/gates.h"
 #include "report/writer.h"
 
 #include <inttypes.h>

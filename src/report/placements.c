@@ -14,6 +14,8 @@
 
 #include "base/clock.h"
 #include "base/refuse.h"
+#include "graph/arguments.h"
+#include "graph/gates.h"
 #include "graph/rehearse.h"
 #include "memory/arena.h"
 #include "memory/c10.h"

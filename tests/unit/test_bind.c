@@ -7,6 +7,7 @@
 #include "graph_fixture.h"
 
 #include "fault_loop.h"
+#include "graph/device.h"
 #include "graph/exec.h"
 
 #include <stdbool.h>

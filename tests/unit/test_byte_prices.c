@@ -7,6 +7,7 @@
 
 #include "fault_loop.h"
 #include "graph/byte_prices.h"
+#include "graph/device.h"
 #include "graph/exec_cache.h"
 
 #include <math.h>

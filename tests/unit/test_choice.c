@@ -8,6 +8,7 @@
 #include "fault_loop.h"
 #include "graph/choice.h"
 #include "graph/exec.h"
+#include "graph/replay.h"
 
 #include <pthread.h>
 

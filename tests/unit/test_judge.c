@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "fault_loop.h"
+#include "graph/device.h"
 #include "graph/judge.h"
 
 #include <math.h>
