@@ -73,4 +73,4 @@ one() { # source, header, array, target
 
 mode=${1:-}
 one cli/kernels/decoder.h images.h decoder_ptx cli/kernels/decoder_ptx.c
-one src/graph/copy_kernel.h graph/copy_kernel.h rpi_copy_ptx src/graph/copy_kernel_ptx.c
+one src/graph/ground/copy_kernel.h graph/ground/copy_kernel.h rpi_copy_ptx src/graph/ground/copy_kernel_ptx.c

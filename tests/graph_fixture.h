@@ -18,8 +18,8 @@
 
 #include "driver/driver.h"
 #include "driver/host/host.h"
-#include "graph/device.h"
-#include "graph/objects.h"
+#include "graph/handles/device.h"
+#include "graph/objects/objects.h"
 #include "kernels/kernels.h"
 #include "reprise.h"
 

@@ -16,8 +16,8 @@
 #include <cmocka.h>
 
 #include "driver/host/host.h"
-#include "graph/device.h"
-#include "graph/objects.h"
+#include "graph/handles/device.h"
+#include "graph/objects/objects.h"
 #include "memory/heap.h"
 
 #include <pthread.h>

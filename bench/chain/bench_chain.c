@@ -17,8 +17,8 @@
 #include "base/clock.h"
 #include "chain.h"
 #include "driver/driver.h"
-#include "graph/exec.h"
-#include "graph/objects.h"
+#include "graph/exec/exec.h"
+#include "graph/objects/objects.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The copies of replays, in one launch and in a call each (graph/copier.h), on either driver.
+ * The copies of replays, in one launch and in a call each (graph/ground/copier.h), on either
+ * driver.
  *
  * First they are checked: launches of copies of all lengths up to 80 bytes at all 16 x 16
  * alignments, of tables of all sizes, of lengths around whole tiles and of large ones at odd
@@ -11,7 +12,7 @@
  * usage: bench_copies [--driver cuda|host] [--quick]
  */
 #include "base/clock.h"
-#include "graph/objects.h"
+#include "graph/objects/objects.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -16,7 +16,7 @@
  */
 #include "dags.h"
 #include "decoder.h"
-#include "graph/exec_cache.h"
+#include "graph/exec/exec_cache.h"
 #include "kernels/kernels.h"
 
 #include <inttypes.h>

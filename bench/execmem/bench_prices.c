@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * What the library learns of a chip that it does not know: the prices of execs in device memory as
- * it measures them (src/graph/byte_probe.h), beside those that were fitted on an NVIDIA H200. Each
- * run has a context of its own, as a driver keeps the memory of destroyed execs for the next ones.
- * Nothing else may run on the device.
+ * it measures them (src/graph/ground/byte_probe.h), beside those that were fitted on an NVIDIA
+ * H200. Each run has a context of its own, as a driver keeps the memory of destroyed execs for the
+ * next ones. Nothing else may run on the device.
  *
  * Prints JSON; exits with 77 where the driver is not there. Execs of the host driver are given
  * other prices, a path half as dear and a node twice, so that there is something to measure.
@@ -11,8 +11,8 @@
  * usage: bench_prices [--driver cuda|host] [--runs N]
  */
 #include "driver/host/host.h"
-#include "graph/byte_probe.h"
-#include "graph/objects.h"
+#include "graph/ground/byte_probe.h"
+#include "graph/objects/objects.h"
 #include "memory/arena.h"
 
 #include <inttypes.h>

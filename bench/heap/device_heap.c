@@ -17,7 +17,7 @@
 #include "device_check.h"
 
 #include "base/clock.h"
-#include "graph/objects.h"
+#include "graph/objects/objects.h"
 #include "workloads.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "libcuda/image.h"
 
-#include "graph/copy_kernel.h"
+#include "graph/ground/copy_kernel.h"
 #include "kernels/kernel.h"
 
 #include <stdatomic.h>

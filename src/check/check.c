@@ -17,9 +17,9 @@
 #include "base/hostmem.h"
 #include "base/refuse.h"
 #include "base/sized.h"
-#include "graph/arguments.h"
-#include "graph/objects.h"
-#include "graph/trial.h"
+#include "graph/objects/arguments.h"
+#include "graph/objects/objects.h"
+#include "graph/verify/trial.h"
 
 #include <stdio.h>
 #include <string.h>

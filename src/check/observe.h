@@ -16,7 +16,7 @@
 
 #include "check/findings.h"
 #include "driver/watch.h"
-#include "graph/call.h"
+#include "graph/ground/call.h"
 
 enum { RPI_SEEN_STREAMS = 16, RPI_SEEN_EVENTS = 64 };
 

@@ -5,7 +5,7 @@
  */
 #include "base/refuse.h"
 #include "base/status.h"
-#include "graph/objects.h"
+#include "graph/objects/objects.h"
 
 #include <string.h>
 

@@ -4,8 +4,8 @@
  */
 #include "base/refuse.h"
 #include "base/text.h"
-#include "graph/callable.h"
-#include "graph/gates.h"
+#include "graph/callable/callable.h"
+#include "graph/objects/gates.h"
 #include "report/writer.h"
 
 #include <inttypes.h>

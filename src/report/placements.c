@@ -14,9 +14,9 @@
 
 #include "base/clock.h"
 #include "base/refuse.h"
-#include "graph/arguments.h"
-#include "graph/gates.h"
-#include "graph/rehearse.h"
+#include "graph/capture/rehearse.h"
+#include "graph/objects/arguments.h"
+#include "graph/objects/gates.h"
 #include "memory/arena.h"
 #include "memory/c10.h"
 #include "memory/place.h"

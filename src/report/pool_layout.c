@@ -5,7 +5,7 @@
  */
 #include "base/outfile.h"
 #include "base/text.h"
-#include "graph/objects.h"
+#include "graph/objects/objects.h"
 #include "report/layout_svg.h"
 
 #include "base/hostmem.h"

@@ -7,7 +7,7 @@
  * Checked: fields lie inside the image, the image holds what the driver gave, and the copy that is
  * given to execs points into itself and holds the same.
  */
-#include "graph/params.h"
+#include "graph/template/params.h"
 
 #include <stdlib.h>
 

@@ -3,7 +3,7 @@
  * Images in NVIDIA's formats, made here byte by byte, and kernels of PyTorch that are found by
  * their names and run. What a GPU gives for the same seed is known for the random numbers.
  */
-#include "graph/copy_kernel.h"
+#include "graph/ground/copy_kernel.h"
 #include "kernels/kernel.h"
 #include "libcuda/image.h"
 

@@ -7,8 +7,8 @@
 #include "graph_fixture.h"
 
 #include "fault_loop.h"
-#include "graph/device.h"
-#include "graph/exec.h"
+#include "graph/exec/exec.h"
+#include "graph/handles/device.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
  */
 #include "graph_fixture.h"
 
-#include "graph/box.h"
+#include "graph/callable/box.h"
 
 enum { MOST_BYTES = 1 << 16, FLOATS = 4096 };
 

@@ -6,9 +6,9 @@
 #include "graph_fixture.h"
 
 #include "fault_loop.h"
-#include "graph/byte_prices.h"
-#include "graph/device.h"
-#include "graph/exec_cache.h"
+#include "graph/exec/exec_cache.h"
+#include "graph/handles/device.h"
+#include "graph/objects/byte_prices.h"
 
 #include <math.h>
 #include <pthread.h>

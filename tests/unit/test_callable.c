@@ -5,7 +5,7 @@
  */
 #include "graph_fixture.h"
 
-#include "graph/callable.h"
+#include "graph/callable/callable.h"
 
 #include <jansson.h>
 

@@ -4,7 +4,7 @@
  * padded and with fresh outputs, report, destroy, with driver call N made to fail, then with host
  * memory. A call that fails works when it is made again, results are right, and nothing is left.
  */
-#include "graph/device.h"
+#include "graph/handles/device.h"
 #include "graph_fixture.h"
 
 #include "fault_loop.h"

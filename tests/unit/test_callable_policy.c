@@ -8,7 +8,7 @@
  */
 #include "graph_fixture.h"
 
-#include "graph/callable.h"
+#include "graph/callable/callable.h"
 
 #include <time.h>
 

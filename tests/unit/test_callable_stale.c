@@ -6,7 +6,7 @@
  */
 #include "graph_fixture.h"
 
-#include "graph/callable.h"
+#include "graph/callable/callable.h"
 #include "memory/heap.h"
 
 enum { COUNT = 32, BYTES = COUNT * sizeof(float) };

@@ -7,8 +7,8 @@
 #include "graph_fixture.h"
 
 #include "fault_loop.h"
-#include "graph/choice.h"
-#include "graph/exec_cache.h"
+#include "graph/bind/choice.h"
+#include "graph/exec/exec_cache.h"
 
 enum { WIDE = 3, COUNT = 48, BYTES = COUNT * sizeof(float), SETS = 4 };
 

@@ -4,7 +4,7 @@
  * eager and graph, with driver call N made to fail, N = 0, 1, 2 .., then the same with host memory.
  * No crash, nothing left over, and all works when it is tried again.
  */
-#include "graph/device.h"
+#include "graph/handles/device.h"
 #include "graph_fixture.h"
 
 #include "fault_loop.h"

@@ -6,7 +6,7 @@
  */
 #include "graph_fixture.h"
 
-#include "graph/exec_cache.h"
+#include "graph/exec/exec_cache.h"
 
 #include <stdio.h>
 

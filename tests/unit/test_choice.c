@@ -6,9 +6,9 @@
 #include "graph_fixture.h"
 
 #include "fault_loop.h"
-#include "graph/choice.h"
-#include "graph/exec.h"
-#include "graph/replay.h"
+#include "graph/bind/choice.h"
+#include "graph/exec/exec.h"
+#include "graph/replay/replay.h"
 
 #include <pthread.h>
 

@@ -6,7 +6,7 @@
  * in swapped order, and the forward and backward graphs of several layers interleaved. And at
  * capture: addresses that were kept from another call are refused, padding is not.
  */
-#include "graph/device.h"
+#include "graph/handles/device.h"
 #include "graph_fixture.h"
 
 #include "fault_loop.h"

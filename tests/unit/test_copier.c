@@ -6,7 +6,7 @@
  */
 #include "graph_fixture.h"
 
-#include "graph/copier.h"
+#include "graph/ground/copier.h"
 
 static struct rpt_fixture fixture;
 static struct rpi_copier copier;

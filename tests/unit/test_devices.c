@@ -4,7 +4,7 @@
  * whichever is current, and what belongs to another device is refused by name before anything is
  * launched.
  */
-#include "graph/device.h"
+#include "graph/handles/device.h"
 #include "graph_fixture.h"
 
 #include <pthread.h>

@@ -4,9 +4,9 @@
  */
 #include "graph_fixture.h"
 
-#include "graph/exec_cache.h"
-#include "graph/objects.h"
-#include "graph/plans.h"
+#include "graph/capture/plans.h"
+#include "graph/exec/exec_cache.h"
+#include "graph/objects/objects.h"
 
 enum { CALLABLES = 4, SHAPES = 6 };
 

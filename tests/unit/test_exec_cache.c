@@ -6,9 +6,9 @@
 #include "graph_fixture.h"
 
 #include "fault_loop.h"
-#include "graph/exec_cache.h"
-#include "graph/exec_prices.h"
-#include "graph/topology.h"
+#include "graph/exec/exec_cache.h"
+#include "graph/exec/exec_prices.h"
+#include "graph/template/topology.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -4,10 +4,10 @@
  * captured replays to the bit what rp_run computes, in memory that stays constant over
  * alternatives; and every way in which it can go wrong ends in an error that says so.
  */
-#include "graph/device.h"
+#include "graph/handles/device.h"
 #include "graph_fixture.h"
 
-#include "graph/rehearse.h"
+#include "graph/capture/rehearse.h"
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -5,7 +5,7 @@
  * each failure: an error that says something, everything as it was before, the same step works when
  * it is tried again, and in the end nothing is left over.
  */
-#include "graph/device.h"
+#include "graph/handles/device.h"
 #include "graph_fixture.h"
 
 #include "fault_loop.h"

@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "fault_loop.h"
-#include "graph/device.h"
-#include "graph/judge.h"
+#include "graph/callable/judge.h"
+#include "graph/handles/device.h"
 
 #include <math.h>
 

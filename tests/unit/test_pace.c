@@ -7,7 +7,7 @@
 #include "graph_fixture.h"
 
 #include "fault_loop.h"
-#include "graph/objects.h"
+#include "graph/objects/objects.h"
 
 #include <float.h>
 

@@ -2,7 +2,7 @@
  *
  * Parameters of 8 bytes that two captures differ in: the padding of a class may, nothing else.
  */
-#include "graph/param_types.h"
+#include "graph/template/param_types.h"
 
 #include "graph_fixture.h"
 

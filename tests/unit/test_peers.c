@@ -4,7 +4,7 @@
  * other devices are answered here, as the host driver may have one device only. And events for
  * streams of other devices, which are played likewise.
  */
-#include "graph/device.h"
+#include "graph/handles/device.h"
 #include "graph_fixture.h"
 #include "memory/heap.h"
 

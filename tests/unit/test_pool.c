@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 #include "fault_loop.h"
-#include "graph/device.h"
+#include "graph/handles/device.h"
 #include "memory/pool_turn.h"
 
 #include <jansson.h>

@@ -3,7 +3,7 @@
  * Results that a callable names while it is rehearsed (rp_call_result), on the host driver: the
  * graph is the one that is captured where they are given as arguments, one run earlier.
  */
-#include "graph/device.h"
+#include "graph/handles/device.h"
 #include "graph_fixture.h"
 
 #include "fault_loop.h"

@@ -6,7 +6,7 @@
 #include "graph_fixture.h"
 
 #include "fault_loop.h"
-#include "graph/scalars.h"
+#include "graph/template/scalars.h"
 
 #include <math.h>
 

@@ -5,7 +5,7 @@
  */
 #include "graph_fixture.h"
 
-#include "graph/bind.h"
+#include "graph/bind/bind.h"
 
 enum { COUNT = 1024, BYTES = COUNT * sizeof(float), PAGE = 2097152 };
 

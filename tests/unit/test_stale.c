@@ -7,7 +7,7 @@
 #include "graph_fixture.h"
 
 #include "fault_loop.h"
-#include "graph/callable.h"
+#include "graph/callable/callable.h"
 #include "memory/heap.h"
 
 #include <pthread.h>

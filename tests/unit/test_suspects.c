@@ -6,7 +6,7 @@
  */
 #include "graph_fixture.h"
 
-#include "graph/suspects.h"
+#include "graph/capture/suspects.h"
 
 #include <stdlib.h>
 

@@ -6,7 +6,7 @@
  */
 #include "graph_fixture.h"
 
-#include "graph/topology.h"
+#include "graph/template/topology.h"
 
 enum { MOST = 40 };
 #define NO_PATH ((size_t)-1)

@@ -6,7 +6,7 @@
 #include "graph_fixture.h"
 
 #include "fault_loop.h"
-#include "graph/exec_cache.h"
+#include "graph/exec/exec_cache.h"
 
 enum { MANY = RPI_COPY_MOST + 9 };
 

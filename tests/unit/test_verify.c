@@ -7,7 +7,7 @@
 #include "graph_fixture.h"
 
 #include "fault_loop.h"
-#include "graph/bind.h"
+#include "graph/bind/bind.h"
 
 #include <stdbool.h>
 #include <stdio.h>

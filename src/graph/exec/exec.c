@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: MIT */
+#include "graph/exec/exec.h"
+
+#include "base/log.h"
+
+/* ---- Seating ------------------------------------------------------------------------------- */
+
+static size_t stale_words(const struct rpi_binding *binding)
+{
+    return (binding->images.count + 63) / 64;
+}
+
+rp_status rpi_exec_init(struct rpi_exec *exec, const struct rp_device *device,
+                        const struct rpi_binding *binding, struct rp_error *err)
+{
+    struct rpi_exec made = {.driver = device->driver, .context = device->context};
+    size_t words = stale_words(binding);
+    made.bound = rpi_calloc(binding->arg_count + 1, sizeof *made.bound);
+    made.scalars = rpi_calloc(binding->scalars.slots.count + 1, sizeof *made.scalars);
+    made.stale = rpi_calloc(words + 1, sizeof *made.stale);
+    if (!made.bound || !made.scalars || !made.stale) {
+        rpi_exec_finish(&made);
+        return rpi_error_host_memory(err, "rp_graph_capture", words * sizeof *made.stale);
+    }
+    *exec = made;
+    return RP_OK;
+}
+
+void rpi_exec_finish(struct rpi_exec *exec)
+{
+    rpi_free(exec->bound);
+    rpi_free(exec->scalars);
+    rpi_free(exec->stale);
+    rpi_carriers_finish(&exec->carriers);
+    *exec = (struct rpi_exec){0};
+}
+
+void rpi_exec_seat(struct rpi_exec *exec, const struct rpi_binding *binding, CUgraphExec handle,
+                   const CUgraphNode *nodes)
+{
+    exec->handle = handle;
+    exec->nodes = nodes;
+    for (size_t k = 0; k < binding->arg_count; k++)
+        exec->bound[k] = binding->args[k].in_copies || binding->args[k].plain
+                             ? 0 /* copies are wherever the template was pointed at */
+                             : binding->args[k].staging;
+    for (size_t k = 0; k < binding->scalars.slots.count; k++)
+        exec->scalars[k] = binding->scalars.slots.data[k].recorded;
+    exec->renew = false;
+    memset(exec->stale, 0, stale_words(binding) * sizeof *exec->stale);
+    exec->stale_count = 0;
+    rpi_carriers_seat(&exec->carriers);
+}
+
+/* ---- Binding ------------------------------------------------------------------------------- */
+
+static void mark_images(struct rpi_exec *exec, const uint32_t *images, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t *word = &exec->stale[images[i] / 64], bit = 1ull << images[i] % 64;
+        exec->stale_count += !(*word & bit);
+        *word |= bit;
+    }
+}
+
+/* Marks the images that have to be given because the argument's target changed. */
+static void mark_uses(struct rpi_exec *exec, const struct rpi_binding *binding, size_t k)
+{
+    const struct rpi_bind_arg *arg = &binding->args[k];
+    if (exec->bound[k] == binding->targets[k])
+        return;
+    exec->bound[k] = binding->targets[k];
+    mark_images(exec, binding->uses.data + arg->first_use, arg->use_count);
+}
+
+/* Marks the images that hold a scalar which changed. */
+static void mark_scalars(struct rpi_exec *exec, const struct rpi_bound_scalars *scalars)
+{
+    for (size_t k = 0; k < scalars->slots.count; k++) {
+        const struct rpi_scalar_slot *slot = &scalars->slots.data[k];
+        if (exec->scalars[k] == slot->word)
+            continue;
+        exec->scalars[k] = slot->word;
+        mark_images(exec, scalars->uses.data + slot->first_use, slot->use_count);
+    }
+}
+
+/* Sends all arguments of a refused node back to their staging. False when all are there. */
+static bool demote_args_of(struct rpi_exec *exec, struct rpi_binding *binding,
+                           const struct rpi_bind_image *image, const char *name)
+{
+    bool demoted = false;
+    for (uint32_t i = 0; i < image->site_count; i++) {
+        uint32_t k = binding->sites.data[image->first_site + i].arg;
+        if (binding->targets[k] == binding->args[k].staging)
+            continue;
+        rpi_binding_demote(binding, k, RPI_COPY_REFUSED);
+        mark_uses(exec, binding, k);
+        demoted = true;
+        rpi_log(RP_LOG_WARNING,
+                "'%.60s': argument %u is copied from now on: the driver refused to change node %u",
+                name, k, image->node);
+    }
+    return demoted;
+}
+
+/* Gives the marked images of one word of marks, as far as the driver takes them: the first that it
+ * refuses is the lowest that stays marked. */
+static CUresult give_word(struct rpi_exec *exec, const struct rpi_binding *binding, size_t word,
+                          const char **out_function)
+{
+    uint64_t marks = exec->stale[word];
+    size_t given = 0;
+    CUresult result = CUDA_SUCCESS;
+    for (; marks; marks &= marks - 1, given++) {
+        const struct rpi_bind_image *image =
+            &binding->images.data[word * 64 + (size_t)__builtin_ctzll(marks)];
+        result = rpi_binding_give(binding, image, exec->driver, exec->handle,
+                                  exec->nodes[image->node], exec->context, out_function);
+        if (result != CUDA_SUCCESS)
+            break;
+    }
+    exec->stale[word] = marks;
+    exec->stale_count -= given;
+    exec->patched += given;
+    return result;
+}
+
+/* Other staging for the node's arguments that are copied there and not in allocated memory yet.
+ * False when there are none. */
+static bool allocate_args_of(struct rpi_exec *exec, struct rpi_binding *binding,
+                             const struct rpi_bind_image *image, rp_status *status,
+                             struct rp_error *err)
+{
+    bool allocated = false;
+    for (uint32_t i = 0; *status == RP_OK && i < image->site_count; i++) {
+        uint32_t k = binding->sites.data[image->first_site + i].arg;
+        if (binding->args[k].plain || binding->targets[k] != binding->args[k].staging ||
+            rpi_binding_stays(binding, k))
+            continue;
+        *status = rpi_binding_allocate(binding, k, err);
+        mark_uses(exec, binding, k);
+        allocated = true;
+    }
+    return allocated;
+}
+
+static bool renew(struct rpi_exec *exec)
+{
+    bool first = !exec->renewed;
+    exec->renew = exec->renewed = true;
+    return first;
+}
+
+/* What can be done about an image that the driver refused: RP_OK when it is worth another try. Only
+ * copies mind what kind of memory they get. What is copied can go elsewhere; what is bound needs an
+ * exec that was made for it, which is too dear to have often. */
+static rp_status refused(struct rpi_exec *exec, struct rpi_binding *binding,
+                         const struct rpi_bind_image *image, CUresult result, const char *function,
+                         const char *name, struct rp_error *err)
+{
+    enum { MOST_RENEWALS = 4 };
+    rp_status status = RP_OK;
+    if (result == CUDA_ERROR_INVALID_VALUE && image->params->type == CU_GRAPH_NODE_TYPE_MEMCPY) {
+        if (allocate_args_of(exec, binding, image, &status, err))
+            return status;
+        if (!exec->renewed && binding->renewals++ < MOST_RENEWALS && renew(exec))
+            return RP_OK;
+        if (demote_args_of(exec, binding, image, name) || renew(exec))
+            return RP_OK;
+        exec->renew = false;
+    }
+    return rpi_error_driver(err, result, function, "binding arguments in node %u of '%.60s'",
+                            image->node, name);
+}
+
+rp_status rpi_exec_bind(struct rpi_exec *exec, struct rpi_binding *binding, const char *name,
+                        struct rp_error *err)
+{
+    size_t words = stale_words(binding);
+    if (memcmp(exec->bound, binding->targets, binding->arg_count * sizeof *exec->bound) != 0)
+        for (size_t k = 0; k < binding->arg_count; k++)
+            mark_uses(exec, binding, k);
+    mark_scalars(exec, &binding->scalars);
+    /* An image that is refused can mark others, before it too. */
+    for (size_t word = 0; exec->stale_count; word = (word + 1) % words) {
+        const char *function = NULL;
+        CUresult result = give_word(exec, binding, word, &function);
+        rp_status status = RP_OK;
+        if (result != CUDA_SUCCESS) {
+            size_t image = word * 64 + (size_t)__builtin_ctzll(exec->stale[word]);
+            status =
+                refused(exec, binding, &binding->images.data[image], result, function, name, err);
+        }
+        if (status != RP_OK || exec->renew)
+            return status;
+    }
+    return RP_OK;
+}
