@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Checks that includes and calls point down the list of the house (docs/design.md), and nowhere else.
 
-    base, explain, policy, driver, memory, graph, check, profile, report      src/NAME/
+    base, explain, policy, driver, memory, graph, recording, check, profile, report      src/NAME/
     cli                              sees reprise.h, how files are written and texts cleaned, and by what
                                      names people ask for explanations
 
@@ -25,8 +25,9 @@ import sys
 
 import breaches
 
-LAYERS = ["base", "explain", "policy", "driver", "memory", "graph", "check", "profile", "report"]
-ROOMS = {"graph": ["ground", "objects", "template", "capture", "bind", "exec", "replay", "verify", "handles",
+LAYERS = ["base", "explain", "policy", "driver", "memory", "graph", "recording", "check", "profile", "report"]
+ROOMS = {"memory": ["range", "order", "place", "plan", "pool", "heap"],
+         "graph": ["ground", "objects", "template", "capture", "bind", "exec", "replay", "verify", "handles",
                    "callable"]}
 WITH_CIRCLES = ("src/driver/host/", "src/report/advice_")
 OPENS_DEVICES = "src/graph/handles/device.c"
@@ -208,7 +209,7 @@ def self_test():
         "src/base/a.h": '#include "reprise.h"\n#include <stdio.h>\n',
         "src/driver/a.c": '#include "driver/host/host.h"\n#include "base/a.h"\n'
                           "const void *p = rpi_driver_host();\n",
-        "src/memory/a.c": '#include "driver/driver.h"\n/* #include "graph/a.h" */\n',
+        "src/memory/order/a.c": '#include "driver/driver.h"\n/* #include "graph/a.h" */\n',
         "src/graph/ground/a.c": "int rpi_low(int *a)\n{\n    return *a;\n}\nconst int rpi_table[] = {1};\n",
         "src/graph/exec/a.h": "static inline int rpi_lower(int *a)\n{\n    return rpi_low(a);\n}\n",
         "src/graph/exec/a.c": '#include "graph/exec/a.h"\n'
@@ -224,9 +225,9 @@ def self_test():
     refused = {
         "src/base/b.c": '#include "driver/driver.h"\n',
         "src/base/c.c": "int rpi_early(int *a)\n{\n    return rpi_exec(a);\n}\n",
-        "src/memory/b.c": '\n#include "graph/ground/a.h"\n',
-        "src/memory/c.c": '#include "driver/host/host.h"\n',
-        "src/memory/d.c": "const void *p = rpi_driver_host();\n",
+        "src/memory/order/b.c": '\n#include "graph/ground/a.h"\n',
+        "src/memory/order/c.c": '#include "driver/host/host.h"\n',
+        "src/memory/order/d.c": "const void *p = rpi_driver_host();\n",
         "src/graph/b.c": "",
         "src/graph/attic/b.c": "",
         "src/graph/exec/b.c": '#include "a.h"\n',
@@ -237,7 +238,7 @@ def self_test():
         "src/graph/bind/c.c": "rpi_status rpi_up(int *a)\n{\n    return rpi_exec(a);\n}\n",
         "src/graph/verify/b.c": "int rpi_round(int a)\n{\n    return rpi_and_round(a);\n}\n",
         "src/driver/b.c": '#include "report/svg.h"\n',
-        "cli/b.c": '#include "memory/plan.h"\n',
+        "cli/b.c": '#include "memory/plan/plan.h"\n',
         "cli/c.c": '#include "base/vec.h"\n',
     }
     # The other half of a circle, in which nothing is found by itself.

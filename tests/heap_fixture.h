@@ -18,7 +18,7 @@
 #include "driver/host/host.h"
 #include "graph/handles/device.h"
 #include "graph/objects/objects.h"
-#include "memory/heap.h"
+#include "memory/heap/heap.h"
 
 #include <pthread.h>
 

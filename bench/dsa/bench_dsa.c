@@ -8,7 +8,7 @@
  * the last file with a column `offset`.
  */
 #include "base/clock.h"
-#include "memory/plan_search.h"
+#include "memory/plan/search.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -13,7 +13,7 @@
 #include "driver/host/host.h"
 #include "graph/ground/byte_probe.h"
 #include "graph/objects/objects.h"
-#include "memory/arena.h"
+#include "memory/range/arena.h"
 
 #include <inttypes.h>
 #include <stdio.h>

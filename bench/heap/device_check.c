@@ -15,7 +15,7 @@
 #include "device_check.h"
 
 #include "base/clock.h"
-#include "memory/heap.h"
+#include "memory/heap/heap.h"
 #include "workloads.h"
 
 #include <inttypes.h>

@@ -13,7 +13,7 @@
  */
 #include "base/clock.h"
 #include "driver/host/host.h"
-#include "memory/heap.h"
+#include "memory/heap/heap.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -10,13 +10,13 @@
  *     order   the chains built node by node; at each allocation the frontier of its terminals, and
  *             for each of the last 8 frees the question whether all its nodes come before it
  *     walk    c10's way with the same questions: a visited set for each stream, extended from the
- *             terminals (memory/c10_walk.h). Both ways must give the same answers
+ *             terminals (recording/c10_walk.h). Both ways must give the same answers
  *     place   the order and online placement of all blocks
  *
  * An operation is an allocation or a free. Small programs are run repeatedly, the median counts.
  */
 #include "base/clock.h"
-#include "memory/c10_walk.h"
+#include "recording/c10_walk.h"
 #include "report/placements.h"
 
 #include <stdio.h>

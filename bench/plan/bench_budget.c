@@ -10,7 +10,7 @@
 #include "problems.h"
 
 #include "base/clock.h"
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 
 #include "reprise.h"
 

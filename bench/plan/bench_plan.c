@@ -9,7 +9,7 @@
 #include "problems.h"
 
 #include "base/clock.h"
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 #include "report/recording_file.h"
 
 #include <stdio.h>

@@ -11,7 +11,7 @@
  */
 #include "problems.h"
 
-#include "memory/pool_plan.h"
+#include "memory/pool/pool_plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>

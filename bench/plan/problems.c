@@ -2,7 +2,7 @@
 #include "problems.h"
 
 #include "base/clock.h"
-#include "memory/recording.h"
+#include "memory/order/capture_record.h"
 
 #include <assert.h>
 #include <stdio.h>

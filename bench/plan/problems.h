@@ -5,7 +5,7 @@
 #ifndef REPRISE_BENCH_PLAN_PROBLEMS_H
 #define REPRISE_BENCH_PLAN_PROBLEMS_H
 
-#include "memory/lifetimes.h"
+#include "memory/order/lifetimes.h"
 
 #include <stdbool.h>
 

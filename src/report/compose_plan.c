@@ -7,8 +7,8 @@
 
 #include "base/clock.h"
 #include "base/hostmem.h"
-#include "memory/compose_sum.h"
-#include "memory/pool_plan.h"
+#include "memory/pool/compose_sum.h"
+#include "memory/pool/pool_plan.h"
 
 #include <assert.h>
 #include <stdlib.h>

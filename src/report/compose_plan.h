@@ -2,7 +2,7 @@
  *
  * Bound and offsets for captures that share a pool, whatever way they are composed.
  *
- * The bound follows from the parts' own; memory/compose_sum.h tells how.
+ * The bound follows from the parts' own; memory/pool/compose_sum.h tells how.
  *
  * The layout. Alternatives lie over each other and concurrent parts on top of each other. A
  * sequence is one problem where it holds no alternatives: what a capture frees comes before all
@@ -14,8 +14,8 @@
 #ifndef REPRISE_REPORT_COMPOSE_PLAN_H
 #define REPRISE_REPORT_COMPOSE_PLAN_H
 
-#include "memory/plan.h"
-#include "memory/recording.h"
+#include "memory/order/capture_record.h"
+#include "memory/plan/plan.h"
 
 /* A capture's blocks. The caller owns everything. */
 struct rpi_part {

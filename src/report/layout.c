@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/refuse.h"
 #include "base/sized.h"
-#include "memory/c10.h"
+#include "recording/c10.h"
 #include "report/compose_plan.h"
 
 #include <assert.h>

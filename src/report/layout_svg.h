@@ -7,7 +7,7 @@
 #ifndef REPRISE_REPORT_LAYOUT_SVG_H
 #define REPRISE_REPORT_LAYOUT_SVG_H
 
-#include "memory/recording.h"
+#include "memory/order/capture_record.h"
 
 #include <stdio.h>
 

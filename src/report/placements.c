@@ -5,9 +5,9 @@
  * in a capture. Time is that of the thread. A small recording is replayed several times, and the
  * median counts.
  *
- *     c10 default, c10 reuse   the model of PyTorch's allocator (memory/c10.h), with its own walk
- *     place                    the order's chains built node by node, and online placement
- *     plan                     the same order, then lifetimes, bound and plan
+ *     c10 default, c10 reuse   the model of PyTorch's allocator (recording/c10.h), with its own
+ * walk place                    the order's chains built node by node, and online placement plan
+ * the same order, then lifetimes, bound and plan
  */
 #define RP_UNSTABLE
 #include "report/placements.h"
@@ -17,9 +17,9 @@
 #include "graph/capture/rehearse.h"
 #include "graph/objects/arguments.h"
 #include "graph/objects/gates.h"
-#include "memory/arena.h"
-#include "memory/c10.h"
-#include "memory/place.h"
+#include "memory/place/place.h"
+#include "memory/range/arena.h"
+#include "recording/c10.h"
 
 #include <assert.h>
 #include <stdlib.h>

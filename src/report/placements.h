@@ -6,7 +6,7 @@
 #ifndef REPRISE_REPORT_PLACEMENTS_H
 #define REPRISE_REPORT_PLACEMENTS_H
 
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 
 struct rpi_placement {
     uint64_t bytes;

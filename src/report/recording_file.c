@@ -7,7 +7,7 @@
 
 #include "base/refuse.h"
 
-#include "memory/lifetimes.h"
+#include "memory/order/lifetimes.h"
 
 #include <errno.h>
 #include <stdio.h>

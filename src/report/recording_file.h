@@ -8,7 +8,7 @@
 #ifndef REPRISE_REPORT_RECORDING_FILE_H
 #define REPRISE_REPORT_RECORDING_FILE_H
 
-#include "memory/recording.h"
+#include "memory/order/capture_record.h"
 
 /* A file, and what it decompresses to, may have this many bytes. */
 #define RPI_MOST_FILE_BYTES ((size_t)256 << 20)

@@ -6,7 +6,7 @@
  */
 #include "base/idmap.h"
 #include "base/text.h"
-#include "memory/lifetimes.h"
+#include "memory/order/lifetimes.h"
 #include "report/compose.h"
 #include "report/recording_file.h"
 

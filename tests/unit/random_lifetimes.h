@@ -6,7 +6,7 @@
 #ifndef REPRISE_TESTS_RANDOM_LIFETIMES_H
 #define REPRISE_TESTS_RANDOM_LIFETIMES_H
 
-#include "memory/lifetimes.h"
+#include "memory/order/lifetimes.h"
 
 #include <cmocka.h>
 

@@ -12,8 +12,8 @@
 #include <cmocka.h>
 
 #include "driver/host/host.h"
-#include "memory/alias.h"
-#include "memory/pool.h"
+#include "memory/pool/pool.h"
+#include "memory/range/alias.h"
 
 #define MIB 1048576ull
 

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "memory/bound.h"
+#include "memory/plan/bound.h"
 #include "unit/random_lifetimes.h"
 
 static uint64_t heaviest_by_force(const struct rpi_lifetimes *x)

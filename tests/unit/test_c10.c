@@ -2,7 +2,7 @@
  *
  * The model of c10: its rules one by one, on captures made here.
  */
-#include "memory/c10.h"
+#include "recording/c10.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -7,7 +7,7 @@
 #include "graph_fixture.h"
 
 #include "graph/callable/callable.h"
-#include "memory/heap.h"
+#include "memory/heap/heap.h"
 
 enum { COUNT = 32, BYTES = COUNT * sizeof(float) };
 

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "memory/lifetimes.h"
+#include "memory/order/lifetimes.h"
 #include "unit/random_lifetimes.h"
 
 /* "B may take the memory of A", word for word. */

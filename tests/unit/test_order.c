@@ -2,7 +2,7 @@
  *
  * order against plain reachability on random graphs of several shapes.
  */
-#include "memory/order.h"
+#include "memory/order/order.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

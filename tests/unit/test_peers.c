@@ -6,7 +6,7 @@
  */
 #include "graph/handles/device.h"
 #include "graph_fixture.h"
-#include "memory/heap.h"
+#include "memory/heap/heap.h"
 
 enum { PEER = 5, MOST = 256 };
 

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "memory/place.h"
+#include "memory/place/place.h"
 
 struct fixture {
     struct rpi_order *order;

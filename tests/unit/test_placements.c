@@ -7,9 +7,9 @@
 #define RP_UNSTABLE
 #include "graph_fixture.h"
 
-#include "memory/c10.h"
-#include "memory/c10_walk.h"
-#include "memory/lifetimes.h"
+#include "memory/order/lifetimes.h"
+#include "recording/c10.h"
+#include "recording/c10_walk.h"
 #include "report/placements.h"
 
 enum { MOST_NODES = 400, MOST_BLOCKS = 100, STREAMS = 4 };

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "memory/plan_parts.h"
+#include "memory/plan/parts.h"
 #include "report/recording_file.h"
 #include "unit/random_lifetimes.h"
 

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "memory/plan_near.h"
+#include "memory/plan/near.h"
 #include "unit/random_lifetimes.h"
 
 #define MOST 2048

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "memory/plan_search.h"
+#include "memory/plan/search.h"
 #include "unit/random_lifetimes.h"
 
 #include <string.h>

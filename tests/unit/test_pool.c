@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "fault_loop.h"
 #include "graph/handles/device.h"
-#include "memory/pool_turn.h"
+#include "memory/pool/pool_turn.h"
 
 #include <jansson.h>
 #include <pthread.h>

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "memory/pool_plan.h"
+#include "memory/pool/pool_plan.h"
 #include "unit/random_lifetimes.h"
 
 enum { MOST_BLOCKS = 32, MOST_CAPTURES = 12, END = 1000 };

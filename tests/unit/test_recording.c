@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "memory/recording.h"
+#include "memory/order/capture_record.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
  *
  * The readers: what they take, and that everything else is refused with file, place and reason.
  */
-#include "memory/lifetimes.h"
+#include "memory/order/lifetimes.h"
 #include "report/recording_file.h"
 
 #include <setjmp.h>

@@ -8,7 +8,7 @@
 
 #include "fault_loop.h"
 #include "graph/callable/callable.h"
-#include "memory/heap.h"
+#include "memory/heap/heap.h"
 
 #include <pthread.h>
 

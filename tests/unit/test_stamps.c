@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "memory/stamps.h"
+#include "memory/range/stamps.h"
 
 enum { ROUNDS = 2000, BYTES = 64, MOST_WATCHED = 9, WRITES = 40 };
 

@@ -16,7 +16,7 @@
 #define REPRISE_GRAPH_CALLABLE_BUCKETS_H
 
 #include "graph/callable/shapes.h"
-#include "memory/arena.h"
+#include "memory/range/arena.h"
 
 struct rpi_dim {
     char *name;

@@ -2,7 +2,7 @@
 #include "graph/callable/timing.h"
 
 #include "base/clock.h"
-#include "memory/arena.h"
+#include "memory/range/arena.h"
 
 enum { SLOTS = sizeof((struct rpi_timing *)0)->slots / sizeof(struct rpi_timing_slot) };
 /* Between looks at a device that is behind: where calls take longer, each of them looks. */

@@ -3,7 +3,7 @@
 
 #include "base/caller.h"
 #include "explain/explain.h"
-#include "memory/arena.h"
+#include "memory/range/arena.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -14,7 +14,7 @@
 #include "driver/driver.h"
 #include "driver/watch.h"
 #include "graph/ground/live.h"
-#include "memory/recording.h"
+#include "memory/order/capture_record.h"
 
 struct rpi_node_list {
     RPI_VEC(uint32_t);

@@ -7,7 +7,7 @@
 #include "graph/template/param_types.h"
 #include "graph/template/params.h"
 #include "graph/template/view.h"
-#include "memory/alias.h"
+#include "memory/range/alias.h"
 
 #include <inttypes.h>
 #include <stddef.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * A capture's blocks in its pool while the capture goes on: placed online (memory/place.h) around
- * what others of the pool hold, with memory mapped behind them.
+ * A capture's blocks in its pool while the capture goes on: placed online (memory/place/place.h)
+ * around what others of the pool hold, with memory mapped behind them.
  */
 #ifndef REPRISE_GRAPH_CAPTURE_ONLINE_H
 #define REPRISE_GRAPH_CAPTURE_ONLINE_H
 
 #include "graph/objects/objects.h"
-#include "memory/place.h"
+#include "memory/place/place.h"
 
 struct rpi_online {
     struct rp_pool *pool;   /* unowned */

@@ -7,7 +7,7 @@
 #ifndef REPRISE_GRAPH_CAPTURE_PLANS_H
 #define REPRISE_GRAPH_CAPTURE_PLANS_H
 
-#include "memory/pool_plan.h"
+#include "memory/pool/pool_plan.h"
 
 /* All that a plan depends on. Borrowed. */
 struct rpi_problem {

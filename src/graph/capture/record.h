@@ -12,7 +12,7 @@
 #define REPRISE_GRAPH_CAPTURE_RECORD_H
 
 #include "graph/capture/rehearse.h"
-#include "memory/pool_plan.h"
+#include "memory/pool/pool_plan.h"
 
 struct rpi_recorded {
     CUgraph template;

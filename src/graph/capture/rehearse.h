@@ -11,7 +11,7 @@
 
 #include "graph/objects/objects.h"
 #include "graph/template/scalars.h"
-#include "memory/recording.h"
+#include "memory/order/capture_record.h"
 
 /* Arguments first, with the results behind them, then the blocks. */
 struct rpi_rehearsed {

@@ -3,7 +3,7 @@
 
 #include "base/hostmem.h"
 #include "graph/capture/plans.h"
-#include "memory/pool_plan.h"
+#include "memory/pool/pool_plan.h"
 
 #include <assert.h>
 #include <string.h>

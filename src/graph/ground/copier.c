@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "memory/arena.h"
+#include "memory/range/arena.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * rp_heap_create: a heap on an opened device. All else of the heap is in memory/heap*.c, which
  * knows no devices.
  */
-#include "memory/heap.h"
+#include "memory/heap/heap.h"
 #include "base/refuse.h"
 #include "graph/objects/objects.h"
 

@@ -6,7 +6,7 @@
 #include "driver/watch.h"
 #include "graph/ground/byte_probe.h"
 #include "graph/objects/objects.h"
-#include "memory/arena.h"
+#include "memory/range/arena.h"
 
 #include <stdio.h>
 #include <string.h>

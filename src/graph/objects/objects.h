@@ -29,9 +29,9 @@
 #include "graph/objects/reads.h"
 #include "graph/objects/staging.h"
 #include "graph/objects/territory.h"
-#include "memory/alias.h"
-#include "memory/heap_watch.h"
-#include "memory/pool.h"
+#include "memory/heap/watch.h"
+#include "memory/pool/pool.h"
+#include "memory/range/alias.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

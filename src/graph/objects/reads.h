@@ -19,7 +19,7 @@
  *     2. nothing else has written there since: no replay of a graph whose memory lies over it;
  *     3. each changer has been replayed since, or an alternative of it.
  *
- * For 2 every replay stamps the memory that it writes with its turn (memory/stamps.h), where
+ * For 2 every replay stamps the memory that it writes with its turn (memory/range/stamps.h), where
  * anybody reads: the latest stamp on a source must be that of its writer's last replay. So a replay
  * pays for its own joined ranges and sources, however many graphs the pool has, and nothing where
  * no graph reads another's block.
@@ -31,7 +31,7 @@
 
 #include "base/status.h"
 #include "base/vec.h"
-#include "memory/stamps.h"
+#include "memory/range/stamps.h"
 
 struct rp_graph;
 struct rp_pool;

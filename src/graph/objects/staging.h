@@ -18,7 +18,7 @@
 #define REPRISE_GRAPH_OBJECTS_STAGING_H
 
 #include "driver/driver.h"
-#include "memory/ranges.h"
+#include "memory/range/ranges.h"
 
 #include <stdbool.h>
 

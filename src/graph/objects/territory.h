@@ -8,7 +8,7 @@
 #define REPRISE_GRAPH_OBJECTS_TERRITORY_H
 
 #include "base/status.h"
-#include "memory/ranges.h"
+#include "memory/range/ranges.h"
 
 #include <pthread.h>
 

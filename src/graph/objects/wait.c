@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/objects/wait.h"
 
-#include "memory/arena.h"
+#include "memory/range/arena.h"
 
 void rpi_wait_for_member(const struct rp_driver *driver, const struct rpi_pool_member *member)
 {

@@ -15,7 +15,7 @@
 #define REPRISE_GRAPH_VERIFY_TRIAL_H
 
 #include "graph/objects/objects.h"
-#include "memory/arena.h"
+#include "memory/range/arena.h"
 
 struct rpi_trial_arg {
     uint64_t bytes;

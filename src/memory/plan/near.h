@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The blocks that conflict with a block, listed in about as much time as there are of them.
+ *
+ * Later ones: on each lane they are a stretch of ranks, from the block's place in host order to the
+ * first rank that may take its memory. Earlier ones: those that hold back the block's rank on its
+ * lane. Every so many ranks of a lane the blocks that hold it back are written down; between two
+ * such snapshots lie about as many ranks as the snapshot has blocks, so all of them take memory in
+ * blocks times lanes, and a list is a snapshot and a stretch of host order, filtered.
+ */
+#ifndef REPRISE_MEMORY_PLAN_NEAR_H
+#define REPRISE_MEMORY_PLAN_NEAR_H
+
+#include "base/vec.h"
+#include "memory/order/lifetimes.h"
+
+struct rpi_snapshot {
+    size_t first; /* slice of held */
+    uint32_t count;
+    uint32_t host; /* the blocks of held are before this one in host order */
+};
+
+struct rpi_near {
+    const struct rpi_lifetimes *x;
+    uint32_t *lane_start; /* [lanes + 1]: slices of at and snapshot */
+    uint32_t *at;         /* [count]: blocks by lane and rank */
+    uint32_t *snapshot;   /* [count]: by lane and rank, the snapshot at or before it */
+    struct {
+        RPI_VEC(struct rpi_snapshot);
+    } snapshots;
+    struct {
+        RPI_VEC(uint32_t);
+    } held;
+};
+
+/* false: no host memory; finish is due all the same. */
+bool rpi_near_init(struct rpi_near *near, const struct rpi_lifetimes *x);
+void rpi_near_finish(struct rpi_near *near);
+
+/* How many pairs conflict. Blocks times lanes. */
+uint64_t rpi_near_pairs(const struct rpi_near *near);
+
+/* Writes the blocks that conflict with `block`, each once, in no order that means anything. */
+uint32_t rpi_near_list(const struct rpi_near *near, uint32_t block, uint32_t *out_blocks);
+
+#endif
