@@ -17,7 +17,7 @@
  */
 #include "base/clock.h"
 #include "recording/c10_walk.h"
-#include "report/placements.h"
+#include "recording/placements.h"
 
 #include <stdio.h>
 #include <stdlib.h>

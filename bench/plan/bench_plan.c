@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "memory/plan/plan.h"
-#include "report/recording_file.h"
+#include "recording/file.h"
 
 #include <stdio.h>
 #include <stdlib.h>

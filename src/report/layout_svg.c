@@ -13,8 +13,8 @@
  */
 #include "report/layout_svg.h"
 
-#include "base/hostmem.h"
 #include "base/text.h"
+#include "recording/drawing.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -59,20 +59,6 @@ struct page {
     uint32_t streams;     /* most of a capture */
     bool tips, has_kept;
 };
-
-void rpi_drawing_finish(struct rpi_drawing *drawing)
-{
-    for (size_t i = 0; i < drawing->captures.count; i++) {
-        rpi_free(drawing->captures.data[i].name);
-        rpi_free(drawing->captures.data[i].blocks);
-    }
-    for (size_t i = 0; i < drawing->parts.count; i++)
-        rpi_free(drawing->parts.data[i].name);
-    rpi_vec_finish(&drawing->captures);
-    rpi_vec_finish(&drawing->parts);
-    rpi_free(drawing->title);
-    *drawing = (struct rpi_drawing){0};
-}
 
 /* ---- Texts --------------------------------------------------------------------------------- */
 

@@ -5,7 +5,8 @@
 #include "base/outfile.h"
 #include "base/refuse.h"
 #include "base/text.h"
-#include "report/layout.h"
+#include "recording/layout.h"
+#include "report/layout_svg.h"
 
 #include <inttypes.h>
 
@@ -52,4 +53,11 @@ rp_status rp_layout_write(const struct rp_layout *layout, const char *path, stru
     if (!layout || !path)
         return rpi_refuse(err, "rp_layout_write", !layout ? "layout" : "path");
     return rpi_output_file(path, "rp_layout_write", write_layout, layout, err);
+}
+
+rp_status rp_layout_draw(const struct rp_layout *layout, const char *path, struct rp_error *err)
+{
+    if (!layout || !path)
+        return rpi_refuse(err, "rp_layout_draw", !layout ? "layout" : "path");
+    return rpi_output_file(path, "rp_layout_draw", rpi_layout_svg_write, &layout->drawing, err);
 }

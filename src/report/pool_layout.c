@@ -6,6 +6,7 @@
 #include "base/outfile.h"
 #include "base/text.h"
 #include "graph/objects/objects.h"
+#include "recording/drawing.h"
 #include "report/layout_svg.h"
 
 #include "base/hostmem.h"

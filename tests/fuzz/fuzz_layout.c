@@ -6,7 +6,7 @@
  * keep.
  */
 #include "base/text.h"
-#include "report/layout.h"
+#include "recording/layout.h"
 
 #include <jansson.h>
 #include <stdlib.h>

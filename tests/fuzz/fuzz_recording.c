@@ -8,7 +8,7 @@
  * build-fuzz/fuzz_recording -dict=tests/fuzz/recording.dict -max_len=4096 NEW_CORPUS
  * tests/fuzz/corpus. Ordinary builds run the corpus through run_corpus.c.
  */
-#include "report/layout.h"
+#include "recording/layout.h"
 
 #include <stdlib.h>
 

@@ -2,7 +2,7 @@
  *
  * Planning recordings through the public functions.
  */
-#include "report/recording_file.h"
+#include "recording/file.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -10,7 +10,7 @@
 #include "memory/order/lifetimes.h"
 #include "recording/c10.h"
 #include "recording/c10_walk.h"
-#include "report/placements.h"
+#include "recording/placements.h"
 
 enum { MOST_NODES = 400, MOST_BLOCKS = 100, STREAMS = 4 };
 

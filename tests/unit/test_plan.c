@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "memory/plan/parts.h"
-#include "report/recording_file.h"
+#include "recording/file.h"
 #include "unit/random_lifetimes.h"
 
 #define MOST 4096

@@ -5,7 +5,7 @@
  */
 #include "graph_fixture.h"
 
-#include "report/recording_file.h"
+#include "recording/file.h"
 
 enum { MOST_ROWS = 500 };
 

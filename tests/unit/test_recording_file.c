@@ -3,7 +3,7 @@
  * The readers: what they take, and that everything else is refused with file, place and reason.
  */
 #include "memory/order/lifetimes.h"
-#include "report/recording_file.h"
+#include "recording/file.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

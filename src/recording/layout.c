@@ -2,13 +2,13 @@
  *
  * From a recording to a layout: lifetimes, bounds, offsets, and what c10 would hold.
  */
-#include "report/layout.h"
+#include "recording/layout.h"
 
 #include "base/clock.h"
 #include "base/refuse.h"
 #include "base/sized.h"
 #include "recording/c10.h"
-#include "report/compose_plan.h"
+#include "recording/compose_plan.h"
 
 #include <assert.h>
 #include <string.h>

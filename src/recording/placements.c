@@ -10,7 +10,7 @@
  * the same order, then lifetimes, bound and plan
  */
 #define RP_UNSTABLE
-#include "report/placements.h"
+#include "recording/placements.h"
 
 #include "base/clock.h"
 #include "base/refuse.h"

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a recording's layout looks like: its drawing without offsets, which the plan fills in, and
- * writing it.
+ * What a recording's layout looks like: its drawing without offsets, which the plan fills in.
  */
-#include "base/outfile.h"
 #include "base/refuse.h"
-#include "report/layout.h"
+#include "recording/layout.h"
 
 #include <math.h>
 
@@ -123,11 +121,4 @@ void rpi_layout_place(struct rp_layout *layout)
         for (size_t i = 0; i < drawn->count; i++)
             drawn->blocks[i].offset = capture->offsets[i];
     }
-}
-
-rp_status rp_layout_draw(const struct rp_layout *layout, const char *path, struct rp_error *err)
-{
-    if (!layout || !path)
-        return rpi_refuse(err, "rp_layout_draw", !layout ? "layout" : "path");
-    return rpi_output_file(path, "rp_layout_draw", rpi_layout_svg_write, &layout->drawing, err);
 }

@@ -4,11 +4,26 @@
  * beginnings and ends of its blocks, sorted, in O(n log n). What ends where another begins is gone
  * by then: lives are half-open.
  */
+#include "recording/drawing.h"
+
 #include "base/hostmem.h"
 #include "base/status.h"
-#include "report/layout_svg.h"
 
 #include <stdlib.h>
+
+void rpi_drawing_finish(struct rpi_drawing *drawing)
+{
+    for (size_t i = 0; i < drawing->captures.count; i++) {
+        rpi_free(drawing->captures.data[i].name);
+        rpi_free(drawing->captures.data[i].blocks);
+    }
+    for (size_t i = 0; i < drawing->parts.count; i++)
+        rpi_free(drawing->parts.data[i].name);
+    rpi_vec_finish(&drawing->captures);
+    rpi_vec_finish(&drawing->parts);
+    rpi_free(drawing->title);
+    *drawing = (struct rpi_drawing){0};
+}
 
 struct change {
     double at;

@@ -2,11 +2,11 @@
  *
  * A layout keeps all that it needs, so that it outlives its recording.
  */
-#ifndef REPRISE_REPORT_LAYOUT_H
-#define REPRISE_REPORT_LAYOUT_H
+#ifndef REPRISE_RECORDING_LAYOUT_H
+#define REPRISE_RECORDING_LAYOUT_H
 
-#include "report/layout_svg.h"
-#include "report/recording_file.h"
+#include "recording/drawing.h"
+#include "recording/file.h"
 
 /* One capture's blocks in the recording's order; for CSV the only one, its rows. */
 struct rpi_layout_capture {

@@ -5,7 +5,7 @@
  * text without commas, quotes and control characters; a refusal names file, line and column.
  */
 #include "base/text.h"
-#include "report/recording_file.h"
+#include "recording/file.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -7,8 +7,8 @@
 #include "base/idmap.h"
 #include "base/text.h"
 #include "memory/order/lifetimes.h"
-#include "report/compose.h"
-#include "report/recording_file.h"
+#include "recording/compose.h"
+#include "recording/file.h"
 
 #include <inttypes.h>
 #include <jansson.h>

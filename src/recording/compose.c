@@ -3,7 +3,7 @@
  * Reading `compose`: a capture's name, or an object of one key, "alternatives", "sequence" or
  * "concurrent", with the list of its parts.
  */
-#include "report/compose.h"
+#include "recording/compose.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
  * the graph has no cycle, sizes are from 1 to 2^63 - 1 and add up to at most RPI_MOST_BYTES, and
  * the relation between blocks is a strict partial order.
  */
-#ifndef REPRISE_REPORT_RECORDING_FILE_H
-#define REPRISE_REPORT_RECORDING_FILE_H
+#ifndef REPRISE_RECORDING_FILE_H
+#define REPRISE_RECORDING_FILE_H
 
 #include "memory/order/capture_record.h"
 

@@ -3,10 +3,10 @@
  * How the captures of a file relate: reading `compose`, and asking for the relation of two
  * captures.
  */
-#ifndef REPRISE_REPORT_COMPOSE_H
-#define REPRISE_REPORT_COMPOSE_H
+#ifndef REPRISE_RECORDING_COMPOSE_H
+#define REPRISE_RECORDING_COMPOSE_H
 
-#include "report/recording_file.h"
+#include "recording/file.h"
 
 #include <jansson.h>
 

@@ -11,8 +11,8 @@
  * earlier parts that is what they kept, of concurrent parts everything, and of later parts
  * everything, but only for blocks that are not freed.
  */
-#ifndef REPRISE_REPORT_COMPOSE_PLAN_H
-#define REPRISE_REPORT_COMPOSE_PLAN_H
+#ifndef REPRISE_RECORDING_COMPOSE_PLAN_H
+#define REPRISE_RECORDING_COMPOSE_PLAN_H
 
 #include "memory/order/capture_record.h"
 #include "memory/plan/plan.h"

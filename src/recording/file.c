@@ -3,7 +3,7 @@
  * Opening recordings: the file or its gzip contents go to memory, bounded, and from there to the
  * reader of the format that they begin like.
  */
-#include "report/recording_file.h"
+#include "recording/file.h"
 
 #include "base/refuse.h"
 

@@ -3,7 +3,7 @@
  * Planning compositions; compose_plan.h has the method. The tree is walked as a flat array of nodes
  * with parents, so that the relation of two captures is found by climbing to where they meet.
  */
-#include "report/compose_plan.h"
+#include "recording/compose_plan.h"
 
 #include "base/clock.h"
 #include "base/hostmem.h"

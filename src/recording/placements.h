@@ -3,8 +3,8 @@
  * Replaying a recording under each way of placing its blocks, with the time that the way itself
  * takes. Blocks of 0 bytes take no memory and are left out of every layout.
  */
-#ifndef REPRISE_REPORT_PLACEMENTS_H
-#define REPRISE_REPORT_PLACEMENTS_H
+#ifndef REPRISE_RECORDING_PLACEMENTS_H
+#define REPRISE_RECORDING_PLACEMENTS_H
 
 #include "memory/plan/plan.h"
 
