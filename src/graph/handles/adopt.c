@@ -303,7 +303,7 @@ static rp_status hold_kept(struct rp_graph *graph, struct rp_error *err)
     for (uint32_t i = 0; status == RP_OK && i < graph->block_count; i++) {
         held += graph->blocks[i].kept;
         if (graph->blocks[i].kept)
-            status = rpi_territory_hold(device, addresses_of(graph, i), err);
+            status = rpi_address_hold(device, addresses_of(graph, i), err);
     }
     if (status == RP_OK && !rpi_vec_reserve(&graph->member.kept, held + 1)) /* for rpi_ranges_cut */
         status = rpi_error_host_memory(err, "rp_graph_adopt_end", held * sizeof(struct rpi_range));
@@ -314,7 +314,7 @@ static void let_all_go(struct rp_graph *graph)
 {
     for (uint32_t i = 0; i < graph->block_count; i++)
         if (graph->blocks[i].kept)
-            rpi_territory_let_go(graph->pool->device, addresses_of(graph, i).from);
+            rpi_address_let_go(graph->pool->device, addresses_of(graph, i).from);
 }
 
 static struct rp_graph_info make_info(const struct rp_graph *graph)
@@ -409,7 +409,7 @@ rp_status rp_graph_let_go(struct rp_graph *graph, uint64_t address, struct rp_er
         rpi_ranges_cut(&graph->member.kept, range.from, range.to);
         graph->member.kept_bytes -= range.to - range.from;
         block->kept = false;
-        rpi_territory_let_go(graph->pool->device, address);
+        rpi_address_let_go(graph->pool->device, address);
         status = RP_OK;
     }
     pthread_mutex_unlock(&core->lock);

@@ -89,13 +89,13 @@ static rp_status read_device(struct rp_device *device, int ordinal, struct rp_er
 /* What others find the device's memory by. */
 static bool init_lists(struct rp_device *device)
 {
-    if (pthread_mutex_init(&device->territories.lock, NULL) == 0) {
+    if (pthread_mutex_init(&device->address_owners.lock, NULL) == 0) {
         if (rpi_heaps_init(&device->heaps)) {
             if (rpi_peers_init(&device->peers))
                 return true;
             rpi_heaps_finish(&device->heaps);
         }
-        pthread_mutex_destroy(&device->territories.lock);
+        pthread_mutex_destroy(&device->address_owners.lock);
     }
     return false;
 }
@@ -104,9 +104,9 @@ static void finish_lists(struct rp_device *device)
 {
     rpi_peers_finish(&device->peers);
     rpi_heaps_finish(&device->heaps);
-    rpi_vec_finish(&device->territories);
-    rpi_vec_finish(&device->territories.held);
-    pthread_mutex_destroy(&device->territories.lock);
+    rpi_vec_finish(&device->address_owners);
+    rpi_vec_finish(&device->address_owners.held);
+    pthread_mutex_destroy(&device->address_owners.lock);
 }
 
 static rp_status init_streams(struct rp_device *device, struct rp_error *err)

@@ -6,7 +6,7 @@
 #include "base/hostmem.h"
 #include "base/refuse.h"
 #include "graph/exec/exec_cache.h"
-#include "graph/objects/territory.h"
+#include "graph/objects/address_owner.h"
 #include "graph/template/params.h"
 
 #include <stdlib.h>
@@ -58,7 +58,7 @@ static bool may_use(const struct rp_graph *graph, uint64_t address)
         if (range.from <= offset && offset < range.to)
             return true;
     }
-    return rpi_territory_is_held(pool->device, address);
+    return rpi_address_is_held(pool->device, address);
 }
 
 /* Notes the ranges that the word is an address in: those that begin at most as far before it as the

@@ -89,8 +89,8 @@ static void destroy_locks(struct rpi_pool_core *core)
 static rp_status claim(struct rp_device *device, const struct rpi_arena *arena, const char *name,
                        bool eager, struct rp_error *err)
 {
-    struct rpi_territory territory = {arena->base, arena->reserved, name, eager};
-    return rpi_territory_add(device, &territory, err);
+    struct rpi_address_owner owner = {arena->base, arena->reserved, name, eager};
+    return rpi_address_owner_add(device, &owner, err);
 }
 
 /* What the core has of the driver. After a failure too release_driver gives it back. */
@@ -119,9 +119,9 @@ static void release_driver(struct rpi_pool_core *core, struct rp_device *device)
 {
     if (core->stream)
         rpi_streams_give(&device->streams, core->stream);
-    rpi_territory_remove(device, core->eager.base);
-    rpi_territory_remove(device, core->memory.arena.base);
-    rpi_territory_remove(device, core->staging.base);
+    rpi_address_owner_remove(device, core->eager.base);
+    rpi_address_owner_remove(device, core->memory.arena.base);
+    rpi_address_owner_remove(device, core->staging.base);
     rpi_readers_finish(&core->readers);
     rpi_vec_finish(&core->known);
     rpi_arena_finish(&core->eager);

@@ -24,11 +24,11 @@
 #include "graph/ground/copier.h"
 #include "graph/ground/sites.h"
 #include "graph/ground/streams.h"
+#include "graph/objects/address_owner.h"
 #include "graph/objects/byte_prices.h"
 #include "graph/objects/contract.h"
 #include "graph/objects/reads.h"
 #include "graph/objects/staging.h"
-#include "graph/objects/territory.h"
 #include "memory/heap/watch.h"
 #include "memory/pool/pool.h"
 #include "memory/range/alias.h"
@@ -53,7 +53,7 @@ struct rp_device {
     int compute_major, compute_minor, multiprocessors;
     uint64_t total_bytes;
     _Atomic size_t pools;
-    struct rpi_territories territories;
+    struct rpi_address_owners address_owners;
     struct rpi_peers peers;
     struct rpi_gate rehearsal_gate;  /* one rehearsal at a time */
     struct rpi_alias alias;          /* guarded by rehearsal_gate; made by the first rehearsal */

@@ -86,9 +86,9 @@ void rpi_reads_describe(const struct rp_pool *pool, uint64_t offset, char *text,
 static bool is_held(const struct rp_pool *pool, uint64_t address, uint64_t offset)
 {
     const struct rpi_pool_node *top = &pool->core->memory.root->node;
-    if (rpi_territory_is_held(pool->device, address))
+    if (rpi_address_is_held(pool->device, address))
         return true;
-    if (!rpi_territory_ends_held(pool->device, address))
+    if (!rpi_address_ends_held(pool->device, address))
         return false;
     for (const struct rpi_pool_member *m = rpi_pool_next(top, NULL); m; m = rpi_pool_next(top, m))
         if (rpi_ranges_overlap(&m->all, offset, offset + 1))
@@ -122,9 +122,10 @@ void rpi_reads_find(const struct rp_pool *pool, uint64_t address, struct rpi_for
                  "memory that arguments of the pool's graphs are copied to");
         return;
     }
-    if (rpi_territory_find(pool->device, address, out_foreign->text, sizeof out_foreign->text) &&
-        !rpi_territory_is_held(pool->device, address) &&
-        !rpi_territory_ends_held(pool->device, address))
+    if (rpi_address_owner_find(pool->device, address, out_foreign->text,
+                               sizeof out_foreign->text) &&
+        !rpi_address_is_held(pool->device, address) &&
+        !rpi_address_ends_held(pool->device, address))
         out_foreign->kind = RPI_FOREIGN_REFUSED;
 }
 

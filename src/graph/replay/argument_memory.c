@@ -182,12 +182,12 @@ static rp_status check_elsewhere(const struct asked *a, struct rp_error *err)
         return refuse(a, err, "lies where arguments of the pool's graphs are copied to");
     if (rpi_alias_holds(&device->alias, from))
         return refuse(a, err, "was an address of a rehearsal: the callable kept it");
-    if (rpi_territory_find_eager(device, from, text, sizeof text))
+    if (rpi_address_owner_find_eager(device, from, text, sizeof text))
         return refuse(a, err, "lies in %s, which is freed when a run is over", text);
     struct rpi_range found = {0, 0};
     rp_status status = check_foreign(a, &found, err);
     /* Another pool may give its memory back at any time. */
-    if (status == RP_OK && !rpi_territory_find(device, from, text, sizeof text)) {
+    if (status == RP_OK && !rpi_address_owner_find(device, from, text, sizeof text)) {
         remember(known, found);
         a->graph->contract.accepted[a->index] = from;
     }

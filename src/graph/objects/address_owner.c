@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "graph/objects/territory.h"
+#include "graph/objects/address_owner.h"
 
 #include "base/refuse.h"
 
@@ -7,19 +7,19 @@
 
 #include <stdio.h>
 
-rp_status rpi_territory_add(struct rp_device *device, const struct rpi_territory *territory,
-                            struct rp_error *err)
+rp_status rpi_address_owner_add(struct rp_device *device, const struct rpi_address_owner *owner,
+                                struct rp_error *err)
 {
-    struct rpi_territories *all = &device->territories;
+    struct rpi_address_owners *all = &device->address_owners;
     pthread_mutex_lock(&all->lock);
-    bool added = rpi_vec_push(all, *territory);
+    bool added = rpi_vec_push(all, *owner);
     pthread_mutex_unlock(&all->lock);
-    return added ? RP_OK : rpi_error_host_memory(err, "rp_pool_create", sizeof *territory);
+    return added ? RP_OK : rpi_error_host_memory(err, "rp_pool_create", sizeof *owner);
 }
 
-void rpi_territory_remove(struct rp_device *device, uint64_t base)
+void rpi_address_owner_remove(struct rp_device *device, uint64_t base)
 {
-    struct rpi_territories *all = &device->territories;
+    struct rpi_address_owners *all = &device->address_owners;
     pthread_mutex_lock(&all->lock);
     for (size_t i = 0; i < all->count; i++) {
         if (all->data[i].base == base) {
@@ -30,18 +30,18 @@ void rpi_territory_remove(struct rp_device *device, uint64_t base)
     pthread_mutex_unlock(&all->lock);
 }
 
-rp_status rpi_territory_hold(struct rp_device *device, struct rpi_range range, struct rp_error *err)
+rp_status rpi_address_hold(struct rp_device *device, struct rpi_range range, struct rp_error *err)
 {
-    struct rpi_territories *all = &device->territories;
+    struct rpi_address_owners *all = &device->address_owners;
     pthread_mutex_lock(&all->lock);
     bool added = rpi_vec_push(&all->held, range);
     pthread_mutex_unlock(&all->lock);
     return added ? RP_OK : rpi_error_host_memory(err, "rp_graph_adopt_end", sizeof range);
 }
 
-void rpi_territory_let_go(struct rp_device *device, uint64_t from)
+void rpi_address_let_go(struct rp_device *device, uint64_t from)
 {
-    struct rpi_territories *all = &device->territories;
+    struct rpi_address_owners *all = &device->address_owners;
     pthread_mutex_lock(&all->lock);
     for (size_t i = 0; i < all->held.count; i++) {
         if (all->held.data[i].from == from) {
@@ -54,7 +54,7 @@ void rpi_territory_let_go(struct rp_device *device, uint64_t from)
 
 static bool look_among_held(struct rp_device *device, uint64_t address, bool end)
 {
-    struct rpi_territories *all = &device->territories;
+    struct rpi_address_owners *all = &device->address_owners;
     bool found = false;
     pthread_mutex_lock(&all->lock);
     for (size_t i = 0; !found && i < all->held.count; i++) {
@@ -65,12 +65,12 @@ static bool look_among_held(struct rp_device *device, uint64_t address, bool end
     return found;
 }
 
-bool rpi_territory_is_held(struct rp_device *device, uint64_t address)
+bool rpi_address_is_held(struct rp_device *device, uint64_t address)
 {
     return look_among_held(device, address, false);
 }
 
-bool rpi_territory_ends_held(struct rp_device *device, uint64_t address)
+bool rpi_address_ends_held(struct rp_device *device, uint64_t address)
 {
     return look_among_held(device, address, true);
 }
@@ -78,27 +78,28 @@ bool rpi_territory_ends_held(struct rp_device *device, uint64_t address)
 static bool find(struct rp_device *device, uint64_t address, bool eager_only, char *out_text,
                  size_t bytes)
 {
-    struct rpi_territories *all = &device->territories;
+    struct rpi_address_owners *all = &device->address_owners;
     bool found = false;
     pthread_mutex_lock(&all->lock);
     for (size_t i = 0; !found && i < all->count; i++) {
-        const struct rpi_territory *t = &all->data[i];
-        found = address - t->base < t->reserved && (t->eager || !eager_only);
+        const struct rpi_address_owner *owner = &all->data[i];
+        found = address - owner->base < owner->reserved && (owner->eager || !eager_only);
         if (found)
-            snprintf(out_text, bytes, "memory of %spool '%.60s'", t->eager ? "eager runs of " : "",
-                     t->pool);
+            snprintf(out_text, bytes, "memory of %spool '%.60s'",
+                     owner->eager ? "eager runs of " : "", owner->pool);
     }
     pthread_mutex_unlock(&all->lock);
     return found;
 }
 
-bool rpi_territory_find(struct rp_device *device, uint64_t address, char *out_text, size_t bytes)
+bool rpi_address_owner_find(struct rp_device *device, uint64_t address, char *out_text,
+                            size_t bytes)
 {
     return find(device, address, false, out_text, bytes);
 }
 
-bool rpi_territory_find_eager(struct rp_device *device, uint64_t address, char *out_text,
-                              size_t bytes)
+bool rpi_address_owner_find_eager(struct rp_device *device, uint64_t address, char *out_text,
+                                  size_t bytes)
 {
     return find(device, address, true, out_text, bytes);
 }
@@ -109,5 +110,5 @@ int rp_device_gives(struct rp_device *device, uint64_t address)
         return 0;
     char whose[128];
     return rpi_alias_holds(&device->alias, address) ||
-           rpi_territory_find(device, address, whose, sizeof whose);
+           rpi_address_owner_find(device, address, whose, sizeof whose);
 }
