@@ -12,8 +12,8 @@
 #include "base/hostmem.h"
 #include "base/refuse.h"
 #include "base/sized.h"
+#include "graph/capture/pool_copy.h"
 #include "graph/capture/results.h"
-#include "graph/capture/shadow.h"
 #include "graph/exec/exec_cache.h"
 #include "graph/objects/arguments.h"
 #include "graph/objects/gates.h"
@@ -35,7 +35,7 @@ struct rp_estimate {
         RPI_VEC(struct of_callable *);
     } callables;
     struct {
-        RPI_VEC(struct rpi_shadow *);
+        RPI_VEC(struct rpi_pool_copy *);
     } trees;
     struct {
         RPI_VEC(char *); /* owned: of captures that no callable stands for */
@@ -58,7 +58,7 @@ void rp_estimate_destroy(struct rp_estimate *estimate)
         rpi_free(estimate->callables.data[i]);
     }
     for (size_t i = 0; i < estimate->trees.count; i++) {
-        rpi_shadow_finish(estimate->trees.data[i]);
+        rpi_pool_copy_finish(estimate->trees.data[i]);
         rpi_free(estimate->trees.data[i]);
     }
     for (size_t i = 0; i < estimate->names.count; i++)
@@ -87,18 +87,18 @@ static struct of_callable *of_callable(struct rp_estimate *estimate, struct rp_c
 }
 
 static rp_status tree_of(struct rp_estimate *estimate, struct rp_pool *pool,
-                         struct rpi_shadow **out_tree, struct rp_error *err)
+                         struct rpi_pool_copy **out_tree, struct rp_error *err)
 {
     for (size_t i = 0; i < estimate->trees.count; i++)
         if ((*out_tree = estimate->trees.data[i])->of == pool->core)
             return RP_OK;
-    struct rpi_shadow *tree = rpi_calloc(1, sizeof *tree);
+    struct rpi_pool_copy *tree = rpi_calloc(1, sizeof *tree);
     if (!tree || !rpi_vec_push(&estimate->trees, tree)) {
         rpi_free(tree);
         return no_memory(err);
     }
     *out_tree = tree;
-    rp_status status = rpi_shadow_init(tree, pool, err);
+    rp_status status = rpi_pool_copy_init(tree, pool, err);
     if (status != RP_OK) {
         rpi_free(tree);
         estimate->trees.count--;
@@ -159,7 +159,7 @@ static rp_status find_results(struct subject *of, struct rp_arg **out_args, stru
 }
 
 /* With the capture lock held and the context current. */
-static rp_status rehearse_and_plan(const struct subject *of, struct rpi_shadow *tree,
+static rp_status rehearse_and_plan(const struct subject *of, struct rpi_pool_copy *tree,
                                    struct rp_estimate_shape *out, struct rp_error *err)
 {
     const struct rp_driver *driver = of->pool->device->driver;
@@ -172,7 +172,7 @@ static rp_status rehearse_and_plan(const struct subject *of, struct rpi_shadow *
         return status;
     status = count_nodes(of->pool->device, rehearsal.template, out, err);
     if (status == RP_OK)
-        status = rpi_shadow_plan(tree, of->pool, &rehearsal, of->lead_bytes, &member, err);
+        status = rpi_pool_copy_plan(tree, of->pool, &rehearsal, of->lead_bytes, &member, err);
     if (status == RP_OK) {
         out->planned_bytes = rpi_ranges_top(&member->all);
         out->lower_bound_bytes = member->lower_bound;
@@ -185,7 +185,7 @@ static rp_status rehearse_and_plan(const struct subject *of, struct rpi_shadow *
 /* The pool's tree in the estimate, the pool's capture lock held and the context current until
  * leave_tree. */
 static rp_status enter_tree(struct rp_estimate *estimate, struct rp_pool *pool,
-                            struct rpi_shadow **out_tree, struct rp_error *err)
+                            struct rpi_pool_copy **out_tree, struct rp_error *err)
 {
     rp_status status = rp_exec_learn_prices(pool->device, err);
     if (status == RP_OK)
@@ -239,7 +239,7 @@ static rp_status estimate_new(struct rp_estimate *estimate, struct rp_callable *
                                     .user = &run,
                                     .args = callable->look.storages,
                                     .arg_count = callable->look.storage_count};
-    struct rpi_shadow *tree;
+    struct rpi_pool_copy *tree;
     struct rp_error failure = {0};
     rp_status status = enter_tree(estimate, callable->pool, &tree, err);
     if (status != RP_OK)
@@ -291,16 +291,16 @@ static void sum_up(struct rp_estimate *estimate)
         info->ms += shape->ms;
     }
     for (size_t i = 0; i < estimate->trees.count; i++) {
-        const struct rpi_shadow *tree = estimate->trees.data[i];
+        const struct rpi_pool_copy *tree = estimate->trees.data[i];
         struct rpi_pool_core *core = tree->of;
-        uint64_t height = rpi_shadow_height(tree);
+        uint64_t height = rpi_pool_copy_height(tree);
         pthread_mutex_lock(&core->lock);
         uint64_t mapped = rpi_pool_held(&core->memory);
         uint64_t wanted = rpi_round_up(height, core->memory.arena.granularity);
         pthread_mutex_unlock(&core->lock);
         info->planned_bytes += height;
         info->mapped_bytes += mapped > wanted ? mapped : wanted;
-        info->lower_bound_bytes += rpi_shadow_lower_bound(tree);
+        info->lower_bound_bytes += rpi_pool_copy_lower_bound(tree);
     }
     for (size_t i = 0; i < estimate->callables.count; i++) {
         const struct of_callable *of = estimate->callables.data[i];
@@ -365,7 +365,7 @@ static rp_status add(struct rp_estimate *estimate, struct subject *subject, stru
 {
     struct rp_estimate_shape made = {.text = subject->name};
     struct rp_arg *with_results = NULL;
-    struct rpi_shadow *tree;
+    struct rpi_pool_copy *tree;
     rp_status status = enter_tree(estimate, subject->pool, &tree, err);
     if (status != RP_OK)
         return status;
