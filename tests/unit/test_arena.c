@@ -13,7 +13,7 @@
 
 #include "driver/host/host.h"
 #include "memory/pool/pool.h"
-#include "memory/range/alias.h"
+#include "memory/range/rehearsal_range.h"
 
 #define MIB 1048576ull
 
@@ -187,20 +187,21 @@ static void pool_is_as_high_as_its_highest(void **state)
 static void rehearsals_have_addresses_of_their_own(void **state)
 {
     (void)state;
-    struct rpi_alias alias;
+    struct rpi_rehearsal_range range;
     static const uint64_t alignments[] = {1, 16, 512, 2 * MIB};
     uint64_t starts[8];
-    assert_int_equal(rpi_alias_init(&alias, driver, 0, NULL), RP_OK);
+    assert_int_equal(rpi_rehearsal_range_init(&range, driver, 0, NULL), RP_OK);
     for (int rehearsal = 0; rehearsal < 8; rehearsal++) {
         uint64_t alignment = alignments[rehearsal % 4], last_end = 0;
-        rpi_alias_begin(&alias);
+        rpi_rehearsal_range_begin(&range);
         for (uint64_t i = 0; i < 100; i++) {
             uint64_t address = 0, bytes = i % 10 * 100000;
-            assert_int_equal(rpi_alias_take(&alias, bytes, alignment, &address, NULL), RP_OK);
+            assert_int_equal(rpi_rehearsal_range_take(&range, bytes, alignment, &address, NULL),
+                             RP_OK);
             assert_int_equal(address % alignment, 0);
             assert_int_not_equal(address % (2 * alignment), 0);
             assert_true(address > last_end + 256); /* a gap before it */
-            assert_true(rpi_alias_holds(&alias, address));
+            assert_true(rpi_rehearsal_range_holds(&range, address));
             if (bytes)
                 write_and_read(address + bytes - 1, (unsigned char)i);
             last_end = address + bytes;
@@ -211,29 +212,29 @@ static void rehearsals_have_addresses_of_their_own(void **state)
             assert_int_not_equal(starts[earlier], starts[rehearsal]);
         assert_int_equal(held().physical_bytes, 2 * MIB);
     }
-    assert_false(rpi_alias_holds(&alias, alias.base - 1));
-    assert_false(rpi_alias_holds(&alias, alias.base + alias.reserved));
-    rpi_alias_finish(&alias);
+    assert_false(rpi_rehearsal_range_holds(&range, range.base - 1));
+    assert_false(rpi_rehearsal_range_holds(&range, range.base + range.reserved));
+    rpi_rehearsal_range_finish(&range);
 }
 
 static void rehearsals_are_aligned_as_they_are_told(void **state)
 {
     (void)state;
-    struct rpi_alias alias;
+    struct rpi_rehearsal_range range;
     uint64_t address, last_end = 0;
-    assert_int_equal(rpi_alias_init(&alias, driver, 0, NULL), RP_OK);
-    rpi_alias_begin(&alias);
+    assert_int_equal(rpi_rehearsal_range_init(&range, driver, 0, NULL), RP_OK);
+    rpi_rehearsal_range_begin(&range);
     for (uint64_t i = 0; i < 40; i++) {
         uint64_t bytes = 1ull << (i % 23), like = (i * 2741 << 9) + (5 * MIB << 20);
         uint64_t step = 4096;
         while (step < bytes && step < 2 * MIB)
             step *= 2;
-        assert_int_equal(rpi_alias_take_like(&alias, bytes, like, &address, NULL), RP_OK);
+        assert_int_equal(rpi_rehearsal_range_take_like(&range, bytes, like, &address, NULL), RP_OK);
         assert_int_equal(address % step, like % step);
         assert_true(!i || (address > last_end + 256 && address < last_end + 2 * step + 512));
         last_end = address + bytes;
     }
-    rpi_alias_finish(&alias);
+    rpi_rehearsal_range_finish(&range);
 }
 
 static void rehearsals_take_turns_in_what_is_mapped(void **state)
@@ -241,42 +242,45 @@ static void rehearsals_take_turns_in_what_is_mapped(void **state)
     (void)state;
     static const uint64_t sizes[] = {MIB, 300 * MIB}, most[] = {32 * MIB, 1056 * MIB};
     for (int size = 0; size < 2; size++) {
-        struct rpi_alias alias;
+        struct rpi_rehearsal_range range;
         uint64_t address, first = 0, last = 0, mapped = 0;
-        assert_int_equal(rpi_alias_init(&alias, driver, 0, NULL), RP_OK);
+        assert_int_equal(rpi_rehearsal_range_init(&range, driver, 0, NULL), RP_OK);
         for (int rehearsal = 0; rehearsal < 100; rehearsal++) {
-            rpi_alias_begin(&alias);
-            assert_int_equal(rpi_alias_take(&alias, sizes[size], 512, &address, NULL), RP_OK);
+            rpi_rehearsal_range_begin(&range);
+            assert_int_equal(rpi_rehearsal_range_take(&range, sizes[size], 512, &address, NULL),
+                             RP_OK);
             if (rehearsal == 0)
                 first = address;
             else
                 assert_true(address != first && address != last);
             if (rehearsal == 10)
-                mapped = alias.mapped;
+                mapped = range.mapped;
             last = address;
         }
-        assert_int_equal(alias.mapped, mapped); /* nothing more to map after a while */
+        assert_int_equal(range.mapped, mapped); /* nothing more to map after a while */
         assert_true(mapped <= most[size]);
-        rpi_alias_finish(&alias);
+        rpi_rehearsal_range_finish(&range);
     }
 }
 
 static void rehearsals_end_at_their_addresses(void **state)
 {
     (void)state;
-    struct rpi_alias alias;
+    struct rpi_rehearsal_range range;
     struct rp_error err;
     uint64_t address = 1;
-    assert_int_equal(rpi_alias_init(&alias, driver, 0, NULL), RP_OK);
-    rpi_alias_begin(&alias);
-    assert_int_equal(rpi_alias_take(&alias, UINT64_MAX, 512, &address, &err), RP_ERROR_LIMIT);
-    assert_int_equal(rpi_alias_take(&alias, alias.reserved, 512, &address, &err), RP_ERROR_LIMIT);
-    assert_int_equal(err.available, alias.reserved);
+    assert_int_equal(rpi_rehearsal_range_init(&range, driver, 0, NULL), RP_OK);
+    rpi_rehearsal_range_begin(&range);
+    assert_int_equal(rpi_rehearsal_range_take(&range, UINT64_MAX, 512, &address, &err),
+                     RP_ERROR_LIMIT);
+    assert_int_equal(rpi_rehearsal_range_take(&range, range.reserved, 512, &address, &err),
+                     RP_ERROR_LIMIT);
+    assert_int_equal(err.available, range.reserved);
     assert_int_equal(address, 1);
     assert_int_equal(held().physical_bytes, 0);
-    assert_int_equal(rpi_alias_take(&alias, 10, 512, &address, &err), RP_OK);
-    rpi_alias_finish(&alias);
-    rpi_alias_finish(&alias);
+    assert_int_equal(rpi_rehearsal_range_take(&range, 10, 512, &address, &err), RP_OK);
+    rpi_rehearsal_range_finish(&range);
+    rpi_rehearsal_range_finish(&range);
 }
 
 int main(void)

@@ -309,7 +309,7 @@ static void sum_up(struct rp_estimate *estimate)
         info->staging_bytes += arena->mapped > wanted ? arena->mapped : wanted;
     }
     if (estimate->device)
-        info->rehearsal_bytes = atomic_load(&estimate->device->alias.chunk_bytes);
+        info->rehearsal_bytes = atomic_load(&estimate->device->rehearsal_range.chunk_bytes);
 }
 
 static rp_status estimate_all(struct rp_estimate *estimate, struct rp_callable *const *callables,

@@ -7,7 +7,7 @@
 #include "graph/template/param_types.h"
 #include "graph/template/params.h"
 #include "graph/template/view.h"
-#include "memory/range/alias.h"
+#include "memory/range/rehearsal_range.h"
 
 #include <inttypes.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@
 
 struct comparing {
     const struct rp_driver *driver;
-    const struct rpi_alias *alias;
+    const struct rpi_rehearsal_range *rehearsal_range;
     const struct rpi_arena *eager, *pool;
     const struct rpi_staging *staging;
     const struct rp_pool *home;
@@ -376,7 +376,7 @@ static rp_status compare_others(struct comparing *c, uint32_t offset, uint64_t b
         explain(c, offset, sizeof before);
         return status;
     }
-    if (rpi_alias_holds(c->alias, before))
+    if (rpi_rehearsal_range_holds(c->rehearsal_range, before))
         return unmatched(c, offset, before, after, err);
     char difference[128];
     snprintf(difference, sizeof difference,
@@ -398,7 +398,7 @@ static bool is_padding(const struct comparing *c, const struct rpi_field *field,
 static bool is_left_over(const struct comparing *c, const struct rpi_field *field, uint64_t before,
                          uint64_t after)
 {
-    if (!rpi_alias_holds(c->alias, after) || in_block(c, after) ||
+    if (!rpi_rehearsal_range_holds(c->rehearsal_range, after) || in_block(c, after) ||
         (field->kind != RPI_FIELD_STRUCT && !is_padding(c, field, before, after)))
         return false;
     return before != after || (c->in_use->ask && !c->in_use->ask(after, c->in_use->user));
@@ -450,7 +450,7 @@ static bool may_be_number(const struct comparing *c, uint32_t offset)
 {
     enum { WORD = 8 };
     return c->scalars.count && c->after.type == CU_GRAPH_NODE_TYPE_KERNEL &&
-           rpi_alias_holds(c->alias, bytes_at(&c->after, offset, WORD)) &&
+           rpi_rehearsal_range_holds(c->rehearsal_range, bytes_at(&c->after, offset, WORD)) &&
            rpi_suspects_have(&c->suspects, c->earlier, c->earlier_count, offset, WORD);
 }
 
@@ -523,9 +523,9 @@ static rp_status compare_word(struct comparing *c, const struct rpi_field *field
     }
     if (field->kind == RPI_FIELD_STRUCT && may_be_number(c, offset))
         return RP_OK;
-    if (rpi_alias_holds(c->alias, after) || is_eager(c, field, after))
+    if (rpi_rehearsal_range_holds(c->rehearsal_range, after) || is_eager(c, field, after))
         return survivor(c, offset, after, err);
-    if (rpi_alias_holds(c->alias, before)) {
+    if (rpi_rehearsal_range_holds(c->rehearsal_range, before)) {
         uint32_t block = match_block(c, before, after);
         if (block != RPI_ABSENT)
             return add_site(c, offset, block, before, after, err);
@@ -555,11 +555,11 @@ static rp_status compare_word(struct comparing *c, const struct rpi_field *field
 static rp_status compare_half(struct comparing *c, uint32_t offset, struct rp_error *err)
 {
     uint64_t before = word_at(&c->before, offset), after = word_at(&c->after, offset);
-    if (rpi_alias_holds(c->alias, after))
+    if (rpi_rehearsal_range_holds(c->rehearsal_range, after))
         return RP_OK;
     uint32_t block = RPI_ABSENT;
     rp_status status = RP_OK;
-    if (rpi_alias_holds(c->alias, before))
+    if (rpi_rehearsal_range_holds(c->rehearsal_range, before))
         block = match_block(c, before, after);
     else if (before == after && after - c->pool->base < c->pool->reserved)
         status = compare_foreign(c, offset, after, FOREIGN_HALF, err);
@@ -871,7 +871,7 @@ rp_status rpi_compare(const struct rp_pool *pool, const struct rpi_rehearsal *re
                       struct rpi_comparison *out_comparison, struct rp_error *err)
 {
     struct comparing c = {.driver = pool->device->driver,
-                          .alias = &pool->device->alias,
+                          .rehearsal_range = &pool->device->rehearsal_range,
                           .eager = &pool->core->eager,
                           .pool = &pool->core->memory.arena,
                           .staging = &pool->core->staging,

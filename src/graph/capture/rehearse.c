@@ -38,10 +38,11 @@ struct rehearsing {
 static rp_status take(struct rehearsing *run, uint64_t bytes, uint64_t alignment, uint64_t like,
                       uint64_t *out_address, struct rp_error *err)
 {
-    struct rpi_alias *alias = &run->learning.pool->device->alias;
+    struct rpi_rehearsal_range *rehearsal_range = &run->learning.pool->device->rehearsal_range;
     struct rpi_rehearsed block = {.bytes = bytes};
-    rp_status status = like ? rpi_alias_take_like(alias, bytes, like, &block.address, err)
-                            : rpi_alias_take(alias, bytes, alignment, &block.address, err);
+    rp_status status =
+        like ? rpi_rehearsal_range_take_like(rehearsal_range, bytes, like, &block.address, err)
+             : rpi_rehearsal_range_take(rehearsal_range, bytes, alignment, &block.address, err);
     if (status == RP_OK && !rpi_vec_push(&run->made->blocks, block))
         status = rpi_error_host_memory(err, "rp_call_alloc", sizeof block);
     if (status == RP_OK)
@@ -69,8 +70,8 @@ static rp_status place_args(struct rehearsing *run, const struct rp_arg *args, s
     for (size_t k = 0; status == RP_OK && k < arg_count; k++) {
         uint64_t unused, alignment = rpi_arg_alignment(pool, &args[k]);
         if (run->where->apart)
-            status = rpi_alias_take(&pool->device->alias, STEP * (k % MOST_STEPS + 1), alignment,
-                                    &unused, err);
+            status = rpi_rehearsal_range_take(&pool->device->rehearsal_range,
+                                              STEP * (k % MOST_STEPS + 1), alignment, &unused, err);
         if (status == RP_OK)
             status = take(run, rpi_block_bytes(args[k].bytes), alignment, 0, &addresses[k], err);
     }
@@ -101,8 +102,9 @@ static rp_status find(struct rpi_learning *learning, uint64_t bytes, uint32_t bl
         !rpi_vec_reserve(&run->made->results, run->made->results.count + 1))
         status = rpi_error_host_memory(err, "rp_call_result", sizeof found);
     else if (block == RPI_ABSENT)
-        status = rpi_alias_take(&learning->pool->device->alias, found.place.bytes,
-                                learning->pool->core->memory.alignment, &found.place.address, err);
+        status = rpi_rehearsal_range_take(&learning->pool->device->rehearsal_range,
+                                          found.place.bytes, learning->pool->core->memory.alignment,
+                                          &found.place.address, err);
     else
         status = check_block(run, block, bytes, err);
     if (status != RP_OK)
@@ -164,12 +166,13 @@ static rp_status take_results(struct rehearsing *run, struct rp_error *err)
 
 static rp_status begin_addresses(struct rp_device *device, struct rp_error *err)
 {
-    if (!device->alias.driver) {
-        rp_status status = rpi_alias_init(&device->alias, device->driver, device->handle, err);
+    if (!device->rehearsal_range.driver) {
+        rp_status status =
+            rpi_rehearsal_range_init(&device->rehearsal_range, device->driver, device->handle, err);
         if (status != RP_OK)
             return status;
     }
-    rpi_alias_begin(&device->alias);
+    rpi_rehearsal_range_begin(&device->rehearsal_range);
     return RP_OK;
 }
 

@@ -270,7 +270,7 @@ void rp_device_destroy(struct rp_device *device)
         return;
     }
     bool pushed = rpi_device_push_to_release(device);
-    rpi_alias_finish(&device->alias);
+    rpi_rehearsal_range_finish(&device->rehearsal_range);
     rpi_exec_cache_destroy(device->execs);
     rpi_copier_finish(&device->copier);
     destroy_locks(device);
@@ -308,11 +308,11 @@ rp_status rp_device_trim(struct rp_device *device, uint64_t *out_bytes, struct r
     if (!rpi_gate_try(&device->rehearsal_gate))
         return RP_OK; /* a rehearsal needs it */
     rp_status status = RP_OK;
-    uint64_t before = rpi_alias_bytes(&device->alias);
+    uint64_t before = rpi_rehearsal_range_bytes(&device->rehearsal_range);
     if (before && (status = rp_device_push(device, err)) == RP_OK) {
-        rpi_alias_trim(&device->alias);
+        rpi_rehearsal_range_trim(&device->rehearsal_range);
         if (out_bytes)
-            *out_bytes = before - rpi_alias_bytes(&device->alias);
+            *out_bytes = before - rpi_rehearsal_range_bytes(&device->rehearsal_range);
         rp_device_pop(device);
     }
     rpi_gate_leave(&device->rehearsal_gate);

@@ -309,14 +309,14 @@ void rp_pool_info_sized(const struct rp_pool *pool, size_t info_bytes,
     const struct rpi_pool_node *top = &pool->group.node;
     const struct rpi_pool *memory = &pool->core->memory;
     pthread_mutex_lock(&pool->core->lock);
-    const struct rp_pool_info info = {.planned_bytes = rpi_pool_height(top),
-                                      .mapped_bytes = rpi_pool_held(memory),
-                                      .lower_bound_bytes = rpi_pool_lower_bound(memory, top),
-                                      .bound_exact = 1,
-                                      .rehearsal_bytes = rpi_alias_bytes(&pool->device->alias),
-                                      .graphs = rpi_pool_count(top),
-                                      .staging_bytes = pool->core->staging.bytes +
-                                                       pool->core->staging.allocated};
+    const struct rp_pool_info info = {
+        .planned_bytes = rpi_pool_height(top),
+        .mapped_bytes = rpi_pool_held(memory),
+        .lower_bound_bytes = rpi_pool_lower_bound(memory, top),
+        .bound_exact = 1,
+        .rehearsal_bytes = rpi_rehearsal_range_bytes(&pool->device->rehearsal_range),
+        .graphs = rpi_pool_count(top),
+        .staging_bytes = pool->core->staging.bytes + pool->core->staging.allocated};
     pthread_mutex_unlock(&pool->core->lock);
     rpi_give(out_info, info_bytes, &info, sizeof info);
 }

@@ -109,6 +109,6 @@ int rp_device_gives(struct rp_device *device, uint64_t address)
     if (rpi_is_forked() || !device)
         return 0;
     char whose[128];
-    return rpi_alias_holds(&device->alias, address) ||
+    return rpi_rehearsal_range_holds(&device->rehearsal_range, address) ||
            rpi_address_owner_find(device, address, whose, sizeof whose);
 }

@@ -31,7 +31,7 @@
 #include "graph/objects/staging.h"
 #include "memory/heap/watch.h"
 #include "memory/pool/pool.h"
-#include "memory/range/alias.h"
+#include "memory/range/rehearsal_range.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -55,8 +55,9 @@ struct rp_device {
     _Atomic size_t pools;
     struct rpi_address_owners address_owners;
     struct rpi_peers peers;
-    struct rpi_gate rehearsal_gate;  /* one rehearsal at a time */
-    struct rpi_alias alias;          /* guarded by rehearsal_gate; made by the first rehearsal */
+    struct rpi_gate rehearsal_gate; /* one rehearsal at a time */
+    struct rpi_rehearsal_range
+        rehearsal_range;             /* guarded by rehearsal_gate; made by the first rehearsal */
     struct rpi_exec_cache *execs;    /* owned; has a lock of its own */
     struct rpi_device_prices prices; /* likewise: bytes that execs take */
     struct rpi_copier copier;        /* has a lock of its own */

@@ -227,7 +227,8 @@ rp_status rpi_staging_place(struct rp_pool *pool, const struct rp_arg *args, siz
         rpi_gate_for_callable(&device->rehearsal_gate, "rp_graph_capture", pool->name, err);
     if (status != RP_OK)
         return status;
-    status = rpi_alias_small_chunk(&device->alias, device->driver, device->handle, &chunk, err);
+    status = rpi_rehearsal_range_small_chunk(&device->rehearsal_range, device->driver,
+                                             device->handle, &chunk, err);
     if (status == RP_OK) {
         pthread_mutex_lock(&pool->core->lock);
         status =

@@ -180,7 +180,7 @@ static rp_status check_elsewhere(const struct asked *a, struct rp_error *err)
     }
     if (rpi_staging_holds(&a->graph->pool->core->staging, from))
         return refuse(a, err, "lies where arguments of the pool's graphs are copied to");
-    if (rpi_alias_holds(&device->alias, from))
+    if (rpi_rehearsal_range_holds(&device->rehearsal_range, from))
         return refuse(a, err, "was an address of a rehearsal: the callable kept it");
     if (rpi_address_owner_find_eager(device, from, text, sizeof text))
         return refuse(a, err, "lies in %s, which is freed when a run is over", text);

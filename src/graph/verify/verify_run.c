@@ -22,7 +22,7 @@ void rpi_verify_run_finish(struct rpi_verify_run *run)
 
 struct looking {
     const struct rpi_verify_run *run;
-    const struct rpi_alias *alias;
+    const struct rpi_rehearsal_range *rehearsal_range;
     struct rpi_params params;
     const char *effect; /* NULL: none was seen */
 };
@@ -69,8 +69,9 @@ static const char *effect_of(const struct looking *look)
     } else {
         return NULL;
     }
-    return rpi_alias_holds(look->alias, to) ? NULL
-                                            : "the callable copies to memory that is no argument";
+    return rpi_rehearsal_range_holds(look->rehearsal_range, to)
+               ? NULL
+               : "the callable copies to memory that is no argument";
 }
 
 static rp_status look_at_graph(struct looking *look, CUgraph graph, struct rp_error *err)
@@ -93,7 +94,7 @@ static rp_status look_at_graph(struct looking *look, CUgraph graph, struct rp_er
 static rp_status look_at_rehearsal(struct rpi_verify_run *run, struct rp_error *err)
 {
     struct rpi_rehearsal rehearsal;
-    struct looking look = {.run = run, .alias = &run->pool->device->alias};
+    struct looking look = {.run = run, .rehearsal_range = &run->pool->device->rehearsal_range};
     rp_status status = rpi_rehearse(run->pool, run->name, run->callable, run->user, run->args,
                                     run->arg_count, &rehearsal, err);
     if (status != RP_OK)
