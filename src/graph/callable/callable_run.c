@@ -6,7 +6,7 @@
  */
 #include "graph/callable/callable.h"
 #include "graph/ground/call.h"
-#include "graph/ground/live.h"
+#include "graph/ground/run_blocks.h"
 
 #include <stdio.h>
 
@@ -33,7 +33,7 @@ rp_status rpi_callable_run(struct rp_call *call, void *user, struct rp_error *er
 struct heap_run {
     struct rp_call call; /* first: the callable's handle is a pointer to it */
     struct rp_heap *heap;
-    struct rpi_live live;
+    struct rpi_run_blocks run_blocks;
 };
 
 static rp_status heap_alloc(struct rp_call *call, uint64_t bytes, CUstream stream,
@@ -44,7 +44,7 @@ static rp_status heap_alloc(struct rp_call *call, uint64_t bytes, CUstream strea
     rp_status status = rp_heap_alloc(run->heap, bytes ? bytes : 1, stream, &address, err);
     if (status != RP_OK)
         return status;
-    status = rpi_live_add(&run->live, address, stream, err);
+    status = rpi_run_blocks_add(&run->run_blocks, address, stream, err);
     if (status == RP_OK)
         *out_address = address;
     else
@@ -57,7 +57,7 @@ static rp_status heap_use(struct rp_call *call, uint64_t address, CUstream strea
 {
     struct heap_run *run = (struct heap_run *)call;
     uint32_t block;
-    rp_status status = rpi_live_find(&run->live, address, "rp_call_use", &block, err);
+    rp_status status = rpi_run_blocks_find(&run->run_blocks, address, "rp_call_use", &block, err);
     return status == RP_OK ? rp_heap_use(run->heap, address, stream, err) : status;
 }
 
@@ -65,22 +65,22 @@ static rp_status heap_free(struct rp_call *call, uint64_t address, struct rp_err
 {
     struct heap_run *run = (struct heap_run *)call;
     uint32_t block;
-    rp_status status = rpi_live_find(&run->live, address, "rp_call_free", &block, err);
+    rp_status status = rpi_run_blocks_find(&run->run_blocks, address, "rp_call_free", &block, err);
     if (status == RP_OK)
         status = rp_heap_free(run->heap, address, err);
     if (status == RP_OK)
-        rpi_live_remove(&run->live, block);
+        rpi_run_blocks_remove(&run->run_blocks, block);
     return status;
 }
 
 static void free_rest(struct heap_run *run)
 {
-    for (uint32_t i = 0; i < run->live.blocks.count; i++) {
-        uint64_t address = run->live.blocks.data[i].address;
-        if (rpi_idmap_get(&run->live.by_address, address) == i)
+    for (uint32_t i = 0; i < run->run_blocks.blocks.count; i++) {
+        uint64_t address = run->run_blocks.blocks.data[i].address;
+        if (rpi_idmap_get(&run->run_blocks.by_address, address) == i)
             rp_heap_free(run->heap, address, NULL);
     }
-    rpi_live_finish(&run->live);
+    rpi_run_blocks_finish(&run->run_blocks);
 }
 
 rp_status rpi_run_on_heap(struct rp_heap *heap, const char *name, struct rpi_callable_run *run,

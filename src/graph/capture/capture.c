@@ -264,17 +264,18 @@ static rp_status add_forgotten(struct rpi_capture *capture, const uint32_t *allo
     return RP_OK;
 }
 
-rp_status rpi_capture_free_nodes(struct rpi_capture *capture, const struct rpi_live *live,
+rp_status rpi_capture_free_nodes(struct rpi_capture *capture, const struct rpi_run_blocks *blocks,
                                  uint32_t block, const uint32_t *alloc_nodes, size_t alloc_count,
                                  struct rpi_node_list *nodes, struct rp_error *err)
 {
-    const struct rpi_live_block *freed = &live->blocks.data[block];
+    const struct rpi_run_block *freed = &blocks->blocks.data[block];
     nodes->count = 0;
     bool capturing = true;
     rp_status status = rpi_capture_terminals(capture, freed->stream, nodes, &capturing, err);
     for (uint32_t i = freed->first_use; status == RP_OK && capturing && i != RPI_ABSENT;
-         i = live->uses.data[i].next)
-        status = rpi_capture_terminals(capture, live->uses.data[i].stream, nodes, &capturing, err);
+         i = blocks->uses.data[i].next)
+        status =
+            rpi_capture_terminals(capture, blocks->uses.data[i].stream, nodes, &capturing, err);
     if (status != RP_OK)
         return status;
     if (!capturing)

@@ -13,7 +13,7 @@
 #include "base/vec.h"
 #include "driver/driver.h"
 #include "driver/watch.h"
-#include "graph/ground/live.h"
+#include "graph/ground/run_blocks.h"
 #include "memory/order/capture_record.h"
 
 struct rpi_node_list {
@@ -66,7 +66,7 @@ rp_status rpi_capture_terminals(struct rpi_capture *capture, CUstream stream,
  * of each that used it, and what its allocation saw where they do not hold that already (a stream
  * whose dependencies were set by hand can forget). Empty when one of the streams does not take part
  * in the capture: then nobody may have it. */
-rp_status rpi_capture_free_nodes(struct rpi_capture *capture, const struct rpi_live *live,
+rp_status rpi_capture_free_nodes(struct rpi_capture *capture, const struct rpi_run_blocks *blocks,
                                  uint32_t block, const uint32_t *alloc_nodes, size_t alloc_count,
                                  struct rpi_node_list *nodes, struct rp_error *err);
 

@@ -5,7 +5,7 @@
  * block that is freed is not handed out again, so streams need no care.
  */
 #include "graph/ground/call.h"
-#include "graph/ground/live.h"
+#include "graph/ground/run_blocks.h"
 #include "graph/objects/objects.h"
 
 #include "base/hostmem.h"
@@ -19,7 +19,7 @@
 struct running {
     struct rp_call call; /* first: the callable's handle is a pointer to it */
     struct rp_pool *pool;
-    struct rpi_live live;
+    struct rpi_run_blocks run_blocks;
     uint64_t cursor; /* offset in the eager arena */
 };
 
@@ -35,11 +35,11 @@ static rp_status run_alloc(struct rp_call *call, uint64_t bytes, CUstream stream
                          "a block of %llu bytes fits no range of addresses",
                          (unsigned long long)bytes);
     uint32_t index;
-    rp_status status = rpi_live_stream(&run->live, stream, &index, err);
+    rp_status status = rpi_run_blocks_stream(&run->run_blocks, stream, &index, err);
     if (status == RP_OK)
         status = rpi_arena_grow(arena, offset + taken, err);
     if (status == RP_OK)
-        status = rpi_live_add(&run->live, arena->base + offset, stream, err);
+        status = rpi_run_blocks_add(&run->run_blocks, arena->base + offset, stream, err);
     if (status != RP_OK)
         return status;
     run->cursor = offset + taken;
@@ -52,9 +52,9 @@ static rp_status run_use(struct rp_call *call, uint64_t address, CUstream stream
 {
     struct running *run = (struct running *)call;
     uint32_t block, index;
-    rp_status status = rpi_live_find(&run->live, address, "rp_call_use", &block, err);
+    rp_status status = rpi_run_blocks_find(&run->run_blocks, address, "rp_call_use", &block, err);
     if (status == RP_OK)
-        status = rpi_live_stream(&run->live, stream, &index, err);
+        status = rpi_run_blocks_stream(&run->run_blocks, stream, &index, err);
     return status;
 }
 
@@ -62,9 +62,9 @@ static rp_status run_free(struct rp_call *call, uint64_t address, struct rp_erro
 {
     struct running *run = (struct running *)call;
     uint32_t block;
-    rp_status status = rpi_live_find(&run->live, address, "rp_call_free", &block, err);
+    rp_status status = rpi_run_blocks_find(&run->run_blocks, address, "rp_call_free", &block, err);
     if (status == RP_OK)
-        rpi_live_remove(&run->live, block);
+        rpi_run_blocks_remove(&run->run_blocks, block);
     return status;
 }
 
@@ -86,8 +86,8 @@ static rp_status wait_for_streams(struct running *run, struct rp_error *err)
 {
     const struct rp_driver *driver = run->pool->device->driver;
     CUresult failed = wait_for(driver, run->call.stream);
-    for (size_t i = 0; i < run->live.streams.count; i++) {
-        CUstream stream = run->live.streams.data[i];
+    for (size_t i = 0; i < run->run_blocks.streams.count; i++) {
+        CUstream stream = run->run_blocks.streams.data[i];
         if (stream == run->call.stream)
             continue;
         CUresult result = wait_for(driver, stream);
@@ -130,7 +130,7 @@ static rp_status run_locked(struct running *run, rp_callable_fn callable, void *
     rp_status waited = wait_for_streams(run, status == RP_OK ? err : NULL);
     rpi_relax_end(driver, mode);
     rpi_arena_shrink(&run->pool->core->eager, 0);
-    rpi_live_finish(&run->live);
+    rpi_run_blocks_finish(&run->run_blocks);
     return status == RP_OK ? waited : status;
 }
 

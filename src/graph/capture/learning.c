@@ -14,7 +14,7 @@ static rp_status learn_alloc(struct rp_call *call, uint64_t bytes, CUstream stre
     bool capturing;
     uint64_t address;
     learning->nodes.count = 0;
-    rp_status status = rpi_live_stream(&learning->live, stream, &index, err);
+    rp_status status = rpi_run_blocks_stream(&learning->run_blocks, stream, &index, err);
     if (status == RP_OK)
         status =
             rpi_capture_terminals(&learning->capture, stream, &learning->nodes, &capturing, err);
@@ -25,7 +25,7 @@ static rp_status learn_alloc(struct rp_call *call, uint64_t bytes, CUstream stre
                                           rpi_block_bytes(bytes), index, learning->nodes.data,
                                           learning->nodes.count, &block, err);
     if (status == RP_OK)
-        status = rpi_live_add(&learning->live, address, stream, err);
+        status = rpi_run_blocks_add(&learning->run_blocks, address, stream, err);
     if (status == RP_OK)
         *out_address = address;
     return status;
@@ -36,11 +36,12 @@ static rp_status learn_use(struct rp_call *call, uint64_t address, CUstream stre
 {
     struct rpi_learning *learning = (struct rpi_learning *)call;
     uint32_t block, index;
-    rp_status status = rpi_live_find(&learning->live, address, "rp_call_use", &block, err);
+    rp_status status =
+        rpi_run_blocks_find(&learning->run_blocks, address, "rp_call_use", &block, err);
     if (status == RP_OK)
-        status = rpi_live_stream(&learning->live, stream, &index, err);
+        status = rpi_run_blocks_stream(&learning->run_blocks, stream, &index, err);
     if (status == RP_OK)
-        status = rpi_live_use(&learning->live, block, stream, err);
+        status = rpi_run_blocks_use(&learning->run_blocks, block, stream, err);
     if (status == RP_OK)
         status = rpi_capture_record_use(learning->record, block, index, err);
     return status;
@@ -51,11 +52,12 @@ static rp_status learn_free(struct rp_call *call, uint64_t address, struct rp_er
     struct rpi_learning *learning = (struct rpi_learning *)call;
     struct rpi_capture_record *record = learning->record;
     uint32_t block;
-    rp_status status = rpi_live_find(&learning->live, address, "rp_call_free", &block, err);
+    rp_status status =
+        rpi_run_blocks_find(&learning->run_blocks, address, "rp_call_free", &block, err);
     if (status != RP_OK)
         return status;
     const struct rpi_event *alloc = &record->events.data[record->blocks.data[block].alloc_event];
-    status = rpi_capture_free_nodes(&learning->capture, &learning->live, block,
+    status = rpi_capture_free_nodes(&learning->capture, &learning->run_blocks, block,
                                     record->event_nodes.data + alloc->first_node, alloc->node_count,
                                     &learning->nodes, err);
     if (status == RP_OK && learning->steps->give_back)
@@ -64,7 +66,7 @@ static rp_status learn_free(struct rp_call *call, uint64_t address, struct rp_er
         status = rpi_capture_record_free(record, block, learning->nodes.data, learning->nodes.count,
                                          err);
     if (status == RP_OK)
-        rpi_live_remove(&learning->live, block);
+        rpi_run_blocks_remove(&learning->run_blocks, block);
     return status;
 }
 
@@ -75,11 +77,11 @@ static rp_status find_result(struct rp_call *call, uint64_t bytes, uint64_t addr
     uint32_t block = RPI_ABSENT;
     rp_status status = RP_OK;
     if (address)
-        status = rpi_live_find(&learning->live, address, "rp_call_result", &block, err);
+        status = rpi_run_blocks_find(&learning->run_blocks, address, "rp_call_result", &block, err);
     if (status == RP_OK)
         status = learning->steps->result(learning, bytes, block, out_address, err);
     if (status == RP_OK && address)
-        rpi_live_remove(&learning->live, block);
+        rpi_run_blocks_remove(&learning->run_blocks, block);
     return status;
 }
 
@@ -168,7 +170,8 @@ rp_status rpi_learn(struct rpi_learning *learning, const char *what, rp_callable
         .given = args,
         .arg_count = arg_count,
         .captures = true};
-    rp_status status = rpi_live_stream(&learning->live, learning->call.stream, &origin, err);
+    rp_status status =
+        rpi_run_blocks_stream(&learning->run_blocks, learning->call.stream, &origin, err);
     if (status == RP_OK)
         status = rpi_capture_begin(&learning->capture, pool->device->driver, learning->call.stream,
                                    learning->record->order, what, err);
@@ -184,7 +187,7 @@ rp_status rpi_learn(struct rpi_learning *learning, const char *what, rp_callable
 void rpi_learning_finish(struct rpi_learning *learning)
 {
     rpi_capture_finish(&learning->capture);
-    rpi_live_finish(&learning->live);
+    rpi_run_blocks_finish(&learning->run_blocks);
     rpi_vec_finish(&learning->nodes);
     rpi_vec_finish(&learning->values);
     rpi_vec_finish(&learning->scalars);

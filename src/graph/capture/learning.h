@@ -34,7 +34,7 @@ struct rpi_learning {
     struct rp_pool *pool;
     struct rpi_capture_record *record; /* written; block i of the run is its block i */
     struct rpi_capture capture;
-    struct rpi_live live;
+    struct rpi_run_blocks run_blocks;
     struct rpi_node_list nodes;
     struct rpi_addresses values; /* that the run named */
     struct rpi_scalars scalars;  /* likewise */

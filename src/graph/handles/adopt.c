@@ -154,7 +154,7 @@ static rp_status start_learning(struct rpi_adoption *a, struct rp_pool *pool, CU
     learning->steps = &steps;
     learning->pool = pool;
     learning->record = &a->made.record;
-    rp_status status = rpi_live_stream(&learning->live, stream, &origin, err);
+    rp_status status = rpi_run_blocks_stream(&learning->run_blocks, stream, &origin, err);
     if (status == RP_OK)
         status = rpi_capture_adopt(&learning->capture, pool->device->driver, stream,
                                    a->made.record.order, a->what, err);
