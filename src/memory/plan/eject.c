@@ -17,7 +17,7 @@
  * Whenever less is out than ever before, what is out is placed above the ceiling if need be: the
  * search has a layout to show at any time.
  */
-#include "memory/plan/near.h"
+#include "memory/plan/conflicts.h"
 #include "memory/plan/parts.h"
 
 #include "base/hostmem.h"
@@ -54,7 +54,7 @@ struct eject {
     uint32_t *weight;  /* [count] */
     /* Conflicting blocks come from an index where they are few, else from a pass over a stack. */
     bool indexed;
-    struct rpi_near index;
+    struct rpi_conflicts index;
     uint32_t *stack; /* [placed]: placed blocks by offset, unless indexed */
     uint32_t placed;
     uint32_t *out; /* [outs]: blocks to place */
@@ -67,7 +67,7 @@ struct eject {
 
 static void eject_finish(struct eject *e)
 {
-    rpi_near_finish(&e->index);
+    rpi_conflicts_finish(&e->index);
     rpi_free(e->offsets);
     rpi_free(e->sorted);
     rpi_free(e->size);
@@ -91,11 +91,11 @@ static bool choose_index(struct eject *e)
 {
     if (e->x->count < LEAST_INDEXED)
         return true;
-    if (!rpi_near_init(&e->index, e->x))
+    if (!rpi_conflicts_init(&e->index, e->x))
         return false;
-    e->indexed = 2 * rpi_near_pairs(&e->index) / e->x->count * INDEX_COST < e->x->count;
+    e->indexed = 2 * rpi_conflicts_pairs(&e->index) / e->x->count * INDEX_COST < e->x->count;
     if (!e->indexed) {
-        rpi_near_finish(&e->index);
+        rpi_conflicts_finish(&e->index);
         memset(&e->index, 0, sizeof e->index);
     }
     return true;
@@ -270,7 +270,7 @@ static void sort_edges(struct edge *edges, uint32_t count)
 /* Finds the placed blocks that conflict with `block`, by offset: by the index, */
 static uint32_t list_near(struct eject *e, uint32_t block)
 {
-    uint32_t listed = rpi_near_list(&e->index, block, e->near), found = 0;
+    uint32_t listed = rpi_conflicts_list(&e->index, block, e->near), found = 0;
     for (uint32_t i = 0; i < listed; i++) {
         e->sorted[found] = (struct at){e->offsets[e->near[i]], e->near[i]};
         found += e->offsets[e->near[i]] != RPI_UNPLACED;

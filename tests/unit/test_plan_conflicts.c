@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "memory/plan/near.h"
+#include "memory/plan/conflicts.h"
 #include "unit/random_lifetimes.h"
 
 #define MOST 2048
@@ -19,11 +19,11 @@ static void check(const struct rpi_lifetimes *x)
 {
     static uint32_t listed[MOST];
     static bool near[MOST];
-    struct rpi_near index;
+    struct rpi_conflicts index;
     uint64_t pairs = 0;
-    assert_true(rpi_near_init(&index, x));
+    assert_true(rpi_conflicts_init(&index, x));
     for (uint32_t a = 0; a < x->count; a++) {
-        uint32_t count = rpi_near_list(&index, a, listed);
+        uint32_t count = rpi_conflicts_list(&index, a, listed);
         memset(near, 0, sizeof near);
         for (uint32_t i = 0; i < count; i++) {
             assert_false(near[listed[i]]); /* each once */
@@ -34,8 +34,8 @@ static void check(const struct rpi_lifetimes *x)
                                           !rpi_lifetimes_before(x, b, a));
         pairs += count;
     }
-    assert_int_equal(rpi_near_pairs(&index) * 2, pairs);
-    rpi_near_finish(&index);
+    assert_int_equal(rpi_conflicts_pairs(&index) * 2, pairs);
+    rpi_conflicts_finish(&index);
 }
 
 static void random_lists_are_complete(void **state)
@@ -56,5 +56,5 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_lists_are_complete),
     };
-    return cmocka_run_group_tests_name("plan_near", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("plan_conflicts", tests, NULL, NULL);
 }

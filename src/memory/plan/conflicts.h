@@ -8,8 +8,8 @@
  * such snapshots lie about as many ranks as the snapshot has blocks, so all of them take memory in
  * blocks times lanes, and a list is a snapshot and a stretch of host order, filtered.
  */
-#ifndef REPRISE_MEMORY_PLAN_NEAR_H
-#define REPRISE_MEMORY_PLAN_NEAR_H
+#ifndef REPRISE_MEMORY_PLAN_CONFLICTS_H
+#define REPRISE_MEMORY_PLAN_CONFLICTS_H
 
 #include "base/vec.h"
 #include "memory/order/lifetimes.h"
@@ -20,7 +20,7 @@ struct rpi_snapshot {
     uint32_t host; /* the blocks of held are before this one in host order */
 };
 
-struct rpi_near {
+struct rpi_conflicts {
     const struct rpi_lifetimes *x;
     uint32_t *lane_start; /* [lanes + 1]: slices of at and snapshot */
     uint32_t *at;         /* [count]: blocks by lane and rank */
@@ -34,13 +34,14 @@ struct rpi_near {
 };
 
 /* false: no host memory; finish is due all the same. */
-bool rpi_near_init(struct rpi_near *near, const struct rpi_lifetimes *x);
-void rpi_near_finish(struct rpi_near *near);
+bool rpi_conflicts_init(struct rpi_conflicts *conflicts, const struct rpi_lifetimes *x);
+void rpi_conflicts_finish(struct rpi_conflicts *conflicts);
 
 /* How many pairs conflict. Blocks times lanes. */
-uint64_t rpi_near_pairs(const struct rpi_near *near);
+uint64_t rpi_conflicts_pairs(const struct rpi_conflicts *conflicts);
 
 /* Writes the blocks that conflict with `block`, each once, in no order that means anything. */
-uint32_t rpi_near_list(const struct rpi_near *near, uint32_t block, uint32_t *out_blocks);
+uint32_t rpi_conflicts_list(const struct rpi_conflicts *conflicts, uint32_t block,
+                            uint32_t *out_blocks);
 
 #endif
