@@ -39,6 +39,7 @@ from .cpu_values import MOST_BYTES, CpuValues, Pair, is_taken
 from .fast_path import FastPath
 from .module import pickled
 from .params import find_params, is_forward
+from .rests import Rests
 from .shortage import Shortages, is_short, make_room
 from .tune import least_us, other_leads
 from .watch import Watch, find_modules
@@ -46,6 +47,7 @@ from .watch import Watch, find_modules
 ATTEMPTS = 2  # captures of a shape that may fail before it stays eager
 MOST_COLD = 8  # and beside these on threads that never ran the callable
 MOST_MISFITS = 8  # calls that find other Python state than a graph is right for, before it goes
+MOST_FRESH = 64  # captures of new shapes, where graphs are hardly called again
 MOST_SHAPES = 1024  # that are kept, unless told
 MOST_STALE = 4  # graphs of a shape whose memory was freed before it does
 all_graphed = weakref.WeakSet()
@@ -133,6 +135,10 @@ class Graphed:
         self._leads = {}  # by key, but for gradients: where a layout begins, if it was tuned
         self._drops = {}  # by key, but for gradients, of calls that drop those first: other parameters
         self._refusals = Refusals()
+        self._rests = Rests(torch)
+        self._fresh = 0  # captures since graphs were seen to be called again
+        self._uses = 0  # of graphs, when that was looked at
+        self._most_fresh = MOST_FRESH
         self._lock = threading.RLock()
         functools.update_wrapper(self, fn if not isinstance(fn, torch.nn.Module) else fn.forward,
                                  updated=())
@@ -165,13 +171,14 @@ class Graphed:
             return self._fn(*args, **kwargs) if result is _C.eager else result
         torch = self._torch
         leaves, spec = flatten((args, kwargs)) if kwargs else flatten(args)
-        if self._refusals.has_object_of(leaves):
+        if self._refusals.has_object_of(leaves) or (self._rests.holds and self._rests.take(leaves, spec)):
             return self._fn(*args, **kwargs)
         try:
             tensors, key = self._key(leaves, (spec, bool(kwargs)))
             if self._notice_new(key, leaves, args, kwargs):
                 tensors, key = self._key(leaves, (spec, bool(kwargs)))
         except Uncapturable as why:
+            self._rests.note(leaves, spec, any_values=True)
             return self._eager(args, kwargs, str(why))
         if torch.cuda.is_current_stream_capturing() or is_alone():
             return self._fn(*args, **kwargs)  # a part of somebody else's capture
@@ -180,6 +187,8 @@ class Graphed:
     def _by_graph(self, key, leaves, tensors, spec, args, kwargs):
         shape = self._known(key)
         if shape is not None:
+            if self._rests.holds:
+                self._rests.replayed(leaves, spec)
             self._shorten(shape, key, args, kwargs, tensors)
             return self._replay(key, shape, tensors, args, kwargs)
         with self._lock:
@@ -400,14 +409,22 @@ class Graphed:
         """The captured shape, or a tuple that holds an eager call's result; None: the call has another key
         from now on."""
         if key in self._shortages and not self._shortages.is_over(key):
+            self._rests.note_for(leaves, spec, self._shortages.rest(key))
             return (self._fn(*args, **kwargs),)
         if self._has_failed(key):
-            self._shorten_eager(args, kwargs, tensors)
+            self._rests.note(leaves, spec)
+            if self._shapes:
+                self._shorten_eager(args, kwargs, tensors)
             return (self._fn(*args, **kwargs),)
         if self._eager_runs < self._warmup:
             return (self._warm_up(args, kwargs),)
         group = self._group(key)
         if self._refusals.covers(group, leaves):
+            self._rests.note(leaves, spec)
+            if not self._refusals.is_final(group):
+                self._refusals.skip(self._rests.rest_all(self._refusals.rest()))
+            return (self._fn(*args, **kwargs),)
+        if self._is_fresh():
             return (self._fn(*args, **kwargs),)
         self._drop_freed(key)
         if self._has_failed(key):
@@ -438,9 +455,30 @@ class Graphed:
         self._shortages.end(key)
         self._failures.pop(key, None)
         self._refusals.worked(group, leaves)
+        self._rests.captured(leaves, spec)
+        self._fresh += 1
         self._reads.learn([leaf for leaf in self._others(leaves) if not is_plain(leaf)])
         self._keep(self._stored(key), shape)
         return shape
+
+    def _is_fresh(self):
+        """Are shapes captured one after the other, and their graphs hardly called again? Then calls of new
+        ones are eager, and now and then one is captured."""
+        if self._fresh < self._most_fresh or len(self._shapes) < MOST_FRESH:
+            return False
+        uses = sum(part.graph.info()["replays"] for shape in list(self._shapes.values())
+                   for part in shape.parts()[:1])
+        if uses - self._uses >= 2 * self._fresh:  # its own call is a use of each
+            self._fresh, self._uses, self._most_fresh = 0, uses, MOST_FRESH
+            return False
+        if self._most_fresh == MOST_FRESH:
+            warn(f"reprise: '{self.name}' runs without a graph for most arguments of new shapes from now on: "
+                 f"{self._fresh} shapes were captured in a row, and their graphs were hardly called again. Pad "
+                 "sizes to some buckets, reprise.graphed(fn, buckets={...}), or capture those that come "
+                 "often ahead of time")
+        self._most_fresh += 1
+        self._rests.rest_all()
+        return True
 
     def _excuse(self, key, error):
         """May a capture have failed as this thread never ran the callable eagerly? Libraries make things
@@ -538,9 +576,8 @@ class Graphed:
     def _failed(self, key, error, attempts=1):
         count = self._failures.get(key, ("", 0))[1] + attempts
         self._failures[key] = (f"{type(error).__name__}: {error}", count)
-        if count < ATTEMPTS:
-            return
-        self._tell_refused(error, line_of(error))
+        if self._refusals.tried() or count >= ATTEMPTS:
+            self._tell_refused(error, line_of(error))
 
     def _tell_refused(self, error, line):
         known = _C.explain(str(error))
@@ -734,6 +771,8 @@ class Graphed:
         self._strange.clear()
         self._drops.clear()
         self._refusals.clear()
+        self._rests.clear()
+        self._fresh, self._uses, self._most_fresh = 0, 0, MOST_FRESH
         if self._trained:
             self._trained = tuple(self._gradients().params)
         self._fast_path.clear()

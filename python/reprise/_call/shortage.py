@@ -83,6 +83,12 @@ class Shortages:
         short.rest = short.left = min(2 * short.rest, MOST_REST)
         return False
 
+    def rest(self, key):
+        """How many eager calls of such a shape need not be told; they count as told."""
+        short = self._short[key]
+        count, short.left = short.left - 1, 1
+        return count
+
     def end(self, key):
         """It was captured."""
         self._short.pop(key, None)

@@ -15,6 +15,7 @@ from .python_state import is_plain
 
 ATTEMPTS = 2      # that find changes before calls are eager
 MOST_REFUSED = 4  # groups in a row whose calls are eager, before those of other ones are
+MOST_FAILED = 8   # captures in a row, whatever the reason: where each call is of another shape
 FIRST_REST = 256  # eager calls before the next attempt then; twice as many each time
 
 
@@ -25,6 +26,7 @@ class Refusals:
         self._types = set()
         self._counts = {}   # by type of an argument: attempts since one with it worked
         self._refused = 0   # groups since one was captured
+        self._tried = 0     # captures that failed since one worked
         self._moved = 0     # attempts in which parameters or buffers were others by the end
         self._rest = self._next_rest = FIRST_REST
         self._failed = {}   # by type of an argument: weak reference to the last with which a capture failed
@@ -41,7 +43,7 @@ class Refusals:
             return True
         if self.has_object_of(leaves):
             return True
-        if self._refused < MOST_REFUSED and self._moved < ATTEMPTS:
+        if self._refused < MOST_REFUSED and self._moved < ATTEMPTS and self._tried < MOST_FAILED:
             return False
         self._rest -= 1
         if self._rest == 0:
@@ -49,6 +51,23 @@ class Refusals:
             self._rest = self._next_rest
             return False
         return True
+
+    def is_final(self, group):
+        """Are calls of this group eager, whatever becomes of others?"""
+        return group in self._final
+
+    def rest(self):
+        """How many calls covers() would be asked for ahead of the next attempt."""
+        return self._rest - 1
+
+    def skip(self, calls):
+        """So many are eager, and nobody asks for them."""
+        self._rest -= calls
+
+    def tried(self):
+        """Notes a capture that failed; True: there were too many now, so that calls of others are eager."""
+        self._tried += 1
+        return self._tried == MOST_FAILED
 
     def note(self, group, error):
         """Notes an attempt that found changes; True if there will be no other one. group: what keys of
@@ -91,7 +110,7 @@ class Refusals:
     def worked(self, group, leaves):
         """A capture of this group did."""
         self.known.pop(group, None)
-        self._refused = self._moved = 0
+        self._refused = self._moved = self._tried = 0
         for leaf in leaves:
             self._counts.pop(type(leaf), None)
 
@@ -106,7 +125,7 @@ class Refusals:
         self.known.clear()
         self._final.clear()
         self.observed.clear()
-        self._refused = 0
+        self._refused = self._tried = 0
 
 
 def traced_call(fn, args, kwargs, records):
