@@ -34,6 +34,8 @@ RUNS = {
     "gpu_effects.py --install": 36,
     "gpu_serving.py": 25,
     "gpu_serving.py --install": 26,
+    "gpu_rests.py": 15,
+    "gpu_rests.py --install": 15,
     "gpu_objects.py": 42,
     "gpu_objects.py --install": 42,
     "gpu_compile.py": 28,

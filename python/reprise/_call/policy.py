@@ -27,6 +27,7 @@ from .graphed import ATTEMPTS, Graphed, Uncapturable
 
 _EAGER, _GRAPH, _CAPTURE = range(3)  # enum rp_way
 _MOST_REST = 255
+_MOST_UNMET = 64  # calls in a row of shapes that were never met, before most are not looked at
 _FEW = 8
 _run_eagerly, _Choice = _C.eager, _C.Choice
 
@@ -75,6 +76,7 @@ class Judged(Graphed):
         super().__init__(*args)
         self._judges = {}  # by device
         self._cases = {}
+        self._unmet = 0  # calls in a row of shapes that were never met
         self._rest = 0  # calls to be made eagerly before one is looked at
 
     # ---- Calls ----
@@ -91,12 +93,15 @@ class Judged(Graphed):
         start = time.perf_counter_ns()
         torch = self._torch
         leaves, spec = flatten((args, kwargs)) if kwargs else flatten(args)
+        if self._rests.holds and self._rests.take(leaves, spec):
+            return self._fn(*args, **kwargs)
         try:
             tensors, key = self._key(leaves, (spec, bool(kwargs)))
             self._notice_new(key, leaves, args, kwargs)
         except Uncapturable as why:
             if all(c.shape is None for c in self._cases.values()):
                 self._rest = _MOST_REST
+            self._rests.note(leaves, spec, any_values=True)
             return self._eager(args, kwargs, str(why))
         if torch.cuda.is_current_stream_capturing() or is_alone():
             return self._fn(*args, **kwargs)
@@ -105,6 +110,7 @@ class Judged(Graphed):
         if self._is_split(tensors):
             return self._by_graph(key, leaves, tensors, spec, args, kwargs)
         case = self._met(key)
+        self._count_unmet(case)
         if case is None:
             case = self._meet(key, tensors)
         elif self._offer(case, key, args, kwargs, tensors):
@@ -148,8 +154,21 @@ class Judged(Graphed):
                                                                           kwargs))
         result = self._measured(case.choice, turn, lambda: self._fn(*args, **kwargs))
         if not case.is_short:
+            if self._has_failed(key):
+                self._rests.note(leaves, spec)
             self._lie_down(case)
         return result
+
+    def _count_unmet(self, case):
+        """Where each call is of another shape, none is judged."""
+        if case is not None:
+            if self._unmet >= _MOST_UNMET:
+                self._rests.stir()
+            self._unmet = 0
+            return
+        self._unmet += 1
+        if self._unmet >= _MOST_UNMET:
+            self._rests.rest_all()
 
     def _lie_down(self, case):
         """Where no shape goes by a graph, and the fast path does not take this one: as many calls as
@@ -234,6 +253,7 @@ class Judged(Graphed):
             key = self._stored(key)
             self._cases[key] = case
             case.shape = shape
+            self._rests.captured(leaves, spec)
             self._keep(key, shape)
             case.choice.captured(True, (time.perf_counter() - start) * 1000)
 

@@ -84,13 +84,17 @@ class Rests:
         self.holds = True
         return self._left
 
+    def stir(self):
+        """Calls that none like was captured of rest no more."""
+        self._left, self._next = 0, FIRST_REST
+
     def captured(self, leaves, spec):
         """A graph of such a call was made."""
         like, kinds = self._likes(leaves, spec)
         if len(self._captured) >= _MOST_LIKES:
             self._captured.clear()
         self._captured.add(like)
-        self._left, self._next = 0, FIRST_REST
+        self.stir()
         self.replayed(leaves, spec)
 
     def replayed(self, leaves, spec):
@@ -110,17 +114,16 @@ class Rests:
     def _likes(self, leaves, spec):
         """(what like calls have in common, what calls have that are alike but for plain values)."""
         torch = self._torch
+        of_tensor, of_param = torch.Tensor, torch.nn.Parameter
         kinds, values = [], []
         for leaf in leaves:
             kind = type(leaf)
-            if kind is torch.Tensor or kind is torch.nn.Parameter:
-                strided = leaf.layout is torch.strided
-                kinds.append((leaf.shape, leaf.stride() if strided else None, leaf.dtype, leaf.device,
-                              leaf.requires_grad))
+            if kind is of_tensor or kind is of_param:
+                kinds += (leaf.shape, leaf.dtype, leaf.is_cuda, leaf.requires_grad)
             else:
                 kinds.append(kind)
                 if is_plain(leaf) and kind not in (slice, range):
                     values.append(plain_token(leaf))
-        modes = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cuda"))
-        like = (spec, tuple(kinds), modes)
-        return (like, tuple(values)), like
+        like = (spec, *kinds, torch.is_grad_enabled(), torch.is_inference_mode_enabled(),
+                torch.is_autocast_enabled("cuda"))
+        return (like, *values), like
