@@ -595,6 +595,22 @@ class Shortage(Case):
         self.assertLessEqual(tidied.call_count, 12)
         del held
 
+    def test_calls_rest_until_it_is_looked_for(self):
+        """No call between makes its key."""
+        graphed = reprise.graphed(self.needs("rests"))
+        x = torch.ones(4, 4, device="cuda")
+        graphed(x)
+        held = self.hog(96 * MIB)
+        short = mock.patch.object(graphed, "_capture", side_effect=torch.OutOfMemoryError("none is left"))
+        keys = mock.patch.object(graphed, "_key", wraps=graphed._key)
+        with warnings.catch_warnings(), short as short, keys as keys:
+            warnings.simplefilter("ignore")
+            for _ in range(200):
+                graphed(x)
+        self.assertEqual(short.call_count, 1)
+        self.assertLessEqual(keys.call_count, 14)
+        del held
+
     def test_what_nobody_uses_is_given_back_first(self):
         """Memory that other callables left behind, in cycles that were not collected yet."""
         gc.disable()
