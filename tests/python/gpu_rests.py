@@ -14,7 +14,8 @@ from unittest import mock
 import torch
 
 import reprise
-from reprise._call.graphed import MOST_FRESH, Graphed
+from reprise._call import graphed as graphed_module
+from reprise._call.graphed import Graphed
 from reprise._call.rests import FIRST_REST, LOOKS
 from reprise._effects import refusals
 from reprise._reads.reads import Reads
@@ -26,6 +27,7 @@ if INSTALL:
     reprise.install()
 
 COUNTED = ((Graphed, "_key"), (Graphed, "_capture_here"), (Reads, "eager_call"), (Values, "look_again"))
+FEW_FRESH = 24  # in the place of MOST_FRESH
 SETTLED = 20  # calls behind which all is known
 
 
@@ -81,6 +83,7 @@ class Rests(unittest.TestCase):
         for owner, name in COUNTED:
             stack.enter_context(mock.patch.object(owner, name, self.counting(name, getattr(owner, name))))
         stack.enter_context(torch.no_grad())
+        stack.enter_context(mock.patch.object(graphed_module, "MOST_FRESH", FEW_FRESH))
         self.said = stack.enter_context(warnings.catch_warnings(record=True))
         warnings.simplefilter("always")
 
@@ -180,8 +183,8 @@ class Rests(unittest.TestCase):
 
     def test_new_sizes_whose_graphs_nobody_calls(self):
         net, graphed = self.of(Net())
-        found = self.calls(net, graphed, self.new_sizes, 3 * MOST_FRESH)
-        self.assertLessEqual(found["_capture_here"], MOST_FRESH + 4)
+        found = self.calls(net, graphed, self.new_sizes, 3 * FEW_FRESH)
+        self.assertLessEqual(found["_capture_here"], FEW_FRESH + 4)
         self.assertEqual(len(self.said), 1, [str(w.message) for w in self.said])
         self.assertIn("new shapes", str(self.said[0].message))
         captured = self.new_sizes(5)
@@ -191,10 +194,10 @@ class Rests(unittest.TestCase):
 
     def test_sizes_that_come_again_are_captured(self):
         net, graphed = self.of(Net())
-        for number in range(2 * MOST_FRESH):
+        for number in range(2 * FEW_FRESH):
             args = self.new_sizes(number)
             self.calls(net, graphed, lambda _: args, 3)
-        self.assertEqual(len(graphed.shapes()), 2 * MOST_FRESH)
+        self.assertEqual(len(graphed.shapes()), 2 * FEW_FRESH)
         self.assertEqual(self.said, [])
 
     # ---- Reasons that go away ----
@@ -205,7 +208,7 @@ class Rests(unittest.TestCase):
         self.calls(net, graphed, lambda _: pair, SETTLED)
         self.calls(net, graphed, lambda _: three, 3)
         self.assertEqual([fact["calls"] for fact in graphed.shapes()], [3])
-        self.assertEqual(self.calls(net, graphed, lambda _: pair, FIRST_REST // 2), {})
+        self.assertLessEqual(self.calls(net, graphed, lambda _: pair, FIRST_REST // 2).get("_key", 0), 1)
 
     def test_a_value_that_changes_is_seen(self):
         net, graphed = self.of(Net(asks_where_careful))
@@ -226,6 +229,30 @@ class Rests(unittest.TestCase):
             net.careful = number % 2 == 0
             self.calls(net, graphed, lambda _: args, 1)
         self.assertGreaterEqual(graphed.shapes()[0]["calls"], 2 * SETTLED)
+
+    def test_a_module_that_is_replaced_is_seen_at_once(self):
+        net, graphed = self.of(torch.nn.Sequential(Net(keeps)))
+        args = (torch.ones(2, 4, device="cuda"),)
+        self.calls(net, graphed, lambda _: args, SETTLED)
+        net[0] = Net().cuda().eval()
+        self.calls(net, graphed, lambda _: args, 3)
+        self.assertEqual(len(graphed.shapes()), 1)
+
+    def test_modules_that_are_made_at_each_call(self):
+        """They might be its own, but are not."""
+        def make():
+            torch.nn.Sequential(torch.nn.ReLU())
+
+        net, graphed = self.of(Net(keeps))
+        args = (torch.ones(2, 4, device="cuda"),)
+        for _ in range(3 * SETTLED):
+            make()
+            self.calls(net, graphed, lambda _: args, 1)
+        self.counts.clear()
+        for _ in range(SETTLED):
+            make()
+            graphed(*args)
+        self.assertLessEqual(self.counts["_key"], 2)
 
     def test_a_reset_forgets(self):
         net, graphed = self.of(Net(asks_where_careful))

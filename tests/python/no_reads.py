@@ -54,12 +54,20 @@ class NoCpu:
     give_up_numbers = staticmethod(lambda family, tensors: False)
 
 
+class NoRests:
+    """Each call is looked at."""
+
+    holds = False
+    take = staticmethod(lambda *call: False)
+    note = note_for = captured = replayed = rest_all = stir = clear = staticmethod(lambda *call, **how: None)
+
+
 def give_none(made):
     """What Graphed.__init__ would make of such a callable."""
     made._reads, made._news, made._max_shapes = NoReads(), News(), 1024
     made._hyperparameters, made._strange = Hyperparameters(None, NoReads()), {}
     made._numbers, made._prints = Numbers(NoReads(), False), False
-    made._cpu, made._shortages = NoCpu(), Shortages(None)
+    made._cpu, made._shortages, made._rests = NoCpu(), Shortages(None), NoRests()
     made._here, made._excused = types.SimpleNamespace(is_warm=True), {}
     made._cpu_family = lambda key: None
     made._settled = made._family = lambda key: key

@@ -47,7 +47,7 @@ from .watch import Watch, find_modules
 ATTEMPTS = 2  # captures of a shape that may fail before it stays eager
 MOST_COLD = 8  # and beside these on threads that never ran the callable
 MOST_MISFITS = 8  # calls that find other Python state than a graph is right for, before it goes
-MOST_FRESH = 64  # captures of new shapes, where graphs are hardly called again
+MOST_FRESH = 256  # captures of new shapes, where graphs are hardly called again
 MOST_SHAPES = 1024  # that are kept, unless told
 MOST_STALE = 4  # graphs of a shape whose memory was freed before it does
 all_graphed = weakref.WeakSet()
@@ -89,6 +89,9 @@ class Graphed:
     follows_numbers = True  # may its replays follow floats that are new at every call?
     _need = staticmethod(need_gpu)
     _given = None  # what it was made with
+    _fresh = 0     # captures since graphs were seen to be called again
+    _uses = 0      # of graphs, when that was looked at
+    _patience = 0  # captures beyond MOST_FRESH
 
     def __new__(cls, *given):
         made = super().__new__(cls)
@@ -136,9 +139,6 @@ class Graphed:
         self._drops = {}  # by key, but for gradients, of calls that drop those first: other parameters
         self._refusals = Refusals()
         self._rests = Rests(torch)
-        self._fresh = 0  # captures since graphs were seen to be called again
-        self._uses = 0  # of graphs, when that was looked at
-        self._most_fresh = MOST_FRESH
         self._lock = threading.RLock()
         functools.update_wrapper(self, fn if not isinstance(fn, torch.nn.Module) else fn.forward,
                                  updated=())
@@ -413,8 +413,7 @@ class Graphed:
             return (self._fn(*args, **kwargs),)
         if self._has_failed(key):
             self._rests.note(leaves, spec)
-            if self._shapes:
-                self._shorten_eager(args, kwargs, tensors)
+            self._shorten_eager(args, kwargs, tensors)
             return (self._fn(*args, **kwargs),)
         if self._eager_runs < self._warmup:
             return (self._warm_up(args, kwargs),)
@@ -464,19 +463,19 @@ class Graphed:
     def _is_fresh(self):
         """Are shapes captured one after the other, and their graphs hardly called again? Then calls of new
         ones are eager, and now and then one is captured."""
-        if self._fresh < self._most_fresh or len(self._shapes) < MOST_FRESH:
+        if self._fresh < MOST_FRESH + self._patience or len(self._shapes) < MOST_FRESH:
             return False
         uses = sum(part.graph.info()["replays"] for shape in list(self._shapes.values())
                    for part in shape.parts()[:1])
         if uses - self._uses >= 2 * self._fresh:  # its own call is a use of each
-            self._fresh, self._uses, self._most_fresh = 0, uses, MOST_FRESH
+            self._fresh, self._uses, self._patience = 0, uses, 0
             return False
-        if self._most_fresh == MOST_FRESH:
+        if self._patience == 0:
             warn(f"reprise: '{self.name}' runs without a graph for most arguments of new shapes from now on: "
                  f"{self._fresh} shapes were captured in a row, and their graphs were hardly called again. Pad "
                  "sizes to some buckets, reprise.graphed(fn, buckets={...}), or capture those that come "
                  "often ahead of time")
-        self._most_fresh += 1
+        self._patience += 1
         self._rests.rest_all()
         return True
 
@@ -772,7 +771,7 @@ class Graphed:
         self._drops.clear()
         self._refusals.clear()
         self._rests.clear()
-        self._fresh, self._uses, self._most_fresh = 0, 0, MOST_FRESH
+        self._fresh = self._uses = self._patience = 0
         if self._trained:
             self._trained = tuple(self._gradients().params)
         self._fast_path.clear()

@@ -71,12 +71,12 @@ class Judged(Graphed):
     """policy="auto"."""
 
     follows_numbers = False  # each value has a case of its own
+    _unmet = 0  # calls in a row of shapes that were never met
 
     def __init__(self, *args):
         super().__init__(*args)
         self._judges = {}  # by device
         self._cases = {}
-        self._unmet = 0  # calls in a row of shapes that were never met
         self._rest = 0  # calls to be made eagerly before one is looked at
 
     # ---- Calls ----

@@ -13,11 +13,13 @@ what keeps it from being captured may go away.
 import collections
 
 from .._reads.walk import is_plain, plain_token
+from .watch import registrations
 
 FIRST_REST = 32
 MOST_REST = 4096
 LOOKS = 2            # that find the same before like calls rest
 LOOKS_CAPTURED = 64  # where a like call was captured once: what it reads may decide
+MOST_STIRS = 16      # looks for modules or parameters that were registered, which may be others' own
 _MOST_LIKES = 1024   # that are remembered
 
 
@@ -47,11 +49,16 @@ class Rests:
         self._captured = set()
         self._left = 0  # of all that none like was captured of
         self._next = FIRST_REST
+        self._stirs = 0
+        self._seen = registrations()
 
     # ---- Calls ----
 
     def take(self, leaves, spec):
         """Is this call to be eager without a look?"""
+        if self._seen != registrations() and self._stirs < MOST_STIRS:
+            self._look_again()
+            return False
         if self._left > 0 and not self._captured:
             self._left -= 1
             return True
@@ -64,6 +71,13 @@ class Rests:
             self._left -= 1
             return True
         return False
+
+    def _look_again(self):
+        self._seen = registrations()
+        self._stirs += 1
+        self._left = 0
+        for rest in list(self._rests.values()):
+            rest.left = 0
 
     def note(self, leaves, spec, any_values=False):
         """A look found that this call cannot be captured; any_values: whatever its plain values are."""
@@ -94,6 +108,7 @@ class Rests:
         if len(self._captured) >= _MOST_LIKES:
             self._captured.clear()
         self._captured.add(like)
+        self._stirs = 0
         self.stir()
         self.replayed(leaves, spec)
 

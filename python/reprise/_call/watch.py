@@ -24,6 +24,11 @@ def _count(*_):
     _C.count_registration()
 
 
+def registrations():
+    """How many modules, parameters and buffers were registered anywhere."""
+    return _registrations
+
+
 def _listen(torch):
     global _listening
     if _listening:
