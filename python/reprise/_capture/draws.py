@@ -24,7 +24,7 @@ import weakref
 from .. import _C
 from .._alloc.install import is_installed
 from .._base import torch_private
-from . import states
+from . import states, trackers
 from .streams import on_stream
 
 MARKER = 0x5A5A_5A50  # the count of the kernel that is asked; a multiple of four, as counts are
@@ -348,7 +348,8 @@ class Watched:
 
     def __init__(self, torch, generators):
         self._always = torch_private.of(torch).begins_captures
-        self._generators = () if self._always else (*torch.cuda.default_generators, *generators)
+        self._generators = () if self._always else (*torch.cuda.default_generators, *generators,
+                                                    *trackers.generators(torch))
         self._before = self._offsets()
 
     def _offsets(self):

@@ -29,7 +29,7 @@ from .._base import torch_private
 from .._base.constants import are_constant
 from .._base.interrupts import Interrupts
 from .._base.tree import flatten
-from . import distributed, draws as _draws, stack, states, workspaces
+from . import distributed, draws as _draws, stack, states, trackers, workspaces
 from .streams import on_stream, stream_at
 
 IN, OUT, INOUT = 1, 2, 3
@@ -230,7 +230,7 @@ class Work:
         self.body = body
         self.tensors = tensors
         self.extents = extents(tensors)
-        self.generators = generators
+        self.generators = trackers.with_found(torch, device, generators)
         self.runs = []
         self.interrupts = Interrupts()
         self._forget()

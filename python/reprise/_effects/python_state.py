@@ -17,6 +17,8 @@ import functools
 import operator
 import types
 
+from .._capture import trackers
+
 MOST_BYTES = 1 << 20   # of a tensor on the CPU, or an array, whose contents are kept
 MOST_DEPTH = 8         # to which two containers are compared
 MOST_COMPARED = 4096   # elements of a container up to which two are compared
@@ -60,6 +62,8 @@ def same(one, other, depth=MOST_DEPTH):
             list(one.values()), list(other.values()), depth) and _same_attributes(one, other, depth)
     if kind in PLAIN or kind in (types.MethodType, set, frozenset) or is_plain(one):
         return bool(one == other)
+    if kind.__module__ == "torch._C" and kind.__name__ == "Generator":
+        return trackers.share(one, other)
     if kind is types.FunctionType:
         return one.__code__ is other.__code__ and _same_rows(_closed_over(one), _closed_over(other), depth)
     return _is_looked_into(kind) and _same_attributes(one, other, depth)

@@ -27,6 +27,7 @@ from contextvars import ContextVar
 
 from .. import _C
 from .._base.constants import WRITTEN, is_plain
+from .._capture import trackers
 from .code import is_foreign_file, is_foreign_module, named
 from .marks import BY_VALUE, dict_of_class, way_for
 from .runs import place_of
@@ -430,6 +431,8 @@ class Walk:
         self._count(container, path)
 
     def _dict(self, value, path):
+        if trackers.is_table(value):
+            return Same(value)  # its generators are others behind each use, of the same states
         self._follow(Walk._items, value, path)
         if isinstance(value, collections.OrderedDict):
             self._follow(Walk._order, value, path)
