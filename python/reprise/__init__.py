@@ -16,7 +16,6 @@ _warn_of_namesake()  # before what it may have broken
 
 from . import _C, mends
 from ._C import Error
-from ._call.callables import make_graphed_callables
 from ._check.check import check
 from ._call.estimate import Estimate, estimate
 from ._alloc.execs import exec_info, restore_pace, set_exec_budget
@@ -27,6 +26,7 @@ from ._alloc.install import install, is_installed
 from ._call.module import graphed_of
 from ._compile.backend import compile
 from ._parts import parts as _by_modules
+from ._layers.callables import make_graphed_callables
 from ._parts.eager import eager
 from ._capture.once import graph
 from ._alloc.pool import Pool

@@ -8,11 +8,12 @@ import warnings
 from unittest import mock
 
 from reprise._alloc import pool
-from reprise._call import callables
+from reprise._grad import order
+from reprise._layers import calls, chunks, form, options
 
 
 class Tensor:
-    device = "cuda:0"
+    device, is_cuda = "cuda:0", True
 
     def __init__(self, shape, stride, dtype="float32", requires_grad=False):
         self.shape, self._stride, self.dtype, self.requires_grad = shape, stride, dtype, requires_grad
@@ -42,12 +43,31 @@ class Fake:
         return Tensor(shape, stride, dtype)
 
 
+class Split:
+    """Notes what is replayed."""
+
+    def __init__(self):
+        self.replayed = []
+
+    def replay(self, tensors):
+        self.replayed.append(tensors)
+
+
 class TestArguments(unittest.TestCase):
-    def made(self, *samples, may_run_eagerly=True):
+    def made(self, *samples, ordered=False, fn=None, **named):
         """A graphed function, with what its graphs and it itself were called with."""
-        self.torch, self.replayed, self.run = Fake(), [], []
-        return callables._wrap(self.torch, lambda *args: self.run.append(args), samples,
-                               self.replayed.append, may_run_eagerly)
+        self.torch, self.split, self.run = Fake(), Split(), []
+        self.replayed = self.split.replayed
+        fn = fn or (lambda *args: self.run.append(args))
+        shape = form.Form(self.torch, fn, "fn", samples, named)
+        shape.forget()
+        common = (self.torch, fn, "fn", None, None, ())
+        if ordered:
+            schedule = order.Schedule(order.parse([1, -1], 1), ["fn"])
+            made = calls.Ordered(schedule, 0, [(shape, self.split)], None, *common)
+        else:
+            made = calls.Single(shape, self.split, *common)
+        return calls.function_of(made)
 
     def test_arguments_like_the_samples_are_passed_on(self):
         made, x = self.made(Tensor((2, 3), (3, 1))), Tensor((2, 3), (3, 1))
@@ -79,17 +99,62 @@ class TestArguments(unittest.TestCase):
         self.assertEqual((self.run, self.replayed), ([], [[x]]))
 
     def test_passes_in_an_order_are_never_eager(self):
-        made = self.made(Tensor((2,), (1,)), may_run_eagerly=False)
+        made = self.made(Tensor((2,), (1,)), ordered=True)
         with self.assertRaisesRegex(ValueError, "requires_grad"):
             made(Tensor((2,), (1,), requires_grad=True))
+        made(Tensor((2,), (1,)))  # it is due still
+        self.assertEqual((self.run, len(self.replayed)), ([], 1))
 
     def test_what_does_not_fit(self):
-        made = self.made(Tensor((2,), (1,)))
-        for given in ((Tensor((3,), (1,)),), (), (Tensor((2,), (1,)), Tensor((2,), (1,))), (1.0,),
-                      (Tensor((2,), (1,)), 1.0)):
-            with self.subTest(given=given), self.assertRaisesRegex(ValueError, "other shapes"):
+        made, x = self.made(Tensor((2,), (1,))), Tensor((2,), (1,))
+        for given, said in (((Tensor((3,), (1,)),), "other shapes"), ((), "is called without it"),
+                            ((x, x), "which its sample did not have"), ((1.0,), "other shapes"),
+                            (([x],), "other containers")):
+            with self.subTest(given=given), self.assertRaisesRegex(ValueError, said):
                 made(*given)
         self.assertEqual(self.replayed, [])
+
+    def test_calls_by_name(self):
+        def fn(a, b, c=None, *, d=2):
+            raise AssertionError("it runs eagerly")
+        x, y = Tensor((2,), (1,)), Tensor((3,), (1,))
+        made = self.made(x, b=y, d=3, fn=fn)
+        for args, named in (((x, y), {"d": 3}), ((x,), {"d": 3, "b": y}), ((), {"b": y, "d": 3, "a": x}),
+                            ((x, y, None), {"d": 3})):
+            made(*args, **named)
+            self.assertEqual(self.replayed.pop(), [x, y])
+        for args, named, said in (((x, y), {}, "captured with d = 3, and is called with 2"),
+                                  ((x, y, 0), {"d": 3}, "called with c = 0"),
+                                  ((x, y), {"d": 3.0}, "called with 3.0"),
+                                  ((x, x), {"d": 3}, "other shapes")):
+            with self.subTest(named=named), self.assertRaisesRegex(ValueError, said):
+                made(*args, **named)
+        with self.assertRaisesRegex(TypeError, "multiple values"):
+            made(x, y, a=x, d=3)
+
+
+class TestPlans(unittest.TestCase):
+    def test_chunks_go_back_the_other_way_round(self):
+        plan = chunks.Plan([1, 2, -2, -1], 4, 4, 2)
+        self.assertEqual([(p.callable + 1) * (-1 if p.backward else 1) for p in plan.passes],
+                         [1, 2, 3, 4, -4, -3, -2, -1])
+
+    def test_samples_are_numbered_by_chunk_microbatch_and_layer(self):
+        plan = chunks.Plan([1, 2, 1, 2, -2, -1, -2, -1], 3, 6, [2, 1])
+        self.assertEqual(plan.samples, {(0, 0): 0, (1, 0): 1, (0, 1): 2, (1, 1): 3, (2, 0): 4, (2, 1): 5})
+        self.assertEqual(chunks.Plan([1, 1.0, -1, -1.0], 1, 1).microbatches, [2])
+
+    def test_chunks_of_transformer_engine(self):
+        plan = chunks.Plan([1, 2, -2, -1], 6, 6, None, True)
+        self.assertEqual([list(c) for c in plan.chunks], [[0, 1, 2], [3, 4, 5]])
+
+
+class TestOptions(unittest.TestCase):
+    def test_names_of_then_are_those_of_now(self):
+        self.assertEqual(options.renamed({"fp8_group": 1, "_num_layers_per_chunk": 2, "fp8_recipe": None}),
+                         {"amax_reduction_group": 1, "num_layers_per_chunk": 2})
+        with self.assertRaisesRegex(TypeError, "'fp8'"):
+            options.renamed({"fp8": True})
 
 
 class TestHandles(unittest.TestCase):

@@ -24,9 +24,9 @@ class Kept:
         self._members = self._members_now()
         self.unseen = None  # why what it reads can't be compared
 
-    def warm_up(self, fn, args):
+    def warm_up(self, fn, args, kwargs):
         """A call, of which is noted what code it executes."""
-        return self._reads.eager_call(fn, args, {})
+        return self._reads.eager_call(fn, args, kwargs)
 
     def settle(self):
         """What is there now is what the callable was captured for."""

@@ -59,14 +59,25 @@ class Schedule:
         raise RuntimeError(f"{what} is out of order: {due} is due. The graphs share memory in the order "
                            "that they were captured for. The next pass begins the order anew")
 
-    def forward(self, which):
-        """A forward pass of a callable comes: its microbatch."""
+    def due(self, which, microbatch=None):
+        """A forward pass of a callable comes, of that microbatch where one is named: its microbatch."""
         with self._lock:
-            due = self._passes[self._next]
-            if due.callable != which or due.backward:
-                self._refuse(f"a forward pass of '{self._names[which]}' ({which + 1})")
+            return self._due(which, microbatch)
+
+    def _due(self, which, microbatch):
+        due = self._passes[self._next]
+        if due.callable != which or due.backward:
+            self._refuse(f"a forward pass of '{self._names[which]}' ({which + 1})")
+        if microbatch is not None and due.microbatch != microbatch:
+            self._refuse(Pass(which, microbatch, False).text(self._names))
+        return due.microbatch
+
+    def forward(self, which, microbatch=None):
+        """As due(), and it is under way from now on."""
+        with self._lock:
+            microbatch = self._due(which, microbatch)
             self._next = (self._next + 1) % len(self._passes)
-            return due.microbatch
+            return microbatch
 
     def backward(self, which, microbatch):
         """A backward pass comes."""

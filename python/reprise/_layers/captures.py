@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: MIT
+"""The warm-up of callables, and their captures in the order of their passes."""
+
+import contextlib
+import functools
+
+from .._base.tree import flatten
+from .._capture import draws
+from .._grad.nodes import Aliases
+from .._reads.reads import is_compiled
+from .._shapes.split import Split
+from .._call.body import body_of, clear_frames
+from .._call.cpu_values import CpuValues, Pair
+from .._call.kept import Kept
+from .form import Form
+from .randomness import kept as random_states_kept
+
+DELAYED = ("'{}' delays its weight gradients ({} says need_backward_dw), and graphs of these alone are not captured: "
+           "leave them in the backward pass (delay_wgrad_compute=False), or capture the whole step, "
+           "reprise.graphed(step, grad=\"whole\")")
+
+
+def name_of(fn):
+    return getattr(fn, "__name__", None) or type(fn).__name__
+
+
+class Captures:
+    """Of several callables. callables: those; plan: a chunks.Plan; samples: (args, kwargs) of each sample;
+    generators: of which captures know beside the default one; hooks: an options.Hooks; ordered: do calls have
+    to come in the order of the plan?"""
+
+    def __init__(self, torch, device, callables, plan, samples, generators, hooks, ordered):
+        self.torch, self.device, self.ordered = torch, device, ordered
+        self.callables, self.plan, self.generators, self.hooks = callables, plan, generators, hooks
+        self.names = [name_of(fn) for fn in callables]
+        self.functions = [fn.forward if isinstance(fn, torch.nn.Module) else fn for fn in callables]
+        self.samples = samples
+        forms = {}
+        for (which, _), at in plan.samples.items():
+            if (which, at) not in forms:
+                forms[which, at] = Form(torch, self.functions[which], self.names[which], *samples[at])
+        self.forms = {place: forms[place[0], at] for place, at in plan.samples.items()}
+        self.splits = {}  # by (callable, microbatch)
+        self.kept = []    # of each callable a Kept, or None
+
+    def run(self, pool, warmup, allow_unused, before=None, behind=None):
+        """Warms up, and captures all."""
+        torch, fns = self.torch, self.callables
+        self.kept = [Kept(torch, fn.forward if isinstance(fn, torch.nn.Module) else fn,
+                          fn if isinstance(fn, torch.nn.Module) else None) if warmup and not is_compiled(fn) else None
+                     for fn in fns]
+        with random_states_kept(torch, self.device, self.generators) as check:
+            watched = draws.Watched(torch, self.generators)
+            if before is not None:
+                before()
+            for (which, _), form in self._once_each():
+                self._warm_up(which, form, warmup, allow_unused)
+                check(self.names[which])
+            if behind is not None:
+                behind()
+            self._capture(pool, watched.may_draw() or not warmup, allow_unused)
+        for form in self.forms.values():
+            form.forget()
+        self.samples = None
+
+    def _once_each(self):
+        """Each callable with each form of its samples."""
+        seen = set()
+        for place, form in self.forms.items():
+            if id(form) not in seen:
+                seen.add(id(form))
+                yield place, form
+
+    # ---- Warm-up ----
+
+    def _warm_up(self, which, form, iterations, allow_unused):
+        """Runs one eagerly, forward and backward, on the current stream: hundreds of launches on another one
+        would slow all graphs of the process down (reprise.restore_pace)."""
+        torch, fn, known = self.torch, self.callables[which], self.kept[which]
+        args, kwargs = self.samples[self._sample_of(which, form)]
+        wanted = [leaf for leaf in form.leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+        if isinstance(fn, torch.nn.Module):
+            wanted += [p for p in fn.parameters() if p.requires_grad]
+        for _ in range(iterations):
+            self.hooks.run(which, "forward_pre_hooks")
+            out = known.warm_up(fn, args, kwargs) if known else fn(*args, **kwargs)
+            self.hooks.run(which, "forward_hooks")
+            out = [o for o in flatten(out)[0] if isinstance(o, torch.Tensor) and o.requires_grad]
+            if out and wanted:
+                self.hooks.run(which, "backward_pre_hooks")
+                torch.autograd.grad(out, wanted, [torch.empty_like(o) for o in out],
+                                    allow_unused=allow_unused)
+                self.hooks.run(which, "backward_hooks")
+                self._check_delayed(which)
+
+    def _sample_of(self, which, form):
+        return next(at for place, at in self.plan.samples.items()
+                    if place[0] == which and self.forms[place] is form)
+
+    def _check_delayed(self, which):
+        fn = self.callables[which]
+        for module in fn.modules() if isinstance(fn, self.torch.nn.Module) else ():
+            if getattr(module, "need_backward_dw", bool)():
+                raise NotImplementedError(DELAYED.format(self.names[which], type(module).__name__))
+
+    # ---- Captures ----
+
+    def _new_split(self, place, cpu, may_draw, allow_unused):
+        torch, which = self.torch, place[0]
+        fn, form = self.callables[which], self.forms[place]
+        modules = list(fn.modules()) if isinstance(fn, torch.nn.Module) else []
+        aliases = Aliases(torch, modules, list(fn.parameters()) if modules else [])
+        attempt = cpu.attempt(self.device, None, (), False)
+        body = body_of(torch, aliases.around(self.functions[which]), form.leaves, form.spec, True, cpu=attempt)
+        tensors = [leaf for leaf in form.leaves if isinstance(leaf, torch.Tensor)]
+        return Split(torch, self.device, body, tensors, aliases, self.generators, allow_unused,
+                     Pair(cpu, self.device, attempt), may_draw)
+
+    def _capture(self, pool, may_draw, allow_unused):
+        cpu = CpuValues(self.torch, any(map(is_compiled, self.callables)))
+        is_last = {(p.callable, p.microbatch) for p in self.plan.passes if not p.backward}
+
+        def forward(place, name):
+            split = self._new_split(place, cpu, may_draw, allow_unused)
+            with _clearing():
+                split.capture_forward(pool, name)
+            return split
+
+        def backward(split, name):
+            with _clearing():
+                split.capture_backward(pool, name)
+
+        try:
+            for which, microbatch, goes_back in self.plan.passes:
+                place = (which, microbatch)
+                name = self.names[which] + (f"[{microbatch}]" if self.ordered else "")
+                if not goes_back:
+                    self.hooks.run(which, "forward_pre_hooks")
+                    self.splits[place] = cpu.moving(functools.partial(forward, place, name))
+                    self.hooks.run(which, "forward_hooks")
+                    continue
+                split = self.splits[place]
+                self.hooks.run(which, "backward_pre_hooks")
+                cpu.moving(functools.partial(backward, split, name))
+                self.hooks.run(which, "backward_hooks")
+                split.values.give(split, _never)
+                split.values = None
+                is_last.discard(place)
+                if self.ordered:
+                    split.release()
+        finally:
+            for place in is_last:  # of those whose backward pass was not captured
+                if place in self.splits:
+                    self.splits[place].drop_runs()
+        for split in self.splits.values():
+            split.let_go()
+
+
+@contextlib.contextmanager
+def _clearing():
+    """What fails holds no memory of a capture that a second attempt follows."""
+    try:
+        yield
+    except BaseException as error:
+        clear_frames(error)
+        raise
+
+
+def _never(tensor):
+    """Is this tensor on the CPU compared by a key? Calls have none."""
+    return False

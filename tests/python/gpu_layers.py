@@ -1,0 +1,505 @@
+# SPDX-License-Identifier: MIT
+"""Graphs of layers, as training frameworks ask for them. Usage: gpu_layers.py [--install] ..."""
+
+import contextlib
+import gc
+import sys
+import time
+import types
+import unittest
+import warnings
+
+import torch
+
+import reprise
+
+INSTALL = "--install" in sys.argv
+if INSTALL:
+    sys.argv.remove("--install")
+    reprise.install()
+
+WIDTH = 64
+
+
+class Layer(torch.nn.Module):
+    """Called by name, with what is no tensor."""
+
+    def __init__(self, dropout=0.0):
+        super().__init__()
+        self.inner = torch.nn.Linear(WIDTH, WIDTH)
+        self.dropout = torch.nn.Dropout(dropout)
+
+    def forward(self, hidden, scale=None, mask=None, *, power=1, **more):
+        hidden = self.dropout(self.inner(hidden)).tanh()
+        if scale is not None:
+            hidden = hidden * scale
+        if mask is not None:
+            hidden = hidden.masked_fill(mask, 0.0)
+        for _ in range(power):
+            hidden = hidden * 1.5
+        return hidden, more.get("extra")
+
+
+def numbers(*shape, grad=False):
+    return torch.randn(*shape, device="cuda", requires_grad=grad)
+
+
+def pair(build):
+    torch.manual_seed(3)
+    first = build().cuda()
+    second = build().cuda()
+    second.load_state_dict(first.state_dict())
+    return first, second
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(1)
+
+    def tearDown(self):
+        gc.collect()
+
+    def same(self, call, twin, module, other, *args, **kwargs):
+        """Results and gradients of a call are the twin's."""
+        seen = []
+        for fn, net in ((call, module), (twin, other)):
+            net.zero_grad()
+            given = [a.detach().requires_grad_(a.requires_grad) if isinstance(a, torch.Tensor) else a for a in args]
+            torch.manual_seed(5)
+            out = fn(*given, **kwargs)[0]
+            out.square().sum().backward()
+            seen.append([out.detach(), *[p.grad.clone() for p in net.parameters()],
+                         *[a.grad for a in given if isinstance(a, torch.Tensor) and a.requires_grad]])
+        for a, b in zip(*seen):
+            self.assertTrue(torch.equal(a, b))
+
+    @contextlib.contextmanager
+    def silent(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            yield
+
+
+class Arguments(Case):
+    """What calls are written like."""
+
+    def made(self, args=None, kwargs=None, **options):
+        self.net, self.twin = pair(Layer)
+        args = (numbers(8, WIDTH, grad=True),) if args is None else args
+        return reprise.make_graphed_callables(self.net, args, sample_kwargs=kwargs, **options)
+
+    def check(self, *args, **kwargs):
+        with self.silent():
+            self.same(self.net, self.twin, self.net, self.twin, *args, **kwargs)
+
+    def test_by_name_and_by_position(self):
+        x, scale = numbers(8, WIDTH, grad=True), numbers(WIDTH)
+        self.made((x,), {"scale": scale, "power": 2})
+        self.check(x, scale=scale * 2, power=2)
+        self.check(x, scale * 3, power=2)
+        self.check(x, power=2, scale=scale, mask=None)
+        self.check(hidden=x, scale=scale, power=2)
+
+    def test_a_call_by_name_is_replayed(self):
+        """Autograd's node is that of graphs."""
+        x, scale = numbers(8, WIDTH, grad=True), numbers(WIDTH)
+        made = self.made((x,), {"scale": scale})
+        for out, _ in (made(x, scale=scale), made(hidden=x, scale=scale), made(x, scale)):
+            self.assertEqual(type(out.grad_fn).__name__, "GraphedBackward")
+        self.assertNotEqual(type(self.twin(x, scale)[0].grad_fn).__name__, "GraphedBackward")
+
+    def test_defaults_may_be_left_out_and_given(self):
+        x = numbers(8, WIDTH, grad=True)
+        self.made((x, None), {"power": 1})
+        self.check(x)
+        self.check(x, None, None)
+        self.check(x, mask=None, scale=None, power=1)
+
+    def test_another_value_is_an_error(self):
+        x, scale = numbers(8, WIDTH, grad=True), numbers(WIDTH)
+        made = self.made((x, scale), {"power": 2})
+        with self.assertRaisesRegex(ValueError, "captured with power = 2, and is called with 3"):
+            made(x, scale, power=3)
+        with self.assertRaisesRegex(ValueError, "captured with power = 2, and is called with 1"):
+            made(x, scale)
+        with self.assertRaisesRegex(ValueError, "called with mask = .*which its sample did not have"):
+            made(x, scale, torch.zeros(8, WIDTH, dtype=torch.bool, device="cuda"), power=2)
+        with self.assertRaisesRegex(ValueError, "None in another place"):
+            made(x, None, power=2)
+        with self.assertRaisesRegex(ValueError, "called with extra = 7"):
+            made(x, scale, power=2, extra=7)
+        with self.assertRaisesRegex(TypeError, "missing a required argument"):
+            made(scale=scale, power=2)
+        self.check(x, scale, power=2)
+
+    def test_more_by_name(self):
+        x = numbers(8, WIDTH, grad=True)
+        made = self.made((x,), {"extra": "a text"})
+        self.assertEqual(made(x, extra="a text")[1], "a text")
+        with self.assertRaisesRegex(ValueError, "extra"):
+            made(x, extra="another")
+        with self.assertRaisesRegex(ValueError, "captured with extra, and is called without it"):
+            made(x)
+
+    def test_objects_are_refused(self):
+        with self.assertRaisesRegex(TypeError, r"holds a SimpleNamespace \(extra\)"):
+            self.made(kwargs={"extra": types.SimpleNamespace()})
+
+    def test_functions_take_names_too(self):
+        def fn(x, *rest, by=2.0, **more):
+            for other in rest:
+                x = x + other
+            return (x * by + more["shift"],)
+        x, y = numbers(4, 4), numbers(4, 4)
+        made = reprise.make_graphed_callables(fn, (x, y), sample_kwargs={"shift": y, "by": 3.0})
+        with self.silent():
+            self.assertTrue(torch.equal(made(y, x, by=3.0, shift=x)[0], fn(y, x, by=3.0, shift=x)[0]))
+        with self.assertRaisesRegex(ValueError, "called with by = |captured with by = 3.0"):
+            made(y, x, shift=x)
+
+
+class Names(Case):
+    """What Transformer Engine's function takes."""
+
+    def test_names_of_then_and_now(self):
+        net, twin = pair(Layer)
+        x = numbers(8, WIDTH, grad=True)
+        made = reprise.make_graphed_callables(
+            modules=net, sample_args=(x,), num_warmup_iters=1, sample_kwargs={"power": 2}, fp8_enabled=False,
+            fp8_calibrating=False, fp8_recipe=None, fp8_group=None, fp8_weight_caching=True, pool=None,
+            retain_graph_in_backward=True, _reuse_graph_input_output_buffers=False, clone_param_grads_on_return=True)
+        with self.silent():
+            self.same(lambda *a: made(*a, power=2, is_first_microbatch=True),
+                      lambda *a: twin(*a, power=2), net, twin, x)
+        with self.assertRaisesRegex(ValueError, "is_first_microbatch has to be given"):
+            made(x, power=2)
+
+    def test_the_fifth_argument_of_either(self):
+        x, net = numbers(8, WIDTH, grad=True), Layer().cuda()
+        made = reprise.make_graphed_callables(net, (x,), 1, False, {"power": 3})
+        with self.assertRaisesRegex(ValueError, "power = 3"):
+            made(x, power=2)
+
+    def test_low_precision_is_refused_by_name(self):
+        x = numbers(8, WIDTH)
+        for options in ({"enabled": True}, {"fp8_enabled": (True,)}, {"calibrating": True}):
+            with self.assertRaisesRegex(NotImplementedError, r"reprise\.graphed\(step"):
+                reprise.make_graphed_callables(Layer().cuda(), (x,), **options)
+        with self.assertRaisesRegex(ValueError, "old name of enabled"):
+            reprise.make_graphed_callables(Layer().cuda(), (x,), enabled=False, fp8_enabled=False)
+        with self.assertRaisesRegex(TypeError, "unexpected keyword argument 'fp8'"):
+            reprise.make_graphed_callables(Layer().cuda(), (x,), fp8=True)
+
+    def test_hooks_run_around_captures(self):
+        seen = []
+
+        def note(what):
+            def hook(module):
+                self.assertFalse(torch.cuda.is_current_stream_capturing())
+                seen.append(what)
+            return hook
+        names = ("forward_pre_hooks", "forward_hooks", "backward_pre_hooks", "backward_hooks")
+        net = Layer().cuda()
+        reprise.make_graphed_callables(
+            (net,), ((numbers(8, WIDTH, grad=True),),), 2, pre_warmup_hook=lambda: seen.append("before"),
+            post_warmup_hook=lambda: seen.append("behind"),
+            capture_time_hooks=[{name: {0: note(name)} for name in names}])
+        self.assertEqual(seen, ["before", *names, *names, "behind", *names])
+        for hooks, said in (([{"forward": {}}], "'forward'"), ([], "0 entries"),
+                            ([{"forward_hooks": {0: lambda module: 1}}], "returned a value")):
+            with self.assertRaisesRegex((ValueError, RuntimeError), said):
+                reprise.make_graphed_callables((Layer().cuda(),), ((numbers(8, WIDTH),),),
+                                               capture_time_hooks=hooks)
+
+    def test_a_stream_and_an_event_of_a_call(self):
+        net, twin = pair(Layer)
+        x = numbers(8, WIDTH, grad=True)
+        made = reprise.make_graphed_callables(net, (x,))
+        stream = torch.cuda.Stream()
+        for event in (None, torch.cuda.Event()):
+            for _ in range(3):
+                x = numbers(8, WIDTH, grad=True)
+                with self.silent():
+                    self.same(lambda *a: made(*a, cuda_graph_stream=stream, cuda_graph_event=event),
+                              twin, net, twin, x)
+
+    def test_a_stream_waits(self):
+        """For what the current one was given before, and that for it."""
+        made = reprise.make_graphed_callables(lambda x: x * 2, (numbers(1 << 16),))
+        stream = torch.cuda.Stream()
+        for _ in range(20):
+            x = torch.zeros(1 << 16, device="cuda")
+            for i in range(20):
+                x += 1
+            y = made(x, cuda_graph_stream=stream)
+            x.zero_()
+            self.assertEqual(y.sum().item(), 40 << 16)
+
+    def test_reset(self):
+        pool = reprise.Pool("sequence")
+        nets = (Layer().cuda(), torch.nn.Linear(WIDTH, WIDTH).cuda())
+        x = numbers(8, WIDTH, grad=True)
+        made = reprise.make_graphed_callables(nets, ((x,), (x,)), pool=pool)
+        self.assertEqual(pool.info()["graphs"], 4)
+        made[0].backward_dw()
+        for one in made:
+            one.reset()
+        until = time.monotonic() + 10
+        while pool.info()["graphs"] and time.monotonic() < until:
+            gc.collect()
+            time.sleep(0.01)  # autograd's thread lets go of what it did last
+        self.assertEqual(pool.info()["graphs"], 0)
+        with self.assertRaisesRegex(RuntimeError, "was reset"):
+            made[0](x)
+
+    def test_delayed_weight_gradients_are_refused(self):
+        class Delayed(Layer):
+            def need_backward_dw(self):
+                return True
+        with self.assertRaisesRegex(NotImplementedError, "Delayed says need_backward_dw"):
+            reprise.make_graphed_callables(Delayed().cuda(), (numbers(8, WIDTH, grad=True),))
+        with self.assertRaisesRegex(NotImplementedError, r"order\[2\] is -1.5"):
+            reprise.make_graphed_callables((Layer().cuda(),), ((numbers(8, WIDTH),),), _order=[1, -1, -1.5])
+
+
+class Chunks(Case):
+    """Orders of chunks of several layers, and samples of each pass."""
+
+    ORDER = [1, 2, 1, 2, -2, -1, -2, -1]
+
+    def run_order(self, calls, passes, sizes):
+        """Passes of two chunks of two layers; calls: by (layer, microbatch); sizes: of each microbatch."""
+        torch.manual_seed(9)
+        turn, back, waiting, seen = [0, 0], [0, 0], {}, []
+        for number in passes:
+            chunk = abs(number) - 1
+            if number > 0:
+                m = turn[chunk]
+                turn[chunk] += 1
+                x = y = numbers(sizes[m], WIDTH, grad=True)
+                for layer in (2 * chunk, 2 * chunk + 1):
+                    y = calls(layer, m)(y, power=2)[0]
+                waiting[chunk, m] = (x, y)
+                seen.append(y.detach())
+            else:
+                x, y = waiting.pop((chunk, back[chunk]))
+                back[chunk] += 1
+                y.square().sum().backward()
+                seen.append(x.grad)
+        return seen
+
+    def check(self, calls, nets, twins, sizes=(8, 8)):
+        for _ in range(3):
+            for net in (*nets, *twins):
+                net.zero_grad()
+            with self.silent():
+                got = self.run_order(calls, self.ORDER, sizes)
+            want = self.run_order(lambda layer, m: twins[layer], self.ORDER, sizes)
+            for a, b in zip(got, want):
+                self.assertTrue(torch.equal(a, b))
+            for net, twin in zip(nets, twins):
+                for a, b in zip(net.parameters(), twin.parameters()):
+                    self.assertTrue(torch.equal(a.grad, b.grad))
+
+    def nets(self):
+        made = [pair(lambda: Layer(0.2)) for _ in range(4)]
+        return [a for a, _ in made], [b for _, b in made]
+
+    def test_as_transformer_engine_returns_them(self):
+        nets, twins = self.nets()
+        samples = tuple((numbers(8, WIDTH, grad=True),) for _ in range(8))
+        made = reprise.make_graphed_callables(
+            tuple(nets), samples, sample_kwargs=({"power": 2},) * 8, _order=self.ORDER, _num_layers_per_chunk=[2, 2],
+            _reuse_graph_input_output_buffers=True)
+        self.assertEqual(len(made), 8)
+        self.check(lambda layer, m: made[4 * (layer // 2) + 2 * m + layer % 2], nets, twins)
+        self.assertNotIn("forward", nets[0].__dict__)
+        with self.assertRaisesRegex(RuntimeError, "microbatch 1 of 'Layer'.* is out of order"):
+            made[2](samples[0][0], power=2)
+        for one in made:
+            one.reset()
+
+    def test_by_module_and_in_chunks(self):
+        nets, twins = self.nets()
+        sample = (numbers(8, WIDTH, grad=True),)
+        made = reprise.make_graphed_callables(tuple(nets), (sample,) * 4, sample_kwargs=({"power": 2},) * 4,
+                                              order=self.ORDER, num_layers_per_chunk=2)
+        self.check(lambda layer, m: made[layer], nets, twins)
+
+    def test_samples_of_other_shapes(self):
+        nets, twins = self.nets()
+        samples = tuple((numbers(size, WIDTH, grad=True),) for size in (8, 8, 12, 12, 8, 8, 12, 12))
+        made = reprise.make_graphed_callables(tuple(nets), samples, sample_kwargs=({"power": 2},) * 8,
+                                              order=self.ORDER, num_layers_per_chunk=2)
+        self.check(lambda layer, m: made[layer], nets, twins, (8, 12))
+        with self.assertRaisesRegex(ValueError, "other shapes"):
+            made[0](samples[2][0], power=2)
+        self.check(lambda layer, m: made[layer], nets, twins, (8, 12))
+
+    def test_what_cannot_be_is_refused(self):
+        nets, _ = self.nets()
+        sample = (numbers(8, WIDTH),)
+        for options, said in (
+                ({"order": self.ORDER, "num_layers_per_chunk": 3}, "num_layers_per_chunk is 3, and there are 4"),
+                ({"order": self.ORDER, "num_layers_per_chunk": [1, 2]}, "has 3 layers, and there are 4"),
+                ({"_order": [1, 2, 3, -3, -2, -1]}, "has 3 chunks"),
+                ({"num_layers_per_chunk": 2}, "and no order"),
+                ({"order": self.ORDER, "_order": self.ORDER}, "both are given"),
+                ({"order": [1, -1, 1], "num_layers_per_chunk": 4}, "2 forward and 1 backward"),
+                ({"sample_kwargs": ({},)}, "sample_kwargs 1")):
+            with self.assertRaisesRegex(ValueError, said):
+                reprise.make_graphed_callables(tuple(nets), (sample,) * 4, **options)
+        with self.assertRaisesRegex(ValueError, "4 callables and 3 sets of sample arguments"):
+            reprise.make_graphed_callables(tuple(nets), (sample,) * 3)
+
+
+class Tracker:
+    """What Megatron has: states by name, which it puts in the place of the device's generator."""
+
+    def __init__(self, safe=True):
+        self.states_, self.safe = {}, safe
+
+    def add(self, name, seed):
+        generator = torch.cuda.default_generators[0]
+        if self.safe:
+            self.states_[name] = generator.clone_state()
+            self.states_[name].manual_seed(seed)
+        else:
+            self.states_[name] = torch.Generator("cuda").manual_seed(seed).get_state()
+
+    @contextlib.contextmanager
+    def fork(self, name="model-parallel-rng"):
+        generator = torch.cuda.default_generators[0]
+        if self.safe:
+            get, put = generator.graphsafe_get_state, generator.graphsafe_set_state
+        else:
+            get, put = generator.get_state, generator.set_state
+        before = get()
+        put(self.states_[name])
+        try:
+            yield
+        finally:
+            self.states_[name] = get()
+            put(before)
+
+
+class Dropped(Layer):
+    """Draws from the device's generator and from a tracker's."""
+
+    def __init__(self, tracker):
+        super().__init__(0.3)
+        self.tracker = (tracker,)  # no submodule, and shared by copies
+
+    def forward(self, hidden):
+        hidden = super().forward(hidden)[0]
+        with self.tracker[0].fork():
+            return torch.nn.functional.dropout(hidden, 0.5), None
+
+
+class Trackers(Case):
+    """Generators of frameworks."""
+
+    NAME = "megatron.core.tensor_parallel.random"
+
+    def tracker(self, safe=True):
+        tracker = Tracker(safe)
+        tracker.add("model-parallel-rng", 77)
+        tracker.add("expert-parallel-rng", 78)
+        sys.modules[self.NAME] = types.SimpleNamespace(_CUDA_RNG_STATE_TRACKER=tracker)
+        self.addCleanup(sys.modules.pop, self.NAME)
+        return tracker
+
+    def trained(self, call, net, tracker, order):
+        """Losses and gradients of passes in an order."""
+        torch.manual_seed(4)
+        for state in tracker.states_.values():
+            state.manual_seed(11)
+        net.zero_grad()
+        waiting, seen = [], []
+        for number in order * 3:
+            if number > 0:
+                x = numbers(8, WIDTH, grad=True)
+                waiting.append((x, call(x)[0]))
+            else:
+                x, y = waiting.pop(0)
+                y.square().sum().backward()
+                seen += [y.detach(), x.grad]
+        return seen + [p.grad for p in net.parameters()] + [torch.rand(3, device="cuda")] + [
+            torch.rand(3, device="cuda", generator=state) for state in tracker.states_.values()]
+
+    def check(self, order, make):
+        tracker = self.tracker()
+        net, twin = pair(lambda: Dropped(tracker))
+        made = make(net)
+        for a, b in zip(self.trained(made, net, tracker, order), self.trained(twin, twin, tracker, order)):
+            self.assertTrue(torch.equal(a, b))
+
+    def test_callables(self):
+        self.check([1, -1], lambda net: reprise.make_graphed_callables(net, (numbers(8, WIDTH, grad=True),)))
+
+    def test_pipelines(self):
+        order = [1, 1, -1, 1, -1, -1]
+        self.check(order, lambda net: reprise.make_graphed_callables(
+            net, (numbers(8, WIDTH, grad=True),), order=order))
+
+    def test_given_generators(self):
+        tracker = self.tracker()
+        del sys.modules[self.NAME]
+        self.addCleanup(sys.modules.__setitem__, self.NAME, None)
+        net, twin = pair(lambda: Dropped(tracker))
+        made = reprise.make_graphed_callables(net, (numbers(8, WIDTH, grad=True),),
+                                              generators=tracker.states_.values())
+        for a, b in zip(self.trained(made, net, tracker, [1, -1]), self.trained(twin, twin, tracker, [1, -1])):
+            self.assertTrue(torch.equal(a, b))
+
+    def test_modules(self):
+        def graphed(net):
+            made = reprise.graphed(net, strict=True)
+            for _ in range(2):
+                made(numbers(8, WIDTH, grad=True))[0].sum().backward()
+            return made
+        self.check([1, -1], graphed)
+
+    def test_eager_use_of_a_tracker_costs_no_capture(self):
+        tracker = self.tracker()
+        net = reprise.graphed(Dropped(tracker).cuda(), strict=True)
+        for _ in range(5):
+            net(numbers(8, WIDTH, grad=True))[0].sum().backward()
+            with tracker.fork():
+                torch.rand(3, device="cuda")
+        self.assertEqual(len(net.shapes()), 2)  # forward and backward
+
+    def test_the_warm_up_leaves_no_trace(self):
+        tracker = self.tracker()
+
+        def drawn():
+            return [torch.rand(1).item(), torch.rand(1, device="cuda").item(),
+                    *[torch.rand(1, device="cuda", generator=g).item() for g in tracker.states_.values()]]
+        seen = []
+        for _ in range(2):
+            torch.manual_seed(4)
+            for state in tracker.states_.values():
+                state.manual_seed(11)
+            with torch.random.fork_rng(devices=[0]):  # of what is made here
+                sample = numbers(8, WIDTH, grad=True)
+                net = Dropped(tracker).cuda()
+            if seen:
+                reprise.make_graphed_callables(net, (sample,))
+            seen.append(drawn())
+        self.assertEqual(*seen)
+
+    def test_states_as_tensors_are_refused(self):
+        tracker = self.tracker(safe=False)
+        before = {name: state.clone() for name, state in tracker.states_.items()}
+        with self.assertRaisesRegex(RuntimeError, "'Dropped' draws from 'model-parallel-rng' of a tracker.*"
+                                                  "use_cudagraphable_rng=True"):
+            reprise.make_graphed_callables(Dropped(tracker).cuda(), (numbers(8, WIDTH, grad=True),))
+        for name, state in tracker.states_.items():
+            self.assertTrue(torch.equal(state, before[name]))
+        net = Dropped(tracker).cuda().eval()
+        net.forward = lambda x: Layer.forward(net, x)
+        reprise.make_graphed_callables(net, (numbers(8, WIDTH),))
+
+
+if __name__ == "__main__":
+    unittest.main()
