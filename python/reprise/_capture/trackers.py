@@ -37,8 +37,10 @@ def generators(torch):
 def with_found(torch, device, given):
     """The generators that a capture on a device has to know of beside its default one: those given, and
     those of trackers. Each state once: a tracker makes another generator of it whenever it is used."""
-    states, found = [torch.cuda.default_generators[device.index]], []
     here = [g for g in generators(torch) if g.device.index == device.index]
+    if not here:
+        return tuple(given)
+    states, found = [torch.cuda.default_generators[device.index]], []
     for generator in (*given, *here):
         if not any(share(generator, other) for other in states):
             states.append(generator)
