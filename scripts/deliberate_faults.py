@@ -160,13 +160,13 @@ class Tests:
 
     def make(self, names):
         targets = []
-        if any(name.startswith(TORCH) for name in names):  # and the package, with the first that is run
+        of_torch = [name for name in names if name.startswith(TORCH)]
+        if of_torch:  # and the package, with the first that is run
             targets.append("torch_on_host")
-        for name in names:
-            if name.startswith(TORCH):
-                self.commands[name] = self.torch_command(name)
-                self.environments[name] = {"BUILD": self.build, "QUIET": "1"}
-                continue
+        for name in of_torch:
+            self.commands[name] = self.torch_command(name)
+            self.environments[name] = {"BUILD": self.build, "QUIET": "1"}
+        for name in [name for name in names if name not in of_torch]:
             if name not in self.commands:
                 raise Broken(f"there is no test '{name}'")
             libraries = [value for value in self.environments.get(name, {}).values()
