@@ -27,6 +27,7 @@ from ._call.module import graphed_of
 from ._compile.backend import compile
 from ._parts import parts as _by_modules
 from ._layers.callables import make_graphed_callables
+from ._layers.layers import LayerGraphs, capture_layers
 from ._parts.eager import eager
 from ._capture.once import graph
 from ._alloc.pool import Pool
@@ -34,7 +35,8 @@ from ._capture.recording import Recording, record
 from ._report.report import report
 
 __version__ = _C.version
-__all__ = ["Error", "Estimate", "Findings", "Graphed", "Pool", "Recording", "check", "compile", "eager", "estimate",
+__all__ = ["Error", "Estimate", "Findings", "Graphed", "LayerGraphs", "Pool", "Recording",
+           "capture_layers", "check", "compile", "eager", "estimate",
            "exec_info", "graph", "graphed", "graphed_", "graphed_of", "install", "is_installed",
            "make_graphed_callables", "mends", "record", "report", "restore_pace", "set_exec_budget"]
 

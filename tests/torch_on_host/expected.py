@@ -48,6 +48,8 @@ RUNS = {
     "gpu_parts.py --install": 54,
     "gpu_graph.py": 12,
     "gpu_graph.py --install": 15,
+    "gpu_capture_layers.py": 15,
+    "gpu_capture_layers.py --install": 15,
     "gpu_layers.py": 26,
     "gpu_layers.py --install": 26,
     "gpu_random.py": 24,

@@ -25,30 +25,33 @@ from .._reads.walk import is_plain
 from .cuts import Cuts, Cutter, Uncuttable
 from .eager import Marked, is_marked
 from .lanes import LEAST_NODES, SMALL, Lane
-from .rounds import Rounds
+from .rounds import MOST_ROUNDS, Rounds
 
 MOST_LANES = 16    # of a part; calls that would need more are eager
 WATCHED_CALLS = 3  # of the callable, behind each division: is what was made a part called at all?
 
 
 class Parts:
-    """What the parts of a callable share. Does not keep the callable's own Graphed."""
+    """What the parts of a callable share. Does not keep the callable's own Graphed. kind: of Graphed; lane: a
+    class to stand in front of that; most: rounds at a time, more than one of a part's lanes each."""
 
-    def __init__(self, torch, name, kind, options):
+    def __init__(self, torch, name, kind, options, lane=Lane, most=MOST_ROUNDS):
         self.torch = torch
-        self.rounds = Rounds(name, options[0])
+        self.rounds = Rounds(name, options[0], most)
+        self.most_lanes = MOST_LANES * most // MOST_ROUNDS
+        self.strict = False  # do lanes raise what keeps a call from being captured?
         self.root = None   # the Part that is the callable itself
         self.known = {}    # by id of a module: its Part
         self.watched = 0   # calls of the callable that are watched still
         self.turns = 0     # of parts that were called
-        self._kind = kind  # of Graphed
+        self._kind, self._lane = kind, lane
         self._options = options
 
     def new_lane(self, fn, part, number):
         """Graphs of a part beside those that it has."""
         which = f" ({len(part.lanes) + 1})" if part.lanes else ""
         pool, _, _, copy_args, _, _, generators, _, frozen, verify, most = self._options
-        lane = _lane_class(self._kind)(fn, pool, f"{part.path}{which}", 1, copy_args, False, (), generators,
+        lane = _lane_class(self._lane, self._kind)(fn, pool, f"{part.path}{which}", 1, copy_args, self.strict, (), generators,
                                        "auto", frozen, verify, most)
         return lane.join(self, part, number)
 
@@ -111,12 +114,12 @@ class Part:
         self.children = None  # parts, of one that was divided
         self.turn = None      # of its first call among those of all parts
         self._is_graphed = False
-        self._new_lane = None
+        self._new_lane, self._most = None, 0
         self._probed = []     # weak references to modules in it that tell of their calls
 
     def begin(self, parts, fn, head=None):
         """Gives it its first lane."""
-        self._new_lane = functools.partial(parts.new_lane, fn, self)
+        self._new_lane, self._most = functools.partial(parts.new_lane, fn, self), parts.most_lanes
         self.lanes = [head or self._new_lane(0)]
         return self
 
@@ -153,7 +156,7 @@ class Part:
         return next((lane for lane in self.lanes if lane.number is None), None) or self._add(None)
 
     def _add(self, number):
-        if len(self.lanes) >= MOST_LANES:
+        if len(self.lanes) >= self._most:
             return None
         self.lanes.append(self._new_lane(number))
         return self.lanes[-1]
@@ -329,8 +332,8 @@ def _is_small(module):
 
 
 @functools.cache
-def _lane_class(kind):
-    return type(kind.__name__, (Lane, kind), {"__module__": kind.__module__})
+def _lane_class(lane, kind):
+    return type(kind.__name__, (lane, kind), {"__module__": kind.__module__})
 
 
 @functools.cache

@@ -44,11 +44,13 @@ class Slot:
 class Rounds:
     """Of one callable in parts, on all its devices."""
 
-    def __init__(self, name, given):
+    def __init__(self, name, given, most=MOST_ROUNDS):
         self.is_quiet = True  # nothing waits
         self.current = 0      # the round of the call of the callable that is under way; None: of none
+        self.most = most
         self._name = name
         self._given = given   # the pool that the user gave, or None
+        self.latest = {}      # by round: the place of the latest call in it
         self._waiting = []    # (round, place, weak reference to the node of autograd)
         self._pools = {}      # by device and which
         self._slots = {}      # by device and round; and by part
@@ -64,6 +66,7 @@ class Rounds:
             if node is not None:
                 with self._lock:
                     self._waiting.append((number, place, weakref.ref(node)))
+                    self.latest[number] = place
                     self.is_quiet = False
                 return
 
@@ -78,7 +81,8 @@ class Rounds:
         """Behind look(), ahead of a call of the callable: its round is the first in which nothing waits."""
         if not self.is_quiet:
             busy = {number for number, _, _ in self._waiting}
-            self.current = next((n for n in range(MOST_ROUNDS) if n not in busy), None)
+            self.current = next((n for n in range(self.most) if n not in busy), None)
+        self.latest[self.current] = ()
 
     def last_place(self, number):
         """The last that waits in a round; (): none does."""
@@ -119,7 +123,7 @@ class Rounds:
     def reset(self):
         """Forgets all places. Memory goes with what lies there."""
         self.is_quiet, self.current = True, 0
-        for taken in (self._waiting, self._pools, self._slots, self._taken):
+        for taken in (self.latest, self._waiting, self._pools, self._slots, self._taken):
             taken.clear()
 
     def of_segments(self, device):

@@ -19,6 +19,7 @@ from .._base import torch_private
 from .._base.tree import flatten, unflatten
 from .._capture import states
 from .._capture.record import Work
+from .._grad.fused import Flags, say
 from .._grad.twice import attach
 from .shape import Shape
 
@@ -65,6 +66,7 @@ class Split:
         self.placed = {}      # in a backward run: where those are
         self.edges = None     # of the record: where gradients leave it, of arguments and parameters
         self.results = None   # of the record: leaves of the result that have them
+        self.added = ()       # parameters whose gradients the backward graph adds up by itself
         if Split.function is None:
             Split.function = _make_function(torch)
 
@@ -207,13 +209,15 @@ class Split:
         torch = self.torch
         count = len(self.results)
         self.placed = dict(zip(self.needed, placed[count:]))
+        flags = Flags(torch, self.params, self.aliases.of)
         try:
-            with self.aliases.in_place():  # what is recomputed uses them too
+            with flags.around(), self.aliases.in_place():  # what is recomputed uses them too
                 grads = self._gradients(placed[:count])
         except RuntimeError as error:
             if torch_private.goes_back_reentrantly(torch, self.results):
                 raise Refused(REENTRANT) from error
             raise
+        self.added = flags.set
         self.placed = {}
         starts = [p.untyped_storage().data_ptr() for p in placed]
         return tuple(g if g is None or self._is_fresh(g, starts) else g.clone() for g in grads)
@@ -332,6 +336,8 @@ def _make_function(torch):
             saved = [next(kept) if other is None else other for other in ctx.others]
             found = iter(split.backward.replay(grads + saved, ctx.state))
             ctx.has_run = True
+            if split.added:
+                say(split.added)
             wants = [t.requires_grad for t in split.tensors]
             return (None, *[next(found) if w else None for w in wants],
                     *[next(found) for _ in split.params])

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: MIT
+"""The graphs of a layer (reprise.capture_layers), of which no two calls wait for their backward passes at once."""
+
+import contextlib
+
+from .._base.warn import warn
+from .._capture.record import is_alone
+from .._parts.lanes import Lane
+
+TOO_MANY = ("'{}' is called while {} microbatches wait for their backward passes, for which there are graphs. Pass "
+            "capture_layers a larger number, microbatches=")
+
+
+class Surroundings:
+    """What a framework does around layers in Python. None of it here."""
+
+    def ahead(self, module):
+        """Ahead of each call, of which nothing else in the layer's Python code runs."""
+
+    @contextlib.contextmanager
+    def captured(self, module):
+        """Around a capture."""
+        yield
+
+
+class LayerLane(Lane):
+    """Stands in front of a kind of Graphed. Which lane a call has is looked up once for a microbatch: its round
+    is that of the call of the model, and layers of one call come one behind the other."""
+
+    warned = False
+
+    def join(self, parts, part, number=0):
+        self._lane_of = part.__dict__.setdefault("lane_of", {})  # by round
+        return super().join(parts, part, number)
+
+    def __call__(self, *args, **kwargs):
+        if not is_alone():
+            self.all_parts.surroundings.ahead(self._fn)
+        return super().__call__(*args, **kwargs)
+
+    def _noisy_call(self, args, kwargs):
+        rounds = self.rounds
+        lane = self._lane_of.get(rounds.current)
+        if lane is not None and self._torch.is_grad_enabled() and lane.is_behind(
+                rounds.latest.get(rounds.current, ())) and not is_alone():
+            return lane.own_call(args, kwargs)
+        if rounds.current is None and not is_alone():
+            rounds.look()
+            rounds.begin()
+            self._look_for_too_many()
+        return super()._noisy_call(args, kwargs)
+
+    def _look_for_too_many(self):
+        if self.rounds.current is not None or not self._torch.is_grad_enabled():
+            return
+        text = TOO_MANY.format(self.name, self.rounds.most)
+        if self.all_parts.strict:
+            raise RuntimeError(text)
+        if not self.all_parts.told_too_many:
+            self.all_parts.told_too_many = True
+            warn(f"reprise: this call runs without a graph, as {text}")
+
+    def own_call(self, args, kwargs):
+        if self.number is not None:
+            self._lane_of[self.number] = self
+        return super().own_call(args, kwargs)
+
+    def _capture(self, key, *call):
+        with self.all_parts.surroundings.captured(self._fn):
+            return super()._capture(key, *call)
+
+    def _tell_eager(self, warning, why, line=None):
+        if not self.part.divide(self.all_parts, self.found_modules, why, line):
+            warn(warning)
