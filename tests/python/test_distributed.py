@@ -44,6 +44,15 @@ class Gloo(unittest.TestCase):
             distributed.all_reduce(x)
         self.assertEqual(x.tolist(), [1, 1, 1])
 
+    def test_questions_about_the_group_are_none(self):
+        with self.capturing(True):
+            _distributed.begin(torch)
+            try:
+                self.assertEqual((distributed.get_rank(), distributed.get_world_size()), (0, 1))
+                self.assertEqual(distributed.get_backend(), "gloo")
+            finally:
+                _distributed.end()
+
     def test_modules_are_refused(self):
         net = torch.nn.Linear(2, 2)
         parallel = torch.nn.parallel.DistributedDataParallel(net)
