@@ -35,9 +35,8 @@ from ._capture.recording import Recording, record
 from ._report.report import report
 
 __version__ = _C.version
-__all__ = ["Error", "Estimate", "Findings", "Graphed", "LayerGraphs", "Pool", "Recording",
-           "capture_layers", "check", "compile", "eager", "estimate",
-           "exec_info", "graph", "graphed", "graphed_", "graphed_of", "install", "is_installed",
-           "make_graphed_callables", "mends", "record", "report", "restore_pace", "set_exec_budget"]
+__all__ = ["Error", "Estimate", "Findings", "Graphed", "LayerGraphs", "Pool", "Recording", "capture_layers", "check",
+           "compile", "eager", "estimate", "exec_info", "graph", "graphed", "graphed_", "graphed_of", "install",
+           "is_installed", "make_graphed_callables", "mends", "record", "report", "restore_pace", "set_exec_budget"]
 
 _atexit.register(_C.leave)

@@ -402,6 +402,7 @@ class Trackers(Case):
     NAME = "megatron.core.tensor_parallel.random"
 
     def tracker(self, safe=True):
+        torch.cuda.init()
         tracker = Tracker(safe)
         tracker.add("model-parallel-rng", 77)
         tracker.add("expert-parallel-rng", 78)

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The graphs of a layer (reprise.capture_layers), of which no two calls wait for their backward passes at once."""
 
-import contextlib
-
 from .._base.warn import warn
 from .._capture.record import is_alone
 from .._parts.lanes import Lane
@@ -17,10 +15,8 @@ class Surroundings:
     def ahead(self, module):
         """Ahead of each call, of which nothing else in the layer's Python code runs."""
 
-    @contextlib.contextmanager
-    def captured(self, module):
-        """Around a capture."""
-        yield
+    def give_back(self):
+        """The layers are what they were before."""
 
 
 class LayerLane(Lane):
@@ -35,7 +31,7 @@ class LayerLane(Lane):
 
     def __call__(self, *args, **kwargs):
         if not is_alone():
-            self.all_parts.surroundings.ahead(self._fn)
+            self.all_parts.surroundings.ahead(self.part.of())
         return super().__call__(*args, **kwargs)
 
     def _noisy_call(self, args, kwargs):
@@ -64,10 +60,6 @@ class LayerLane(Lane):
         if self.number is not None:
             self._lane_of[self.number] = self
         return super().own_call(args, kwargs)
-
-    def _capture(self, key, *call):
-        with self.all_parts.surroundings.captured(self._fn):
-            return super()._capture(key, *call)
 
     def _tell_eager(self, warning, why, line=None):
         if not self.part.divide(self.all_parts, self.found_modules, why, line):

@@ -156,6 +156,7 @@ class LayerGraphs:
         """Makes the layers what they were before, and drops their graphs."""
         for parts in self._kept:
             parts.reset()
+            parts.surroundings.give_back()
         for handle in self._handles:
             handle.remove()
         self._kept, self._handles = [], []

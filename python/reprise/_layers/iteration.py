@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: MIT
+"""All passes of a step as one graph, by the signature of Megatron's schedules."""
+
+from .._base.tree import flatten, unflatten
+from .._call.make import graphed
+
+NEEDED = ("data_iterator", "model", "num_microbatches")
+
+
+class Iteration:
+    """A function of a schedule, whose calls are replayed (reprise.megatron.full_iteration)."""
+
+    def __init__(self, torch, function, update, pool, generators, strict, watch):
+        self._torch, self._function, self._update = torch, function, update
+        self._options = dict(pool=pool, generators=tuple(generators), strict=strict, grad="whole")
+        self._watch = tuple(watch)
+        self._graphed = {}  # by what calls have in common beside the data
+
+    def __call__(self, *args, **given):
+        missing = [name for name in NEEDED if name not in given]
+        if args or missing:
+            raise TypeError("a schedule is called by keyword" + (f", and {missing[0]} is missing" if missing else ""))
+        batches = self._read(given.pop("data_iterator"), given["num_microbatches"])
+        return self._of(given)(batches)
+
+    def graphs(self):
+        """The :class:`reprise.Graphed` of each kind of call."""
+        return list(self._graphed.values())
+
+    def reset(self):
+        """Drops all graphs."""
+        for made in self._graphed.values():
+            made.reset()
+        self._graphed.clear()
+
+    # ---- Data ----
+
+    def _read(self, iterators, count):
+        """The batches of each iterator, or None; of one alone, not as a list."""
+        if isinstance(iterators, (list, tuple)):
+            return [self._batches(iterator, count) for iterator in iterators]
+        return self._batches(iterators, count)
+
+    def _batches(self, iterator, count):
+        return None if iterator is None else [self._moved(next(iterator)) for _ in range(count)]
+
+    def _moved(self, batch):
+        leaves, spec = flatten(batch)
+        return unflatten(spec, [leaf.cuda(non_blocking=True) if isinstance(leaf, self._torch.Tensor) else leaf
+                                for leaf in leaves])
+
+    # ---- Graphs ----
+
+    def _of(self, given):
+        key = tuple(sorted((name, _token(value)) for name, value in given.items()))
+        if key not in self._graphed:
+            self._graphed[key] = self._new(given)
+        return self._graphed[key]
+
+    def _new(self, given):
+        function, update = self._function, self._update
+        trains = update is not None and not given.get("forward_only", False)
+        model = given["model"]
+        chunks = model if isinstance(model, (list, tuple)) else [model]
+
+        def iteration(batches):
+            result = function(data_iterator=_iterators(batches), **given)
+            if trains:
+                update()
+            return result
+        way = "validation" if given.get("forward_only", False) else "training"
+        return graphed(iteration, name=f"{way} iteration", watch=[*chunks, *self._watch], **self._options)
+
+
+def _iterators(batches):
+    """Of the batches of one iterator, or of each chunk's; those of a chunk are a list in a list."""
+    if batches is None:
+        return None
+    if batches and all(one is None or isinstance(one, list) for one in batches):
+        return [None if one is None else iter(one) for one in batches]
+    return iter(batches)
+
+
+def _token(value):
+    """Tells calls apart: numbers and texts by value, what is called and models as they are."""
+    if isinstance(value, (int, float, str, bool, type(None))):
+        return f"{type(value).__name__} {value!r}"
+    if isinstance(value, (list, tuple)):
+        return "(" + ",".join(map(_token, value)) + ")"
+    return f"id {id(value)}"

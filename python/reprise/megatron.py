@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: MIT
+"""Graphs for Megatron-core. Nothing of Megatron is imported here.
+
+    import reprise.megatron
+
+    reprise.megatron.capture_layers(model)                      # a graph a layer and pass, or
+    forward_backward = reprise.megatron.full_iteration(get_forward_backward_func())
+"""
+
+import sys
+
+from ._base.need import need_torch
+from ._call.graphed import MOST_SHAPES
+from ._layers.ddp_hooks import OfMegatron
+from ._layers.iteration import Iteration
+from ._layers.layers import MICROBATCHES, found_layers, of_chunks
+
+_LAYERS = (("megatron.core.transformer.transformer_layer", "TransformerLayer"),
+           ("megatron.core.ssm.mamba_layer", "MambaLayer"))
+
+
+def capture_layers(model, layers=None, *, microbatches=MICROBATCHES, pool=None, generators=(), strict=False,
+                   max_shapes=MOST_SHAPES):
+    """:func:`reprise.capture_layers` for a model of Megatron's: in the place of ``cuda_graph_impl``.
+
+    Layers are those that Megatron would make graphs of, transformer and Mamba layers, unless they are
+    named. Wait hooks of its DistributedDataParallel (``overlap_param_gather``) run ahead of each call of a
+    layer; hooks that add gradients up run behind each backward pass, and leave alone what the pass itself
+    added to ``main_grad``. Generators of its tracker are found: it has to keep generators
+    (``use_cudagraphable_rng=True``) where layers draw.
+
+    Arguments:
+        model (module or list of modules): The chunks, as Megatron's ``get_model`` returns them.
+        layers, microbatches, pool, generators, strict, max_shapes: As for :func:`reprise.capture_layers`.
+
+    Call it behind what wraps the model, and ahead of the first step::
+
+        model = get_model(...)
+        graphs = reprise.megatron.capture_layers(model)
+    """
+    torch = need_torch()
+    chunks = list(model) if isinstance(model, (list, tuple)) else [model]
+    layers = _kinds() if layers is None else layers
+    found = [(chunk, found_layers(torch, chunk, layers)) for chunk in chunks]
+    for _, some in found:
+        for path, layer in some:
+            if hasattr(layer, "cudagraph_manager"):
+                raise ValueError(f"{path} has graphs of Megatron's: build the model with cuda_graph_impl='none'")
+    return of_chunks(torch, found, microbatches, pool, generators, strict, max_shapes, OfMegatron())
+
+
+def _kinds():
+    """The classes that Megatron makes graphs of; None where it is not loaded, for layers in lists."""
+    found = [getattr(sys.modules.get(module), name, None) for module, name in _LAYERS]
+    return tuple(kind for kind in found if kind is not None) or None
+
+
+def full_iteration(forward_backward_func, *, update=None, pool=None, generators=(), strict=False, watch=()):
+    """Forward and backward passes of all microbatches as one graph: in the place of FullCudaGraphWrapper.
+
+    Arguments:
+        forward_backward_func (callable): What Megatron's ``get_forward_backward_func()`` returns, or any
+            function that is called by keyword with ``forward_step_func``, ``data_iterator``, ``model``,
+            ``num_microbatches`` and whatever else.
+        update (callable, optional): Called behind the passes of a training step, within the graph, with
+            nothing: an optimizer's step that waits for nothing.
+        pool, generators, strict, watch: As for :func:`reprise.graphed`; the model is watched.
+
+    Returns:
+        A callable of the same keyword arguments, which returns what the function returns.
+
+    Each call takes the batches of its microbatches from the data iterators first; ``forward_step_func``
+    gets iterators over them. Tensors on the CPU are copied to the GPU; none is copied to a static buffer.
+    Training and validation (``forward_only``), numbers of microbatches and shapes have graphs of their own.
+    The first call of each kind is eager. Results are fresh tensors.
+    """
+    return Iteration(need_torch(), forward_backward_func, update, pool, generators, strict, watch)
