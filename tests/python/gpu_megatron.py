@@ -5,6 +5,7 @@ Usage: gpu_megatron.py [--install] ..."""
 import gc
 import importlib.util
 import sys
+import types
 import unittest
 import warnings
 
@@ -217,6 +218,22 @@ class Iterations(unittest.TestCase):
         want = self.run_steps(schedule, twin, theirs, iter)
         for a, b in zip(got, want, strict=True):
             self.assertTrue(torch.equal(a, b))
+
+    def test_what_the_step_reads_is_compared(self):
+        net, _ = pair()
+        made = reprise.megatron.full_iteration(schedule, strict=True)
+        settings = types.SimpleNamespace(factor=1.0)
+
+        def step(iterator, model):
+            return forward_step(iterator, model) * settings.factor
+        for param in net.parameters():
+            param.grad = torch.zeros_like(param)
+        for factor in (1.0, 1.0, 1.0, 3.0, 3.0, 1.0):
+            settings.factor = factor
+            found = [call(forward_step_func=step, data_iterator=self.data(2), model=net, num_microbatches=2)
+                     for call in (made, schedule)]
+            for a, b in zip(*found):
+                self.assertTrue(torch.equal(a["loss"], b["loss"]), factor)
 
     def test_by_keyword_alone(self):
         made = reprise.megatron.full_iteration(schedule)

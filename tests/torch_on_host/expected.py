@@ -52,8 +52,8 @@ RUNS = {
     "gpu_capture_layers.py --install": 15,
     "gpu_layers.py": 26,
     "gpu_layers.py --install": 26,
-    "gpu_megatron.py": 8,  # and four where Megatron-core is installed
-    "gpu_megatron.py --install": 8,
+    "gpu_megatron.py": 9,  # and four where Megatron-core is installed
+    "gpu_megatron.py --install": 9,
     "gpu_random.py": 24,
     "gpu_random.py --install": 24,
     "gpu_estimate.py": 12,

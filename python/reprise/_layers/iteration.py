@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """All passes of a step as one graph, by the signature of Megatron's schedules."""
 
+import functools
+
 from .._base.tree import flatten, unflatten
 from .._call.make import graphed
 
@@ -58,18 +60,19 @@ class Iteration:
         return self._graphed[key]
 
     def _new(self, given):
-        function, update = self._function, self._update
-        trains = update is not None and not given.get("forward_only", False)
+        trains = not given.get("forward_only", False)
+        update = self._update if trains else None
         model = given["model"]
         chunks = model if isinstance(model, (list, tuple)) else [model]
+        bound = functools.partial(self._function, **given)  # what is called is followed from here
 
         def iteration(batches):
-            result = function(data_iterator=_iterators(batches), **given)
-            if trains:
+            result = bound(data_iterator=_iterators(batches))
+            if update is not None:
                 update()
             return result
-        way = "validation" if given.get("forward_only", False) else "training"
-        return graphed(iteration, name=f"{way} iteration", watch=[*chunks, *self._watch], **self._options)
+        name = "training iteration" if trains else "validation iteration"
+        return graphed(iteration, name=name, watch=[*chunks, *self._watch], **self._options)
 
 
 def _iterators(batches):
