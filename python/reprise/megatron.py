@@ -20,7 +20,7 @@ _LAYERS = (("megatron.core.transformer.transformer_layer", "TransformerLayer"),
 
 
 def capture_layers(model, layers=None, *, microbatches=MICROBATCHES, pool=None, generators=(), strict=False,
-                   max_shapes=MOST_SHAPES):
+                   max_shapes=MOST_SHAPES, ranks=None):
     """:func:`reprise.capture_layers` for a model of Megatron's: in the place of ``cuda_graph_impl``.
 
     Layers are those that Megatron would make graphs of, transformer and Mamba layers, unless they are
@@ -32,6 +32,8 @@ def capture_layers(model, layers=None, *, microbatches=MICROBATCHES, pool=None, 
     Arguments:
         model (module or list of modules): The chunks, as Megatron's ``get_model`` returns them.
         layers, microbatches, pool, generators, strict, max_shapes: As for :func:`reprise.capture_layers`.
+        ranks (process group or bool, optional): Likewise. Default: the ranks of the same pipeline stage, as
+            Megatron's ``parallel_state`` has them; False: nobody is asked.
 
     Call it behind what wraps the model, and ahead of the first step::
 
@@ -46,7 +48,8 @@ def capture_layers(model, layers=None, *, microbatches=MICROBATCHES, pool=None, 
         for path, layer in some:
             if hasattr(layer, "cudagraph_manager"):
                 raise ValueError(f"{path} has graphs of Megatron's: build the model with cuda_graph_impl='none'")
-    return of_chunks(torch, found, microbatches, pool, generators, strict, max_shapes, OfMegatron())
+    return of_chunks(torch, found, microbatches, pool, generators, strict, max_shapes, OfMegatron(),
+                     _of_stage() if ranks is None else ranks)
 
 
 def _kinds():
@@ -55,7 +58,15 @@ def _kinds():
     return tuple(kind for kind in found if kind is not None) or None
 
 
-def full_iteration(forward_backward_func, *, update=None, pool=None, generators=(), strict=False, watch=()):
+def _of_stage():
+    """The group of the ranks that have the same layers; None where Megatron has none."""
+    state = sys.modules.get("megatron.core.parallel_state")
+    find = getattr(state, "get_tensor_and_data_parallel_group", None)
+    return None if find is None else find(check_initialized=False, with_context_parallel=True)
+
+
+def full_iteration(forward_backward_func, *, update=None, pool=None, generators=(), strict=False, watch=(),
+                   ranks=True):
     """Forward and backward passes of all microbatches as one graph: in the place of FullCudaGraphWrapper.
 
     Arguments:
@@ -65,6 +76,9 @@ def full_iteration(forward_backward_func, *, update=None, pool=None, generators=
         update (callable, optional): Called behind the passes of a training step, within the graph, with
             nothing: an optimizer's step that waits for nothing.
         pool, generators, strict, watch: As for :func:`reprise.graphed`; the model is watched.
+        ranks (process group or bool): Whose calls come in the same order, as for
+            :func:`reprise.capture_layers`. Default: those of all ranks, where ``torch.distributed`` has
+            several; False: nobody is asked.
 
     Returns:
         A callable of the same keyword arguments, which returns what the function returns.
@@ -74,4 +88,4 @@ def full_iteration(forward_backward_func, *, update=None, pool=None, generators=
     Training and validation (``forward_only``), numbers of microbatches and shapes have graphs of their own.
     The first call of each kind is eager. Results are fresh tensors.
     """
-    return Iteration(need_torch(), forward_backward_func, update, pool, generators, strict, watch)
+    return Iteration(need_torch(), forward_backward_func, update, pool, generators, strict, watch, ranks)

@@ -188,6 +188,11 @@ class Found(Case):
             made.release()
         self.assertIs(type(net.layers[0]), Layer)
 
+    def test_those_within_others_are_none(self):
+        net, _ = pair(lambda: Model(lambda dropout: torch.nn.Sequential(Layer(dropout))))
+        made = reprise.capture_layers(net, (torch.nn.Sequential, Layer))
+        self.assertEqual([f["kind"] for f in made.layers()], ["Sequential"] * LAYERS)
+
     def test_none(self):
         with self.assertRaisesRegex(ValueError, "no layers were found"):
             reprise.capture_layers(torch.nn.Linear(3, 3).cuda())

@@ -5,6 +5,7 @@ import functools
 
 from .._base.tree import flatten, unflatten
 from .._call.make import graphed
+from .ranks import Ranks
 
 NEEDED = ("data_iterator", "model", "num_microbatches")
 
@@ -12,10 +13,11 @@ NEEDED = ("data_iterator", "model", "num_microbatches")
 class Iteration:
     """A function of a schedule, whose calls are replayed (reprise.megatron.full_iteration)."""
 
-    def __init__(self, torch, function, update, pool, generators, strict, watch):
+    def __init__(self, torch, function, update, pool, generators, strict, watch, ranks):
         self._torch, self._function, self._update = torch, function, update
         self._options = dict(pool=pool, generators=tuple(generators), strict=strict, grad="whole")
         self._watch = tuple(watch)
+        self._ranks = None if ranks is None or ranks is False else Ranks(torch, ranks)
         self._graphed = {}  # by what calls have in common beside the data
 
     def __call__(self, *args, **given):
@@ -66,13 +68,39 @@ class Iteration:
         chunks = model if isinstance(model, (list, tuple)) else [model]
         bound = functools.partial(self._function, **given)  # what is called is followed from here
 
+        name = "training iteration" if trains else "validation iteration"
+        agreement = None if self._ranks is None else self._ranks.agreement(name)
+        begin = _nothing if agreement is None else agreement.begin_eager
+
         def iteration(batches):
+            begin()
             result = bound(data_iterator=_iterators(batches))
             if update is not None:
                 update()
             return result
-        name = "training iteration" if trains else "validation iteration"
-        return graphed(iteration, name=name, watch=[*chunks, *self._watch], **self._options)
+        made = graphed(iteration, name=name, watch=[*chunks, *self._watch], **self._options)
+        return made if agreement is None else _asking(made, agreement)
+
+
+def _nothing():
+    """Nobody is asked."""
+
+
+class _Asking:
+    """In front of a kind of Graphed: asks ahead of each replay."""
+
+    agreement = None
+
+    def _replay(self, *call):
+        self.agreement.ask("graph")
+        return super()._replay(*call)
+
+
+def _asking(made, agreement):
+    kind = type(made)
+    made.__class__ = type(kind.__name__, (_Asking, kind), {"__module__": kind.__module__})
+    made.agreement = agreement
+    return made
 
 
 def _iterators(batches):

@@ -26,6 +26,8 @@ class LayerLane(Lane):
     warned = False
 
     def join(self, parts, part, number=0):
+        self._agreement = parts.ranks and parts.ranks.agreement(self.name)
+        self._way = None
         self._lane_of = part.__dict__.setdefault("lane_of", {})  # by round
         return super().join(parts, part, number)
 
@@ -60,6 +62,22 @@ class LayerLane(Lane):
         if self.number is not None:
             self._lane_of[self.number] = self
         return super().own_call(args, kwargs)
+
+    def _by_graph(self, *call):
+        agreement = self._agreement
+        if agreement is None or agreement.is_over:
+            return super()._by_graph(*call)
+        self._way = "eager"
+        result = super()._by_graph(*call)
+        if self._way == "eager":
+            agreement.ask("eager")
+        return result
+
+    def _replay(self, *call):
+        if self._agreement is not None:
+            self._way = "graph"
+            self._agreement.ask("graph")
+        return super()._replay(*call)
 
     def _tell_eager(self, warning, why, line=None):
         if not self.part.divide(self.all_parts, self.found_modules, why, line):

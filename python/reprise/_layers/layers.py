@@ -9,12 +9,13 @@ from .._base.warn import warn
 from .._call.graphed import MOST_SHAPES, Graphed
 from .._parts.parts import Part, Parts
 from .lane import LayerLane, Surroundings
+from .ranks import Ranks
 
 MICROBATCHES = 8
 
 
 def capture_layers(model, layers=None, *, microbatches=MICROBATCHES, pool=None, generators=(), strict=False,
-                   max_shapes=MOST_SHAPES):
+                   max_shapes=MOST_SHAPES, ranks=None):
     """Makes layers of a model graphs, in place, for training by any schedule of microbatches.
 
     The first call of each layer is eager; what it is called with decides what is captured. From then on
@@ -37,6 +38,10 @@ def capture_layers(model, layers=None, *, microbatches=MICROBATCHES, pool=None, 
             Those of Megatron's and Transformer Engine's trackers are found.
         strict (bool): Raise what keeps a call from being captured, and microbatches too many.
         max_shapes (int): How many graphs a layer keeps.
+        ranks (process group or bool, optional): A group of ``torch.distributed`` whose ranks call the same
+            layers in the same order; True: all. At the first calls of each layer they tell one another, by
+            the store, which way these go: a rank that goes another way, or does not come, raises
+            ``RuntimeError``, which names it. Default: nobody is asked.
 
     Returns:
         A :class:`reprise.LayerGraphs`.
@@ -59,10 +64,10 @@ def capture_layers(model, layers=None, *, microbatches=MICROBATCHES, pool=None, 
         if not isinstance(chunk, torch.nn.Module):
             raise TypeError(f"a model is a module, or a list of modules, and this is a {type(chunk).__name__}")
     return of_chunks(torch, [(chunk, found_layers(torch, chunk, layers)) for chunk in chunks], microbatches, pool,
-                     generators, strict, max_shapes, Surroundings())
+                     generators, strict, max_shapes, Surroundings(), ranks)
 
 
-def of_chunks(torch, chunks, microbatches, pool, generators, strict, max_shapes, surroundings):
+def of_chunks(torch, chunks, microbatches, pool, generators, strict, max_shapes, surroundings, ranks=None):
     """The LayerGraphs of chunks, each (module, layers), with what a framework does around them."""
     found = sum(len(layers) for _, layers in chunks)
     if not found:
@@ -73,13 +78,15 @@ def of_chunks(torch, chunks, microbatches, pool, generators, strict, max_shapes,
         warn(f"reprise: the {found} layers run without graphs, as they are: {why_no_gpu(torch)}")
         chunks = []
     options = (pool, None, 1, False, strict, (), tuple(generators), "auto", False, None, max_shapes)
-    return LayerGraphs([_captured(torch, chunk, layers, options, microbatches, surroundings)
+    asked = None if ranks is None or ranks is False else Ranks(torch, ranks)
+    return LayerGraphs([_captured(torch, chunk, layers, options, microbatches, surroundings, asked)
                         for chunk, layers in chunks])
 
 
-def _captured(torch, chunk, layers, options, microbatches, surroundings):
+def _captured(torch, chunk, layers, options, microbatches, surroundings, ranks):
     parts = Parts(torch, type(chunk).__name__, Graphed, options, LayerLane, microbatches)
     parts.strict, parts.surroundings, parts.told_too_many = options[4], surroundings, False
+    parts.ranks = ranks
     parts.root = Part(type(chunk).__name__, type(chunk).__name__)
     parts.root.children = parts.divide(parts.root, [(name, layer) for name, layer in layers])
     handle = chunk.register_forward_pre_hook(functools.partial(_begin, parts.rounds))
