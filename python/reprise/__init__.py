@@ -14,7 +14,7 @@ import atexit as _atexit
 from ._base.namesake import warn_of_namesake as _warn_of_namesake
 _warn_of_namesake()  # before what it may have broken
 
-from . import _C, mends
+from . import _C, megatron, mends
 from ._C import Error
 from ._check.check import check
 from ._call.estimate import Estimate, estimate
@@ -37,6 +37,6 @@ from ._report.report import report
 __version__ = _C.version
 __all__ = ["Error", "Estimate", "Findings", "Graphed", "LayerGraphs", "Pool", "Recording", "capture_layers", "check",
            "compile", "eager", "estimate", "exec_info", "graph", "graphed", "graphed_", "graphed_of", "install",
-           "is_installed", "make_graphed_callables", "mends", "record", "report", "restore_pace", "set_exec_budget"]
+           "is_installed", "make_graphed_callables", "megatron", "mends", "record", "report", "restore_pace", "set_exec_budget"]
 
 _atexit.register(_C.leave)

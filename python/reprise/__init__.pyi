@@ -6,6 +6,7 @@ from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeV
 
 import torch
 
+from . import megatron as megatron
 from . import mends as mends
 from ._C import Error as Error
 

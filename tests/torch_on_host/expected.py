@@ -29,6 +29,7 @@ RUNS = {
     "gpu_gradients.py --install": 23,
     "gpu_homes.py": 16,
     "gpu_homes.py --install": 17,
+    "gpu_trainers.py": 0,  # and four where Accelerate and Lightning are installed
     "gpu_versions.py": 8,
     "gpu_effects.py": 36,
     "gpu_effects.py --install": 36,
