@@ -3,16 +3,11 @@
 [--install] ...
 
 Under install() Inductor's mode "reduce-overhead" and the backend "cudagraphs" are served; without it what is
-compiled by reprise.compile. Inductor needs Triton, which the host driver has none of: there the backend
-"cudagraphs" alone is tried, which asks for graphs in the same way; without install() these tests have it served
-as well."""
+compiled by reprise.compile. The backend "cudagraphs" asks for graphs in the same way, and without install()
+these tests have it served as well."""
 
 import contextlib
 import copy
-import functools
-import gc
-import importlib.util
-import sys
 import threading
 import types
 import unittest
@@ -23,97 +18,13 @@ from unittest import mock
 import torch
 
 import reprise
+from inductor_case import INSTALL, Served, each_way, net_of
 from reprise._base import torch_private
 from reprise._call.graphed import every_graphed
 from reprise._compile import partition, trees
 
-INSTALL = "--install" in sys.argv
-if INSTALL:
-    sys.argv.remove("--install")
-    reprise.install()
 
-
-def has_inductor():
-    """Is there a Triton that this PyTorch's Inductor can compile with?"""
-    if importlib.util.find_spec("triton") is None:
-        return False
-    try:
-        x = torch.ones(4, device="cuda")
-        return torch.equal(torch.compile(lambda x: x * 2 + 1)(x), x * 2 + 1)
-    except Exception as error:
-        print("no Inductor:", str(error).splitlines()[0][:200])
-        return False
-    finally:
-        torch._dynamo.reset()
-
-
-INDUCTOR = has_inductor()
-# How a callable is compiled, by name, that is served by graphs of ours.
-WAYS = {"cudagraphs": lambda fn, **kw: torch.compile(fn, backend="cudagraphs", **kw)}
-if INSTALL and INDUCTOR:
-    WAYS["reduce-overhead"] = lambda fn, **kw: torch.compile(fn, mode="reduce-overhead", **kw)
-if INDUCTOR:
-    WAYS["reprise"] = reprise.compile
-
-
-def net_of(*between):
-    torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.GELU(), *between,
-                               torch.nn.Linear(64, 32)).cuda()
-
-
-@contextlib.contextmanager
-def asked_for():
-    """All that is compiled without install() as the backend "reprise" asks for it."""
-    trees.serve()
-    with mock.patch.object(trees, "is_installed", lambda: True):
-        yield
-
-
-def each_way(test):
-    """Runs a test for each way, as what was compiled before is forgotten."""
-    @functools.wraps(test)
-    def run(self):
-        for name, way in WAYS.items():
-            served = contextlib.nullcontext() if INSTALL or name == "reprise" else asked_for()
-            with self.subTest(name), served:
-                self.forget()
-                self.before = set(map(id, every_graphed()))
-                test(self, name, way)
-        self.forget()
-    return run
-
-
-class Served(unittest.TestCase):
-    @staticmethod
-    def forget():
-        torch._dynamo.reset()
-        gc.collect()
-
-    def new_graphs(self):
-        return [made for made in every_graphed() if id(made) not in self.before]
-
-    def close(self, got, wanted, name):
-        """Inductor's kernels round otherwise."""
-        if name == "cudagraphs":
-            self.assertTrue(torch.equal(got, wanted), (got - wanted).abs().max())
-        else:
-            torch.testing.assert_close(got, wanted, rtol=2e-3, atol=2e-3)
-
-    def graphs(self, *wanted):
-        """How often each graph was replayed, by the ways of what is compiled."""
-        found = {}
-        for made in self.new_graphs():
-            self.assertEqual(made.failures(), [])
-            way = made.name.split()[-1]
-            if way == "forward" and "inference" in dict(wanted):
-                way = "inference"  # the backend "cudagraphs" of 2.9 does not tell them apart
-            for shape in made.shapes():
-                found.setdefault(way, []).append(shape["replays"])
-        self.assertEqual({way: sorted(found.get(way, [])) for way, _ in wanted},
-                         {way: sorted(counts) for way, counts in wanted},
-                         [(made.name, made.shapes()) for made in self.new_graphs()])
-
+class Ways(Served):
     @each_way
     def test_inference(self, name, way):
         net, kept = net_of(), []
