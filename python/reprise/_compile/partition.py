@@ -117,11 +117,9 @@ class Partition:
         variant = self._latest
         if variant is None or not self._lie_at(inputs, variant.places, variant.fixed):
             variant = self._variant(inputs)
-        back = self._align(inputs)
+        copied = self._align(inputs)
         results = variant(inputs)
-        for original, copy in back:
-            original.copy_(copy)
-        return results
+        return self._bring_back(results, copied) if copied else results
 
     def _sort(self, inputs):
         """Which inputs stay where they are: by what Inductor says, where it is right, and parameters."""
@@ -165,16 +163,28 @@ class Partition:
         self._set_fixed([i for i, count in zip(self._fixed, counts) if count < most], inputs)
 
     def _align(self, inputs):
-        """Copies inputs that lie where Inductor's kernels cannot read them. Returns (original, copy) of those
-        that the function writes to."""
-        back = ()
+        """Copies inputs that lie where Inductor's kernels cannot read them. Returns (number, original, copy) of
+        each."""
+        copied = ()
         for i in self._aligned:
             value = inputs[i]
             if value.data_ptr() % ALIGNMENT:
                 inputs[i] = _copy(value)
-                if i in self._written:
-                    back = (*back, (value, inputs[i]))
-        return back
+                copied = (*copied, (i, value, inputs[i]))
+        return copied
+
+    def _bring_back(self, results, copied):
+        """What was written to copies; a copy that is a result is the original. A partition hands inputs on
+        to the next one as results, which may write to them."""
+        for i, original, copy in copied:
+            if i in self._written:
+                original.copy_(copy)
+        return [next((original for _, original, copy in copied if self._is_same(result, copy)), result)
+                for result in results]
+
+    def _is_same(self, result, copy):
+        return isinstance(result, self._torch.Tensor) and result.data_ptr() == copy.data_ptr() and (
+            (result.shape, result.stride()) == (copy.shape, copy.stride()))
 
 
 def _note_fixed(tensor):
