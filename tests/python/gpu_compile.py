@@ -383,15 +383,21 @@ class Answers(unittest.TestCase):
             cudagraphify_impl=lambda *args, **kwargs: asked.append(kwargs) or "theirs",
             get_manager=lambda *_: None)
         trees._answer(theirs)
-        name = types.SimpleNamespace()
+        name = torch._guards.CompileId(frame_id=1, frame_compile_id=2)
+        context = torch._guards.CompileContext(name)
         with mock.patch.object(trees, "is_installed", lambda: False):
             self.assertEqual(theirs.cudagraphify_impl(id, [], (), compile_id=name), "theirs")
-            trees.ask_for(name)
-            self.assertIsInstance(theirs.cudagraphify_impl(id, [], (), compile_id=name), partition.Partition)
+            trees.ask_for(context)
+            asked_for = context.compile_id
+            self.assertIsInstance(theirs.cudagraphify_impl(id, [], (), compile_id=asked_for),
+                                  partition.Partition)
+            self.assertEqual(theirs.cudagraphify_impl(id, [], (), compile_id=name), "theirs")
         with mock.patch.object(trees, "is_installed", lambda: True):
             self.assertIsInstance(theirs.cudagraphify_impl(id, [], ()), partition.Partition)
             self.assertIs(theirs.cudagraphify_impl(id, [], (), kernel_free_cudagraph=True), id)
-        self.assertEqual(asked, [{"compile_id": name}])
+        self.assertEqual([list(told) for told in asked], [["compile_id"]] * 2)
+        self.assertEqual((asked_for, hash(asked_for), str(asked_for)), (name, hash(name), str(name)))
+        self.assertEqual((name, copy.deepcopy(asked_for)), (asked_for, name))
         manager = theirs.get_manager(0)
         self.assertIsNotNone(manager)
         self.assertFalse(manager)

@@ -241,6 +241,14 @@ def missing():
     return list(of(torch).off.items())
 
 
+def graph_options(torch):
+    """What Inductor's configuration says of graphs for symbolic sizes: ``sizes``, those that have graphs, None:
+    all; ``limit``, of how many to warn, None: of none."""
+    triton = _find(torch, "_inductor.config.triton")
+    return {"sizes": getattr(triton, "cudagraph_capture_sizes", None),
+            "limit": getattr(triton, "cudagraph_dynamic_shape_warn_limit", None)}
+
+
 def functions_of_trees(torch, trees):
     """The functions of TREES_NAMES in that module. Raises Missing."""
     found = [getattr(trees, name, None) for name in TREES_NAMES]

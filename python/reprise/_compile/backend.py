@@ -23,7 +23,7 @@ def backend(model, inputs, *, mode=None, options=None):
     trees.serve()
     from torch._inductor import list_mode_options
     from torch._inductor.compile_fx import compile_fx
-    trees.ask_for(private.compile_context.current_compile_id())
+    trees.ask_for(private.compile_context.try_get())
     patches = {**list_mode_options(mode or MODE), **(options or {}), "triton.cudagraphs": True}
     return compile_fx(model, inputs, config_patches=patches)
 

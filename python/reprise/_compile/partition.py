@@ -15,10 +15,13 @@ import weakref
 
 from .._alloc.pool import Pool
 from .._base import torch_private
+from .._base.warn import warn
 from .._call.graphed import MOST_SHAPES, Graphed
 
 ALIGNMENT = 16     # bytes; Inductor's kernels count on it
 MOST_VARIANTS = 4  # sets of places; what lies elsewhere in so many is an argument from then on
+MOST_SEEN = 1024   # sets of sizes that are remembered
+_BY_GRAPH, _ONCE, _NEVER = range(3)  # how calls of a set of sizes go; _ONCE: one was made, without a graph
 
 _pools = weakref.WeakValueDictionary()  # by device: where graphs of all partitions lie
 # By where its storage begins, a weak reference to each input of forward passes that stays where it is:
@@ -110,10 +113,18 @@ class Partition:
         self._aligned = ()      # of those that have to be
         self._variants = {}
         self._latest = None
+        self._sizes = {}        # symbolic integers of calls, and how these go
+        self._take_sizes = None
 
     def __call__(self, inputs):
         if self._fixed is None:
             self._sort(inputs)
+        if self._take_sizes is not None:
+            sizes = self._take_sizes(inputs)
+            if self._sizes.get(sizes) != _BY_GRAPH and not self._meet(sizes):
+                copied = self._align(inputs)
+                results = self.model(inputs)
+                return self._bring_back(results, copied) if copied else results
         variant = self._latest
         if variant is None or not self._lie_at(inputs, variant.places, variant.fixed):
             variant = self._variant(inputs)
@@ -133,9 +144,37 @@ class Partition:
             elif isinstance(value, torch.nn.Parameter) or i in self._told:
                 fixed.append(i)
                 _note_fixed(value)
+        sizes = [i for i, value in enumerate(inputs) if isinstance(value, int)]
         with _lock:
             if self._fixed is None:
+                self._take_sizes = operator.itemgetter(*sizes) if sizes else None
                 self._set_fixed(fixed, inputs)
+
+    def _meet(self, sizes):
+        """Is a call of these sizes, which have no graph, to have one? Those that the configuration leaves out
+        have none. Of more than its limit for warnings each has one from its second call on: where sizes do
+        not come back, captures are for nothing."""
+        config = torch_private.graph_options(self._torch)
+        with _lock:
+            had = self._sizes.get(sizes)
+            if had is None and config.get("sizes") is not None and sizes not in config["sizes"]:
+                had = self._sizes[sizes] = _NEVER
+            if had == _NEVER:
+                return False
+            count = sum(way == _BY_GRAPH for way in self._sizes.values())
+            limit = config.get("limit")
+            if had is None and limit is not None and count >= limit:
+                if count == limit and _ONCE not in self._sizes.values():
+                    warn(f"reprise: '{self.name}' is called with more than {limit} sets of sizes, of which each "
+                         "has a graph of its own. Further ones have one from their second call on. Where they "
+                         "are many, mark fewer dimensions dynamic or pad to fewer sizes: "
+                         "reprise.graphed(torch.compile(fn), buckets=...)")
+                if len(self._sizes) >= MOST_SEEN:
+                    self._sizes = {key: way for key, way in self._sizes.items() if way != _ONCE}
+                self._sizes[sizes] = _ONCE
+                return False
+            self._sizes[sizes] = _BY_GRAPH
+            return True
 
     def _set_fixed(self, fixed, inputs):
         of_device = [i for i, v in enumerate(inputs) if isinstance(v, self._torch.Tensor) and v.is_cuda]

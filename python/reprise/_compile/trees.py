@@ -7,6 +7,8 @@ asks that allocator which blocks of the pool are alive. Another allocator cannot
 graphs of ours return fresh results. So the function that Inductor asks, cudagraphify_impl, is another one.
 """
 
+import dataclasses
+import functools
 import itertools
 import sys
 import weakref
@@ -19,7 +21,7 @@ from .._base.warn import warn
 from .partition import Partition
 
 _made = weakref.WeakValueDictionary()  # partitions, by the id of Inductor's function, which they keep
-_asked = {}  # by id: the names of compilations by the backend; those of others may be equal
+_kinds = {}  # by the class of names of compilations, that of those by the backend
 _numbers = itertools.count()
 
 
@@ -60,14 +62,44 @@ def serve():
         sys.meta_path.insert(0, _Finder)
 
 
-def ask_for(compilation):
-    """Graphs of ours for a compilation: what names it, an object that its parts are told of."""
-    _asked[id(compilation)] = compilation
+def ask_for(context):
+    """Graphs of ours for a compilation, told by its context: its name is another object from now on, which
+    Inductor hands on to all of its parts, and which goes with these."""
+    name = None if context is None else context.compile_id
+    if name is None or getattr(name, "is_asked", False):
+        return
+    kind = _kinds.get(type(name))
+    if kind is None:
+        kind = _kinds[type(name)] = _asking(type(name))
+    context.compile_id = kind(**_fields(name))
+
+
+def _fields(name):
+    return {field.name: getattr(name, field.name) for field in dataclasses.fields(name)}
+
+
+def _asking(base):
+    """A class of names that are equal to PyTorch's and can be told from them."""
+    class Asked(base):
+        __slots__ = ()
+        is_asked = True
+
+        def __eq__(self, other):
+            return _fields(self) == _fields(other) if isinstance(other, base) else NotImplemented
+
+        def __hash__(self):
+            return hash(base(**_fields(self)))
+
+        def __reduce__(self):
+            return functools.partial(base, **_fields(self)), ()
+
+    Asked.__name__ = Asked.__qualname__ = base.__name__
+    return Asked
 
 
 def _is_asked_for(told):
     """Is it for us to answer Inductor, which told this of a function?"""
-    return is_installed() or id(told.get("compile_id")) in _asked
+    return is_installed() or getattr(told.get("compile_id"), "is_asked", False)
 
 
 def _answer(trees):
