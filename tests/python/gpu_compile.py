@@ -9,6 +9,7 @@ these tests have it served as well."""
 import contextlib
 import copy
 import threading
+import time
 import types
 import unittest
 import warnings
@@ -274,8 +275,8 @@ class Partitions(unittest.TestCase):
         inputs.clear()
         return [weight * x + size, None, size, weight]
 
-    def made(self, fixed=(0,), written=(), is_backward=False):
-        return partition.Partition(torch, self.model, fixed, written, 0, is_backward, "a partition")
+    def made(self, fixed=(0,), written=(), is_backward=False, **options):
+        return partition.Partition(torch, self.model, fixed, written, 0, is_backward, "a partition", **options)
 
     def check(self, made, x, size=1, weight=None):
         weight = self.weight if weight is None else weight
@@ -293,6 +294,22 @@ class Partitions(unittest.TestCase):
         graphed, = (g for g in every_graphed() if g.name == "a partition" and g.shapes())
         self.assertEqual([a["role"] for a in graphed.shapes()[0]["arguments"]], ["in", "out"])
         self.assertLess(self.calls, 6)
+
+    def test_the_faster_way(self):
+        """Eager calls wait on the host, which replays do not; each shape is chosen by itself."""
+        model = self.model
+
+        def waits(inputs):
+            time.sleep(0.004)
+            return model(inputs)
+        self.model = waits
+        made = self.made(policy="auto")
+        for rows in (8, 1):
+            for i in range(100):
+                self.check(made, torch.full((rows, 8), float(i), device="cuda"))
+        graphed, = (g for g in every_graphed() if g.name == "a partition" and g.choices())
+        self.assertEqual([c["choice"] for c in graphed.choices()], ["graph"] * 2)
+        self.assertLess(self.calls, 100)
 
     def test_sizes_are_keys(self):
         made = self.made()

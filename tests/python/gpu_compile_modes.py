@@ -73,8 +73,19 @@ class Modes(Served):
                 self.assertEqual(self.ways_used(), {"forward": 1, "backward": 1})
 
     @unittest.skipUnless(INDUCTOR, "no Inductor")
+    def test_by_what_is_measured(self):
+        self.forget()
+        self.before = set(map(id, every_graphed()))
+        net = net_of()
+        self.run_training(reprise.compile(net, options={"policy": "auto"}), net, "reprise", 40)
+        choices = [c for made in self.new_graphs() for c in made.choices()]
+        self.assertEqual(len(choices), 2)
+        self.assertTrue(all(c["judged_calls"] > 30 for c in choices), choices)
+        self.forget()
+
+    @unittest.skipUnless(INDUCTOR, "no Inductor")
     def test_unknown_options_are_refused(self):
-        for options in ({"no_such_option": 1}, {"triton.no_such": 1}):
+        for options in ({"no_such_option": 1}, {"policy": "no_such"}):
             with self.assertRaises(Exception) as caught:
                 self.forget()
                 reprise.compile(net_of(), options=options)(torch.randn(4, 32, device="cuda"))

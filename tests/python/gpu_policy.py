@@ -256,13 +256,43 @@ class Training(unittest.TestCase):
             self.assertEqual(self.losses(turns(make(*self.build(), wrap)), 240), want)
             self.assertGreater(min(shape["calls"] for shape in kept[0].shapes()), 8)
 
-    def test_two_graphs_are_not_judged(self):
-        net, optimizer = self.build()
-        forward = reprise.graphed(net, policy="auto", strict=True)
+    def test_both_passes_are_judged_as_one(self):
+        """Their eager calls wait in the forward or in the backward pass."""
+        class Late(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x.clone()
 
-        got = self.losses(whole_step(forward, optimizer), 20)
-        self.assertLess(got[-1], got[0])
-        self.assertIn("not judged", choice_of(forward)["reason"])
+            @staticmethod
+            def backward(ctx, gradient):
+                held_up(0.03)
+                return gradient.clone()
+
+        class LateBack(torch.nn.Module):
+            def __init__(self, net):
+                super().__init__()
+                self.net = net
+
+            def forward(self, x):
+                return Late.apply(self.net(x))
+        for kind in (lambda net: HeldUp(net, 0.03), LateBack):
+            net, optimizer = self.build()
+            want = self.losses(whole_step(kind(net), optimizer), 60)
+            net, optimizer = self.build()
+            forward = reprise.graphed(kind(net), policy="auto", strict=True)
+            self.assertEqual(self.losses(whole_step(forward, optimizer), 60), want)
+            fact = choice_of(forward)
+            self.assertEqual(fact["choice"], "graph")
+            self.assertGreater(fact["eager_us"], 30000)
+            self.assertLess(fact["graph_us"], fact["eager_us"])
+
+    def test_calls_without_a_backward_pass_are_not_measured(self):
+        net, _ = self.build()
+        made = reprise.graphed(HeldUp(net, 0.0005), policy="auto", strict=True)
+        x = torch.randn(32, 128, device="cuda")
+        for _ in range(100):
+            self.assertTrue(torch.equal(made(x), net(x)))
+        self.assertFalse(choice_of(made)["settled"])
 
 
 if __name__ == "__main__":

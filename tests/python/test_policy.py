@@ -2,6 +2,7 @@
 """policy="auto" without a GPU: how calls are made of what a choice says; and what is told of it."""
 
 import functools
+import gc
 import threading
 import types
 import unittest
@@ -13,6 +14,7 @@ import reprise
 from fake_fast_path import give_fast_path
 from fake_gradients import ADDRESS, Gradient, names, param, without_effects
 from no_reads import give_none
+from reprise._base import torch_private
 from reprise._call import graphed, params, policy
 from reprise._grad import gradients
 from reprise._call.graphed import MOST_STALE
@@ -150,6 +152,35 @@ class Calls(unittest.TestCase):
             made(5)
         made(4)
         self.assertEqual(choice.told, [("end", EAGER, False), ("end", EAGER, True)])
+
+    def test_both_passes_are_one_call(self):
+        """It ends behind the backward pass, once, and counts for nothing where none comes."""
+        behind = []
+        Tensor = type("Tensor", (), {})
+        Node = type("Node", (), {"register_prehook": lambda self, hook: setattr(self, "hook", hook)})
+
+        def fn(x):
+            result = Tensor()
+            result.grad_fn = Node()
+            return result
+        made, choice = self.subject([], fn=fn)
+        choice.begin = lambda stream, ahead: (EAGER, 5, 0)
+        made._torch.Tensor = Tensor
+        made._is_split = lambda tensors: True
+        with mock.patch.object(torch_private, "of", lambda torch: types.SimpleNamespace(
+                raw_stream=lambda index: 7, queue_callback=behind.append)):
+            result = made(3)
+            self.assertEqual(choice.told, [])
+            result.grad_fn.hook()
+            self.assertEqual(choice.told, [])
+            behind.pop()()
+            result.grad_fn.hook()  # a second pass
+            behind.pop()()
+            del result
+            self.assertEqual(choice.told, [("end", EAGER, True)])
+            made(3)
+            gc.collect()
+        self.assertEqual(choice.told, [("end", EAGER, True), ("end", EAGER, False)])
 
     def test_eager_calls_rest(self):
         made, choice = self.subject([EAGER, EAGER], rests=6)
@@ -397,8 +428,8 @@ class Told(unittest.TestCase):
                          "an exec of its own")
         fact.update(own_exec=False, exec_updates=4)
         self.assertTrue(policy.verdict(fact).endswith("a shared exec, updated 4 times"))
-        split = {"shape": "net", "choice": "graph", "reason": "two graphs are not judged"}
-        self.assertEqual(policy.verdict(split), "net: graph: two graphs are not judged")
+        fact.update(passes="forward and backward")
+        self.assertIn("the fastest, forward and backward as one (eager", policy.verdict(fact))
 
 
 if __name__ == "__main__":

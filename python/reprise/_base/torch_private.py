@@ -198,6 +198,8 @@ class Private:
         if self.get_stream is None:
             self.set_stream = None
         self.synchronize = _find(torch, "_C._cuda_synchronize") or (lambda: torch.cuda.synchronize())
+        # What is called behind the backward pass that is under way.
+        self.queue_callback = _find(torch, "autograd.Variable._execution_engine.queue_callback")
         self.task_id = _find(torch, "_C._current_graph_task_id") or (lambda: -1)
 
     def _find_nccl(self):

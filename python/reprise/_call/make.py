@@ -69,7 +69,8 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
         policy (str): ``"always"``: what can be captured goes by its graph. ``"auto"``: calls of a
             shape begin eagerly and are timed; it is captured once that may pay, then eager runs
             and graph are measured in turns, and calls go the faster way, looked at again from time
-            to time. Forward and backward as two graphs are not judged, and always go by them.
+            to time. Forward and backward as two graphs are judged as one: a call is measured
+            until the backward pass through its result is enqueued.
             ``"never"``: no graph.
         verify (str, optional): ``"capture"``: each shape is captured once more, to verify with
             arguments at other addresses what two captures prove; an argument that is found elsewhere

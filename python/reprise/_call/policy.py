@@ -24,6 +24,7 @@ from .._capture.record import is_alone
 from .._reads.hyperparameters import Unfollowed
 from .._shapes.shape import Shape
 from .graphed import ATTEMPTS, Graphed, Uncapturable
+from .passes import end_behind_backward
 
 _EAGER, _GRAPH, _CAPTURE = range(3)  # enum rp_way
 _MOST_REST = 255
@@ -56,15 +57,16 @@ class WithoutGpu(Ungraphed):
 class _Case:
     """A shape, and how its calls go."""
 
-    __slots__ = ("name", "choice", "device", "shape", "offered", "is_short")
+    __slots__ = ("name", "choice", "device", "shape", "offered", "is_short", "is_pair")
 
-    def __init__(self, name, choice, device):
+    def __init__(self, name, choice, device, is_pair=False):
         self.name = name
         self.choice = choice
         self.device = device   # its index
         self.shape = None      # captured
         self.offered = 0       # to the fast path: when, by its guards
         self.is_short = False  # it took it
+        self.is_pair = is_pair  # are forward and backward two graphs, judged as one?
 
 
 class Judged(Graphed):
@@ -107,8 +109,6 @@ class Judged(Graphed):
             return self._fn(*args, **kwargs)
         if self._eager_runs < self._warmup:
             return self._warm_up(args, kwargs)
-        if self._is_split(tensors):
-            return self._by_graph(key, leaves, tensors, spec, args, kwargs)
         case = self._met(key)
         self._count_unmet(case)
         if case is None:
@@ -137,8 +137,23 @@ class Judged(Graphed):
         finally:
             choice.end(turn, worked)
 
+    def _measured_pair(self, choice, turn, call):
+        """Measured until the backward pass through the result has been enqueued."""
+        if not turn[1]:
+            return call()
+        worked = False
+        try:
+            result = call()
+            worked = True
+        finally:
+            if not worked:
+                choice.end(turn, False)
+        end_behind_backward(self._torch, choice, turn, result)
+        return result
+
     def _judged_call(self, case, key, found, args, kwargs, start):
         leaves, tensors, spec = found
+        measured = self._measured_pair if case.is_pair else self._measured
         stream = torch_private.of(self._torch).raw_stream(case.device)
         ahead = (time.perf_counter_ns() - start) / 1000
         turn = case.choice.begin(stream, ahead)
@@ -150,9 +165,8 @@ class Judged(Graphed):
             self._offer_graph(case, key, args, kwargs, tensors)
             turn = case.choice.begin(stream, ahead)
         if turn[0] == _GRAPH:
-            return self._measured(case.choice, turn, lambda: self._replay(key, case.shape, tensors, args,
-                                                                          kwargs))
-        result = self._measured(case.choice, turn, lambda: self._fn(*args, **kwargs))
+            return measured(case.choice, turn, lambda: self._replay(key, case.shape, tensors, args, kwargs))
+        result = measured(case.choice, turn, lambda: self._fn(*args, **kwargs))
         if not case.is_short:
             if self._has_failed(key):
                 self._rests.note(leaves, spec)
@@ -193,7 +207,8 @@ class Judged(Graphed):
             device = tensors[0].device.index if tensors else self._torch.cuda.current_device()
             if device not in self._judges:
                 self._judges[device] = _C.Judge(device)
-            case = _Case(self._shape_name(tensors), _Choice(self._judges[device]), device)
+            case = _Case(self._shape_name(tensors), _Choice(self._judges[device]), device,
+                         self._is_split(tensors))
             shape = self._shapes.get(key)
             if shape is not None:
                 case.shape = shape
@@ -207,7 +222,7 @@ class Judged(Graphed):
         """Lets the fast path have the shape as it is now; does it?"""
         fast_path = self._fast_path
         guarded = fast_path.is_guarded()
-        if not fast_path.takes_calls() or (guarded and case.offered == fast_path.guards):
+        if case.is_pair or not fast_path.takes_calls() or (guarded and case.offered == fast_path.guards):
             return False  # it had the call already, or cannot take it
         short, graph = ((), None, ()), None
         if case.shape is not None:
@@ -283,22 +298,19 @@ class Judged(Graphed):
         facts = []
         for case in list(self._cases.values()):
             fact = {"shape": case.name, **case.choice.info()}
+            if case.is_pair:
+                fact["passes"] = "forward and backward"
             if case.shape is not None:
-                graph = case.shape.facts()
+                graph = case.shape.parts()[0].facts()
                 fact.update({k: graph[k] for k in ("bound_args", "copied_args", "own_exec",
                                                    "exec_updates")})
             facts.append(fact)
-        judged = {case.shape for case in self._cases.values()}
-        facts += [{"shape": shape.facts()["name"], "choice": "graph",
-                   "reason": "forward and backward as two graphs are not judged"}
-                  for made in self._shapes.values() if made not in judged
-                  and not isinstance(made, Shape) for shape in made.parts()[:1]]
         return facts
 
 
 def _capture_ms(shape):
-    facts = shape.facts()
-    return sum(facts[k] for k in ("rehearse_ms", "plan_ms", "record_ms", "instantiate_ms"))
+    return sum(part.facts()[k] for part in shape.parts()
+               for k in ("rehearse_ms", "plan_ms", "record_ms", "instantiate_ms"))
 
 
 def verdict(fact):
@@ -308,6 +320,8 @@ def verdict(fact):
         return text
     times = [f"{name} {fact[key]:.1f} us" for name, key in (("eager", "eager_us"),
                                                             ("graph", "graph_us")) if fact[key]]
+    if "passes" in fact:
+        text += f", {fact['passes']} as one"
     if times:
         text += f" ({', '.join(times)}; {fact['measured_calls']} of {fact['judged_calls']} calls " \
                 "measured)"

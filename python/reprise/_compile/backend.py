@@ -14,7 +14,9 @@ def backend(model, inputs, *, mode=None, options=None):
 
     Arguments:
         mode (str, optional): One of torch.compile's. Default: ``"reduce-overhead"``.
-        options (dict, optional): Inductor's, as for torch.compile; they win over the mode's.
+        options (dict, optional): Inductor's, as for torch.compile; they win over the mode's. And ``policy``:
+            ``"always"``, or ``"auto"``: each piece of the forward and backward pass goes by its graph
+            where that is measured to be faster, for each shape by itself. Default: ``"always"``.
 
     Raises :class:`reprise.Error` where PyTorch lacks what it takes."""
     torch = need_gpu()
@@ -23,8 +25,12 @@ def backend(model, inputs, *, mode=None, options=None):
     trees.serve()
     from torch._inductor import list_mode_options
     from torch._inductor.compile_fx import compile_fx
-    trees.ask_for(private.compile_context.try_get())
-    patches = {**list_mode_options(mode or MODE), **(options or {}), "triton.cudagraphs": True}
+    options = dict(options or {})
+    policy = options.pop("policy", "always")
+    if policy not in ("always", "auto"):
+        raise ValueError(f"policy is {policy!r}, but has to be always or auto")
+    trees.ask_for(private.compile_context.try_get(), policy)
+    patches = {**list_mode_options(mode or MODE), **options, "triton.cudagraphs": True}
     return compile_fx(model, inputs, config_patches=patches)
 
 

@@ -17,6 +17,7 @@ from .._alloc.pool import Pool
 from .._base import torch_private
 from .._base.warn import warn
 from .._call.graphed import MOST_SHAPES, Graphed
+from .._call.policy import Judged
 
 ALIGNMENT = 16     # bytes; Inductor's kernels count on it
 MOST_VARIANTS = 4  # sets of places; what lies elsewhere in so many is an argument from then on
@@ -57,8 +58,8 @@ class Variant:
         self._moving = moving
         self._take = _taker(moving)
         self._here = threading.local()
-        self._graphed = Graphed(self._run, _pool(partition.device), partition.name, 1, False, False, (), (),
-                                "whole", True, None, MOST_SHAPES)
+        self._graphed = partition.kind(self._run, _pool(partition.device), partition.name, 1, False, False,
+                                       (), (), "whole", True, None, MOST_SHAPES)
 
     def __call__(self, inputs):
         """The function's results; the list is empty afterwards, as Inductor's functions leave it."""
@@ -98,9 +99,13 @@ class Partition:
         device (int): Index of the GPU.
         is_backward (bool): Is it a part of a backward pass?
         name (str): For reports and errors.
+        policy (str): ``"always"`` or ``"auto"``: by graphs, or the faster way of each shape, as it is
+            measured. Results are fresh either way, so forward and backward passes are chosen for each by
+            itself, and their sum is the least.
     """
 
-    def __init__(self, torch, model, fixed, written, device, is_backward, name):
+    def __init__(self, torch, model, fixed, written, device, is_backward, name, policy="always"):
+        self.kind = Judged if policy == "auto" else Graphed
         self.model = model
         self.device = device
         self.name = name

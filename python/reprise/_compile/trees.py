@@ -21,7 +21,7 @@ from .._base.warn import warn
 from .partition import Partition
 
 _made = weakref.WeakValueDictionary()  # partitions, by the id of Inductor's function, which they keep
-_kinds = {}  # by the class of names of compilations, that of those by the backend
+_kinds = {}  # by the class of names of compilations, and a policy, that of those by the backend
 _numbers = itertools.count()
 
 
@@ -62,15 +62,16 @@ def serve():
         sys.meta_path.insert(0, _Finder)
 
 
-def ask_for(context):
-    """Graphs of ours for a compilation, told by its context: its name is another object from now on, which
+def ask_for(context, policy="always"):
+    """Graphs of ours for a compilation, by a policy (partition.Partition), told by its context: its name is another object from now on, which
     Inductor hands on to all of its parts, and which goes with these."""
     name = None if context is None else context.compile_id
     if name is None or getattr(name, "is_asked", False):
         return
-    kind = _kinds.get(type(name))
+    key = type(name), policy
+    kind = _kinds.get(key)
     if kind is None:
-        kind = _kinds[type(name)] = _asking(type(name))
+        kind = _kinds[key] = _asking(*key)
     context.compile_id = kind(**_fields(name))
 
 
@@ -78,11 +79,12 @@ def _fields(name):
     return {field.name: getattr(name, field.name) for field in dataclasses.fields(name)}
 
 
-def _asking(base):
+def _asking(base, by):
     """A class of names that are equal to PyTorch's and can be told from them."""
     class Asked(base):
         __slots__ = ()
         is_asked = True
+        policy = by
 
         def __eq__(self, other):
             return _fields(self) == _fields(other) if isinstance(other, base) else NotImplemented
@@ -138,7 +140,7 @@ def _partition(torch, model, fixed, told):
         device = told.get("device_index")
         made = _made[id(model)] = Partition(torch, model, fixed, told.get("mutated_input_idxs", ()),
                                             torch.cuda.current_device() if device is None else device,
-                                            way == "backward", name)
+                                            way == "backward", name, getattr(frame, "policy", "always"))
     return made
 
 
