@@ -26,7 +26,8 @@ struct rp_host_image;
     X(PARAM_INFO, 0, "kernels that are not launched with one packed buffer cannot be captured")    \
     X(FUNC_NAME, 1, "kernels are reported by address, not by name")                                \
     X(CAPTURE_TO_GRAPH, 2, "work cannot be captured into an existing graph")                       \
-    X(LIBRARY, 3, "kernels that belong to no context cannot be looked into")
+    X(LIBRARY, 3, "kernels that belong to no context cannot be looked into")                       \
+    X(SHARE, 4, "other processes cannot be given memory")
 
 enum rpi_capability {
 #define X(name, bit, lost) RPI_CAP_##name = 1u << (bit),

@@ -4,6 +4,9 @@
  */
 #include "conformance.h"
 
+#include <stdio.h>
+#include <unistd.h>
+
 static CUmemAllocationProp properties(struct rpt *t)
 {
     return (CUmemAllocationProp){
@@ -139,6 +142,87 @@ void case_virtual_released_chunk_lives_while_mapped(struct rpt *t)
     OK(cuMemRelease(handle));
     OK(cuMemsetD32(a, 8, 1));
     EQUAL(rpt_word(t, a), 8);
+}
+
+/* A chunk that can be given to other processes. */
+static CUmemGenericAllocationHandle shareable(struct rpt *t, size_t bytes)
+{
+    CUmemAllocationProp prop = properties(t);
+    CUmemGenericAllocationHandle handle;
+    prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    OK(cuMemCreate(&handle, bytes, &prop, 0));
+    return handle;
+}
+
+static int share(struct rpt *t, CUmemGenericAllocationHandle handle)
+{
+    int file = -1;
+    OK(cuMemExportToShareableHandle(&file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    REQUIRE(file >= 0);
+    return file;
+}
+
+/* What the descriptor leads to, which is closed. */
+static CUmemGenericAllocationHandle open_shared(struct rpt *t, int file)
+{
+    CUmemGenericAllocationHandle handle;
+    OK(cuMemImportFromShareableHandle(&handle, (void *)(uintptr_t)file,
+                                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    close(file);
+    rpt_track(t, TRACKED_CHUNK, handle, 0);
+    return handle;
+}
+
+void case_virtual_shared_chunk_is_the_same_memory(struct rpt *t)
+{
+    size_t bytes = granularity(t);
+    CUmemGenericAllocationHandle handle = shareable(t, bytes);
+    rpt_track(t, TRACKED_CHUNK, handle, bytes);
+    CUdeviceptr ours = reserve(t, bytes), theirs = reserve(t, bytes);
+    map(t, ours, bytes, handle);
+    OK(cuMemsetD32(ours + 64, 6, 1)); /* before it is shared */
+    OK(cuCtxSynchronize());
+    map(t, theirs, bytes, open_shared(t, share(t, handle)));
+    EQUAL(rpt_word(t, theirs + 64), 6);
+    OK(cuMemsetD32(theirs + 64, 7, 1));
+    OK(cuMemsetD32(ours + 128, 8, 1));
+    OK(cuCtxSynchronize());
+    EQUAL(rpt_word(t, ours + 64), 7);
+    EQUAL(rpt_word(t, theirs + 128), 8);
+    int again = share(t, handle);
+    close(again);
+    EQUAL(rpt_word(t, ours + 64), 7);
+}
+
+void case_virtual_shared_chunk_outlives_its_maker(struct rpt *t)
+{
+    size_t bytes = granularity(t);
+    CUmemGenericAllocationHandle handle = shareable(t, bytes);
+    CUdeviceptr ours = reserve(t, bytes), theirs = reserve(t, bytes);
+    OK(cuMemMap(ours, bytes, 0, handle, 0));
+    allow(t, ours, bytes);
+    OK(cuMemsetD32(ours, 9, 1));
+    OK(cuCtxSynchronize());
+    CUmemGenericAllocationHandle opened = open_shared(t, share(t, handle));
+    OK(cuMemUnmap(ours, bytes));
+    OK(cuMemRelease(handle));
+    map(t, theirs, bytes, opened);
+    EQUAL(rpt_word(t, theirs), 9);
+}
+
+void case_virtual_share_refusals(struct rpt *t)
+{
+    size_t bytes = granularity(t);
+    int file = -1;
+    CUmemGenericAllocationHandle plain = chunk(t, bytes), handle;
+    CUmemAllocationHandleType type = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemExportToShareableHandle(&file, plain, type, 0));
+    FILE *other = tmpfile();
+    REQUIRE(other);
+    CUresult result =
+        t->d->cuMemImportFromShareableHandle(&handle, (void *)(uintptr_t)fileno(other), type);
+    fclose(other);
+    REQUIRE(result != CUDA_SUCCESS);
 }
 
 void case_virtual_create_refusals(struct rpt *t)

@@ -63,8 +63,8 @@ static void check_filled(const char *library)
     struct rp_error err;
     CHECK(load(library, &err, &driver) == RP_OK);
     CHECK(driver && !strcmp(driver->provider, "cuda") && driver->version == 13000);
-    CHECK(driver->capabilities ==
-          (RPI_CAP_PARAM_INFO | RPI_CAP_FUNC_NAME | RPI_CAP_CAPTURE_TO_GRAPH | RPI_CAP_LIBRARY));
+    CHECK(driver->capabilities == (RPI_CAP_PARAM_INFO | RPI_CAP_FUNC_NAME |
+                                   RPI_CAP_CAPTURE_TO_GRAPH | RPI_CAP_LIBRARY | RPI_CAP_SHARE));
 #define X(need, name, version, params, args) CHECK(driver->name);
 #include "driver/symbols.def"
 #undef X
@@ -98,7 +98,7 @@ static void check_optional(void)
     setenv("FAKE_MISSING", "cuFuncGetName", 1);
     CHECK(load(FAKE_V2, NULL, &driver) == RP_OK);
     CHECK(driver->capabilities ==
-          (RPI_CAP_PARAM_INFO | RPI_CAP_CAPTURE_TO_GRAPH | RPI_CAP_LIBRARY));
+          (RPI_CAP_PARAM_INFO | RPI_CAP_CAPTURE_TO_GRAPH | RPI_CAP_LIBRARY | RPI_CAP_SHARE));
     CHECK(!driver->cuFuncGetName && driver->cuFuncGetParamInfo);
 }
 
@@ -107,7 +107,8 @@ static void check_driver_older_than_optional(void)
     const struct rp_driver *driver = NULL;
     setenv("FAKE_VERSION", "12030", 1); /* cuFuncGetParamInfo came with 12.4 */
     CHECK(load(FAKE_V2, NULL, &driver) == RP_OK);
-    CHECK(driver->capabilities == (RPI_CAP_FUNC_NAME | RPI_CAP_CAPTURE_TO_GRAPH | RPI_CAP_LIBRARY));
+    CHECK(driver->capabilities ==
+          (RPI_CAP_FUNC_NAME | RPI_CAP_CAPTURE_TO_GRAPH | RPI_CAP_LIBRARY | RPI_CAP_SHARE));
     CHECK(!driver->cuFuncGetParamInfo);
 }
 

@@ -199,6 +199,7 @@ CUresult rpi_host_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute,
         {95, 1},         /* cooperative launches */
         {97, 227 << 10}, /* shared memory of a block that asks for more */
         {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1},
+        {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 1},
         {106, 32},      /* blocks of a multiprocessor */
         {111, 1 << 10}, /* shared memory of a block that the system keeps */
         {CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, 1},

@@ -282,6 +282,8 @@ void rpi_host_memory_finish(void)
                memory->reservations.data[i].bytes);
     for (size_t i = 0; i < memory->chunks.count; i++) {
         rpi_host_handle_remove(memory->chunks.data[i]);
+        if (memory->chunks.data[i]->file >= 0)
+            close(memory->chunks.data[i]->file);
         rpi_free(memory->chunks.data[i]);
     }
     rpi_vec_finish(&memory->spans);

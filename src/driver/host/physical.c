@@ -4,11 +4,16 @@
  * several addresses makes true aliases, a chunk's place in the file is its physical address, and
  * pages cost host memory only once they are touched. A freed chunk's pages are punched out. Places
  * are found first fit, in time linear in the chunks.
+ *
+ * A chunk that is shared with another process gets a memfd of its own, which lives until nobody has
+ * it any more. Its place in the common one stays taken, as its address.
  */
 #include "driver/host/state.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define FILE_BYTES ((uint64_t)1 << 42)
@@ -47,12 +52,9 @@ uint64_t rpi_host_memory_used(int device)
     return rpi_host.memory.used[device] + rpi_host.memory.execs[device];
 }
 
-CUresult rpi_host_chunk_create(int device, uint64_t bytes, struct rpi_host_chunk **out_chunk)
+static CUresult make_chunk(int device, uint64_t bytes, struct rpi_host_chunk **out_chunk)
 {
     struct rpi_host_memory *memory = &rpi_host.memory;
-    uint64_t total = rpi_host.options.total_bytes;
-    if (bytes > total || rpi_host_memory_used(device) > total - bytes || bytes > FILE_BYTES / 4)
-        return CUDA_ERROR_OUT_OF_MEMORY;
     struct rpi_host_chunk *chunk = rpi_calloc(1, sizeof *chunk);
     uint64_t offset;
     size_t at = find_gap(bytes, &offset);
@@ -68,12 +70,96 @@ CUresult rpi_host_chunk_create(int device, uint64_t bytes, struct rpi_host_chunk
     chunk->offset = offset;
     chunk->bytes = bytes;
     chunk->device = device;
+    chunk->file = -1;
+    *out_chunk = chunk;
+    return CUDA_SUCCESS;
+}
+
+CUresult rpi_host_chunk_create(int device, uint64_t bytes, struct rpi_host_chunk **out_chunk)
+{
+    struct rpi_host_memory *memory = &rpi_host.memory;
+    uint64_t total = rpi_host.options.total_bytes;
+    if (bytes > total || rpi_host_memory_used(device) > total - bytes || bytes > FILE_BYTES / 4)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = make_chunk(device, bytes, out_chunk);
+    if (result != CUDA_SUCCESS)
+        return result;
     memory->used[device] += bytes;
     memory->physical += bytes;
     if (memory->physical > memory->peak)
         memory->peak = memory->physical;
-    *out_chunk = chunk;
     return CUDA_SUCCESS;
+}
+
+#define SHARED_NAME "reprise-host-shared-"
+
+/* Copies what was written of the chunk; the rest of the new file reads as zeros, as it did. */
+static bool copy_out(const struct rpi_host_chunk *chunk, int file)
+{
+    enum { PIECE = 1 << 16 };
+    char piece[PIECE];
+    off_t end = (off_t)(chunk->offset + chunk->bytes);
+    off_t at = lseek(rpi_host.memory.fd, (off_t)chunk->offset, SEEK_DATA);
+    while (at >= 0 && at < end) {
+        off_t stop = lseek(rpi_host.memory.fd, at, SEEK_HOLE);
+        stop = stop < 0 || stop > end ? end : stop;
+        while (at < stop) {
+            size_t wanted = stop - at < PIECE ? (size_t)(stop - at) : PIECE;
+            ssize_t got = pread(rpi_host.memory.fd, piece, wanted, at);
+            if (got <= 0 || pwrite(file, piece, (size_t)got, at - (off_t)chunk->offset) != got)
+                return false;
+            at += got;
+        }
+        at = lseek(rpi_host.memory.fd, at, SEEK_DATA);
+    }
+    return true;
+}
+
+static void punch(const struct rpi_host_chunk *chunk)
+{
+    fallocate(rpi_host.memory.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)chunk->offset,
+              (off_t)chunk->bytes);
+}
+
+CUresult rpi_host_chunk_share(struct rpi_host_chunk *chunk)
+{
+    char name[sizeof SHARED_NAME + 12];
+    snprintf(name, sizeof name, SHARED_NAME "%d", chunk->device);
+    int file = memfd_create(name, MFD_CLOEXEC);
+    if (file < 0)
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    if (ftruncate(file, (off_t)chunk->bytes) != 0 || !copy_out(chunk, file)) {
+        close(file);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    chunk->file = file;
+    punch(chunk);
+    return CUDA_SUCCESS;
+}
+
+CUresult rpi_host_chunk_open(int file, struct rpi_host_chunk **out_chunk)
+{
+    char path[64], name[64] = {0};
+    struct stat facts;
+    int device;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    if (fstat(file, &facts) != 0 || readlink(path, name, sizeof name - 1) < 0 ||
+        sscanf(name, "/memfd:" SHARED_NAME "%d", &device) != 1 || device < 0 ||
+        device >= rpi_host_devices() || facts.st_size <= 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = make_chunk(device, (uint64_t)facts.st_size, out_chunk);
+    if (result != CUDA_SUCCESS)
+        return result;
+    (*out_chunk)->file = file;
+    (*out_chunk)->shareable = (*out_chunk)->foreign = true;
+    return CUDA_SUCCESS;
+}
+
+bool rpi_host_chunk_map(const struct rpi_host_chunk *chunk, void *place, int protection)
+{
+    int file = chunk->file < 0 ? rpi_host_memory_fd() : chunk->file;
+    return mmap(place, chunk->bytes, protection, MAP_SHARED | MAP_FIXED, file,
+                chunk->file < 0 ? (off_t)chunk->offset : 0) != MAP_FAILED;
 }
 
 void rpi_host_chunk_destroy(struct rpi_host_chunk *chunk)
@@ -90,9 +176,13 @@ void rpi_host_chunk_destroy(struct rpi_host_chunk *chunk)
     memory->chunks.count--;
     memmove(memory->chunks.data + low, memory->chunks.data + low + 1,
             (memory->chunks.count - low) * sizeof *memory->chunks.data);
-    memory->physical -= chunk->bytes;
-    memory->used[chunk->device] -= chunk->bytes;
-    fallocate(memory->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)chunk->offset,
-              (off_t)chunk->bytes);
+    if (!chunk->foreign) {
+        memory->physical -= chunk->bytes;
+        memory->used[chunk->device] -= chunk->bytes;
+    }
+    if (chunk->file >= 0)
+        close(chunk->file);
+    else
+        punch(chunk);
     rpi_free(chunk);
 }

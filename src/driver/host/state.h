@@ -369,7 +369,10 @@ struct rpi_host_chunk {
     uint64_t offset, bytes; /* in the memfd */
     int device;
     size_t mappings;
-    bool held; /* its handle is not released */
+    bool held;      /* its handle is not released */
+    bool shareable; /* may get a file of its own */
+    bool foreign;   /* made by another process: none of this one's memory */
+    int file;       /* where its bytes are, from 0 on, once it was shared; -1: in the memfd */
 };
 
 enum rpi_host_span_kind { RPI_HOST_SPAN_ALLOC, RPI_HOST_SPAN_MAPPING, RPI_HOST_SPAN_PINNED };
@@ -408,6 +411,13 @@ struct rpi_host_memory {
 uint64_t rpi_host_memory_used(int device);
 CUresult rpi_host_chunk_create(int device, uint64_t bytes, struct rpi_host_chunk **out_chunk);
 void rpi_host_chunk_destroy(struct rpi_host_chunk *chunk);
+/* The chunk's bytes, in a file of its own from now on, which other processes may map. Nothing runs.
+ */
+CUresult rpi_host_chunk_share(struct rpi_host_chunk *chunk);
+/* A chunk of what another process shares. Takes the file, on success only. */
+CUresult rpi_host_chunk_open(int file, struct rpi_host_chunk **out_chunk);
+/* Maps its bytes at the place; false where that cannot be. */
+bool rpi_host_chunk_map(const struct rpi_host_chunk *chunk, void *place, int protection);
 /* -1: it could not be made. */
 int rpi_host_memory_fd(void);
 /* Index of the first span that ends after address. */

@@ -7,7 +7,9 @@
 #include "driver/host/state.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 static bool is_multiple(uint64_t value)
 {
@@ -123,11 +125,24 @@ static CUresult check_properties(const CUmemAllocationProp *properties)
 {
     if (!properties || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
-    if (properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE)
+    if (properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE &&
+        properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_NOT_SUPPORTED;
     if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         return CUDA_ERROR_INVALID_VALUE;
     return is_device(properties->location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+static CUresult hand_out(struct rpi_host_chunk *chunk, CUmemGenericAllocationHandle *out_handle)
+{
+    if (!rpi_host_handle_add(chunk, RPI_HOST_CHUNK)) {
+        rpi_host_chunk_destroy(chunk);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    chunk->held = true;
+    rpi_host.memory.created++;
+    *out_handle = (uintptr_t)chunk;
+    return CUDA_SUCCESS;
 }
 
 CUresult rpi_host_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
@@ -142,14 +157,14 @@ CUresult rpi_host_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes
     result = rpi_host_chunk_create(properties->location.id, bytes, &chunk);
     if (result)
         return result;
-    if (!rpi_host_handle_add(chunk, RPI_HOST_CHUNK)) {
-        rpi_host_chunk_destroy(chunk);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    chunk->held = true;
-    rpi_host.memory.created++;
-    *handle = (uintptr_t)chunk;
-    return CUDA_SUCCESS;
+    chunk->shareable = properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE;
+    return hand_out(chunk, handle);
+}
+
+static int protection_of(CUmemAccess_flags flags)
+{
+    int protection = flags & CU_MEM_ACCESS_FLAGS_PROT_READ ? PROT_READ : PROT_NONE;
+    return flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? protection | PROT_WRITE : protection;
 }
 
 static struct rpi_host_chunk *chunk_of(CUmemGenericAllocationHandle handle)
@@ -177,6 +192,61 @@ CUresult rpi_host_cuMemRelease(CUmemGenericAllocationHandle handle)
     return CUDA_SUCCESS;
 }
 
+/* Every mapping of the chunk, on the file that it is in now. */
+static CUresult map_again(const struct rpi_host_chunk *chunk)
+{
+    const struct rpi_host_memory *memory = &rpi_host.memory;
+    for (size_t i = 0; i < memory->spans.count; i++) {
+        const struct rpi_host_span *span = &memory->spans.data[i];
+        if (span->chunk == chunk && !rpi_host_chunk_map(chunk, (void *)(uintptr_t)span->address,
+                                                        protection_of(span->access)))
+            return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult rpi_host_cuMemExportToShareableHandle(void *shared, CUmemGenericAllocationHandle handle,
+                                               CUmemAllocationHandleType type,
+                                               unsigned long long flags)
+{
+    const struct rpi_host_chunk *there = chunk_of(handle);
+    if (!shared || !there || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+        !there->shareable)
+        return CUDA_ERROR_INVALID_VALUE;
+    /* Its bytes move to a file of its own. */
+    CUresult result = there->file < 0 ? rpi_host_wait_all(NULL) : CUDA_SUCCESS;
+    struct rpi_host_chunk *chunk = chunk_of(handle);
+    if (result == CUDA_SUCCESS && !chunk)
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS && chunk->file < 0) {
+        result = rpi_host_chunk_share(chunk);
+        if (result == CUDA_SUCCESS)
+            result = map_again(chunk);
+    }
+    if (result != CUDA_SUCCESS)
+        return result;
+    int file = fcntl(chunk->file, F_DUPFD_CLOEXEC, 0);
+    if (file < 0)
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    *(int *)shared = file;
+    return CUDA_SUCCESS;
+}
+
+CUresult rpi_host_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shared,
+                                                 CUmemAllocationHandleType type)
+{
+    struct rpi_host_chunk *chunk;
+    if (!handle || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return CUDA_ERROR_INVALID_VALUE;
+    int file = fcntl((int)(uintptr_t)shared, F_DUPFD_CLOEXEC, 0);
+    CUresult result = file < 0 ? CUDA_ERROR_INVALID_VALUE : rpi_host_chunk_open(file, &chunk);
+    if (result == CUDA_SUCCESS)
+        return hand_out(chunk, handle);
+    if (file >= 0)
+        close(file);
+    return result;
+}
+
 CUresult rpi_host_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
                            CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
@@ -202,8 +272,7 @@ CUresult rpi_host_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
     if (!rpi_vec_reserve(&memory->spans, memory->spans.count + 1))
         return CUDA_ERROR_OUT_OF_MEMORY;
     /* The system limits the mappings of a process; beyond it this fails and changes nothing. */
-    if (mmap((void *)(uintptr_t)address, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
-             rpi_host_memory_fd(), (off_t)chunk->offset) == MAP_FAILED)
+    if (!rpi_host_chunk_map(chunk, (void *)(uintptr_t)address, PROT_NONE))
         return CUDA_ERROR_OUT_OF_MEMORY;
     rpi_host_span_add(&span);
     chunk->mappings++;
@@ -277,12 +346,7 @@ CUresult rpi_host_cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemA
     if (!whole_mappings(address, bytes, &first, &end))
         return CUDA_ERROR_INVALID_VALUE;
     CUmemAccess_flags flags = access[count - 1].flags;
-    int protection = PROT_NONE;
-    if (flags & CU_MEM_ACCESS_FLAGS_PROT_READ)
-        protection |= PROT_READ;
-    if (flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
-        protection |= PROT_WRITE;
-    if (mprotect((void *)(uintptr_t)address, bytes, protection) != 0)
+    if (mprotect((void *)(uintptr_t)address, bytes, protection_of(flags)) != 0)
         return errno == ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_OPERATING_SYSTEM;
     for (size_t i = first; i < end; i++)
         rpi_host.memory.spans.data[i].access = flags;
