@@ -1335,6 +1335,26 @@ static inline rp_status rp_heap_find(struct rp_heap *heap, uint64_t address,
     return rp_heap_find_sized(heap, address, sizeof *out_block, out_block, err);
 }
 
+/* Shares memory of live blocks with other processes: writes the file descriptors of the memory that
+ * [address, address + bytes) lies in, in order, each of *out_file_bytes, and where in the first of
+ * them the address is. The descriptors are the caller's to close. Blocks have to stay live for as
+ * long as others use them; the memory itself lives as long as anybody maps it. *out_count: how many
+ * there are; where capacity is less, none is made, and out_files may be NULL.
+ * RP_ERROR_INVALID_ARGUMENT where a byte is in no live block; RP_ERROR_UNSUPPORTED where the device
+ * or the driver shares no memory so. */
+RP_API rp_status rp_heap_share(struct rp_heap *heap, uint64_t address, uint64_t bytes,
+                               size_t capacity, int *out_files, size_t *out_count,
+                               uint64_t *out_file_bytes, uint64_t *out_offset,
+                               struct rp_error *err);
+/* Maps memory that another process shares, at consecutive addresses: `count` descriptors, each of
+ * file_bytes. They may be closed afterwards. Kernels may read and write it, those of peers too. */
+RP_API rp_status rp_device_map_shared(struct rp_device *device, const int *files, size_t count,
+                                      uint64_t file_bytes, uint64_t *out_address,
+                                      struct rp_error *err);
+/* Unmaps count * file_bytes of it. No work uses it any more. */
+RP_API rp_status rp_device_unmap_shared(struct rp_device *device, uint64_t address, size_t count,
+                                        uint64_t file_bytes, struct rp_error *err);
+
 /* Statistics: the names and meanings of torch.cuda.memory_stats(), in its order. `segment` counts
  * chunks, each oversize block as one; `inactive_split` free blocks part of which shares a chunk
  * with a block in use; max_split_size is -1 where there is none. All figures are of one moment,

@@ -23,7 +23,7 @@ MAY_BE_NULL_IN = {
     "rp_explain": {"query"},  # NULL is no such entry
 }
 # Counts of what a pointer leads to: with 0 of them the pointer may be NULL.
-COUNTS = {"count", "value_count", "arg_count", "room", "bytes"}
+COUNTS = {"count", "value_count", "arg_count", "room", "bytes", "capacity"}
 
 
 def prototypes(header):

@@ -12,6 +12,7 @@
 #include "driver/watch.h"
 #include "graph/exec/exec_cache.h"
 #include "graph/objects/device_context.h"
+#include "memory/shared.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -297,6 +298,36 @@ rp_status rp_device_add_peer(struct rp_device *device, const struct rp_device *p
     rpi_peers_add(&device->peers, peer->handle);
     rp_device_pop(device);
     return RP_OK;
+}
+
+rp_status rp_device_map_shared(struct rp_device *device, const int *files, size_t count,
+                               uint64_t file_bytes, uint64_t *out_address, struct rp_error *err)
+{
+    if (rpi_is_forked() || !device || !files || !out_address)
+        return rpi_refuse(err, "rp_device_map_shared",
+                          !device  ? "device"
+                          : !files ? "files"
+                                   : "out_address");
+    rp_status status = rp_device_push(device, err);
+    if (status != RP_OK)
+        return status;
+    status = rpi_shared_map(device->driver, device->handle, &device->peers, files, count,
+                            file_bytes, out_address, err);
+    rp_device_pop(device);
+    return status;
+}
+
+rp_status rp_device_unmap_shared(struct rp_device *device, uint64_t address, size_t count,
+                                 uint64_t file_bytes, struct rp_error *err)
+{
+    if (rpi_is_forked() || !device)
+        return rpi_refuse(err, "rp_device_unmap_shared", "device");
+    rp_status status = rp_device_push(device, err);
+    if (status != RP_OK)
+        return status;
+    status = rpi_shared_unmap(device->driver, address, count * file_bytes, err);
+    rp_device_pop(device);
+    return status;
 }
 
 rp_status rp_device_trim(struct rp_device *device, uint64_t *out_bytes, struct rp_error *err)

@@ -76,13 +76,14 @@ static rp_status read_options(const struct rp_heap_options *given, const char *f
 
 static rp_status read_granularity(struct rp_heap *heap, struct rp_error *err)
 {
-    CUmemAllocationProp properties = rpi_device_memory(heap->device);
     struct rpi_heap_scope scope;
     size_t granularity = 0;
     CUresult result = rpi_heap_enter(heap, &scope);
     if (result != CUDA_SUCCESS)
         return rpi_error_driver(err, result, "cuCtxPushCurrent",
                                 "making the device's context current");
+    rpi_heap_ask_shareable(heap);
+    CUmemAllocationProp properties = rpi_heap_memory(heap);
     result = heap->driver->cuMemGetAllocationGranularity(&granularity, &properties,
                                                          CU_MEM_ALLOC_GRANULARITY_MINIMUM);
     rpi_heap_leave(heap, &scope);

@@ -150,6 +150,7 @@ struct rp_heap {
     uint64_t number; /* among them */
     uint64_t total_bytes, granularity, range_bytes;
     unsigned range_shift; /* range_bytes == 1 << range_shift */
+    bool shareable;       /* what it maps can be given to other processes */
     bool share_early;     /* other streams' idle memory is tried before growing */
     /* rp_heap_set_options changes these, one by one, and nobody minds to see a part of them. */
     _Atomic double gc_threshold;                          /* 0: off */
@@ -180,6 +181,13 @@ struct rp_heap {
 rp_status rpi_heap_create_on(const struct rp_driver *driver, CUdevice device, CUcontext context,
                              uint64_t total_bytes, const struct rp_heap_options *options,
                              struct rp_heap **out_heap, struct rp_error *err);
+
+/* ---- heap_share.c: memory that other processes are given --------------------------------------*/
+
+/* Asks the device whether it can share memory. In a scope. */
+void rpi_heap_ask_shareable(struct rp_heap *heap);
+/* Properties of what the heap maps. */
+CUmemAllocationProp rpi_heap_memory(const struct rp_heap *heap);
 
 /* ---- heap_driver.c: calls to the driver ------------------------------------------------------*/
 

@@ -103,7 +103,7 @@ static rp_status map_one(struct rpi_heap_range *range, size_t index, size_t span
 {
     const struct rp_heap *heap = range->shelf->heap;
     uint64_t chunk = range->shelf->chunk_bytes, bytes = span * chunk;
-    CUmemAllocationProp properties = rpi_device_memory(heap->device);
+    CUmemAllocationProp properties = rpi_heap_memory(heap);
     CUmemGenericAllocationHandle handle = 0;
     CUresult result = heap->driver->cuMemCreate(&handle, bytes, &properties, 0);
     if (result != CUDA_SUCCESS)
