@@ -10,6 +10,7 @@
 #include "alloc/observers.h"
 #include "alloc/pool.h"
 #include "alloc/raise.h"
+#include "alloc/share.h"
 #include "base/aside.h"
 #include "base/tensor_address.h"
 #include "call/choice.h"
@@ -384,6 +385,18 @@ static PyMethodDef methods[] = {
     {"mempool_count", rpp_py_mempool_count, METH_VARARGS, "Who needs it: itself, and each use."},
     {"lease_blocks", rpp_lease_blocks, METH_VARARGS,
      "lease_blocks(ordinal, id, id): where tensors lie in memory of PyTorch's graphs."},
+    {"share_memory", rpp_share_memory, METH_VARARGS,
+     "share_memory(address, bytes, wanted) -> (device, bytes of each mapping, offset in the first, "
+     "how many, descriptors), or None."},
+    {"map_shared", rpp_map_shared, METH_VARARGS,
+     "map_shared(device, bytes of each, descriptors) -> address of what another process shares."},
+    {"unmap_shared", rpp_unmap_shared, METH_VARARGS,
+     "unmap_shared(device, address, count, bytes of each, stream): False where the stream "
+     "captures."},
+    {"shared_capsule", rpp_shared_capsule, METH_VARARGS,
+     "shared_capsule(address, bytes, device, owner) -> a tensor of bytes for torch.from_dlpack."},
+    {"relax_thread", rpp_relax_thread, METH_VARARGS,
+     "This thread's calls break no capture of others."},
     {"observe_shortage", rpp_observe_shortage, METH_O,
      "observe_shortage(function): called with (device, bytes, total, free) where memory is short."},
     {"capture_status", capture_status, METH_VARARGS,

@@ -16,7 +16,7 @@ from .. import _C
 from .._base import torch_private
 from .._base.need import need_gpu
 from .._base.warn import warn
-from . import mempool, sharing
+from . import mempool
 from .execs import budget_bytes
 from .history import History
 from .options import Settings, from_environment
@@ -127,8 +127,9 @@ def install(*, memory_fraction=None, record_history=0, exec_budget_bytes=None,
     their results are fresh, and nothing of them has to be cloned or marked.
     ``torch.backends.cudnn.benchmark`` needs PyTorch's own allocator, and is switched off with a
     warning. On PyTorch 2.15 the backend ``"nccl"`` becomes the one of earlier versions,
-    ``"nccl-legacy"``: the new one needs that allocator too. CUDA tensors cannot be sent to other
-    processes: with a warning, an object arrives that raises why when it is used.
+    ``"nccl-legacy"``: the new one needs that allocator too. CUDA tensors are sent to other
+    processes as descriptors of their memory; where one cannot be, an object arrives that raises why when
+    it is used, with a warning here.
 
     Raises:
         RuntimeError: CUDA is in use already, or there is no GPU.
@@ -183,7 +184,8 @@ def _put_in_place(torch, settings):
     _restore_statistics(torch)
     _answer_settings(torch, settings)
     _answer_pools(torch)
-    sharing.answer(torch)
+    from . import sharing  # it needs PyTorch
+    sharing.answer(lends=True)
     _refuse_the_rest(torch)
     for follow in _followers:
         follow()

@@ -76,6 +76,8 @@ STATISTICS_NAMES = (
     "_cuda_memoryStats", "_cuda_resetPeakMemoryStats", "_cuda_resetAccumulatedMemoryStats",
     "_cuda_setMemoryFraction", "_cuda_getMemoryFraction",
 )
+# How tensors get to other processes: methods of torch.UntypedStorage. _alloc/sharing.py answers them.
+SHARING_NAMES = ("_share_cuda_", "_new_shared_cuda", "_release_ipc_counter_cuda")
 # What attaches a function that is told where memory is short, and what switches caching off.
 OBSERVER_NAMES = ("_cuda_attach_out_of_memory_observer", "_cuda_cudaCachingAllocator_enable")
 # What PyTorch records and shows histories with; _alloc/history.py answers them.
