@@ -322,11 +322,10 @@ rp_status rp_device_unmap_shared(struct rp_device *device, uint64_t address, siz
 {
     if (rpi_is_forked() || !device)
         return rpi_refuse(err, "rp_device_unmap_shared", "device");
-    rp_status status = rp_device_push(device, err);
-    if (status != RP_OK)
-        return status;
-    status = rpi_shared_unmap(device->driver, address, count * file_bytes, err);
-    rp_device_pop(device);
+    bool pushed = rpi_device_push_to_release(device);
+    rp_status status = rpi_shared_unmap(device->driver, address, count * file_bytes, err);
+    if (pushed)
+        rp_device_pop(device);
     return status;
 }
 
