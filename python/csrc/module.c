@@ -7,6 +7,7 @@
 #include "alloc/history.h"
 #include "alloc/hooks.h"
 #include "alloc/mempools.h"
+#include "alloc/methods.h"
 #include "alloc/observers.h"
 #include "alloc/pool.h"
 #include "alloc/raise.h"
@@ -291,6 +292,8 @@ static PyObject *capture_status(PyObject *module, PyObject *args)
 static PyMethodDef methods[] = {
     {"hooks", hooks, METH_NOARGS, "Addresses of the functions for PyTorch's pluggable allocator."},
     {"prepare", prepare, METH_NOARGS, "Looks up what throws; what is missing, or None."},
+    {"answer_methods", rpp_answer_methods, METH_NOARGS,
+     "Answers what PyTorch's C++ asks of its allocator without a hook; what is missing, or None."},
     {"leave", leave, METH_NOARGS, "Frees nothing from now on: the interpreter is going."},
     {"capture", rpp_capture, METH_VARARGS,
      "capture(pool, callable, args, results, name, copy_args, verify, stream, lead, in_use) -> "

@@ -1,16 +1,35 @@
 # SPDX-License-Identifier: MIT
 """reprise.install() on a GPU: Reprise's heap under an ordinary PyTorch program."""
 
+import ctypes
 import gc
 import subprocess
 import sys
 import unittest
+from unittest import mock
 
 import torch
 
 import reprise
 
 reprise.install()
+
+
+def largest_block():
+    """c10::cuda::CUDACachingAllocator::cacheInfo of device 0."""
+    own = ctypes.CDLL("libtorch_cuda.so")
+    name = "N5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator"
+    table = ctypes.addressof(ctypes.c_void_p.in_dll(own, f"_ZTV{name}E"))
+    function = ctypes.cast(getattr(own, f"_Z{name}9cacheInfoEaPm"), ctypes.c_void_p).value
+    words = ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p))
+    slot = next(i for i in range(2, 200) if words[i] == function) - 2
+    allocator = ctypes.c_void_p.in_dll(ctypes.CDLL("libc10_cuda.so"), "_ZN3c104cuda20CUDACachingAllocator9allocatorE")
+    methods = ctypes.cast(ctypes.cast(allocator.value, ctypes.POINTER(ctypes.c_void_p))[0],
+                          ctypes.POINTER(ctypes.c_void_p))
+    found = ctypes.c_size_t()
+    ask = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int8, ctypes.c_void_p)(methods[slot])
+    ask(allocator, 0, ctypes.byref(found))
+    return found.value
 
 
 class Memory(unittest.TestCase):
@@ -119,6 +138,58 @@ class Memory(unittest.TestCase):
     def test_says_what_cannot_be_had(self):
         with self.assertRaisesRegex(RuntimeError, "reprise.graphed"):
             torch._C._cuda_getCheckpointState(0, (0, 1))
+
+    def test_tells_how_large_a_workspace_may_be(self):
+        """What cuDNN's benchmark asks, of the allocator's C++ object."""
+        before = largest_block()
+        self.assertAlmostEqual(before, torch.cuda.mem_get_info()[0], delta=256 << 20)
+        kept = torch.empty(512 << 20, dtype=torch.uint8, device="cuda")
+        self.assertAlmostEqual(largest_block(), before - (512 << 20), delta=64 << 20)
+        del kept  # the heap would give it back
+        self.assertAlmostEqual(largest_block(), before, delta=64 << 20)
+        torch.cuda.set_per_process_memory_fraction(0.1)
+        try:
+            self.assertLess(largest_block(), torch.cuda.mem_get_info()[1] * 0.1)
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+
+    def test_trials_run_eagerly_before_a_shape_is_captured(self):
+        """Each shape's, and each thread's."""
+        call = reprise.graphed(lambda x: x * 2)
+        with torch.backends.cudnn.flags(enabled=True, benchmark=True), \
+                mock.patch.object(type(call), "_eager_here", autospec=True,
+                                  side_effect=type(call)._eager_here) as eagerly:
+            for size in (4, 8, 16, 8, 16):
+                for _ in range(3):
+                    self.assertEqual(call(torch.ones(size, device="cuda")).tolist(), [2.0] * size)
+            self.assertEqual(eagerly.call_count, 3)
+            self.assertEqual(len(call.shapes()), 3)
+            shapes = [(torch.ones(size, device="cuda"),) for size in (4, 8)]
+            reprise.graphed(lambda x: x * 3, shapes=shapes)
+            self.assertEqual(eagerly.call_count, 3 + 2)
+
+    @unittest.skipUnless(torch.backends.cudnn.enabled, "needs cuDNN")
+    def test_cudnns_benchmark(self):
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Conv2d(8, 32, 3), torch.nn.ReLU(), torch.nn.Conv2d(32, 8, 5)).cuda()
+        with torch.backends.cudnn.flags(enabled=True, benchmark=True):
+            call = reprise.graphed(net)
+            for size in (2, 4, 8):
+                x = torch.randn(size, 8, 32, 32, device="cuda")
+                with torch.no_grad():
+                    for _ in range(3):
+                        torch.testing.assert_close(call(x), net(x), rtol=1e-3, atol=1e-3)
+            self.assertEqual(len(call.shapes()), 3)
+            step = reprise.graphed(lambda x: net(x).square().mean().backward())
+            x = torch.randn(4, 8, 32, 32, device="cuda")
+            for _ in range(3):
+                net.zero_grad()
+                step(x)
+            found = [p.grad.clone() for p in net.parameters()]
+            net.zero_grad()
+            net(x).square().mean().backward()
+            for grad, p in zip(found, net.parameters()):
+                torch.testing.assert_close(grad, p.grad, rtol=1e-2, atol=1e-3)
 
     def test_installing_twice_does_nothing(self):
         reprise.install()

@@ -257,10 +257,13 @@ class Spawned(Everywhere, Case):
 
     def test_work_that_is_not_done_yet_is_waited_for(self):
         x = torch.zeros(16 * MIB, device="cuda")
-        torch.cuda.synchronize()
-        for _ in range(100):
-            x += 1
-        self.assertEqual(self.ask("look", x), [((16 * MIB,), 100.0, 100.0)])
+        self.assertEqual(self.ask("look", x), [((16 * MIB,), 0.0, 0.0)])
+        for round in (1, 2):
+            for _ in range(100):
+                x += 1
+            self.assertEqual(self.ask("look", x), [((16 * MIB,), 100.0 * round, 100.0 * round)])
+            self.ask("keep", x)
+        self.ask("drop")
 
     def test_it_is_freed_when_the_other_process_dies(self):
         if not INSTALL:

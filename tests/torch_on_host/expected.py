@@ -67,7 +67,7 @@ RUNS = {
     "gpu_random.py --install": 24,
     "gpu_estimate.py": 12,
     "gpu_estimate.py --install": 12,
-    "gpu_install.py": 13,
+    "gpu_install.py": 14,
     "gpu_shared.py --install": 28,
     "gpu_allocator.py": 55,
     "gpu_allocator.py --install": 60,

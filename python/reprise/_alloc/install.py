@@ -125,8 +125,7 @@ def install(*, memory_fraction=None, record_history=0, exec_budget_bytes=None,
     allocator of its own; ``empty_cache`` gives back what rehearsals of captures
     keep, too. ``torch.compile(mode="reduce-overhead")`` takes graphs of ours in the place of PyTorch's:
     their results are fresh, and nothing of them has to be cloned or marked.
-    ``torch.backends.cudnn.benchmark`` needs PyTorch's own allocator, and is switched off with a
-    warning. On PyTorch 2.15 the backend ``"nccl"`` becomes the one of earlier versions,
+    ``torch.backends.cudnn.benchmark`` works. On PyTorch 2.15 the backend ``"nccl"`` becomes the one of earlier versions,
     ``"nccl-legacy"``: the new one needs that allocator too. CUDA tensors are sent to other
     processes as descriptors of their memory; where one cannot be, an object arrives that raises why when
     it is used, with a warning here.
@@ -303,7 +302,8 @@ def _refuse_the_rest(torch):
     trees = refuse("a checkpoint of a memory pool",
                    "Use reprise.graphed, or torch.compile as it is, which takes graphs of ours")
     _answer(torch, ("_cuda_getCheckpointState", "_cuda_setCheckpointPoolState"), (trees, trees))
-    if torch.backends.cudnn.benchmark:
+    missing = _C.answer_methods()
+    if missing is not None and torch.backends.cudnn.benchmark:
         torch.backends.cudnn.benchmark = False
-        warn("torch.backends.cudnn.benchmark asks PyTorch's own allocator how much memory "
-             "is free; reprise.install() has switched it off")
+        warn(f"this PyTorch has no {missing} that Reprise can find, so nobody could tell "
+             "torch.backends.cudnn.benchmark how much memory is free: reprise.install() has switched it off")

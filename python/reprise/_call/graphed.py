@@ -416,7 +416,10 @@ class Graphed:
             self._shorten_eager(args, kwargs, tensors)
             return (self._fn(*args, **kwargs),)
         if self._eager_runs < self._warmup:
+            self._tries(key)
             return (self._warm_up(args, kwargs),)
+        if self._tries(key):
+            return (self._eager_here(args, kwargs),)
         group = self._group(key)
         if self._refusals.covers(group, leaves):
             self._rests.note(leaves, spec)
@@ -497,6 +500,17 @@ class Graphed:
         """An eager call, which makes what this thread lacks."""
         self._here.is_warm = True
         return self._reads.eager_call(self._fn, args, kwargs)
+
+    def _tries(self, key):
+        """Does this eager call of a shape make trials that no capture can? cuDNN's benchmark times its
+        kernels where it meets other sizes, for each thread."""
+        if not (self._torch.backends.cudnn.enabled and self._torch.backends.cudnn.benchmark):
+            return False
+        tried = self._here.__dict__.setdefault("tried", set())
+        if key in tried:
+            return False
+        tried.add(key)
+        return True
 
     def _has_failed(self, key):
         return any(self._failures.get(k, ("", 0))[1] >= ATTEMPTS for k in (key, self._settled(key)))
@@ -890,9 +904,12 @@ class Graphed:
         """The shape of these arguments, captured where it was not; its key, and what _capture takes of the
         call."""
         with self._lock:
+            was_cold = self._eager_runs < self._warmup
             self.finish_warmup(args, kwargs)
             leaves, spec = flatten((args, kwargs)) if kwargs else flatten(args)
             tensors, key = self._key(leaves, (spec, bool(kwargs)))
+            if self._tries(key) and not was_cold and self._known(key) is None:
+                self._eager_here(args, kwargs)
             call = (leaves, tensors, spec, bool(kwargs), self._verify and "capture")
             while self._known(key) is None:
                 try:
