@@ -357,6 +357,7 @@ struct rp_pool_info {
     uint64_t staging_bytes; /* device memory, beside mapped_bytes, that the outermost pool took to
                                copy arguments to: when a replay copied one for the first time, or
                                at the capture where every replay has to */
+    uint64_t address;       /* of offset 0 of the outermost pool */
 };
 RP_API void rp_pool_info_sized(const struct rp_pool *pool, size_t info_bytes,
                                struct rp_pool_info *out_info);
@@ -784,6 +785,9 @@ RP_API rp_status rp_graph_adopt_end(struct rp_graph *graph, struct rp_error *err
 /* The program needs a kept block no more than the capture itself: later captures may be laid over
  * it. */
 RP_API rp_status rp_graph_let_go(struct rp_graph *graph, uint64_t address, struct rp_error *err);
+/* It needs such a block again: a replay has written it, say. No later capture is laid over it.
+ * Whether one was meanwhile is for the program to know. */
+RP_API rp_status rp_graph_hold(struct rp_graph *graph, uint64_t address, struct rp_error *err);
 
 struct rp_graph_info {
     const char *name;

@@ -864,11 +864,187 @@ class Pools(Case):
         allocator = torch.cuda.memory._get_current_allocator().allocator()
         with self.assertRaisesRegex(RuntimeError, "^a torch.cuda.MemPool with an allocator of its own "):
             torch.cuda.MemPool(allocator)
-        with self.assertRaisesRegex(RuntimeError, "^a checkpoint of a memory pool needs PyTorch's own "):
-            torch._C._cuda_getCheckpointState(0, (0, 1))
         pool = torch.cuda.MemPool()
         with self.assertRaisesRegex(reprise.Error, "end its use where it began"):
             torch._C._cuda_endAllocateToPool(0, pool.id)
+
+
+def captured(fn, pool=None):
+    """fn's graph, as torch.cuda.graph takes it, and what it returned."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        fn()
+    torch.cuda.current_stream().wait_stream(stream)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream, pool=pool):
+        results = fn()
+    return graph, list(results)
+
+
+def segments_of(pool):
+    return sorted((s for s in all_segments() if s["segment_pool_id"] == pool), key=lambda s: s["address"])
+
+
+def alive_in(pool):
+    return sum(b["state"] == "active_allocated" for s in segments_of(pool) for b in s["blocks"])
+
+
+def tensor_again(tensor):
+    """A view of the memory of a tensor, with nobody who frees it."""
+    made = torch.empty(0, dtype=tensor.dtype, device="cuda")
+    storage = torch._C._construct_storage_from_data_pointer(
+        tensor.untyped_storage().data_ptr(), tensor.device, tensor.untyped_storage().nbytes())
+    return made.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+
+
+class Checkpoints(Case):
+    """Memory of graphs that PyTorch captures, in snapshots, and put back to a checkpoint."""
+
+    def put_back(self, state, stale=(), owners=()):
+        torch._C._cuda_setCheckpointPoolState(0, state, [t.untyped_storage()._cdata for t in stale],
+                                              [t.untyped_storage()._cdata for t in owners])
+
+    def check_nothing_changes(self, fn):
+        graph, results = captured(fn)
+        before = segments_of(graph.pool())
+        self.put_back(torch._C._cuda_getCheckpointState(0, graph.pool()))
+        after = {s["address"]: s for s in segments_of(graph.pool())}
+        for segment in before:
+            now = after[segment["address"]]
+            for field in ("device", "total_size", "allocated_size", "active_size", "segment_type", "segment_pool_id"):
+                self.assertEqual(now[field], segment[field], field)
+            self.assertEqual([(b["size"], b["state"]) for b in now["blocks"]],
+                             [(b["size"], b["state"]) for b in segment["blocks"]])
+        graph.replay()
+        return graph, results
+
+    def test_snapshots_show_memory_of_graphs(self):
+        graph, (x, y) = captured(lambda: (of_bytes(3 * MIB), of_bytes(1000)))
+        segments = segments_of(graph.pool())
+        self.assertTrue(segments)
+        blocks = {b["address"]: b for s in segments for b in s["blocks"]}
+        for tensor in (x, y):
+            self.assertEqual(blocks[tensor.data_ptr()]["state"], "active_allocated")
+            self.assertEqual(blocks[tensor.data_ptr()]["requested_size"], tensor.nbytes)
+            self.assertGreaterEqual(blocks[tensor.data_ptr()]["size"], tensor.nbytes)
+        for segment in segments:
+            self.assertEqual(sum(b["size"] for b in segment["blocks"]), segment["total_size"])
+            self.assertEqual(segment["blocks"][0]["address"], segment["address"])
+        self.assertEqual(sum(s["allocated_size"] for s in segments),
+                         sum(b["size"] for b in blocks.values() if b["state"] == "active_allocated"))
+        self.assertLessEqual(sum(s["total_size"] for s in segments), torch.cuda.memory_reserved())
+        pool = graph.pool()
+        del x, tensor
+        self.assertEqual(alive_in(pool), 1)
+        self.assertIn("<!DOCTYPE html>", viz.segment_plot(torch.cuda.memory._snapshot()))
+
+    def test_a_filter_for_a_pool_finds_them(self):
+        graph, (x,) = captured(lambda: (of_bytes(1000),))
+        if "mempool_id" not in inspect.signature(torch.cuda.memory_snapshot).parameters:
+            self.skipTest("this PyTorch has no filter")
+        found = torch.cuda.memory_snapshot(graph.pool())
+        self.assertEqual([s["segment_pool_id"] for s in found], [graph.pool()])
+
+    def test_what_is_as_it_was_stays(self):
+        def chain():
+            x = torch.zeros(5 * MIB, device="cuda")
+            x = x + x
+            y = torch.zeros_like(x) + 2
+            return x, y, y * 2
+        self.check_nothing_changes(chain)
+        self.check_nothing_changes(lambda: (of_bytes(512), of_bytes(3 * MIB), of_bytes(70)))
+
+    def test_blocks_between_others(self):
+        def middle():
+            parts = [of_bytes(512) for _ in range(9)]
+            return parts[4], parts[7]
+        self.check_nothing_changes(middle)
+
+        def neighbours():
+            parts = [of_bytes(512) for _ in range(9)]
+            return parts[4:6]
+        self.check_nothing_changes(neighbours)
+
+    def test_what_came_later_is_freed(self):
+        graph, first = captured(lambda: (of_bytes(512),))
+        before = [(s["address"], s["allocated_size"]) for s in segments_of(graph.pool())]
+        state = torch._C._cuda_getCheckpointState(0, graph.pool())
+        later, second = captured(lambda: (of_bytes(512),), graph.pool())
+        self.put_back(state, stale=second)
+        del second
+        self.assertEqual([(s["address"], s["allocated_size"]) for s in segments_of(graph.pool())][:len(before)],
+                         before)
+        self.assertEqual(alive_in(graph.pool()), 1)
+
+    @unittest.skipUnless(INSTALL, "PyTorch has freed it by then, and ends with its tensors")
+    def test_what_came_later_has_to_be_named(self):
+        graph, first = captured(lambda: (of_bytes(512),))
+        state = torch._C._cuda_getCheckpointState(0, graph.pool())
+        later, second = captured(lambda: (of_bytes(512),), graph.pool())
+        with self.assertRaisesRegex(Exception, "being manually freed must be passed"):
+            self.put_back(state)
+
+    def test_what_was_freed_is_there_again(self):
+        graph, results = captured(lambda: (of_bytes(512), of_bytes(512)))
+        pool, places = graph.pool(), [t.data_ptr() for t in results]
+        state = torch._C._cuda_getCheckpointState(0, pool)
+        del results
+        self.assertEqual(alive_in(pool), 0)
+        self.put_back(state)
+        for place, left in zip(places, (1, 0)):
+            torch._C._cuda_cudaCachingAllocator_raw_delete(place)
+            self.assertEqual(alive_in(pool), left)
+
+    def test_storages_free_their_blocks_again(self):
+        value = torch.ones(1, device="cuda")
+        graph, results = captured(lambda: (torch.ones(100, device="cuda") + value, torch.ones(200, device="cuda") + value,
+                                           torch.ones(3 * MIB, device="cuda") + value))
+        pool = graph.pool()
+        graph.replay()
+        self.assertEqual([t.mean().item() for t in results], [2, 2, 2])
+        state = torch._C._cuda_getCheckpointState(0, pool)
+        again, places = [tensor_again(t) for t in results], [t.data_ptr() for t in results]
+        self.assertEqual(alive_in(pool), 3)
+        del results
+        self.assertEqual(alive_in(pool), 0)
+        value.add_(1)
+        graph.replay()
+        self.assertEqual([t.mean().item() for t in again], [3, 3, 3])
+        self.put_back(state, owners=again[:2])
+        self.assertEqual(alive_in(pool), 3)
+        self.assertTrue(all(torch._C._has_Standard_Deleter(t.untyped_storage()._cdata) for t in again[:2]))
+        for i, left in enumerate((2, 1, 1)):
+            again[i] = None
+            self.assertEqual(alive_in(pool), left)
+        torch._C._cuda_cudaCachingAllocator_raw_delete(places[2])
+        self.assertEqual(alive_in(pool), 0)
+
+    def test_later_captures_leave_what_is_there_again(self):
+        graph, (x,) = captured(lambda: (torch.full((1000,), 4.0, device="cuda"),))
+        state, place = torch._C._cuda_getCheckpointState(0, graph.pool()), x.data_ptr()
+        again = tensor_again(x)
+        del x
+        self.put_back(state, owners=[again])
+        graph.replay()
+        later, results = captured(lambda: [torch.full((1000,), 9.0, device="cuda") for _ in range(8)], graph.pool())
+        later.replay()
+        torch.cuda.synchronize()
+        self.assertEqual(again.mean().item(), 4)
+        self.assertNotIn(place, [t.data_ptr() for t in results])
+
+    def test_the_blocks_that_are_alive(self):
+        pool = torch.cuda.graph_pool_handle()
+        graph, (x,) = captured(lambda: (torch.ones(4, device="cuda"),), pool)
+
+        def check(places):
+            return torch._C._cuda_checkPoolLiveAllocations(0, pool, places)
+        self.assertTrue(check({x.data_ptr()}))
+        self.assertFalse(check({x.data_ptr(), 0}))
+        self.assertFalse(check(set()))
+        del x
+        self.assertTrue(check(set()))
 
 
 if __name__ == "__main__":

@@ -390,6 +390,30 @@ static void what_it_let_go_is_no_memory_of_the_programs(void **state)
     finish(&t);
 }
 
+static void what_it_holds_again_stays(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct theirs a, b, c;
+    capture_chain(&a, f->pool, "a", input, 5);
+    RPT_OK(f, rp_graph_let_go(a.graph, a.kept, &f->err));
+    RPT_OK(f, rp_graph_hold(a.graph, a.kept, &f->err));
+    capture_chain(&b, f->pool, "b", input, 2);
+    assert_int_not_equal(a.kept, b.kept);
+    launch(&a);
+    launch(&b);
+    check(a.kept, 15);
+    check(b.kept, 6);
+    assert_int_equal(rp_graph_hold(a.graph, a.kept, &f->err), RP_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(rp_graph_hold(a.graph, b.kept, &f->err), RP_ERROR_INVALID_ARGUMENT);
+    RPT_OK(f, rp_graph_let_go(a.graph, a.kept, &f->err)); /* as before */
+    uint64_t before = height(f->pool);
+    capture_chain(&c, f->pool, "c", input, 3);
+    assert_int_equal(height(f->pool), before);
+    finish(&a);
+    finish(&b);
+    finish(&c);
+}
+
 /* ---- Misuse and failures -------------------------------------------------------------------- */
 
 static void refused(rp_status status, const char *why)
@@ -584,6 +608,7 @@ int main(void)
         TEST(captured_callables_may_use_what_it_keeps),
         TEST(what_lies_behind_it_is_not_meant),
         TEST(what_it_let_go_is_no_memory_of_the_programs),
+        TEST(what_it_holds_again_stays),
         TEST(misuse_is_refused),
         TEST(a_broken_capture_ends_too),
         TEST(it_may_be_dropped_half_way),

@@ -242,8 +242,9 @@ static void *allocate(size_t bytes, int ordinal, struct CUstream_st *stream, boo
     bool taken = atomic_load(&rpp_state.calling) &&
                  call_takes(bytes, ordinal, stream, segment, &address, &status, &err);
     if (!taken && atomic_load(&rpp_state.begun)) {
-        taken = is_capturing(ordinal, stream) &&
-                rpp_once_alloc(bytes, ordinal, stream, &address, &status, &err);
+        taken = rpp_once_hold(bytes, ordinal, &address, &status, &err) ||
+                (is_capturing(ordinal, stream) &&
+                 rpp_once_alloc(bytes, ordinal, stream, &address, &status, &err));
         pool = rpp_mempool_now(ordinal);
     }
     if (!taken && !pool)

@@ -96,6 +96,14 @@ PyObject *rpp_py_mempool_count(PyObject *module, PyObject *args)
     return PyLong_FromUnsignedLong(rpp_mempool_count(pool));
 }
 
+/* Adds what may have failed to be made. */
+static bool give(PyObject *list, PyObject *item)
+{
+    bool given = item && PyList_Append(list, item) == 0;
+    Py_XDECREF(item);
+    return given;
+}
+
 PyObject *rpp_lease_blocks(PyObject *module, PyObject *args)
 {
     (void)module;
@@ -104,14 +112,78 @@ PyObject *rpp_lease_blocks(PyObject *module, PyObject *args)
     size_t count;
     if (!PyArg_ParseTuple(args, "iKK", &ordinal, &first, &second))
         return NULL;
-    uint64_t *addresses = rpp_once_blocks(ordinal, (struct rpp_pool_id){{first, second}}, &count);
+    struct rpp_once_block *blocks =
+        rpp_once_blocks(ordinal, (struct rpp_pool_id){{first, second}}, &count);
     PyObject *list = PyList_New(0);
-    for (size_t i = 0; list && i < count; i++) {
-        PyObject *address = PyLong_FromUnsignedLongLong(addresses[i]);
-        if (!address || PyList_Append(list, address) != 0)
+    for (size_t i = 0; list && i < count; i++)
+        if (!give(list, Py_BuildValue("(KK)", (unsigned long long)blocks[i].address,
+                                      (unsigned long long)blocks[i].bytes)))
             Py_CLEAR(list);
-        Py_XDECREF(address);
-    }
-    free(addresses);
+    free(blocks);
     return list;
+}
+
+PyObject *rpp_lease_pools(PyObject *module, PyObject *args)
+{
+    (void)module;
+    int ordinal;
+    size_t count;
+    if (!PyArg_ParseTuple(args, "i", &ordinal))
+        return NULL;
+    struct rpp_once_pool *pools = rpp_once_pools(ordinal, &count);
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; list && i < count; i++)
+        if (!give(list, Py_BuildValue("((KK)KK)", (unsigned long long)pools[i].id.words[0],
+                                      (unsigned long long)pools[i].id.words[1],
+                                      (unsigned long long)pools[i].address,
+                                      (unsigned long long)pools[i].bytes)))
+            Py_CLEAR(list);
+    free(pools);
+    return list;
+}
+
+PyObject *rpp_lease_want(PyObject *module, PyObject *args)
+{
+    (void)module;
+    unsigned long long first, second, address;
+    if (!PyArg_ParseTuple(args, "KKK", &first, &second, &address))
+        return NULL;
+    rpp_once_want((struct rpp_pool_id){{first, second}}, address);
+    return Py_NewRef(Py_None);
+}
+
+/* ---- Owners ---------------------------------------------------------------------------------- */
+
+enum {
+    STORAGE_WORDS = 6
+}; /* in which a storage has its address; the two behind are who frees it */
+
+/* Where a storage has its address, what frees it and what that is given. */
+static uintptr_t *owner_of(uintptr_t *storage, uintptr_t address)
+{
+    for (size_t i = 1; i < STORAGE_WORDS; i++)
+        if (storage[i] == address)
+            return &storage[i + 1];
+    return NULL;
+}
+
+PyObject *rpp_swap_owners(PyObject *module, PyObject *args)
+{
+    (void)module;
+    unsigned long long first, second, address;
+    if (!PyArg_ParseTuple(args, "KKK", &first, &second, &address))
+        return NULL;
+    uintptr_t *one = owner_of((uintptr_t *)(uintptr_t)first, (uintptr_t)address);    // NOLINT
+    uintptr_t *other = owner_of((uintptr_t *)(uintptr_t)second, (uintptr_t)address); // NOLINT
+    /* A tensor's owner is given its address: so both are where they are taken to be. */
+    if (!one || !other || (one[0] != address && one[1] != address)) {
+        PyErr_SetString(PyExc_RuntimeError, "this PyTorch keeps elsewhere who frees a storage");
+        return NULL;
+    }
+    for (size_t i = 0; i < 2; i++) {
+        uintptr_t kept = one[i];
+        one[i] = other[i];
+        other[i] = kept;
+    }
+    return Py_NewRef(Py_None);
 }

@@ -299,6 +299,52 @@ void rpp_once_use(const struct rpp_block *block, struct CUstream_st *stream)
         rp_call_use(block->once->call, block->address, stream, NULL);
 }
 
+/* ---- Blocks that are needed again ------------------------------------------------------------ */
+
+/* What the next allocation of this thread is to be. */
+static _Thread_local struct {
+    uint64_t address; /* 0: any */
+    struct rpp_pool_id id;
+} again;
+
+void rpp_once_want(struct rpp_pool_id id, uint64_t address)
+{
+    again.id = id;
+    if (!again.address != !address)
+        atomic_fetch_add(&rpp_state.begun, address ? 1 : -1);
+    again.address = address;
+}
+
+/* With the lock held. */
+static rp_status hold_in(const struct rpp_lease *lease, uint64_t bytes, struct rp_error *err)
+{
+    rp_status status = RP_ERROR_INVALID_ARGUMENT;
+    snprintf(err->message, sizeof err->message, "the pool has no such block");
+    if (rpp_addresses_get(&rpp_state.call.blocks, again.address))
+        return status;
+    for (struct rpp_once *once = lease->first; once && status != RP_OK; once = once->next) {
+        if (once->call || rp_graph_hold(once->graph, again.address, err) != RP_OK)
+            continue;
+        status = note_block(once, bytes, again.address, err);
+        if (status != RP_OK)
+            rp_graph_let_go(once->graph, again.address, NULL);
+    }
+    return err->status = status;
+}
+
+bool rpp_once_hold(uint64_t bytes, int ordinal, uint64_t *out_address, rp_status *out_status,
+                   struct rp_error *err)
+{
+    if (!again.address)
+        return false;
+    pthread_mutex_lock(&rpp_state.lock);
+    const struct rpp_lease *lease = find_lease(ordinal, again.id);
+    *out_status = lease ? hold_in(lease, bytes, err) : RP_ERROR_INVALID_ARGUMENT;
+    pthread_mutex_unlock(&rpp_state.lock);
+    *out_address = again.address;
+    return true;
+}
+
 /* ---- What nobody needs ---------------------------------------------------------------------- */
 
 static bool is_needed(const struct rpp_lease *lease, const struct rpp_once *once)
@@ -439,17 +485,37 @@ struct rpp_once_facts *rpp_once_facts(size_t *out_count)
     return all;
 }
 
-uint64_t *rpp_once_blocks(int ordinal, struct rpp_pool_id id, size_t *out_count)
+struct rpp_once_block *rpp_once_blocks(int ordinal, struct rpp_pool_id id, size_t *out_count)
 {
     size_t count = 0;
     pthread_mutex_lock(&rpp_state.lock);
     const struct rpp_lease *lease = find_lease(ordinal, id);
     const struct rpp_addresses *blocks = &rpp_state.call.blocks;
-    uint64_t *all = blocks->count ? calloc(blocks->count, sizeof *all) : NULL;
+    struct rpp_once_block *all = blocks->count ? calloc(blocks->count, sizeof *all) : NULL;
     for (size_t i = 0; all && lease && i < blocks->capacity; i++) {
         const struct rpp_block *block = &blocks->slots[i];
         if (block->address && block->once && block->once->lease == lease)
-            all[count++] = block->address;
+            all[count++] = (struct rpp_once_block){block->address, block->bytes};
+    }
+    pthread_mutex_unlock(&rpp_state.lock);
+    *out_count = count;
+    return all;
+}
+
+struct rpp_once_pool *rpp_once_pools(int ordinal, size_t *out_count)
+{
+    size_t count = 0;
+    pthread_mutex_lock(&rpp_state.lock);
+    for (const struct rpp_lease *lease = rpp_state.leases; lease; lease = lease->next)
+        count += lease->ordinal == ordinal && lease->pool;
+    struct rpp_once_pool *all = count ? calloc(count, sizeof *all) : NULL;
+    count = 0;
+    for (const struct rpp_lease *lease = rpp_state.leases; all && lease; lease = lease->next) {
+        struct rp_pool_info info;
+        if (lease->ordinal != ordinal || !lease->pool)
+            continue;
+        rp_pool_info(lease->pool, &info);
+        all[count++] = (struct rpp_once_pool){lease->id, info.address, info.mapped_bytes};
     }
     pthread_mutex_unlock(&rpp_state.lock);
     *out_count = count;

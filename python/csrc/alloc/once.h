@@ -39,6 +39,13 @@ bool rpp_once_alloc(uint64_t bytes, int ordinal, struct CUstream_st *stream, uin
 void rpp_once_free(const struct rpp_block *block);
 void rpp_once_use(const struct rpp_block *block, struct CUstream_st *stream);
 
+/* The next allocation of this thread is to be this block of the lease, which was freed since its
+ * capture; 0: no more. */
+void rpp_once_want(struct rpp_pool_id id, uint64_t address);
+/* False: none is wanted. */
+bool rpp_once_hold(uint64_t bytes, int ordinal, uint64_t *out_address, rp_status *out_status,
+                   struct rp_error *err);
+
 /* Destroys what nobody needs any more; waits for the device where there is anything. Nothing while
  * a capture is under way. */
 void rpp_once_sweep(void);
@@ -64,9 +71,18 @@ struct rpp_once_facts {
 };
 /* An array to be freed; NULL where there are none, or no host memory. */
 struct rpp_once_facts *rpp_once_facts(size_t *out_count);
-/* Addresses of the blocks of a lease that tensors lie in: an array to be freed; NULL where there
- * are none, or no host memory. */
-uint64_t *rpp_once_blocks(int ordinal, struct rpp_pool_id id, size_t *out_count);
+/* Blocks of a lease that tensors lie in: an array to be freed; NULL where there are none, or no
+ * host memory. */
+struct rpp_once_block {
+    uint64_t address, bytes;
+};
+struct rpp_once_block *rpp_once_blocks(int ordinal, struct rpp_pool_id id, size_t *out_count);
+/* The memory of a device's leases, likewise. */
+struct rpp_once_pool {
+    struct rpp_pool_id id;
+    uint64_t address, bytes;
+};
+struct rpp_once_pool *rpp_once_pools(int ordinal, size_t *out_count);
 /* rp_pool_draw of the pool that stands for it. */
 rp_status rpp_once_draw(int ordinal, struct rpp_pool_id id, const char *path, struct rp_error *err);
 

@@ -28,6 +28,8 @@ class History:
     """What the process records of the memory of all its devices."""
 
     def __init__(self, torch, settings):
+        from . import checkpoints  # it needs PyTorch
+        self.of_graphs = checkpoints.segments
         self.torch = torch
         self.settings = settings
         self.private = torch_private.of(torch)
@@ -112,7 +114,7 @@ class History:
         for device in self._devices():
             segments, events, wanted_here = _C.heap_look(device, traces, self.marks,
                                                          self.private.history_of_host)
-            whole["segments"] += segments
+            whole["segments"] += segments + self.of_graphs(device)
             whole["device_traces"].append(events)
             wanted += wanted_here
         if any(pool):

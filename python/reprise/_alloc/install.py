@@ -185,7 +185,7 @@ def _put_in_place(torch, settings):
     _answer_pools(torch)
     from . import sharing  # it needs PyTorch
     sharing.answer(lends=True)
-    _refuse_the_rest(torch)
+    _answer_methods(torch)
     for follow in _followers:
         follow()
     _take_earlier_nccl(private)
@@ -265,15 +265,8 @@ def _answer_pools(torch):
             if hasattr(torch.cuda.memory, name):
                 setattr(torch.cuda.memory, name, function)
 
-    def holds(device, pool, addresses):
-        """Are these the blocks of the pool that are alive?"""
-        alive = set(_C.lease_blocks(device, *pool))
-        alive.update(block["address"] for segment in torch.cuda.memory_snapshot(pool)
-                     if segment["device"] == device for block in segment["blocks"]
-                     if block["state"] == "active_allocated")
-        return alive == set(addresses)
-
-    _answer(torch, torch_private.LIVE_NAMES, (holds,))
+    from . import checkpoints  # it needs PyTorch
+    _answer(torch, torch_private.LIVE_NAMES, (checkpoints.check, checkpoints.State, checkpoints.put_back))
 
 
 def _answer(torch, names, functions):
@@ -292,16 +285,8 @@ def _take_earlier_nccl(private):
         private.register_earlier_nccl()
 
 
-def _refuse_the_rest(torch):
-    def refuse(what, instead):
-        def raise_it(*_, **__):
-            raise RuntimeError(f"{what} needs PyTorch's own allocator, and reprise.install() has "
-                               f"put another in its place. {instead}")
-        return raise_it
-
-    trees = refuse("a checkpoint of a memory pool",
-                   "Use reprise.graphed, or torch.compile as it is, which takes graphs of ours")
-    _answer(torch, ("_cuda_getCheckpointState", "_cuda_setCheckpointPoolState"), (trees, trees))
+def _answer_methods(torch):
+    """What PyTorch's C++ asks of the allocator."""
     missing = _C.answer_methods()
     if missing is not None and torch.backends.cudnn.benchmark:
         torch.backends.cudnn.benchmark = False

@@ -87,8 +87,8 @@ HISTORY_NAMES = (
 )
 # What begins the use of a memory pool, of each kind; last, what ends it and what lets the pool go.
 POOL_NAMES = ("_cuda_beginAllocateCurrentThreadToPool", "_cuda_endAllocateToPool", "_cuda_releasePool")
-# What compares the blocks of a pool that are alive with those that should be.
-LIVE_NAMES = ("_cuda_checkPoolLiveAllocations",)
+# What compares the blocks of a pool that are alive with those that should be, and what puts them back.
+LIVE_NAMES = ("_cuda_checkPoolLiveAllocations", "_cuda_getCheckpointState", "_cuda_setCheckpointPoolState")
 # What changes the allocator's settings while the program runs.
 SETTINGS_NAME = "_accelerator_setAllocatorSettings"
 # Statistics once more, for torch.accelerator, which later versions have more of.

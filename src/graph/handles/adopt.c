@@ -388,15 +388,64 @@ rp_status rp_graph_adopt_end(struct rp_graph *graph, struct rp_error *err)
     return status;
 }
 
-rp_status rp_graph_let_go(struct rp_graph *graph, uint64_t address, struct rp_error *err)
+static rp_status refuse_graph(const struct rp_graph *graph, const char *function,
+                              struct rp_error *err)
 {
     if (rpi_is_forked() || !graph)
-        return rpi_refuse(err, "rp_graph_let_go", "graph");
-    if (!graph || !graph->adopted || graph->adoption)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_let_go", "%s",
-                         !graph           ? "graph is NULL"
-                         : graph->adopted ? "the graph's capture is under way: use rp_call_free"
-                                          : "the graph was not adopted");
+        return rpi_refuse(err, function, "graph");
+    if (!graph->adopted || graph->adoption)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, function, "%s",
+                         graph->adopted ? "the graph's capture is under way: use rp_call_free"
+                                        : "the graph was not adopted");
+    return RP_OK;
+}
+
+/* With the core's lock held. */
+static rp_status hold_again(struct rp_graph *graph, uint32_t i, struct rp_error *err)
+{
+    struct rpi_range range = rpi_block_range(graph, i);
+    if (!rpi_vec_reserve(&graph->member.kept, graph->member.kept.count + 2)) /* one for a cut */
+        return rpi_error_host_memory(err, "rp_graph_hold", sizeof range);
+    rp_status status = rpi_address_hold(graph->pool->device, addresses_of(graph, i), err);
+    if (status != RP_OK)
+        return status;
+    graph->member.kept.data[graph->member.kept.count++] = range;
+    rpi_ranges_join(&graph->member.kept);
+    graph->member.kept_bytes += range.to - range.from;
+    graph->blocks[i].kept = true;
+    graph->blocks[i].let_go = false;
+    return RP_OK;
+}
+
+rp_status rp_graph_hold(struct rp_graph *graph, uint64_t address, struct rp_error *err)
+{
+    rp_status refused = refuse_graph(graph, "rp_graph_hold", err);
+    if (refused != RP_OK)
+        return refused;
+    struct rpi_pool_core *core = graph->pool->core;
+    uint64_t offset = address - core->memory.arena.base;
+    uint32_t i = 0;
+    pthread_mutex_lock(&core->lock);
+    while (i < graph->block_count &&
+           !(graph->blocks[i].let_go && graph->blocks[i].offset == offset))
+        i++;
+    rp_status status = RP_ERROR_INVALID_ARGUMENT;
+    bool found = i < graph->block_count;
+    if (found)
+        status = hold_again(graph, i, err);
+    pthread_mutex_unlock(&core->lock);
+    if (!found)
+        rpi_error(err, status, "rp_graph_hold",
+                  "0x%llx is not the address of a block that graph '%.60s' let go",
+                  (unsigned long long)address, graph->name);
+    return status;
+}
+
+rp_status rp_graph_let_go(struct rp_graph *graph, uint64_t address, struct rp_error *err)
+{
+    rp_status refused = refuse_graph(graph, "rp_graph_let_go", err);
+    if (refused != RP_OK)
+        return refused;
     struct rpi_pool_core *core = graph->pool->core;
     uint64_t offset = address - core->memory.arena.base;
     rp_status status = RP_ERROR_INVALID_ARGUMENT;
@@ -409,6 +458,7 @@ rp_status rp_graph_let_go(struct rp_graph *graph, uint64_t address, struct rp_er
         rpi_ranges_cut(&graph->member.kept, range.from, range.to);
         graph->member.kept_bytes -= range.to - range.from;
         block->kept = false;
+        block->let_go = true;
         rpi_address_let_go(graph->pool->device, address);
         status = RP_OK;
     }

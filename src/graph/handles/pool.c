@@ -312,6 +312,7 @@ void rp_pool_info_sized(const struct rp_pool *pool, size_t info_bytes,
     const struct rp_pool_info info = {
         .planned_bytes = rpi_pool_height(top),
         .mapped_bytes = rpi_pool_held(memory),
+        .address = memory->arena.base,
         .lower_bound_bytes = rpi_pool_lower_bound(memory, top),
         .bound_exact = 1,
         .rehearsal_bytes = rpi_rehearsal_range_bytes(&pool->device->rehearsal_range),

@@ -103,6 +103,7 @@ struct rpi_graph_block {
     uint32_t first, last;   /* it is alive from first until before last */
     uint32_t stream;        /* of its allocation: number in the capture */
     bool kept;              /* never freed */
+    bool let_go;            /* was kept, until the program had no more need of it */
     uint64_t overwritten;   /* turn in which a graph that is no more wrote over it; 0: none did.
                                Guarded by the core's lock */
 };
