@@ -1047,5 +1047,75 @@ class Checkpoints(Case):
         self.assertTrue(check(set()))
 
 
+class Trees(Case):
+    """PyTorch's own trees of graphs, which Inductor's reduce-overhead is made of: their pools are checked
+    against the tensors that are alive, and put back where a path branches."""
+
+    def test_paths_that_branch(self):
+        import torch._inductor.cudagraph_trees as trees
+        from torch._inductor.cudagraph_utils import PlaceholderInfo
+        asked = inspect.signature(trees.CUDAGraphTreeManager.add_function).parameters
+        if "compile_id" not in asked or "user_visible_output_idxs" in asked:
+            self.skipTest("this PyTorch's trees are asked otherwise")
+        manager = trees.CUDAGraphTreeManager(0)
+
+        def graphed(fn, results):
+            made = []
+
+            def model(inputs):
+                tensors = list(inputs)
+                inputs.clear()
+                return fn(*tensors)
+
+            def call(*tensors):
+                if made:
+                    return made[0](list(tensors))
+                argument = PlaceholderInfo(name="x", stack_trace=None, users=[], mutating_use_stack_trace=None)
+                run, out = manager.add_function(model, list(tensors), (), [None] * results,
+                                                trees.CompilationMode.INFERENCE, (), (argument,), (), None)
+                made.append(run)
+                return out
+            return call
+
+        both = graphed(lambda x: (x * 2, x + 1), 2)
+        threefold = graphed(lambda x: (x * 3,), 1)
+        more = graphed(lambda x: (x + 100,), 1)
+        for step in range(16):
+            torch.compiler.cudagraph_mark_step_begin()
+            a, b = both(torch.full((1000,), float(step), device="cuda"))
+            if step % 3 == 1:
+                (c,) = threefold(b)
+                self.assertTrue((c == (step + 1) * 3).all().item())
+            elif step % 3 == 2:
+                (c,) = more(a)
+                self.assertTrue((c == step * 2 + 100).all().item())
+                (d,) = threefold(c)
+                self.assertTrue((d == (step * 2 + 100) * 3).all().item())
+                del d
+            self.assertTrue((a == step * 2).all().item())
+            self.assertTrue((b == step + 1).all().item())
+            a = b = c = None
+        self.assertGreater(manager.debug_checkpointing_counter, 1)
+        torch.cuda.synchronize()
+        del manager, both, threefold, more
+        gc.collect()
+
+    def test_what_is_taken_eagerly_in_a_pool_of_graphs(self):
+        graph, (x,) = captured(lambda: (of_bytes(1000),))
+        pool = graph.pool()
+        torch._C._cuda_beginAllocateCurrentThreadToPool(0, pool)
+        try:
+            eager = of_bytes(2000)
+        finally:
+            torch._C._cuda_endAllocateToPool(0, pool)
+            torch._C._cuda_releasePool(0, pool)
+        self.assertEqual(alive_in(pool), 2)
+        self.assertTrue(torch._C._cuda_checkPoolLiveAllocations(0, pool, {x.data_ptr(), eager.data_ptr()}))
+        outside = of_bytes(2000)
+        self.assertEqual(alive_in(pool), 2)
+        del outside, eager, x
+        self.assertEqual(alive_in(pool), 0)
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -507,14 +507,15 @@ struct rpp_once_pool *rpp_once_pools(int ordinal, size_t *out_count)
     size_t count = 0;
     pthread_mutex_lock(&rpp_state.lock);
     for (const struct rpp_lease *lease = rpp_state.leases; lease; lease = lease->next)
-        count += lease->ordinal == ordinal && lease->pool;
+        count += lease->ordinal == ordinal;
     struct rpp_once_pool *all = count ? calloc(count, sizeof *all) : NULL;
     count = 0;
     for (const struct rpp_lease *lease = rpp_state.leases; all && lease; lease = lease->next) {
-        struct rp_pool_info info;
-        if (lease->ordinal != ordinal || !lease->pool)
+        struct rp_pool_info info = {0};
+        if (lease->ordinal != ordinal)
             continue;
-        rp_pool_info(lease->pool, &info);
+        if (lease->pool)
+            rp_pool_info(lease->pool, &info);
         all[count++] = (struct rpp_once_pool){lease->id, info.address, info.mapped_bytes};
     }
     pthread_mutex_unlock(&rpp_state.lock);

@@ -77,7 +77,7 @@ struct rpp_once_block {
     uint64_t address, bytes;
 };
 struct rpp_once_block *rpp_once_blocks(int ordinal, struct rpp_pool_id id, size_t *out_count);
-/* The memory of a device's leases, likewise. */
+/* The memory of a device's leases, likewise; none where nothing was captured yet. */
 struct rpp_once_pool {
     struct rpp_pool_id id;
     uint64_t address, bytes;

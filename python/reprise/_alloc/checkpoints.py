@@ -18,22 +18,27 @@ class State:
 
     def __init__(self, device, pool):
         self.device, self.pool = device, tuple(pool)
-        self.blocks = dict(_C.lease_blocks(device, *self.pool))
+        self.blocks = _alive(device, self.pool)
+
+
+def _alive(device, pool):
+    """Sizes of the blocks of the pool that are alive, by address: those that captures took, and those
+    that were taken in it eagerly."""
+    return {block["address"]: block["requested_size"]
+            for segment in torch.cuda.memory._snapshot()["segments"]
+            if segment["segment_pool_id"] == pool and segment["device"] == device
+            for block in segment["blocks"] if block["state"] == "active_allocated"}
 
 
 def check(device, pool, addresses):
     """torch._C._cuda_checkPoolLiveAllocations: are these the blocks of the pool that are alive?"""
-    alive = {address for address, _ in _C.lease_blocks(device, *pool)}
-    alive.update(block["address"] for segment in torch.cuda.memory_snapshot(pool)
-                 if segment["device"] == device for block in segment["blocks"]
-                 if block["state"] == "active_allocated")
-    return alive == set(addresses)
+    return _alive(device, tuple(pool)).keys() == set(addresses)
 
 
 def put_back(device, state, stale, owners):
     """torch._C._cuda_setCheckpointPoolState. stale: storages whose blocks may go, from under them;
     owners: storages without an owner, which free their blocks from now on."""
-    now = dict(_C.lease_blocks(device, *state.pool))
+    now = _alive(device, state.pool)
     stale, owners = _by_address(stale), _by_address(owners)
     gone = [address for address in now if address not in state.blocks]
     if any(address not in stale for address in gone):

@@ -45,10 +45,27 @@ class MemPool:
 
 def answers(begin, end, release):
     """What stands in the place of PyTorch's functions of these kinds: they are asked where the pool is
-    none of these."""
+    none of these. A pool of graphs gets memory beside that of its captures: what PyTorch's trees run
+    eagerly in it is known by its id."""
+    lent = {}  # numbers of those, by id
+
     def begin_here(device, pool):
         number = _C.mempool_find(*pool)
-        return _C.mempool_begin(device, number) if number else begin(device, pool)
+        if not number:
+            drop_unused()
+            number = _C.mempool_make(*pool, KEEPS)  # graphs may have its addresses
+            if not number:
+                return begin(device, pool)
+            lent[tuple(pool)] = number
+        return _C.mempool_begin(device, number)
+
+    def drop_unused():
+        """Lets go of those that are in no use, and of whose pools all graphs are gone."""
+        graphs = {pool for device in range(need_gpu().cuda.device_count()) for pool, *_ in _C.lease_pools(device)}
+        for pool, number in list(lent.items()):
+            if pool not in graphs and _C.mempool_count(number) == 1:
+                del lent[pool]
+                _C.mempool_drop(number)
 
     def end_here(device, pool):
         number = _C.mempool_find(*pool)
@@ -56,6 +73,11 @@ def answers(begin, end, release):
 
     def release_here(device, pool):
         number = _C.mempool_find(*pool)
-        return _C.mempool_release(number) if number else release(device, pool)
+        if not number:
+            return release(device, pool)
+        _C.mempool_release(number)
+        if lent:
+            drop_unused()
+        return None
 
     return begin_here, end_here, release_here
