@@ -25,7 +25,7 @@ def _alive(device, pool):
     """Sizes of the blocks of the pool that are alive, by address: those that captures took, and those
     that were taken in it eagerly."""
     return {block["address"]: block["requested_size"]
-            for segment in torch.cuda.memory._snapshot()["segments"]
+            for segment in torch.cuda.memory_snapshot()
             if segment["segment_pool_id"] == pool and segment["device"] == device
             for block in segment["blocks"] if block["state"] == "active_allocated"}
 
