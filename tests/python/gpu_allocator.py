@@ -34,8 +34,9 @@ def all_segments():
     return torch.cuda.memory._snapshot()["segments"]
 
 
-def of_bytes(count):
-    return torch.empty(count, dtype=torch.uint8, device="cuda")
+def of_bytes(count, value=None):
+    made = torch.empty(count, dtype=torch.uint8, device="cuda")
+    return made if value is None else made.fill_(value)
 
 
 class Case(unittest.TestCase):
@@ -1115,6 +1116,52 @@ class Trees(Case):
         self.assertEqual(alive_in(pool), 2)
         del outside, eager, x
         self.assertEqual(alive_in(pool), 0)
+        del graph
+        torch.cuda.synchronize()
+        gc.collect()
+        torch.cuda.empty_cache()
+        self.assertEqual(segments_of(pool), [])
+
+    def test_a_thread_in_a_pool_of_graphs_beside_another(self):
+        pool = torch.cuda.graph_pool_handle()
+        graph, results = captured(lambda: (torch.rand(4, device="cuda"),), pool)
+        del results
+        self.assertEqual(len(segments_of(pool)), 1)
+
+        def three():
+            a, b = of_bytes(20 * MIB, 1), of_bytes(20 * MIB, 2)
+            return a + b
+
+        def inside():
+            torch.cuda.synchronize()
+            stream = torch.cuda.Stream()
+            with torch.cuda.stream(stream):
+                torch._C._cuda_beginAllocateCurrentThreadToPool(0, pool)
+                try:
+                    for _ in range(10):
+                        three()
+                finally:
+                    torch._C._cuda_endAllocateToPool(0, pool)
+                    torch._C._cuda_releasePool(0, pool)
+            torch.cuda.current_stream().wait_stream(stream)
+            three()
+
+        def outside():
+            for _ in range(10):
+                three()
+
+        threads = [threading.Thread(target=inside), threading.Thread(target=outside)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertGreater(len(segments_of(pool)), 1)
+        self.assertEqual(alive_in(pool), 0)
+        del graph
+        torch.cuda.synchronize()
+        gc.collect()
+        torch.cuda.empty_cache()
+        self.assertEqual(segments_of(pool), [])
 
 
 if __name__ == "__main__":

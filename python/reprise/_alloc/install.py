@@ -265,6 +265,10 @@ def _answer_pools(torch):
             if hasattr(torch.cuda.memory, name):
                 setattr(torch.cuda.memory, name, function)
 
+    empty = torch_private.native(torch, torch_private.EMPTY_NAME)
+    if empty is not None:
+        _answer(torch, (torch_private.EMPTY_NAME,), (mempool.emptier(empty),))
+
     from . import checkpoints  # it needs PyTorch
     _answer(torch, torch_private.LIVE_NAMES, (checkpoints.check, checkpoints.State, checkpoints.put_back))
 

@@ -87,6 +87,8 @@ HISTORY_NAMES = (
 )
 # What begins the use of a memory pool, of each kind; last, what ends it and what lets the pool go.
 POOL_NAMES = ("_cuda_beginAllocateCurrentThreadToPool", "_cuda_endAllocateToPool", "_cuda_releasePool")
+# What gives back what is cached.
+EMPTY_NAME = "_cuda_emptyCache"
 # What compares the blocks of a pool that are alive with those that should be, and what puts them back.
 LIVE_NAMES = ("_cuda_checkPoolLiveAllocations", "_cuda_getCheckpointState", "_cuda_setCheckpointPoolState")
 # What changes the allocator's settings while the program runs.
