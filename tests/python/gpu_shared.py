@@ -3,6 +3,7 @@
 place; usage: gpu_shared.py [--install] ..."""
 
 import gc
+import inspect
 import os
 import signal
 import sys
@@ -119,6 +120,17 @@ def uses(sent, kept):
         except RuntimeError as error:
             said.append(str(error))
     return said
+
+
+def parts(sent, kept):
+    """What PyTorch sends of a tensor, by the names of its arguments, as programs send it by ways of their own."""
+    kept.append(torch.ones(3, device="cuda"))
+    names = list(inspect.signature(torch.multiprocessing.reductions.rebuild_cuda_tensor).parameters)
+    if names[-1] != "event_sync_required":  # Reprise's has not all by name
+        names = ["tensor_cls", "tensor_size", "tensor_stride", "tensor_offset", "storage_cls", "dtype",
+                 "storage_device", "storage_handle", "storage_size_bytes", "storage_offset_bytes", "requires_grad",
+                 "ref_counter_handle", "ref_counter_offset", "event_handle", "event_sync_required"]
+    return dict(zip(names, torch.multiprocessing.reductions.reduce_tensor(kept[-1])[1]))
 
 
 def identity(sent, kept):
@@ -264,6 +276,26 @@ class Spawned(Everywhere, Case):
             self.assertEqual(self.ask("look", x), [((16 * MIB,), 100.0 * round, 100.0 * round)])
             self.ask("keep", x)
         self.ask("drop")
+
+    def test_parts_that_were_sent_by_a_way_of_its_own(self):
+        x = torch.multiprocessing.reductions.rebuild_cuda_tensor(**self.ask("parts"))
+        self.assertEqual(x.tolist(), [1.0] * 3)
+
+    def test_a_queue_of_this_process(self):
+        queue = mp.Queue()
+        for dtype in (torch.float32, torch.int64):
+            queue.put(torch.tensor([], dtype=dtype, device="cuda"))
+            got = queue.get(timeout=10)
+            self.assertEqual((got.dtype, got.numel(), got.device.type), (dtype, 0, "cuda"))
+
+    def test_many(self):
+        """They are freed as they go."""
+        before = None
+        for i in range(200):
+            x = torch.full((5,), i, device="cuda")
+            self.assertEqual(self.ask("look", x), [((5,), i, i)])
+            before = torch.cuda.memory_allocated() if i == 20 else before
+        self.assertTrue(self.until(lambda: torch.cuda.memory_allocated() <= before))
 
     def test_it_is_freed_when_the_other_process_dies(self):
         if not INSTALL:

@@ -68,7 +68,7 @@ RUNS = {
     "gpu_estimate.py": 12,
     "gpu_estimate.py --install": 12,
     "gpu_install.py": 13,
-    "gpu_shared.py --install": 28,
+    "gpu_shared.py --install": 31,
     "gpu_allocator.py": 59,
     "gpu_allocator.py --install": 74,
     "gpu_recording.py": 8,

@@ -110,14 +110,14 @@ def _release(counter, message, *rest):
     return borrowing.receive(*pickle.loads(counter[len(_MARK):]), message)
 
 
-def arrive(*sent):
+def arrive(tensor_cls, tensor_size, *sent, **named):
     """reductions.rebuild_cuda_tensor, whose arguments these are; or what says why there is no tensor."""
     answer(lends=_lends)
     try:
-        return _pytorchs["rebuild_cuda_tensor"](*sent)
+        return _pytorchs["rebuild_cuda_tensor"](tensor_cls, tensor_size, *sent, **named)
     except (RuntimeError, OSError, EOFError) as error:
         why = str(error) if isinstance(error, RuntimeError) else "the process that sent it is gone"
-        return Unshared(f"a CUDA tensor of shape {tuple(sent[1])} could not be received: {why}")
+        return Unshared(f"a CUDA tensor of shape {tuple(tensor_size)} could not be received: {why}")
 
 
 def _send(tensor):
