@@ -968,6 +968,14 @@ class Checkpoints(Case):
             return parts[4:6]
         self.check_nothing_changes(neighbours)
 
+    def test_a_net_of_convolutions(self):
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 3),
+                                  torch.nn.Flatten(), torch.nn.Linear(4 * 28 * 28, 10)).cuda().eval()
+        x = torch.rand(1, 3, 32, 32, device="cuda")
+        with torch.no_grad():
+            self.check_nothing_changes(lambda: (net(x),))
+
     def test_what_came_later_is_freed(self):
         graph, first = captured(lambda: (of_bytes(512),))
         before = [(s["address"], s["allocated_size"]) for s in segments_of(graph.pool())]

@@ -2,6 +2,7 @@
 """CUDA tensors that are sent to other processes, with PyTorch's own allocator and with Reprise's in its
 place; usage: gpu_shared.py [--install] ..."""
 
+import functools
 import gc
 import inspect
 import os
@@ -98,12 +99,18 @@ def make(sent, kept):
     return kept[-1]
 
 
-def make_of_pytorchs(sent, kept):
+@functools.cache
+def shares():
+    """Can memory of cudaMalloc be sent? On the thread that sends an error would be lost."""
     try:
         torch.ones(1, device="cuda").untyped_storage()._share_cuda_()
-    except RuntimeError:  # on the thread that sends it would be lost
-        return "not here"
-    return make(sent, kept)
+    except RuntimeError:
+        return False
+    return True
+
+
+def make_of_pytorchs(sent, kept):
+    return make(sent, kept) if shares() else "not here"
 
 
 def forward(sent, kept):
@@ -142,6 +149,8 @@ class Case(unittest.TestCase):
     install = INSTALL  # of the process that is started
 
     def setUp(self):
+        if not (INSTALL or shares()):
+            self.skipTest("the driver shares no memory of cudaMalloc")
         self.context = mp.get_context(self.method)
         self.requests, self.answers = self.context.Queue(), self.context.Queue()
         self.child = self.context.Process(target=serve,
@@ -383,6 +392,10 @@ class WithoutInstall(Everywhere, Case):
 
 
 class Arguments(unittest.TestCase):
+    def setUp(self):  # not as this file is read, which each process does before it installs
+        if not (INSTALL or shares()):
+            self.skipTest("the driver shares no memory of cudaMalloc")
+
     def test_arguments_of_a_process(self):
         x = torch.zeros(4, device="cuda")
         for method in ("spawn", "forkserver"):
