@@ -51,7 +51,9 @@ def fake_torch(waited=lambda: None, **more):
     """What of PyTorch it takes to move gradients; waited() is called where their stream is waited for."""
     cuda = types.SimpleNamespace(
         current_stream=lambda device: types.SimpleNamespace(synchronize=waited))
-    return types.SimpleNamespace(strided="strided", cuda=cuda, no_grad=contextlib.nullcontext,
+    cudnn = types.SimpleNamespace(enabled=True, benchmark=False)
+    return types.SimpleNamespace(strided="strided", cuda=cuda, backends=types.SimpleNamespace(cudnn=cudnn),
+                                 no_grad=contextlib.nullcontext,
                                  inference_mode=contextlib.nullcontext, OutOfMemoryError=MemoryError, **more)
 
 
