@@ -12,7 +12,7 @@
 #include "driver/watch.h"
 #include "graph/exec/exec_cache.h"
 #include "graph/objects/device_context.h"
-#include "memory/shared.h"
+#include "memory/range/shared.h"
 
 #include <stddef.h>
 #include <stdio.h>

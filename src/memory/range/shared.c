@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-#include "memory/shared.h"
+#include "memory/range/shared.h"
 
-#include "memory/arena.h"
+#include "memory/range/arena.h"
 
 #define MIB(bytes) ((double)(bytes) / 1048576.0)
 

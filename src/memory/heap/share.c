@@ -4,7 +4,7 @@
  * lies in. They are made when they are asked for, so a heap that nobody shares pays one property of
  * what it maps.
  */
-#include "memory/heap.h"
+#include "memory/heap/heap.h"
 
 #include "base/refuse.h"
 

@@ -6,7 +6,7 @@
 #ifndef REPRISE_MEMORY_SHARED_H
 #define REPRISE_MEMORY_SHARED_H
 
-#include "memory/peers.h"
+#include "memory/range/peers.h"
 
 #include <reprise.h>
 
