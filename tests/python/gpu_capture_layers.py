@@ -9,8 +9,11 @@ import unittest
 import warnings
 
 import torch
+from torch import distributed
+from torch.utils.checkpoint import checkpoint
 
 import reprise
+from training_steps import group_beside_captures
 
 INSTALL = "--install" in sys.argv
 if INSTALL:
@@ -237,6 +240,57 @@ class Refused(Case):
         reprise.capture_layers(net, strict=True)
         with self.assertRaises(Exception):
             self.train([net], ONE_BY_ONE)
+
+
+class Recomputed(Model):
+    """Each layer within a checkpoint."""
+
+    reentrant = True
+
+    def forward(self, x):
+        x = self.before(x)
+        for layer in self.layers:
+            x = checkpoint(lambda y, layer=layer: layer(y)[0], x, use_reentrant=self.reentrant)
+        return x
+
+
+class Around(Case):
+    """What programs have around layers."""
+
+    def test_reentrant_checkpoints(self):
+        net, twin = pair(lambda: Recomputed(dropout=0.2))
+        made = reprise.capture_layers(net, strict=True)
+        with self.silent():
+            for order in (ONE_BY_ONE, PIPELINE):
+                self.same(self.train([net], order), self.train([twin], order))
+        self.assertEqual({f["way"] for f in made.layers()}, {"graph"})
+
+    def test_checkpoints_with_hooks_are_left_alone(self):
+        net, twin = pair(lambda: Recomputed(dropout=0.2))
+        net.reentrant = twin.reentrant = False
+        made = reprise.capture_layers(net)
+        self.same(self.train([net], PIPELINE), self.train([twin], PIPELINE))
+        self.assertIn("hooks of saved tensors", made.layers()[0]["reason"])
+
+    def test_distributed_data_parallel(self):
+        try:
+            distributed.init_process_group(group_beside_captures(INSTALL), store=distributed.HashStore(), rank=0,
+                                           world_size=1)
+        except (RuntimeError, ValueError, AttributeError) as error:
+            self.skipTest(f"no process group of NCCL: {error}")
+        try:
+            net, twin = pair()
+            net, twin = (torch.nn.parallel.DistributedDataParallel(n) for n in (net, twin))
+            made = reprise.capture_layers(net, strict=True)
+            with self.silent():
+                self.same(self.train([net], ONE_BY_ONE), self.train([twin], ONE_BY_ONE))
+            self.assertEqual([(f["way"], f["lanes"]) for f in made.layers()], [("graph", 1)] * LAYERS)
+            made.release()
+            del net, twin, made
+            gc.collect()
+        finally:
+            torch.cuda.synchronize()
+            distributed.destroy_process_group()
 
 
 class Accumulates(torch.autograd.Function):

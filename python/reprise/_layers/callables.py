@@ -115,7 +115,7 @@ def make_graphed_callables(callables=None, sample_args=None, num_warmup_iters=3,
         elif not isinstance(pool, Pool):
             pool = pool_of(pool, device.index, "callables")
         captures.run(pool, num_warmup_iters, allow_unused_input, pre_warmup_hook, post_warmup_hook)
-    made = _made(torch, captures, takes_flag, engine is not None)
+    made = _made(torch, captures, pool, takes_flag, engine is not None)
     return made[0] if single and len(made) == 1 else made
 
 
@@ -146,7 +146,7 @@ def _samples(sample_args, sample_kwargs):
     return [(tuple(args), dict(kwargs)) for args, kwargs in zip(sample_args, sample_kwargs)]
 
 
-def _made(torch, captures, takes_flag, for_each_pass):
+def _made(torch, captures, pool, takes_flag, for_each_pass):
     """What the program gets: for each callable, or for each sample, in the order of samples."""
     schedule = schedule_of(captures) if captures.ordered else None
     plan, commons = captures.plan, []
@@ -154,7 +154,8 @@ def _made(torch, captures, takes_flag, for_each_pass):
         splits = [captures.splits[which, m] for m in range(plan.microbatches[which])]
         name, known = captures.names[which], captures.kept[which]
         function = captures.functions[which]
-        commons.append((torch, fn, name, known, check_of(name, splits), names_of_calls(function, takes_flag)))
+        commons.append((torch, fn, name, known, check_of(name, splits), names_of_calls(function, takes_flag),
+                        pool))
 
     def calls_of(which, microbatch=None):
         graphs = [(captures.forms[which, m], captures.splits[which, m]) for m in range(plan.microbatches[which])]

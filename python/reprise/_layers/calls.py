@@ -4,6 +4,8 @@
 import functools
 import types
 
+from .. import _C
+from .._alloc.install import drop_segment_pools
 from .._base.tree import flatten
 from .._base.warn import warn
 from .._grad.order import Schedule
@@ -16,14 +18,14 @@ MOST_TOLD = 8  # reasons that one callable warns of
 class Calls:
     """Those of one callable. fn: it; name: its own; check: raises where constants of the graphs changed, or
     None; kept: says whether all is as it was captured (kept.Kept), or None; aside: names of arguments that
-    are for the replay."""
+    are for the replay; pool: where the graphs lie."""
 
-    def __init__(self, torch, fn, name, kept, check, aside):
+    def __init__(self, torch, fn, name, kept, check, aside, pool=None):
         self.torch, self.fn, self.name = torch, fn, name
         self.is_module = isinstance(fn, torch.nn.Module)
         self.original = fn.forward if self.is_module else fn
         self.mode = fn.training if self.is_module else None
-        self._kept, self._check, self._aside = kept, check, aside
+        self._kept, self._check, self._aside, self._pool = kept, check, aside, pool
         self._takes_flag = "is_first_microbatch" in aside
         self._warned, self._told = False, set()
         self._is_reset = False
@@ -79,6 +81,10 @@ class Calls:
         self._is_reset = True
         self._kept = self._check = None
         self._drop()
+        drop_segment_pools()
+        _C.sweep()
+        if self._pool is not None and self._pool.info()["graphs"] == 0:
+            self._pool.trim()
 
     def backward_dw(self):
         """Weight gradients come with the backward pass: there is nothing left to do."""

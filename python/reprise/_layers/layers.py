@@ -3,7 +3,10 @@
 them."""
 
 import functools
+import gc
 
+from .. import _C
+from .._alloc.install import drop_segment_pools
 from .._base.need import need_torch, why_no_gpu
 from .._base.warn import warn
 from .._call.graphed import MOST_SHAPES, Graphed
@@ -167,3 +170,6 @@ class LayerGraphs:
         for handle in self._handles:
             handle.remove()
         self._kept, self._handles = [], []
+        gc.collect()  # what graphs were captured for may lead back to them
+        drop_segment_pools()
+        _C.sweep()
