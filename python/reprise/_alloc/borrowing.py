@@ -77,7 +77,7 @@ class _Mapping:
 
     def end(self):
         """False: the current stream captures, so that it cannot be waited for."""
-        stream = torch._C._cuda_getCurrentRawStream(self.where[0])
+        stream = torch.cuda.current_stream(self.where[0]).cuda_stream
         if not _C.unmap_shared(*self.where, stream):
             return False
         del _mapped[self.where[1]]

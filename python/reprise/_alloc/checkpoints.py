@@ -9,8 +9,13 @@ and what was freed since is allocated again, each block at its address.
 import torch
 
 from .. import _C
+from .._base import torch_private
 
 _ROUNDED = 512  # blocks of PyTorch's are multiples of it
+
+
+def _native(name):
+    return torch_private.native(torch, name)
 
 
 class State:
@@ -31,12 +36,12 @@ def _alive(device, pool):
 
 
 def check(device, pool, addresses):
-    """torch._C._cuda_checkPoolLiveAllocations: are these the blocks of the pool that are alive?"""
+    """_cuda_checkPoolLiveAllocations: are these the blocks of the pool that are alive?"""
     return _alive(device, tuple(pool)).keys() == set(addresses)
 
 
 def put_back(device, state, stale, owners):
-    """torch._C._cuda_setCheckpointPoolState. stale: storages whose blocks may go, from under them;
+    """_cuda_setCheckpointPoolState. stale: storages whose blocks may go, from under them;
     owners: storages without an owner, which free their blocks from now on."""
     now = _alive(device, state.pool)
     stale, owners = _by_address(stale), _by_address(owners)
@@ -44,13 +49,13 @@ def put_back(device, state, stale, owners):
     if any(address not in stale for address in gone):
         raise RuntimeError("Any stale tensors which are being manually freed must be passed to set checkpoint")
     for address in gone:
-        torch._C._free_And_Remove_DeleterFn(stale[address])
+        _native("_free_And_Remove_DeleterFn")(stale[address])
     for address, size in state.blocks.items():
         owner = owners.get(address)
         if address in now:
-            if owner is None or torch._C._has_Standard_Deleter(owner):
+            if owner is None or _native("_has_Standard_Deleter")(owner):
                 continue
-            torch._C._cuda_cudaCachingAllocator_raw_delete(address)
+            _native("_cuda_cudaCachingAllocator_raw_delete")(address)
         _allocate_again(state, address, size, owner)
 
 
@@ -64,8 +69,8 @@ def _allocate_again(state, address, size, owner):
     try:
         with torch.cuda.device(state.device):
             if owner is None:
-                stream = torch._C._cuda_getCurrentRawStream(state.device)
-                torch._C._cuda_cudaCachingAllocator_raw_alloc(size, stream)
+                stream = torch.cuda.current_stream(state.device).cuda_stream
+                _native("_cuda_cudaCachingAllocator_raw_alloc")(size, stream)
                 return
             block = torch.empty(size, dtype=torch.uint8, device="cuda")
     finally:
