@@ -46,6 +46,7 @@ def _begin_lite():
     for name, value in options.items():
         at, _, last = name.rpartition(".")
         setattr(getattr(config, at) if at else config, last, value)
+    config.compile_threads = 1  # there are no kernels for workers, which would hold this process's output open
     scheduler.has_triton = lambda *_: True
     return _compiles()
 
