@@ -42,7 +42,7 @@ RUNS = {
     "gpu_compile.py": 29,
     "gpu_compile.py --install": 27,
     "gpu_compile_modes.py": 15,
-    "gpu_compile_modes.py --install": 15,
+    "gpu_compile_modes.py --install": 13,
     "gpu_compile_sizes.py": 8,
     "gpu_compile_sizes.py --install": 8,
     "gpu_compile_trees.py": 13,
