@@ -19,6 +19,8 @@ class Kept:
         self._torch, self._module = torch, module
         self._watch = Watch(torch, find_modules(torch, fn))
         self._reads = Reads(torch, fn, self._watch)
+        if module is not None:  # what programs put around it, and ours: calls of what stands there come here
+            self._reads.leave_out([(vars(module), "forward")])
         self._fast = FastPath(torch, self._watch, self._reads, False)
         self._settled = self._snapshot = None
         self._members = self._members_now()

@@ -102,9 +102,11 @@ class Reads:
         with self._lock:
             left = self.values.left
             new = {(id(owner), key): owner for owner, key in places}
-            if new.keys() <= left.keys() or self.values.walk is None:
+            if new.keys() <= left.keys():
                 return
             left.update(new)
+            if self.values.walk is None:  # the first look will know
+                return
             self.values.look_again()
             self._numbers.setdefault(tuple(self.values.walk.tokens), self.number)
 
