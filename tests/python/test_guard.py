@@ -42,6 +42,28 @@ class Guard(unittest.TestCase):
         self.assertFalse(self.hot.is_guarded())
         self.set()
 
+    def test_hooks_and_modules_of_others(self):
+        """They come and go in any program, and calls stay on the fast path."""
+        self.hot.set_guard((), tuple(m.__dict__ for m in self.watch.modules), self.watch.handle, True, False,
+                           (), None, self.watch.members)
+        for change in (lambda: self.other.register_forward_hook(lambda *_: None),
+                       lambda: torch.nn.Linear(2, 2), lambda: self.other.weight.register_hook(abs).remove()):
+            change()
+            self.assertTrue(self.hot.is_guarded())
+            self.assertFalse(self.watch.has_changed_members())
+        for change in (lambda: self.net[2].register_forward_hook(lambda *_: None),
+                       lambda: self.net[0].register_full_backward_hook(lambda *_: None),
+                       lambda: self.net[2].append(torch.nn.ReLU()),
+                       lambda: self.net[0].weight.register_hook(abs),
+                       lambda: self.net[0].register_buffer("late", torch.zeros(1)),
+                       lambda: self.net.register_module("1", torch.nn.Identity())):
+            change()
+            self.assertFalse(self.hot.is_guarded())
+            self.assertTrue(self.watch.has_changed_members())
+            self.hot.set_guard((), tuple(m.__dict__ for m in self.watch.modules), self.watch.handle, True,
+                               False, (), None, self.watch.members)
+            self.assertTrue(self.hot.is_guarded())
+
     def test_values_may_change(self):
         with torch.no_grad():
             for p in self.net.parameters():

@@ -89,21 +89,22 @@ static bool modes_fit(const struct fast_call *fast, const struct rpp_inputs *inp
     return true;
 }
 
-/* set_guard(tensors, dicts, handle class, grad, inference, params, reads): what holds from now on.
- * params: those whose requires_grad matters; reads: a Reads or None. */
+/* set_guard(tensors, dicts, handle class, grad, inference, params, reads, members): what holds from
+ * now on. params: those whose requires_grad matters; reads, members: a Reads or None each. */
 static PyObject *fast_call_set_guard(PyObject *object, PyObject *arguments)
 {
     struct fast_call *fast = (struct fast_call *)object;
-    PyObject *tensors, *dicts, *handles, *params, *reads = Py_None;
+    PyObject *tensors, *dicts, *handles, *params, *reads = Py_None, *members = Py_None;
     int grad, inference;
-    if (!PyArg_ParseTuple(arguments, "O!O!OppO!|O", &PyTuple_Type, &tensors, &PyTuple_Type, &dicts,
-                          &handles, &grad, &inference, &PyTuple_Type, &params, &reads))
+    if (!PyArg_ParseTuple(arguments, "O!O!OppO!|OO", &PyTuple_Type, &tensors, &PyTuple_Type, &dicts,
+                          &handles, &grad, &inference, &PyTuple_Type, &params, &reads, &members))
         return NULL;
-    if (reads != Py_None && !rpp_is_reads(reads))
+    if ((reads != Py_None && !rpp_is_reads(reads)) ||
+        (members != Py_None && !rpp_is_reads(members)))
         return PyErr_Format(PyExc_TypeError, "set_guard takes a Reads or None");
     drop_all(fast);
     if (rpp_guard_set(&fast->guard, fast->exchange, tensors, dicts, handles, params,
-                      reads == Py_None ? NULL : reads) != 0)
+                      reads == Py_None ? NULL : reads, members == Py_None ? NULL : members) != 0)
         return NULL;
     fast->is_grad = grad;
     fast->is_inference = inference;

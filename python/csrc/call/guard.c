@@ -195,13 +195,15 @@ void rpp_guard_drop(struct rpp_guard *guard)
     Py_XDECREF(old.params);
     Py_XDECREF(old.wants);
     Py_XDECREF(old.reads);
+    Py_XDECREF(old.members);
     rpp_switches_drop(&old.switches);
     PyMem_Free(old.places);
     PyMem_Free(old.modes);
 }
 
 int rpp_guard_set(struct rpp_guard *guard, const struct dl_exchange *exchange, PyObject *tensors,
-                  PyObject *dicts, PyObject *handles, PyObject *params, PyObject *reads)
+                  PyObject *dicts, PyObject *handles, PyObject *params, PyObject *reads,
+                  PyObject *members)
 {
     struct rpp_guard made = {.exchange = exchange,
                              .tensor_count = (size_t)PyTuple_Size(tensors),
@@ -217,6 +219,8 @@ int rpp_guard_set(struct rpp_guard *guard, const struct dl_exchange *exchange, P
     made.wants = wants_now(params);
     made.reads = Py_XNewRef(reads);
     made.reads_epoch = reads ? rpp_reads_epoch(reads) : 0;
+    made.members = Py_XNewRef(members);
+    made.members_epoch = members ? rpp_reads_epoch(members) : 0;
     if (!made.places || !made.modes || !made.handle_count || !made.wants || !note_places(&made) ||
         rpp_switches_note(&made.switches) != 0) {
         rpp_guard_drop(&made);
@@ -239,15 +243,32 @@ static bool reads_hold(const struct rpp_guard *guard)
     return held;
 }
 
+/* Others' hooks and modules come and go: where the counts moved, are those of the guarded modules
+ * what they were? The counts are taken ahead of the look. */
+static bool members_hold(struct rpp_guard *guard)
+{
+    long registrations = state.registrations;
+    PyObject *handles = PyObject_GetAttr(guard->handles, state.next_id);
+    bool same = handles && registrations == guard->registrations &&
+                PyObject_RichCompareBool(handles, guard->handle_count, Py_EQ) == 1;
+    PyObject *members = same ? NULL : Py_XNewRef(guard->members);
+    if (members && handles && rpp_reads_hold(members) && guard->members == members &&
+        guard->members_epoch == rpp_reads_epoch(members)) {
+        PyObject *old = guard->handle_count;
+        guard->handle_count = Py_NewRef(handles);
+        guard->registrations = registrations;
+        Py_DECREF(old);
+        same = true;
+    }
+    Py_XDECREF(members);
+    Py_XDECREF(handles);
+    return same;
+}
+
 bool rpp_guard_holds(struct rpp_guard *guard)
 {
-    if (!guard->tensors || guard->registrations != state.registrations)
-        return false;
-    PyObject *handles = PyObject_GetAttr(guard->handles, state.next_id);
-    int same = handles ? PyObject_RichCompareBool(handles, guard->handle_count, Py_EQ) : 0;
-    Py_XDECREF(handles);
-    if (same == 1 && modes_hold(guard) && places_hold(guard) && wants_hold(guard) &&
-        rpp_switches_hold(&guard->switches) && reads_hold(guard))
+    if (guard->tensors && members_hold(guard) && modes_hold(guard) && places_hold(guard) &&
+        wants_hold(guard) && rpp_switches_hold(&guard->switches) && reads_hold(guard))
         return true;
     PyErr_Clear();
     return false;
@@ -260,6 +281,7 @@ bool rpp_guard_renew(struct rpp_guard *guard, PyObject *handle_count, long regis
     PyObject *old = guard->handle_count;
     guard->handle_count = Py_NewRef(handle_count);
     guard->registrations = registrations;
+    guard->members_epoch = guard->members ? rpp_reads_epoch(guard->members) : 0;
     Py_DECREF(old);
     return rpp_guard_holds(guard);
 }

@@ -4,7 +4,8 @@
  * parameters and buffers lie, whether modules train, which parameters want gradients, which
  * modules, parameters and hooks there are. Looked at in every call, so:
  *
- *     registrations   a count that PyTorch's own registration hooks move
+ *     registrations   a count that PyTorch's own registration hooks move, and that of handles of
+ *                     hooks. Where they moved the members are looked at: all programs move them
  *     modes           a count that the interpreter moves when "training" changes in the dict of a
  *                     module, where it lets dicts be watched (CPython 3.12); one look-up a module
  *                     elsewhere, and after each such event
@@ -35,17 +36,19 @@ struct rpp_guard {
     unsigned long mode_changes;
     PyObject *params, *wants; /* tuples: of some tensors their requires_grad */
     PyObject *reads;          /* a Reads; NULL: nothing is known to be read */
-    uint64_t reads_epoch;
+    PyObject *members;        /* a Reads of modules' members and hooks; NULL: nobody knows them */
+    uint64_t reads_epoch, members_epoch;
     struct rpp_switches switches;
     bool asks_dlpack; /* places are what it says, offset 0 */
     bool watches;     /* all dicts */
 };
 
 /* tensors: torch.Tensor objects; dicts: modules' __dict__; handles: torch's RemovableHandle;
- * params: a tuple of those whose requires_grad is to stay; reads: a Reads, or NULL. The guard is
- * zeroed or dropped before. -1 with an exception set, and the guard as it was. */
+ * params: a tuple of those whose requires_grad is to stay; reads, members: a Reads each, or NULL.
+ * The guard is zeroed or dropped before. -1 with an exception set, and the guard as it was. */
 int rpp_guard_set(struct rpp_guard *guard, const struct dl_exchange *exchange, PyObject *tensors,
-                  PyObject *dicts, PyObject *handles, PyObject *params, PyObject *reads);
+                  PyObject *dicts, PyObject *handles, PyObject *params, PyObject *reads,
+                  PyObject *members);
 void rpp_guard_drop(struct rpp_guard *guard);
 
 /* Is all as it was? No exception is set. */

@@ -62,7 +62,7 @@ class FastPath:
         tensors, modules = ((), ()) if self._frozen else (watch.tensors, watch.modules)
         params = watch.params if modes[0] and not self._frozen else ()
         self._taker.set_guard(tuple(tensors), tuple(m.__dict__ for m in modules), watch.handle, *modes,
-                              tuple(params), self._reads.handle)
+                              tuple(params), self._reads.handle, None if self._frozen else watch.members)
         self._modes = modes
         self.guards += 1
         return self._taker

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: MIT
 """What a captured graph relies on outside its arguments: the modules' parameters and modes.
 
-At each call one pass asks for the parameters' addresses and the modules' modes. Which modules and
-parameters there are is looked up again when any was registered anywhere, or any hook: events that
-PyTorch tells of.
+At each call one pass asks for the parameters' addresses and the modules' modes. Whether there are the
+same modules, parameters and hooks is asked when any was registered anywhere: events that PyTorch tells
+of. Programs make hooks all the time, so that question is answered in C (members), and only where the
+answer is no are they looked up again.
 """
 
 import inspect
 from operator import attrgetter
 
 from .. import _C
+from .._reads.marks import BY_VALUE, NAMES, way_for
+from .._reads.walk import ATTRIBUTES, ITEMS
 from . import address
 
 _training = attrgetter("training")
@@ -73,6 +76,7 @@ class Watch:
         self.single = list(tensors)
         self.address = torch.Tensor.data_ptr
         self.handle = torch.utils.hooks.RemovableHandle
+        self.members = _C.Reads(torch.Tensor)
         self.refresh()
 
     def refresh(self):
@@ -84,6 +88,7 @@ class Watch:
         buffers = _each_once(b for root in self.roots for b in type(root).buffers(root))
         self.tensors = self.params + buffers + self.single
         self.hooks = [_hooks(m) for m in self.modules]
+        self.members.set([owner for m in self.modules for owner in _owners(m)])
         self.seen = seen
 
     def find(self, modules):
@@ -108,7 +113,11 @@ class Watch:
 
     def has_changed_members(self):
         """Are there other modules, parameters or hooks than at the last refresh?"""
-        if self.seen == (_registrations, self.handle.next_id):
+        now = (_registrations, self.handle.next_id)
+        if self.seen == now:
+            return False
+        if self.members.holds():
+            self.seen = now
             return False
         old = (self.modules, self.tensors)  # alive, or another may get the place of one
         before = (*(list(map(id, some)) for some in old), self.hooks)
@@ -131,6 +140,31 @@ class Watch:
 
 def _each_once(found):
     return list({id(one): one for one in found}.values())
+
+
+_MEMBERS = ("_modules", "_parameters", "_buffers")
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
+_HOOKS_OF_TENSOR = ("_backward_hooks", "_post_accumulate_grad_hooks")
+
+
+def _owners(module):
+    """What `_C.Reads` compares of a module: which members and hooks there are."""
+    names = vars(module)
+    keys = tuple(key for key in (*_MEMBERS, *_HOOKS) if key in names)
+    yield NAMES, way_for("instance"), names, keys, tuple(map(names.get, keys))
+    for key in keys:
+        held = names[key]
+        if isinstance(held, dict):
+            way = way_for("container") if type(held) is dict else BY_VALUE
+            yield ITEMS, way, held, tuple(held), tuple(held.values())
+    for tensor in module._parameters.values():
+        if tensor is None:
+            continue
+        hooks = tuple(getattr(tensor, name) for name in _HOOKS_OF_TENSOR)
+        yield ATTRIBUTES, BY_VALUE, tensor, _HOOKS_OF_TENSOR, hooks
+        for held in hooks:
+            if isinstance(held, dict):
+                yield ITEMS, BY_VALUE, held, tuple(held), tuple(held.values())
 
 
 def _hooks(module):
