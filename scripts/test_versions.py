@@ -34,10 +34,11 @@ from pathlib import Path
 import record_result
 
 TESTS = Path(__file__).resolve().parent.parent / "tests" / "python"
-BOTH = ("allocator", "check", "compile", "compose", "cpu_values", "effects", "estimate", "frozen", "graph", "graphed",
-        "gradients", "homes", "module", "numbers", "objects", "pace", "parts", "policy", "private", "random",
-        "recording", "refused", "report", "schedules", "serving", "training")
-ONCE = ("documents", "exit", "install", "stale", "versions")
+BOTH = ("allocator", "capture_layers", "check", "compile", "compile_modes", "compile_sizes", "compile_trees",
+        "compose", "cpu_values", "effects", "estimate", "frozen", "graph", "graphed", "gradients", "homes", "layers",
+        "module", "numbers", "objects", "pace", "parts", "policy", "private", "random", "recording", "refused",
+        "report", "rests", "schedules", "serving", "shared", "trackers", "training")
+ONCE = ("documents", "exit", "install", "ranks", "stale", "versions")
 LONGEST = ("check", "training", "documents", "refused", "versions", "private")
 ALONE = ("estimate", "pace", "serving")  # look at what others take of the device
 SHORT = ("frozen", "graph", "graphed", "install", "private", "random", "gradients")
