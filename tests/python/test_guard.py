@@ -211,9 +211,11 @@ class Guard(unittest.TestCase):
         module.fast = _C.FastCall(torch.Tensor, torch.empty_strided, None, torch.is_grad_enabled,
                              torch.is_inference_mode_enabled, torch.is_autocast_enabled,
                              torch.cuda.current_device)
-        module.fast.set_guard((module.weight,), (module.__dict__,), self.watch.handle, True, False, ())
+        watch = type(self.watch)(torch, [module])
+        module.fast.set_guard((module.weight,), (module.__dict__,), watch.handle, True, False, (), None,
+                              watch.members)
         gone = weakref.ref(module.weight)
-        del module
+        del module, watch
         gc.collect()
         self.assertIsNone(gone())
 

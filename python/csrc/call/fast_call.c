@@ -492,6 +492,7 @@ static int fast_call_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(fast->guard.handles);
     Py_VISIT(fast->guard.params);
     Py_VISIT(fast->guard.reads);
+    Py_VISIT(fast->guard.members);
     int found = rpp_objects_traverse(&fast->objects, visit, arg);
     return found ? found : rpp_shapes_traverse(&fast->shapes, visit, arg);
 }
@@ -534,7 +535,8 @@ static PyMethodDef methods[] = {
      "renew(next_id, registrations): the same, where others than those that are guarded were "
      "registered until these counts."},
     {"set_guard", fast_call_set_guard, METH_VARARGS,
-     "set_guard(tensors, dicts, handle class, grad, inference, params, reads=None): what must not "
+     "set_guard(tensors, dicts, handle class, grad, inference, params, reads=None, members=None): "
+     "what must not "
      "change; of params, whether they want gradients."},
     {NULL, NULL, 0, NULL},
 };
