@@ -5,6 +5,7 @@ follows them, and losses and parameters are those of eager runs, to the bit. Usa
 
 import copy
 import math
+import subprocess
 import sys
 import unittest
 import warnings
@@ -390,6 +391,35 @@ class Schedules(unittest.TestCase):
             trained.append([p.detach().cpu() for p in model.parameters()])
         for one, other in zip(*trained):
             self.assertTrue(torch.equal(one, other))
+
+
+FIRST = """
+import torch, reprise
+if {install}: reprise.install()
+found = []
+for graphed in (False, True):
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.2)).cuda()
+    opt, x = torch.optim.SGD(net.parameters(), lr=0.1), torch.ones(4, 8, device="cuda")
+    def step(x):
+        opt.zero_grad(set_to_none=True)
+        loss = net(x).square().sum()
+        loss.backward()
+        opt.step()
+        return loss.detach()
+    call = reprise.graphed(step, watch=[net], strict=True) if graphed else step
+    found.append(torch.stack([call(x).clone() for _ in range(5)]))
+print(torch.equal(*found))
+"""
+
+
+class First(unittest.TestCase):
+    def test_a_capture_that_is_taken_once_more(self):
+        """The first of a process that draws, as it has to be learned how captures count: its rates are
+        followed, not those of its last run."""
+        done = subprocess.run([sys.executable, "-c", FIRST.format(install=INSTALL)], capture_output=True,
+                              text=True)
+        self.assertEqual(done.stdout.split("\n")[0], "True", done.stderr[-2000:])
 
 
 if __name__ == "__main__":

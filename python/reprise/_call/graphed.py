@@ -976,6 +976,8 @@ class Graphed:
                 pair.give(made, self._reads.compares)
             else:
                 work = self._work(before, device, body, tensors)
+                if bound is not None:
+                    work.begins_anew = bound.forget
                 lead = self._leads.get(key[0], 0)
                 made = Shape(work, work.capture(pool.native, name, self._copy_args, verify, lead))
                 made.lead = lead

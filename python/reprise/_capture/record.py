@@ -235,6 +235,10 @@ class Work:
         self.interrupts = Interrupts()
         self._forget()
 
+    @staticmethod
+    def begins_anew():
+        """Called where a capture is taken once more: what its runs noted is of no use."""
+
     def _forget(self):
         """Of the rehearsal: what came out."""
         self.outputs = None  # bytes of each output storage
@@ -535,11 +539,11 @@ class Work:
         try:
             return take()
         except Held:
-            self._forget()
+            self._begin_anew()
             return self._until_known(take)
         except states.Unreadable:
             self.draws = False
-            self._forget()
+            self._begin_anew()
             return self._until_known(take)
         except RuntimeError as error:
             if states.is_unreadable():
@@ -550,8 +554,12 @@ class Work:
                     torch_private.of(self.torch).begins_captures):
                 raise
         self.draws = True
-        self._forget()
+        self._begin_anew()
         return self._until_known(take)
+
+    def _begin_anew(self):
+        self._forget()
+        self.begins_anew()
 
     def _learn_draws(self):
         """After the rehearsal: were random numbers drawn, where the generators were told of it?"""

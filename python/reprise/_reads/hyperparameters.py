@@ -109,6 +109,11 @@ class Bound:
             return result
         return run
 
+    def forget(self):
+        """The capture is taken once more: numbers differ by the count of its runs."""
+        self.traces.clear()
+        self.moved = []
+
     def _drawing(self, trace):
         return self.draws.during(trace, len(self.places)) if self.draws else contextlib.nullcontext()
 
