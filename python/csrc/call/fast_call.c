@@ -536,8 +536,7 @@ static PyMethodDef methods[] = {
      "registered until these counts."},
     {"set_guard", fast_call_set_guard, METH_VARARGS,
      "set_guard(tensors, dicts, handle class, grad, inference, params, reads=None, members=None): "
-     "what must not "
-     "change; of params, whether they want gradients."},
+     "what must not change; of params, whether they want gradients."},
     {NULL, NULL, 0, NULL},
 };
 

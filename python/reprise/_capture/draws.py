@@ -103,12 +103,11 @@ def abandon(torch, ordinal, pool, ended=True):
     if is_installed():
         _C.abandon()
     private = torch_private.of(torch)
-    if private.resets_failed or private.end_pool is None:
+    was_ended = ended and private.ends_pool_first
+    if private.resets_failed or private.end_pool is None or (is_installed() and not was_ended):
         return
     try:
-        if not (ended and private.ends_pool_first):
-            if is_installed():
-                return
+        if not was_ended:
             private.end_pool(ordinal, pool)
         private.release_pool(ordinal, pool)
     except RuntimeError:
