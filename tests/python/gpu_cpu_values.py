@@ -11,6 +11,7 @@ import weakref
 import torch
 
 import reprise
+from reprise._call import cpu_values
 
 INSTALL = "--install" in sys.argv
 if INSTALL:
@@ -245,6 +246,29 @@ class CpuValues(unittest.TestCase):
             thread.join()
         self.assertEqual(wrong, [])
         self.assertEqual(len(graphed.shapes()), 1)
+
+    def test_captures_at_once_leave_torch_compile_as_it_was(self):
+        """The first of two threads to begin is the first to end."""
+        compiled = []
+
+        def backend(module, inputs):
+            compiled.append(module)
+            return module.forward
+
+        def compiles():
+            del compiled[:]
+            torch._dynamo.reset()
+            torch.compile(lambda x: x + 1, backend=backend)(torch.ones(2))
+            return bool(compiled)
+        self.assertTrue(compiles())
+        first, second = cpu_values._eagerly(torch), cpu_values._eagerly(torch)
+        first.__enter__()
+        self.assertFalse(compiles())
+        second.__enter__()
+        first.__exit__(None, None, None)
+        self.assertFalse(compiles())
+        second.__exit__(None, None, None)
+        self.assertTrue(compiles())
 
     def test_forward_and_backward(self):
         results = []

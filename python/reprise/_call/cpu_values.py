@@ -122,7 +122,7 @@ class CpuValues:
     def _answering(self, capture, error):
         self.moves, self.has_moved = True, False
         try:
-            with _without_compilers(self.torch):
+            with _eagerly(self.torch):
                 return self.moving(capture)
         except RuntimeError:
             if not self.has_moved:
@@ -146,10 +146,34 @@ class CpuValues:
         return Attempt(self, device, (), (), False, forward)
 
 
-def _without_compilers(torch):
-    """Compilers keep what they found of functions that ran under a mode, and fail by it later (torch.cond)."""
-    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else (
-        contextlib.nullcontext())
+class _Eagerly:
+    """Keeps torch.compile out: it keeps what it found of functions that ran under a mode, and fails by it later
+    (torch.cond). Its stance is one for all threads: the first sets it, and the last puts back what the first
+    found. Any thread."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._inside = 0       # threads, counted again where one is inside twice
+        self._stance = None    # what the first of them set
+
+    @contextlib.contextmanager
+    def __call__(self, torch):
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1 and "torch._dynamo" in sys.modules:
+                self._stance = torch.compiler.set_stance("force_eager")
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._inside -= 1
+                assert self._inside >= 0
+                if self._inside == 0 and self._stance is not None:
+                    self._stance.__exit__(None, None, None)
+                    self._stance = None
+
+
+_eagerly = _Eagerly()
 
 
 class Attempt:
