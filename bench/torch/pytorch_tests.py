@@ -1,151 +1,191 @@
 # SPDX-License-Identifier: MIT
-"""PyTorch's tests of its allocator, and the tests of Reprise that ask the same: do these hold with
-install(), and with PyTorch's own allocator?
+"""PyTorch's tests of its allocator and of CUDA graphs: does what each asserts hold with PyTorch's own
+allocator (c10), and with install()?
 
-usage: pytorch_tests.py [--list]
+usage: pytorch_tests.py [--out FILE] [--jobs N] [--only TEXT] [--list]
 
-Runs the programs of tests/python that TESTS names, once with --install and once without, and prints JSON:
-for each of PyTorch's tests (test/test_cuda.py, which test_cuda_expandable_segments.py runs once more, and
-test/test_multiprocessing.py) the counterpart, written anew from what the test is for, and whether it held
-both ways; null: it was skipped there. A test without a counterpart has the reason why it would differ.
---list prints the table alone, and needs no GPU.
+Runs each counterpart (pytorch_rows/, written anew from what PyTorch's test asserts) both ways, each in a
+process of its own, several at once; one that crashes or takes too long ends alone. Those that take most of
+the device's memory come last, one at a time. Writes JSON:
+
+  tests    how many
+  differ   those that hold with c10 and not with install()
+  only     those that hold with install() alone
+  gpu_only what the host driver lacks, where it runs there
+  rows     name, c10, reprise, differs, reason
+
+c10 and reprise: "holds", "fails", "crashes", "hangs" or "not run"; reason: of what failed or was not run.
+Without --out the JSON is printed. --only TEXT: the rows whose names have the text.
 """
 
 import argparse
+import fnmatch
 import json
 import os
 import re
-import subprocess
+import signal
 import sys
+import tempfile
+import time
+import traceback
 
-TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-ALLOCATOR, SHARED = "gpu_allocator.py", "gpu_shared.py"
-OWN_ALLOCATOR = "pools with an allocator of their own are refused with a sentence: pools lie in Reprise's heap"
-STRETCH = "a pool's memory grows in one stretch, so it has one segment where PyTorch has several"
+import torch
 
-# PyTorch's test, the program and the test of ours, or the reason why it differs.
-TESTS = (
-    # Histories, snapshots and their plots
-    ("TestCudaMallocAsync.test_memory_snapshot", ALLOCATOR, "History.test_stacks_are_pythons"),
-    ("TestCudaMallocAsync.test_memory_snapshot_with_cpp", ALLOCATOR, "History.test_stacks_of_cpp_and_of_scripts"),
-    ("TestCudaMallocAsync.test_memory_snapshot_script", ALLOCATOR, "History.test_stacks_of_cpp_and_of_scripts"),
-    ("TestCudaMallocAsync.test_memory_plots", ALLOCATOR, "History.test_pytorchs_tools_read_it"),
-    ("TestCudaMallocAsync.test_memory_plots_free_stack", ALLOCATOR, "History.test_context_says_whose_stacks"),
-    ("TestCudaMallocAsync.test_memory_plots_free_segment_stack", ALLOCATOR,
-     "History.test_context_says_whose_stacks"),
-    ("TestCudaMallocAsync.test_memory_plots_history_context", ALLOCATOR,
-     "History.test_goes_on_where_it_is_changed"),
-    ("TestCudaMallocAsync.test_memory_plots_metadata", ALLOCATOR, "History.test_metadata"),
-    ("TestCudaMallocAsync.test_memory_snapshot_skip_actions", ALLOCATOR, "History.test_skips_actions"),
-    ("TestCudaMallocAsync.test_memory_compile_regions", None,
-     "compile_context of histories is PyTorch's allocator's alone, and warned of"),
-    ("TestCudaMallocAsync.test_cpp_memory_snapshot_pickle", None,
-     "C++ asks PyTorch's object for a snapshot, whose form no other language can make"),
-    # Settings, limits, shortage
-    ("TestCudaMallocAsync.test_allocator_settings", ALLOCATOR, "Settings.test_rounding_holds_until_the_next"),
-    ("TestCudaMallocAsync.test_max_split_expandable", ALLOCATOR, "Settings.test_sizes_that_are_not_split"),
-    ("TestCudaMallocAsync.test_allocator_memory_fraction_setting", ALLOCATOR, "Statistics.test_fractions"),
-    ("TestCudaMallocAsync.test_cachingAllocator_raw_alloc", None,
-     "caching cannot be switched off: caching_allocator_enable(False) warns"),
-    ("TestCudaMallocAsync.test_raises_oom", ALLOCATOR, "Shortage.test_text_has_the_parts_that_are_matched"),
-    ("TestCudaMallocAsync.test_notifies_oom", ALLOCATOR, "Shortage.test_observers_are_told"),
-    # Graphs
-    ("TestCuda.test_cuda_graph_allocator_propagates_stream", None, STRETCH),
-    ("TestBlockStateAbsorption.test_simple", ALLOCATOR, "Checkpoints.test_what_is_as_it_was_stays"),
-    ("TestBlockStateAbsorption.test_allocated_in_middle_of_segment", ALLOCATOR,
-     "Checkpoints.test_blocks_between_others"),
-    ("TestBlockStateAbsorption.test_multiple_middle_allocations", ALLOCATOR,
-     "Checkpoints.test_blocks_between_others"),
-    ("TestBlockStateAbsorption.test_middle_allocations_contiguous", ALLOCATOR,
-     "Checkpoints.test_blocks_between_others"),
-    ("TestBlockStateAbsorption.test_additional_free_following_checkpoint", ALLOCATOR,
-     "Checkpoints.test_what_came_later_is_freed"),
-    ("TestBlockStateAbsorption.test_tensor_dies_after_checkpoint", ALLOCATOR,
-     "Checkpoints.test_what_was_freed_is_there_again"),
-    ("TestBlockStateAbsorption.test_assigning_back_deleter_fns_to_tensor", ALLOCATOR,
-     "Checkpoints.test_storages_free_their_blocks_again"),
-    ("TestBlockStateAbsorption.test_resnet", ALLOCATOR, "Checkpoints.test_a_net_of_convolutions"),
-    ("TestBlockStateAbsorption.test_check_pool_live_allocations", ALLOCATOR,
-     "Checkpoints.test_the_blocks_that_are_alive"),
-    ("TestBlockStateAbsorption.test_allocate_in_thread_to_pool", ALLOCATOR,
-     "Trees.test_a_thread_in_a_pool_of_graphs_beside_another"),
-    # Pools
-    ("TestMemPool.test_mempool_id", ALLOCATOR, "Pools.test_ids_are_of_their_own"),
-    ("TestMemPool.test_mempool_empty_cache", ALLOCATOR, "Pools.test_is_kept_until_the_pool_goes"),
-    ("TestMemPool.test_mempool_empty_cache_inactive", None, OWN_ALLOCATOR),
-    ("TestMemPool.test_mempool_with_allocator", None, OWN_ALLOCATOR),
-    ("TestMemPool.test_tensor_delete_after_allocator_delete", None, OWN_ALLOCATOR),
-    ("TestMemPool.test_mempool_limited_memory_with_allocator", None, OWN_ALLOCATOR),
-    ("TestMemPool.test_deleted_mempool_not_used_on_oom", None, OWN_ALLOCATOR),
-    ("TestMemPool.test_mempool_expandable", None, OWN_ALLOCATOR),
-    ("TestMemPool.test_mempool_no_split", ALLOCATOR, "Pools.test_blocks_that_are_not_cut"),
-    ("TestMemPool.test_mempool_multithread", ALLOCATOR, "Pools.test_several_threads"),
-    ("TestMemPool.test_mempool_emptycache_multithread", ALLOCATOR, "Pools.test_several_threads"),
-    ("TestMemPool.test_nested_mempool", ALLOCATOR, "Pools.test_within_each_other"),
-    ("TestMemPool.test_mempool_ctx_multithread", ALLOCATOR, "Pools.test_is_of_one_thread"),
-    # Other processes
-    ("TestMultiprocessing.test_cuda_simple", SHARED, "Spawned.test_memory_is_the_same"),
-    ("TestMultiprocessing.test_cuda_memory_allocation", SHARED, "Spawned.test_the_other_process_sends"),
-    ("TestMultiprocessing.test_cuda_send_many", SHARED, "Spawned.test_many"),
-    ("TestMultiprocessing.test_cuda_small_tensors", SHARED, "Spawned.test_a_module_of_hundreds_of_tensors"),
-    ("TestMultiprocessing.test_cuda_variable_sharing", SHARED, "Spawned.test_kinds_of_tensors"),
-    ("TestMultiprocessing.test_cuda_parameter_sharing", SHARED, "Spawned.test_kinds_of_tensors"),
-    ("TestMultiprocessing.test_mixed_types_cuda_sharing", SHARED, "Spawned.test_values_arrive"),
-    ("TestMultiprocessing.test_rebuild_cuda_tensor", SHARED, "Spawned.test_parts_that_were_sent_by_a_way_of_its_own"),
-    ("TestMultiprocessing.test_empty_tensor_sharing_cuda", SHARED, "Spawned.test_a_queue_of_this_process"),
-)
+import pytorch_rows
+from pytorch_rows import Case, ROWS
+from pytorch_rows import compiled, graphs, histories, memory, optimizers, pools, shared, streams  # noqa: F401
 
-_LINE = re.compile(r"^(test_\w+) \(\w+\.(\w+)(?:\.\1)?\)")
-_END = re.compile(r"(?:^|\.\.\. .*?)\b(ok|FAIL|ERROR|skipped\b.*)$")
+SIDES = "c10", "reprise"
+CANNOT = {}  # rows that are not as with c10, and why; docs/pytorch.md has them too
 
 
-def outcomes(text):
-    """Whether the tests of a program held, by Class.test; None: skipped. What a test prints may lie between
-    its name and its outcome."""
-    found, name = {}, None
-    for line in text.splitlines():
-        head = _LINE.match(line)
-        if head:
-            name = f"{head[2]}.{head[1]}"
-        end = _END.search(line)
-        if name and end:
-            found[name] = None if end[1].startswith("skipped") else end[1] == "ok"
-            name = None
-    return found
+def run_here(row, side, path):
+    """Runs the row, in a process of its own, and writes what came of it to the file."""
+    os.setsid()
+    output = os.open(path + ".text", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    told = {"result": "holds", "reason": ""}
+    try:
+        Case.installed = side == "reprise"
+        if Case.installed:
+            import reprise
+            reprise.install()
+        case = Case()
+        case.run_row = row.run
+        row.run(case)
+        torch.cuda.synchronize()
+    except BaseException as error:
+        traceback.print_exc()
+        told = {"result": "fails", "reason": " ".join(f"{type(error).__name__}: {error}".split())[:300]}
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(told, file)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # what ends with the interpreter is not asked for here
 
 
-def run(program, wanted, install):
-    classes = sorted({test.split(".")[0] for test in wanted})
-    done = subprocess.run([sys.executable, os.path.join(TOP, "tests", "python", program),
-                           *(["--install"] if install else []), *classes],
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    found = outcomes(done.stdout)
-    if not found:
-        sys.exit(f"pytorch_tests.py: {program} ran no test:\n{done.stdout[-2000:]}")
-    return found
+class Run:
+    """A row under way."""
+
+    def __init__(self, row, side, folder):
+        self.row, self.side = row, side
+        self.path = os.path.join(folder, f"{len(os.listdir(folder))}-{side}")
+        self.end = time.monotonic() + row.seconds * LIMIT
+        self.begun = time.monotonic()
+        self.process = os.fork()
+        if self.process == 0:
+            run_here(row, side, self.path)
+
+    def outcome(self):
+        """What came of it; None: it is under way."""
+        ended, status = os.waitpid(self.process, os.WNOHANG)
+        if not ended and time.monotonic() < self.end:
+            return None
+        if not ended:
+            self.kill()
+            os.waitpid(self.process, 0)
+            return {"result": "hangs", "reason": f"over {self.row.seconds * LIMIT:.0f} s: {self.last()}"}
+        self.kill()  # what it started
+        try:
+            with open(self.path, encoding="utf-8") as file:
+                return json.load(file)
+        except (OSError, ValueError):
+            why = (signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status)
+                   else f"exit code {os.waitstatus_to_exitcode(status)}")
+            return {"result": "crashes", "reason": f"{why}: {self.last()}"}
+
+    def kill(self):
+        try:
+            os.killpg(self.process, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+    def last(self):
+        """The end of what it printed."""
+        try:
+            with open(self.path + ".text", encoding="utf-8", errors="replace") as file:
+                return " ".join(file.read()[-300:].split())
+        except OSError:
+            return ""
+
+
+def run_all(wanted, jobs, told):
+    """Runs the rows, so many at once."""
+    with tempfile.TemporaryDirectory() as folder:
+        waiting, under_way = [(row, side) for row in wanted for side in SIDES][::-1], []
+        while waiting or under_way:
+            while waiting and len(under_way) < jobs:
+                under_way.append(Run(*waiting.pop(), folder))
+            for run in list(under_way):
+                outcome = run.outcome()
+                if outcome is None:
+                    continue
+                under_way.remove(run)
+                outcome["seconds"] = round(time.monotonic() - run.begun, 1)
+                told[run.row.name, run.side] = outcome
+                print(f"{run.row.name} {run.side}: {outcome['result']} {outcome['reason']}", file=sys.stderr)
+                if VERBOSE and outcome["result"] != "holds":
+                    with open(run.path + ".text", encoding="utf-8", errors="replace") as file:
+                        print(file.read()[-4000:], file=sys.stderr)
+            time.sleep(0.01)
+
+
+def matches(name, only):
+    return not only or any(fnmatch.fnmatch(name, f"*{part}*") for part in only.split(","))
+
+
+def the_row(row, told):
+    both = {side: told.get((row.name, side), {"result": "not run", "reason": ""}) for side in SIDES}
+    reason = CANNOT.get(re.sub(r"^\w+\.", "", row.name), "")
+    if row.gpu and pytorch_rows.ON_HOST:
+        reason = f"needs {row.gpu}"
+    else:
+        for side in SIDES:
+            if both[side]["result"] not in ("holds", "not run"):
+                reason += f"{'; ' if reason else ''}{side}: {both[side]['reason']}"
+    return {"name": row.name, **{side: both[side]["result"] for side in SIDES},
+            "differs": both["c10"]["result"] == "holds" != both["reprise"]["result"], "reason": reason}
 
 
 def main():
+    global LIMIT, VERBOSE
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--list", action="store_true", help="print the table, and run nothing")
+    parser.add_argument("--out", help="write the JSON to this file")
+    parser.add_argument("--jobs", type=int, default=min(8, os.cpu_count() or 1), help="so many at once")
+    parser.add_argument("--only", default="", help="rows whose names have one of these texts, with commas")
+    parser.add_argument("--limit", type=float, default=1.0, help="times the rows' limits in seconds")
+    parser.add_argument("--verbose", action="store_true", help="tell the end of what a row that fails printed")
+    parser.add_argument("--list", action="store_true", help="print the names, and run nothing")
     chosen = parser.parse_args()
-    held = {}
-    for program in () if chosen.list else (ALLOCATOR, SHARED):
-        wanted = [ours for _, where, ours in TESTS if where == program]
-        for install in (True, False):
-            print(f"{program} {'with' if install else 'without'} install()", file=sys.stderr)
-            held[program, install] = run(program, wanted, install)
-    rows = []
-    for theirs, program, ours in TESTS:
-        row = {"test": theirs, "counterpart": program and f"{program} {ours}"}
-        if program is None:
-            row["reason"] = ours
-        for key, install in (("install", True), ("c10", False)):
-            row[key] = held.get((program, install), {}).get(ours, "not run") if program else None
-        rows.append(row)
-    differ = [row["test"] for row in rows if row["counterpart"] is None or row["install"] is False]
-    print(json.dumps({"tests": len(rows), "differ": differ, "rows": rows}, indent=1))
+    LIMIT, VERBOSE = chosen.limit, chosen.verbose
+    wanted = [row for row in ROWS if matches(row.name, chosen.only)]
+    if chosen.list:
+        for row in wanted:
+            print(row.name + (f"  (not on the host driver: {row.gpu})" if row.gpu else ""))
+        print(f"{len(wanted)} rows")
+        return
+    told, begun = {}, time.monotonic()
+    here = [row for row in wanted if not (row.gpu and pytorch_rows.ON_HOST)]
+    run_all([row for row in here if not row.alone], chosen.jobs, told)
+    run_all([row for row in here if row.alone], 1, told)
+    rows = [the_row(row, told) for row in wanted]
+    text = json.dumps({
+        "torch": torch.__version__, "host_driver": pytorch_rows.ON_HOST, "tests": len(rows),
+        "seconds": round(time.monotonic() - begun),
+        "hold_both": sum(row["c10"] == row["reprise"] == "holds" for row in rows),
+        "differ": [row["name"] for row in rows if row["differs"]],
+        "only": [row["name"] for row in rows if row["reprise"] == "holds" != row["c10"]],
+        "gpu_only": [row["name"] for row in rows if row["c10"] == "not run"], "rows": rows}, indent=1)
+    if chosen.out:
+        with open(chosen.out, "w", encoding="utf-8") as file:
+            file.write(text + "\n")
+        print(f"{len(rows)} rows, {sum(row['differs'] for row in rows)} differ", file=sys.stderr)
+    else:
+        print(text)
 
+
+LIMIT, VERBOSE = 1.0, False
 
 if __name__ == "__main__":
     main()
