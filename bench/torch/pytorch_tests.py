@@ -51,6 +51,7 @@ def run_here(row, side, path):
         if Case.installed:
             import reprise
             reprise.install()
+        torch.cuda.init()
         case = Case()
         case.run_row = row.run
         row.run(case)

@@ -17,6 +17,7 @@ ON_HOST = "/host/lib/" in os.environ.get("LD_PRELOAD", "")  # scripts/torch_on_h
 LARGE = "more memory than the host driver's device has"
 WAITS = "a kernel that takes time, which the host driver's are done with at once"
 COMPUTES = "kernels that the host driver does not compute"
+REGISTERS = "memory of the host that is registered, which the host driver does not do"
 CUDNN = "cuDNN, which the host driver has not"
 IPC = "memory of cudaMalloc that is shared with other processes, which the host driver does not have"
 

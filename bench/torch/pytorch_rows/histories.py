@@ -6,7 +6,6 @@ import gc
 import json
 import pickle
 import random
-import tempfile
 from unittest import mock
 
 import torch
@@ -40,10 +39,8 @@ def memory_snapshot(t):
     found = blocks()
     t.assertEqual([b["address"] for b in found], [x.untyped_storage().data_ptr()])
     t.assertIn("histories.py", found[0]["frames"][0]["filename"])
-    with tempfile.NamedTemporaryFile() as file:
-        torch.cuda.memory._save_segment_usage(file.name)
-        with open(file.name, encoding="utf-8") as text:
-            t.assertIn("histories.py", text.read())
+    # PyTorch's makes a picture of these lines, for which it gets a program from the network.
+    t.assertIn("histories.py", _memory_viz.segments(torch.cuda.memory._snapshot()))
     del unused, x
     torch.cuda.empty_cache()
     last = torch.cuda.memory._snapshot()["device_traces"][0][-1]
@@ -68,7 +65,7 @@ def memory_snapshot_with_cpp(t):
     del x
 
 
-@row("TestCudaMallocAsync.test_memory_profiler_viz")
+@row("TestCudaMallocAsync.test_memory_profiler_viz", gpu="CUPTI, which the host driver has not")
 def memory_profiler_viz(t):
     with torch.profiler.profile(with_stack=True, profile_memory=True, record_shapes=True) as profile:
         x = torch.rand(128, 128, device="cuda")
@@ -115,10 +112,10 @@ def memory_plots(t):
             x * x + x * x
         told_of_by_name()
         found = torch.cuda.memory._snapshot()
+        text = json.dumps(found)  # the second plot takes events out
         _memory_viz.trace_plot(found)
         _memory_viz.trace_plot(found, filter_freed=True)
         _memory_viz.segment_plot(found)
-        text = json.dumps(found)
         t.assertEqual("told_of_by_name" in text, context is not None)
         t.assertEqual("::rand" in text, stacks == "all")
         t.assertIn(str(128 * 128 * 4), text)

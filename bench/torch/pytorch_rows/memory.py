@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: MIT
 """Allocations, their limits, statistics and shortage, and tensors in them: test_cuda.py."""
 
-
 import gc
+import os
 import random
 import subprocess
 import sys
 import tempfile
 import threading
 
-
 import torch
 from torch import nn
 
-from . import CUDNN, LARGE, MIB, busy, clean, limited, row, script, settings, stats
+from . import CUDNN, LARGE, MIB, ON_HOST, REGISTERS, busy, clean, limited, row, script, settings, stats
 
 
 def of_bytes(count):
@@ -33,14 +32,14 @@ def pins(t):
         t.assertTrue(x.pin_memory().is_pinned())
 
 
-@row("TestCuda.test_pinned_memory_with_cudaregister")
+@row("TestCuda.test_pinned_memory_with_cudaregister", gpu=REGISTERS)
 def pinned_memory_with_cudaregister(t):
     register(True)
     pins(t)
     register(False)
 
 
-@row("TestCuda.test_pinned_memory_with_cudaregister_multithread")
+@row("TestCuda.test_pinned_memory_with_cudaregister_multithread", gpu=REGISTERS)
 def pinned_memory_with_cudaregister_multithread(t):
     failed = []
 
@@ -89,7 +88,7 @@ def host_memory_stats(t):
     expect(2, 65536 + 131072)
 
 
-@row("TestCuda.test_pinned_memory_empty_cache")
+@row("TestCuda.test_pinned_memory_empty_cache", gpu=REGISTERS)
 def pinned_memory_empty_cache(t):
     for on in (True, False):
         register(on)
@@ -108,7 +107,7 @@ print(torch.ones(1 << 20, pin_memory=True).is_pinned())
 """).stdout, "True\n")
 
 
-@row("TestCuda.test_cudart_register")
+@row("TestCuda.test_cudart_register", gpu=REGISTERS)
 def cudart_register(t):
     x, cudart = torch.ones(20), torch.cuda.cudart()
     t.assertFalse(x.is_pinned())
@@ -239,13 +238,6 @@ def memory_stats(t):
     t.assertEqual((here.max_memory_allocated(), here.max_memory_reserved()), before)
 
 
-@row("TestCuda.test_check_error")
-def check_error(t):
-    torch.cuda.check_error(0)
-    with t.assertRaisesRegex(torch.cuda.CudaError, "out of memory"):
-        torch.cuda.check_error(2)
-
-
 @row("TestCuda.test_out_of_memory")
 def out_of_memory(t):
     x = torch.zeros(1024, device="cuda")
@@ -259,7 +251,7 @@ def out_of_memory(t):
 @row("TestCuda.test_out_of_memory_retry", alone=True)
 def out_of_memory_retry(t):
     clean()
-    half = int(torch.cuda.get_device_properties(0).total_memory * 0.5)
+    half = int(torch.cuda.get_device_properties(0).total_memory * 0.5) + 2 * MIB
     a = of_bytes(half)
     with t.assertRaisesRegex(RuntimeError, "Tried to allocate"):
         of_bytes(half)
@@ -268,7 +260,7 @@ def out_of_memory_retry(t):
     t.assertEqual(b.numel(), half)
 
 
-@row("TestCuda.test_set_per_process_memory_fraction", alone=True)
+@row("TestCuda.test_set_per_process_memory_fraction", alone=True, gpu=LARGE)
 def set_per_process_memory_fraction(t):
     set_fraction = torch.cuda.set_per_process_memory_fraction
     with t.assertRaisesRegex(TypeError, "Invalid type"):
@@ -290,19 +282,19 @@ def set_per_process_memory_fraction(t):
 
 @row("TestCuda.test_get_per_process_memory_fraction")
 def get_per_process_memory_fraction(t):
-    for value in (1.0, 0.0, *(random.random() for _ in range(3))):
+    for value in (1.0, 0.0, *torch.rand(3).tolist()):
         torch.cuda.set_per_process_memory_fraction(value)
-        t.assertEqual(torch.cuda.get_per_process_memory_fraction(), value)
+        t.assertAlmostEqual(torch.cuda.get_per_process_memory_fraction(), value, places=6)
 
 
 @row("TestCuda.test_caching_allocator_record_stream_oom")
 def caching_allocator_record_stream_oom(t):
-    stream = torch.cuda.Stream()
-    with limited(2 << 30):  # PyTorch's goes to the end of the device
+    stream, count = torch.cuda.Stream(), MIB if ON_HOST else 40 * MIB
+    with limited(12 * 4 * count):  # PyTorch's goes to the end of the device
         with torch.cuda.stream(stream):
-            y = torch.zeros(40 * MIB, device="cuda")
+            y = torch.zeros(count, device="cuda")
         for _ in range(100):
-            x = torch.empty(40 * MIB, device="cuda")
+            x = torch.empty(count, device="cuda")
             with torch.cuda.stream(stream):
                 y += x
             x.record_stream(stream)
@@ -315,7 +307,6 @@ def cublas_workspace_explicit_allocation(t):
     a = torch.randn(7, 7, device="cuda")
     hopper = torch.cuda.get_device_capability() == (9, 0)
     default = 32 * MIB if hopper else (8192 + 128) * 1024
-    import os
     for config, expected in (("", default), ("-1", default), (":128:8:64:16:32:32", 3072 * 1024)):
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = config
         torch._C._cuda_clearCublasWorkspaces()
@@ -351,7 +342,7 @@ def cuda_memory_leak_detection_propagates_errors(t):
     t.assertEqual(torch.cuda.memory_allocated(), before)
 
 
-@row("TestCuda.test_lazy_init")
+@row("TestCuda.test_lazy_init", gpu="a driver that hides devices, which the host's does not")
 def lazy_init(t):
     t.assertEqual(script(t, """
 import os, torch
@@ -390,46 +381,6 @@ def serialization_array_with_empty(t):
             t.assertEqual(one.device, other.device)
 
 
-@row("TestCuda.test_type_conversions")
-def type_conversions(t):
-    x = torch.randn(5, 5)
-    t.assertEqual(x.cuda().double().type(), "torch.cuda.DoubleTensor")
-    t.assertEqual(x.cuda().float().cpu().int().type(), "torch.IntTensor")
-    y = x.storage()
-    t.assertEqual(y.cuda().double().type(), "torch.cuda.DoubleStorage")
-    t.assertEqual(y.cuda().float().cpu().int().type(), "torch.IntStorage")
-
-
-@row("TestCuda.test_reduction_gpu_memory_accessing")
-def reduction_gpu_memory_accessing(t):
-    t.same(torch.ones(512, 8, device="cuda").sum(0), torch.full((8,), 512.0, device="cuda"))
-
-
-@row("TestCuda.test_prod_large")
-def prod_large(t):
-    t.assertEqual(torch.ones(240000, device="cuda").prod().item(), 1)
-
-
-@row("TestCuda.test_min_max_inits")
-def min_max_inits(t):
-    for value, ask in ((0, torch.max), (255, torch.min)):
-        t.assertEqual(ask(torch.tensor([value], dtype=torch.uint8, device="cuda"), 0)[1].item(), 0)
-
-
-@row("TestCuda.test_huge_index", gpu=LARGE, seconds=100)
-def huge_index(t):
-    source = torch.empty(15000000, 45, device="cuda", dtype=torch.long).random_(0, 1 << 22)
-    index = torch.randperm(source.shape[0], device="cuda")
-    out = source[index]
-    part = index[:100000]
-    t.same(out[:100000].cpu(), source.cpu()[part.cpu()])
-
-
-@row("TestCuda.test_randint_generation_for_large_numel", gpu=LARGE)
-def randint_generation_for_large_numel(t):
-    t.assertGreater(torch.randint(2, ((1 << 31) + 1,), device="cuda", dtype=torch.int8).sum().item(), 0)
-
-
 @row("TestCuda.test_cuda_kernel_loop_overflow", gpu=LARGE)
 def cuda_kernel_loop_overflow(t):
     x = torch.randn(1, 1, 1, (1 << 30) + 1, dtype=torch.half, device="cuda")
@@ -444,14 +395,6 @@ def cuda_kernel_loop_overflow_large(t):
     x = torch.randn(1, 1, 1, (1 << 31) - 1, dtype=torch.half, device="cuda")
     y = nn.functional.avg_pool2d(x, kernel_size=1)
     t.assertEqual(y[0, 0, 0, -1].item(), x[0, 0, 0, -1].item())
-
-
-@row("TestCuda.test_max_large_axis", gpu=LARGE)
-def max_large_axis(t):
-    x = torch.zeros(1 << 32, device="cuda", dtype=torch.int8)
-    x[-1] = 1
-    value, index = x.max(0)
-    t.assertEqual((value.item(), index.item()), (1, (1 << 32) - 1))
 
 
 def on_threads(count, work):
@@ -476,7 +419,6 @@ def on_threads(count, work):
 
 @row("TestCuda.test_cublas_multiple_threads_same_device", seconds=120)
 def cublas_multiple_threads_same_device(t):
-    from . import ON_HOST
     size, times = (128, 20) if ON_HOST else (1024, 100)
     weight, results = torch.ones(size, size, device="cuda"), {}
 
@@ -658,7 +600,6 @@ def notifies_oom(t):
 
 @row("TestCudaMallocAsync.test_allocator_fuzz", seconds=150)
 def allocator_fuzz(t):
-    from . import ON_HOST
     chance, live, total = random.Random(123), [], 0
     for number in range(300 if ON_HOST else 10000):
         what = chance.choices(("alloc", "free", "empty"), weights=(1, 1 if live else 0, 0.1))[0]
@@ -711,5 +652,3 @@ def greencontext_restores_stream(t):
         context.pop_context()
         t.assertEqual(torch.cuda.current_stream().cuda_stream, before)
         t.assertNotEqual(inside, before)
-
-

@@ -9,7 +9,7 @@ import threading
 
 import torch
 
-from . import MIB, captured, clean, limited, row, script, segments, settings
+from . import MIB, REGISTERS, captured, clean, limited, row, script, segments, settings
 
 SMALL, SMALL_BUFFER, LARGE_BUFFER = MIB, 2 * MIB, 20 * MIB
 FLOATS = MIB // 4  # of one MiB
@@ -540,7 +540,7 @@ def host_capture(**options):
 
 
 @row("TestCachingHostAllocatorCudaGraph.test_pin_memory_no_use_use_cuda_host_register_False", False)
-@row("TestCachingHostAllocatorCudaGraph.test_pin_memory_no_use_use_cuda_host_register_True", True)
+@row("TestCachingHostAllocatorCudaGraph.test_pin_memory_no_use_use_cuda_host_register_True", True, gpu=REGISTERS)
 def pin_memory_no_use(t, register):
     with pinned(register):
         with host_capture():
@@ -549,7 +549,7 @@ def pin_memory_no_use(t, register):
 
 
 @row("TestCachingHostAllocatorCudaGraph.test_pin_memory_no_use2_use_cuda_host_register_False", False)
-@row("TestCachingHostAllocatorCudaGraph.test_pin_memory_no_use2_use_cuda_host_register_True", True)
+@row("TestCachingHostAllocatorCudaGraph.test_pin_memory_no_use2_use_cuda_host_register_True", True, gpu=REGISTERS)
 def pin_memory_no_use2(t, register):
     with pinned(register), host_capture():
         one = torch.randn(8).pin_memory()
@@ -559,7 +559,7 @@ def pin_memory_no_use2(t, register):
 
 
 @row("TestCachingHostAllocatorCudaGraph.test_pin_memory_use_use_cuda_host_register_False", False)
-@row("TestCachingHostAllocatorCudaGraph.test_pin_memory_use_use_cuda_host_register_True", True)
+@row("TestCachingHostAllocatorCudaGraph.test_pin_memory_use_use_cuda_host_register_True", True, gpu=REGISTERS)
 def pin_memory_use(t, register):
     with pinned(register):
         with host_capture():
@@ -575,7 +575,8 @@ def two_graphs(t, background, register, used, deleted):
     pool, places, kept = torch.cuda.graph_pool_handle(), [], []
     with pinned(register, background):
         for _ in range(2):
-            with host_capture(pool=pool):
+            kept.append(torch.cuda.CUDAGraph())
+            with torch.cuda.graph(kept[-1], pool=pool, capture_error_mode="thread_local"):
                 x = torch.randn(8).pin_memory()
                 if used:
                     kept.append(torch.randn(8, device="cuda").copy_(x, non_blocking=True))
@@ -588,7 +589,8 @@ def two_graphs(t, background, register, used, deleted):
 
 for _case in itertools.product((False, True), repeat=4):
     row("TestCachingHostAllocatorCudaGraph.test_two_graphs_use_memory_{2}_delete_memory_{3}_"
-        "use_background_threads_{0}_use_cuda_host_register_{1}".format(*_case), *_case)(two_graphs)
+        "use_background_threads_{0}_use_cuda_host_register_{1}".format(*_case), *_case,
+        gpu=REGISTERS if _case[1] else None)(two_graphs)
 
 
 @row("TestCachingHostAllocatorCudaGraph.test_unpinned_memory_use", True)
