@@ -7,7 +7,8 @@
  * to the byte: with what the threads hold, with a recount of the heap, with what the driver says is
  * mapped. The driver's race check sees memory that is reused, or unmapped, too early.
  *
- *     usage: soak_heap [--seconds N, default 10] [--threads N, default 3] [--seed N, default 1]
+ *     usage: soak_heap [--seconds N | --minutes N, default 10 seconds] [--threads N, default 3]
+ *                      [--seed N, default 1]
  *
  * Exit 0 when all agreed, 1 with a line for what did not.
  */
@@ -399,6 +400,8 @@ int main(int count, char **arguments)
         uint64_t value = strtoull(arguments[i + 1], NULL, 10);
         if (!strcmp(arguments[i], "--seconds"))
             seconds = value;
+        else if (!strcmp(arguments[i], "--minutes"))
+            seconds = 60 * value;
         else if (!strcmp(arguments[i], "--threads") && value >= 1 && value <= MOST_THREADS)
             soak.threads = (int)value;
         else if (!strcmp(arguments[i], "--seed"))
@@ -407,7 +410,7 @@ int main(int count, char **arguments)
             count = 0;
     }
     if (count % 2 == 0) {
-        fprintf(stderr, "usage: soak_heap [--seconds N] [--threads N] [--seed N]\n");
+        fprintf(stderr, "usage: soak_heap [--seconds N | --minutes N] [--threads N] [--seed N]\n");
         return 2;
     }
     rp_set_host_memory(&memory);
