@@ -40,7 +40,7 @@ def memory_snapshot(t):
     t.assertEqual([b["address"] for b in found], [x.untyped_storage().data_ptr()])
     t.assertIn("histories.py", found[0]["frames"][0]["filename"])
     # PyTorch's makes a picture of these lines, for which it gets a program from the network.
-    t.assertIn("histories.py", _memory_viz.segments(torch.cuda.memory._snapshot()))
+    t.assertIn("histories.py", _memory_viz.segments(torch.cuda.memory._snapshot(), format_flamegraph=str))
     del unused, x
     torch.cuda.empty_cache()
     last = torch.cuda.memory._snapshot()["device_traces"][0][-1]
