@@ -235,6 +235,51 @@ class Iterations(unittest.TestCase):
             for a, b in zip(*found):
                 self.assertTrue(torch.equal(a["loss"], b["loss"]), factor)
 
+    def test_functions_that_are_made_anew(self):
+        net, _ = pair()
+        made = reprise.megatron.full_iteration(schedule, strict=True)
+        for param in net.parameters():
+            param.grad = torch.zeros_like(param)
+        for factor in (1.0, 1.0, 1.0, 3.0, 3.0, 3.0, 1.0):
+            def step(iterator, model, factor=factor):
+                return forward_step(iterator, model) * factor
+            found = [call(forward_step_func=step, data_iterator=self.data(2), model=net, num_microbatches=2)
+                     for call in (made, schedule)]
+            for a, b in zip(*found):
+                self.assertTrue(torch.equal(a["loss"], b["loss"]), factor)
+        self.assertEqual([len(g.shapes()) for g in made.graphs()], [2])
+
+    @unittest.skipUnless(hasattr(sys, "monitoring"), "runs do not tell of what code asks")
+    def test_what_others_count(self):
+        """Megatron asks modules for attributes by names that it makes: the counter of an object nearby is not
+        what a call depends on, and containers that are begun anew between calls are not walked anew."""
+        net, twin = pair()
+
+        class Loop:
+            def __init__(self, net):
+                self.turn, self.counts, self.net = 0, {}, net
+
+            def step(self, iterator, model):
+                assert not self.counts
+                return forward_step(iterator, ask(self.net, "forward") and model)
+
+        def ask(module, name):
+            return getattr(module, name)
+        loop = Loop(net)
+        made = reprise.megatron.full_iteration(schedule, strict=True)
+        for param in net.parameters():
+            param.grad = torch.zeros_like(param)
+        walks = []
+        for _ in range(12):
+            loop.turn, loop.counts = loop.turn + 1, {}
+            found = [call(forward_step_func=loop.step, data_iterator=self.data(2), model=model, num_microbatches=2)
+                     for call, model in ((made, net), (schedule, twin))]
+            for a, b in zip(*found):
+                self.assertTrue(torch.equal(a["loss"], b["loss"]))
+            walks.append(made.graphs()[0]._reads.values.walks)
+        self.assertEqual([len(g.shapes()) for g in made.graphs()], [1])
+        self.assertEqual(walks[3:], walks[3:4] * 9)
+
     def test_by_keyword_alone(self):
         made = reprise.megatron.full_iteration(schedule)
         with self.assertRaisesRegex(TypeError, "by keyword"):

@@ -111,6 +111,21 @@ class Looks(unittest.TestCase):
         some.append(1)
         self.changes((0, -1, None))
 
+    def test_another_in_the_place_of_one(self):
+        for way in (0, marks.way_for("container")):
+            first, second = {}, {}
+            self.set(ITEMS, first, (), (), way)
+            self.assertTrue(self.reads.replace(0, (ITEMS, way, second, (), ())))
+            first["a"] = 1
+            self.assertTrue(self.reads.holds(), "nobody looks there any more")
+            second["a"] = 1
+            self.changes((0, -1, None))
+            self.assertFalse(self.reads.replace(0, (LIST, 0, [], None, ())))
+        with self.assertRaises(IndexError):
+            self.reads.replace(1, (LIST, 0, [], None, ()))
+        with self.assertRaises(ValueError):
+            self.reads.replace(0, (LIST, 0, {}, None, ()))
+
     def test_lists(self):
         held = [1, "two", None]
         self.set(LIST, held, (1, "two", None))
@@ -377,6 +392,62 @@ class Found(unittest.TestCase):
         self.comes_back()
         put({"a": 2})
         self.assertNotEqual(self.found.tokens()[0], self.before)
+
+    def test_begun_anew(self):
+        """A new empty container in the place of an empty one costs no walk, and is looked at."""
+        for kind, add in ((dict, lambda one: one.update(a=1)), (list, lambda one: one.append(1))):
+            owner = types.SimpleNamespace(counts=kind(), other=1)
+            self.values(lambda: (owner.counts, owner.other))
+            walks = self.found.walks
+            for turn in range(3):
+                owner.counts, owner.other = kind(), turn
+                self.assertFalse(self.found.handle.holds())
+                self.assertIs(self.found.tokens()[1], True)
+                owner.counts = kind()
+                self.assertIs(self.found.tokens()[1], False)
+                self.assertTrue(self.found.handle.holds())
+            self.assertEqual(self.found.walks, walks)
+            self.notices(lambda: add(owner.counts))
+            self.assertGreater(self.found.walks, walks)
+
+    def test_begun_anew_under_two_names(self):
+        owner = types.SimpleNamespace(counts={})
+        owner.same = owner.counts
+        self.values(lambda: (owner.counts, owner.same))
+        owner.counts = {}
+        self.assertNotEqual(self.found.tokens()[0], self.before)
+        self.values(lambda: (owner.counts, owner.same))
+        owner.counts = owner.same
+        self.assertNotEqual(self.found.tokens()[0], self.before)
+
+    @unittest.skipUnless(hasattr(sys, "monitoring"), "runs do not tell of what code asks")
+    def test_names_that_are_made_are_asked_of_what_was_asked(self):
+        """Other objects have attributes that nobody reads, for all that code asks for."""
+        class Asked:
+            def __init__(self):
+                self.w0, self.w1 = 1, 2
+
+        class Bystander:
+            def __init__(self):
+                self.turn, self.own = 0, Asked()
+
+        def ask(one, name):
+            return getattr(one, name)
+
+        def subject():
+            return ask(other.own, "w" + str(0))
+
+        def by_map():
+            return list(map(getattr, (other.own,), ("w0",)))
+        other = Bystander()
+        for fn in (subject, by_map):
+            executed = runs.Executed()
+            with runs.Run(executed):
+                fn()
+            self.values(fn, executed)
+            self.notices(lambda: setattr(other.own, "w1", other.own.w1 + 1), "other.own.w1")
+            other.turn += 1
+            self.assertEqual(self.found.handle.holds(), fn is subject, "nobody tells of what map asks")
 
     def test_globals_and_functions_that_are_called(self):
         global NUMBER
@@ -690,7 +761,7 @@ class Effects(unittest.TestCase):
 
     def run_of(self, fn, refuses=True, iterators=()):
         """What it raised, or the effects that were noted."""
-        run = runs.Run(set(), iterators, refuses)
+        run = runs.Run(runs.Executed(), iterators, refuses)
         try:
             with run:
                 fn()
@@ -742,7 +813,7 @@ class Effects(unittest.TestCase):
                       self.run_of(lambda: next(it), iterators=known))
         self.assertEqual(next(it), 1, "it was not moved")
         for subject, path in ((it, "it"), (other, "other")):
-            run = runs.Run(set(), known)
+            run = runs.Run(runs.Executed(), known)
             with run:
                 for _ in subject:
                     break
@@ -753,7 +824,7 @@ class Effects(unittest.TestCase):
         self.assertIn("NumPy's", self.run_of(lambda: numpy.random.rand()))
 
     def test_code_that_runs_is_noted(self):
-        executed = set()
+        executed = runs.Executed()
         with runs.Run(executed):
             helper(1)
         self.assertIn(runs.place_of(helper.__code__), executed)
@@ -765,15 +836,15 @@ class Effects(unittest.TestCase):
             seen.append(event)
         sys.setprofile(profile)
         try:
-            with runs.Run(set()):
+            with runs.Run(runs.Executed()):
                 helper(1)
             self.assertIs(sys.getprofile(), profile)
         finally:
             sys.setprofile(None)
 
     def test_a_run_within_a_run(self):
-        outer, inner = set(), set()
-        with runs.Run(outer), runs.Run(inner), runs.Run(set()):
+        outer, inner = runs.Executed(), runs.Executed()
+        with runs.Run(outer), runs.Run(inner), runs.Run(runs.Executed()):
             helper(1)
         for executed in (outer, inner) if hasattr(sys, "monitoring") else ():
             self.assertIn(runs.place_of(helper.__code__), executed)

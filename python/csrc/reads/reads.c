@@ -448,18 +448,22 @@ static bool words_hold(const struct owners *owners)
 
 /* ---- All owners ---------------------------------------------------------------------------- */
 
+static void release_owner(const struct owner *owner)
+{
+    rpp_mark_drop(owner->mark);
+    rpp_set_image_drop(owner->image);
+    if (!owner->unowned)
+        Py_XDECREF(owner->object);
+    Py_XDECREF(owner->keys);
+    Py_XDECREF(owner->values);
+}
+
 static void release(struct owners *owners)
 {
     if (!owners || --owners->users)
         return;
-    for (size_t i = 0; i < owners->count; i++) {
-        rpp_mark_drop(owners->list[i].mark);
-        rpp_set_image_drop(owners->list[i].image);
-        if (!owners->list[i].unowned)
-            Py_XDECREF(owners->list[i].object);
-        Py_XDECREF(owners->list[i].keys);
-        Py_XDECREF(owners->list[i].values);
-    }
+    for (size_t i = 0; i < owners->count; i++)
+        release_owner(&owners->list[i]);
     PyMem_Free(owners->always);
     PyMem_Free(owners->words);
     PyMem_Free(owners);
@@ -667,6 +671,36 @@ static PyObject *reads_set(PyObject *self, PyObject *args)
     return Py_NewRef(Py_None);
 }
 
+/* Does an owner fit where another one is, with its words and in the same passes? */
+static bool fits_place(const struct owner *owner, const struct owner *before)
+{
+    return owner->kind == before->kind && owner->way == before->way && !before->word_at;
+}
+
+/* replace(which, owner): another object is looked at in the place of one. False: it does not fit
+ * there. */
+static PyObject *reads_replace(PyObject *self, PyObject *args)
+{
+    struct reads *reads = (struct reads *)self;
+    Py_ssize_t which;
+    PyObject *given;
+    if (!PyArg_ParseTuple(args, "nO", &which, &given))
+        return NULL;
+    if (!reads->owners || which < 0 || (size_t)which >= reads->owners->count)
+        return PyErr_Format(PyExc_IndexError, "there is no such owner");
+    struct owner made = {0}, *place = &reads->owners->list[which];
+    bool is_read = read_owner(reads, &made, given, NULL);
+    bool fits = is_read && fits_place(&made, place);
+    struct owner gone = fits ? *place : made;
+    if (fits) {
+        *place = made;
+        reads->owners->seen = rpp_mark_changes - 1;
+        reads->epoch++;
+    }
+    release_owner(&gone);
+    return is_read ? PyBool_FromLong(fits) : NULL;
+}
+
 /* counts(): owners, and those of them that each call looks at. */
 static PyObject *reads_counts(PyObject *self, PyObject *unused)
 {
@@ -736,6 +770,9 @@ static PyMethodDef methods[] = {
      "set(owners, unowned=None): of (kind, way, object, keys or None, values) each."},
     {"holds", reads_holds, METH_NOARGS, "Is all as it was set?"},
     {"changed", reads_changed, METH_NOARGS, "What is not: (owner, entry or -1, value) each."},
+    {"replace", reads_replace, METH_VARARGS,
+     "replace(which, owner): that is looked at in the place of one; False where it does not fit "
+     "there."},
     {"accept", reads_accept, METH_VARARGS, "accept(owner, entry, value): that is known now."},
     {"counts", reads_counts, METH_NOARGS, "(owners, how many each call looks at)."},
     {NULL, NULL, 0, NULL},

@@ -17,6 +17,7 @@ FOREIGN = frozenset(("torch", "numpy", "triton", "functorch", "reprise", "builti
 _ASKERS = frozenset(("getattr", "hasattr", "attrgetter", "__getattribute__"))
 _EVERYTHING = frozenset(("vars", "__dict__", "asdict", "astuple"))
 _MAKERS = frozenset(("str", "format", "chr"))
+_UNTOLD = _EVERYTHING | {"attrgetter", "__getattribute__"}
 _GLOBAL, _ATTRIBUTE, _IMPORT, _CONST, _CALL, _MAKE, _STORE, _FAST, _PAIR, _REBIND, _JUMP = range(11)
 _NOTHING, _A_NAME, _ITS_END = range(3)  # what getattr's arguments still lack
 
@@ -29,6 +30,7 @@ class Named(NamedTuple):
     maybe: frozenset    # attributes that it asks for as strings: they need not be there
     imports: frozenset
     dynamic: bool       # it asks for attributes by names that it makes
+    by_calls: bool      # by calls of getattr and hasattr alone, which tell of what (runs.Executed)
     by_text: frozenset  # globals that it may ask for as strings
 
 
@@ -118,6 +120,7 @@ def _scan(code, found):
         found[3].update(c for c in code.co_consts if type(c) is str and c.isidentifier())
     if "globals" in code.co_names:
         found[5].update(c for c in code.co_consts if type(c) is str and c.isidentifier())
+    found[6] |= not _UNTOLD.isdisjoint(code.co_names)
     for inner in code.co_consts:
         if hasattr(inner, "co_code"):
             _scan(inner, found)
@@ -126,11 +129,16 @@ def _scan(code, found):
 @functools.lru_cache(maxsize=4096)
 def named(code):
     """What a code object and those within it read by name."""
-    found = [set(), set(), set(), set(), False, set()]
+    found = [set(), set(), set(), set(), False, set(), False]
     _scan(code, found)
     attributes = found[_ATTRIBUTE] | found[3]
     return Named(frozenset(found[_GLOBAL] | found[5]), frozenset(attributes), frozenset(found[3]),
-                 frozenset(found[_IMPORT]), found[4], frozenset(found[5]))
+                 frozenset(found[_IMPORT]), found[4], not found[6], frozenset(found[5]))
+
+
+def asks_by_made_names(code):
+    """Of a call of getattr that it makes: is the name another than those that it has as constants?"""
+    return named(code).dynamic or _ASKERS.isdisjoint(code.co_names)
 
 
 @functools.lru_cache(maxsize=None)

@@ -19,7 +19,7 @@ from .._base.interrupts import Interrupts
 from .._base.warn import warn
 from . import switches
 from .arguments import Arguments
-from .runs import Effect, Run, place_of
+from .runs import Effect, Executed, Run, place_of
 from .values import Unreadable, Values
 from .walk import TENSOR, Same
 
@@ -47,8 +47,8 @@ class Reads:
         self.switches = switches.of(torch)
         path = "self" if isinstance(fn, torch.nn.Module) or inspect.ismethod(fn) else "the function"
         roots = [(fn, path)] + [(module, "watch") for module in extra]
-        self.executed = set(map(place_of, _codes_of(torch, fn)))
-        self._learned = len(self.executed)
+        self.executed = Executed(map(place_of, _codes_of(torch, fn)))
+        self._learned = self.executed.size
         self.is_compiled = any(map(is_compiled, (fn, *extra)))
         self.values = Values(torch, roots, known=self._known, executed=self.executed,
                              is_compiled=self.is_compiled)
@@ -82,7 +82,7 @@ class Reads:
         if changed:
             self._met()
             self.number = self._number_of(tuple(self.values.walk.tokens))
-        if len(self.executed) != self._learned:
+        if self.executed.size != self._learned:
             self._learn()
         self._refuse(self.values.walk)
         return self.number
@@ -90,10 +90,10 @@ class Reads:
     def _learn(self):
         """Code ran that had not run before: what it reads is looked at from now on. What was captured
         until now did without that code, so the number stays."""
-        self._learned = len(self.executed)
+        self._learned = self.executed.size
         self.values.look_again()
         self._met()
-        self._learned = len(self.executed)
+        self._learned = self.executed.size
         self._numbers.setdefault(tuple(self.values.walk.tokens), self.number)
 
     def leave_out(self, places):

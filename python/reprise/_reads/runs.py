@@ -15,7 +15,7 @@ import types
 
 from .. import _C
 from .._base.lines import Frame
-from .code import is_foreign_file, is_quiet_file
+from .code import asks_by_made_names, is_foreign_file, is_quiet_file
 from .draws import is_draw
 
 _TOOL = "reprise"
@@ -114,10 +114,37 @@ def place_of(code):
     return (code.co_filename, code.co_firstlineno, code.co_name)
 
 
+class Executed(set):
+    """Places of code that ran. asked: the qualified names of classes of whose objects runs asked for attributes by
+    names that they made; None: runs do not tell."""
+
+    def __init__(self, *places):
+        super().__init__(*places)
+        self.asked = set() if hasattr(sys, "monitoring") else None
+
+    @property
+    def size(self):
+        """Another number wherever there is more."""
+        return len(self) + (1 << 40 if self.asked is None else len(self.asked))
+
+    def note(self, code, function, first):
+        """Code calls something that is implemented in C."""
+        if self.asked is None or is_foreign_file(code.co_filename):
+            return
+        if _is_asker(first):  # map(getattr, ..): nobody tells of what
+            self.asked = None
+        elif _is_asker(function) and asks_by_made_names(code):
+            self.asked.add((first if isinstance(first, type) else type(first)).__qualname__)
+
+
+def _is_asker(value):
+    return value is getattr or value is hasattr
+
+
 class Run:
     """One run, recorded: `with Run(executed, iterators, refuses) as run`.
 
-    executed: a set that places of code are added to. refuses: an effect raises before it takes place;
+    executed: an Executed that it adds to. refuses: an effect raises before it takes place;
     otherwise `effects` has them. iterators: (iterator, path) of those that were there before."""
 
     def __init__(self, executed, iterators=(), refuses=False):
@@ -137,6 +164,7 @@ class Run:
         self._counts = [_position(it) for it, _ in self.iterators]
         self._end = _monitor(self) if hasattr(sys, "monitoring") else None
         if self._end is None:
+            self.executed.asked = None
             self._end = _profile(self)
         return self
 
@@ -255,8 +283,10 @@ def _monitor(run):
     def call(code, offset, function, first):
         if is_quiet_file(code.co_filename):
             return monitoring.DISABLE
+        first = None if first is monitoring.MISSING else first
+        run.executed.note(code, function, first)
         if threading.get_ident() == run.thread:
-            run.called(function, None if first is monitoring.MISSING else first, sys._getframe(1))
+            run.called(function, first, sys._getframe(1))
         return None
 
     monitoring.use_tool_id(tool, _TOOL)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The values that one walk found, kept up to date: where nothing changed they are not looked for again."""
 
+import collections
+
 from .. import _C
 from .walk import CALL, CELL, ITEMS, LIST, NAMES, Walk, is_plain, plain_token
 
@@ -28,6 +30,7 @@ class Values:
         self.left = {}  # places that are not looked at: owners by (id of the owner, key or None)
         self.walk = None
         self.walks = 0
+        self._found_containers = (None, None)  # a walk, and what it found
 
     def tokens(self):
         """The tokens of what is there now, and whether they are other ones than the last time."""
@@ -37,8 +40,9 @@ class Values:
             changes = self.handle.changed()
             if not changes:
                 return self.walk.tokens, False
-            if self._take(changes):
-                return self.walk.tokens, True
+            others = self._take(changes)
+            if others is not None:
+                return self.walk.tokens, others
         self.look_again()
         return self.walk.tokens, True
 
@@ -66,19 +70,65 @@ class Values:
         return walk
 
     def _take(self, changes):
-        """Where only numbers, strings and the like changed: no more than their tokens did."""
-        walk, taken = self.walk, []
+        """Where only numbers, strings and the like changed: no more than their tokens did. Are they others? None:
+        more changed."""
+        walk, taken, emptied = self.walk, [], []
         for which, entry, value in changes:
             if entry < 0 or walk.owners[which][0] not in _SIMPLE_KINDS:
-                return False
+                return None
             before = walk.owners[which][4][entry]
-            if not (is_plain(value) and is_plain(before)):
-                return False
-            taken.append((which, entry, value))
+            if is_plain(value) and is_plain(before):
+                taken.append((which, entry, value))
+            elif _are_both_empty(before, value):
+                emptied.append((which, entry, value))
+            else:
+                return None
+        if emptied and not self._take_empty(emptied):
+            return None
         for which, entry, value in taken:
-            kind, way, owner, keys, values = walk.owners[which]
-            values = (*values[:entry], value, *values[entry + 1:])
-            walk.owners[which] = (kind, way, owner, keys, values)
+            self._accept(which, entry, value)
             walk.tokens[walk.first[which] + entry] = plain_token(value)
-            self.handle.accept(which, entry, value)
+        return bool(taken)
+
+    def _accept(self, which, entry, value):
+        kind, way, owner, keys, values = self.walk.owners[which]
+        values = (*values[:entry], value, *values[entry + 1:])
+        self.walk.owners[which] = (kind, way, owner, keys, values)
+        self.handle.accept(which, entry, value)
+
+    def _take_empty(self, changes):
+        """Programs put a new empty dict or list in the place of an empty one, to begin anew: from now on that is
+        looked at. The tokens stay. False: that is not all there is to it."""
+        if self.takes is not None or len({id(value) for _, _, value in changes}) < len(changes):
+            return False
+        looked = self._containers()
+        for which, entry, value in changes:
+            at = looked.get(id(self.walk.owners[which][4][entry]))
+            if at is None or id(value) in looked:
+                return False
+        for which, entry, value in changes:
+            at = looked.pop(id(self.walk.owners[which][4][entry]))
+            kind, way, _, keys, values = self.walk.owners[at]
+            if not self.handle.replace(at, (kind, way, value, keys, values)):
+                return False
+            self.walk.owners[at] = (kind, way, value, keys, values)
+            looked[id(value)] = at
+            self._accept(which, entry, value)
         return True
+
+    def _containers(self):
+        """By id of each dict and list that is looked at: where its elements are; None where it has other names."""
+        of, found = self._found_containers
+        if of is not self.walk:
+            owners = self.walk.owners
+            met = collections.Counter(id(value) for _, _, _, _, values in owners for value in values)
+            found = {}
+            for at, (kind, _, owner, _, _) in enumerate(owners):
+                is_one = kind in (ITEMS, LIST) and id(owner) not in found and met[id(owner)] == 1
+                found[id(owner)] = at if is_one else None
+            self._found_containers = (self.walk, found)
+        return found
+
+
+def _are_both_empty(before, value):
+    return type(before) in (dict, list) and type(value) is type(before) and not before and not value

@@ -344,6 +344,13 @@ class Walk:
         else:
             self.dynamic = True
 
+    def _are_calls_told(self):
+        """Where runs tell of whose objects code asks by names that it makes, others are not asked."""
+        asked = getattr(self.executed, "asked", None)
+        if asked is not None:
+            self._dynamic_classes |= asked
+        return asked is not None
+
     def _learn(self, code, names, owner):
         """The names that code has are those that everything it can reach is asked for. owner: of the
         method that it is, the name of the class."""
@@ -351,7 +358,7 @@ class Walk:
         self.names |= found.attributes
         self.globals |= found.globals | found.imports
         self._maybe |= found.maybe
-        if found.dynamic:
+        if found.dynamic and not (found.by_calls and self._are_calls_told()):
             self._asks_anything(owner)
         builtins = vars(sys.modules["builtins"])
         keys = [n for n in sorted(found.globals) if n in names or n in builtins or n in found.by_text]
