@@ -2,6 +2,7 @@
 """All passes of a step as one graph, by the signature of Megatron's schedules."""
 
 import functools
+import types
 
 from .._base.tree import flatten, unflatten
 from .._call.make import graphed
@@ -18,7 +19,7 @@ class Iteration:
         self._options = dict(pool=pool, generators=tuple(generators), strict=strict, grad="whole")
         self._watch = tuple(watch)
         self._ranks = None if ranks is None or ranks is False else Ranks(torch, ranks)
-        self._graphed = {}  # by what calls have in common beside the data
+        self._graphed = {}  # by what calls have in common beside the data: Graphed, and what it calls
 
     def __call__(self, *args, **given):
         missing = [name for name in NEEDED if name not in given]
@@ -29,11 +30,11 @@ class Iteration:
 
     def graphs(self):
         """The :class:`reprise.Graphed` of each kind of call."""
-        return list(self._graphed.values())
+        return [made for made, _ in self._graphed.values()]
 
     def reset(self):
         """Drops all graphs."""
-        for made in self._graphed.values():
+        for made, _ in self._graphed.values():
             made.reset()
         self._graphed.clear()
 
@@ -59,7 +60,11 @@ class Iteration:
         key = tuple(sorted((name, _token(value)) for name, value in given.items()))
         if key not in self._graphed:
             self._graphed[key] = self._new(given)
-        return self._graphed[key]
+        made, bound = self._graphed[key]
+        for name, value in given.items():  # a function made anew, with a closure of its own
+            if isinstance(value, types.FunctionType) and bound.keywords[name] is not value:
+                bound.keywords[name] = value
+        return made
 
     def _new(self, given):
         trains = not given.get("forward_only", False)
@@ -79,7 +84,7 @@ class Iteration:
                 update()
             return result
         made = graphed(iteration, name=name, watch=[*chunks, *self._watch], **self._options)
-        return made if agreement is None else _asking(made, agreement)
+        return (made if agreement is None else _asking(made, agreement)), bound
 
 
 def _nothing():
@@ -113,9 +118,16 @@ def _iterators(batches):
 
 
 def _token(value):
-    """Tells calls apart: numbers and texts by value, what is called and models as they are."""
+    """Tells calls apart: numbers and texts by value, models as they are. Methods and functions are other objects
+    at each look at them, or each time they are made: what these are of is told."""
     if isinstance(value, (int, float, str, bool, type(None))):
         return f"{type(value).__name__} {value!r}"
     if isinstance(value, (list, tuple)):
         return "(" + ",".join(map(_token, value)) + ")"
+    if isinstance(value, types.MethodType):
+        return f"method {id(value.__self__)} {_token(value.__func__)}"
+    if isinstance(value, types.FunctionType):
+        return f"function {id(value.__code__)}"
+    if type(value) is functools.partial:
+        return f"partial ({_token(value.func)},{_token(value.args)},{_token(sorted(value.keywords.items()))})"
     return f"id {id(value)}"
