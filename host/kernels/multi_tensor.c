@@ -33,7 +33,8 @@ enum {
     FUSED_ADAM,
     FUSED_SGD,
     UNSCALE,
-    NORM
+    NORM,
+    COPY_TYPES
 };
 
 static const struct functor {
@@ -56,6 +57,7 @@ static const struct functor {
     {"20FusedAdamMathFunctorI", FUSED_ADAM, STEPS, 11},
     {"13LpNormFunctorI", NORM, LIST, 4},
     {"19FusedSgdMathFunctorI", FUSED_SGD, LIST, 12},
+    {"11CopyFunctorI", COPY_TYPES, LIST, 3}, /* its type, and that of what it reads */
 };
 
 /* What a functor does with its operands. */
@@ -150,9 +152,14 @@ static int math_type(int type)
     return type == RPI_HALF || type == RPI_BF16 ? RPI_FLOAT : type;
 }
 
+static int type_of(const struct rpi_kernel *kernel, int list)
+{
+    return kernel->types[kernel->variant == COPY_TYPES && list != kernel->result];
+}
+
 static double get(const struct chunk *chunk, int list, int64_t i)
 {
-    int type = chunk->kernel->types[0];
+    int type = type_of(chunk->kernel, list);
     return rpi_load(chunk->at[list] + i * (int64_t)rpi_type_bytes(type), type);
 }
 
@@ -378,7 +385,7 @@ static void run_multi_tensor(const struct rp_host_launch *launch)
             chunk.count = CHUNK;
         for (int d = 0; d < depth; d++) {
             memcpy(&chunk.at[d], meta + 8 * ((size_t)d * room + (size_t)chunk.tensor), 8);
-            chunk.at[d] += skipped * (int64_t)rpi_type_bytes(kernel->types[0]);
+            chunk.at[d] += skipped * (int64_t)rpi_type_bytes(type_of(kernel, d));
         }
         chunk.scalar = launch_scalar(&chunk);
         if (form == SCALAR_LIST)
@@ -446,12 +453,6 @@ static bool wants_op(int kind)
     return kind < ZERO;
 }
 
-/* Where a copy changes the type, the lists have two. */
-static bool is_mixed(const char *name)
-{
-    return strstr(name, "4CopyI") && !strstr(name, "4CopyIffE");
-}
-
 /* Behind "LNS0_8NormTypeE1Ef": of the norms, the second. */
 static const char *two_norm(const char *at)
 {
@@ -470,7 +471,7 @@ rpi_run rpi_multi_tensor_find(const char *name, struct rpi_kernel *kernel, uint3
 {
     if (strstr(name, "28amp_update_scale_cuda_kernel"))
         return count == 6 ? run_update_scale : NULL;
-    if (!strstr(name, "25multi_tensor_apply_kernelI") || is_mixed(name))
+    if (!strstr(name, "25multi_tensor_apply_kernelI"))
         return NULL;
     for (size_t i = 0; i < sizeof functors / sizeof *functors; i++) {
         const char *at = rpi_name_after(name, functors[i].key);
@@ -483,6 +484,9 @@ rpi_run rpi_multi_tensor_find(const char *name, struct rpi_kernel *kernel, uint3
         if (!at || count != functor->params || !rpi_name_type(&at, &kernel->types[0]))
             return NULL;
         if (functor->kind == NORM && !(at = two_norm(at)))
+            return NULL;
+        kernel->types[1] = kernel->types[0];
+        if (functor->kind == COPY_TYPES && !rpi_name_type(&at, &kernel->types[1]))
             return NULL;
         if (!read_numbers(at, kernel))
             return NULL;

@@ -8,6 +8,14 @@ import unittest
 import torch
 from torch.nn import functional
 
+def copies(dtype, *tensors):
+    """Of all at once, in another type."""
+    with torch.no_grad():
+        made = [torch.empty_like(tensor, dtype=dtype) for tensor in tensors]
+        torch._foreach_copy_(made, tensors)
+    return torch.stack(made).double()
+
+
 # Of a and b, normal numbers, and p, positive ones, each of 5 rows of 7.
 OPERATORS = {
     "add": lambda a, b, p: a + b,
@@ -122,6 +130,8 @@ OPERATORS = {
     "pad": lambda a, b, p: functional.pad(a, (1, 2)),
     "one_hot": lambda a, b, p: functional.one_hot(torch.arange(3, device=a.device)),
     "floor_divide": lambda a, b, p: torch.floor_divide((a * 9).long(), 3),
+    "foreach_copy_to_float": lambda a, b, p: copies(torch.float32, a, b),
+    "foreach_copy_to_bfloat16": lambda a, b, p: copies(torch.bfloat16, a, b),
     "remainder": lambda a, b, p: (a * 9).long() % 3,
 }
 # Sorting, which their gradient needs, is not computed.
