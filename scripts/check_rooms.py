@@ -20,7 +20,7 @@ import sys
 import breaches
 
 PACKAGE = ("_C", "_base", "_alloc", "_capture", "_reads", "_effects", "_grad", "_shapes", "_call", "_compile", "_parts",
-           "_layers", "megatron", "mends", "_check", "_report", "__init__", "_host", "__main__", "_namesake")
+           "_layers", "megatron", "mends", "_check", "_report", "__init__", "_host", "__main__", "_namesake", "_pool")
 EXTENSION = ("base", "alloc", "reads", "grad", "capture", "call", "module.c")
 # The text of this file is a program of `reprise doctor`: it asks the whole package.
 ASKS_ALL = "_base/versions.py"

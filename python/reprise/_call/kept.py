@@ -13,14 +13,15 @@ MOST_NAMED = 3
 
 class Kept:
     """differs() of a call says what is not as at settle(), as text; None: all is. fn: the callable, of a
-    module its forward method; module: that, or None."""
+    module its forward method; module: that, or None; left: places that are
+    looked at elsewhere, as of Reads.leave_out."""
 
-    def __init__(self, torch, fn, module):
+    def __init__(self, torch, fn, module, left=()):
         self._torch, self._module = torch, module
         self._watch = Watch(torch, find_modules(torch, fn))
         self._reads = Reads(torch, fn, self._watch)
         if module is not None:  # what programs put around it, and ours: calls of what stands there come here
-            self._reads.leave_out([(vars(module), "forward")])
+            self._reads.leave_out([(vars(module), "forward"), *left])
         self._fast = FastPath(torch, self._watch, self._reads, False)
         self._settled = self._snapshot = None
         self._members = self._members_now()
@@ -29,6 +30,10 @@ class Kept:
     def warm_up(self, fn, args, kwargs):
         """A call, of which is noted what code it executes."""
         return self._reads.eager_call(fn, args, kwargs)
+
+    def leave_out(self, places):
+        """From now on these are looked at elsewhere."""
+        self._reads.leave_out(places)
 
     def settle(self):
         """What is there now is what the callable was captured for."""

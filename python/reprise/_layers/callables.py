@@ -9,7 +9,8 @@ from .._capture import trackers
 from .calls import Ordered, Single, check_of, function_of, in_place, schedule_of
 from .captures import Captures
 from .chunks import Plan
-from .options import Hooks, check_quantized, names_of_calls, renamed
+from .options import Hooks, names_of_calls, renamed
+from .quantized import quantized_of
 
 
 def make_graphed_callables(callables=None, sample_args=None, num_warmup_iters=3, allow_unused_input=False,
@@ -34,7 +35,7 @@ def make_graphed_callables(callables=None, sample_args=None, num_warmup_iters=3,
             calls with another value raise ``ValueError``, which names it. With ``order`` there may be one
             for each pass forward: by chunk, by microbatch, by callable in the chunk.
         num_warmup_iters (int): Eager iterations before the captures, on the current stream. Default:
-            3. Random numbers go on behind them as if they had not been.
+            3. Random numbers go on behind them as if they had not been, and buffers are as they were.
         allow_unused_input (bool): Whether inputs that do not take part in the results are allowed.
         pool (reprise.Pool or handle, optional): A sequence, or a handle of
             :func:`torch.cuda.graph_pool_handle`: the callables that are given the same one share a
@@ -63,8 +64,11 @@ def make_graphed_callables(callables=None, sample_args=None, num_warmup_iters=3,
             ``_num_layers_per_chunk`` are ``order`` and ``num_layers_per_chunk``, but what is returned is a
             function for each sample and modules stay as they are. ``retain_graph_in_backward``,
             ``clone_param_grads_on_return`` and ``_reuse_graph_input_output_buffers`` make no difference.
-            With ``cache_quantized_params`` calls take ``is_first_microbatch``. ``enabled`` and
-            ``calibrating`` raise ``NotImplementedError``, which tells what to do.
+            With ``cache_quantized_params`` calls take ``is_first_microbatch``. ``enabled`` (of all, or of
+            each), ``recipe``, ``calibrating`` and ``amax_reduction_group`` are FP8 by Transformer Engine:
+            scales and amax histories are put back behind the captures, and are updated between calls. A call
+            outside of its autocast, of another recipe, or whose scales lie elsewhere by now raises
+            ``RuntimeError``.
 
     Modules are changed in place and returned: their ``forward`` is the graphed one in the mode
     (``train`` or ``eval``) that they are in now, and the original in the other. Without gradients
@@ -101,14 +105,15 @@ def make_graphed_callables(callables=None, sample_args=None, num_warmup_iters=3,
     if single:
         callables, sample_args = (callables,), (sample_args,)
         sample_kwargs = None if sample_kwargs is None else (sample_kwargs,)
-    takes_flag = check_quantized(options, len(callables))
+    takes_flag = bool(options.get("cache_quantized_params"))
     samples = _samples(sample_args, sample_kwargs)
     _check(torch, callables)
     plan = Plan(order if engine is None else engine, len(callables), len(samples), layers, engine is not None)
     device = _device(torch, callables, samples, pool)
     generators = trackers.with_found(torch, device, generators)
     captures = Captures(torch, device, callables, plan, samples, generators,
-                        Hooks(capture_time_hooks, callables), order is not None or engine is not None)
+                        Hooks(capture_time_hooks, callables), order is not None or engine is not None,
+                        quantized_of(torch, callables, options))
     with torch.cuda.device(device):
         if pool is None:
             pool = Pool("sequence", name="callables")
@@ -155,7 +160,7 @@ def _made(torch, captures, pool, takes_flag, for_each_pass):
         name, known = captures.names[which], captures.kept[which]
         function = captures.functions[which]
         commons.append((torch, fn, name, known, check_of(name, splits), names_of_calls(function, takes_flag),
-                        pool))
+                        pool, captures.quantized and (which, captures.quantized)))
 
     def calls_of(which, microbatch=None):
         graphs = [(captures.forms[which, m], captures.splits[which, m]) for m in range(plan.microbatches[which])]

@@ -18,9 +18,9 @@ MOST_TOLD = 8  # reasons that one callable warns of
 class Calls:
     """Those of one callable. fn: it; name: its own; check: raises where constants of the graphs changed, or
     None; kept: says whether all is as it was captured (kept.Kept), or None; aside: names of arguments that
-    are for the replay; pool: where the graphs lie."""
+    are for the replay; pool: where the graphs lie; quantized: which it is of a Quantized, and that, or None."""
 
-    def __init__(self, torch, fn, name, kept, check, aside, pool=None):
+    def __init__(self, torch, fn, name, kept, check, aside, pool=None, quantized=None):
         self.torch, self.fn, self.name = torch, fn, name
         self.is_module = isinstance(fn, torch.nn.Module)
         self.original = fn.forward if self.is_module else fn
@@ -29,6 +29,7 @@ class Calls:
         self._takes_flag = "is_first_microbatch" in aside
         self._warned, self._told = False, set()
         self._is_reset = False
+        self._quantized = quantized
 
     def call(self, args, kwargs):
         """As one that is made by the program."""
@@ -40,19 +41,25 @@ class Calls:
         return self._by_graph(args, kwargs)
 
     def _by_graph(self, args, kwargs):
-        stream, event = taken_out(kwargs, self._aside) if kwargs or self._takes_flag else (None, None)
+        stream, event, is_first = taken_out(kwargs, self._aside) if kwargs or self._takes_flag else (None, None, None)
+        if self._quantized is not None:
+            which, quantized = self._quantized
+            quantized.refuse(which, self.name)
         if self._check is not None:
             self._check()
         why = self._kept.differs() if self._kept is not None else None
         if why is not None:
             self._differs(why)
             return self.original(*args, **kwargs)
-        form, replay = self._due()
+        form, split = self._due()
         tensors = form.fit(args, kwargs)
         if tensors is None:
             self._wants_gradients()
             return self.original(*args, **kwargs)
-        replay = self._begun(replay)
+        self._begun()
+        replay = split.replay
+        if self._quantized is not None:
+            split.behind_backward = quantized.ahead(which, is_first)
         if stream is None and event is None:
             return replay(tensors)
         return on_stream(self.torch, stream, event, replay, tensors, self._tensors_of)
@@ -95,13 +102,18 @@ class Single(Calls):
 
     def __init__(self, form, split, *common):
         super().__init__(*common)
-        self._graphs = (form, split.replay)
+        self._graphs = (form, split)
 
     def _due(self):
         return self._graphs
 
-    def _begun(self, replay):
-        return replay
+    def _begun(self):
+        pass
+
+    def _differs(self, why):
+        if self._quantized is not None:
+            raise RuntimeError(self._other(why))
+        super()._differs(why)
 
     def _drop(self):
         self._graphs = None
@@ -114,7 +126,7 @@ class Ordered(Calls):
     def __init__(self, schedule, which, graphs, microbatch, *common):
         super().__init__(*common)
         self._schedule, self._which, self._microbatch = schedule, which, microbatch
-        self._graphs = [(form, split.replay) for form, split in graphs]
+        self._graphs = graphs
 
     def _due(self):
         if not self.torch.is_grad_enabled():
@@ -123,9 +135,8 @@ class Ordered(Calls):
                                "make_graphed_callables")
         return self._graphs[self._schedule.due(self._which, self._microbatch)]
 
-    def _begun(self, replay):
+    def _begun(self):
         self._schedule.forward(self._which, self._microbatch)
-        return replay
 
     def _differs(self, why):
         raise RuntimeError(self._other(why))

@@ -12,6 +12,7 @@ from .._shapes.split import Split
 from .._call.body import body_of, clear_frames
 from .._call.cpu_values import CpuValues, Pair
 from .._call.kept import Kept
+from .buffers import Buffers
 from .form import Form
 from .randomness import kept as random_states_kept
 
@@ -27,13 +28,15 @@ def name_of(fn):
 class Captures:
     """Of several callables. callables: those; plan: a chunks.Plan; samples: (args, kwargs) of each sample;
     generators: of which captures know beside the default one; hooks: an options.Hooks; ordered: do calls have
-    to come in the order of the plan?"""
+    to come in the order of the plan? quantized: a quantized.Quantized, or None."""
 
-    def __init__(self, torch, device, callables, plan, samples, generators, hooks, ordered):
+    def __init__(self, torch, device, callables, plan, samples, generators, hooks, ordered, quantized=None):
         self.torch, self.device, self.ordered = torch, device, ordered
         self.callables, self.plan, self.generators, self.hooks = callables, plan, generators, hooks
         self.names = [name_of(fn) for fn in callables]
         self.functions = [fn.forward if isinstance(fn, torch.nn.Module) else fn for fn in callables]
+        self.quantized = quantized
+        self.bodies = self.functions if quantized is None else quantized.functions(self.functions)
         self.samples = samples
         forms = {}
         for (which, _), at in plan.samples.items():
@@ -46,22 +49,38 @@ class Captures:
     def run(self, pool, warmup, allow_unused, before=None, behind=None):
         """Warms up, and captures all."""
         torch, fns = self.torch, self.callables
+        left = () if self.quantized is None else self.quantized.left_out()
         self.kept = [Kept(torch, fn.forward if isinstance(fn, torch.nn.Module) else fn,
-                          fn if isinstance(fn, torch.nn.Module) else None) if warmup and not is_compiled(fn) else None
-                     for fn in fns]
+                          fn if isinstance(fn, torch.nn.Module) else None, left)
+                     if warmup and not is_compiled(fn) else None for fn in fns]
+        buffers = Buffers(torch)
+        with contextlib.nullcontext() if self.quantized is None else self.quantized.around():
+            try:
+                self._run(pool, warmup, allow_unused, before, behind, buffers)
+            finally:
+                buffers.put_back()
+        for which, known in enumerate(self.kept if self.quantized is not None else ()):
+            left = self.quantized.settle(which)
+            if known is not None:
+                known.leave_out(left)
+        for form in self.forms.values():
+            form.forget()
+        self.samples = None
+
+    def _run(self, pool, warmup, allow_unused, before, behind, buffers):
+        torch = self.torch
         with random_states_kept(torch, self.device, self.generators) as check:
             watched = draws.Watched(torch, self.generators)
             if before is not None:
                 before()
             for (which, _), form in self._once_each():
-                self._warm_up(which, form, warmup, allow_unused)
+                warm = functools.partial(self._warm_up, which, form, warmup, allow_unused)
+                is_module = isinstance(self.callables[which], torch.nn.Module)
+                buffers.around(self.callables[which], warm) if is_module else warm()
                 check(self.names[which])
             if behind is not None:
                 behind()
             self._capture(pool, watched.may_draw() or not warmup, allow_unused)
-        for form in self.forms.values():
-            form.forget()
-        self.samples = None
 
     def _once_each(self):
         """Each callable with each form of its samples."""
@@ -83,7 +102,7 @@ class Captures:
             wanted += [p for p in fn.parameters() if p.requires_grad]
         for _ in range(iterations):
             self.hooks.run(which, "forward_pre_hooks")
-            out = known.warm_up(fn, args, kwargs) if known else fn(*args, **kwargs)
+            out = self._called(which, known, args, kwargs)
             self.hooks.run(which, "forward_hooks")
             out = [o for o in flatten(out)[0] if isinstance(o, torch.Tensor) and o.requires_grad]
             if out and wanted:
@@ -92,6 +111,14 @@ class Captures:
                                     allow_unused=allow_unused)
                 self.hooks.run(which, "backward_hooks")
                 self._check_delayed(which)
+
+    def _called(self, which, known, args, kwargs):
+        fn, quantized = self.callables[which], self.quantized
+        if quantized is None:
+            return known.warm_up(fn, args, kwargs) if known else fn(*args, **kwargs)
+        run = quantized.functions(self.callables)[which]
+        with quantized.noted(which):
+            return known.warm_up(run, args, kwargs) if known else run(*args, **kwargs)
 
     def _sample_of(self, which, form):
         return next(at for place, at in self.plan.samples.items()
@@ -111,7 +138,7 @@ class Captures:
         modules = list(fn.modules()) if isinstance(fn, torch.nn.Module) else []
         aliases = Aliases(torch, modules, list(fn.parameters()) if modules else [])
         attempt = cpu.attempt(self.device, None, (), False)
-        body = body_of(torch, aliases.around(self.functions[which]), form.leaves, form.spec, True, cpu=attempt)
+        body = body_of(torch, aliases.around(self.bodies[which]), form.leaves, form.spec, True, cpu=attempt)
         tensors = [leaf for leaf in form.leaves if isinstance(leaf, torch.Tensor)]
         return Split(torch, self.device, body, tensors, aliases, self.generators, allow_unused,
                      Pair(cpu, self.device, attempt), may_draw)

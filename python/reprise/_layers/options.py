@@ -11,10 +11,6 @@ _MOOT = ("_reuse_graph_input_output_buffers", "clone_param_grads_on_return", "re
 _KNOWN = (*_OLD.values(), *_MOOT, "_order")
 HOOKS = ("forward_pre_hooks", "forward_hooks", "backward_pre_hooks", "backward_hooks")
 
-QUANTIZED = ("{}=True: the amax histories and scales of Transformer Engine's FP8 are not followed by graphs of "
-             "single callables yet. Capture the whole step, reprise.graphed(step, grad=\"whole\"), with "
-             "te.autocast(enabled=True, recipe=...) in it")
-
 
 def renamed(given):
     """The options by their names of now. Raises TypeError for those that nobody has."""
@@ -29,19 +25,6 @@ def renamed(given):
             raise ValueError(f"{name} is the old name of {now}, and both are given: pass {now} alone")
         made[now] = value
     return made
-
-
-def check_quantized(options, count):
-    """Raises where low precision is asked for; whether is_first_microbatch is a flag for that, and no argument
-    of the callables."""
-    enabled = options.get("enabled", False)
-    if isinstance(enabled, (tuple, list)) and len(enabled) != count:
-        raise ValueError(f"enabled has {len(enabled)} values, and there are {count} callables")
-    if enabled is True or (isinstance(enabled, (tuple, list)) and any(enabled)):
-        raise NotImplementedError(QUANTIZED.format("enabled"))
-    if options.get("calibrating"):
-        raise NotImplementedError(QUANTIZED.format("calibrating"))
-    return bool(options.get("cache_quantized_params"))
 
 
 class Hooks:
@@ -77,10 +60,13 @@ def names_of_calls(fn, takes_flag):
 
 
 def taken_out(kwargs, names):
-    """The stream and event of a call, taken out of its arguments by name."""
-    if "is_first_microbatch" in names and not isinstance(kwargs.pop("is_first_microbatch", None), bool):
-        raise ValueError("is_first_microbatch has to be given, True or False, as cache_quantized_params is True")
-    return (*(kwargs.pop(name, None) if name in names else None for name in _OF_CALLS),)
+    """The stream and event of a call, and its is_first_microbatch, taken out of its arguments by name."""
+    is_first = None
+    if "is_first_microbatch" in names:
+        is_first = kwargs.pop("is_first_microbatch", None)
+        if not isinstance(is_first, bool):
+            raise ValueError("is_first_microbatch has to be given, True or False, as cache_quantized_params is True")
+    return (*(kwargs.pop(name, None) if name in names else None for name in _OF_CALLS), is_first)
 
 
 def on_stream(torch, stream, event, replay, tensors, leaves_of):

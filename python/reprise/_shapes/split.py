@@ -43,6 +43,7 @@ class Split:
     again = None     # how it is called eagerly, for gradients of gradients (twice.Again)
     seat = None      # it follows no numbers (shape.Shape.seat)
     lines = ()       # and prints nothing
+    behind_backward = None  # called behind the backward pass of the call that is under way
     effects = None   # what its calls assign beside their results (effects.Assignments)
     cpu = constants = None  # as of Shape
 
@@ -336,6 +337,8 @@ def _make_function(torch):
             saved = [next(kept) if other is None else other for other in ctx.others]
             found = iter(split.backward.replay(grads + saved, ctx.state))
             ctx.has_run = True
+            if split.behind_backward is not None:
+                split.behind_backward()
             if split.added:
                 say(split.added)
             wants = [t.requires_grad for t in split.tensors]
