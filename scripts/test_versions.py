@@ -38,8 +38,8 @@ BOTH = ("allocator", "capture_layers", "check", "compile", "compile_modes", "com
         "compose", "cpu_values", "effects", "estimate", "frozen", "graph", "graphed", "gradients", "homes", "layers",
         "module", "numbers", "objects", "pace", "parts", "policy", "private", "random", "recording", "refused",
         "report", "rests", "schedules", "serving", "shared", "trackers", "training")
-ONCE = ("documents", "exit", "install", "ranks", "stale", "versions")
-LONGEST = ("check", "training", "documents", "refused", "versions", "private")
+ONCE = ("documents", "examples", "exit", "install", "ranks", "stale", "versions")
+LONGEST = ("examples", "check", "training", "documents", "refused", "versions", "private")
 ALONE = ("estimate", "pace", "serving")  # look at what others take of the device
 SHORT = ("frozen", "graph", "graphed", "install", "private", "random", "gradients")
 

@@ -15,6 +15,7 @@ from unittest import mock
 
 import torch
 
+import lite_inductor
 import reprise
 from reprise._call.graphed import every_graphed
 from reprise._compile import trees
@@ -36,23 +37,8 @@ def _compiles():
         torch._dynamo.reset()
 
 
-def _begin_lite():
-    """Inductor without Triton; False where this PyTorch has no mode for that (2.9)."""
-    from torch._inductor import config, scheduler
-    options = getattr(importlib.import_module("torch._inductor"), "lite_mode_options", None)
-    if options is None:
-        return False
-    config.load_config(config.save_config())  # fails where a name is gone, before anything is changed
-    for name, value in options.items():
-        at, _, last = name.rpartition(".")
-        setattr(getattr(config, at) if at else config, last, value)
-    config.compile_threads = 1  # there are no kernels for workers, which would hold this process's output open
-    scheduler.has_triton = lambda *_: True
-    return _compiles()
-
-
 LITE = importlib.util.find_spec("triton") is None
-INDUCTOR = _begin_lite() if LITE else _compiles()
+INDUCTOR = (not LITE or lite_inductor.begin()) and _compiles()
 LITE = LITE and INDUCTOR
 # How a callable is compiled, by name, that is served by graphs of ours.
 WAYS = {"cudagraphs": lambda fn, **kw: torch.compile(fn, backend="cudagraphs", **kw)}

@@ -18,6 +18,7 @@ RUNS = {
     "gpu_private.py --install": 26,
     "models.py": 32,
     "models.py --install": 32,
+    "gpu_examples.py": 11,  # and five where Accelerate, Lightning and Megatron-core are installed
     "gpu_documents.py": 3,
     "gpu_compose.py": 35,
     "gpu_compose.py --install": 35,
