@@ -143,7 +143,7 @@ def check(root, write):
     findings = [f"include/reprise.h: speaks of {name}, which it does not declare"
                 for name in unknown_names(header, header)]
     seen = set()
-    for path in sorted([*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("examples/*.md")]):
+    for path in sorted([*root.glob("*.md"), *root.glob("docs/**/*.md"), *root.glob("examples/*.md")]):
         document = path.read_text(encoding="utf-8")
         where = path.relative_to(root)
         right = with_tables(document, tables)
