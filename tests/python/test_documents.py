@@ -10,7 +10,7 @@ from pathlib import Path
 import reprise
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = ("README.md", "docs/pytorch.md", "docs/migrate.md", "docs/status.md")
+DOCUMENTS = ("README.md", "docs/pytorch.md", "docs/migrate.md", "docs/limits.md", "docs/status.md")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SPAN = re.compile(r"`([^`\n]+)`")
 

@@ -2,8 +2,8 @@
 """A PyTorch callable as the work of one capture.
 
 The library runs the work twice on its own capturing stream, and each run has its arguments at other
-addresses: once as the rehearsal, which finds out what comes out, and once as the record (DESIGN:
-"capture twice"). To verify, what comes out is found by one run more, before these. Here is what
+addresses: once as the rehearsal, which finds out what comes out, and once as the record
+(docs/design/capture.md). To verify, what comes out is found by one run more, before these. Here is what
 PyTorch needs around such a run:
 
     stream     PyTorch's current stream is the library's

@@ -3,7 +3,7 @@
 
 Kernels are given structs whose unused parts hold what lay on the launching thread's stack. Left from
 the rehearsal, that looks like an address which the callable kept, and a capture is refused for it
-(DESIGN: traps). The capturing thread's stack is cleaned in C; backward passes launch from a thread of
+(docs/design/pytorch-captures.md). The capturing thread's stack is cleaned in C; backward passes launch from a thread of
 autograd's own, which is reached by a backward pass that does nothing but clean it.
 """
 

@@ -3,7 +3,7 @@
  * The pace of graphs: what each kernel node of a graph takes beside its work. A process in which a
  * few hundred launches were made on a second stream, however long ago, pays more for each node of
  * every graph from then on, and for each launch, until the device has made another context, of
- * whatever process (docs/design.md, facts). So one is made here, and destroyed.
+ * whatever process (docs/design/facts.md). So one is made here, and destroyed.
  *
  *     chain    a graph of kernels that do nothing, one behind the other
  *     pace     the device's time for a node of it
