@@ -5,7 +5,7 @@
 # that can be done without asking: by apt-get, as root or through sudo without a password. Otherwise
 # prints the one command to run and exits 1. Says nothing and takes no time when all is there.
 #
-# usage: scripts/setup.sh [build|lint|wheel]
+# usage: scripts/setup.sh [build|lint|wheel|docs]
 set -eu
 
 group=${1:-build}
@@ -71,6 +71,11 @@ need_lint() {
     need python3-venv python3 -c 'import ensurepip, venv'
 }
 
+need_docs() {
+    need python3 command -v python3
+    need python3-venv "${PYTHON:-python3}" -c 'import ensurepip, venv'
+}
+
 as_root() {
     if [ "$(id -u)" -eq 0 ]; then
         "$@"
@@ -98,8 +103,9 @@ case $group in
 build) need_build ;;
 lint) need_lint ;;
 wheel) need_wheel ;;
+docs) need_docs ;;
 *)
-    echo "usage: scripts/setup.sh [build|lint|wheel]" >&2
+    echo "usage: scripts/setup.sh [build|lint|wheel|docs]" >&2
     exit 2
     ;;
 esac

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """What PyTorch's own tests of its cudagraph trees assert of results, mutation and aliases, asked of graphs of
 Reprise, under install() and without it: usage: gpu_compile_trees.py [--install] ... What those tests assert of
-the trees themselves (nodes, checkpoints, live blocks) has no counterpart here: docs/migrate.md has the table."""
+the trees themselves (nodes, checkpoints, live blocks) has no counterpart here: the table is in
+docs/migration/reduce-overhead.md."""
 
 import copy
 import unittest

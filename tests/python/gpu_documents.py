@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""The Python that the README and the pages about PyTorch show, run on a GPU as it stands. Each block
-has a process of its own, and what it takes for granted is made before.
+"""The Python that the README and the pages of docs/ show, run on a GPU as it stands. A block continues those
+above it on its page; one that begins with an import begins a program, which has a process of its own.
 
-usage: gpu_documents.py
+usage: gpu_documents.py [Documents.test_PAGE]
 """
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -14,88 +15,62 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-BEFORE = """
-import torch, reprise
+NOT_YET = {"docs/design.md", "docs/status.md"}  # are written anew, and have no blocks
+# What runs without a graph in them on purpose, and says so.
+EAGER = {"docs/guides/parts.md"}
 
-class MyModel(torch.nn.Sequential):
-    def __init__(self):
-        super().__init__(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
 
-class Batches:
-    def __iter__(self):
-        return (torch.randn(n, 64, device="cuda") for n in (4, 2, 1, 4, 2, 1))
+def pages():
+    found = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+    return [path.relative_to(ROOT).as_posix() for path in found]
 
-batches = Batches()
-loss_of = torch.nn.functional.mse_loss
-"""
-# Not where the block calls install(), which comes before CUDA.
-OBJECTS = """
-model = MyModel().cuda()
-optimizer = torch.optim.Adam(model.parameters(), capturable=True)
-static_input, batch, inputs = (torch.randn(4, 64, device="cuda") for _ in range(3))
-batch64, batch1 = torch.randn(64, 64, device="cuda"), batch[:1]
-targets = torch.randn(4, 8, device="cuda")
 
-model(static_input)  # what PyTorch wants before a capture
-
-def step(inputs, targets):
-    with torch.no_grad():
-        return loss_of(model(inputs), targets)
-"""
-AFTER = """
-if "step" in globals():
-    for _ in range(3):
-        step(inputs, targets)
-torch.cuda.synchronize()
-text = reprise.report()
-print(text)
-assert "without a graph" not in text
-"""
+def programs(text):
+    """The programs of a page, each of one block or of several in a row."""
+    found = []
+    for block in BLOCK.findall(text):
+        if not found or re.match(r"import ", block):
+            found.append(block)
+        else:
+            found[-1] += "\n" + block
+    return found
 
 
 class Documents(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
+    def run_page(self, name):
+        for program in programs((ROOT / name).read_text(encoding="utf-8")):
+            with self.subTest(program=program), tempfile.TemporaryDirectory() as folder:
+                self.run_program(program, folder, name not in EAGER)
 
-    def run_python(self, *arguments):
-        """Standard output of the interpreter, in the folder of this test."""
-        done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True,
-                              check=False, cwd=self.folder)
+    def run_program(self, program, folder, graphs):
+        if "compile(" in program and not importlib.util.find_spec("triton"):
+            self.skipTest("torch.compile needs Triton's compiler")
+        # From a file, so that lines have names and texts.
+        path = Path(folder) / "program.py"
+        path.write_text(program, encoding="utf-8")
+        done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False,
+                              cwd=folder)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        return done.stdout
+        if graphs:
+            self.assertNotIn("without a graph", done.stdout + done.stderr)
+        if "trace.json.gz" in program:
+            said = subprocess.run([sys.executable, "-m", "reprise", "advise", "trace.json.gz"],
+                                  capture_output=True, text=True, check=True, cwd=folder)
+            self.assertIn("CUDA graphs", said.stdout)
 
-    def run_blocks(self, name, graphs):
-        """graphs: of each block whether anything is captured in it; None: it is run elsewhere."""
-        blocks = BLOCK.findall((ROOT / name).read_text(encoding="utf-8"))
-        self.assertEqual(len(blocks), len(graphs))
-        for block, captured in zip(blocks, graphs):
-            if captured is not None:
-                self.run_block(block, captured)
-        return blocks
+    def test_blocks_make_programs(self):
+        text = "```python\nimport a\n```\nwords\n```python\nb\n```\n```python\nimport c\n```\n```\nd\n```\n"
+        self.assertEqual(programs(text), ["import a\n\nb\n", "import c\n"])
 
-    def run_block(self, block, captured):
-        ahead = BEFORE if "install()" in block else BEFORE + OBJECTS
-        with self.subTest(block=block):
-            out = self.run_python("-c", ahead + block + AFTER)
-            self.assertEqual("nothing was captured yet" in out, not captured, out)
 
-    def test_readme(self):
-        self.run_blocks("README.md", [True])
+def test_of(page):
+    return lambda self: self.run_page(page)
 
-    def test_migrate(self):
-        self.run_blocks("docs/migrate.md", [True, False, False])
 
-    def test_pytorch(self):
-        # reprise.graph is PyTorch's own without install(): nothing is known of it.
-        self.run_blocks("docs/pytorch.md", [True, True, True, False, False, True, None, False])
-
-    def test_advise(self):
-        self.run_block(BLOCK.findall((ROOT / "docs/pytorch.md").read_text(encoding="utf-8"))[6], False)
-        # Small as the step is, nothing but launches is in it.
-        self.assertIn("CUDA graphs are worth it here",
-                      self.run_python("-m", "reprise", "advise", "trace.json.gz"))
+for _page in pages():
+    if _page not in NOT_YET and BLOCK.search((ROOT / _page).read_text(encoding="utf-8")):
+        _name = re.sub(r"\W+", "_", _page.removeprefix("docs/").removesuffix(".md").lower())
+        setattr(Documents, f"test_{_name}", test_of(_page))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Training loops of others, with the lines that docs/migrate.md shows: Hugging Face's Trainer, Accelerate and
-Lightning, each where it is installed. Usage: gpu_trainers.py [--install] ..."""
+"""Training loops of others, with the lines that docs/migration/trainers.md shows: Hugging Face's Trainer,
+Accelerate and Lightning, each where it is installed. Usage: gpu_trainers.py [--install] ..."""
 
 import gc
 import logging

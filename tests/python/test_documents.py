@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the README and the pages about PyTorch say of the package is there: names and arguments."""
+"""What the README and the pages of docs/ say of the package is there: names and arguments."""
 
 import ast
 import inspect
@@ -10,7 +10,7 @@ from pathlib import Path
 import reprise
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = ("README.md", "docs/pytorch.md", "docs/migrate.md", "docs/limits.md", "docs/status.md")
+DOCUMENTS = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SPAN = re.compile(r"`([^`\n]+)`")
 
@@ -48,9 +48,9 @@ def mistakes(text):
 
 class Documents(unittest.TestCase):
     def test_what_they_name_is_there(self):
-        for name in DOCUMENTS:
-            text = (ROOT / name).read_text(encoding="utf-8")
-            self.assertEqual(list(mistakes(text)), [], name)
+        for path in DOCUMENTS:
+            with self.subTest(path=path):
+                self.assertEqual(list(mistakes(path.read_text(encoding="utf-8"))), [])
 
     def test_mistakes_are_found(self):
         right = "`reprise.h`, `reprise.graphed(fn, *args)` and `reprise plan`"

@@ -11,8 +11,8 @@ from torch.distributed import distributed_c10d as c10d
 
 def group_beside_captures(installed):
     """The name of NCCL's process group for programs that capture. PyTorch 2.15's new one registers all memory
-    of PyTorch's allocator with NCCL, that of captures too, where this fails: docs/pytorch.md says to name the
-    earlier one. install() takes that itself. What the new one attaches stays for the rest of a process."""
+    of PyTorch's allocator with NCCL, that of captures too, where this fails: docs/guides/several-gpus.md says to
+    name the earlier one. install() takes that itself. What the new one attaches stays for the rest of a process."""
     has_new = hasattr(c10d, "_register_builtin_nccl_as_legacy")
     return "nccl-legacy" if has_new and not installed else "nccl"
 
