@@ -249,10 +249,13 @@ def build(root, out):
         print(f"docs: a link leads to {source}, which is no file of the tree")
     if missing:
         return 1
-    done = subprocess.run([sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--clean",
-                           "-f", str(out / "mkdocs.yml")], check=False)
-    if done.returncode:
-        return done.returncode
+    # Not --quiet: mkdocs then neither shows nor counts warnings.
+    done = subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "--clean", "-f",
+                           str(out / "mkdocs.yml")], capture_output=True, text=True, check=False)
+    said = [line for line in done.stderr.splitlines() if not line.startswith("INFO")]
+    if done.returncode or said:
+        print("\n".join(said))
+        return 1
     loads = list(from_net(out / "site"))
     for load in loads:
         print(f"docs: loads from the network: {load}")

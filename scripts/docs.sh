@@ -18,5 +18,5 @@ if ! cmp -s "$pins" "$out/installed"; then
     "$out/venv/bin/python" -m pip install -q --disable-pip-version-check --no-deps -r "$pins"
     cp "$pins" "$out/installed"
 fi
-# The theme prints an advertisement at each build unless it is told not to.
+# The theme's makers announce another program at each build unless they are told not to.
 NO_MKDOCS_2_WARNING=1 exec "$out/venv/bin/python" scripts/docs.py . "$out"
