@@ -9,7 +9,8 @@ import re
 import textwrap
 
 SECTION = re.compile(r"^/\* ---- (?:\d+\. )?(.+?) -+ \*/$", re.MULTILINE)
-DECLARED = re.compile(r"\b(?:struct|enum|union)\s+(rp_\w+)\s*[{;]|\b((?:rp|RP)_\w+)\s*\(|#define\s+(RP_\w+)")
+DECLARED = re.compile(r"\b(?:struct|enum|union)\s+(rp_\w+)\s*[{;]|\(\*(rp_\w+)\)|\b(rp_\w+)\s*\((?!\*)|"
+                      r"#define\s+(RP_\w+)|^\}\s*(rp_\w+);", re.MULTILINE)
 PART = re.compile(r"^(Arguments|Returns|Raises|Yields|Attributes|Note|Notes|Example|Examples):(:?)$")
 ENTRY = re.compile(r"^(\*{0,2}\w[\w, *]*?)(?: \(([^)]*(?:\([^)]*\)[^)]*)*)\))?: (.*)$")
 
@@ -19,7 +20,7 @@ ENTRY = re.compile(r"^(\*{0,2}\w[\w, *]*?)(?: \(([^)]*(?:\([^)]*\)[^)]*)*)\))?: 
 def inline(text):
     """The roles and literals of docstrings, as Markdown."""
     text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text)
-    return re.sub(r"``([^`]+)``", r"`\1`", text)
+    return re.sub(r"``([^`]+)``", r"`\1`", text).replace("\\ ", "")
 
 
 def entries(lines):
@@ -95,11 +96,12 @@ def function_page(title, node, level, method=False):
     return f"{'#' * level} `{title}`\n\n```python\n{shown}\n```\n\n{markdown(text)}\n"
 
 
-def class_page(title, node):
+def class_page(title, node, public):
+    """A class and those of its methods that the stubs name: others are for the package itself."""
     out = [f"## `{title}`\n\n{markdown(ast.get_docstring(node) or '')}\n"]
     short = title.rsplit(".", 1)[-1].lower()
     for item in node.body:
-        if isinstance(item, ast.FunctionDef) and not item.name.startswith("_"):
+        if isinstance(item, ast.FunctionDef) and (node.name, item.name) in public:
             out.append(function_page(f"{short}.{item.name}", item, 3, True))
     return "".join(out)
 
@@ -130,6 +132,13 @@ def exported(package):
     return [(name, *homes[name]) for name in names]
 
 
+def stubbed(package):
+    """The methods, by class, that the stubs of the package name."""
+    tree = ast.parse((package / "__init__.pyi").read_text(encoding="utf-8"))
+    return {(node.name, item.name) for node in tree.body if isinstance(node, ast.ClassDef)
+            for item in node.body if isinstance(item, ast.FunctionDef) and not item.name.startswith("_")}
+
+
 def module_page(package, name):
     tree = parsed(package / f"{name}.py")
     out = [f"## `reprise.{name}`\n\n{markdown(ast.get_docstring(tree) or '')}\n"]
@@ -140,19 +149,19 @@ def module_page(package, name):
 
 
 def python_page(package):
-    functions, classes, modules = [], [], []
+    functions, classes, modules, public = [], [], [], stubbed(package)
     for name, module, original in exported(package):
         node = definition(package, module, original)
         if isinstance(node, ast.ClassDef):
-            classes.append(class_page(f"reprise.{name}", node))
+            classes.append(class_page(f"reprise.{name}", node, public))
         elif node:
             functions.append(function_page(f"reprise.{name}", node, 2))
         elif (package / f"{module}.py").exists():
             modules.append(module_page(package, name))
     error = ("## `reprise.Error`\n\nRaised where a call of Reprise fails. The message is one sentence: what "
              "failed, with the figures, and what to do.\n")
-    return "\n".join(["# Python\n\nMade from the docstrings of the package, which `help` shows too.\n", *functions,
-                      *classes, error, *modules])
+    opening = "# Python\n\nMade from the docstrings of the package, which `help` shows too.\n"
+    return "\n".join([opening, *functions, *classes, error, *modules])
 
 
 # ---- C ----
@@ -184,9 +193,14 @@ def split_comment(piece):
 
 
 def declared(code):
-    """The first public name that a piece of the header declares."""
-    match = DECLARED.search(re.sub(r"/\*.*?\*/|RP_API|#ifndef \w+", "", code, flags=re.DOTALL))
-    return next(filter(None, match.groups()), "") if match else ""
+    """The public names that a piece of the header declares, as a heading: of many the first and the last."""
+    bare = re.sub(r"/\*.*?\*/|RP_API|\\\n", "", code, flags=re.DOTALL)
+    outer = re.sub(r"\{[^{}]*\}", "{}", re.sub(r"\{[^{}]*\}", "{}", bare))
+    names = list(dict.fromkeys(next(filter(None, match)) for match in DECLARED.findall(outer)))
+    functions = [name for name in names if not name.endswith("_sized")]
+    some = functions or names
+    shown = [f"`{name}`" for name in some]
+    return [shown[0], "...", shown[-1]] if len(shown) > 4 else shown
 
 
 def c_section(title, section):
@@ -196,7 +210,7 @@ def c_section(title, section):
         if not text and not declared(code):
             continue
         if code and declared(code):
-            out.append(f"### `{declared(code)}`\n")
+            out.append("### " + ", ".join(declared(code)) + "\n")
         if text:
             out.append(text + "\n")
         if code:
@@ -229,4 +243,11 @@ def self_test():
     page = c_section("Things", section)
     assert "### `rp_make`\n\nMakes\none.\n" in page and "### `rp_s`" in page and page.count("```c") == 2, page
     node = ast.parse("def f(self, a, *, b=2):\n    'Does.'").body[0]
+    assert declared("typedef rp_status (*rp_work)(int rp_a);") == ["`rp_work`"]
+    code = "RP_API rp_status rp_a(struct rp_b *b);\nRP_API int rp_c(void); /* rp_d() */"
+    assert declared(code) == ["`rp_a`", "`rp_c`"]
+    assert declared("typedef enum rp_e {\n    RP_E = 1,\n} rp_e;") == ["`rp_e`"]
+    text = "class C:\n    'It is.'\n    def a(self):\n        'One.'\n    def b(self):\n        'Two.'"
+    page = class_page("r.C", ast.parse(text).body[0], {("C", "a")})
+    assert "`c.a`" in page and "Two" not in page, page
     assert "```python\nx.f(a, *, b=2)\n```" in function_page("x.f", node, 3, True)

@@ -22,6 +22,7 @@ usage: check_docs.py ROOT            says what differs, exit 1
 import pathlib
 import re
 import sys
+import tempfile
 
 import comparison
 
@@ -205,6 +206,12 @@ def self_test():
     assert not list(unlisted_reads("src/base/env.c", "getenv(n)"))
     header = "/* As rp_b does. */\nint rp_a(void); /* RP_C, rp_a, rp_a_... */\n"
     assert unknown_names(header, header) == ["RP_C", "rp_b"], unknown_names(header, header)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("a.md", "docs/guides/b.md", "docs/c.md", "build/d.md"):
+            (pathlib.Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
+            (pathlib.Path(folder) / name).touch()
+        names = [path.relative_to(folder).as_posix() for path in documents(pathlib.Path(folder))]
+        assert names == ["a.md", "docs/c.md", "docs/guides/b.md"], names
     comparison.self_test()
     print("check_docs: changed lists and code, dead links, names that are not declared and unlisted "
           "variables are found")

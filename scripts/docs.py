@@ -54,7 +54,8 @@ MENU = [
     ("API", [("Python", "api/python.md"), ("C", "api/c.md")]),
     ("Design", [("Overview", "docs/design.md"), (None, "docs/design/*")]),
     ("Benchmarks", [("Benchmarks", "docs/benchmarks.md"), (None, "docs/benchmarks/*")]),
-    ("Limits", [("Limits", "docs/limits.md"), (None, "docs/limits/*"), ("State and evidence", "docs/status.md")]),
+    ("Limits", [("Limits", "docs/limits.md"), (None, "docs/limits/*"),
+                ("State and evidence", "docs/status.md")]),
     ("Reference", [
         ("Environment variables", "docs/environment.md"),
         ("File formats", "docs/formats.md"),
@@ -69,9 +70,9 @@ HOMES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.
 SHOWN = {".c": "c", ".h": "c", ".cu": "cuda", ".py": "python", ".sh": "sh", ".def": "c", ".txt": "text"}
 LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
-FROM_NET = re.compile(r"<(?:script|img|iframe)\b[^>]*\bsrc=[\"']?(?:https?:)?//[^\"'> ]+|"
-                      r"<link\b(?=[^>]*\brel=[\"']?(?:stylesheet|preload|preconnect|icon))[^>]*\bhref=[\"']?(?:https?:)?//"
-                      r"[^\"'> ]+|\burl\([\"']?(?:https?:)?//[^)]+\)")
+NET = r"[\"']?(?:https?:)?//[^\"'> )]+"
+LOADING = r"(?=[^>]*\brel=[\"']?(?:stylesheet|preload|preconnect|icon))"
+FROM_NET = re.compile(rf"<(?:script|img|iframe)\b[^>]*\bsrc={NET}|<link\b{LOADING}[^>]*\bhref={NET}|\burl\({NET}")
 CONFIG = """\
 site_name: Reprise
 site_description: CUDA graphs for PyTorch, C and C++
@@ -260,15 +261,16 @@ def build(root, out):
     for load in loads:
         print(f"docs: loads from the network: {load}")
     count = len(list((out / "site").rglob("*.html")))
-    print(f"docs: {count} pages: {out / 'site/index.html'}")
+    print(f"docs: {count} pages: {out / 'site/index.html'}; with its search: "
+          f"python3 -m http.server -d {out / 'site'}")
     return 1 if loads else 0
 
 
 def self_test():
     api_pages.self_test()
     wanted = set()
-    text = staged("docs/guides/a.md", "[a](../b.md#c) [d](../../LICENSE) [e](https://x)\n```\n[f](g.md)\n```\n"
-                  "Words\n- one\n  - two\n", wanted)
+    text = staged("docs/guides/a.md", "[a](../b.md#c) [d](../../LICENSE) [e](https://x)\n"
+                  "```\n[f](g.md)\n```\nWords\n- one\n  - two\n", wanted)
     assert text == ("[a](../b.md#c) [d](../files/LICENSE) [e](https://x)\n```\n[f](g.md)\n```\n"
                     "Words\n\n- one\n    - two\n"), text
     assert wanted == {"docs/b.md", "LICENSE"}, wanted
@@ -279,8 +281,9 @@ def self_test():
         found = menu(root, [("A", [("B", "docs/none.md"), (None, "docs/design/*")]), ("C", "docs/none.md")])
         assert found == [("A", [("Two words", "docs/design/two.md")])], found
         write(root / "site/a.html", '<a href="https://x"><script src="https://cdn/x.js"></script>'
-                                    '<code><img src="https://y"></code>')
-        assert list(from_net(root / "site")) == ['a.html: <script src="https://cdn/x.js']
+                                    '<code><img src="https://y"></code><link href="//z/f.css" rel="stylesheet">')
+        assert list(from_net(root / "site")) == ['a.html: <script src="https://cdn/x.js',
+                                                 'a.html: <link href="//z/f.css']
     print("docs: links are turned, pages without a menu are found, and what comes from the network")
 
 
