@@ -72,7 +72,8 @@ LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 NET = r"[\"']?(?:https?:)?//[^\"'> )]+"
 LOADING = r"(?=[^>]*\brel=[\"']?(?:stylesheet|preload|preconnect|icon))"
-FROM_NET = re.compile(rf"<(?:script|img|iframe)\b[^>]*\bsrc={NET}|<link\b{LOADING}[^>]*\bhref={NET}|\burl\({NET}")
+FROM_NET = re.compile(rf"<(?:script|img|iframe)\b[^>]*\bsrc={NET}|<link\b{LOADING}[^>]*\bhref={NET}|"
+                      rf"\burl\({NET}")
 CONFIG = """\
 site_name: Reprise
 site_description: CUDA graphs for PyTorch, C and C++
@@ -281,7 +282,8 @@ def self_test():
         found = menu(root, [("A", [("B", "docs/none.md"), (None, "docs/design/*")]), ("C", "docs/none.md")])
         assert found == [("A", [("Two words", "docs/design/two.md")])], found
         write(root / "site/a.html", '<a href="https://x"><script src="https://cdn/x.js"></script>'
-                                    '<code><img src="https://y"></code><link href="//z/f.css" rel="stylesheet">')
+                                    '<code><img src="https://y"></code>'
+                                    '<link href="//z/f.css" rel="stylesheet">')
         assert list(from_net(root / "site")) == ['a.html: <script src="https://cdn/x.js',
                                                  'a.html: <link href="//z/f.css']
     print("docs: links are turned, pages without a menu are found, and what comes from the network")
