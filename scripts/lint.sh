@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# Reads the sources with every tool that has an opinion: clang-format, clang-tidy, cppcheck, ruff
-# and the shell checker. Any finding is a failure. The build folder gives the compile commands.
+# Reads the sources with every tool that has an opinion: clang-format, clang-tidy, cppcheck, ruff,
+# the shell checker and the counter of sentences. Any finding is a failure. The build folder gives the compile commands.
 #
 # usage: scripts/lint.sh BUILD
 set -eu
@@ -84,6 +84,8 @@ echo "lint: shell scripts"
 shell || failed=1
 echo "lint: Python"
 python || failed=1
+echo "lint: sentences"
+python3 scripts/check_prose.py . || failed=1
 echo "lint: cppcheck"
 cpp || failed=1
 echo "lint: clang-tidy"
