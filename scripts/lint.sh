@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 #
 # Reads the sources with every tool that has an opinion: clang-format, clang-tidy, cppcheck, ruff,
-# the shell checker and the counter of sentences. Any finding is a failure. The build folder gives the compile commands.
+# the shell checker and the counter of sentences. Any finding is a failure. The build folder gives the
+# compile commands.
 #
 # usage: scripts/lint.sh BUILD
 set -eu
