@@ -18,8 +18,7 @@ RUNS = {
     "gpu_private.py --install": 26,
     "models.py": 32,
     "models.py --install": 32,
-    "gpu_examples.py": 11,  # and five where Accelerate, Lightning and Megatron-core are installed
-    "gpu_documents.py": 3,
+    "gpu_documents.py": 11,  # and five programs of pages need Triton or CUPTI
     "gpu_compose.py": 35,
     "gpu_compose.py --install": 35,
     "gpu_stale.py": 22,
@@ -48,8 +47,8 @@ RUNS = {
     "gpu_compile_sizes.py --install": 8,
     "gpu_compile_trees.py": 13,
     "gpu_compile_trees.py --install": 13,
-    "gpu_cpu_values.py": 47,
-    "gpu_cpu_values.py --install": 47,
+    "gpu_cpu_values.py": 46,
+    "gpu_cpu_values.py --install": 46,
     "gpu_module.py": 19,
     "gpu_module.py --install": 19,
     "gpu_parts.py": 54,
@@ -98,7 +97,6 @@ KNOWN = {
         "test_libraries_that_wait_unseen": _CUPTI,
         "test_operators_that_wait_unseen": _CUPTI,
     },
-    "gpu_documents.py": {"test_advise": "the profiler needs CUPTI, a stand-in here"},
     "gpu_gradients.py": {"test_sparse_gradients_stay_eager": _SORTED},
     "gpu_graphed.py": {
         "test_compiled": "torch.compile needs Triton's compiler",
