@@ -32,7 +32,7 @@ LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)|<img[^>]* src=\"([^\"]+)\"")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 NAME = re.compile(r"\b(?:rp|RP)_\w*[^\W_]\b")
-WITH_OTHER_NAMES = ("CHANGELOG.md", "docs/design")  # those that were, and those within
+WITH_OTHER_NAMES = ("CHANGELOG.md",)  # those that were, and those within
 BLOCK = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 
 

@@ -61,6 +61,8 @@ RUNS = {
     "gpu_layers.py --install": 19,
     "gpu_trackers.py": 7,
     "gpu_trackers.py --install": 7,
+    "gpu_quantized.py": 12,
+    "gpu_quantized.py --install": 12,
     "gpu_megatron.py": 9,  # and four where Megatron-core is installed
     "gpu_megatron.py --install": 9,
     "gpu_ranks.py": 4,
