@@ -10,6 +10,7 @@
 #include "output.h"
 
 #include "reprise.h"
+#include "reprise_tools.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -205,7 +206,7 @@ static void describe_place(const struct rp_findings *findings, size_t index, cha
 
 static void print_json(const struct rp_findings *findings, const char *driver)
 {
-    struct rp_obstacle o;
+    struct rp_obstacle o = {.size = sizeof o};
     printf("{\"driver\": ");
     cli_json_text(stdout, driver);
     printf(", \"obstacles\": [");
@@ -232,7 +233,7 @@ static void print_json(const struct rp_findings *findings, const char *driver)
 
 static void print_text(const struct rp_findings *findings, const char *symbol)
 {
-    struct rp_obstacle o;
+    struct rp_obstacle o = {.size = sizeof o};
     size_t count = rp_findings_count(findings);
     if (!count) {
         cli_print("%s can be captured: its replays give what it gives\n", symbol);
@@ -297,7 +298,7 @@ static int check(struct rp_device *device, struct request *request, rp_callable_
     struct told told = {callable, device, getpid()};
     struct rp_findings *findings = NULL;
     struct rp_error err = {0};
-    struct rp_device_info info;
+    struct rp_device_info info = {.size = sizeof info};
     rp_device_info(device, &info);
     if (rp_device_push(device, &err) != RP_OK) {
         cli_fail("check", &err);

@@ -11,7 +11,7 @@ A table stands between the lines <!-- table: NAME --> and <!-- end -->; the text
 written by hand. A block of code after <!-- from: FILE --> must stand in that file word for word.
 Also checks that each link from one file of the documentation to another file of
 the tree, or to a heading of a document, leads somewhere, that the public names that documents and
-the header's comments speak of are declared, and that the environment is read in src/base/env.c
+the headers' comments speak of are declared, and that the environment is read in src/base/env.c
 alone.
 
 usage: check_docs.py ROOT            says what differs, exit 1
@@ -139,9 +139,10 @@ def check(root, write):
     tables = {name: make((root / source).read_text(encoding="utf-8"))
               for name, (source, make) in SOURCES.items()}
     tables["comparison"] = comparison.table(root)
-    header = (root / "include/reprise.h").read_text(encoding="utf-8")
-    findings = [f"include/reprise.h: speaks of {name}, which it does not declare"
-                for name in unknown_names(header, header)]
+    headers = {path.name: path.read_text(encoding="utf-8") for path in sorted(root.glob("include/*.h"))}
+    header = "".join(headers.values())
+    findings = [f"include/{where}: speaks of {name}, which no public header declares"
+                for where, text in headers.items() for name in unknown_names(header, text)]
     seen = set()
     for path in sorted([*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("examples/*.md")]):
         document = path.read_text(encoding="utf-8")
@@ -158,7 +159,7 @@ def check(root, write):
         findings += [f"{where}: a link leads nowhere: {link}"
                      for link in dead_links(path, document)]
         if where.as_posix() not in WITH_OTHER_NAMES:
-            findings += [f"{where}: speaks of {name}, which include/reprise.h does not declare"
+            findings += [f"{where}: speaks of {name}, which no public header declares"
                          for name in unknown_names(header, document)]
     for path in sorted([*root.glob("src/**/*.c"), *root.glob("src/**/*.h")]):
         where = path.relative_to(root).as_posix()

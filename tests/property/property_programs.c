@@ -127,7 +127,7 @@ static bool capture(struct group *g, int i, struct totals *totals)
         rp_graph_capture(g->f.pool, NULL, subject_run, &m->subject, args, 3, &m->graph, &err);
     if (!holds(status == RP_OK, g, "capturing program %d: %s", i, err.message))
         return false;
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     rp_graph_info(m->graph, &info);
     bool same = m->program.difference == SAME;
     totals->programs++;
@@ -269,11 +269,11 @@ static bool check_races(const struct group *g)
 /* A pool is as high as the highest of its graphs, and no lower than its bound. */
 static bool check_pool(const struct group *g)
 {
-    struct rp_pool_info pool;
+    struct rp_pool_info pool = {.size = sizeof pool};
     uint64_t highest = 0;
     rp_pool_info(g->f.pool, &pool);
     for (int i = 0; i < g->members; i++) {
-        struct rp_graph_info info;
+        struct rp_graph_info info = {.size = sizeof info};
         rp_graph_info(g->member[i].graph, &info);
         highest = info.planned_bytes > highest ? info.planned_bytes : highest;
     }

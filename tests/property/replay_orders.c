@@ -426,7 +426,7 @@ static bool capture(struct run *r)
     struct rp_arg args[] = {rpt_arg(r->buffers, WIDTH, RP_ARG_IN),
                             rpt_arg(r->buffers + WIDTH * 4, WIDTH, RP_ARG_OUT)};
     struct rp_error err = {0};
-    struct rp_graph_info info = {0};
+    struct rp_graph_info info = {.size = sizeof info};
     rp_status status = rp_graph_capture(r->groups[g->group].pool, &options, run_graph, g, args, 2,
                                         &g->handle, &err);
     g->ended = UINT64_MAX;

@@ -7,6 +7,7 @@
 #include "graph_fixture.h"
 
 #include "graph/callable/box.h"
+#include "reprise_heap.h"
 
 enum { MOST_BYTES = 1 << 16, FLOATS = 4096 };
 
@@ -323,7 +324,7 @@ static void random_sizes_equal_eager(void **state)
 {
     (void)state;
     struct fixture t;
-    struct rp_callable_info info;
+    struct rp_callable_info info = {.size = sizeof info};
     struct sizes s = {.shape = {3, 5}};
     seed = 5;
     start(&t, dims, 2);
@@ -438,7 +439,7 @@ static void overlapping_arguments_are_not_padded(void **state)
     (void)state;
     struct fixture t;
     struct rp_arg args[ARGS];
-    struct rp_callable_info info;
+    struct rp_callable_info info = {.size = sizeof info};
     struct sizes s = {.shape = {3, 5}};
     start(&t, dims, 2);
     one_call(&t, &s, true);
@@ -469,9 +470,9 @@ static void captured_into_buckets(void **state)
     struct rp_callable *callables[3];
     struct sizes s[3] = {{.shape = {3, 5}}, {.shape = {4, 8}}, {.shape = {9, 17}}};
     struct rp_estimate *estimate;
-    struct rp_estimate_info estimated;
-    struct rp_callable_info info;
-    struct rp_shape_info shape;
+    struct rp_estimate_info estimated = {.size = sizeof estimated};
+    struct rp_callable_info info = {.size = sizeof info};
+    struct rp_shape_info shape = {.size = sizeof shape};
     start(&t, dims, 2);
     for (int i = 0; i < 3; i++) {
         random_strides(&s[i], true);
@@ -505,7 +506,7 @@ static void powers_of_two(void **state)
     static const struct rp_dim dim = {
         .name = "batch", .axes = batch_axes, .axis_count = 3, .rule = RP_BUCKET_POWERS_OF_TWO};
     struct fixture t;
-    struct rp_callable_info info;
+    struct rp_callable_info info = {.size = sizeof info};
     start(&t, &dim, 1);
     for (int64_t rows = 0; rows <= 40; rows++) {
         struct sizes s = {.shape = {rows, 6}};

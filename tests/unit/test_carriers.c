@@ -9,6 +9,7 @@
 #include "fault_loop.h"
 #include "graph/bind/choice.h"
 #include "graph/exec/exec_cache.h"
+#include "reprise_tools.h"
 
 enum { WIDE = 3, COUNT = 48, BYTES = COUNT * sizeof(float), SETS = 4 };
 
@@ -84,7 +85,7 @@ static void they_stand_ahead_of_all_roots_and_behind_all_leaves(void **state)
 {
     struct rpt_fixture *f = *state;
     struct fan fan;
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     fan_init(&fan, f);
     struct rp_graph *graph = capture_fan(&fan);
     CUgraphNode roots[4];
@@ -142,8 +143,8 @@ static void graphs_that_share_an_exec_have_their_own(void **state)
         graphs[i] = capture_fan(&fan);
     for (unsigned i = 0; i < 40; i++)
         replay_fan(&fan, graphs[i % 3], fan.args[i % 3 + (i > 20)]); /* each its own, for a while */
-    struct rp_exec_info info;
-    rp_exec_info(f->device, &info);
+    struct rp_device_exec_info info = {.size = sizeof info};
+    rp_device_exec_info(f->device, &info);
     assert_int_equal(info.execs, 1);
     assert_true(info.updates > 20 && !info.refused);
     for (size_t i = 0; i < 3; i++)
@@ -174,7 +175,7 @@ static void nodes_keep_their_numbers_whatever_the_drivers_order(void **state)
     static struct rpt_fixture f;
     struct rp_driver table = *rpi_driver_host();
     struct fan fan;
-    struct rp_graph_site site;
+    struct rp_graph_site site = {.size = sizeof site};
     table.cuGraphGetNodes = newest_first;
     rpt_open_on(&f, &table, NULL);
     rpi_exec_cache_set_budget(f.device->execs, 1);

@@ -68,13 +68,13 @@ static void buffers_finish(const struct rpt_fixture *f, struct buffers *b)
 
 static void check_args(const struct rpt_fixture *f, const struct rp_graph *graph, size_t copied)
 {
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     rp_graph_info(graph, &info);
     assert_int_equal(info.bindable_args, ARGS);
     assert_int_equal(info.copied_args, copied);
     assert_int_equal(info.bound_args, ARGS - copied);
     for (size_t k = 0; k < ARGS; k++) {
-        struct rp_graph_arg_info arg;
+        struct rp_graph_arg_info arg = {.size = sizeof arg};
         RPT_OK(f, rp_graph_arg_info(graph, k, &arg, NULL));
         assert_true(arg.bindable);
         assert_int_equal(arg.bound, !copied);
@@ -218,7 +218,7 @@ static void chain_finish(struct chain *c)
 
 static size_t copied(const struct chain *c)
 {
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     rp_graph_info(c->graph, &info);
     assert_int_equal(info.bindable_args, CHAIN_ARGS);
     assert_int_equal(info.bound_args + info.copied_args, CHAIN_ARGS);
@@ -252,7 +252,7 @@ static void check_many_nodes(struct rpt_fixture *f, bool carried)
     replay_args(&c, c.args[0]);
     move_until(&c, CHAIN_ARGS, 12);
     for (size_t k = 0; k < CHAIN_ARGS; k++) {
-        struct rp_graph_arg_info info;
+        struct rp_graph_arg_info info = {.size = sizeof info};
         RPT_OK(c.f, rp_graph_arg_info(c.graph, k, &info, NULL));
         assert_true(info.bindable && !info.bound);
         assert_string_equal(info.reason,

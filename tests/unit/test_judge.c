@@ -73,7 +73,7 @@ static struct rp_turn call(struct fixture *t, const struct pace *eager, const st
 static struct rp_choice_info calls(struct fixture *t, int count, struct pace eager,
                                    struct pace graph)
 {
-    struct rp_choice_info info;
+    struct rp_choice_info info = {.size = sizeof info};
     for (int i = 0; i < count; i++) {
         call(t, &eager, &graph, t->f.streams[0]);
         if (i % 40 == 39) /* what is measured comes in */
@@ -120,7 +120,7 @@ static void calls_apart_are_measured_alone(void **state)
 /* What calls of the way that is chosen took, once the device has passed all that was measured. */
 static double measured_us(struct fixture *t)
 {
-    struct rp_choice_info info;
+    struct rp_choice_info info = {.size = sizeof info};
     assert_int_equal(t->f.driver->cuStreamSynchronize(t->f.streams[0]), 0);
     spend_us(1000);
     rp_choice_rest(t->choice, 0);
@@ -160,7 +160,7 @@ static void blocks_are_lost_or_kept(void **state)
 {
     (void)state;
     struct fixture t;
-    struct rp_choice_info info;
+    struct rp_choice_info info = {.size = sizeof info};
     struct rp_turn first, second;
     const struct pace pace = {.host_us = 5};
     start(&t);

@@ -31,7 +31,7 @@ static struct rp_pool *make_pool(struct rpt_fixture *f, enum rp_pool_kind kind,
 
 static struct rp_pool_info info_of(const struct rp_pool *pool)
 {
-    struct rp_pool_info info;
+    struct rp_pool_info info = {.size = sizeof info};
     rp_pool_info(pool, &info);
     return info;
 }

@@ -154,7 +154,7 @@ static PyObject *choice_rest(PyObject *object, PyObject *args)
 static PyObject *choice_info(PyObject *object, PyObject *unused)
 {
     (void)unused;
-    struct rp_choice_info info;
+    struct rp_choice_info info = {.size = sizeof info};
     rp_choice_info(((struct rpp_choice *)object)->choice, &info);
     return Py_BuildValue("{sssssdsdsKsKsKsKsdsdsO}", "choice", info.choice, "reason", info.reason,
                          "eager_us", info.eager_us, "graph_us", info.graph_us, "judged_calls",

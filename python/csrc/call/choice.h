@@ -6,6 +6,7 @@
 #define REPRISE_PYTHON_CHOICE_H
 
 #include "base/python.h"
+#include <reprise_framework.h>
 
 extern PyTypeObject *rpp_choice_type;
 /* Makes Judge and Choice and adds them to the module; -1 with an exception set. */

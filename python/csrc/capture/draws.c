@@ -14,6 +14,7 @@
 
 #include "base/state.h"
 
+#include <reprise_framework.h>
 #include <string.h>
 
 static PyObject *initial_seed, *get_offset, *set_offset; /* names */

@@ -13,6 +13,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <reprise_framework.h>
 #include <string.h>
 
 /* As _hyperparameters.py has them. */

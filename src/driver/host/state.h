@@ -22,6 +22,7 @@
 
 #include "base/vec.h"
 #include "driver/host/host.h"
+#include "reprise_tools.h"
 
 #include <pthread.h>
 #include <string.h>

@@ -204,7 +204,7 @@ static rp_status place_bucket(struct rpi_buckets *buckets, struct rpi_look *look
     struct rp_arg *arg = &look->args[k];
     struct rpi_padded *padded = &buckets->padded[k];
     const int64_t *sizes = buckets->sizes + (size_t)k * RP_MOST_RANK;
-    uint64_t bytes = rp_dtype_bytes(arg->dtype), stride = 1;
+    uint64_t bytes = rpi_dtype_bytes(arg->dtype), stride = 1;
     bool fits = true, same = true;
     for (uint32_t i = arg->rank; i-- > 0;) {
         same &= sizes[i] == arg->shape[i];
@@ -318,7 +318,7 @@ static rp_status fill(struct rpi_buckets *buckets, size_t k, const struct rpi_sh
                       struct rp_error *err)
 {
     const struct rpi_tensor *bucket = &shape->tensors[k];
-    uint32_t element = rp_dtype_bytes(arg->dtype);
+    uint32_t element = rpi_dtype_bytes(arg->dtype);
     int64_t *last = buckets->last_sizes + k * RP_MOST_RANK;
     bool known = buckets->padded[k].filled && arg->role == RP_ARG_IN;
     rp_status status = rpi_box_fill_beyond(buckets->driver, &boxes->staging, arg->shape,
@@ -352,7 +352,7 @@ rp_status rpi_buckets_copy_in(struct rpi_buckets *buckets, const struct rpi_shap
             continue;
         make_boxes(&boxes, buckets, k, shape, &args[k]);
         status = rpi_box_copy(buckets->driver, &boxes.staging, &boxes.own, args[k].shape,
-                              args[k].rank, rp_dtype_bytes(args[k].dtype), stream, err);
+                              args[k].rank, rpi_dtype_bytes(args[k].dtype), stream, err);
         if (status == RP_OK)
             status = fill(buckets, k, shape, &args[k], &boxes, stream, err);
     }
@@ -370,7 +370,7 @@ rp_status rpi_buckets_copy_out(struct rpi_buckets *buckets, const struct rpi_sha
             continue;
         make_boxes(&boxes, buckets, k, shape, &args[k]);
         status = rpi_box_copy(buckets->driver, &boxes.own, &boxes.staging, args[k].shape,
-                              args[k].rank, rp_dtype_bytes(args[k].dtype), stream, err);
+                              args[k].rank, rpi_dtype_bytes(args[k].dtype), stream, err);
     }
     return status;
 }

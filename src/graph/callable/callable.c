@@ -10,6 +10,7 @@
 #include "graph/objects/device_context.h"
 #include "graph/objects/gates.h"
 #include "graph/verify/verify.h"
+#include "reprise_heap.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -292,7 +293,7 @@ static void drop_stale(struct rp_callable *callable, struct rpi_shape *shape)
     enum { MOST_STALE = 4 };
     if (!shape->graph || !rp_graph_is_stale(shape->graph))
         return;
-    struct rp_graph_info lost;
+    struct rp_graph_info lost = {.size = sizeof lost};
     rp_graph_info(shape->graph, &lost);
     rp_choice_destroy(shape->choice);
     rp_graph_destroy(shape->graph);
@@ -636,7 +637,7 @@ static struct ranked *rank(const struct rp_inputs *inputs, size_t count)
 
 static void describe_choice(const struct rp_choice *choice, struct rp_shape_info *info)
 {
-    struct rp_choice_info told;
+    struct rp_choice_info told = {.size = sizeof told};
     rp_choice_info(choice, &told);
     info->choice = told.choice;
     info->choice_reason = told.reason;
@@ -647,7 +648,8 @@ static void describe_choice(const struct rp_choice *choice, struct rp_shape_info
 
 static void describe_shape(const struct rpi_shape *shape, struct rp_shape_info *info)
 {
-    *info = (struct rp_shape_info){.text = shape->text,
+    *info = (struct rp_shape_info){.size = sizeof *info,
+                                   .text = shape->text,
                                    .reason = shape->reason,
                                    .graph = shape->graph,
                                    .state = shape->state,
@@ -662,7 +664,7 @@ static void describe_shape(const struct rpi_shape *shape, struct rp_shape_info *
         describe_choice(shape->choice, info);
     if (!shape->graph)
         return;
-    struct rp_graph_info graph;
+    struct rp_graph_info graph = {.size = sizeof graph};
     rp_graph_info(shape->graph, &graph);
     info->planned_bytes = graph.planned_bytes;
     info->lower_bound_bytes = graph.lower_bound_bytes;
@@ -700,7 +702,7 @@ rp_status rp_callable_capture(struct rp_callable *callable, const struct rp_inpu
     if (!ranks)
         status = rpi_error_host_memory(err, "rp_callable_capture", count * sizeof *ranks);
     for (size_t i = 0; status == RP_OK && i < count; i++) {
-        struct rp_shape_info info;
+        struct rp_shape_info info = {.size = sizeof info};
         status = capture_one(callable, &inputs[ranks[i].index], &info, err);
         failed += status == RP_OK && info.state != RP_SHAPE_GRAPH;
         if (status == RP_OK && progress)
@@ -724,12 +726,11 @@ static bool enter_to_read(struct rp_callable *callable, bool *out_entered)
     return answer != RPI_GATE_CIRCLE;
 }
 
-void rp_callable_info_sized(struct rp_callable *callable, size_t info_bytes,
-                            struct rp_callable_info *out_info)
+void rp_callable_info(struct rp_callable *callable, struct rp_callable_info *out_info)
 {
     bool entered;
     if (rpi_is_forked() || !callable || !out_info || !enter_to_read(callable, &entered)) {
-        rpi_give_nothing(out_info, info_bytes);
+        rpi_give_nothing(out_info);
         return;
     }
     struct rp_callable_info info = callable->info;
@@ -741,22 +742,20 @@ void rp_callable_info_sized(struct rp_callable *callable, size_t info_bytes,
         info.eager_shapes += callable->shapes.all.data[i]->state == RP_SHAPE_EAGER;
     if (entered)
         rpi_gate_leave(&callable->gate);
-    rpi_give(out_info, info_bytes, &info, sizeof info);
+    rpi_give(out_info, &info, sizeof info, __func__);
 }
 
-int rp_callable_shape_info_sized(struct rp_callable *callable, size_t index, size_t info_bytes,
-                                 struct rp_shape_info *out_info)
+int rp_callable_shape_info(struct rp_callable *callable, size_t index,
+                           struct rp_shape_info *out_info)
 {
     bool entered;
     if (rpi_is_forked() || !callable || !out_info || !enter_to_read(callable, &entered))
         return 0;
-    struct rp_shape_info info;
+    struct rp_shape_info info = {.size = sizeof info};
     bool there = index < callable->shapes.all.count;
     if (there)
         describe_shape(callable->shapes.all.data[index], &info);
     if (entered)
         rpi_gate_leave(&callable->gate);
-    if (there)
-        rpi_give(out_info, info_bytes, &info, sizeof info);
-    return there;
+    return there && rpi_give(out_info, &info, sizeof info, __func__);
 }

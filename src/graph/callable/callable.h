@@ -15,6 +15,7 @@
 #include "graph/callable/judge.h"
 #include "graph/callable/shapes.h"
 #include "graph/objects/objects.h"
+#include "reprise_framework.h"
 
 struct rp_callable {
     struct rp_device *device; /* unowned */

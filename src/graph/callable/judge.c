@@ -161,11 +161,10 @@ uint32_t rp_choice_rest(struct rp_choice *choice, uint32_t most)
     return rpi_chooser_rest(&choice->chooser, most);
 }
 
-void rp_choice_info_sized(const struct rp_choice *choice, size_t info_bytes,
-                          struct rp_choice_info *out_info)
+void rp_choice_info(const struct rp_choice *choice, struct rp_choice_info *out_info)
 {
     if (rpi_is_forked() || !choice || !out_info) {
-        rpi_give_nothing(out_info, info_bytes);
+        rpi_give_nothing(out_info);
         return;
     }
     const struct rpi_chooser *chooser = &choice->chooser;
@@ -183,5 +182,5 @@ void rp_choice_info_sized(const struct rp_choice *choice, size_t info_bytes,
         .drifts = chooser->drifts,
         .capture_ms = choice->capture_ms,
         .trial_ms = chooser->lost_ns * 1e-6};
-    rpi_give(out_info, info_bytes, &info, sizeof info);
+    rpi_give(out_info, &info, sizeof info, __func__);
 }

@@ -11,6 +11,7 @@
 
 #include "graph/callable/timing.h"
 #include "graph/objects/objects.h"
+#include "reprise_framework.h"
 
 struct rp_judge {
     struct rp_device *device; /* unowned */

@@ -22,6 +22,7 @@
 #include "base/idmap.h"
 #include "base/vec.h"
 #include "graph/ground/tensor.h"
+#include "reprise_framework.h"
 
 /* Where an argument lies: a storage's number, and the distance from its start. */
 struct rpi_place_in_storage {

@@ -8,6 +8,7 @@
 #include "graph/template/params.h"
 #include "graph/template/view.h"
 #include "memory/range/rehearsal_range.h"
+#include "reprise_framework.h"
 
 #include <inttypes.h>
 #include <stddef.h>

@@ -5,6 +5,7 @@
 #include "graph/capture/learning.h"
 #include "graph/objects/arguments.h"
 #include "graph/objects/gates.h"
+#include "reprise_framework.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#define RP_UNSTABLE /* rp_exec_reset */
+#define RP_UNSTABLE /* rp_device_exec_reset */
 #include "graph/exec/exec_cache.h"
 
 #include "base/clock.h"
@@ -7,6 +7,7 @@
 #include "base/refuse.h"
 #include "base/sized.h"
 #include "graph/exec/exec_prices.h"
+#include "reprise_tools.h"
 
 #include <assert.h>
 
@@ -658,10 +659,10 @@ void rpi_exec_cache_learn_prices(struct rp_device *device)
     rpi_device_prices_learn(device, budget < RPI_EXEC_DEFAULT_BUDGET);
 }
 
-rp_status rp_exec_learn_prices(struct rp_device *device, struct rp_error *err)
+rp_status rp_device_exec_learn_prices(struct rp_device *device, struct rp_error *err)
 {
     if (rpi_is_forked() || !device)
-        return rpi_refuse(err, "rp_exec_learn_prices", "device");
+        return rpi_refuse(err, "rp_device_exec_learn_prices", "device");
     if (atomic_load(&device->prices.settled))
         return RP_OK;
     rp_status status = rp_device_push(device, err);
@@ -672,10 +673,11 @@ rp_status rp_exec_learn_prices(struct rp_device *device, struct rp_error *err)
     return RP_OK;
 }
 
-rp_status rp_exec_set_budget(struct rp_device *device, uint64_t budget_bytes, struct rp_error *err)
+rp_status rp_device_exec_set_budget(struct rp_device *device, uint64_t budget_bytes,
+                                    struct rp_error *err)
 {
     if (rpi_is_forked() || !device)
-        return rpi_refuse(err, "rp_exec_set_budget", "device");
+        return rpi_refuse(err, "rp_device_exec_set_budget", "device");
     rpi_exec_cache_set_budget(device->execs, budget_bytes);
     return RP_OK;
 }
@@ -696,17 +698,16 @@ void rpi_exec_cache_destroy(struct rpi_exec_cache *cache)
     rpi_free(cache);
 }
 
-void rp_exec_info_sized(const struct rp_device *device, size_t info_bytes,
-                        struct rp_exec_info *out_info)
+void rp_device_exec_info(const struct rp_device *device, struct rp_device_exec_info *out_info)
 {
     if (rpi_is_forked() || !device || !out_info) {
-        rpi_give_nothing(out_info, info_bytes);
+        rpi_give_nothing(out_info);
         return;
     }
     struct rpi_exec_cache *cache = device->execs;
     const struct rpi_priced priced = rpi_device_prices(device);
     pthread_mutex_lock(&cache->lock);
-    struct rp_exec_info info = {
+    struct rp_device_exec_info info = {
         .budget_bytes = cache->rent.budget,
         .bytes = cache->rent.bytes,
         .most_bytes = cache->most_bytes,
@@ -731,14 +732,14 @@ void rp_exec_info_sized(const struct rp_device *device, size_t info_bytes,
     for (const struct rpi_exec_class *class = cache->classes; class; class = class->next)
         info.topologies++;
     pthread_mutex_unlock(&cache->lock);
-    rpi_give(out_info, info_bytes, &info, sizeof info);
+    rpi_give(out_info, &info, sizeof info, __func__);
 }
 
-rp_status rp_exec_reset(struct rp_device *device, uint64_t budget_bytes, int always_update,
-                        struct rp_error *err)
+rp_status rp_device_exec_reset(struct rp_device *device, uint64_t budget_bytes, int always_update,
+                               struct rp_error *err)
 {
     if (rpi_is_forked() || !device)
-        return rpi_refuse(err, "rp_exec_reset", "device");
+        return rpi_refuse(err, "rp_device_exec_reset", "device");
     rp_status status = rp_device_push(device, err);
     if (status != RP_OK)
         return status;

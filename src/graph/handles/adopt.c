@@ -23,6 +23,7 @@
 #include "graph/handles/graph_object.h"
 #include "graph/objects/device_context.h"
 #include "graph/objects/gates.h"
+#include "reprise_framework.h"
 
 #include <stdio.h>
 

@@ -23,6 +23,7 @@
 #include "graph/objects/objects.h"
 #include "graph/verify/verify.h"
 #include "graph/verify/verify_run.h"
+#include "reprise_framework.h"
 
 enum { MOST_REHEARSALS = 2, MOST_FOR_SUSPECTS = RPI_MOST_ATTEMPTS };
 

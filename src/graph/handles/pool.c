@@ -299,11 +299,10 @@ rp_status rp_pool_trim(struct rp_pool *pool, uint64_t *out_bytes, struct rp_erro
     return status;
 }
 
-void rp_pool_info_sized(const struct rp_pool *pool, size_t info_bytes,
-                        struct rp_pool_info *out_info)
+void rp_pool_info(const struct rp_pool *pool, struct rp_pool_info *out_info)
 {
     if (rpi_is_forked() || !pool || !out_info) {
-        rpi_give_nothing(out_info, info_bytes);
+        rpi_give_nothing(out_info);
         return;
     }
     const struct rpi_pool_node *top = &pool->group.node;
@@ -319,5 +318,5 @@ void rp_pool_info_sized(const struct rp_pool *pool, size_t info_bytes,
         .graphs = rpi_pool_count(top),
         .staging_bytes = pool->core->staging.bytes + pool->core->staging.allocated};
     pthread_mutex_unlock(&pool->core->lock);
-    rpi_give(out_info, info_bytes, &info, sizeof info);
+    rpi_give(out_info, &info, sizeof info, __func__);
 }

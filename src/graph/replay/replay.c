@@ -15,6 +15,7 @@
 #include "graph/objects/objects.h"
 #include "graph/replay/argument_memory.h"
 #include "memory/pool/pool_turn.h"
+#include "reprise_framework.h"
 
 static rp_status check_stream(const struct rp_graph *graph, CUstream stream, struct rp_error *err)
 {

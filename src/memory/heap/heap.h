@@ -43,6 +43,7 @@
 #include "memory/heap/lock.h"
 #include "memory/heap/watch.h"
 #include "memory/range/arena.h"
+#include "reprise_heap.h"
 
 #include <assert.h>
 #include <pthread.h>
