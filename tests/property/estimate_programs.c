@@ -10,6 +10,9 @@
  */
 #include "property/callable.h"
 
+#include "graph/callable/callable.h"
+#include "walkers.h"
+
 #include <inttypes.h>
 
 enum { MEMBERS_MOST = 6, POOLS = 3 };
@@ -101,7 +104,12 @@ static bool capture(struct group *g, int i)
         return false;
     }
     rp_graph_info(shape.graph, &graph);
-    return !graph.diverged_blocks;
+    const char *wrong = rpt_walk(g->top);
+    if (!wrong && !rpi_shapes_are_valid(&m->callable->shapes))
+        wrong = "rpi_shapes_are_valid";
+    if (wrong)
+        fprintf(stderr, "group %" PRIu64 ": program %d: %s does not hold\n", g->seed, i, wrong);
+    return !wrong && !graph.diverged_blocks;
 }
 
 static struct rp_estimate_info estimate(struct group *g)

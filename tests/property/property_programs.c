@@ -16,6 +16,7 @@
 #include "property/callable.h"
 
 #include "base/clock.h"
+#include "walkers.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -290,7 +291,8 @@ static bool run_round(struct group *g, struct totals *totals)
     bool fine = check_pool(g) && replay_round(g, totals) && check_races(g);
     for (int i = 0; i < g->members && fine; i++)
         fine = check_host_calls(g, i);
-    return fine;
+    const char *wrong = fine ? rpt_walk(g->f.pool) : NULL;
+    return fine && holds(!wrong, g, "%s does not hold", wrong ? wrong : "");
 }
 
 /* Destroys one graph, often, and captures another program in its place. */

@@ -15,6 +15,7 @@
  * forward and backward graphs of several layers interleaved. --seed repeats one program.
  */
 #include "graph_fixture.h"
+#include "walkers.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -541,6 +542,8 @@ static bool run_steps(struct run *r, struct totals *totals)
         last = choose(r, last);
         if (last != NOBODY && fine)
             fine = replay(r, i, last, totals);
+        const char *wrong = fine ? rpt_walk(r->groups[0].pool) : NULL;
+        fine = fine && holds(!wrong, r, "step %d: %s does not hold", i, wrong ? wrong : "");
     }
     for (int i = 0; i < STEPS && fine; i++)
         fine = check_step(r, i);

@@ -437,6 +437,7 @@ static void memory_stays_constant(void **state)
     assert_int_equal(last.graphs, 512);
     assert_int_equal(last.planned_bytes, first.planned_bytes);
     assert_int_equal(last.mapped_bytes, first.mapped_bytes);
+    assert_true(rpi_shapes_are_valid(&t.callable->shapes));
     assert_int_equal(after.physical_bytes, before.physical_bytes);
     finish(&t);
 }

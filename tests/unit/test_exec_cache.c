@@ -306,15 +306,19 @@ static void test_first_prices_are_doubted(void **state)
     struct rpi_exec_cache *cache = f.device->execs;
     struct rpi_exec_class *class = cache->classes;
     class->make = class->update = cache->make_node = cache->update_node = (struct rpi_exec_time){0};
+    pthread_mutex_lock(&cache->lock);
     rpi_exec_price_class(cache, class);
     double make = class->rent.make_us, update = class->rent.update_us;
     rpi_exec_learn_make(cache, class, 1000 * make);
     rpi_exec_learn_update(cache, class, 1000 * update);
+    pthread_mutex_unlock(&cache->lock);
     assert_true(class->rent.make_us > make && class->rent.make_us < 2 * make);
     assert_true(class->rent.update_us > update && class->rent.update_us < 2 * update);
     assert_true(info_now().make_us_per_node < 10);
+    pthread_mutex_lock(&cache->lock);
     for (int i = 0; i < 30; i++) /* a device on which it does cost that */
         rpi_exec_learn_make(cache, class, 1000 * make);
+    pthread_mutex_unlock(&cache->lock);
     assert_true(class->rent.make_us > 900 * make);
     close_shapes(2);
 }

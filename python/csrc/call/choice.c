@@ -89,6 +89,7 @@ static void choice_dealloc(PyObject *object)
 
 void rpp_choice_begin(PyObject *choice, void *stream, double ahead_us, struct rp_turn *out_turn)
 {
+    rpp_assert_gil();
     struct rpp_choice *self = (struct rpp_choice *)choice;
     rp_choice_begin(self->choice, stream, ahead_us, &self->turn);
     *out_turn = self->turn;
@@ -96,6 +97,7 @@ void rpp_choice_begin(PyObject *choice, void *stream, double ahead_us, struct rp
 
 void rpp_choice_end(PyObject *choice, const struct rp_turn *turn, bool worked)
 {
+    rpp_assert_gil();
     rp_choice_end(((struct rpp_choice *)choice)->choice, turn, worked);
 }
 

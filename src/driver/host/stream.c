@@ -132,6 +132,7 @@ static CUstream thread_stream(CUcontext context)
 
 CUstream rpi_host_stream_of(CUstream handle)
 {
+    rpi_assert_held(&rpi_host.lock);
     if (!handle || handle == CU_STREAM_LEGACY)
         return legacy_stream(rpi_host_current());
     if (handle == CU_STREAM_PER_THREAD)
@@ -141,6 +142,7 @@ CUstream rpi_host_stream_of(CUstream handle)
 
 bool rpi_host_stream_order(CUstream stream, struct rpi_host_task *task)
 {
+    rpi_assert_held(&rpi_host.lock);
     const struct CUctx_st *context = stream->context;
     bool ok = rpi_host_task_after(task, stream->tail);
     if (stream->legacy) {
@@ -156,6 +158,7 @@ bool rpi_host_stream_order(CUstream stream, struct rpi_host_task *task)
 
 void rpi_host_stream_clock(CUstream stream, struct rpi_host_clock *out_clock)
 {
+    rpi_assert_held(&rpi_host.lock);
     const struct CUctx_st *context = stream->context;
     *out_clock = stream->clock;
     if (stream->legacy) {
@@ -170,6 +173,7 @@ void rpi_host_stream_clock(CUstream stream, struct rpi_host_clock *out_clock)
 
 void rpi_host_stream_advance(CUstream stream, struct rpi_host_task *task)
 {
+    rpi_assert_held(&rpi_host.lock);
     struct rpi_host_clock clock;
     rpi_host_stream_clock(stream, &clock);
     clock.at[stream->lane] = ++rpi_host.lane_positions[stream->lane];
@@ -179,6 +183,7 @@ void rpi_host_stream_advance(CUstream stream, struct rpi_host_task *task)
 
 CUresult rpi_host_enqueue(CUstream stream, struct rpi_host_op *op, struct rpi_host_task **out_task)
 {
+    rpi_assert_held(&rpi_host.lock);
     if (out_task)
         *out_task = NULL;
     CUresult result = rpi_host_capture_check(stream);
@@ -208,6 +213,7 @@ CUresult rpi_host_enqueue(CUstream stream, struct rpi_host_op *op, struct rpi_ho
 
 struct rpi_host_task *rpi_host_stream_marker(CUstream stream)
 {
+    rpi_assert_held(&rpi_host.lock);
     struct rpi_host_task *marker = rpi_host_task_create(NULL);
     if (!marker)
         return NULL;
@@ -242,6 +248,7 @@ static void join_all(struct rpi_host_clock *clock, const struct CUctx_st *contex
 
 CUresult rpi_host_wait_all(CUcontext context)
 {
+    rpi_assert_held(&rpi_host.lock);
     struct rpi_host_clock clock = {0};
     bool ok = true;
     struct rpi_host_task *barrier = NULL;
@@ -307,6 +314,7 @@ CUresult rpi_host_cuStreamDestroy(CUstream stream)
 
 void rpi_host_streams_finish(CUcontext context)
 {
+    rpi_assert_held(&rpi_host.lock);
     while (context->streams) {
         CUstream stream = context->streams;
         context->streams = stream->next;

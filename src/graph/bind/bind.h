@@ -190,6 +190,10 @@ static inline CUresult rpi_binding_give(const struct rpi_binding *binding,
     return rpi_node_image_set(image->params, driver, exec, node, context, out_function);
 }
 
+/* A walker, for tests and debug builds: do images, sites and uses tell the same, and do the targets
+ * follow from what the last call bound? */
+bool rpi_binding_is_valid(const struct rpi_binding *binding);
+
 /* NULL for RPI_COPY_NOT. Static text. */
 const char *rpi_copy_reason_text(enum rpi_copy_reason reason);
 

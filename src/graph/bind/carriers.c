@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/bind/carriers.h"
 
+#include <assert.h>
+
 /* Changing fewer nodes than these costs no more than a carrier does. */
 enum { LEAST_NODES = 5 };
 
@@ -154,6 +156,7 @@ CUresult rpi_carriers_give(struct rpi_carriers *carriers, enum rpi_carrier_end e
                            CUgraphExec exec, const CUgraphNode *nodes,
                            const struct rpi_copy *copies, size_t count, size_t *out_carried)
 {
+    assert(end < RPI_CARRIER_ENDS);
     struct rpi_carrier *carrier = &carriers->ends[end];
     struct rpi_copy_launch launch;
     size_t carried = count < carrier->most ? count : carrier->most;

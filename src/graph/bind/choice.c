@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/bind/choice.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 /* Of an H200, until the graph's replays have shown it; and of a launch that follows no change. */
@@ -189,6 +190,7 @@ bool rpi_choice_next(struct rpi_choice *choice, CUstream stream)
 
 void rpi_choice_learn(struct rpi_choice *choice, uint64_t nodes, double us)
 {
+    assert(nodes >= RPI_CHOICE_LEAST_NODES);
     double node = (us - LAUNCH_US) / (double)nodes;
     rpi_bind_price_add(&choice->node, node > 0.01 ? node : 0.01);
 }

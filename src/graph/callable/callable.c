@@ -12,6 +12,7 @@
 #include "graph/verify/verify.h"
 #include "reprise_heap.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,6 +144,7 @@ void rp_callable_destroy(struct rp_callable *callable)
 rp_status rpi_callable_look(struct rp_callable *callable, const struct rp_inputs *inputs,
                             struct rp_error *err)
 {
+    assert(rpi_gate_is_own(&callable->gate));
     struct rpi_look *look = &callable->look;
     rp_status status = rpi_look_reserve(look, inputs->arg_count, err);
     if (status != RP_OK)
@@ -163,6 +165,7 @@ rp_status rpi_callable_look(struct rp_callable *callable, const struct rp_inputs
 static rp_status find_shape(struct rp_callable *callable, const struct rp_inputs *inputs,
                             struct rpi_shape **out_shape, struct rp_error *err)
 {
+    assert(rpi_gate_is_own(&callable->gate));
     rp_status status = rpi_callable_look(callable, inputs, err);
     if (status != RP_OK)
         return status;
@@ -262,6 +265,8 @@ static rp_status capture_shape(struct rp_callable *callable, struct rpi_shape *s
                                const struct calling *calling, enum rp_shape_state on_failure,
                                struct rp_error *err)
 {
+    assert(rpi_gate_is_own(&callable->gate));
+    assert(!shape->graph);
     struct rp_error failure = {0};
     uint64_t start = rpi_clock_ns();
     rp_status status = make_graph(callable, shape, calling, &shape->graph, &failure);
@@ -290,6 +295,8 @@ static rp_status capture_shape(struct rp_callable *callable, struct rpi_shape *s
  * captures cost more than they bring. */
 static void drop_stale(struct rp_callable *callable, struct rpi_shape *shape)
 {
+    assert(rpi_gate_is_own(&callable->gate));
+    assert((shape->state == RP_SHAPE_GRAPH) == (shape->graph != NULL));
     enum { MOST_STALE = 4 };
     if (!shape->graph || !rp_graph_is_stale(shape->graph))
         return;
@@ -648,6 +655,7 @@ static void describe_choice(const struct rp_choice *choice, struct rp_shape_info
 
 static void describe_shape(const struct rpi_shape *shape, struct rp_shape_info *info)
 {
+    assert((shape->state == RP_SHAPE_GRAPH) == (shape->graph != NULL));
     *info = (struct rp_shape_info){.size = sizeof *info,
                                    .text = shape->text,
                                    .reason = shape->reason,
@@ -674,6 +682,7 @@ static void describe_shape(const struct rpi_shape *shape, struct rp_shape_info *
 static rp_status capture_one(struct rp_callable *callable, const struct rp_inputs *inputs,
                              struct rp_shape_info *out_info, struct rp_error *err)
 {
+    assert(rpi_gate_is_own(&callable->gate));
     struct rpi_shape *shape;
     rp_status status = find_shape(callable, inputs, &shape, err);
     if (status != RP_OK)

@@ -18,6 +18,7 @@
 #include "graph/objects/arguments.h"
 #include "graph/objects/gates.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* Shapes of one callable that the estimate has met. */
@@ -143,6 +144,7 @@ struct subject {
  * the capture lock held and the context current. */
 static rp_status find_results(struct subject *of, struct rp_arg **out_args, struct rp_error *err)
 {
+    assert(rpi_gate_is_own(&of->pool->core->capture_gate));
     struct rpi_rehearsal rehearsal;
     if (!of->results.place)
         return RP_OK;
@@ -162,6 +164,7 @@ static rp_status find_results(struct subject *of, struct rp_arg **out_args, stru
 static rp_status rehearse_and_plan(const struct subject *of, struct rpi_pool_copy *tree,
                                    struct rp_estimate_shape *out, struct rp_error *err)
 {
+    assert(rpi_gate_is_own(&of->pool->core->capture_gate));
     const struct rp_driver *driver = of->pool->device->driver;
     struct rpi_rehearsal rehearsal;
     const struct rpi_pool_member *member;
@@ -265,6 +268,7 @@ static rp_status estimate_new(struct rp_estimate *estimate, struct rp_callable *
 static rp_status estimate_one(struct rp_estimate *estimate, struct rp_callable *callable,
                               const struct rp_inputs *inputs, struct rp_error *err)
 {
+    assert(rpi_gate_is_own(&callable->gate));
     struct of_callable *of = of_callable(estimate, callable);
     struct rpi_shape *shape;
     if (!of)

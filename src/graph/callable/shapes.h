@@ -86,6 +86,9 @@ void rpi_look_at(struct rpi_look *look);
 struct rpi_shape *rpi_shapes_find(const struct rpi_shapes *shapes, const struct rpi_look *look);
 rp_status rpi_shapes_add(struct rpi_shapes *shapes, const struct rpi_look *look,
                          struct rpi_shape **out_shape, struct rp_error *err);
+/* A walker, for tests and debug builds: is each shape in one chain, and a graph where its state
+ * says so? */
+bool rpi_shapes_are_valid(const struct rpi_shapes *shapes);
 /* Graphs are gone. */
 void rpi_shapes_finish(struct rpi_shapes *shapes);
 

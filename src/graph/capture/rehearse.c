@@ -7,6 +7,7 @@
 #include "graph/objects/gates.h"
 #include "reprise_framework.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 

@@ -3,6 +3,7 @@
 #include "graph/exec/exec_cache.h"
 
 #include "base/clock.h"
+#include "base/held.h"
 #include "base/log.h"
 #include "base/refuse.h"
 #include "base/sized.h"
@@ -53,6 +54,7 @@ void rpi_exec_source_destroy(struct rpi_exec_source *source, const struct rp_dri
 
 static void let_go(struct rpi_exec_cache *cache, struct rpi_exec_source *source)
 {
+    assert(source->holders);
     pthread_mutex_lock(&cache->lock);
     bool last = --source->holders == 0;
     pthread_mutex_unlock(&cache->lock);
@@ -65,6 +67,7 @@ static void let_go(struct rpi_exec_cache *cache, struct rpi_exec_source *source)
 /* With the lock held: an exec may be taken that could not, or there is more room. */
 static void wake(struct rpi_exec_cache *cache)
 {
+    rpi_assert_held(&cache->lock);
     if (atomic_load(&cache->waiting))
         pthread_cond_broadcast(&cache->given);
 }
@@ -77,6 +80,7 @@ static struct rpi_cached_exec *cached(struct rpi_rent_exec *exec)
 /* Without the lock: the driver may take its time. Launches in flight end first. */
 static void bury(struct rpi_exec_cache *cache, struct rpi_cached_exec *dead)
 {
+    assert(!dead || !dead->rent.tenant);
     while (dead) {
         struct rpi_cached_exec *next = dead->next;
         if (dead->handle)
@@ -89,6 +93,7 @@ static void bury(struct rpi_exec_cache *cache, struct rpi_cached_exec *dead)
 
 static void add_dead(struct rpi_cached_exec **dead, struct rpi_rent_exec *exec)
 {
+    assert(!exec->tenant && !exec->owner);
     cached(exec)->next = *dead;
     *dead = cached(exec);
 }
@@ -125,6 +130,7 @@ static CUresult upload(struct rpi_exec_cache *cache, CUgraphExec exec, const cha
 static rp_status instantiate(struct rpi_exec_client *client, CUgraphExec *out_handle,
                              double *out_us, uint64_t *out_bytes, struct rp_error *err)
 {
+    assert(client->source->holders);
     struct rpi_exec_cache *cache = client->cache;
     const struct rp_driver *driver = cache->driver;
     const char *name = client->graph->name, *function = "";
@@ -149,6 +155,8 @@ static rp_status instantiate(struct rpi_exec_client *client, CUgraphExec *out_ha
 
 static void seat(struct rpi_exec_client *client, struct rpi_rent_exec *exec)
 {
+    assert(client->taken == exec && exec->pins);
+    assert(cached(exec)->handle);
     rpi_exec_seat(client->graph->exec, client->graph->binding, cached(exec)->handle,
                   cached(exec)->source->topology.handles.data);
 }
@@ -160,6 +168,7 @@ static void seat(struct rpi_exec_client *client, struct rpi_rent_exec *exec)
 static struct rpi_cached_exec *make_place(struct rpi_exec_client *client,
                                           struct rpi_cached_exec **dead)
 {
+    rpi_assert_held(&client->cache->lock);
     struct rpi_exec_cache *cache = client->cache;
     struct rpi_cached_exec *made = rpi_calloc(1, sizeof *made);
     struct rpi_rent_exec *gone;
@@ -183,6 +192,7 @@ static struct rpi_cached_exec *make_place(struct rpi_exec_client *client,
 /* The lock is held before and after. The rule has said so, and counted it. */
 static rp_status make(struct rpi_exec_client *client, struct rp_error *err)
 {
+    rpi_assert_held(&client->cache->lock);
     struct rpi_exec_cache *cache = client->cache;
     struct rpi_cached_exec *dead = NULL, *made = make_place(client, &dead);
     double us = 0;
@@ -218,6 +228,7 @@ static rp_status make(struct rpi_exec_client *client, struct rp_error *err)
 static struct rpi_exec_class *create_class(struct rpi_exec_cache *cache,
                                            const struct rpi_topology *topology)
 {
+    rpi_assert_held(&cache->lock);
     struct rpi_exec_class *class = rpi_calloc(1, sizeof *class);
     if (!class)
         return NULL;
@@ -233,6 +244,7 @@ static struct rpi_exec_class *create_class(struct rpi_exec_cache *cache,
 static void destroy_class(struct rpi_exec_cache *cache, struct rpi_exec_class *class,
                           struct rpi_cached_exec **dead)
 {
+    rpi_assert_held(&cache->lock);
     while (class->rent.execs) {
         struct rpi_rent_exec *exec = class->rent.execs;
         rpi_rent_drop(&cache->rent, exec);
@@ -248,6 +260,7 @@ static void destroy_class(struct rpi_exec_cache *cache, struct rpi_exec_class *c
 
 static void leave_class(struct rpi_exec_client *client, struct rpi_cached_exec **dead)
 {
+    rpi_assert_held(&client->cache->lock);
     struct rpi_exec_cache *cache = client->cache;
     struct rpi_rent_class *class = client->rent.class;
     struct rpi_rent_exec *gone;
@@ -263,6 +276,7 @@ static void leave_class(struct rpi_exec_client *client, struct rpi_cached_exec *
  * asked. Without host memory for that it may be asked once more. */
 static void set_apart(struct rpi_exec_client *client, struct rpi_cached_exec **dead)
 {
+    rpi_assert_held(&client->cache->lock);
     struct rpi_exec_cache *cache = client->cache;
     if (client->rent.class->graphs == 1)
         return;
@@ -281,6 +295,7 @@ static void set_apart(struct rpi_exec_client *client, struct rpi_cached_exec **d
  */
 static bool update(struct rpi_exec_client *client, struct rpi_rent_exec *exec)
 {
+    rpi_assert_held(&client->cache->lock);
     struct rpi_exec_cache *cache = client->cache;
     const struct rp_driver *driver = cache->driver;
     CUgraphExecUpdateResultInfo info = {0};
@@ -330,6 +345,7 @@ static enum rpi_rent_way ask(struct rpi_exec_client *client, struct rpi_rent_exe
  * is held before and after. */
 static enum rpi_rent_way choose(struct rpi_exec_client *client, struct rpi_rent_exec **out_exec)
 {
+    rpi_assert_held(&client->cache->lock);
     struct rpi_exec_cache *cache = client->cache;
     enum rpi_rent_way way = ask(client, out_exec);
     if (way != RPI_RENT_WAIT)
@@ -343,6 +359,7 @@ static enum rpi_rent_way choose(struct rpi_exec_client *client, struct rpi_rent_
 
 static rp_status take(struct rpi_exec_client *client, struct rp_error *err)
 {
+    rpi_assert_held(&client->cache->lock);
     struct rpi_exec_cache *cache = client->cache;
     struct rpi_rent_exec *exec = NULL;
     switch (choose(client, &exec)) {
@@ -364,6 +381,7 @@ static rp_status take(struct rpi_exec_client *client, struct rp_error *err)
 
 rp_status rpi_exec_take(struct rpi_exec_client *client, struct rp_error *err)
 {
+    assert(!client->taken);
     struct rpi_exec_cache *cache = client->cache;
     client->updated = false;
     pthread_mutex_lock(&cache->lock);
@@ -376,6 +394,7 @@ rp_status rpi_exec_take(struct rpi_exec_client *client, struct rp_error *err)
 
 rp_status rpi_exec_renew(struct rpi_exec_client *client, struct rp_error *err)
 {
+    assert(client->taken);
     struct rpi_exec_cache *cache = client->cache;
     struct rpi_cached_exec *dead = NULL;
     pthread_mutex_lock(&cache->lock);
@@ -394,6 +413,7 @@ rp_status rpi_exec_renew(struct rpi_exec_client *client, struct rp_error *err)
 
 void rpi_exec_give(struct rpi_exec_client *client)
 {
+    assert(client->taken && client->taken->pins);
     struct rpi_exec_cache *cache = client->cache;
     atomic_fetch_sub(&client->taken->pins, 1);
     client->taken = NULL;
@@ -409,6 +429,7 @@ void rpi_exec_give(struct rpi_exec_client *client)
 /* With the lock held: the events are free, and what they measured is known. */
 static bool read_probe(struct rpi_exec_cache *cache)
 {
+    rpi_assert_held(&cache->lock);
     struct rpi_exec_probe *probe = &cache->probe;
     const struct rp_driver *driver = cache->driver;
     float ms = 0;
@@ -428,6 +449,7 @@ static bool read_probe(struct rpi_exec_cache *cache)
  * measure another one still. */
 static bool claim_probe(struct rpi_exec_client *client)
 {
+    assert(client->taken);
     struct rpi_exec_cache *cache = client->cache;
     struct rpi_exec_probe *probe = &cache->probe;
     pthread_mutex_lock(&cache->lock);
@@ -446,6 +468,7 @@ static bool claim_probe(struct rpi_exec_client *client)
 
 static CUresult launch_probed(struct rpi_exec_client *client, CUstream stream)
 {
+    assert(client->taken);
     struct rpi_exec_cache *cache = client->cache;
     const struct rp_driver *driver = cache->driver;
     struct rpi_exec_probe *probe = &cache->probe;
@@ -470,6 +493,8 @@ static CUresult launch_probed(struct rpi_exec_client *client, CUstream stream)
 
 CUresult rpi_exec_launch(struct rpi_exec_client *client, CUstream stream)
 {
+    assert(client->taken && client->taken->pins);
+    assert(client->graph->exec->handle);
     struct rpi_exec_cache *cache = client->cache;
     if (client->probed)
         return launch_probed(client, stream);
@@ -504,6 +529,7 @@ static bool apart(const struct rpi_rent_graph *a, const struct rpi_rent_graph *b
 static struct rpi_exec_class *find_class(struct rpi_exec_cache *cache,
                                          struct rpi_topology *topology)
 {
+    rpi_assert_held(&cache->lock);
     for (struct rpi_exec_class *class = cache->classes; class; class = class->next)
         if (!class->alone && rpi_topology_equal(&class->topology, topology))
             return class;
@@ -518,6 +544,7 @@ static struct rpi_exec_class *find_class(struct rpi_exec_cache *cache,
 
 static void list_client(struct rpi_exec_client *client)
 {
+    rpi_assert_held(&client->cache->lock);
     client->next = client->cache->clients;
     if (client->next)
         client->next->previous = client;
@@ -526,6 +553,7 @@ static void list_client(struct rpi_exec_client *client)
 
 static void unlist_client(struct rpi_exec_client *client)
 {
+    rpi_assert_held(&client->cache->lock);
     if (client->previous)
         client->previous->next = client->next;
     else
@@ -536,6 +564,7 @@ static void unlist_client(struct rpi_exec_client *client)
 
 static void make_first(struct rpi_exec_client *client, rp_status *status, struct rp_error *err)
 {
+    rpi_assert_held(&client->cache->lock);
     struct rpi_exec_cache *cache = client->cache;
     if (!rpi_rent_wants_first(&cache->rent, &client->rent))
         return;
@@ -550,6 +579,7 @@ rp_status rpi_exec_join(struct rpi_exec_cache *cache, const struct rp_graph *gra
                         struct rpi_exec_source *source, struct rpi_exec_client **out_client,
                         struct rp_error *err)
 {
+    assert(!source->holders);
     struct rpi_exec_client *client = rpi_calloc(1, sizeof *client);
     if (!client)
         return rpi_error_host_memory(err, "rp_graph_capture", sizeof *client);

@@ -100,6 +100,10 @@ struct rpi_exec_cache {
     uint64_t measured_step;  /* least by which it fell for one; 0: it did not */
 };
 
+/* A walker, for tests: the rule's books, and who holds which source. Takes the lock; no replay or
+ * capture is under way on the device. */
+bool rpi_exec_cache_is_valid(struct rpi_exec_cache *cache);
+
 /* With the default budget. */
 rp_status rpi_exec_cache_create(struct rpi_exec_cache **out_cache, const struct rp_device *device,
                                 struct rp_error *err);

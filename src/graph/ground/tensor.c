@@ -117,6 +117,7 @@ static void fill_strides(uint32_t rank, const int64_t *shape, int64_t *strides)
 
 rp_status rpi_tensor_init(struct rpi_tensor *tensor, const struct rp_arg *arg, struct rp_error *err)
 {
+    assert(rpi_dtype_name(arg->dtype) && arg->rank <= RP_MOST_RANK);
     uint32_t rank = arg->rank;
     *tensor = (struct rpi_tensor){.bytes = arg->bytes, .dtype = arg->dtype, .rank = rank};
     if (!rank)

@@ -25,6 +25,8 @@
 #include "graph/verify/verify_run.h"
 #include "reprise_framework.h"
 
+#include <assert.h>
+
 enum { MOST_REHEARSALS = 2, MOST_FOR_SUSPECTS = RPI_MOST_ATTEMPTS };
 
 /* What a capture makes on its way to a graph. */
@@ -381,6 +383,7 @@ static void settle(struct capturing *c, bool captured)
         rpi_reads_added(c->graph);
     }
     rpi_pool_settle(&core->memory);
+    assert(rpi_pool_is_valid(&core->memory));
     rpi_staging_settle(core);
     pthread_mutex_unlock(&core->lock);
 }
@@ -389,6 +392,7 @@ static void settle(struct capturing *c, bool captured)
 static rp_status capture_locked(struct capturing *c, struct rp_graph **out_graph,
                                 struct rp_error *err)
 {
+    assert(rpi_gate_is_own(&c->pool->core->capture_gate));
     const struct rp_driver *driver = c->pool->device->driver;
     c->graph = make_graph(c->pool, c->name, err);
     if (!c->graph)

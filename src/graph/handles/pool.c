@@ -290,6 +290,7 @@ rp_status rp_pool_trim(struct rp_pool *pool, uint64_t *out_bytes, struct rp_erro
         pthread_mutex_lock(&core->lock);
         uint64_t before = rpi_pool_held(&core->memory);
         rpi_pool_trim(&core->memory);
+        assert(rpi_pool_is_valid(&core->memory));
         if (out_bytes)
             *out_bytes = before - rpi_pool_held(&core->memory);
         pthread_mutex_unlock(&core->lock);

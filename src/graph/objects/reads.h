@@ -139,6 +139,10 @@ bool rpi_reads_is_whole(const struct rp_graph *writer, uint32_t block);
 /* Whose the memory at an offset of the pool is: "block 3 of graph 'a', which frees it". */
 void rpi_reads_describe(const struct rp_pool *pool, uint64_t offset, char *text, size_t bytes);
 
+/* A walker, for tests and debug builds: is every reader listed once, and are its blocks, sources
+ * and changers in their places, each in a block that its writer keeps? */
+bool rpi_readers_are_valid(const struct rp_pool *pool);
+
 /* It is no reader any more. */
 void rpi_reads_delist(struct rp_graph *graph);
 

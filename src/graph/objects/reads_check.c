@@ -5,11 +5,13 @@
  */
 #include "graph/objects/reads.h"
 
+#include "base/held.h"
 #include "base/hostmem.h"
 #include "base/log.h"
 #include "graph/objects/objects.h"
 #include "graph/objects/wait.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,6 +107,7 @@ static rp_status renew_stamps(const struct rp_graph *graph, struct rp_error *err
 
 void rpi_reads_done(struct rp_graph *graph, bool whole)
 {
+    rpi_assert_held(&graph->pool->core->lock);
     struct rpi_readers *readers = &graph->pool->core->readers;
     uint64_t turn = graph->member.turn;
     if (whole)
@@ -119,6 +122,7 @@ void rpi_reads_done(struct rp_graph *graph, bool whole)
 
 void rpi_reads_added(struct rp_graph *graph)
 {
+    rpi_assert_held(&graph->pool->core->lock);
     graph->pool->core->readers.stale = true;
 }
 
@@ -162,6 +166,7 @@ static void leave_mark(struct rp_graph *other, const struct rp_graph *graph)
 
 void rpi_reads_removed(struct rp_graph *graph)
 {
+    rpi_assert_held(&graph->pool->core->lock);
     for (struct rp_graph *r = graph->pool->core->readers.first; r; r = r->reads.next) {
         if (reads_of(r, graph)) /* in memory that is about to be another's */
             rpi_wait_for_member(r->pool->device->driver, &r->member);
@@ -221,6 +226,8 @@ static const struct rp_graph *find_overwriter(const struct rp_graph *writer, str
 
 bool rpi_reads_is_whole(const struct rp_graph *writer, uint32_t block)
 {
+    rpi_assert_held(&writer->pool->core->lock);
+    assert(block < writer->block_count);
     uint64_t written = writer->reads.written;
     return written && writer->blocks[block].overwritten <= written &&
            !find_overwriter(writer, rpi_block_range(writer, block));
@@ -380,6 +387,7 @@ static rp_status check_sources(const struct rp_graph *graph, size_t *io_index, s
 
 rp_status rpi_reads_check(struct rp_graph *graph, struct rp_error *err)
 {
+    rpi_assert_held(&graph->pool->core->lock);
     const struct rpi_reads *reads = &graph->reads;
     rp_status status = RP_OK;
     if (reads->sources.count && graph->pool->core->readers.stale)

@@ -7,6 +7,7 @@
  */
 #include "graph/replay/replay.h"
 #include "base/clock.h"
+#include "base/held.h"
 #include "base/log.h"
 #include "base/refuse.h"
 #include "graph/bind/choice.h"
@@ -317,6 +318,7 @@ static rp_status check_scalars(const struct rp_graph *graph, struct rp_error *er
 static rp_status replay(struct rp_graph *graph, const struct rp_arg *args, const uint64_t *values,
                         CUstream stream, struct rp_error *err)
 {
+    rpi_assert_held(&graph->pool->core->lock);
     rp_status status = check_scalars(graph, err);
     graph->binding->values = values;
     if (status == RP_OK && stream != graph->member.stream)

@@ -9,6 +9,7 @@
 #include "graph/objects/objects.h"
 #include "graph/template/view.h"
 
+#include <assert.h>
 #include <string.h>
 
 void rpi_verify_run_finish(struct rpi_verify_run *run)
@@ -93,6 +94,7 @@ static rp_status look_at_graph(struct looking *look, CUgraph graph, struct rp_er
 /* With the pool's capture lock held. */
 static rp_status look_at_rehearsal(struct rpi_verify_run *run, struct rp_error *err)
 {
+    assert(rpi_gate_is_own(&run->pool->core->capture_gate));
     struct rpi_rehearsal rehearsal;
     struct looking look = {.run = run, .rehearsal_range = &run->pool->device->rehearsal_range};
     rp_status status = rpi_rehearse(run->pool, run->name, run->callable, run->user, run->args,

@@ -115,6 +115,10 @@ const struct rpi_pool_member *rpi_pool_next(const struct rpi_pool_node *top,
 enum rpi_compose_kind rpi_pool_relation(const struct rpi_pool_node *a,
                                         const struct rpi_pool_node *b, bool *out_a_first);
 
+/* A walker, for tests and debug builds: is the tree linked as it says, does memory lie behind every
+ * block, and are those apart that may live together? No capture is under way. */
+bool rpi_pool_is_valid(const struct rpi_pool *pool);
+
 /* Device memory behind the pool. */
 static inline uint64_t rpi_pool_held(const struct rpi_pool *pool)
 {

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "memory/pool/pool_turn.h"
 
+#include <assert.h>
+
 static struct rpi_pool_group *group_above(const struct rpi_pool_node *node)
 {
+    assert(node->parent && node->parent->kind != RPI_COMPOSE_CAPTURE);
     return (struct rpi_pool_group *)node->parent;
 }
 
@@ -32,6 +35,7 @@ static bool list_last(struct rpi_pool_node *node, uint64_t since, struct rpi_poo
 rp_status rpi_turn_ahead(struct rpi_pool *pool, struct rpi_pool_member *member,
                          struct rp_error *err)
 {
+    assert(member->node.parent && member->turn <= pool->turns);
     bool done = true;
     pool->ahead.count = 0;
     for (struct rpi_pool_node *node = &member->node; done && node->parent; node = node->parent) {
@@ -52,6 +56,7 @@ rp_status rpi_turn_ahead(struct rpi_pool *pool, struct rpi_pool_member *member,
 
 void rpi_turn_take(struct rpi_pool *pool, struct rpi_pool_member *member)
 {
+    assert(member->node.parent);
     member->turn = ++pool->turns;
     for (struct rpi_pool_node *node = &member->node; node->parent; node = node->parent) {
         struct rpi_pool_group *group = group_above(node);

@@ -69,6 +69,7 @@ static size_t count_ends(const struct rpi_stamps *stamps, uint64_t address)
 
 struct rpi_stamp_span rpi_stamps_span(const struct rpi_stamps *stamps, struct rpi_range range)
 {
+    assert(range.from < range.to);
     struct rpi_stamp_span span = {0, 0};
     size_t all = segments(stamps), first = count_ends(stamps, range.from);
     size_t end = count_ends(stamps, range.to - 1);
@@ -87,6 +88,7 @@ static void lift(struct rpi_stamps *stamps, size_t node, uint64_t turn)
 
 void rpi_stamps_write(struct rpi_stamps *stamps, struct rpi_stamp_span span, uint64_t turn)
 {
+    assert(turn);
     if (span.first == span.end)
         return;
     size_t n = segments(stamps);
