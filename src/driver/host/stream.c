@@ -3,6 +3,26 @@
  * Streams. A stream's next op runs after the stream's tail; the legacy stream's after the tails of
  * all blocking streams as well, and a blocking stream's after the legacy one's. Work of destroyed
  * streams is kept behind one marker, the orphans, for those who wait for everything.
+ *
+ * The life of an operation:
+ *
+ *     made       an op, by op.c from what the program passed
+ *       |          rpi_host_enqueue: a capturing stream's goes into its graph (capture.c), and every
+ *       |          launch of the graph makes a task of it from then on (executable.c)
+ *     ordered    a task (engine.c), made to wait for all that precedes it on the stream:
+ *       |          rpi_host_stream_order. Its accesses were compared with those of unordered ones
+ *     tail       the stream's next op waits for it: rpi_host_stream_advance, which moves the clock
+ *       |
+ *     submitted  nothing is added before it any more; `waiting` counts predecessors that are not
+ *       |          done
+ *     ready      there are none: it lies in the engine's list, in no order
+ *       |
+ *     running    a thread does its work, without the lock
+ *       |
+ *     done       successors count it off, who waited is woken, and its last reference frees it
+ *
+ * A task that could not be ordered, for want of host memory, is cancelled: it becomes a marker, so
+ * that what waits for it already is not held up.
  */
 #include "driver/host/state.h"
 
@@ -351,8 +371,9 @@ CUresult rpi_host_cuStreamSynchronize(CUstream handle)
         return result;
     struct rpi_host_task *end;
     struct rpi_host_clock clock;
-    rpi_host_stream_clock(stream, &clock);
-    if (!stream->legacy)
+    if (stream->legacy)
+        rpi_host_stream_clock(stream, &clock);
+    else
         clock = stream->clock;
     result = end_of(stream, &end);
     if (result)

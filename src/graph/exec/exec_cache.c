@@ -1,4 +1,34 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * The life of an exec:
+ *
+ *               make_place          instantiated           rpi_exec_give
+ *     absent --------------> making --------------> taken ---------------> held
+ *                              |                      |  <---------------    |
+ *                              |                      |   take: as it is,    |
+ *                              | it failed            |   or once updated    |
+ *                              |                      |                      |
+ *                              |       update refused,|                      | evicted, idle,
+ *                              |       or renewed     |                      | class gone, reset
+ *                              v                      v                      v
+ *                              +----------------------+------> dead <--------+
+ *                                                               |
+ *                                                     bury, without the lock: absent again
+ *
+ *     absent   there is none
+ *     making   it has its place, its bytes are counted, handle is NULL and pins is 1: nobody else
+ *              may take it, and its source is held
+ *     taken    pins is 1, client->taken leads to it: one replay launches it, binds or updates it
+ *     held     pins is 0: whoever the rule sends may take it, and it may be dropped
+ *     dead     out of the rule's books, in a list of the thread that took it out: destroyed without
+ *              the lock
+ *
+ * The lock is let go in the middle of make and update: the driver's calls there take milliseconds,
+ * and replays of other graphs go on meanwhile. What they find is an exec with a pin, which no rule
+ * touches. Burying waits for launches in flight, so that is done without the lock too. choose lets
+ * it go while it waits for a pin to go.
+ * Only rpi_exec_give takes a pin away without the lock: whoever waits for one looks again under it.
+ */
 #define RP_UNSTABLE /* rp_device_exec_reset */
 #include "graph/exec/exec_cache.h"
 
@@ -11,56 +41,6 @@
 #include "reprise_tools.h"
 
 #include <assert.h>
-
-/* ---- Sources ------------------------------------------------------------------------------- */
-
-rp_status rpi_exec_source_create(struct rpi_exec_source **out_source,
-                                 const struct rp_driver *driver, CUgraph template,
-                                 struct rp_error *err)
-{
-    struct rpi_exec_source *source = rpi_calloc(1, sizeof *source);
-    if (!source)
-        return rpi_error_host_memory(err, "rp_graph_capture", sizeof *source);
-    rp_status status = rpi_topology_read(&source->topology, driver, template, err);
-    if (status != RP_OK) {
-        rpi_free(source);
-        return status;
-    }
-    source->template = template;
-    *out_source = source;
-    return RP_OK;
-}
-
-rp_status rpi_exec_source_extend(struct rpi_exec_source *source, const struct rp_driver *driver,
-                                 const CUgraphNode *added, size_t count, struct rp_error *err)
-{
-    struct rpi_topology topology = {0};
-    rp_status status = rpi_topology_read(&topology, driver, source->template, err);
-    if (status == RP_OK)
-        status = rpi_topology_extend(&source->topology, &topology, added, count, err);
-    rpi_topology_finish(&topology);
-    return status;
-}
-
-void rpi_exec_source_destroy(struct rpi_exec_source *source, const struct rp_driver *driver)
-{
-    if (!source)
-        return;
-    assert(!source->holders);
-    driver->cuGraphDestroy(source->template);
-    rpi_topology_finish(&source->topology);
-    rpi_free(source);
-}
-
-static void let_go(struct rpi_exec_cache *cache, struct rpi_exec_source *source)
-{
-    assert(source->holders);
-    pthread_mutex_lock(&cache->lock);
-    bool last = --source->holders == 0;
-    pthread_mutex_unlock(&cache->lock);
-    if (last)
-        rpi_exec_source_destroy(source, cache->driver);
-}
 
 /* ---- Execs --------------------------------------------------------------------------------- */
 
@@ -75,6 +55,16 @@ static void wake(struct rpi_exec_cache *cache)
 static struct rpi_cached_exec *cached(struct rpi_rent_exec *exec)
 {
     return (struct rpi_cached_exec *)exec;
+}
+
+static void let_go(struct rpi_exec_cache *cache, struct rpi_exec_source *source)
+{
+    assert(source->holders);
+    pthread_mutex_lock(&cache->lock);
+    bool last = --source->holders == 0;
+    pthread_mutex_unlock(&cache->lock);
+    if (last)
+        rpi_exec_source_destroy(source, cache->driver);
 }
 
 /* Without the lock: the driver may take its time. Launches in flight end first. */
@@ -189,7 +179,8 @@ static struct rpi_cached_exec *make_place(struct rpi_exec_client *client,
     return made;
 }
 
-/* The lock is held before and after. The rule has said so, and counted it. */
+/* Absent to taken. The lock is held before and after, and let go while the driver makes the exec.
+ * The rule has said so, and counted it. */
 static rp_status make(struct rpi_exec_client *client, struct rp_error *err)
 {
     rpi_assert_held(&client->cache->lock);
@@ -291,8 +282,8 @@ static void set_apart(struct rpi_exec_client *client, struct rpi_cached_exec **d
             client->graph->name);
 }
 
-/* The lock is held before and after. False when the driver did not do it: then the exec is gone.
- */
+/* Held to taken. The lock is held before and after, and let go while the driver updates the exec.
+ * False when the driver did not do it: then the exec is gone. */
 static bool update(struct rpi_exec_client *client, struct rpi_rent_exec *exec)
 {
     rpi_assert_held(&client->cache->lock);
@@ -357,6 +348,7 @@ static enum rpi_rent_way choose(struct rpi_exec_client *client, struct rpi_rent_
     return way;
 }
 
+/* Held or absent to taken; the lock is held. */
 static rp_status take(struct rpi_exec_client *client, struct rp_error *err)
 {
     rpi_assert_held(&client->cache->lock);
@@ -422,92 +414,6 @@ void rpi_exec_give(struct rpi_exec_client *client)
     pthread_mutex_lock(&cache->lock);
     wake(cache);
     pthread_mutex_unlock(&cache->lock);
-}
-
-/* ---- Launching ----------------------------------------------------------------------------- */
-
-/* With the lock held: the events are free, and what they measured is known. */
-static bool read_probe(struct rpi_exec_cache *cache)
-{
-    rpi_assert_held(&cache->lock);
-    struct rpi_exec_probe *probe = &cache->probe;
-    const struct rp_driver *driver = cache->driver;
-    float ms = 0;
-    if (!probe->busy)
-        return true;
-    CUresult result = driver->cuEventQuery(probe->end);
-    if (result == CUDA_ERROR_NOT_READY)
-        return false;
-    probe->busy = false;
-    if (result == CUDA_SUCCESS && probe->client &&
-        driver->cuEventElapsedTime(&ms, probe->start, probe->end) == CUDA_SUCCESS)
-        rpi_exec_learn_replay(cache, probe->client, probe->changed, (double)ms * 1000);
-    return true;
-}
-
-/* The events around the client's launch, which are its own until they are recorded; false when they
- * measure another one still. */
-static bool claim_probe(struct rpi_exec_client *client)
-{
-    assert(client->taken);
-    struct rpi_exec_cache *cache = client->cache;
-    struct rpi_exec_probe *probe = &cache->probe;
-    pthread_mutex_lock(&cache->lock);
-    bool ready = read_probe(cache);
-    if (ready && !probe->start &&
-        cache->driver->cuEventCreate(&probe->start, CU_EVENT_DEFAULT) != CUDA_SUCCESS)
-        probe->start = NULL;
-    if (ready && probe->start && !probe->end &&
-        cache->driver->cuEventCreate(&probe->end, CU_EVENT_DEFAULT) != CUDA_SUCCESS)
-        probe->end = NULL;
-    ready = ready && probe->end && !probe->claimed;
-    probe->claimed |= ready;
-    pthread_mutex_unlock(&cache->lock);
-    return ready;
-}
-
-static CUresult launch_probed(struct rpi_exec_client *client, CUstream stream)
-{
-    assert(client->taken);
-    struct rpi_exec_cache *cache = client->cache;
-    const struct rp_driver *driver = cache->driver;
-    struct rpi_exec_probe *probe = &cache->probe;
-    CUgraphExec handle = client->graph->exec->handle;
-    int mode = rpi_relax_begin(driver);
-    bool claimed = claim_probe(client);
-    bool recorded = claimed && driver->cuEventRecord(probe->start, stream) == CUDA_SUCCESS;
-    CUresult result = driver->cuGraphLaunch(handle, stream);
-    recorded = recorded && result == CUDA_SUCCESS &&
-               driver->cuEventRecord(probe->end, stream) == CUDA_SUCCESS;
-    rpi_relax_end(driver, mode);
-    if (!claimed)
-        return result;
-    pthread_mutex_lock(&cache->lock);
-    probe->claimed = false;
-    probe->busy = recorded;
-    probe->client = client;
-    probe->changed = client->taken->changed;
-    pthread_mutex_unlock(&cache->lock);
-    return result;
-}
-
-CUresult rpi_exec_launch(struct rpi_exec_client *client, CUstream stream)
-{
-    assert(client->taken && client->taken->pins);
-    assert(client->graph->exec->handle);
-    struct rpi_exec_cache *cache = client->cache;
-    if (client->probed)
-        return launch_probed(client, stream);
-    if (!client->timed)
-        return cache->driver->cuGraphLaunch(client->graph->exec->handle, stream);
-    uint64_t start = rpi_clock_ns();
-    CUresult result = cache->driver->cuGraphLaunch(client->graph->exec->handle, stream);
-    double us = rpi_ms_since(start) * 1000;
-    pthread_mutex_lock(&cache->lock);
-    if (result == CUDA_SUCCESS)
-        rpi_exec_learn_launch(cache, client, us);
-    pthread_mutex_unlock(&cache->lock);
-    return result;
 }
 
 /* ---- Coming and going ---------------------------------------------------------------------- */
