@@ -7,8 +7,8 @@
  * The life of an operation:
  *
  *     made       an op, by op.c from what the program passed
- *       |          rpi_host_enqueue: a capturing stream's goes into its graph (capture.c), and every
- *       |          launch of the graph makes a task of it from then on (executable.c)
+ *       |          rpi_host_enqueue: a capturing stream's goes into its graph (capture.c), and
+ *       |          every launch of the graph makes a task of it from then on (executable.c)
  *     ordered    a task (engine.c), made to wait for all that precedes it on the stream:
  *       |          rpi_host_stream_order. Its accesses were compared with those of unordered ones
  *     tail       the stream's next op waits for it: rpi_host_stream_advance, which moves the clock
