@@ -37,7 +37,7 @@ static const char usage[] =
     "usage: reprise check [OPTIONS] FILE.so:FUNCTION\n"
     "\n"
     "Tries to capture FUNCTION, an rp_callable_fn that FILE.so exports, and reports each\n"
-    "obstacle with operation, place and mend. Its `user` is the struct rp_device, for\n"
+    "obstacle with operation, place and fix. Its `user` is the struct rp_device, for\n"
     "rp_device_function. It is run twice, captured, and replayed on other buffers, whose\n"
     "results must equal the run's. It runs in a process of its own, so one that exits or\n"
     "crashes is told too. What it prints goes to standard error. Built with\n"
@@ -249,7 +249,7 @@ static void print_text(const struct rp_findings *findings, const char *symbol)
         cli_print("\n   %s\n", o.what);
         if (*where)
             cli_print("   at    %s\n", where);
-        cli_print("   mend  %s\n", o.mend);
+        cli_print("   fix   %s\n", o.mend);
     }
 }
 
@@ -405,7 +405,7 @@ static int tell_end(const struct request *request, const struct cli_child_end *e
         cli_json_text(stdout, mend);
         printf(", \"where\": null, \"error\": null, \"code\": 0, \"count\": 1}]}\n");
     } else {
-        printf("1 obstacle to capturing %s\n\n1  %s: %s\n   %s\n   mend  %s\n", request->symbol,
+        printf("1 obstacle to capturing %s\n\n1  %s: %s\n   %s\n   fix   %s\n", request->symbol,
                kind, end->signal ? "signal" : "exit", what, mend);
     }
     return CLI_NO;

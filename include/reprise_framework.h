@@ -157,12 +157,13 @@ RP_API rp_status rp_node_params(struct rp_device *device, struct CUgraphNode_st 
 /* For those who run and replay by themselves: the policy of RP_POLICY_AUTO without a callable. A
  * judge is one function's, a choice that of one of its shapes. Around each call:
  *
- *     rp_choice_begin(choice, stream, 0, &turn);
+ *     rp_way_choice_begin(choice, stream, 0, &turn);
  *     if (turn.way == RP_WAY_CAPTURE) {
- *         ... rp_choice_captured(choice, worked, ms); rp_choice_begin(choice, stream, 0, &turn);
+ *         ... rp_way_choice_captured(choice, worked, ms);
+ *         rp_way_choice_begin(choice, stream, 0, &turn);
  *     }
  *     worked = turn.way == RP_WAY_GRAPH ? replay(stream) : run(stream);
- *     rp_choice_end(choice, &turn, worked);
+ *     rp_way_choice_end(choice, &turn, worked);
  *
  * Some of the calls are measured, by the host's clock and by events on the stream; nothing waits,
  * and what comes out is learned in later calls. A call's cost is the longer of the host's time to
@@ -170,8 +171,8 @@ RP_API rp_status rp_node_params(struct rp_device *device, struct CUgraphNode_st 
  * stream is waited for, the device's time from its begin to its end. The others cost a count. A
  * judge and its choices are used by one thread at a time; calls may overlap, or be within each
  * other, and are not measured then. */
-struct rp_judge;
-struct rp_choice;
+struct rp_way_judge;
+struct rp_way_choice;
 
 enum rp_way {
     RP_WAY_EAGER = 0,
@@ -180,33 +181,34 @@ enum rp_way {
 };
 
 /* One call. */
-struct rp_turn {
+struct rp_way_turn {
     enum rp_way way;
     uint32_t step, round; /* the library's */
     uint32_t reserved;
 };
 
 /* The device outlives the judge, the judge its choices. NULL may be destroyed. */
-RP_API rp_status rp_judge_create(struct rp_device *device, struct rp_judge **out_judge,
-                                 struct rp_error *err);
-RP_API void rp_judge_destroy(struct rp_judge *judge);
-RP_API rp_status rp_choice_create(struct rp_judge *judge, struct rp_choice **out_choice,
-                                  struct rp_error *err);
-RP_API void rp_choice_destroy(struct rp_choice *choice);
+RP_API rp_status rp_way_judge_create(struct rp_device *device, struct rp_way_judge **out_judge,
+                                     struct rp_error *err);
+RP_API void rp_way_judge_destroy(struct rp_way_judge *judge);
+RP_API rp_status rp_way_choice_create(struct rp_way_judge *judge, struct rp_way_choice **out_choice,
+                                      struct rp_error *err);
+RP_API void rp_way_choice_destroy(struct rp_way_choice *choice);
 
 /* How the next call goes. ahead_us: what the caller spent on it before, on the host, and spends on
  * each call that may go by the graph: finding the shape, say. */
-RP_API void rp_choice_begin(struct rp_choice *choice, struct CUstream_st *stream, double ahead_us,
-                            struct rp_turn *out_turn);
+RP_API void rp_way_choice_begin(struct rp_way_choice *choice, struct CUstream_st *stream,
+                                double ahead_us, struct rp_way_turn *out_turn);
 /* It was enqueued on that stream; worked is 0 when it was not made whole. */
-RP_API void rp_choice_end(struct rp_choice *choice, const struct rp_turn *turn, int worked);
+RP_API void rp_way_choice_end(struct rp_way_choice *choice, const struct rp_way_turn *turn,
+                              int worked);
 /* What became of RP_WAY_CAPTURE, or of a capture that nobody asked for, and what it took. */
-RP_API void rp_choice_captured(struct rp_choice *choice, int worked, double ms);
+RP_API void rp_way_choice_captured(struct rp_way_choice *choice, int worked, double ms);
 /* How many of the next calls, `most` at most, go the way that is chosen now without being measured:
- * they are counted here, and made without rp_choice_begin. */
-RP_API uint32_t rp_choice_rest(struct rp_choice *choice, uint32_t most);
+ * they are counted here, and made without rp_way_choice_begin. */
+RP_API uint32_t rp_way_choice_rest(struct rp_way_choice *choice, uint32_t most);
 
-struct rp_choice_info {
+struct rp_way_choice_info {
     size_t size;
     enum rp_way way;             /* that calls go now, but for those that compare */
     int is_settled;              /* nonzero: the ways were compared, and what was found stands */
@@ -218,7 +220,8 @@ struct rp_choice_info {
     double capture_ms; /* what its captures took, those that failed too */
     double trial_ms;   /* what comparing took, beside calls that all go the better way */
 };
-RP_API void rp_choice_info(const struct rp_choice *choice, struct rp_choice_info *out_info);
+RP_API void rp_way_choice_info(const struct rp_way_choice *choice,
+                               struct rp_way_choice_info *out_info);
 
 #ifdef __cplusplus
 }

@@ -6,7 +6,7 @@
  */
 #include "graph_fixture.h"
 
-#include "graph/callable/box.h"
+#include "graph/callable/strided_copy.h"
 #include "reprise_heap.h"
 
 enum { MOST_BYTES = 1 << 16, FLOATS = 4096 };
@@ -102,11 +102,12 @@ static void boxes_are_copied(void **state)
         uint64_t again = seed;
         int64_t sizes[8], a[8], b[8], index[8] = {0};
         uint32_t rank = random_box(sizes, a, b), element = 1u << below(4);
-        struct rpi_box out = {to, a}, in = {from, b};
+        struct rpi_strided out = {to, a}, in = {from, b};
         memset(expected, 0xee, MOST_BYTES);
         assert_int_equal(f.driver->cuMemsetD8(to, 0xee, MOST_BYTES), 0);
         assert_int_equal(f.driver->cuCtxSynchronize(), 0);
-        RPT_OK(&f, rpi_box_copy(f.driver, &out, &in, sizes, rank, element, f.streams[0], &f.err));
+        RPT_OK(&f,
+               rpi_strided_copy(f.driver, &out, &in, sizes, rank, element, f.streams[0], &f.err));
         if (!is_empty(sizes, rank))
             do {
                 memcpy(expected + place(index, a, rank) * element,
@@ -139,14 +140,14 @@ static void boxes_are_filled_beyond(void **state)
             strides[i] = step;
             step *= outer[i];
         }
-        struct rpi_box box = {to, strides};
+        struct rpi_strided box = {to, strides};
         memset(expected, 0xee, MOST_BYTES);
         assert_int_equal(f.driver->cuMemsetD8(to, 0xee, MOST_BYTES), 0);
         assert_int_equal(f.driver->cuCtxSynchronize(), 0);
         if (element < 8)
             bits &= ((uint64_t)1 << (8 * element)) - 1;
-        RPT_OK(&f, rpi_box_fill_beyond(f.driver, &box, inner, outer, rank, element, bits,
-                                       f.streams[0], &f.err));
+        RPT_OK(&f, rpi_strided_fill_beyond(f.driver, &box, inner, outer, rank, element, bits,
+                                           f.streams[0], &f.err));
         do {
             bool within = true;
             for (uint32_t i = 0; i < rank; i++)

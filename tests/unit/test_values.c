@@ -138,11 +138,11 @@ static void the_same_values_change_no_node(void **state)
     init(&subject, f, 2);
     struct rp_graph *graph = captured(&subject, 0);
     replay(&subject, graph, 1);
-    uint64_t tables = graph->exec->carriers.tables;
+    uint64_t tables = graph->exec->copy_nodes.tables;
     replay(&subject, graph, 1);
-    assert_int_equal(graph->exec->carriers.tables, tables);
+    assert_int_equal(graph->exec->copy_nodes.tables, tables);
     replay(&subject, graph, 2);
-    assert_int_equal(graph->exec->carriers.tables, tables + 1);
+    assert_int_equal(graph->exec->copy_nodes.tables, tables + 1);
     rp_graph_destroy(graph);
     finish(&subject);
 }

@@ -2,7 +2,7 @@
 #include "graph/bind/bind.h"
 
 #include "base/held.h"
-#include "graph/bind/choice.h"
+#include "graph/bind/copy_choice.h"
 #include "graph/objects/arguments.h"
 
 #include <assert.h>
@@ -33,7 +33,7 @@ void rpi_binding_finish(struct rpi_binding *binding)
     rpi_free(binding->order);
     rpi_free(binding->copies);
     rpi_free(binding->value_addresses);
-    rpi_choice_destroy(binding->choice);
+    rpi_copy_choice_destroy(binding->choice);
     *binding = (struct rpi_binding){0};
 }
 
@@ -542,7 +542,7 @@ static void choose_targets(struct rpi_binding *binding)
 
 void rpi_binding_choose(struct rpi_binding *binding, const struct rp_arg *args, CUstream stream)
 {
-    struct rpi_choice *choice = binding->copies_all ? NULL : binding->choice;
+    struct rpi_copy_choice *choice = binding->copies_all ? NULL : binding->choice;
     bool changed = !binding->chosen;
     binding->chosen = true;
     for (size_t k = 0; k < binding->arg_count; k++) {
@@ -553,7 +553,7 @@ void rpi_binding_choose(struct rpi_binding *binding, const struct rp_arg *args, 
             choice->changed[k] =
                 moved && obstacle(binding, &binding->args[k], args[k].address) == RPI_COPY_NOT;
     }
-    if (choice && rpi_choice_next(choice, stream))
+    if (choice && rpi_copy_choice_next(choice, stream))
         changed = true;
     if (changed)
         choose_targets(binding);
@@ -575,7 +575,7 @@ bool rpi_binding_give_up_copies(struct rpi_binding *binding)
     if (!chosen)
         return false;
     binding->copies_all = false;
-    rpi_choice_destroy(binding->choice);
+    rpi_copy_choice_destroy(binding->choice);
     binding->choice = NULL;
     choose_targets(binding);
     return true;

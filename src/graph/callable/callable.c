@@ -78,7 +78,7 @@ static rp_status make_callable(struct rp_device *device, const struct rp_callabl
     made->bind = options->bind;
     made->policy = options->policy;
     made->verify = options->verify;
-    rpi_judge_init(&made->judge, device);
+    rpi_way_judge_init(&made->judge, device);
     made->name = rpi_strdup(options->name ? options->name : "callable");
     if (!made->name)
         return rpi_error_host_memory(err, "rp_callable_create", 9);
@@ -130,10 +130,10 @@ void rp_callable_destroy(struct rp_callable *callable)
     if (!callable || rpi_is_forked())
         return;
     for (size_t i = 0; i < callable->shapes.all.count; i++) {
-        rp_choice_destroy(callable->shapes.all.data[i]->choice);
+        rp_way_choice_destroy(callable->shapes.all.data[i]->choice);
         rp_graph_destroy(callable->shapes.all.data[i]->graph);
     }
-    rpi_judge_finish(&callable->judge);
+    rpi_way_judge_finish(&callable->judge);
     rp_pool_destroy(callable->pool);
     drop_buckets(callable);
     free_callable(callable);
@@ -274,7 +274,7 @@ static rp_status capture_shape(struct rp_callable *callable, struct rpi_shape *s
     shape->capture_ms += ms;
     callable->info.capture_ms += ms;
     if (shape->choice)
-        rp_choice_captured(shape->choice, status == RP_OK, ms);
+        rp_way_choice_captured(shape->choice, status == RP_OK, ms);
     if (status == RP_OK) {
         set_reason(shape, RP_SHAPE_GRAPH, NULL);
         callable->info.graphs++;
@@ -302,7 +302,7 @@ static void drop_stale(struct rp_callable *callable, struct rpi_shape *shape)
         return;
     struct rp_graph_info lost = {.size = sizeof lost};
     rp_graph_info(shape->graph, &lost);
-    rp_choice_destroy(shape->choice);
+    rp_way_choice_destroy(shape->choice);
     rp_graph_destroy(shape->graph);
     shape->choice = NULL;
     shape->graph = NULL;
@@ -399,22 +399,22 @@ static bool has_room(const struct rp_callable *callable, struct rpi_shape *shape
 }
 
 /* The shape's choice; NULL where there is no host memory: then the call goes by the graph. */
-static struct rp_choice *choice_of(struct rp_callable *callable, struct rpi_shape *shape)
+static struct rp_way_choice *choice_of(struct rp_callable *callable, struct rpi_shape *shape)
 {
-    if (shape->choice || rp_choice_create(&callable->judge, &shape->choice, NULL) != RP_OK)
+    if (shape->choice || rp_way_choice_create(&callable->judge, &shape->choice, NULL) != RP_OK)
         return shape->choice;
     if (shape->graph)
-        rp_choice_captured(shape->choice, 1, shape->capture_ms);
+        rp_way_choice_captured(shape->choice, 1, shape->capture_ms);
     return shape->choice;
 }
 
 /* As the shape's choice says, which *out_turn is to tell. */
 static enum way judge(struct rp_callable *callable, struct rpi_shape *shape, CUstream stream,
-                      struct rp_turn *out_turn)
+                      struct rp_way_turn *out_turn)
 {
     if (!choice_of(callable, shape))
         return shape->state == RP_SHAPE_GRAPH ? WAY_REPLAY : WAY_EAGER;
-    rp_choice_begin(shape->choice, stream, 0, out_turn);
+    rp_way_choice_begin(shape->choice, stream, 0, out_turn);
     if (out_turn->way != RP_WAY_CAPTURE)
         return out_turn->way == RP_WAY_EAGER ? WAY_EAGER : WAY_REPLAY;
     if (!has_room(callable, shape))
@@ -424,7 +424,7 @@ static enum way judge(struct rp_callable *callable, struct rpi_shape *shape, CUs
 
 /* How this call of the shape is done. */
 static enum way choose_way(struct rp_callable *callable, struct rpi_shape *shape, CUstream stream,
-                           struct rp_turn *out_turn)
+                           struct rp_way_turn *out_turn)
 {
     if (callable->policy == RP_POLICY_NEVER)
         return WAY_EAGER;
@@ -545,7 +545,7 @@ static rp_status replay(struct rp_callable *callable, struct rpi_shape *shape,
 
 /* What the call that asked for a capture becomes: where a policy judges, it is asked once more. */
 static enum way after_capture(struct rp_callable *callable, struct rpi_shape *shape,
-                              rp_status captured, CUstream stream, struct rp_turn *out_turn)
+                              rp_status captured, CUstream stream, struct rp_way_turn *out_turn)
 {
     if (!shape->choice)
         return captured == RP_OK ? WAY_REPLAY : WAY_EAGER_FIRST;
@@ -561,7 +561,7 @@ static rp_status call_locked(struct rp_callable *callable, const struct rp_input
     if (status != RP_OK)
         return status;
     drop_stale(callable, shape);
-    struct rp_turn turn = {.way = RP_WAY_EAGER};
+    struct rp_way_turn turn = {.way = RP_WAY_EAGER};
     enum way way = choose_way(callable, shape, stream, &turn);
     if (way == WAY_CAPTURE) {
         struct rp_error failure;
@@ -576,7 +576,7 @@ static rp_status call_locked(struct rp_callable *callable, const struct rp_input
     status = way == WAY_REPLAY ? replay(callable, shape, inputs, stream, err)
                                : run_eagerly(callable, shape, inputs, stream, err);
     if (turn.step)
-        rp_choice_end(shape->choice, &turn, status == RP_OK);
+        rp_way_choice_end(shape->choice, &turn, status == RP_OK);
     if (status == RP_OK && way == WAY_EAGER_FIRST) /* what fails is told by the shape */
         capture_shape(callable, shape, &calling, RP_SHAPE_EAGER, NULL);
     return status;
@@ -642,10 +642,10 @@ static struct ranked *rank(const struct rp_inputs *inputs, size_t count)
     return ranks;
 }
 
-static void describe_choice(const struct rp_choice *choice, struct rp_shape_info *info)
+static void describe_choice(const struct rp_way_choice *choice, struct rp_shape_info *info)
 {
-    struct rp_choice_info told = {.size = sizeof told};
-    rp_choice_info(choice, &told);
+    struct rp_way_choice_info told = {.size = sizeof told};
+    rp_way_choice_info(choice, &told);
     info->choice = told.choice;
     info->choice_reason = told.reason;
     info->eager_us = told.eager_us;

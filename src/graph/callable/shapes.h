@@ -64,8 +64,8 @@ struct rpi_shape {
     struct rp_graph *graph;
     uint64_t replays, eager_runs, padded_calls;
     double capture_ms;
-    unsigned stale_graphs;    /* dropped (rp_graph_is_stale) */
-    struct rp_choice *choice; /* of RP_POLICY_AUTO, from the first judged call on; owned by the
+    unsigned stale_graphs;        /* dropped (rp_graph_is_stale) */
+    struct rp_way_choice *choice; /* of RP_POLICY_AUTO, from the first judged call on; owned by the
                                  callable */
 };
 

@@ -363,5 +363,5 @@ void rpi_reads_finish(struct rp_graph *graph)
 
 void rpi_readers_finish(struct rpi_readers *readers)
 {
-    rpi_stamps_finish(&readers->stamps);
+    rpi_write_stamps_finish(&readers->stamps);
 }

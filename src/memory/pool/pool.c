@@ -2,7 +2,7 @@
 #include "memory/pool/pool.h"
 
 #include "memory/pool/compose_sum.h"
-#include "memory/pool/pool_turn.h"
+#include "memory/pool/replay_order.h"
 
 #include <assert.h>
 
@@ -111,7 +111,7 @@ void rpi_pool_remove(struct rpi_pool *pool, struct rpi_pool_node *node)
     if (!parent)
         return;
     assert(!node->first);
-    rpi_turn_forget(pool, node);
+    rpi_replay_order_forget(pool, node);
     if (node->previous)
         node->previous->next = node->next;
     else

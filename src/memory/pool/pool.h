@@ -35,7 +35,7 @@ struct rpi_pool_node {
 };
 
 /* One capture's share, unowned by the pool. What stands above `stream` is filled in before it is
- * added and fixed then; pool_turn.h has the rest. */
+ * added and fixed then; replay_order.h has the rest. */
 struct rpi_pool_member {
     struct rpi_pool_node node;
     struct rpi_ranges all, kept; /* where its blocks lie, joined: all, and those that it keeps */
@@ -58,7 +58,7 @@ struct rpi_pool_members {
 
 struct rpi_pool_group {
     struct rpi_pool_node node;
-    struct rpi_pool_node *current; /* for pool_turn.h, which tells what these are */
+    struct rpi_pool_node *current; /* for replay_order.h, which tells what these are */
     uint64_t since;
     struct rpi_pool_members before, next;
 };
