@@ -33,7 +33,8 @@ _failed: list[object] = []     # graphs that could not end, which PyTorch goes o
 _numbers: dict[int, object] = {}    # by the index of the device: what is drawn to find out
 _streams: dict[int, object] = {}    # by the index of the device: where PyTorch captures beside a run
 _keepers: list[tuple] = []    # (generator, graph that keeps its words where they are)
-_named: weakref.WeakKeyDictionary[object, set] = weakref.WeakKeyDictionary()  # by PyTorch's graph of a run: the words that were named there
+# By PyTorch's graph of a run: the words that were named there.
+_named: weakref.WeakKeyDictionary[object, set] = weakref.WeakKeyDictionary()
 WORD = 8         # bytes of a seed, and of an offset: each is an allocation
 
 

@@ -40,8 +40,9 @@ MOST_BYTES = 4096    # of a CPU tensor that are compared; of a larger one its ve
 MOST_ARRAY = 1 << 16  # bytes of a NumPy array, which has no version
 MOST_VALUES = 100_000
 
-_ITERATORS: tuple[type, ...] = (types.GeneratorType, type(iter(())), type(iter([])), type(iter({})), type(iter("")),
-              type(iter(range(1))), type(iter(set())), zip, map, filter, enumerate, reversed)
+_ITERATORS: tuple[type, ...] = (
+    types.GeneratorType, type(iter(())), type(iter([])), type(iter({})), type(iter("")), type(iter(range(1))),
+    type(iter(set())), zip, map, filter, enumerate, reversed)
 _OF_MODULE = frozenset(("__getattr__",))
 _SKIPPED_DUNDERS = frozenset((
     "__init_subclass__", "__class_getitem__", "__repr__", "__str__", "__reduce__", "__reduce_ex__",
