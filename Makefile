@@ -49,9 +49,9 @@ format: ## lay out the sources with clang-format
 	@scripts/setup.sh lint
 	@git ls-files -z '*.c' '*.h' ':!*_ptx.*' | xargs -0 clang-format -i
 
-lint: build ## check layout, clang-tidy, cppcheck, ruff and shellcheck
+lint: build ## check layout, clang-tidy, cppcheck, ruff, mypy and shellcheck; CHANGED=1: of changed files only
 	@scripts/setup.sh lint
-	@scripts/lint.sh "$(BUILD)"
+	@scripts/lint.sh "$(BUILD)" $(if $(CHANGED),--changed)
 
 asan: ## run every test under the address sanitizer, in build-asan
 	@$(call sanitize,asan,-fsanitize=address)

@@ -209,7 +209,7 @@ static rp_status settle(struct chain *c, size_t *out_replays, struct rp_error *e
     size_t copied = 0;
     *out_replays = 0;
     for (size_t i = 0; i < *out_replays + WHILE && i < MOST; i++) {
-        struct rp_graph_info info;
+        struct rp_graph_info info = {.size = sizeof info};
         double us, done_us;
         rp_status status = time_one(c, BENCH_CHOSEN, (int)(i % 2), &us, &done_us, err);
         if (status)
@@ -226,7 +226,7 @@ static rp_status measure(struct chain *c, size_t calls, struct bench_chain *out,
                          struct rp_error *err)
 {
     enum { WARM = 20 };
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     size_t chosen_after = 0;
     rp_status status = settle(c, &chosen_after, err);
     for (size_t i = 0; i < calls + WARM && !status; i++)
@@ -258,7 +258,7 @@ static rp_status measure(struct chain *c, size_t calls, struct bench_chain *out,
 static rp_status start(struct chain *c, struct rp_device *device, size_t calls,
                        struct rp_error *err)
 {
-    struct rp_device_info info;
+    struct rp_device_info info = {.size = sizeof info};
     rp_device_info(device, &info);
     const void *image = !strcmp(info.driver, "host") ? (const void *)&decoder_host_image
                                                      : (const void *)decoder_ptx;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-#define RP_UNSTABLE /* rp_exec_reset */
+#define RP_UNSTABLE /* rp_device_exec_reset */
 #include "bench_shapes.h"
 
 #include "bench_time.h"
 #include "decoder.h"
 #include "output.h"
+#include "reprise_tools.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,7 +102,7 @@ static rp_status session_open(struct session *s, const char *driver, uint64_t bu
 {
     struct rp_device_options options = RP_DEVICE_OPTIONS_INIT;
     struct rp_pool_options pool = RP_POOL_OPTIONS_INIT;
-    struct rp_device_info info;
+    struct rp_device_info info = {.size = sizeof info};
     options.driver = driver;
     options.host_check_races = 0;
     options.exec_budget_bytes = budget;
@@ -220,10 +221,11 @@ static rp_status fill(struct session *s, struct bench_memory *memory, struct rp_
     if (!status)
         status = free_bytes(s, &after, err);
     memory->all_bytes = taken(before, after);
-    struct rp_pool_info pool;
+    struct rp_pool_info pool = {.size = sizeof pool};
     rp_pool_info(s->pool, &pool);
     memory->pool_bytes = pool.mapped_bytes;
-    rp_exec_info(s->device, &memory->execs);
+    memory->execs.size = sizeof memory->execs;
+    rp_device_exec_info(s->device, &memory->execs);
     return status;
 }
 
@@ -259,7 +261,7 @@ static rp_status heat_up(struct session *s, size_t shape, struct bench_hot *hot,
                          struct rp_error *err)
 {
     enum { MOST = 20000 };
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     rp_graph_info(s->graphs[shape], &info);
     rp_status status = RP_OK;
     for (; !info.own_exec && hot->replays_until_own < MOST && !status; hot->replays_until_own++) {
@@ -314,7 +316,7 @@ static rp_status run_hot(struct session *own, const char *driver, struct bench_h
     if (!status)
         status = session_open(&updated, driver, 1, own->shapes, err);
     if (!status)
-        status = rp_exec_reset(updated.device, 1, 1, err);
+        status = rp_device_exec_reset(updated.device, 1, 1, err);
     if (!status)
         status = capture(&updated, own->shapes - 1, err);
     if (!status)
@@ -363,13 +365,13 @@ static rp_status walk_round(struct session *s, const struct bench_shapes *bench,
 {
     rp_status status = RP_OK;
     for (int way = 0; way < BENCH_WAYS && !status; way++) {
-        struct rp_exec_info before, after;
-        status =
-            rp_exec_reset(s->device, budget_of(bench, (enum bench_way)way), way == WAY_ALWAYS, err);
-        rp_exec_info(s->device, &before);
+        struct rp_device_exec_info before = {.size = sizeof before}, after = {.size = sizeof after};
+        status = rp_device_exec_reset(s->device, budget_of(bench, (enum bench_way)way),
+                                      way == WAY_ALWAYS, err);
+        rp_device_exec_info(s->device, &before);
         if (!status)
             status = walk_once(s, steps, bench->steps, &out_us[way], err);
-        rp_exec_info(s->device, &after);
+        rp_device_exec_info(s->device, &after);
         costs->instantiated[way] = after.instantiated - before.instantiated;
         costs->updates[way] = after.updates - before.updates;
         if (!status && way == WAY_EACH)
@@ -407,7 +409,7 @@ static rp_status learn(struct session *s, struct rp_error *err)
     static const uint64_t budgets[] = {RP_EXEC_ONE_EACH, 1};
     rp_status status = RP_OK;
     for (size_t b = 0; b < 2 && !status; b++) {
-        status = rp_exec_reset(s->device, budgets[b], budgets[b] == 1, err);
+        status = rp_device_exec_reset(s->device, budgets[b], budgets[b] == 1, err);
         for (size_t i = 0; i < 3 * s->shapes && !status; i++) {
             status = replay(s, i / 3, err);
             if (!status)

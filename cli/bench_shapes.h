@@ -23,7 +23,7 @@ struct bench_memory {
     uint64_t all_bytes;
     uint64_t pool_bytes;
     double capture_ms; /* of all */
-    struct rp_exec_info execs;
+    struct rp_device_exec_info execs;
 };
 
 /* One shape, replayed again and again: device time by events, medians, taking turns. */

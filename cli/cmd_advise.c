@@ -10,6 +10,7 @@
 #include "output.h"
 
 #include "reprise.h"
+#include "reprise_tools.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -112,7 +113,7 @@ static int print_advice(struct rp_advice *advice, const struct request *request,
                         struct rp_error *err)
 {
     const char *text;
-    struct rp_advice_info info;
+    struct rp_advice_info info = {.size = sizeof info};
     rp_advice_info(advice, &info);
     if (request->html && !write_page(advice, request->html, err))
         return CLI_USAGE;

@@ -366,7 +366,7 @@ static rp_status run(const struct request *request, struct results *results, str
     if (status == RP_OK && request->json) {
         print_json(results);
     } else if (status == RP_OK) {
-        struct rp_device_info info;
+        struct rp_device_info info = {.size = sizeof info};
         rp_device_info(device, &info);
         printf("driver %s: %s\n\n", info.driver, info.name);
         print_table(results, request->seeds.count);

@@ -267,7 +267,7 @@ static rp_status run_chains(const struct request *request, struct results *resul
 {
     struct rp_device_options options = RP_DEVICE_OPTIONS_INIT;
     struct rp_device *device = NULL;
-    struct rp_device_info info;
+    struct rp_device_info info = {.size = sizeof info};
     options.driver = request->driver;
     options.host_check_races = 0;
     rp_status status = rp_device_open(&options, &device, err);

@@ -10,6 +10,7 @@
 #include "output.h"
 
 #include "reprise.h"
+#include "reprise_tools.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -36,7 +37,7 @@ static const char usage[] =
     "usage: reprise check [OPTIONS] FILE.so:FUNCTION\n"
     "\n"
     "Tries to capture FUNCTION, an rp_callable_fn that FILE.so exports, and reports each\n"
-    "obstacle with operation, place and mend. Its `user` is the struct rp_device, for\n"
+    "obstacle with operation, place and fix. Its `user` is the struct rp_device, for\n"
     "rp_device_function. It is run twice, captured, and replayed on other buffers, whose\n"
     "results must equal the run's. It runs in a process of its own, so one that exits or\n"
     "crashes is told too. What it prints goes to standard error. Built with\n"
@@ -205,7 +206,7 @@ static void describe_place(const struct rp_findings *findings, size_t index, cha
 
 static void print_json(const struct rp_findings *findings, const char *driver)
 {
-    struct rp_obstacle o;
+    struct rp_obstacle o = {.size = sizeof o};
     printf("{\"driver\": ");
     cli_json_text(stdout, driver);
     printf(", \"obstacles\": [");
@@ -232,7 +233,7 @@ static void print_json(const struct rp_findings *findings, const char *driver)
 
 static void print_text(const struct rp_findings *findings, const char *symbol)
 {
-    struct rp_obstacle o;
+    struct rp_obstacle o = {.size = sizeof o};
     size_t count = rp_findings_count(findings);
     if (!count) {
         cli_print("%s can be captured: its replays give what it gives\n", symbol);
@@ -248,7 +249,7 @@ static void print_text(const struct rp_findings *findings, const char *symbol)
         cli_print("\n   %s\n", o.what);
         if (*where)
             cli_print("   at    %s\n", where);
-        cli_print("   mend  %s\n", o.mend);
+        cli_print("   fix   %s\n", o.mend);
     }
 }
 
@@ -297,7 +298,7 @@ static int check(struct rp_device *device, struct request *request, rp_callable_
     struct told told = {callable, device, getpid()};
     struct rp_findings *findings = NULL;
     struct rp_error err = {0};
-    struct rp_device_info info;
+    struct rp_device_info info = {.size = sizeof info};
     rp_device_info(device, &info);
     if (rp_device_push(device, &err) != RP_OK) {
         cli_fail("check", &err);
@@ -404,7 +405,7 @@ static int tell_end(const struct request *request, const struct cli_child_end *e
         cli_json_text(stdout, mend);
         printf(", \"where\": null, \"error\": null, \"code\": 0, \"count\": 1}]}\n");
     } else {
-        printf("1 obstacle to capturing %s\n\n1  %s: %s\n   %s\n   mend  %s\n", request->symbol,
+        printf("1 obstacle to capturing %s\n\n1  %s: %s\n   %s\n   fix   %s\n", request->symbol,
                kind, end->signal ? "signal" : "exit", what, mend);
     }
     return CLI_NO;

@@ -105,6 +105,7 @@ static rp_status open_device(const struct demo_options *options, struct rp_devic
         device.driver = "host";
         status = rp_device_open(&device, out_device, err);
     }
+    facts->device.size = sizeof facts->device;
     if (!status)
         rp_device_info(*out_device, &facts->device);
     return status;

@@ -9,6 +9,7 @@
 #include "output.h"
 
 #include "reprise.h"
+#include "reprise_tools.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -190,6 +191,7 @@ static bool is_ready(const struct diagnosis *d)
 
 static void diagnose(const struct request *request, struct diagnosis *d)
 {
+    d->info.size = sizeof d->info;
     open_device(request->driver, d);
     if (d->device) {
         rp_device_info(d->device, &d->info);

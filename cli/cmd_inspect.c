@@ -8,6 +8,7 @@
 #include "error.h"
 #include "options.h"
 #include "output.h"
+#include "reprise_tools.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -117,6 +118,7 @@ static rp_status capture(struct subject *s, const struct request *request, struc
     decoder_args(&s->batch, s->arguments, s->arguments + words, s->arguments + 2 * words, args);
     status = rp_graph_capture(s->pool, NULL, decoder_step, &s->batch, args, DECODER_ARGS, &s->graph,
                               err);
+    s->info.size = sizeof s->info;
     if (!status)
         rp_graph_info(s->graph, &s->info);
     return status;
@@ -166,7 +168,7 @@ static rp_status print_sites(const struct subject *s, bool json, struct rp_error
 {
     size_t last = SIZE_MAX, of_arguments = 0;
     for (size_t i = 0; i < s->info.sites; i++) {
-        struct rp_graph_site site;
+        struct rp_graph_site site = {.size = sizeof site};
         rp_status status = rp_graph_site(s->graph, i, &site, err);
         if (status)
             return status;
@@ -192,7 +194,7 @@ static rp_status print_sites(const struct subject *s, bool json, struct rp_error
 
 static rp_status show(const struct subject *s, const struct request *request, struct rp_error *err)
 {
-    struct rp_device_info info;
+    struct rp_device_info info = {.size = sizeof info};
     rp_device_info(s->device, &info);
     if (request->json)
         printf("{\"driver\":\"%s\",\"batch\":%u,\"nodes\":%zu,\"blocks\":%zu,\"sites\":[",

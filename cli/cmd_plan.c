@@ -9,6 +9,7 @@
 #include "output.h"
 
 #include "reprise.h"
+#include "reprise_tools.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -189,7 +190,7 @@ static void json_c10(bool csv, uint64_t by_default, uint64_t with_reuse)
 
 static void json_capture(const struct rp_layout *layout, size_t index, bool csv)
 {
-    struct rp_layout_capture capture;
+    struct rp_layout_capture capture = {.size = sizeof capture};
     rp_layout_capture(layout, index, &capture);
     printf("%s\n  {\"name\":", index ? "," : "");
     cli_json_text(stdout, capture.name);
@@ -212,7 +213,7 @@ static void json_open(const struct printer *printer, const char *file)
 static void json_file(const struct printer *printer, const char *file,
                       const struct rp_layout *layout, bool csv, double ms)
 {
-    struct rp_layout_info info;
+    struct rp_layout_info info = {.size = sizeof info};
     rp_layout_info(layout, &info);
     json_open(printer, file);
     json_bytes("pool_bytes", info.pool_bytes);
@@ -258,7 +259,7 @@ static void table_c10(struct cli_table *table, bool csv, uint64_t by_default, ui
 static void table_capture(struct cli_table *table, const struct rp_layout *layout, size_t index,
                           bool csv)
 {
-    struct rp_layout_capture capture;
+    struct rp_layout_capture capture = {.size = sizeof capture};
     rp_layout_capture(layout, index, &capture);
     cli_table_cell(table, "  %s", capture.name);
     cli_table_cell(table, "%zu", capture.blocks);
@@ -287,7 +288,7 @@ static void table_file(struct printer *printer, const char *file, const struct r
                        bool csv)
 {
     struct cli_table *table = &printer->table;
-    struct rp_layout_info info;
+    struct rp_layout_info info = {.size = sizeof info};
     rp_layout_info(layout, &info);
     cli_table_section(table, file);
     for (size_t c = 0; c < info.captures; c++)
@@ -317,7 +318,7 @@ static void print_summary(const struct totals *t)
 static void count_file(struct totals *totals, const struct rp_layout *layout, bool csv,
                        bool has_capacity)
 {
-    struct rp_layout_info info;
+    struct rp_layout_info info = {.size = sizeof info};
     rp_layout_info(layout, &info);
     totals->files++;
     totals->captures += info.captures;

@@ -134,7 +134,7 @@ static rp_status load_kernels(struct decoder *d, struct rp_error *err)
 #define X(name, each) "decoder_" #name,
     static const char *const names[] = {DECODER_KERNELS(X)};
 #undef X
-    struct rp_device_info info;
+    struct rp_device_info info = {.size = sizeof info};
     rp_device_info(d->device, &info);
     const void *image = !strcmp(info.driver, "host") ? (const void *)&decoder_host_image
                                                      : (const void *)decoder_ptx;

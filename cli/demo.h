@@ -14,6 +14,7 @@
 #define REPRISE_CLI_DEMO_H
 
 #include "reprise.h"
+#include "reprise_tools.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -60,7 +61,7 @@ struct demo_facts {
     uint64_t state_bytes;             /* weights and KV cache, outside the pool */
     struct rp_estimate_info estimate; /* of all batch sizes, before anything was captured */
     struct rp_pool_info taken;        /* by their captures */
-    struct rp_exec_info execs;        /* after all replays */
+    struct rp_device_exec_info execs; /* after all replays */
     char refused[512];                /* what the call in the wrong order was told */
     struct demo_capture captures[DEMO_MOST_BATCHES];
     size_t capture_count;

@@ -209,7 +209,7 @@ static rp_status create(struct session *s, const struct demo_options *options, s
     for (size_t i = 0; i < options->batch_count; i++)
         shape.rows = options->batches[i] > shape.rows ? options->batches[i] : shape.rows;
     struct rp_callable_options callable_options = RP_CALLABLE_OPTIONS_INIT;
-    struct rp_callable_info info;
+    struct rp_callable_info info = {.size = sizeof info};
     callable_options.name = "decoder";
     rp_status status = gpu_init(&s->gpu, s->device, err);
     if (!status)
@@ -269,6 +269,7 @@ static rp_status estimate(struct session *s, size_t count, struct demo_facts *fa
     rp_status status = rp_estimate(callables, inputs, count, &estimate, err);
     if (status)
         return status;
+    facts->estimate.size = sizeof facts->estimate;
     rp_estimate_info(estimate, &facts->estimate);
     rp_estimate_destroy(estimate);
     return RP_OK;
@@ -277,7 +278,7 @@ static rp_status estimate(struct session *s, size_t count, struct demo_facts *fa
 static rp_status graph_info(const struct session *s, size_t i, struct rp_graph_info *out_info,
                             struct rp_error *err)
 {
-    struct rp_shape_info shape;
+    struct rp_shape_info shape = {.size = sizeof shape};
     if (!rp_callable_shape_info(s->callable, i, &shape) || !shape.graph)
         return cli_error(err, RP_ERROR_CAPTURE, "rp_callable_capture",
                          "batch %u was not captured: %s", s->batches[i].rows,
@@ -291,8 +292,8 @@ static rp_status capture(struct session *s, size_t i, struct demo_facts *facts,
 {
     struct rp_arg args[DECODER_ARGS];
     struct rp_inputs inputs = {.args = args, .arg_count = DECODER_ARGS};
-    struct rp_pool_info pool;
-    struct rp_graph_info graph = {0};
+    struct rp_pool_info pool = {.size = sizeof pool};
+    struct rp_graph_info graph = {.size = sizeof graph};
     struct demo_capture *out = &facts->captures[i];
     args_of(s, i, NULL, args);
     rp_status status = rp_callable_capture(s->callable, &inputs, 1, NULL, NULL, NULL, err);
@@ -413,17 +414,19 @@ static rp_status run_session(struct session *s, const struct demo_options *optio
     for (size_t i = 0; i < options->batch_count; i++) {
         facts->captures[i].eager_us = median(s->times[EAGER] + i * s->samples, s->samples);
         facts->captures[i].replay_us = median(s->times[REPLAY] + i * s->samples, s->samples);
-        struct rp_graph_info graph = {0};
+        struct rp_graph_info graph = {.size = sizeof graph};
         status = graph_info(s, i, &graph, err);
         if (status)
             return status;
         facts->captures[i].bound_args = graph.bound_args;
         facts->captures[i].copied_args = graph.copied_args;
     }
+    facts->taken.size = sizeof facts->taken;
     rp_pool_info(s->pool, &facts->taken);
     facts->rehearsal_bytes = facts->taken.rehearsal_bytes;
     facts->state_bytes = s->decoder->state_floats * sizeof(float);
-    rp_exec_info(s->device, &facts->execs);
+    facts->execs.size = sizeof facts->execs;
+    rp_device_exec_info(s->device, &facts->execs);
     return RP_OK;
 }
 

@@ -130,6 +130,7 @@ static rp_status plan(const char *path, struct demo_recording *out, struct rp_er
     if (!status)
         status = rp_recording_plan(recording, NULL, &layout, err);
     if (!status) {
+        out->info.size = sizeof out->info;
         rp_layout_info(layout, &out->info);
         name_of(path, out->name, sizeof out->name);
         find_pytorch(out);

@@ -105,7 +105,7 @@ static void show_recordings(const struct demo_facts *facts)
 static void show_execs(const struct demo_facts *facts)
 {
     char bytes[32], budget[32], seen[256];
-    const struct rp_exec_info *execs = &facts->execs;
+    const struct rp_device_exec_info *execs = &facts->execs;
     cli_exec_describe(execs, seen, sizeof seen);
     printf("Executable graphs: %zu for %zu graphs of %zu %s, an estimated %s of a budget of %s;\n"
            "%" PRIu64 " made, %" PRIu64 " updates from graph to graph.\n%s\n",
@@ -233,7 +233,7 @@ static void json_recording(const struct demo_recording *r)
     printf(",\"ms\":%.3f}", info->ms);
 }
 
-static void json_execs(const struct rp_exec_info *execs)
+static void json_execs(const struct rp_device_exec_info *execs)
 {
     printf(",\n \"execs\":{\"count\":%zu", execs->execs);
     json_number("bytes", execs->bytes);

@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 #include "output.h"
+#include "reprise_tools.h"
 
 #include <stdarg.h>
 #include <stdio.h>

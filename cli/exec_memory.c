@@ -10,7 +10,7 @@
 /* Fewer steps than this tell the share to no better than an eighth. */
 enum { ENOUGH_STEPS = 8 };
 
-bool cli_exec_error(const struct rp_exec_info *execs, double *out_share)
+bool cli_exec_error(const struct rp_device_exec_info *execs, double *out_share)
 {
     if (!execs->measured_bytes || execs->measured_bytes < ENOUGH_STEPS * execs->measured_step_bytes)
         return false;
@@ -18,7 +18,7 @@ bool cli_exec_error(const struct rp_exec_info *execs, double *out_share)
     return true;
 }
 
-void cli_exec_describe(const struct rp_exec_info *execs, char *text, size_t bytes)
+void cli_exec_describe(const struct rp_device_exec_info *execs, char *text, size_t bytes)
 {
     double share = 0, seen = cli_mib(execs->measured_bytes);
     double step = cli_mib(execs->measured_step_bytes);
@@ -39,7 +39,7 @@ void cli_exec_describe(const struct rp_exec_info *execs, char *text, size_t byte
                  share < 0 ? "low" : "high");
 }
 
-void cli_exec_json(const struct rp_exec_info *execs, const char *prefix)
+void cli_exec_json(const struct rp_device_exec_info *execs, const char *prefix)
 {
     double share;
     printf(",\"%smost_bytes\":%" PRIu64 ",\"%smeasured_bytes\":%" PRIu64

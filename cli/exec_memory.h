@@ -13,13 +13,13 @@
 
 /* By what share of the memory seen the estimate is too high, negative: too low; false: too little
  * was seen to tell. */
-bool cli_exec_error(const struct rp_exec_info *execs, double *out_share);
+bool cli_exec_error(const struct rp_device_exec_info *execs, double *out_share);
 
 /* The same as a sentence, or why there is none, into text. */
-void cli_exec_describe(const struct rp_exec_info *execs, char *text, size_t bytes);
+void cli_exec_describe(const struct rp_device_exec_info *execs, char *text, size_t bytes);
 
 /* ,"most_bytes":...,"measured_bytes":...,"measured_step_bytes":...,"estimate_error":..., each name
  * behind the prefix, on standard output; the error is null where there is none. */
-void cli_exec_json(const struct rp_exec_info *execs, const char *prefix);
+void cli_exec_json(const struct rp_device_exec_info *execs, const char *prefix);
 
 #endif

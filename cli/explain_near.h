@@ -6,6 +6,7 @@
 #define REPRISE_CLI_EXPLAIN_NEAR_H
 
 #include "reprise.h"
+#include "reprise_tools.h"
 
 #include <stddef.h>
 

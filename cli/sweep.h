@@ -17,6 +17,7 @@
 #define REPRISE_CLI_SWEEP_H
 
 #include "gpu.h"
+#include "reprise_tools.h"
 
 enum { SWEEP_MOST_STREAMS = 32 };
 

@@ -112,8 +112,8 @@ int main(void)
     check_driver(driver.synchronize());
     check_driver(driver.download(host, others[1].address, BYTES));
 
-    struct rp_device_info device_info;
-    struct rp_graph_info info;
+    struct rp_device_info device_info = {.size = sizeof device_info};
+    struct rp_graph_info info = {.size = sizeof info};
     rp_device_info(device, &device_info);
     rp_graph_info(graph, &info);
     printf("%s: %zu nodes, %llu bytes planned, at least %llu needed\n", device_info.name,

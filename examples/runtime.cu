@@ -108,7 +108,7 @@ int main()
 
     std::vector<float> host(COUNT);
     check_cuda(cudaMemcpy(host.data(), (void *)others[1].address, BYTES, cudaMemcpyDeviceToHost));
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     rp_graph_info(graph, &info);
     bool right = host[0] == 42 && host[COUNT - 1] == 42 && info.bound_args == 2;
     printf("%zu nodes, %zu arguments bound; out = %g ... %g: %s\n", info.nodes, info.bound_args,

@@ -9,6 +9,7 @@
  * toolkit is needed.
  */
 #include <reprise.h>
+#include <reprise_heap.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,9 +96,9 @@ static int capture(struct rp_callable *callable)
     struct rp_inputs inputs[3];
     struct rp_callable *callables[3];
     struct rp_estimate *estimate;
-    struct rp_estimate_info estimated;
-    struct rp_callable_info info;
-    struct rp_pool_info taken;
+    struct rp_estimate_info estimated = {.size = sizeof estimated};
+    struct rp_callable_info info = {.size = sizeof info};
+    struct rp_pool_info taken = {.size = sizeof taken};
     struct rp_error err;
     for (int i = 0; i < 3; i++) {
         args[i][0] = rows_at(0, shapes[i], RP_ARG_IN);

@@ -9,32 +9,35 @@
  *     3  pool                       memory that the blocks of several captured graphs share
  *     4  callable and graph         capture work once, replay it
  *     5  shapes                     a callable as a function: a graph for each shape
- *     6  heap                       memory for eager work, as PyTorch's caching allocator gives it
- *     7  recordings and layouts     plan the memory of captures that were recorded to a file
- *     8  driver access              for callables that launch through the driver API themselves
- *     9  kernels for the host driver
- *    10  explanations and checks    what errors and symptoms mean; what a callable has in its way
- *    11  advice                     what a profiler trace says about graphs
- *    12  process-wide settings      host memory, log
- *    13  measurements               not stable: with RP_UNSTABLE defined only
+ *     6  process-wide settings      host memory, log
+ *
+ *     reprise_heap.h                memory for eager work, as PyTorch's caching allocator gives it
+ *     reprise_framework.h           for those that begin captures, and decide on ways, themselves
+ *     reprise_tools.h               recordings, layouts, checks, explanations, advice, kernels for
+ *                                   the host driver; measurements with RP_UNSTABLE defined
  *
  * Conventions. Sizes are bytes, device addresses are uint64_t, streams are the driver's CUstream
  * (`struct CUstream_st *`; NULL is the legacy default stream). Functions that can fail return
  * rp_status and take a caller-owned `struct rp_error *err` last, which may be NULL; outputs are
  * named out_..., and are written only on success. A function that fails leaves every object as it
  * was, but for device memory that rp_run and rp_graph_replay had begun to write. `create`, `open`,
- * `capture` and `load` allocate, and the matching `destroy` takes NULL. Options are structs with a
- * `size` field: start from the RP_..._INIT initializer. Structs may grow at their end in later
- * versions, but for struct rp_error and those that stand in arrays. Options of a program that was
- * built with an older header get the defaults for what is new; those of a newer one are refused
- * only where they ask for what this library does not have. What the library fills in is cut to the
- * size that the caller's header has: each function that does takes it in its ..._sized form, which
- * the plain one, inline, calls. Strings that are returned belong to the object they came from.
- * Unless said otherwise an object may be used by one thread at a time and different objects by
- * different threads, and nothing synchronises a stream. A pointer may be NULL only where that is
- * said, or where the count that goes with it is 0: otherwise the call is RP_ERROR_INVALID_ARGUMENT,
- * or where it has no status does nothing and gives 0. So are all that need a device in a process
- * that was forked from one which had opened a device.
+ * `capture` and `load` allocate, and the matching `destroy` takes NULL. Strings that are returned
+ * belong to the object they came from. Unless said otherwise an object may be used by one thread at
+ * a time and different objects by different threads, and nothing synchronises a stream. A pointer
+ * may be NULL only where that is said, or where the count that goes with it is 0: otherwise the
+ * call is RP_ERROR_INVALID_ARGUMENT, or where it has no status does nothing and gives 0. So are all
+ * that need a device in a process that was forked from one which had opened a device.
+ *
+ * ABI. Within a major version (RP_VERSION_MAJOR, which is in the library's soname; while it is 0,
+ * within a minor one) functions and values of enums stay, and a program built with an older header
+ * runs with a newer library. Structs that begin with `size` may grow at their end; all others never
+ * change. The program sets `size` before the call: options by their RP_..._INIT initializer, what
+ * the library fills in by hand: `struct rp_pool_info info = {.size = sizeof info};`, in C++17
+ * `{sizeof info}`. Options of an older header get the defaults for what is new. Those of a newer
+ * one are refused only where they ask for what the library does not have. What the library fills in
+ * is cut to `size`; what it does not know becomes 0. A `size` that cannot be one is refused, and
+ * where there is no status nothing is written, and the log has an error. What stands under
+ * RP_UNSTABLE is no part of this.
  */
 #ifndef REPRISE_H
 #define REPRISE_H
@@ -150,6 +153,7 @@ RP_API rp_status rp_device_trim(struct rp_device *device, uint64_t *out_bytes,
                                 struct rp_error *err);
 
 struct rp_device_info {
+    size_t size;
     const char *driver; /* "cuda" or "host" */
     const char *name;   /* "NVIDIA H200" */
     int driver_version; /* 13000 is CUDA 13.0 */
@@ -158,15 +162,11 @@ struct rp_device_info {
     uint64_t total_bytes;
     uint64_t host_races; /* host driver: races that the process has seen; 0 elsewhere */
 };
-RP_API void rp_device_info_sized(const struct rp_device *device, size_t info_bytes,
-                                 struct rp_device_info *out_info);
-static inline void rp_device_info(const struct rp_device *device, struct rp_device_info *out_info)
-{
-    rp_device_info_sized(device, sizeof *out_info, out_info);
-}
+RP_API void rp_device_info(const struct rp_device *device, struct rp_device_info *out_info);
 
 /* The device's time for one kernel node of a graph beside its work, in microseconds. */
 struct rp_pace {
+    size_t size;
     double before_us, after_us;
     int restored; /* nonzero: a context was made; 0: the pace was the best that was seen */
     double ms;    /* that this took on the host */
@@ -179,13 +179,8 @@ struct rp_pace {
  * a gigabyte of device memory. Waits for its own launches alone. Call it once the program has
  * warmed up; out_pace may be NULL. Any thread, not from a callable. RP_ERROR_OUT_OF_DEVICE_MEMORY
  * where there is no room for a context; nothing has changed then. */
-RP_API rp_status rp_device_restore_pace_sized(struct rp_device *device, size_t pace_bytes,
-                                              struct rp_pace *out_pace, struct rp_error *err);
-static inline rp_status rp_device_restore_pace(struct rp_device *device, struct rp_pace *out_pace,
-                                               struct rp_error *err)
-{
-    return rp_device_restore_pace_sized(device, sizeof *out_pace, out_pace, err);
-}
+RP_API rp_status rp_device_restore_pace(struct rp_device *device, struct rp_pace *out_pace,
+                                        struct rp_error *err);
 
 /* Executable graphs ("execs") of a device: what launches take, and what of the device's memory that
  * is. Graphs of one topology (the same kinds of nodes with the same edges, whatever their
@@ -198,7 +193,8 @@ enum rp_exec_price_source {
     RP_EXEC_PRICES_FITTED,  /* measured before, on such a chip with such a driver */
     RP_EXEC_PRICES_MEASURED /* in this process, on such a chip */
 };
-struct rp_exec_info {
+struct rp_device_exec_info {
+    size_t size;
     uint64_t budget_bytes;
     uint64_t bytes;          /* of all execs, estimated from their kernels, copies and paths */
     uint64_t most_bytes;     /* at any time */
@@ -224,44 +220,38 @@ struct rp_exec_info {
     const char *price_reason; /* why they are assumed; static. NULL: they are not, or nothing was
                                  captured or estimated yet */
 };
-RP_API void rp_exec_info_sized(const struct rp_device *device, size_t info_bytes,
-                               struct rp_exec_info *out_info);
-static inline void rp_exec_info(const struct rp_device *device, struct rp_exec_info *out_info)
-{
-    rp_exec_info_sized(device, sizeof *out_info, out_info);
-}
+RP_API void rp_device_exec_info(const struct rp_device *device,
+                                struct rp_device_exec_info *out_info);
 
 /* The budget from now on, as in struct rp_device_options. Execs that are there stay until room is
  * made for others. Any thread. */
-RP_API rp_status rp_exec_set_budget(struct rp_device *device, uint64_t budget_bytes,
-                                    struct rp_error *err);
+RP_API rp_status rp_device_exec_set_budget(struct rp_device *device, uint64_t budget_bytes,
+                                           struct rp_error *err);
 
 /* Learns now what execs take of the device's memory, where that is not known. Else the first
  * capture or estimate does, ahead of it: on a chip or driver that the library has no prices for it
  * makes some execs of its own and watches the device's free memory, once in a process for each kind
  * of chip. That takes a context of its own and up to 288 MiB, all of which is given back; it is
  * left where the budget is below 64 MiB, or an eighth of free memory below 288. What comes of it,
- * and why nothing did, is in struct rp_exec_info: that is no error. REPRISE_EXEC_PRICES overrules.
- * Waits for no work of the program. Any thread, but in a callable that is being captured it does
- * nothing.
+ * and why nothing did, is in struct rp_device_exec_info: that is no error. REPRISE_EXEC_PRICES
+ * overrules. Waits for no work of the program. Any thread, but in a callable that is being captured
+ * it does nothing.
  */
-RP_API rp_status rp_exec_learn_prices(struct rp_device *device, struct rp_error *err);
+RP_API rp_status rp_device_exec_learn_prices(struct rp_device *device, struct rp_error *err);
 
-/* What a function of the driver that may be missing makes possible. */
-struct rp_capability {
-    const char *name; /* "PARAM_INFO"; static */
-    const char *lost; /* what is lost without it; static */
-    int present;
-};
-/* By index; 0, with nothing written, past the last. */
-RP_API int rp_device_capability(const struct rp_device *device, size_t index,
-                                struct rp_capability *out_capability);
+/* The driver -------------------------------------------------------------------- */
 
-/* Tries what captures, binding and updates of executable graphs need, with copies and fills. By
- * index; 0, with nothing done, past the last. *out_name ("capture") is static; *out_status is what
- * came of it, err why. Synchronises a stream of its own, and leaves nothing behind. */
-RP_API int rp_self_test(struct rp_device *device, size_t index, const char **out_name,
-                        rp_status *out_status, struct rp_error *err);
+/* A function of the device's driver by the name it has in NVIDIA's documentation, without version
+ * suffix ("cuLaunchKernel"), in the newest form that Reprise knows (docs/driver.md lists them).
+ * NULL when the driver or Reprise does not have it. Programs that link libcuda themselves do not
+ * need it. Callables use it to launch on whichever driver the device was opened with: while a
+ * callable is captured, these functions note the first call that the capture refuses, so that the
+ * error can name it, which no error can of calls that go to libcuda directly. */
+RP_API void (*rp_device_function(const struct rp_device *device, const char *name))(void);
+
+/* Makes the device's context current on this thread until rp_device_pop. Calls nest. */
+RP_API rp_status rp_device_push(struct rp_device *device, struct rp_error *err);
+RP_API void rp_device_pop(struct rp_device *device);
 
 /* ---- 3. Pool ------------------------------------------------------------------------------- */
 
@@ -346,6 +336,7 @@ RP_API void rp_pool_destroy(struct rp_pool *pool);
 
 /* Of the graphs in the pool and in the pools within it. */
 struct rp_pool_info {
+    size_t size;
     uint64_t planned_bytes;     /* height of the layout: the highest end of any block */
     uint64_t mapped_bytes;      /* device memory taken by the outermost pool: its planned_bytes
                                    rounded up to the page, or more after a graph was destroyed */
@@ -359,12 +350,7 @@ struct rp_pool_info {
                                at the capture where every replay has to */
     uint64_t address;       /* of offset 0 of the outermost pool */
 };
-RP_API void rp_pool_info_sized(const struct rp_pool *pool, size_t info_bytes,
-                               struct rp_pool_info *out_info);
-static inline void rp_pool_info(const struct rp_pool *pool, struct rp_pool_info *out_info)
-{
-    rp_pool_info_sized(pool, sizeof *out_info, out_info);
-}
+RP_API void rp_pool_info(const struct rp_pool *pool, struct rp_pool_info *out_info);
 
 /* Gives back to the device what no graph needs: what destroyed graphs left between others, in
  * pieces as the pool grew. Later captures map it again. Of the whole tree; out_bytes, how many
@@ -427,60 +413,8 @@ RP_API rp_status rp_call_use(struct rp_call *call, uint64_t address, struct CUst
 /* Ends the block's life: work enqueued so far may use it, later work not. */
 RP_API rp_status rp_call_free(struct rp_call *call, uint64_t address, struct rp_error *err);
 
-/* Names a result whose size the callable finds out as it runs: in the first run of a capture whose
- * options have `results`, and in no other run. From the next run on results are arguments, behind
- * those that the capture was given, in the order of their naming; rp_call_arg tells their
- * addresses, and the callable leaves them there. `block` is one of the run's that holds the result
- * and has its size: it is no block any more, and not to be freed; the runs that follow do not
- * allocate it. 0, where there is none: *out_address is for the callable to write the result to. */
-RP_API rp_status rp_call_result(struct rp_call *call, uint64_t bytes, uint64_t block,
-                                uint64_t *out_address, struct rp_error *err);
-
 /* Nonzero: the run is captured by rp_graph_capture or rp_estimate_add, not run eagerly. */
 RP_API int rp_call_is_captured(const struct rp_call *call);
-
-/* Names a word of 8 bytes of device memory that every replay sets, ahead of all nodes, to a value
- * that rp_graph_replay_values is given: what work reads from a place of its own and a call decides,
- * the seed and offset of random numbers for example. In each run of a capture, as often in each;
- * the addresses of the last run hold. The word is none of the run's blocks or arguments, lies at a
- * multiple of 8, and its memory lives as long as the graph. Not in the functions of rp_callable.
- * A capture whose runs name other numbers of values is RP_ERROR_DIVERGED.
- * The values travel in the parameters of a kernel node that the graph gets; where that cannot be
- * had they are fills ahead of the launch. RP_ERROR_INVALID_ARGUMENT where the run is not
- * captured. */
-RP_API rp_status rp_call_value(struct rp_call *call, uint64_t address, struct rp_error *err);
-
-/* Names a number that the work gives to kernels by value and that replays may change: a learning
- * rate, for example. In each run of a capture, as many and in the same order; the numbers
- * themselves differ from run to run, so that two captures prove which word of which kernel's
- * parameters holds which: as a double or a float, itself, negated, or inverted.
- * rp_graph_set_scalars says what replays write there. A number that no kernel holds is allowed.
- * What is computed from it in another way has to be named as well: a byte that differs between the
- * captures, and is part of no form of a named number, refuses the capture with RP_ERROR_DIVERGED;
- * so does the inverse, as a float, of a number x for which 1.0f / (float)x
- * is (float)(1.0 / x) in both captures, as they do not tell which it is. Give numbers between 0.1
- * and 10 that have all their digits, those of a run far from those of the run before, and none that
- * kernels are chosen by, as they may be by 0 or 1. A copy from the host is refused likewise.
- * The padding of a struct differs too. A capture that nothing else stands in the way of is taken up
- * to five times, two runs each, and where runs repeat numbers a byte that does not is known to be
- * padding. So give the runs two sets of numbers: a, b, b, a, b, a, a, b, and then again. Where no
- * set comes again, a kernel's padding may refuse the capture.
- * Captures that are to be verified name none (RP_ERROR_UNSUPPORTED). RP_ERROR_INVALID_ARGUMENT
- * where the number is not finite, or the run is not captured. */
-RP_API rp_status rp_call_scalar(struct rp_call *call, double value, struct rp_error *err);
-
-/* For frameworks that have to begin and end captures themselves, as they keep state of each. In a
- * run that is captured, and before anything is enqueued, the callable takes the capture over: the
- * library ends its own, and rp_call_stream captures no more. The callable begins a capture on that
- * stream, in any mode, and says so with rp_call_begun; from there on it takes and frees memory. It
- * ends the capture, whose graph it passes to rp_call_ended: a CUgraph, which stays the callable's
- * and of which the library takes a clone. RP_ERROR_INVALID_ARGUMENT where the run is not captured,
- * or in another order. A callable that fails in between has to end its capture all the same. */
-struct CUgraph_st;
-RP_API rp_status rp_call_take_over(struct rp_call *call, struct rp_error *err);
-RP_API rp_status rp_call_begun(struct rp_call *call, struct rp_error *err);
-RP_API rp_status rp_call_ended(struct rp_call *call, struct CUgraph_st *graph,
-                               struct rp_error *err);
 
 enum rp_arg_role {
     RP_ARG_IN = 1,   /* read by the callable */
@@ -528,10 +462,6 @@ enum rp_dtype {
     RP_DTYPE_MAP(RP_DTYPE_ENUM)
 #undef RP_DTYPE_ENUM
 };
-
-/* "float32", static text, and 4; NULL and 0 for a number that is no enum rp_dtype. */
-RP_API const char *rp_dtype_name(uint32_t dtype);
-RP_API uint32_t rp_dtype_bytes(uint32_t dtype);
 
 /* Most dimensions that an argument can have. */
 #define RP_MOST_RANK 64
@@ -696,23 +626,6 @@ RP_API rp_status rp_graph_replay(struct rp_graph *graph, const struct rp_arg *ar
                                  size_t arg_count, struct CUstream_st *stream,
                                  struct rp_error *err);
 
-/* The same for a graph with values (rp_call_value): as many as the capture named, in that order.
- * They are read before the function returns. RP_ERROR_CONTRACT for another number. */
-RP_API rp_status rp_graph_replay_values(struct rp_graph *graph, const struct rp_arg *args,
-                                        size_t arg_count, const uint64_t *values,
-                                        size_t value_count, struct CUstream_st *stream,
-                                        struct rp_error *err);
-
-/* What the graph's scalars (rp_call_scalar) are in replays from the next on: as many as the capture
- * named, in that order. Nodes whose words change are changed by that replay, and no others. Until
- * the first call a graph that has scalars is not replayed (RP_ERROR_CONTRACT). They are read before
- * the function returns. Any thread. RP_ERROR_CONTRACT for another number of them. */
-RP_API rp_status rp_graph_set_scalars(struct rp_graph *graph, const double *scalars, size_t count,
-                                      struct rp_error *err);
-/* In how many places of nodes' parameters scalar `index` stands; 0: no kernel has it. */
-RP_API rp_status rp_graph_scalar_info(const struct rp_graph *graph, size_t index,
-                                      size_t *out_places, struct rp_error *err);
-
 /* The blocks that the graph keeps are needed by what was captured so far, and by nothing that will
  * be: later captures of its sequence may be laid over them, and may not use them. So a
  * pipeline's graphs, captured in the order in which they run, take the memory of the passes that
@@ -729,26 +642,6 @@ RP_API rp_status rp_graph_release(struct rp_graph *graph, struct rp_error *err);
  * lock. */
 RP_API int rp_graph_is_stale(const struct rp_graph *graph);
 
-struct rp_memory {
-    uint64_t address, bytes;
-};
-/* What a graph's nodes say of a range of memory, in bits. */
-enum rp_named {
-    RP_NAMED = 1, /* their parameters hold an address in it */
-    RP_MISUSED =
-        2 /* and it lies in the graph's pool, where others may write, or the graph itself */
-};
-/* Which of `count` ranges of device memory do the graph's nodes name, child graphs included, beside
- * arguments and blocks of the capture: what the callable used without the library's knowledge, in
- * memory of another allocator say. out_named[i] has bits of enum rp_named of ranges[i]. Memory in
- * the pool is misused unless an earlier graph of the sequence keeps it, or the program has it from
- * a graph that it replays. Addresses that lie in device memory are not seen; a word of padding that
- * looks like an address counts. Reads every node's parameters once, and holds up replays of the
- * pool meanwhile. Any thread. RP_ERROR_INVALID_ARGUMENT for a graph that others replay
- * (rp_graph_adopt); out of memory; a driver's error. */
-RP_API rp_status rp_graph_names(const struct rp_graph *graph, const struct rp_memory *ranges,
-                                size_t count, unsigned char *out_named, struct rp_error *err);
-
 /* Waits for what was enqueued so far on the stream of the graph's last replay, which has to exist:
  * that replay, and work of the program's own behind it that uses what the graph keeps. Once the
  * graph is destroyed that memory may be unmapped, whatever runs. Does not wait for a stream that is
@@ -759,37 +652,8 @@ RP_API rp_status rp_graph_wait(struct rp_graph *graph, struct rp_error *err);
  * then on. NULL is allowed. */
 RP_API void rp_graph_destroy(struct rp_graph *graph);
 
-/* Memory for a capture that somebody else begins, ends, makes launchable and replays: a framework
- * with graphs of its own. It is taken once, so nothing is planned: each block is placed while the
- * capture goes on, over dead blocks where the order of the capture proves them dead, around what
- * other graphs of the pool hold, and the pool grows where it has to.
- *
- * `stream` is in the capture, which has begun. Until rp_graph_adopt_end *out_call serves
- * rp_call_alloc, rp_call_use and rp_call_free, from any thread; a block for a stream that is not in
- * the capture takes nobody's place, and nobody takes its. *out_graph is the capture's share of the
- * pool: for rp_graph_info, which knows nothing of nodes or replays, and to be destroyed when nobody
- * replays the capture any more. Of the options only the name is read. Nothing else is captured into
- * the pool's tree meanwhile.
- * The blocks that it keeps are in the program's hands: whatever the pool's kind, no later capture
- * is laid over one, until rp_graph_let_go says that the program needs it no more. Other graphs may
- * use them, by address or as arguments, and nothing is checked of it: the library does not see
- * these replays, and orders no others with them. That is the program's part, as it is in one
- * stream. Errors: RP_ERROR_INVALID_ARGUMENT when the stream is not capturing, or another capture
- * into the pool is under way: it is not waited for. */
-RP_API rp_status rp_graph_adopt(struct rp_pool *pool, const struct rp_capture_options *options,
-                                struct CUstream_st *stream, struct rp_graph **out_graph,
-                                struct rp_call **out_call, struct rp_error *err);
-/* The capture has ended, well or not; the call is valid no more. After an error it goes on, or
- * rp_graph_destroy drops it. */
-RP_API rp_status rp_graph_adopt_end(struct rp_graph *graph, struct rp_error *err);
-/* The program needs a kept block no more than the capture itself: later captures may be laid over
- * it. */
-RP_API rp_status rp_graph_let_go(struct rp_graph *graph, uint64_t address, struct rp_error *err);
-/* It needs such a block again: a replay has written it, say. No later capture is laid over it.
- * Whether one was meanwhile is for the program to know. */
-RP_API rp_status rp_graph_hold(struct rp_graph *graph, uint64_t address, struct rp_error *err);
-
 struct rp_graph_info {
+    size_t size;
     const char *name;
     size_t nodes, edges;
     size_t blocks;              /* allocations in the callable */
@@ -822,14 +686,10 @@ struct rp_graph_info {
     int plan_stopped; /* nonzero: the plan was stopped by its budget, above its lower bound */
     int reserved;     /* 0 */
 };
-RP_API void rp_graph_info_sized(const struct rp_graph *graph, size_t info_bytes,
-                                struct rp_graph_info *out_info);
-static inline void rp_graph_info(const struct rp_graph *graph, struct rp_graph_info *out_info)
-{
-    rp_graph_info_sized(graph, sizeof *out_info, out_info);
-}
+RP_API void rp_graph_info(const struct rp_graph *graph, struct rp_graph_info *out_info);
 
 struct rp_graph_arg_info {
+    size_t size;
     size_t sites;       /* places in node parameters proved to hold its address */
     int bindable;       /* nonzero: replays may bind it */
     int bound;          /* nonzero: the last replay bound it */
@@ -837,40 +697,8 @@ struct rp_graph_arg_info {
     size_t nodes;       /* that are changed when a replay binds it to another address */
 };
 /* index is that of the argument in the capture. */
-RP_API rp_status rp_graph_arg_info_sized(const struct rp_graph *graph, size_t index,
-                                         size_t info_bytes, struct rp_graph_arg_info *out_info,
-                                         struct rp_error *err);
-static inline rp_status rp_graph_arg_info(const struct rp_graph *graph, size_t index,
-                                          struct rp_graph_arg_info *out_info, struct rp_error *err)
-{
-    return rp_graph_arg_info_sized(graph, index, sizeof *out_info, out_info, err);
-}
-
-/* A site: a place in a node's parameters that was proved to hold an address of the capture. Replays
- * write the caller's address there where it is an argument's. Nodes are counted in the template's
- * order, those of a child graph right after the node that holds it. */
-struct rp_graph_site {
-    size_t node;
-    const char *kind;     /* "kernel", "memcpy" or "memset". Static */
-    const char *function; /* a kernel's name, valid while its module is loaded; "" otherwise, or
-                             where the driver does not tell */
-    int parameter;        /* of a kernel whose function tells: which one; otherwise -1 */
-    uint32_t offset; /* byte in the parameter, or in all of them where parameter is -1: for copies
-                        and fills in the driver's struct */
-    int is_argument; /* nonzero: `index` is that of an argument; otherwise a block's, in the
-                        order of allocation */
-    size_t index;
-    int64_t delta;  /* distance of the address from the start of the argument or block */
-    uint64_t bytes; /* of that */
-};
-/* rp_graph_info has their number. Errors: RP_ERROR_INVALID_ARGUMENT past the end. */
-RP_API rp_status rp_graph_site_sized(const struct rp_graph *graph, size_t index, size_t site_bytes,
-                                     struct rp_graph_site *out_site, struct rp_error *err);
-static inline rp_status rp_graph_site(const struct rp_graph *graph, size_t index,
-                                      struct rp_graph_site *out_site, struct rp_error *err)
-{
-    return rp_graph_site_sized(graph, index, sizeof *out_site, out_site, err);
-}
+RP_API rp_status rp_graph_arg_info(const struct rp_graph *graph, size_t index,
+                                   struct rp_graph_arg_info *out_info, struct rp_error *err);
 
 /* ---- 5. Shapes: a callable as a function --------------------------------------------------- */
 
@@ -1013,6 +841,7 @@ enum rp_shape_state {
 };
 
 struct rp_shape_info {
+    size_t size;
     const char *text;   /* "float32[64,128], float32[64,10]": of the bucket where there are any */
     const char *reason; /* why it is eager or to be tried again; NULL: it is not */
     const struct rp_graph *graph; /* for rp_graph_info; NULL: none */
@@ -1030,6 +859,7 @@ struct rp_shape_info {
     uint64_t stale_graphs; /* of it that were dropped, as memory that they used was freed */
 };
 struct rp_callable_info {
+    size_t size;
     const char *name;
     struct rp_pool *pool; /* of its graphs: alternatives */
     size_t shapes, graphs, eager_shapes;
@@ -1038,21 +868,11 @@ struct rp_callable_info {
     double capture_ms;
     uint64_t stale_graphs; /* of all shapes */
 };
-RP_API void rp_callable_info_sized(struct rp_callable *callable, size_t info_bytes,
-                                   struct rp_callable_info *out_info);
-static inline void rp_callable_info(struct rp_callable *callable, struct rp_callable_info *out_info)
-{
-    rp_callable_info_sized(callable, sizeof *out_info, out_info);
-}
+RP_API void rp_callable_info(struct rp_callable *callable, struct rp_callable_info *out_info);
 /* By index, in the order in which shapes were met; 0, with nothing written, past the last. Texts
  * and graph are valid until the shape is captured again or the callable is destroyed. */
-RP_API int rp_callable_shape_info_sized(struct rp_callable *callable, size_t index,
-                                        size_t info_bytes, struct rp_shape_info *out_info);
-static inline int rp_callable_shape_info(struct rp_callable *callable, size_t index,
-                                         struct rp_shape_info *out_info)
-{
-    return rp_callable_shape_info_sized(callable, index, sizeof *out_info, out_info);
-}
+RP_API int rp_callable_shape_info(struct rp_callable *callable, size_t index,
+                                  struct rp_shape_info *out_info);
 
 enum rp_report_format {
     RP_REPORT_TEXT = 0, /* a table for people */
@@ -1091,25 +911,21 @@ RP_API rp_status rp_estimate_add(struct rp_estimate *estimate, struct rp_pool *p
 
 /* Of the outermost pools that these callables lie in, with what was captured before. */
 struct rp_estimate_info {
+    size_t size;
     size_t shapes, failed;
     uint64_t planned_bytes; /* as in rp_pool_info */
     uint64_t mapped_bytes;
     uint64_t lower_bound_bytes;
-    uint64_t staging_bytes;   /* for padded arguments, beside the pools' */
-    uint64_t exec_bytes;      /* one exec for each shape, by the prices of struct rp_exec_info;
-                                 kernels are not counted that copy arguments, two a graph at most */
+    uint64_t staging_bytes; /* for padded arguments, beside the pools' */
+    uint64_t exec_bytes;    /* one exec for each shape, by the prices of struct rp_device_exec_info;
+                               kernels are not counted that copy arguments, two a graph at most */
     uint64_t rehearsal_bytes; /* the chunk */
     double ms;
 };
-RP_API void rp_estimate_info_sized(const struct rp_estimate *estimate, size_t info_bytes,
-                                   struct rp_estimate_info *out_info);
-static inline void rp_estimate_info(const struct rp_estimate *estimate,
-                                    struct rp_estimate_info *out_info)
-{
-    rp_estimate_info_sized(estimate, sizeof *out_info, out_info);
-}
+RP_API void rp_estimate_info(const struct rp_estimate *estimate, struct rp_estimate_info *out_info);
 
 struct rp_estimate_shape {
+    size_t size;
     struct rp_callable *callable; /* NULL: of rp_estimate_add */
     const char *text;             /* as in rp_shape_info; of rp_estimate_add the name */
     const char *reason;           /* why it could not be rehearsed; NULL: it could */
@@ -1121,664 +937,10 @@ struct rp_estimate_shape {
     double ms;
 };
 /* By index, in order, each shape once; 0, with nothing written, past the last. */
-RP_API int rp_estimate_shape_sized(const struct rp_estimate *estimate, size_t index,
-                                   size_t shape_bytes, struct rp_estimate_shape *out_shape);
-static inline int rp_estimate_shape(const struct rp_estimate *estimate, size_t index,
-                                    struct rp_estimate_shape *out_shape)
-{
-    return rp_estimate_shape_sized(estimate, index, sizeof *out_shape, out_shape);
-}
+RP_API int rp_estimate_shape(const struct rp_estimate *estimate, size_t index,
+                             struct rp_estimate_shape *out_shape);
 
-/* For those who run and replay by themselves: the policy of RP_POLICY_AUTO without a callable. A
- * judge is one function's, a choice that of one of its shapes. Around each call:
- *
- *     rp_choice_begin(choice, stream, 0, &turn);
- *     if (turn.way == RP_WAY_CAPTURE) {
- *         ... rp_choice_captured(choice, worked, ms); rp_choice_begin(choice, stream, 0, &turn);
- *     }
- *     worked = turn.way == RP_WAY_GRAPH ? replay(stream) : run(stream);
- *     rp_choice_end(choice, &turn, worked);
- *
- * Some of the calls are measured, by the host's clock and by events on the stream; nothing waits,
- * and what comes out is learned in later calls. A call's cost is the longer of the host's time to
- * enqueue it and the device's in a row of calls; where calls come apart from each other, or the
- * stream is waited for, the device's time from its begin to its end. The others cost a count. A
- * judge and its choices are used by one thread at a time; calls may overlap, or be within each
- * other, and are not measured then. */
-struct rp_judge;
-struct rp_choice;
-
-enum rp_way {
-    RP_WAY_EAGER = 0,
-    RP_WAY_GRAPH = 1,  /* the graph decides which arguments it binds */
-    RP_WAY_CAPTURE = 2 /* capture, tell, and begin the call again */
-};
-
-/* One call. */
-struct rp_turn {
-    enum rp_way way;
-    uint32_t step, round; /* the library's */
-    uint32_t reserved;
-};
-
-/* The device outlives the judge, the judge its choices. NULL may be destroyed. */
-RP_API rp_status rp_judge_create(struct rp_device *device, struct rp_judge **out_judge,
-                                 struct rp_error *err);
-RP_API void rp_judge_destroy(struct rp_judge *judge);
-RP_API rp_status rp_choice_create(struct rp_judge *judge, struct rp_choice **out_choice,
-                                  struct rp_error *err);
-RP_API void rp_choice_destroy(struct rp_choice *choice);
-
-/* How the next call goes. ahead_us: what the caller spent on it before, on the host, and spends on
- * each call that may go by the graph: finding the shape, say. */
-RP_API void rp_choice_begin(struct rp_choice *choice, struct CUstream_st *stream, double ahead_us,
-                            struct rp_turn *out_turn);
-/* It was enqueued on that stream; worked is 0 when it was not made whole. */
-RP_API void rp_choice_end(struct rp_choice *choice, const struct rp_turn *turn, int worked);
-/* What became of RP_WAY_CAPTURE, or of a capture that nobody asked for, and what it took. */
-RP_API void rp_choice_captured(struct rp_choice *choice, int worked, double ms);
-/* How many of the next calls, `most` at most, go the way that is chosen now without being measured:
- * they are counted here, and made without rp_choice_begin. */
-RP_API uint32_t rp_choice_rest(struct rp_choice *choice, uint32_t most);
-
-struct rp_choice_info {
-    enum rp_way way;             /* that calls go now, but for those that compare */
-    int is_settled;              /* nonzero: the ways were compared, and what was found stands */
-    const char *choice, *reason; /* as in rp_shape_info. Static */
-    double eager_us, graph_us;   /* mean of the latest measured calls; 0: none was measured */
-    uint64_t calls, measured_calls;
-    uint64_t switches; /* from one way to the other */
-    uint64_t drifts;   /* times the measurements changed so that all was compared afresh */
-    double capture_ms; /* what its captures took, those that failed too */
-    double trial_ms;   /* what comparing took, beside calls that all go the better way */
-};
-RP_API void rp_choice_info_sized(const struct rp_choice *choice, size_t info_bytes,
-                                 struct rp_choice_info *out_info);
-static inline void rp_choice_info(const struct rp_choice *choice, struct rp_choice_info *out_info)
-{
-    rp_choice_info_sized(choice, sizeof *out_info, out_info);
-}
-
-/* ---- 6. Heap: memory for eager work -------------------------------------------------------- */
-
-/* A caching allocator for work that is not captured, with the semantics of PyTorch's (c10's):
- * memory that was freed is kept and handed out again to the same stream at once, without waiting
- * for the device, as the stream puts the work in order. Requests are rounded up to 512 bytes; up to
- * 1 MiB they are "small", above "large". Each stream has addresses of its own for each of the two,
- * behind which memory is mapped late, in chunks of 2 MiB (small) or 20 MiB (large), and given back
- * early: any chunk that holds no block can go.
- *
- * All functions may be called by any thread, on blocks of any thread, with any context current or
- * none, but not from a host function or callback that runs on a stream. A hit makes no driver call
- * and takes no lock but its stream's. Streams given to a heap must exist until it is destroyed.
- * CU_STREAM_PER_THREAD is refused: it is another stream for each thread.
- *
- * The heap knows nothing of captures: memory of a captured graph comes from its pool. Its own calls
- * disturb no capture that is under way, and it asks nothing of a stream that is capturing. */
-struct rp_heap;
-
-/* A place in a program. Both texts are copied. */
-struct rp_heap_frame {
-    const char *filename, *name;
-    int line;
-};
-
-/* Who knows where memory is asked for. The functions are called only while a history is recorded
- * (rp_heap_record_history) and must not call the heap. */
-struct rp_heap_frames {
-    /* Called in the thread that allocates or frees. Returns a number that stands for its stack. */
-    uint64_t (*capture)(void *user);
-    /* Called once for each capture, by any thread, when nothing refers to it any more; may be NULL.
-     */
-    void (*release)(uint64_t stack, void *user);
-    /* Writes frame `index` of the stack, innermost first, and returns nonzero; 0 past the end. */
-    int (*frame)(uint64_t stack, size_t index, struct rp_heap_frame *out_frame, void *user);
-    void *user;
-};
-
-#define RP_HEAP_ROUNDINGS 16
-
-struct rp_heap_options {
-    size_t size;
-    uint64_t limit_bytes; /* most device memory that the heap may map; 0: no limit */
-    double gc_threshold; /* c10's garbage_collection_threshold: when mapped memory passes this share
-                            of the limit (of the device where there is none), large free memory that
-                            was not used for longer than the average is given back first; 0: off */
-    int share_early;     /* nonzero: the free memory of other streams that have finished all their
-                            work is lent to a stream before more is mapped; 0: only when no more can
-                            be mapped */
-    struct rp_heap_frames frames; /* all NULL: no stacks */
-    uint64_t max_split_bytes; /* c10's max_split_size: blocks of so many bytes or more are mapped
-                                 and given out whole, so that smaller requests never cut them, and
-                                 only for requests of such a size; when memory is short, those of
-                                 the stream go before all others. Above 20 MiB; 0: none are */
-    uint64_t max_non_split_rounding_bytes; /* such a block serves no request that is smaller by this
-                                              or more; above 20 MiB; 0: 20 MiB */
-    /* c10's roundup_power2_divisions: requests are rounded up to the next of so many equal parts of
-     * what lies between two powers of two, where that is more than 512 bytes. Element i is for
-     * requests from 1 << i MiB to below twice that, the first for smaller ones too, the last for
-     * larger ones. Powers of two; 0 and 1: to 512 bytes as ever. */
-    unsigned roundup_power2_divisions[RP_HEAP_ROUNDINGS];
-};
-#define RP_HEAP_OPTIONS_INIT                                                                       \
-    {                                                                                              \
-        sizeof(struct rp_heap_options), 0, 0, 0, {NULL, NULL, NULL, NULL}, 0, 0,                   \
-        {                                                                                          \
-            0                                                                                      \
-        }                                                                                          \
-    }
-
-/* Takes no device memory. options may be NULL. The device must outlive the heap. */
-RP_API rp_status rp_heap_create(struct rp_device *device, const struct rp_heap_options *options,
-                                struct rp_heap **out_heap, struct rp_error *err);
-/* Gives all memory back, blocks not freed included. Synchronises the streams that it was asked for
- * memory on, and those that use blocks of it. No other thread may be in a call. NULL is allowed. */
-RP_API void rp_heap_destroy(struct rp_heap *heap);
-
-/* Memory for work on `stream`, aligned to 512 bytes. bytes may be 0: address 0, which may be freed.
- * When memory can't be mapped, blocks that wait for other streams are waited for, all free chunks
- * are given back, and it is tried again; then free memory of other streams that are idle is lent.
- * Errors after that: RP_ERROR_OUT_OF_DEVICE_MEMORY, or RP_ERROR_LIMIT for the heap's own limit,
- * with what was asked, held and free. */
-RP_API rp_status rp_heap_alloc(struct rp_heap *heap, uint64_t bytes, struct CUstream_st *stream,
-                               uint64_t *out_address, struct rp_error *err);
-/* Pools of a heap: memory that only requests in the same pool are given, for streams, sizes and all
- * else as ever. A pool is a number from 1 on, below RP_HEAP_POOLS, that the program chooses; 0 is
- * everybody's, where rp_heap_alloc takes memory. Limits, statistics and history are of all. */
-#define RP_HEAP_POOLS 1024
-enum rp_heap_pool {
-    RP_HEAP_POOL_KEEPS = 1, /* its free memory stays mapped, whatever is short; else it goes with
-                               that of rp_heap_empty_cache */
-    RP_HEAP_POOL_LENDS = 2, /* its free memory is given to requests in other pools that nothing else
-                               can satisfy */
-    RP_HEAP_POOL_WHOLE = 4  /* its blocks are mapped and given out whole, as oversize ones */
-};
-/* flags: enum rp_heap_pool, 0 at first. */
-RP_API rp_status rp_heap_set_pool(struct rp_heap *heap, uint32_t pool, unsigned flags,
-                                  struct rp_error *err);
-RP_API rp_status rp_heap_alloc_in(struct rp_heap *heap, uint32_t pool, uint64_t bytes,
-                                  struct CUstream_st *stream, uint64_t *out_address,
-                                  struct rp_error *err);
-/* Bytes of blocks that are live in the pool, or wait for other streams. */
-RP_API uint64_t rp_heap_pool_bytes(struct rp_heap *heap, uint32_t pool);
-/* rp_heap_empty_cache for this pool, kept memory too; blocks that wait for other streams stay. */
-RP_API rp_status rp_heap_empty_pool(struct rp_heap *heap, uint32_t pool, struct rp_error *err);
-/* Ends the block's life: work enqueued so far may use it. Work on streams named with rp_heap_use is
- * waited for, by events, before the block is used again. RP_ERROR_INVALID_ARGUMENT when the address
- * is not that of a live block, with what is there instead. */
-RP_API rp_status rp_heap_free(struct rp_heap *heap, uint64_t address, struct rp_error *err);
-/* Says that work on `stream`, other than the stream of its allocation, uses the block (PyTorch's
- * record_stream). */
-RP_API rp_status rp_heap_use(struct rp_heap *heap, uint64_t address, struct CUstream_st *stream,
-                             struct rp_error *err);
-
-/* Gives back every chunk in which no block is live. Waits for blocks that were freed, and for the
- * streams whose memory is given back; streams that are capturing are left alone. */
-RP_API rp_status rp_heap_empty_cache(struct rp_heap *heap, struct rp_error *err);
-/* gc_threshold, max_split_bytes, max_non_split_rounding_bytes and roundup_power2_divisions hold for
- * requests from here on; the other options stay. NULL: the defaults of these four. */
-RP_API rp_status rp_heap_set_options(struct rp_heap *heap, const struct rp_heap_options *options,
-                                     struct rp_error *err);
-/* Most bytes that may be mapped; 0: no limit. What is above it stays until it is freed. */
-RP_API void rp_heap_set_limit(struct rp_heap *heap, uint64_t bytes);
-/* The same as a share of the device's memory, above 0 and at most 1; the lower of both holds. */
-RP_API rp_status rp_heap_set_fraction(struct rp_heap *heap, double fraction, struct rp_error *err);
-
-/* The live block that holds an address. */
-struct rp_heap_block {
-    uint64_t address, bytes; /* of the whole block */
-    uint64_t requested;
-    struct CUstream_st *stream;
-};
-/* RP_ERROR_INVALID_ARGUMENT when there is none. */
-RP_API rp_status rp_heap_find_sized(struct rp_heap *heap, uint64_t address, size_t block_bytes,
-                                    struct rp_heap_block *out_block, struct rp_error *err);
-static inline rp_status rp_heap_find(struct rp_heap *heap, uint64_t address,
-                                     struct rp_heap_block *out_block, struct rp_error *err)
-{
-    return rp_heap_find_sized(heap, address, sizeof *out_block, out_block, err);
-}
-
-/* Shares memory of live blocks with other processes: writes the file descriptors of the memory that
- * [address, address + bytes) lies in, in order, each of *out_file_bytes, and where in the first of
- * them the address is. The descriptors are the caller's to close. Blocks have to stay live for as
- * long as others use them; the memory itself lives as long as anybody maps it. *out_count: how many
- * there are; where capacity is less, none is made, and out_files may be NULL.
- * RP_ERROR_INVALID_ARGUMENT where a byte is in no live block; RP_ERROR_UNSUPPORTED where the device
- * or the driver shares no memory so. */
-RP_API rp_status rp_heap_share(struct rp_heap *heap, uint64_t address, uint64_t bytes,
-                               size_t capacity, int *out_files, size_t *out_count,
-                               uint64_t *out_file_bytes, uint64_t *out_offset,
-                               struct rp_error *err);
-/* Maps memory that another process shares, at consecutive addresses: `count` descriptors, each of
- * file_bytes. They may be closed afterwards. Kernels may read and write it, those of peers too. */
-RP_API rp_status rp_device_map_shared(struct rp_device *device, const int *files, size_t count,
-                                      uint64_t file_bytes, uint64_t *out_address,
-                                      struct rp_error *err);
-/* Unmaps count * file_bytes of it. No work uses it any more. */
-RP_API rp_status rp_device_unmap_shared(struct rp_device *device, uint64_t address, size_t count,
-                                        uint64_t file_bytes, struct rp_error *err);
-
-/* Statistics: the names and meanings of torch.cuda.memory_stats(), in its order. `segment` counts
- * chunks, each oversize block as one; `inactive_split` free blocks part of which shares a chunk
- * with a block in use; max_split_size is -1 where there is none. All figures are of one moment,
- * peaks included. */
-#define RP_HEAP_STATS 122
-RP_API const char *rp_heap_stat_name(size_t index); /* NULL past the end. Static text. */
-/* Writes the first `count` of them, and returns how many there are. */
-RP_API size_t rp_heap_stats(struct rp_heap *heap, int64_t *out_values, size_t count);
-/* One of them by name. */
-RP_API rp_status rp_heap_stat(struct rp_heap *heap, const char *name, int64_t *out_value,
-                              struct rp_error *err);
-/* All as a JSON object, in PyTorch's nested form. As snprintf: writes at most `bytes` characters
- * with the final 0, and returns how many the text has without it. */
-RP_API size_t rp_heap_stats_json(struct rp_heap *heap, char *out_text, size_t bytes);
-RP_API void rp_heap_reset_peak(struct rp_heap *heap); /* peaks become what is current */
-RP_API void
-rp_heap_reset_accumulated(struct rp_heap *heap); /* .allocated, .freed and num_ become 0 */
-
-/* What a history tells, by c10's names: "alloc", "free_requested" and so on. A snapshot is an event
- * for later ones. */
-enum rp_heap_event {
-    RP_HEAP_EVENT_ALLOC,
-    RP_HEAP_EVENT_FREE_REQUESTED,
-    RP_HEAP_EVENT_FREE_COMPLETED,
-    RP_HEAP_EVENT_SEGMENT_MAP,
-    RP_HEAP_EVENT_SEGMENT_UNMAP,
-    RP_HEAP_EVENT_SNAPSHOT,
-    RP_HEAP_EVENT_OOM,
-    RP_HEAP_EVENTS
-};
-
-/* Whose stacks the program's callback is asked for while a history is recorded. */
-enum rp_heap_stacks {
-    RP_HEAP_STACKS_NONE,
-    RP_HEAP_STACKS_OF_BLOCKS,      /* allocations': what is alive names them, events do not */
-    RP_HEAP_STACKS_OF_ALLOCATIONS, /* and events do: the block's, or of what it was mapped for */
-    RP_HEAP_STACKS_ALL             /* and those of who frees, and of rp_heap_empty_cache */
-};
-
-struct rp_heap_history_options {
-    size_t size;
-    size_t entries; /* most events that are kept, the latest; 0 stops. Host memory for them, some 64
-                       bytes each, is taken as they come */
-    uint64_t skip;  /* events that are not kept: 1 << enum rp_heap_event */
-    enum rp_heap_stacks stacks;
-    int keep; /* nonzero: events of before stay, as far as there is room; 0: they go */
-};
-#define RP_HEAP_HISTORY_OPTIONS_INIT                                                               \
-    {                                                                                              \
-        sizeof(struct rp_heap_history_options), 0, 0, RP_HEAP_STACKS_ALL, 0                        \
-    }
-
-/* Records what happens from here on. options may be NULL: nothing is recorded. */
-RP_API rp_status rp_heap_keep_history(struct rp_heap *heap,
-                                      const struct rp_heap_history_options *options,
-                                      struct rp_error *err);
-/* The same with the latest `entries` events and all stacks. */
-RP_API rp_status rp_heap_record_history(struct rp_heap *heap, size_t entries, struct rp_error *err);
-/* A number of the program's that all events from here on have; 0 at first. */
-RP_API void rp_heap_mark_history(struct rp_heap *heap, uint64_t mark);
-
-/* What the heap holds at one moment: segments, which are stretches of mapped memory, the blocks in
- * them, and the history. A copy: valid until it is destroyed, which must be before its heap. */
-struct rp_heap_snapshot;
-RP_API rp_status rp_heap_snapshot_create(struct rp_heap *heap,
-                                         struct rp_heap_snapshot **out_snapshot,
-                                         struct rp_error *err);
-RP_API void rp_heap_snapshot_destroy(struct rp_heap_snapshot *snapshot); /* NULL is allowed */
-
-struct rp_heap_snapshot_segment {
-    uint64_t address, bytes;
-    uint64_t allocated_bytes, active_bytes, requested_bytes;
-    struct CUstream_st *stream;
-    int is_large, is_oversize; /* an oversize block is a segment of its own, and large too */
-    size_t first_block, block_count;
-    uint32_t pool;
-};
-struct rp_heap_snapshot_block {
-    uint64_t address, bytes, requested;
-    const char *state;          /* "active_allocated", "active_pending_free" or "inactive" */
-    struct CUstream_st *stream; /* whom it was given to; of a free block: the segment's */
-    uint64_t stack;             /* what `capture` returned for its allocation, or 0 */
-};
-struct rp_heap_snapshot_event {
-    const char *action;
-    uint64_t address; /* of "oom": the device's free bytes */
-    uint64_t bytes;   /* as asked for; of "snapshot": active ones */
-    uint64_t time_us;
-    struct CUstream_st *stream;
-    uint64_t stack; /* what `capture` returned, or 0 */
-    uint64_t mark;  /* rp_heap_mark_history's */
-    uint32_t pool;  /* as of segments */
-};
-/* By index; 0, with nothing written, past the end. Events come oldest first. */
-RP_API int rp_heap_snapshot_segment_sized(const struct rp_heap_snapshot *snapshot, size_t index,
-                                          size_t segment_bytes,
-                                          struct rp_heap_snapshot_segment *out_segment);
-static inline int rp_heap_snapshot_segment(const struct rp_heap_snapshot *snapshot, size_t index,
-                                           struct rp_heap_snapshot_segment *out_segment)
-{
-    return rp_heap_snapshot_segment_sized(snapshot, index, sizeof *out_segment, out_segment);
-}
-RP_API int rp_heap_snapshot_block_sized(const struct rp_heap_snapshot *snapshot, size_t index,
-                                        size_t block_bytes,
-                                        struct rp_heap_snapshot_block *out_block);
-static inline int rp_heap_snapshot_block(const struct rp_heap_snapshot *snapshot, size_t index,
-                                         struct rp_heap_snapshot_block *out_block)
-{
-    return rp_heap_snapshot_block_sized(snapshot, index, sizeof *out_block, out_block);
-}
-RP_API int rp_heap_snapshot_event_sized(const struct rp_heap_snapshot *snapshot, size_t index,
-                                        size_t event_bytes,
-                                        struct rp_heap_snapshot_event *out_event);
-static inline int rp_heap_snapshot_event(const struct rp_heap_snapshot *snapshot, size_t index,
-                                         struct rp_heap_snapshot_event *out_event)
-{
-    return rp_heap_snapshot_event_sized(snapshot, index, sizeof *out_event, out_event);
-}
-/* As torch.cuda.memory._snapshot() has it ("segments", "device_traces"), so that PyTorch's memory
- * viewer reads it. The text belongs to the snapshot; NULL when there is no host memory. */
-RP_API const char *rp_heap_snapshot_json(struct rp_heap_snapshot *snapshot);
-
-/* ---- 7. Recordings and layouts ------------------------------------------------------------- */
-
-/* The allocations of one or more captures, read from a file: `reprise-capture/1` (JSON, gzip or
- * not) or the `id,lower,upper,size` CSV of static allocation problems. docs/formats.md defines
- * both. */
-struct rp_recording;
-
-/* Errors: RP_ERROR_IO; RP_ERROR_FORMAT with file, place and reason. */
-RP_API rp_status rp_recording_load(const char *path, struct rp_recording **out_recording,
-                                   struct rp_error *err);
-RP_API void rp_recording_destroy(struct rp_recording *recording);
-/* Nonzero when the file was CSV: half-open intervals of one total order, no graph. */
-RP_API int rp_recording_is_csv(const struct rp_recording *recording);
-
-/* Offsets for every block of a recording, with the proof of how good they are. */
-struct rp_layout;
-
-struct rp_plan_options {
-    size_t size;
-    uint64_t alignment;      /* sizes and offsets are rounded up to it; 0: 512, or 1 for CSV */
-    uint64_t capacity_bytes; /* stop once the layout fits; 0: minimise */
-    unsigned budget_ms;    /* 0: the budget is in steps. Otherwise time for bound and placement, as
-                              the planning thread runs, which on a busy machine may be up to four
-                              times as much by the clock. Bound and a first layout are made whatever
-                              the budget is */
-    unsigned threads;      /* 0: 1; with more the layout depends on which comes first */
-    uint64_t budget_steps; /* work on placement, the same on every machine and at every load: a step
-                              takes about a nanosecond on an idle core. Not together with budget_ms.
-                              0: 50 million */
-};
-#define RP_PLAN_OPTIONS_INIT                                                                       \
-    {                                                                                              \
-        sizeof(struct rp_plan_options), 0, 0, 0, 0, 0                                              \
-    }
-
-/* Places every block, on the host alone. The layout copies what it needs: the recording may be
- * destroyed before it. options may be NULL. Errors: RP_ERROR_INVALID_ARGUMENT for an alignment that
- * is no power of two up to 2^30, or to which sizes cannot be rounded up; out of host memory. A
- * capacity that is not met is no error: `fits` tells. */
-RP_API rp_status rp_recording_plan(const struct rp_recording *recording,
-                                   const struct rp_plan_options *options,
-                                   struct rp_layout **out_layout, struct rp_error *err);
-RP_API void rp_layout_destroy(struct rp_layout *layout);
-
-struct rp_layout_info {
-    uint64_t pool_bytes; /* highest planned height */
-    uint64_t lower_bound_bytes;
-    int bound_exact;   /* nonzero: the bound is the exact one */
-    const char *proof; /* "bound", "search" or NULL */
-    int optimal;       /* nonzero: no layout is lower */
-    int fits;          /* 1 fits the capacity, 0 proved impossible, -1 not found; 1 without one */
-    double ms;         /* bound and placement */
-    uint64_t
-        c10_default_bytes;    /* what PyTorch's allocator would hold after all captures, taken in */
-    uint64_t c10_reuse_bytes; /* order into one pool; the same with its reuse flag; 0 for CSV */
-    size_t captures;
-    int stopped;  /* nonzero: the budget ended the search, and more of it might find a lower layout,
-                     or the proof that there is none */
-    int reserved; /* 0 */
-    uint64_t steps; /* that placement took */
-};
-RP_API void rp_layout_info_sized(const struct rp_layout *layout, size_t info_bytes,
-                                 struct rp_layout_info *out_info);
-static inline void rp_layout_info(const struct rp_layout *layout, struct rp_layout_info *out_info)
-{
-    rp_layout_info_sized(layout, sizeof *out_info, out_info);
-}
-
-struct rp_layout_capture {
-    const char *name;
-    size_t blocks;
-    uint64_t total_bytes, peak_bytes, lower_bound_bytes, planned_bytes;
-    uint64_t c10_default_bytes, c10_reuse_bytes; /* this capture alone; 0 for CSV */
-};
-/* index < captures. Sizes are after rounding to the alignment. */
-RP_API void rp_layout_capture_sized(const struct rp_layout *layout, size_t index,
-                                    size_t capture_bytes, struct rp_layout_capture *out_capture);
-static inline void rp_layout_capture(const struct rp_layout *layout, size_t index,
-                                     struct rp_layout_capture *out_capture)
-{
-    rp_layout_capture_sized(layout, index, sizeof *out_capture, out_capture);
-}
-/* Writes the offsets: for CSV the input with an `offset` column, otherwise `reprise-layout/1`. */
-RP_API rp_status rp_layout_write(const struct rp_layout *layout, const char *path,
-                                 struct rp_error *err);
-/* Draws the layout as SVG: address upwards, order to the right, one rectangle a block. */
-RP_API rp_status rp_layout_draw(const struct rp_layout *layout, const char *path,
-                                struct rp_error *err);
-
-/* ---- 8. Driver access ---------------------------------------------------------------------- */
-
-/* A function of the device's driver by the name it has in NVIDIA's documentation, without version
- * suffix ("cuLaunchKernel"), in the newest form that Reprise knows (docs/driver.md lists them).
- * NULL when the driver or Reprise does not have it. Programs that link libcuda themselves do not
- * need it. Callables use it to launch on whichever driver the device was opened with: while a
- * callable is captured, these functions note the first call that the capture refuses, so that the
- * error can name it, which no error can of calls that go to libcuda directly. */
-RP_API void (*rp_device_function(const struct rp_device *device, const char *name))(void);
-
-/* Nonzero: the address is one that captures or eager runs of the library's give out, of whichever
- * pool, in use or not. Any thread. */
-RP_API int rp_device_gives(struct rp_device *device, uint64_t address);
-
-/* Makes the device's context current on this thread until rp_device_pop. Calls nest. */
-RP_API rp_status rp_device_push(struct rp_device *device, struct rp_error *err);
-RP_API void rp_device_pop(struct rp_device *device);
-
-/* The parameters of a kernel node as one piece, each where the kernel has it: for frameworks that
- * look for what a launch of their own was given. Writes no more than `room` bytes; *out_bytes is
- * how many there are. RP_ERROR_INVALID_ARGUMENT for a node of another type. Any thread; a node of a
- * capture under way is allowed. */
-struct CUgraphNode_st;
-RP_API rp_status rp_node_params(struct rp_device *device, struct CUgraphNode_st *node,
-                                void *out_params, size_t room, size_t *out_bytes,
-                                struct rp_error *err);
-
-/* ---- 9. Kernels for the host driver -------------------------------------------------------- */
-
-/* On the host driver a module image is a struct rp_host_image: give its address to
- * cuModuleLoadData, which copies nothing: image, kernels and texts must outlive the module. */
-
-struct rp_host_kernel;
-
-/* One launch, as a kernel sees it. params[i] points to the value of parameter i. */
-struct rp_host_launch {
-    unsigned grid[3], block[3];
-    unsigned cluster[3]; /* 1, 1, 1 unless launched as clusters */
-    unsigned shared_bytes;
-    void *const *params;
-    const struct rp_host_kernel *kernel; /* that is launched: the image's */
-};
-
-/* Told by a kernel's `access` function of each range that the launch reads or writes. */
-typedef void (*rp_host_access)(void *context, uint64_t address, uint64_t bytes, int is_write);
-
-struct rp_host_param {
-    uint32_t offset, bytes; /* in the packed parameter buffer, as cuFuncGetParamInfo gives them */
-};
-
-struct rp_host_kernel {
-    const char *name;
-    /* Does the work of the whole grid. Device addresses are host addresses: cast and use them. */
-    void (*run)(const struct rp_host_launch *launch);
-    /* Declares what run would read and write, for the race check; NULL: not declared, not checked.
-     */
-    void (*access)(const struct rp_host_launch *launch, rp_host_access report, void *context);
-    const struct rp_host_param *params;
-    uint32_t param_count;
-    uint32_t max_threads; /* most threads a block may have; 0: 1024 */
-};
-
-#define RP_HOST_IMAGE_MAGIC "RPHOST1"
-struct rp_host_image {
-    char magic[8]; /* RP_HOST_IMAGE_MAGIC */
-    uint32_t kernel_count;
-    uint32_t reserved; /* 0 */
-    const struct rp_host_kernel *kernels;
-};
-
-/* ---- 10. Explanations and checks ------------------------------------------------------------ */
-
-/* What a capture error, a symptom of graphs or an obstacle to a capture is, why it usually comes
- * and what to do. Static. */
-struct rp_explanation {
-    const char *key; /* "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "no-speedup", "host-read" (a kind of
-                        obstacle), "aten::nonzero" (an operator) or "cuStreamSynchronize" */
-    int code;        /* CUresult, or 0 for a symptom that comes without one */
-    const char *title;
-    const char *meaning;
-    const char *const causes[8]; /* the most frequent first; NULL ends the list */
-    const char *const mends[8];
-    const char *obstacle; /* the kind that an operator or a call is one of; NULL for all others */
-};
-
-/* By number ("901"), name (the driver's or the runtime's) or a message that holds either; kinds of
- * obstacles by their name alone; operators of PyTorch also as a program calls them (".item()",
- * "torch.nonzero(x)"). NULL when there is no such entry. Any thread. */
-RP_API const struct rp_explanation *rp_explain(const char *query);
-RP_API size_t rp_explanation_count(void);
-RP_API const struct rp_explanation *rp_explanation_at(size_t index); /* NULL past the end */
-
-/* What stands in the way of capturing a callable. Texts belong to the findings. */
-struct rp_obstacle {
-    const char *kind;      /* synchronisation, host-copy, allocation, legacy-stream, outside-stream,
-                              unjoined-stream, lazy-state, nested-graph, refused-call,
-                              use-after-free, divergence, kept-address, unsupported-node,
-                              callable-error, capture-error; of results: not-repeatable,
-                              other-results, frozen-value, fails-eagerly */
-    const char *operation; /* "cuStreamSynchronize", or the step that failed */
-    const char *what;      /* what it does, or the error's sentence */
-    const char *mend;
-    const char *where;       /* "step+0x1c in libmodel.so"; "" where it is not known */
-    const char *driver_name; /* of the code; NULL: none */
-    int driver_code;
-    int reserved;
-    size_t places; /* of the stack, for rp_findings_place */
-    size_t count;  /* how often it was met, over all attempts */
-};
-/* A place of a stack; addr2line takes file and offset. */
-struct rp_place {
-    const char *text, *file; /* file is NULL where it is not known */
-    uint64_t offset;
-};
-
-/* Tries a callable: runs it twice, captures it, past each call that a capture refuses, so that all
- * obstacles are named at once, and replays the graph on other buffers, with these contents and with
- * what is read (in and inout) moved on by 16 bytes, or zeros where that changes nothing: results
- * must equal the run's to the bit. args are on the device; the callable writes to them, and their
- * contents are put back at the end. Only calls through rp_device_function can be told by name and
- * place. A callable that ends its process ends the caller's: `reprise check` runs it in a child.
- * Takes device memory for a second set of arguments, synchronises the context, and leaves nothing
- * behind but what the callable made.
- * Errors: those of the check itself; what the callable does wrong is a finding. */
-struct rp_findings;
-RP_API rp_status rp_check(struct rp_device *device, rp_callable_fn callable, void *user,
-                          const struct rp_arg *args, size_t arg_count,
-                          struct rp_findings **out_findings, struct rp_error *err);
-RP_API void rp_findings_destroy(struct rp_findings *findings);       /* NULL is allowed */
-RP_API size_t rp_findings_count(const struct rp_findings *findings); /* 0: it can be captured */
-/* By index, in the order in which they were met, and by depth, the innermost place first; 0, with
- * nothing written, past the last. */
-RP_API int rp_findings_obstacle_sized(const struct rp_findings *findings, size_t index,
-                                      size_t obstacle_bytes, struct rp_obstacle *out_obstacle);
-static inline int rp_findings_obstacle(const struct rp_findings *findings, size_t index,
-                                       struct rp_obstacle *out_obstacle)
-{
-    return rp_findings_obstacle_sized(findings, index, sizeof *out_obstacle, out_obstacle);
-}
-RP_API int rp_findings_place(const struct rp_findings *findings, size_t index, size_t depth,
-                             struct rp_place *out_place);
-
-/* ---- 11. Advice ---------------------------------------------------------------------------- */
-
-/* What a trace of torch.profiler (export_chrome_trace, gzip or not) or of Nsight Systems (nsys
- * export --type sqlite) says about CUDA graphs: whether they would help, how much, what to capture,
- * and what stands in the way. */
-struct rp_advice;
-
-struct rp_advise_options {
-    size_t size;
-    double eager_us; /* an iteration's time, measured without the profiler; 0: from the trace */
-};
-#define RP_ADVISE_OPTIONS_INIT                                                                     \
-    {                                                                                              \
-        sizeof(struct rp_advise_options), 0                                                        \
-    }
-
-/* Reads the file an event at a time: 24 bytes of memory for each event that is kept. Errors:
- * RP_ERROR_IO; RP_ERROR_FORMAT for a file that is cut short, empty, without GPU work, of another
- * tool, or neither JSON nor such a database; RP_ERROR_UNSUPPORTED for a database where there is no
- * libsqlite3.so.0. */
-RP_API rp_status rp_advise(const char *path, const struct rp_advise_options *options,
-                           struct rp_advice **out_advice, struct rp_error *err);
-RP_API void rp_advice_destroy(struct rp_advice *advice);
-
-enum rp_advice_verdict {
-    RP_ADVICE_WORTH = 0,  /* 1.10 times as fast or more, obstacles out of the way */
-    RP_ADVICE_LITTLE = 1, /* 1.03 to 1.10 times */
-    RP_ADVICE_NOT = 2,    /* less */
-    RP_ADVICE_ALREADY = 3 /* most of the work is launched by graphs already */
-};
-
-enum rp_advice_way {
-    RP_ADVICE_WAY_ITERATION = 0, /* the whole iteration in one graph */
-    RP_ADVICE_WAY_MODEL = 1,     /* from the first kernel to the last; the rest stays eager */
-    RP_ADVICE_WAY_LAYERS = 2,    /* a graph for each layer: what cuts recurs */
-    RP_ADVICE_WAY_PARTS = 3      /* graphs between what cannot be captured */
-};
-
-/* Of one typical iteration, in microseconds without the profiler. */
-struct rp_advice_info {
-    enum rp_advice_verdict verdict;
-    enum rp_advice_way way;
-    size_t iterations; /* found in the trace */
-    size_t kernels;    /* of the iteration */
-    size_t obstacles;  /* places of the program */
-    double eager_us, graph_us;
-    double mended_us;  /* with graphs, once the obstacles between kernels are out of the way */
-    double device_us;  /* what the device needs at least */
-    double busy_share; /* of the device, from the iteration's first kernel to its last */
-};
-RP_API void rp_advice_info_sized(const struct rp_advice *advice, size_t info_bytes,
-                                 struct rp_advice_info *out_info);
-static inline void rp_advice_info(const struct rp_advice *advice, struct rp_advice_info *out_info)
-{
-    rp_advice_info_sized(advice, sizeof *out_info, out_info);
-}
-
-enum rp_advice_format {
-    RP_ADVICE_TEXT = 0, /* for people; the verdict is the first line */
-    RP_ADVICE_JSON = 1, /* reprise-advice/1, see docs/formats.md */
-    RP_ADVICE_HTML = 2  /* a page with the timeline of an iteration; needs no network */
-};
-/* The report. *out_text belongs to the advice, until it is rendered again or destroyed. */
-RP_API rp_status rp_advice_render(struct rp_advice *advice, enum rp_advice_format format,
-                                  const char **out_text, struct rp_error *err);
-
-/* ---- 12. Process-wide settings ------------------------------------------------------------- */
+/* ---- 6. Process-wide settings -------------------------------------------------------------- */
 
 /* Where the library takes host memory. Set before any other call but rp_set_log, from one thread;
  * the functions behave like their namesakes in the C library. NULL restores those. Where one of the
@@ -1797,44 +959,6 @@ enum rp_log_level { RP_LOG_ERROR = 0, RP_LOG_WARNING = 1, RP_LOG_INFO = 2, RP_LO
  * `user` of that has to last. The message is valid during the call only. */
 RP_API void rp_set_log(void (*log)(enum rp_log_level level, const char *message, void *user),
                        void *user, enum rp_log_level level);
-
-/* ---- 13. Measurements ---------------------------------------------------------------------- */
-
-/* For benchmarks. What is declared here may change in every version: programs that use it define
- * RP_UNSTABLE before they include this header, and are built with the library that they run with.
- */
-#ifdef RP_UNSTABLE
-
-struct rp_placement {
-    uint64_t bytes;
-    double ns_per_op; /* host time of the method alone, for each allocation and each free */
-};
-
-struct rp_placements {
-    size_t nodes;      /* that allocations and frees came after */
-    size_t blocks;     /* allocations of the callable */
-    size_t operations; /* allocations and frees */
-    uint64_t lower_bound_bytes;
-    struct rp_placement c10_default; /* PyTorch's allocator, a model of it */
-    struct rp_placement c10_reuse;   /* with graph_capture_record_stream_reuse */
-    struct rp_placement place;       /* online, while the capture goes on */
-    struct rp_placement plan;        /* after it, within the pool's plan_budget_ms */
-};
-
-/* Rehearses the callable as rp_graph_capture does, then places its blocks in each way and checks
- * both layouts pair by pair against the recording. Takes no memory of the pool. Errors: those of a
- * rehearsal; RP_ERROR_INTERNAL when a layout is wrong. */
-RP_API rp_status rp_compare_placements(struct rp_pool *pool, rp_callable_fn callable, void *user,
-                                       const struct rp_arg *args, size_t arg_count,
-                                       struct rp_placements *out_placements, struct rp_error *err);
-
-/* Destroys the execs of a device and forgets what was paid for them, though not their prices. From
- * now on they have this budget, as in struct rp_device_options; with always_update nonzero no graph
- * gets another exec than the first of its topology. No replay is being enqueued. */
-RP_API rp_status rp_exec_reset(struct rp_device *device, uint64_t budget_bytes, int always_update,
-                               struct rp_error *err);
-
-#endif /* RP_UNSTABLE */
 
 #ifdef __cplusplus
 }

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Compares what the libraries export with what the public header declares.
+"""Compares what the libraries export with what the public headers declare.
 
-The shared library must export each function that the header marks RP_API, and nothing else. The
+The shared library must export each function that a header marks RP_API, and nothing else. The
 static library hides nothing by itself, so its global names must start with rp_ or rpi_, that no
 program's own names are taken.
 
-usage: check_exports.py [--nm NM] HEADER SHARED STATIC
+usage: check_exports.py [--nm NM] HEADER... SHARED STATIC
        check_exports.py --self-test
 """
 
@@ -83,20 +83,22 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nm", default="nm")
     parser.add_argument("--self-test", action="store_true")
-    parser.add_argument("files", nargs="*", metavar="HEADER SHARED STATIC")
+    parser.add_argument("files", nargs="*", metavar="HEADER... SHARED STATIC")
     options = parser.parse_args()
     if options.self_test:
         return self_test()
-    if len(options.files) != 3:
-        parser.error("three files are wanted: HEADER SHARED STATIC")
-    header, shared, static = options.files
+    if len(options.files) < 3:
+        parser.error("these files are wanted: HEADER... SHARED STATIC")
+    *headers, shared, static = options.files
 
     def symbols(*arguments):
         return exported(subprocess.run([options.nm, "-P", *arguments], check=True,
                                        capture_output=True, text=True).stdout)
 
-    with open(header, encoding="utf-8") as file:
-        names = declared(file.read())
+    names = set()
+    for header in headers:
+        with open(header, encoding="utf-8") as file:
+            names |= declared(file.read())
     findings = compare(names, symbols("-D", shared), symbols("-g", static))
     for finding in findings:
         print(f"check_exports: {finding}")

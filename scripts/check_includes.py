@@ -3,12 +3,12 @@
 """Checks that includes and calls point down the list of the house (docs/design.md), and nowhere else.
 
     base, explain, policy, driver, memory, graph, recording, check, profile, report      src/NAME/
-    cli                              sees reprise.h, how files are written and texts cleaned, and by what
+    cli                              sees the public headers, how files are written and texts cleaned, and by what
                                      names people ask for explanations
 
 A layer includes and calls itself and what stands before it. A layer with rooms has them in a list of
 its own (ROOMS): each of its files lies in one, and a room sees itself and what stands before it. Calls
-count as includes do, as reprise.h declares functions of all layers: what a file names is looked up
+count as includes do, as the public headers declare functions of all layers: what a file names is looked up
 where it is defined. No files call each other in a circle, but for those of WITH_CIRCLES.
 
 Above the driver only the table is seen, never who fills it: driver/host/ and the functions that give
@@ -33,7 +33,8 @@ WITH_CIRCLES = ("src/driver/host/", "src/report/advice_")
 OPENS_DEVICES = "src/graph/handles/device.c"
 DRIVER_HEADERS = {"driver/driver.h", "driver/cuda_abi.h", "driver/symbols.def", "driver/results.def",
                   "driver/watch.h"}
-COMMAND_SEES = {"reprise.h", "base/outfile.h", "base/text.h", "explain/explain.h"}
+PUBLIC = {"reprise.h", "reprise_heap.h", "reprise_framework.h", "reprise_tools.h"}
+COMMAND_SEES = PUBLIC | {"base/outfile.h", "base/text.h", "explain/explain.h"}
 PROVIDERS = re.compile(r"\brpi_driver_(libcuda|host)\s*\(")
 NVIDIA = re.compile(r"cuda(_runtime\w*|_runtime_api)?\.h|cuda[A-Z]\w*\.h")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.MULTILINE)
@@ -83,7 +84,7 @@ def library_finding(path, quoted, name):
     layer = path.split("/")[1]
     if NVIDIA.fullmatch(name):
         return "NVIDIA's headers are not needed to build: use driver/cuda_abi.h"
-    if not quoted or name == "reprise.h":
+    if not quoted or name in PUBLIC:
         return None
     target = name.split("/")[0]
     if target not in LAYERS or "/" not in name:
@@ -171,7 +172,7 @@ def circles(calls):
 def check(root):
     """The findings in a tree, as sentences, and how many files were read."""
     findings, texts, count = [], {}, 0
-    headers = {path.name for path in root.glob("cli/**/*")} - {"reprise.h"}
+    headers = {path.name for path in root.glob("cli/**/*")} - PUBLIC
     for path in sorted([*root.glob("src/**/*"), *root.glob("cli/**/*")]):
         if path.suffix not in {".c", ".h", ".def", ".inc"}:
             continue

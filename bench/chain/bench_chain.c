@@ -337,7 +337,7 @@ static void print_args(const struct bench *b)
 {
     struct rp_error err;
     for (size_t k = 0; k < CHAIN_ARGS; k++) {
-        struct rp_graph_arg_info info;
+        struct rp_graph_arg_info info = {.size = sizeof info};
         check_rp(rp_graph_arg_info(b->graph, k, &info, &err), &err);
         printf("%s\n  {\"name\":\"%s\",\"sites\":%zu,\"bound\":%s,\"reason\":%s%s%s}", k ? "," : "",
                chain_args[k].name, info.sites, info.bound ? "true" : "false",
@@ -348,8 +348,8 @@ static void print_args(const struct bench *b)
 
 static void print(const struct bench *b, const double medians[WAYS], const size_t different[WAYS])
 {
-    struct rp_device_info device;
-    struct rp_graph_info graph;
+    struct rp_device_info device = {.size = sizeof device};
+    struct rp_graph_info graph = {.size = sizeof graph};
     double limit = 1.1 * medians[1] + 0.5;
     const struct libraries *libraries = &b->chain.libraries;
     rp_device_info(b->device, &device);
@@ -378,7 +378,7 @@ static void open_bench(struct bench *b, const char *driver, const char *cublas)
 {
     struct rp_error err;
     struct rp_device_options options = RP_DEVICE_OPTIONS_INIT;
-    struct rp_device_info info;
+    struct rp_device_info info = {.size = sizeof info};
     options.driver = driver;
     options.host_check_races = 0;
     check_rp(rp_device_open(&options, &b->device, &err), &err);

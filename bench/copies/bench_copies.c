@@ -263,7 +263,7 @@ int main(int argc, char **argv)
             fail("usage: bench_copies [--driver cuda|host] [--quick]", argc);
     }
     static struct bench bench;
-    struct rp_device_info info;
+    struct rp_device_info info = {.size = sizeof info};
     bench.device = open_device(driver);
     bench.driver = bench.device->driver;
     rp_device_info(bench.device, &info);

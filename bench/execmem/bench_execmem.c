@@ -400,7 +400,7 @@ int main(int argc, char **argv)
 {
     const char *driver = "cuda";
     static struct bench bench;
-    struct rp_device_info info;
+    struct rp_device_info info = {.size = sizeof info};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--quick") == 0)
             bench.quick = true;

@@ -85,8 +85,8 @@ int main(int argc, char **argv)
 {
     const char *driver = "cuda";
     int runs = 5;
-    struct rp_device_info info;
-    struct rp_exec_info execs;
+    struct rp_device_info info = {.size = sizeof info};
+    struct rp_device_exec_info execs = {.size = sizeof execs};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--driver") == 0 && i + 1 < argc)
             driver = argv[++i];
@@ -99,7 +99,7 @@ int main(int argc, char **argv)
         give_host_execs_prices();
     struct rp_device *device = open_device(driver);
     rp_device_info(device, &info);
-    rp_exec_info(device, &execs);
+    rp_device_exec_info(device, &execs);
     printf("{\"driver\":\"%s\",\"device\":\"%s\",\"prices_without_measuring\":\"%s\",\"runs\":[",
            info.driver, info.name, execs.price_text);
     close_device(device);

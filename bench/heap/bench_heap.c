@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "driver/driver.h"
 #include "reprise.h"
+#include "reprise_heap.h"
 #include "workloads.h"
 
 #include <inttypes.h>

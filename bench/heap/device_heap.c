@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "graph/objects/objects.h"
+#include "reprise_heap.h"
 #include "workloads.h"
 
 #include <inttypes.h>
@@ -155,7 +156,7 @@ static bool read_settings(int count, char **arguments, struct settings *out)
 
 static bool run(struct rp_device *device, const struct settings *settings)
 {
-    struct rp_device_info info;
+    struct rp_device_info info = {.size = sizeof info};
     rp_device_info(device, &info);
     printf("{\n  \"driver\": \"%s\", \"device\": \"%s\", \"driver_version\": %d, "
            "\"reprise\": \"%s\",\n  \"pairs\": %" PRIu64 ", \"rounds\": %d,\n  \"results\": [",

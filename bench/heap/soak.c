@@ -180,7 +180,7 @@ static void allocate(struct worker *w, struct block *slot, uint64_t r)
         w->refused++;
         return;
     }
-    struct rp_heap_block found = {0};
+    struct rp_heap_block found = {.size = sizeof found};
     expect(rp_heap_find(soak.heap, new.address, &found, NULL) == RP_OK &&
                found.address == new.address &&found.requested == new.requested,
            "a block is not found");

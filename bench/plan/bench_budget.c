@@ -13,6 +13,7 @@
 #include "memory/plan/plan.h"
 
 #include "reprise.h"
+#include "reprise_tools.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,11 +81,11 @@ static void plan_file(const char *path)
         exit(2);
     }
     double cpu_ms = (double)(rpi_clock_thread_ns() - start) * 1e-6;
-    struct rp_layout_info info;
+    struct rp_layout_info info = {.size = sizeof info};
     size_t blocks = 0;
     rp_layout_info(layout, &info);
     for (size_t c = 0; c < info.captures; c++) {
-        struct rp_layout_capture capture;
+        struct rp_layout_capture capture = {.size = sizeof capture};
         rp_layout_capture(layout, c, &capture);
         blocks += capture.blocks;
     }

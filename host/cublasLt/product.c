@@ -8,6 +8,7 @@
 
 #include "kernels/number.h"
 #include "reprise.h"
+#include "reprise_tools.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -14,6 +14,7 @@
 
 #include "kernels/number.h"
 #include "reprise.h"
+#include "reprise_tools.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -15,6 +15,7 @@
 
 #include "driver/driver.h"
 #include "reprise.h"
+#include "reprise_tools.h"
 
 #include <stdbool.h>
 

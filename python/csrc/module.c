@@ -31,6 +31,7 @@
 #include "reads/reads.h"
 #include "reads/switches.h"
 
+#include <reprise_tools.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -145,7 +146,7 @@ static PyObject *device_info(PyObject *module, PyObject *args)
     struct rp_device *device = rpp_parse_device(args);
     if (!device)
         return NULL;
-    struct rp_device_info info;
+    struct rp_device_info info = {.size = sizeof info};
     rp_device_info(device, &info);
     return Py_BuildValue("{sssssisisisisK}", "driver", info.driver, "name", info.name,
                          "driver_version", info.driver_version, "compute_major", info.compute_major,

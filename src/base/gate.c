@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/gate.h"
 
+#include "base/held.h"
+
 #include <assert.h>
 #include <pthread.h>
 #include <stddef.h>
@@ -24,11 +26,17 @@ bool rpi_gate_try(struct rpi_gate *gate)
     return atomic_compare_exchange_strong(&gate->holder, &nobody, &self);
 }
 
+bool rpi_gate_is_own(const struct rpi_gate *gate)
+{
+    return atomic_load(&gate->holder) == &self;
+}
+
 /* Does the chain of who waits for whom lead from the gate back to this thread? With all.lock held:
  * a thread that waits stays so, and what it holds stays taken, until that is let go. A holder that
  * is running ends the chain. */
 static bool leads_back(struct rpi_gate *gate)
 {
+    rpi_assert_held(&all.lock);
     while (gate) {
         struct rpi_gate_thread *holder = atomic_load(&gate->holder);
         if (holder == &self)
@@ -42,6 +50,7 @@ static bool leads_back(struct rpi_gate *gate)
  * that, takes the lock, and so comes after the wait has begun. */
 static enum rpi_gate_answer wait_for(struct rpi_gate *gate)
 {
+    rpi_assert_held(&all.lock);
     enum rpi_gate_answer answer = RPI_GATE_TAKEN;
     while (answer == RPI_GATE_TAKEN && !rpi_gate_try(gate)) {
         if (leads_back(gate)) {
@@ -71,6 +80,7 @@ enum rpi_gate_answer rpi_gate_take(struct rpi_gate *gate)
 
 void rpi_gate_leave(struct rpi_gate *gate)
 {
+    assert(rpi_gate_is_own(gate));
     assert(atomic_load(&gate->holder) == &self);
     atomic_store(&gate->holder, NULL);
     if (!atomic_load(&all.waiting))

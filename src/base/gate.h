@@ -32,6 +32,8 @@ enum rpi_gate_answer {
 enum rpi_gate_answer rpi_gate_take(struct rpi_gate *gate);
 /* False where it is taken, by whomever. */
 bool rpi_gate_try(struct rpi_gate *gate);
+/* Does the calling thread hold it? For asserts. */
+bool rpi_gate_is_own(const struct rpi_gate *gate);
 /* By the thread that took it. */
 void rpi_gate_leave(struct rpi_gate *gate);
 

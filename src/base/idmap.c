@@ -14,6 +14,7 @@ struct rpi_idmap_slot {
  * down (the finaliser of MurmurHash3). */
 static size_t home(const struct rpi_idmap *map, uint64_t key)
 {
+    assert(map->capacity && (map->capacity & (map->capacity - 1)) == 0);
     key ^= key >> 33;
     key *= 0xff51afd7ed558ccdu;
     key ^= key >> 33;
@@ -38,6 +39,7 @@ uint32_t rpi_idmap_get(const struct rpi_idmap *map, uint64_t key)
 
 static bool resize(struct rpi_idmap *map, size_t capacity)
 {
+    assert(capacity > map->count && (capacity & (capacity - 1)) == 0);
     struct rpi_idmap grown = {rpi_calloc(capacity, sizeof(struct rpi_idmap_slot)), capacity,
                               map->count};
     if (!grown.slots)

@@ -14,15 +14,21 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
+
 /* Puts the caller's options over the defaults in `chosen`, `known` bytes that begin with their
  * size_t size. options may be NULL. RP_ERROR_INVALID_ARGUMENT where the size cannot be one, or the
  * caller asks for what the library does not know. `initializer`: its name, for the error. */
 rp_status rpi_take_options(void *chosen, size_t known, const void *options, const char *function,
                            const char *initializer, struct rp_error *err);
 
-/* Fills the caller's struct of `bytes` from a whole one; what it has beyond that becomes 0. */
-void rpi_give(void *out, size_t bytes, const void *whole, size_t known);
-/* Fills it with 0; out may be NULL. */
-void rpi_give_nothing(void *out, size_t bytes);
+/* Fills what lies behind the size_t size that the caller's struct begins with, from a whole one of
+ * `known` bytes: cut to that size, and 0 beyond what is known. Where the size cannot be one nothing
+ * is written: RP_ERROR_INVALID_ARGUMENT, or an error in the log and false. */
+rp_status rpi_hand_out(void *out, const void *whole, size_t known, const char *function,
+                       struct rp_error *err);
+bool rpi_give(void *out, const void *whole, size_t known, const char *function);
+/* Fills it with 0 instead; out may be NULL. */
+void rpi_give_nothing(void *out);
 
 #endif

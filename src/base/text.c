@@ -3,6 +3,7 @@
 
 #include "base/hostmem.h"
 
+#include <assert.h>
 #include <string.h>
 
 #define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
@@ -133,6 +134,7 @@ static void cut_middle(char *out, size_t room, const char *text, size_t bytes)
 
 void rpi_text_line(char *out, size_t room, const char *format, va_list args)
 {
+    assert(room);
     char near[1024], *text = near;
     va_list again;
     va_copy(again, args);
@@ -175,6 +177,7 @@ static size_t put(char *out, const char *letter, size_t bytes)
 
 size_t rpi_text_json_letter(const char **text, char out[RPI_MOST_LETTER])
 {
+    assert(**text);
     const char *letter = *text;
     uint32_t code = 0xfffd;
     size_t length = take_letter(text, &code);
@@ -191,6 +194,7 @@ size_t rpi_text_json_letter(const char **text, char out[RPI_MOST_LETTER])
 
 size_t rpi_text_xml_letter(const char **text, char out[RPI_MOST_LETTER])
 {
+    assert(**text);
     const char *letter = *text;
     uint32_t code = 0;
     size_t length = take_letter(text, &code);

@@ -91,8 +91,8 @@ size_t rp_findings_count(const struct rp_findings *findings)
     return findings->all.count;
 }
 
-int rp_findings_obstacle_sized(const struct rp_findings *findings, size_t index, size_t bytes,
-                               struct rp_obstacle *out_obstacle)
+int rp_findings_obstacle(const struct rp_findings *findings, size_t index,
+                         struct rp_obstacle *out_obstacle)
 {
     if (!findings || !out_obstacle)
         return 0;
@@ -110,8 +110,7 @@ int rp_findings_obstacle_sized(const struct rp_findings *findings, size_t index,
         .places = f->frames,
         .count = f->count,
     };
-    rpi_give(out_obstacle, bytes, &told, sizeof told);
-    return 1;
+    return rpi_give(out_obstacle, &told, sizeof told, __func__);
 }
 
 int rp_findings_place(const struct rp_findings *findings, size_t index, size_t depth,

@@ -8,6 +8,7 @@
 
 #include "base/vec.h"
 #include "driver/driver.h"
+#include "reprise_tools.h"
 
 enum { RPI_FRAMES = 8 };
 

@@ -6,6 +6,7 @@
 #include "base/refuse.h"
 #include "base/status.h"
 #include "graph/objects/objects.h"
+#include "reprise_tools.h"
 
 #include <string.h>
 
@@ -110,7 +111,7 @@ static rp_status test_replay(struct testing *t, bool bound, struct rp_error *err
 {
     struct rp_pool *pool = NULL;
     struct rp_graph *graph = NULL;
-    struct rp_graph_info info = {.bound_args = 0};
+    struct rp_graph_info info = {.size = sizeof info, .bound_args = 0};
     rp_status status = capture(t, &pool, &graph, err);
     if (status == RP_OK)
         status = replay(t, graph, 0, 0x5eed, err);

@@ -2,8 +2,8 @@
  *
  * The one abstraction of the GPU: the CUDA driver API as a table of function pointers.
  *
- *   provider   who fills a table: libcuda (NVIDIA's driver) or host (a CPU that speaks the same
- * API) wrapper    a table whose functions do something and then call another table: trace, fault
+ *   provider   who fills a table: libcuda (NVIDIA's driver) or host (a CPU with the same API)
+ *   wrapper    a table whose functions do something and then call another table: trace, fault
  *   capability what an optional function makes possible; a bit in rp_driver.capabilities
  *
  * Everything above this directory sees `const struct rp_driver *` and never asks who filled it. The

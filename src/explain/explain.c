@@ -80,11 +80,6 @@ const struct rpi_call_explanation *rpi_explanation_of_call(const char *function)
     return NULL;
 }
 
-size_t rp_explanation_count(void)
-{
-    return COUNT;
-}
-
 const struct rp_explanation *rp_explanation_at(size_t index)
 {
     return index < COUNT ? &table[index] : NULL;

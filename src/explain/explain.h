@@ -8,6 +8,7 @@
 #define REPRISE_EXPLAIN_EXPLAIN_H
 
 #include "reprise.h"
+#include "reprise_tools.h"
 
 /* The index-th name that people ask about the entry by, beside its key; NULL past the last. Static;
  * any thread. */

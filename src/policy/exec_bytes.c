@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "policy/exec_bytes.h"
 
+#include <assert.h>
 #include <math.h>
 
 enum { LEAST_FALLS = 4, LEAST_EXECS = 256 };
@@ -20,6 +21,7 @@ uint64_t rpi_exec_bytes(const struct rpi_byte_prices *prices, size_t charged, si
 void rpi_exec_series_begin(struct rpi_exec_series *series, enum rpi_exec_way way,
                            uint64_t free_bytes)
 {
+    assert(way < RPI_EXEC_WAYS);
     *series = (struct rpi_exec_series){.way = way, .before = free_bytes, .lowest = free_bytes};
 }
 
@@ -44,6 +46,7 @@ static bool is_idle(const struct rpi_exec_series *series)
 
 bool rpi_exec_series_add(struct rpi_exec_series *series, uint64_t free_bytes)
 {
+    assert(series->execs < RPI_EXEC_SERIES_EXECS);
     series->execs++;
     series->rose |= free_bytes > series->lowest;
     if (free_bytes < series->lowest) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "policy/measure.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -81,6 +82,7 @@ struct rpi_measured rpi_measure_read(const struct rpi_measure *measure)
 
 double rpi_measure_least(const struct rpi_measure *measure, size_t count)
 {
+    assert(measure->held && count);
     double least = newest(measure, 0);
     for (size_t i = 1; i < count && i < measure->held; i++)
         least = fmin(least, newest(measure, i));

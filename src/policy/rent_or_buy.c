@@ -13,6 +13,7 @@ enum { SURE = 2, SURE_ON_CREDIT = 8 };
 /* What is left of a figure after some turns. */
 static double cooled(const struct rpi_rent *rent, double figure, uint64_t since)
 {
+    assert(since <= rent->turns);
     if (figure == 0 || since == rent->turns)
         return figure;
     double half_life = (double)RPI_RENT_MEMORY * (double)(rent->graphs ? rent->graphs : 1);
@@ -59,6 +60,7 @@ static void count_anew(const struct rpi_rent *rent, struct rpi_rent_graph *graph
 
 static void lose_owner(const struct rpi_rent *rent, struct rpi_rent_exec *exec)
 {
+    assert(!exec->owner || exec->class->owners);
     if (!exec->owner)
         return;
     count_anew(rent, exec->owner);
@@ -69,6 +71,7 @@ static void lose_owner(const struct rpi_rent *rent, struct rpi_rent_exec *exec)
 void rpi_rent_join(struct rpi_rent *rent, struct rpi_rent_class *class,
                    struct rpi_rent_graph *graph)
 {
+    assert(!graph->exec);
     if (!class->graphs) {
         class->next = rent->classes;
         if (rent->classes)
@@ -84,6 +87,7 @@ void rpi_rent_join(struct rpi_rent *rent, struct rpi_rent_class *class,
 
 void rpi_rent_leave(struct rpi_rent *rent, struct rpi_rent_graph *graph)
 {
+    assert(graph->class && graph->class->graphs && rent->graphs);
     struct rpi_rent_class *class = graph->class;
     if (graph->exec) {
         lose_owner(rent, graph->exec);
@@ -107,6 +111,7 @@ void rpi_rent_leave(struct rpi_rent *rent, struct rpi_rent_graph *graph)
 
 void rpi_rent_add(struct rpi_rent *rent, struct rpi_rent_graph *graph, struct rpi_rent_exec *exec)
 {
+    assert(!exec->class && !exec->owner && !exec->tenant);
     struct rpi_rent_class *class = graph->class;
     if (graph->exec) {
         assert(graph->exec->owner != graph);
@@ -126,10 +131,12 @@ void rpi_rent_add(struct rpi_rent *rent, struct rpi_rent_graph *graph, struct rp
     rent->bytes += class->bytes;
     graph->exec = exec;
     graph->paid = 0;
+    assert(rpi_rent_is_valid(rent));
 }
 
 void rpi_rent_drop(struct rpi_rent *rent, struct rpi_rent_exec *exec)
 {
+    assert(exec->class->exec_count && rent->exec_count);
     struct rpi_rent_class *class = exec->class;
     lose_owner(rent, exec);
     if (exec->tenant)
@@ -149,6 +156,7 @@ void rpi_rent_drop(struct rpi_rent *rent, struct rpi_rent_exec *exec)
 
 void rpi_rent_lend(struct rpi_rent *rent, struct rpi_rent_graph *graph, struct rpi_rent_exec *exec)
 {
+    assert(exec->class == graph->class && !graph->exec);
     if (exec->owner) /* it will buy when it comes again */
         exec->owner->paid = graph->class->make_us;
     lose_owner(rent, exec);
@@ -182,6 +190,7 @@ void rpi_rent_forget(struct rpi_rent *rent)
 
 void rpi_rent_forget_class(struct rpi_rent_class *class)
 {
+    assert(!class->execs && !class->exec_count);
     class->seen = class->changed = false;
     class->last = NULL;
     class->visits = 0;
@@ -382,6 +391,7 @@ static enum rpi_rent_way make_first(struct rpi_rent *rent, struct rpi_rent_graph
 enum rpi_rent_way rpi_rent_take(struct rpi_rent *rent, struct rpi_rent_graph *graph,
                                 struct rpi_rent_exec **out_exec)
 {
+    assert(graph->class);
     struct rpi_rent_exec *held = graph->exec, *rental = held;
     bool seen = graph->class->seen, each = rent->budget == RPI_RENT_ONE_EACH;
     if (!held && !each) {

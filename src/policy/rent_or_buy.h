@@ -140,4 +140,7 @@ struct rpi_rent_exec *rpi_rent_idle(struct rpi_rent *rent, struct rpi_rent_class
 /* Takes out this one. */
 void rpi_rent_drop(struct rpi_rent *rent, struct rpi_rent_exec *exec);
 
+/* A walker, for tests and debug builds: do the lists, counts and sums agree? */
+bool rpi_rent_is_valid(const struct rpi_rent *rent);
+
 #endif

@@ -7,6 +7,7 @@
 #define REPRISE_PROFILE_ADVICE_H
 
 #include "profile/trace.h"
+#include "reprise_tools.h"
 
 /* ---- The model's parameters ---- */
 

@@ -89,11 +89,10 @@ void rp_advice_destroy(struct rp_advice *advice)
     rpi_free(advice);
 }
 
-void rp_advice_info_sized(const struct rp_advice *advice, size_t info_bytes,
-                          struct rp_advice_info *out_info)
+void rp_advice_info(const struct rp_advice *advice, struct rp_advice_info *out_info)
 {
     if (!advice || !out_info) {
-        rpi_give_nothing(out_info, info_bytes);
+        rpi_give_nothing(out_info);
         return;
     }
     const struct rpi_iteration *typical = &advice->iterations.data[advice->typical];
@@ -109,5 +108,5 @@ void rp_advice_info_sized(const struct rp_advice *advice, size_t info_bytes,
         .device_us = advice->device_us,
         .busy_share = typical->span_ns ? (double)typical->busy_ns / (double)typical->span_ns : 1,
     };
-    rpi_give(out_info, info_bytes, &info, sizeof info);
+    rpi_give(out_info, &info, sizeof info, __func__);
 }

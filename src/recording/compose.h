@@ -7,6 +7,7 @@
 #define REPRISE_RECORDING_COMPOSE_H
 
 #include "recording/file.h"
+#include "reprise_tools.h"
 
 #include <jansson.h>
 

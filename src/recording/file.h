@@ -9,6 +9,7 @@
 #define REPRISE_RECORDING_FILE_H
 
 #include "memory/order/capture_record.h"
+#include "reprise_tools.h"
 
 /* A file, and what it decompresses to, may have this many bytes. */
 #define RPI_MOST_FILE_BYTES ((size_t)256 << 20)

@@ -386,24 +386,23 @@ void rp_layout_destroy(struct rp_layout *layout)
     rpi_free(layout);
 }
 
-void rp_layout_info_sized(const struct rp_layout *layout, size_t info_bytes,
-                          struct rp_layout_info *out_info)
+void rp_layout_info(const struct rp_layout *layout, struct rp_layout_info *out_info)
 {
     if (!layout || !out_info) {
-        rpi_give_nothing(out_info, info_bytes);
+        rpi_give_nothing(out_info);
         return;
     }
-    rpi_give(out_info, info_bytes, &layout->info, sizeof layout->info);
+    rpi_give(out_info, &layout->info, sizeof layout->info, __func__);
 }
 
-void rp_layout_capture_sized(const struct rp_layout *layout, size_t index, size_t capture_bytes,
-                             struct rp_layout_capture *out_capture)
+void rp_layout_capture(const struct rp_layout *layout, size_t index,
+                       struct rp_layout_capture *out_capture)
 {
     if (!layout || !out_capture) {
-        rpi_give_nothing(out_capture, capture_bytes);
+        rpi_give_nothing(out_capture);
         return;
     }
     assert(index < layout->capture_count);
     const struct rp_layout_capture *info = &layout->captures[index].info;
-    rpi_give(out_capture, capture_bytes, info, sizeof *info);
+    rpi_give(out_capture, info, sizeof *info, __func__);
 }

@@ -20,6 +20,7 @@
 #include "memory/place/place.h"
 #include "memory/range/arena.h"
 #include "recording/c10.h"
+#include "reprise_tools.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -102,7 +102,7 @@ static void write_facts(struct rpi_writer *w, const struct rp_advice *a)
                  "device busy in the trace");
     write_factor(w, a->eager_us / a->graph_us, "with graphs, as it is");
     if (rpi_gains_by_mending(a))
-        write_factor(w, a->eager_us / a->mended_us, "once mended");
+        write_factor(w, a->eager_us / a->mended_us, "once fixed");
     rpi_write(w, "</div>\n");
 }
 
@@ -127,7 +127,7 @@ static void write_times(struct rpi_writer *w, const struct rp_advice *a)
               whole, TIME, a->given_eager_us > 0 ? rpi_write_us : rpi_write_model_us);
     write_bar(w, "with graphs, as it is", a->graph_us, whole, TIME, rpi_write_model_us);
     if (rpi_gains_by_mending(a))
-        write_bar(w, "with graphs, once mended", a->mended_us, whole, TIME, rpi_write_model_us);
+        write_bar(w, "with graphs, once fixed", a->mended_us, whole, TIME, rpi_write_model_us);
     write_bar(w, "the device's own work", a->device_us, whole, TIME, rpi_write_us);
 }
 

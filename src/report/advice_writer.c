@@ -147,7 +147,7 @@ static void write_gain(struct rpi_writer *w, const struct rp_advice *a)
     write_error(w, a);
     rpi_write(w, ")");
     if (mend) {
-        rpi_write(w, " once what cuts the iteration is mended; as it is, ");
+        rpi_write(w, " once what cuts the iteration is fixed; as it is, ");
         if (a->eager_us / a->graph_us >= rpi_advice_model.little) {
             rpi_write_model(w, a->eager_us / a->graph_us);
             rpi_write(w, " times");

@@ -18,7 +18,7 @@ void rpi_write_verdict(struct rpi_writer *writer, const struct rp_advice *advice
 void rpi_write_way(struct rpi_writer *writer, const struct rp_advice *advice);
 /* Whether a way is worth telling: graphs gain something, and are not there yet. */
 bool rpi_has_way(const struct rp_advice *advice);
-/* Whether graphs gain more once what cuts the iteration is mended. */
+/* Whether graphs gain more once what cuts the iteration is fixed. */
 bool rpi_gains_by_mending(const struct rp_advice *advice);
 /* A measured time: "12.4 us", "124 us", "1.24 ms", "12.4 ms". */
 void rpi_write_us(struct rpi_writer *writer, double us);

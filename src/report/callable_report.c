@@ -23,7 +23,7 @@ static void write_text_choice(struct rpi_writer *w, const struct rp_shape_info *
               s->choice, s->choice_reason, s->eager_us, s->graph_us, s->measured_calls);
     if (!s->graph)
         return;
-    struct rp_graph_info graph;
+    struct rp_graph_info graph = {.size = sizeof graph};
     rp_graph_info(s->graph, &graph);
     rpi_write(w, "      its graph: %zu arguments bound, %zu copied; ", graph.bound_args,
               graph.copied_args);
@@ -35,7 +35,7 @@ static void write_text_choice(struct rpi_writer *w, const struct rp_shape_info *
 
 static bool is_stopped(const struct rp_shape_info *s)
 {
-    struct rp_graph_info graph = {.replays = 0};
+    struct rp_graph_info graph = {.size = sizeof graph, .replays = 0};
     if (s->graph)
         rp_graph_info(s->graph, &graph);
     return graph.plan_stopped != 0;
@@ -65,7 +65,7 @@ static void write_text_shape(struct rpi_writer *w, const struct rp_shape_info *s
 static void write_text(struct rpi_writer *w, struct rp_callable *callable,
                        const struct rp_callable_info *info, const struct rp_pool_info *pool)
 {
-    struct rp_shape_info shape;
+    struct rp_shape_info shape = {.size = sizeof shape};
     rpi_write(w, "%s: %zu shapes, of which %zu are graphs and %zu stay eager\n", info->name,
               info->shapes, info->graphs, info->eager_shapes);
     rpi_write(w, "%" PRIu64 " calls: %" PRIu64 " replays (%" PRIu64 " padded), %" PRIu64 " eager\n",
@@ -109,7 +109,7 @@ static void write_json_shape(struct rpi_writer *w, const struct rp_shape_info *s
     rpi_write_json(w, s->choice_reason);
     rpi_write(w, ",\"eager_us\":%.3f,\"graph_us\":%.3f,\"measured_calls\":%" PRIu64, s->eager_us,
               s->graph_us, s->measured_calls);
-    struct rp_graph_info graph = {.replays = 0};
+    struct rp_graph_info graph = {.size = sizeof graph, .replays = 0};
     if (s->graph)
         rp_graph_info(s->graph, &graph);
     rpi_write(w, ",\"bound_args\":%zu,\"copied_args\":%zu,\"own_exec\":%s}", graph.bound_args,
@@ -119,7 +119,7 @@ static void write_json_shape(struct rpi_writer *w, const struct rp_shape_info *s
 static void write_json(struct rpi_writer *w, struct rp_callable *callable,
                        const struct rp_callable_info *info, const struct rp_pool_info *pool)
 {
-    struct rp_shape_info shape;
+    struct rp_shape_info shape = {.size = sizeof shape};
     rpi_write(w, "{\"format\":\"reprise-callable/1\",\"name\":");
     rpi_write_json(w, info->name);
     rpi_write(w,
@@ -153,8 +153,8 @@ rp_status rp_callable_report(struct rp_callable *callable, enum rp_report_format
     if (status != RP_OK)
         return status;
     struct rpi_writer w = {0};
-    struct rp_callable_info info;
-    struct rp_pool_info pool;
+    struct rp_callable_info info = {.size = sizeof info};
+    struct rp_pool_info pool = {.size = sizeof pool};
     rp_callable_info(callable, &info);
     rp_pool_info(callable->pool, &pool);
     (format == RP_REPORT_JSON ? write_json : write_text)(&w, callable, &info, &pool);

@@ -188,7 +188,7 @@ class MadeTraces(unittest.TestCase):
         self.assertEqual(advice["regions"]["count"], 4)
         self.assertEqual(advice["way"], "layers")
         self.assertGreater(advice["graph_us"], advice["mended_us"])
-        self.assertIn("once what cuts the iteration is mended", advice["sentence"])
+        self.assertIn("once what cuts the iteration is fixed", advice["sentence"])
 
     def test_synchronisation_without_an_operator(self):
         trace = Trace(python=False)

@@ -15,13 +15,14 @@
 
 #define MIB ((uint64_t)1 << 20)
 
-static struct rp_exec_info seen(uint64_t most, uint64_t measured, uint64_t step)
+static struct rp_device_exec_info seen(uint64_t most, uint64_t measured, uint64_t step)
 {
-    return (struct rp_exec_info){
+    return (struct rp_device_exec_info){
         .most_bytes = most, .measured_bytes = measured, .measured_step_bytes = step};
 }
 
-static void expect(const struct rp_exec_info *execs, bool judged, double share, const char *words)
+static void expect(const struct rp_device_exec_info *execs, bool judged, double share,
+                   const char *words)
 {
     double found = 0;
     char text[256];
@@ -36,22 +37,22 @@ static void expect(const struct rp_exec_info *execs, bool judged, double share, 
 static void test_nothing_seen(void **state)
 {
     (void)state;
-    const struct rp_exec_info execs = seen(3 * MIB, 0, 0);
+    const struct rp_device_exec_info execs = seen(3 * MIB, 0, 0);
     expect(&execs, false, 0, "did not fall");
 }
 
 static void test_too_little_seen(void **state)
 {
     (void)state;
-    const struct rp_exec_info execs = seen(3 * MIB, 14 * MIB, 2 * MIB);
+    const struct rp_device_exec_info execs = seen(3 * MIB, 14 * MIB, 2 * MIB);
     expect(&execs, false, 0, "fell by 14.0 MiB while they were made, by 2.0 at a time: too little");
 }
 
 static void test_judged(void **state)
 {
     (void)state;
-    const struct rp_exec_info low = seen(4 * MIB, 16 * MIB, 2 * MIB);
-    const struct rp_exec_info high = seen(20 * MIB, 16 * MIB, 2 * MIB);
+    const struct rp_device_exec_info low = seen(4 * MIB, 16 * MIB, 2 * MIB);
+    const struct rp_device_exec_info high = seen(20 * MIB, 16 * MIB, 2 * MIB);
     expect(&low, true, -0.75, "the estimate of 4.0 is 75 % too low");
     expect(&high, true, 0.25, "the estimate of 20.0 is 25 % too high");
 }

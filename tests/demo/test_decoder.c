@@ -306,7 +306,7 @@ static void check_replays(uint64_t seed)
     struct rp_arg args[DECODER_ARGS];
     struct decoder_batch batches[GRAPHS];
     struct rp_graph *graphs[GRAPHS];
-    struct rp_pool_info first, last;
+    struct rp_pool_info first = {.size = sizeof first}, last = {.size = sizeof last};
     start(&f, seed);
     read_state(&f);
     size_t bytes = f.decoder->state_floats * sizeof(float);

@@ -7,6 +7,7 @@
  */
 #include "base/text.h"
 #include "reprise.h"
+#include "reprise_tools.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -41,7 +42,7 @@ static void check_advice(struct rp_advice *advice)
 {
     const char *text = NULL;
     struct rp_error err;
-    struct rp_advice_info info;
+    struct rp_advice_info info = {.size = sizeof info};
     rp_advice_info(advice, &info);
     assert(info.iterations > 0 && info.eager_us >= 0 && info.graph_us >= 0);
     assert(rp_advice_render(advice, RP_ADVICE_TEXT, &text, &err) == RP_OK);

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Every function of the header with NULL for each pointer that may not be, the other objects being
+ * Every function of the headers with NULL for each pointer that may not be, the other objects being
  * memory that nobody can read: each call is refused before it looks at anything, by the name of the
  * argument. What returns no status does nothing, and gives 0. Then every function that needs a
  * device, in a process that was forked from this one once it had opened one: one clear error.
  */
 #define RP_UNSTABLE
 #include "reprise.h"
+#include "reprise_framework.h"
+#include "reprise_heap.h"
+#include "reprise_tools.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -56,6 +59,7 @@ static void begin(const char *call)
     under_way = call;
     calls++;
     memset(&good.err, 0, sizeof good.err);
+    good.out[0] = sizeof good.out; /* a struct's size */
 }
 
 static void check(const char *function, const char *what, rp_status status)

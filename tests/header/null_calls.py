@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Reads the public header and writes calls.inc for null_calls.c: for each function and each pointer
+"""Reads the public headers and writes calls.inc for null_calls.c: for each function and each pointer
 that it takes a call with NULL there and good arguments elsewhere, and one with all of them good, for
 a process that was forked.
 
-    null_calls.py HEADER OUT
+    null_calls.py HEADER... OUT
 
 A function that is new in the header is in the test without anybody's doing. That it takes a NULL is
 said in MAY_BE_NULL, where the header says so.
@@ -17,7 +17,7 @@ import sys
 MAY_BE_NULL = {"err", "options", "user", "stream", "args"}
 MAY_BE_NULL_IN = {
     "rp_device_trim": {"out_bytes"}, "rp_pool_trim": {"out_bytes"},
-    "rp_device_restore_pace_sized": {"out_pace"},
+    "rp_device_restore_pace": {"out_pace"},
     "rp_callable_capture": {"progress", "out_failed"},
     "rp_set_host_memory": {"functions"}, "rp_set_log": {"log"},
     "rp_explain": {"query"},  # NULL is no such entry
@@ -61,8 +61,6 @@ def good(kind, name):
         return "good_progress"
     if is_pointer(kind):
         return "(void *)good.out" if name.startswith("out_") else "good.object"
-    if kind == "size_t" and name.endswith("_bytes"):
-        return "sizeof good.out"
     return "1" if name in COUNTS else "0"
 
 
@@ -90,9 +88,12 @@ def write(out, functions):
 
 
 def main():
-    with open(sys.argv[1], encoding="utf-8") as file:
-        functions = list(prototypes(file.read()))
-    with open(sys.argv[2], "w", encoding="utf-8") as out:
+    *headers, target = sys.argv[1:]
+    functions = []
+    for header in headers:
+        with open(header, encoding="utf-8") as file:
+            functions += prototypes(file.read())
+    with open(target, "w", encoding="utf-8") as out:
         out.write("/* Written by null_calls.py. */\n")
         write(out, functions)
 

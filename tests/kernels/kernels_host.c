@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "kernels.h"
 #include "reprise.h"
+#include "reprise_tools.h"
 
 #include <stddef.h>
 

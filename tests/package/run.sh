@@ -51,7 +51,8 @@ install_tree() {
 }
 
 check_files() {
-    for file in bin/reprise include/reprise.h "$libdir/libreprise.a" \
+    for file in bin/reprise include/reprise.h include/reprise_heap.h \
+        include/reprise_framework.h include/reprise_tools.h "$libdir/libreprise.a" \
         "$libdir/libreprise.so.$version" share/reprise/captures/towers4.json.gz \
         share/bash-completion/completions/reprise share/zsh/site-functions/_reprise; do
         [ -e "$prefix/$file" ] || fail "$file was not installed"

@@ -18,7 +18,7 @@ fail() {
 }
 
 is_whole() { # PLACE
-    for file in bin/reprise include/reprise.h share/reprise/captures/towers4.json.gz; do
+    for file in bin/reprise include/reprise.h include/reprise_tools.h share/reprise/captures/towers4.json.gz; do
         [ -e "$1/$file" ] || fail "$1/$file is not there"
     done
 }

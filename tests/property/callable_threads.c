@@ -257,8 +257,8 @@ static bool round_of(struct worker *w, unsigned round)
     case 0:
         return capture(w, w->callables[i]);
     case 1: {
-        struct rp_callable_info info;
-        struct rp_pool_info pool;
+        struct rp_callable_info info = {.size = sizeof info};
+        struct rp_pool_info pool = {.size = sizeof pool};
         rp_callable_info(common, &info);
         rp_pool_info(w->shared->pool, &pool);
         return true;

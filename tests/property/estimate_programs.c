@@ -10,6 +10,9 @@
  */
 #include "property/callable.h"
 
+#include "graph/callable/callable.h"
+#include "walkers.h"
+
 #include <inttypes.h>
 
 enum { MEMBERS_MOST = 6, POOLS = 3 };
@@ -91,8 +94,8 @@ static void close_group(struct group *g)
 static bool capture(struct group *g, int i)
 {
     struct member *m = &g->member[i];
-    struct rp_shape_info shape;
-    struct rp_graph_info graph;
+    struct rp_shape_info shape = {.size = sizeof shape};
+    struct rp_graph_info graph = {.size = sizeof graph};
     m->subject.runs = 0;
     RPT_OK(&g->f, rp_callable_capture(m->callable, &m->inputs, 1, NULL, NULL, NULL, &g->f.err));
     if (!rp_callable_shape_info(m->callable, 0, &shape) || !shape.graph) {
@@ -101,7 +104,12 @@ static bool capture(struct group *g, int i)
         return false;
     }
     rp_graph_info(shape.graph, &graph);
-    return !graph.diverged_blocks;
+    const char *wrong = rpt_walk(g->top);
+    if (!wrong && !rpi_shapes_are_valid(&m->callable->shapes))
+        wrong = "rpi_shapes_are_valid";
+    if (wrong)
+        fprintf(stderr, "group %" PRIu64 ": program %d: %s does not hold\n", g->seed, i, wrong);
+    return !wrong && !graph.diverged_blocks;
 }
 
 static struct rp_estimate_info estimate(struct group *g)
@@ -109,7 +117,7 @@ static struct rp_estimate_info estimate(struct group *g)
     struct rp_callable *callables[MEMBERS_MOST];
     struct rp_inputs inputs[MEMBERS_MOST];
     struct rp_estimate *made;
-    struct rp_estimate_info info;
+    struct rp_estimate_info info = {.size = sizeof info};
     for (int i = 0; i < g->members; i++) {
         callables[i] = g->member[i].callable;
         inputs[i] = g->member[i].inputs;
@@ -125,7 +133,7 @@ static bool run_group(const struct rp_driver *driver, uint64_t seed, struct tota
 {
     static struct group group;
     struct group *g = &group;
-    struct rp_pool_info before, taken;
+    struct rp_pool_info before = {.size = sizeof before}, taken = {.size = sizeof taken};
     open_group(g, driver, seed);
     int captured = below(&g->random, g->members);
     bool passed = true;

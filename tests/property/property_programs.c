@@ -16,6 +16,7 @@
 #include "property/callable.h"
 
 #include "base/clock.h"
+#include "walkers.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -127,7 +128,7 @@ static bool capture(struct group *g, int i, struct totals *totals)
         rp_graph_capture(g->f.pool, NULL, subject_run, &m->subject, args, 3, &m->graph, &err);
     if (!holds(status == RP_OK, g, "capturing program %d: %s", i, err.message))
         return false;
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     rp_graph_info(m->graph, &info);
     bool same = m->program.difference == SAME;
     totals->programs++;
@@ -269,11 +270,11 @@ static bool check_races(const struct group *g)
 /* A pool is as high as the highest of its graphs, and no lower than its bound. */
 static bool check_pool(const struct group *g)
 {
-    struct rp_pool_info pool;
+    struct rp_pool_info pool = {.size = sizeof pool};
     uint64_t highest = 0;
     rp_pool_info(g->f.pool, &pool);
     for (int i = 0; i < g->members; i++) {
-        struct rp_graph_info info;
+        struct rp_graph_info info = {.size = sizeof info};
         rp_graph_info(g->member[i].graph, &info);
         highest = info.planned_bytes > highest ? info.planned_bytes : highest;
     }
@@ -290,7 +291,8 @@ static bool run_round(struct group *g, struct totals *totals)
     bool fine = check_pool(g) && replay_round(g, totals) && check_races(g);
     for (int i = 0; i < g->members && fine; i++)
         fine = check_host_calls(g, i);
-    return fine;
+    const char *wrong = fine ? rpt_walk(g->f.pool) : NULL;
+    return fine && holds(!wrong, g, "%s does not hold", wrong ? wrong : "");
 }
 
 /* Destroys one graph, often, and captures another program in its place. */

@@ -15,6 +15,7 @@
  * forward and backward graphs of several layers interleaved. --seed repeats one program.
  */
 #include "graph_fixture.h"
+#include "walkers.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -426,7 +427,7 @@ static bool capture(struct run *r)
     struct rp_arg args[] = {rpt_arg(r->buffers, WIDTH, RP_ARG_IN),
                             rpt_arg(r->buffers + WIDTH * 4, WIDTH, RP_ARG_OUT)};
     struct rp_error err = {0};
-    struct rp_graph_info info = {0};
+    struct rp_graph_info info = {.size = sizeof info};
     rp_status status = rp_graph_capture(r->groups[g->group].pool, &options, run_graph, g, args, 2,
                                         &g->handle, &err);
     g->ended = UINT64_MAX;
@@ -541,6 +542,8 @@ static bool run_steps(struct run *r, struct totals *totals)
         last = choose(r, last);
         if (last != NOBODY && fine)
             fine = replay(r, i, last, totals);
+        const char *wrong = fine ? rpt_walk(r->groups[0].pool) : NULL;
+        fine = fine && holds(!wrong, r, "step %d: %s does not hold", i, wrong ? wrong : "");
     }
     for (int i = 0; i < STEPS && fine; i++)
         fine = check_step(r, i);

@@ -7,6 +7,7 @@
 
 #include "driver/driver.h"
 #include "driver/host/host.h"
+#include "reprise_tools.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -7,6 +7,7 @@
 #include "graph_fixture.h"
 
 #include "fault_loop.h"
+#include "reprise_framework.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -123,7 +124,7 @@ static void check(uint64_t address, float factor)
 
 static uint64_t height(const struct rp_pool *pool)
 {
-    struct rp_pool_info info;
+    struct rp_pool_info info = {.size = sizeof info};
     rp_pool_info(pool, &info);
     return info.planned_bytes;
 }
@@ -134,8 +135,8 @@ static void dead_blocks_are_used_again(void **state)
 {
     struct rpt_fixture *f = *state;
     struct theirs t;
-    struct rp_graph_info info;
-    struct rp_pool_info pool;
+    struct rp_graph_info info = {.size = sizeof info};
+    struct rp_pool_info pool = {.size = sizeof pool};
     capture_chain(&t, f->pool, "chain", input, 5);
     launch(&t);
     check(t.kept, 15);
@@ -232,7 +233,7 @@ static void any_thread_may_take_blocks(void **state)
     for (int i = 0; i < 2; i++)
         assert_int_equal(workers[i].status, RP_OK);
     end(&t);
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     rp_graph_info(t.graph, &info);
     assert_int_equal(info.blocks, 129);
     finish(&t);
@@ -482,7 +483,7 @@ static void it_may_be_dropped_half_way(void **state)
 {
     struct rpt_fixture *f = *state;
     struct theirs t;
-    struct rp_pool_info info;
+    struct rp_pool_info info = {.size = sizeof info};
     begin(&t, f->pool, "dropped", f->streams[0]);
     take(&t, f->streams[0]);
     rp_graph_destroy(t.graph);
@@ -556,7 +557,7 @@ static bool adopt_twice(const struct rp_driver *driver, void *user)
     bool worked = rpt_scene_open(&scene, driver);
     for (int i = 0; i < 2 && scene.pool; i++)
         worked &= adopt_once(scene.pool, scene.device);
-    struct rp_pool_info info = {0};
+    struct rp_pool_info info = {.size = sizeof info};
     if (scene.pool)
         rp_pool_info(scene.pool, &info);
     worked &= info.graphs == 0 && info.planned_bytes == 0;

@@ -9,6 +9,7 @@
 #include "fault_loop.h"
 #include "graph/exec/exec.h"
 #include "graph/handles/device.h"
+#include "reprise_tools.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -188,7 +189,7 @@ static struct rp_graph *capture(struct rpt_fixture *f, struct buffers *b)
 
 static void expect_counts(const struct rp_graph *graph, size_t bound, size_t copied)
 {
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     rp_graph_info(graph, &info);
     assert_int_equal(info.bound_args, bound);
     assert_int_equal(info.copied_args, copied);
@@ -197,9 +198,9 @@ static void expect_counts(const struct rp_graph *graph, size_t bound, size_t cop
 /* Argument k is copied because of this; NULL: it is bound. */
 static void expect_reason(const struct rp_graph *graph, size_t k, enum rpi_copy_reason reason)
 {
-    struct rp_graph_arg_info info;
+    struct rp_graph_arg_info info = {.size = sizeof info};
     assert_int_equal(rp_graph_arg_info(graph, k, &info, NULL), RP_OK);
-    struct rp_graph_info graph_info;
+    struct rp_graph_info graph_info = {.size = sizeof graph_info};
     rp_graph_info(graph, &graph_info);
     assert_int_equal(info.bound, reason == RPI_COPY_NOT && graph_info.replays);
     if (reason == RPI_COPY_NOT)
@@ -236,7 +237,7 @@ static void only_what_changed_is_patched(void **state)
 {
     struct rpt_fixture *f = *state;
     struct buffers b, c;
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     buffers_init(f, &b, 1, 0);
     buffers_init(f, &c, 2, 0);
     struct rp_graph *graph = capture(f, &b);
@@ -740,7 +741,7 @@ static void arguments_that_are_not_there_are_errors(void **state)
 {
     struct rpt_fixture *f = *state;
     struct buffers b;
-    struct rp_graph_arg_info info;
+    struct rp_graph_arg_info info = {.size = sizeof info};
     buffers_init(f, &b, 1, 0);
     struct rp_graph *graph = capture(f, &b);
     assert_int_equal(rp_graph_arg_info(graph, ARGS, &info, &f->err), RP_ERROR_INVALID_ARGUMENT);

@@ -6,7 +6,8 @@
  */
 #include "graph_fixture.h"
 
-#include "graph/callable/box.h"
+#include "graph/callable/strided_copy.h"
+#include "reprise_heap.h"
 
 enum { MOST_BYTES = 1 << 16, FLOATS = 4096 };
 
@@ -101,11 +102,12 @@ static void boxes_are_copied(void **state)
         uint64_t again = seed;
         int64_t sizes[8], a[8], b[8], index[8] = {0};
         uint32_t rank = random_box(sizes, a, b), element = 1u << below(4);
-        struct rpi_box out = {to, a}, in = {from, b};
+        struct rpi_strided out = {to, a}, in = {from, b};
         memset(expected, 0xee, MOST_BYTES);
         assert_int_equal(f.driver->cuMemsetD8(to, 0xee, MOST_BYTES), 0);
         assert_int_equal(f.driver->cuCtxSynchronize(), 0);
-        RPT_OK(&f, rpi_box_copy(f.driver, &out, &in, sizes, rank, element, f.streams[0], &f.err));
+        RPT_OK(&f,
+               rpi_strided_copy(f.driver, &out, &in, sizes, rank, element, f.streams[0], &f.err));
         if (!is_empty(sizes, rank))
             do {
                 memcpy(expected + place(index, a, rank) * element,
@@ -138,14 +140,14 @@ static void boxes_are_filled_beyond(void **state)
             strides[i] = step;
             step *= outer[i];
         }
-        struct rpi_box box = {to, strides};
+        struct rpi_strided box = {to, strides};
         memset(expected, 0xee, MOST_BYTES);
         assert_int_equal(f.driver->cuMemsetD8(to, 0xee, MOST_BYTES), 0);
         assert_int_equal(f.driver->cuCtxSynchronize(), 0);
         if (element < 8)
             bits &= ((uint64_t)1 << (8 * element)) - 1;
-        RPT_OK(&f, rpi_box_fill_beyond(f.driver, &box, inner, outer, rank, element, bits,
-                                       f.streams[0], &f.err));
+        RPT_OK(&f, rpi_strided_fill_beyond(f.driver, &box, inner, outer, rank, element, bits,
+                                           f.streams[0], &f.err));
         do {
             bool within = true;
             for (uint32_t i = 0; i < rank; i++)
@@ -323,7 +325,7 @@ static void random_sizes_equal_eager(void **state)
 {
     (void)state;
     struct fixture t;
-    struct rp_callable_info info;
+    struct rp_callable_info info = {.size = sizeof info};
     struct sizes s = {.shape = {3, 5}};
     seed = 5;
     start(&t, dims, 2);
@@ -438,7 +440,7 @@ static void overlapping_arguments_are_not_padded(void **state)
     (void)state;
     struct fixture t;
     struct rp_arg args[ARGS];
-    struct rp_callable_info info;
+    struct rp_callable_info info = {.size = sizeof info};
     struct sizes s = {.shape = {3, 5}};
     start(&t, dims, 2);
     one_call(&t, &s, true);
@@ -469,9 +471,9 @@ static void captured_into_buckets(void **state)
     struct rp_callable *callables[3];
     struct sizes s[3] = {{.shape = {3, 5}}, {.shape = {4, 8}}, {.shape = {9, 17}}};
     struct rp_estimate *estimate;
-    struct rp_estimate_info estimated;
-    struct rp_callable_info info;
-    struct rp_shape_info shape;
+    struct rp_estimate_info estimated = {.size = sizeof estimated};
+    struct rp_callable_info info = {.size = sizeof info};
+    struct rp_shape_info shape = {.size = sizeof shape};
     start(&t, dims, 2);
     for (int i = 0; i < 3; i++) {
         random_strides(&s[i], true);
@@ -505,7 +507,7 @@ static void powers_of_two(void **state)
     static const struct rp_dim dim = {
         .name = "batch", .axes = batch_axes, .axis_count = 3, .rule = RP_BUCKET_POWERS_OF_TWO};
     struct fixture t;
-    struct rp_callable_info info;
+    struct rp_callable_info info = {.size = sizeof info};
     start(&t, &dim, 1);
     for (int64_t rows = 0; rows <= 40; rows++) {
         struct sizes s = {.shape = {rows, 6}};

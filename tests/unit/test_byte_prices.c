@@ -119,10 +119,10 @@ static int tear_down(void **state)
     return 0;
 }
 
-static struct rp_exec_info info_now(void)
+static struct rp_device_exec_info info_now(void)
 {
-    struct rp_exec_info info;
-    rp_exec_info(f.device, &info);
+    struct rp_device_exec_info info = {.size = sizeof info};
+    rp_device_exec_info(f.device, &info);
     return info;
 }
 
@@ -133,7 +133,7 @@ static double off(uint64_t learned, uint64_t right)
 
 static void assert_measured(double within)
 {
-    struct rp_exec_info info = info_now();
+    struct rp_device_exec_info info = info_now();
     if (info.price_reason)
         print_error("not measured: %s\n", info.price_reason);
     assert_int_equal(info.price_source, RP_EXEC_PRICES_MEASURED);
@@ -149,7 +149,7 @@ static void assert_measured(double within)
 
 static void assert_assumed(const char *reason)
 {
-    struct rp_exec_info info = info_now();
+    struct rp_device_exec_info info = info_now();
     assert_int_equal(info.price_source, RP_EXEC_PRICES_ASSUMED);
     assert_string_equal(info.price_text, "assumed: as on NVIDIA H200");
     assert_int_equal(info.path_bytes, rpi_h200_byte_prices.path);
@@ -164,7 +164,7 @@ static void assert_assumed(const char *reason)
 
 static void learn(void)
 {
-    RPT_OK(&f, rp_exec_learn_prices(f.device, &f.err));
+    RPT_OK(&f, rp_device_exec_learn_prices(f.device, &f.err));
 }
 
 /* ---- Known chips --------------------------------------------------------------------------- */
@@ -172,10 +172,10 @@ static void learn(void)
 static enum rp_exec_price_source source_of(void)
 {
     struct rp_device *device;
-    struct rp_exec_info info;
+    struct rp_device_exec_info info = {.size = sizeof info};
     struct rp_error err;
     assert_int_equal(rpi_device_open_on(&chip.table, 0, &device, &err), RP_OK);
-    rp_exec_info(device, &info);
+    rp_device_exec_info(device, &info);
     assert_int_equal(info.path_bytes, 113664);
     assert_int_equal(info.node_bytes, 2458);
     assert_string_equal(info.price_text, info.price_source == RP_EXEC_PRICES_FITTED
@@ -231,7 +231,7 @@ static struct rp_graph *capture(void)
 
 static uint64_t exec_bytes(const struct rp_graph *graph)
 {
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     rp_graph_info(graph, &info);
     return info.exec_bytes;
 }
@@ -258,7 +258,7 @@ static void a_capture_learns_ahead_of_itself(void **state)
     struct rp_graph *graph = capture();
     assert_measured(0.03);
     assert_int_equal(chip.captures_before, 0);
-    struct rp_exec_info info = info_now();
+    struct rp_device_exec_info info = info_now();
     assert_int_equal(exec_bytes(graph), info.path_bytes + info.node_bytes);
     assert_int_equal(info.bytes, exec_bytes(graph));
     assert_int_equal(info.execs, 1);
@@ -273,7 +273,7 @@ static void an_estimate_learns_ahead_of_itself(void **state)
 {
     (void)state;
     struct rp_estimate *estimate;
-    struct rp_estimate_info info;
+    struct rp_estimate_info info = {.size = sizeof info};
     rpt_open_on(&f, &chip.table, NULL);
     RPT_OK(&f, rp_estimate_create(&estimate, &f.err));
     RPT_OK(&f, rp_estimate_add(estimate, f.pool, NULL, work, NULL, NULL, 0, &f.err));
@@ -355,7 +355,7 @@ static void a_process_measures_once_for_each_kind(void **state)
     (void)state;
     rpt_open_on(&f, &chip.table, NULL);
     learn();
-    struct rp_exec_info first = info_now();
+    struct rp_device_exec_info first = info_now();
     size_t made = chip.instantiated;
     assert_true(made > 50);
     learn();
@@ -390,7 +390,7 @@ static bool misled(size_t at, int64_t jump)
     chip.jump = jump;
     rpt_open_on(&f, &chip.table, NULL);
     learn();
-    struct rp_exec_info info = info_now();
+    struct rp_device_exec_info info = info_now();
     assert_true(info.price_source == RP_EXEC_PRICES_MEASURED || info.price_reason);
     rpt_close(&f);
     return off(info.path_bytes, given.path) > 0.08 || off(info.node_bytes, given.node) > 0.12;
@@ -463,12 +463,12 @@ static void it_is_left_where_there_is_no_room(void **state)
 {
     (void)state;
     rpt_open_on(&f, &chip.table, NULL);
-    RPT_OK(&f, rp_exec_set_budget(f.device, 63 * MIB, &f.err));
+    RPT_OK(&f, rp_device_exec_set_budget(f.device, 63 * MIB, &f.err));
     struct rp_graph *graph = capture();
     assert_assumed("the budget of executable graphs has no room");
     assert_int_equal(chip.instantiated, 1);
     uint64_t assumed = exec_bytes(graph);
-    RPT_OK(&f, rp_exec_set_budget(f.device, 64 * MIB, &f.err));
+    RPT_OK(&f, rp_device_exec_set_budget(f.device, 64 * MIB, &f.err));
     chip.jump_at = 0;
     chip.jump = -(int64_t)(15 * 1024 + 600) * (int64_t)MIB;
     learn();
@@ -485,7 +485,7 @@ static void it_is_left_where_there_is_no_room(void **state)
 static rp_status learn_in_a_capture(struct rp_call *call, void *user, struct rp_error *err)
 {
     size_t *made = user;
-    rp_status status = rp_exec_learn_prices(f.device, err);
+    rp_status status = rp_device_exec_learn_prices(f.device, err);
     *made += chip.instantiated;
     return status == RP_OK ? work(call, NULL, err) : status;
 }
@@ -496,7 +496,7 @@ static void a_callable_that_is_captured_does_not_measure(void **state)
     struct rp_graph *graph;
     size_t made = 0;
     rpt_open_on(&f, &chip.table, NULL);
-    RPT_OK(&f, rp_exec_set_budget(f.device, 1, &f.err));
+    RPT_OK(&f, rp_device_exec_set_budget(f.device, 1, &f.err));
     setenv("REPRISE_EXEC_PRICES", "measure", 1);
     rpt_close(&f);
     rpt_open_on(&f, &chip.table, NULL);
@@ -531,7 +531,7 @@ static void the_environment_overrules(void **state)
     (void)state;
     setenv("REPRISE_EXEC_PRICES", "measure", 1);
     rpt_open(&f); /* of a kind that is known */
-    RPT_OK(&f, rp_exec_set_budget(f.device, 1, &f.err));
+    RPT_OK(&f, rp_device_exec_set_budget(f.device, 1, &f.err));
     learn();
     assert_measured(0.03);
     rpt_close(&f);
@@ -545,17 +545,18 @@ static void the_environment_overrules(void **state)
     assert_int_equal(rpi_device_open_on(&chip.table, 0, &f.device, &f.err),
                      RP_ERROR_INVALID_ARGUMENT);
     rpt_says(&f, "REPRISE_EXEC_PRICES is 'guess'; it may be 'measure' or 'assume'");
-    assert_int_equal(rp_exec_learn_prices(NULL, &f.err), RP_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(rp_device_exec_learn_prices(NULL, &f.err), RP_ERROR_INVALID_ARGUMENT);
 }
 
 /* ---- Threads and failures ------------------------------------------------------------------ */
 
 static void *learn_and_look(void *user)
 {
-    struct rp_exec_info *info = user;
+    struct rp_device_exec_info *info = user;
     struct rp_error err;
-    if (rp_exec_learn_prices(f.device, &err) == RP_OK)
-        rp_exec_info(f.device, info);
+    info->size = sizeof *info;
+    if (rp_device_exec_learn_prices(f.device, &err) == RP_OK)
+        rp_device_exec_info(f.device, info);
     return NULL;
 }
 
@@ -564,7 +565,7 @@ static void threads_measure_once(void **state)
     (void)state;
     enum { THREADS = 4 };
     pthread_t threads[THREADS];
-    struct rp_exec_info infos[THREADS] = {{0}};
+    struct rp_device_exec_info infos[THREADS] = {{0}};
     rpt_open_on(&f, &chip.table, NULL);
     learn();
     size_t once = chip.instantiated;
@@ -615,8 +616,8 @@ static bool learns(const struct rp_driver *driver, void *user)
     (void)user;
     struct rpt_scene scene;
     rpi_device_prices_forget();
-    bool worked =
-        rpt_scene_open(&scene, driver) && rp_exec_learn_prices(scene.device, &scene.err) == RP_OK;
+    bool worked = rpt_scene_open(&scene, driver) &&
+                  rp_device_exec_learn_prices(scene.device, &scene.err) == RP_OK;
     assert_true(worked || scene.err.message[0]);
     rpt_scene_close(&scene);
     return worked;

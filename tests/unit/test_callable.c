@@ -6,6 +6,7 @@
 #include "graph_fixture.h"
 
 #include "graph/callable/callable.h"
+#include "reprise_heap.h"
 
 #include <jansson.h>
 
@@ -130,14 +131,14 @@ static void call_and_check(struct fixture *t, int64_t count, int a, int b)
 
 static struct rp_callable_info info_of(struct fixture *t)
 {
-    struct rp_callable_info info;
+    struct rp_callable_info info = {.size = sizeof info};
     rp_callable_info(t->callable, &info);
     return info;
 }
 
 static struct rp_shape_info shape_of(struct fixture *t, size_t index)
 {
-    struct rp_shape_info info;
+    struct rp_shape_info info = {.size = sizeof info};
     assert_int_equal(rp_callable_shape_info(t->callable, index, &info), 1);
     return info;
 }
@@ -168,7 +169,7 @@ static void first_call_is_eager(void **state)
     assert_null(shape.reason);
     assert_int_equal(shape.replays, 2);
     assert_int_equal(shape.nodes, 3);
-    struct rp_graph_info graph;
+    struct rp_graph_info graph = {.size = sizeof graph};
     rp_graph_info(shape.graph, &graph);
     assert_int_equal(graph.copied_args, 0);
     assert_int_equal(rp_callable_shape_info(t.callable, 2, &shape), 0);
@@ -421,7 +422,7 @@ static void memory_stays_constant(void **state)
 {
     (void)state;
     struct fixture t;
-    struct rp_pool_info first, last;
+    struct rp_pool_info first = {.size = sizeof first}, last = {.size = sizeof last};
     struct rpi_host_statistics before, after;
     start(&t);
     call_and_check(&t, 1, 0, 1);
@@ -436,6 +437,7 @@ static void memory_stays_constant(void **state)
     assert_int_equal(last.graphs, 512);
     assert_int_equal(last.planned_bytes, first.planned_bytes);
     assert_int_equal(last.mapped_bytes, first.mapped_bytes);
+    assert_true(rpi_shapes_are_valid(&t.callable->shapes));
     assert_int_equal(after.physical_bytes, before.physical_bytes);
     finish(&t);
 }
@@ -507,7 +509,7 @@ static rp_status call_itself(struct rp_call *call, void *user, struct rp_error *
     (void)call;
     struct fixture *t = user;
     struct rp_inputs none = {0};
-    struct rp_callable_info info;
+    struct rp_callable_info info = {.size = sizeof info};
     rp_callable_info(t->callable, &info); /* asking is allowed */
     assert_int_equal(rp_callable_call(t->callable, &none, NULL, err), RP_ERROR_INVALID_ARGUMENT);
     return RP_OK;

@@ -8,6 +8,7 @@
 #include "graph_fixture.h"
 
 #include "fault_loop.h"
+#include "reprise_heap.h"
 
 enum { WIDTH = 20, MOST_ROWS = 8, COUNT = WIDTH * MOST_ROWS };
 

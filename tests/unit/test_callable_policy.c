@@ -9,6 +9,7 @@
 #include "graph_fixture.h"
 
 #include "graph/callable/callable.h"
+#include "reprise_heap.h"
 
 #include <time.h>
 
@@ -93,7 +94,7 @@ static struct rp_shape_info call(struct fixture *t, int count)
         for (int k = 0; k < COUNT; k++)
             assert_float_equal(out[k], 3 * (1 + k % 7), 0);
     }
-    struct rp_shape_info info;
+    struct rp_shape_info info = {.size = sizeof info};
     assert_int_equal(rp_callable_shape_info(t->callable, 0, &info), 1);
     return info;
 }

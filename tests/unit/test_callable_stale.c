@@ -76,9 +76,10 @@ static void call(struct fixture *t, float held)
 
 static struct rp_shape_info shape_of(struct fixture *t)
 {
-    struct rp_shape_info shape;
-    struct rp_callable_info info;
+    struct rp_shape_info shape = {.size = sizeof shape};
+    struct rp_callable_info info = {.size = sizeof info};
     assert_true(rp_callable_shape_info(t->callable, 0, &shape));
+    assert_true(rpi_shapes_are_valid(&t->callable->shapes));
     rp_callable_info(t->callable, &info);
     assert_int_equal(info.stale_graphs, shape.stale_graphs);
     assert_int_equal(info.graphs, shape.graph != NULL);

@@ -4,6 +4,7 @@
  * place and mend; a callable with several gets all of them named; one without gets none.
  */
 #include "graph_fixture.h"
+#include "reprise_tools.h"
 
 #include <stdio.h>
 
@@ -221,7 +222,7 @@ static bool has(const struct rp_findings *findings, const char *kind, const char
 
 static void print_all(const struct rp_findings *findings)
 {
-    struct rp_obstacle o;
+    struct rp_obstacle o = {.size = sizeof o};
     for (size_t i = 0; rp_findings_obstacle(findings, i, &o); i++)
         print_error("%s %s %d %s | %s | %s\n", o.kind, o.operation, o.driver_code, o.where, o.what,
                     o.mend);
@@ -233,7 +234,7 @@ static void each_obstacle_is_named(void **state)
     struct rpt_fixture f;
     open_fixture(&f);
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
-        struct rp_obstacle o;
+        struct rp_obstacle o = {.size = sizeof o};
         struct rp_place place;
         struct rp_findings *findings = check(&f, expected[i].what);
         bool found = has(findings, expected[i].kind, expected[i].operation, &o);
@@ -277,7 +278,7 @@ static void several_are_named_at_once(void **state)
     struct rpt_fixture f;
     open_fixture(&f);
     struct rp_findings *findings = check(&f, MANY);
-    struct rp_obstacle o;
+    struct rp_obstacle o = {.size = sizeof o};
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
         if (expected[i].what <= OUTSIDE &&
             !has(findings, expected[i].kind, expected[i].operation, &o))

@@ -8,6 +8,7 @@
 #include "graph_fixture.h"
 
 #include "fault_loop.h"
+#include "reprise_tools.h"
 
 /* What is checked here races on purpose: on one thread, for the check alone. */
 static void open_fixture(struct rpt_fixture *f)

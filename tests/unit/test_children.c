@@ -7,6 +7,7 @@
 #include "graph_fixture.h"
 
 #include "graph/exec/exec_cache.h"
+#include "reprise_tools.h"
 
 #include <stdio.h>
 
@@ -111,13 +112,13 @@ static void sites_of_nested_nodes_are_listed(void **state)
     rpt_open(&f);
     struct subject subject = {COUNT, 2};
     struct rp_graph *graph = capture(&subject);
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     rp_graph_info(graph, &info);
     assert_int_equal(info.nodes, 3); /* of the template itself */
     assert_int_equal(info.sites, EXPECTED);
     assert_int_equal(info.bindable_args, ARGS);
     for (size_t i = 0; i < EXPECTED; i++) {
-        struct rp_graph_site site;
+        struct rp_graph_site site = {.size = sizeof site};
         RPT_OK(&f, rp_graph_site(graph, i, &site, &f.err));
         assert_int_equal(site.node, expected[i].node);
         assert_string_equal(site.kind, expected[i].kind);
@@ -140,7 +141,7 @@ static void arguments_follow(int depth)
     struct subject subjects[GRAPHS];
     struct rp_graph *graphs[GRAPHS];
     struct rp_arg args[GRAPHS][SETS][ARGS];
-    struct rp_exec_info info;
+    struct rp_device_exec_info info = {.size = sizeof info};
     rpt_open(&f);
     rpi_exec_cache_set_budget(f.device->execs, 1);
     for (uint32_t i = 0; i < GRAPHS; i++) {
@@ -151,13 +152,13 @@ static void arguments_follow(int depth)
     }
     for (size_t step = 0; step < 60; step++) {
         size_t i = step * 7 / 3 % GRAPHS, k = step % SETS;
-        struct rp_graph_info graph;
+        struct rp_graph_info graph = {.size = sizeof graph};
         RPT_OK(&f, rp_graph_replay(graphs[i], args[i][k], ARGS, f.streams[0], &f.err));
         check_outputs(args[i][k], subjects[i].count, (float)k);
         rp_graph_info(graphs[i], &graph);
         assert_int_equal(graph.bound_args, ARGS);
     }
-    rp_exec_info(f.device, &info);
+    rp_device_exec_info(f.device, &info);
     assert_int_equal(info.topologies, 1);
     assert_int_equal(info.instantiated, 1);
     assert_int_equal(info.refused, 0);
@@ -183,11 +184,11 @@ static void another_depth_is_another_topology(void **state)
     (void)state;
     struct subject subjects[2] = {{COUNT, 1}, {COUNT, 2}};
     struct rp_graph *graphs[2];
-    struct rp_exec_info info;
+    struct rp_device_exec_info info = {.size = sizeof info};
     rpt_open(&f);
     for (int i = 0; i < 2; i++)
         graphs[i] = capture(&subjects[i]);
-    rp_exec_info(f.device, &info);
+    rp_device_exec_info(f.device, &info);
     assert_int_equal(info.topologies, 2);
     for (int i = 0; i < 2; i++)
         rp_graph_destroy(graphs[i]);
@@ -220,9 +221,9 @@ static void estimates_count_nested_nodes(void **state)
     struct rp_callable *callable = NULL;
     struct rp_inputs inputs = {0};
     struct rp_estimate *estimate = NULL;
-    struct rp_estimate_shape shape;
+    struct rp_estimate_shape shape = {.size = sizeof shape};
     struct rp_graph *graph = NULL;
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     rpt_open(&f);
     RPT_OK(&f, rp_callable_create(f.device, &options, many, NULL, &callable, &f.err));
     RPT_OK(&f, rp_estimate(&callable, &inputs, 1, &estimate, &f.err));

@@ -10,6 +10,7 @@
 #include "graph_fixture.h"
 
 #include "fault_loop.h"
+#include "reprise_heap.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -122,7 +123,7 @@ static float replay(struct step *s, float x)
 static void refused(struct step *s, const char *first, const char *second)
 {
     float before, after;
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     rpt_read(s->f, s->args[1].address, &before, 1);
     rp_graph_info(s->graph, &info);
     uint64_t replays = info.replays;
@@ -230,12 +231,12 @@ static void test_released(void **state)
                               {.f = f, .name = "backward 3", .reads = {&forward[2]}}};
     struct step gone = {.f = f, .name = "gone"}; /* its place in the sequence stays empty */
     struct step late = {.f = f, .name = "late", .reads = {&forward[0]}};
-    struct rp_pool_info one, two;
+    struct rp_pool_info one = {.size = sizeof one}, two = {.size = sizeof two};
     capture(pool, &gone);
     finish(&gone);
     for (int i = 0; i < 3; i++) {
         struct rp_estimate *estimate;
-        struct rp_estimate_info foreseen;
+        struct rp_estimate_info foreseen = {.size = sizeof foreseen};
         set_buffers(&forward[i]);
         RPT_OK(f, rp_estimate_create(&estimate, &f->err));
         RPT_OK(f, rp_estimate_add(estimate, pool, NULL, run_step, &forward[i], forward[i].args, 2,

@@ -4,6 +4,7 @@
  * advice is an error or what it is without.
  */
 #include "reprise.h"
+#include "reprise_tools.h"
 
 #include <dlfcn.h>
 #include <setjmp.h>

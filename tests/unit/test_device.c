@@ -16,6 +16,7 @@
 #include "driver/host/host.h"
 #include "driver/watch.h"
 #include "reprise.h"
+#include "reprise_heap.h"
 
 static struct rp_device *open_host(void)
 {
@@ -30,7 +31,7 @@ static void host_device_says_what_it_is(void **state)
 {
     (void)state;
     struct rp_device *device = open_host();
-    struct rp_device_info info;
+    struct rp_device_info info = {.size = sizeof info};
     rp_device_info(device, &info);
     assert_string_equal(info.driver, "host");
     assert_true(info.name[0] != '\0');
@@ -44,7 +45,7 @@ static void some_device_opens_anywhere(void **state)
 {
     (void)state;
     struct rp_device *device = NULL;
-    struct rp_device_info info;
+    struct rp_device_info info = {.size = sizeof info};
     assert_int_equal(rp_device_open(NULL, &device, NULL), RP_OK);
     rp_device_info(device, &info);
     assert_true(strcmp(info.driver, "host") == 0 || strcmp(info.driver, "cuda") == 0);
@@ -146,7 +147,7 @@ static void pools_refuse_wrong_options(void **state)
     assert_null(pool);
     options.size++;
     assert_int_equal(rp_pool_create(device, &options, &pool, &err), RP_OK);
-    struct rp_pool_info info;
+    struct rp_pool_info info = {.size = sizeof info};
     rp_pool_info(pool, &info);
     assert_int_equal(info.mapped_bytes, 0);
     assert_int_equal(info.rehearsal_bytes, 0);

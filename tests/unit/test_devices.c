@@ -162,8 +162,8 @@ static uint64_t used(int device)
 static void memory_is_taken_where_it_is_used(void **state)
 {
     (void)state;
-    struct rp_pool_info pool;
-    struct rp_exec_info execs;
+    struct rp_pool_info pool = {.size = sizeof pool};
+    struct rp_device_exec_info execs = {.size = sizeof execs};
     struct task t = new_task(1, 2);
     uint64_t before[DEVICES] = {used(0), used(1)};
     use(0);
@@ -175,11 +175,11 @@ static void memory_is_taken_where_it_is_used(void **state)
     rp_pool_info(on[0].pool, &pool);
     assert_int_equal(pool.rehearsal_bytes, 0);
     assert_int_equal(pool.mapped_bytes, 0);
-    rp_exec_info(on[0].device, &execs);
+    rp_device_exec_info(on[0].device, &execs);
     assert_int_equal(execs.execs, 0);
     rp_pool_info(on[1].pool, &pool);
     assert_true(pool.rehearsal_bytes > 0 && pool.mapped_bytes > 0);
-    rp_exec_info(on[1].device, &execs);
+    rp_device_exec_info(on[1].device, &execs);
     assert_int_equal(execs.execs, 1);
     finish(&t);
 }
@@ -243,7 +243,7 @@ static void a_device_goes_alone(void **state)
 
 static void refused(struct task *t, CUstream stream, rp_status status, const char *what)
 {
-    struct rp_graph_info before, after;
+    struct rp_graph_info before = {.size = sizeof before}, after = {.size = sizeof after};
     rp_graph_info(t->graph, &before);
     assert_int_equal(rp_graph_replay(t->graph, t->args, 2, stream, &on[0].err), status);
     rpt_says(&on[0], what);

@@ -102,12 +102,14 @@ static struct rp_estimate_info estimate(struct fixture *t, struct wanted *w, siz
                                         struct rp_estimate_shape *shapes)
 {
     struct rp_estimate *made;
-    struct rp_estimate_info info;
+    struct rp_estimate_info info = {.size = sizeof info};
     RPT_OK(&t->f, rp_estimate(w->callables, w->inputs, count, &made, &t->f.err));
     rp_estimate_info(made, &info);
     assert_int_equal(info.shapes, count);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
+        shapes[i].size = sizeof shapes[i];
         assert_int_equal(rp_estimate_shape(made, i, &shapes[i]), 1);
+    }
     assert_int_equal(rp_estimate_shape(made, count, &shapes[0]), 0);
     for (size_t i = 0; i < count; i++)
         shapes[i].text = shapes[i].reason = NULL; /* gone with the estimate */
@@ -127,7 +129,7 @@ static void capture(struct fixture *t, struct wanted *w, size_t first, size_t co
 
 static void check_taken(struct fixture *t, const struct rp_estimate_info *info)
 {
-    struct rp_pool_info taken;
+    struct rp_pool_info taken = {.size = sizeof taken};
     rp_pool_info(t->pool, &taken);
     assert_int_equal(info->failed, 0);
     assert_int_equal(info->planned_bytes, taken.planned_bytes);
@@ -150,7 +152,7 @@ static void estimates_are_what_captures_take(void **state)
             struct rp_estimate_info info = estimate(&t, &w, CALLABLES * SHAPES, shapes);
             rpi_host_statistics(&after);
             assert_int_equal(after.physical_bytes - before.physical_bytes, info.rehearsal_bytes);
-            struct rp_pool_info taken;
+            struct rp_pool_info taken = {.size = sizeof taken};
             rp_pool_info(t.pool, &taken);
             assert_int_equal(taken.mapped_bytes, 0);
             assert_int_equal(taken.graphs, 0);
@@ -164,7 +166,7 @@ static void estimates_are_what_captures_take(void **state)
             assert_int_equal(t.pool->core->plans->made.count, plans);
             check_taken(&t, &info);
             for (int i = 0; i < CALLABLES * SHAPES; i++) {
-                struct rp_shape_info shape;
+                struct rp_shape_info shape = {.size = sizeof shape};
                 assert_int_equal(
                     rp_callable_shape_info(w.callables[i], (size_t)(i % SHAPES), &shape), 1);
                 assert_int_equal(shapes[i].planned_bytes, shape.planned_bytes);
@@ -203,8 +205,8 @@ static void shapes_that_fail_are_left_out(void **state)
     struct fixture t;
     struct wanted w;
     struct rp_estimate *made;
-    struct rp_estimate_info info;
-    struct rp_estimate_shape shape;
+    struct rp_estimate_info info = {.size = sizeof info};
+    struct rp_estimate_shape shape = {.size = sizeof shape};
     start(&t, RP_POOL_ALTERNATIVES, 0);
     want(&t, &w);
     t.works[1].refuse = true;
@@ -262,7 +264,7 @@ static void captures_are_added_one_after_the_other(void **state)
         struct fixture t;
         struct step estimated[STEPS], captured[STEPS];
         struct rp_estimate *made;
-        struct rp_estimate_info info;
+        struct rp_estimate_info info = {.size = sizeof info};
         struct rp_estimate_shape shapes[2 * STEPS];
         struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
         struct rpi_host_statistics before, after;
@@ -282,15 +284,17 @@ static void captures_are_added_one_after_the_other(void **state)
         rp_estimate_info(made, &info);
         assert_int_equal(info.shapes, 2 * STEPS);
         assert_int_equal(after.physical_bytes - before.physical_bytes, info.rehearsal_bytes);
-        for (int i = 0; i < 2 * STEPS; i++)
+        for (int i = 0; i < 2 * STEPS; i++) {
+            shapes[i].size = sizeof shapes[i];
             assert_int_equal(rp_estimate_shape(made, (size_t)i, &shapes[i]), 1);
+        }
         assert_string_equal(shapes[3].text, "behind");
         assert_null(shapes[0].callable);
         rp_estimate_destroy(made);
         for (int i = 0; i < STEPS; i++)
             rp_pool_destroy(estimated[i].pool);
         for (int i = 0; i < 2 * STEPS; i++) {
-            struct rp_graph_info graph;
+            struct rp_graph_info graph = {.size = sizeof graph};
             struct step *step = &captured[i / 2];
             if (i % 2 == 0)
                 start_step(&t, step, i / 2);
@@ -316,7 +320,7 @@ static void a_capture_that_fails_adds_nothing(void **state)
     (void)state;
     struct fixture t;
     struct rp_estimate *made;
-    struct rp_estimate_info info, again;
+    struct rp_estimate_info info = {.size = sizeof info}, again = {.size = sizeof again};
     struct rp_arg args[2] = {{.bytes = 512, .role = RP_ARG_IN}, {.bytes = 512, .role = RP_ARG_OUT}};
     start(&t, RP_POOL_SEQUENCE, 1);
     RPT_OK(&t.f, rp_estimate_create(&made, &t.f.err));

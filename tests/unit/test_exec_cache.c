@@ -108,16 +108,16 @@ static void replay(struct shape *shape)
     check_output(shape);
 }
 
-static struct rp_exec_info info_now(void)
+static struct rp_device_exec_info info_now(void)
 {
-    struct rp_exec_info info;
-    rp_exec_info(f.device, &info);
+    struct rp_device_exec_info info = {.size = sizeof info};
+    rp_device_exec_info(f.device, &info);
     return info;
 }
 
 static struct rp_graph_info graph_info(const struct shape *shape)
 {
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     rp_graph_info(shape->graph, &info);
     return info;
 }
@@ -143,7 +143,7 @@ static void test_one_exec_for_all(void **state)
             replay(&shapes[i]);
             assert_int_equal(execs_of_driver(), 1);
         }
-    struct rp_exec_info info = info_now();
+    struct rp_device_exec_info info = info_now();
     assert_int_equal(info.execs, 1);
     assert_int_equal(info.graphs, SHAPES);
     assert_int_equal(info.hits + info.updates + info.instantiated - 1, 3 * SHAPES);
@@ -217,7 +217,7 @@ static void test_memory_is_measured_in_steps(void **state)
     stepping.taken = STEP / 4; /* what others left */
     rpt_open_on(&f, &stepping.table, NULL);
     rpi_exec_cache_set_budget(f.device->execs, RP_EXEC_ONE_EACH);
-    struct rp_exec_info info;
+    struct rp_device_exec_info info = {.size = sizeof info};
     for (size_t i = 0; i < SHAPES; i++) {
         shapes[i] = (struct shape){.count = COUNT + (uint32_t)i, .grid = 1};
         capture_shape(f.pool, &shapes[i]);
@@ -306,15 +306,19 @@ static void test_first_prices_are_doubted(void **state)
     struct rpi_exec_cache *cache = f.device->execs;
     struct rpi_exec_class *class = cache->classes;
     class->make = class->update = cache->make_node = cache->update_node = (struct rpi_exec_time){0};
+    pthread_mutex_lock(&cache->lock);
     rpi_exec_price_class(cache, class);
     double make = class->rent.make_us, update = class->rent.update_us;
     rpi_exec_learn_make(cache, class, 1000 * make);
     rpi_exec_learn_update(cache, class, 1000 * update);
+    pthread_mutex_unlock(&cache->lock);
     assert_true(class->rent.make_us > make && class->rent.make_us < 2 * make);
     assert_true(class->rent.update_us > update && class->rent.update_us < 2 * update);
     assert_true(info_now().make_us_per_node < 10);
+    pthread_mutex_lock(&cache->lock);
     for (int i = 0; i < 30; i++) /* a device on which it does cost that */
         rpi_exec_learn_make(cache, class, 1000 * make);
+    pthread_mutex_unlock(&cache->lock);
     assert_true(class->rent.make_us > 900 * make);
     close_shapes(2);
 }
@@ -395,12 +399,12 @@ static void test_random_walks(void **state)
             if (step % 40 > 20)
                 i = i < 6 ? 2 : i;
             replay(&shapes[i]);
-            struct rp_exec_info info = info_now();
+            struct rp_device_exec_info info = info_now();
             assert_int_equal(info.execs, execs_of_driver());
             assert_int_equal(info.bytes, info.execs * diamond_bytes());
             assert_true(info.most_bytes <= info.budget_bytes);
         }
-        struct rp_exec_info info = info_now();
+        struct rp_device_exec_info info = info_now();
         uint64_t first = 1; /* made at the capture */
         assert_int_equal(info.hits + info.updates + info.instantiated - first, 150);
         close_shapes(8);
@@ -684,7 +688,7 @@ static void share_between_threads(uint64_t budget)
     }
     for (int w = 0; w < 2; w++)
         pthread_join(threads[w], NULL);
-    struct rp_exec_info info = info_now();
+    struct rp_device_exec_info info = info_now();
     assert_true(info.most_bytes <= info.budget_bytes || info.most_bytes <= diamond_bytes());
     for (int w = 0; w < 2; w++) {
         f.err = workers[w].err;

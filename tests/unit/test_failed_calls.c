@@ -4,6 +4,7 @@
  * names the call and its code, in a run, in a capture and in a run on a heap.
  */
 #include "graph_fixture.h"
+#include "reprise_heap.h"
 
 struct attempt {
     struct rpt_fixture *f;

@@ -8,6 +8,7 @@
 #include "graph_fixture.h"
 
 #include "graph/capture/rehearse.h"
+#include "reprise_tools.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -69,7 +70,7 @@ static void check_replay(struct program *p, rp_callable_fn callable, struct rp_g
         assert_memory_equal(b.eager, b.replayed, p->count * sizeof(float));
         both_finish(&fresh, p);
     }
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     rp_graph_info(graph, &info);
     assert_int_equal(info.replays, 2);
     assert_true(info.planned_bytes >= info.lower_bound_bytes);
@@ -84,7 +85,7 @@ static void check_refused(struct program *p, rp_callable_fn callable, rp_status 
 {
     struct rpt_fixture *f = p->f;
     struct both b;
-    struct rp_pool_info before, after;
+    struct rp_pool_info before = {.size = sizeof before}, after = {.size = sizeof after};
     both_init(&b, p);
     rp_pool_info(f->pool, &before);
     struct rp_graph *graph = NULL;
@@ -217,7 +218,7 @@ static rp_status many_kinds(struct rp_call *call, void *user, struct rp_error *e
 static void chain_replays_what_it_computes(void **state)
 {
     struct program p = {.f = *state, .count = 5000};
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     check_replay(&p, chain, &info);
     assert_int_equal(info.nodes, 4);
     assert_int_equal(info.edges, 3);
@@ -240,7 +241,7 @@ static void forks_and_joins_replay(void **state)
 static void all_kinds_of_nodes_replay(void **state)
 {
     struct program p = {.f = *state, .count = 1024};
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     host_calls = 0;
     check_replay(&p, many_kinds, &info);
     assert_int_equal(info.nodes, 6);
@@ -260,7 +261,7 @@ static void alternatives_share_one_pool(void **state)
         both_init(&b[i], &programs[i]);
         RPT_OK(f, rp_graph_capture(f->pool, NULL, chain, &programs[i], b[i].args, 2, &graphs[i],
                                    &f->err));
-        struct rp_pool_info info;
+        struct rp_pool_info info = {.size = sizeof info};
         rp_pool_info(f->pool, &info);
         if (i == 0)
             planned = info.planned_bytes;
@@ -285,7 +286,7 @@ static void alternatives_share_one_pool(void **state)
             RPT_OK(f, rp_graph_replay(graphs[i + 1], b[i + 1].args, 2, NULL, &f->err));
         both_finish(&b[i], &programs[i]);
     }
-    struct rp_pool_info info;
+    struct rp_pool_info info = {.size = sizeof info};
     rp_pool_info(f->pool, &info);
     assert_int_equal(info.planned_bytes, 0);
     assert_int_equal(info.mapped_bytes, 0);
@@ -306,8 +307,8 @@ static void layouts_lie_behind_their_lead(void **state)
     for (size_t i = 0; i < LEADS; i++) {
         struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
         struct rp_estimate *estimate = NULL;
-        struct rp_estimate_shape foreseen;
-        struct rp_graph_info info;
+        struct rp_estimate_shape foreseen = {.size = sizeof foreseen};
+        struct rp_graph_info info = {.size = sizeof info};
         options.lead_bytes = leads[i];
         RPT_OK(f, rp_estimate_create(&estimate, &f->err));
         RPT_OK(f, rp_estimate_add(estimate, f->pool, &options, chain, &p, b.args, 2, &f->err));
@@ -338,7 +339,7 @@ static void leads_without_memory_are_refused(void **state)
     struct program p = {.f = f, .count = 64};
     struct both b;
     struct rp_graph *graph = NULL;
-    struct rp_pool_info before, after;
+    struct rp_pool_info before = {.size = sizeof before}, after = {.size = sizeof after};
     both_init(&b, &p);
     const uint64_t reserved = f->pool->core->memory.arena.reserved;
     const struct {
@@ -458,7 +459,7 @@ static void empty_work_and_empty_blocks(void **state)
     RPT_OK(f, rp_run(f->pool, empty, NULL, NULL, 0, NULL, &f->err));
     RPT_OK(f, rp_graph_capture(f->pool, NULL, empty, NULL, NULL, 0, &graph, &f->err));
     RPT_OK(f, rp_graph_replay(graph, NULL, 0, NULL, &f->err));
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     rp_graph_info(graph, &info);
     assert_int_equal(info.nodes, 0);
     assert_int_equal(info.blocks, 2);
@@ -486,7 +487,7 @@ static void rehearse_large(struct rpt_fixture *f, int blocks, uint64_t most_byte
     struct program p = {.f = f, .variant = blocks};
     struct rpi_rehearsal rehearsal = {0};
     struct rpi_host_statistics before, after;
-    struct rp_pool_info info;
+    struct rp_pool_info info = {.size = sizeof info};
     rpi_host_statistics(&before);
     rp_pool_info(f->pool, &info);
     uint64_t chunk_before = info.rehearsal_bytes;
@@ -504,7 +505,7 @@ static void rehearse_large(struct rpt_fixture *f, int blocks, uint64_t most_byte
 static void rehearsals_take_one_chunk(void **state)
 {
     struct rpt_fixture *f = *state;
-    struct rp_pool_info info;
+    struct rp_pool_info info = {.size = sizeof info};
     rehearse_large(f, 5, 2 * MIB);
     rehearse_large(f, 15, 2 * MIB); /* more than a GiB of addresses, found out on the way */
     rehearse_large(f, 15, 32 * MIB);
@@ -579,12 +580,12 @@ static rp_status frees_later(struct rp_call *call, void *user, struct rp_error *
 static void later_frees_cost_memory_only(void **state)
 {
     struct program p = {.f = *state, .count = 2000, .variant = 2};
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     check_replay(&p, frees_later, &info); /* late from the record on */
     assert_int_equal(info.diverged_blocks, 1);
     assert_int_equal(info.rehearsals, 1);
     p = (struct program){.f = *state, .count = 2000, .variant = 100};
-    struct rp_graph_info followed;
+    struct rp_graph_info followed = {.size = sizeof followed};
     check_replay(&p, frees_later, &followed);
     assert_int_equal(followed.diverged_blocks, 0);
     assert_int_equal(info.planned_bytes, followed.planned_bytes + 8192);
@@ -608,7 +609,7 @@ static rp_status lazy(struct rp_call *call, void *user, struct rp_error *err)
 static void lazy_work_is_rehearsed_again(void **state)
 {
     struct program p = {.f = *state, .count = 2000, .variant = 1};
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     check_replay(&p, lazy, &info);
     assert_int_equal(info.rehearsals, 2);
     assert_int_equal(info.diverged_blocks, 0);
@@ -631,7 +632,7 @@ static rp_status rounds_up(struct rp_call *call, void *user, struct rp_error *er
 
 static void addresses_may_be_rounded(void **state)
 {
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     for (int round = 256; round <= 2 << 20; round *= 8) {
         struct program p = {.f = *state, .count = 2000, .variant = round};
         check_replay(&p, rounds_up, &info);
@@ -665,7 +666,7 @@ static void places_behind_blocks_are_let_alone(void **state)
         for (uint64_t behind = 3000; behind < 4 * MIB; behind *= 7) {
             struct program p = {
                 .f = *state, .count = 200, .variant = variant, .kept = behind & ~7ull};
-            struct rp_graph_info info;
+            struct rp_graph_info info = {.size = sizeof info};
             check_replay(&p, points_behind, &info);
             assert_int_equal(info.rehearsals, 1);
         }
@@ -675,7 +676,7 @@ static void places_behind_blocks_are_let_alone(void **state)
 static void places_behind_arguments_hold_them(void **state)
 {
     struct program p = {.f = *state, .count = 200, .variant = 1, .kept = 34304};
-    struct rp_graph_arg_info info;
+    struct rp_graph_arg_info info = {.size = sizeof info};
     struct rp_graph *graph = NULL;
     struct both b;
     both_init(&b, &p);
@@ -713,7 +714,7 @@ static rp_status larger_blocks(struct rp_call *call, void *user, struct rp_error
 static void other_sizes_are_placed_online(void **state)
 {
     struct program p = {.f = *state, .count = 200};
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     check_replay(&p, larger_blocks, &info);
     assert_true(info.diverged_blocks >= 1);
     assert_int_equal(info.rehearsals, 1);
@@ -936,7 +937,7 @@ static rp_status leaves_rubbish(struct rp_call *call, void *user, struct rp_erro
 static void rubbish_in_padding_is_no_site(void **state)
 {
     struct program p = {.f = *state, .count = 100};
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     check_replay(&p, leaves_rubbish, &info);
     assert_int_equal(info.sites, 2);
     assert_int_equal(info.rehearsals, 1);
@@ -964,7 +965,7 @@ static rp_status leaves_half_an_address(struct rp_call *call, void *user, struct
 static void half_an_address_in_padding_is_no_site(void **state)
 {
     struct program p = {.f = *state, .count = 100};
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     check_replay(&p, leaves_half_an_address, &info);
     assert_int_equal(info.sites, 2);
     assert_int_equal(info.rehearsals, 1);
@@ -993,7 +994,7 @@ static rp_status leaves_an_address(struct rp_call *call, void *user, struct rp_e
 static void an_address_left_in_padding_is_no_site(void **state)
 {
     struct program p = {.f = *state, .count = 100};
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     check_replay(&p, leaves_an_address, &info);
     assert_int_equal(info.sites, 2);
     assert_int_equal(info.rehearsals, 1);
@@ -1093,7 +1094,7 @@ static void pointers_at_multiples_of_four_are_sites(void **state)
     CUmodule module = NULL;
     assert_int_equal(f->driver->cuModuleLoadData(&module, &tight_image), 0);
     p.kept = (uint64_t)(uintptr_t)module;
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     check_replay(&p, launches_tight, &info);
     assert_int_equal(info.sites, 1);
     f->driver->cuModuleUnload(module);
@@ -1109,7 +1110,7 @@ static void drivers_without_parameter_sizes_take_packed_ones(void **state)
     struct program p = {.f = &plain, .count = 1000};
     RPT_OK(f, rpi_device_open_on(&limited, 0, &plain.device, &f->err));
     RPT_OK(f, rp_pool_create(plain.device, NULL, &plain.pool, &f->err));
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     check_refused(&p, chain, RP_ERROR_UNSUPPORTED);
     assert_non_null(strstr(plain.err.message, "CUDA 12.4"));
     p.variant = 1;
@@ -1163,7 +1164,7 @@ static rp_status launches_programmatically(struct rp_call *call, void *user, str
 static void programmatic_edges_and_clusters_replay(void **state)
 {
     struct program p = {.f = *state, .count = 500};
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     check_replay(&p, launches_programmatically, &info);
     assert_int_equal(info.nodes, 3);
     assert_int_equal(info.edges, 2);
@@ -1193,7 +1194,7 @@ static rp_status uses_elsewhere(struct rp_call *call, void *user, struct rp_erro
 
 static void blocks_used_elsewhere_are_not_shared(void **state)
 {
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     for (int variant = 0; variant < 3; variant++) {
         struct program p = {.f = *state, .count = 1024, .variant = variant};
         check_replay(&p, uses_elsewhere, &info);
@@ -1284,7 +1285,7 @@ static rp_status forgets_twice(struct rp_call *call, void *user, struct rp_error
 static void forgotten_work_keeps_its_memory(void **state)
 {
     struct program p = {.f = *state, .count = 1024};
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     check_replay(&p, forgets, &info);
     assert_int_equal(info.planned_bytes, 2 * 4096);
     assert_int_equal(info.edges, 3);
@@ -1467,7 +1468,7 @@ static void too_little_device_memory_is_said(void **state)
     assert_int_equal(rp_run(f->pool, chain, &p, b.args, 2, NULL, &f->err),
                      RP_ERROR_OUT_OF_DEVICE_MEMORY);
     rpi_host_configure(&before);
-    struct rp_pool_info info;
+    struct rp_pool_info info = {.size = sizeof info};
     rp_pool_info(f->pool, &info);
     assert_int_equal(info.mapped_bytes, 0);
     both_finish(&b, &p);
@@ -1510,7 +1511,7 @@ static void contract_is_checked(void **state)
     assert_int_equal(rp_graph_replay(graph, b.args, 1, NULL, &f->err), RP_ERROR_CONTRACT);
     assert_int_equal(rp_graph_replay(graph, NULL, 2, NULL, &f->err), RP_ERROR_CONTRACT);
     assert_int_equal(rp_graph_replay(NULL, b.args, 2, NULL, &f->err), RP_ERROR_INVALID_ARGUMENT);
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     rp_graph_info(graph, &info);
     assert_int_equal(info.replays, 0);
     rp_graph_destroy(graph);
@@ -1530,7 +1531,7 @@ static void replays_that_fail_are_not_counted(void **state)
     struct rp_driver driver = *f->driver;
     struct program p = {.f = f, .count = 100};
     struct rp_graph *graph = NULL;
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     struct both b;
     both_init(&b, &p);
     driver.cuGraphLaunch = fails_to_launch;
@@ -1621,7 +1622,7 @@ static rp_status launches_a_graph(struct rp_call *call, void *user, struct rp_er
 static void child_graphs_are_compared_and_replayed(void **state)
 {
     struct program p = {.f = *state, .count = 1000};
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     check_replay(&p, launches_a_graph, &info);
     assert_int_equal(info.nodes, 2);
     assert_int_equal(info.sites, 4); /* two in the child */

@@ -71,7 +71,7 @@ static bool worked(rp_status status, const struct rp_error *err)
 
 static void same_pool(const struct rp_pool *pool, const struct rp_pool_info *before)
 {
-    struct rp_pool_info now;
+    struct rp_pool_info now = {.size = sizeof now};
     rp_pool_info(pool, &now);
     assert_int_equal(now.planned_bytes, before->planned_bytes);
     assert_int_equal(now.mapped_bytes, before->mapped_bytes);
@@ -99,7 +99,7 @@ static struct rp_graph *capture(struct rp_pool *pool)
 {
     struct rp_error err;
     struct rp_graph *graph = NULL;
-    struct rp_pool_info before;
+    struct rp_pool_info before = {.size = sizeof before};
     rp_pool_info(pool, &before);
     if (!worked(rp_graph_capture(pool, NULL, work, &outer, args, 2, &graph, &err), &err)) {
         assert_null(graph);

@@ -389,7 +389,7 @@ static void idle_streams_lend(void **state)
     finish_work();
     uint64_t lent = heap_take(&f, 5 * MIB, f.streams[1]);
     assert_int_equal(lent, kept + 2 * MIB);
-    struct rp_heap_block block;
+    struct rp_heap_block block = {.size = sizeof block};
     HEAP_OK(&f, rp_heap_find(f.heap, lent + 1000, &block, &f.err));
     assert_ptr_equal(block.stream, f.streams[1]);
     /* The borrower still works on it when it is freed: the owner has to wait. */
@@ -466,7 +466,7 @@ static void wrong_addresses_are_named(void **state)
     refused(block, "freed twice");
     refused(block + 1000 * MIB, "freed twice");
     assert_int_equal(rp_heap_use(f.heap, block, f.streams[0], &f.err), RP_ERROR_INVALID_ARGUMENT);
-    struct rp_heap_block found = {.address = 5};
+    struct rp_heap_block found = {.size = sizeof found, .address = 5};
     assert_int_equal(rp_heap_find(f.heap, block, &found, &f.err), RP_ERROR_INVALID_ARGUMENT);
     assert_int_equal(found.address, 5);
     HEAP_OK(&f, rp_heap_find(f.heap, large + 5 * MIB - 1, &found, &f.err));

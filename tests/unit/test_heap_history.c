@@ -62,7 +62,7 @@ static struct rp_heap_snapshot *look(void)
 static void told(char text[512])
 {
     struct rp_heap_snapshot *snapshot = look();
-    struct rp_heap_snapshot_event event;
+    struct rp_heap_snapshot_event event = {.size = sizeof event};
     size_t used = 0;
     text[0] = '\0';
     for (size_t i = 0; rp_heap_snapshot_event(snapshot, i, &event); i++) {
@@ -111,7 +111,7 @@ static void test_stacks_of_blocks(void **state)
     uint64_t address = heap_take(&f, 1000, f.streams[0]);
     expect("segment_map alloc");
     struct rp_heap_snapshot *snapshot = look();
-    struct rp_heap_snapshot_block block;
+    struct rp_heap_snapshot_block block = {.size = sizeof block};
     assert_true(rp_heap_snapshot_block(snapshot, 0, &block));
     assert_int_equal(block.stack, 1);
     rp_heap_snapshot_destroy(snapshot);
@@ -173,7 +173,7 @@ static void test_many(void **state)
 {
     (void)state;
     enum { MOST = 5000, BLOCKS = 4000 };
-    struct rp_heap_snapshot_event event;
+    struct rp_heap_snapshot_event event = {.size = sizeof event};
     keep(MOST, RP_HEAP_STACKS_ALL, 1 << RP_HEAP_EVENT_FREE_COMPLETED, 0);
     heap_take(&f, 600, f.streams[0]); /* what is mapped stays */
     for (int i = 0; i < BLOCKS; i++)
@@ -191,7 +191,7 @@ static void test_many(void **state)
 static void test_marks(void **state)
 {
     (void)state;
-    struct rp_heap_snapshot_event event;
+    struct rp_heap_snapshot_event event = {.size = sizeof event};
     keep(100, RP_HEAP_STACKS_NONE, 0, 0);
     uint64_t address = heap_take(&f, 5, f.streams[0]);
     rp_heap_mark_history(f.heap, 7);

@@ -21,7 +21,7 @@ static void open_splitting(uint64_t max_split, uint64_t rounding)
 
 static uint64_t bytes_of(uint64_t address)
 {
-    struct rp_heap_block block;
+    struct rp_heap_block block = {.size = sizeof block};
     HEAP_OK(&f, rp_heap_find(f.heap, address, &block, &f.err));
     assert_int_equal(block.address, address);
     return block.bytes;

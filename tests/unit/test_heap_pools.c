@@ -64,7 +64,7 @@ static void test_snapshots_name_it(void **state)
 {
     (void)state;
     struct rp_heap_snapshot *snapshot;
-    struct rp_heap_snapshot_segment segment;
+    struct rp_heap_snapshot_segment segment = {.size = sizeof segment};
     heap_take(&f, 1000, f.streams[0]);
     uint64_t in_b = take_in(B, 1000, f.streams[0]);
     HEAP_OK(&f, rp_heap_snapshot_create(f.heap, &snapshot, &f.err));

@@ -150,7 +150,7 @@ static void add(struct model *model, uint64_t requested, CUstream stream, uint64
                        mark,
                        rounded <= MIB ? RPI_HEAP_SMALL_POOL : RPI_HEAP_LARGE_POOL,
                        false};
-    struct rp_heap_block block;
+    struct rp_heap_block block = {.size = sizeof block};
     HEAP_OK(&f, rp_heap_find(f.heap, new.address + requested - 1, &block, &f.err));
     assert_int_equal(block.address, new.address);
     assert_int_equal(block.requested, requested);

@@ -37,8 +37,8 @@ static struct rp_layout *planned(const char *text, const struct rp_plan_options 
 static void expect_pool(const char *text, uint64_t pool, uint64_t planned_a)
 {
     struct rp_layout *layout = planned(text, NULL);
-    struct rp_layout_info info;
-    struct rp_layout_capture a;
+    struct rp_layout_info info = {.size = sizeof info};
+    struct rp_layout_capture a = {.size = sizeof a};
     rp_layout_info(layout, &info);
     rp_layout_capture(layout, 0, &a);
     assert_int_equal(info.captures, 2);
@@ -86,7 +86,7 @@ static void c10_keeps_results_that_are_needed(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct rp_layout *layout = planned(cases[i].text, NULL);
-        struct rp_layout_info info;
+        struct rp_layout_info info = {.size = sizeof info};
         rp_layout_info(layout, &info);
         assert_int_equal(info.c10_default_bytes >> 20, cases[i].mib);
         assert_int_equal(info.c10_reuse_bytes >> 20, cases[i].mib);
@@ -101,7 +101,7 @@ static void captures_without_blocks_take_nothing(void **state)
         planned("{\"format\":\"reprise-capture/1\",\"captures\":[{\"name\":\"a\",\"nodes\":[],"
                 "\"edges\":[],\"streams\":0,\"events\":[]}]}",
                 NULL);
-    struct rp_layout_info info;
+    struct rp_layout_info info = {.size = sizeof info};
     rp_layout_info(layout, &info);
     assert_int_equal(info.pool_bytes, 0);
     assert_true(info.optimal);
@@ -157,7 +157,7 @@ static void a_capacity_is_answered(void **state)
         struct rp_plan_options options = RP_PLAN_OPTIONS_INIT;
         options.capacity_bytes = cases[i].capacity;
         struct rp_layout *layout = planned(COMPOSED("sequence"), &options);
-        struct rp_layout_info info;
+        struct rp_layout_info info = {.size = sizeof info};
         rp_layout_info(layout, &info);
         assert_int_equal(info.fits, cases[i].fits);
         rp_layout_destroy(layout);

@@ -8,6 +8,7 @@
 
 #include "fault_loop.h"
 #include "graph/bind/bind.h"
+#include "reprise_tools.h"
 
 #include <stdio.h>
 
@@ -123,12 +124,12 @@ static void arguments_are_bound_and_sites_named(void **state)
 {
     (void)state;
     struct rp_graph *graph = capture();
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     rp_graph_info(graph, &info);
     assert_int_equal(info.bindable_args, ARGS);
     assert_int_equal(info.sites, 4);
     for (size_t i = 0; i < info.sites; i++) {
-        struct rp_graph_site site;
+        struct rp_graph_site site = {.size = sizeof site};
         RPT_OK(&t.f, rp_graph_site(graph, i, &site, &t.f.err));
         assert_string_equal(site.function, "rpt_scale");
         assert_int_equal(site.parameter, i % 2);
@@ -146,7 +147,7 @@ static void what_cannot_be_read_is_copied(void **state)
     struct rp_graph *graph = capture();
     check_replays(graph);
     for (size_t k = 0; k < ARGS; k++) {
-        struct rp_graph_arg_info info;
+        struct rp_graph_arg_info info = {.size = sizeof info};
         RPT_OK(&t.f, rp_graph_arg_info(graph, k, &info, &t.f.err));
         assert_string_equal(info.reason, rpi_copy_reason_text(RPI_COPY_HIDDEN));
     }
@@ -174,7 +175,7 @@ static void a_check_looks_at_their_parameters(void **state)
     uint64_t in = rpt_buffer(&t.f, COUNT, 1);
     struct rp_arg arg = rpt_arg(in, COUNT, RP_ARG_IN);
     struct rp_findings *findings = NULL;
-    struct rp_obstacle obstacle;
+    struct rp_obstacle obstacle = {.size = sizeof obstacle};
     RPT_OK(&t.f, rp_check(t.f.device, frees_early, NULL, &arg, 1, &findings, &t.f.err));
     assert_int_equal(rp_findings_count(findings), 1);
     assert_int_equal(rp_findings_obstacle(findings, 0, &obstacle), 1);

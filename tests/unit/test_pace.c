@@ -24,7 +24,7 @@ static void restored_until_it_is_the_best(void **state)
 {
     (void)state;
     struct rpt_fixture f;
-    struct rp_pace pace;
+    struct rp_pace pace = {.size = sizeof pace};
     CUcontext before = NULL, after = NULL;
     contexts = 0;
     table = *rpi_driver_host();
@@ -67,7 +67,7 @@ static void without_room_for_a_context(void **state)
 {
     (void)state;
     struct rpt_fixture f;
-    struct rp_pace pace = {.ms = 7};
+    struct rp_pace pace = {.size = sizeof pace, .ms = 7};
     table = *rpi_driver_host();
     table.cuCtxCreate = no_room;
     rpt_open_on(&f, &table, NULL);

@@ -5,6 +5,7 @@
 #include "graph/template/param_types.h"
 
 #include "graph_fixture.h"
+#include "reprise_tools.h"
 
 #include <dlfcn.h>
 
@@ -101,7 +102,7 @@ static const uint64_t one = 0x4000000450029b06, other = 0x4000000450000306;
 static void only_padding_may_differ(void **state)
 {
     struct rpt_fixture *f = *state;
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     CUmodule module;
     CUdeviceptr memory;
     assert_int_equal(f->driver->cuModuleLoadData(&module, &image), 0);
@@ -133,7 +134,7 @@ static void only_padding_may_differ(void **state)
 static void padding_blames_nobody(void **state)
 {
     struct rpt_fixture *f = *state;
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     const uint64_t words[] = {one, one ^ 0x2200, other};
     CUmodule module;
     assert_int_equal(f->driver->cuModuleLoadData(&module, &image), 0);

@@ -157,7 +157,7 @@ static void pools_let_peers_in(void **state)
     struct rp_device *device = open_noted(&err), *peer = open_peer(&err);
     struct rp_pool *pool = NULL;
     struct rp_graph *small = NULL, *large = NULL;
-    struct rp_pool_info info;
+    struct rp_pool_info info = {.size = sizeof info};
     size_t bytes = 3 << 20;
     assert_int_equal(rp_pool_create(device, NULL, &pool, &err), RP_OK);
     assert_int_equal(rp_graph_capture(pool, NULL, fills_a_block, &bytes, NULL, 0, &small, &err),
@@ -284,7 +284,7 @@ static void streams_of_other_devices_keep_memory_until_they_are_done(void **stat
     assert_int_equal(rp_heap_empty_cache(heap, &err), RP_OK); /* waits for the event */
     assert_int_equal(second.destroyed, 1);
     assert_int_equal(second.depth, 0);
-    struct rp_heap_block found;
+    struct rp_heap_block found = {.size = sizeof found};
     assert_int_not_equal(rp_heap_find(heap, block, &found, NULL), RP_OK);
     assert_int_equal(rp_heap_alloc(heap, 4 << 20, NULL, &other, &err), RP_OK);
     assert_int_equal(other, block);

@@ -11,6 +11,7 @@
 #include "recording/c10.h"
 #include "recording/c10_walk.h"
 #include "recording/placements.h"
+#include "reprise_tools.h"
 
 enum { MOST_NODES = 400, MOST_BLOCKS = 100, STREAMS = 4 };
 
@@ -254,7 +255,7 @@ static void a_callable_is_compared(void **state)
     assert_int_equal(found.c10_default.bytes, 40 << 20);
     assert_true(found.place.ns_per_op > 0 && found.plan.ns_per_op > 0);
     assert_true(found.c10_default.ns_per_op > 0 && found.c10_reuse.ns_per_op > 0);
-    struct rp_pool_info info;
+    struct rp_pool_info info = {.size = sizeof info};
     rp_pool_info(f.pool, &info);
     assert_int_equal(info.mapped_bytes, 0);
     assert_int_equal(rp_compare_placements(f.pool, NULL, &f, NULL, 0, &found, &f.err),

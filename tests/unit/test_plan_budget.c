@@ -53,7 +53,7 @@ static struct rp_graph_info capture(struct rows *r, unsigned budget_ms)
     struct rp_pool_options options = RP_POOL_OPTIONS_INIT;
     struct rp_pool *pool;
     struct rp_graph *graph;
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     options.alignment = 1;
     options.plan_budget_ms = budget_ms;
     RPT_OK(r->f, rp_pool_create(r->f->device, &options, &pool, &r->f->err));

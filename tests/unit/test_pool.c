@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "fault_loop.h"
 #include "graph/handles/device.h"
-#include "memory/pool/pool_turn.h"
+#include "memory/pool/replay_order.h"
 
 #include <jansson.h>
 #include <pthread.h>
@@ -31,7 +31,7 @@ static struct rp_pool *make_pool(struct rpt_fixture *f, enum rp_pool_kind kind,
 
 static struct rp_pool_info info_of(const struct rp_pool *pool)
 {
-    struct rp_pool_info info;
+    struct rp_pool_info info = {.size = sizeof info};
     rp_pool_info(pool, &info);
     return info;
 }
@@ -243,11 +243,11 @@ static void inner_pools_are_checked(void **state)
 static unsigned turn(struct rpi_pool *pool, struct rpi_pool_member *members, int count, int index)
 {
     unsigned waits = 0;
-    assert_int_equal(rpi_turn_ahead(pool, &members[index], NULL), RP_OK);
+    assert_int_equal(rpi_replay_order_ahead(pool, &members[index], NULL), RP_OK);
     for (size_t i = 0; i < pool->ahead.count; i++)
         for (int m = 0; m < count; m++)
             waits |= (unsigned)(pool->ahead.data[i] == &members[m]) << m;
-    rpi_turn_take(pool, &members[index]);
+    rpi_replay_order_take(pool, &members[index]);
     return waits;
 }
 

@@ -355,7 +355,7 @@ static void capture(struct tree *t, int index)
 {
     struct program *p = &t->programs[index];
     struct rp_arg args[2] = {p->args[0], p->args[1]};
-    struct rp_pool_info before, after;
+    struct rp_pool_info before = {.size = sizeof before}, after = {.size = sizeof after};
     *p = (struct program){.f = t->f,
                           .group = below(&t->random, t->group_count),
                           .stamp = ++t->stamps,
@@ -365,7 +365,7 @@ static void capture(struct tree *t, int index)
     RPT_OK(t->f, rp_graph_capture(t->groups[p->group].pool, NULL, interpret, p, p->args, 2,
                                   &p->graph, &t->f->err));
     rp_pool_info(t->groups[0].pool, &after);
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     rp_graph_info(p->graph, &info);
     bool late = false;
     for (int i = 0; i < p->count; i++)
@@ -386,7 +386,7 @@ static void destroy(struct tree *t, int index)
 
 static void trim(struct tree *t)
 {
-    struct rp_pool_info before, after;
+    struct rp_pool_info before = {.size = sizeof before}, after = {.size = sizeof after};
     uint64_t bytes = 0;
     rp_pool_info(t->groups[0].pool, &before);
     RPT_OK(t->f,
@@ -519,7 +519,7 @@ static void check_tree(struct rpt_fixture *f, uint64_t seed, struct totals *tota
         capture(t, i);
     }
     for (int round = 0; round < ROUNDS; round++) {
-        struct rp_pool_info info;
+        struct rp_pool_info info = {.size = sizeof info};
         totals->shared += check_pairs(t);
         totals->replays += (uint64_t)(run_round(t) + run_round(t));
         rp_pool_info(t->groups[0].pool, &info);
@@ -539,7 +539,7 @@ static void check_tree(struct rpt_fixture *f, uint64_t seed, struct totals *tota
         destroy(t, i);
         f->driver->cuMemFree(t->programs[i].args[1].address);
     }
-    struct rp_pool_info info;
+    struct rp_pool_info info = {.size = sizeof info};
     rp_pool_info(t->groups[0].pool, &info);
     assert_int_equal(info.mapped_bytes, 0);
     while (t->group_count > 0)

@@ -244,7 +244,7 @@ static void eager_work_meanwhile_has_the_heap(void **state)
     struct rpt_fixture *f = *state;
     struct graph g = begin(7, f->streams[0]);
     uint64_t eager = take(f->streams[2]), captured = take(f->streams[0]);
-    struct rp_heap_block block;
+    struct rp_heap_block block = {.size = sizeof block};
     struct rp_heap *heap = atomic_load(&rpp_state.devices[0].heap);
     assert_int_equal(rp_heap_find(heap, eager, &block, NULL), RP_OK);
     assert_int_not_equal(rp_heap_find(heap, captured, &block, NULL), RP_OK);
@@ -366,7 +366,7 @@ static void a_bound_pool_is_used_and_let_go(void **state)
     RPT_OK(f, rpt_fill(f, g.stream, kept, 4, COUNT, &f->err));
     end(&g);
     launch_and_check(&g, kept, 4);
-    struct rp_pool_info info;
+    struct rp_pool_info info = {.size = sizeof info};
     rp_pool_info(f->pool, &info);
     assert_int_equal(info.graphs, 1);
     assert_true(facts_of(0, 1).bound);

@@ -81,7 +81,7 @@ static rp_status chain(struct rp_call *call, void *user, struct rp_error *err)
 static void what_is_the_same_lies_as_planned(void **state)
 {
     struct subject subject = {0};
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     (void)state;
     rp_graph_destroy(capture(&subject, chain, &info));
     assert_int_equal(info.rehearsals, 1);
@@ -96,7 +96,7 @@ static void what_is_the_same_lies_as_planned(void **state)
 static void a_late_free_moves_one_block(void **state)
 {
     struct subject subject = {.frees_late = true};
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     (void)state;
     rp_graph_destroy(capture(&subject, chain, &info));
     assert_int_equal(info.rehearsals, 1);
@@ -111,7 +111,7 @@ static void a_late_free_moves_one_block(void **state)
 static void what_was_freed_before_is_known(void **state)
 {
     struct subject subject = {.takes_more = true};
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     (void)state;
     rp_graph_destroy(capture(&subject, chain, &info));
     assert_int_equal(info.blocks, 4);
@@ -124,7 +124,7 @@ static void what_was_freed_before_is_known(void **state)
 static void another_use_is_harmless(void **state)
 {
     struct subject subject = {.uses_more = true};
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     (void)state;
     rp_graph_destroy(capture(&subject, chain, &info));
     assert_int_equal(info.diverged_blocks, 0);
@@ -159,7 +159,7 @@ static rp_status fork(struct rp_call *call, void *user, struct rp_error *err)
 static void another_order_is_noticed(void **state)
 {
     struct subject joined = {.joined_runs = 4}, once = {.joined_runs = 1};
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     (void)state;
     rp_graph_destroy(capture(&joined, fork, &info));
     assert_int_equal(joined.runs, 2);

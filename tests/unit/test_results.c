@@ -7,6 +7,7 @@
 #include "graph_fixture.h"
 
 #include "fault_loop.h"
+#include "reprise_framework.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -195,7 +196,7 @@ static void replays_right(struct rp_graph *graph)
 static void results_are_bound(const struct rp_graph *graph)
 {
     for (size_t k = 0; k < ARGS; k++) {
-        struct rp_graph_arg_info info;
+        struct rp_graph_arg_info info = {.size = sizeof info};
         RPT_OK(&outer, rp_graph_arg_info(graph, k, &info, &outer.err));
         assert_true(info.bound);
         assert_true(info.sites > 0);
@@ -224,6 +225,7 @@ static void named_results_are_given_ones(void **state)
     for (int i = 0; i < 2; i++) {
         replays_right(graphs[i]);
         results_are_bound(graphs[i]);
+        infos[i].size = sizeof infos[i];
         rp_graph_info(graphs[i], &infos[i]);
         assert_int_equal(infos[i].diverged_blocks, 0);
         assert_int_equal(infos[i].rehearsals, 1);
@@ -246,7 +248,7 @@ static void a_capture_that_is_taken_again_knows_them(void **state)
     struct subject subject = subject_of(&b, TAKES_MORE);
     struct rp_capture_options options = finding();
     struct rp_graph *graph = NULL;
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     (void)state;
     RPT_OK(&outer,
            rp_graph_capture(outer.pool, &options, work, &subject, b.args, 1, &graph, &outer.err));
@@ -268,7 +270,7 @@ static void bindings_of_results_are_verified(void **state)
         struct subject subject = subject_of(&b, HONEST);
         struct rp_capture_options options = finding();
         struct rp_graph *graph = NULL;
-        struct rp_graph_info info;
+        struct rp_graph_info info = {.size = sizeof info};
         options.verify = ways[i];
         options.stream = outer.streams[2];
         RPT_OK(&outer, rp_graph_capture(outer.pool, &options, work, &subject, b.args, 1, &graph,
@@ -290,9 +292,9 @@ static void estimates_are_what_captures_take(void **state)
     struct subject subject = subject_of(&b, HONEST);
     struct rp_capture_options options = finding();
     struct rp_estimate *estimate = NULL;
-    struct rp_estimate_info foreseen;
+    struct rp_estimate_info foreseen = {.size = sizeof foreseen};
     struct rp_graph *graph = NULL;
-    struct rp_pool_info info;
+    struct rp_pool_info info = {.size = sizeof info};
     const struct rp_arg without = {.bytes = BYTES, .role = RP_ARG_IN};
     (void)state;
     subject.y = subject.z = 0; /* nothing runs, so no memory is needed */

@@ -7,6 +7,7 @@
 
 #include "fault_loop.h"
 #include "graph/template/scalars.h"
+#include "reprise_framework.h"
 
 #include <math.h>
 
@@ -131,7 +132,7 @@ static void only_what_changed_is_given(void **state)
     struct rpt_fixture *f = *state;
     struct subject subject;
     struct rp_graph *graph;
-    struct rp_graph_info before, after;
+    struct rp_graph_info before = {.size = sizeof before}, after = {.size = sizeof after};
     init(&subject, f, itself);
     RPT_OK(f, capture(&subject, &graph, &f->err));
     replay(&subject, graph, 0.7);
@@ -266,7 +267,7 @@ static rp_status capture_padded(struct rpt_fixture *f, unsigned period,
                                 float (*left)(unsigned, double), size_t *out_rehearsals)
 {
     struct padded padded = {.f = f, .period = period, .left = left};
-    struct rp_graph_info info = {0};
+    struct rp_graph_info info = {.size = sizeof info};
     struct rp_graph *graph = NULL;
     assert_int_equal(f->driver->cuMemAlloc(&padded.memory, 256), 0);
     struct rp_arg arg = rpt_arg(padded.memory, 1, RP_ARG_OUT);

@@ -12,6 +12,8 @@
 #include <cmocka.h>
 
 #include "base/sized.h"
+#include "reprise_heap.h"
+#include "reprise_tools.h"
 
 struct options {
     size_t size;
@@ -65,15 +67,50 @@ static void test_options_of_any_header(void **state)
 static void test_infos_of_any_header(void **state)
 {
     (void)state;
-    const struct options whole = {sizeof whole, 1, 2};
+    const struct options whole = {0, 1, 2};
     struct newer out;
     memset(&out, 0xff, sizeof out);
-    rpi_give(&out, offsetof(struct options, second), &whole, sizeof whole);
+    out.known.size = offsetof(struct options, second);
+    assert_true(rpi_give(&out, &whole, sizeof whole, "test"));
     assert_int_equal(out.known.first, 1);
     assert_int_equal(out.known.second, -1);
-    rpi_give(&out, sizeof out, &whole, sizeof whole);
+    out.known.size = sizeof out;
+    assert_true(rpi_give(&out, &whole, sizeof whole, "test"));
+    assert_int_equal(out.known.size, sizeof out);
     assert_int_equal(out.known.second, 2);
     assert_int_equal(out.third, 0);
+    rpi_give_nothing(&out);
+    assert_int_equal(out.known.size, sizeof out);
+    assert_int_equal(out.known.second, 0);
+}
+
+static int told;
+
+static void listen(enum rp_log_level level, const char *message, void *user)
+{
+    (void)user;
+    told += level == RP_LOG_ERROR && strstr(message, "rp_test: the struct's size is") != NULL;
+}
+
+static void test_a_size_that_was_not_set(void **state)
+{
+    (void)state;
+    const struct options whole = {0, 1, 2};
+    static const size_t wrong[] = {0, 4, 17, 8192, (size_t)-1};
+    struct rp_error err;
+    rp_set_log(listen, NULL, RP_LOG_ERROR);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct options out = {wrong[i], 7, 8};
+        assert_false(rpi_give(&out, &whole, sizeof whole, "rp_test"));
+        assert_int_equal(rpi_hand_out(&out, &whole, sizeof whole, "rp_test", &err),
+                         RP_ERROR_INVALID_ARGUMENT);
+        rpi_give_nothing(&out);
+        assert_int_equal(out.size, wrong[i]);
+        assert_int_equal(out.first, 7);
+        assert_int_equal(out.second, 8);
+    }
+    rp_set_log(NULL, NULL, RP_LOG_ERROR);
+    assert_int_equal(told, sizeof wrong / sizeof *wrong);
 }
 
 #define ENDS_WITH(type, field)                                                                     \
@@ -93,6 +130,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_options_of_any_header),
         cmocka_unit_test(test_infos_of_any_header),
+        cmocka_unit_test(test_a_size_that_was_not_set),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,14 +58,14 @@ static struct rp_graph *capture(struct rpt_fixture *f, struct rp_pool *pool, str
 
 static uint64_t staging_of_pool(const struct rp_pool *pool)
 {
-    struct rp_pool_info info;
+    struct rp_pool_info info = {.size = sizeof info};
     rp_pool_info(pool, &info);
     return info.staging_bytes;
 }
 
 static uint64_t staging_of_graph(const struct rp_graph *graph)
 {
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     rp_graph_info(graph, &info);
     return info.staging_bytes;
 }
@@ -200,7 +200,7 @@ static void arguments_need_the_alignment_of_the_capture(void **state)
     struct rpt_fixture *f = *state;
     struct buffers at[3];
     static const uint64_t shifts[] = {16, 64, 8};
-    struct rp_graph_arg_info info;
+    struct rp_graph_arg_info info = {.size = sizeof info};
     for (int i = 0; i < 3; i++)
         buffers_init(f, &at[i], shifts[i]);
     struct rp_graph *graph = capture(f, f->pool, at[0].args);

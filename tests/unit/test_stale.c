@@ -119,7 +119,7 @@ static struct rp_graph *capture(struct fixture *t)
 
 static size_t outside(const struct rp_graph *graph)
 {
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     rp_graph_info(graph, &info);
     return info.outside_blocks;
 }
@@ -132,7 +132,7 @@ static void replays(struct fixture *t, struct rp_graph *graph)
 
 static void is_refused(struct fixture *t, struct rp_graph *graph, uint64_t address, uint64_t bytes)
 {
-    struct rp_graph_info before, info;
+    struct rp_graph_info before = {.size = sizeof before}, info = {.size = sizeof info};
     char text[80];
     rp_graph_info(graph, &before);
     assert_true(rp_graph_is_stale(graph));
@@ -403,7 +403,7 @@ static void one_graph_watches_many_blocks(void **state)
     struct fixture *t = *state;
     uint64_t blocks[8];
     struct rp_graph *graph = NULL;
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     for (int i = 0; i < 8; i++)
         blocks[i] = take(t, 512);
     t->held = blocks[0];

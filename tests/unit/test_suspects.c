@@ -7,6 +7,7 @@
 #include "graph_fixture.h"
 
 #include "graph/capture/suspects.h"
+#include "reprise_framework.h"
 
 #include <stdlib.h>
 

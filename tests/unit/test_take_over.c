@@ -7,6 +7,7 @@
 #include "graph_fixture.h"
 
 #include "fault_loop.h"
+#include "reprise_framework.h"
 
 enum { COUNT = 64 };
 enum { X, Y, ARGS };
@@ -109,7 +110,7 @@ static void the_graph_is_the_same(void **state)
     struct rpt_fixture *f = *state;
     struct subject subject = {.f = f};
     struct rp_graph *graph = NULL;
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     float got[COUNT];
     const struct rp_arg args[ARGS] = {
         rpt_arg(rpt_buffer(f, COUNT, 3), COUNT, RP_ARG_IN),

@@ -7,6 +7,7 @@
 
 #include "fault_loop.h"
 #include "graph/exec/exec_cache.h"
+#include "reprise_framework.h"
 
 enum { MANY = RPI_COPY_MOST + 9 };
 
@@ -137,11 +138,11 @@ static void the_same_values_change_no_node(void **state)
     init(&subject, f, 2);
     struct rp_graph *graph = captured(&subject, 0);
     replay(&subject, graph, 1);
-    uint64_t tables = graph->exec->carriers.tables;
+    uint64_t tables = graph->exec->copy_nodes.tables;
     replay(&subject, graph, 1);
-    assert_int_equal(graph->exec->carriers.tables, tables);
+    assert_int_equal(graph->exec->copy_nodes.tables, tables);
     replay(&subject, graph, 2);
-    assert_int_equal(graph->exec->carriers.tables, tables + 1);
+    assert_int_equal(graph->exec->copy_nodes.tables, tables + 1);
     rp_graph_destroy(graph);
     finish(&subject);
 }
@@ -151,7 +152,7 @@ static void graphs_that_share_an_exec_have_their_own(void **state)
     const struct rpt_fixture *f = *state;
     struct subject subjects[3];
     struct rp_graph *graphs[3];
-    struct rp_exec_info info;
+    struct rp_device_exec_info info = {.size = sizeof info};
     rpi_exec_cache_set_budget(f->device->execs, 1);
     for (size_t i = 0; i < 3; i++) {
         init(&subjects[i], f, 2);
@@ -159,7 +160,7 @@ static void graphs_that_share_an_exec_have_their_own(void **state)
     }
     for (unsigned turn = 1; turn < 60; turn++)
         replay(&subjects[turn % 3], graphs[turn % 3], turn);
-    rp_exec_info(f->device, &info);
+    rp_device_exec_info(f->device, &info);
     assert_int_equal(info.execs, 1);
     for (size_t i = 0; i < 3; i++) {
         rp_graph_destroy(graphs[i]);
@@ -292,7 +293,7 @@ static void what_has_values_is_not_verified_by_running(void **state)
     struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
     struct subject subject;
     struct rp_graph *graph;
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     init(&subject, f, 2);
     options.verify = RP_VERIFY_RUN;
     RPT_OK(f, capture(&subject, &options, &graph, &f->err));

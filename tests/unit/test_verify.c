@@ -8,6 +8,7 @@
 
 #include "fault_loop.h"
 #include "graph/bind/bind.h"
+#include "reprise_tools.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -268,13 +269,13 @@ static bool replay_is_right(struct subject *subject, struct rp_graph *graph, flo
 /* Are these, a bit each, the arguments that are copied? Each with the reason. */
 static void expect_copied(struct subject *subject, const struct rp_graph *graph, int copied)
 {
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     rp_graph_info(graph, &info);
     assert_int_equal(info.verified, RP_VERIFY_CAPTURE);
     assert_int_equal(info.unverified_args, __builtin_popcount((unsigned)copied));
     assert_int_equal(info.copied_args, __builtin_popcount((unsigned)copied));
     for (size_t k = 0; k < ARGS; k++) {
-        struct rp_graph_arg_info arg;
+        struct rp_graph_arg_info arg = {.size = sizeof arg};
         RPT_OK(&subject->f, rp_graph_arg_info(graph, k, &arg, &subject->f.err));
         assert_int_equal(arg.bound, !(copied >> k & 1));
         if (!arg.bound)
@@ -352,7 +353,7 @@ static void computed_words_are_found(void **state)
     assert_non_null(strstr(subject.warnings, "a word was computed from its address"));
     for (int call = 0; call < 3; call++)
         assert_true(replay_is_right(&subject, graph, (float)call));
-    struct rp_graph_arg_info arg;
+    struct rp_graph_arg_info arg = {.size = sizeof arg};
     for (size_t k = 0; k < ARGS; k++) {
         RPT_OK(&subject.f, rp_graph_arg_info(graph, k, &arg, &subject.f.err));
         assert_int_equal(arg.bound, k != C && k != D);
@@ -367,7 +368,7 @@ static void computed_words_are_found(void **state)
 static void a_graph_that_settles_is_captured(void **state)
 {
     struct subject subject;
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     struct rp_arg args[ARGS];
     (void)state;
     open_subject(&subject);
@@ -390,7 +391,7 @@ static void it_takes_no_device_memory(void **state)
 {
     struct subject subject;
     struct rp_arg args[ARGS];
-    struct rp_pool_info before, after;
+    struct rp_pool_info before = {.size = sizeof before}, after = {.size = sizeof after};
     (void)state;
     open_subject(&subject);
     make_args(&subject.f, args, 1);
@@ -417,7 +418,7 @@ static void it_takes_no_device_memory(void **state)
 static void copied_arguments_need_none(void **state)
 {
     struct subject subject;
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     struct rp_arg args[ARGS];
     struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
     (void)state;
@@ -446,7 +447,7 @@ static void callables_verify_each_shape(void **state)
     struct rp_arg args[ARGS];
     struct rp_callable_options options = RP_CALLABLE_OPTIONS_INIT;
     struct rp_callable *callable = NULL;
-    struct rp_shape_info shape;
+    struct rp_shape_info shape = {.size = sizeof shape};
     (void)state;
     open_subject(&subject);
     struct rpt_fixture *f = &subject.f;
@@ -461,7 +462,7 @@ static void callables_verify_each_shape(void **state)
     RPT_OK(f, rp_callable_capture(callable, &inputs, 1, NULL, NULL, NULL, &f->err));
     assert_true(rp_callable_shape_info(callable, 0, &shape));
     assert_int_equal(shape.state, RP_SHAPE_GRAPH);
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     rp_graph_info(shape.graph, &info);
     assert_int_equal(info.verified, RP_VERIFY_CAPTURE);
     assert_int_equal(info.unverified_args, 1);

@@ -9,6 +9,8 @@
 
 #include "fault_loop.h"
 #include "graph/bind/bind.h"
+#include "reprise_heap.h"
+#include "reprise_tools.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -229,7 +231,7 @@ static void expect_replays(struct subject *subject, struct rp_graph *graph)
 static void expect_copied(struct subject *subject, const struct rp_graph *graph, int copied)
 {
     for (size_t k = 0; k < ARGS; k++) {
-        struct rp_graph_arg_info arg;
+        struct rp_graph_arg_info arg = {.size = sizeof arg};
         RPT_OK(&subject->f, rp_graph_arg_info(graph, k, &arg, &subject->f.err));
         assert_int_equal(arg.bound, !(copied >> k & 1));
         if (!arg.bound)
@@ -243,7 +245,7 @@ static void the_caller_sees_nothing_of_it(void **state)
 {
     struct subject subject;
     struct rp_arg args[ARGS];
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     struct rpi_host_statistics before, after;
     struct rp_graph *graph = NULL;
     (void)state;
@@ -281,7 +283,7 @@ static void hidden_addresses_are_found(void **state)
     } cases[] = {{HIDES_A, 1 << A}, {HIDES_A_AND_B, 1 << A | 1 << B}};
     struct subject subject;
     struct rp_arg args[ARGS];
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     (void)state;
     open_subject(&subject);
     make_args(&subject.f, args, 1);
@@ -307,7 +309,7 @@ static void other_results_refuse_the_graph(void **state)
     static const enum habit habits[] = {OTHER_EAGERLY, KEEPS_B, WRITES_EAGERLY};
     struct subject subject;
     struct rp_arg args[ARGS];
-    struct rp_pool_info info;
+    struct rp_pool_info info = {.size = sizeof info};
     (void)state;
     open_subject(&subject);
     struct rpt_fixture *f = &subject.f;
@@ -334,7 +336,7 @@ static void mapped_memory_is_tried_as_such(void **state)
 {
     struct subject subject;
     struct rp_arg args[ARGS], buffers[ARGS];
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     struct rp_heap *heap = NULL;
     struct rp_graph *graph = NULL;
     (void)state;
@@ -368,7 +370,7 @@ static void expect_not_run(struct subject *subject, const struct rp_arg *args, u
                            const char *why)
 {
     struct rp_graph *graph = NULL;
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     RPT_OK(&subject->f, try_capture(subject, args, &graph));
     assert_int_equal(subject->eager_runs, eager_runs);
     rp_graph_info(graph, &info);
@@ -461,7 +463,7 @@ static void others_keep_their_blocks(void **state)
     struct rp_pool_options pool = RP_POOL_OPTIONS_INIT;
     struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
     struct rp_graph *trunk, *head, *other;
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     uint64_t kept, unused;
     float values[COUNT];
     (void)state;
@@ -509,8 +511,8 @@ static void others_keep_their_blocks(void **state)
 
 static void expect_verified(struct rp_callable *callable, enum rp_verify verified, size_t copied)
 {
-    struct rp_shape_info shape;
-    struct rp_graph_info info;
+    struct rp_shape_info shape = {.size = sizeof shape};
+    struct rp_graph_info info = {.size = sizeof info};
     assert_true(rp_callable_shape_info(callable, 0, &shape));
     assert_int_equal(shape.state, RP_SHAPE_GRAPH);
     rp_graph_info(shape.graph, &info);

@@ -5,6 +5,7 @@
  */
 #include "driver/watch.h"
 #include "graph_fixture.h"
+#include "reprise_tools.h"
 
 enum what { SYNC, SYNC_UNSEEN, ALLOCATE, LEGACY, UNJOINED, TWO, ALLOC_AFTER, CLEAN };
 

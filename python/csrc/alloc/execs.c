@@ -23,7 +23,7 @@ PyObject *rpp_restore_pace(PyObject *module, PyObject *args)
     struct rp_device *device = rpp_parse_device(args);
     if (!device)
         return NULL;
-    struct rp_pace pace;
+    struct rp_pace pace = {.size = sizeof pace};
     struct rp_error err = {0};
     rp_status status;
     Py_BEGIN_ALLOW_THREADS;
@@ -41,8 +41,8 @@ PyObject *rpp_exec_info(PyObject *module, PyObject *args)
     struct rp_device *device = rpp_parse_device(args);
     if (!device)
         return NULL;
-    struct rp_exec_info info;
-    rp_exec_info(device, &info);
+    struct rp_device_exec_info info = {.size = sizeof info};
+    rp_device_exec_info(device, &info);
     return Py_BuildValue(
         "{sKsKsKsKsnsnsnsKsKsKsKsKsdsdsdsKsKsssz}", "budget_bytes", info.budget_bytes, "bytes",
         info.bytes, "most_bytes", info.most_bytes, "measured_bytes", info.measured_bytes, "execs",

@@ -163,7 +163,7 @@ static bool add_frames(const struct look *look, PyObject *dict, uint64_t id)
 
 static PyObject *block_of(const struct look *look, size_t index)
 {
-    struct rp_heap_snapshot_block block;
+    struct rp_heap_snapshot_block block = {.size = sizeof block};
     rp_heap_snapshot_block(look->snapshot, index, &block);
     PyObject *dict = Py_BuildValue("{sKsKsKss}", "address", (unsigned long long)block.address,
                                    "size", (unsigned long long)block.bytes, "requested_size",
@@ -202,7 +202,7 @@ static PyObject *segment_of(const struct look *look, const struct rp_heap_snapsh
 
 static PyObject *segments_of(const struct look *look)
 {
-    struct rp_heap_snapshot_segment segment;
+    struct rp_heap_snapshot_segment segment = {.size = sizeof segment};
     PyObject *list = PyList_New(0);
     for (size_t i = 0; list && rp_heap_snapshot_segment(look->snapshot, i, &segment); i++)
         if (!give(list, segment_of(look, &segment)))
@@ -241,7 +241,7 @@ static PyObject *event_of(const struct look *look, const struct rp_heap_snapshot
 
 static PyObject *events_of(const struct look *look, bool traces)
 {
-    struct rp_heap_snapshot_event event;
+    struct rp_heap_snapshot_event event = {.size = sizeof event};
     PyObject *list = PyList_New(0);
     for (size_t i = 0; traces && list && rp_heap_snapshot_event(look->snapshot, i, &event); i++)
         if (!give(list, event_of(look, &event)))

@@ -12,6 +12,7 @@
 #define REPRISE_PYTHON_ALLOC_HISTORY_H
 
 #include "base/python.h"
+#include <reprise_heap.h>
 
 /* For the options of heaps. */
 struct rp_heap_frames rpp_history_frames(void);

@@ -9,6 +9,7 @@
 
 #include <float.h>
 #include <inttypes.h>
+#include <reprise_framework.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -368,7 +369,7 @@ void rpp_hook_fraction(double fraction, int ordinal)
     if (status != RP_OK)
         rpp_raise_error(err.message);
     struct rpp_device *device = &rpp_state.devices[ordinal];
-    struct rp_device_info info;
+    struct rp_device_info info = {.size = sizeof info};
     rp_device_info(device->device, &info);
     uint64_t allowed = (uint64_t)(fraction * (double)info.total_bytes);
     atomic_store(&device->allowed_bytes, allowed ? allowed : 1);
@@ -377,7 +378,7 @@ void rpp_hook_fraction(double fraction, int ordinal)
 void *rpp_hook_base(void *pointer, size_t *out_bytes)
 {
     uint64_t address = (uintptr_t)pointer;
-    struct rp_heap_block block;
+    struct rp_heap_block block = {.size = sizeof block};
     for (int i = 0; i < RPP_DEVICES; i++) {
         struct rp_heap *heap = atomic_load(&rpp_state.devices[i].heap);
         if (!heap || rp_heap_find(heap, address, &block, NULL) != RP_OK)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "alloc/once.h"
 
+#include <reprise_framework.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -442,7 +443,7 @@ void rpp_once_totals(int ordinal, int64_t *out_allocated, int64_t *out_reserved)
     *out_allocated = *out_reserved = 0;
     pthread_mutex_lock(&rpp_state.lock);
     for (const struct rpp_lease *lease = rpp_state.leases; lease; lease = lease->next) {
-        struct rp_pool_info info = {0};
+        struct rp_pool_info info = {.size = sizeof info};
         if (lease->ordinal != ordinal || !lease->pool)
             continue;
         for (const struct rpp_once *once = lease->first; once; once = once->next)
@@ -460,8 +461,10 @@ static struct rpp_once_facts facts_of(const struct rpp_lease *lease, const struc
                                    .bound = lease->keeper != NULL,
                                    .under_way = once->call != NULL,
                                    .alive_bytes = once->alive_bytes};
+    facts.pool.size = sizeof facts.pool;
     rp_pool_info(lease->pool, &facts.pool);
     if (!facts.under_way) {
+        facts.graph.size = sizeof facts.graph;
         rp_graph_info(once->graph, &facts.graph);
         snprintf(facts.name, sizeof facts.name, "%s", facts.graph.name);
     }
@@ -511,7 +514,7 @@ struct rpp_once_pool *rpp_once_pools(int ordinal, size_t *out_count)
     struct rpp_once_pool *all = count ? calloc(count, sizeof *all) : NULL;
     count = 0;
     for (const struct rpp_lease *lease = rpp_state.leases; all && lease; lease = lease->next) {
-        struct rp_pool_info info = {0};
+        struct rp_pool_info info = {.size = sizeof info};
         if (lease->ordinal != ordinal)
             continue;
         if (lease->pool)

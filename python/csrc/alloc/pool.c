@@ -71,7 +71,7 @@ static PyObject *facts_of_pool(const struct rp_pool_info *info)
 static PyObject *pool_info(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    struct rp_pool_info info;
+    struct rp_pool_info info = {.size = sizeof info};
     rp_pool_info(((struct rpp_pool *)self)->pool, &info);
     return facts_of_pool(&info);
 }

@@ -13,7 +13,7 @@
 
 static struct rp_heap *heap_of(uint64_t address, int *out_ordinal)
 {
-    struct rp_heap_block block;
+    struct rp_heap_block block = {.size = sizeof block};
     for (int i = 0; i < RPP_DEVICES; i++) {
         struct rp_heap *heap = rpp_heap_made(i);
         *out_ordinal = i;

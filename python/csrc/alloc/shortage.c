@@ -35,7 +35,7 @@ static struct figures look(int ordinal)
 {
     struct rpp_device *device = &rpp_state.devices[ordinal];
     struct rp_heap *heap = rpp_heap_made(ordinal);
-    struct rp_device_info info = {0};
+    struct rp_device_info info = {.size = sizeof info};
     int64_t allocated, reserved;
     if (!device->device)
         return (struct figures){0};

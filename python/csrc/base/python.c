@@ -13,6 +13,7 @@ static PyObject *text_of(const char *text)
 
 PyObject *rpp_set_error(rp_status status, const struct rp_error *err)
 {
+    rpp_assert_gil();
     const char *text = err->message[0] ? err->message : rp_status_text(status);
     PyObject *message = text_of(text);
     PyObject *error = message ? PyObject_CallFunctionObjArgs(rpp_error_type, message, NULL) : NULL;
@@ -35,6 +36,7 @@ PyObject *rpp_set_error(rp_status status, const struct rp_error *err)
 
 struct rp_device *rpp_parse_device(PyObject *args)
 {
+    rpp_assert_gil();
     int ordinal;
     struct rpp_device *slot;
     struct rp_error err = {0};

@@ -10,6 +10,11 @@
 
 #include "base/state.h"
 
+#include <assert.h>
+
+/* Asserts that this thread has the GIL: where it has not, Python ends the process. */
+#define rpp_assert_gil() assert(PyThreadState_Get() != NULL)
+
 /* reprise.Error, made by the module. */
 extern PyObject *rpp_error_type;
 

@@ -61,7 +61,7 @@ rp_status rpp_device_set_budget(int ordinal, uint64_t bytes, struct rp_error *er
     pthread_mutex_lock(&rpp_state.opening);
     slot->exec_budget = bytes;
     if (slot->device)
-        status = rp_exec_set_budget(slot->device, bytes, err);
+        status = rp_device_exec_set_budget(slot->device, bytes, err);
     pthread_mutex_unlock(&rpp_state.opening);
     return status;
 }

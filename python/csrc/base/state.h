@@ -20,6 +20,7 @@
 
 #include <pthread.h>
 #include <reprise.h>
+#include <reprise_heap.h>
 #include <stdatomic.h>
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Judge and Choice: rp_judge of a callable and rp_choice of a shape, for Python and for the short
- * way. Guarded by the GIL; a call may let other threads run between its begin and its end, so what
+ * Judge and Choice: rp_way_judge of a callable and rp_way_choice of a shape, for Python and for the
+ * fast path. Guarded by the GIL; a call may let other threads run between its begin and its end, so what
  * a call was told is kept with the call, and where two calls of a shape are under way at once the
  * library measures neither.
  */
@@ -11,13 +11,13 @@ static PyTypeObject *judge_type;
 PyTypeObject *rpp_choice_type;
 
 struct judge {
-    PyObject_HEAD struct rp_judge *judge;
+    PyObject_HEAD struct rp_way_judge *judge;
 };
 
 struct rpp_choice {
-    PyObject_HEAD struct rp_choice *choice;
+    PyObject_HEAD struct rp_way_choice *choice;
     struct judge *judge;
-    struct rp_turn turn; /* of the latest call */
+    struct rp_way_turn turn; /* of the latest call */
 };
 
 /* ---- Judge --------------------------------------------------------------------------------- */
@@ -26,17 +26,17 @@ struct rpp_choice {
 static PyObject *judge_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     (void)kwargs;
-    struct rp_judge *made;
+    struct rp_way_judge *made;
     struct rp_error err = {0};
     struct rp_device *device = rpp_parse_device(args);
     if (!device)
         return NULL;
-    rp_status status = rp_judge_create(device, &made, &err);
+    rp_status status = rp_way_judge_create(device, &made, &err);
     if (status != RP_OK)
         return rpp_set_error(status, &err);
     struct judge *self = (struct judge *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
     if (!self) {
-        rp_judge_destroy(made);
+        rp_way_judge_destroy(made);
         return NULL;
     }
     self->judge = made;
@@ -47,7 +47,7 @@ static void judge_dealloc(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
     if (!atomic_load(&rpp_state.leaving))
-        rp_judge_destroy(((struct judge *)object)->judge);
+        rp_way_judge_destroy(((struct judge *)object)->judge);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
 }
@@ -59,17 +59,17 @@ static PyObject *choice_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 {
     (void)kwargs;
     PyObject *judge;
-    struct rp_choice *made;
+    struct rp_way_choice *made;
     struct rp_error err = {0};
     if (!PyArg_ParseTuple(args, "O!", judge_type, &judge))
         return NULL;
-    rp_status status = rp_choice_create(((struct judge *)judge)->judge, &made, &err);
+    rp_status status = rp_way_choice_create(((struct judge *)judge)->judge, &made, &err);
     if (status != RP_OK)
         return rpp_set_error(status, &err);
     struct rpp_choice *self =
         (struct rpp_choice *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
     if (!self) {
-        rp_choice_destroy(made);
+        rp_way_choice_destroy(made);
         return NULL;
     }
     self->choice = made;
@@ -81,28 +81,30 @@ static void choice_dealloc(PyObject *object)
 {
     struct rpp_choice *self = (struct rpp_choice *)object;
     PyTypeObject *type = Py_TYPE(object);
-    rp_choice_destroy(self->choice);
+    rp_way_choice_destroy(self->choice);
     Py_XDECREF((PyObject *)self->judge);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
 }
 
-void rpp_choice_begin(PyObject *choice, void *stream, double ahead_us, struct rp_turn *out_turn)
+void rpp_choice_begin(PyObject *choice, void *stream, double ahead_us, struct rp_way_turn *out_turn)
 {
+    rpp_assert_gil();
     struct rpp_choice *self = (struct rpp_choice *)choice;
-    rp_choice_begin(self->choice, stream, ahead_us, &self->turn);
+    rp_way_choice_begin(self->choice, stream, ahead_us, &self->turn);
     *out_turn = self->turn;
 }
 
-void rpp_choice_end(PyObject *choice, const struct rp_turn *turn, bool worked)
+void rpp_choice_end(PyObject *choice, const struct rp_way_turn *turn, bool worked)
 {
-    rp_choice_end(((struct rpp_choice *)choice)->choice, turn, worked);
+    rpp_assert_gil();
+    rp_way_choice_end(((struct rpp_choice *)choice)->choice, turn, worked);
 }
 
 /* begin(stream, ahead in us): the turn, whose way is the number of an enum rp_way. */
 static PyObject *choice_begin(PyObject *object, PyObject *args)
 {
-    struct rp_turn turn;
+    struct rp_way_turn turn;
     unsigned long long stream;
     double ahead_us;
     if (!PyArg_ParseTuple(args, "Kd", &stream, &ahead_us))
@@ -115,19 +117,19 @@ static PyObject *choice_begin(PyObject *object, PyObject *args)
 static PyObject *choice_turn(PyObject *object, PyObject *unused)
 {
     (void)unused;
-    const struct rp_turn *turn = &((struct rpp_choice *)object)->turn;
+    const struct rp_way_turn *turn = &((struct rpp_choice *)object)->turn;
     return Py_BuildValue("(iII)", (int)turn->way, turn->step, turn->round);
 }
 
 /* end(turn, worked) */
 static PyObject *choice_end(PyObject *object, PyObject *args)
 {
-    struct rp_turn turn = {.way = RP_WAY_EAGER};
+    struct rp_way_turn turn = {.way = RP_WAY_EAGER};
     int way, worked;
     if (!PyArg_ParseTuple(args, "(iII)p", &way, &turn.step, &turn.round, &worked))
         return NULL;
     turn.way = (enum rp_way)way;
-    rp_choice_end(((struct rpp_choice *)object)->choice, &turn, worked);
+    rp_way_choice_end(((struct rpp_choice *)object)->choice, &turn, worked);
     return Py_NewRef(Py_None);
 }
 
@@ -138,7 +140,7 @@ static PyObject *choice_captured(PyObject *object, PyObject *args)
     double ms;
     if (!PyArg_ParseTuple(args, "pd", &worked, &ms))
         return NULL;
-    rp_choice_captured(((struct rpp_choice *)object)->choice, worked, ms);
+    rp_way_choice_captured(((struct rpp_choice *)object)->choice, worked, ms);
     return Py_NewRef(Py_None);
 }
 
@@ -148,14 +150,14 @@ static PyObject *choice_rest(PyObject *object, PyObject *args)
     unsigned most;
     if (!PyArg_ParseTuple(args, "I", &most))
         return NULL;
-    return PyLong_FromUnsignedLong(rp_choice_rest(((struct rpp_choice *)object)->choice, most));
+    return PyLong_FromUnsignedLong(rp_way_choice_rest(((struct rpp_choice *)object)->choice, most));
 }
 
 static PyObject *choice_info(PyObject *object, PyObject *unused)
 {
     (void)unused;
-    struct rp_choice_info info;
-    rp_choice_info(((struct rpp_choice *)object)->choice, &info);
+    struct rp_way_choice_info info = {.size = sizeof info};
+    rp_way_choice_info(((struct rpp_choice *)object)->choice, &info);
     return Py_BuildValue("{sssssdsdsKsKsKsKsdsdsO}", "choice", info.choice, "reason", info.reason,
                          "eager_us", info.eager_us, "graph_us", info.graph_us, "judged_calls",
                          info.calls, "measured_calls", info.measured_calls, "switches",
@@ -172,7 +174,7 @@ static PyMethodDef choice_methods[] = {
     {"captured", choice_captured, METH_VARARGS, "captured(worked, ms): what became of a capture."},
     {"rest", choice_rest, METH_VARARGS,
      "rest(most): how many next calls go the same way without begin and end; counts them."},
-    {"info", choice_info, METH_NOARGS, "Facts, as struct rp_choice_info has them."},
+    {"info", choice_info, METH_NOARGS, "Facts, as struct rp_way_choice_info has them."},
     {NULL, NULL, 0, NULL},
 };
 

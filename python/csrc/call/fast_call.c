@@ -370,7 +370,7 @@ static PyObject *try_replay(struct fast_call *fast, const struct rpp_shape *shap
 static PyObject *call_judged(struct fast_call *fast, const struct rpp_shape *shape,
                              const struct rpp_inputs *inputs)
 {
-    struct rp_turn turn;
+    struct rp_way_turn turn;
     void *stream = NULL;
     if (fast->exchange->stream(DL_CUDA, shape->ordinal, &stream) != 0)
         return PyErr_Occurred() ? NULL : Py_NewRef(miss);

@@ -186,6 +186,7 @@ static bool wants_hold(const struct rpp_guard *guard)
 /* What is freed may let others run, who set the guard anew: it is empty before. */
 void rpp_guard_drop(struct rpp_guard *guard)
 {
+    rpp_assert_gil();
     struct rpp_guard old = *guard;
     *guard = (struct rpp_guard){0};
     Py_XDECREF(old.tensors);
@@ -205,6 +206,7 @@ int rpp_guard_set(struct rpp_guard *guard, const struct dl_exchange *exchange, P
                   PyObject *dicts, PyObject *handles, PyObject *params, PyObject *reads,
                   PyObject *members)
 {
+    rpp_assert_gil();
     struct rpp_guard made = {.exchange = exchange,
                              .tensor_count = (size_t)PyTuple_Size(tensors),
                              .dict_count = (size_t)PyTuple_Size(dicts),
@@ -267,6 +269,7 @@ static bool members_hold(struct rpp_guard *guard)
 
 bool rpp_guard_holds(struct rpp_guard *guard)
 {
+    rpp_assert_gil();
     if (guard->tensors && members_hold(guard) && modes_hold(guard) && places_hold(guard) &&
         wants_hold(guard) && rpp_switches_hold(&guard->switches) && reads_hold(guard))
         return true;
@@ -276,6 +279,7 @@ bool rpp_guard_holds(struct rpp_guard *guard)
 
 bool rpp_guard_renew(struct rpp_guard *guard, PyObject *handle_count, long registrations)
 {
+    rpp_assert_gil();
     if (!guard->tensors)
         return false;
     PyObject *old = guard->handle_count;

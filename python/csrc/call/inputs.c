@@ -55,6 +55,7 @@ static PyObject *look_at_object(struct rpp_inputs *inputs, const struct dl_excha
 
 void rpp_inputs_let_go(struct rpp_inputs *inputs)
 {
+    rpp_assert_gil();
     while (inputs->held_count)
         Py_DECREF(inputs->held[--inputs->held_count]);
 }
@@ -75,6 +76,7 @@ bool rpp_inputs_read(struct rpp_inputs *inputs, const struct dl_exchange *exchan
                      PyObject *tensor_type, const struct rpp_object_table *known, PyObject *args,
                      PyObject *kwargs)
 {
+    rpp_assert_gil();
     Py_ssize_t by_position = PyTuple_Size(args), at = 0;
     inputs->count = inputs->tensor_count = inputs->held_count = 0;
     inputs->ordinal = -1;
@@ -120,6 +122,7 @@ static bool many_overlap(const struct rpp_inputs *inputs, const struct rpp_signa
 
 bool rpp_inputs_overlap(const struct rpp_inputs *inputs, const struct rpp_signature *signature)
 {
+    rpp_assert_gil();
     if (inputs->tensor_count > FEW)
         return many_overlap(inputs, signature);
     for (size_t i = 0; i < inputs->tensor_count; i++)
@@ -143,6 +146,7 @@ static uint64_t mix(uint64_t hash, uint64_t value)
 /* Strides and types follow from shapes as a rule. */
 uint64_t rpp_inputs_hash(const struct rpp_inputs *inputs)
 {
+    rpp_assert_gil();
     uint64_t hash = mix(inputs->count, (uint64_t)inputs->ordinal);
     for (size_t i = 0; i < inputs->count; i++) /* of the constants' types it raises nothing */
         hash = mix(hash, inputs->values[i] ? (uint64_t)PyObject_Hash(inputs->values[i]) : 0);
@@ -174,6 +178,7 @@ static bool sign_tensor(struct rpp_signature *signature, const struct dl_tensor 
 
 bool rpp_signature_make(struct rpp_signature *signature, const struct rpp_inputs *inputs)
 {
+    rpp_assert_gil();
     *signature = (struct rpp_signature){0};
     signature->tensors = PyMem_Calloc(inputs->tensor_count + 1, sizeof *signature->tensors);
     bool made = signature->tensors;
@@ -197,6 +202,7 @@ bool rpp_signature_make(struct rpp_signature *signature, const struct rpp_inputs
 
 void rpp_signature_drop(struct rpp_signature *signature)
 {
+    rpp_assert_gil();
     for (size_t i = 0; i < signature->count; i++) {
         Py_XDECREF(signature->constants[i]);
         Py_XDECREF(signature->names[i]);
@@ -241,6 +247,7 @@ static bool same_or_equal(PyObject *a, PyObject *b)
 
 bool rpp_signature_fits(const struct rpp_signature *signature, const struct rpp_inputs *inputs)
 {
+    rpp_assert_gil();
     if (signature->count != inputs->count || signature->tensor_count != inputs->tensor_count ||
         signature->ordinal != inputs->ordinal)
         return false;

@@ -19,6 +19,7 @@ static void drop(struct rpp_object_table *table, size_t which)
 int rpp_objects_know(struct rpp_object_table *table, PyObject *weak, PyObject *reads,
                      PyObject *token, PyObject *tensors)
 {
+    rpp_assert_gil();
     if (!PyWeakref_CheckRefExact(weak) || !rpp_is_reads(reads) || !PyBytes_CheckExact(token) ||
         !PyTuple_CheckExact(tensors)) {
         PyErr_SetString(PyExc_TypeError, "know takes a weak reference, a Reads, bytes and a tuple");
@@ -46,12 +47,14 @@ int rpp_objects_know(struct rpp_object_table *table, PyObject *weak, PyObject *r
 
 void rpp_objects_clear(struct rpp_object_table *table)
 {
+    rpp_assert_gil();
     while (table->count)
         drop(table, table->count - 1);
 }
 
 const struct rpp_object *rpp_objects_find(const struct rpp_object_table *table, PyObject *value)
 {
+    rpp_assert_gil();
     for (size_t i = table->count; i-- > 0;) {
         const struct rpp_object *object = &table->list[i];
         if (PyWeakref_GetObject(object->weak) != value)

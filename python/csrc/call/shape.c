@@ -9,6 +9,7 @@
 
 void rpp_shape_release(struct rpp_shape *shape)
 {
+    rpp_assert_gil();
     if (--shape->users)
         return;
     for (size_t i = 0; i < shape->result_count; i++) {
@@ -63,6 +64,7 @@ struct rpp_shape *rpp_shape_create(const struct rpp_inputs *inputs, int32_t ordi
                                    PyObject *graph, PyObject *results, PyObject *build,
                                    PyObject *choice)
 {
+    rpp_assert_gil();
     struct rpp_shape *shape = PyMem_Calloc(1, sizeof *shape);
     if (!shape) {
         PyErr_NoMemory();
@@ -88,6 +90,7 @@ static struct rpp_shape **bucket_of(const struct rpp_shape_table *table, uint64_
 
 bool rpp_shape_has_its_scalars(const struct rpp_shape *shape)
 {
+    rpp_assert_gil();
     return !shape->graph || !shape->graph->scalars || rpp_scalars_fit(shape->graph->scalars);
 }
 
@@ -108,6 +111,7 @@ static bool take(const struct rpp_shape_table *table, struct rpp_shape *shape,
 
 struct rpp_shape *rpp_shapes_take(struct rpp_shape_table *table, const struct rpp_inputs *inputs)
 {
+    rpp_assert_gil();
     struct rpp_shape *last = table->last; /* reading gradients may let others make calls */
     size_t changes = table->changes;
     if (last && take(table, last, inputs))
@@ -152,6 +156,7 @@ static bool grow(struct rpp_shape_table *table)
 
 bool rpp_shapes_add(struct rpp_shape_table *table, struct rpp_shape *shape)
 {
+    rpp_assert_gil();
     if (table->count == table->bucket_count && !grow(table))
         return false;
     put(table, shape);
@@ -162,6 +167,7 @@ bool rpp_shapes_add(struct rpp_shape_table *table, struct rpp_shape *shape)
 
 void rpp_shapes_remove(struct rpp_shape_table *table, struct rpp_shape *shape)
 {
+    rpp_assert_gil();
     struct rpp_shape **link = bucket_of(table, shape->signature.hash);
     while (*link != shape)
         link = &(*link)->next;
@@ -175,6 +181,7 @@ void rpp_shapes_remove(struct rpp_shape_table *table, struct rpp_shape *shape)
 
 void rpp_shapes_clear(struct rpp_shape_table *table)
 {
+    rpp_assert_gil();
     struct rpp_shape_table old = *table;
     *table = (struct rpp_shape_table){.changes = old.changes + 1};
     for (size_t i = 0; i < old.bucket_count; i++)

@@ -14,6 +14,7 @@
 
 #include "base/state.h"
 
+#include <reprise_framework.h>
 #include <string.h>
 
 static PyObject *initial_seed, *get_offset, *set_offset; /* names */
@@ -40,6 +41,7 @@ static uint64_t ask(PyObject *generator, PyObject *name)
 
 bool rpp_draws_read(const struct rpp_draws *draws)
 {
+    rpp_assert_gil();
     for (size_t i = 0; i < draws->count; i++) {
         draws->values[2 * i] = ask(draws->list[i].generator, initial_seed);
         if (!PyErr_Occurred())
@@ -52,6 +54,7 @@ bool rpp_draws_read(const struct rpp_draws *draws)
 
 bool rpp_draws_advance(const struct rpp_draws *draws)
 {
+    rpp_assert_gil();
     for (size_t i = 0; i < draws->count; i++) {
         const struct rpp_draw *draw = &draws->list[i];
         if (!draw->increment)
@@ -69,6 +72,7 @@ bool rpp_draws_advance(const struct rpp_draws *draws)
 
 void rpp_draws_finish(struct rpp_draws *draws)
 {
+    rpp_assert_gil();
     for (size_t i = 0; i < draws->count; i++)
         Py_XDECREF(draws->list[i].generator);
     PyMem_Free(draws->list);
@@ -78,6 +82,7 @@ void rpp_draws_finish(struct rpp_draws *draws)
 
 bool rpp_draws_set(struct rpp_draws *draws, PyObject *pairs)
 {
+    rpp_assert_gil();
     Py_ssize_t count = PyTuple_Size(pairs);
     if (count < 0 || !prepare())
         return false;

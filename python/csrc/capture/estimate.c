@@ -61,7 +61,7 @@ static PyObject *estimate_add(PyObject *object, PyObject *args)
 static PyObject *estimate_info(PyObject *object, PyObject *unused)
 {
     (void)unused;
-    struct rp_estimate_info info;
+    struct rp_estimate_info info = {.size = sizeof info};
     rp_estimate_info(((struct estimate *)object)->estimate, &info);
     return Py_BuildValue("{snsKsKsKsKsKsd}", "shapes", (Py_ssize_t)info.shapes, "planned_bytes",
                          info.planned_bytes, "mapped_bytes", info.mapped_bytes, "lower_bound_bytes",
@@ -72,7 +72,7 @@ static PyObject *estimate_info(PyObject *object, PyObject *unused)
 static PyObject *estimate_shapes(PyObject *object, PyObject *unused)
 {
     (void)unused;
-    struct rp_estimate_shape shape;
+    struct rp_estimate_shape shape = {.size = sizeof shape};
     PyObject *list = PyList_New(0);
     for (size_t i = 0; list && rp_estimate_shape(((struct estimate *)object)->estimate, i, &shape);
          i++) {

@@ -4,6 +4,7 @@
 #include "alloc/hooks.h"
 #include "alloc/pool.h"
 #include "capture/scalars.h"
+#include <reprise_framework.h>
 
 PyTypeObject *rpp_graph_type;
 
@@ -231,7 +232,7 @@ static PyObject *graph_release(PyObject *object, PyObject *unused)
 static PyObject *graph_info(PyObject *object, PyObject *unused)
 {
     (void)unused;
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     static const char *const verified[] = {NULL, "capture", "run"};
     rp_graph_info(((struct rpp_graph *)object)->graph, &info);
     return Py_BuildValue(
@@ -255,7 +256,7 @@ static PyObject *graph_info(PyObject *object, PyObject *unused)
 static PyObject *graph_arg_info(PyObject *object, PyObject *args)
 {
     Py_ssize_t index;
-    struct rp_graph_arg_info info;
+    struct rp_graph_arg_info info = {.size = sizeof info};
     struct rp_error err = {0};
     if (!PyArg_ParseTuple(args, "n", &index))
         return NULL;

@@ -13,6 +13,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <reprise_framework.h>
 #include <string.h>
 
 /* As _hyperparameters.py has them. */
@@ -213,11 +214,13 @@ static bool update(struct scalars *self)
 
 bool rpp_scalars_fit(PyObject *scalars)
 {
+    rpp_assert_gil();
     return update((struct scalars *)scalars);
 }
 
 rp_status rpp_scalars_set(PyObject *scalars, struct rp_graph *graph, struct rp_error *err)
 {
+    rpp_assert_gil();
     struct scalars *self = (struct scalars *)scalars;
     if (!update(self)) {
         snprintf(err->message, sizeof err->message,
@@ -235,6 +238,7 @@ rp_status rpp_scalars_set(PyObject *scalars, struct rp_graph *graph, struct rp_e
 
 void rpp_scalars_advance(PyObject *scalars)
 {
+    rpp_assert_gil();
     struct scalars *self = (struct scalars *)scalars;
     for (size_t i = 0; i < self->counter_count; i++) {
         struct counter *counter = &self->counters[i];

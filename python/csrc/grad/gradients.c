@@ -133,6 +133,7 @@ static bool read_one(const struct rpp_gradients *gradients, struct gradient *of,
 struct rpp_gradients *rpp_gradients_create(PyObject *list, const struct dl_exchange *exchange,
                                            PyObject *tensor_type)
 {
+    rpp_assert_gil();
     size_t count = (size_t)PyTuple_Size(list);
     struct rpp_gradients *made = PyMem_Malloc(sizeof *made + count * sizeof *made->list);
     if (!made) {
@@ -153,6 +154,7 @@ struct rpp_gradients *rpp_gradients_create(PyObject *list, const struct dl_excha
 
 void rpp_gradients_destroy(struct rpp_gradients *gradients)
 {
+    rpp_assert_gil();
     for (size_t i = 0; gradients && i < gradients->count; i++) {
         Py_XDECREF(gradients->list[i].param);
         Py_XDECREF(gradients->list[i].given);
@@ -210,6 +212,7 @@ static bool is_at_hand(const struct rpp_gradients *gradients, const struct gradi
 
 bool rpp_gradients_fit(struct rpp_gradients *gradients)
 {
+    rpp_assert_gil();
     for (size_t i = 0; i < gradients->count; i++) {
         struct gradient *of = &gradients->list[i];
         if (!is_at_hand(gradients, of) ||
@@ -234,6 +237,7 @@ static int is_there(const struct gradient *of)
 
 bool rpp_gradients_give(struct rpp_gradients *gradients)
 {
+    rpp_assert_gil();
     for (size_t i = 0; i < gradients->count; i++) {
         const struct gradient *of = &gradients->list[i];
         int there = of->given ? is_there(of) : 1;

@@ -95,6 +95,7 @@ static struct rpp_mark *create(PyObject *dict)
 
 struct rpp_mark *rpp_mark_take(PyObject *dict, PyObject *keys)
 {
+    rpp_assert_gil();
     if (state.watcher < 0)
         return NULL;
     struct rpp_mark *mark = *link_of(dict);
@@ -113,6 +114,7 @@ struct rpp_mark *rpp_mark_take(PyObject *dict, PyObject *keys)
 
 void rpp_mark_drop(struct rpp_mark *mark)
 {
+    rpp_assert_gil();
     if (!mark || --mark->users)
         return;
     if (mark->dict) {

@@ -499,6 +499,7 @@ static bool all_hold(const struct reads *reads, struct owners *owners)
 
 bool rpp_reads_hold(PyObject *object)
 {
+    rpp_assert_gil();
     struct reads *reads = (struct reads *)object;
     struct owners *owners = reads->owners;
     if (!owners)
@@ -512,11 +513,13 @@ bool rpp_reads_hold(PyObject *object)
 
 uint64_t rpp_reads_epoch(PyObject *reads)
 {
+    rpp_assert_gil();
     return ((struct reads *)reads)->epoch;
 }
 
 bool rpp_is_reads(PyObject *object)
 {
+    rpp_assert_gil();
     return Py_TYPE(object) == reads_type;
 }
 

@@ -91,6 +91,7 @@ bool rpp_sets_prepare(void)
 
 struct rpp_set_image *rpp_set_image_take(PyObject *object)
 {
+    rpp_assert_gil();
     if (!layout_is_known || Py_TYPE(object) != &PySet_Type)
         return NULL;
     const struct set *set = (const void *)object;
@@ -120,6 +121,7 @@ struct rpp_set_image *rpp_set_image_take(PyObject *object)
 
 void rpp_set_image_drop(struct rpp_set_image *image)
 {
+    rpp_assert_gil();
     if (!image)
         return;
     Py_DECREF(image->members);
@@ -130,6 +132,7 @@ void rpp_set_image_drop(struct rpp_set_image *image)
  */
 bool rpp_set_image_holds(const struct rpp_set_image *image, PyObject *object)
 {
+    rpp_assert_gil();
     const struct set *set = (const void *)object;
     if ((size_t)set->used != image->count || set->table != image->table ||
         (size_t)set->mask != image->mask)

@@ -136,6 +136,7 @@ static bool answers_hold(PyObject *known)
 
 int rpp_switches_note(struct rpp_switches *switches)
 {
+    rpp_assert_gil();
     PyObject *asked = Py_XNewRef(state.asked), *answers = answers_now(asked);
     Py_XDECREF(asked);
     if (!answers)
@@ -151,6 +152,7 @@ int rpp_switches_note(struct rpp_switches *switches)
 
 bool rpp_switches_hold(const struct rpp_switches *switches)
 {
+    rpp_assert_gil();
     if (!switches->answers || switches->count != state.count)
         return false;
     for (size_t i = 0; i < state.count; i++)
@@ -164,6 +166,7 @@ bool rpp_switches_hold(const struct rpp_switches *switches)
 
 void rpp_switches_drop(struct rpp_switches *switches)
 {
+    rpp_assert_gil();
     PyObject *answers = switches->answers;
     *switches = (struct rpp_switches){0};
     Py_XDECREF(answers);

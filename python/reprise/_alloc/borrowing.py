@@ -14,10 +14,10 @@ import torch
 from .. import _C
 from .lending import BATCH
 
-_lenders = {}  # connections, by address
+_lenders: dict[object, object] = {}  # connections, by address
 _making = threading.Lock()
-_mapped = {}  # bytes of mappings, by address
-_late = collections.deque()  # mappings that nobody holds
+_mapped: dict[int, int] = {}  # bytes of mappings, by address
+_late: collections.deque[object] = collections.deque()  # mappings that nobody holds
 
 
 class _Connection:

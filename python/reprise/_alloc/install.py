@@ -23,8 +23,8 @@ from .options import Settings, from_environment
 
 _allocator = None  # PyTorch's object around the hooks, once installed
 _history = None    # of its memory
-_segments = []     # the same for pools of PyTorch's
-_followers = []    # what rooms above put in place of PyTorch's own with it
+_segments: list[object] = []     # the same for pools of PyTorch's
+_followers: list[object] = []    # what rooms above put in place of PyTorch's own with it
 
 
 def is_installed():

@@ -84,7 +84,7 @@ def answers(begin, end, release):
     return begin_here, end_here, release_here
 
 
-_drops = []  # what lets go of pools, of each kind of beginning
+_drops: list[object] = []  # what lets go of pools, of each kind of beginning
 
 
 def emptier(empty):

@@ -8,7 +8,8 @@ from .._base.need import need_gpu
 from .install import is_installed
 
 KINDS = ("alternatives", "sequence", "concurrent")
-_by_handle = weakref.WeakValueDictionary()  # pools whose handles were asked for, by handle and device
+# Pools whose handles were asked for, by handle and device.
+_by_handle: weakref.WeakValueDictionary[tuple, object] = weakref.WeakValueDictionary()
 
 
 class Pool:

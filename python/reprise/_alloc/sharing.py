@@ -24,7 +24,7 @@ _MARK = b"reprise\0"  # what handles of ours begin with
 
 _told = False
 _lends = False   # is the memory of this process the heap's?
-_pytorchs = {}  # what was answered, by name
+_pytorchs: dict[str, object] = {}  # what was answered, by name
 
 
 class _Cannot(RuntimeError):

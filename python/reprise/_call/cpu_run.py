@@ -418,7 +418,7 @@ def _with_indices(torch, index):
     return index
 
 
-_classes = {}
+_classes: dict[types.ModuleType, tuple[type, ...]] = {}
 
 
 def modes(torch, dispatch_mode, run):
@@ -450,7 +450,7 @@ def modes(torch, dispatch_mode, run):
     return [kind(run) for kind in _classes[torch]]
 
 
-_used = set()
+_used: set[types.ModuleType] = set()
 
 
 def use_once(torch, dispatch_mode):

@@ -50,7 +50,7 @@ MOST_MISFITS = 8  # calls that find other Python state than a graph is right for
 MOST_FRESH = 256  # captures of new shapes, where graphs are hardly called again
 MOST_SHAPES = 1024  # that are kept, unless told
 MOST_STALE = 4  # graphs of a shape whose memory was freed before it does
-all_graphed = weakref.WeakSet()
+all_graphed: weakref.WeakSet[object] = weakref.WeakSet()
 
 
 def every_graphed():
@@ -84,7 +84,7 @@ class Graphed:
     """What :func:`reprise.graphed` makes of a function. Of a module it makes another module, whose calls
     go through one of these (:func:`reprise.graphed_of`)."""
 
-    __class_getitem__ = classmethod(types.GenericAlias)
+    __class_getitem__: classmethod = classmethod(types.GenericAlias)
     is_eager = False  # does it never capture?
     follows_numbers = True  # may its replays follow floats that are new at every call?
     _need = staticmethod(need_gpu)

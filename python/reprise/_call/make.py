@@ -13,7 +13,7 @@ from .graphed import MOST_SHAPES, Graphed
 from .policy import Judged, Ungraphed, WithoutGpu
 from .progress import Progress
 
-_padding = {}  # classes whose calls are padded, by those whose are not
+_padding: dict[type, type] = {}  # classes whose calls are padded, by those whose are not
 _warned = False  # that there is no GPU
 _divided = None  # makes of a kind of Graphed that of callables in parts
 

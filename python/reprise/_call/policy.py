@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """policy="auto": eager or graph, for each shape, from measured times; and policy="never".
 
-The library decides and measures (rp_judge, rp_choice); here is how calls are made. A shape is
+The library decides and measures (rp_way_judge, rp_way_choice); here is how calls are made. A shape is
 
     eager       until a capture may pay, or for good where graphs lose or it cannot be captured; the
                 first call is not measured

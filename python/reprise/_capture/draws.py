@@ -29,11 +29,12 @@ from .streams import on_stream
 
 MARKER = 0x5A5A_5A50  # the count of the kernel that is asked; a multiple of four, as counts are
 
-_failed = []     # graphs that could not end, which PyTorch goes on to ask
-_numbers = {}    # by the index of the device: what is drawn to find out
-_streams = {}    # by the index of the device: where PyTorch captures beside a run
-_keepers = []    # (generator, graph that keeps its words where they are)
-_named = weakref.WeakKeyDictionary()  # by PyTorch's graph of a run: the words that were named there
+_failed: list[object] = []     # graphs that could not end, which PyTorch goes on to ask
+_numbers: dict[int, object] = {}    # by the index of the device: what is drawn to find out
+_streams: dict[int, object] = {}    # by the index of the device: where PyTorch captures beside a run
+_keepers: list[tuple] = []    # (generator, graph that keeps its words where they are)
+# By PyTorch's graph of a run: the words that were named there.
+_named: weakref.WeakKeyDictionary[object, set] = weakref.WeakKeyDictionary()
 WORD = 8         # bytes of a seed, and of an offset: each is an allocation
 
 

@@ -16,7 +16,7 @@ from .._base.need import need_gpu
 from . import draws, workspaces
 
 
-_side_streams = {}  # by the index of the device
+_side_streams: dict[int, object] = {}  # by the index of the device
 
 
 def _side_stream(torch):

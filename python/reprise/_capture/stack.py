@@ -14,7 +14,7 @@ from .. import _C
 from .._base import torch_private
 
 PATIENCE_S = 10.0
-_leaves = {}  # of each device: a leaf, and a gradient for it
+_leaves: dict[object, tuple] = {}  # of each device: a leaf, and a gradient for it
 
 
 def prepare(torch, device):

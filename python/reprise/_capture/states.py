@@ -211,8 +211,8 @@ class States:
         return (self._own, self._drew) if self.used else (count, count != 0)
 
 
-_active = {}  # by the index of the device: the states of the run that is captured there
-_originals = []
+_active: dict[int, object] = {}  # by the index of the device: the states of the run that is captured there
+_originals: list[tuple] = []
 _lock = threading.Lock()
 
 

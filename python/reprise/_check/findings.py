@@ -57,7 +57,7 @@ class Finding:
         yield f"   {self.what}"
         for i, frame in enumerate(self.frames):
             yield ("   at    " if i == 0 else "         ") + str(frame)
-        yield f"   mend  {self.mend}"
+        yield f"   fix   {self.mend}"
         if self.fix or self.options:
             yield "   fix   findings.mended() and findings.graphed() apply it"
 

@@ -24,10 +24,11 @@ MOST_VARIANTS = 4  # sets of places; what lies elsewhere in so many is an argume
 MOST_SEEN = 1024   # sets of sizes that are remembered
 _BY_GRAPH, _ONCE, _NEVER = range(3)  # how calls of a set of sizes go; _ONCE: one was made, without a graph
 
-_pools = weakref.WeakValueDictionary()  # by device: where graphs of all partitions lie
+# By device: where graphs of all partitions lie.
+_pools: weakref.WeakValueDictionary[object, Pool] = weakref.WeakValueDictionary()
 # By where its storage begins, a weak reference to each input of forward passes that stays where it is:
 # backward passes read those too.
-_fixed = {}
+_fixed: dict[int, weakref.ref] = {}
 _lock = threading.RLock()
 
 

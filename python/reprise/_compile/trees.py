@@ -20,8 +20,10 @@ from .._base.torch_private import TREES, TREES_NAMES
 from .._base.warn import warn
 from .partition import Partition
 
-_made = weakref.WeakValueDictionary()  # partitions, by the id of Inductor's function, which they keep
-_kinds = {}  # by the class of names of compilations, and a policy, that of those by the backend
+# Partitions, by the id of Inductor's function, which they keep.
+_made: weakref.WeakValueDictionary[int, Partition] = weakref.WeakValueDictionary()
+# By the class of names of compilations, and a policy, that of those by the backend.
+_kinds: dict[tuple, type] = {}
 _numbers = itertools.count()
 
 

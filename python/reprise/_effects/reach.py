@@ -12,6 +12,7 @@ Python's own library, and PyTorch but for modules, optimizers and the like, are 
 """
 
 import collections
+import collections.abc
 import enum
 import functools
 import random
@@ -31,7 +32,7 @@ _LIBRARY = (collections.UserDict, collections.UserList, collections.Counter, typ
             weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, range, slice, types.CodeType,
           types.BuiltinFunctionType, types.MethodWrapperType, type(Ellipsis), type(NotImplemented))
-_EMPTY = ([], (), {}, set(), "", range(0), {}.values(), {}.items())
+_EMPTY: tuple[collections.abc.Iterable, ...] = ([], (), {}, set(), "", range(0), {}.values(), {}.items())
 _ITERATORS = tuple({type(iter(made)) for made in _EMPTY} | {
     zip, map, filter, enumerate, reversed, type(reversed([])), types.GeneratorType})
 _REGISTERED = ("_parameters", "_buffers", "_modules")

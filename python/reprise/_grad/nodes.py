@@ -26,7 +26,7 @@ _LISTS = ("_flat_weights", "_flat_weight_refs")  # of a torch.nn.RNNBase
 _MARK = "reprise: is it the same node?"
 
 
-_functions = []  # autograd's, made when PyTorch is there
+_functions: list[type] = []  # autograd's, made when PyTorch is there
 
 
 def _nodes(torch, params):

@@ -17,7 +17,7 @@ SECONDS = 120      # that others may be late
 HOW = ("Ranks have to take the same way, or collectives of one wait for those of another: see reprise.report() of "
        "both, and make the slower way right, or turn graphs off on all")
 
-_made = {}  # how many agreements of a name there were
+_made: dict[str, int] = {}  # how many agreements of a name there were
 _lock = threading.Lock()
 
 

@@ -244,7 +244,7 @@ def _nothing():
     """In the place of a check of PyTorch's."""
 
 
-_kinds = {}
+_kinds: dict[object, type] = {}
 
 
 def _steps(torch):

@@ -13,6 +13,7 @@ by their bits, containers by what they hold, tensors by their address, everythin
 import array
 import bisect
 import collections
+import collections.abc
 import decimal
 import enum
 import functools
@@ -39,8 +40,9 @@ MOST_BYTES = 4096    # of a CPU tensor that are compared; of a larger one its ve
 MOST_ARRAY = 1 << 16  # bytes of a NumPy array, which has no version
 MOST_VALUES = 100_000
 
-_ITERATORS = (types.GeneratorType, type(iter(())), type(iter([])), type(iter({})), type(iter("")),
-              type(iter(range(1))), type(iter(set())), zip, map, filter, enumerate, reversed)
+_ITERATORS: tuple[type, ...] = (
+    types.GeneratorType, type(iter(())), type(iter([])), type(iter({})), type(iter("")), type(iter(range(1))),
+    type(iter(set())), zip, map, filter, enumerate, reversed)
 _OF_MODULE = frozenset(("__getattr__",))
 _SKIPPED_DUNDERS = frozenset((
     "__init_subclass__", "__class_getitem__", "__repr__", "__str__", "__reduce__", "__reduce_ex__",
@@ -1059,7 +1061,7 @@ class _Emptied:
     """How often the cache of a function was seen to have been emptied, as a number to compare."""
 
     __slots__ = ("wrapper", "seen", "times")
-    _all = weakref.WeakKeyDictionary()
+    _all: weakref.WeakKeyDictionary[object, object] = weakref.WeakKeyDictionary()
 
     def __init__(self, wrapper):
         self.wrapper, self.seen, self.times = weakref.ref(wrapper), (0, 0), 0
@@ -1093,7 +1095,7 @@ def _bytes_at(address, nbytes):
     return ctypes.string_at(address, nbytes) if nbytes else b""
 
 
-_BY_TYPE = {
+_BY_TYPE: dict[type, collections.abc.Callable] = {
     types.FunctionType: Walk._function, types.MethodType: Walk._method,
     types.BuiltinFunctionType: Walk._builtin, functools.partial: Walk._partial,
     staticmethod: Walk._wrapper, classmethod: Walk._wrapper, property: Walk._property,

@@ -26,6 +26,7 @@ static bool blocks_legacy(CUstream legacy, bool invalidate)
 
 CUresult rpi_host_capture_check(CUstream stream)
 {
+    rpi_assert_held(&rpi_host.lock);
     if (stream->legacy && blocks_legacy(stream, true))
         return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     if (stream->capture && stream->capture->invalid)
@@ -46,6 +47,7 @@ static bool forbids(const struct rpi_host_capture *capture, const struct rpi_hos
 
 CUresult rpi_host_capture_unsafe(void)
 {
+    rpi_assert_held(&rpi_host.lock);
     const struct rpi_host_thread *thread = rpi_host_thread();
     CUresult result = CUDA_SUCCESS;
     for (struct rpi_host_capture *capture = rpi_host.captures; capture; capture = capture->next) {
@@ -59,6 +61,7 @@ CUresult rpi_host_capture_unsafe(void)
 
 CUresult rpi_host_capture_no_sync(CUstream stream)
 {
+    rpi_assert_held(&rpi_host.lock);
     CUresult result = rpi_host_capture_check(stream);
     if (result)
         return result;
@@ -71,6 +74,7 @@ CUresult rpi_host_capture_no_sync(CUstream stream)
 
 CUresult rpi_host_capture_no_sync_all(CUcontext context)
 {
+    rpi_assert_held(&rpi_host.lock);
     CUresult result = CUDA_SUCCESS;
     for (struct rpi_host_capture *capture = rpi_host.captures; capture; capture = capture->next) {
         if (capture->origin->context != context)
@@ -96,6 +100,7 @@ CUresult rpi_host_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 
 struct rpi_host_capture *rpi_host_capture_by_id(uint64_t id)
 {
+    rpi_assert_held(&rpi_host.lock);
     struct rpi_host_capture *capture = rpi_host.captures;
     while (capture && capture->id != id)
         capture = capture->next;
@@ -104,6 +109,7 @@ struct rpi_host_capture *rpi_host_capture_by_id(uint64_t id)
 
 bool rpi_host_capture_owns(CUgraph graph)
 {
+    rpi_assert_held(&rpi_host.lock);
     for (struct rpi_host_capture *capture = rpi_host.captures; capture; capture = capture->next)
         for (CUgraph into = capture->graph; into; into = into->parent ? into->parent->graph : NULL)
             if (into == graph)
@@ -169,6 +175,7 @@ static void finish_capture(struct rpi_host_capture *capture, bool keep_graph)
 
 void rpi_host_captures_finish(CUcontext context)
 {
+    rpi_assert_held(&rpi_host.lock);
     struct rpi_host_capture *capture = rpi_host.captures;
     while (capture) {
         struct rpi_host_capture *next = capture->next;
@@ -180,6 +187,7 @@ void rpi_host_captures_finish(CUcontext context)
 
 void rpi_host_capture_stream_gone(CUstream stream)
 {
+    rpi_assert_held(&rpi_host.lock);
     struct rpi_host_capture *capture = stream->capture;
     if (!capture)
         return;
@@ -354,6 +362,7 @@ static size_t remove_doubles(struct rpi_host_edge *edges, size_t count)
 CUresult rpi_host_capture_add(CUstream stream, struct rpi_host_op *op, CUgraph child,
                               CUgraphNode *out_node)
 {
+    rpi_assert_held(&rpi_host.lock);
     /* Room for the new terminal first: nothing may fail once the node is there. */
     if (!rpi_vec_reserve(&stream->terminals, 1))
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -382,6 +391,7 @@ CUresult rpi_host_capture_add(CUstream stream, struct rpi_host_op *op, CUgraph c
 
 CUresult rpi_host_capture_record(CUstream stream, CUevent event)
 {
+    rpi_assert_held(&rpi_host.lock);
     size_t count = stream->terminals.count;
     if (!rpi_vec_reserve(&event->terminals, count))
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -397,6 +407,7 @@ CUresult rpi_host_capture_record(CUstream stream, CUevent event)
 
 CUresult rpi_host_capture_wait(CUstream stream, CUevent event)
 {
+    rpi_assert_held(&rpi_host.lock);
     struct rpi_host_capture *own = stream->capture;
     struct rpi_host_capture *other = rpi_host_capture_by_id(event->capture);
     if (!event->capture) {

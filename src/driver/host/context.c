@@ -27,6 +27,7 @@ struct rpi_host_thread *rpi_host_thread(void)
 
 CUcontext rpi_host_current(void)
 {
+    rpi_assert_held(&rpi_host.lock);
     const struct rpi_host_thread *thread = rpi_host_thread();
     return thread->depth ? thread->stack[thread->depth - 1] : NULL;
 }
@@ -47,6 +48,7 @@ unsigned rpi_host_multiprocessors(void)
 
 bool rpi_host_is_context(CUcontext context)
 {
+    rpi_assert_held(&rpi_host.lock);
     const struct CUctx_st *all = rpi_host.contexts, *beside = all + RPI_HOST_MOST_DEVICES;
     return (context >= all && context < all + rpi_host_devices()) ||
            (context >= beside && context < all + RPI_HOST_CONTEXTS);
@@ -318,6 +320,7 @@ CUresult rpi_host_cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, i
 
 void rpi_host_context_finish(CUcontext context)
 {
+    rpi_assert_held(&rpi_host.lock);
     rpi_host_captures_finish(context);
     rpi_host_modules_finish(context);
     rpi_host_events_finish(context);

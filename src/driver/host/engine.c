@@ -36,12 +36,14 @@ static void free_task(struct rpi_host_task *task)
 
 void rpi_host_task_drop(struct rpi_host_task *task)
 {
+    rpi_assert_held(&rpi_host.lock);
     if (task && --task->references == 0)
         free_task(task);
 }
 
 void rpi_host_task_set(struct rpi_host_task **slot, struct rpi_host_task *task)
 {
+    rpi_assert_held(&rpi_host.lock);
     if (task)
         task->references++;
     rpi_host_task_drop(*slot);
@@ -154,6 +156,7 @@ static void wake_threads(void)
 
 struct rpi_host_task *rpi_host_task_create(struct rpi_host_op *op)
 {
+    rpi_assert_held(&rpi_host.lock);
     struct rpi_host_engine *engine = &rpi_host.engine;
     /* Room for every unfinished task, so that becoming ready cannot fail. */
     if (!rpi_vec_reserve(&engine->ready, engine->unfinished + 1) ||
@@ -171,6 +174,7 @@ struct rpi_host_task *rpi_host_task_create(struct rpi_host_op *op)
 
 bool rpi_host_task_after(struct rpi_host_task *task, struct rpi_host_task *before)
 {
+    rpi_assert_held(&rpi_host.lock);
     if (!before || before->done)
         return true;
     if (!rpi_vec_push(&before->successors, task))
@@ -181,6 +185,7 @@ bool rpi_host_task_after(struct rpi_host_task *task, struct rpi_host_task *befor
 
 void rpi_host_task_submit(struct rpi_host_task *task)
 {
+    rpi_assert_held(&rpi_host.lock);
     assert(!task->done && task->waiting > 0);
     if (--task->waiting > 0)
         return;
@@ -196,6 +201,7 @@ void rpi_host_task_submit(struct rpi_host_task *task)
 
 void rpi_host_task_cancel(struct rpi_host_task *task)
 {
+    rpi_assert_held(&rpi_host.lock);
     rpi_host_op_drop(task->op);
     task->op = NULL;
     rpi_host_task_submit(task);
@@ -203,6 +209,7 @@ void rpi_host_task_cancel(struct rpi_host_task *task)
 
 void rpi_host_task_wait(struct rpi_host_task *task)
 {
+    rpi_assert_held(&rpi_host.lock);
     if (!task)
         return;
     task->references++;
@@ -213,12 +220,14 @@ void rpi_host_task_wait(struct rpi_host_task *task)
 
 void rpi_host_engine_drain(void)
 {
+    rpi_assert_held(&rpi_host.lock);
     while (rpi_host.engine.unfinished > 0)
         pthread_cond_wait(&rpi_host.progress, &rpi_host.lock);
 }
 
 void rpi_host_engine_stop(void)
 {
+    rpi_assert_held(&rpi_host.lock);
     struct rpi_host_engine *engine = &rpi_host.engine;
     assert(engine->unfinished == 0);
     engine->stopping = true;

@@ -40,6 +40,7 @@ static bool is_of(const void *event, const void *context)
 
 void rpi_host_events_finish(CUcontext context)
 {
+    rpi_assert_held(&rpi_host.lock);
     CUevent event;
     while ((event = rpi_host_handle_find(RPI_HOST_EVENT, is_of, context)))
         rpi_host_cuEventDestroy(event);
@@ -48,6 +49,7 @@ void rpi_host_events_finish(CUcontext context)
 void rpi_host_event_set(CUevent event, struct rpi_host_task *task,
                         const struct rpi_host_clock *clock)
 {
+    rpi_assert_held(&rpi_host.lock);
     rpi_host_task_set(&event->task, task);
     event->clock = *clock;
     event->recorded = true;

@@ -212,6 +212,7 @@ static CUresult take_memory(CUgraphExec exec)
 /* With the context, whatever is there yet. */
 void rpi_host_execs_leave(CUcontext context)
 {
+    rpi_assert_held(&rpi_host.lock);
     for (unsigned k = 0; k < RPI_HOST_MOST_EXEC_POOLS; k++)
         rpi_host.memory.execs[context->device] -= context->exec_pools[k].held;
 }
@@ -268,6 +269,7 @@ CUresult rpi_host_cuGraphExecDestroy(CUgraphExec exec)
 
 void rpi_host_execs_finish(void)
 {
+    rpi_assert_held(&rpi_host.lock);
     CUgraphExec exec;
     while ((exec = rpi_host_handle_any(RPI_HOST_EXEC)))
         rpi_host_cuGraphExecDestroy(exec);
@@ -275,6 +277,7 @@ void rpi_host_execs_finish(void)
 
 void rpi_host_execs_forget(void)
 {
+    rpi_assert_held(&rpi_host.lock);
     const struct rpi_host_handles *handles = &rpi_host.handles;
     for (size_t i = 0; i < handles->capacity; i++) {
         if (!handles->slots[i].pointer || handles->slots[i].kind != RPI_HOST_EXEC)

@@ -9,6 +9,7 @@
 
 CUgraph rpi_host_graph_create(CUgraphNode parent, bool internal)
 {
+    rpi_assert_held(&rpi_host.lock);
     CUgraph graph = rpi_calloc(1, sizeof *graph);
     if (!graph || (!internal && !rpi_host_handle_add(graph, RPI_HOST_GRAPH))) {
         rpi_free(graph);
@@ -35,6 +36,7 @@ static void free_node(CUgraphNode node)
 
 void rpi_host_graph_destroy(CUgraph graph)
 {
+    rpi_assert_held(&rpi_host.lock);
     for (size_t i = 0; i < graph->nodes.count; i++)
         free_node(graph->nodes.data[i]);
     rpi_vec_finish(&graph->nodes);
@@ -46,6 +48,7 @@ void rpi_host_graph_destroy(CUgraph graph)
 
 CUgraph rpi_host_graph_top(CUgraph graph)
 {
+    rpi_assert_held(&rpi_host.lock);
     while (graph->parent)
         graph = graph->parent->graph;
     return graph;
@@ -53,6 +56,7 @@ CUgraph rpi_host_graph_top(CUgraph graph)
 
 void rpi_host_graphs_finish(void)
 {
+    rpi_assert_held(&rpi_host.lock);
     CUgraph graph;
     while ((graph = rpi_host_handle_any(RPI_HOST_GRAPH)))
         rpi_host_graph_destroy(rpi_host_graph_top(graph));
@@ -89,6 +93,7 @@ static bool copy_edges(struct rpi_host_edges *to, const struct rpi_host_edges *f
 CUresult rpi_host_graph_clone(CUgraph original, CUgraphNode parent, bool internal,
                               CUgraph *out_clone)
 {
+    rpi_assert_held(&rpi_host.lock);
     CUgraph clone = rpi_host_graph_create(parent, internal);
     bool ok = clone != NULL;
     for (size_t i = 0; i < original->nodes.count && ok; i++) {
@@ -196,6 +201,7 @@ static void remove_node(CUgraphNode node)
 CUresult rpi_host_graph_add(CUgraph graph, const struct rpi_host_edge *edges, size_t count,
                             struct rpi_host_op *op, CUgraph child, CUgraphNode *out_node)
 {
+    rpi_assert_held(&rpi_host.lock);
     uint64_t mark = ++rpi_host.marks;
     for (size_t i = 0; i < count; i++) {
         if (edges[i].node->mark == mark)
@@ -220,6 +226,7 @@ CUresult rpi_host_graph_add(CUgraph graph, const struct rpi_host_edge *edges, si
 
 uint64_t rpi_host_graph_mark(const struct rpi_host_edge *nodes, size_t count)
 {
+    rpi_assert_held(&rpi_host.lock);
     /* Depth first, with the stack threaded through the nodes themselves, so that it cannot fail. */
     uint64_t mark = ++rpi_host.marks;
     CUgraphNode stack = NULL;

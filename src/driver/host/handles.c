@@ -45,6 +45,7 @@ static size_t find(const struct rpi_host_handles *handles, const void *pointer)
 
 bool rpi_host_handle_add(const void *pointer, enum rpi_host_kind kind)
 {
+    rpi_assert_held(&rpi_host.lock);
     struct rpi_host_handles *handles = &rpi_host.handles;
     if (2 * (handles->count + 1) > handles->capacity && !grow(handles))
         return false;
@@ -55,6 +56,7 @@ bool rpi_host_handle_add(const void *pointer, enum rpi_host_kind kind)
 
 void rpi_host_handle_remove(const void *pointer)
 {
+    rpi_assert_held(&rpi_host.lock);
     struct rpi_host_handles *handles = &rpi_host.handles;
     if (handles->capacity == 0)
         return;
@@ -75,6 +77,7 @@ void rpi_host_handle_remove(const void *pointer)
 
 bool rpi_host_handle_is(const void *pointer, enum rpi_host_kind kind)
 {
+    rpi_assert_held(&rpi_host.lock);
     const struct rpi_host_handles *handles = &rpi_host.handles;
     if (!pointer || handles->capacity == 0)
         return false;
@@ -85,6 +88,7 @@ bool rpi_host_handle_is(const void *pointer, enum rpi_host_kind kind)
 void *rpi_host_handle_find(enum rpi_host_kind kind, bool (*is)(const void *, const void *),
                            const void *of)
 {
+    rpi_assert_held(&rpi_host.lock);
     const struct rpi_host_handles *handles = &rpi_host.handles;
     for (size_t i = 0; i < handles->capacity; i++)
         if (handles->slots[i].pointer && handles->slots[i].kind == kind &&
@@ -95,11 +99,13 @@ void *rpi_host_handle_find(enum rpi_host_kind kind, bool (*is)(const void *, con
 
 void *rpi_host_handle_any(enum rpi_host_kind kind)
 {
+    rpi_assert_held(&rpi_host.lock);
     return rpi_host_handle_find(kind, NULL, NULL);
 }
 
 void rpi_host_handles_finish(void)
 {
+    rpi_assert_held(&rpi_host.lock);
     rpi_free(rpi_host.handles.slots);
     rpi_host.handles = (struct rpi_host_handles){0};
 }

@@ -137,6 +137,7 @@ static CUresult find_function(const CUDA_KERNEL_NODE_PARAMS *params,
 CUresult rpi_host_kernel_op(const CUDA_KERNEL_NODE_PARAMS *params,
                             const struct rpi_host_kernel_op *like, struct rpi_host_op **out_op)
 {
+    rpi_assert_held(&rpi_host.lock);
     CUfunction function;
     if (params->ctx && !rpi_host_is_context(params->ctx))
         return CUDA_ERROR_INVALID_CONTEXT;

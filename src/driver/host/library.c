@@ -68,6 +68,7 @@ CUresult rpi_host_cuLibraryUnload(CUlibrary library)
 
 void rpi_host_libraries_finish(void)
 {
+    rpi_assert_held(&rpi_host.lock);
     CUlibrary library;
     while ((library = rpi_host_handle_any(RPI_HOST_LIBRARY)))
         free_library(library);
@@ -90,6 +91,7 @@ CUresult rpi_host_cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const 
 
 CUresult rpi_host_function_in(CUcontext context, CUkernel kernel, CUfunction *out_function)
 {
+    rpi_assert_held(&rpi_host.lock);
     if (!rpi_host_handle_is(kernel, RPI_HOST_KERNEL))
         return CUDA_ERROR_INVALID_HANDLE;
     CUlibrary library = kernel->library;
@@ -112,6 +114,7 @@ CUresult rpi_host_cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 
 CUkernel rpi_host_kernel_of(CUfunction function)
 {
+    rpi_assert_held(&rpi_host.lock);
     CUlibrary library = function->module->library;
     return library ? &library->kernels[function - function->module->functions] : NULL;
 }

@@ -12,6 +12,7 @@
 
 size_t rpi_host_span_at(uint64_t address)
 {
+    rpi_assert_held(&rpi_host.lock);
     const struct rpi_host_memory *memory = &rpi_host.memory;
     size_t low = 0, high = memory->spans.count;
     while (low < high) {
@@ -27,6 +28,7 @@ size_t rpi_host_span_at(uint64_t address)
 
 struct rpi_host_span *rpi_host_span_of(uint64_t address)
 {
+    rpi_assert_held(&rpi_host.lock);
     size_t i = rpi_host_span_at(address);
     if (i == rpi_host.memory.spans.count || rpi_host.memory.spans.data[i].address > address)
         return NULL;
@@ -35,6 +37,7 @@ struct rpi_host_span *rpi_host_span_of(uint64_t address)
 
 bool rpi_host_span_add(const struct rpi_host_span *span)
 {
+    rpi_assert_held(&rpi_host.lock);
     struct rpi_host_memory *memory = &rpi_host.memory;
     if (!rpi_vec_reserve(&memory->spans, memory->spans.count + 1))
         return false;
@@ -49,6 +52,7 @@ bool rpi_host_span_add(const struct rpi_host_span *span)
 
 void rpi_host_span_remove(size_t index)
 {
+    rpi_assert_held(&rpi_host.lock);
     struct rpi_host_memory *memory = &rpi_host.memory;
     memory->spans.count--;
     memmove(memory->spans.data + index, memory->spans.data + index + 1,
@@ -58,6 +62,7 @@ void rpi_host_span_remove(size_t index)
 
 bool rpi_host_accessible(uint64_t address, uint64_t bytes, bool write)
 {
+    rpi_assert_held(&rpi_host.lock);
     const struct rpi_host_memory *memory = &rpi_host.memory;
     CUmemAccess_flags wanted =
         write ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ;
@@ -266,6 +271,7 @@ CUresult rpi_host_cuPointerGetAttribute(void *value, CUpointer_attribute attribu
 
 void rpi_host_memory_leave(CUcontext context)
 {
+    rpi_assert_held(&rpi_host.lock);
     const struct rpi_host_memory *memory = &rpi_host.memory;
     for (size_t i = memory->spans.count; i-- > 0;)
         if (memory->spans.data[i].context == context)
@@ -274,6 +280,7 @@ void rpi_host_memory_leave(CUcontext context)
 
 void rpi_host_memory_finish(void)
 {
+    rpi_assert_held(&rpi_host.lock);
     struct rpi_host_memory *memory = &rpi_host.memory;
     for (size_t i = 0; i < memory->spans.count; i++)
         munmap((void *)(uintptr_t)memory->spans.data[i].address, memory->spans.data[i].bytes);

@@ -45,6 +45,7 @@ CUresult rpi_host_cuModuleLoadData(CUmodule *module, const void *image)
 
 CUresult rpi_host_module_load(CUcontext context, CUmodule *module, const void *image)
 {
+    rpi_assert_held(&rpi_host.lock);
     const struct rp_host_image *source = image;
     if (!rpi_host_image_is_valid(source))
         return CUDA_ERROR_INVALID_IMAGE;
@@ -79,6 +80,7 @@ CUresult rpi_host_module_load(CUcontext context, CUmodule *module, const void *i
 
 void rpi_host_module_drop(CUmodule module)
 {
+    rpi_assert_held(&rpi_host.lock);
     if (--module->references > 0)
         return;
     rpi_free(module->functions);
@@ -118,6 +120,7 @@ CUresult rpi_host_cuModuleUnload(CUmodule module)
 
 void rpi_host_modules_finish(CUcontext context)
 {
+    rpi_assert_held(&rpi_host.lock);
     while (context->modules) {
         CUmodule module = context->modules;
         context->modules = module->next;

@@ -9,6 +9,7 @@
 
 struct rpi_host_op *rpi_host_op_create(CUgraphNodeType type)
 {
+    rpi_assert_held(&rpi_host.lock);
     struct rpi_host_op *op = rpi_calloc(1, sizeof *op);
     if (op) {
         op->references = 1;
@@ -19,12 +20,14 @@ struct rpi_host_op *rpi_host_op_create(CUgraphNodeType type)
 
 struct rpi_host_op *rpi_host_op_hold(struct rpi_host_op *op)
 {
+    rpi_assert_held(&rpi_host.lock);
     op->references++;
     return op;
 }
 
 void rpi_host_op_drop(struct rpi_host_op *op)
 {
+    rpi_assert_held(&rpi_host.lock);
     if (!op || --op->references > 0)
         return;
     if (op->type == CU_GRAPH_NODE_TYPE_KERNEL) {
@@ -136,6 +139,7 @@ static void report_rows(struct side side, const CUDA_MEMCPY3D *copy, rp_host_acc
 
 void rpi_host_op_accesses(const struct rpi_host_op *op, rp_host_access report, void *context)
 {
+    rpi_assert_held(&rpi_host.lock);
     if (op->type == CU_GRAPH_NODE_TYPE_KERNEL) {
         const struct rpi_host_kernel_op *kernel = &op->kernel;
         if (!kernel->function->kernel->access)
@@ -160,6 +164,7 @@ void rpi_host_op_accesses(const struct rpi_host_op *op, rp_host_access report, v
 
 void rpi_host_op_name(const struct rpi_host_op *op, char *out_name, size_t capacity)
 {
+    rpi_assert_held(&rpi_host.lock);
     static const char *const names[] = {
         [CU_GRAPH_NODE_TYPE_KERNEL] = "kernel",   [CU_GRAPH_NODE_TYPE_MEMCPY] = "memcpy",
         [CU_GRAPH_NODE_TYPE_MEMSET] = "memset",   [CU_GRAPH_NODE_TYPE_HOST] = "host function",
@@ -241,6 +246,7 @@ static bool fill_has_memory(const CUDA_MEMSET_NODE_PARAMS *fill)
 
 bool rpi_host_op_has_memory(const struct rpi_host_op *op)
 {
+    rpi_assert_held(&rpi_host.lock);
     if (op->type == CU_GRAPH_NODE_TYPE_MEMSET)
         return fill_has_memory(&op->fill);
     if (op->type != CU_GRAPH_NODE_TYPE_MEMCPY)
@@ -252,6 +258,7 @@ bool rpi_host_op_has_memory(const struct rpi_host_op *op)
 
 CUresult rpi_host_copy_op(const CUDA_MEMCPY3D *copy, struct rpi_host_op **out_op)
 {
+    rpi_assert_held(&rpi_host.lock);
     CUDA_MEMCPY3D c = *copy;
     if (c.WidthInBytes == 0 || c.Height == 0 || c.Depth == 0 || c.srcLOD || c.dstLOD ||
         c.reserved0 || c.reserved1 || !settle_types(&c) ||
@@ -273,6 +280,7 @@ CUresult rpi_host_copy_op(const CUDA_MEMCPY3D *copy, struct rpi_host_op **out_op
 CUresult rpi_host_fill_op(const CUDA_MEMSET_NODE_PARAMS *fill, bool captured,
                           struct rpi_host_op **out_op)
 {
+    rpi_assert_held(&rpi_host.lock);
     uint64_t size = fill->elementSize;
     if ((size != 1 && size != 2 && size != 4) || fill->width == 0 || fill->height == 0 ||
         fill->dst % size || fill->width > ((uint64_t)1 << 48) / size)
@@ -292,6 +300,7 @@ CUresult rpi_host_fill_op(const CUDA_MEMSET_NODE_PARAMS *fill, bool captured,
 
 CUresult rpi_host_function_op(const CUDA_HOST_NODE_PARAMS *params, struct rpi_host_op **out_op)
 {
+    rpi_assert_held(&rpi_host.lock);
     if (!params->fn)
         return CUDA_ERROR_INVALID_VALUE;
     struct rpi_host_op *op = rpi_host_op_create(CU_GRAPH_NODE_TYPE_HOST);

@@ -20,6 +20,7 @@
 
 int rpi_host_memory_fd(void)
 {
+    rpi_assert_held(&rpi_host.lock);
     struct rpi_host_memory *memory = &rpi_host.memory;
     if (memory->fd < 0) {
         int fd = memfd_create("reprise-host-device", MFD_CLOEXEC);
@@ -49,6 +50,7 @@ static size_t find_gap(uint64_t bytes, uint64_t *out_offset)
 
 uint64_t rpi_host_memory_used(int device)
 {
+    rpi_assert_held(&rpi_host.lock);
     return rpi_host.memory.used[device] + rpi_host.memory.execs[device];
 }
 
@@ -77,6 +79,7 @@ static CUresult make_chunk(int device, uint64_t bytes, struct rpi_host_chunk **o
 
 CUresult rpi_host_chunk_create(int device, uint64_t bytes, struct rpi_host_chunk **out_chunk)
 {
+    rpi_assert_held(&rpi_host.lock);
     struct rpi_host_memory *memory = &rpi_host.memory;
     uint64_t total = rpi_host.options.total_bytes;
     if (bytes > total || rpi_host_memory_used(device) > total - bytes || bytes > FILE_BYTES / 4)
@@ -123,6 +126,7 @@ static void punch(const struct rpi_host_chunk *chunk)
 
 CUresult rpi_host_chunk_share(struct rpi_host_chunk *chunk)
 {
+    rpi_assert_held(&rpi_host.lock);
     char name[sizeof SHARED_NAME + 12];
     snprintf(name, sizeof name, SHARED_NAME "%d", chunk->device);
     int file = memfd_create(name, MFD_CLOEXEC);
@@ -139,6 +143,7 @@ CUresult rpi_host_chunk_share(struct rpi_host_chunk *chunk)
 
 CUresult rpi_host_chunk_open(int file, struct rpi_host_chunk **out_chunk)
 {
+    rpi_assert_held(&rpi_host.lock);
     char path[64], name[64] = {0};
     struct stat facts;
     int device;
@@ -157,6 +162,7 @@ CUresult rpi_host_chunk_open(int file, struct rpi_host_chunk **out_chunk)
 
 bool rpi_host_chunk_map(const struct rpi_host_chunk *chunk, void *place, int protection)
 {
+    rpi_assert_held(&rpi_host.lock);
     int file = chunk->file < 0 ? rpi_host_memory_fd() : chunk->file;
     return mmap(place, chunk->bytes, protection, MAP_SHARED | MAP_FIXED, file,
                 chunk->file < 0 ? (off_t)chunk->offset : 0) != MAP_FAILED;
@@ -164,6 +170,7 @@ bool rpi_host_chunk_map(const struct rpi_host_chunk *chunk, void *place, int pro
 
 void rpi_host_chunk_destroy(struct rpi_host_chunk *chunk)
 {
+    rpi_assert_held(&rpi_host.lock);
     struct rpi_host_memory *memory = &rpi_host.memory;
     size_t low = 0, high = memory->chunks.count;
     while (low + 1 < high) {

@@ -118,6 +118,7 @@ static void keep_pair(const struct rpi_host_race *race)
 
 bool rpi_host_race_untold(struct rpi_host_race *out_race)
 {
+    rpi_assert_held(&rpi_host.lock);
     struct rpi_host_races *races = &rpi_host.races;
     if (races->told == races->pair_count)
         return false;
@@ -253,6 +254,7 @@ static void compare_and_keep(struct rpi_host_log_entry *entry, const struct rpi_
 void rpi_host_race_op(const struct rpi_host_op *op, unsigned lane,
                       const struct rpi_host_clock *clock, uint64_t position)
 {
+    rpi_assert_held(&rpi_host.lock);
     if (!rpi_host.options.check_races)
         return;
     struct rpi_host_log_entry entry = {.lane = lane, .position = position};
@@ -265,6 +267,7 @@ void rpi_host_race_op(const struct rpi_host_op *op, unsigned lane,
 
 void rpi_host_race_gone(uint64_t address, uint64_t bytes, const char *what)
 {
+    rpi_assert_held(&rpi_host.lock);
     if (!rpi_host.options.check_races)
         return;
     struct rpi_host_touches touches = {0};
@@ -282,11 +285,13 @@ void rpi_host_race_gone(uint64_t address, uint64_t bytes, const char *what)
 
 void rpi_host_race_settle(const struct rpi_host_clock *clock)
 {
+    rpi_assert_held(&rpi_host.lock);
     rpi_host_clock_join(&rpi_host.races.settled, clock);
 }
 
 void rpi_host_race_forget(void)
 {
+    rpi_assert_held(&rpi_host.lock);
     drop_entries(NULL, rpi_host.races.log.count);
     rpi_vec_finish(&rpi_host.races.log);
     rpi_host.races.settled = (struct rpi_host_clock){0};
@@ -415,6 +420,7 @@ static bool check_exec(CUgraphExec exec)
 void rpi_host_race_exec(CUgraphExec exec, unsigned lane, const struct rpi_host_clock *clock,
                         uint64_t position)
 {
+    rpi_assert_held(&rpi_host.lock);
     if (!rpi_host.options.check_races)
         return;
     if (exec->checked != rpi_host.memory.generation && check_exec(exec))

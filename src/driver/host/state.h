@@ -20,8 +20,10 @@
 #ifndef REPRISE_DRIVER_HOST_STATE_H
 #define REPRISE_DRIVER_HOST_STATE_H
 
+#include "base/held.h"
 #include "base/vec.h"
 #include "driver/host/host.h"
+#include "reprise_tools.h"
 
 #include <pthread.h>
 #include <string.h>

@@ -3,6 +3,26 @@
  * Streams. A stream's next op runs after the stream's tail; the legacy stream's after the tails of
  * all blocking streams as well, and a blocking stream's after the legacy one's. Work of destroyed
  * streams is kept behind one marker, the orphans, for those who wait for everything.
+ *
+ * The life of an operation:
+ *
+ *     made       an op, by op.c from what the program passed
+ *       |          rpi_host_enqueue: a capturing stream's goes into its graph (capture.c), and
+ *       |          every launch of the graph makes a task of it from then on (executable.c)
+ *     ordered    a task (engine.c), made to wait for all that precedes it on the stream:
+ *       |          rpi_host_stream_order. Its accesses were compared with those of unordered ones
+ *     tail       the stream's next op waits for it: rpi_host_stream_advance, which moves the clock
+ *       |
+ *     submitted  nothing is added before it any more; `waiting` counts predecessors that are not
+ *       |          done
+ *     ready      there are none: it lies in the engine's list, in no order
+ *       |
+ *     running    a thread does its work, without the lock
+ *       |
+ *     done       successors count it off, who waited is woken, and its last reference frees it
+ *
+ * A task that could not be ordered, for want of host memory, is cancelled: it becomes a marker, so
+ * that what waits for it already is not held up.
  */
 #include "driver/host/state.h"
 
@@ -132,6 +152,7 @@ static CUstream thread_stream(CUcontext context)
 
 CUstream rpi_host_stream_of(CUstream handle)
 {
+    rpi_assert_held(&rpi_host.lock);
     if (!handle || handle == CU_STREAM_LEGACY)
         return legacy_stream(rpi_host_current());
     if (handle == CU_STREAM_PER_THREAD)
@@ -141,6 +162,7 @@ CUstream rpi_host_stream_of(CUstream handle)
 
 bool rpi_host_stream_order(CUstream stream, struct rpi_host_task *task)
 {
+    rpi_assert_held(&rpi_host.lock);
     const struct CUctx_st *context = stream->context;
     bool ok = rpi_host_task_after(task, stream->tail);
     if (stream->legacy) {
@@ -156,6 +178,7 @@ bool rpi_host_stream_order(CUstream stream, struct rpi_host_task *task)
 
 void rpi_host_stream_clock(CUstream stream, struct rpi_host_clock *out_clock)
 {
+    rpi_assert_held(&rpi_host.lock);
     const struct CUctx_st *context = stream->context;
     *out_clock = stream->clock;
     if (stream->legacy) {
@@ -170,6 +193,7 @@ void rpi_host_stream_clock(CUstream stream, struct rpi_host_clock *out_clock)
 
 void rpi_host_stream_advance(CUstream stream, struct rpi_host_task *task)
 {
+    rpi_assert_held(&rpi_host.lock);
     struct rpi_host_clock clock;
     rpi_host_stream_clock(stream, &clock);
     clock.at[stream->lane] = ++rpi_host.lane_positions[stream->lane];
@@ -179,6 +203,7 @@ void rpi_host_stream_advance(CUstream stream, struct rpi_host_task *task)
 
 CUresult rpi_host_enqueue(CUstream stream, struct rpi_host_op *op, struct rpi_host_task **out_task)
 {
+    rpi_assert_held(&rpi_host.lock);
     if (out_task)
         *out_task = NULL;
     CUresult result = rpi_host_capture_check(stream);
@@ -208,6 +233,7 @@ CUresult rpi_host_enqueue(CUstream stream, struct rpi_host_op *op, struct rpi_ho
 
 struct rpi_host_task *rpi_host_stream_marker(CUstream stream)
 {
+    rpi_assert_held(&rpi_host.lock);
     struct rpi_host_task *marker = rpi_host_task_create(NULL);
     if (!marker)
         return NULL;
@@ -242,6 +268,7 @@ static void join_all(struct rpi_host_clock *clock, const struct CUctx_st *contex
 
 CUresult rpi_host_wait_all(CUcontext context)
 {
+    rpi_assert_held(&rpi_host.lock);
     struct rpi_host_clock clock = {0};
     bool ok = true;
     struct rpi_host_task *barrier = NULL;
@@ -307,6 +334,7 @@ CUresult rpi_host_cuStreamDestroy(CUstream stream)
 
 void rpi_host_streams_finish(CUcontext context)
 {
+    rpi_assert_held(&rpi_host.lock);
     while (context->streams) {
         CUstream stream = context->streams;
         context->streams = stream->next;
@@ -343,8 +371,9 @@ CUresult rpi_host_cuStreamSynchronize(CUstream handle)
         return result;
     struct rpi_host_task *end;
     struct rpi_host_clock clock;
-    rpi_host_stream_clock(stream, &clock);
-    if (!stream->legacy)
+    if (stream->legacy)
+        rpi_host_stream_clock(stream, &clock);
+    else
         clock = stream->clock;
     result = end_of(stream, &end);
     if (result)

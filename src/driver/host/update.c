@@ -39,6 +39,7 @@ static uint64_t target_address(const CUDA_MEMCPY3D *copy)
 
 void rpi_host_op_settle(struct rpi_host_op *op)
 {
+    rpi_assert_held(&rpi_host.lock);
     if (op->type == CU_GRAPH_NODE_TYPE_MEMCPY) {
         op->source_kind = memory_kind(source_address(&op->copy));
         op->target_kind = memory_kind(target_address(&op->copy));
@@ -49,6 +50,7 @@ void rpi_host_op_settle(struct rpi_host_op *op)
 
 bool rpi_host_copy_moves(const struct rpi_host_op *from, struct rpi_host_op *to)
 {
+    rpi_assert_held(&rpi_host.lock);
     rpi_host_op_settle(to);
     return from->source_kind == to->source_kind && from->target_kind == to->target_kind;
 }
@@ -86,6 +88,7 @@ static CUgraphExecUpdateResult kernel_allowed(const struct rpi_host_kernel_op *f
 CUgraphExecUpdateResult rpi_host_update_allowed(const struct rpi_host_op *from,
                                                 struct rpi_host_op *to, bool keep_priority)
 {
+    rpi_assert_held(&rpi_host.lock);
     bool allowed = true;
     rpi_host_op_settle(to);
     if (from->type != to->type)
@@ -218,6 +221,7 @@ static void apply(CUgraph from)
 CUgraphExecUpdateResult rpi_host_update(CUgraph from, CUgraph to, bool keep_priority,
                                         CUgraphExecUpdateResultInfo *out_info)
 {
+    rpi_assert_held(&rpi_host.lock);
     *out_info = (CUgraphExecUpdateResultInfo){0};
     if (prepare(from, to, keep_priority, out_info))
         apply(from);

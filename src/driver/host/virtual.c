@@ -34,6 +34,7 @@ static size_t reservation_at(uint64_t address)
 
 bool rpi_host_reserved(uint64_t address)
 {
+    rpi_assert_held(&rpi_host.lock);
     const struct rpi_host_memory *memory = &rpi_host.memory;
     size_t i = reservation_at(address);
     return i < memory->reservations.count && memory->reservations.data[i].address <= address;

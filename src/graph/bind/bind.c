@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/bind/bind.h"
 
-#include "graph/bind/choice.h"
+#include "base/held.h"
+#include "graph/bind/copy_choice.h"
 #include "graph/objects/arguments.h"
 
 #include <assert.h>
 
 const char *rpi_copy_reason_text(enum rpi_copy_reason reason)
 {
+    assert(reason <= RPI_COPY_CHOSEN);
     static const char *const texts[] = {
 #define X(name, text) text,
         RPI_COPY_REASONS(X)
@@ -31,12 +33,14 @@ void rpi_binding_finish(struct rpi_binding *binding)
     rpi_free(binding->order);
     rpi_free(binding->copies);
     rpi_free(binding->value_addresses);
-    rpi_choice_destroy(binding->choice);
+    rpi_copy_choice_destroy(binding->choice);
     *binding = (struct rpi_binding){0};
 }
 
 void rpi_binding_demote(struct rpi_binding *binding, size_t arg, enum rpi_copy_reason reason)
 {
+    assert(arg < binding->arg_count);
+    assert(reason != RPI_COPY_NOT && reason < RPI_COPY_UNALIGNED);
     struct rpi_bind_arg *demoted = &binding->args[arg];
     if (demoted->never == RPI_COPY_NOT)
         demoted->never = reason;
@@ -49,6 +53,7 @@ void rpi_binding_demote(struct rpi_binding *binding, size_t arg, enum rpi_copy_r
 
 rp_status rpi_binding_back(struct rpi_binding *binding, size_t arg, struct rp_error *err)
 {
+    assert(arg < binding->arg_count);
     struct rpi_bind_arg *backed = &binding->args[arg];
     if (backed->backed || !backed->bytes)
         return RP_OK;
@@ -59,6 +64,8 @@ rp_status rpi_binding_back(struct rpi_binding *binding, size_t arg, struct rp_er
 
 rp_status rpi_binding_allocate(struct rpi_binding *binding, size_t arg, struct rp_error *err)
 {
+    assert(arg < binding->arg_count && !rpi_binding_stays(binding, arg));
+    assert(!binding->args[arg].plain && binding->args[arg].bytes);
     struct rpi_bind_arg *allocated = &binding->args[arg];
     rp_status status =
         rpi_staging_allocate(binding->core, allocated->bytes, &allocated->plain, err);
@@ -73,6 +80,7 @@ rp_status rpi_binding_allocate(struct rpi_binding *binding, size_t arg, struct r
 
 void rpi_binding_release(struct rpi_binding *binding)
 {
+    rpi_assert_held(&binding->core->lock);
     for (size_t k = 0; k < binding->arg_count; k++)
         if (binding->args[k].plain)
             rpi_staging_free(binding->core, binding->args[k].bytes, binding->args[k].plain);
@@ -183,6 +191,7 @@ static void demote_shared_bytes(struct rpi_binding *binding, const struct rpi_si
 static void check_words(struct rpi_binding *binding, const struct rpi_params *params,
                         const struct rpi_site *sites, size_t count)
 {
+    assert(!count || sites[0].node == sites[count - 1].node);
     for (size_t i = 0; i < count; i++) {
         const struct rpi_site *site = &sites[i];
         uint64_t word = 0;
@@ -200,6 +209,7 @@ static void check_words(struct rpi_binding *binding, const struct rpi_params *pa
  * that bind few nodes, then twice as much each time. */
 static void *take_memory(struct rpi_binding *binding, size_t bytes)
 {
+    assert(bytes && bytes % 16 == 0);
     enum { LEAST = 2048, MOST_DOUBLINGS = 5, ALIGNMENT = 16 };
     if (bytes > binding->memory_left) {
         size_t count = binding->memory.count;
@@ -240,6 +250,7 @@ static rp_status add_node(struct rpi_binding *binding, struct rpi_params *params
                           const struct rp_driver *driver, CUgraphNode handle, uint32_t node,
                           const struct rpi_site *sites, size_t count, struct rp_error *err)
 {
+    assert(!binding->images.count || binding->images.data[binding->images.count - 1].node < node);
     rp_status status = rpi_params_read(params, driver, handle, err);
     if (status != RP_OK)
         return status;
@@ -343,6 +354,7 @@ static rp_status add_images(struct rpi_binding *binding, const struct rp_driver 
 static rp_status add_sites(struct rpi_binding *binding, const struct rpi_sites *sites,
                            struct rp_error *err)
 {
+    assert(!binding->sites.count);
     size_t next = 0;
     for (size_t i = 0; i < binding->images.count; i++) {
         struct rpi_bind_image *image = &binding->images.data[i];
@@ -429,6 +441,7 @@ rp_status rpi_binding_init(struct rpi_binding *binding, const struct rp_graph *g
         status = add_uses(binding, err);
     if (status != RP_OK)
         rpi_binding_finish(binding);
+    assert(status != RP_OK || rpi_binding_is_valid(binding));
     return status;
 }
 
@@ -529,7 +542,7 @@ static void choose_targets(struct rpi_binding *binding)
 
 void rpi_binding_choose(struct rpi_binding *binding, const struct rp_arg *args, CUstream stream)
 {
-    struct rpi_choice *choice = binding->copies_all ? NULL : binding->choice;
+    struct rpi_copy_choice *choice = binding->copies_all ? NULL : binding->choice;
     bool changed = !binding->chosen;
     binding->chosen = true;
     for (size_t k = 0; k < binding->arg_count; k++) {
@@ -540,7 +553,7 @@ void rpi_binding_choose(struct rpi_binding *binding, const struct rp_arg *args, 
             choice->changed[k] =
                 moved && obstacle(binding, &binding->args[k], args[k].address) == RPI_COPY_NOT;
     }
-    if (choice && rpi_choice_next(choice, stream))
+    if (choice && rpi_copy_choice_next(choice, stream))
         changed = true;
     if (changed)
         choose_targets(binding);
@@ -562,7 +575,7 @@ bool rpi_binding_give_up_copies(struct rpi_binding *binding)
     if (!chosen)
         return false;
     binding->copies_all = false;
-    rpi_choice_destroy(binding->choice);
+    rpi_copy_choice_destroy(binding->choice);
     binding->choice = NULL;
     choose_targets(binding);
     return true;

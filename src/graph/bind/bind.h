@@ -81,7 +81,7 @@ struct rpi_bind_arg {
     size_t all_sites; /* proved in the template, bindable or not */
 };
 
-struct rpi_choice;
+struct rpi_copy_choice;
 struct rpi_copy;
 
 struct rpi_binding {
@@ -92,15 +92,15 @@ struct rpi_binding {
     uint64_t *given, *targets; /* of each argument, in the last call that was looked at */
     uint32_t *order;           /* arguments by the addresses of that call */
     size_t arg_count;
-    unsigned renewals;         /* execs that were made anew for other memory */
-    size_t copied;             /* arguments that this call copies, those of 0 bytes left out */
-    bool chosen;               /* there was a call, and the way of binding is that of the last */
-    bool copies_all;           /* calls copy what they could bind */
-    bool outs_overlap;         /* copies back of this call: the later ones win */
-    struct rpi_choice *choice; /* owned (choice.h); NULL: nothing is copied by choice */
-    struct rpi_copy *copies;   /* room for one of each argument, and of each value */
-    uint64_t *value_addresses; /* of the words that each replay sets */
-    const uint64_t *values;    /* of the call under way; unowned */
+    unsigned renewals; /* execs that were made anew for other memory */
+    size_t copied;     /* arguments that this call copies, those of 0 bytes left out */
+    bool chosen;       /* there was a call, and the way of binding is that of the last */
+    bool copies_all;   /* calls copy what they could bind */
+    bool outs_overlap; /* copies back of this call: the later ones win */
+    struct rpi_copy_choice *choice; /* owned (copy_choice.h); NULL: nothing is copied by choice */
+    struct rpi_copy *copies;        /* room for one of each argument, and of each value */
+    uint64_t *value_addresses;      /* of the words that each replay sets */
+    const uint64_t *values;         /* of the call under way; unowned */
     size_t value_count;
     struct rpi_bound_scalars scalars;
     struct {
@@ -189,6 +189,10 @@ static inline CUresult rpi_binding_give(const struct rpi_binding *binding,
     rpi_binding_write(binding, image, binding->targets);
     return rpi_node_image_set(image->params, driver, exec, node, context, out_function);
 }
+
+/* A walker, for tests and debug builds: do images, sites and uses tell the same, and do the targets
+ * follow from what the last call bound? */
+bool rpi_binding_is_valid(const struct rpi_binding *binding);
 
 /* NULL for RPI_COPY_NOT. Static text. */
 const char *rpi_copy_reason_text(enum rpi_copy_reason reason);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/bind/bound_scalars.h"
 
+#include <assert.h>
+
 static rp_status no_memory(struct rp_error *err, size_t bytes)
 {
     return rpi_error_host_memory(err, "rp_graph_capture", bytes);
@@ -52,6 +54,7 @@ rp_status rpi_bound_scalars_init(struct rpi_bound_scalars *bound,
                                  const struct rpi_scalar_sites *sites, const uint32_t *image_of,
                                  const struct rpi_scalars *named, struct rp_error *err)
 {
+    assert(!bound->slots.count && !bound->places.count);
     bound->count = named->count;
     if (!named->count)
         return RP_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/callable/buckets.h"
 
-#include "graph/callable/box.h"
+#include "graph/callable/strided_copy.h"
 #include "graph/objects/objects.h"
 
 #include <assert.h>
@@ -204,7 +204,7 @@ static rp_status place_bucket(struct rpi_buckets *buckets, struct rpi_look *look
     struct rp_arg *arg = &look->args[k];
     struct rpi_padded *padded = &buckets->padded[k];
     const int64_t *sizes = buckets->sizes + (size_t)k * RP_MOST_RANK;
-    uint64_t bytes = rp_dtype_bytes(arg->dtype), stride = 1;
+    uint64_t bytes = rpi_dtype_bytes(arg->dtype), stride = 1;
     bool fits = true, same = true;
     for (uint32_t i = arg->rank; i-- > 0;) {
         same &= sizes[i] == arg->shape[i];
@@ -294,7 +294,7 @@ static uint64_t fill_bits(const struct rpi_buckets *buckets, size_t arg, uint32_
 
 /* The boxes of an argument: the caller's and the staging's. */
 struct boxes {
-    struct rpi_box own, staging;
+    struct rpi_strided own, staging;
     int64_t strides[RP_MOST_RANK];
 };
 
@@ -306,9 +306,9 @@ static void make_boxes(struct boxes *boxes, const struct rpi_buckets *buckets, s
         boxes->strides[i] = stride;
         stride *= arg->shape[i];
     }
-    boxes->own = (struct rpi_box){arg->address, arg->strides ? arg->strides : boxes->strides};
-    boxes->staging = (struct rpi_box){buckets->arena.base + buckets->padded[k].offset,
-                                      shape->tensors[k].strides};
+    boxes->own = (struct rpi_strided){arg->address, arg->strides ? arg->strides : boxes->strides};
+    boxes->staging = (struct rpi_strided){buckets->arena.base + buckets->padded[k].offset,
+                                          shape->tensors[k].strides};
 }
 
 /* Beyond the true sizes: all of the bucket, or what the last call had and this one has not. An
@@ -318,12 +318,12 @@ static rp_status fill(struct rpi_buckets *buckets, size_t k, const struct rpi_sh
                       struct rp_error *err)
 {
     const struct rpi_tensor *bucket = &shape->tensors[k];
-    uint32_t element = rp_dtype_bytes(arg->dtype);
+    uint32_t element = rpi_dtype_bytes(arg->dtype);
     int64_t *last = buckets->last_sizes + k * RP_MOST_RANK;
     bool known = buckets->padded[k].filled && arg->role == RP_ARG_IN;
-    rp_status status = rpi_box_fill_beyond(buckets->driver, &boxes->staging, arg->shape,
-                                           known ? last : bucket->shape, arg->rank, element,
-                                           fill_bits(buckets, k, element), stream, err);
+    rp_status status = rpi_strided_fill_beyond(buckets->driver, &boxes->staging, arg->shape,
+                                               known ? last : bucket->shape, arg->rank, element,
+                                               fill_bits(buckets, k, element), stream, err);
     memcpy(last, arg->shape, arg->rank * sizeof *last);
     buckets->padded[k].filled = status == RP_OK;
     return status;
@@ -351,8 +351,8 @@ rp_status rpi_buckets_copy_in(struct rpi_buckets *buckets, const struct rpi_shap
         if (!buckets->padded[k].staged || args[k].role == RP_ARG_OUT)
             continue;
         make_boxes(&boxes, buckets, k, shape, &args[k]);
-        status = rpi_box_copy(buckets->driver, &boxes.staging, &boxes.own, args[k].shape,
-                              args[k].rank, rp_dtype_bytes(args[k].dtype), stream, err);
+        status = rpi_strided_copy(buckets->driver, &boxes.staging, &boxes.own, args[k].shape,
+                                  args[k].rank, rpi_dtype_bytes(args[k].dtype), stream, err);
         if (status == RP_OK)
             status = fill(buckets, k, shape, &args[k], &boxes, stream, err);
     }
@@ -369,8 +369,8 @@ rp_status rpi_buckets_copy_out(struct rpi_buckets *buckets, const struct rpi_sha
         if (!buckets->padded[k].staged || args[k].role == RP_ARG_IN)
             continue;
         make_boxes(&boxes, buckets, k, shape, &args[k]);
-        status = rpi_box_copy(buckets->driver, &boxes.own, &boxes.staging, args[k].shape,
-                              args[k].rank, rp_dtype_bytes(args[k].dtype), stream, err);
+        status = rpi_strided_copy(buckets->driver, &boxes.own, &boxes.staging, args[k].shape,
+                                  args[k].rank, rpi_dtype_bytes(args[k].dtype), stream, err);
     }
     return status;
 }

@@ -10,7 +10,9 @@
 #include "graph/objects/device_context.h"
 #include "graph/objects/gates.h"
 #include "graph/verify/verify.h"
+#include "reprise_heap.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +78,7 @@ static rp_status make_callable(struct rp_device *device, const struct rp_callabl
     made->bind = options->bind;
     made->policy = options->policy;
     made->verify = options->verify;
-    rpi_judge_init(&made->judge, device);
+    rpi_way_judge_init(&made->judge, device);
     made->name = rpi_strdup(options->name ? options->name : "callable");
     if (!made->name)
         return rpi_error_host_memory(err, "rp_callable_create", 9);
@@ -128,10 +130,10 @@ void rp_callable_destroy(struct rp_callable *callable)
     if (!callable || rpi_is_forked())
         return;
     for (size_t i = 0; i < callable->shapes.all.count; i++) {
-        rp_choice_destroy(callable->shapes.all.data[i]->choice);
+        rp_way_choice_destroy(callable->shapes.all.data[i]->choice);
         rp_graph_destroy(callable->shapes.all.data[i]->graph);
     }
-    rpi_judge_finish(&callable->judge);
+    rpi_way_judge_finish(&callable->judge);
     rp_pool_destroy(callable->pool);
     drop_buckets(callable);
     free_callable(callable);
@@ -142,6 +144,7 @@ void rp_callable_destroy(struct rp_callable *callable)
 rp_status rpi_callable_look(struct rp_callable *callable, const struct rp_inputs *inputs,
                             struct rp_error *err)
 {
+    assert(rpi_gate_is_own(&callable->gate));
     struct rpi_look *look = &callable->look;
     rp_status status = rpi_look_reserve(look, inputs->arg_count, err);
     if (status != RP_OK)
@@ -162,6 +165,7 @@ rp_status rpi_callable_look(struct rp_callable *callable, const struct rp_inputs
 static rp_status find_shape(struct rp_callable *callable, const struct rp_inputs *inputs,
                             struct rpi_shape **out_shape, struct rp_error *err)
 {
+    assert(rpi_gate_is_own(&callable->gate));
     rp_status status = rpi_callable_look(callable, inputs, err);
     if (status != RP_OK)
         return status;
@@ -261,6 +265,8 @@ static rp_status capture_shape(struct rp_callable *callable, struct rpi_shape *s
                                const struct calling *calling, enum rp_shape_state on_failure,
                                struct rp_error *err)
 {
+    assert(rpi_gate_is_own(&callable->gate));
+    assert(!shape->graph);
     struct rp_error failure = {0};
     uint64_t start = rpi_clock_ns();
     rp_status status = make_graph(callable, shape, calling, &shape->graph, &failure);
@@ -268,7 +274,7 @@ static rp_status capture_shape(struct rp_callable *callable, struct rpi_shape *s
     shape->capture_ms += ms;
     callable->info.capture_ms += ms;
     if (shape->choice)
-        rp_choice_captured(shape->choice, status == RP_OK, ms);
+        rp_way_choice_captured(shape->choice, status == RP_OK, ms);
     if (status == RP_OK) {
         set_reason(shape, RP_SHAPE_GRAPH, NULL);
         callable->info.graphs++;
@@ -289,12 +295,14 @@ static rp_status capture_shape(struct rp_callable *callable, struct rpi_shape *s
  * captures cost more than they bring. */
 static void drop_stale(struct rp_callable *callable, struct rpi_shape *shape)
 {
+    assert(rpi_gate_is_own(&callable->gate));
+    assert((shape->state == RP_SHAPE_GRAPH) == (shape->graph != NULL));
     enum { MOST_STALE = 4 };
     if (!shape->graph || !rp_graph_is_stale(shape->graph))
         return;
-    struct rp_graph_info lost;
+    struct rp_graph_info lost = {.size = sizeof lost};
     rp_graph_info(shape->graph, &lost);
-    rp_choice_destroy(shape->choice);
+    rp_way_choice_destroy(shape->choice);
     rp_graph_destroy(shape->graph);
     shape->choice = NULL;
     shape->graph = NULL;
@@ -391,22 +399,22 @@ static bool has_room(const struct rp_callable *callable, struct rpi_shape *shape
 }
 
 /* The shape's choice; NULL where there is no host memory: then the call goes by the graph. */
-static struct rp_choice *choice_of(struct rp_callable *callable, struct rpi_shape *shape)
+static struct rp_way_choice *choice_of(struct rp_callable *callable, struct rpi_shape *shape)
 {
-    if (shape->choice || rp_choice_create(&callable->judge, &shape->choice, NULL) != RP_OK)
+    if (shape->choice || rp_way_choice_create(&callable->judge, &shape->choice, NULL) != RP_OK)
         return shape->choice;
     if (shape->graph)
-        rp_choice_captured(shape->choice, 1, shape->capture_ms);
+        rp_way_choice_captured(shape->choice, 1, shape->capture_ms);
     return shape->choice;
 }
 
 /* As the shape's choice says, which *out_turn is to tell. */
 static enum way judge(struct rp_callable *callable, struct rpi_shape *shape, CUstream stream,
-                      struct rp_turn *out_turn)
+                      struct rp_way_turn *out_turn)
 {
     if (!choice_of(callable, shape))
         return shape->state == RP_SHAPE_GRAPH ? WAY_REPLAY : WAY_EAGER;
-    rp_choice_begin(shape->choice, stream, 0, out_turn);
+    rp_way_choice_begin(shape->choice, stream, 0, out_turn);
     if (out_turn->way != RP_WAY_CAPTURE)
         return out_turn->way == RP_WAY_EAGER ? WAY_EAGER : WAY_REPLAY;
     if (!has_room(callable, shape))
@@ -416,7 +424,7 @@ static enum way judge(struct rp_callable *callable, struct rpi_shape *shape, CUs
 
 /* How this call of the shape is done. */
 static enum way choose_way(struct rp_callable *callable, struct rpi_shape *shape, CUstream stream,
-                           struct rp_turn *out_turn)
+                           struct rp_way_turn *out_turn)
 {
     if (callable->policy == RP_POLICY_NEVER)
         return WAY_EAGER;
@@ -537,7 +545,7 @@ static rp_status replay(struct rp_callable *callable, struct rpi_shape *shape,
 
 /* What the call that asked for a capture becomes: where a policy judges, it is asked once more. */
 static enum way after_capture(struct rp_callable *callable, struct rpi_shape *shape,
-                              rp_status captured, CUstream stream, struct rp_turn *out_turn)
+                              rp_status captured, CUstream stream, struct rp_way_turn *out_turn)
 {
     if (!shape->choice)
         return captured == RP_OK ? WAY_REPLAY : WAY_EAGER_FIRST;
@@ -553,7 +561,7 @@ static rp_status call_locked(struct rp_callable *callable, const struct rp_input
     if (status != RP_OK)
         return status;
     drop_stale(callable, shape);
-    struct rp_turn turn = {.way = RP_WAY_EAGER};
+    struct rp_way_turn turn = {.way = RP_WAY_EAGER};
     enum way way = choose_way(callable, shape, stream, &turn);
     if (way == WAY_CAPTURE) {
         struct rp_error failure;
@@ -568,7 +576,7 @@ static rp_status call_locked(struct rp_callable *callable, const struct rp_input
     status = way == WAY_REPLAY ? replay(callable, shape, inputs, stream, err)
                                : run_eagerly(callable, shape, inputs, stream, err);
     if (turn.step)
-        rp_choice_end(shape->choice, &turn, status == RP_OK);
+        rp_way_choice_end(shape->choice, &turn, status == RP_OK);
     if (status == RP_OK && way == WAY_EAGER_FIRST) /* what fails is told by the shape */
         capture_shape(callable, shape, &calling, RP_SHAPE_EAGER, NULL);
     return status;
@@ -634,10 +642,10 @@ static struct ranked *rank(const struct rp_inputs *inputs, size_t count)
     return ranks;
 }
 
-static void describe_choice(const struct rp_choice *choice, struct rp_shape_info *info)
+static void describe_choice(const struct rp_way_choice *choice, struct rp_shape_info *info)
 {
-    struct rp_choice_info told;
-    rp_choice_info(choice, &told);
+    struct rp_way_choice_info told = {.size = sizeof told};
+    rp_way_choice_info(choice, &told);
     info->choice = told.choice;
     info->choice_reason = told.reason;
     info->eager_us = told.eager_us;
@@ -647,7 +655,9 @@ static void describe_choice(const struct rp_choice *choice, struct rp_shape_info
 
 static void describe_shape(const struct rpi_shape *shape, struct rp_shape_info *info)
 {
-    *info = (struct rp_shape_info){.text = shape->text,
+    assert((shape->state == RP_SHAPE_GRAPH) == (shape->graph != NULL));
+    *info = (struct rp_shape_info){.size = sizeof *info,
+                                   .text = shape->text,
                                    .reason = shape->reason,
                                    .graph = shape->graph,
                                    .state = shape->state,
@@ -662,7 +672,7 @@ static void describe_shape(const struct rpi_shape *shape, struct rp_shape_info *
         describe_choice(shape->choice, info);
     if (!shape->graph)
         return;
-    struct rp_graph_info graph;
+    struct rp_graph_info graph = {.size = sizeof graph};
     rp_graph_info(shape->graph, &graph);
     info->planned_bytes = graph.planned_bytes;
     info->lower_bound_bytes = graph.lower_bound_bytes;
@@ -672,6 +682,7 @@ static void describe_shape(const struct rpi_shape *shape, struct rp_shape_info *
 static rp_status capture_one(struct rp_callable *callable, const struct rp_inputs *inputs,
                              struct rp_shape_info *out_info, struct rp_error *err)
 {
+    assert(rpi_gate_is_own(&callable->gate));
     struct rpi_shape *shape;
     rp_status status = find_shape(callable, inputs, &shape, err);
     if (status != RP_OK)
@@ -700,7 +711,7 @@ rp_status rp_callable_capture(struct rp_callable *callable, const struct rp_inpu
     if (!ranks)
         status = rpi_error_host_memory(err, "rp_callable_capture", count * sizeof *ranks);
     for (size_t i = 0; status == RP_OK && i < count; i++) {
-        struct rp_shape_info info;
+        struct rp_shape_info info = {.size = sizeof info};
         status = capture_one(callable, &inputs[ranks[i].index], &info, err);
         failed += status == RP_OK && info.state != RP_SHAPE_GRAPH;
         if (status == RP_OK && progress)
@@ -724,12 +735,11 @@ static bool enter_to_read(struct rp_callable *callable, bool *out_entered)
     return answer != RPI_GATE_CIRCLE;
 }
 
-void rp_callable_info_sized(struct rp_callable *callable, size_t info_bytes,
-                            struct rp_callable_info *out_info)
+void rp_callable_info(struct rp_callable *callable, struct rp_callable_info *out_info)
 {
     bool entered;
     if (rpi_is_forked() || !callable || !out_info || !enter_to_read(callable, &entered)) {
-        rpi_give_nothing(out_info, info_bytes);
+        rpi_give_nothing(out_info);
         return;
     }
     struct rp_callable_info info = callable->info;
@@ -741,22 +751,20 @@ void rp_callable_info_sized(struct rp_callable *callable, size_t info_bytes,
         info.eager_shapes += callable->shapes.all.data[i]->state == RP_SHAPE_EAGER;
     if (entered)
         rpi_gate_leave(&callable->gate);
-    rpi_give(out_info, info_bytes, &info, sizeof info);
+    rpi_give(out_info, &info, sizeof info, __func__);
 }
 
-int rp_callable_shape_info_sized(struct rp_callable *callable, size_t index, size_t info_bytes,
-                                 struct rp_shape_info *out_info)
+int rp_callable_shape_info(struct rp_callable *callable, size_t index,
+                           struct rp_shape_info *out_info)
 {
     bool entered;
     if (rpi_is_forked() || !callable || !out_info || !enter_to_read(callable, &entered))
         return 0;
-    struct rp_shape_info info;
+    struct rp_shape_info info = {.size = sizeof info};
     bool there = index < callable->shapes.all.count;
     if (there)
         describe_shape(callable->shapes.all.data[index], &info);
     if (entered)
         rpi_gate_leave(&callable->gate);
-    if (there)
-        rpi_give(out_info, info_bytes, &info, sizeof info);
-    return there;
+    return there && rpi_give(out_info, &info, sizeof info, __func__);
 }

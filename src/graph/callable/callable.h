@@ -12,9 +12,10 @@
 #define REPRISE_GRAPH_CALLABLE_CALLABLE_H
 
 #include "graph/callable/buckets.h"
-#include "graph/callable/judge.h"
 #include "graph/callable/shapes.h"
+#include "graph/callable/way_judge.h"
 #include "graph/objects/objects.h"
+#include "reprise_framework.h"
 
 struct rp_callable {
     struct rp_device *device; /* unowned */
@@ -33,7 +34,7 @@ struct rp_callable {
     struct rpi_shapes shapes;
     struct rpi_look look;
     struct rpi_buckets buckets;
-    struct rp_judge judge;        /* of RP_POLICY_AUTO */
+    struct rp_way_judge judge;    /* of RP_POLICY_AUTO */
     struct rp_callable_info info; /* counters */
     char *rendered;               /* the last report; NULL: none */
 };

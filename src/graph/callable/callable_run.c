@@ -7,6 +7,7 @@
 #include "graph/callable/callable.h"
 #include "graph/ground/call.h"
 #include "graph/ground/run_blocks.h"
+#include "reprise_heap.h"
 
 #include <stdio.h>
 

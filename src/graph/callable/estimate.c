@@ -18,6 +18,7 @@
 #include "graph/objects/arguments.h"
 #include "graph/objects/gates.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* Shapes of one callable that the estimate has met. */
@@ -143,6 +144,7 @@ struct subject {
  * the capture lock held and the context current. */
 static rp_status find_results(struct subject *of, struct rp_arg **out_args, struct rp_error *err)
 {
+    assert(rpi_gate_is_own(&of->pool->core->capture_gate));
     struct rpi_rehearsal rehearsal;
     if (!of->results.place)
         return RP_OK;
@@ -162,6 +164,7 @@ static rp_status find_results(struct subject *of, struct rp_arg **out_args, stru
 static rp_status rehearse_and_plan(const struct subject *of, struct rpi_pool_copy *tree,
                                    struct rp_estimate_shape *out, struct rp_error *err)
 {
+    assert(rpi_gate_is_own(&of->pool->core->capture_gate));
     const struct rp_driver *driver = of->pool->device->driver;
     struct rpi_rehearsal rehearsal;
     const struct rpi_pool_member *member;
@@ -187,7 +190,7 @@ static rp_status rehearse_and_plan(const struct subject *of, struct rpi_pool_cop
 static rp_status enter_tree(struct rp_estimate *estimate, struct rp_pool *pool,
                             struct rpi_pool_copy **out_tree, struct rp_error *err)
 {
-    rp_status status = rp_exec_learn_prices(pool->device, err);
+    rp_status status = rp_device_exec_learn_prices(pool->device, err);
     if (status == RP_OK)
         status = rpi_gate_for_work(&pool->core->capture_gate, "rp_estimate", pool->name, err);
     if (status != RP_OK)
@@ -216,7 +219,7 @@ static void leave_tree(struct rp_pool *pool)
 /* A shape that was captured already has its place in the tree. */
 static void take_captured(const struct rpi_shape *shape, struct rp_estimate_shape *out)
 {
-    struct rp_graph_info graph;
+    struct rp_graph_info graph = {.size = sizeof graph};
     rp_graph_info(shape->graph, &graph);
     out->nodes = graph.nodes;
     out->planned_bytes = graph.planned_bytes;
@@ -265,6 +268,7 @@ static rp_status estimate_new(struct rp_estimate *estimate, struct rp_callable *
 static rp_status estimate_one(struct rp_estimate *estimate, struct rp_callable *callable,
                               const struct rp_inputs *inputs, struct rp_error *err)
 {
+    assert(rpi_gate_is_own(&callable->gate));
     struct of_callable *of = of_callable(estimate, callable);
     struct rpi_shape *shape;
     if (!of)
@@ -415,24 +419,22 @@ rp_status rp_estimate_add(struct rp_estimate *estimate, struct rp_pool *pool,
     return status;
 }
 
-void rp_estimate_info_sized(const struct rp_estimate *estimate, size_t info_bytes,
-                            struct rp_estimate_info *out_info)
+void rp_estimate_info(const struct rp_estimate *estimate, struct rp_estimate_info *out_info)
 {
     if (rpi_is_forked() || !estimate || !out_info) {
-        rpi_give_nothing(out_info, info_bytes);
+        rpi_give_nothing(out_info);
         return;
     }
-    rpi_give(out_info, info_bytes, &estimate->info, sizeof estimate->info);
+    rpi_give(out_info, &estimate->info, sizeof estimate->info, __func__);
 }
 
-int rp_estimate_shape_sized(const struct rp_estimate *estimate, size_t index, size_t shape_bytes,
-                            struct rp_estimate_shape *out_shape)
+int rp_estimate_shape(const struct rp_estimate *estimate, size_t index,
+                      struct rp_estimate_shape *out_shape)
 {
     if (rpi_is_forked() || !estimate || !out_shape)
         return 0;
     if (index >= estimate->shapes.count)
         return 0;
     const struct rp_estimate_shape *shape = &estimate->shapes.data[index];
-    rpi_give(out_shape, shape_bytes, shape, sizeof *shape);
-    return 1;
+    return rpi_give(out_shape, shape, sizeof *shape, __func__);
 }

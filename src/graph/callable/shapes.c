@@ -264,6 +264,7 @@ static rp_status fill_shape(struct rpi_shape *shape, const struct rpi_look *look
 rp_status rpi_shapes_add(struct rpi_shapes *shapes, const struct rpi_look *look,
                          struct rpi_shape **out_shape, struct rp_error *err)
 {
+    assert(!rpi_shapes_find(shapes, look));
     struct rpi_shape *shape = rpi_calloc(1, sizeof *shape);
     if (!shape)
         return rpi_error_host_memory(err, "rp_callable_call", sizeof *shape);
@@ -278,6 +279,7 @@ rp_status rpi_shapes_add(struct rpi_shapes *shapes, const struct rpi_look *look,
         return status;
     }
     shapes->all.data[shapes->all.count++] = shape;
+    assert(rpi_shapes_are_valid(shapes));
     *out_shape = shape;
     return RP_OK;
 }

@@ -22,6 +22,7 @@
 #include "base/idmap.h"
 #include "base/vec.h"
 #include "graph/ground/tensor.h"
+#include "reprise_framework.h"
 
 /* Where an argument lies: a storage's number, and the distance from its start. */
 struct rpi_place_in_storage {
@@ -63,8 +64,8 @@ struct rpi_shape {
     struct rp_graph *graph;
     uint64_t replays, eager_runs, padded_calls;
     double capture_ms;
-    unsigned stale_graphs;    /* dropped (rp_graph_is_stale) */
-    struct rp_choice *choice; /* of RP_POLICY_AUTO, from the first judged call on; owned by the
+    unsigned stale_graphs;        /* dropped (rp_graph_is_stale) */
+    struct rp_way_choice *choice; /* of RP_POLICY_AUTO, from the first judged call on; owned by the
                                  callable */
 };
 
@@ -85,6 +86,9 @@ void rpi_look_at(struct rpi_look *look);
 struct rpi_shape *rpi_shapes_find(const struct rpi_shapes *shapes, const struct rpi_look *look);
 rp_status rpi_shapes_add(struct rpi_shapes *shapes, const struct rpi_look *look,
                          struct rpi_shape **out_shape, struct rp_error *err);
+/* A walker, for tests and debug builds: is each shape in one chain, and a graph where its state
+ * says so? */
+bool rpi_shapes_are_valid(const struct rpi_shapes *shapes);
 /* Graphs are gone. */
 void rpi_shapes_finish(struct rpi_shapes *shapes);
 

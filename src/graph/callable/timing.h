@@ -4,8 +4,9 @@
  * them. Measured are blocks of calls in a row (policy/choose.h), in one of two ways:
  *
  *     in a row     call | B call call call call E |    what a row of calls takes each: launching
- * one hides behind the work of the one before each alone   call | B call E   B call E   ..| where
- * other things happen between calls, or the stream is waited for
+ *                                                      one hides behind the work of the one before
+ *     each alone   call | B call E   B call E   ..|    where other things happen between calls, or
+ *                                                      the stream is waited for
  *
  * Which one is seen by the gap behind the block's first call, and by the streams. A block is lost
  * when its calls do not follow each other, when one fails or is captured, where the driver refuses

@@ -4,6 +4,7 @@
 #include "base/caller.h"
 #include "explain/explain.h"
 #include "memory/range/arena.h"
+#include "reprise_framework.h"
 
 #include <stdio.h>
 #include <string.h>

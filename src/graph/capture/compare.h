@@ -3,13 +3,7 @@
  * Comparing the templates of the rehearsal and the record: they must be one graph at other
  * addresses. Nodes are matched by their place in cuGraphGetNodes, child graphs are entered.
  *
- * A word of the rehearsal that is an address of block k, d bytes from its start, must be the
- * record's address of block k plus d: that is a site, proved twice. A word of the record that is an
- * address of a rehearsal has outlived it and refuses the capture: a replay would write through it
- * to memory that everybody's rehearsals share. A word that is a form of the same scalar in both is
- * a site too (scalars.h). Any other word must be the same in both, but for what may be padding, and
- * for host pointers. Where there are scalars, what may be padding must be the same as well, or be
- * proved to be padding (suspects.h): it could be a number that was computed from them.
+ * What each word of their parameters may be is word_proof.h's.
  */
 #ifndef REPRISE_GRAPH_CAPTURE_COMPARE_H
 #define REPRISE_GRAPH_CAPTURE_COMPARE_H
@@ -40,16 +34,6 @@ struct rpi_comparison {
 const char *rpi_kernels_differ(const struct rp_driver *driver, const struct rpi_params *before,
                                const struct rpi_params *after, CUgraphNode node_before,
                                CUgraphNode node_after);
-/* Are both addresses of the host? Kernels are given such, and never read there: a reference that a
- * functor of C++ captured, a scalar on the launching code's stack. */
-bool rpi_are_host(const struct rp_driver *driver, uint64_t before, uint64_t after);
-
-/* Can two words, of a kernel's parameter that is one, differ in its padding alone? So they do in
- * bytes 1 to 3 of a class (param_types.h), which ends in 4 bytes that are not 0, and neither is
- * device memory that the driver knows of. field: one of params. */
-bool rpi_are_padding(const struct rp_driver *driver, const struct rpi_params *params,
-                     const struct rpi_field *field, uint64_t before, uint64_t after);
-
 void rpi_comparison_finish(struct rpi_comparison *comparison);
 
 /* Who is asked whether memory that an earlier run was given is in use. */

@@ -14,6 +14,7 @@
 #include "graph/objects/device_context.h"
 #include "graph/objects/gates.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 struct running {
@@ -119,6 +120,7 @@ static rp_status check_stream(const struct rp_device *device, CUstream stream, s
 static rp_status run_locked(struct running *run, rp_callable_fn callable, void *user,
                             struct rp_error *err)
 {
+    assert(rpi_gate_is_own(&run->pool->core->eager_gate));
     const struct rp_driver *driver = run->pool->device->driver;
     char what[96];
     snprintf(what, sizeof what, "running eagerly in '%.60s'", run->pool->name);

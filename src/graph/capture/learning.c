@@ -2,6 +2,7 @@
 #include "graph/capture/learning.h"
 
 #include "graph/objects/arguments.h"
+#include "reprise_framework.h"
 
 #include <math.h>
 

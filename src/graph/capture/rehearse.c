@@ -5,7 +5,9 @@
 #include "graph/capture/learning.h"
 #include "graph/objects/arguments.h"
 #include "graph/objects/gates.h"
+#include "reprise_framework.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 

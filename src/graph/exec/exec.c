@@ -31,7 +31,7 @@ void rpi_exec_finish(struct rpi_exec *exec)
     rpi_free(exec->bound);
     rpi_free(exec->scalars);
     rpi_free(exec->stale);
-    rpi_carriers_finish(&exec->carriers);
+    rpi_copy_nodes_finish(&exec->copy_nodes);
     *exec = (struct rpi_exec){0};
 }
 
@@ -49,7 +49,7 @@ void rpi_exec_seat(struct rpi_exec *exec, const struct rpi_binding *binding, CUg
     exec->renew = false;
     memset(exec->stale, 0, stale_words(binding) * sizeof *exec->stale);
     exec->stale_count = 0;
-    rpi_carriers_seat(&exec->carriers);
+    rpi_copy_nodes_seat(&exec->copy_nodes);
 }
 
 /* ---- Binding ------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * What a graph is launched with: an exec, its own or one that it shares (exec_cache.h), what its
- * arguments are bound to there, and what the nodes copy that carry arguments (carriers.h).
+ * arguments are bound to there, and what the nodes copy that carry arguments (copy_nodes.h).
  *
  * Binding marks the nodes that hold an address or a scalar which changed, then gives each of these
  * nodes to the driver once, in their order, however many of its words changed. The driver applies
@@ -15,7 +15,7 @@
 #define REPRISE_GRAPH_EXEC_EXEC_H
 
 #include "graph/bind/bind.h"
-#include "graph/bind/carriers.h"
+#include "graph/bind/copy_nodes.h"
 
 struct rpi_exec {
     const struct rp_driver *driver;
@@ -30,7 +30,7 @@ struct rpi_exec {
     bool renew;       /* the exec has to be made anew, for other memory */
     bool renewed;     /* in this replay */
     uint64_t patched; /* nodes given to the driver so far */
-    struct rpi_carriers carriers;
+    struct rpi_copy_nodes copy_nodes;
 };
 
 /* binding has been initialised. */

@@ -1,69 +1,53 @@
-/* SPDX-License-Identifier: MIT */
-#define RP_UNSTABLE /* rp_exec_reset */
+/* SPDX-License-Identifier: MIT
+ *
+ * The life of an exec:
+ *
+ *               make_place          instantiated           rpi_exec_give
+ *     absent --------------> making --------------> taken ---------------> held
+ *                              |                      |  <---------------    |
+ *                              |                      |   take: as it is,    |
+ *                              | it failed            |   or once updated    |
+ *                              |                      |                      |
+ *                              |       update refused,|                      | evicted, idle,
+ *                              |       or renewed     |                      | class gone, reset
+ *                              v                      v                      v
+ *                              +----------------------+------> dead <--------+
+ *                                                               |
+ *                                                     bury, without the lock: absent again
+ *
+ *     absent   there is none
+ *     making   it has its place, its bytes are counted, handle is NULL and pins is 1: nobody else
+ *              may take it, and its source is held
+ *     taken    pins is 1, client->taken leads to it: one replay launches it, binds or updates it
+ *     held     pins is 0: whoever the rule sends may take it, and it may be dropped
+ *     dead     out of the rule's books, in a list of the thread that took it out: destroyed without
+ *              the lock
+ *
+ * The lock is let go in the middle of make and update: the driver's calls there take milliseconds,
+ * and replays of other graphs go on meanwhile. What they find is an exec with a pin, which no rule
+ * touches. Burying waits for launches in flight, so that is done without the lock too. choose lets
+ * it go while it waits for a pin to go.
+ * Only rpi_exec_give takes a pin away without the lock: whoever waits for one looks again under it.
+ */
+#define RP_UNSTABLE /* rp_device_exec_reset */
 #include "graph/exec/exec_cache.h"
 
 #include "base/clock.h"
+#include "base/held.h"
 #include "base/log.h"
 #include "base/refuse.h"
 #include "base/sized.h"
 #include "graph/exec/exec_prices.h"
+#include "reprise_tools.h"
 
 #include <assert.h>
-
-/* ---- Sources ------------------------------------------------------------------------------- */
-
-rp_status rpi_exec_source_create(struct rpi_exec_source **out_source,
-                                 const struct rp_driver *driver, CUgraph template,
-                                 struct rp_error *err)
-{
-    struct rpi_exec_source *source = rpi_calloc(1, sizeof *source);
-    if (!source)
-        return rpi_error_host_memory(err, "rp_graph_capture", sizeof *source);
-    rp_status status = rpi_topology_read(&source->topology, driver, template, err);
-    if (status != RP_OK) {
-        rpi_free(source);
-        return status;
-    }
-    source->template = template;
-    *out_source = source;
-    return RP_OK;
-}
-
-rp_status rpi_exec_source_extend(struct rpi_exec_source *source, const struct rp_driver *driver,
-                                 const CUgraphNode *added, size_t count, struct rp_error *err)
-{
-    struct rpi_topology topology = {0};
-    rp_status status = rpi_topology_read(&topology, driver, source->template, err);
-    if (status == RP_OK)
-        status = rpi_topology_extend(&source->topology, &topology, added, count, err);
-    rpi_topology_finish(&topology);
-    return status;
-}
-
-void rpi_exec_source_destroy(struct rpi_exec_source *source, const struct rp_driver *driver)
-{
-    if (!source)
-        return;
-    assert(!source->holders);
-    driver->cuGraphDestroy(source->template);
-    rpi_topology_finish(&source->topology);
-    rpi_free(source);
-}
-
-static void let_go(struct rpi_exec_cache *cache, struct rpi_exec_source *source)
-{
-    pthread_mutex_lock(&cache->lock);
-    bool last = --source->holders == 0;
-    pthread_mutex_unlock(&cache->lock);
-    if (last)
-        rpi_exec_source_destroy(source, cache->driver);
-}
 
 /* ---- Execs --------------------------------------------------------------------------------- */
 
 /* With the lock held: an exec may be taken that could not, or there is more room. */
 static void wake(struct rpi_exec_cache *cache)
 {
+    rpi_assert_held(&cache->lock);
     if (atomic_load(&cache->waiting))
         pthread_cond_broadcast(&cache->given);
 }
@@ -73,9 +57,20 @@ static struct rpi_cached_exec *cached(struct rpi_rent_exec *exec)
     return (struct rpi_cached_exec *)exec;
 }
 
+static void let_go(struct rpi_exec_cache *cache, struct rpi_exec_source *source)
+{
+    assert(source->holders);
+    pthread_mutex_lock(&cache->lock);
+    bool last = --source->holders == 0;
+    pthread_mutex_unlock(&cache->lock);
+    if (last)
+        rpi_exec_source_destroy(source, cache->driver);
+}
+
 /* Without the lock: the driver may take its time. Launches in flight end first. */
 static void bury(struct rpi_exec_cache *cache, struct rpi_cached_exec *dead)
 {
+    assert(!dead || !dead->rent.tenant);
     while (dead) {
         struct rpi_cached_exec *next = dead->next;
         if (dead->handle)
@@ -88,6 +83,7 @@ static void bury(struct rpi_exec_cache *cache, struct rpi_cached_exec *dead)
 
 static void add_dead(struct rpi_cached_exec **dead, struct rpi_rent_exec *exec)
 {
+    assert(!exec->tenant && !exec->owner);
     cached(exec)->next = *dead;
     *dead = cached(exec);
 }
@@ -124,6 +120,7 @@ static CUresult upload(struct rpi_exec_cache *cache, CUgraphExec exec, const cha
 static rp_status instantiate(struct rpi_exec_client *client, CUgraphExec *out_handle,
                              double *out_us, uint64_t *out_bytes, struct rp_error *err)
 {
+    assert(client->source->holders);
     struct rpi_exec_cache *cache = client->cache;
     const struct rp_driver *driver = cache->driver;
     const char *name = client->graph->name, *function = "";
@@ -148,6 +145,8 @@ static rp_status instantiate(struct rpi_exec_client *client, CUgraphExec *out_ha
 
 static void seat(struct rpi_exec_client *client, struct rpi_rent_exec *exec)
 {
+    assert(client->taken == exec && exec->pins);
+    assert(cached(exec)->handle);
     rpi_exec_seat(client->graph->exec, client->graph->binding, cached(exec)->handle,
                   cached(exec)->source->topology.handles.data);
 }
@@ -159,6 +158,7 @@ static void seat(struct rpi_exec_client *client, struct rpi_rent_exec *exec)
 static struct rpi_cached_exec *make_place(struct rpi_exec_client *client,
                                           struct rpi_cached_exec **dead)
 {
+    rpi_assert_held(&client->cache->lock);
     struct rpi_exec_cache *cache = client->cache;
     struct rpi_cached_exec *made = rpi_calloc(1, sizeof *made);
     struct rpi_rent_exec *gone;
@@ -179,9 +179,11 @@ static struct rpi_cached_exec *make_place(struct rpi_exec_client *client,
     return made;
 }
 
-/* The lock is held before and after. The rule has said so, and counted it. */
+/* Absent to taken. The lock is held before and after, and let go while the driver makes the exec.
+ * The rule has said so, and counted it. */
 static rp_status make(struct rpi_exec_client *client, struct rp_error *err)
 {
+    rpi_assert_held(&client->cache->lock);
     struct rpi_exec_cache *cache = client->cache;
     struct rpi_cached_exec *dead = NULL, *made = make_place(client, &dead);
     double us = 0;
@@ -217,6 +219,7 @@ static rp_status make(struct rpi_exec_client *client, struct rp_error *err)
 static struct rpi_exec_class *create_class(struct rpi_exec_cache *cache,
                                            const struct rpi_topology *topology)
 {
+    rpi_assert_held(&cache->lock);
     struct rpi_exec_class *class = rpi_calloc(1, sizeof *class);
     if (!class)
         return NULL;
@@ -232,6 +235,7 @@ static struct rpi_exec_class *create_class(struct rpi_exec_cache *cache,
 static void destroy_class(struct rpi_exec_cache *cache, struct rpi_exec_class *class,
                           struct rpi_cached_exec **dead)
 {
+    rpi_assert_held(&cache->lock);
     while (class->rent.execs) {
         struct rpi_rent_exec *exec = class->rent.execs;
         rpi_rent_drop(&cache->rent, exec);
@@ -247,6 +251,7 @@ static void destroy_class(struct rpi_exec_cache *cache, struct rpi_exec_class *c
 
 static void leave_class(struct rpi_exec_client *client, struct rpi_cached_exec **dead)
 {
+    rpi_assert_held(&client->cache->lock);
     struct rpi_exec_cache *cache = client->cache;
     struct rpi_rent_class *class = client->rent.class;
     struct rpi_rent_exec *gone;
@@ -262,6 +267,7 @@ static void leave_class(struct rpi_exec_client *client, struct rpi_cached_exec *
  * asked. Without host memory for that it may be asked once more. */
 static void set_apart(struct rpi_exec_client *client, struct rpi_cached_exec **dead)
 {
+    rpi_assert_held(&client->cache->lock);
     struct rpi_exec_cache *cache = client->cache;
     if (client->rent.class->graphs == 1)
         return;
@@ -276,10 +282,11 @@ static void set_apart(struct rpi_exec_client *client, struct rpi_cached_exec **d
             client->graph->name);
 }
 
-/* The lock is held before and after. False when the driver did not do it: then the exec is gone.
- */
+/* Held to taken. The lock is held before and after, and let go while the driver updates the exec.
+ * False when the driver did not do it: then the exec is gone. */
 static bool update(struct rpi_exec_client *client, struct rpi_rent_exec *exec)
 {
+    rpi_assert_held(&client->cache->lock);
     struct rpi_exec_cache *cache = client->cache;
     const struct rp_driver *driver = cache->driver;
     CUgraphExecUpdateResultInfo info = {0};
@@ -329,6 +336,7 @@ static enum rpi_rent_way ask(struct rpi_exec_client *client, struct rpi_rent_exe
  * is held before and after. */
 static enum rpi_rent_way choose(struct rpi_exec_client *client, struct rpi_rent_exec **out_exec)
 {
+    rpi_assert_held(&client->cache->lock);
     struct rpi_exec_cache *cache = client->cache;
     enum rpi_rent_way way = ask(client, out_exec);
     if (way != RPI_RENT_WAIT)
@@ -340,8 +348,10 @@ static enum rpi_rent_way choose(struct rpi_exec_client *client, struct rpi_rent_
     return way;
 }
 
+/* Held or absent to taken; the lock is held. */
 static rp_status take(struct rpi_exec_client *client, struct rp_error *err)
 {
+    rpi_assert_held(&client->cache->lock);
     struct rpi_exec_cache *cache = client->cache;
     struct rpi_rent_exec *exec = NULL;
     switch (choose(client, &exec)) {
@@ -363,6 +373,7 @@ static rp_status take(struct rpi_exec_client *client, struct rp_error *err)
 
 rp_status rpi_exec_take(struct rpi_exec_client *client, struct rp_error *err)
 {
+    assert(!client->taken);
     struct rpi_exec_cache *cache = client->cache;
     client->updated = false;
     pthread_mutex_lock(&cache->lock);
@@ -375,6 +386,7 @@ rp_status rpi_exec_take(struct rpi_exec_client *client, struct rp_error *err)
 
 rp_status rpi_exec_renew(struct rpi_exec_client *client, struct rp_error *err)
 {
+    assert(client->taken);
     struct rpi_exec_cache *cache = client->cache;
     struct rpi_cached_exec *dead = NULL;
     pthread_mutex_lock(&cache->lock);
@@ -393,6 +405,7 @@ rp_status rpi_exec_renew(struct rpi_exec_client *client, struct rp_error *err)
 
 void rpi_exec_give(struct rpi_exec_client *client)
 {
+    assert(client->taken && client->taken->pins);
     struct rpi_exec_cache *cache = client->cache;
     atomic_fetch_sub(&client->taken->pins, 1);
     client->taken = NULL;
@@ -401,87 +414,6 @@ void rpi_exec_give(struct rpi_exec_client *client)
     pthread_mutex_lock(&cache->lock);
     wake(cache);
     pthread_mutex_unlock(&cache->lock);
-}
-
-/* ---- Launching ----------------------------------------------------------------------------- */
-
-/* With the lock held: the events are free, and what they measured is known. */
-static bool read_probe(struct rpi_exec_cache *cache)
-{
-    struct rpi_exec_probe *probe = &cache->probe;
-    const struct rp_driver *driver = cache->driver;
-    float ms = 0;
-    if (!probe->busy)
-        return true;
-    CUresult result = driver->cuEventQuery(probe->end);
-    if (result == CUDA_ERROR_NOT_READY)
-        return false;
-    probe->busy = false;
-    if (result == CUDA_SUCCESS && probe->client &&
-        driver->cuEventElapsedTime(&ms, probe->start, probe->end) == CUDA_SUCCESS)
-        rpi_exec_learn_replay(cache, probe->client, probe->changed, (double)ms * 1000);
-    return true;
-}
-
-/* The events around the client's launch, which are its own until they are recorded; false when they
- * measure another one still. */
-static bool claim_probe(struct rpi_exec_client *client)
-{
-    struct rpi_exec_cache *cache = client->cache;
-    struct rpi_exec_probe *probe = &cache->probe;
-    pthread_mutex_lock(&cache->lock);
-    bool ready = read_probe(cache);
-    if (ready && !probe->start &&
-        cache->driver->cuEventCreate(&probe->start, CU_EVENT_DEFAULT) != CUDA_SUCCESS)
-        probe->start = NULL;
-    if (ready && probe->start && !probe->end &&
-        cache->driver->cuEventCreate(&probe->end, CU_EVENT_DEFAULT) != CUDA_SUCCESS)
-        probe->end = NULL;
-    ready = ready && probe->end && !probe->claimed;
-    probe->claimed |= ready;
-    pthread_mutex_unlock(&cache->lock);
-    return ready;
-}
-
-static CUresult launch_probed(struct rpi_exec_client *client, CUstream stream)
-{
-    struct rpi_exec_cache *cache = client->cache;
-    const struct rp_driver *driver = cache->driver;
-    struct rpi_exec_probe *probe = &cache->probe;
-    CUgraphExec handle = client->graph->exec->handle;
-    int mode = rpi_relax_begin(driver);
-    bool claimed = claim_probe(client);
-    bool recorded = claimed && driver->cuEventRecord(probe->start, stream) == CUDA_SUCCESS;
-    CUresult result = driver->cuGraphLaunch(handle, stream);
-    recorded = recorded && result == CUDA_SUCCESS &&
-               driver->cuEventRecord(probe->end, stream) == CUDA_SUCCESS;
-    rpi_relax_end(driver, mode);
-    if (!claimed)
-        return result;
-    pthread_mutex_lock(&cache->lock);
-    probe->claimed = false;
-    probe->busy = recorded;
-    probe->client = client;
-    probe->changed = client->taken->changed;
-    pthread_mutex_unlock(&cache->lock);
-    return result;
-}
-
-CUresult rpi_exec_launch(struct rpi_exec_client *client, CUstream stream)
-{
-    struct rpi_exec_cache *cache = client->cache;
-    if (client->probed)
-        return launch_probed(client, stream);
-    if (!client->timed)
-        return cache->driver->cuGraphLaunch(client->graph->exec->handle, stream);
-    uint64_t start = rpi_clock_ns();
-    CUresult result = cache->driver->cuGraphLaunch(client->graph->exec->handle, stream);
-    double us = rpi_ms_since(start) * 1000;
-    pthread_mutex_lock(&cache->lock);
-    if (result == CUDA_SUCCESS)
-        rpi_exec_learn_launch(cache, client, us);
-    pthread_mutex_unlock(&cache->lock);
-    return result;
 }
 
 /* ---- Coming and going ---------------------------------------------------------------------- */
@@ -503,6 +435,7 @@ static bool apart(const struct rpi_rent_graph *a, const struct rpi_rent_graph *b
 static struct rpi_exec_class *find_class(struct rpi_exec_cache *cache,
                                          struct rpi_topology *topology)
 {
+    rpi_assert_held(&cache->lock);
     for (struct rpi_exec_class *class = cache->classes; class; class = class->next)
         if (!class->alone && rpi_topology_equal(&class->topology, topology))
             return class;
@@ -517,6 +450,7 @@ static struct rpi_exec_class *find_class(struct rpi_exec_cache *cache,
 
 static void list_client(struct rpi_exec_client *client)
 {
+    rpi_assert_held(&client->cache->lock);
     client->next = client->cache->clients;
     if (client->next)
         client->next->previous = client;
@@ -525,6 +459,7 @@ static void list_client(struct rpi_exec_client *client)
 
 static void unlist_client(struct rpi_exec_client *client)
 {
+    rpi_assert_held(&client->cache->lock);
     if (client->previous)
         client->previous->next = client->next;
     else
@@ -535,6 +470,7 @@ static void unlist_client(struct rpi_exec_client *client)
 
 static void make_first(struct rpi_exec_client *client, rp_status *status, struct rp_error *err)
 {
+    rpi_assert_held(&client->cache->lock);
     struct rpi_exec_cache *cache = client->cache;
     if (!rpi_rent_wants_first(&cache->rent, &client->rent))
         return;
@@ -549,6 +485,7 @@ rp_status rpi_exec_join(struct rpi_exec_cache *cache, const struct rp_graph *gra
                         struct rpi_exec_source *source, struct rpi_exec_client **out_client,
                         struct rp_error *err)
 {
+    assert(!source->holders);
     struct rpi_exec_client *client = rpi_calloc(1, sizeof *client);
     if (!client)
         return rpi_error_host_memory(err, "rp_graph_capture", sizeof *client);
@@ -658,10 +595,10 @@ void rpi_exec_cache_learn_prices(struct rp_device *device)
     rpi_device_prices_learn(device, budget < RPI_EXEC_DEFAULT_BUDGET);
 }
 
-rp_status rp_exec_learn_prices(struct rp_device *device, struct rp_error *err)
+rp_status rp_device_exec_learn_prices(struct rp_device *device, struct rp_error *err)
 {
     if (rpi_is_forked() || !device)
-        return rpi_refuse(err, "rp_exec_learn_prices", "device");
+        return rpi_refuse(err, "rp_device_exec_learn_prices", "device");
     if (atomic_load(&device->prices.settled))
         return RP_OK;
     rp_status status = rp_device_push(device, err);
@@ -672,10 +609,11 @@ rp_status rp_exec_learn_prices(struct rp_device *device, struct rp_error *err)
     return RP_OK;
 }
 
-rp_status rp_exec_set_budget(struct rp_device *device, uint64_t budget_bytes, struct rp_error *err)
+rp_status rp_device_exec_set_budget(struct rp_device *device, uint64_t budget_bytes,
+                                    struct rp_error *err)
 {
     if (rpi_is_forked() || !device)
-        return rpi_refuse(err, "rp_exec_set_budget", "device");
+        return rpi_refuse(err, "rp_device_exec_set_budget", "device");
     rpi_exec_cache_set_budget(device->execs, budget_bytes);
     return RP_OK;
 }
@@ -696,17 +634,16 @@ void rpi_exec_cache_destroy(struct rpi_exec_cache *cache)
     rpi_free(cache);
 }
 
-void rp_exec_info_sized(const struct rp_device *device, size_t info_bytes,
-                        struct rp_exec_info *out_info)
+void rp_device_exec_info(const struct rp_device *device, struct rp_device_exec_info *out_info)
 {
     if (rpi_is_forked() || !device || !out_info) {
-        rpi_give_nothing(out_info, info_bytes);
+        rpi_give_nothing(out_info);
         return;
     }
     struct rpi_exec_cache *cache = device->execs;
     const struct rpi_priced priced = rpi_device_prices(device);
     pthread_mutex_lock(&cache->lock);
-    struct rp_exec_info info = {
+    struct rp_device_exec_info info = {
         .budget_bytes = cache->rent.budget,
         .bytes = cache->rent.bytes,
         .most_bytes = cache->most_bytes,
@@ -731,14 +668,14 @@ void rp_exec_info_sized(const struct rp_device *device, size_t info_bytes,
     for (const struct rpi_exec_class *class = cache->classes; class; class = class->next)
         info.topologies++;
     pthread_mutex_unlock(&cache->lock);
-    rpi_give(out_info, info_bytes, &info, sizeof info);
+    rpi_give(out_info, &info, sizeof info, __func__);
 }
 
-rp_status rp_exec_reset(struct rp_device *device, uint64_t budget_bytes, int always_update,
-                        struct rp_error *err)
+rp_status rp_device_exec_reset(struct rp_device *device, uint64_t budget_bytes, int always_update,
+                               struct rp_error *err)
 {
     if (rpi_is_forked() || !device)
-        return rpi_refuse(err, "rp_exec_reset", "device");
+        return rpi_refuse(err, "rp_device_exec_reset", "device");
     rp_status status = rp_device_push(device, err);
     if (status != RP_OK)
         return status;

@@ -6,8 +6,7 @@
  * gets which; here that is done, and its prices in time are learned from doing it.
  *
  *     class    graphs that an exec can be updated between (topology.h)
- *     source   a template and its nodes, kept while its graph or an exec that was made from it is
- *              there: the driver names an exec's nodes by the template it was instantiated from
+ *     source   a template and its nodes (exec_source.h)
  *     taken    an exec that a replay is using: nobody updates or destroys it
  *
  * The driver applies an update to later launches, and destroys an exec once its launches are over,
@@ -24,17 +23,11 @@
 #define REPRISE_GRAPH_EXEC_EXEC_CACHE_H
 
 #include "graph/exec/exec.h"
+#include "graph/exec/exec_source.h"
 #include "graph/objects/objects.h"
-#include "graph/template/topology.h"
 #include "policy/rent_or_buy.h"
 
 #define RPI_EXEC_DEFAULT_BUDGET ((uint64_t)64 << 20)
-
-struct rpi_exec_source {
-    CUgraph template;
-    struct rpi_topology topology; /* its words lie in the class */
-    size_t holders;
-};
 
 /* What one device time looks like, with changed functions and without. */
 struct rpi_exec_time {
@@ -71,7 +64,7 @@ struct rpi_exec_client {
     struct rpi_exec_client *previous, *next;
 };
 
-/* Two events around one launch at a time, read when another is to be measured. */
+/* Two events around one launch at a time (exec_probe.c). */
 struct rpi_exec_probe {
     CUevent start, end;             /* NULL: not made yet */
     struct rpi_exec_client *client; /* NULL: it has left */
@@ -100,6 +93,10 @@ struct rpi_exec_cache {
     uint64_t measured_step;  /* least by which it fell for one; 0: it did not */
 };
 
+/* A walker, for tests: the rule's books, and who holds which source. Takes the lock; no replay or
+ * capture is under way on the device. */
+bool rpi_exec_cache_is_valid(struct rpi_exec_cache *cache);
+
 /* With the default budget. */
 rp_status rpi_exec_cache_create(struct rpi_exec_cache **out_cache, const struct rp_device *device,
                                 struct rp_error *err);
@@ -119,24 +116,13 @@ rp_status rpi_exec_join(struct rpi_exec_cache *cache, const struct rp_graph *gra
 /* Its replays are over. NULL is allowed. */
 void rpi_exec_leave(struct rpi_exec_client *client);
 
-/* Reads a template, which is the source's on success. */
-rp_status rpi_exec_source_create(struct rpi_exec_source **out_source,
-                                 const struct rp_driver *driver, CUgraph template,
-                                 struct rp_error *err);
-/* Nodes were added to the template, which are at its outermost level: reads it once more. The nodes
- * that it had keep their numbers, whatever order the driver has them in now; the others follow in
- * the order that they are given in. */
-rp_status rpi_exec_source_extend(struct rpi_exec_source *source, const struct rp_driver *driver,
-                                 const CUgraphNode *added, size_t count, struct rp_error *err);
-/* With its template; no client has it. NULL is allowed. */
-void rpi_exec_source_destroy(struct rpi_exec_source *source, const struct rp_driver *driver);
-
 /* Takes an exec for a replay and seats the graph in it. Ends with rpi_exec_give. Guarded by the
  * lock of the graph's pool, like everything of one client. */
 rp_status rpi_exec_take(struct rpi_exec_client *client, struct rp_error *err);
 /* The exec that is taken does not do: makes another, from the template pointed at what the graph is
  * to be bound to. */
 rp_status rpi_exec_renew(struct rpi_exec_client *client, struct rp_error *err);
+/* By exec_probe.c. */
 CUresult rpi_exec_launch(struct rpi_exec_client *client, CUstream stream);
 void rpi_exec_give(struct rpi_exec_client *client);
 

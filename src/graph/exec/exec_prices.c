@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/exec/exec_prices.h"
 
+#include "base/held.h"
+
 /* What was seen on an H200, until this device has shown its own. */
 static const double MAKE_US = 40, MAKE_NODE_US = 2.1, UPDATE_US = 3, UPDATE_NODE_US = 0.2;
 static const double REPLAY_NODE_US = 2.5;
@@ -40,6 +42,7 @@ static double expected_update(const struct rpi_exec_cache *cache,
 
 void rpi_exec_price_class(struct rpi_exec_cache *cache, struct rpi_exec_class *class)
 {
+    rpi_assert_held(&cache->lock);
     double make = expected_make(cache, class), update = expected_update(cache, class), more = 0;
     if (class->launch_updated.samples && class->launch_plain.samples)
         more = class->launch_updated.us - class->launch_plain.us;
@@ -49,6 +52,7 @@ void rpi_exec_price_class(struct rpi_exec_cache *cache, struct rpi_exec_class *c
 
 void rpi_exec_price_client(struct rpi_exec_cache *cache, struct rpi_exec_client *client)
 {
+    rpi_assert_held(&cache->lock);
     double share = cache->slow_share;
     const struct rpi_exec_time *fresh = &client->fresh, *changed = &client->changed;
     double slow = share * REPLAY_NODE_US * (double)client->source->topology.nodes;
@@ -81,6 +85,7 @@ static void learn_node(struct rpi_exec_time *node, double us, size_t nodes, doub
 
 void rpi_exec_learn_make(struct rpi_exec_cache *cache, struct rpi_exec_class *class, double us)
 {
+    rpi_assert_held(&cache->lock);
     learn(&class->make, us, expected_make(cache, class));
     learn_node(&cache->make_node, us - MAKE_US, class->topology.nodes, MAKE_NODE_US);
     rpi_exec_price_class(cache, class);
@@ -88,6 +93,7 @@ void rpi_exec_learn_make(struct rpi_exec_cache *cache, struct rpi_exec_class *cl
 
 void rpi_exec_learn_update(struct rpi_exec_cache *cache, struct rpi_exec_class *class, double us)
 {
+    rpi_assert_held(&cache->lock);
     learn(&class->update, us, expected_update(cache, class));
     learn_node(&cache->update_node, us - UPDATE_US, class->topology.nodes, UPDATE_NODE_US);
     rpi_exec_price_class(cache, class);
@@ -95,6 +101,7 @@ void rpi_exec_learn_update(struct rpi_exec_cache *cache, struct rpi_exec_class *
 
 void rpi_exec_learn_launch(struct rpi_exec_cache *cache, struct rpi_exec_client *client, double us)
 {
+    rpi_assert_held(&cache->lock);
     struct rpi_exec_class *class = (struct rpi_exec_class *)client->rent.class;
     rpi_exec_time_add(client->updated ? &class->launch_updated : &class->launch_plain, us);
     rpi_exec_price_class(cache, class);
@@ -103,6 +110,7 @@ void rpi_exec_learn_launch(struct rpi_exec_cache *cache, struct rpi_exec_client 
 void rpi_exec_learn_replay(struct rpi_exec_cache *cache, struct rpi_exec_client *client,
                            bool changed, double us)
 {
+    rpi_assert_held(&cache->lock);
     rpi_exec_time_add(changed ? &client->changed : &client->fresh, us);
     const struct rpi_exec_time *fresh = &client->fresh;
     if (fresh->samples > 1 && client->changed.samples > 1 && fresh->us > 0) {
@@ -118,6 +126,7 @@ void rpi_exec_learn_replay(struct rpi_exec_cache *cache, struct rpi_exec_client 
 
 void rpi_exec_choose_samples(struct rpi_exec_cache *cache, struct rpi_exec_client *client)
 {
+    rpi_assert_held(&cache->lock);
     const struct rpi_rent_exec *taken = client->taken;
     const struct rpi_exec_class *class = (const struct rpi_exec_class *)taken->class;
     bool shared = class->rent.graphs > 1;

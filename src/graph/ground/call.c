@@ -4,6 +4,7 @@
 #include "base/caller.h"
 #include "base/refuse.h"
 #include "driver/watch.h"
+#include "reprise_framework.h"
 
 #include <stdio.h>
 #include <string.h>

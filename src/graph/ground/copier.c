@@ -2,6 +2,7 @@
 #include "graph/ground/copier.h"
 
 #include "base/clock.h"
+#include "base/held.h"
 #include "base/log.h"
 #include "memory/range/arena.h"
 
@@ -444,6 +445,7 @@ static CUresult run_probed(struct rpi_copier *copier, const struct rpi_copy *cop
  * when enough was missed. */
 static bool wants_launch(struct rpi_copier *copier, const struct rpi_copy *copies, size_t count)
 {
+    rpi_assert_held(&copier->lock);
     size_t small = 0;
     double bytes = 0;
     for (size_t i = 0; i < count; i++) {
@@ -464,6 +466,7 @@ static bool wants_launch(struct rpi_copier *copier, const struct rpi_copy *copie
 static bool would_tell(const struct rpi_copier *copier, uint64_t bytes, size_t count,
                        bool may_launch)
 {
+    rpi_assert_held(&((struct rpi_copier *)copier)->lock);
     const unsigned *samples = copier->probe.samples;
     return count && bytes / count >= LARGE &&
            samples[0] + (may_launch ? samples[1] : SAMPLES) < 2 * SAMPLES;

@@ -15,7 +15,7 @@
  * (pace.c). What a byte takes comes from large copies that replays make anyway. Until
  * then prices are those of an H200.
  *
- * The kernel also stands in graphs as a node (carriers.h), for which a launch is made here.
+ * The kernel also stands in graphs as a node (copy_nodes.h), for which a launch is made here.
  *
  * One for each device. Any thread; `lock` guards everything but what is atomic and, once it is
  * loaded, the module. Locks of pools are taken before it. The context is current at every call but

@@ -7,6 +7,7 @@
 #include "graph/ground/copy_kernel.h"
 
 #include "reprise.h"
+#include "reprise_tools.h"
 
 #include <stdbool.h>
 

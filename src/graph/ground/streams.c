@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/ground/streams.h"
 
+#include "base/held.h"
+
 rp_status rpi_streams_init(struct rpi_streams *streams, struct rp_error *err)
 {
     if (pthread_mutex_init(&streams->lock, NULL) == 0)
@@ -20,6 +22,7 @@ void rpi_streams_finish(struct rpi_streams *streams, const struct rp_driver *dri
 static rp_status make(struct rpi_streams *streams, const struct rp_driver *driver,
                       CUstream *out_stream, struct rp_error *err)
 {
+    rpi_assert_held(&streams->lock);
     if (!rpi_vec_reserve(&streams->free, streams->made + 1)) /* so that giving back cannot fail */
         return rpi_error_host_memory(err, "rp_pool_create", sizeof *streams->free.data);
     CUresult result = driver->cuStreamCreate(out_stream, CU_STREAM_NON_BLOCKING);

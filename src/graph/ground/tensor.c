@@ -18,12 +18,12 @@ static const struct {
 #undef X
 };
 
-const char *rp_dtype_name(uint32_t dtype)
+const char *rpi_dtype_name(uint32_t dtype)
 {
     return dtype < sizeof types / sizeof *types ? types[dtype].name : NULL;
 }
 
-uint32_t rp_dtype_bytes(uint32_t dtype)
+uint32_t rpi_dtype_bytes(uint32_t dtype)
 {
     return dtype < sizeof types / sizeof *types ? types[dtype].bytes : 0;
 }
@@ -38,7 +38,7 @@ static rp_status check_fields(const struct rp_arg *arg, const char *function, si
                          "argument %zu has flags or reserved fields that are not 0: start from a "
                          "zeroed struct rp_arg",
                          index);
-    if (!rp_dtype_name(arg->dtype))
+    if (!rpi_dtype_name(arg->dtype))
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, function,
                          "argument %zu has type %" PRIu32 ", which is not an enum rp_dtype", index,
                          arg->dtype);
@@ -117,6 +117,7 @@ static void fill_strides(uint32_t rank, const int64_t *shape, int64_t *strides)
 
 rp_status rpi_tensor_init(struct rpi_tensor *tensor, const struct rp_arg *arg, struct rp_error *err)
 {
+    assert(rpi_dtype_name(arg->dtype) && arg->rank <= RP_MOST_RANK);
     uint32_t rank = arg->rank;
     *tensor = (struct rpi_tensor){.bytes = arg->bytes, .dtype = arg->dtype, .rank = rank};
     if (!rank)
@@ -201,7 +202,7 @@ void rpi_tensor_describe(const struct rpi_tensor *tensor, char text[RPI_TENSOR_T
         add(&w, "%" PRIu64 " bytes", tensor->bytes);
         return;
     }
-    add(&w, "%s", rp_dtype_name(tensor->dtype));
+    add(&w, "%s", rpi_dtype_name(tensor->dtype));
     add_list(&w, tensor->rank, tensor->shape);
     if (!is_contiguous(tensor)) {
         add(&w, " of strides ");

@@ -17,6 +17,10 @@ struct rpi_tensor {
     const int64_t *strides; /* of a contiguous one too */
 };
 
+/* "float32", static text, and 4; NULL and 0 for a number that is no enum rp_dtype. */
+const char *rpi_dtype_name(uint32_t dtype);
+uint32_t rpi_dtype_bytes(uint32_t dtype);
+
 /* Is the argument's description possible: a type that exists, no negative or overflowing sizes, the
  * last element within its bytes? RP_ERROR_INVALID_ARGUMENT otherwise. */
 rp_status rpi_tensor_check(const struct rp_arg *arg, const char *function, size_t index,

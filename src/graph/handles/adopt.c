@@ -15,6 +15,7 @@
 #include "graph/handles/adopt.h"
 
 #include "base/clock.h"
+#include "base/held.h"
 #include "base/refuse.h"
 #include "base/sized.h"
 #include "graph/capture/learning.h"
@@ -23,7 +24,9 @@
 #include "graph/handles/graph_object.h"
 #include "graph/objects/device_context.h"
 #include "graph/objects/gates.h"
+#include "reprise_framework.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 struct rpi_adoption {
@@ -225,6 +228,7 @@ static void settle(struct rp_graph *graph, struct rp_graph *adopting)
 /* With the capture lock held and the context current. */
 static rp_status adopt_locked(struct rp_graph *graph, CUstream stream, struct rp_error *err)
 {
+    assert(rpi_gate_is_own(&graph->pool->core->capture_gate));
     rp_status status = rpi_adoption_check(graph->pool, "rp_graph_adopt", err);
     if (status != RP_OK)
         return status;
@@ -403,6 +407,8 @@ static rp_status refuse_graph(const struct rp_graph *graph, const char *function
 /* With the core's lock held. */
 static rp_status hold_again(struct rp_graph *graph, uint32_t i, struct rp_error *err)
 {
+    rpi_assert_held(&graph->pool->core->lock);
+    assert(graph->adopted && i < graph->block_count);
     struct rpi_range range = rpi_block_range(graph, i);
     if (!rpi_vec_reserve(&graph->member.kept, graph->member.kept.count + 2)) /* one for a cut */
         return rpi_error_host_memory(err, "rp_graph_hold", sizeof range);

@@ -13,6 +13,8 @@
 #include "graph/exec/exec_cache.h"
 #include "graph/objects/device_context.h"
 #include "memory/range/shared.h"
+#include "reprise_heap.h"
+#include "reprise_tools.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -349,11 +351,10 @@ rp_status rp_device_trim(struct rp_device *device, uint64_t *out_bytes, struct r
     return status;
 }
 
-void rp_device_info_sized(const struct rp_device *device, size_t info_bytes,
-                          struct rp_device_info *out_info)
+void rp_device_info(const struct rp_device *device, struct rp_device_info *out_info)
 {
     if (rpi_is_forked() || !device || !out_info) {
-        rpi_give_nothing(out_info, info_bytes);
+        rpi_give_nothing(out_info);
         return;
     }
     struct rpi_host_statistics host = {0};
@@ -367,7 +368,7 @@ void rp_device_info_sized(const struct rp_device *device, size_t info_bytes,
                                         .multiprocessors = device->multiprocessors,
                                         .total_bytes = device->total_bytes,
                                         .host_races = host.races};
-    rpi_give(out_info, info_bytes, &info, sizeof info);
+    rpi_give(out_info, &info, sizeof info, __func__);
 }
 
 int rp_device_capability(const struct rp_device *device, size_t index,

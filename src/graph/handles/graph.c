@@ -11,6 +11,7 @@
 #include "graph/handles/graph_object.h"
 #include "graph/objects/device_context.h"
 #include "graph/objects/wait.h"
+#include "reprise_framework.h"
 
 /* Waits until the graph's last replay is over; where the event says nothing, for its stream. */
 static void wait_for_replays(struct rp_graph *graph)
@@ -108,11 +109,10 @@ int rp_graph_is_stale(const struct rp_graph *graph)
     return rpi_heap_watches_lost(&graph->outside) != NULL;
 }
 
-void rp_graph_info_sized(const struct rp_graph *graph, size_t info_bytes,
-                         struct rp_graph_info *out_info)
+void rp_graph_info(const struct rp_graph *graph, struct rp_graph_info *out_info)
 {
     if (rpi_is_forked() || !graph || !out_info) {
-        rpi_give_nothing(out_info, info_bytes);
+        rpi_give_nothing(out_info);
         return;
     }
     pthread_mutex_lock(&graph->pool->core->lock);
@@ -137,11 +137,11 @@ void rp_graph_info_sized(const struct rp_graph *graph, size_t info_bytes,
         rpi_exec_client_tell(graph->client, &info);
     }
     pthread_mutex_unlock(&graph->pool->core->lock);
-    rpi_give(out_info, info_bytes, &info, sizeof info);
+    rpi_give(out_info, &info, sizeof info, __func__);
 }
 
-rp_status rp_graph_arg_info_sized(const struct rp_graph *graph, size_t index, size_t info_bytes,
-                                  struct rp_graph_arg_info *out_info, struct rp_error *err)
+rp_status rp_graph_arg_info(const struct rp_graph *graph, size_t index,
+                            struct rp_graph_arg_info *out_info, struct rp_error *err)
 {
     if (rpi_is_forked() || !graph || !out_info)
         return rpi_refuse(err, "rp_graph_arg_info", !graph ? "graph" : "out_info");
@@ -161,6 +161,5 @@ rp_status rp_graph_arg_info_sized(const struct rp_graph *graph, size_t index, si
         .nodes = arg->use_count,
     };
     pthread_mutex_unlock(&graph->pool->core->lock);
-    rpi_give(out_info, info_bytes, &info, sizeof info);
-    return RP_OK;
+    return rpi_hand_out(out_info, &info, sizeof info, __func__, err);
 }

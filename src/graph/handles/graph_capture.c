@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/refuse.h"
 #include "base/sized.h"
-#include "graph/bind/choice.h"
+#include "graph/bind/copy_choice.h"
 #include "graph/capture/compare.h"
 #include "graph/capture/results.h"
 #include "graph/capture/share.h"
@@ -23,6 +23,9 @@
 #include "graph/objects/objects.h"
 #include "graph/verify/verify.h"
 #include "graph/verify/verify_run.h"
+#include "reprise_framework.h"
+
+#include <assert.h>
 
 enum { MOST_REHEARSALS = 2, MOST_FOR_SUSPECTS = RPI_MOST_ATTEMPTS };
 
@@ -246,25 +249,26 @@ static rp_status add_carriers(struct capturing *c, struct rpi_exec_source *sourc
                               struct rp_error *err)
 {
     struct rp_device *device = c->pool->device;
-    struct rpi_carriers *carriers = &c->graph->exec->carriers;
-    CUgraphNode added[RPI_CARRIER_ENDS];
+    struct rpi_copy_nodes *copy_nodes = &c->graph->exec->copy_nodes;
+    CUgraphNode added[RPI_COPY_NODE_ENDS];
     size_t count = 0;
     rp_status status =
-        rpi_carriers_add(carriers, c->graph->binding, &device->copier, source->template, err);
+        rpi_copy_nodes_add(copy_nodes, c->graph->binding, &device->copier, source->template, err);
     if (status != RP_OK)
         return status;
-    for (int end = 0; end < RPI_CARRIER_ENDS; end++) {
-        struct rpi_carrier *carrier = &carriers->ends[end];
-        if (!carrier->most)
+    for (int end = 0; end < RPI_COPY_NODE_ENDS; end++) {
+        struct rpi_copy_node *copy_node = &copy_nodes->ends[end];
+        if (!copy_node->most)
             continue;
-        carrier->number = (uint32_t)(source->topology.handles.count + count);
-        added[count++] = carrier->node;
+        copy_node->number = (uint32_t)(source->topology.handles.count + count);
+        added[count++] = copy_node->node;
     }
     if (!count)
         return RP_OK;
     if (c->graph->binding->choice)
-        rpi_choice_carry(c->graph->binding->choice, carriers->ends[RPI_CARRIER_IN].most != 0,
-                         carriers->ends[RPI_CARRIER_OUT].most != 0);
+        rpi_copy_choice_carry(c->graph->binding->choice,
+                              copy_nodes->ends[RPI_COPY_NODE_IN].most != 0,
+                              copy_nodes->ends[RPI_COPY_NODE_OUT].most != 0);
     return rpi_exec_source_extend(source, device->driver, added, count, err);
 }
 
@@ -290,7 +294,7 @@ static rp_status make_exec(struct capturing *c, struct rp_error *err)
     if (status == RP_OK)
         rpi_binding_choose(binding, c->args, NULL); /* an exec is made for memory like this */
     if (status == RP_OK && c->may_choose)
-        status = rpi_choice_create(&binding->choice, binding, &c->pool->device->copier, err);
+        status = rpi_copy_choice_create(&binding->choice, binding, &c->pool->device->copier, err);
     if (status == RP_OK)
         status = rpi_exec_init(graph->exec, device, binding, err);
     uint64_t start = rpi_clock_ns();
@@ -380,6 +384,7 @@ static void settle(struct capturing *c, bool captured)
         rpi_reads_added(c->graph);
     }
     rpi_pool_settle(&core->memory);
+    assert(rpi_pool_is_valid(&core->memory));
     rpi_staging_settle(core);
     pthread_mutex_unlock(&core->lock);
 }
@@ -388,6 +393,7 @@ static void settle(struct capturing *c, bool captured)
 static rp_status capture_locked(struct capturing *c, struct rp_graph **out_graph,
                                 struct rp_error *err)
 {
+    assert(rpi_gate_is_own(&c->pool->core->capture_gate));
     const struct rp_driver *driver = c->pool->device->driver;
     c->graph = make_graph(c->pool, c->name, err);
     if (!c->graph)

@@ -8,6 +8,7 @@
 #include "graph/exec/exec_cache.h"
 #include "graph/objects/address_owner.h"
 #include "graph/template/params.h"
+#include "reprise_framework.h"
 
 #include <stdlib.h>
 

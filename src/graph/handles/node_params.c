@@ -3,6 +3,7 @@
 #include "graph/objects/device_context.h"
 #include "graph/objects/objects.h"
 #include "graph/template/params.h"
+#include "reprise_framework.h"
 
 #include <string.h>
 

@@ -290,6 +290,7 @@ rp_status rp_pool_trim(struct rp_pool *pool, uint64_t *out_bytes, struct rp_erro
         pthread_mutex_lock(&core->lock);
         uint64_t before = rpi_pool_held(&core->memory);
         rpi_pool_trim(&core->memory);
+        assert(rpi_pool_is_valid(&core->memory));
         if (out_bytes)
             *out_bytes = before - rpi_pool_held(&core->memory);
         pthread_mutex_unlock(&core->lock);
@@ -299,11 +300,10 @@ rp_status rp_pool_trim(struct rp_pool *pool, uint64_t *out_bytes, struct rp_erro
     return status;
 }
 
-void rp_pool_info_sized(const struct rp_pool *pool, size_t info_bytes,
-                        struct rp_pool_info *out_info)
+void rp_pool_info(const struct rp_pool *pool, struct rp_pool_info *out_info)
 {
     if (rpi_is_forked() || !pool || !out_info) {
-        rpi_give_nothing(out_info, info_bytes);
+        rpi_give_nothing(out_info);
         return;
     }
     const struct rpi_pool_node *top = &pool->group.node;
@@ -319,5 +319,5 @@ void rp_pool_info_sized(const struct rp_pool *pool, size_t info_bytes,
         .graphs = rpi_pool_count(top),
         .staging_bytes = pool->core->staging.bytes + pool->core->staging.allocated};
     pthread_mutex_unlock(&pool->core->lock);
-    rpi_give(out_info, info_bytes, &info, sizeof info);
+    rpi_give(out_info, &info, sizeof info, __func__);
 }

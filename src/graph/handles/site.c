@@ -6,6 +6,7 @@
 #include "base/sized.h"
 #include "graph/exec/exec_cache.h"
 #include "graph/objects/objects.h"
+#include "reprise_tools.h"
 
 /* Which parameter a byte of a kernel's image lies in; *offset becomes that in the parameter. -1,
  * and nothing changed, where the driver does not tell. */
@@ -40,8 +41,8 @@ static const char *kind_name(CUgraphNodeType type)
                                                : "memset"; /* no other holds sites */
 }
 
-rp_status rp_graph_site_sized(const struct rp_graph *graph, size_t index, size_t site_bytes,
-                              struct rp_graph_site *out_site, struct rp_error *err)
+rp_status rp_graph_site(const struct rp_graph *graph, size_t index, struct rp_graph_site *out_site,
+                        struct rp_error *err)
 {
     if (rpi_is_forked() || !graph || !out_site)
         return rpi_refuse(err, "rp_graph_site", !graph ? "graph" : "out_site");
@@ -71,6 +72,5 @@ rp_status rp_graph_site_sized(const struct rp_graph *graph, size_t index, size_t
     };
     made.parameter = find_parameter(device->driver, kind->function, &made.offset);
     rp_device_pop(device);
-    rpi_give(out_site, site_bytes, &made, sizeof made);
-    return RP_OK;
+    return rpi_hand_out(out_site, &made, sizeof made, __func__, err);
 }

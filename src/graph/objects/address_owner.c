@@ -4,6 +4,7 @@
 #include "base/refuse.h"
 
 #include "graph/objects/objects.h"
+#include "reprise_framework.h"
 
 #include <stdio.h>
 

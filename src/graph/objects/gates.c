@@ -4,6 +4,8 @@
 #include "base/refuse.h"
 #include "graph/ground/call.h"
 
+#include <assert.h>
+
 static rp_status refuse_own(const char *function, const char *name, struct rp_error *err)
 {
     return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, function,
@@ -44,6 +46,7 @@ rp_status rpi_gate_for_work(struct rpi_gate *gate, const char *function, const c
 
 rp_status rpi_adoption_check(const struct rp_pool *pool, const char *function, struct rp_error *err)
 {
+    assert(rpi_gate_is_own(&pool->core->capture_gate));
     struct rpi_pool_core *core = pool->core;
     rp_status status = RP_OK;
     pthread_mutex_lock(&core->lock);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/objects/reads.h"
 
+#include "base/held.h"
 #include "base/hostmem.h"
 #include "graph/objects/objects.h"
 
@@ -32,6 +33,7 @@ static bool is_before(const struct rpi_pool_node *a, const struct rpi_pool_node 
  * UINT32_MAX: there is none. */
 static uint32_t find_block(const struct rp_graph *graph, uint64_t offset, bool kept)
 {
+    rpi_assert_held(&graph->pool->core->lock);
     for (uint32_t i = 0; i < graph->block_count; i++) {
         struct rpi_range range = rpi_block_range(graph, i);
         if (graph->blocks[i].kept == kept && range.from <= offset && offset < range.to)
@@ -45,6 +47,7 @@ static uint32_t find_block(const struct rp_graph *graph, uint64_t offset, bool k
 static const struct rpi_pool_member *next_keeper(const struct rp_pool *pool,
                                                  const struct rpi_pool_member *m, uint64_t offset)
 {
+    rpi_assert_held(&pool->core->lock);
     const struct rpi_pool_node *top = &pool->core->memory.root->node, here = place_in(pool);
     while ((m = rpi_pool_next(top, m)))
         if (!m->held && !m->released && rpi_ranges_overlap(&m->kept, offset, offset + 1) &&
@@ -63,6 +66,7 @@ static uint64_t find_kept(const struct rp_pool *pool, uint64_t offset)
 
 void rpi_reads_describe(const struct rp_pool *pool, uint64_t offset, char *text, size_t bytes)
 {
+    rpi_assert_held(&pool->core->lock);
     const struct rpi_pool_node *top = &pool->core->memory.root->node;
     for (const struct rpi_pool_member *m = rpi_pool_next(top, NULL); m; m = rpi_pool_next(top, m)) {
         if (!rpi_ranges_overlap(&m->all, offset, offset + 1))
@@ -85,6 +89,7 @@ void rpi_reads_describe(const struct rp_pool *pool, uint64_t offset, char *text,
  * and is meant then. With the core's lock held. */
 static bool is_held(const struct rp_pool *pool, uint64_t address, uint64_t offset)
 {
+    rpi_assert_held(&pool->core->lock);
     const struct rpi_pool_node *top = &pool->core->memory.root->node;
     if (rpi_address_is_held(pool->device, address))
         return true;
@@ -173,6 +178,8 @@ static bool changes(const struct rp_graph *reader, const struct rp_graph *writer
 /* Appends the block's changers: earlier readers that change it, none of them before another. */
 static bool add_changers(struct rp_graph *graph, const struct rp_graph *writer, uint32_t block)
 {
+    rpi_assert_held(&graph->pool->core->lock);
+    assert(block < writer->block_count && writer->blocks[block].kept);
     struct rpi_reads *reads = &graph->reads;
     const struct rpi_pool_node here = place_in(graph->pool);
     size_t first = reads->changers.count;
@@ -212,6 +219,7 @@ static bool same_changers(const struct rpi_reads *reads, const struct rpi_source
 static bool use_again(struct rpi_reads *reads, const struct rp_graph *writer, uint32_t block,
                       const struct rpi_foreign_use *use)
 {
+    assert(block < writer->block_count);
     if (!reads->sources.count ||
         reads->sources.data[reads->sources.count - 1].writer.graph != writer)
         return false;
@@ -258,6 +266,7 @@ static bool add_block(struct rp_graph *graph, struct rp_graph *writer, uint32_t 
 static rp_status add_use(struct rp_graph *graph, const struct rpi_foreign_use *use,
                          struct rp_error *err)
 {
+    rpi_assert_held(&graph->pool->core->lock);
     const struct rp_pool *pool = graph->pool;
     struct rpi_reads *reads = &graph->reads;
     uint64_t offset = find_kept(pool, use->offset);
@@ -285,6 +294,8 @@ static rp_status add_use(struct rp_graph *graph, const struct rpi_foreign_use *u
 
 static void enlist(struct rp_graph *graph)
 {
+    rpi_assert_held(&graph->pool->core->lock);
+    assert(!graph->reads.listed);
     struct rpi_readers *readers = &graph->pool->core->readers;
     graph->reads.next = readers->first;
     if (readers->first)
@@ -297,6 +308,7 @@ static void enlist(struct rp_graph *graph)
 rp_status rpi_reads_take(struct rp_graph *graph, struct rpi_foreign_uses *uses,
                          struct rp_error *err)
 {
+    assert(!graph->reads.listed && !graph->member.node.parent);
     struct rpi_pool_core *core = graph->pool->core;
     rp_status status = RP_OK;
     join_uses(uses);
@@ -307,12 +319,14 @@ rp_status rpi_reads_take(struct rp_graph *graph, struct rpi_foreign_uses *uses,
         status = add_use(graph, &uses->data[i], err);
     if (status == RP_OK)
         enlist(graph);
+    assert(rpi_readers_are_valid(graph->pool));
     pthread_mutex_unlock(&core->lock);
     return status;
 }
 
 void rpi_reads_delist(struct rp_graph *graph)
 {
+    rpi_assert_held(&graph->pool->core->lock);
     struct rpi_readers *readers = &graph->pool->core->readers;
     struct rpi_reads *reads = &graph->reads;
     if (!reads->listed)
@@ -349,5 +363,5 @@ void rpi_reads_finish(struct rp_graph *graph)
 
 void rpi_readers_finish(struct rpi_readers *readers)
 {
-    rpi_stamps_finish(&readers->stamps);
+    rpi_write_stamps_finish(&readers->stamps);
 }

@@ -19,7 +19,7 @@
  *     2. nothing else has written there since: no replay of a graph whose memory lies over it;
  *     3. each changer has been replayed since, or an alternative of it.
  *
- * For 2 every replay stamps the memory that it writes with its turn (memory/range/stamps.h), where
+ * For 2 every replay stamps the memory that it writes with its turn (write_stamps.h), where
  * anybody reads: the latest stamp on a source must be that of its writer's last replay. So a replay
  * pays for its own joined ranges and sources, however many graphs the pool has, and nothing where
  * no graph reads another's block.
@@ -31,7 +31,7 @@
 
 #include "base/status.h"
 #include "base/vec.h"
-#include "memory/range/stamps.h"
+#include "memory/range/write_stamps.h"
 
 struct rp_graph;
 struct rp_pool;
@@ -61,7 +61,7 @@ struct rpi_reads_block {
 struct rpi_source {
     struct rpi_reads_party writer;
     struct rpi_range range; /* in the pool */
-    struct rpi_stamp_span span;
+    struct rpi_write_span span;
     uint32_t first_block, block_count;
     uint32_t first_changer, changer_count;
     bool or_next; /* the next source would do as well: its writer is an alternative of this one, and
@@ -79,7 +79,7 @@ struct rpi_reads {
         RPI_VEC(struct rpi_reads_party);
     } changers;
     struct {
-        RPI_VEC(struct rpi_stamp_span);
+        RPI_VEC(struct rpi_write_span);
     } covers;         /* the watched segments that the graph's own memory lies on */
     uint64_t serial;  /* number of the graph in its core */
     uint64_t written; /* turn of its last whole replay; 0: none */
@@ -92,7 +92,7 @@ struct rpi_reads {
 /* Of a core. */
 struct rpi_readers {
     struct rp_graph *first;
-    struct rpi_stamps stamps;
+    struct rpi_write_stamps stamps;
     bool stale; /* the stamps have to be made anew before they are used */
 };
 void rpi_readers_finish(struct rpi_readers *readers); /* allowed on zeroed ones */
@@ -138,6 +138,10 @@ void rpi_reads_removed(struct rp_graph *graph);
 bool rpi_reads_is_whole(const struct rp_graph *writer, uint32_t block);
 /* Whose the memory at an offset of the pool is: "block 3 of graph 'a', which frees it". */
 void rpi_reads_describe(const struct rp_pool *pool, uint64_t offset, char *text, size_t bytes);
+
+/* A walker, for tests and debug builds: is every reader listed once, and are its blocks, sources
+ * and changers in their places, each in a block that its writer keeps? */
+bool rpi_readers_are_valid(const struct rp_pool *pool);
 
 /* It is no reader any more. */
 void rpi_reads_delist(struct rp_graph *graph);

@@ -5,11 +5,13 @@
  */
 #include "graph/objects/reads.h"
 
+#include "base/held.h"
 #include "base/hostmem.h"
 #include "base/log.h"
 #include "graph/objects/objects.h"
 #include "graph/objects/wait.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +26,7 @@ static const struct rpi_pool_member *next_member(const struct rp_graph *graph,
 
 struct writing {
     uint64_t turn;
-    struct rpi_stamp_span span;
+    struct rpi_write_span span;
 };
 struct writings {
     RPI_VEC(struct writing);
@@ -50,19 +52,19 @@ static void set_spans(struct rpi_readers *readers)
     for (struct rp_graph *r = readers->first; r; r = r->reads.next)
         for (size_t i = 0; i < r->reads.sources.count; i++) {
             struct rpi_source *source = &r->reads.sources.data[i];
-            source->span = rpi_stamps_span(&readers->stamps, source->range);
+            source->span = rpi_write_stamps_span(&readers->stamps, source->range);
         }
 }
 
 /* The segments that a graph's memory lies on, and what it is known to have written. */
-static bool cover(struct rp_graph *graph, const struct rpi_stamps *stamps,
+static bool cover(struct rp_graph *graph, const struct rpi_write_stamps *stamps,
                   struct writings *writings)
 {
     struct rpi_reads *reads = &graph->reads;
     reads->covers.count = 0;
     for (size_t i = 0; i < graph->member.all.count; i++) {
         struct writing writing = {graph->member.turn,
-                                  rpi_stamps_span(stamps, graph->member.all.data[i])};
+                                  rpi_write_stamps_span(stamps, graph->member.all.data[i])};
         if (writing.span.first == writing.span.end)
             continue;
         if (!rpi_vec_push(&reads->covers, writing.span) ||
@@ -72,7 +74,7 @@ static bool cover(struct rp_graph *graph, const struct rpi_stamps *stamps,
     /* What graphs wrote there that are no more. */
     for (uint32_t i = 0; reads->spoiled && i < graph->block_count; i++) {
         struct writing writing = {graph->blocks[i].overwritten,
-                                  rpi_stamps_span(stamps, rpi_block_range(graph, i))};
+                                  rpi_write_stamps_span(stamps, rpi_block_range(graph, i))};
         if (writing.turn && !rpi_vec_push(writings, writing))
             return false;
     }
@@ -86,7 +88,8 @@ static rp_status renew_stamps(const struct rp_graph *graph, struct rp_error *err
     struct rpi_readers *readers = &graph->pool->core->readers;
     struct rpi_ranges watched = {0};
     struct writings writings = {0};
-    bool done = find_watched(readers, &watched) && rpi_stamps_build(&readers->stamps, &watched);
+    bool done =
+        find_watched(readers, &watched) && rpi_write_stamps_build(&readers->stamps, &watched);
     for (const struct rpi_pool_member *m = next_member(graph, NULL); done && m;
          m = next_member(graph, m))
         done = cover(rpi_graph_of(m), &readers->stamps, &writings);
@@ -95,7 +98,7 @@ static rp_status renew_stamps(const struct rp_graph *graph, struct rp_error *err
         if (writings.count)
             qsort(writings.data, writings.count, sizeof *writings.data, by_turn);
         for (size_t i = 0; i < writings.count; i++)
-            rpi_stamps_write(&readers->stamps, writings.data[i].span, writings.data[i].turn);
+            rpi_write_stamps_write(&readers->stamps, writings.data[i].span, writings.data[i].turn);
         readers->stale = false;
     }
     rpi_vec_finish(&watched);
@@ -105,6 +108,7 @@ static rp_status renew_stamps(const struct rp_graph *graph, struct rp_error *err
 
 void rpi_reads_done(struct rp_graph *graph, bool whole)
 {
+    rpi_assert_held(&graph->pool->core->lock);
     struct rpi_readers *readers = &graph->pool->core->readers;
     uint64_t turn = graph->member.turn;
     if (whole)
@@ -112,13 +116,14 @@ void rpi_reads_done(struct rp_graph *graph, bool whole)
     if (!readers->first || readers->stale)
         return; /* renewed stamps begin with what the graphs remember */
     for (size_t i = 0; i < graph->reads.covers.count; i++)
-        rpi_stamps_write(&readers->stamps, graph->reads.covers.data[i], turn);
+        rpi_write_stamps_write(&readers->stamps, graph->reads.covers.data[i], turn);
 }
 
 /* ---- Graphs that come and go --------------------------------------------------------------- */
 
 void rpi_reads_added(struct rp_graph *graph)
 {
+    rpi_assert_held(&graph->pool->core->lock);
     graph->pool->core->readers.stale = true;
 }
 
@@ -162,6 +167,7 @@ static void leave_mark(struct rp_graph *other, const struct rp_graph *graph)
 
 void rpi_reads_removed(struct rp_graph *graph)
 {
+    rpi_assert_held(&graph->pool->core->lock);
     for (struct rp_graph *r = graph->pool->core->readers.first; r; r = r->reads.next) {
         if (reads_of(r, graph)) /* in memory that is about to be another's */
             rpi_wait_for_member(r->pool->device->driver, &r->member);
@@ -221,6 +227,8 @@ static const struct rp_graph *find_overwriter(const struct rp_graph *writer, str
 
 bool rpi_reads_is_whole(const struct rp_graph *writer, uint32_t block)
 {
+    rpi_assert_held(&writer->pool->core->lock);
+    assert(block < writer->block_count);
     uint64_t written = writer->reads.written;
     return written && writer->blocks[block].overwritten <= written &&
            !find_overwriter(writer, rpi_block_range(writer, block));
@@ -326,7 +334,7 @@ static enum fault judge(const struct rp_graph *graph, const struct rpi_source *s
     uint64_t written = writer->reads.written;
     if (!written)
         return UNWRITTEN;
-    if (rpi_stamps_latest(&graph->pool->core->readers.stamps, source->span) != written)
+    if (rpi_write_stamps_latest(&graph->pool->core->readers.stamps, source->span) != written)
         return OVERWRITTEN;
     for (uint32_t i = 0; i < source->changer_count; i++) {
         *out_changer = &graph->reads.changers.data[source->first_changer + i];
@@ -380,6 +388,7 @@ static rp_status check_sources(const struct rp_graph *graph, size_t *io_index, s
 
 rp_status rpi_reads_check(struct rp_graph *graph, struct rp_error *err)
 {
+    rpi_assert_held(&graph->pool->core->lock);
     const struct rpi_reads *reads = &graph->reads;
     rp_status status = RP_OK;
     if (reads->sources.count && graph->pool->core->readers.stale)

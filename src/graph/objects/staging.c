@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/objects/staging.h"
 
+#include "base/held.h"
 #include "graph/objects/arguments.h"
 #include "graph/objects/gates.h"
 #include "graph/objects/objects.h"
@@ -190,6 +191,7 @@ static rp_status place_locked(struct rp_pool *pool, const struct rp_arg *args, s
                               uint64_t *out_addresses, struct rpi_range *out_range,
                               struct rp_error *err)
 {
+    rpi_assert_held(&pool->core->lock);
     enum { APART = 4096 }; /* more than any alignment, so that addresses fit wherever they begin */
     struct rpi_staging *staging = &pool->core->staging;
     rp_status status = staging->driver ? RP_OK : init(staging, pool, err);
@@ -244,6 +246,7 @@ rp_status rpi_staging_place(struct rp_pool *pool, const struct rp_arg *args, siz
 rp_status rpi_staging_back(struct rpi_pool_core *core, uint64_t from, uint64_t bytes,
                            struct rp_error *err)
 {
+    rpi_assert_held(&core->lock);
     struct rpi_staging *staging = &core->staging;
     size_t first = (size_t)((from - staging->base) / staging->page_bytes);
     size_t last = (size_t)((from + bytes - 1 - staging->base) / staging->page_bytes);
@@ -266,6 +269,7 @@ rp_status rpi_staging_back(struct rpi_pool_core *core, uint64_t from, uint64_t b
 rp_status rpi_staging_allocate(struct rpi_pool_core *core, uint64_t bytes, CUdeviceptr *out_memory,
                                struct rp_error *err)
 {
+    rpi_assert_held(&core->lock);
     struct rpi_staging *staging = &core->staging;
     CUdeviceptr memory = 0;
     rp_status status = rpi_pool_check_limit(&core->memory, bytes, err);
@@ -285,6 +289,7 @@ rp_status rpi_staging_allocate(struct rpi_pool_core *core, uint64_t bytes, CUdev
 
 void rpi_staging_free(struct rpi_pool_core *core, uint64_t bytes, CUdeviceptr memory)
 {
+    rpi_assert_held(&core->lock);
     struct rpi_staging *staging = &core->staging;
     int mode = rpi_relax_begin(staging->driver);
     staging->driver->cuMemFree(memory);
@@ -295,6 +300,7 @@ void rpi_staging_free(struct rpi_pool_core *core, uint64_t bytes, CUdeviceptr me
 
 void rpi_staging_settle(struct rpi_pool_core *core)
 {
+    rpi_assert_held(&core->lock);
     struct rpi_staging *staging = &core->staging;
     const struct rpi_pool_node *top = &core->memory.root->node;
     for (size_t i = 0; staging->bytes && i < staging->pages.count; i++) {

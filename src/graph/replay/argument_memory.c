@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/replay/argument_memory.h"
 
+#include "base/held.h"
 #include "graph/objects/objects.h"
 
 #include <inttypes.h>
@@ -198,6 +199,7 @@ static rp_status check_elsewhere(const struct asked *a, struct rp_error *err)
 
 rp_status rpi_check_memory(struct rp_graph *graph, const struct rp_arg *args, struct rp_error *err)
 {
+    rpi_assert_held(&graph->pool->core->lock);
     const struct rpi_arena *own = &graph->pool->core->memory.arena;
     rp_status status = RP_OK;
     for (size_t i = 0; status == RP_OK && i < graph->arg_count; i++) {

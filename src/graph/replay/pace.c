@@ -149,8 +149,8 @@ static rp_status measure_and_restore(struct rp_device *device, struct rp_pace *o
     return status;
 }
 
-rp_status rp_device_restore_pace_sized(struct rp_device *device, size_t pace_bytes,
-                                       struct rp_pace *out_pace, struct rp_error *err)
+rp_status rp_device_restore_pace(struct rp_device *device, struct rp_pace *out_pace,
+                                 struct rp_error *err)
 {
     if (rpi_is_forked() || !device)
         return rpi_refuse(err, "rp_device_restore_pace", "device");
@@ -164,7 +164,7 @@ rp_status rp_device_restore_pace_sized(struct rp_device *device, size_t pace_byt
     rpi_relax_end(device->driver, mode);
     pthread_mutex_unlock(&device->pace.lock);
     rp_device_pop(device);
-    if (status == RP_OK && out_pace)
-        rpi_give(out_pace, pace_bytes, &pace, sizeof pace);
-    return status;
+    if (status != RP_OK || !out_pace)
+        return status;
+    return rpi_hand_out(out_pace, &pace, sizeof pace, __func__, err);
 }

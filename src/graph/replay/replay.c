@@ -7,14 +7,16 @@
  */
 #include "graph/replay/replay.h"
 #include "base/clock.h"
+#include "base/held.h"
 #include "base/log.h"
 #include "base/refuse.h"
-#include "graph/bind/choice.h"
+#include "graph/bind/copy_choice.h"
 #include "graph/exec/exec_cache.h"
 #include "graph/objects/device_context.h"
 #include "graph/objects/objects.h"
 #include "graph/replay/argument_memory.h"
-#include "memory/pool/pool_turn.h"
+#include "memory/pool/replay_order.h"
+#include "reprise_framework.h"
 
 static rp_status check_stream(const struct rp_graph *graph, CUstream stream, struct rp_error *err)
 {
@@ -88,17 +90,17 @@ static rp_status carry(const struct rp_graph *graph, const struct rp_arg *args,
 {
     struct rpi_exec *exec = graph->exec;
     bool out = direction == RP_ARG_OUT;
-    enum rpi_carrier_end end = out ? RPI_CARRIER_OUT : RPI_CARRIER_IN;
+    enum rpi_copy_node_end end = out ? RPI_COPY_NODE_OUT : RPI_COPY_NODE_IN;
     bool values = !out && graph->binding->value_count;
     *out_split = (struct split){0, values || graph->binding->copied};
-    if (!exec->carriers.ends[end].most)
+    if (!exec->copy_nodes.ends[end].most)
         return RP_OK;
     size_t count = list_copies(graph, args, direction), carried = 0;
     const struct rpi_copy *listed = graph->binding->copies;
     bool beside = (out && graph->binding->outs_overlap) ||
                   rpi_copier_wants(&graph->pool->device->copier, listed, count);
-    CUresult result = rpi_carriers_give(&exec->carriers, end, exec->handle, exec->nodes, listed,
-                                        beside ? 0 : count, &carried);
+    CUresult result = rpi_copy_nodes_give(&exec->copy_nodes, end, exec->handle, exec->nodes, listed,
+                                          beside ? 0 : count, &carried);
     *out_split = (struct split){carried, carried < count};
     if (result != CUDA_SUCCESS)
         return rpi_error_driver(err, result, "cuGraphExecKernelNodeSetParams",
@@ -196,7 +198,7 @@ static rp_status wait_for(const struct rp_graph *graph, struct rpi_pool_member *
 static rp_status wait_for_turn(struct rp_graph *graph, CUstream stream, struct rp_error *err)
 {
     struct rpi_pool *memory = &graph->pool->core->memory;
-    rp_status status = rpi_turn_ahead(memory, &graph->member, err);
+    rp_status status = rpi_replay_order_ahead(memory, &graph->member, err);
     if (status == RP_OK)
         status = wait_for(graph, &graph->member, stream, err);
     for (size_t i = 0; status == RP_OK && i < memory->ahead.count; i++)
@@ -211,7 +213,7 @@ static rp_status wait_for_turn(struct rp_graph *graph, CUstream stream, struct r
 static rp_status mark(struct rp_graph *graph, CUstream stream, struct rp_error *err)
 {
     const struct rp_driver *driver = graph->pool->device->driver;
-    rpi_turn_take(&graph->pool->core->memory, &graph->member);
+    rpi_replay_order_take(&graph->pool->core->memory, &graph->member);
     graph->member.stream = stream;
     graph->member.busy = true;
     CUresult result = driver->cuEventRecord(graph->member.done, stream);
@@ -285,8 +287,8 @@ static rp_status replay_taken(struct rp_graph *graph, const struct rp_arg *args,
     uint64_t before = graph->exec->patched, start = graph->binding->choice ? rpi_clock_ns() : 0;
     rp_status status = bind(graph, err);
     uint64_t given = graph->exec->patched - before;
-    bool timed = rpi_choice_wants_time(graph->binding->choice, given) && !graph->exec->renewed &&
-                 !graph->client->updated;
+    bool timed = rpi_copy_choice_wants_time(graph->binding->choice, given) &&
+                 !graph->exec->renewed && !graph->client->updated;
     double bind_us = timed ? (double)(rpi_clock_ns() - start) * 1e-3 : 0, launch_us = 0;
     if (status == RP_OK)
         status = wait_for_turn(graph, stream, err);
@@ -294,7 +296,7 @@ static rp_status replay_taken(struct rp_graph *graph, const struct rp_arg *args,
         return status;
     status = enqueue(graph, args, stream, timed ? &launch_us : NULL, err);
     if (timed && status == RP_OK)
-        rpi_choice_learn(graph->binding->choice, given, bind_us + launch_us);
+        rpi_copy_choice_learn(graph->binding->choice, given, bind_us + launch_us);
     rp_status marked = mark(graph, stream, status == RP_OK ? err : NULL);
     rpi_reads_done(graph, status == RP_OK);
     graph->replays += status == RP_OK;
@@ -316,6 +318,7 @@ static rp_status check_scalars(const struct rp_graph *graph, struct rp_error *er
 static rp_status replay(struct rp_graph *graph, const struct rp_arg *args, const uint64_t *values,
                         CUstream stream, struct rp_error *err)
 {
+    rpi_assert_held(&graph->pool->core->lock);
     rp_status status = check_scalars(graph, err);
     graph->binding->values = values;
     if (status == RP_OK && stream != graph->member.stream)

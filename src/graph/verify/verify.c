@@ -4,6 +4,7 @@
 #include "base/hostmem.h"
 #include "base/idmap.h"
 #include "base/log.h"
+#include "graph/capture/word_proof.h"
 #include "graph/template/view.h"
 
 #include <stdio.h>

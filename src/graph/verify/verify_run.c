@@ -9,6 +9,7 @@
 #include "graph/objects/objects.h"
 #include "graph/template/view.h"
 
+#include <assert.h>
 #include <string.h>
 
 void rpi_verify_run_finish(struct rpi_verify_run *run)
@@ -93,6 +94,7 @@ static rp_status look_at_graph(struct looking *look, CUgraph graph, struct rp_er
 /* With the pool's capture lock held. */
 static rp_status look_at_rehearsal(struct rpi_verify_run *run, struct rp_error *err)
 {
+    assert(rpi_gate_is_own(&run->pool->core->capture_gate));
     struct rpi_rehearsal rehearsal;
     struct looking look = {.run = run, .rehearsal_range = &run->pool->device->rehearsal_range};
     rp_status status = rpi_rehearse(run->pool, run->name, run->callable, run->user, run->args,
@@ -384,10 +386,10 @@ static bool writes_over_read(const struct rp_graph *graph)
 }
 
 /* What is copied by choice would not be verified: returns what chooses, to be put back. */
-static struct rpi_choice *bind_all(struct rp_graph *graph)
+static struct rpi_copy_choice *bind_all(struct rp_graph *graph)
 {
     pthread_mutex_lock(&graph->pool->core->lock);
-    struct rpi_choice *choice = graph->binding->choice;
+    struct rpi_copy_choice *choice = graph->binding->choice;
     graph->binding->choice = NULL;
     pthread_mutex_unlock(&graph->pool->core->lock);
     return choice;
@@ -395,7 +397,7 @@ static struct rpi_choice *bind_all(struct rp_graph *graph)
 
 /* As if the graph had not been replayed: nobody may read what it keeps, and the buffers that it was
  * replayed on are about to go. */
-static void forget(struct rp_graph *graph, struct rpi_choice *choice)
+static void forget(struct rp_graph *graph, struct rpi_copy_choice *choice)
 {
     struct rpi_pool_core *core = graph->pool->core;
     pthread_mutex_lock(&core->lock);
@@ -416,7 +418,7 @@ rp_status rpi_verify_run_end(struct rpi_verify_run *run, struct rp_graph *graph,
     graph->info.not_run = run->instead;
     if (run->instead)
         return RP_OK;
-    struct rpi_choice *choice = bind_all(graph);
+    struct rpi_copy_choice *choice = bind_all(graph);
     bool same = true;
     rp_status status = RP_OK;
     for (int i = 0; status == RP_OK && same && i < 2; i++)

@@ -4,6 +4,7 @@
  * neighbours at once, so that no two free blocks touch. What changes in the gauges is worked out
  * first, as that may ask for more locks; only then anything is changed.
  */
+#include "base/held.h"
 #include "memory/heap/heap.h"
 
 #include <assert.h>
@@ -31,6 +32,7 @@ static inline bool change_gauges(struct rpi_shelf *shelf, const int64_t change[R
 enum rpi_heap_outcome rpi_shelf_take(struct rpi_shelf *shelf, uint64_t bytes, uint64_t requested,
                                      CUstream stream, bool slow, struct rpi_heap_block **out_block)
 {
+    assert(rpi_heap_is_locked(&shelf->lock));
     struct rpi_heap_block *block = rpi_heap_bins_find(&shelf->bins, bytes);
     if (!block)
         return RPI_HEAP_MISS;
@@ -107,6 +109,9 @@ static inline void merge(struct rpi_shelf *shelf, struct rpi_heap_block *block)
 
 bool rpi_shelf_give(struct rpi_shelf *shelf, struct rpi_heap_block *block, bool slow)
 {
+    assert(block->state == RPI_HEAP_LIVE || block->state == RPI_HEAP_WAITING);
+    assert(!block->uses);
+    assert(rpi_heap_is_locked(&shelf->lock));
     assert(!block->uses);
     bool live = block->state == RPI_HEAP_LIVE;
     int64_t bytes = (int64_t)block->bytes;
@@ -130,6 +135,8 @@ bool rpi_shelf_give(struct rpi_shelf *shelf, struct rpi_heap_block *block, bool 
 
 void rpi_shelf_settle(struct rpi_shelf *shelf, struct rpi_heap_block *block)
 {
+    rpi_assert_held(&shelf->heap->growth);
+    assert(rpi_heap_is_locked(&shelf->lock));
     int64_t change[RPI_COUNTS] = {0};
     count_merge(shelf, block, change);
     rpi_heap_change(shelf, change);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "memory/heap/heap.h"
 
+#include "base/held.h"
 #include "base/refuse.h"
 
 #include <assert.h>
@@ -19,6 +20,7 @@ static const int *pools_of(const struct rpi_shelf *shelf)
 
 void rpi_shelf_gauges(const struct rpi_shelf *shelf, int64_t out_now[RPI_GAUGES])
 {
+    assert(rpi_heap_is_locked(&((struct rpi_shelf *)shelf)->lock));
     const struct rpi_gauges *gauges = &shelf->gauges;
     int64_t blocks = rpi_gauges_count(gauges, RPI_COUNT_BLOCKS);
     int64_t bytes = rpi_gauges_count(gauges, RPI_COUNT_BYTES);
@@ -76,6 +78,7 @@ static void set_room(struct rpi_gauges *gauges, enum rpi_count count, int64_t ro
 
 void rpi_heap_hand_out(struct rp_heap *heap, const struct rpi_shelf *asking)
 {
+    rpi_assert_held(&heap->growth);
     int64_t sums[RPI_HEAP_POOLS][RPI_GAUGES], count[RPI_HEAP_POOLS] = {0};
     add_up(heap, sums);
     for (size_t s = 0; s < heap->shelf_count; s++)
@@ -110,16 +113,20 @@ static void lock_others(struct rp_heap *heap, const struct rpi_shelf *own, bool 
 
 void rpi_heap_lock_shelves(struct rp_heap *heap)
 {
+    rpi_assert_held(&heap->growth);
     lock_others(heap, NULL, true);
 }
 
 void rpi_heap_unlock_shelves(struct rp_heap *heap)
 {
+    rpi_assert_held(&heap->growth);
     lock_others(heap, NULL, false);
 }
 
 void rpi_heap_change(struct rpi_shelf *shelf, const int64_t change[RPI_COUNTS])
 {
+    rpi_assert_held(&shelf->heap->growth);
+    assert(rpi_heap_is_locked(&shelf->lock));
     struct rp_heap *heap = shelf->heap;
     if (rpi_gauges_change(&shelf->gauges, change))
         return;
@@ -151,6 +158,8 @@ static void change_stat(struct rpi_heap_stat *stat, int64_t change)
 
 void rpi_heap_segments(struct rpi_shelf *shelf, int64_t count, int64_t bytes)
 {
+    rpi_assert_held(&shelf->heap->growth);
+    assert((count > 0) == (bytes > 0));
     struct rpi_heap_totals *totals = &shelf->heap->totals;
     for (const int *pool = pools_of(shelf); *pool >= 0; pool++) {
         change_stat(&totals->segment[*pool], count);

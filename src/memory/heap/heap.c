@@ -562,8 +562,8 @@ rp_status rp_heap_use(struct rp_heap *heap, uint64_t address, struct CUstream_st
     return added ? RP_OK : rpi_error_host_memory(err, "rp_heap_use", sizeof(struct rpi_heap_use));
 }
 
-rp_status rp_heap_find_sized(struct rp_heap *heap, uint64_t address, size_t block_bytes,
-                             struct rp_heap_block *out_block, struct rp_error *err)
+rp_status rp_heap_find(struct rp_heap *heap, uint64_t address, struct rp_heap_block *out_block,
+                       struct rp_error *err)
 {
     if (rpi_is_forked() || !heap || !out_block)
         return rpi_refuse(err, "rp_heap_find", !heap ? "heap" : "out_block");
@@ -575,13 +575,14 @@ rp_status rp_heap_find_sized(struct rp_heap *heap, uint64_t address, size_t bloc
     bool live = block && block->state == RPI_HEAP_LIVE;
     struct rp_heap_block found = {0};
     if (live)
-        found =
-            (struct rp_heap_block){block->address, block->bytes, block->requested, block->stream};
+        found = (struct rp_heap_block){.address = block->address,
+                                       .bytes = block->bytes,
+                                       .requested = block->requested,
+                                       .stream = block->stream};
     rpi_heap_unlock(&range->shelf->lock);
     if (!live)
         return not_live(heap, address, "rp_heap_find", err);
-    rpi_give(out_block, block_bytes, &found, sizeof found);
-    return RP_OK;
+    return rpi_hand_out(out_block, &found, sizeof found, __func__, err);
 }
 
 /* ---- Settings --------------------------------------------------------------------------------*/

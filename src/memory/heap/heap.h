@@ -8,9 +8,9 @@
  *     range    reserved addresses of a shelf, a grid of chunks of 2 MiB (20 MiB when large)
  *     chunk    one square of that grid; memory is mapped behind it late and given back early
  *     block    a part of a range: a hole (nothing mapped), free, live, or waiting (freed, but work
- * on other streams may still use it) use      one other stream that uses a block, and the event
- * that tells when it no longer does gauge    a figure that is summed over shelves and whose peak is
- * kept (heap_gauge.h)
+ *              on other streams may still use it)
+ *     use      one other stream that uses a block, and the event that tells when it no longer does
+ *     gauge    a figure that is summed over shelves and whose peak is kept (gauge.h)
  *
  *     range   |  chunk 0      |  chunk 1      |  chunk 2      |  chunk 3 ..
  *     blocks  | live | free   | live   | wait | hole                      |
@@ -43,6 +43,7 @@
 #include "memory/heap/lock.h"
 #include "memory/heap/watch.h"
 #include "memory/range/arena.h"
+#include "reprise_heap.h"
 
 #include <assert.h>
 #include <pthread.h>

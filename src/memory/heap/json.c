@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Statistics and snapshots as JSON, in the form of PyTorch's dictionaries. Text is written by a
+ * Snapshots as JSON, in the form of PyTorch's dictionaries. Text is written by a
  * writer that counts what does not fit, so that the same code measures and writes.
  */
 #include "memory/heap/snapshot.h"
@@ -42,64 +42,6 @@ static void put_string(struct writer *out, const char *text)
     }
     put(out, "\"");
 }
-
-/* ---- Statistics ------------------------------------------------------------------------------*/
-
-enum { MOST_PARTS = 3 };
-
-/* "active.all.peak" in its parts; returns how many. */
-static size_t split(const char *name, char parts[MOST_PARTS][32])
-{
-    size_t count = 0;
-    while (count < MOST_PARTS) {
-        size_t length = strcspn(name, ".");
-        snprintf(parts[count++], 32, "%.*s", (int)length, name);
-        if (!name[length])
-            break;
-        name += length + 1;
-    }
-    return count;
-}
-
-/* The names are in order, so those with a common beginning follow each other: closes what the next
- * name does not share and opens what it has of its own. */
-static void put_statistics(struct writer *out, const int64_t values[RP_HEAP_STATS])
-{
-    char open[MOST_PARTS][32] = {""};
-    size_t depth = 0;
-    put(out, "{");
-    for (size_t i = 0; i < RP_HEAP_STATS; i++) {
-        char parts[MOST_PARTS][32];
-        size_t count = split(rp_heap_stat_name(i), parts), common = 0;
-        while (common < depth && common + 1 < count && !strcmp(open[common], parts[common]))
-            common++;
-        for (; depth > common; depth--)
-            put(out, "}");
-        if (i)
-            put(out, ",");
-        for (; depth + 1 < count; depth++) {
-            put(out, "\"%s\":{", parts[depth]);
-            snprintf(open[depth], sizeof open[depth], "%s", parts[depth]);
-        }
-        put(out, "\"%s\":%" PRId64, parts[count - 1], values[i]);
-    }
-    for (; depth > 0; depth--)
-        put(out, "}");
-    put(out, "}");
-}
-
-size_t rp_heap_stats_json(struct rp_heap *heap, char *out_text, size_t bytes)
-{
-    if (rpi_is_forked() || !heap || (bytes && !out_text))
-        return 0;
-    int64_t values[RP_HEAP_STATS];
-    rp_heap_stats(heap, values, RP_HEAP_STATS);
-    struct writer out = {out_text, bytes, 0};
-    put_statistics(&out, values);
-    return out.used;
-}
-
-/* ---- Snapshots -------------------------------------------------------------------------------*/
 
 static void put_frames(struct writer *out, const struct rp_heap *heap,
                        const struct rpi_heap_stack *stack)

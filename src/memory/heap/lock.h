@@ -23,6 +23,12 @@ static inline void rpi_heap_lock(struct rpi_heap_lock *lock)
         rpi_heap_lock_wait(lock);
 }
 
+/* Does anybody hold it? For asserts. */
+static inline int rpi_heap_is_locked(struct rpi_heap_lock *lock)
+{
+    return atomic_load_explicit(&lock->taken, memory_order_relaxed);
+}
+
 static inline void rpi_heap_unlock(struct rpi_heap_lock *lock)
 {
     atomic_store_explicit(&lock->taken, 0, memory_order_release);

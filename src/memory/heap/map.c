@@ -4,6 +4,7 @@
  * chunk where a free block covers whole ones; an oversize block's chunks all at once. What needs
  * host memory comes first, then the driver, then what can't fail.
  */
+#include "base/held.h"
 #include "memory/heap/heap.h"
 
 #include <assert.h>
@@ -12,6 +13,7 @@
 
 uint64_t rpi_heap_limit(const struct rp_heap *heap)
 {
+    rpi_assert_held(&heap->growth);
     return heap->limit_bytes < heap->fraction_bytes ? heap->limit_bytes : heap->fraction_bytes;
 }
 
@@ -151,6 +153,7 @@ static rp_status map_each(struct rpi_heap_range *range, size_t first, size_t cou
 /* The shelf's lock is held. */
 static void let_in(const struct rpi_heap_range *range, CUdevice peer)
 {
+    assert(rpi_heap_is_locked(&range->shelf->lock));
     uint64_t chunk = range->shelf->chunk_bytes;
     for (size_t first = 0, end; first < range->chunks.count; first = end + 1) {
         for (end = first; end < range->chunks.count && range->chunks.data[end].starts; end++)
@@ -205,6 +208,8 @@ static rp_status fill_hole(struct rpi_shelf *shelf, struct rpi_heap_block *hole,
 
 rp_status rpi_shelf_grow(struct rpi_shelf *shelf, uint64_t bytes, struct rp_error *err)
 {
+    rpi_assert_held(&shelf->heap->growth);
+    assert(rpi_heap_is_locked(&shelf->lock));
     struct rp_heap *heap = shelf->heap;
     uint64_t map = 0, held = (uint64_t)heap->totals.reserved_bytes[RPI_HEAP_ALL].current;
     struct rpi_heap_block *hole = choose_hole(shelf, bytes, &map);
@@ -290,6 +295,8 @@ static rp_status wait_for_stream(const struct rpi_shelf *shelf, bool *waited, st
 rp_status rpi_shelf_shrink(struct rpi_shelf *shelf, uint64_t until, uint64_t *bytes,
                            struct rp_error *err)
 {
+    rpi_assert_held(&shelf->heap->growth);
+    assert(rpi_heap_is_locked(&shelf->lock));
     bool waited = false;
     for (size_t r = 0; r < shelf->ranges.count; r++) {
         struct rpi_heap_range *range = shelf->ranges.data[r];
@@ -317,6 +324,9 @@ rp_status rpi_shelf_shrink(struct rpi_shelf *shelf, uint64_t until, uint64_t *by
 rp_status rpi_shelf_unmap(struct rpi_shelf *shelf, struct rpi_heap_block *block,
                           struct rp_error *err)
 {
+    assert(block->state == RPI_HEAP_FREE);
+    rpi_assert_held(&shelf->heap->growth);
+    assert(rpi_heap_is_locked(&shelf->lock));
     bool waited = false;
     uint64_t end = block->address + block->bytes;
     assert(shelf->whole && block->state == RPI_HEAP_FREE);

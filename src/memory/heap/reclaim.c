@@ -6,14 +6,17 @@
  */
 #include "memory/heap/heap.h"
 
+#include "base/held.h"
 #include "base/refuse.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 #define MIB(bytes) ((double)(bytes) / 1048576.0)
 
 void rpi_heap_finish_waiting(struct rp_heap *heap)
 {
+    rpi_assert_held(&heap->growth);
     heap->totals.sync_all_streams++;
     for (size_t s = 0; s < heap->shelf_count; s++) {
         rpi_heap_lock(&heap->shelves[s]->lock);
@@ -39,6 +42,7 @@ static rp_status shrink(struct rpi_shelf *shelf, uint64_t until, uint64_t *bytes
 
 rp_status rpi_heap_give_back(struct rp_heap *heap, struct rp_error *err)
 {
+    rpi_assert_held(&heap->growth);
     rp_status first = RP_OK;
     uint64_t bytes = 0;
     for (size_t s = 0; s < heap->shelf_count; s++) {
@@ -111,6 +115,7 @@ static struct rpi_heap_block *largest_of(const struct rpi_heap_bins *bins)
 /* The lock is held, in a scope. */
 static void release_until(struct rpi_shelf *shelf, uint64_t bytes)
 {
+    assert(rpi_heap_is_locked(&shelf->lock));
     uint64_t released = 0;
     struct rpi_heap_block *block = rpi_heap_bins_find(&shelf->bins, bytes);
     if (!rpi_heap_stream_runs(shelf->heap, shelf->stream))
@@ -127,6 +132,7 @@ static void release_until(struct rpi_shelf *shelf, uint64_t bytes)
 
 void rpi_heap_release_oversize(struct rp_heap *heap, CUstream stream, uint32_t pool, uint64_t bytes)
 {
+    rpi_assert_held(&heap->growth);
     struct rpi_shelf *shelf = rpi_heap_shelf(heap, stream, rpi_heap_kind(pool, RPI_HEAP_OVERSIZE));
     struct rpi_heap_scope scope;
     if (!shelf || rpi_shelf_pool_is(shelf, RP_HEAP_POOL_KEEPS) ||
@@ -164,6 +170,7 @@ static bool is_collected(const struct rpi_shelf *shelf)
 
 void rpi_heap_collect(struct rp_heap *heap, uint64_t more)
 {
+    rpi_assert_held(&heap->growth);
     if (heap->gc_threshold <= 0)
         return;
     uint64_t limit = rpi_heap_limit(heap);
@@ -220,6 +227,7 @@ static enum rpi_heap_outcome borrow_from(struct rpi_shelf *shelf, CUstream strea
 enum rpi_heap_outcome rpi_heap_borrow(struct rpi_shelf *own, uint64_t bytes, uint64_t requested,
                                       struct rpi_heap_block **out_block)
 {
+    rpi_assert_held(&own->heap->growth);
     struct rp_heap *heap = own->heap;
     struct rpi_heap_scope scope;
     enum rpi_heap_outcome outcome = RPI_HEAP_MISS;

@@ -8,6 +8,7 @@
 
 #include "base/refuse.h"
 
+#include <assert.h>
 #include <unistd.h>
 
 void rpi_heap_ask_shareable(struct rp_heap *heap)
@@ -31,6 +32,7 @@ CUmemAllocationProp rpi_heap_memory(const struct rp_heap *heap)
 /* Are all bytes those of live blocks? The shelf's lock is held. */
 static bool all_live(const struct rpi_heap_range *range, uint64_t address, uint64_t bytes)
 {
+    assert(rpi_heap_is_locked(&range->shelf->lock));
     const struct rpi_heap_block *block = rpi_heap_block_of(range, address);
     while (block && block->state == RPI_HEAP_LIVE) {
         uint64_t end = block->address + block->bytes;

@@ -6,6 +6,7 @@
  * bits: it is entered once for each of the (two, as a rule) stretches of range_bytes that it
  * touches.
  */
+#include "base/held.h"
 #include "memory/heap/heap.h"
 
 #include <assert.h>
@@ -141,6 +142,8 @@ static void range_destroy(struct rpi_heap_range *range)
 
 rp_status rpi_shelf_add_range(struct rpi_shelf *shelf, struct rp_error *err)
 {
+    rpi_assert_held(&shelf->heap->growth);
+    assert(rpi_heap_is_locked(&shelf->lock));
     struct rp_heap *heap = shelf->heap;
     if (heap->range_count == RPI_HEAP_SLOTS / 4)
         return rpi_error(err, RP_ERROR_LIMIT, "rp_heap_alloc",
@@ -194,6 +197,7 @@ void rpi_shelf_destroy(struct rpi_shelf *shelf)
 
 bool rpi_shelf_add_slab(struct rpi_shelf *shelf)
 {
+    assert(rpi_heap_is_locked(&shelf->lock));
     if (!rpi_vec_reserve(&shelf->slabs, shelf->slabs.count + 1))
         return false;
     struct rpi_heap_block *slab = rpi_malloc(SLAB_BLOCKS * sizeof *slab);
@@ -207,6 +211,7 @@ bool rpi_shelf_add_slab(struct rpi_shelf *shelf)
 
 void rpi_shelf_discard(struct rpi_shelf *shelf, struct rpi_heap_block *block)
 {
+    assert(rpi_heap_is_locked(&shelf->lock));
     block->after = shelf->spare;
     shelf->spare = block;
 }
@@ -215,6 +220,7 @@ void rpi_shelf_discard(struct rpi_shelf *shelf, struct rpi_heap_block *block)
 
 void rpi_shelf_add_hole(struct rpi_shelf *shelf, struct rpi_heap_block *block)
 {
+    assert(rpi_heap_is_locked(&shelf->lock));
     block->state = RPI_HEAP_HOLE;
     block->left = shelf->holes;
     block->right = NULL;
@@ -225,6 +231,8 @@ void rpi_shelf_add_hole(struct rpi_shelf *shelf, struct rpi_heap_block *block)
 
 void rpi_shelf_remove_hole(struct rpi_shelf *shelf, struct rpi_heap_block *block)
 {
+    assert(block->state == RPI_HEAP_HOLE);
+    assert(rpi_heap_is_locked(&shelf->lock));
     if (block->left)
         block->left->right = block->right;
     if (block->right)
@@ -236,6 +244,8 @@ void rpi_shelf_remove_hole(struct rpi_shelf *shelf, struct rpi_heap_block *block
 struct rpi_heap_block *rpi_shelf_cut(struct rpi_shelf *shelf, struct rpi_heap_block *block,
                                      uint64_t bytes)
 {
+    assert(bytes && bytes < block->bytes);
+    assert(rpi_heap_is_locked(&shelf->lock));
     assert(bytes && bytes < block->bytes);
     struct rpi_heap_block *rest = rpi_shelf_descriptor(shelf);
     rest->address = block->address + bytes;
@@ -254,6 +264,8 @@ struct rpi_heap_block *rpi_shelf_cut(struct rpi_shelf *shelf, struct rpi_heap_bl
 
 void rpi_shelf_join(struct rpi_shelf *shelf, struct rpi_heap_block *block)
 {
+    assert(block->after && block->address + block->bytes == block->after->address);
+    assert(rpi_heap_is_locked(&shelf->lock));
     struct rpi_heap_block *gone = block->after;
     assert(block->address + block->bytes == gone->address);
     block->bytes += gone->bytes;

@@ -144,33 +144,30 @@ void rp_heap_snapshot_destroy(struct rp_heap_snapshot *snapshot)
     rpi_free(snapshot);
 }
 
-int rp_heap_snapshot_segment_sized(const struct rp_heap_snapshot *snapshot, size_t index,
-                                   size_t segment_bytes,
-                                   struct rp_heap_snapshot_segment *out_segment)
+int rp_heap_snapshot_segment(const struct rp_heap_snapshot *snapshot, size_t index,
+                             struct rp_heap_snapshot_segment *out_segment)
 {
     if (!snapshot || !out_segment)
         return 0;
     if (index >= snapshot->segments.count)
         return 0;
     const struct rp_heap_snapshot_segment *segment = &snapshot->segments.data[index];
-    rpi_give(out_segment, segment_bytes, segment, sizeof *segment);
-    return 1;
+    return rpi_give(out_segment, segment, sizeof *segment, __func__);
 }
 
-int rp_heap_snapshot_block_sized(const struct rp_heap_snapshot *snapshot, size_t index,
-                                 size_t block_bytes, struct rp_heap_snapshot_block *out_block)
+int rp_heap_snapshot_block(const struct rp_heap_snapshot *snapshot, size_t index,
+                           struct rp_heap_snapshot_block *out_block)
 {
     if (!snapshot || !out_block)
         return 0;
     if (index >= snapshot->blocks.count)
         return 0;
     const struct rp_heap_snapshot_block *block = &snapshot->blocks.data[index].seen;
-    rpi_give(out_block, block_bytes, block, sizeof *block);
-    return 1;
+    return rpi_give(out_block, block, sizeof *block, __func__);
 }
 
-int rp_heap_snapshot_event_sized(const struct rp_heap_snapshot *snapshot, size_t index,
-                                 size_t event_bytes, struct rp_heap_snapshot_event *out_event)
+int rp_heap_snapshot_event(const struct rp_heap_snapshot *snapshot, size_t index,
+                           struct rp_heap_snapshot_event *out_event)
 {
     if (!snapshot || !out_event)
         return 0;
@@ -185,6 +182,5 @@ int rp_heap_snapshot_event_sized(const struct rp_heap_snapshot *snapshot, size_t
                                                 .stack = id_of(event->stack),
                                                 .mark = event->mark,
                                                 .pool = event->pool};
-    rpi_give(out_event, event_bytes, &seen, sizeof seen);
-    return 1;
+    return rpi_give(out_event, &seen, sizeof seen, __func__);
 }

@@ -11,6 +11,8 @@
  */
 #include "memory/heap/heap.h"
 
+#include <assert.h>
+
 enum { MOST_GAP = 64, BUSY_STREAMS = 8 };
 
 struct look {
@@ -77,6 +79,8 @@ static void record(struct rpi_shelf *shelf, struct rpi_heap_use *use)
 
 void rpi_shelf_wait(struct rpi_shelf *shelf, struct rpi_heap_block *block)
 {
+    assert(block->state == RPI_HEAP_LIVE && block->uses);
+    assert(rpi_heap_is_locked(&shelf->lock));
     /* Live blocks are fewer, active ones as many as before: no room is won. */
     shelf->gauges.level[RPI_COUNT_BLOCKS]--;
     shelf->gauges.level[RPI_COUNT_BYTES] -= (int64_t)block->bytes;
@@ -141,6 +145,7 @@ static void drop_finished_uses(struct rpi_shelf *shelf, struct rpi_heap_block *b
 
 bool rpi_shelf_poll(struct rpi_shelf *shelf, bool slow, bool finish)
 {
+    assert(rpi_heap_is_locked(&shelf->lock));
     struct rpi_heap_scope scope;
     if (!shelf->waiting || rpi_heap_enter(shelf->heap, &scope) != CUDA_SUCCESS)
         return true;

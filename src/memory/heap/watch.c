@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "memory/heap/watch.h"
 
+#include "base/held.h"
 #include "base/hostmem.h"
 #include "memory/heap/heap.h"
 
@@ -63,6 +64,7 @@ void rpi_heaps_remove(struct rp_heap *heap)
 static struct rpi_heap_range *find_range(const struct rpi_heaps *heaps, uint64_t address,
                                          uint64_t *out_heap)
 {
+    rpi_assert_held(&((struct rpi_heaps *)heaps)->lock);
     struct rpi_heap_range *range = NULL;
     for (struct rp_heap *heap = heaps->first; heap && !range; heap = heap->next) {
         range = rpi_heap_range_of(heap, address);
@@ -172,6 +174,7 @@ void rpi_heap_watches_finish(struct rpi_heap_watches *watches)
 
 void rpi_heap_block_lose(struct rpi_heap_block *block)
 {
+    assert(rpi_heap_is_locked(&block->range->shelf->lock));
     while (block->watches) {
         struct rpi_heap_watch *watch = block->watches;
         const struct rpi_heap_watch *none = NULL;

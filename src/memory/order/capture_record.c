@@ -86,6 +86,7 @@ rp_status rpi_capture_record_use(struct rpi_capture_record *record, uint32_t blo
                                  struct rp_error *err)
 {
     assert(block < record->blocks.count);
+    assert(block < record->blocks.count);
     rp_status status = reserve(record, 0, 0, err);
     if (status == RP_OK)
         append(record, RPI_EVENT_USE, block, stream, NULL, 0);
@@ -95,6 +96,8 @@ rp_status rpi_capture_record_use(struct rpi_capture_record *record, uint32_t blo
 rp_status rpi_capture_record_free(struct rpi_capture_record *record, uint32_t block,
                                   const uint32_t *nodes, size_t count, struct rp_error *err)
 {
+    assert(block < record->blocks.count);
+    assert(record->blocks.data[block].free_event == RPI_NO_EVENT);
     assert(block < record->blocks.count);
     assert(record->blocks.data[block].free_event == RPI_NO_EVENT);
     rp_status status = reserve(record, 0, count, err);
@@ -204,6 +207,7 @@ static uint64_t round_up(uint64_t bytes, uint64_t alignment)
 
 uint64_t rpi_capture_record_total(const struct rpi_capture_record *record, uint64_t alignment)
 {
+    assert(alignment);
     uint64_t total = 0;
     for (size_t i = 0; i < record->blocks.count; i++)
         total = add_saturated(total, round_up(record->blocks.data[i].bytes, alignment));
@@ -212,6 +216,7 @@ uint64_t rpi_capture_record_total(const struct rpi_capture_record *record, uint6
 
 uint64_t rpi_capture_record_peak(const struct rpi_capture_record *record, uint64_t alignment)
 {
+    assert(alignment);
     uint64_t alive = 0, peak = 0;
     for (size_t i = 0; i < record->events.count; i++) {
         const struct rpi_event *event = &record->events.data[i];

@@ -16,6 +16,7 @@
 rp_status rpi_lifetimes_init(struct rpi_lifetimes *lifetimes, uint32_t count, uint32_t lanes,
                              struct rp_error *err)
 {
+    assert(lanes || !count);
     struct rpi_lifetimes made = {.count = count, .lanes = lanes};
     made.bytes = rpi_reallocarray(NULL, count, sizeof *made.bytes);
     made.lane = rpi_reallocarray(NULL, count, sizeof *made.lane);
@@ -43,6 +44,7 @@ void rpi_lifetimes_finish(struct rpi_lifetimes *lifetimes)
 rp_status rpi_lifetimes_round(struct rpi_lifetimes *lifetimes, uint64_t alignment,
                               struct rp_error *err)
 {
+    assert(alignment);
     assert(alignment >= 1);
     uint64_t room = INT64_MAX;
     for (uint32_t i = 0; i < lifetimes->count; i++) {

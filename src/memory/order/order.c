@@ -92,6 +92,7 @@ uint32_t rpi_order_position_of(const struct rpi_order *order, uint32_t node)
 
 bool rpi_order_reaches(const struct rpi_order *order, uint32_t u, uint32_t v)
 {
+    assert(u < rpi_order_nodes(order) && v < rpi_order_nodes(order));
     assert(u < order->nodes.count && v < order->nodes.count);
     uint32_t chain = rpi_order_chain_of(order, u);
     uint32_t position = order->nodes.data[u].position;
@@ -248,6 +249,7 @@ void rpi_frontier_finish(struct rpi_frontier *frontier)
 bool rpi_frontier_holds(const struct rpi_frontier *frontier, const struct rpi_order *order,
                         uint32_t node)
 {
+    assert(node < rpi_order_nodes(order));
     uint32_t chain = rpi_order_chain_of(order, node);
     return chain < frontier->chains && frontier->clock[chain] >= rpi_order_position_of(order, node);
 }

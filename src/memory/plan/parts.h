@@ -50,7 +50,7 @@ rp_status rpi_plan_sweep(struct rpi_plan_task *task, struct rp_error *err);
 rp_status rpi_plan_greedy(struct rpi_plan_task *task, unsigned rounds, struct rp_error *err);
 
 /* Search at a ceiling by ejection; needs a first layout. */
-rp_status rpi_plan_eject(struct rpi_plan_task *task, struct rp_error *err);
+rp_status rpi_plan_ejection(struct rpi_plan_task *task, struct rp_error *err);
 
 /* Exact search on any lanes, for so many blocks at most, of which none is fixed; needs a first
  * layout. *out_exhausted: nothing lower than the task's layout exists, or, where it decides,

@@ -159,7 +159,7 @@ static rp_status settle_few(const struct planner *p, struct piece *piece, struct
     uint64_t end = task->end, now = rpi_meter_spent(p->meter);
     uint64_t left = now < end ? end - now : 0;
     task->end = now + left / 32;
-    rp_status status = rpi_plan_eject(task, err);
+    rp_status status = rpi_plan_ejection(task, err);
     task->end = now + left / 2;
     if (!status)
         status = rpi_plan_exact(task, &piece->proved, err);
@@ -179,7 +179,7 @@ static rp_status improve_piece(const struct planner *p, struct piece *piece, str
     uint64_t end = task->end, now = rpi_meter_spent(p->meter);
     if (!exact || piece->x.count > MOST_SEARCHED_FIRST) {
         task->end = exact && now < end ? now + (end - now) / 2 : end;
-        status = rpi_plan_eject(task, err);
+        status = rpi_plan_ejection(task, err);
         task->end = end;
     }
     if (!status && exact)

@@ -2,7 +2,7 @@
 #include "memory/pool/pool.h"
 
 #include "memory/pool/compose_sum.h"
-#include "memory/pool/pool_turn.h"
+#include "memory/pool/replay_order.h"
 
 #include <assert.h>
 
@@ -10,6 +10,8 @@ rp_status rpi_pool_init(struct rpi_pool *pool, struct rpi_pool_group *root,
                         const struct rp_driver *driver, CUdevice device, uint64_t most_bytes,
                         uint64_t limit, uint64_t alignment, struct rp_error *err)
 {
+    assert(root->node.kind != RPI_COMPOSE_CAPTURE && !root->node.first);
+    assert(alignment && (alignment & (alignment - 1)) == 0);
     *pool = (struct rpi_pool){.limit = limit, .alignment = alignment, .root = root};
     return rpi_arena_init(&pool->arena, driver, device, most_bytes, err);
 }
@@ -51,6 +53,7 @@ rp_status rpi_pool_grow(struct rpi_pool *pool, uint64_t height, struct rp_error 
 
 rp_status rpi_pool_fill(struct rpi_pool *pool, uint64_t from, uint64_t to, struct rp_error *err)
 {
+    assert(from <= to);
     rp_status status = rpi_pool_check_limit(pool, rpi_arena_missing(&pool->arena, from, to), err);
     return status == RP_OK ? rpi_arena_fill(&pool->arena, from, to, err) : status;
 }
@@ -80,6 +83,7 @@ void rpi_pool_settle(struct rpi_pool *pool)
 
 void rpi_pool_trim(struct rpi_pool *pool)
 {
+    assert(!pool->underway);
     shrink(pool);
     rpi_arena_release(&pool->arena, false, is_needed, pool);
 }
@@ -107,7 +111,7 @@ void rpi_pool_remove(struct rpi_pool *pool, struct rpi_pool_node *node)
     if (!parent)
         return;
     assert(!node->first);
-    rpi_turn_forget(pool, node);
+    rpi_replay_order_forget(pool, node);
     if (node->previous)
         node->previous->next = node->next;
     else

@@ -35,7 +35,7 @@ struct rpi_pool_node {
 };
 
 /* One capture's share, unowned by the pool. What stands above `stream` is filled in before it is
- * added and fixed then; pool_turn.h has the rest. */
+ * added and fixed then; replay_order.h has the rest. */
 struct rpi_pool_member {
     struct rpi_pool_node node;
     struct rpi_ranges all, kept; /* where its blocks lie, joined: all, and those that it keeps */
@@ -58,7 +58,7 @@ struct rpi_pool_members {
 
 struct rpi_pool_group {
     struct rpi_pool_node node;
-    struct rpi_pool_node *current; /* for pool_turn.h, which tells what these are */
+    struct rpi_pool_node *current; /* for replay_order.h, which tells what these are */
     uint64_t since;
     struct rpi_pool_members before, next;
 };
@@ -114,6 +114,10 @@ const struct rpi_pool_member *rpi_pool_next(const struct rpi_pool_node *top,
  * holds it. */
 enum rpi_compose_kind rpi_pool_relation(const struct rpi_pool_node *a,
                                         const struct rpi_pool_node *b, bool *out_a_first);
+
+/* A walker, for tests and debug builds: is the tree linked as it says, does memory lie behind every
+ * block, and are those apart that may live together? No capture is under way. */
+bool rpi_pool_is_valid(const struct rpi_pool *pool);
 
 /* Device memory behind the pool. */
 static inline uint64_t rpi_pool_held(const struct rpi_pool *pool)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "memory/range/arena.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 
 #define MIB(bytes) ((double)(bytes) / 1048576.0)
@@ -44,6 +45,7 @@ CUmemAllocationProp rpi_device_memory(CUdevice device)
 
 uint64_t rpi_round_up(uint64_t value, uint64_t multiple)
 {
+    assert(multiple && (multiple & (multiple - 1)) == 0);
     uint64_t rounded = (value + multiple - 1) & ~(multiple - 1);
     return rounded < value ? UINT64_MAX : rounded;
 }
@@ -230,8 +232,22 @@ void rpi_arena_shrink(struct rpi_arena *arena, uint64_t height)
     rpi_relax_end(arena->driver, mode);
 }
 
+bool rpi_arena_is_valid(const struct rpi_arena *arena)
+{
+    uint64_t mapped = 0, holes = 0;
+    for (size_t i = 0; i < arena->chunks.count; i++) {
+        const struct rpi_chunk *chunk = &arena->chunks.data[i];
+        if (!chunk->bytes || chunk->bytes % arena->granularity || (chunk->hole && chunk->filled))
+            return false;
+        mapped += chunk->bytes;
+        holes += chunk->hole ? chunk->bytes : 0;
+    }
+    return mapped == arena->mapped && holes == arena->holes && mapped <= arena->reserved;
+}
+
 uint64_t rpi_arena_missing(const struct rpi_arena *arena, uint64_t from, uint64_t to)
 {
+    assert(from <= to);
     uint64_t offset = 0, missing = 0;
     for (size_t i = 0; arena->holes && i < arena->chunks.count; i++) {
         const struct rpi_chunk *chunk = &arena->chunks.data[i];
@@ -244,6 +260,7 @@ uint64_t rpi_arena_missing(const struct rpi_arena *arena, uint64_t from, uint64_
 
 rp_status rpi_arena_fill(struct rpi_arena *arena, uint64_t from, uint64_t to, struct rp_error *err)
 {
+    assert(from <= to && to <= arena->mapped);
     if (!rpi_arena_missing(arena, from, to))
         return RP_OK;
     uint64_t offset = 0;

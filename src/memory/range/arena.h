@@ -79,6 +79,9 @@ rp_status rpi_arena_grow(struct rpi_arena *arena, uint64_t height, struct rp_err
 /* Gives back every chunk that lies wholly at or above `height`. */
 void rpi_arena_shrink(struct rpi_arena *arena, uint64_t height);
 
+/* Do the chunks add up to what is mapped, and to its holes? A walker, for tests and debug builds.
+ */
+bool rpi_arena_is_valid(const struct rpi_arena *arena);
 /* Bytes of the holes that rpi_arena_fill would fill. */
 uint64_t rpi_arena_missing(const struct rpi_arena *arena, uint64_t from, uint64_t to);
 /* Puts memory behind the holes under [from, to). On failure some may be filled: release them. */

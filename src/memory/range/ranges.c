@@ -11,6 +11,15 @@ static int by_start(const void *left, const void *right)
     return a->from < b->from ? -1 : a->from > b->from;
 }
 
+bool rpi_ranges_are_joined(const struct rpi_ranges *ranges)
+{
+    for (size_t i = 0; i < ranges->count; i++)
+        if (ranges->data[i].from >= ranges->data[i].to ||
+            (i && ranges->data[i - 1].to >= ranges->data[i].from))
+            return false;
+    return true;
+}
+
 void rpi_ranges_join(struct rpi_ranges *ranges)
 {
     if (!ranges->count)
@@ -39,6 +48,7 @@ bool rpi_ranges_append(struct rpi_ranges *ranges, const struct rpi_ranges *from)
 bool rpi_ranges_append_without(struct rpi_ranges *ranges, const struct rpi_ranges *from,
                                const struct rpi_ranges *away)
 {
+    assert(rpi_ranges_are_joined(from) && rpi_ranges_are_joined(away));
     size_t a = 0;
     for (size_t i = 0; i < from->count; i++) {
         struct rpi_range rest = from->data[i];
@@ -58,6 +68,7 @@ bool rpi_ranges_append_without(struct rpi_ranges *ranges, const struct rpi_range
 
 bool rpi_ranges_overlap(const struct rpi_ranges *ranges, uint64_t from, uint64_t to)
 {
+    assert(from <= to);
     size_t low = 0, high = ranges->count;
     while (low < high) { /* the first that ends above from */
         size_t middle = low + (high - low) / 2;
@@ -71,6 +82,7 @@ bool rpi_ranges_overlap(const struct rpi_ranges *ranges, uint64_t from, uint64_t
 
 void rpi_ranges_cut(struct rpi_ranges *ranges, uint64_t from, uint64_t to)
 {
+    assert(from < to && rpi_ranges_are_joined(ranges));
     size_t kept = 0, count = ranges->count;
     for (size_t i = 0; i < count; i++) {
         struct rpi_range range = ranges->data[i];

@@ -19,6 +19,8 @@ struct rpi_ranges {
 
 /* Sorts ranges and joins those that overlap or touch. */
 void rpi_ranges_join(struct rpi_ranges *ranges);
+/* Are they joined? A walker, for tests and debug builds. */
+bool rpi_ranges_are_joined(const struct rpi_ranges *ranges);
 /* Appends copies of `from`; false when there is no memory. */
 bool rpi_ranges_append(struct rpi_ranges *ranges, const struct rpi_ranges *from);
 /* Appends what lies in `from` and not in `away`, both joined; false when there is no memory. */

@@ -2,6 +2,7 @@
 #include "memory/range/shared.h"
 
 #include "memory/range/arena.h"
+#include "reprise_heap.h"
 
 #define MIB(bytes) ((double)(bytes) / 1048576.0)
 

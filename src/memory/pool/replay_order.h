@@ -15,18 +15,18 @@
  * became current, are the new `before` (kept in `next` until the replay is enqueued). With
  * alternatives alone that is one member, however many there are.
  */
-#ifndef REPRISE_MEMORY_POOL_POOL_TURN_H
-#define REPRISE_MEMORY_POOL_POOL_TURN_H
+#ifndef REPRISE_MEMORY_POOL_REPLAY_ORDER_H
+#define REPRISE_MEMORY_POOL_REPLAY_ORDER_H
 
 #include "memory/pool/pool.h"
 
 /* Lists in pool->ahead whose last replays must be over before the member is replayed again, itself
  * left out. Changes no turns. Fails for want of host memory only. */
-rp_status rpi_turn_ahead(struct rpi_pool *pool, struct rpi_pool_member *member,
-                         struct rp_error *err);
-/* The member's replay is enqueued behind those of the rpi_turn_ahead just before. */
-void rpi_turn_take(struct rpi_pool *pool, struct rpi_pool_member *member);
+rp_status rpi_replay_order_ahead(struct rpi_pool *pool, struct rpi_pool_member *member,
+                                 struct rp_error *err);
+/* The member's replay is enqueued behind those of the rpi_replay_order_ahead just before. */
+void rpi_replay_order_take(struct rpi_pool *pool, struct rpi_pool_member *member);
 /* A node is removed; its replays are over, and so is all that they waited for. */
-void rpi_turn_forget(struct rpi_pool *pool, const struct rpi_pool_node *node);
+void rpi_replay_order_forget(struct rpi_pool *pool, const struct rpi_pool_node *node);
 
 #endif

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "memory/range/stamps.h"
+#include "memory/range/write_stamps.h"
 
 enum { ROUNDS = 2000, BYTES = 64, MOST_WATCHED = 9, WRITES = 40 };
 
@@ -42,42 +42,43 @@ static uint64_t latest(const uint64_t *bytes, struct rpi_range range)
 static void test_against_bytes(void **state)
 {
     (void)state;
-    struct rpi_stamps stamps = {0};
+    struct rpi_write_stamps stamps = {0};
     for (int round = 0; round < ROUNDS; round++) {
         struct rpi_ranges watched = {0};
         uint64_t bytes[BYTES] = {0}, count = below(MOST_WATCHED + 1);
         for (uint64_t i = 0; i < count; i++)
             assert_true(rpi_vec_push(&watched, draw()));
-        assert_true(rpi_stamps_build(&stamps, &watched));
+        assert_true(rpi_write_stamps_build(&stamps, &watched));
         for (uint64_t turn = 1; turn <= WRITES; turn++) {
             struct rpi_range range = draw();
             for (uint64_t i = range.from; i < range.to; i++)
                 bytes[i] = turn;
-            rpi_stamps_write(&stamps, rpi_stamps_span(&stamps, range), turn);
+            rpi_write_stamps_write(&stamps, rpi_write_stamps_span(&stamps, range), turn);
             for (uint64_t i = 0; i < count; i++) {
                 struct rpi_range asked = watched.data[i];
-                assert_int_equal(rpi_stamps_latest(&stamps, rpi_stamps_span(&stamps, asked)),
-                                 latest(bytes, asked));
+                assert_int_equal(
+                    rpi_write_stamps_latest(&stamps, rpi_write_stamps_span(&stamps, asked)),
+                    latest(bytes, asked));
             }
         }
         rpi_vec_finish(&watched);
     }
-    rpi_stamps_finish(&stamps);
+    rpi_write_stamps_finish(&stamps);
 }
 
 static void test_nothing_watched(void **state)
 {
     (void)state;
-    struct rpi_stamps stamps = {0};
+    struct rpi_write_stamps stamps = {0};
     struct rpi_ranges none = {0};
-    struct rpi_stamp_span span = rpi_stamps_span(&stamps, (struct rpi_range){0, 100});
+    struct rpi_write_span span = rpi_write_stamps_span(&stamps, (struct rpi_range){0, 100});
     assert_int_equal(span.first, span.end);
-    rpi_stamps_write(&stamps, span, 7);
-    assert_int_equal(rpi_stamps_latest(&stamps, span), 0);
-    assert_true(rpi_stamps_build(&stamps, &none));
-    span = rpi_stamps_span(&stamps, (struct rpi_range){0, 100});
+    rpi_write_stamps_write(&stamps, span, 7);
+    assert_int_equal(rpi_write_stamps_latest(&stamps, span), 0);
+    assert_true(rpi_write_stamps_build(&stamps, &none));
+    span = rpi_write_stamps_span(&stamps, (struct rpi_range){0, 100});
     assert_int_equal(span.first, span.end);
-    rpi_stamps_finish(&stamps);
+    rpi_write_stamps_finish(&stamps);
 }
 
 int main(void)

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-#include "graph/bind/carriers.h"
+#include "graph/bind/copy_nodes.h"
 
-/* Changing fewer nodes than these costs no more than a carrier does. */
+#include <assert.h>
+
+/* Changing fewer nodes than these costs no more than a copy node does. */
 enum { LEAST_NODES = 5 };
 
 /* ---- Which are wanted ---------------------------------------------------------------------- */
 
 /* How many copies replays can make at that end at most; 0: they make too few to be worth a node. */
-static size_t room_for(const struct rpi_binding *binding, enum rpi_carrier_end end)
+static size_t room_for(const struct rpi_binding *binding, enum rpi_copy_node_end end)
 {
-    enum rp_arg_role role = end == RPI_CARRIER_IN ? RP_ARG_IN : RP_ARG_OUT;
-    size_t values = end == RPI_CARRIER_IN ? binding->value_count : 0;
+    enum rp_arg_role role = end == RPI_COPY_NODE_IN ? RP_ARG_IN : RP_ARG_OUT;
+    size_t values = end == RPI_COPY_NODE_IN ? binding->value_count : 0;
     size_t all = values, needed = values, nodes = 0;
     for (size_t k = 0; k < binding->arg_count; k++) {
         const struct rpi_bind_arg *arg = &binding->args[k];
@@ -79,22 +81,22 @@ static rp_status find_leaves(struct nodes *leaves, const struct rp_driver *drive
 }
 
 /* With an empty table, behind those nodes. */
-static rp_status add_carrier(struct rpi_carrier *carrier, const struct rpi_copier *copier,
-                             CUgraph graph, const struct nodes *behind, size_t copies,
-                             struct rp_error *err)
+static rp_status add_copy_node(struct rpi_copy_node *copy_node, const struct rpi_copier *copier,
+                               CUgraph graph, const struct nodes *behind, size_t copies,
+                               struct rp_error *err)
 {
     struct rpi_copy_launch launch;
     size_t room = copies < RPI_COPY_MOST ? copies : RPI_COPY_MOST;
     uint32_t most = rpi_copy_table_size(room);
-    carrier->given = rpi_calloc(most, sizeof *carrier->given);
-    if (!carrier->given)
-        return no_memory(err, most * sizeof *carrier->given);
+    copy_node->given = rpi_calloc(most, sizeof *copy_node->given);
+    if (!copy_node->given)
+        return no_memory(err, most * sizeof *copy_node->given);
     rpi_copy_launch_make(&launch, copier, most, NULL, 0);
-    CUresult result = copier->driver->cuGraphAddKernelNode(&carrier->node, graph, behind->data,
+    CUresult result = copier->driver->cuGraphAddKernelNode(&copy_node->node, graph, behind->data,
                                                            behind->count, &launch.kernel);
     if (result != CUDA_SUCCESS)
         return refused(err, result, "cuGraphAddKernelNode");
-    carrier->most = most;
+    copy_node->most = most;
     return RP_OK;
 }
 
@@ -107,70 +109,72 @@ static rp_status add_edges(const struct rp_driver *driver, CUgraph graph, CUgrap
     return result == CUDA_SUCCESS ? RP_OK : refused(err, result, "cuGraphAddDependencies");
 }
 
-static rp_status add(struct rpi_carriers *carriers, CUgraph graph, const size_t *copies,
+static rp_status add(struct rpi_copy_nodes *copy_nodes, CUgraph graph, const size_t *copies,
                      struct rp_error *err)
 {
-    const struct rp_driver *driver = carriers->copier->driver;
+    const struct rp_driver *driver = copy_nodes->copier->driver;
     struct nodes roots = {0}, leaves = {0}, none = {0};
     rp_status status = find_roots(&roots, driver, graph, err);
     if (status == RP_OK)
         status = find_leaves(&leaves, driver, graph, err);
-    struct rpi_carrier *in = &carriers->ends[RPI_CARRIER_IN];
-    struct rpi_carrier *out = &carriers->ends[RPI_CARRIER_OUT];
-    if (status == RP_OK && roots.count && copies[RPI_CARRIER_IN])
-        status = add_carrier(in, carriers->copier, graph, &none, copies[RPI_CARRIER_IN], err);
+    struct rpi_copy_node *in = &copy_nodes->ends[RPI_COPY_NODE_IN];
+    struct rpi_copy_node *out = &copy_nodes->ends[RPI_COPY_NODE_OUT];
+    if (status == RP_OK && roots.count && copies[RPI_COPY_NODE_IN])
+        status = add_copy_node(in, copy_nodes->copier, graph, &none, copies[RPI_COPY_NODE_IN], err);
     if (status == RP_OK && in->most)
         status = add_edges(driver, graph, in->node, &roots, err);
-    if (status == RP_OK && leaves.count && copies[RPI_CARRIER_OUT])
-        status = add_carrier(out, carriers->copier, graph, &leaves, copies[RPI_CARRIER_OUT], err);
+    if (status == RP_OK && leaves.count && copies[RPI_COPY_NODE_OUT])
+        status =
+            add_copy_node(out, copy_nodes->copier, graph, &leaves, copies[RPI_COPY_NODE_OUT], err);
     rpi_vec_finish(&roots);
     rpi_vec_finish(&leaves);
     return status;
 }
 
-rp_status rpi_carriers_add(struct rpi_carriers *carriers, const struct rpi_binding *binding,
-                           struct rpi_copier *copier, CUgraph template, struct rp_error *err)
+rp_status rpi_copy_nodes_add(struct rpi_copy_nodes *copy_nodes, const struct rpi_binding *binding,
+                             struct rpi_copier *copier, CUgraph template, struct rp_error *err)
 {
-    size_t copies[RPI_CARRIER_ENDS];
-    *carriers = (struct rpi_carriers){.copier = copier};
-    for (int end = 0; end < RPI_CARRIER_ENDS; end++)
-        copies[end] = room_for(binding, (enum rpi_carrier_end)end);
-    if (!copies[RPI_CARRIER_IN] && !copies[RPI_CARRIER_OUT])
+    size_t copies[RPI_COPY_NODE_ENDS];
+    *copy_nodes = (struct rpi_copy_nodes){.copier = copier};
+    for (int end = 0; end < RPI_COPY_NODE_ENDS; end++)
+        copies[end] = room_for(binding, (enum rpi_copy_node_end)end);
+    if (!copies[RPI_COPY_NODE_IN] && !copies[RPI_COPY_NODE_OUT])
         return RP_OK;
     rpi_copier_load(copier);
-    return rpi_copier_is_loaded(copier) ? add(carriers, template, copies, err) : RP_OK;
+    return rpi_copier_is_loaded(copier) ? add(copy_nodes, template, copies, err) : RP_OK;
 }
 
-void rpi_carriers_finish(struct rpi_carriers *carriers)
+void rpi_copy_nodes_finish(struct rpi_copy_nodes *copy_nodes)
 {
-    for (int end = 0; end < RPI_CARRIER_ENDS; end++)
-        rpi_free(carriers->ends[end].given);
-    *carriers = (struct rpi_carriers){0};
+    for (int end = 0; end < RPI_COPY_NODE_ENDS; end++)
+        rpi_free(copy_nodes->ends[end].given);
+    *copy_nodes = (struct rpi_copy_nodes){0};
 }
 
 /* ---- Replays ------------------------------------------------------------------------------- */
 
-CUresult rpi_carriers_give(struct rpi_carriers *carriers, enum rpi_carrier_end end,
-                           CUgraphExec exec, const CUgraphNode *nodes,
-                           const struct rpi_copy *copies, size_t count, size_t *out_carried)
+CUresult rpi_copy_nodes_give(struct rpi_copy_nodes *copy_nodes, enum rpi_copy_node_end end,
+                             CUgraphExec exec, const CUgraphNode *nodes,
+                             const struct rpi_copy *copies, size_t count, size_t *out_carried)
 {
-    struct rpi_carrier *carrier = &carriers->ends[end];
+    assert(end < RPI_COPY_NODE_ENDS);
+    struct rpi_copy_node *copy_node = &copy_nodes->ends[end];
     struct rpi_copy_launch launch;
-    size_t carried = count < carrier->most ? count : carrier->most;
+    size_t carried = count < copy_node->most ? count : copy_node->most;
     *out_carried = carried;
-    if (!carrier->unknown && carrier->count == carried &&
-        (!carried || memcmp(carrier->given, copies, carried * sizeof *copies) == 0))
+    if (!copy_node->unknown && copy_node->count == carried &&
+        (!carried || memcmp(copy_node->given, copies, carried * sizeof *copies) == 0))
         return CUDA_SUCCESS;
-    carrier->unknown = true;
-    rpi_copy_launch_make(&launch, carriers->copier, carrier->most, copies, carried);
-    CUresult result = carriers->copier->driver->cuGraphExecKernelNodeSetParams(
-        exec, nodes[carrier->number], &launch.kernel);
+    copy_node->unknown = true;
+    rpi_copy_launch_make(&launch, copy_nodes->copier, copy_node->most, copies, carried);
+    CUresult result = copy_nodes->copier->driver->cuGraphExecKernelNodeSetParams(
+        exec, nodes[copy_node->number], &launch.kernel);
     if (result != CUDA_SUCCESS)
         return result;
-    carrier->unknown = false;
-    carrier->count = carried;
+    copy_node->unknown = false;
+    copy_node->count = carried;
     if (carried)
-        memcpy(carrier->given, copies, carried * sizeof *copies);
-    carriers->tables++;
+        memcpy(copy_node->given, copies, carried * sizeof *copies);
+    copy_nodes->tables++;
     return CUDA_SUCCESS;
 }

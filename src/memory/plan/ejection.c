@@ -531,7 +531,7 @@ static void search(struct eject *e)
     }
 }
 
-rp_status rpi_plan_eject(struct rpi_plan_task *task, struct rp_error *err)
+rp_status rpi_plan_ejection(struct rpi_plan_task *task, struct rp_error *err)
 {
     assert(task->height != UINT64_MAX);
     uint64_t set_up = (uint64_t)task->x->count * (100 + 20 * task->x->lanes);

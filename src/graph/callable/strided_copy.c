@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "graph/callable/box.h"
+#include "graph/callable/strided_copy.h"
 
 #include <assert.h>
 #include <stdbool.h>
@@ -103,9 +103,9 @@ static CUresult copy_piece(void *what, uint64_t to, uint64_t from)
     return c->driver->cuMemcpy2DAsync(&copy, c->stream);
 }
 
-rp_status rpi_box_copy(const struct rp_driver *driver, const struct rpi_box *to,
-                       const struct rpi_box *from, const int64_t *sizes, uint32_t rank,
-                       uint32_t element, CUstream stream, struct rp_error *err)
+rp_status rpi_strided_copy(const struct rp_driver *driver, const struct rpi_strided *to,
+                           const struct rpi_strided *from, const int64_t *sizes, uint32_t rank,
+                           uint32_t element, CUstream stream, struct rp_error *err)
 {
     struct walk walk;
     if (!make_walk(&walk, sizes, to->strides, from->strides, rank, element))
@@ -173,10 +173,10 @@ static CUresult fill_box(struct filling *f, uint64_t at, const int64_t *strides,
 }
 
 /* For each dimension the box of what is beyond `inner` along it, and within along those before. */
-rp_status rpi_box_fill_beyond(const struct rp_driver *driver, const struct rpi_box *box,
-                              const int64_t *inner, const int64_t *outer, uint32_t rank,
-                              uint32_t element, uint64_t bits, CUstream stream,
-                              struct rp_error *err)
+rp_status rpi_strided_fill_beyond(const struct rp_driver *driver, const struct rpi_strided *box,
+                                  const int64_t *inner, const int64_t *outer, uint32_t rank,
+                                  uint32_t element, uint64_t bits, CUstream stream,
+                                  struct rp_error *err)
 {
     struct filling filling = {.driver = driver, .stream = stream, .element = element, .bits = bits};
     int64_t sizes[RP_MOST_RANK];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-#include "graph/bind/choice.h"
+#include "graph/bind/copy_choice.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 /* Of an H200, until the graph's replays have shown it; and of a launch that follows no change. */
@@ -99,7 +100,7 @@ static size_t group_images(struct uses *uses)
     return nodes;
 }
 
-static bool init_rule(struct rpi_choice *choice, const struct rpi_binding *binding,
+static bool init_rule(struct rpi_copy_choice *choice, const struct rpi_binding *binding,
                       const struct uses *uses)
 {
     struct rpi_bind_arg_uses *args = rpi_calloc(binding->arg_count + 1, sizeof *args);
@@ -118,10 +119,10 @@ static bool init_rule(struct rpi_choice *choice, const struct rpi_binding *bindi
     return made;
 }
 
-static struct rpi_choice *make_choice(const struct rpi_binding *binding, const struct uses *uses,
-                                      struct rpi_copier *copier)
+static struct rpi_copy_choice *make_choice(const struct rpi_binding *binding,
+                                           const struct uses *uses, struct rpi_copier *copier)
 {
-    struct rpi_choice *choice = rpi_calloc(1, sizeof *choice);
+    struct rpi_copy_choice *choice = rpi_calloc(1, sizeof *choice);
     if (!choice)
         return NULL;
     choice->copier = copier;
@@ -129,21 +130,22 @@ static struct rpi_choice *make_choice(const struct rpi_binding *binding, const s
     choice->changed = rpi_calloc(binding->arg_count + 1, 1);
     if (choice->changed && init_rule(choice, binding, uses))
         return choice;
-    rpi_choice_destroy(choice);
+    rpi_copy_choice_destroy(choice);
     return NULL;
 }
 
-rp_status rpi_choice_create(struct rpi_choice **out_choice, const struct rpi_binding *binding,
-                            struct rpi_copier *copier, struct rp_error *err)
+rp_status rpi_copy_choice_create(struct rpi_copy_choice **out_choice,
+                                 const struct rpi_binding *binding, struct rpi_copier *copier,
+                                 struct rp_error *err)
 {
     struct uses uses;
     *out_choice = NULL;
-    if (binding->images.count < RPI_CHOICE_LEAST_NODES)
+    if (binding->images.count < RPI_COPY_CHOICE_LEAST_NODES)
         return RP_OK;
     bool made = make_uses(&uses, binding->images.count, binding->uses.count);
     if (made) {
         list_members(&uses, binding);
-        if (group_images(&uses) >= RPI_CHOICE_LEAST_NODES) {
+        if (group_images(&uses) >= RPI_COPY_CHOICE_LEAST_NODES) {
             *out_choice = make_choice(binding, &uses, copier);
             made = *out_choice != NULL;
         }
@@ -154,7 +156,7 @@ rp_status rpi_choice_create(struct rpi_choice **out_choice, const struct rpi_bin
                                         binding->uses.count * sizeof *uses.members);
 }
 
-void rpi_choice_destroy(struct rpi_choice *choice)
+void rpi_copy_choice_destroy(struct rpi_copy_choice *choice)
 {
     if (!choice)
         return;
@@ -163,7 +165,7 @@ void rpi_choice_destroy(struct rpi_choice *choice)
     rpi_free(choice);
 }
 
-void rpi_choice_carry(struct rpi_choice *choice, bool in, bool out)
+void rpi_copy_choice_carry(struct rpi_copy_choice *choice, bool in, bool out)
 {
     choice->carried = true;
     for (size_t k = 0; k < choice->rule.arg_count; k++) {
@@ -173,7 +175,7 @@ void rpi_choice_carry(struct rpi_choice *choice, bool in, bool out)
     }
 }
 
-bool rpi_choice_next(struct rpi_choice *choice, CUstream stream)
+bool rpi_copy_choice_next(struct rpi_copy_choice *choice, CUstream stream)
 {
     struct rpi_bind_prices prices = {.node = choice->node.us};
     bool known = rpi_copier_prices(choice->copier, &prices.copies);
@@ -187,8 +189,9 @@ bool rpi_choice_next(struct rpi_choice *choice, CUstream stream)
     return step == RPI_BIND_SWITCHES;
 }
 
-void rpi_choice_learn(struct rpi_choice *choice, uint64_t nodes, double us)
+void rpi_copy_choice_learn(struct rpi_copy_choice *choice, uint64_t nodes, double us)
 {
+    assert(nodes >= RPI_COPY_CHOICE_LEAST_NODES);
     double node = (us - LAUNCH_US) / (double)nodes;
     rpi_bind_price_add(&choice->node, node > 0.01 ? node : 0.01);
 }

@@ -7,8 +7,9 @@
 #include "graph_fixture.h"
 
 #include "fault_loop.h"
-#include "graph/bind/choice.h"
+#include "graph/bind/copy_choice.h"
 #include "graph/exec/exec_cache.h"
+#include "reprise_tools.h"
 
 enum { WIDE = 3, COUNT = 48, BYTES = COUNT * sizeof(float), SETS = 4 };
 
@@ -75,16 +76,16 @@ static void replay_fan(struct fan *fan, struct rp_graph *graph, const struct rp_
     }
 }
 
-static struct rpi_carrier *carrier(const struct rp_graph *graph, enum rpi_carrier_end end)
+static struct rpi_copy_node *copy_node(const struct rp_graph *graph, enum rpi_copy_node_end end)
 {
-    return &graph->exec->carriers.ends[end];
+    return &graph->exec->copy_nodes.ends[end];
 }
 
 static void they_stand_ahead_of_all_roots_and_behind_all_leaves(void **state)
 {
     struct rpt_fixture *f = *state;
     struct fan fan;
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     fan_init(&fan, f);
     struct rp_graph *graph = capture_fan(&fan);
     CUgraphNode roots[4];
@@ -92,12 +93,12 @@ static void they_stand_ahead_of_all_roots_and_behind_all_leaves(void **state)
     CUgraph template = graph->client->source->template;
     assert_int_equal(f->driver->cuGraphGetRootNodes(template, roots, &count), 0);
     assert_int_equal(count, 1);
-    assert_ptr_equal(roots[0], carrier(graph, RPI_CARRIER_IN)->node);
+    assert_ptr_equal(roots[0], copy_node(graph, RPI_COPY_NODE_IN)->node);
     count = 0;
     assert_int_equal(f->driver->cuGraphNodeGetDependentNodes(roots[0], NULL, NULL, &count), 0);
     assert_int_equal(count, WIDE);
-    assert_int_equal(f->driver->cuGraphNodeGetDependencies(carrier(graph, RPI_CARRIER_OUT)->node,
-                                                           NULL, NULL, &count),
+    assert_int_equal(f->driver->cuGraphNodeGetDependencies(
+                         copy_node(graph, RPI_COPY_NODE_OUT)->node, NULL, NULL, &count),
                      0);
     assert_int_equal(count, WIDE);
     for (unsigned i = 0; i < 60; i++)
@@ -116,17 +117,17 @@ static void tables_change_where_addresses_do(void **state)
     struct fan fan;
     fan_init(&fan, f);
     struct rp_graph *graph = capture_fan(&fan);
-    const struct rpi_carriers *carriers = &graph->exec->carriers;
+    const struct rpi_copy_nodes *copy_nodes = &graph->exec->copy_nodes;
     for (int i = 0; i < 3; i++)
         replay_fan(&fan, graph, fan.args[1]);
-    assert_int_equal(carriers->tables, 2);
+    assert_int_equal(copy_nodes->tables, 2);
     struct rp_arg args[2 * WIDE];
     memcpy(args, fan.args[1], sizeof args);
     args[0] = fan.args[2][0];
     replay_fan(&fan, graph, args);
-    assert_int_equal(carriers->tables, 3);
+    assert_int_equal(copy_nodes->tables, 3);
     replay_fan(&fan, graph, args);
-    assert_int_equal(carriers->tables, 3);
+    assert_int_equal(copy_nodes->tables, 3);
     rp_graph_destroy(graph);
     f->driver->cuMemFree(fan.memory);
 }
@@ -142,8 +143,8 @@ static void graphs_that_share_an_exec_have_their_own(void **state)
         graphs[i] = capture_fan(&fan);
     for (unsigned i = 0; i < 40; i++)
         replay_fan(&fan, graphs[i % 3], fan.args[i % 3 + (i > 20)]); /* each its own, for a while */
-    struct rp_exec_info info;
-    rp_exec_info(f->device, &info);
+    struct rp_device_exec_info info = {.size = sizeof info};
+    rp_device_exec_info(f->device, &info);
     assert_int_equal(info.execs, 1);
     assert_true(info.updates > 20 && !info.refused);
     for (size_t i = 0; i < 3; i++)
@@ -174,15 +175,15 @@ static void nodes_keep_their_numbers_whatever_the_drivers_order(void **state)
     static struct rpt_fixture f;
     struct rp_driver table = *rpi_driver_host();
     struct fan fan;
-    struct rp_graph_site site;
+    struct rp_graph_site site = {.size = sizeof site};
     table.cuGraphGetNodes = newest_first;
     rpt_open_on(&f, &table, NULL);
     rpi_exec_cache_set_budget(f.device->execs, 1);
     fan_init(&fan, &f);
     struct rp_graph *graphs[] = {capture_fan(&fan), capture_fan(&fan)};
     assert_ptr_equal(watched, graphs[1]->client->source->template);
-    assert_int_equal(carrier(graphs[0], RPI_CARRIER_IN)->number, WIDE);
-    assert_int_equal(carrier(graphs[0], RPI_CARRIER_OUT)->number, WIDE + 1);
+    assert_int_equal(copy_node(graphs[0], RPI_COPY_NODE_IN)->number, WIDE);
+    assert_int_equal(copy_node(graphs[0], RPI_COPY_NODE_OUT)->number, WIDE + 1);
     RPT_OK(&f, rp_graph_site(graphs[0], 0, &site, &f.err));
     assert_string_equal(site.function, "rpt_scale");
     for (unsigned i = 0; i < 12; i++)
@@ -237,7 +238,7 @@ static rp_status run_line(struct rp_call *call, void *user, struct rp_error *err
     return status;
 }
 
-/* One kernel between two carriers, and three kernels: of one topology where carriers do not count.
+/* One kernel between two copy nodes, and three kernels: of one topology where such do not count.
  */
 static void graphs_with_carriers_share_with_none_that_have_others(void **state)
 {
@@ -290,8 +291,8 @@ static void without_the_kernel_copies_go_beside_the_graph(void **state)
     rpt_open_on(&f, &table, NULL);
     fan_init(&fan, &f);
     struct rp_graph *graph = capture_fan(&fan);
-    assert_int_equal(carrier(graph, RPI_CARRIER_IN)->most, 0);
-    assert_int_equal(carrier(graph, RPI_CARRIER_OUT)->most, 0);
+    assert_int_equal(copy_node(graph, RPI_COPY_NODE_IN)->most, 0);
+    assert_int_equal(copy_node(graph, RPI_COPY_NODE_OUT)->most, 0);
     for (unsigned i = 0; i < 12; i++)
         replay_fan(&fan, graph, fan.args[i % SETS]);
     rp_graph_destroy(graph);
@@ -332,8 +333,8 @@ static void what_a_table_has_no_room_for_goes_beside_the_graph(void **state)
         args[i] = rpt_arg(memory + i * APART, 1, i < MANY ? RP_ARG_IN : RP_ARG_OUT);
     options.copy_args = 1;
     RPT_OK(f, rp_graph_capture(f->pool, &options, run_sum, f, args, MANY + 1, &graph, &f->err));
-    assert_int_equal(carrier(graph, RPI_CARRIER_IN)->most, RPI_COPY_MOST);
-    assert_int_equal(carrier(graph, RPI_CARRIER_OUT)->most, 8);
+    assert_int_equal(copy_node(graph, RPI_COPY_NODE_IN)->most, RPI_COPY_MOST);
+    assert_int_equal(copy_node(graph, RPI_COPY_NODE_OUT)->most, 8);
     for (int turn = 0; turn < 6; turn++) {
         size_t set = (size_t)turn % 2;
         float sum;

@@ -8,29 +8,29 @@
 
 #include "base/clock.h"
 #include "fault_loop.h"
-#include "graph/callable/judge.h"
+#include "graph/callable/way_judge.h"
 #include "graph/handles/device.h"
 
 #include <math.h>
 
 struct fixture {
     struct rpt_fixture f;
-    struct rp_judge *judge;
-    struct rp_choice *choice;
+    struct rp_way_judge *judge;
+    struct rp_way_choice *choice;
 };
 
 static void start(struct fixture *t)
 {
     memset(t, 0, sizeof *t);
     rpt_open(&t->f);
-    RPT_OK(&t->f, rp_judge_create(t->f.device, &t->judge, &t->f.err));
-    RPT_OK(&t->f, rp_choice_create(t->judge, &t->choice, &t->f.err));
+    RPT_OK(&t->f, rp_way_judge_create(t->f.device, &t->judge, &t->f.err));
+    RPT_OK(&t->f, rp_way_choice_create(t->judge, &t->choice, &t->f.err));
 }
 
 static void finish(struct fixture *t)
 {
-    rp_choice_destroy(t->choice);
-    rp_judge_destroy(t->judge);
+    rp_way_choice_destroy(t->choice);
+    rp_way_judge_destroy(t->judge);
     rpt_close(&t->f);
 }
 
@@ -51,36 +51,36 @@ struct pace {
     double host_us, device_us, between_us;
 };
 
-static struct rp_turn call(struct fixture *t, const struct pace *eager, const struct pace *graph,
-                           CUstream stream)
+static struct rp_way_turn call(struct fixture *t, const struct pace *eager,
+                               const struct pace *graph, CUstream stream)
 {
-    struct rp_turn turn;
-    rp_choice_begin(t->choice, stream, 0, &turn);
+    struct rp_way_turn turn;
+    rp_way_choice_begin(t->choice, stream, 0, &turn);
     if (turn.way == RP_WAY_CAPTURE) {
-        rp_choice_captured(t->choice, 1, 0.1);
-        rp_choice_begin(t->choice, stream, 0, &turn);
+        rp_way_choice_captured(t->choice, 1, 0.1);
+        rp_way_choice_begin(t->choice, stream, 0, &turn);
     }
     const struct pace *pace = turn.way == RP_WAY_GRAPH ? graph : eager;
     spend_us(pace->host_us);
     if (pace->device_us > 0)
         assert_int_equal(
             t->f.driver->cuLaunchHostFunc(stream, spend_on_stream, (void *)&pace->device_us), 0);
-    rp_choice_end(t->choice, &turn, 1);
+    rp_way_choice_end(t->choice, &turn, 1);
     spend_us(pace->between_us);
     return turn;
 }
 
-static struct rp_choice_info calls(struct fixture *t, int count, struct pace eager,
-                                   struct pace graph)
+static struct rp_way_choice_info calls(struct fixture *t, int count, struct pace eager,
+                                       struct pace graph)
 {
-    struct rp_choice_info info;
+    struct rp_way_choice_info info = {.size = sizeof info};
     for (int i = 0; i < count; i++) {
         call(t, &eager, &graph, t->f.streams[0]);
         if (i % 40 == 39) /* what is measured comes in */
             assert_int_equal(t->f.driver->cuStreamSynchronize(t->f.streams[0]), 0);
     }
     assert_int_equal(t->f.driver->cuStreamSynchronize(t->f.streams[0]), 0);
-    rp_choice_info(t->choice, &info);
+    rp_way_choice_info(t->choice, &info);
     return info;
 }
 
@@ -92,8 +92,9 @@ static void a_row_of_calls_costs_the_longer(void **state)
     (void)state;
     struct fixture t;
     start(&t);
-    struct rp_choice_info info = calls(&t, 600, (struct pace){.host_us = 4000, .device_us = 300},
-                                       (struct pace){.host_us = 20, .device_us = 300});
+    struct rp_way_choice_info info =
+        calls(&t, 600, (struct pace){.host_us = 4000, .device_us = 300},
+              (struct pace){.host_us = 20, .device_us = 300});
     assert_string_equal(info.choice, "graph");
     assert_int_equal(info.way, RP_WAY_GRAPH);
     assert_true(info.eager_us >= 4000 && info.graph_us >= 290 && info.graph_us < info.eager_us);
@@ -109,8 +110,9 @@ static void calls_apart_are_measured_alone(void **state)
     (void)state;
     struct fixture t;
     start(&t);
-    struct rp_choice_info info = calls(&t, 100, (struct pace){.host_us = 50, .between_us = 5000},
-                                       (struct pace){.host_us = 40, .between_us = 5000});
+    struct rp_way_choice_info info =
+        calls(&t, 100, (struct pace){.host_us = 50, .between_us = 5000},
+              (struct pace){.host_us = 40, .between_us = 5000});
     assert_true(info.measured_calls > 0);
     assert_true(info.eager_us >= 50 && info.eager_us < 4000);
     assert_true(t.choice->judge->timing.slots[0].each);
@@ -120,11 +122,11 @@ static void calls_apart_are_measured_alone(void **state)
 /* What calls of the way that is chosen took, once the device has passed all that was measured. */
 static double measured_us(struct fixture *t)
 {
-    struct rp_choice_info info;
+    struct rp_way_choice_info info = {.size = sizeof info};
     assert_int_equal(t->f.driver->cuStreamSynchronize(t->f.streams[0]), 0);
     spend_us(1000);
-    rp_choice_rest(t->choice, 0);
-    rp_choice_info(t->choice, &info);
+    rp_way_choice_rest(t->choice, 0);
+    rp_way_choice_info(t->choice, &info);
     assert_true(info.measured_calls > 0);
     return info.way == RP_WAY_GRAPH ? info.graph_us : info.eager_us;
 }
@@ -160,33 +162,33 @@ static void blocks_are_lost_or_kept(void **state)
 {
     (void)state;
     struct fixture t;
-    struct rp_choice_info info;
-    struct rp_turn first, second;
+    struct rp_way_choice_info info = {.size = sizeof info};
+    struct rp_way_turn first, second;
     const struct pace pace = {.host_us = 5};
     start(&t);
     for (int i = 0; i < 20; i++)
         call(&t, &pace, &pace, t.f.streams[i % 2]);
     assert_int_equal(t.f.driver->cuStreamSynchronize(t.f.streams[0]), 0);
     assert_int_equal(t.f.driver->cuStreamSynchronize(t.f.streams[1]), 0);
-    rp_choice_rest(t.choice, 0);
-    rp_choice_info(t.choice, &info);
+    rp_way_choice_rest(t.choice, 0);
+    rp_way_choice_info(t.choice, &info);
     assert_true(info.measured_calls > 0);
     finish(&t);
 
     start(&t);
     for (int i = 0; i < 50; i++) {
-        rp_choice_begin(t.choice, t.f.streams[0], 0, &first);
-        rp_choice_begin(t.choice, t.f.streams[0], 0, &second);
-        rp_choice_end(t.choice, &second, 1);
-        rp_choice_end(t.choice, &first, 1);
+        rp_way_choice_begin(t.choice, t.f.streams[0], 0, &first);
+        rp_way_choice_begin(t.choice, t.f.streams[0], 0, &second);
+        rp_way_choice_end(t.choice, &second, 1);
+        rp_way_choice_end(t.choice, &first, 1);
     }
     for (int i = 0; i < 50; i++) {
-        rp_choice_begin(t.choice, t.f.streams[0], 0, &first);
-        rp_choice_end(t.choice, &first, i % 2);
+        rp_way_choice_begin(t.choice, t.f.streams[0], 0, &first);
+        rp_way_choice_end(t.choice, &first, i % 2);
     }
     assert_int_equal(t.f.driver->cuStreamSynchronize(t.f.streams[0]), 0);
-    rp_choice_rest(t.choice, 0);
-    rp_choice_info(t.choice, &info);
+    rp_way_choice_rest(t.choice, 0);
+    rp_way_choice_info(t.choice, &info);
     assert_int_equal(info.measured_calls, 0);
     assert_string_equal(info.choice, "eager");
     finish(&t);
@@ -217,20 +219,20 @@ static void shapes_called_once_do_not_keep_others_from_being_measured(void **sta
 {
     (void)state;
     struct fixture t;
-    struct rp_choice *once[20];
-    struct rp_turn turn;
+    struct rp_way_choice *once[20];
+    struct rp_way_turn turn;
     start(&t);
     for (int i = 0; i < 20; i++) {
-        RPT_OK(&t.f, rp_choice_create(t.judge, &once[i], &t.f.err));
-        rp_choice_begin(once[i], t.f.streams[0], 0, &turn);
-        rp_choice_end(once[i], &turn, 1);
+        RPT_OK(&t.f, rp_way_choice_create(t.judge, &once[i], &t.f.err));
+        rp_way_choice_begin(once[i], t.f.streams[0], 0, &turn);
+        rp_way_choice_end(once[i], &turn, 1);
     }
     const struct pace pace = {.host_us = 5};
     assert_true(calls(&t, 60, pace, pace).measured_calls > 0);
     for (int i = 0; i < 20; i++) {
-        rp_choice_begin(once[i], t.f.streams[0], 0, &turn);
-        rp_choice_end(once[i], &turn, 1);
-        rp_choice_destroy(once[i]);
+        rp_way_choice_begin(once[i], t.f.streams[0], 0, &turn);
+        rp_way_choice_end(once[i], &turn, 1);
+        rp_way_choice_destroy(once[i]);
     }
     assert_true(calls(&t, 60, pace, pace).measured_calls > 0);
     finish(&t);
@@ -246,16 +248,16 @@ static void a_choice_may_go_while_it_is_measured(void **state)
     for (int i = 0; i < 5; i++)
         call(&t, &pace, &pace, t.f.streams[0]);
     assert_true(t.judge->timing.waiting > 0);
-    rp_choice_destroy(t.choice);
+    rp_way_choice_destroy(t.choice);
     assert_int_equal(t.judge->timing.waiting, 0);
-    RPT_OK(&t.f, rp_choice_create(t.judge, &t.choice, &t.f.err));
+    RPT_OK(&t.f, rp_way_choice_create(t.judge, &t.choice, &t.f.err));
     calls(&t, 40, pace, pace);
     finish(&t);
     struct rp_error err;
-    assert_int_equal(rp_judge_create(NULL, &t.judge, &err), RP_ERROR_INVALID_ARGUMENT);
-    assert_int_equal(rp_choice_create(NULL, &t.choice, &err), RP_ERROR_INVALID_ARGUMENT);
-    rp_choice_destroy(NULL);
-    rp_judge_destroy(NULL);
+    assert_int_equal(rp_way_judge_create(NULL, &t.judge, &err), RP_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(rp_way_choice_create(NULL, &t.choice, &err), RP_ERROR_INVALID_ARGUMENT);
+    rp_way_choice_destroy(NULL);
+    rp_way_judge_destroy(NULL);
 }
 
 /* Faults cost measurements, and nothing else: there is one, so what fails works when it is tried
@@ -263,26 +265,26 @@ static void a_choice_may_go_while_it_is_measured(void **state)
 static bool judge_a_shape(const struct rp_driver *driver, void *user)
 {
     struct rp_device *device;
-    struct rp_judge *judge = NULL;
-    struct rp_choice *choice = NULL;
+    struct rp_way_judge *judge = NULL;
+    struct rp_way_choice *choice = NULL;
     (void)user;
     if (rpi_device_open_on(driver, 0, &device, NULL) != RP_OK &&
         rpi_device_open_on(driver, 0, &device, NULL) != RP_OK)
         return false;
-    bool made = (rp_judge_create(device, &judge, NULL) == RP_OK ||
-                 rp_judge_create(device, &judge, NULL) == RP_OK) &&
-                (rp_choice_create(judge, &choice, NULL) == RP_OK ||
-                 rp_choice_create(judge, &choice, NULL) == RP_OK);
+    bool made = (rp_way_judge_create(device, &judge, NULL) == RP_OK ||
+                 rp_way_judge_create(device, &judge, NULL) == RP_OK) &&
+                (rp_way_choice_create(judge, &choice, NULL) == RP_OK ||
+                 rp_way_choice_create(judge, &choice, NULL) == RP_OK);
     for (int i = 0; made && i < 60; i++) {
-        struct rp_turn turn;
-        rp_choice_begin(choice, NULL, 0, &turn);
+        struct rp_way_turn turn;
+        rp_way_choice_begin(choice, NULL, 0, &turn);
         if (turn.way == RP_WAY_CAPTURE)
-            rp_choice_captured(choice, i % 2, 0.1);
+            rp_way_choice_captured(choice, i % 2, 0.1);
         else
-            rp_choice_end(choice, &turn, 1);
+            rp_way_choice_end(choice, &turn, 1);
     }
-    rp_choice_destroy(choice);
-    rp_judge_destroy(judge);
+    rp_way_choice_destroy(choice);
+    rp_way_judge_destroy(judge);
     rp_device_destroy(device);
     return made;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "memory/range/stamps.h"
+#include "memory/range/write_stamps.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
  * two. A node whose children wrap around the end of the segments is no one's ancestor that counts:
  * no span is made up of it. */
 
-static size_t segments(const struct rpi_stamps *stamps)
+static size_t segments(const struct rpi_write_stamps *stamps)
 {
     return stamps->ends.count ? stamps->ends.count - 1 : 0;
 }
@@ -19,9 +19,9 @@ static int compare(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-bool rpi_stamps_build(struct rpi_stamps *stamps, const struct rpi_ranges *watched)
+bool rpi_write_stamps_build(struct rpi_write_stamps *stamps, const struct rpi_ranges *watched)
 {
-    struct rpi_stamps made = {0};
+    struct rpi_write_stamps made = {0};
     size_t count = 2 * watched->count;
     if (!rpi_vec_reserve(&made.ends, count + 1))
         return false;
@@ -37,24 +37,24 @@ bool rpi_stamps_build(struct rpi_stamps *stamps, const struct rpi_ranges *watche
     made.latest = rpi_calloc(2 * segments(&made) + 1, sizeof *made.latest);
     made.whole = rpi_calloc(2 * segments(&made) + 1, sizeof *made.whole);
     if (!made.latest || !made.whole) {
-        rpi_stamps_finish(&made);
+        rpi_write_stamps_finish(&made);
         return false;
     }
-    rpi_stamps_finish(stamps);
+    rpi_write_stamps_finish(stamps);
     *stamps = made;
     return true;
 }
 
-void rpi_stamps_finish(struct rpi_stamps *stamps)
+void rpi_write_stamps_finish(struct rpi_write_stamps *stamps)
 {
     rpi_vec_finish(&stamps->ends);
     rpi_free(stamps->latest);
     rpi_free(stamps->whole);
-    *stamps = (struct rpi_stamps){0};
+    *stamps = (struct rpi_write_stamps){0};
 }
 
 /* How many ends are at or below the address. */
-static size_t count_ends(const struct rpi_stamps *stamps, uint64_t address)
+static size_t count_ends(const struct rpi_write_stamps *stamps, uint64_t address)
 {
     size_t low = 0, high = stamps->ends.count;
     while (low < high) {
@@ -67,9 +67,11 @@ static size_t count_ends(const struct rpi_stamps *stamps, uint64_t address)
     return low;
 }
 
-struct rpi_stamp_span rpi_stamps_span(const struct rpi_stamps *stamps, struct rpi_range range)
+struct rpi_write_span rpi_write_stamps_span(const struct rpi_write_stamps *stamps,
+                                            struct rpi_range range)
 {
-    struct rpi_stamp_span span = {0, 0};
+    assert(range.from < range.to);
+    struct rpi_write_span span = {0, 0};
     size_t all = segments(stamps), first = count_ends(stamps, range.from);
     size_t end = count_ends(stamps, range.to - 1);
     span.first = (uint32_t)(first ? first - 1 : 0);
@@ -79,14 +81,16 @@ struct rpi_stamp_span rpi_stamps_span(const struct rpi_stamps *stamps, struct rp
     return span;
 }
 
-static void lift(struct rpi_stamps *stamps, size_t node, uint64_t turn)
+static void lift(struct rpi_write_stamps *stamps, size_t node, uint64_t turn)
 {
     for (node /= 2; node; node /= 2)
         stamps->latest[node] = turn;
 }
 
-void rpi_stamps_write(struct rpi_stamps *stamps, struct rpi_stamp_span span, uint64_t turn)
+void rpi_write_stamps_write(struct rpi_write_stamps *stamps, struct rpi_write_span span,
+                            uint64_t turn)
 {
+    assert(turn);
     if (span.first == span.end)
         return;
     size_t n = segments(stamps);
@@ -110,7 +114,7 @@ static uint64_t most(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-uint64_t rpi_stamps_latest(const struct rpi_stamps *stamps, struct rpi_stamp_span span)
+uint64_t rpi_write_stamps_latest(const struct rpi_write_stamps *stamps, struct rpi_write_span span)
 {
     if (span.first == span.end)
         return 0;

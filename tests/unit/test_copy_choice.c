@@ -6,7 +6,7 @@
 #include "graph_fixture.h"
 
 #include "fault_loop.h"
-#include "graph/bind/choice.h"
+#include "graph/bind/copy_choice.h"
 #include "graph/exec/exec.h"
 #include "graph/replay/replay.h"
 
@@ -68,13 +68,13 @@ static void buffers_finish(const struct rpt_fixture *f, struct buffers *b)
 
 static void check_args(const struct rpt_fixture *f, const struct rp_graph *graph, size_t copied)
 {
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     rp_graph_info(graph, &info);
     assert_int_equal(info.bindable_args, ARGS);
     assert_int_equal(info.copied_args, copied);
     assert_int_equal(info.bound_args, ARGS - copied);
     for (size_t k = 0; k < ARGS; k++) {
-        struct rp_graph_arg_info arg;
+        struct rp_graph_arg_info arg = {.size = sizeof arg};
         RPT_OK(f, rp_graph_arg_info(graph, k, &arg, NULL));
         assert_true(arg.bindable);
         assert_int_equal(arg.bound, !copied);
@@ -218,7 +218,7 @@ static void chain_finish(struct chain *c)
 
 static size_t copied(const struct chain *c)
 {
-    struct rp_graph_info info;
+    struct rp_graph_info info = {.size = sizeof info};
     rp_graph_info(c->graph, &info);
     assert_int_equal(info.bindable_args, CHAIN_ARGS);
     assert_int_equal(info.bound_args + info.copied_args, CHAIN_ARGS);
@@ -236,8 +236,8 @@ static void move_until(struct chain *c, size_t copied_args, unsigned most)
 /* As where the copy kernel cannot be had for the graph. */
 static void without_carriers(struct chain *c)
 {
-    for (int end = 0; end < RPI_CARRIER_ENDS; end++)
-        c->graph->exec->carriers.ends[end].most = 0;
+    for (int end = 0; end < RPI_COPY_NODE_ENDS; end++)
+        c->graph->exec->copy_nodes.ends[end].most = 0;
     c->graph->binding->choice->carried = false;
 }
 
@@ -252,7 +252,7 @@ static void check_many_nodes(struct rpt_fixture *f, bool carried)
     replay_args(&c, c.args[0]);
     move_until(&c, CHAIN_ARGS, 12);
     for (size_t k = 0; k < CHAIN_ARGS; k++) {
-        struct rp_graph_arg_info info;
+        struct rp_graph_arg_info info = {.size = sizeof info};
         RPT_OK(c.f, rp_graph_arg_info(c.graph, k, &info, NULL));
         assert_true(info.bindable && !info.bound);
         assert_string_equal(info.reason,
@@ -263,7 +263,8 @@ static void check_many_nodes(struct rpt_fixture *f, bool carried)
     for (unsigned i = 0; i < 30; i++)
         replay_args(&c, c.args[i % SETS]);
     assert_int_equal(c.graph->exec->patched, patched);
-    assert_true(carried ? c.graph->exec->carriers.tables >= 60 : f->device->copier.launches >= 60);
+    assert_true(carried ? c.graph->exec->copy_nodes.tables >= 60
+                        : f->device->copier.launches >= 60);
     assert_true(!carried || !f->device->copier.launches);
     /* They stay where they are: bound again, as that costs nothing. */
     for (unsigned i = 0; i < 200; i++)
@@ -303,13 +304,13 @@ static void only_what_moves_is_copied(void **state)
 static void graphs_of_few_nodes_never_ask(void **state)
 {
     struct chain c;
-    chain_init(&c, *state, RPI_CHOICE_LEAST_NODES - 1, RP_BIND_AUTO, 0);
+    chain_init(&c, *state, RPI_COPY_CHOICE_LEAST_NODES - 1, RP_BIND_AUTO, 0);
     assert_null(c.graph->binding->choice);
     for (unsigned i = 0; i < 20; i++)
         replay_args(&c, c.args[i % SETS]);
     assert_int_equal(copied(&c), 0);
     chain_finish(&c);
-    chain_init(&c, *state, RPI_CHOICE_LEAST_NODES, RP_BIND_AUTO, 0);
+    chain_init(&c, *state, RPI_COPY_CHOICE_LEAST_NODES, RP_BIND_AUTO, 0);
     assert_non_null(c.graph->binding->choice);
     c.graph->binding->choice->node.us = 0.2;
     for (unsigned i = 0; i < 20; i++)
@@ -500,7 +501,7 @@ static rp_status read_often(struct rp_call *call, void *user, struct rp_error *e
     return status == RP_OK ? freed : status;
 }
 
-/* A result that few nodes write has no carrier: copied beside the graph it would cost more. */
+/* A result that few nodes write has no copy node: copied beside the graph it would cost more. */
 static void results_of_few_nodes_stay_bound(void **state)
 {
     struct rpt_fixture *f = *state;
@@ -514,8 +515,8 @@ static void results_of_few_nodes_stay_bound(void **state)
             args[i][k] = rpt_arg(memory + (2 * i + k) * BYTES, COUNT, k ? RP_ARG_OUT : RP_ARG_IN);
     assert_int_equal(f->driver->cuMemsetD32(memory, 0x3f800000, (size_t)2 * SETS * COUNT), 0);
     RPT_OK(f, rp_graph_capture(f->pool, NULL, read_often, f, args[0], 2, &graph, &f->err));
-    assert_true(graph->exec->carriers.ends[RPI_CARRIER_IN].most > 0);
-    assert_int_equal(graph->exec->carriers.ends[RPI_CARRIER_OUT].most, 0);
+    assert_true(graph->exec->copy_nodes.ends[RPI_COPY_NODE_IN].most > 0);
+    assert_int_equal(graph->exec->copy_nodes.ends[RPI_COPY_NODE_OUT].most, 0);
     rpi_copier_fix_prices(&f->device->copier, &fixed_prices);
     graph->binding->choice->node.us = 2;
     graph->binding->choice->fixed_node = true;

@@ -15,12 +15,12 @@
  * Of a write that reaches only a part of a segment the whole segment is written: each watched range
  * that holds the segment was reached.
  */
-#ifndef REPRISE_MEMORY_RANGE_STAMPS_H
-#define REPRISE_MEMORY_RANGE_STAMPS_H
+#ifndef REPRISE_MEMORY_RANGE_WRITE_STAMPS_H
+#define REPRISE_MEMORY_RANGE_WRITE_STAMPS_H
 
 #include "memory/range/ranges.h"
 
-struct rpi_stamps {
+struct rpi_write_stamps {
     struct {
         RPI_VEC(uint64_t);
     } ends;           /* of the segments, sorted, each once; one more than there are segments */
@@ -29,21 +29,23 @@ struct rpi_stamps {
 };
 
 /* Segments, from first to before end. */
-struct rpi_stamp_span {
+struct rpi_write_span {
     uint32_t first, end;
 };
 
 /* Cuts the addresses anew, at the ends of these ranges in any order, nothing written; false, with
  * the stamps as they were, when there is no memory. */
-bool rpi_stamps_build(struct rpi_stamps *stamps, const struct rpi_ranges *watched);
-void rpi_stamps_finish(struct rpi_stamps *stamps); /* allowed on a zeroed one */
+bool rpi_write_stamps_build(struct rpi_write_stamps *stamps, const struct rpi_ranges *watched);
+void rpi_write_stamps_finish(struct rpi_write_stamps *stamps); /* allowed on a zeroed one */
 
 /* The segments that the range reaches; none: first is end. */
-struct rpi_stamp_span rpi_stamps_span(const struct rpi_stamps *stamps, struct rpi_range range);
+struct rpi_write_span rpi_write_stamps_span(const struct rpi_write_stamps *stamps,
+                                            struct rpi_range range);
 
 /* The span is written by a replay whose turn is greater than all before. */
-void rpi_stamps_write(struct rpi_stamps *stamps, struct rpi_stamp_span span, uint64_t turn);
+void rpi_write_stamps_write(struct rpi_write_stamps *stamps, struct rpi_write_span span,
+                            uint64_t turn);
 /* The turn of the latest write to any segment of the span; 0: none. */
-uint64_t rpi_stamps_latest(const struct rpi_stamps *stamps, struct rpi_stamp_span span);
+uint64_t rpi_write_stamps_latest(const struct rpi_write_stamps *stamps, struct rpi_write_span span);
 
 #endif

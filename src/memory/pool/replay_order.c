@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-#include "memory/pool/pool_turn.h"
+#include "memory/pool/replay_order.h"
+
+#include <assert.h>
 
 static struct rpi_pool_group *group_above(const struct rpi_pool_node *node)
 {
+    assert(node->parent && node->parent->kind != RPI_COMPOSE_CAPTURE);
     return (struct rpi_pool_group *)node->parent;
 }
 
@@ -29,9 +32,10 @@ static bool list_last(struct rpi_pool_node *node, uint64_t since, struct rpi_poo
     return true;
 }
 
-rp_status rpi_turn_ahead(struct rpi_pool *pool, struct rpi_pool_member *member,
-                         struct rp_error *err)
+rp_status rpi_replay_order_ahead(struct rpi_pool *pool, struct rpi_pool_member *member,
+                                 struct rp_error *err)
 {
+    assert(member->node.parent && member->turn <= pool->turns);
     bool done = true;
     pool->ahead.count = 0;
     for (struct rpi_pool_node *node = &member->node; done && node->parent; node = node->parent) {
@@ -50,8 +54,9 @@ rp_status rpi_turn_ahead(struct rpi_pool *pool, struct rpi_pool_member *member,
     return done ? RP_OK : rpi_error_host_memory(err, "rp_graph_replay", sizeof member);
 }
 
-void rpi_turn_take(struct rpi_pool *pool, struct rpi_pool_member *member)
+void rpi_replay_order_take(struct rpi_pool *pool, struct rpi_pool_member *member)
 {
+    assert(member->node.parent);
     member->turn = ++pool->turns;
     for (struct rpi_pool_node *node = &member->node; node->parent; node = node->parent) {
         struct rpi_pool_group *group = group_above(node);
@@ -87,7 +92,7 @@ static void forget_below(struct rpi_pool_node *top, const struct rpi_pool_node *
         forget_below(child, node);
 }
 
-void rpi_turn_forget(struct rpi_pool *pool, const struct rpi_pool_node *node)
+void rpi_replay_order_forget(struct rpi_pool *pool, const struct rpi_pool_node *node)
 {
     forget_below(&pool->root->node, node);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "graph/callable/judge.h"
+#include "graph/callable/way_judge.h"
 
 #include "base/hostmem.h"
 #include "base/refuse.h"
@@ -10,14 +10,14 @@
 
 /* ---- Judges -------------------------------------------------------------------------------- */
 
-void rpi_judge_init(struct rp_judge *judge, struct rp_device *device)
+void rpi_way_judge_init(struct rp_way_judge *judge, struct rp_device *device)
 {
     memset(judge, 0, sizeof *judge);
     judge->device = device;
     judge->timing.driver = device->driver;
 }
 
-void rpi_judge_finish(struct rp_judge *judge)
+void rpi_way_judge_finish(struct rp_way_judge *judge)
 {
     bool pushed = rpi_device_push_to_release(judge->device);
     rpi_timing_finish(&judge->timing);
@@ -25,50 +25,50 @@ void rpi_judge_finish(struct rp_judge *judge)
         rp_device_pop(judge->device);
 }
 
-rp_status rp_judge_create(struct rp_device *device, struct rp_judge **out_judge,
-                          struct rp_error *err)
+rp_status rp_way_judge_create(struct rp_device *device, struct rp_way_judge **out_judge,
+                              struct rp_error *err)
 {
     if (rpi_is_forked() || !device || !out_judge)
-        return rpi_refuse(err, "rp_judge_create", !device ? "device" : "out_judge");
-    struct rp_judge *judge = rpi_malloc(sizeof *judge);
+        return rpi_refuse(err, "rp_way_judge_create", !device ? "device" : "out_judge");
+    struct rp_way_judge *judge = rpi_malloc(sizeof *judge);
     if (!judge)
-        return rpi_error_host_memory(err, "rp_judge_create", sizeof *judge);
-    rpi_judge_init(judge, device);
+        return rpi_error_host_memory(err, "rp_way_judge_create", sizeof *judge);
+    rpi_way_judge_init(judge, device);
     *out_judge = judge;
     return RP_OK;
 }
 
-void rp_judge_destroy(struct rp_judge *judge)
+void rp_way_judge_destroy(struct rp_way_judge *judge)
 {
     if (!judge || rpi_is_forked())
         return;
-    rpi_judge_finish(judge);
+    rpi_way_judge_finish(judge);
     rpi_free(judge);
 }
 
 /* ---- Choices ------------------------------------------------------------------------------- */
 
 /* What a capture will take, as far as those of other shapes tell; 0: there were none. */
-static double expected_price_ns(const struct rp_judge *judge)
+static double expected_price_ns(const struct rp_way_judge *judge)
 {
     return judge->captured ? judge->capture_ms / (double)judge->captured * 1e6 : 0;
 }
 
-rp_status rp_choice_create(struct rp_judge *judge, struct rp_choice **out_choice,
-                           struct rp_error *err)
+rp_status rp_way_choice_create(struct rp_way_judge *judge, struct rp_way_choice **out_choice,
+                               struct rp_error *err)
 {
     if (rpi_is_forked() || !judge || !out_choice)
-        return rpi_refuse(err, "rp_choice_create", !judge ? "judge" : "out_choice");
-    struct rp_choice *choice = rpi_calloc(1, sizeof *choice);
+        return rpi_refuse(err, "rp_way_choice_create", !judge ? "judge" : "out_choice");
+    struct rp_way_choice *choice = rpi_calloc(1, sizeof *choice);
     if (!choice)
-        return rpi_error_host_memory(err, "rp_choice_create", sizeof *choice);
+        return rpi_error_host_memory(err, "rp_way_choice_create", sizeof *choice);
     choice->judge = judge;
     rpi_chooser_init(&choice->chooser, expected_price_ns(judge));
     *out_choice = choice;
     return RP_OK;
 }
 
-void rp_choice_destroy(struct rp_choice *choice)
+void rp_way_choice_destroy(struct rp_way_choice *choice)
 {
     if (!choice || rpi_is_forked())
         return;
@@ -76,7 +76,7 @@ void rp_choice_destroy(struct rp_choice *choice)
     rpi_free(choice);
 }
 
-void rp_choice_captured(struct rp_choice *choice, int worked, double ms)
+void rp_way_choice_captured(struct rp_way_choice *choice, int worked, double ms)
 {
     if (rpi_is_forked() || !choice)
         return;
@@ -91,14 +91,14 @@ void rp_choice_captured(struct rp_choice *choice, int worked, double ms)
 
 /* ---- Calls --------------------------------------------------------------------------------- */
 
-static struct rpi_plan_of_call plan_of(const struct rp_turn *turn)
+static struct rpi_plan_of_call plan_of(const struct rp_way_turn *turn)
 {
     enum rpi_way way = turn->way == RP_WAY_GRAPH ? RPI_WAY_GRAPH : RPI_WAY_EAGER;
     return (struct rpi_plan_of_call){.way = way, .step = turn->step, .round = turn->round};
 }
 
 /* Events need the context; without it nothing is measured. */
-static void collect(struct rp_judge *judge)
+static void collect(struct rp_way_judge *judge)
 {
     bool pushed = false;
     if (!judge->timing.waiting || rpi_device_enter(judge->device, &pushed, NULL) != RP_OK)
@@ -108,7 +108,7 @@ static void collect(struct rp_judge *judge)
         rp_device_pop(judge->device);
 }
 
-static void begin_measuring(struct rp_choice *choice, const struct rpi_plan_of_call *plan,
+static void begin_measuring(struct rp_way_choice *choice, const struct rpi_plan_of_call *plan,
                             struct CUstream_st *stream, double ahead_us)
 {
     bool pushed = false;
@@ -122,8 +122,8 @@ static void begin_measuring(struct rp_choice *choice, const struct rpi_plan_of_c
         rp_device_pop(choice->judge->device);
 }
 
-void rp_choice_begin(struct rp_choice *choice, struct CUstream_st *stream, double ahead_us,
-                     struct rp_turn *out_turn)
+void rp_way_choice_begin(struct rp_way_choice *choice, struct CUstream_st *stream, double ahead_us,
+                         struct rp_way_turn *out_turn)
 {
     if (rpi_is_forked() || !choice || !out_turn)
         return;
@@ -131,7 +131,7 @@ void rp_choice_begin(struct rp_choice *choice, struct CUstream_st *stream, doubl
     rpi_chooser_looked(&choice->chooser, ahead_us * 1e3);
     struct rpi_plan_of_call plan = rpi_chooser_next(&choice->chooser);
     enum rp_way way = plan.way == RPI_WAY_EAGER ? RP_WAY_EAGER : RP_WAY_GRAPH;
-    *out_turn = (struct rp_turn){
+    *out_turn = (struct rp_way_turn){
         .way = plan.capture ? RP_WAY_CAPTURE : way, .step = plan.step, .round = plan.round};
     if (plan.step)
         begin_measuring(choice, &plan, stream, ahead_us);
@@ -139,7 +139,7 @@ void rp_choice_begin(struct rp_choice *choice, struct CUstream_st *stream, doubl
         rpi_timing_pass(&choice->block);
 }
 
-void rp_choice_end(struct rp_choice *choice, const struct rp_turn *turn, int worked)
+void rp_way_choice_end(struct rp_way_choice *choice, const struct rp_way_turn *turn, int worked)
 {
     if (rpi_is_forked() || !choice || !turn)
         return;
@@ -153,7 +153,7 @@ void rp_choice_end(struct rp_choice *choice, const struct rp_turn *turn, int wor
         rp_device_pop(choice->judge->device);
 }
 
-uint32_t rp_choice_rest(struct rp_choice *choice, uint32_t most)
+uint32_t rp_way_choice_rest(struct rp_way_choice *choice, uint32_t most)
 {
     if (rpi_is_forked() || !choice)
         return 0;
@@ -161,16 +161,15 @@ uint32_t rp_choice_rest(struct rp_choice *choice, uint32_t most)
     return rpi_chooser_rest(&choice->chooser, most);
 }
 
-void rp_choice_info_sized(const struct rp_choice *choice, size_t info_bytes,
-                          struct rp_choice_info *out_info)
+void rp_way_choice_info(const struct rp_way_choice *choice, struct rp_way_choice_info *out_info)
 {
     if (rpi_is_forked() || !choice || !out_info) {
-        rpi_give_nothing(out_info, info_bytes);
+        rpi_give_nothing(out_info);
         return;
     }
     const struct rpi_chooser *chooser = &choice->chooser;
     enum rpi_reason reason = rpi_chooser_reason(chooser);
-    struct rp_choice_info info = {
+    struct rp_way_choice_info info = {
         .way = chooser->incumbent == RPI_WAY_EAGER ? RP_WAY_EAGER : RP_WAY_GRAPH,
         .is_settled = reason == RPI_REASON_FASTER || reason == RPI_REASON_NO_DIFFERENCE,
         .choice = rpi_way_name(chooser->incumbent),
@@ -183,5 +182,5 @@ void rp_choice_info_sized(const struct rp_choice *choice, size_t info_bytes,
         .drifts = chooser->drifts,
         .capture_ms = choice->capture_ms,
         .trial_ms = chooser->lost_ns * 1e-6};
-    rpi_give(out_info, info_bytes, &info, sizeof info);
+    rpi_give(out_info, &info, sizeof info, __func__);
 }
