@@ -18,13 +18,14 @@ RUNS = {
     "gpu_private.py --install": 26,
     "models.py": 32,
     "models.py --install": 32,
+    "gpu_examples.py": 11,  # and five where Accelerate, Lightning and Megatron-core are installed
     "gpu_documents.py": 11,  # and five programs of pages need Triton or CUPTI
     "gpu_compose.py": 35,
     "gpu_compose.py --install": 35,
     "gpu_stale.py": 22,
     "gpu_exit.py": 4,
-    "gpu_graphed.py": 67,
-    "gpu_graphed.py --install": 68,
+    "gpu_graphed.py": 68,
+    "gpu_graphed.py --install": 69,
     "gpu_gradients.py": 23,
     "gpu_gradients.py --install": 23,
     "gpu_homes.py": 16,
