@@ -105,6 +105,30 @@ class Inference(unittest.TestCase):
                     self.assertTrue(torch.equal(got, x + 1))
                     self.assertTrue(got.is_inference())
 
+    def test_views_of_one_storage_take_the_fast_path(self):
+        """Each call makes the storage, and what lies in it as the first call's did."""
+        def fn(x):
+            y = x @ x.t()
+            rest = x * 2
+            return {"text": y, "image": y.t(), "rest": rest[1:], "last": y[-1, 1:], "whole": y, "none": None}
+        made = reprise.graphed(fn, strict=True)
+        kept = []
+        with torch.no_grad():
+            for turn in range(5):
+                x = torch.randn(8, 16, device="cuda")
+                got = made._fast_call((x,), {}) if turn > 2 else made(x)
+                self.assertIsNot(got, _C.miss)
+                kept.append((got, fn(x)))
+        for got, wanted in kept:
+            self.assertEqual(list(got), list(wanted))
+            for name in ("text", "image", "rest", "last"):
+                self.assertTrue(torch.equal(got[name], wanted[name]), name)
+                self.assertEqual(got[name].stride(), wanted[name].stride())
+                self.assertEqual(got[name].storage_offset(), wanted[name].storage_offset())
+            self.assertIs(got["whole"], got["text"])
+            self.assertEqual(got["image"].untyped_storage().data_ptr(), got["text"].untyped_storage().data_ptr())
+        self.assertEqual(len({got["text"].data_ptr() for got, _ in kept}), len(kept))
+
     def test_keywords_and_values_take_the_fast_path(self):
         def fn(x, scale, *, y=None, mode="add"):
             return x * scale + y if mode == "add" else x * scale - y

@@ -45,7 +45,7 @@ class Short(unittest.TestCase):
         """What is built of a result whose leaves lie at these places."""
         shape = Shape.__new__(Shape)
         leaves, shape.spec = flatten(result)
-        shape.drawn, shape.extents = None, []
+        shape.drawn, shape.extents, shape.torch = None, [], types.SimpleNamespace(uint8="uint8")
         shape.has_given = any(isinstance(leaf, Given) for leaf in leaves)
         like = ((), (), FLOAT, 0)
         shape.results = [("value", leaf) if place is None else (*place, like)
@@ -78,9 +78,12 @@ class Short(unittest.TestCase):
                                     ("output", 0), None, ("output", 1), None, None),
                          {"out": "a", "cache": "second", "more": "b", "rate": 0.1, "first": "first"})
 
+    def test_results_in_another_order(self):
+        self.assertEqual(self.short((7, 8), ("output", 1), ("output", 0)), ("b", "a"))
+
     def test_other_results(self):
-        for places in ((("input", 0), ("output", 0)), (("output", 0), ("output", 0)),
-                       (("output", 1), ("output", 0))):
+        for places in ((("input", 0), ("output", 0)), (("argument", 0), ("output", 0)),
+                       (("copy", 0), ("output", 0))):
             self.assertEqual(self.short((7, 8), *places), "refused")
 
 

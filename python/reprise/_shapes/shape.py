@@ -120,18 +120,13 @@ class Shape:
             return tensors[result[1]]
         if kind == "copy":
             return result[1].detach().clone()
-        shape, stride, dtype, offset = result[2]
         if kind == "output":
             buffer = buffers[result[1]]
-            if self.whole[result[1]]:
-                return buffer
-            storage = buffer.untyped_storage()
-        else:
-            tensor = tensors[self.single[result[1]]]
-            storage = tensor.untyped_storage()
-            offset += tensor.storage_offset() * tensor.element_size() // dtype.itemsize
-        made = self.torch.empty(0, dtype=dtype, device=self.device)
-        return made.set_(storage, offset, shape, stride)
+            return buffer if self.whole[result[1]] else _within(self.torch, buffer, result[2])
+        tensor = tensors[self.single[result[1]]]
+        *like, offset = result[2]
+        offset += tensor.storage_offset() * tensor.element_size() // like[2].itemsize
+        return _within(self.torch, tensor, (*like, offset))
 
     def short(self, tensors):
         """How the fast path makes the results of a call with these tensors, and what it makes of
@@ -141,16 +136,25 @@ class Shape:
                 len(tensors) != len(self.extents)) or any(len(e.members) > 1 for e in self.extents):
             return None
         made = [r[:2] for r in self.results if r[0] not in ("value", "again")]
-        if made != [("output", j) for j in range(len(self.outputs))]:
+        if any(kind != "output" for kind, _ in made):
             return None
+        in_order = made == [("output", j) for j in range(len(self.outputs))]
         made = tuple(map(_made, self.alone, self.outputs))
-        if None in made:
-            return None
+        if None in made or not in_order:
+            return None if self.has_given else self._short_with_views(made)
         if self.has_given:
             return made, functools.partial(_build_with_given, self.spec, self.results)
         if len(made) < len(self.results):
             return made, functools.partial(_build_with_values, self.spec, self.results)
         return made, None if is_leaf(self.spec) else functools.partial(unflatten, self.spec)
+
+    def _short_with_views(self, made):
+        """The same where tensors share a storage, or begin within it: such a storage is made as bytes."""
+        as_bytes = [how is None for how in made]
+        made = tuple(how or ((nbytes,), (1,), self.torch.uint8) for how, nbytes in zip(made, self.outputs))
+        leaves = [(kind, value, rest[0] if kind == "output" and as_bytes[value] else None)
+                  for kind, value, *rest in self.results]
+        return made, functools.partial(_build_with_views, self.torch, self.spec, leaves)
 
     def has_its_scalars(self):
         """Are hyperparameters such as it was captured for?"""
@@ -213,6 +217,26 @@ def _build_with_values(spec, results, made):
     for kind, value in (r[:2] for r in results):
         found.append(value if kind == "value" else found[value] if kind == "again" else next(made))
     return unflatten(spec, found)
+
+
+def _build_with_views(torch, spec, leaves, made):
+    """The same where some leaves lie in storages that a call made as bytes: those have a like."""
+    found = []
+    for kind, value, like in leaves:
+        if kind != "output":
+            found.append(value if kind == "value" else found[value])
+        elif like is None:
+            found.append(made[value])
+        else:
+            found.append(_within(torch, made[value], like))
+    return unflatten(spec, found)
+
+
+def _within(torch, buffer, like):
+    """The tensor of that like, (shape, stride, dtype, offset), in the storage of another."""
+    shape, stride, dtype, offset = like
+    made = torch.empty(0, dtype=dtype, device=buffer.device)
+    return made.set_(buffer.untyped_storage(), offset, shape, stride)
 
 
 def _build_with_given(spec, results, ways, made, args, kwargs):
