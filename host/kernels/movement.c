@@ -602,6 +602,60 @@ static rpi_run find_nonzero(const char *name, struct rpi_kernel *kernel, uint32_
     return NULL;
 }
 
+/* ---- Parts of several tensors, one behind the other ------------------------------------------ */
+
+/* chunk_cat_cuda_kernel, bytes to bytes (in[], out, tensor of each block, where each tensor begins in a
+ * chunk, first block of each, bytes of each in a slice, the same padded in a chunk, blocks of each, bytes
+ * of a slice of the result, of a chunk, int64 1); blocks: (of tensors, chunks, slices) */
+static void run_chunk_cat(const struct rp_host_launch *launch)
+{
+    char **in, *out;
+    const int64_t *tensor_of, *begins, *first_block, *bytes, *padded;
+    int64_t slice, chunk;
+    READ(in, 0);
+    READ(out, 1);
+    READ(tensor_of, 2);
+    READ(begins, 3);
+    READ(first_block, 4);
+    READ(bytes, 5);
+    READ(padded, 6);
+    READ(slice, 8);
+    READ(chunk, 9);
+    for (unsigned b = 0; b < launch->grid[0]; b++) {
+        int64_t t = tensor_of[b];
+        for (unsigned i = 0; first_block[t] == b && i < launch->grid[1] * launch->grid[2]; i++) {
+            int64_t c = i % launch->grid[1], s = i / launch->grid[1];
+            int64_t rest = bytes[t] - c * padded[t];
+            int64_t taken = rest < 0 ? 0 : rest < padded[t] ? rest : padded[t];
+            char *to = out + s * slice + c * chunk + begins[t];
+            if (taken)
+                memcpy(to, in[t] + s * bytes[t] + c * padded[t], (size_t)taken);
+            memset(to + taken, 0, (size_t)(padded[t] - taken));
+        }
+    }
+}
+
+/* split_with_sizes_copy_out_contiguous_no_cast_kernel (out[], in[], bytes of each in a chunk, split of
+ * each block, first block of each, bytes from a chunk to the next, chunks) */
+static void run_split_copy(const struct rp_host_launch *launch)
+{
+    char **out, **in;
+    const int64_t *bytes, *split_of, *first_block;
+    int64_t stride, chunks;
+    READ(out, 0);
+    READ(in, 1);
+    READ(bytes, 2);
+    READ(split_of, 3);
+    READ(first_block, 4);
+    READ(stride, 5);
+    READ(chunks, 6);
+    for (unsigned b = 0; b < launch->grid[0]; b++) {
+        int64_t s = split_of[b];
+        for (int64_t c = 0; first_block[s] == b && c < chunks; c++)
+            memcpy(out[s] + c * bytes[s], in[s] + c * stride, (size_t)bytes[s]);
+    }
+}
+
 /* ---- Names ---------------------------------------------------------------------------------- */
 
 /* Kernels whose element type follows their name. */
@@ -652,6 +706,10 @@ rpi_run rpi_movement_find(const char *name, struct rpi_kernel *kernel, uint32_t 
         rpi_run flip = find_flip(name, kernel, count);
         return flip ? flip : find_index(name, kernel, count);
     }
+    if (strstr(name, "21chunk_cat_cuda_kernelIccE") && count == 11)
+        return run_chunk_cat;
+    if (strstr(name, "51split_with_sizes_copy_out_contiguous_no_cast_kernel") && count == 7)
+        return run_split_copy;
     rpi_run run = find_nonzero(name, kernel, count);
     return run ? run : find_typed(name, kernel, count);
 }

@@ -139,6 +139,18 @@ NO_GRADIENT = {"index"}
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-6, torch.float16: 3e-2, torch.bfloat16: 1e-1}
 
 
+def split_copy(a, b, p):
+    both = torch.cat([a, b, p], 1).detach()
+    made = [torch.empty(both.shape[0], size, dtype=both.dtype, device=both.device) for size in (3, 11, 7)]
+    torch.split_with_sizes_copy(both, [3, 11, 7], dim=1, out=made)
+    return torch.cat(made, 1)
+
+
+OPERATORS["split_with_sizes_copy"] = split_copy
+OPERATORS["chunk_cat"] = lambda a, b, p: torch._chunk_cat([a.detach(), b.detach()[:3], p.detach().flatten()], 0, 2)
+OPERATORS["chunk_cat_inside"] = lambda a, b, p: torch._chunk_cat([a.detach(), b.detach()[:, :4]], 1, 3)
+
+
 def results(operator, device, inputs, gradient):
     given = [x.to(device, copy=True).requires_grad_() for x in inputs]
     value = operator(*given)
