@@ -64,6 +64,28 @@ class Gloo(unittest.TestCase):
             _distributed.check_modules(torch, modules, True)
         _distributed.check_modules(torch, list(net.modules()), True)
 
+    def test_sharded_modules_are_refused(self):
+        """With all modules in them, and with twins of those."""
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+        net, other = (torch.nn.Sequential(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Tanh())) for _ in "ab")
+        fully_shard(net[0], mesh=init_device_mesh("cpu", (1,)))
+        twin = torch.nn.Linear.__new__(torch.nn.Linear)
+        twin.__dict__ = net[0][0].__dict__
+        for modules, name in (([net[0][0]], "'Linear' in "), ([twin], "'Linear' in "), (list(net.modules()), "")):
+            with self.assertRaisesRegex(RuntimeError, f"^{name}'FSDPSequential' is sharded by fully_shard.*"
+                                                      "reprise.graphed\\(function\\)\\(x, \\*parameters\\)"):
+                _distributed.check_modules(torch, modules, True)
+        _distributed.check_modules(torch, list(other.modules()), True)
+        _distributed.check_modules(torch, [net[0][1]], True)  # it has no parameters
+
+    def test_tensors_of_several_ranks_are_refused(self):
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor import distribute_module
+        net = distribute_module(torch.nn.Linear(2, 2), init_device_mesh("cpu", (1,)))
+        with self.assertRaisesRegex(RuntimeError, r"parameters of 'Linear' are tensors of several ranks.*to_local\(\)"):
+            _distributed.check_modules(torch, [torch.nn.Linear(2, 2), net], False)
+
 
 class Without(unittest.TestCase):
     @unittest.skipIf(torch is None, "needs PyTorch")

@@ -13,6 +13,7 @@ what the fast path reads. A newer PyTorch is taken for the newest that was teste
 
 import inspect
 import os
+import sys
 
 from .. import _C
 from .versions import NEWEST, numbers
@@ -296,17 +297,22 @@ def after_each_pass(torch, function):
     setattr(torch.autograd, name, run)
 
 
+_RECOMPUTING = (("megatron.core.tensor_parallel.random", "CheckpointFunction"),
+                ("transformer_engine.pytorch.distributed", "_CheckpointFunction"))
+
+
 def goes_back_reentrantly(torch, results):
     """Does the backward pass of these results run torch.utils.checkpoint's function for
-    use_reentrant=True, which no call of torch.autograd.grad can?"""
-    function = _find(torch, "utils.checkpoint.CheckpointFunction")
-    kind = getattr(function, "_backward_cls", None)
+    use_reentrant=True, or a framework's like it, which no call of torch.autograd.grad can?"""
+    functions = [_find(torch, "utils.checkpoint.CheckpointFunction")]
+    functions += [getattr(sys.modules.get(home), name, None) for home, name in _RECOMPUTING]
+    kinds = tuple(kind for kind in (getattr(f, "_backward_cls", None) for f in functions) if kind is not None)
     ahead, seen = [r.grad_fn for r in results], set()
-    while kind is not None and ahead:
+    while kinds and ahead:
         node = ahead.pop()
         if node is None or node in seen:
             continue
-        if isinstance(node, kind):
+        if isinstance(node, kinds):
             return True
         seen.add(node)
         ahead += [before for before, _ in node.next_functions]

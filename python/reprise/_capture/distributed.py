@@ -5,8 +5,15 @@ NCCL's collectives are kernels, and are captured like others. Those of other bac
 through the host and wait, which breaks a capture; some of that happens on threads of theirs, later.
 So they are refused before they begin. Two graphs of a DistributedDataParallel would leave its
 reduction out: its hooks wait for gradients to be accumulated, which no captured backward pass does.
+
+Tensors of several ranks (DTensor) wrap those of this one, and have no address. Modules with such parameters are
+refused.
+
+Modules that fully_shard shards have their parameters in other memory in each pass: hooks gather them into storages
+that they make and free. A graph would read where they were once. So these are refused, and all modules in them.
 """
 
+import gc
 import sys
 import threading
 
@@ -78,8 +85,57 @@ def find_parallel(torch, modules):
     return [m for m in modules if isinstance(m, kind)]
 
 
+SHARDED = ("{} is sharded by fully_shard, which gathers its parameters into other memory in each pass, and a graph "
+           "would read where they were once. Let the layer's forward give the gathered ones to a graph as arguments, "
+           "reprise.graphed(function)(x, *parameters), or take DistributedDataParallel")
+
+
+SPREAD = ("the parameters of '{}' are tensors of several ranks (torch.distributed.tensor), which wrap those that a graph "
+          "reads. Let the module's forward give their parts to a graph as arguments, reprise.graphed(function)(x, "
+          "*[p.to_local() for p in parameters]), with collectives of NCCL within it or others around it")
+
+
+def _sharding_kinds():
+    """The classes of modules that are sharded, where the program has them."""
+    homes = (("torch.distributed.fsdp._fully_shard._fully_shard", "FSDPModule"),
+             ("torch.distributed.fsdp.fully_sharded_data_parallel", "FullyShardedDataParallel"))
+    found = (getattr(sys.modules.get(module), name, None) for module, name in homes)
+    return tuple(kind for kind in found if kind is not None)
+
+
+def _own(module):
+    """Parameters, whatever a program calls `parameters` there."""
+    return [p for p in vars(module).get("_parameters", {}).values() if p is not None]
+
+
+def check_sharded(torch, modules):
+    """Raises where parameters of these come and go, or are no tensors of this rank alone."""
+    _check_gathered(torch, modules)
+    spread = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", ())
+    for module in modules:
+        if any(isinstance(p, spread) for p in _own(module)):
+            raise RuntimeError(SPREAD.format(type(module).__name__))
+
+
+def _check_gathered(torch, modules):
+    kinds = _sharding_kinds()
+    if not kinds or not any(True for m in modules for _ in _own(m)):
+        return
+    inside = {}
+    for outer in gc.get_objects():  # captures are few
+        if issubclass(type(outer), kinds):
+            inside.update((id(vars(m)), (m, outer)) for m in torch.nn.Module.modules(outer))
+    for module in modules:
+        if id(vars(module)) in inside:  # a module that is graphed in place has a twin of these attributes
+            module, outer = inside[id(vars(module))]
+            kinds_of = [type(m).__name__ for m in (module, outer)]
+            raise RuntimeError(SHARDED.format(" in ".join(f"'{kind}'" for kind in dict.fromkeys(kinds_of))))
+
+
 def check_modules(torch, modules, split):
-    """Raises where a capture of these could not reduce. split: forward and backward are two graphs."""
+    """Raises where a capture of these could not reduce, or reads parameters that come and go. split: forward and
+    backward are two graphs."""
+    check_sharded(torch, modules)
     for module in find_parallel(torch, modules):
         if split:
             raise RuntimeError(
