@@ -201,7 +201,7 @@ def install(*, memory_fraction: float | None = ..., record_history: int = ...,
 def is_installed() -> bool: ...
 def make_graphed_callables(callables: Any = ..., sample_args: Any = ..., num_warmup_iters: int = ...,
                            allow_unused_input: bool = ..., pool: Pool | tuple[int, int] | None = ..., *,
-                           order: Iterable[int] | None = ..., sample_kwargs: Any = ...,
+                           order: Iterable[float] | None = ..., sample_kwargs: Any = ...,
                            num_layers_per_chunk: int | Sequence[int] | None = ...,
                            generators: Iterable[torch.Generator] = ...,
                            pre_warmup_hook: Callable[[], object] | None = ...,

@@ -94,6 +94,54 @@ class Arguments(Case):
             made(y, x, shift=x)
 
 
+class Returns(torch.nn.Module):
+    """A parameter or a buffer beside what it computes, as layers do whose bias others add."""
+
+    def __init__(self, form):
+        super().__init__()
+        self.inner, self.form = torch.nn.Linear(WIDTH, WIDTH), form
+        self.bias = torch.nn.Parameter(torch.randn(WIDTH))
+        self.register_buffer("scale", torch.full((WIDTH,), 2.0))
+
+    def forward(self, x):
+        y = self.inner(x).tanh()
+        return {"behind": (y, self.bias), "before": (self.bias, y), "buffer": (self.scale, y),
+                "used": (y * self.bias, None, self.bias)}[self.form]
+
+
+class Themselves(Case):
+    def check(self, form, hooks):
+        def make():
+            net, twin = pair(lambda: Returns(form))
+            if hooks:
+                for one in (net, twin):
+                    one.inner.weight.register_hook(lambda grad: grad * 2)
+                    one.bias.register_hook(lambda grad: grad * 3)
+            return net, twin
+        for graphed in (reprise.graphed,
+                        lambda net: reprise.make_graphed_callables(net, (numbers(8, WIDTH),), allow_unused_input=True)):
+            net, twin = make()
+            call = graphed(net)
+            for _ in range(4):
+                x = numbers(8, WIDTH)
+                for one, fn in ((net, call), (twin, twin)):
+                    one.zero_grad()
+                    out = [o for o in fn(x) if o is not None]
+                    if form != "buffer":
+                        self.assertTrue(any(o is one.bias for o in out))
+                    sum((o * (i + 2)).square().sum() for i, o in enumerate(out)).backward()
+                for a, b in zip(net.parameters(), twin.parameters()):
+                    self.assertTrue(a.grad is b.grad or torch.equal(a.grad, b.grad), form)
+
+    def test_parameters_that_are_returned(self):
+        for hooks in (False, True):
+            for form in ("behind", "before", "used"):
+                self.check(form, hooks)
+
+    def test_buffers_that_are_returned(self):
+        self.check("buffer", False)
+
+
 class Names(Case):
     """What Transformer Engine's function takes."""
 
@@ -183,15 +231,6 @@ class Names(Case):
         self.assertEqual(pool.info()["graphs"], 0)
         with self.assertRaisesRegex(RuntimeError, "was reset"):
             made[0](x)
-
-    def test_delayed_weight_gradients_are_refused(self):
-        class Delayed(Layer):
-            def need_backward_dw(self):
-                return True
-        with self.assertRaisesRegex(NotImplementedError, "Delayed says need_backward_dw"):
-            reprise.make_graphed_callables(Delayed().cuda(), (numbers(8, WIDTH, grad=True),))
-        with self.assertRaisesRegex(NotImplementedError, r"order\[2\] is -1.5"):
-            reprise.make_graphed_callables((Layer().cuda(),), ((numbers(8, WIDTH),),), _order=[1, -1, -1.5])
 
 
 class Chunks(Case):

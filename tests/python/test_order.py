@@ -19,9 +19,43 @@ class Orders(unittest.TestCase):
                             ([-1, 1, 2, -2], r"order\[0\] is -1"),
                             ([1, 2, 1, -2, -1], "2 forward and 1 backward passes of callable 1"),
                             ([1, -1], "0 forward and 0 backward passes of callable 2"),
+                            ([1, -1.5, -1], r"order\[1\] is -1.5: no backward pass of callable 1"),
+                            ([1, 2, -2, -2.5, -2.5, -1], r"order\[4\] is -2.5: no backward pass of callable 2"),
+                            ([1, 2, 1.5], r"order\[2\] is 1.5, but"), ([1, 2, -1.25], r"is -1.25, but"),
+                            ([1, -1, -3.5], r"is -3.5, but"), ([1, -1, float("inf")], "is inf, but"),
+                            ([1, 2, 1, -2, -1, -1.5, -1], "2 backward passes of callable 1, and the weight "
+                                                          "gradients of 1: give -1.5 for each"),
                             ([], "of callable 1")):
             with self.assertRaisesRegex(ValueError, said):
                 parse(order, 2)
+
+
+    def test_halves_are_weight_gradients(self):
+        self.assertEqual(parse([1, 1, -1, -1, -1.5, -1.5], 1)[3:], [
+            Pass(0, 1, True), Pass(0, 0, True, True), Pass(0, 1, True, True)])
+
+
+class Halves(unittest.TestCase):
+    def test_they_are_due(self):
+        schedule = Schedule(parse([1, 1, -1, -1.5, -1, -1.5], 1), ["stage"])
+
+        def go():
+            self.assertEqual([schedule.forward(0), schedule.forward(0)], [0, 1])
+            schedule.backward(0, 0)
+            self.assertEqual(schedule.weights(0), 0)
+            schedule.backward(0, 1)
+            self.assertEqual(schedule.weights(0, 1), 1)
+        go()
+        with self.assertRaisesRegex(RuntimeError, r"backward_dw\(\) of 'stage' \(-1.5\) is out of order: the forward "
+                                                  r"pass of microbatch 0 of 'stage' \(1\) is due"):
+            schedule.weights(0)
+        schedule.forward(0)
+        schedule.forward(0)
+        schedule.backward(0, 0)
+        with self.assertRaisesRegex(RuntimeError, r"the weight gradients of microbatch 1 of 'stage' \(-1.5\) is out of "
+                                                  r"order: the weight gradients of microbatch 0 of 'stage' \(-1.5\)"):
+            schedule.weights(0, 1)
+        go()
 
 
 class Schedules(unittest.TestCase):

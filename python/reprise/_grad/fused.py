@@ -16,6 +16,22 @@ import contextlib
 FLAG = "grad_added_to_main_grad"
 
 
+@contextlib.contextmanager
+def main_gradients_aside(torch, params):
+    """Parameters have other memory for these meanwhile: what runs within adds nothing to what is there."""
+    fused = [(p, p.main_grad, getattr(p, FLAG, None)) for p in params
+             if isinstance(getattr(p, "main_grad", None), torch.Tensor)]
+    try:
+        for param, grad, _ in fused:
+            param.main_grad = torch.zeros_like(grad)
+        yield
+    finally:
+        for param, grad, flag in fused:
+            param.main_grad = grad
+            if flag is not None:
+                setattr(param, FLAG, flag)
+
+
 class Flags:
     """Of the parameters of one callable, around the runs of its backward pass. of: gives what stands for a
     parameter in such a run."""

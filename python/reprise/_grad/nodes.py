@@ -168,6 +168,10 @@ class Aliases:
         """What stands for it: itself, or its alias."""
         return self._of.get(id(param), param)
 
+    def whose(self, tensor):
+        """The parameter that a tensor is, or stands for; any other tensor itself."""
+        return next((p for p in self.params if self.of(p) is tensor), tensor)
+
     @contextlib.contextmanager
     def in_place(self):
         """The modules have the aliases meanwhile."""

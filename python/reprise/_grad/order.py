@@ -3,9 +3,11 @@
 
 An order is a list of numbers: ``k`` is a forward pass of the k-th callable, ``-k`` a backward pass.
 The n-th ``k`` is of microbatch n - 1 of that callable, and so is the n-th ``-k``: microbatches go
-back in the order in which they came.
+back in the order in which they came. ``-k - 0.5`` are weight gradients that the n-th backward pass left
+for later.
 """
 
+import math
 import threading
 from typing import NamedTuple
 
@@ -16,31 +18,52 @@ class Pass(NamedTuple):
     callable: int
     microbatch: int
     backward: bool
+    weights: bool = False  # the weight gradients that its backward pass left for later
 
     def text(self, names):
-        direction = "backward" if self.backward else "forward"
-        return (f"the {direction} pass of microbatch {self.microbatch} of '{names[self.callable]}' "
-                f"({'-' if self.backward else ''}{self.callable + 1})")
+        what = ("the weight gradients" if self.weights else
+                f"the {'backward' if self.backward else 'forward'} pass")
+        number = f"{'-' if self.backward else ''}{self.callable + 1}{'.5' if self.weights else ''}"
+        return f"{what} of microbatch {self.microbatch} of '{names[self.callable]}' ({number})"
+
+
+def is_half(number):
+    """Does it stand for weight gradients, as -1.5 does?"""
+    return isinstance(number, float) and number < 0 and math.ceil(number) - number == 0.5
+
+
+def _refuse_number(place, number, callables):
+    raise ValueError(f"order[{place}] is {number!r}, but has to be a number from 1 to {callables} "
+                     "for a forward pass of that callable, its negative for a backward pass, or that and "
+                     "-0.5 for the weight gradients of one")
 
 
 def parse(order, callables):
     """The passes of an order, one after the other. Raises ValueError where it cannot be one."""
-    passes, begun, ended = [], [0] * callables, [0] * callables
+    passes = []
+    begun, ended, weighed = ([0] * callables for _ in range(3))
     for place, number in enumerate(order):
-        if isinstance(number, bool) or not isinstance(number, int) or not 0 < abs(number) <= callables:
-            raise ValueError(f"order[{place}] is {number!r}, but has to be a number from 1 to {callables} "
-                             "for a forward pass of that callable, or its negative for a backward pass")
-        which, backward = abs(number) - 1, number < 0
-        count = ended if backward else begun
-        if backward and ended[which] == begun[which]:
+        half = is_half(number)
+        whole = math.ceil(number) if half else number
+        if isinstance(whole, bool) or not isinstance(whole, int) or not 0 < abs(whole) <= callables:
+            _refuse_number(place, number, callables)
+        which, backward = abs(whole) - 1, number < 0
+        count = weighed if half else ended if backward else begun
+        if half and weighed[which] == ended[which]:
+            raise ValueError(f"order[{place}] is {number}: no backward pass of callable {-whole} is "
+                             "before it whose weight gradients are not there yet")
+        if backward and not half and ended[which] == begun[which]:
             raise ValueError(f"order[{place}] is {number}: no forward pass of callable {-number} is "
                              "before it that has had no backward pass yet")
-        passes.append(Pass(which, count[which], backward))
+        passes.append(Pass(which, count[which], backward, half))
         count[which] += 1
     for which in range(callables):
         if begun[which] == 0 or begun[which] != ended[which]:
             raise ValueError(f"order has {begun[which]} forward and {ended[which]} backward passes of "
                              f"callable {which + 1}, but has to have as many of both, and at least one")
+        if weighed[which] not in (0, ended[which]):
+            raise ValueError(f"order has {ended[which]} backward passes of callable {which + 1}, and the weight "
+                             f"gradients of {weighed[which]}: give {-which - 1.5} for each, or for none")
     return passes
 
 
@@ -65,11 +88,14 @@ class Schedule:
             return self._due(which, microbatch)
 
     def _due(self, which, microbatch):
+        return self._due_of(which, microbatch, False, f"a forward pass of '{self._names[which]}' ({which + 1})")
+
+    def _due_of(self, which, microbatch, weights, what):
         due = self._passes[self._next]
-        if due.callable != which or due.backward:
-            self._refuse(f"a forward pass of '{self._names[which]}' ({which + 1})")
+        if (due.callable, due.backward, due.weights) != (which, weights, weights):
+            self._refuse(what)
         if microbatch is not None and due.microbatch != microbatch:
-            self._refuse(Pass(which, microbatch, False).text(self._names))
+            self._refuse(Pass(which, microbatch, weights, weights).text(self._names))
         return due.microbatch
 
     def forward(self, which, microbatch=None):
@@ -86,3 +112,11 @@ class Schedule:
             if self._passes[self._next] != wanted:
                 self._refuse(wanted.text(self._names))
             self._next = (self._next + 1) % len(self._passes)
+
+    def weights(self, which, microbatch=None):
+        """Weight gradients of a callable come, of that microbatch where one is named: its microbatch."""
+        with self._lock:
+            what = f"a call of backward_dw() of '{self._names[which]}' ({-which - 1.5})"
+            microbatch = self._due_of(which, microbatch, True, what)
+            self._next = (self._next + 1) % len(self._passes)
+            return microbatch

@@ -6,9 +6,11 @@ from .._base.need import need_gpu
 from .._base.tree import flatten
 from .._base.warn import warn
 from .._capture import trackers
+from .._capture.distributed import check_sharded
 from .calls import Ordered, Single, check_of, function_of, in_place, schedule_of
-from .captures import Captures
+from .captures import Captures, name_of
 from .chunks import Plan
+from .delayed import delaying
 from .options import Hooks, names_of_calls, renamed
 from .quantized import quantized_of
 
@@ -76,7 +78,13 @@ def make_graphed_callables(callables=None, sample_args=None, num_warmup_iters=3,
 
     Calls may have a ``cuda_graph_stream`` to replay on, and an event, ``cuda_graph_event``, which the current
     stream waits for in place of that stream. What is returned has ``reset()``, which drops its graphs, and
-    ``backward_dw()``, which has nothing to do.
+    ``backward_dw()``.
+
+    Modules with ``delay_wgrad_compute`` leave weight gradients for later: these are a graph of their own, which
+    ``backward_dw()`` replays, once behind each backward pass. With ``order`` they are passes too: ``-k - 0.5`` are
+    the weight gradients of chunk k, those of the n-th microbatch where it is the n-th. ``param.grad`` becomes what
+    the modules' own ``backward_dw`` makes of it, and their hooks for that run. Of other callables
+    ``backward_dw()`` has nothing to do.
 
     What a callable moves from the CPU, forward or backward, is a constant of its graphs, as of the
     captures: it lies on the device from then on. Where it was computed of a tensor on the CPU that has
@@ -108,12 +116,15 @@ def make_graphed_callables(callables=None, sample_args=None, num_warmup_iters=3,
     takes_flag = bool(options.get("cache_quantized_params"))
     samples = _samples(sample_args, sample_kwargs)
     _check(torch, callables)
-    plan = Plan(order if engine is None else engine, len(callables), len(samples), layers, engine is not None)
+    names = [name_of(fn) for fn in callables]
+    delays = delaying(torch, callables, names)
+    plan = Plan(order if engine is None else engine, len(callables), len(samples), layers, engine is not None,
+                {which: one.kind for which, one in delays.items()}, names)
     device = _device(torch, callables, samples, pool)
     generators = trackers.with_found(torch, device, generators)
     captures = Captures(torch, device, callables, plan, samples, generators,
                         Hooks(capture_time_hooks, callables), order is not None or engine is not None,
-                        quantized_of(torch, callables, options))
+                        quantized_of(torch, callables, options), delays)
     with torch.cuda.device(device):
         if pool is None:
             pool = Pool("sequence", name="callables")
@@ -160,7 +171,7 @@ def _made(torch, captures, pool, takes_flag, for_each_pass):
         name, known = captures.names[which], captures.kept[which]
         function = captures.functions[which]
         commons.append((torch, fn, name, known, check_of(name, splits), names_of_calls(function, takes_flag),
-                        pool, captures.quantized and (which, captures.quantized)))
+                        pool, captures.quantized and (which, captures.quantized), captures.delays.get(which)))
 
     def calls_of(which, microbatch=None):
         graphs = [(captures.forms[which, m], captures.splits[which, m]) for m in range(plan.microbatches[which])]
@@ -198,6 +209,7 @@ def _device(torch, callables, samples, pool):
 def _check(torch, callables):
     for fn in callables:
         if isinstance(fn, torch.nn.Module):
+            check_sharded(torch, list(torch.nn.Module.modules(fn)))
             if fn._backward_hooks or fn._backward_pre_hooks or fn._forward_hooks or fn._forward_pre_hooks:
                 raise RuntimeError("modules must not have hooks when they are passed; hooks may be registered "
                                    "afterwards. Those that a capture needs are passed as capture_time_hooks")

@@ -9,6 +9,7 @@ from .._alloc.install import drop_segment_pools
 from .._base.tree import flatten
 from .._base.warn import warn
 from .._grad.order import Schedule
+from .delayed import NOTHING
 from .form import NoFit
 from .options import on_stream, taken_out
 
@@ -18,9 +19,10 @@ MOST_TOLD = 8  # reasons that one callable warns of
 class Calls:
     """Those of one callable. fn: it; name: its own; check: raises where constants of the graphs changed, or
     None; kept: says whether all is as it was captured (kept.Kept), or None; aside: names of arguments that
-    are for the replay; pool: where the graphs lie; quantized: which it is of a Quantized, and that, or None."""
+    are for the replay; pool: where the graphs lie; quantized: which it is of a Quantized, and that, or None;
+    delays: a delayed.Delays, or None."""
 
-    def __init__(self, torch, fn, name, kept, check, aside, pool=None, quantized=None):
+    def __init__(self, torch, fn, name, kept, check, aside, pool=None, quantized=None, delays=None):
         self.torch, self.fn, self.name = torch, fn, name
         self.is_module = isinstance(fn, torch.nn.Module)
         self.original = fn.forward if self.is_module else fn
@@ -29,7 +31,7 @@ class Calls:
         self._takes_flag = "is_first_microbatch" in aside
         self._warned, self._told = False, set()
         self._is_reset = False
-        self._quantized = quantized
+        self._quantized, self.delays = quantized, delays
 
     def call(self, args, kwargs):
         """As one that is made by the program."""
@@ -87,6 +89,8 @@ class Calls:
         """Drops the graphs. Calls raise RuntimeError from then on."""
         self._is_reset = True
         self._kept = self._check = None
+        if isinstance(vars(self.fn).get("backward_dw") if self.is_module else None, _Method):
+            del self.fn.backward_dw
         self._drop()
         drop_segment_pools()
         _C.sweep()
@@ -94,7 +98,15 @@ class Calls:
             self._pool.trim()
 
     def backward_dw(self):
-        """Weight gradients come with the backward pass: there is nothing left to do."""
+        """Computes the weight gradients that the backward pass left for later; nothing where it leaves none."""
+        if self.delays is None:
+            return
+        if self._is_reset:
+            self.delays.compute()
+        elif not self._weigh():
+            if not self.delays.waits():
+                raise RuntimeError(NOTHING.format(self.name))
+            self.delays.compute()
 
 
 class Single(Calls):
@@ -109,6 +121,9 @@ class Single(Calls):
 
     def _begun(self):
         pass
+
+    def _weigh(self):
+        return self._graphs[1].weigh()
 
     def _differs(self, why):
         if self._quantized is not None:
@@ -137,6 +152,11 @@ class Ordered(Calls):
 
     def _begun(self):
         self._schedule.forward(self._which, self._microbatch)
+
+    def _weigh(self):
+        if self.delays.waits():  # of a call in the other mode
+            return False
+        return self._graphs[self._schedule.weights(self._which, self._microbatch)][1].weigh()
 
     def _differs(self, why):
         raise RuntimeError(self._other(why))
@@ -185,22 +205,26 @@ def in_place(calls):
 def _told(made, calls):
     """With what Transformer Engine's have as attributes, where it has none of the name itself."""
     for name in ("reset", "backward_dw"):
-        if not hasattr(made, name):
-            setattr(made, name, _Method(getattr(calls, name)))
+        delays = name == "backward_dw" and calls.delays is not None
+        if delays or not hasattr(made, name):
+            setattr(made, name, _Method(getattr(calls, name), calls.fn if delays and calls.is_module else None))
     return made
 
 
 class _Method:
-    """One of these. A copy of the module has no graphs."""
+    """One of these. A copy of the module has no graphs. module: whose own method this stands in front of, or
+    None."""
 
-    def __init__(self, call):
-        self._call = call
+    def __init__(self, call, module=None):
+        self._call, self._module = call, module
 
     def __call__(self):
         return self._call()
 
     def __deepcopy__(self, memo):
-        return _Method(_nothing)
+        own = getattr(type(self._module), "backward_dw", None)
+        copied = memo.get(id(self._module))
+        return _Method(_nothing) if own is None or copied is None else types.MethodType(own, copied)
 
 
 def _nothing():

@@ -6,6 +6,7 @@ import functools
 
 from .._base.tree import flatten
 from .._capture import draws
+from .._grad.fused import main_gradients_aside
 from .._grad.nodes import Aliases
 from .._reads.reads import is_compiled
 from .._shapes.split import Split
@@ -13,12 +14,9 @@ from .._call.body import body_of, clear_frames
 from .._call.cpu_values import CpuValues, Pair
 from .._call.kept import Kept
 from .buffers import Buffers
+from .delayed import DelayedSplit
 from .form import Form
 from .randomness import kept as random_states_kept
-
-DELAYED = ("'{}' delays its weight gradients ({} says need_backward_dw), and graphs of these alone are not captured: "
-           "leave them in the backward pass (delay_wgrad_compute=False), or capture the whole step, "
-           "reprise.graphed(step, grad=\"whole\")")
 
 
 def name_of(fn):
@@ -28,14 +26,15 @@ def name_of(fn):
 class Captures:
     """Of several callables. callables: those; plan: a chunks.Plan; samples: (args, kwargs) of each sample;
     generators: of which captures know beside the default one; hooks: an options.Hooks; ordered: do calls have
-    to come in the order of the plan? quantized: a quantized.Quantized, or None."""
+    to come in the order of the plan? quantized: a quantized.Quantized, or None; delays: by callable that delays
+    its weight gradients a delayed.Delays."""
 
-    def __init__(self, torch, device, callables, plan, samples, generators, hooks, ordered, quantized=None):
+    def __init__(self, torch, device, callables, plan, samples, generators, hooks, ordered, quantized=None, delays=None):
         self.torch, self.device, self.ordered = torch, device, ordered
         self.callables, self.plan, self.generators, self.hooks = callables, plan, generators, hooks
         self.names = [name_of(fn) for fn in callables]
         self.functions = [fn.forward if isinstance(fn, torch.nn.Module) else fn for fn in callables]
-        self.quantized = quantized
+        self.quantized, self.delays = quantized, delays or {}
         self.bodies = self.functions if quantized is None else quantized.functions(self.functions)
         self.samples = samples
         forms = {}
@@ -49,7 +48,8 @@ class Captures:
     def run(self, pool, warmup, allow_unused, before=None, behind=None):
         """Warms up, and captures all."""
         torch, fns = self.torch, self.callables
-        left = () if self.quantized is None else self.quantized.left_out()
+        left = [] if self.quantized is None else self.quantized.left_out()
+        left += [place for one in self.delays.values() for place in one.places()]
         self.kept = [Kept(torch, fn.forward if isinstance(fn, torch.nn.Module) else fn,
                           fn if isinstance(fn, torch.nn.Module) else None, left)
                      if warmup and not is_compiled(fn) else None for fn in fns]
@@ -74,7 +74,7 @@ class Captures:
             if before is not None:
                 before()
             for (which, _), form in self._once_each():
-                warm = functools.partial(self._warm_up, which, form, warmup, allow_unused)
+                warm = functools.partial(self._warm_up_aside, which, form, warmup, allow_unused)
                 is_module = isinstance(self.callables[which], torch.nn.Module)
                 buffers.around(self.callables[which], warm) if is_module else warm()
                 check(self.names[which])
@@ -92,6 +92,16 @@ class Captures:
 
     # ---- Warm-up ----
 
+    def _warm_up_aside(self, which, *given):
+        """What parameters have as gradients stays, also where passes of the callable add them up by themselves."""
+        fn, delays = self.callables[which], self.delays.get(which)
+        params = list(fn.parameters()) if isinstance(fn, self.torch.nn.Module) else []
+        with main_gradients_aside(self.torch, params):
+            if delays is None:
+                return self._warm_up(which, *given)
+            with delays.aside(), delays.without_gradients():
+                return self._warm_up(which, *given)
+
     def _warm_up(self, which, form, iterations, allow_unused):
         """Runs one eagerly, forward and backward, on the current stream: hundreds of launches on another one
         would slow all graphs of the process down (reprise.restore_pace)."""
@@ -100,17 +110,21 @@ class Captures:
         wanted = [leaf for leaf in form.leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
         if isinstance(fn, torch.nn.Module):
             wanted += [p for p in fn.parameters() if p.requires_grad]
-        for _ in range(iterations):
+        delays = self.delays.get(which)
+        allow_unused = allow_unused or delays is not None
+        for turn in range(iterations):
             self.hooks.run(which, "forward_pre_hooks")
             out = self._called(which, known, args, kwargs)
             self.hooks.run(which, "forward_hooks")
             out = [o for o in flatten(out)[0] if isinstance(o, torch.Tensor) and o.requires_grad]
             if out and wanted:
+                is_last = delays is not None and turn == iterations - 1 and turn > 0
+                new = torch.zeros_like if is_last else torch.empty_like
                 self.hooks.run(which, "backward_pre_hooks")
-                torch.autograd.grad(out, wanted, [torch.empty_like(o) for o in out],
-                                    allow_unused=allow_unused)
+                torch.autograd.grad(out, wanted, [new(o) for o in out], allow_unused=allow_unused)
                 self.hooks.run(which, "backward_hooks")
-                self._check_delayed(which)
+                if delays is not None:
+                    delays.learn() if is_last else delays.compute()
 
     def _called(self, which, known, args, kwargs):
         fn, quantized = self.callables[which], self.quantized
@@ -124,12 +138,6 @@ class Captures:
         return next(at for place, at in self.plan.samples.items()
                     if place[0] == which and self.forms[place] is form)
 
-    def _check_delayed(self, which):
-        fn = self.callables[which]
-        for module in fn.modules() if isinstance(fn, self.torch.nn.Module) else ():
-            if getattr(module, "need_backward_dw", bool)():
-                raise NotImplementedError(DELAYED.format(self.names[which], type(module).__name__))
-
     # ---- Captures ----
 
     def _new_split(self, place, cpu, may_draw, allow_unused):
@@ -140,8 +148,13 @@ class Captures:
         attempt = cpu.attempt(self.device, None, (), False)
         body = body_of(torch, aliases.around(self.bodies[which]), form.leaves, form.spec, True, cpu=attempt)
         tensors = [leaf for leaf in form.leaves if isinstance(leaf, torch.Tensor)]
-        return Split(torch, self.device, body, tensors, aliases, self.generators, allow_unused,
-                     Pair(cpu, self.device, attempt), may_draw)
+        delays = self.delays.get(which)
+        made = (Split if delays is None else DelayedSplit)(
+            torch, self.device, body, tensors, aliases, self.generators, allow_unused or delays is not None,
+            Pair(cpu, self.device, attempt), may_draw)
+        if delays is not None:
+            made.delays, made.allows_unused = delays, allow_unused
+        return made
 
     def _capture(self, pool, may_draw, allow_unused):
         cpu = CpuValues(self.torch, any(map(is_compiled, self.callables)))
@@ -158,9 +171,16 @@ class Captures:
                 split.capture_backward(pool, name)
 
         try:
-            for which, microbatch, goes_back in self.plan.passes:
+            for which, microbatch, goes_back, is_of_weights in self.plan.passes:
                 place = (which, microbatch)
                 name = self.names[which] + (f"[{microbatch}]" if self.ordered else "")
+                if is_of_weights:
+                    with _clearing():
+                        self.splits[place].capture_weights(pool, name)
+                    is_last.discard(place)
+                    if self.ordered:
+                        self.splits[place].release()
+                    continue
                 if not goes_back:
                     self.hooks.run(which, "forward_pre_hooks")
                     self.splits[place] = cpu.moving(functools.partial(forward, place, name))
@@ -172,6 +192,8 @@ class Captures:
                 self.hooks.run(which, "backward_hooks")
                 split.values.give(split, _never)
                 split.values = None
+                if which in self.delays:
+                    continue
                 is_last.discard(place)
                 if self.ordered:
                     split.release()

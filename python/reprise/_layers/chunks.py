@@ -1,32 +1,37 @@
 # SPDX-License-Identifier: MIT
 """Orders of passes, of callables and of chunks of several, and which sample each pass has."""
 
-import math
-
 from .._grad.order import Pass, parse
 
-HALVES = ("order[{}] is {}: weight gradients as graphs of their own (backward_dw, delay_wgrad_compute) are not "
-          "captured. Leave them in the backward pass (delay_wgrad_compute=False), or capture the whole step, "
-          "reprise.graphed(step, grad=\"whole\")")
+NOBODY = ("order has {}, and no module of '{}' delays its weight gradients (none says need_backward_dw): they come "
+          "with the backward pass. Leave the halves out, or build it with delay_wgrad_compute=True")
+MISSING = ("'{}' delays its weight gradients ({} says need_backward_dw), and order does not say when they are due: "
+           "put {} behind each {}")
 
 
 class Plan:
     """passes: as they run; microbatches: how many each callable has; samples: by (callable, microbatch) the
     index of its sample; chunks: the callables of each, as ranges."""
 
-    def __init__(self, order, count, samples, layers=None, of_engine=False):
+    def __init__(self, order, count, samples, layers=None, of_engine=False, delayed=None, names=()):
         """order: None: all forward, and back. layers: how many callables each chunk has, a number or one for
-        each; of_engine: without layers, chunks are as Transformer Engine takes them."""
+        each; of_engine: without layers, chunks are as Transformer Engine takes them. delayed: by callable that
+        delays its weight gradients the kind of module that does; names: of the callables."""
+        delayed = delayed or {}
         if order is None:
             if layers is not None:
                 raise ValueError("num_layers_per_chunk is given, and no order: chunks are those that order names")
             order = [*range(1, count + 1), *range(-count, 0)]
-        order = [_whole(place, number) for place, number in enumerate(order)]
+            # Behind all backward passes: so programs may call backward_dw() at once, or at the end.
+            order += [-which - 1.5 for which in sorted(delayed, reverse=True)]
+        order = [_whole(number) for number in order]
         self.chunks = _chunks(order, count, layers, of_engine)
-        self.passes = list(_expanded(parse(order, len(self.chunks)), self.chunks))
+        passes = parse(order, len(self.chunks))
+        _check_delayed(passes, self.chunks, delayed, names)
+        self.passes = [p for p in _expanded(passes, self.chunks) if not p.weights or p.callable in delayed]
         self.microbatches = [0] * count
-        for which, microbatch, _ in self.passes:
-            self.microbatches[which] = max(self.microbatches[which], microbatch + 1)
+        for one in self.passes:
+            self.microbatches[one.callable] = max(self.microbatches[one.callable], one.microbatch + 1)
         self.samples = self._samples(count, samples)
 
     def _samples(self, count, samples):
@@ -44,13 +49,19 @@ class Plan:
         return [(i, m) for chunk in self.chunks for m in range(self.microbatches[chunk[0]]) for i in chunk]
 
 
-def _whole(place, number):
-    if isinstance(number, float):
-        if number.is_integer():
-            return int(number)
-        if math.isfinite(number):
-            raise NotImplementedError(HALVES.format(place, number))
-    return number
+def _whole(number):
+    return int(number) if isinstance(number, float) and number.is_integer() else number
+
+
+def _check_delayed(passes, chunks, delayed, names):
+    """Each half has something to do, and who delays has halves."""
+    halves = {p.callable for p in passes if p.weights}
+    for at, chunk in enumerate(chunks):
+        some = [i for i in chunk if i in delayed]
+        if at in halves and not some:
+            raise RuntimeError(NOBODY.format(-at - 1.5, "', '".join(names[i] for i in chunk)))
+        if at not in halves and some:
+            raise RuntimeError(MISSING.format(names[some[0]], delayed[some[0]], -at - 1.5, -at - 1))
 
 
 def _chunks(order, count, layers, of_engine):
@@ -73,6 +84,7 @@ def _chunks(order, count, layers, of_engine):
 
 
 def _expanded(passes, chunks):
-    for chunk, microbatch, backward in passes:
+    for chunk, *rest in passes:
+        backward = rest[1]
         for which in reversed(chunks[chunk]) if backward else chunks[chunk]:
-            yield Pass(which, microbatch, backward)
+            yield Pass(which, *rest)

@@ -23,9 +23,10 @@ from .._grad.fused import Flags, say
 from .._grad.twice import attach
 from .shape import Shape
 
-REENTRANT = ("the callable uses torch.utils.checkpoint with use_reentrant=True, whose backward pass "
-             "cannot be a graph of its own: pass use_reentrant=False, or capture the whole step, "
-             "reprise.graphed(step), with the backward pass in it")
+REENTRANT = ("the callable uses torch.utils.checkpoint with use_reentrant=True, or recomputes by Megatron's or "
+             "Transformer Engine's function for it, whose backward pass cannot be a graph of its own: pass "
+             "use_reentrant=False, leave what is recomputed out, or capture the whole step, reprise.graphed(step), "
+             "with the backward pass in it")
 BESIDE = ("a parameter with hooks is used beside the attribute of its module: a graph would run the hooks "
           "once, and each call once more. Use it as the module's attribute, or capture the whole step, "
           "reprise.graphed(step), with the backward pass in it")
@@ -102,9 +103,18 @@ class Split:
             graph = self.work.capture(pool.native, f"{name} forward", verify=verify)
             self.forward = Shape(self.work, graph)
             self._check_results(self.forward.results)
+            self._settle_results()
         except BaseException:
             self.drop_runs()
             raise
+
+    def _settle_results(self):
+        """Of the leaves of the result those that the graph makes are autograd's; others are the same in each
+        call."""
+        results = self.forward.results
+        for k, itself in self.themselves.items():
+            results[k] = ("value", itself)
+        self.differentiable = [is_one for is_one, r in zip(self.differentiable, results) if r[0] == "output"]
 
     def capture_backward(self, pool, name, verify=None):
         def new(shape, stride, dtype):
@@ -113,6 +123,10 @@ class Split:
         back = self._backward_work(new)
         self.backward = None if back is None else Shape(
             back, back.capture(pool.native, f"{name} backward", verify=verify))
+        self._have_gone_back()
+
+    def _have_gone_back(self):
+        """Behind the capture of the backward pass, or without one."""
         self.drop_runs()
 
     def let_go(self):
@@ -172,9 +186,9 @@ class Split:
             result = self.body(leaves)
             out, spec = flatten(result)
             out = [self._own(leaf, leaves) for leaf in out]
-        tensors = [x for x in out if isinstance(x, torch.Tensor)]
-        self.differentiable = [x.requires_grad for x in tensors]
-        self.results = [x for x in tensors if x.requires_grad]
+        self.themselves = {k: self.aliases.whose(x) for k, x in enumerate(out) if self._is_itself(x)}
+        self.differentiable = [getattr(x, "requires_grad", False) for x in out]
+        self.results = [x for k, x in enumerate(out) if self.differentiable[k] and k not in self.themselves]
         if self.results:
             self._keep_edges([leaf for leaf in leaves if leaf.requires_grad])
         return unflatten(spec, out)
@@ -186,6 +200,12 @@ class Split:
             return leaf
         start = leaf.untyped_storage().data_ptr()
         return leaf.clone() if any(start == i.untyped_storage().data_ptr() for i in inputs) else leaf
+
+    def _is_itself(self, leaf):
+        """Is this a parameter that each call returns, as layers do whose bias others add? Who uses it has its
+        gradients."""
+        return isinstance(leaf, self.torch.Tensor) and leaf.is_leaf and leaf.requires_grad and (
+            _C.call_block(leaf.untyped_storage().data_ptr()) is None)
 
     def _pack(self, tensor):
         start = tensor.untyped_storage().data_ptr()
@@ -258,6 +278,10 @@ class Split:
                          [next(results) if r[0] == "output" else r[1]
                           for r in self.forward.results])
         return made if self.effects is None else self.effects.deliver(made, others)
+
+    def go_back(self, tensors, state):
+        """The gradients, for those of the results and what was saved."""
+        return self.backward.replay(tensors, state)
 
     def random_state(self):
         """Seed and offset of the device's random numbers now, where the backward graph draws them."""
@@ -335,7 +359,7 @@ def _make_function(torch):
                 split.before_backward()
             kept = iter(ctx.saved_tensors)
             saved = [next(kept) if other is None else other for other in ctx.others]
-            found = iter(split.backward.replay(grads + saved, ctx.state))
+            found = iter(split.go_back(grads + saved, ctx.state))
             ctx.has_run = True
             if split.behind_backward is not None:
                 split.behind_backward()
