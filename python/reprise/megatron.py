@@ -8,6 +8,7 @@
 """
 
 import sys
+from enum import Enum
 
 from ._base.need import need_torch
 from ._call.graphed import MOST_SHAPES
@@ -15,12 +16,16 @@ from ._layers.ddp_hooks import OfMegatron
 from ._layers.iteration import Iteration
 from ._layers.layers import MICROBATCHES, found_layers, of_chunks
 
+_ATTENTION = ("self_attention", "cross_attention")  # of a transformer layer
+_SCOPES = ("attn", "mlp", "moe", "moe_router", "mamba")
+_NO_MODULE = ("scope has 'moe_preprocess', which is a method of the token dispatcher and no module: leave it out. What "
+              "is captured of routed experts otherwise, scope=['moe_router'] says, or no scope at all")
 _LAYERS = (("megatron.core.transformer.transformer_layer", "TransformerLayer"),
            ("megatron.core.ssm.mamba_layer", "MambaLayer"))
 
 
 def capture_layers(model, layers=None, *, microbatches=MICROBATCHES, pool=None, generators=(), strict=False,
-                   max_shapes=MOST_SHAPES, ranks=None):
+                   max_shapes=MOST_SHAPES, ranks=None, scope=None):
     """:func:`reprise.capture_layers` for a model of Megatron's: in the place of ``cuda_graph_impl``.
 
     Layers are those that Megatron would make graphs of, transformer and Mamba layers, unless they are
@@ -34,6 +39,10 @@ def capture_layers(model, layers=None, *, microbatches=MICROBATCHES, pool=None, 
         layers, microbatches, pool, generators, strict, max_shapes: As for :func:`reprise.capture_layers`.
         ranks (process group or bool, optional): Likewise. Default: the ranks of the same pipeline stage, as
             Megatron's ``parallel_state`` has them; False: nobody is asked.
+        scope (str, or list of these, optional): Parts of the layers, as ``cuda_graph_scope`` names them, by
+            text or as its enumeration: ``"attn"``, self and cross attention; ``"mlp"``, dense ones; ``"moe"``,
+            all of routed experts, and ``"moe_router"``, their router; ``"mamba"``, Mamba layers. Each module is
+            graphs of its own; norms and sums around them stay eager. Default: whole layers.
 
     Call it behind what wraps the model, and ahead of the first step::
 
@@ -43,13 +52,49 @@ def capture_layers(model, layers=None, *, microbatches=MICROBATCHES, pool=None, 
     torch = need_torch()
     chunks = list(model) if isinstance(model, (list, tuple)) else [model]
     layers = _kinds() if layers is None else layers
+    scope = _names_of(scope)
     found = [(chunk, found_layers(torch, chunk, layers)) for chunk in chunks]
     for _, some in found:
         for path, layer in some:
             if hasattr(layer, "cudagraph_manager"):
                 raise ValueError(f"{path} has graphs of Megatron's: build the model with cuda_graph_impl='none'")
+    if scope:
+        found = [(chunk, [part for layer in some for part in _parts_in(torch, scope, *layer)]) for chunk, some in found]
+        if not any(some for _, some in found):
+            raise ValueError(f"no layer has anything of scope {sorted(scope)}")
     return of_chunks(torch, found, microbatches, pool, generators, strict, max_shapes, OfMegatron(),
                      _of_stage() if ranks is None else ranks)
+
+
+def _names_of(scope):
+    """The names of a scope, as a set."""
+    given = () if scope is None else (scope,) if isinstance(scope, (str, Enum)) else tuple(scope)
+    names = {getattr(one, "name", one) for one in given}
+    if "full_iteration" in names:
+        raise ValueError("scope has 'full_iteration', which captures no layers: take reprise.megatron.full_iteration")
+    if "moe_preprocess" in names:
+        raise NotImplementedError(_NO_MODULE)
+    unknown = sorted(map(str, names - set(_SCOPES)))
+    if unknown:
+        raise ValueError(f"scope has {unknown[0]!r}, but may have {', '.join(_SCOPES)} alone")
+    return names
+
+
+def _parts_in(torch, scope, path, layer):
+    """(path, module) of each part of a layer that a scope names; what has no parameters is left out, as layers have
+    identities in the place of what they lack."""
+    mlp, found = getattr(layer, "mlp", None), []
+    if "mamba" in scope and not hasattr(layer, "self_attention") and mlp is None:
+        return [(path, layer)]
+    if "attn" in scope:
+        found += [(name, getattr(layer, name, None)) for name in _ATTENTION]
+    router = getattr(mlp, "router", None)
+    if ("mlp" if router is None else "moe") in scope:
+        found.append(("mlp", mlp))
+    elif "moe_router" in scope:
+        found.append(("mlp.router", router))
+    return [(f"{path}.{name}", module) for name, module in found
+            if isinstance(module, torch.nn.Module) and any(True for _ in module.parameters())]
 
 
 def _kinds():

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
 from typing import Any
 
 import torch
@@ -16,7 +17,8 @@ def capture_layers(model: torch.nn.Module | Sequence[torch.nn.Module],
                    Callable[[torch.nn.Module], bool] | None = ..., *,
                    microbatches: int = ..., pool: Pool | None = ..., generators: Iterable[torch.Generator] = ...,
                    strict: bool = ..., max_shapes: int = ...,
-                   ranks: torch.distributed.ProcessGroup | bool | None = ...) -> LayerGraphs: ...
+                   ranks: torch.distributed.ProcessGroup | bool | None = ...,
+                   scope: str | Enum | Iterable[str | Enum] | None = ...) -> LayerGraphs: ...
 def full_iteration(forward_backward_func: Callable[..., Any], *, update: Callable[[], object] | None = ...,
                    pool: Pool | None = ..., generators: Iterable[torch.Generator] = ..., strict: bool = ...,
                    watch: Iterable[torch.nn.Module | torch.Tensor] = ...,

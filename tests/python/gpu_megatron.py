@@ -2,12 +2,14 @@
 """reprise.megatron: with what Megatron does around layers played here, and with Megatron-core where it is installed.
 Usage: gpu_megatron.py [--install] ..."""
 
+import enum
 import gc
 import importlib.util
 import sys
 import types
 import unittest
 import warnings
+from unittest import mock
 
 import torch
 from torch import distributed
@@ -140,6 +142,159 @@ class Hooks(unittest.TestCase):
             reprise.megatron.capture_layers(net)
 
 
+class Sub(torch.nn.Module):
+    """An attention, a mixer or an MLP."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(WIDTH, WIDTH)
+        self.outer = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, hidden_states):
+        return self.outer(self.inner(hidden_states).tanh()), None
+
+
+class Router(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(2, WIDTH) / 4)
+
+    def forward(self, hidden_states):
+        return torch.softmax(hidden_states @ self.weight.t(), -1)
+
+
+class Routed(torch.nn.Module):
+    """Reads on the host how much each expert has to do."""
+
+    def __init__(self):
+        super().__init__()
+        self.router = Router()
+        self.experts = torch.nn.ModuleList(Sub() for _ in range(2))
+
+    def forward(self, hidden_states):
+        shares = self.router(hidden_states)
+        out = 0
+        for i, expert in enumerate(self.experts):
+            if shares[..., i].sum().item() > 0:
+                out = out + shares[..., i:i + 1] * expert(hidden_states)[0]
+        return out, None
+
+
+class Whole(torch.nn.Module):
+    """A layer by the names of Megatron's."""
+
+    def __init__(self, routed):
+        super().__init__()
+        self.self_attention, self.cross_attention = Sub(), torch.nn.Identity()
+        self.mlp = Routed() if routed else Sub()
+
+    def forward(self, hidden_states, **unused):
+        hidden_states = hidden_states + self.self_attention(hidden_states)[0]
+        return hidden_states + self.mlp(hidden_states)[0], None
+
+
+class Mixer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mixer = Sub()
+
+    def forward(self, hidden_states, **unused):
+        return hidden_states + self.mixer(hidden_states)[0], None
+
+
+class Hybrid(Model):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([Whole(False), Whole(True), Mixer()])
+
+
+class CheckpointFunction(torch.autograd.Function):
+    """Recomputes, and cannot be asked by torch.autograd.grad: as Megatron's."""
+
+    @staticmethod
+    def forward(ctx, function, x):
+        ctx.function = function
+        ctx.save_for_backward(x)
+        with torch.no_grad():
+            return function(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        if not torch.autograd._is_checkpoint_valid():
+            raise RuntimeError("use .backward()")
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            ctx.function(x).backward(grad)
+        return None, x.grad
+
+
+class Recomputes(Layer):
+    def forward(self, hidden_states, **unused):
+        return hidden_states + CheckpointFunction.apply(self.inner, self.inner(hidden_states)).tanh(), None
+
+
+class Recomputed(unittest.TestCase):
+    def test_what_is_recomputed_is_refused_by_name(self):
+        net, twin = pair()
+        for one in (net, twin):
+            for layer in one.layers:
+                layer.__class__ = Recomputes
+        home = types.ModuleType("megatron.core.tensor_parallel.random")
+        home.CheckpointFunction = CheckpointFunction
+        with mock.patch.dict(sys.modules, {home.__name__: home}):
+            graphs = reprise.megatron.capture_layers(net, list(net.layers))
+            for _ in range(4):
+                for a, b in zip(passes(net, PIPELINE), passes(twin, PIPELINE)):
+                    self.assertTrue(torch.equal(a, b))
+        for facts in graphs.layers()[:2]:
+            self.assertRegex(facts["reason"], "recomputes by Megatron's or Transformer Engine's function")
+
+
+class Scopes(unittest.TestCase):
+    """Parts of layers, by the names of cuda_graph_scope."""
+
+    def check(self, scope, names):
+        torch.manual_seed(2)
+        net, twin = Hybrid().cuda(), Hybrid().cuda()
+        twin.load_state_dict(net.state_dict())
+        graphs = reprise.megatron.capture_layers(net, list(net.layers), scope=scope, strict=True)
+        for _ in range(3):
+            for a, b in zip(passes(net, PIPELINE), passes(twin, PIPELINE)):
+                self.assertTrue(torch.equal(a, b))
+        found = {f["name"].removeprefix("Hybrid."): f["way"] for f in graphs.layers()}
+        self.assertEqual(found, dict.fromkeys(names, "graph"))
+
+    def test_attention(self):
+        self.check("attn", ["layers.0.self_attention", "layers.1.self_attention"])
+
+    def test_mlps_and_routers(self):
+        self.check(["mlp"], ["layers.0.mlp"])
+        self.check(["moe_router"], ["layers.1.mlp.router"])
+        self.check(("mlp", "moe_router"), ["layers.0.mlp", "layers.1.mlp.router"])
+
+    def test_mamba(self):
+        self.check(["mamba"], ["layers.2"])
+
+    def test_by_the_enumeration(self):
+        kind = enum.Enum("CudaGraphScope", ["full_iteration", "attn", "mlp", "moe", "moe_router", "mamba"])
+        self.check([kind.attn, kind.mlp, kind.mamba],
+                   ["layers.0.self_attention", "layers.0.mlp", "layers.1.self_attention", "layers.2"])
+        self.check(kind.mlp, ["layers.0.mlp"])
+
+    def test_what_cannot_be(self):
+        net = Hybrid().cuda()
+        for scope, said in ((["attn", "full_iteration"], r"take reprise\.megatron\.full_iteration"),
+                            ("moe_preprocess", "'moe_preprocess', which is a method"),
+                            (["attention"], "'attention', but may have attn, mlp")):
+            with self.assertRaisesRegex((ValueError, NotImplementedError), said):
+                reprise.megatron.capture_layers(net, list(net.layers), scope=scope)
+        with self.assertRaisesRegex(ValueError, r"no layer has anything of scope \['moe'\]"):
+            reprise.megatron.capture_layers(net, [net.layers[0]], scope="moe")
+        net.layers[1].cudagraph_manager = None
+        with self.assertRaisesRegex(ValueError, "has graphs of Megatron's"):
+            reprise.megatron.capture_layers(net, list(net.layers), scope="attn")
+
+
 def schedule(*, forward_step_func, data_iterator, model, num_microbatches, forward_only=False, scale=1.0):
     """Megatron's without a pipeline."""
     model = model[0] if isinstance(model, list) else model
@@ -235,6 +390,28 @@ class Iterations(unittest.TestCase):
             for a, b in zip(*found):
                 self.assertTrue(torch.equal(a["loss"], b["loss"]), factor)
 
+    def test_what_is_asked_for_by_a_made_name(self):
+        """As Megatron asks modules for `layer_` and a number: all of such an object is compared."""
+        net, _ = pair()
+        made = reprise.megatron.full_iteration(schedule, strict=True)
+
+        class Settings:
+            def __init__(self):
+                self.factor_of_training = 1.0
+
+        settings, kind = Settings(), "training"
+
+        def step(iterator, model):
+            return forward_step(iterator, model) * getattr(settings, f"factor_of_{kind}")
+        for param in net.parameters():
+            param.grad = torch.zeros_like(param)
+        for factor in (1.0, 1.0, 1.0, 3.0, 3.0, 1.0):
+            settings.factor_of_training = factor
+            found = [call(forward_step_func=step, data_iterator=self.data(2), model=net, num_microbatches=2)
+                     for call in (made, schedule)]
+            for a, b in zip(*found):
+                self.assertTrue(torch.equal(a["loss"], b["loss"]), factor)
+
     def test_functions_that_are_made_anew(self):
         net, _ = pair()
         made = reprise.megatron.full_iteration(schedule, strict=True)
@@ -297,6 +474,7 @@ class Megatron(unittest.TestCase):
     """A GPT of Megatron's layers in its DistributedDataParallel, by its schedule."""
 
     SEQ, BATCH, VOCAB = 8, 2, 64
+    FULL = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 
     @classmethod
     def setUpClass(cls):
@@ -319,7 +497,7 @@ class Megatron(unittest.TestCase):
         gc.collect()
         distributed.destroy_process_group()
 
-    def build(self, dropout):
+    def build(self, dropout, **recompute):
         from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
         from megatron.core.models.gpt import GPTModel
         from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
@@ -328,7 +506,7 @@ class Megatron(unittest.TestCase):
             num_layers=2, hidden_size=WIDTH, num_attention_heads=4, hidden_dropout=dropout, attention_dropout=dropout,
             bias_dropout_fusion=False, bias_activation_fusion=False, masked_softmax_fusion=False,
             gradient_accumulation_fusion=False, apply_rope_fusion=False, persist_layer_norm=False,
-            cross_entropy_loss_fusion=False)
+            cross_entropy_loss_fusion=False, **recompute)
         self.seed()
         gpt = GPTModel(config=config, transformer_layer_spec=get_gpt_layer_local_spec(), vocab_size=self.VOCAB,
                        max_sequence_length=self.SEQ, position_embedding_type="rope").cuda()
@@ -369,13 +547,13 @@ class Megatron(unittest.TestCase):
                     param.add_(param.main_grad.to(param.dtype), alpha=-0.1)
         return [*seen, *[p.detach() for p in params]]
 
-    def check(self, dropout, make):
+    def check(self, dropout, make, **recompute):
         from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
         eager = get_forward_backward_func()
-        want = self.train(self.build(dropout), eager)
-        ddp = self.build(dropout)
+        want = self.train(self.build(dropout, **recompute), eager)
+        ddp = self.build(dropout, **recompute)
         with warnings.catch_warnings():
-            warnings.filterwarnings("error", message="reprise")
+            warnings.filterwarnings("ignore" if recompute else "error", message="reprise")
             function, facts = make(ddp, eager)
             got = self.train(ddp, function)
         for a, b in zip(got, want, strict=True):
@@ -387,6 +565,15 @@ class Megatron(unittest.TestCase):
         return eager, lambda: self.assertEqual(
             [(f["kind"], f["way"], f["graphs"]) for f in graphs.layers()], [("TransformerLayer", "graph", 2)] * 2)
 
+    def by_scope(self, ddp, eager):
+        from megatron.core.transformer.enums import CudaGraphScope
+        graphs = reprise.megatron.capture_layers([ddp], strict=True, scope=[CudaGraphScope.attn, CudaGraphScope.mlp])
+        return eager, lambda: self.assertEqual(
+            [(f["kind"], f["way"]) for f in graphs.layers()], [("SelfAttention", "graph"), ("MLP", "graph")] * 2)
+
+    def test_attention_and_mlps(self):
+        self.check(0.2, self.by_scope)
+
     def whole(self, ddp, eager):
         made = reprise.megatron.full_iteration(eager, strict=True)
         return made, lambda: self.assertEqual([len(g.shapes()) for g in made.graphs()], [1])
@@ -396,6 +583,29 @@ class Megatron(unittest.TestCase):
 
     def test_layers_with_dropout(self):
         self.check(0.2, self.by_layers)
+
+    def test_recomputed_layers(self):
+        """Attention that is recomputed within a layer is left out by name; the rest is captured."""
+        def make(ddp, eager):
+            graphs = reprise.megatron.capture_layers([ddp])
+
+            def facts():
+                ways = {f["name"].partition("decoder.layers.")[2]: f for f in graphs.layers()}
+                for layer in "01":
+                    self.assertEqual(ways[f"{layer}.mlp"]["way"], "graph")
+                    self.assertRegex(ways[f"{layer}.self_attention"]["reason"], "recomputes by Megatron's")
+            return eager, facts
+        self.check(0.2, make, recompute_granularity="selective", recompute_modules=["core_attn"])
+
+    def test_whole_layers_that_are_recomputed(self):
+        def make(ddp, eager):
+            reprise.megatron.capture_layers([ddp])
+            return eager, lambda: None
+        self.check(0.2, make, **self.FULL)
+
+    def test_recomputed_in_a_full_iteration(self):
+        self.check(0.2, self.whole, **self.FULL)
+        self.check(0.2, self.whole, recompute_granularity="selective", recompute_modules=["core_attn"])
 
     def test_full_iteration(self):
         self.check(0.0, self.whole)
