@@ -49,8 +49,6 @@ if "$python" -c 'import torch' 2>/dev/null; then
     scripts/test_versions.py --list | while read -r program flags; do
         "$python" "tests/python/$program" ${flags:+"$flags"} </dev/null
     done
-    "$python" tests/python/gpu_devices.py --install
-    "$python" tests/python/gpu_devices.py
 else
     echo "gpu-test: skipped the PyTorch package: $python has no PyTorch (set PYTHON)" >&2
 fi

@@ -34,24 +34,21 @@ from pathlib import Path
 import record_result
 
 TESTS = Path(__file__).resolve().parent.parent / "tests" / "python"
-BOTH = ("allocator", "capture_layers", "check", "compile", "compile_modes", "compile_sizes", "compile_trees",
-        "compose", "cpu_values", "effects", "estimate", "frozen", "graph", "graphed", "gradients", "homes", "layers",
-        "module", "numbers", "objects", "pace", "parts", "policy", "private", "random", "recording", "refused",
-        "report", "rests", "schedules", "serving", "shared", "trackers", "training")
-ONCE = ("documents", "examples", "exit", "install", "ranks", "stale", "versions")
+# These install by themselves, or never.
+ONCE = ("documents", "examples", "exit", "install", "ranks", "stale", "two", "versions")
 LONGEST = ("examples", "check", "training", "documents", "refused", "versions", "private")
-ALONE = ("estimate", "pace", "serving")  # look at what others take of the device
+ALONE = ("compile_sizes", "estimate", "pace", "serving")  # look at what others take of the device
 SHORT = ("frozen", "graph", "graphed", "install", "private", "random", "gradients")
 
 
 def commands(short):
-    """(test program, flags) of each run, the longest first."""
-    names = (*LONGEST, *(n for n in BOTH + ONCE if n not in LONGEST))
-    for name in names:
-        path = TESTS / f"gpu_{name}.py"
-        if path.exists() and (not short or name in SHORT):
+    """(test program, flags) of each run, the longest first: of every gpu_*.py, with install() too."""
+    found = sorted(path.stem.removeprefix("gpu_") for path in TESTS.glob("gpu_*.py"))
+    for name in (*LONGEST, *(n for n in found if n not in LONGEST)):
+        if not short or name in SHORT:
+            path = TESTS / f"gpu_{name}.py"
             yield path, ()
-            if name in BOTH:
+            if name not in ONCE:
                 yield path, ("--install",)
 
 

@@ -58,14 +58,18 @@ RUNS = {
     "gpu_graph.py --install": 15,
     "gpu_capture_layers.py": 19,
     "gpu_capture_layers.py --install": 19,
-    "gpu_layers.py": 19,
-    "gpu_layers.py --install": 19,
+    "gpu_layers.py": 20,
+    "gpu_layers.py --install": 20,
     "gpu_trackers.py": 7,
     "gpu_trackers.py --install": 7,
+    "gpu_delayed.py": 19,
+    "gpu_delayed.py --install": 19,
     "gpu_quantized.py": 12,
     "gpu_quantized.py --install": 12,
-    "gpu_megatron.py": 9,  # and four where Megatron-core is installed
-    "gpu_megatron.py --install": 9,
+    "gpu_megatron.py": 17,  # and one from Python 3.12, and eight where Megatron-core is installed
+    "gpu_megatron.py --install": 17,
+    "gpu_two.py": 11,  # and one with NCCL and two GPUs
+    "gpu_two.py --install": 11,
     "gpu_ranks.py": 4,
     "gpu_ranks.py --install": 4,
     "gpu_random.py": 24,
@@ -78,7 +82,7 @@ RUNS = {
     "gpu_allocator.py --install": 74,
     "gpu_recording.py": 8,
     "gpu_recording.py --install": 7,
-    "kernels.py": 121,
+    "kernels.py": 126,
     "memory.py": 10,
     "memory.py --install": 10,  # and five with --all
     "estimate.py": 7,
