@@ -95,12 +95,23 @@ SPREAD = ("the parameters of '{}' are tensors of several ranks (torch.distribute
           "*[p.to_local() for p in parameters]), with collectives of NCCL within it or others around it")
 
 
-def _sharding_kinds():
-    """The classes of modules that are sharded, where the program has them."""
+def _sharding_kinds(torch):
+    """The classes of modules that are sharded, where the program may have some: fully_shard makes one for each
+    class of module, and none shards without a process group."""
+    if _module() is None or not torch.distributed.is_initialized():
+        return []
     homes = (("torch.distributed.fsdp._fully_shard._fully_shard", "FSDPModule"),
              ("torch.distributed.fsdp.fully_sharded_data_parallel", "FullyShardedDataParallel"))
-    found = (getattr(sys.modules.get(module), name, None) for module, name in homes)
-    return tuple(kind for kind in found if kind is not None)
+    found = [getattr(sys.modules.get(module), name, None) for module, name in homes]
+    found = [kind for kind in found if kind is not None]
+    for kind in found:  # grows with those of its classes
+        found += [k for k in kind.__subclasses__() if k not in found]
+    return found
+
+
+def _instances(kinds):
+    """All objects of these classes: each refers to its own."""
+    return [] if not kinds else [o for o in gc.get_referrers(*kinds) if type(o) in kinds]
 
 
 def _own(module):
@@ -118,13 +129,11 @@ def check_sharded(torch, modules):
 
 
 def _check_gathered(torch, modules):
-    kinds = _sharding_kinds()
-    if not kinds or not any(True for m in modules for _ in _own(m)):
+    if not any(True for m in modules for _ in _own(m)):
         return
     inside = {}
-    for outer in gc.get_objects():  # captures are few
-        if issubclass(type(outer), kinds):
-            inside.update((id(vars(m)), (m, outer)) for m in torch.nn.Module.modules(outer))
+    for outer in _instances(_sharding_kinds(torch)):
+        inside.update((id(vars(m)), (m, outer)) for m in torch.nn.Module.modules(outer))
     for module in modules:
         if id(vars(module)) in inside:  # a module that is graphed in place has a twin of these attributes
             module, outer = inside[id(vars(module))]
