@@ -249,22 +249,58 @@ static void the_host_driver_is_not_measured(void **state)
 
 /* ---- Unknown ones -------------------------------------------------------------------------- */
 
-static void a_capture_learns_ahead_of_itself(void **state)
+static rp_status much_work(struct rp_call *call, void *user, struct rp_error *err)
+{
+    rp_status status = RP_OK;
+    for (uint64_t nodes = *(const uint64_t *)user; nodes && status == RP_OK; nodes--)
+        status = work(call, NULL, err);
+    return status;
+}
+
+/* Whose exec is thought to take as many bytes. */
+static struct rp_graph *capture_of(uint64_t bytes)
+{
+    struct rp_graph *graph;
+    uint64_t nodes = (bytes - rpi_h200_byte_prices.path) / rpi_h200_byte_prices.node;
+    RPT_OK(&f, rp_graph_capture(f.pool, NULL, much_work, &nodes, NULL, 0, &graph, &f.err));
+    return graph;
+}
+
+static void a_capture_learns_where_execs_take_a_quarter_of_the_budget(void **state)
 {
     (void)state;
     rpt_open_on(&f, &chip.table, NULL);
-    assert_assumed(NULL); /* nothing was looked for yet */
-    assert_int_equal(chip.readings, 0);
+    assert_assumed(NULL);
+    struct rp_graph *first = capture_of(RPI_EXEC_DEFAULT_BUDGET / RPI_EXEC_COUNTING_SHARE),
+                    *second = capture();
+    assert_assumed(NULL); /* the first takes a little less, and the second was not there yet */
+    size_t instantiated = chip.instantiated;
+    struct rp_graph *third = capture_of(RPI_EXEC_DEFAULT_BUDGET / 8);
+    assert_measured(0.03);
+    assert_true(chip.instantiated > instantiated + 1);
+    struct rp_device_exec_info info = info_now();
+    assert_true(exec_bytes(second) == rpi_h200_byte_prices.path + rpi_h200_byte_prices.node);
+    assert_true(exec_bytes(third) > info.path_bytes + info.node_bytes);
+    assert_int_equal(info.bytes, exec_bytes(first) + exec_bytes(second) + exec_bytes(third));
+    assert_int_equal(info.execs, 3);
+    struct rpi_host_statistics left;
+    rpi_host_statistics(&left);
+    assert_int_equal(left.execs, 3);
+    rp_graph_destroy(first);
+    rp_graph_destroy(second);
+    rp_graph_destroy(third);
+    rpt_close(&f);
+}
+
+static void a_capture_that_has_to_learn_does_so_ahead_of_itself(void **state)
+{
+    (void)state;
+    setenv("REPRISE_EXEC_PRICES", "measure", 1);
+    rpt_open_on(&f, &chip.table, NULL);
     struct rp_graph *graph = capture();
     assert_measured(0.03);
     assert_int_equal(chip.captures_before, 0);
-    struct rp_device_exec_info info = info_now();
-    assert_int_equal(exec_bytes(graph), info.path_bytes + info.node_bytes);
-    assert_int_equal(info.bytes, exec_bytes(graph));
-    assert_int_equal(info.execs, 1);
-    struct rpi_host_statistics left;
-    rpi_host_statistics(&left);
-    assert_int_equal(left.execs, 1);
+    assert_int_equal(exec_bytes(graph), info_now().path_bytes + info_now().node_bytes);
     rp_graph_destroy(graph);
     rpt_close(&f);
 }
@@ -416,6 +452,7 @@ static void a_disturbed_measurement_is_told(void **state)
     chip.jump_at = WITHIN;
     chip.jump = 6 * (int64_t)MIB;
     rpt_open_on(&f, &chip.table, NULL);
+    learn();
     struct rp_graph *graph = capture();
     assert_assumed("free device memory rose");
     assert_int_equal(exec_bytes(graph), rpi_h200_byte_prices.path + rpi_h200_byte_prices.node);
@@ -464,6 +501,7 @@ static void it_is_left_where_there_is_no_room(void **state)
     (void)state;
     rpt_open_on(&f, &chip.table, NULL);
     RPT_OK(&f, rp_device_exec_set_budget(f.device, 63 * MIB, &f.err));
+    learn();
     struct rp_graph *graph = capture();
     assert_assumed("the budget of executable graphs has no room");
     assert_int_equal(chip.instantiated, 1);
@@ -653,7 +691,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(only_an_h200_with_its_driver_is_known),
         TEST(the_host_driver_is_not_measured),
-        TEST(a_capture_learns_ahead_of_itself),
+        TEST(a_capture_learns_where_execs_take_a_quarter_of_the_budget),
+        TEST(a_capture_that_has_to_learn_does_so_ahead_of_itself),
         TEST(an_estimate_learns_ahead_of_itself),
         TEST(other_prices_and_steps_are_learned),
         TEST(drivers_with_several_pools_are_learned),

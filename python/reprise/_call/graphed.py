@@ -12,6 +12,7 @@ import weakref
 from .. import _C
 from .._alloc.install import drop_segment_pools
 from .._alloc.pool import Pool
+from .._base.collector import uncollected
 from .._base.lines import line_of, tell_mend
 from .._base.need import need_gpu
 from .._base.texts import plain
@@ -824,15 +825,16 @@ class Graphed:
         """A shape, captured (as for _take). Gradients are afterwards what they were before, but where
         it uses some that lay in memory of graphs: those have moved. Where memory runs out it is taken once
         more behind what nobody uses is given back."""
-        try:
+        with uncollected():
+            try:
+                return self._capture_settling(key, *call)
+            except Exception as error:
+                if not is_short(self._torch, error):
+                    raise
+                clear_frames(error)
+                if not make_room(self._torch, self._device(call[1])):
+                    raise
             return self._capture_settling(key, *call)
-        except Exception as error:
-            if not is_short(self._torch, error):
-                raise
-            clear_frames(error)
-            if not make_room(self._torch, self._device(call[1])):
-                raise
-        return self._capture_settling(key, *call)
 
     def _capture_settling(self, key, *call):
         try:

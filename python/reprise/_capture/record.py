@@ -27,6 +27,7 @@ from .. import _C
 from .._alloc.install import drop_segment_pools, is_installed, segment_pool
 from .._base import torch_private
 from .._base.constants import are_constant
+from .._base.collector import uncollected
 from .._base.interrupts import Interrupts
 from .._base.tree import flatten
 from . import distributed, draws as _draws, stack, states, trackers, workspaces
@@ -53,15 +54,11 @@ def alone():
     global _owner
     if is_alone():
         raise _C.Error("a capture begins within another one: capture one after the other")
-    with _capturing:
+    with _capturing, uncollected():
         _owner = threading.get_ident()
-        collects = gc.isenabled()
-        gc.disable()
         try:
             yield
         finally:
-            if collects:
-                gc.enable()
             _owner = None
 
 

@@ -4,6 +4,7 @@
 import collections
 
 from .. import _C
+from .._base.collector import uncollected
 from .walk import CALL, CELL, ITEMS, LIST, NAMES, Walk, is_plain, plain_token
 
 _SIMPLE_KINDS = (NAMES, ITEMS, LIST, CELL, CALL)
@@ -48,7 +49,8 @@ class Values:
 
     def look_again(self):
         try:
-            walk = self._walk()
+            with uncollected():
+                walk = self._walk()
             self.handle.set(walk.owners, self.unowned)
         except Exception as error:  # objects may do anything when they are asked
             raise Unreadable("what it reads beside its arguments could not be looked through: "

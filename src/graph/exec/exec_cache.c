@@ -586,13 +586,14 @@ void rpi_exec_cache_set_budget(struct rpi_exec_cache *cache, uint64_t budget)
     pthread_mutex_unlock(&cache->lock);
 }
 
-void rpi_exec_cache_learn_prices(struct rp_device *device)
+void rpi_exec_cache_learn_prices(struct rp_device *device, bool where_they_count)
 {
     struct rpi_exec_cache *cache = device->execs;
     pthread_mutex_lock(&cache->lock);
-    uint64_t budget = cache->rent.budget;
+    uint64_t budget = cache->rent.budget, taken = cache->rent.bytes;
     pthread_mutex_unlock(&cache->lock);
-    rpi_device_prices_learn(device, budget < RPI_EXEC_DEFAULT_BUDGET);
+    if (!where_they_count || device->prices.forced || taken >= budget / RPI_EXEC_COUNTING_SHARE)
+        rpi_device_prices_learn(device, budget < RPI_EXEC_DEFAULT_BUDGET);
 }
 
 rp_status rp_device_exec_learn_prices(struct rp_device *device, struct rp_error *err)
@@ -604,7 +605,7 @@ rp_status rp_device_exec_learn_prices(struct rp_device *device, struct rp_error 
     rp_status status = rp_device_push(device, err);
     if (status != RP_OK)
         return status;
-    rpi_exec_cache_learn_prices(device);
+    rpi_exec_cache_learn_prices(device, false);
     rp_device_pop(device);
     return RP_OK;
 }

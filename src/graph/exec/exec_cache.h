@@ -28,6 +28,7 @@
 #include "policy/rent_or_buy.h"
 
 #define RPI_EXEC_DEFAULT_BUDGET ((uint64_t)64 << 20)
+#define RPI_EXEC_COUNTING_SHARE 4 /* of the budget, from which prices are looked for */
 
 /* What one device time looks like, with changed functions and without. */
 struct rpi_exec_time {
@@ -103,8 +104,10 @@ rp_status rpi_exec_cache_create(struct rpi_exec_cache **out_cache, const struct 
 /* Bytes, 0: the default. No graph has joined. */
 void rpi_exec_cache_set_budget(struct rpi_exec_cache *cache, uint64_t budget);
 /* Learns the prices of execs where that is due and the budget has room (byte_prices.h): as
- * rpi_device_prices_learn. */
-void rpi_exec_cache_learn_prices(struct rp_device *device);
+ * rpi_device_prices_learn. where_they_count: not before execs are thought to take a quarter of the
+ * budget. Until then prices that are four times off do it no harm, and most programs never pay the
+ * time and the memory. */
+void rpi_exec_cache_learn_prices(struct rp_device *device, bool where_they_count);
 /* All graphs have left. The context is current. NULL is allowed. */
 void rpi_exec_cache_destroy(struct rpi_exec_cache *cache);
 

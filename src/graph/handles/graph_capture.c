@@ -421,7 +421,7 @@ static rp_status capture_locked(struct capturing *c, struct rp_graph **out_graph
 static rp_status capture(struct capturing *c, struct rp_graph **out_graph, struct rp_error *err)
 {
     struct rpi_gate *gate = &c->pool->core->capture_gate;
-    rpi_exec_cache_learn_prices(c->pool->device); /* an exec is to be made; no lock is held */
+    rpi_exec_cache_learn_prices(c->pool->device, true); /* an exec is to be made; no lock is held */
     rp_status status = rpi_gate_for_work(gate, "rp_graph_capture", c->pool->name, err);
     if (status != RP_OK)
         return status;

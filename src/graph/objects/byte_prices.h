@@ -7,10 +7,11 @@
  *     measured   it has not: the library made some execs and watched free memory (byte_probe.h)
  *     assumed    nor could it be measured, or not yet: an NVIDIA H200's, and the reason is told
  *
- * Measuring takes some ten milliseconds and, for good, tens of megabytes that the driver then has
- * in hand for execs. It happens once in a process for each kind of chip, ahead of the first capture
- * or estimate on it, and only where the budget of execs and an eighth of free memory have room for
- * it. Until then prices are assumed; those of graphs that have joined the cache stay as they were.
+ * Measuring takes some hundred milliseconds and, for good, tens of megabytes that the driver then
+ * has in hand for execs. It happens once in a process for each kind of chip: ahead of an estimate,
+ * or of a capture where execs are thought to take a quarter of their budget. It is left out where
+ * the budget or an eighth of free memory has no room for it. Until then prices are assumed; those
+ * of graphs that have joined the cache stay as they were.
  *
  * Locks: `measuring`, one for the process, is held while a device is measured, as two measurements
  * would see each other's memory; it is taken by a thread that holds no lock of a pool or an exec
