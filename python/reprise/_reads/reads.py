@@ -138,13 +138,19 @@ class Reads:
         return result
 
     def refusing(self, body):
-        """The body of a capture's runs, which raises what replays would not do again."""
+        """The body of a capture's runs, which raises what replays would not do again. Once one has ended, the others
+        are not watched: each begins with the same state, and being watched costs as much as the run."""
+        has_ended = False
+
         def run(placed):
-            if not self._observes():
+            nonlocal has_ended
+            if has_ended or not self._observes():
                 return body(placed)
             if self.unseen:
                 raise Effect(self.unseen[0])
-            return _recorded(Run(self.executed, self.iterators, refuses=True), lambda: body(placed))
+            result = _recorded(Run(self.executed, self.iterators, refuses=True), lambda: body(placed))
+            has_ended = True
+            return result
         return run
 
     def guard(self):

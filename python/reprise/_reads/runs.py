@@ -199,7 +199,8 @@ class Run:
     # ---- Events ----
 
     def started(self, code):
-        self.executed.add(place_of(code))
+        if not is_foreign_file(code.co_filename):  # those are not followed, whether they run or not
+            self.executed.add(place_of(code))
 
     def resumed(self, code):
         found = self._generators.get(id(code))
