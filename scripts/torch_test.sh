@@ -47,8 +47,8 @@ elif [ -z "$python" ]; then
         "$python" -m pip install -q --disable-pip-version-check filelock typing-extensions sympy \
             networkx jinja2 fsspec numpy setuptools
         # For the models; without what they ask of PyTorch.
-        "$python" -m pip install -q --disable-pip-version-check --no-deps "torchvision==0.26.*" timm \
-            transformers
+        "$python" -m pip install -q --disable-pip-version-check --no-deps "torchvision==0.26.*" "timm==1.*" \
+            "transformers==5.24.*"
         "$python" -m pip install -q --disable-pip-version-check safetensors huggingface_hub \
             tokenizers regex pyyaml requests tqdm packaging pillow
         touch "$build/torch/installed-$version"

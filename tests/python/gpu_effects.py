@@ -415,7 +415,8 @@ class Caches(Case):
             self.assertGreaterEqual(sum(s["replays"] for s in made.shapes()), 3 * 6, made.failures())
         else:
             self.assertEqual(made.shapes(), [])
-            self.assertTrue(any("past_key_values" in text for text in told), told)
+            named = ("'past_key_values.layers", "'cache.layers")  # as transformers calls it until 5.23, and since
+            self.assertTrue(any(name in text for text in told for name in named), told)
 
     def test_generate(self):
         self.generates(False, do_sample=False)
