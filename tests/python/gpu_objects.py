@@ -468,6 +468,146 @@ class Results(Case):
         self.assertIn("returns a part of an object", str(said[-1].message))
 
 
+class Node:
+    """Refers to others of its kind."""
+
+    def __init__(self, hidden, other=None):
+        self.hidden, self.other = hidden, other
+
+
+class Finalized(Node):
+    """Does something as it goes."""
+
+    def __del__(self):
+        pass
+
+
+class Made(Case):
+    """Objects that a call makes and returns, as a decoder's cache is: each replay makes one."""
+
+    def check(self, make, tensors, calls=5, captured=True):
+        """tensors: those in a result, in an order."""
+        made, results = reprise.graphed(make), []
+        with torch.no_grad(), warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for x in inputs(calls):
+                got = made(x)
+                self.same(tensors(got), tensors(make(x)))
+                results.append((got, [t.clone() for t in tensors(got)]))
+        for got, before in results:  # later calls leave them alone
+            self.same(tensors(got), before)
+        self.assertEqual(len({id(got) for got, _ in results}), calls)
+        self.assertEqual(self.replays(made), calls - 1 if captured else 0, made.failures())
+        self.assertEqual(bool(said), not captured)
+        return [got for got, _ in results]
+
+    def test_an_object(self):
+        one, *_, last = self.check(lambda x: Batch(self.net(x), 2.0), lambda got: [got.hidden * got.scale])
+        self.assertIs(type(last), Batch)
+        last.scale = 3.0
+        self.assertEqual(one.scale, 2.0)
+
+    def test_objects_in_objects_and_containers(self):
+        def make(x):
+            y = self.net(x)
+            return {"caches": [Node(y, Node(y + 1)), Node([y * 2, {"z": y.relu()}], 3)]}
+
+        *_, one, last = self.check(make, lambda got: [got["caches"][0].hidden, got["caches"][0].other.hidden,
+                                                      got["caches"][1].hidden[0], got["caches"][1].hidden[1]["z"]])
+        self.assertEqual(last["caches"][1].other, 3)
+        self.assertIsNot(one["caches"][1].hidden, last["caches"][1].hidden)
+
+    def test_an_object_that_is_there_twice(self):
+        def make(x):
+            inner = Node(self.net(x))
+            return Node(inner, inner), inner
+
+        for got, inner in self.check(make, lambda got: [got[0].hidden.hidden]):
+            self.assertIs(got.hidden, got.other)
+            self.assertIs(got.hidden, inner)
+
+    def test_a_distribution(self):
+        def policy(x):
+            return torch.distributions.Normal(self.net(x), self.net(x).exp(), validate_args=False)
+        *_, last = self.check(policy, lambda got: [got.loc, got.scale, got.mean])
+        self.assertEqual(last.batch_shape, torch.Size((4, 16)))
+
+    def test_goes_the_fast_path(self):
+        made, x = reprise.graphed(lambda x: Batch(self.net(x))), inputs(1)[0]
+        with torch.no_grad():
+            for _ in range(3):
+                made(x)
+            with mock.patch.object(type(made), "_by_graph", side_effect=AssertionError):
+                self.same([made(x).hidden], [self.net(x)])
+
+    def test_what_a_program_keeps_is_not_made_anew(self):
+        kept = Node(None)
+
+        def make(x):
+            kept.hidden = self.net(x)
+            return kept
+        made = reprise.graphed(make)
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for x in inputs(4):
+                got = made(x)
+                self.assertIs(got, kept)
+                self.same([got.hidden], [self.net(x)])
+
+    def test_what_a_program_keeps_of_each_call_is_refused(self):
+        all_of_them = []
+
+        def make(x):
+            all_of_them.append(Node(self.net(x)))
+            return all_of_them[-1]
+        self.check(make, lambda got: [got.hidden], captured=False)
+        self.assertEqual(len({id(one) for one in all_of_them}), 10)
+
+    def test_what_has_ways_of_its_own_is_refused(self):
+        self.check(lambda x: Finalized(self.net(x)), lambda got: [got.hidden], captured=False)
+        self.check(lambda x: Slots(self.net(x)), lambda got: [got.hidden], captured=False)
+        self.check(lambda x: types.SimpleNamespace(hidden=self.net(x)), lambda got: [got.hidden], captured=False)
+
+    def test_gradients(self):
+        class Model(torch.nn.Module):
+            def __init__(self, net):
+                super().__init__()
+                self.net = net
+
+            def forward(self, x):
+                hidden = self.net(x)
+                return Batch(hidden.tanh()), Node(hidden, x.shape[0])
+        net = Model(self.net)
+        made = reprise.graphed(net)
+        for x in inputs(4):
+            found = []
+            for call in (made, net):
+                self.net.zero_grad()
+                batch, node = call(x)
+                (batch.hidden.sum() + node.hidden.square().mean() * node.other).backward()
+                found.append([batch.hidden.detach(), *(p.grad for p in self.net.parameters())])
+            self.same(*found)
+        self.assertEqual(self.replays(reprise.graphed_of(made)), 2 * 3)
+
+    def test_a_decoder_that_returns_its_cache(self):
+        need_transformers(self)
+        from transformers import LlamaConfig, LlamaForCausalLM
+        net = LlamaForCausalLM(LlamaConfig(
+            hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, vocab_size=200, max_position_embeddings=128)).cuda().eval()
+
+        def tensors(out):
+            cache = out["cache"] if "cache" in out else out["past_key_values"]
+            self.assertEqual(cache.get_seq_length(), 8)
+            return [out.logits, *(t for layer in cache.layers for t in (layer.keys, layer.values))]
+        made = reprise.graphed(net)
+        with torch.no_grad():
+            for i in range(4):
+                ids = torch.arange(16).add(i).remainder(7).view(2, 8).cuda()
+                self.same(tensors(made(ids)), tensors(net(ids)))
+        self.assertEqual(self.replays(reprise.graphed_of(made)), 3)
+
+
 class Lives(Case):
     def test_dropped_objects(self):
         """Neither they nor their tensors are kept, nor is what was captured with them."""

@@ -3,12 +3,13 @@
 
 A tree is flattened into its leaves and a spec, a hashable value that says how to put them back.
 Tuples, named tuples, lists, dicts and None are known here; other containers are known when they are
-registered with torch.utils._pytree (the outputs of Hugging Face models are).
+registered with torch.utils._pytree (the outputs of Hugging Face models are). Objects that a run makes stand
+in a tree as Parts (made_objects.py), and are put together where the tree is built for a caller.
 """
 
 import sys
 
-_TUPLE, _LIST, _DICT, _NAMED, _OTHER, _LEAF, _NONE = range(7)
+_TUPLE, _LIST, _DICT, _NAMED, _OTHER, _LEAF, _NONE, _OBJECT = range(8)
 _LEAF_SPEC = (_LEAF,)
 _NONE_SPEC = (_NONE,)
 
@@ -17,6 +18,19 @@ def _registered(kind):
     """How torch.utils._pytree takes containers of this type apart, or None."""
     pytree = sys.modules.get("torch.utils._pytree")
     return None if pytree is None else pytree.SUPPORTED_NODES.get(kind)
+
+
+class Parts:
+    """An object taken apart: its class, its number in the tree, and its attributes; names None: the object of this
+    number, once more."""
+
+    __slots__ = ("kind", "number", "names", "values")
+
+    def __init__(self, kind, number, names, values):
+        self.kind = kind
+        self.number = number
+        self.names = names
+        self.values = values
 
 
 class _Context:
@@ -45,6 +59,8 @@ def _flatten(tree, leaves):
         return (_DICT, tuple(tree), tuple(_flatten(x, leaves) for x in tree.values()))
     if isinstance(tree, tuple) and hasattr(kind, "_fields"):
         return (_NAMED, kind, tuple(_flatten(x, leaves) for x in tree))
+    if kind is Parts:
+        return (_OBJECT, tree.kind, tree.number, tree.names, tuple(_flatten(x, leaves) for x in tree.values))
     node = _registered(kind)
     if node is not None:
         parts, context = node.flatten_fn(tree)
@@ -81,13 +97,33 @@ def is_leaf(spec):
     return spec == _LEAF_SPEC
 
 
-def _unflatten(spec, leaves):
+def holds_objects(spec):
+    """Are there Parts in such a tree?"""
+    return spec[0] == _OBJECT or (spec[0] not in (_LEAF, _NONE) and any(map(holds_objects, spec[-1])))
+
+
+def _object(spec, leaves, objects):
+    """The object that Parts stand for."""
+    _, kind, number, names, parts = spec
+    if names is None:
+        return objects[number]
+    made = objects[number] = kind.__new__(kind)
+    vars(made).update(zip(names, [_unflatten(s, leaves, objects) for s in parts]))
+    return made
+
+
+def _unflatten(spec, leaves, objects=None):
+    """objects: those put together so far, by number; None: Parts stay."""
     kind = spec[0]
     if kind == _LEAF:
         return next(leaves)
     if kind == _NONE:
         return None
-    parts = [_unflatten(s, leaves) for s in spec[-1]]
+    if kind == _OBJECT and objects is not None:
+        return _object(spec, leaves, objects)
+    parts = [_unflatten(s, leaves, objects) for s in spec[-1]]
+    if kind == _OBJECT:
+        return Parts(*spec[1:4], tuple(parts))
     if kind == _TUPLE:
         return tuple(parts)
     if kind == _LIST:
@@ -102,3 +138,14 @@ def _unflatten(spec, leaves):
 def unflatten(spec, leaves):
     """The tree that the spec tells of, with these leaves."""
     return _unflatten(spec, iter(leaves))
+
+
+def build(spec, leaves):
+    """The same for a caller: with objects in the place of Parts, new ones in each call."""
+    return _unflatten(spec, iter(leaves), {})
+
+
+def assembled(tree):
+    """A tree with objects in the place of its Parts."""
+    leaves, spec = flatten(tree)
+    return build(spec, leaves)

@@ -4,7 +4,7 @@
 import traceback
 
 from .. import _C
-from .._base.tree import flatten, unflatten
+from .._base.tree import build, flatten, unflatten
 from .._effects.effects import Containers
 from .._grad.gradients import homes
 from .._grad.nodes import hooked_refusal
@@ -73,7 +73,7 @@ def marks_given(body, others, is_part):
 def with_given(result, others):
     """The result of a call whose arguments that are no tensors are these."""
     leaves, spec = flatten(result)
-    return unflatten(spec, [others[leaf.number] if type(leaf) is Given else leaf for leaf in leaves])
+    return build(spec, [others[leaf.number] if type(leaf) is Given else leaf for leaf in leaves])
 
 
 def brings_home(torch, body, params):

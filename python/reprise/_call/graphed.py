@@ -14,6 +14,7 @@ from .._alloc.install import drop_segment_pools
 from .._alloc.pool import Pool
 from .._base.collector import uncollected
 from .._base.lines import line_of, tell_mend
+from .._base.made_objects import taking_apart
 from .._base.need import need_gpu
 from .._base.texts import plain
 from .._base.tree import argument_names, flatten
@@ -1063,6 +1064,7 @@ class Graphed:
         fn = self._fn if aliases is None else aliases.around(self._fn)
         body = body_of(self._torch, fn, leaves, spec, has_kwargs, watches=True, brought=self._brought,
                        seat=seat, cpu=cpu)
+        body = taking_apart(self._torch, body)
         if prints is not None:
             body = prints.body(body)
         body = marks_given(body, self._others(leaves), before.effects.is_part)

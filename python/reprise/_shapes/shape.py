@@ -4,7 +4,7 @@
 import functools
 
 from .._base import torch_private
-from .._base.tree import is_leaf, unflatten
+from .._base.tree import assembled, build, holds_objects, is_leaf, unflatten
 from .._grad.gradients import give
 from .._reads.draws import draw_into, given_again
 
@@ -45,6 +45,7 @@ class Shape:
         self.outputs = work.outputs
         self.results = work.results
         self.spec = work.spec
+        self.has_objects = holds_objects(work.spec)
         self.torch = torch
         self.alone = self._alone_in_outputs()
         self.whole = [a[:3] if a and _filled(*a) == n else None
@@ -108,9 +109,11 @@ class Shape:
 
     def replay(self, tensors, state=None, others=()):
         """The result for these tensors, which fit the key; state: as for enqueue; others: arguments of the
-        call that are no tensors."""
+        call that are no tensors. With Given in it Parts stay until these are filled in."""
         made = unflatten(self.spec, self.leaves(tensors, self.enqueue(tensors, state)))
-        return made if self.effects is None else self.effects.deliver(made, others)
+        if self.effects is not None:
+            made = self.effects.deliver(made, others)
+        return assembled(made) if self.has_objects and not self.has_given else made
 
     def _result(self, result, tensors, buffers):
         kind = result[0]
@@ -146,7 +149,7 @@ class Shape:
             return made, functools.partial(_build_with_given, self.spec, self.results)
         if len(made) < len(self.results):
             return made, functools.partial(_build_with_values, self.spec, self.results)
-        return made, None if is_leaf(self.spec) else functools.partial(unflatten, self.spec)
+        return made, None if is_leaf(self.spec) else functools.partial(build, self.spec)
 
     def _short_with_views(self, made):
         """The same where tensors share a storage, or begin within it: such a storage is made as bytes."""
@@ -216,7 +219,7 @@ def _build_with_values(spec, results, made):
     made, found = iter(made), []
     for kind, value in (r[:2] for r in results):
         found.append(value if kind == "value" else found[value] if kind == "again" else next(made))
-    return unflatten(spec, found)
+    return build(spec, found)
 
 
 def _build_with_views(torch, spec, leaves, made):
@@ -229,7 +232,7 @@ def _build_with_views(torch, spec, leaves, made):
             found.append(made[value])
         else:
             found.append(_within(torch, made[value], like))
-    return unflatten(spec, found)
+    return build(spec, found)
 
 
 def _within(torch, buffer, like):
@@ -252,7 +255,7 @@ def _build_with_given(spec, results, ways, made, args, kwargs):
         elif type(value) is Given:
             way = ways[value.number]
             found[i] = args[way] if isinstance(way, int) else kwargs[way]
-    return unflatten(spec, found)
+    return build(spec, found)
 
 
 def _made(tensor, nbytes):

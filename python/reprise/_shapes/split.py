@@ -16,7 +16,7 @@ import weakref
 
 from .. import _C
 from .._base import torch_private
-from .._base.tree import flatten, unflatten
+from .._base.tree import assembled, flatten, unflatten
 from .._capture import states
 from .._capture.record import Work
 from .._grad.fused import Flags, say
@@ -277,7 +277,9 @@ class Split:
         made = unflatten(self.forward.spec,
                          [next(results) if r[0] == "output" else r[1]
                           for r in self.forward.results])
-        return made if self.effects is None else self.effects.deliver(made, others)
+        if self.effects is not None:
+            made = self.effects.deliver(made, others)
+        return assembled(made) if self.forward.has_objects and not self.has_given else made
 
     def go_back(self, tensors, state):
         """The gradients, for those of the results and what was saved."""
