@@ -56,8 +56,8 @@ def language(name, kind, config, batch, length, small=None, train=False, decodes
     """A model of transformers; small: what of its configuration is changed for a quick run."""
     def build(quick):
         import transformers
-        made = getattr(transformers, config)(**{**options, **((SMALL if small is None else small) if quick
-                                                              else {})})
+        less = {**(SMALL if small is None else small), "vocab_size": 1000} if quick else {}
+        made = getattr(transformers, config)(**{**options, **less})
         made.use_cache = False
         net = getattr(transformers, kind)(made).cuda().train(train)
         rows, columns = rows_of(batch, 2, quick), min(length, 64) if quick else length
@@ -307,7 +307,7 @@ language("gpt2_large", "GPT2LMHeadModel", "GPT2Config", 4, 512, small={"n_layer"
          n_head=20)
 language("longformer", "LongformerForMaskedLM", "LongformerConfig", 2, 1024, attention_window=512)
 language("reformer", "ReformerModelWithLMHead", "ReformerConfig", 2, 4096, small={"attn_layers": ["local", "lsh"]},
-         is_decoder=True)
+         is_decoder=True, vocab_size=32000)
 language("roberta", "RobertaForMaskedLM", "RobertaConfig", 16, 512)
 
 FURTHER = tuple(LOADS)[len(FIRST):]
