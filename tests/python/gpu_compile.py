@@ -19,7 +19,7 @@ from unittest import mock
 import torch
 
 import reprise
-from inductor_case import INSTALL, Served, each_way, net_of
+from inductor_case import INDUCTOR, INSTALL, Served, each_way, net_of
 from reprise._base import torch_private
 from reprise._call.graphed import every_graphed
 from reprise._compile import partition, trees
@@ -259,6 +259,47 @@ class Ways(Served):
             for _ in range(4):
                 x = torch.randn(4, 32, device="cuda")
                 self.close(made(x), net(x) + 1, name)
+
+
+@unittest.skipUnless(INDUCTOR, "no Inductor")
+class Around(unittest.TestCase):
+    """Graphs around what is compiled, pieces with graphs of their own too."""
+
+    def step_of(self, compiled):
+        torch._dynamo.reset()
+        net = net_of()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+        def step(x):
+            optimizer.zero_grad(set_to_none=True)
+            loss = net(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+        return compiled(step)
+
+    def test_a_step_that_is_compiled_anew_in_its_capture(self):
+        """The capture follows the learning rate as a number of its own kind, which torch.compile has not met."""
+        batches = [torch.randn(4, 32, device="cuda") for _ in range(6)]
+        step = self.step_of(lambda fn: fn)
+        wanted = [step(x) for x in batches]
+        for compiled in (torch.compile, reprise.compile):
+            graphed = reprise.graphed(self.step_of(compiled))
+            for x, loss in zip(batches, wanted):
+                torch.testing.assert_close(graphed(x), loss, rtol=2e-3, atol=2e-3)
+            self.assertEqual(graphed.failures(), [])
+            self.assertEqual([shape["replays"] for shape in graphed.shapes()], [5])
+
+    def test_pieces_are_part_of_a_capture_around_them(self):
+        """They launch into it, and are measured in none."""
+        net = net_of()
+        graphed = reprise.graphed(reprise.compile(net, options={"policy": "auto"}))
+        with torch.no_grad():
+            for rows in (4, 4, 4, 6, 6, 6):
+                x = torch.randn(rows, 32, device="cuda")
+                torch.testing.assert_close(graphed(x), net(x), rtol=2e-3, atol=2e-3)
+        self.assertEqual(graphed.failures(), [])
+        self.assertEqual(sorted(shape["replays"] for shape in graphed.shapes()), [2, 3])
 
 
 class Partitions(unittest.TestCase):

@@ -11,6 +11,7 @@ import torch
 
 import reprise
 from inductor_case import INDUCTOR, Served, each_of_inductor, each_way, net_of
+from reprise._alloc.pool import Pool
 from reprise._call.graphed import every_graphed
 from reprise._compile import trees
 
@@ -104,18 +105,20 @@ class Sizes(Served):
 
 class Ends(Served):
     def memory(self):
+        """What this process holds of the device: what is free of it changes with other programs."""
         gc.collect()
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
-        return torch.cuda.mem_get_info()[0]
+        pools = [o for o in gc.get_objects() if type(o) is Pool]
+        return torch.cuda.memory_reserved() + sum(pool.info()["mapped_bytes"] for pool in pools)
 
     def counts(self):
         return len(every_graphed()), len(trees._made)
 
     @each_way
     def test_what_is_compiled_again_and_again(self, name, way):
-        """Graphs and memory go with what was compiled: by reset(), and where nobody has it any more."""
-        def round_of(reset):
+        """Graphs and memory go with what was compiled."""
+        def round_of():
             net = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.GELU(),
                                       torch.nn.Linear(512, 512)).cuda()
             compiled = way(net)
@@ -123,15 +126,14 @@ class Ends(Served):
                 for _ in range(3):
                     compiled(torch.randn(rows, 512, device="cuda")).sum().backward()
             del net, compiled
-            if reset:
-                torch._dynamo.reset()
+            torch._dynamo.reset()
             return (self.memory(), *self.counts())
-        round_of(True)
-        had = round_of(True)
-        for reset in (True, True, True):
-            free, graphs, made = round_of(reset)
+        round_of()
+        had = round_of()
+        for _ in range(3):
+            held, graphs, made = round_of()
             self.assertEqual((graphs, made), had[1:])
-            self.assertGreaterEqual(free, had[0] - (4 << 20))
+            self.assertLessEqual(held, had[0] + (4 << 20))
 
     @each_of_inductor
     def test_beyond_the_recompile_limit(self, name, way):
@@ -158,7 +160,9 @@ class Ends(Served):
             del net
             self.forget()
         self.assertEqual(len(kinds), 1)
-        alive = [o for o in gc.get_objects() if type(o) in kinds]
+        # Inductor keeps kernels for Triton by their text, and each knows the compilation it was last made in.
+        of_kernels = {id(o.compile_id) for o in gc.get_objects() if type(o).__name__ == "CachingAutotuner"}
+        alive = [o for o in gc.get_objects() if type(o) in kinds and id(o) not in of_kernels]
         self.assertLessEqual(len(alive), 2, [sys.getrefcount(o) for o in alive])
 
 

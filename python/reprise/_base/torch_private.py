@@ -297,6 +297,12 @@ def after_each_pass(torch, function):
     setattr(torch.autograd, name, run)
 
 
+def frames_compiled():
+    """How many frames of Python torch.compile has looked at, to compile them."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    return 0 if counters is None else counters["frames"]["total"]
+
+
 _RECOMPUTING = (("megatron.core.tensor_parallel.random", "CheckpointFunction"),
                 ("transformer_engine.pytorch.distributed", "_CheckpointFunction"))
 

@@ -12,6 +12,7 @@ import weakref
 from .. import _C
 from .._alloc.install import drop_segment_pools
 from .._alloc.pool import Pool
+from .._base import torch_private
 from .._base.collector import uncollected
 from .._base.lines import line_of, tell_mend
 from .._base.made_objects import taking_apart
@@ -46,6 +47,7 @@ from .shortage import Shortages, is_short, make_room
 from .tune import least_us, other_leads
 from .watch import Watch, find_modules
 
+MOST_COMPILING = 3  # captures of a shape in which torch.compile compiles, in a row
 ATTEMPTS = 2  # captures of a shape that may fail before it stays eager
 MOST_COLD = 8  # and beside these on threads that never ran the callable
 MOST_MISFITS = 8  # calls that find other Python state than a graph is right for, before it goes
@@ -825,17 +827,27 @@ class Graphed:
     def _capture(self, key, *call):
         """A shape, captured (as for _take). Gradients are afterwards what they were before, but where
         it uses some that lay in memory of graphs: those have moved. Where memory runs out it is taken once
-        more behind what nobody uses is given back."""
+        more behind what nobody uses is given back. Where torch.compile compiled in it, which no capture
+        survives, it is taken again with what it made."""
         with uncollected():
+            return self._capture_again(key, *call)
+
+    def _capture_again(self, key, *call):
+        compiled = torch_private.frames_compiled()
+        for _ in range(MOST_COMPILING):
             try:
                 return self._capture_settling(key, *call)
             except Exception as error:
-                if not is_short(self._torch, error):
+                before, compiled = compiled, torch_private.frames_compiled()
+                if is_short(self._torch, error):
+                    clear_frames(error)
+                    if not make_room(self._torch, self._device(call[1])):
+                        raise
+                    break
+                if compiled == before or isinstance(error, (Unfollowed, Changed, Unobserved, Refused)):
                     raise
                 clear_frames(error)
-                if not make_room(self._torch, self._device(call[1])):
-                    raise
-            return self._capture_settling(key, *call)
+        return self._capture_settling(key, *call)
 
     def _capture_settling(self, key, *call):
         try:

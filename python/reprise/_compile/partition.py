@@ -112,6 +112,7 @@ class Partition:
         self.name = name
         self._torch = torch
         self._lie_at = torch_private.of(torch).lie_at
+        self._captures = torch.cuda.is_current_stream_capturing
         self._told = frozenset(fixed)
         self._written = frozenset(written)
         self._is_backward = is_backward
@@ -125,17 +126,22 @@ class Partition:
     def __call__(self, inputs):
         if self._fixed is None:
             self._sort(inputs)
+        if self._captures():  # a capture around it takes what the function launches, and measures nothing
+            return self._without_graph(inputs)
         if self._take_sizes is not None:
             sizes = self._take_sizes(inputs)
             if self._sizes.get(sizes) != _BY_GRAPH and not self._meet(sizes):
-                copied = self._align(inputs)
-                results = self.model(inputs)
-                return self._bring_back(results, copied) if copied else results
+                return self._without_graph(inputs)
         variant = self._latest
         if variant is None or not self._lie_at(inputs, variant.places, variant.fixed):
             variant = self._variant(inputs)
         copied = self._align(inputs)
         results = variant(inputs)
+        return self._bring_back(results, copied) if copied else results
+
+    def _without_graph(self, inputs):
+        copied = self._align(inputs)
+        results = self.model(inputs)
         return self._bring_back(results, copied) if copied else results
 
     def _sort(self, inputs):
