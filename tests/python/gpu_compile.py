@@ -302,6 +302,35 @@ class Around(unittest.TestCase):
         self.assertEqual(sorted(shape["replays"] for shape in graphed.shapes()), [2, 3])
 
 
+class Beside(unittest.TestCase):
+    """Programs that compile without graphs of Reprise, while others have some."""
+
+    def test_modules_that_assign_buffers_are_compiled_whole_and_once(self):
+        class Counts(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("calls", torch.zeros((), device="cuda"))
+
+            def forward(self, x):
+                self.calls = self.calls + 1
+                return x * self.calls
+
+        graphed = reprise.graphed(net_of())  # which has registrations counted
+        with torch.no_grad():
+            graphed(torch.ones(4, 32, device="cuda"))
+        torch._dynamo.reset()
+        graphs = []
+
+        def note(module, inputs):
+            graphs.append(module)
+            return module.forward
+        net = torch.compile(Counts(), backend=note, fullgraph=True)
+        x = torch.ones(4, device="cuda")
+        self.assertEqual([net(x).sum().item() for _ in range(4)], [4.0, 8.0, 12.0, 16.0])
+        self.assertEqual(len(graphs), 1)
+        torch._dynamo.reset()
+
+
 class Partitions(unittest.TestCase):
     """A partition by itself, as Inductor calls it."""
 

@@ -21,7 +21,16 @@ _registrations = 0
 _listening = False
 
 
-def _count(*_):
+def _counter(torch):
+    is_compiling = torch.compiler.is_compiling
+
+    def count(*_):
+        if not is_compiling():  # torch.compile takes in what runs, and would compile anew for each count
+            _count()
+    return count
+
+
+def _count():
     global _registrations
     _registrations += 1
     _C.count_registration()
@@ -36,10 +45,10 @@ def _listen(torch):
     global _listening
     if _listening:
         return
-    module = torch.nn.modules.module
-    module.register_module_module_registration_hook(_count)
-    module.register_module_parameter_registration_hook(_count)
-    module.register_module_buffer_registration_hook(_count)
+    module, count = torch.nn.modules.module, _counter(torch)
+    module.register_module_module_registration_hook(count)
+    module.register_module_parameter_registration_hook(count)
+    module.register_module_buffer_registration_hook(count)
     _listening = True
 
 
