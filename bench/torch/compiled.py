@@ -53,6 +53,7 @@ import time
 SIDES = ("compiled", "reduce", "auto")
 MARK = "MEASURED "
 AGREES = 1.05
+LARGE = 1 << 28  # bytes of an input, of which there are fewer: three processes of each workload have some
 # The second half of a run in two calls: each has about as much to compile. Longest first.
 SECOND = ("mobilebert", "longformer", "bart_t", "detection", "mt5", "bert_large", "distilgpt2_t", "dcgan", "speech",
           "distilbert", "bert", "lcnet", "elementwise", "recommender")
@@ -135,7 +136,9 @@ def differs(torch, call, fn, args):
 def inputs_of(make, options):
     if options.shapes:
         return [make(100 * rows, rows) for rows in range(options.shapes, 0, -1)]
-    return [make(100 * i) for i in range(4 if options.quick else 8)]
+    first = make(0)
+    is_large = sum(tensor.nbytes for tensor in tensors_of(first)) > LARGE
+    return [first] + [make(100 * i) for i in range(1, 4 if options.quick or is_large else 8)]
 
 
 def serve(name, side, options):

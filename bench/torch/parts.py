@@ -12,6 +12,7 @@ Writes `result` after each net, rows of
     faster                         eager_us by the less of the two others
     equal                          are results of six further inputs eager's to the bit? Else `differs` says how
                                    far they lie apart, next to the largest number; None: other shapes
+    eager_repeats                  do two eager calls give the same? Where not, `equal` says nothing
     launch_share                   of an eager call, the part in which the GPU did nothing: its time without that
                                    of kernels and copies, as PyTorch's profiler has them. None: it saw none
     graphs, ways                   how many modules became graphs, and what became of all that were tried
@@ -318,7 +319,9 @@ def main():
         with open(options.out, "w", encoding="utf-8") as file:
             json.dump({"command": " ".join(sys.argv), "result": rows}, file, indent=1)
             file.write("\n")
-    return 1 if any("error" in row or not row["equal"] for row in rows) else 0
+    wrong = [row["name"] for row in rows if "error" in row or (row["eager_repeats"] and not row["equal"])]
+    print("wrong: " + (", ".join(wrong) or "none"))
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":
