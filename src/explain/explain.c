@@ -248,6 +248,17 @@ static int in_name(char c)
     return isalnum((unsigned char)c) || c == '_';
 }
 
+/* The code whose title occurs, the longest: what the host driver says of an error, and reports. */
+static const struct rp_explanation *find_title(const char *text)
+{
+    const struct rp_explanation *found = NULL;
+    for (size_t i = 0; i < EXPLANATIONS; i++)
+        if (table[i].code > 0 && occurs(text, table[i].title) &&
+            (!found || strlen(table[i].title) > strlen(found->title)))
+            found = &table[i];
+    return found;
+}
+
 /* A name that stands in the text as a whole word. */
 static const struct rp_explanation *find_topic(const char *text)
 {
@@ -362,5 +373,7 @@ const struct rp_explanation *rp_explain(const char *query)
         found = find_longest(query, EXPLANATIONS + OBSTACLES, COUNT);
     if (!found)
         found = find_piece(query);
+    if (!found)
+        found = find_title(query);
     return found ? found : find_topic(query);
 }

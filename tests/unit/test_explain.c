@@ -56,6 +56,22 @@ static void expect(const char *query, int code)
     assert_int_equal(e->code, code);
 }
 
+/* The host driver, and reports, say the title of an error. */
+static void test_titles(void **state)
+{
+    (void)state;
+    const struct rp_explanation *e;
+    size_t i = 0;
+    for (; (e = rp_explanation_at(i)) && e->code > 0; i++) {
+        char said[256];
+        snprintf(said, sizeof said, "torch.AcceleratorError: CUDA error: %s\nSearch for it", e->title);
+        const struct rp_explanation *found = rp_explain(said);
+        if (found != e)
+            fail_msg("'%s' leads to %s", e->title, found ? found->key : "nothing");
+    }
+    assert_true(i > 30);
+}
+
 static void test_what_pytorch_says(void **state)
 {
     (void)state;
@@ -272,6 +288,7 @@ int main(void)
         cmocka_unit_test(test_every_capture_error_is_explained),
         cmocka_unit_test(test_every_entry_is_whole),
         cmocka_unit_test(test_queries),
+        cmocka_unit_test(test_titles),
         cmocka_unit_test(test_what_pytorch_says),
         cmocka_unit_test(test_what_the_conformance_suite_produces_is_explained),
         cmocka_unit_test(test_every_status_is_explained),
