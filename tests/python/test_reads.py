@@ -612,6 +612,17 @@ class Found(unittest.TestCase):
         walk = self.values(lambda: next(it)).walk
         self.assertEqual(walk.iterators, [(it, "it")])
 
+    def test_mocks_are_no_iterators(self):
+        """Programs put one in the place of a library that is missing; it has each method that is asked for."""
+        library = mock.MagicMock()
+
+        class Tracker(library.Tracker):
+            """Made by the mock: an object of its class."""
+
+        walk = self.values(lambda: (library, Tracker)).walk
+        self.assertEqual((walk.iterators, walk.obstacles), ([], []))
+        self.assertIn("Tracker", walk.paths)
+
     def test_a_cycle_ends(self):
         some = []
         some.append(some)

@@ -54,6 +54,7 @@ _OPEN_TYPES = (types.SimpleNamespace, collections.UserDict, collections.UserList
                weakref.WeakValueDictionary, weakref.WeakKeyDictionary, weakref.WeakSet)
 # Of these modules of Python's objects are looked through whole: what they hold is the program's.
 _OPEN_MODULES = frozenset(("threading", "queue", "configparser", "string", "multiprocessing.sharedctypes"))
+_MOCKS = "unittest.mock"  # whose objects answer to every name, so that they pass for iterators
 _LOCKS = (type(threading.Lock()),)
 _TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
@@ -807,7 +808,7 @@ class Walk:
 
     def _object_token(self, value, path):
         kind = type(value)
-        if hasattr(kind, "__next__") and hasattr(kind, "__iter__"):
+        if hasattr(kind, "__next__") and hasattr(kind, "__iter__") and kind.__module__ != _MOCKS:
             return self._iterator(value, path)
         if _is_array(value):
             return self._array(value, path)
