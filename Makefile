@@ -22,7 +22,7 @@ TEST = scripts/test.sh "$(1)" "$(JOBS)"
 
 .DEFAULT_GOAL := build
 .PHONY: build demo test torch-test bench gpu-test faults format lint asan ubsan tsan install uninstall wheel wheel-test \
-        docs clean help setup
+        docs docs-pictures clean help setup
 
 build: ## build the command, build/reprise, and the libraries
 	@$(call configure_and_build,$(BUILD),$(CMAKE_ARGS))
@@ -74,6 +74,9 @@ wheel: ## build the source distribution and the manylinux wheel into dist
 
 wheel-test: wheel ## install the wheel in a clean environment and in a bare Debian, and use it
 	@scripts/wheel_test.sh "$(BUILD)/wheel-test"
+
+docs-pictures: build ## make the pictures of docs/images anew, with Chromium and a PyTorch in build/torch
+	@scripts/docs_pictures.py "$(BUILD)" $(wildcard $(BUILD)/torch/bin/python)
 
 docs: ## build the documentation site in build/docs/site, and check its links
 	@scripts/docs.sh "$(BUILD)"

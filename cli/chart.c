@@ -168,7 +168,7 @@ static double write_key(FILE *out, double x, const char *style, int radius, cons
     fprintf(out, "<circle class=\"%s\" cx=\"%.1f\" cy=\"%d\" r=\"%d\"/>\n", style, x + RING, Y,
             radius);
     text_at(out, "key", x + 2 * RING + 7, Y + 4.5, text);
-    return x + 2 * RING + 7 + (double)strlen(text) * 8.1 + 22;
+    return x + 2 * RING + 7 + (double)strlen(text) * 7.2 + 22;
 }
 
 static const char style[] =

@@ -8,6 +8,7 @@
  */
 #include "report/advice_writer.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { MOST_EVENTS = 20000, MOST_LEVELS = 6, MOST_THREADS = 8, DRAWN_NAME = 90 };
@@ -68,9 +69,7 @@ static void put_event(struct timeline *t, const struct rpi_event *event, enum co
     t->events++;
 }
 
-/* ---- Rows
- * ----------------------------------------------------------------------------------
- */
+/* ---- Rows ---------------------------------------------------------------------------------- */
 
 static void put_stream(struct timeline *t, uint32_t lane)
 {
@@ -166,7 +165,9 @@ static void put_threads(struct timeline *t)
         if (!calls_in(t, lane))
             continue;
         shown++;
-        put_calls(t, lane, shown == 1 ? "CUDA calls" : "calls, thread");
+        char label[32];
+        snprintf(label, sizeof label, shown == 1 ? "CUDA calls" : "thread %zu: calls", shown);
+        put_calls(t, lane, label);
         for (size_t level = 0; level < MOST_LEVELS; level++)
             if (!put_level(t, lane, RPI_FRAME_OP, level, level ? "" : "operators"))
                 break;
@@ -176,9 +177,7 @@ static void put_threads(struct timeline *t)
     }
 }
 
-/* ---- The whole
- * -----------------------------------------------------------------------------
- */
+/* ---- The whole ----------------------------------------------------------------------------- */
 
 /* How short a frame may be, so that what is drawn stays within MOST_EVENTS. */
 static uint64_t choose_least(const struct rp_advice *a)

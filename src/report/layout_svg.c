@@ -21,14 +21,14 @@
 #include <string.h>
 
 enum {
-    WIDTH = 1440,
+    WIDTH = 1080, /* pages show it at two thirds of that: texts are large enough to be read then */
     LEFT = 92,
-    RIGHT = 1262, /* end of the plots; labels of lines stand behind it */
+    RIGHT = 944, /* end of the plots; labels of lines stand to the right of it */
     HEAD = 128,
     BRACKET = 26,
-    NAMES = 50,
-    PLOT = 520,
-    FOOT = 44,
+    NAMES = 52,
+    PLOT = 500,
+    FOOT = 48,
     GAP = 16,         /* between plots */
     ROW = 8,          /* most captures side by side */
     MOST_LEVELS = 4,  /* of brackets */
@@ -52,7 +52,8 @@ enum {
 struct page {
     FILE *out;
     const struct rpi_drawing *drawing;
-    size_t rows, levels; /* of captures, of brackets */
+    size_t rows, in_row; /* of captures, and how many of them stand in one */
+    size_t levels;       /* of brackets */
     double row_height;
     double top_value;     /* bytes at the top of a plot */
     uint64_t first_class; /* blocks from so many bytes have the first colour of sizes */
@@ -130,6 +131,7 @@ static void measure(struct page *page)
     const struct rpi_drawing *drawing = page->drawing;
     measure_blocks(page);
     page->rows = (drawing->captures.count + ROW - 1) / ROW;
+    page->in_row = page->rows ? (drawing->captures.count + page->rows - 1) / page->rows : 0;
     for (size_t i = 0; i < drawing->parts.count; i++)
         if (drawing->parts.data[i].kind != RPI_COMPOSE_CAPTURE &&
             drawing->parts.data[i].depth >= page->levels)
@@ -169,7 +171,7 @@ static double legend_item(FILE *out, double x, const char *fill, const char *mor
     fprintf(out, "<rect x=\"%.1f\" y=\"%d\" width=\"14\" height=\"14\" rx=\"3\" fill=\"%s\"%s/>\n",
             x, Y - 12, fill, more);
     text_at(out, "legend", x + 21, Y, text);
-    return x + 21 + (double)strlen(text) * 7.3 + 20;
+    return x + 21 + (double)strlen(text) * 7.8 + 16;
 }
 
 static void write_legend(const struct page *page)
@@ -225,8 +227,8 @@ struct row {
 static struct row lay_row(const struct page *page, size_t index)
 {
     size_t captures = page->drawing->captures.count;
-    struct row row = {.first = index * ROW};
-    row.count = captures - row.first < ROW ? captures - row.first : ROW;
+    struct row row = {.first = index * page->in_row};
+    row.count = captures - row.first < page->in_row ? captures - row.first : page->in_row;
     double weights[ROW] = {0}, sum = 0, x = LEFT;
     for (size_t i = 0; i < row.count; i++) {
         double span = page->drawing->captures.data[row.first + i].span;
@@ -272,7 +274,7 @@ static void write_label(const struct page *page, const struct rpi_drawn_block *b
 {
     char text[SIZE_TEXT];
     size_text(text, (double)block->bytes);
-    if (height < 15 || width < (double)strlen(text) * 6.6 + 8)
+    if (height < 14 || width < (double)strlen(text) * 7.4 + 8)
         return;
     bool dark = page->streams > 1 || size_class(page, block->bytes) < 3;
     text_at(page->out, dark ? "block light" : "block", x + width / 2, y + height / 2 + 4, text);
@@ -312,10 +314,10 @@ static void write_plot(const struct page *page, const struct row *row, size_t co
     const struct rpi_drawn_capture *capture = &page->drawing->captures.data[row->first + column];
     double x = row->x[column], width = row->width[column];
     char name[128], detail[128], size[SIZE_TEXT];
-    fit(name, sizeof name, capture->name, width / 8.4);
+    fit(name, sizeof name, capture->name, width / 8.8);
     snprintf(detail, sizeof detail, "%zu block%s, bound %s", capture->count,
              capture->count == 1 ? "" : "s", size_text(size, (double)capture->lower_bound));
-    if (width < (double)strlen(detail) * 6.2)
+    if (width < (double)strlen(detail) * 7)
         snprintf(detail, sizeof detail, width > 70 ? "%zu blocks" : "%zu", capture->count);
     text_at(page->out, "name", x, row->top - 26, name);
     text_at(page->out, "detail", x, row->top - 9, detail);
@@ -341,10 +343,10 @@ static void write_peak(const struct page *page, const struct row *row, size_t co
     fprintf(page->out, "<path class=\"peak\" d=\"M%.2f %.1fV%.1f\"/>\n", x, row->top, row->bottom);
     fprintf(page->out, "<path class=\"tip\" d=\"M%.2f %.1fl5 8h-10z\"/>\n", x, row->bottom + 2);
     for (int i = 0; i < 2; i++) {
-        fit(fitted, sizeof fitted, text[i], width / 6.6);
-        double half = (double)strlen(fitted) * 3.6, right = left + width - half;
+        fit(fitted, sizeof fitted, text[i], width / 7.4);
+        double half = (double)strlen(fitted) * 4, right = left + width - half;
         double middle = x < left + half ? left + half : x > right ? right : x;
-        text_at(page->out, i ? "when" : "when much", middle, row->bottom + 23 + 14 * i, fitted);
+        text_at(page->out, i ? "when" : "when much", middle, row->bottom + 24 + 16 * i, fitted);
     }
 }
 
@@ -418,7 +420,7 @@ static void write_bracket(const struct page *page, const struct row *row, size_t
     char text[160], label[160];
     snprintf(text, sizeof text, "%s%s%s", group->name ? group->name : "", group->name ? ": " : "",
              kind_name(group->kind));
-    fit(label, sizeof label, text, (width - 14) / 7);
+    fit(label, sizeof label, text, (width - 14) / 7.6);
     fprintf(page->out, "<path class=\"bracket\" d=\"M%.1f %.1fv-6h%.1fv6\"/>\n", x, y + 5, width);
     text_at(page->out, "kind", x + 6, y - 5, label);
 }
@@ -448,16 +450,16 @@ static const char style[] =
     "<style>\n"
     "text{font-family:'Inter','Segoe UI','Helvetica Neue',Arial,'DejaVu Sans',sans-serif;"
     "fill:" INK "}\n"
-    ".title{font-size:22px;font-weight:700}.subtitle{font-size:13.5px;fill:#5d6675}\n"
-    ".legend{font-size:13px}.tick{font-size:11.5px;fill:#6b7483;text-anchor:end}\n"
-    ".name{font-size:14px;font-weight:700}.detail{font-size:11.5px;fill:#6b7483}\n"
-    ".kind{font-size:12px;fill:#5d6675}.bracket{stroke:#aab1bc;fill:none}\n"
-    ".block{font-size:11.5px;text-anchor:middle}.light{fill:#fff}\n"
-    ".mark{font-size:12.5px;font-weight:600}.optimal{fill:" BOUND "}\n"
+    ".title{font-size:22px;font-weight:700}.subtitle{font-size:14px;fill:#5d6675}\n"
+    ".legend{font-size:14px}.tick{font-size:13px;fill:#6b7483;text-anchor:end}\n"
+    ".name{font-size:15px;font-weight:700}.detail{font-size:13px;fill:#6b7483}\n"
+    ".kind{font-size:13px;fill:#5d6675}.bracket{stroke:#aab1bc;fill:none}\n"
+    ".block{font-size:12px;text-anchor:middle}.light{fill:#fff}\n"
+    ".mark{font-size:14px;font-weight:600}.optimal{fill:" BOUND "}\n"
     ".grid{stroke:#e3e6eb}.base{stroke:#aab1bc;fill:none}\n"
     ".edge{stroke:#fff;stroke-width:.7}.over{fill:url(#kept)}\n"
     ".peak{stroke:" INK ";stroke-dasharray:2 3}.tip{fill:" INK "}\n"
-    ".when{font-size:11.5px;text-anchor:middle;fill:#6b7483}.much{font-weight:700;fill:" INK "}\n"
+    ".when{font-size:13px;text-anchor:middle;fill:#6b7483}.much{font-weight:700;fill:" INK "}\n"
     ".height{stroke:" INK ";stroke-width:1.4}\n"
     ".bound{stroke:" BOUND ";stroke-width:1.8;stroke-dasharray:7 4}\n"
     "</style>\n"

@@ -37,7 +37,7 @@ class Table(unittest.TestCase):
     def test_prints_a_row_for_each_graph(self):
         text = str(made(failures=[("net(9x64)", "Error: it waits\nfor the device")]))
         lines = text.splitlines()
-        self.assertEqual(lines[0].split(), ["graph", "nodes", "planned", "bound", "exec", "ms"])
+        self.assertEqual(lines[0].split(), ["graph", "nodes", "planned", "least", "exec", "ms"])
         self.assertEqual(lines[1].split(), ["net(3x64)", "7", "3.0", "3.0", "50.0", "0.5"])
         self.assertEqual(len({len(line) for line in lines[:3]}), 1)
         self.assertEqual(lines[3], "net(9x64): no graph: Error: it waits")

@@ -64,7 +64,8 @@ static void test_titles(void **state)
     size_t i = 0;
     for (; (e = rp_explanation_at(i)) && e->code > 0; i++) {
         char said[256];
-        snprintf(said, sizeof said, "torch.AcceleratorError: CUDA error: %s\nSearch for it", e->title);
+        snprintf(said, sizeof said, "torch.AcceleratorError: CUDA error: %s\nSearch for it",
+                 e->title);
         const struct rp_explanation *found = rp_explain(said);
         if (found != e)
             fail_msg("'%s' leads to %s", e->title, found ? found->key : "nothing");

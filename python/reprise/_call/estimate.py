@@ -15,7 +15,7 @@ from .graphed import Graphed
 from .make import by_size, graphed
 from .module import graphed_of
 
-_COLUMNS = ("graph", "nodes", "planned", "bound", "exec", "ms")
+_COLUMNS = ("graph", "nodes", "planned", "least", "exec", "ms")
 
 
 class StandIns:

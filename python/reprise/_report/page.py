@@ -9,7 +9,7 @@
 
 import html
 
-COLUMNS = ("graph", "calls", "nodes", "planned", "bound", "exec", "bound args", "copied",
+COLUMNS = ("graph", "calls", "nodes", "planned", "least", "exec", "bound args", "copied",
            "capture ms")
 STEPS = ("rehearse_ms", "plan_ms", "record_ms", "instantiate_ms")
 ONE_EACH = 2**64 - 1
