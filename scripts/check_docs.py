@@ -68,14 +68,19 @@ def environment_table(text):
 
 
 def versions_table(text):
-    """The versions of PyTorch, of the text of the module that lists them."""
+    """The versions of PyTorch, of the text of the module that lists them: neighbours of which the same is said
+    share a row."""
     module = {"__name__": "versions"}
     exec(text, module)
-    rows = ["| PyTorch | its CPython | tests on a GPU |", "|---|---|---|"]
+    rows = []
     for version, python, state, gpu, results in module["TABLE"]:
         ran = f"{state}, {gpu} ([results]({results}))" if results else state
-        rows.append(f"| {version} | {python} | {ran} |")
-    return rows
+        if rows and rows[-1][1:] == [python, ran]:
+            rows[-1][0] += f", {version}"
+        else:
+            rows.append([version, python, ran])
+    return ["| PyTorch | its CPython | tests on a GPU |", "|---|---|---|",
+            *(f"| {' | '.join(row)} |" for row in rows)]
 
 
 def joined(literals):
@@ -186,6 +191,8 @@ def self_test():
     assert rows[2:] == ["| `REPRISE_ONE` | does this |", "| `REPRISE_TWO` | that |"], rows
     rows = versions_table('TABLE = [("2.9", "3.10", "not run", "", ""), ("3.0", "4", "all", "G", "f")]')
     assert rows[2:] == ["| 2.9 | 3.10 | not run |", "| 3.0 | 4 | all, G ([results](f)) |"], rows
+    rows = versions_table('TABLE = [(v, "3.10", "all", "G", "f") for v in ("2.9", "3.0")]')
+    assert rows[2:] == ["| 2.9, 3.0 | 3.10 | all, G ([results](f)) |"], rows
     document = "before\n<!-- table: symbols -->\nold\n<!-- end -->\nafter\n"
     right = with_tables(document, {"symbols": ["new"]})
     assert right == "before\n<!-- table: symbols -->\nnew\n<!-- end -->\nafter\n", right

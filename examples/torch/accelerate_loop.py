@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Accelerate: one line behind prepare makes the layers graphs, also where gradients are accumulated.
+"""Accelerate: one line after prepare makes the layers graphs, also where gradients are accumulated.
 
 Run:      python examples/torch/accelerate_loop.py
 Expected: Accelerate: 16 microbatches with 3 layers as graphs gave eager's losses to the bit
