@@ -23,30 +23,31 @@ class Row(NamedTuple):
 
 
 ROWS = (
-    Row("MLP at 128 and 512 batch sizes: device memory, MiB", "torch-forum",
+    Row("MLP, 3 layers of 1,024, at 128 and 512 batch sizes: device memory, MiB", "torch-forum",
         (("mlp", "after_128.device_mib"), ("mlp", "after_512.device_mib"))),
     Row("the same, 128 sizes from cold to ready, s", "torch-forum",
         (("mlp", "after_128.seconds"),), 3),
     Row("`a ** 2 + b * 2` from pinned memory, 512 sizes, MiB", "torch-forum",
         (("pinned", "after_512.device_mib"),)),
-    Row("Llama's step at 64 batch sizes: device memory, MiB", "torch-decode",
+    Row("Llama's step, 16 layers of 512, 256 positions, at 64 batch sizes: device memory, MiB", "torch-decode",
         (("llama", "device_mib"),)),
     Row("the same: a step at batch size 1, until done, us", "torch-decode",
         (("llama", "b1.wall_us"),)),
     Row("the same by a process that has the GPU to itself", "torch-alone",
-        (("llama", "b1.wall_us"),)),
+        (("llama", "b1.wall_us"),), sides=(("graph", "graph-current"), REUSE, ("reduce-overhead",), INSTALLED)),
     Row("12 programs on 2 to 8 streams with `record_stream`, MiB", "torch-streams",
         (("500 steps", "total.pool_mib"),)),
-    Row("small MLP, a call with a new tensor: host time, us", "torch-inference",
-        (("mlp", "host_us"),), 1),
-    Row("BERT, ViT-S, until done, us", "torch-inference",
+    Row("MLP, 3 layers of 64, a call with a new tensor: host time, us", "torch-inference",
+        (("mlp", "host_us"),), 1,
+        sides=(("graph", "callables"), REUSE, ("reduce-overhead",), INSTALLED)),
+    Row("BERT of 12 layers, a sequence of 64; ViT-S, an image: until done, us", "torch-inference",
         (("bert", "wall_us"), ("vit", "wall_us")), sides=(("graph",), REUSE, (), INSTALLED)),
     Row("the same of `torch.compile`, us", "torch-inference",
         (("bert", "wall_us"), ("vit", "wall_us")),
         sides=((), (), ("reduce-overhead",), ("reprise-install-compiled",))),
-    Row("ResNet-50, a training step, ms (eager: {eager})", "torch-training",
+    Row("ResNet-50, a training step of 16 images of 128 x 128, ms (eager: {eager})", "torch-training",
         (("resnet50", "wall_us"),), 2, 1e3, (("graph",), REUSE, (), ("reprise-install-whole",))),
-    Row("GPT-2, a training step without graphs, the allocator alone, ms", "torch-allocator",
+    Row("GPT-2, 6 layers of 512, a training step without graphs, the allocator alone, ms", "torch-allocator",
         (("gpt2", "wall_us"),), 1, 1e3, (("eager",), (), (), ("reprise-eager",))),
 )
 
@@ -94,17 +95,15 @@ def table(root):
     lines = [HEADER, ("---",) * len(HEADER)]
     lines += [cells(row, kept[row.file]) for row in ROWS]
     alone = look_up(kept["torch-forum"]["mlp"], ["reprise"], "after_512.device_mib")
-    current = look_up(kept["torch-alone"]["llama"], ["graph-current"], "b1.wall_us")
-    uncloned = look_up(kept["torch-inference"]["mlp"], ["callables"], "host_us")
     return ["| " + " | ".join(line) + " |" for line in lines] + [
         "",
-        "`torch.cuda.graph` takes inputs by copy, and its results are cloned: what a call with new "
-        "tensors needs there (`make_graphed_callables`, without clones, took "
-        f"{uncloned:.1f} us for the small MLP). The reuse flag is "
+        "The lowest figure of each column counts. `torch.cuda.graph` takes inputs by copy, and its "
+        "results are cloned: what a call with new tensors needs there. The MLP's call is that of "
+        "`make_graphed_callables` where that took less. A process that has the GPU to itself warms "
+        "PyTorch's graph up on a stream beside or on the current one. The reuse flag is "
         "`graph_capture_record_stream_reuse:True`, alone or with `expandable_segments:True`, "
         "whichever was better. Reprise is with `install()`; without it the MLP's 512 sizes took "
-        f"{alone:.0f} MiB. By itself on the GPU a process pays for the side stream on which PyTorch's "
-        f"graphs are warmed up; without one PyTorch's step took {current:,.0f} us."]
+        f"{alone:.0f} MiB. The lowest figure of a row is in bold where it is Reprise's."]
 
 
 def self_test():
