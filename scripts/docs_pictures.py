@@ -51,7 +51,8 @@ def browser():
 
 def screenshot(page, picture, height):
     subprocess.run([browser(), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-                    f"--window-size={WIDTH},{height}", f"--screenshot={picture}", page.as_uri()], check=True, capture_output=True, timeout=120)
+                    f"--window-size={WIDTH},{height}", f"--screenshot={picture}", page.as_uri()],
+                   check=True, capture_output=True, timeout=120)
     print(f"docs_pictures: {picture.relative_to(ROOT)}, {picture.stat().st_size >> 10} KiB")
 
 
@@ -75,8 +76,9 @@ def main():
         if len(sys.argv) == 3:
             (folder / "program.py").write_text(PROGRAM, encoding="utf-8")
             # A small workspace of cuBLAS: it would dwarf all other blocks.
+            environment = {**os.environ, "BUILD": str(build), "QUIET": "1", "CUBLAS_WORKSPACE_CONFIG": ":16:8"}
             quietly(ROOT / "scripts/torch_on_host.sh", sys.argv[2], "program.py", cwd=folder,
-                    stderr=subprocess.DEVNULL, env={**os.environ, "BUILD": str(build), "QUIET": "1", "CUBLAS_WORKSPACE_CONFIG": ":16:8"})
+                    stderr=subprocess.DEVNULL, env=environment)
             screenshot(folder / "report.html", IMAGES / "report.png", 1000)
 
 
