@@ -505,8 +505,8 @@ class Record:
 
 
 def own_versions():
-    script = ("import importlib.metadata as m, sys, torch; print(sys.version.split()[0], torch.__version__, "
-              "m.version('megatron-core'), m.version('reprise-cuda') if len(sys.argv) > 1 else '')")
+    script = ("import sys, torch, megatron.core as core; "
+              "print(sys.version.split()[0], torch.__version__, core.__version__)")
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     return dict(zip(("python", "torch", "megatron-core"), done.stdout.split()))
 
@@ -551,9 +551,9 @@ def merged(out, paths):
 
 def measured(args):
     record, longest, rows, began = Record(args), {}, [], time.monotonic()
-    for name in args.sets.split(","):
-        modes = [m for m in MODES[name] if args.modes is None or m in args.modes.split(",")]
-        for turn in range(args.rounds):
+    for turn in range(args.rounds):
+        for name in args.sets.split(","):
+            modes = [m for m in MODES[name] if args.modes is None or m in args.modes.split(",")]
             for mode in modes if turn % 2 == 0 else [m for m in reversed(modes) if m != "eager-again"]:
                 left = args.budget - (time.monotonic() - began)
                 if left < longest.get(name, 25):
