@@ -31,7 +31,8 @@ row for each set and mode, with medians over the rounds:
     throughput_ms      a step where nobody waits in between
     memory_mib         device memory in use, the context's and libraries' too
     reserved_mib       of it what PyTorch's allocator has; peak_mib: most of that; allocated_peak_mib: most in tensors
-    equal              losses of 20 steps and the weights behind them are those of the first eager run, to the bit
+    equal              losses of 20 steps and the weights behind them are those of the first eager run, to the bit;
+                       equal_waiting: losses are, where the device is waited for behind each step
     differs_at         the first loss that differs; gradients_differ: parameters whose gradients of the first
                        step do; same_start: whether the weights were the same ahead of it
 """
@@ -365,7 +366,14 @@ def measure(torch, mode, size, count):
     result.update(modes.memory(torch))
     result.update(modes.times(torch, stand.step, count))
     stand.start_again()
+    waited = []
+    for _ in range(STEPS):
+        waited += [loss.detach().clone() for loss in stand.step()]
+        torch.cuda.synchronize()
+    result["waited"] = [loss.item().hex() for loss in waited]
+    stand.start_again()
     stand.forward_and_backward()
+    torch.cuda.synchronize()
     result["gradients"] = {name: modes.checksum(torch, [p.main_grad]) for name, p in stand.named.items()}
     return {**result, **stand.graphs()}
 

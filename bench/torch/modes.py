@@ -110,10 +110,10 @@ def run_one(bench, name, mode, args):
             with open(out, encoding="utf-8") as file:
                 result = json.load(file)
         except (OSError, ValueError):
-            result = {"error": f"no result, exit {code}: {said[-1500:]}"}
+            result = {"error": f"no result, exit {code}: {said[:300]} ... {said[-1000:]}"}
     result["seconds"] = round(time.monotonic() - began, 1)
     if "error" in result:
-        print(said[-3000:], file=sys.stderr)
+        print(said[:500], "...", said[-2500:], file=sys.stderr)
     return result
 
 
@@ -141,6 +141,7 @@ def compared(found, eager):
         return [where for where, value in pairs if any(one[key][where] != value for one in found)]
     losses, gradients = differing("losses"), differing("gradients")
     return {"equal": not losses and all(one["weights"] == eager["weights"] for one in found),
+            "equal_waiting": all(one["waited"] == eager["losses"] for one in found),
             "differs_at": losses[0] if losses else None, "gradients_differ": len(gradients),
             "first_gradients": gradients[:4], "same_start": all(one["start"] == eager["start"] for one in found)}
 

@@ -207,7 +207,14 @@ def measure(torch, mode, size, count):
     result.update(modes.memory(torch))
     result.update(modes.times(torch, stand.step, count))
     stand.start_again()
+    waited = []
+    for _ in range(STEPS):
+        waited += [loss.detach().clone() for loss in stand.step()]
+        torch.cuda.synchronize()
+    result["waited"] = [loss.item().hex() for loss in waited]
+    stand.start_again()
     stand.forward_and_backward()
+    torch.cuda.synchronize()
     result["gradients"] = {name: modes.checksum(torch, [p.grad]) for name, p in stand.named.items()
                            if p.grad is not None}
     return {**result, **stand.graphs()}

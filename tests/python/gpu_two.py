@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: MIT
 """Training over two ranks: DistributedDataParallel, FSDP2, tensor parallel layers, a pipeline. Two processes, a GPU each
 with NCCL between them where there are two, else the same GPU or the host driver with gloo; what needs NCCL is skipped
-there. Results are eager's; times are printed. Usage: gpu_two.py [--install] [--times] ..., or as a rank:
+there. Results are eager's; --times prints times too, and --json FILE keeps them: a row for each kind of parallelism
+whose results were eager's. Usage: gpu_two.py [--install] [--times] [--json FILE] ..., or as a rank:
 gpu_two.py --rank RANK FOLDER NAME [--install] [--times]"""
 
 import contextlib
 import datetime
 import faulthandler
 import gc
+import json
 import os
+import shlex
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -28,17 +32,18 @@ import reprise
 from reprise._layers import ranks
 from training_steps import group_beside_captures
 
-INSTALL, TIMES = "--install" in sys.argv, "--times" in sys.argv
-for option in ("--install", "--times"):
-    if option in sys.argv:
-        sys.argv.remove(option)
+COMMAND = shlex.join(["tests/python/gpu_two.py", *sys.argv[1:]])
+KEPT = sys.argv.pop(sys.argv.index("--json") + 1) if "--json" in sys.argv else None
+INSTALL, TIMES = "--install" in sys.argv, "--times" in sys.argv or KEPT is not None
+sys.argv = [argument for argument in sys.argv if argument not in ("--install", "--times", "--json")]
 if INSTALL:
     reprise.install()
 
 HOST = "/host/lib" in os.environ.get("LD_PRELOAD", "")
 HAS_NCCL = not HOST and torch.cuda.device_count() > 1 and distributed.is_nccl_available()
 NEEDS_NCCL = "needs two GPUs and NCCL: gloo's collectives are no part of a graph"
-WIDTH, BATCH, STEPS, TIMED = (32, 8, 6, 4) if HOST else (256, 64, 12, 200)
+WIDTH, BATCH, STEPS, TIMED = (32, 8, 6, 2) if HOST else (256, 64, 12, 60)
+ROUNDS = 5  # of times
 TIMEOUT = 150  # of a rank, in seconds
 
 
@@ -71,21 +76,28 @@ def same(got, want, what):
 
 
 def timed(name, eager, ours):
-    """Prints what a step takes both ways. Nothing is asserted."""
+    """Prints what a step takes both ways, in turns: the median of the rounds, and the least and the most. Called
+    behind same(). Nothing is asserted of times."""
     if not TIMES:
         return
-    found = []
-    for run in (eager, ours):
-        run()
-        torch.cuda.synchronize()
-        distributed.barrier()
-        start = time.perf_counter()
-        for _ in range(TIMED):
+    found = {eager: [], ours: []}
+    for _ in range(ROUNDS):
+        for run, seen in found.items():
             run()
-        torch.cuda.synchronize()
-        found.append((time.perf_counter() - start) / TIMED * 1e6)
+            torch.cuda.synchronize()
+            distributed.barrier()
+            start = time.perf_counter()
+            for _ in range(TIMED):
+                run()
+            torch.cuda.synchronize()
+            seen.append(round((time.perf_counter() - start) / TIMED * 1e6, 1))
     if distributed.get_rank() == 0:
-        print(f"time {name}: eager {found[0]:.0f} us a step, with graphs {found[1]:.0f}", flush=True)
+        mid = {run: statistics.median(seen) for run, seen in found.items()}
+        row = {"parallel": name, "install": INSTALL, "backend": distributed.get_backend(), "ranks": 2, "equal": True,
+               "eager_us": mid[eager], "graph_us": mid[ours], "graph_of_eager": round(mid[ours] / mid[eager], 4),
+               "eager_spread_us": [min(found[eager]), max(found[eager])],
+               "graph_spread_us": [min(found[ours]), max(found[ours])]}
+        print(f"time {json.dumps(row)}", flush=True)
 
 
 def train(net, data, accumulates=1, begin=contextlib.nullcontext):
@@ -553,6 +565,22 @@ def be_rank(rank, folder, name):
     os._exit(0)
 
 
+ROWS = []  # of times
+
+
+def keep(path, code):
+    """The rows, with what is needed to judge them."""
+    sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts"))
+    import record_result
+    versions = {**record_result.versions(sys.argv[0]), "python": sys.version.split()[0], "torch": torch.__version__}
+    record = {"date": datetime.date.today().isoformat(), "command": COMMAND, "exit": code,
+              "machine": {**record_result.machine(), "gpus": torch.cuda.device_count()},
+              "versions": versions, "steps": TIMED, "rounds": ROUNDS, "width": WIDTH, "batch": BATCH, "result": ROWS}
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(record, file, indent=1)
+        file.write("\n")
+
+
 class Two(unittest.TestCase):
     def run_ranks(self, name):
         with tempfile.TemporaryDirectory() as folder:
@@ -572,7 +600,8 @@ class Two(unittest.TestCase):
         gc.collect()
         for line in (line for out in found for line in out.splitlines()):
             if line.startswith("time "):
-                print(f"  {line}")
+                ROWS.append(json.loads(line.removeprefix("time ")))
+                print("  {parallel}: eager {eager_us:.0f} us a step, with graphs {graph_us:.0f}".format(**ROWS[-1]))
         ends = [out.splitlines() for out in found]
         for out in found:
             self.assertNotIn("failed: ", out, out)
@@ -590,4 +619,8 @@ if __name__ == "__main__":
     if "--rank" in sys.argv:
         at = sys.argv.index("--rank")
         be_rank(int(sys.argv[at + 1]), *sys.argv[at + 2:at + 4])
-    unittest.main(verbosity=2)
+    run = unittest.main(verbosity=2, exit=False)
+    code = int(not run.result.wasSuccessful())
+    if KEPT is not None:
+        keep(KEPT, code)
+    sys.exit(code)
