@@ -19,6 +19,9 @@ Modes:
     torch                torch.cuda.make_graphed_callables of the layers; it knows neither orders nor trackers
     manager              CudaGraphManager, cuda_graph_impl="local"
     manager-weak         the same, given what it takes from Transformer Engine to let go of memory
+    manager-kept         the same, whose buffers are never given to another: it tells whether CudaGraphManager's losses
+                         differ because the first layer's input lies in a buffer that backward passes write to, ahead
+                         of that layer's own
     wrapper              FullCudaGraphWrapper
     layers[-install]     reprise.megatron.capture_layers
     iteration[-install]  reprise.megatron.full_iteration
@@ -53,7 +56,8 @@ TINY = {"layers": 4, "hidden": 32, "heads": 4, "sequence": 8, "batch": 2, "vocab
 SETS = {"quick": {}, "pipe": {"chunks": 2, "microbatches": 4}, "drop": {"dropout": 0.1, "microbatches": 2},
         "large": {"layers": 16}}
 GRAPHS = ["manager", "manager-weak", "wrapper", "layers", "layers-install", "iteration", "iteration-install"]
-MODES = {name: ["eager", "eager-again", *([] if name == "pipe" else ["torch"]), *GRAPHS] for name in SETS}
+MODES = {name: ["eager", "eager-again", *([] if name == "pipe" else ["torch"]), *GRAPHS,
+                *(["manager-kept"] if name in ("quick", "pipe") else [])] for name in SETS}
 
 WARMUP, STEPS, BATCHES = 6, 20, 4
 WRAPPER_WARMUP = 2
@@ -149,8 +153,9 @@ def begin_megatron(torch, size):
 def config_of(torch, mode, size):
     from megatron.core.distributed import finalize_model_grads
     from megatron.core.transformer.transformer_config import TransformerConfig
-    own = {"manager": {"cuda_graph_impl": "local"}, "manager-weak": {"cuda_graph_impl": "local"},
-           "wrapper": {"cuda_graph_impl": "local", "cuda_graph_scope": ["full_iteration"]}}
+    own = {"wrapper": {"cuda_graph_impl": "local", "cuda_graph_scope": ["full_iteration"]}}
+    if mode.startswith("manager"):
+        own[mode] = {"cuda_graph_impl": "local"}
     return TransformerConfig(
         num_layers=size.layers // size.chunks, hidden_size=size.hidden, num_attention_heads=size.heads,
         hidden_dropout=size.dropout, attention_dropout=size.dropout, bf16=True, params_dtype=torch.bfloat16,
@@ -289,6 +294,12 @@ def by_manager(stand):
                 layer.cudagraph_manager.reuse_cudagraphs = False
 
 
+def keep_buffers(stand):
+    from megatron.core.transformer import cuda_graphs
+    cuda_graphs.TensorReusePool.insert = lambda pool, tensor: None
+    by_manager(stand)
+
+
 def without_engine(torch):
     """Gives CudaGraphManager what it takes from Transformer Engine: tensors that do not own their memory, so that
     graphs may share it. Without, it warns that it needs more."""
@@ -342,8 +353,9 @@ def by_iteration(stand):
     stand.graphs = facts
 
 
-WAYS = {"torch": by_torch, "manager": by_manager, "manager-weak": by_manager, "wrapper": by_wrapper,
-        "layers": by_layers, "layers-install": by_layers, "iteration": by_iteration, "iteration-install": by_iteration}
+WAYS = {"torch": by_torch, "manager": by_manager, "manager-weak": by_manager, "manager-kept": keep_buffers,
+        "wrapper": by_wrapper, "layers": by_layers, "layers-install": by_layers, "iteration": by_iteration,
+        "iteration-install": by_iteration}
 
 
 # ---- What is measured --------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from ._layers.layers import MICROBATCHES, found_layers, of_chunks
 
 _ATTENTION = ("self_attention", "cross_attention")  # of a transformer layer
 _SCOPES = ("attn", "mlp", "moe", "moe_router", "mamba")
+_WHOLE = "full"
 _NO_MODULE = ("scope has 'moe_preprocess', which is a method of the token dispatcher and no module: leave it out. What "
               "is captured of routed experts otherwise, scope=['moe_router'] says, or no scope at all")
 _LAYERS = (("megatron.core.transformer.transformer_layer", "TransformerLayer"),
@@ -40,9 +41,9 @@ def capture_layers(model, layers=None, *, microbatches=MICROBATCHES, pool=None, 
         ranks (process group or bool, optional): Likewise. Default: the ranks of the same pipeline stage, as
             Megatron's ``parallel_state`` has them; False: nobody is asked.
         scope (str, or list of these, optional): Parts of the layers, as ``cuda_graph_scope`` names them, by
-            text or as its enumeration: ``"attn"``, self and cross attention; ``"mlp"``, dense ones; ``"moe"``,
+            text, several with commas, or as its enumeration: ``"attn"``, self and cross attention; ``"mlp"``, dense ones; ``"moe"``,
             all of routed experts, and ``"moe_router"``, their router; ``"mamba"``, Mamba layers. Each module is
-            graphs of its own; norms and sums around them stay eager. Default: whole layers.
+            graphs of its own; norms and sums around them stay eager. Default, and ``"full"``: whole layers.
 
     Call it behind what wraps the model, and ahead of the first step::
 
@@ -68,12 +69,17 @@ def capture_layers(model, layers=None, *, microbatches=MICROBATCHES, pool=None, 
 
 def _names_of(scope):
     """The names of a scope, as a set."""
-    given = () if scope is None else (scope,) if isinstance(scope, (str, Enum)) else tuple(scope)
+    scope = scope.replace(" ", "").split(",") if isinstance(scope, str) else scope
+    given = () if scope is None else (scope,) if isinstance(scope, Enum) else tuple(scope)
     names = {getattr(one, "name", one) for one in given}
+    if names == {_WHOLE}:  # as Megatron said it earlier
+        return set()
     if "full_iteration" in names:
         raise ValueError("scope has 'full_iteration', which captures no layers: take reprise.megatron.full_iteration")
     if "moe_preprocess" in names:
         raise NotImplementedError(_NO_MODULE)
+    if _WHOLE in names:
+        raise ValueError(f"scope has {_WHOLE!r}, which is whole layers, beside parts of them: name one or the other")
     unknown = sorted(map(str, names - set(_SCOPES)))
     if unknown:
         raise ValueError(f"scope has {unknown[0]!r}, but may have {', '.join(_SCOPES)} alone")
@@ -110,14 +116,16 @@ def _of_stage():
     return None if find is None else find(check_initialized=False, with_context_parallel=True)
 
 
-def full_iteration(forward_backward_func, *, update=None, pool=None, generators=(), strict=False, watch=(),
-                   ranks=True):
+def full_iteration(forward_backward_func, cuda_graph_warmup_steps=1, *, update=None, pool=None, generators=(),
+                   strict=False, watch=(), ranks=True):
     """Forward and backward passes of all microbatches as one graph: in the place of FullCudaGraphWrapper.
 
     Arguments:
         forward_backward_func (callable): What Megatron's ``get_forward_backward_func()`` returns, or any
             function that is called by keyword with ``forward_step_func``, ``data_iterator``, ``model``,
             ``num_microbatches`` and whatever else.
+        cuda_graph_warmup_steps (int): As FullCudaGraphWrapper has it, taken without a difference: the first
+            call of each kind is eager, and more are where it finds something to settle.
         update (callable, optional): Called behind the passes of a training step, within the graph, with
             nothing: an optimizer's step that waits for nothing.
         pool, generators, strict, watch: As for :func:`reprise.graphed`; the model is watched.

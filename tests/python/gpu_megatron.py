@@ -281,9 +281,19 @@ class Scopes(unittest.TestCase):
                    ["layers.0.self_attention", "layers.0.mlp", "layers.1.self_attention", "layers.2"])
         self.check(kind.mlp, ["layers.0.mlp"])
 
+    def test_as_earlier_and_with_commas(self):
+        whole = [f"layers.{i}" for i in (0, 2)]
+        self.check("attn,mlp", ["layers.0.self_attention", "layers.0.mlp", "layers.1.self_attention"])
+        for scope in ("full", ["full"], []):
+            torch.manual_seed(2)
+            net = Hybrid().cuda()
+            graphs = reprise.megatron.capture_layers(net, [net.layers[0], net.layers[2]], scope=scope)
+            self.assertEqual([f["name"].removeprefix("Hybrid.") for f in graphs.layers()], whole)
+
     def test_what_cannot_be(self):
         net = Hybrid().cuda()
-        for scope, said in ((["attn", "full_iteration"], r"take reprise\.megatron\.full_iteration"),
+        for scope, said in ((["full", "attn"], "'full', which is whole layers, beside"),
+                            (["attn", "full_iteration"], r"take reprise\.megatron\.full_iteration"),
                             ("moe_preprocess", "'moe_preprocess', which is a method"),
                             (["attention"], "'attention', but may have attn, mlp")):
             with self.assertRaisesRegex((ValueError, NotImplementedError), said):
@@ -341,7 +351,7 @@ class Iterations(unittest.TestCase):
 
     def check(self, wrap=iter, device="cuda", steps=5):
         net, twin = pair()
-        made = reprise.megatron.full_iteration(schedule, strict=True)
+        made = reprise.megatron.full_iteration(schedule, 3, strict=True)
         got = self.run_steps(made, net, self.optimizer_of(net), wrap, device, steps)
         eager = schedule
         if device == "cpu":
