@@ -467,6 +467,26 @@ class Iterations(unittest.TestCase):
         self.assertEqual([len(g.shapes()) for g in made.graphs()], [1])
         self.assertEqual(walks[3:], walks[3:4] * 9)
 
+    def test_a_read_on_the_host_is_told_and_not_the_hooks(self):
+        """As Megatron's check for NaN in gradients, over parameters whose nodes have hooks."""
+        net, _ = pair()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            nodes = [param.expand_as(param).grad_fn.next_functions[0][0] for param in net.parameters()]
+        for param, node in zip(net.parameters(), nodes):
+            param.grad = torch.zeros_like(param)
+            node.register_hook(lambda *unused: None)
+
+        def checked(**given):
+            found = schedule(**given)
+            if any(param.grad.norm().isnan() for param in net.parameters()):
+                raise ValueError("NaN")
+            return found
+        made = reprise.megatron.full_iteration(checked, strict=True)
+        with self.assertRaises(RuntimeError) as raised:
+            for _ in range(3):
+                made(forward_step_func=forward_step, data_iterator=self.data(2), model=net, num_microbatches=2)
+        self.assertRegex(str(raised.exception), "not permitted")
+
     def test_by_keyword_alone(self):
         made = reprise.megatron.full_iteration(schedule)
         with self.assertRaisesRegex(TypeError, "by keyword"):

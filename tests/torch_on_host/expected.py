@@ -66,8 +66,8 @@ RUNS = {
     "gpu_delayed.py --install": 19,
     "gpu_quantized.py": 12,
     "gpu_quantized.py --install": 12,
-    "gpu_megatron.py": 18,  # and one from Python 3.12, and eight where Megatron-core is installed
-    "gpu_megatron.py --install": 18,
+    "gpu_megatron.py": 19,  # and one from Python 3.12, and eight where Megatron-core is installed
+    "gpu_megatron.py --install": 19,
     "gpu_two.py": 11,  # and one with NCCL and two GPUs
     "gpu_two.py --install": 11,
     "gpu_ranks.py": 4,

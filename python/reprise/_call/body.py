@@ -95,10 +95,15 @@ def tells_hooks(body, modules, params):
         try:
             return body(placed)
         except RuntimeError as error:
-            if type(error) is RuntimeError:  # of the program's own, or of random numbers
+            if type(error) is RuntimeError or not _is_of_backward(error):  # of the program's own, or of random numbers
                 raise
             raise Refused(hooked_refusal(modules, params)) from error
     return telling
+
+
+def _is_of_backward(error):
+    """Was it raised in a backward pass?"""
+    return any(frame.f_code.co_name == "_engine_run_backward" for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def refusal_in(error):
