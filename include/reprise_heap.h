@@ -111,6 +111,22 @@ RP_API rp_status rp_heap_set_pool(struct rp_heap *heap, uint32_t pool, unsigned 
 RP_API rp_status rp_heap_alloc_in(struct rp_heap *heap, uint32_t pool, uint64_t bytes,
                                   struct CUstream_st *stream, uint64_t *out_address,
                                   struct rp_error *err);
+/* Where a pool's memory comes from, in place of the device. Both functions are called with no lock
+ * held, by threads that allocate and that give memory back; work on `stream` may use it. They may
+ * not allocate from the pool. */
+struct rp_heap_source {
+    /* 2 MiB for small requests, 20 MiB for those below 10 MiB, and else what was asked for in steps
+     * of 2 MiB. Returns an address that is aligned to 512 bytes; 0: there is no memory. */
+    uint64_t (*alloc)(uint64_t bytes, struct CUstream_st *stream, void *user);
+    /* What alloc returned, with its arguments: when all of it is free, and goes. */
+    void (*free)(uint64_t address, uint64_t bytes, struct CUstream_st *stream, void *user);
+    void *user;
+};
+/* Before the pool's first allocation; another one may follow, for what it takes from then on. A
+ * pool that has a source has one for good. The memory counts as the heap's in limits and
+ * statistics. Peers are not let in to it, and rp_heap_share refuses it. */
+RP_API rp_status rp_heap_set_source(struct rp_heap *heap, uint32_t pool,
+                                    const struct rp_heap_source *source, struct rp_error *err);
 /* Bytes of blocks that are live in the pool, or wait for other streams. */
 RP_API uint64_t rp_heap_pool_bytes(struct rp_heap *heap, uint32_t pool);
 /* rp_heap_empty_cache for this pool, kept memory too; blocks that wait for other streams stay. */
@@ -241,6 +257,7 @@ struct rp_heap_snapshot_segment {
     int is_large, is_oversize; /* an oversize block is a segment of its own, and large too */
     size_t first_block, block_count;
     uint32_t pool;
+    int is_sourced; /* of a pool with a source */
 };
 struct rp_heap_snapshot_block {
     size_t size;

@@ -15,7 +15,8 @@ static struct {
     CUcontext context;
     struct rpi_host_statistics before;
     uint64_t stacks_made, stacks_released;
-    bool wrong; /* something happened that no failure excuses */
+    uint64_t sources_made, sources_released; /* bytes */
+    bool wrong;                              /* something happened that no failure excuses */
 } test;
 
 static uint64_t capture_stack(void *user)
@@ -29,6 +30,20 @@ static void release_stack(uint64_t stack, void *user)
     (void)stack;
     (void)user;
     test.stacks_released++;
+}
+
+static uint64_t source_alloc(uint64_t bytes, struct CUstream_st *stream, void *user)
+{
+    (void)stream, (void)user;
+    uint64_t address = ((uint64_t)1 << 45) + test.sources_made;
+    test.sources_made += bytes;
+    return address;
+}
+
+static void source_free(uint64_t address, uint64_t bytes, struct CUstream_st *stream, void *user)
+{
+    (void)address, (void)stream, (void)user;
+    test.sources_released += bytes;
 }
 
 static int no_frame(uint64_t stack, size_t index, struct rp_heap_frame *out_frame, void *user)
@@ -113,6 +128,32 @@ static void look(struct run *run)
     rp_heap_snapshot_destroy(snapshot);
 }
 
+static uint64_t take_in(struct run *run, uint64_t bytes)
+{
+    struct rp_error err = {0};
+    uint64_t address = 0;
+    if (!ok(run, rp_heap_alloc_in(run->heap, 1, bytes, test.streams[0], &address, &err), &err))
+        expect(rp_heap_alloc_in(run->heap, 1, bytes, test.streams[0], &address, &err) == RP_OK);
+    return address;
+}
+
+/* A pool whose memory is no device's. */
+static void go_on_with_source(struct run *run)
+{
+    const struct rp_heap_source source = {.alloc = source_alloc, .free = source_free};
+    struct rp_error err = {0};
+    rp_heap_set_limit(run->heap, 0);
+    if (!ok(run, rp_heap_set_source(run->heap, 1, &source, &err), &err))
+        expect(rp_heap_set_source(run->heap, 1, &source, &err) == RP_OK);
+    uint64_t first = take_in(run, 3 * MIB), second = take_in(run, 30 * MIB),
+             small = take_in(run, 9);
+    give(run, first);
+    give(run, small);
+    empty(run);
+    give(run, take_in(run, 14 * MIB));
+    give(run, second);
+}
+
 static void go_on(struct run *run)
 {
     struct rp_error err = {0};
@@ -143,6 +184,7 @@ static void go_on(struct run *run)
     give(run, small);
     give(run, edge);
     empty(run);
+    go_on_with_source(run);
 }
 
 static bool run_heap(const struct rp_driver *driver, void *user)
@@ -190,6 +232,8 @@ static const char *what_is_left(void *user)
         return "another capture mode";
     if (test.stacks_made != test.stacks_released)
         return "stacks";
+    if (test.sources_made != test.sources_released)
+        return "memory of a source";
     return NULL;
 }
 

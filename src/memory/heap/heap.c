@@ -128,8 +128,11 @@ rp_status rpi_heap_create_on(const struct rp_driver *driver, CUdevice device, CU
     if (status != RP_OK || pthread_mutex_init(&heap->growth, NULL) != 0)
         goto fail;
     if (pthread_mutex_init(&heap->history.lock, NULL) == 0) {
-        *out_heap = heap;
-        return RP_OK;
+        if (pthread_mutex_init(&heap->sourced.lock, NULL) == 0) {
+            *out_heap = heap;
+            return RP_OK;
+        }
+        pthread_mutex_destroy(&heap->history.lock);
     }
     pthread_mutex_destroy(&heap->growth);
 fail:
@@ -194,15 +197,19 @@ void rp_heap_destroy(struct rp_heap *heap)
         struct rpi_shelf *shelf = heap->shelves[s];
         for (size_t r = 0; r < shelf->ranges.count; r++)
             empty_range(shelf, shelf->ranges.data[r]);
+        rpi_heap_source_finish(shelf);
         rpi_shelf_destroy(shelf);
     }
     if (entered)
         rpi_heap_leave(heap, &scope);
     rpi_heap_history_finish(heap);
+    rpi_vec_finish(&heap->sourced.ranges);
+    pthread_mutex_destroy(&heap->sourced.lock);
     pthread_mutex_destroy(&heap->history.lock);
     pthread_mutex_destroy(&heap->growth);
     if (heap->device_users)
         atomic_fetch_sub(heap->device_users, 1);
+    rpi_free(heap->sources);
     rpi_free(heap->shelves);
     rpi_free(heap);
 }
@@ -290,6 +297,7 @@ static rp_status alloc_short(struct rpi_shelf *shelf, struct request *request,
     if (outcome == RPI_HEAP_MISS) {
         rpi_heap_finish_waiting(heap);
         rpi_heap_give_back(heap, NULL); /* what can't go is not to be had */
+        rpi_heap_let_go(heap);
         outcome = try_own(shelf, request, true, out_address, &status, err);
     }
     if (outcome == RPI_HEAP_MISS && is_shortage(status))
@@ -321,6 +329,90 @@ static rp_status alloc_slowly(struct rpi_shelf *shelf, struct request *request,
         status = rpi_error_host_memory(err, "rp_heap_alloc", sizeof(struct rpi_heap_block));
     else if (outcome == RPI_HEAP_MISS && is_shortage(status))
         status = alloc_short(shelf, request, out_address, err);
+    rpi_heap_let_go(heap);
+    heap->cause = NULL;
+    pthread_mutex_unlock(&heap->growth);
+    return status;
+}
+
+/* A segment of the pool's source, which is asked with no lock held, and the request's block in it.
+ */
+static enum rpi_heap_outcome take_from_source(struct rpi_shelf *shelf, struct request *request,
+                                              const struct rpi_heap_wish *wish,
+                                              uint64_t *out_address, struct rp_error *err)
+{
+    struct rp_heap *heap = shelf->heap;
+    struct rpi_heap_block *block = NULL;
+    enum rpi_heap_outcome outcome = RPI_HEAP_NO_MEMORY;
+    uint64_t address = wish->source.alloc(wish->bytes, shelf->stream, wish->source.user);
+    if (!address)
+        return RPI_HEAP_MISS;
+    pthread_mutex_lock(&heap->growth);
+    heap->cause = request->stack;
+    rpi_heap_lock(&shelf->lock);
+    bool added = rpi_heap_source_add(shelf, address, wish, err) == RP_OK;
+    if (added)
+        outcome = rpi_shelf_take(shelf, request->bytes, request->requested, request->stream, true,
+                                 &block);
+    if (outcome == RPI_HEAP_DONE)
+        *out_address = hand_over(heap, block, request->stack);
+    rpi_heap_unlock(&shelf->lock);
+    heap->cause = NULL;
+    pthread_mutex_unlock(&heap->growth);
+    if (!added)
+        wish->source.free(address, wish->bytes, shelf->stream, wish->source.user);
+    return outcome;
+}
+
+/* What the pool has, and else room for a segment of its source. Where memory is short, all that can
+ * be given back is given back first. */
+static enum rpi_heap_outcome look_for_room(struct rpi_shelf *shelf, struct request *request,
+                                           bool is_short, struct rpi_heap_wish *out_wish,
+                                           uint64_t *out_address, rp_status *out_status)
+{
+    struct rp_heap *heap = shelf->heap;
+    rp_status unused;
+    pthread_mutex_lock(&heap->growth);
+    heap->cause = request->stack;
+    if (is_short) {
+        heap->totals.alloc_retries++;
+        rpi_heap_finish_waiting(heap);
+        rpi_heap_give_back(heap, NULL);
+        rpi_heap_let_go(heap);
+    }
+    enum rpi_heap_outcome outcome = try_own(shelf, request, false, out_address, &unused, NULL);
+    *out_status = rpi_heap_source_wish(shelf, request->bytes, out_wish) ? RP_OK : RP_ERROR_LIMIT;
+    heap->cause = NULL;
+    pthread_mutex_unlock(&heap->growth);
+    return outcome;
+}
+
+/* In a pool with a source. */
+static rp_status alloc_sourced(struct rpi_shelf *shelf, struct request *request,
+                               uint64_t *out_address, struct rp_error *err)
+{
+    enum { ATTEMPTS = 2 };
+    struct rp_heap *heap = shelf->heap;
+    enum rpi_heap_outcome outcome = RPI_HEAP_MISS;
+    rp_status status = RP_OK;
+    for (int i = 0; outcome == RPI_HEAP_MISS && i < ATTEMPTS; i++) {
+        struct rpi_heap_wish wish;
+        outcome = look_for_room(shelf, request, i > 0, &wish, out_address, &status);
+        if (outcome == RPI_HEAP_MISS && status == RP_OK) {
+            status = RP_ERROR_OUT_OF_DEVICE_MEMORY;
+            outcome = take_from_source(shelf, request, &wish, out_address, err);
+        }
+    }
+    if (outcome == RPI_HEAP_DONE)
+        return RP_OK;
+    if (outcome == RPI_HEAP_NO_MEMORY)
+        return rpi_error_host_memory(err, "rp_heap_alloc_in", sizeof(struct rpi_heap_block));
+    pthread_mutex_lock(&heap->growth);
+    heap->cause = request->stack;
+    if (try_others(shelf, request, out_address) == RPI_HEAP_DONE)
+        status = RP_OK;
+    else
+        status = rpi_heap_out_of_memory(shelf, request->requested, status, err);
     heap->cause = NULL;
     pthread_mutex_unlock(&heap->growth);
     return status;
@@ -420,7 +512,8 @@ alloc_from(struct rp_heap *heap, uint32_t pool, uint64_t bytes, struct CUstream_
     request.stack = rpi_heap_stack_capture(heap, RP_HEAP_STACKS_OF_BLOCKS);
     if (alloc_quickly(shelf, &request, out_address))
         return RP_OK;
-    status = alloc_slowly(shelf, &request, out_address, err);
+    status = shelf->sourced ? alloc_sourced(shelf, &request, out_address, err)
+                            : alloc_slowly(shelf, &request, out_address, err);
     if (status != RP_OK)
         rpi_heap_stack_drop(heap, request.stack);
     return status;
@@ -596,6 +689,7 @@ rp_status rp_heap_empty_cache(struct rp_heap *heap, struct rp_error *err)
     heap->cause = stack;
     rpi_heap_finish_waiting(heap);
     rp_status status = rpi_heap_give_back(heap, err);
+    rpi_heap_let_go(heap);
     heap->cause = NULL;
     pthread_mutex_unlock(&heap->growth);
     rpi_heap_stack_drop(heap, stack);

@@ -87,6 +87,8 @@ struct rpi_heap_range {
     struct {
         RPI_VEC(struct rpi_heap_chunk); /* as far as was ever mapped */
     } chunks;
+    struct rp_heap_source source; /* of a sourced shelf's: where it goes */
+    struct rpi_heap_range *next;  /* of a sourced shelf's that is gone */
 };
 
 struct rpi_shelf {
@@ -96,6 +98,7 @@ struct rpi_shelf {
     uint32_t pool; /* 0: everybody's */
     uint32_t kind; /* of class and pool, rpi_heap_kind */
     bool whole;    /* oversize: blocks are neither cut nor joined */
+    bool sourced;  /* its pool has a source: ranges are segments of that (segment.c) */
     uint64_t chunk_bytes;
     uint32_t chunk_units; /* the same in units of 1 << RPI_HEAP_UNIT_SHIFT */
     unsigned start_shift; /* no two live blocks start within 1 << start_shift bytes of a chunk */
@@ -110,6 +113,7 @@ struct rpi_shelf {
     struct {
         RPI_VEC(struct rpi_heap_range *);
     } ranges;
+    struct rpi_heap_range *retired; /* of a sourced shelf, to be used again; a list */
     struct {
         RPI_VEC(CUevent); /* not in use */
     } events;
@@ -137,6 +141,15 @@ struct rpi_heap_history {
     uint64_t skip;  /* events that are not kept: 1 << enum rp_heap_event */
     bool in_events; /* events name stacks; false: only blocks do */
     uint64_t mark;
+};
+
+/* Ranges of sourced shelves, by address. */
+struct rpi_heap_sourced {
+    pthread_mutex_t lock; /* guards what follows; the last that is taken */
+    _Atomic size_t count; /* read without the lock */
+    struct {
+        RPI_VEC(struct rpi_heap_range *);
+    } ranges;
 };
 
 struct rp_heap {
@@ -167,6 +180,9 @@ struct rp_heap {
     _Atomic unsigned pools[RP_HEAP_POOLS]; /* flags of each: enum rp_heap_pool */
 
     pthread_mutex_t growth;
+    struct rp_heap_source *sources; /* growth; of each pool, or NULL: none has any */
+    struct rpi_heap_range *orphans; /* growth; what is to be given to its source; a list */
+    struct rpi_heap_sourced sourced;
     struct rpi_heap_stack *cause;  /* growth; where what is mapped or given back was asked for */
     uint64_t limit_bytes;          /* growth; UINT64_MAX: none */
     uint64_t fraction_bytes;       /* growth; UINT64_MAX: none */
@@ -226,6 +242,10 @@ struct rpi_heap_range *rpi_heap_range_of(struct rp_heap *heap, uint64_t address)
  * table of starts: at most 2,048 of its entries in a small shelf, one for each start_shift bytes up
  * to the last block before the address in the others. */
 struct rpi_heap_block *rpi_heap_block_of(const struct rpi_heap_range *range, uint64_t address);
+
+/* Tables of starts for chunks of a range; false: no host memory. */
+bool rpi_heap_make_tables(struct rpi_heap_range *range, size_t first, size_t count);
+void rpi_heap_free_tables(struct rpi_heap_range *range, size_t first, size_t count);
 
 /* Reserves further addresses for the shelf, in a scope; growth and the lock are held. */
 rp_status rpi_shelf_add_range(struct rpi_shelf *shelf, struct rp_error *err);
@@ -332,7 +352,40 @@ void rpi_heap_let_in(struct rpi_mapper *mapper, CUdevice peer);
 /* Unmaps all of a range, for a heap that is destroyed: its tables stay as they were. */
 void rpi_heap_empty_range(struct rpi_heap_range *range);
 /* Most bytes that may be mapped. growth is held. */
-uint64_t rpi_heap_limit(const struct rp_heap *heap);
+static inline uint64_t rpi_heap_limit(const struct rp_heap *heap)
+{
+    return heap->limit_bytes < heap->fraction_bytes ? heap->limit_bytes : heap->fraction_bytes;
+}
+
+/* ---- source.c: pools with a source of their own, and where its segments are -------------------*/
+
+/* growth is held. */
+bool rpi_heap_has_source(const struct rp_heap *heap, uint32_t pool);
+/* The range that holds the address; no lock is needed. */
+struct rpi_heap_range *rpi_heap_sourced_range_of(struct rp_heap *heap, uint64_t address);
+/* Enters a range in the table, false: no host memory; takes it out. growth is held. */
+bool rpi_heap_sourced_enter(struct rp_heap *heap, struct rpi_heap_range *range);
+void rpi_heap_sourced_leave(struct rp_heap *heap, const struct rpi_heap_range *range);
+
+/* ---- segment.c: what a source gives; growth is held -------------------------------------------*/
+
+/* A segment that a source is to be asked for. */
+struct rpi_heap_wish {
+    uint64_t bytes;
+    struct rp_heap_source source;
+};
+/* For a request of `bytes`; false: the heap's limit forbids it. */
+bool rpi_heap_source_wish(const struct rpi_shelf *shelf, uint64_t bytes,
+                          struct rpi_heap_wish *out_wish);
+/* Makes what the source gave a free block. The shelf's lock is held too, as below. */
+rp_status rpi_heap_source_add(struct rpi_shelf *shelf, uint64_t address,
+                              const struct rpi_heap_wish *wish, struct rp_error *err);
+/* Takes a free block that is all of its range out of the shelf, for rpi_heap_let_go. */
+void rpi_heap_source_remove(struct rpi_shelf *shelf, struct rpi_heap_block *block);
+/* Gives what was taken out to its sources; growth is let go of meanwhile. False: nothing was. */
+bool rpi_heap_let_go(struct rp_heap *heap);
+/* Gives all of a shelf away, for a heap that is destroyed. */
+void rpi_heap_source_finish(struct rpi_shelf *shelf);
 
 /* ---- heap_reclaim.c: when memory is short; growth is held and no shelf's lock -----------------*/
 

@@ -11,12 +11,6 @@
 
 #define MIB(bytes) ((double)(bytes) / 1048576.0)
 
-uint64_t rpi_heap_limit(const struct rp_heap *heap)
-{
-    rpi_assert_held(&heap->growth);
-    return heap->limit_bytes < heap->fraction_bytes ? heap->limit_bytes : heap->fraction_bytes;
-}
-
 /* Bytes of a neighbour of a hole that will be one with what is mapped there. */
 static uint64_t free_bytes(const struct rpi_shelf *shelf, const struct rpi_heap_block *block)
 {
@@ -49,31 +43,6 @@ static struct rpi_heap_block *choose_hole(const struct rpi_shelf *shelf, uint64_
         *out_map = map;
     }
     return best;
-}
-
-static void free_tables(struct rpi_heap_range *range, size_t first, size_t count)
-{
-    for (size_t i = first; i < first + count; i++) {
-        rpi_free(range->chunks.data[i].starts);
-        range->chunks.data[i].starts = NULL;
-    }
-}
-
-static bool make_tables(struct rpi_heap_range *range, size_t first, size_t count)
-{
-    size_t starts = range->shelf->chunk_bytes >> range->shelf->start_shift;
-    if (!rpi_vec_reserve(&range->chunks, first + count))
-        return false;
-    while (range->chunks.count < first + count)
-        range->chunks.data[range->chunks.count++] = (struct rpi_heap_chunk){0};
-    for (size_t i = 0; i < count; i++) {
-        range->chunks.data[first + i].starts = rpi_calloc(starts, sizeof(struct rpi_heap_block *));
-        if (!range->chunks.data[first + i].starts) {
-            free_tables(range, first, i);
-            return false;
-        }
-    }
-    return true;
 }
 
 /* What is mapped has to go even where the driver fails now and then. */
@@ -150,10 +119,12 @@ static rp_status map_each(struct rpi_heap_range *range, size_t first, size_t cou
     return status;
 }
 
-/* The shelf's lock is held. */
+/* The shelf's lock is held. What a source gave is the source's to let others in to. */
 static void let_in(const struct rpi_heap_range *range, CUdevice peer)
 {
     assert(rpi_heap_is_locked(&range->shelf->lock));
+    if (range->shelf->sourced)
+        return;
     uint64_t chunk = range->shelf->chunk_bytes;
     for (size_t first = 0, end; first < range->chunks.count; first = end + 1) {
         for (end = first; end < range->chunks.count && range->chunks.data[end].starts; end++)
@@ -189,11 +160,11 @@ static rp_status fill_hole(struct rpi_shelf *shelf, struct rpi_heap_block *hole,
     struct rpi_heap_range *range = hole->range;
     size_t first = (hole->address - range->base) / shelf->chunk_bytes;
     size_t count = map / shelf->chunk_bytes;
-    if (!rpi_shelf_reserve(shelf, 1) || !make_tables(range, first, count))
+    if (!rpi_shelf_reserve(shelf, 1) || !rpi_heap_make_tables(range, first, count))
         return rpi_error_host_memory(err, "rp_heap_alloc", count * sizeof(struct rpi_heap_chunk));
     rp_status status = map_each(range, first, count, err);
     if (status != RP_OK) {
-        free_tables(range, first, count);
+        rpi_heap_free_tables(range, first, count);
         return status;
     }
     rpi_heap_note(shelf->heap, RP_HEAP_EVENT_SEGMENT_MAP, hole->address, map, shelf->stream,
@@ -272,7 +243,7 @@ static rp_status unmap_run(struct rpi_shelf *shelf, struct rpi_heap_range *range
     for (size_t i = from; i < from + count; i++)
         if (range->chunks.data[i].span)
             driver->cuMemRelease(range->chunks.data[i].handle);
-    free_tables(range, from, count);
+    rpi_heap_free_tables(range, from, count);
     rpi_heap_note(shelf->heap, RP_HEAP_EVENT_SEGMENT_UNMAP, first, end - first, shelf->stream,
                   shelf->pool, shelf->heap->cause);
     rpi_heap_segments(shelf, shelf->whole ? -1 : -(int64_t)count, -(int64_t)(end - first));
@@ -292,12 +263,35 @@ static rp_status wait_for_stream(const struct rpi_shelf *shelf, bool *waited, st
     return RP_OK;
 }
 
+/* The last first: another takes the place of one that goes. */
+static rp_status shrink_sourced(struct rpi_shelf *shelf, uint64_t until, uint64_t *bytes,
+                                struct rp_error *err)
+{
+    bool waited = false;
+    for (size_t r = shelf->ranges.count; r-- > 0;) {
+        struct rpi_heap_block *block = shelf->ranges.data[r]->first;
+        if (block->state != RPI_HEAP_FREE || block->freed_at > until ||
+            block->bytes != shelf->ranges.data[r]->bytes)
+            continue;
+        if (!waited && !rpi_heap_stream_runs(shelf->heap, shelf->stream))
+            return RP_OK;
+        rp_status status = wait_for_stream(shelf, &waited, err);
+        if (status != RP_OK)
+            return status;
+        *bytes += block->bytes;
+        rpi_heap_source_remove(shelf, block);
+    }
+    return RP_OK;
+}
+
 rp_status rpi_shelf_shrink(struct rpi_shelf *shelf, uint64_t until, uint64_t *bytes,
                            struct rp_error *err)
 {
     rpi_assert_held(&shelf->heap->growth);
     assert(rpi_heap_is_locked(&shelf->lock));
     bool waited = false;
+    if (shelf->sourced)
+        return shrink_sourced(shelf, until, bytes, err);
     for (size_t r = 0; r < shelf->ranges.count; r++) {
         struct rpi_heap_range *range = shelf->ranges.data[r];
         for (struct rpi_heap_block *block = range->first; block; block = block->after) {
@@ -331,6 +325,10 @@ rp_status rpi_shelf_unmap(struct rpi_shelf *shelf, struct rpi_heap_block *block,
     uint64_t end = block->address + block->bytes;
     assert(shelf->whole && block->state == RPI_HEAP_FREE);
     rp_status status = wait_for_stream(shelf, &waited, err);
+    if (status == RP_OK && shelf->sourced) {
+        rpi_heap_source_remove(shelf, block);
+        return RP_OK;
+    }
     if (status == RP_OK)
         status = unmap_run(shelf, block->range, block->address, end, err);
     if (status == RP_OK)

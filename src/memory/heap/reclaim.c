@@ -95,6 +95,7 @@ rp_status rp_heap_empty_pool(struct rp_heap *heap, uint32_t pool, struct rp_erro
         if (first == RP_OK)
             first = status;
     }
+    rpi_heap_let_go(heap);
     heap->cause = NULL;
     pthread_mutex_unlock(&heap->growth);
     rpi_heap_stack_drop(heap, stack);

@@ -108,6 +108,9 @@ rp_status rp_heap_share(struct rp_heap *heap, uint64_t address, uint64_t bytes, 
     rp_status status = RP_OK;
     bool live = false;
     if (range) {
+        if (range->shelf->sourced)
+            return rpi_error(err, RP_ERROR_UNSUPPORTED, "rp_heap_share",
+                             "this memory came from a pool's own source, which alone can share it");
         rpi_heap_lock(&range->shelf->lock);
         live = bytes && all_live(range, address, bytes);
         if (live) {

@@ -41,7 +41,11 @@ struct rpi_heap_range *rpi_heap_range_of(struct rp_heap *heap, uint64_t address)
     for (size_t i = slot_of(address >> heap->range_shift);; i = (i + 1) & (RPI_HEAP_SLOTS - 1)) {
         struct rpi_heap_range *range =
             atomic_load_explicit(&heap->by_address[i], memory_order_acquire);
-        if (!range || address - range->base < range->bytes)
+        if (!range)
+            return atomic_load_explicit(&heap->sourced.count, memory_order_acquire)
+                       ? rpi_heap_sourced_range_of(heap, address)
+                       : NULL;
+        if (address - range->base < range->bytes)
             return range;
     }
 }
@@ -98,7 +102,10 @@ static struct rpi_shelf *shelf_create(struct rp_heap *heap, CUstream stream, uin
     shelf->pool = kind >> 2;
     shelf->kind = kind;
     shelf->whole = class == RPI_HEAP_OVERSIZE;
-    shelf->chunk_bytes = rpi_round_up((uint64_t)chunk_mib[class] << 20, heap->granularity);
+    shelf->sourced = rpi_heap_has_source(heap, shelf->pool);
+    shelf->chunk_bytes = shelf->sourced
+                             ? (uint64_t)1 << RPI_HEAP_UNIT_SHIFT
+                             : rpi_round_up((uint64_t)chunk_mib[class] << 20, heap->granularity);
     shelf->chunk_units = (uint32_t)(shelf->chunk_bytes >> RPI_HEAP_UNIT_SHIFT);
     shelf->start_shift = start_shift[class];
     shelf->waiting_end = &shelf->waiting;
@@ -180,7 +187,13 @@ void rpi_shelf_destroy(struct rpi_shelf *shelf)
     const struct rp_driver *driver = shelf->heap->driver;
     for (size_t i = 0; i < shelf->ranges.count; i++) {
         struct rpi_heap_range *range = shelf->ranges.data[i];
-        driver->cuMemAddressFree(range->base, shelf->heap->range_bytes);
+        if (!shelf->sourced)
+            driver->cuMemAddressFree(range->base, shelf->heap->range_bytes);
+        range_destroy(range);
+    }
+    while (shelf->retired) {
+        struct rpi_heap_range *range = shelf->retired;
+        shelf->retired = range->next;
         range_destroy(range);
     }
     for (size_t i = 0; i < shelf->slabs.count; i++)
@@ -191,6 +204,33 @@ void rpi_shelf_destroy(struct rpi_shelf *shelf)
     rpi_vec_finish(&shelf->slabs);
     rpi_vec_finish(&shelf->events);
     rpi_free(shelf);
+}
+
+/* ---- Tables ------------------------------------------------------------------------------------*/
+
+void rpi_heap_free_tables(struct rpi_heap_range *range, size_t first, size_t count)
+{
+    for (size_t i = first; i < first + count; i++) {
+        rpi_free(range->chunks.data[i].starts);
+        range->chunks.data[i].starts = NULL;
+    }
+}
+
+bool rpi_heap_make_tables(struct rpi_heap_range *range, size_t first, size_t count)
+{
+    size_t starts = range->shelf->chunk_bytes >> range->shelf->start_shift;
+    if (!rpi_vec_reserve(&range->chunks, first + count))
+        return false;
+    while (range->chunks.count < first + count)
+        range->chunks.data[range->chunks.count++] = (struct rpi_heap_chunk){0};
+    for (size_t i = 0; i < count; i++) {
+        range->chunks.data[first + i].starts = rpi_calloc(starts, sizeof(struct rpi_heap_block *));
+        if (!range->chunks.data[first + i].starts) {
+            rpi_heap_free_tables(range, first, i);
+            return false;
+        }
+    }
+    return true;
 }
 
 /* ---- Descriptors -----------------------------------------------------------------------------*/
@@ -280,6 +320,8 @@ bool rpi_shelf_whole_chunks(const struct rpi_shelf *shelf, const struct rpi_heap
                             uint64_t *out_end)
 {
     uint64_t chunk = shelf->chunk_bytes, offset = address - range->base;
+    if (shelf->sourced && bytes != range->bytes)
+        return false; /* it goes as it came */
     uint64_t first = rpi_shelf_chunk(shelf, offset + chunk - 1);
     uint64_t end = rpi_shelf_chunk(shelf, offset + bytes);
     if (first >= end)

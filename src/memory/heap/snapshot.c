@@ -23,6 +23,7 @@ static bool add_segment(struct rp_heap_snapshot *snapshot, const struct rpi_shel
                                                .is_large = shelf->class != RPI_HEAP_SMALL,
                                                .is_oversize = shelf->whole,
                                                .pool = shelf->pool,
+                                               .is_sourced = shelf->sourced,
                                                .first_block = snapshot->blocks.count};
     return rpi_vec_push(&snapshot->segments, segment);
 }
@@ -56,7 +57,7 @@ static bool add_block(struct rp_heap_snapshot *snapshot, const struct rpi_shelf 
 static bool copy_range(struct rp_heap_snapshot *snapshot, const struct rpi_shelf *shelf,
                        const struct rpi_heap_range *range)
 {
-    bool in_segment = false;
+    bool in_segment = false; /* a sourced range is one, and has no hole */
     for (const struct rpi_heap_block *block = range->first; block; block = block->after) {
         bool mapped = block->state != RPI_HEAP_HOLE;
         if (mapped && (!in_segment || shelf->whole) && !add_segment(snapshot, shelf, block))
