@@ -378,7 +378,7 @@ static PyMethodDef methods[] = {
     {"mark_history", rpp_mark_history, METH_VARARGS,
      "mark_history(ordinal, number): events from here on have it."},
     {"mempool_make", rpp_py_mempool_make, METH_VARARGS,
-     "mempool_make(id, id, flags): the number of a new memory pool."},
+     "mempool_make(id, id, flags, allocator): the number of a new memory pool."},
     {"mempool_drop", rpp_py_mempool_drop, METH_VARARGS, "The memory pool is gone."},
     {"mempool_find", rpp_py_mempool_find, METH_VARARGS,
      "mempool_find(id, id): the number of a memory pool, or 0."},

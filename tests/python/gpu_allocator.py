@@ -2,6 +2,7 @@
 """PyTorch's memory tools, as programs and people use them, with PyTorch's own allocator and with Reprise's
 in its place: what they say is the same; usage: gpu_allocator.py [--install] ..."""
 
+import ctypes
 import gc
 import inspect
 import json
@@ -863,11 +864,142 @@ class Pools(Case):
     @unittest.skipUnless(INSTALL, "of Reprise's")
     def test_says_what_cannot_be_had(self):
         allocator = torch.cuda.memory._get_current_allocator().allocator()
-        with self.assertRaisesRegex(RuntimeError, "^a torch.cuda.MemPool with an allocator of its own "):
+        with self.assertRaisesRegex(RuntimeError, "^a torch.cuda.MemPool cannot have the process's own "):
             torch.cuda.MemPool(allocator)
+        with self.assertRaisesRegex(TypeError, "^the allocator of a torch.cuda.MemPool has to be what "):
+            torch.cuda.MemPool("allocator")
         pool = torch.cuda.MemPool()
         with self.assertRaisesRegex(reprise.Error, "end its use where it began"):
             torch._C._cuda_endAllocateToPool(0, pool.id)
+
+
+class Own:
+    """An allocator of the program's over the runtime's: what is out, by address, and how much was taken
+    and given back."""
+
+    kept = []  # functions, which memory goes back to as long as the process lives
+
+    def __init__(self):
+        runtime = ctypes.CDLL(f"libcudart.so.{torch.version.cuda.split('.')[0]}")
+        self.out, self.taken, self.given, self.has_none = {}, [], [], False
+
+        def take(size, _device, _stream):
+            place = ctypes.c_void_p()
+            if self.has_none or runtime.cudaMalloc(ctypes.byref(place), ctypes.c_size_t(size)):
+                return None
+            self.out[place.value] = size
+            self.taken.append(size)
+            return place.value
+
+        def give(place, size, _device, _stream):
+            self.given.append(size)
+            assert self.out.pop(place) == size
+            runtime.cudaFree(ctypes.c_void_p(place))
+        sized = ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
+        functions = (ctypes.CFUNCTYPE(ctypes.c_void_p, *sized)(take),
+                     ctypes.CFUNCTYPE(None, ctypes.c_void_p, *sized)(give))
+        self.kept.append(functions)
+        self.allocator = torch._C._cuda_customAllocator(
+            *(ctypes.cast(f, ctypes.c_void_p).value for f in functions))
+
+
+class OwnAllocators(Case):
+    """Memory pools whose memory comes from the program."""
+
+    def test_memory_comes_and_goes(self):
+        own = Own()
+        pool = torch.cuda.MemPool(own.allocator)
+        with torch.cuda.use_mem_pool(pool):
+            small, large = [of_bytes(1000, n) for n in range(3)], of_bytes(30 * MIB, 3)
+        outside = of_bytes(1000, 4)
+        self.assertEqual(own.taken, [2 * MIB, 30 * MIB])
+        self.assertEqual({n: [x.sum().item()] for n, x in enumerate(small)}, {0: [0], 1: [1000], 2: [2000]})
+        for x, inside in ((small[0], True), (small[2], True), (large, True), (outside, False)):
+            self.assertEqual(any(at <= x.data_ptr() < at + size for at, size in own.out.items()), inside)
+        found = {s["address"]: s for s in segments_of(pool.id)}
+        self.assertEqual({at: s["total_size"] for at, s in found.items()}, own.out)
+        self.assertEqual({s["is_expandable"] for s in found.values()}, {False})
+        before = torch.cuda.memory_reserved()
+        del small, large, x
+        self.assertEqual(own.given, [])
+        with torch.cuda.use_mem_pool(pool):
+            again = of_bytes(20 * MIB)
+        self.assertIn(again.data_ptr(), own.out)
+        self.assertEqual(len(own.taken), 2)
+        del again, pool
+        torch.cuda.empty_cache()
+        self.assertEqual(sorted(own.given), [2 * MIB, 30 * MIB])
+        self.assertEqual(own.out, {})
+        self.assertLessEqual(torch.cuda.memory_reserved(), before - 32 * MIB)
+        del outside
+
+    def test_streams_that_use_it(self):
+        own, side = Own(), torch.cuda.Stream()
+        pool = torch.cuda.MemPool(own.allocator)
+        with torch.cuda.use_mem_pool(pool):
+            x = of_bytes(20 * MIB, 1)
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            total = x[:1000].sum()
+        x.record_stream(side)
+        del x, pool
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        self.assertEqual(total.item(), 1000)
+        self.assertEqual(own.given, [20 * MIB])
+
+    def test_without_memory(self):
+        own = Own()
+        pool = torch.cuda.MemPool(own.allocator)
+        own.has_none = True
+        with torch.cuda.use_mem_pool(pool), self.assertRaises(torch.OutOfMemoryError):
+            of_bytes(1000)
+        own.has_none = False
+        with torch.cuda.use_mem_pool(pool):
+            self.assertEqual(of_bytes(1000, 1).sum().item(), 1000)
+
+    @unittest.skipUnless(INSTALL, "PyTorch's own holds a lock while it asks the allocator")
+    def test_threads(self):
+        """The allocator's functions ask for Python's lock, which others have while they ask for memory."""
+        own = Own()
+        pool, failed = torch.cuda.MemPool(own.allocator), []
+
+        def work(number):
+            try:
+                with torch.cuda.stream(torch.cuda.Stream()):
+                    for size in range(1, 40):
+                        with torch.cuda.use_mem_pool(pool):
+                            x = of_bytes(size * 700 * 1024, number)
+                        y = of_bytes(1000, number)
+                        if x[-1].item() != number or y[0].item() != number:
+                            failed.append(number)
+                        del x, y
+                        if size % 5 == number:
+                            torch.cuda.empty_cache()
+            except Exception as error:
+                failed.append(error)
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        self.assertFalse(any(thread.is_alive() for thread in threads))
+        self.assertEqual(failed, [])
+        del pool
+        torch.cuda.empty_cache()
+        self.assertEqual(own.out, {})
+
+    def test_many_pools_of_one(self):
+        own = Own()
+        for count in range(30):
+            pool = torch.cuda.MemPool(own.allocator, use_on_oom=count % 2 == 0)
+            with torch.cuda.use_mem_pool(pool):
+                x = of_bytes(1000)
+            self.assertEqual(len(own.taken), count + 1)
+            del x, pool
+            gc.collect()
+            torch.cuda.empty_cache()
+            self.assertEqual(len(own.given), count + 1)
 
 
 def captured(fn, pool=None):

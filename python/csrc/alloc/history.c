@@ -196,8 +196,9 @@ static PyObject *segment_of(const struct look *look, const struct rp_heap_snapsh
         (unsigned long long)segment->requested_bytes, "stream",
         (unsigned long long)(uintptr_t)segment->stream, "segment_type",
         segment->is_large ? "large" : "small", "segment_pool_id", (unsigned long long)id.words[0],
-        (unsigned long long)id.words[1], "is_expandable", segment->is_oversize ? Py_False : Py_True,
-        "frames", "blocks", blocks);
+        (unsigned long long)id.words[1], "is_expandable",
+        segment->is_oversize || segment->is_sourced ? Py_False : Py_True, "frames", "blocks",
+        blocks);
 }
 
 static PyObject *segments_of(const struct look *look)

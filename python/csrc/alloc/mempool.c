@@ -4,8 +4,10 @@
 struct mempool {
     struct rpp_pool_id id;
     unsigned flags;
-    unsigned count; /* of who needs it: the MemPool, and each use */
-    bool made;      /* and not gone */
+    unsigned count;               /* of who needs it: the MemPool, and each use */
+    bool made;                    /* and not gone */
+    bool used;                    /* ever */
+    struct rp_heap_source source; /* for good; NULL functions: the device */
 };
 
 static struct {
@@ -45,16 +47,28 @@ static void set_flags(uint32_t pool, unsigned flags)
     }
 }
 
-uint32_t rpp_mempool_make(struct rpp_pool_id id, unsigned flags)
+static bool is_free(uint32_t pool, const struct rp_heap_source *source)
 {
+    const struct mempool *mempool = &pools.table[pool];
+    bool same = mempool->source.alloc == source->alloc && mempool->source.user == source->user;
+    return !mempool->count && (same || !mempool->used) && is_empty(pool);
+}
+
+uint32_t rpp_mempool_make(struct rpp_pool_id id, unsigned flags,
+                          const struct rp_heap_source *source)
+{
+    const struct rp_heap_source none = {0};
+    if (!source)
+        source = &none;
     pthread_mutex_lock(&pools.lock);
     uint32_t pool = 1;
-    while (pool < RP_HEAP_POOLS && (pools.table[pool].count || !is_empty(pool)))
+    while (pool < RP_HEAP_POOLS && !is_free(pool, source))
         pool++;
     if (pool == RP_HEAP_POOLS)
         pool = 0;
     else {
-        pools.table[pool] = (struct mempool){.id = id, .flags = flags, .count = 1, .made = true};
+        pools.table[pool] = (struct mempool){
+            .id = id, .flags = flags, .count = 1, .made = true, .used = true, .source = *source};
         set_flags(pool, flags);
     }
     pthread_mutex_unlock(&pools.lock);
@@ -121,6 +135,8 @@ rp_status rpp_mempool_begin(int ordinal, uint32_t pool, struct rp_error *err)
         return status;
     pthread_mutex_lock(&pools.lock);
     status = rp_heap_set_pool(heap, pool, pools.table[pool].flags, err);
+    if (status == RP_OK && pools.table[pool].source.alloc)
+        status = rp_heap_set_source(heap, pool, &pools.table[pool].source, err);
     if (status == RP_OK)
         pools.table[pool].count++;
     pthread_mutex_unlock(&pools.lock);

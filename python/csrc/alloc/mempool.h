@@ -12,8 +12,11 @@
 
 #include "alloc/once.h"
 
-/* A number for a MemPool of this id; 0: all are taken. flags: enum rp_heap_pool. */
-uint32_t rpp_mempool_make(struct rpp_pool_id id, unsigned flags);
+/* A number for a MemPool of this id; 0: all are taken. flags: enum rp_heap_pool. source: where its
+ * memory comes from; NULL: the device. A number with a source is given to MemPools of that alone:
+ * what one left may be free and not given back yet. */
+uint32_t rpp_mempool_make(struct rpp_pool_id id, unsigned flags,
+                          const struct rp_heap_source *source);
 /* The MemPool is gone: what is free of its memory goes at once, the rest when it is free. */
 void rpp_mempool_drop(uint32_t pool);
 /* The number of a MemPool that is not gone; 0: there is none. */

@@ -2,6 +2,7 @@
 #include "alloc/mempools.h"
 
 #include "alloc/mempool.h"
+#include "alloc/source.h"
 
 #include <stdlib.h>
 
@@ -17,11 +18,17 @@ static bool parse_id(PyObject *args, const char *format, struct rpp_pool_id *id,
 PyObject *rpp_py_mempool_make(PyObject *module, PyObject *args)
 {
     (void)module;
-    struct rpp_pool_id id;
+    unsigned long long first, second;
     unsigned flags;
-    if (!parse_id(args, "KKI", &id, &flags))
+    PyObject *allocator;
+    struct rp_heap_source source;
+    if (!PyArg_ParseTuple(args, "KKIO", &first, &second, &flags, &allocator))
         return NULL;
-    uint32_t pool = rpp_mempool_make(id, flags);
+    bool sourced = allocator != Py_None;
+    if (sourced && !rpp_source_of(allocator, &source))
+        return NULL;
+    uint32_t pool =
+        rpp_mempool_make((struct rpp_pool_id){{first, second}}, flags, sourced ? &source : NULL);
     if (!pool)
         return PyErr_Format(PyExc_RuntimeError,
                             "there are %d memory pools, the most there may be: drop some",

@@ -8,8 +8,8 @@
 
 #include "base/python.h"
 
-/* mempool_make(id, id, flags) -> number; mempool_drop(number); mempool_find(id, id) -> number or 0.
- */
+/* mempool_make(id, id, flags, allocator or None) -> number; mempool_drop(number); mempool_find(id,
+ * id) -> number or 0. The allocator (source.h) has to live for good. */
 PyObject *rpp_py_mempool_make(PyObject *module, PyObject *args);
 PyObject *rpp_py_mempool_drop(PyObject *module, PyObject *args);
 PyObject *rpp_py_mempool_find(PyObject *module, PyObject *args);

@@ -121,8 +121,8 @@ def install(*, memory_fraction=None, record_history=0, exec_budget_bytes=None,
     ``torch.cuda.memory_stats``, ``memory_allocated``, ``max_memory_allocated``, ``memory_reserved``,
     ``reset_peak_memory_stats``, ``memory_summary``, ``memory_snapshot``, ``empty_cache`` and
     ``Tensor.record_stream`` work as before, and so do histories and their snapshots, settings that
-    change while the program runs, observers of a lack of memory, and ``torch.cuda.MemPool`` without an
-    allocator of its own; ``empty_cache`` gives back what rehearsals of captures
+    change while the program runs, observers of a lack of memory, callbacks of the GPU trace, profilers, and
+    ``torch.cuda.MemPool``; ``empty_cache`` gives back what rehearsals of captures
     keep, too. ``torch.compile(mode="reduce-overhead")`` takes graphs of ours in the place of PyTorch's:
     their results are fresh, and nothing of them has to be cloned or marked.
     ``torch.backends.cudnn.benchmark`` works. On PyTorch 2.15 the backend ``"nccl"`` becomes the one of earlier versions,

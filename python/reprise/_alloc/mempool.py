@@ -4,6 +4,7 @@
 import weakref
 
 from .. import _C
+from .._base import torch_private
 from .._base.need import need_gpu
 
 KEEPS, LENDS, WHOLE = 1, 2, 4  # enum rp_heap_pool
@@ -15,22 +16,26 @@ class MemPool:
     in it.
 
     Arguments:
-        allocator (None): Others cannot be had: pools lie in Reprise's heaps.
+        allocator (torch._C._cuda_CUDAAllocator, optional): Whose functions its memory comes from and goes
+            back to, as from ``torch.cuda.memory.CUDAPluggableAllocator(..).allocator()``, in segments of
+            2 MiB, 20 MiB or more. Default: Reprise's heap maps it.
         use_on_oom (bool): Its free memory is given to requests outside of it that nothing else can satisfy.
         no_split (bool): Its blocks are never cut.
     """
 
-    allocator = None
-
     def __init__(self, allocator=None, use_on_oom=False, no_split=False):
-        if allocator is not None:
-            raise RuntimeError("a torch.cuda.MemPool with an allocator of its own needs PyTorch's allocator, "
-                               "and reprise.install() has put another in its place. Leave the allocator "
-                               "out, or do not call install()")
         torch = need_gpu()
+        kind = torch_private.native(torch, torch_private.ALLOCATOR_KIND)
+        if allocator is not None and kind is not None and not isinstance(allocator, kind):
+            raise TypeError("the allocator of a torch.cuda.MemPool has to be what torch.cuda.memory."
+                            f"CUDAPluggableAllocator(..).allocator() returns, not {allocator!r}")
         torch.cuda.init()
         self.id = tuple(torch.cuda.graph_pool_handle())
-        self._number = _C.mempool_make(*self.id, KEEPS | LENDS * bool(use_on_oom) | WHOLE * bool(no_split))
+        self.allocator = allocator
+        self._number = _C.mempool_make(*self.id, KEEPS | LENDS * bool(use_on_oom) | WHOLE * bool(no_split),
+                                       allocator)
+        if allocator is not None:
+            _allocators[id(allocator)] = allocator
         weakref.finalize(self, _C.mempool_drop, self._number).atexit = False
 
     def use_count(self):
@@ -43,6 +48,9 @@ class MemPool:
         return need_gpu().cuda.memory_snapshot(self.id)
 
 
+_allocators: dict[int, object] = {}  # memory may go back to them when their pools are gone
+
+
 def answers(begin, end, release):
     """What stands in the place of PyTorch's functions of these kinds: they are asked where the pool is
     none of these. A pool of graphs gets memory beside that of its captures: what PyTorch's trees run
@@ -53,7 +61,7 @@ def answers(begin, end, release):
         number = _C.mempool_find(*pool)
         if not number:
             drop_unused()
-            number = _C.mempool_make(*pool, KEEPS)  # graphs may have its addresses
+            number = _C.mempool_make(*pool, KEEPS, None)  # graphs may have its addresses
             if not number:
                 return begin(device, pool)
             lent[tuple(pool)] = number

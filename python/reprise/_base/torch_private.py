@@ -88,6 +88,8 @@ HISTORY_NAMES = (
 )
 # What begins the use of a memory pool, of each kind; last, what ends it and what lets the pool go.
 POOL_NAMES = ("_cuda_beginAllocateCurrentThreadToPool", "_cuda_endAllocateToPool", "_cuda_releasePool")
+# What the allocators are that a memory pool may have.
+ALLOCATOR_KIND = "_cuda_CUDAAllocator"
 # What gives back what is cached.
 EMPTY_NAME = "_cuda_emptyCache"
 # What compares the blocks of a pool that are alive with those that should be, and what puts them back.
