@@ -6,6 +6,7 @@
 #include "alloc/execs.h"
 #include "alloc/history.h"
 #include "alloc/hooks.h"
+#include "alloc/listen.h"
 #include "alloc/mempools.h"
 #include "alloc/methods.h"
 #include "alloc/observers.h"
@@ -387,6 +388,11 @@ static PyMethodDef methods[] = {
     {"mempool_end", rpp_py_mempool_end, METH_VARARGS, "Ends that."},
     {"mempool_release", rpp_py_mempool_release, METH_VARARGS, "Counts a use less."},
     {"mempool_count", rpp_py_mempool_count, METH_VARARGS, "Who needs it: itself, and each use."},
+    {"listen_trace", rpp_listen_trace, METH_VARARGS,
+     "listen_trace(allocated, freed): what is called with each address."},
+    {"traces_gpu", rpp_traces_gpu, METH_NOARGS, "Is PyTorch's GPU trace on?"},
+    {"listen_profiler", rpp_listen_profiler, METH_VARARGS,
+     "listen_profiler(begins): a profiler begins or ends; what is missing, or None."},
     {"lease_pools", rpp_lease_pools, METH_VARARGS,
      "lease_pools(ordinal): memory of PyTorch's graphs."},
     {"lease_want", rpp_lease_want, METH_VARARGS,

@@ -1002,6 +1002,69 @@ class OwnAllocators(Case):
             self.assertEqual(len(own.given), count + 1)
 
 
+class Listeners(Case):
+    """Who is told of each allocation and free."""
+
+    def test_callbacks_of_the_gpu_trace(self):
+        from torch.cuda import _gpu_trace
+        told = []
+        torch._C._activate_gpu_trace()
+        for kind in ("allocation", "deallocation"):
+            getattr(_gpu_trace, f"register_callback_for_memory_{kind}")(
+                lambda address, kind=kind: told.append((kind, address)))
+        registries = _gpu_trace.MemoryAllocationCallbacks, _gpu_trace.MemoryDeallocationCallbacks
+        try:
+            x = of_bytes(1000)
+            place = x.data_ptr()
+            self.assertEqual(told, [("allocation", place)])
+            del x
+            self.assertEqual(told[1:], [("deallocation", place)])
+
+            def fail():
+                raise ValueError("the program's")
+            told.clear()
+            if INSTALL:  # PyTorch's own loses the error, and ends
+                with self.assertRaisesRegex(ValueError, "^the program's$"):
+                    print(of_bytes(1000), fail())  # the tensor goes behind the error
+                self.assertEqual([kind for kind, _ in told], ["allocation", "deallocation"])
+            told.clear()
+            thread = threading.Thread(target=lambda: of_bytes(30 * MIB))
+            thread.start()
+            thread.join()
+            self.assertEqual([kind for kind, _ in told], ["allocation", "deallocation"])
+            told.clear()
+            weight = torch.ones(100, 100, device="cuda", requires_grad=True)
+            (weight * weight).sum().backward()
+            self.assertIn(("allocation", weight.grad.data_ptr()), told)
+            with (mock.patch.object(registries[0], "callback_list", [lambda address: 1 / 0]),
+                  self.assertLogs("torch._utils", "ERROR")):
+                self.assertTrue(of_bytes(1000).is_cuda)
+        finally:
+            for registry in registries:
+                registry.callback_list.pop()
+
+    def test_profilers(self):
+        from torch.autograd.profiler_legacy import profile
+
+        def work():
+            x = torch.rand(128, 128, device="cuda")
+            return x * x
+
+        def usage(found, name):
+            return [getattr(e, "device_memory_usage", None) for e in found if e.name == name]
+        with profile(profile_memory=True) as profiler:
+            work()
+            with self.assertRaises(RuntimeError), profile():  # one at a time
+                pass
+            work()
+        told = profiler.function_events
+        self.assertEqual(usage(told, "aten::empty")[:2], [65536, 65536])
+        self.assertEqual(sum(usage(told, "[memory]")), -4 * 65536)
+        with profile(profile_memory=False) as profiler:
+            work()
+        self.assertEqual(set(usage(profiler.function_events, "aten::empty")), {0})
+
+
 def captured(fn, pool=None):
     """fn's graph, as torch.cuda.graph takes it, and what it returned."""
     stream = torch.cuda.Stream()

@@ -264,9 +264,19 @@ static void *allocate(size_t bytes, int ordinal, struct CUstream_st *stream, boo
     return (void *)(uintptr_t)address;
 }
 
+static inline void tell(bool freed, uint64_t address, size_t bytes, int ordinal)
+{
+    void (*tells)(bool, uint64_t, uint64_t, int) =
+        atomic_load_explicit(&rpp_state.on_memory, memory_order_relaxed);
+    if (tells && address)
+        tells(freed, address, bytes, ordinal);
+}
+
 void *rpp_hook_alloc(size_t bytes, int ordinal, struct CUstream_st *stream)
 {
-    return allocate(bytes, ordinal, stream, false);
+    void *pointer = allocate(bytes, ordinal, stream, false);
+    tell(false, (uintptr_t)pointer, bytes, ordinal);
+    return pointer;
 }
 
 void *rpp_hook_segment(size_t bytes, int ordinal, struct CUstream_st *stream)
@@ -315,6 +325,7 @@ void rpp_hook_free(void *pointer, size_t bytes, int ordinal, struct CUstream_st 
 {
     uint64_t address = (uintptr_t)pointer;
     rpp_tap_note(RPP_TAP_FREE, address, bytes, ordinal, NULL);
+    tell(true, address, bytes, ordinal);
     if (!address || atomic_load(&rpp_state.leaving) || free_in_call(address) ||
         rpp_spare_keep(address, bytes, ordinal, stream))
         return;

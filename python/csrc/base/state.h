@@ -79,6 +79,9 @@ struct rpp_state {
     _Atomic bool leaving; /* the interpreter is going: free nothing any more */
     /* Told of each request that failed for want of memory, with no lock held; NULL: nobody is. */
     void (*_Atomic on_shortage)(int ordinal, uint64_t bytes, uint64_t total, uint64_t free);
+    /* Told of each allocation behind it, and of each free before it, with no lock held; NULL: nobody
+     * is (listen.h). */
+    void (*_Atomic on_memory)(bool freed, uint64_t address, uint64_t bytes, int ordinal);
     _Atomic size_t parked;       /* graphs that tensors outlived */
     void (*ask_for_sweep)(void); /* has Python's main thread look at those; any thread */
 };

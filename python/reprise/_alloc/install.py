@@ -16,7 +16,7 @@ from .. import _C
 from .._base import torch_private
 from .._base.need import need_gpu
 from .._base.warn import warn
-from . import mempool
+from . import listeners, mempool
 from .execs import budget_bytes
 from .history import History
 from .options import Settings, from_environment
@@ -183,6 +183,7 @@ def _put_in_place(torch, settings):
     _restore_statistics(torch)
     _answer_settings(torch, settings)
     _answer_pools(torch)
+    listeners.answer(torch)
     from . import sharing  # it needs PyTorch
     sharing.answer(lends=True)
     _answer_methods(torch)

@@ -11,6 +11,7 @@ counts, _capture/draws.py finds where a captured kernel reads its seed, _call/ad
 what the fast path reads. A newer PyTorch is taken for the newest that was tested.
 """
 
+import importlib
 import inspect
 import os
 import sys
@@ -96,6 +97,12 @@ EMPTY_NAME = "_cuda_emptyCache"
 LIVE_NAMES = ("_cuda_checkPoolLiveAllocations", "_cuda_getCheckpointState", "_cuda_setCheckpointPoolState")
 # What changes the allocator's settings while the program runs.
 SETTINGS_NAME = "_accelerator_setAllocatorSettings"
+# What switches the GPU trace on, and whose callbacks are called with addresses of memory.
+TRACE_NAME = "_activate_gpu_trace"
+_TRACED = "torch.cuda._gpu_trace", ("MemoryAllocationCallbacks", "MemoryDeallocationCallbacks")
+# What profilers begin and end with: a module, and its functions.
+_PROFILERS = (("autograd.profiler", "_enable_profiler", "_disable_profiler"),
+              ("autograd.profiler_legacy", "_enable_profiler_legacy", "_disable_profiler_legacy"))
 # Statistics once more, for torch.accelerator, which later versions have more of.
 ACCELERATOR_NAMES = (
     "_accelerator_isAllocatorInitialized", "_accelerator_emptyCache", "_accelerator_getDeviceStats",
@@ -127,6 +134,23 @@ def library(torch, name):
 def native(torch, name):
     """A function of PyTorch's extension, or None."""
     return _find(torch, f"_C.{name}")
+
+
+def trace_registries():
+    """Whose callbacks are called for an allocation and for a free; None: PyTorch has them no more."""
+    path, names = _TRACED
+    try:
+        module = importlib.import_module(path)
+    except ImportError:
+        return None
+    found = [getattr(module, name, None) for name in names]
+    return None if None in found else found
+
+
+def profilers(torch):
+    """Modules with the names of their functions that begin and end a profiler."""
+    found = [(_find(torch, path), names) for path, *names in _PROFILERS]
+    return [(module, names) for module, names in found if all(hasattr(module, name) for name in names)]
 
 
 class Private:
