@@ -6,6 +6,7 @@ import ctypes
 import gc
 import inspect
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -1063,6 +1064,49 @@ class Listeners(Case):
         with profile(profile_memory=False) as profiler:
             work()
         self.assertEqual(set(usage(profiler.function_events, "aten::empty")), {0})
+
+
+UNUSED = """
+import ctypes, multiprocessing, sys, torch
+torch.cuda._raw_device_count_nvml = lambda: 1  # where there is no NVML
+
+def begun():
+    return ctypes.CDLL("libcuda.so.1").cuDeviceGetCount(ctypes.byref(ctypes.c_int())) == 0
+
+def child(pipe):
+    pipe.send(torch.ones(10, device="cuda").sum().item())
+
+import reprise
+reprise.install()
+here, there = multiprocessing.Pipe()
+print(begun(), torch.randn(10).is_pinned(), torch.cuda.is_initialized())
+process = multiprocessing.get_context("fork").Process(target=child, args=(there,))
+process.start()
+print(here.recv() if here.poll(30) else None)
+process.kill()
+"""
+
+
+@unittest.skipUnless(INSTALL, "of install()")
+class Beginning(unittest.TestCase):
+    """What install() does before anything is allocated."""
+
+    def run_text(self, text, **environment):
+        return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False,
+                              env={**os.environ, **environment}, timeout=300)
+
+    def test_cuda_is_not_begun(self):
+        done = self.run_text(UNUSED)
+        self.assertEqual(done.stdout, "False False False\n10.0\n", done.stderr)
+
+    def test_a_fraction_that_cannot_be(self):
+        text = "import torch, reprise\nreprise.install()\nprint(torch.cuda.get_per_process_memory_fraction(0))"
+        for value, good in (("0.25", True), ("0", True), ("1.5", False), ("-0.1", False), ("much", False)):
+            done = self.run_text(text, PYTORCH_ALLOC_CONF=f"per_process_memory_fraction:{value}")
+            self.assertEqual(done.stdout, f"{float(value)}\n" if good else "", done.stderr)
+            if not good:
+                self.assertIn("per_process_memory_fraction is " + ("invalid" if value != "much" else "'much'"),
+                              done.stderr)
 
 
 def captured(fn, pool=None):

@@ -14,12 +14,12 @@ import weakref
 
 from .. import _C
 from .._base import torch_private
-from .._base.need import need_gpu
+from .._base.need import need_gpu_unused
 from .._base.warn import warn
 from . import listeners, mempool
 from .execs import budget_bytes
 from .history import History
-from .options import Settings, from_environment
+from .options import Settings, fraction_of, from_environment
 
 _allocator = None  # PyTorch's object around the hooks, once installed
 _history = None    # of its memory
@@ -99,7 +99,7 @@ def install(*, memory_fraction=None, record_history=0, exec_budget_bytes=None,
 
     Arguments:
         memory_fraction (float, optional): Most of each device's memory that the heap may take,
-            above 0 and at most 1, as ``torch.cuda.set_per_process_memory_fraction``.
+            at least 0 and at most 1, as ``torch.cuda.set_per_process_memory_fraction``.
         record_history (int): Keep this many of the latest allocator events for
             ``torch.cuda.memory_snapshot()``. Default: 0.
         exec_budget_bytes (int or str, optional): Most device memory for executable graphs of each
@@ -138,7 +138,7 @@ def install(*, memory_fraction=None, record_history=0, exec_budget_bytes=None,
     """
     if _allocator is not None:
         return
-    torch = need_gpu()
+    torch = need_gpu_unused()
     if torch.cuda.is_initialized():
         raise RuntimeError(
             "reprise.install() has to come before the first use of CUDA, which has been "
@@ -152,12 +152,14 @@ def install(*, memory_fraction=None, record_history=0, exec_budget_bytes=None,
         ("roundup_power2_divisions", roundup_power2_divisions),
         ("per_process_memory_fraction", memory_fraction)) if value is not None})
     budget = None if exec_budget_bytes is None else budget_bytes(exec_budget_bytes)
+    fraction = fraction_of(chosen)
     settings = Settings(chosen)
     _put_in_place(torch, settings)
-    fraction = chosen.get("per_process_memory_fraction")
+    if fraction is None and not record_history and budget is None:
+        return  # CUDA is not begun: a process that is forked from here on may use it
     for device in range(torch.cuda.device_count()):
         if fraction is not None:
-            torch.cuda.set_per_process_memory_fraction(float(fraction), device)
+            torch.cuda.set_per_process_memory_fraction(fraction, device)
         if record_history:
             _C.keep_history(device, record_history, 0, 0, False, None, False)
         if budget is not None:

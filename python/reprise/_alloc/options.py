@@ -74,6 +74,18 @@ def threshold(value):
     return number
 
 
+def fraction_of(chosen):
+    """The share of the device's memory that settings by name allow; None: they name none."""
+    value = chosen.get("per_process_memory_fraction")
+    if value is None:
+        return None
+    number = _number("per_process_memory_fraction", value, float)
+    if not 0 <= number <= 1:
+        raise ValueError(f"per_process_memory_fraction is invalid: it is {value}, but has to be at least 0 "
+                         "and at most 1")
+    return number
+
+
 def size_of(name, value):
     """MiB as bytes."""
     number = _number(name, value, int)

@@ -42,12 +42,25 @@ def why_no_gpu(torch):
             f"{built} or later")
 
 
+def _refuse(torch):
+    raise RuntimeError(f"reprise needs an NVIDIA GPU: {why_no_gpu(torch)}; "
+                       "`python -m reprise doctor` tells more")
+
+
 def need_gpu():
     """torch, with a usable GPU."""
     torch = need_torch()
     if not torch.cuda.is_available():
-        raise RuntimeError(f"reprise needs an NVIDIA GPU: {why_no_gpu(torch)}; "
-                           "`python -m reprise doctor` tells more")
+        _refuse(torch)
+    return torch
+
+
+def need_gpu_unused():
+    """The same without CUDA being begun, where NVML can tell: what begins it is not for a process that will
+    be forked."""
+    torch = need_torch()
+    if not torch.cuda.device_count():
+        _refuse(torch)
     return torch
 
 
