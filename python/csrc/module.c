@@ -12,6 +12,7 @@
 #include "alloc/observers.h"
 #include "alloc/pool.h"
 #include "alloc/raise.h"
+#include "alloc/regions.h"
 #include "alloc/share.h"
 #include "base/aside.h"
 #include "base/tensor_address.h"
@@ -375,7 +376,9 @@ static PyMethodDef methods[] = {
      "heap_configure(gc_threshold, max_split, max_non_split_rounding, divisions), for all heaps."},
     {"heap_reset", heap_reset, METH_VARARGS, "Resets peaks, or what was accumulated."},
     {"keep_history", rpp_keep_history, METH_VARARGS,
-     "keep_history(ordinal, entries, stacks, skip, keep, gather, cpp): keeps the latest events."},
+     "keep_history(ordinal, entries, stacks, skip, keep, gather, cpp, regions): keeps events."},
+    {"call_for_regions", rpp_call_for_regions, METH_VARARGS,
+     "call_for_regions(function, arguments): has PyTorch tell of compiled regions, or not."},
     {"mark_history", rpp_mark_history, METH_VARARGS,
      "mark_history(ordinal, number): events from here on have it."},
     {"mempool_make", rpp_py_mempool_make, METH_VARARGS,

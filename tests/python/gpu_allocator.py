@@ -409,8 +409,29 @@ class History(Case):
 
     @unittest.skipUnless(INSTALL, "what Reprise does not have")
     def test_says_what_is_missing(self):
-        with self.assertWarnsRegex(UserWarning, "^compile_context and global_record_annotations of "):
+        with self.assertWarnsRegex(UserWarning, "^global_record_annotations of "):
             start_recording(compile_context=True, global_record_annotations=True)
+
+    def test_events_name_compiled_regions(self):
+        def work(x):
+            return x * 2 + 1
+        compiled, x = torch.compile(work, backend="eager"), torch.ones(1000, device="cuda")
+        for context in ("all", None):
+            start_recording(context=context, stacks="python", compile_context=True, clear_history=True)
+            outside = of_bytes(1000)
+            compiled(x)
+            told = {}
+            for event in torch.cuda.memory._snapshot()["device_traces"][0]:
+                if event["action"] == "alloc":
+                    told.setdefault(event["compile_context"].split(":")[0], []).append(event)
+            self.assertEqual(told["N/A"][0]["addr"], outside.data_ptr())  # dynamo takes some too
+            self.assertGreaterEqual(len(told["Torch-Compiled Region"]), 2)
+            self.assertEqual({"frames" in e for found in told.values() for e in found}, {context is not None})
+            stop_recording()
+        start_recording(clear_history=True)
+        compiled(x)
+        told = torch.cuda.memory._snapshot()["device_traces"][0]
+        self.assertEqual({e["compile_context"] for e in told}, {"N/A"})
 
     def test_events_name_pools(self):
         if not PINNED:

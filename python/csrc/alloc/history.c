@@ -2,6 +2,7 @@
 #include "alloc/history.h"
 
 #include "alloc/mempool.h"
+#include "alloc/regions.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,13 +10,15 @@
 /* ---- Stacks --------------------------------------------------------------------------------- */
 
 struct stack {
-    PyObject *traceback;
-    struct stack *next; /* in the list of those that nothing refers to */
+    PyObject *traceback; /* NULL: only a region is asked for */
+    const char *region;  /* compiled, that it was gathered in; NULL: none */
+    struct stack *next;  /* in the list of those that nothing refers to */
 };
 
 static struct {
     PyObject *gather; /* NULL: no stacks. Under the GIL */
     bool cpp;         /* likewise */
+    bool regions;     /* likewise */
     struct stack *_Atomic released;
 } stacks;
 
@@ -25,7 +28,7 @@ static void drop_released(void)
     struct stack *stack = atomic_exchange(&stacks.released, NULL);
     while (stack) {
         struct stack *next = stack->next;
-        Py_DECREF(stack->traceback);
+        Py_XDECREF(stack->traceback);
         free(stack);
         stack = next;
     }
@@ -34,11 +37,15 @@ static void drop_released(void)
 /* With the GIL held. NULL: it could not be made, which is no error of who allocates. */
 static struct stack *gather(void)
 {
-    if (!stacks.gather)
+    const char *region = stacks.regions ? rpp_region_now() : NULL;
+    if (!stacks.gather && !region)
         return NULL;
     struct stack *stack = malloc(sizeof *stack);
     if (!stack)
         return NULL;
+    *stack = (struct stack){.region = region};
+    if (!stacks.gather)
+        return stack;
     stack->traceback = PyObject_CallFunctionObjArgs(stacks.gather, Py_True, Py_True,
                                                     stacks.cpp ? Py_True : Py_False, NULL);
     if (stack->traceback)
@@ -80,12 +87,13 @@ struct rp_heap_frames rpp_history_frames(void)
     return (struct rp_heap_frames){.capture = capture, .release = release};
 }
 
-static void set_gather(PyObject *function, bool cpp)
+static void set_gather(PyObject *function, bool cpp, bool regions)
 {
     Py_XINCREF(function);
     PyObject *before = stacks.gather;
     stacks.gather = function;
     stacks.cpp = cpp;
+    stacks.regions = regions;
     Py_XDECREF(before);
     drop_released();
 }
@@ -93,14 +101,14 @@ static void set_gather(PyObject *function, bool cpp)
 PyObject *rpp_keep_history(PyObject *module, PyObject *args)
 {
     (void)module;
-    int ordinal, which, keep, cpp;
+    int ordinal, which, keep, cpp, regions;
     Py_ssize_t entries;
     unsigned long long skip;
     PyObject *function;
     struct rp_heap *heap;
     struct rp_error err = {0};
-    if (!PyArg_ParseTuple(args, "iniKpOp", &ordinal, &entries, &which, &skip, &keep, &function,
-                          &cpp))
+    if (!PyArg_ParseTuple(args, "iniKpOpp", &ordinal, &entries, &which, &skip, &keep, &function,
+                          &cpp, &regions))
         return NULL;
     struct rp_heap_history_options options = RP_HEAP_HISTORY_OPTIONS_INIT;
     options.entries = (size_t)entries;
@@ -112,7 +120,7 @@ PyObject *rpp_keep_history(PyObject *module, PyObject *args)
         status = rp_heap_keep_history(heap, &options, &err);
     if (status != RP_OK)
         return rpp_set_error(status, &err);
-    set_gather(function == Py_None ? NULL : function, cpp);
+    set_gather(function == Py_None ? NULL : function, cpp, regions);
     return Py_NewRef(Py_None);
 }
 
@@ -156,7 +164,7 @@ static bool add_frames(const struct look *look, PyObject *dict, uint64_t id)
     PyObject *frames = PyList_New(0);
     bool added = frames && PyDict_SetItemString(dict, "frames", frames) == 0;
     Py_XDECREF(frames);
-    if (!added || !stack)
+    if (!added || !stack || !stack->traceback)
         return added;
     return give(look->wanted, Py_BuildValue("(OO)", dict, stack->traceback));
 }
@@ -225,15 +233,17 @@ static bool add_pool(PyObject *dict, uint32_t pool)
 static PyObject *event_of(const struct look *look, const struct rp_heap_snapshot_event *event)
 {
     bool oom = strcmp(event->action, "oom") == 0;
+    const struct stack *stack = (const struct stack *)(uintptr_t)event->stack; // NOLINT
     PyObject *metadata = PyList_GetItem(look->marks, (Py_ssize_t)event->mark);
     if (!metadata)
         return NULL;
-    PyObject *dict = Py_BuildValue(
-        "{sssKsKsKsKsssO}", "action", event->action, oom ? "device_free" : "addr",
-        (unsigned long long)event->address, "size", (unsigned long long)event->bytes, "stream",
-        (unsigned long long)(uintptr_t)event->stream, "time_us", (unsigned long long)event->time_us,
-        "compile_context", "N/A", "user_metadata", metadata);
-    if (dict && event->stack && !add_frames(look, dict, event->stack))
+    PyObject *dict =
+        Py_BuildValue("{sssKsKsKsKsssO}", "action", event->action, oom ? "device_free" : "addr",
+                      (unsigned long long)event->address, "size", (unsigned long long)event->bytes,
+                      "stream", (unsigned long long)(uintptr_t)event->stream, "time_us",
+                      (unsigned long long)event->time_us, "compile_context",
+                      stack && stack->region ? stack->region : "N/A", "user_metadata", metadata);
+    if (dict && stack && stack->traceback && !add_frames(look, dict, event->stack))
         Py_CLEAR(dict);
     if (dict && look->event_pools && !add_pool(dict, event->pool))
         Py_CLEAR(dict);

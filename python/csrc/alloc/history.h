@@ -17,8 +17,9 @@
 /* For the options of heaps. */
 struct rp_heap_frames rpp_history_frames(void);
 
-/* keep_history(ordinal, entries, stacks, skip, keep, gather, cpp): rp_heap_keep_history. gather:
- * what makes a stack, called with (True, True, cpp); None: nothing does, and there are none. */
+/* keep_history(ordinal, entries, stacks, skip, keep, gather, cpp, regions): rp_heap_keep_history.
+ * gather: what makes a stack, called with (True, True, cpp); None: nothing does, and there are none.
+ * regions: the compiled region is noted with it, or in its place. */
 PyObject *rpp_keep_history(PyObject *module, PyObject *args);
 /* mark_history(ordinal, mark): rp_heap_mark_history. */
 PyObject *rpp_mark_history(PyObject *module, PyObject *args);

@@ -7,6 +7,8 @@
  */
 #include "alloc/methods.h"
 
+#include "alloc/regions.h"
+
 #include <dlfcn.h>
 #include <link.h>
 #include <stdlib.h>
@@ -54,6 +56,43 @@ static void cache_info(void *allocator, int8_t ordinal, size_t *out_largest)
     *out_largest = available;
 }
 
+/* ---- Regions -------------------------------------------------------------------------------- */
+
+#define RECORD "_Z" CLASS "13recordHistory"
+#define ATTACH "_Z" CLASS "25attachOutOfMemoryObserverESt8functionIFvlmmmEE"
+
+/* Where the table has the function; 0: nowhere, or in several places. */
+static size_t place_of(void *const *table, size_t words, const void *function)
+{
+    size_t place = 0, found = 0;
+    for (size_t i = HEADER; function && i < words; i++)
+        if (table[i] == function) {
+            place = i;
+            found++;
+        }
+    return found == 1 ? place : 0;
+}
+
+/* The methods that are told of regions have no names in the library: they stand between two that
+ * have, and are taken for them where PyTorch's header has as many. */
+static void answer_regions(void **table, size_t words)
+{
+    enum { PUSH = 2, POP = 3, ATTACHES = 6 }; /* behind recordHistory */
+    size_t attach = place_of(table, words, find("libtorch_cuda.so", ATTACH));
+    size_t record = attach - ATTACHES;
+    Dl_info info;
+    if (attach < HEADER + ATTACHES || !dladdr(table[record], &info) || !info.dli_sname ||
+        strncmp(info.dli_sname, RECORD, strlen(RECORD)) != 0)
+        return;
+    void (*records)(void) = rpp_region_record;
+    void (*push)(void *, void *) = rpp_region_push;
+    void (*pop)(void *) = rpp_region_pop;
+    memcpy(&table[record], &records, sizeof records);
+    memcpy(&table[record + PUSH], &push, sizeof push);
+    memcpy(&table[record + POP], &pop, sizeof pop);
+    rpp_regions_answer = true;
+}
+
 /* ---- Their place ---------------------------------------------------------------------------- */
 
 /* Words of the class's table; 0: not known. */
@@ -82,16 +121,13 @@ static const char *answer(void)
         return "host memory";
     memcpy(ours, table, words * sizeof *ours);
     void (*function)(void *, int8_t, size_t *) = cache_info;
-    size_t found = 0;
-    for (size_t i = HEADER; i < words; i++)
-        if (ours[i] == asked) {
-            memcpy(&ours[i], &function, sizeof function);
-            found++;
-        }
-    if (found != 1) {
+    size_t place = place_of(ours, words, asked);
+    if (!place) {
         free(ours);
         return "CUDAPluggableAllocator::cacheInfo";
     }
+    memcpy(&ours[place], &function, sizeof function);
+    answer_regions(ours, words);
     *object = ours + HEADER;
     return NULL;
 }

@@ -34,6 +34,8 @@ class History:
         self.settings = settings
         self.private = torch_private.of(torch)
         self.on = False
+        self.pytorchs = torch_private.native(torch, torch_private.HISTORY_NAMES[0])
+        self.regions = False  # does PyTorch tell of compiled ones?
         self.marks = [""]  # metadata by the mark that events have
         self.marked = {"": 0}
         self.metadata = ""
@@ -41,6 +43,20 @@ class History:
     def _devices(self):
         self.torch.cuda.init()
         return range(self.torch.cuda.device_count())
+
+    def _tell_regions(self, wanted):
+        """Has PyTorch tell of compiled regions, as for its own history, or not; are they told of?"""
+        self.torch.cuda.init()  # PyTorch's does, too
+        for further in ((), (False, True)):  # which later versions have
+            if wanted == self.regions or self.pytorchs is None:
+                break
+            try:
+                if _C.call_for_regions(self.pytorchs, ("all" if wanted else None, None, "python", 1, False,
+                                                       wanted, False, [], *further)):
+                    self.regions = wanted
+            except TypeError:
+                continue
+        return self.regions
 
     def _keep(self, entries, stacks, cpp, forget, skip_actions):
         if stacks != NO_STACKS and torch_private.STACKS in self.private.off:
@@ -51,8 +67,11 @@ class History:
             if name in _EVENTS:
                 bits |= 1 << _EVENTS[name]
         gather = None if stacks == NO_STACKS else self.private.gather_traceback
+        if self.regions and stacks == NO_STACKS:
+            stacks = ALL  # of which nothing but the region is gathered
         for device in self._devices():
-            _C.keep_history(device, min(entries, MOST_ENTRIES), stacks, bits, not forget, gather, cpp)
+            _C.keep_history(device, min(entries, MOST_ENTRIES), stacks, bits, not forget, gather, cpp,
+                            self.regions)
         self.on = entries > 0
 
     def record(self, enabled, context=None, stacks="all", max_entries=MOST_ENTRIES, clear_history=False,
@@ -63,7 +82,9 @@ class History:
         _one_of(context, _STACKS, "context to be 'state', 'alloc', 'all', or None")
         _one_of(stacks, ("python", "all"), "stacks to be 'python', or 'all'")
         _pinned_needs(enabled is not None, record_pinned_host_memory)
-        _say_what_is_missing(compile_context, global_record_annotations, record_pinned_host_memory,
+        told = self._tell_regions(bool(enabled and compile_context))
+        _say_what_is_missing(compile_context and enabled and not told, global_record_annotations,
+                             record_pinned_host_memory,
                              self.private.further_of_history("_record_memory_history_impl", 10, further))
         if enabled is None or not record_cuda:
             return self._keep(0, NO_STACKS, False, True, ())
@@ -76,7 +97,9 @@ class History:
                          record_pinned_host_memory=False, record_cuda=True, *further):
         """torch._C._cuda_record_memory_history_legacy, whose first argument is True or False."""
         _pinned_needs(enabled, record_pinned_host_memory)
-        _say_what_is_missing(compile_context, global_record_annotations, record_pinned_host_memory,
+        told = self._tell_regions(bool(enabled and compile_context))
+        _say_what_is_missing(compile_context and enabled and not told, global_record_annotations,
+                             record_pinned_host_memory,
                              self.private.further_of_history("_record_memory_history_legacy", 11, further))
         if not enabled or not record_cuda:
             return self._keep(0, NO_STACKS, False, True, ())

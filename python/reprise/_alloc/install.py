@@ -161,7 +161,7 @@ def install(*, memory_fraction=None, record_history=0, exec_budget_bytes=None,
         if fraction is not None:
             torch.cuda.set_per_process_memory_fraction(fraction, device)
         if record_history:
-            _C.keep_history(device, record_history, 0, 0, False, None, False)
+            _C.keep_history(device, record_history, 0, 0, False, None, False, False)
         if budget is not None:
             _C.exec_budget(device, budget)
 
