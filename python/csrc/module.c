@@ -3,6 +3,7 @@
  * reprise._C: the library as PyTorch's front end needs it. Thin: the reference is reprise.h, and
  * the package's documentation the Python files beside it.
  */
+#include "alloc/direct.h"
 #include "alloc/execs.h"
 #include "alloc/history.h"
 #include "alloc/hooks.h"
@@ -214,6 +215,16 @@ static PyObject *heap_stats(PyObject *module, PyObject *args)
     return stats;
 }
 
+static PyObject *enable_caching(PyObject *module, PyObject *args)
+{
+    (void)module;
+    int on = 1;
+    if (!PyArg_ParseTuple(args, "|p", &on))
+        return NULL;
+    rpp_direct_switch(!on);
+    return Py_NewRef(Py_None);
+}
+
 static PyObject *heap_reset(PyObject *module, PyObject *args)
 {
     (void)module;
@@ -374,6 +385,8 @@ static PyMethodDef methods[] = {
      "stack), ..])."},
     {"heap_configure", heap_configure, METH_VARARGS,
      "heap_configure(gc_threshold, max_split, max_non_split_rounding, divisions), for all heaps."},
+    {"enable_caching", enable_caching, METH_VARARGS,
+     "enable_caching([on]): is memory cached, or each allocation the driver's?"},
     {"heap_reset", heap_reset, METH_VARARGS, "Resets peaks, or what was accumulated."},
     {"keep_history", rpp_keep_history, METH_VARARGS,
      "keep_history(ordinal, entries, stacks, skip, keep, gather, cpp, regions): keeps events."},

@@ -656,12 +656,51 @@ class Statistics(Case):
         with self.assertRaises(RuntimeError):
             torch.cuda.caching_allocator_delete(12345)
 
-    @unittest.skipUnless(INSTALL, "of Reprise's")
-    def test_caching_cannot_be_switched_off(self):
-        with self.assertWarnsRegex(UserWarning, "^torch.cuda.caching_allocator_enable.False. needs "):
-            torch.cuda.caching_allocator_enable(False)
-        torch.cuda.caching_allocator_enable(True)
-        self.assertTrue(of_bytes(1000).is_cuda)
+    def test_caching_is_switched_off(self):
+        def accumulated():
+            return torch.cuda.memory_stats()["requested_bytes.all.allocated"]
+        before, pointers = accumulated(), []
+        torch.cuda.caching_allocator_enable(False)
+        try:
+            free = torch.cuda.mem_get_info()[0]
+            for _ in range(3):
+                pointers.append(torch.cuda.caching_allocator_alloc(8 * MIB))
+            self.assertEqual(len(set(pointers)), 3)
+            self.assertLessEqual(torch.cuda.mem_get_info()[0], free - 24 * MIB)
+            tensor = of_bytes(1000, 7)
+            self.assertEqual(tensor.sum().item(), 7000)
+            del tensor
+            for pointer in pointers:
+                torch.cuda.caching_allocator_delete(pointer)
+            self.assertEqual(accumulated(), before)
+            self.assertEqual(torch.cuda.mem_get_info()[0], free)
+        finally:
+            torch.cuda.caching_allocator_enable(True)
+        torch.cuda.caching_allocator_delete(torch.cuda.caching_allocator_alloc(MIB))
+        self.assertEqual(accumulated() - before, MIB)
+
+    @unittest.skipUnless(INSTALL, "PyTorch's own loses such memory")
+    def test_memory_from_while_caching_was_off(self):
+        free = torch.cuda.mem_get_info()[0]
+        torch.cuda.caching_allocator_enable(False)
+        try:
+            tensor, graph = of_bytes(8 * MIB, 3), torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                sums = tensor[:1000] + 1  # in planned memory all the same
+            with self.assertRaises(torch.OutOfMemoryError):
+                of_bytes(1 << 50)
+        finally:
+            torch.cuda.caching_allocator_enable(True)
+        graph.replay()
+        self.assertEqual(sums.sum().item(), 4000)
+        del graph, sums
+        torch.cuda.synchronize()
+        gc.collect()
+        torch.cuda.empty_cache()
+        self.assertLessEqual(torch.cuda.mem_get_info()[0], free - 8 * MIB)
+        del tensor
+        torch.cuda.empty_cache()
+        self.assertGreaterEqual(torch.cuda.mem_get_info()[0], free)
 
     def test_texts(self):
         self.assertIn("CUDA OOMs: ", torch.cuda.memory_summary())

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "alloc/hooks.h"
 
+#include "alloc/direct.h"
 #include "alloc/mempool.h"
 #include "alloc/raise.h"
 #include "alloc/shortage.h"
@@ -247,6 +248,8 @@ static void *allocate(size_t bytes, int ordinal, struct CUstream_st *stream, boo
                 (is_capturing(ordinal, stream) &&
                  rpp_once_alloc(bytes, ordinal, stream, &address, &status, &err));
         pool = rpp_mempool_now(ordinal);
+        if (!taken && !pool)
+            taken = rpp_direct_alloc(bytes, ordinal, &address, &status, &err);
     }
     if (!taken && !pool)
         address = rpp_spare_take(bytes, ordinal, stream);
@@ -330,8 +333,8 @@ void rpp_hook_free(void *pointer, size_t bytes, int ordinal, struct CUstream_st 
         rpp_spare_keep(address, bytes, ordinal, stream))
         return;
     struct rp_heap *heap = rpp_heap_made(ordinal);
-    if (heap)
-        rp_heap_free(heap, address, NULL);
+    if (!heap || rp_heap_free(heap, address, NULL) != RP_OK)
+        rpp_direct_free(address, ordinal);
 }
 
 void rpp_hook_use(void *pointer, struct CUstream_st *stream)

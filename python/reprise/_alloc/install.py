@@ -231,18 +231,13 @@ def _restore_statistics(torch):
     def reset_accumulated(device):
         _C.heap_reset(device, False)
 
-    def enable_caching(value=True):
-        if not value:
-            warn("torch.cuda.caching_allocator_enable(False) needs PyTorch's own allocator: Reprise's goes "
-                 "on caching. Leave install() out to look for errors of memory")
-
     answers = (cuda_stats, reset_peaks, reset_accumulated, set_fraction,
                lambda device: fractions.get(device, 1.0))
     _answer(torch, torch_private.STATISTICS_NAMES, answers)
     _answer(torch, torch_private.HISTORY_NAMES,
             (_history.record, _history.record_as_before, _history.is_on, _history.snapshot,
              _history.set_metadata, _history.get_metadata))
-    _answer(torch, torch_private.OBSERVER_NAMES, (_C.observe_shortage, enable_caching))
+    _answer(torch, torch_private.OBSERVER_NAMES, (_C.observe_shortage, _C.enable_caching))
     # torch.accelerator asks PyTorch's own allocator, whatever is in its place.
     _answer(torch, torch_private.ACCELERATOR_NAMES,
             (torch.cuda.is_initialized, torch.cuda.empty_cache, stats, reset_peaks, reset_accumulated))
