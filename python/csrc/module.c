@@ -412,7 +412,8 @@ static PyMethodDef methods[] = {
     {"lease_pools", rpp_lease_pools, METH_VARARGS,
      "lease_pools(ordinal): memory of PyTorch's graphs."},
     {"lease_want", rpp_lease_want, METH_VARARGS,
-     "lease_want(id, id, address): the thread's next allocation is this block again; 0: no more."},
+     "lease_want(id, id, address, stream): the thread's next allocation is this block again, or "
+     "any."},
     {"swap_owners", rpp_swap_owners, METH_VARARGS,
      "swap_owners(storage, storage, address): who frees the one frees the other."},
     {"lease_blocks", rpp_lease_blocks, METH_VARARGS,

@@ -1240,6 +1240,28 @@ class Checkpoints(Case):
         self.assertEqual(alive_in(pool), 1)
         self.assertIn("<!DOCTYPE html>", viz.segment_plot(torch.cuda.memory._snapshot()))
 
+    def test_a_segment_is_one_streams(self):
+        side = torch.cuda.Stream()
+
+        def work():
+            main, x = torch.cuda.current_stream(), of_bytes(12 * MIB)
+            side.wait_stream(main)
+            with torch.cuda.stream(side):
+                y = of_bytes(12 * MIB)
+            main.wait_stream(side)
+            return x, y
+        graph, (x, y) = captured(work)
+        found = segments_of(graph.pool())
+        self.assertEqual(len(found), 2)
+        self.assertEqual(len({s["stream"] for s in found}), 2)
+        self.assertIn(side.cuda_stream, {s["stream"] for s in found})
+        for segment in found:
+            self.assertEqual(sum(b["size"] for b in segment["blocks"]), segment["total_size"])
+            alive = [b["address"] for b in segment["blocks"] if b["state"] == "active_allocated"]
+            self.assertEqual(alive, [(y if segment["stream"] == side.cuda_stream else x).data_ptr()])
+        del x
+        self.assertEqual(alive_in(graph.pool()), 1)
+
     def test_a_filter_for_a_pool_finds_them(self):
         graph, (x,) = captured(lambda: (of_bytes(1000),))
         if "mempool_id" not in inspect.signature(torch.cuda.memory_snapshot).parameters:

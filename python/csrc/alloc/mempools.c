@@ -123,8 +123,9 @@ PyObject *rpp_lease_blocks(PyObject *module, PyObject *args)
         rpp_once_blocks(ordinal, (struct rpp_pool_id){{first, second}}, &count);
     PyObject *list = PyList_New(0);
     for (size_t i = 0; list && i < count; i++)
-        if (!give(list, Py_BuildValue("(KK)", (unsigned long long)blocks[i].address,
-                                      (unsigned long long)blocks[i].bytes)))
+        if (!give(list, Py_BuildValue("(KKK)", (unsigned long long)blocks[i].address,
+                                      (unsigned long long)blocks[i].bytes,
+                                      (unsigned long long)(uintptr_t)blocks[i].stream)))
             Py_CLEAR(list);
     free(blocks);
     return list;
@@ -152,10 +153,11 @@ PyObject *rpp_lease_pools(PyObject *module, PyObject *args)
 PyObject *rpp_lease_want(PyObject *module, PyObject *args)
 {
     (void)module;
-    unsigned long long first, second, address;
-    if (!PyArg_ParseTuple(args, "KKK", &first, &second, &address))
+    unsigned long long first, second, address, stream;
+    if (!PyArg_ParseTuple(args, "KKKK", &first, &second, &address, &stream))
         return NULL;
-    rpp_once_want((struct rpp_pool_id){{first, second}}, address);
+    rpp_once_want((struct rpp_pool_id){{first, second}}, address,
+                  (struct CUstream_st *)(uintptr_t)stream); // NOLINT(performance-no-int-to-ptr)
     return Py_NewRef(Py_None);
 }
 

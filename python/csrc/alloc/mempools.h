@@ -19,11 +19,12 @@ PyObject *rpp_py_mempool_begin(PyObject *module, PyObject *args);
 PyObject *rpp_py_mempool_end(PyObject *module, PyObject *args);
 PyObject *rpp_py_mempool_release(PyObject *module, PyObject *args);
 PyObject *rpp_py_mempool_count(PyObject *module, PyObject *args);
-/* lease_blocks(ordinal, id, id): (address, bytes) of the blocks that tensors lie in. */
+/* lease_blocks(ordinal, id, id): (address, bytes, stream) of the blocks that tensors lie in. */
 PyObject *rpp_lease_blocks(PyObject *module, PyObject *args);
 /* lease_pools(ordinal): ((id, id), address, bytes) of each. */
 PyObject *rpp_lease_pools(PyObject *module, PyObject *args);
-/* lease_want(id, id, address): the thread's next allocation is this block again; 0: no more. */
+/* lease_want(id, id, address, stream): the thread's next allocation is this block again, which was
+ * the stream's; address 0: no more. */
 PyObject *rpp_lease_want(PyObject *module, PyObject *args);
 /* swap_owners(storage, storage, address): who frees the one frees the other. Both, StorageImpl*,
  * lie at the address, and the first is a tensor's own. */

@@ -237,11 +237,12 @@ static rp_status alloc_block(struct rpp_once *once, uint64_t bytes, struct CUstr
 
 /* A tensor of a reprise.graphed capture may be alive there: PyTorch cannot have two at one address.
  */
-static rp_status note_block(struct rpp_once *once, uint64_t bytes, uint64_t address,
-                            struct rp_error *err)
+static rp_status note_block(struct rpp_once *once, uint64_t bytes, struct CUstream_st *stream,
+                            uint64_t address, struct rp_error *err)
 {
     struct rpp_addresses *blocks = &rpp_state.call.blocks;
-    const struct rpp_block block = {.owners = 1, .address = address, .bytes = bytes, .once = once};
+    const struct rpp_block block = {
+        .owners = 1, .address = address, .bytes = bytes, .stream = stream, .once = once};
     if (rpp_addresses_get(blocks, address)) {
         snprintf(err->message, sizeof err->message,
                  "a tensor from an earlier capture is still alive where this capture would have "
@@ -265,7 +266,7 @@ static rp_status alloc_in(struct rpp_lease *lease, uint64_t bytes, struct CUstre
         status = alloc_block(lease->now, bytes, stream, out_address, err);
     if (status != RP_OK)
         return status;
-    status = note_block(lease->now, bytes, *out_address, err);
+    status = note_block(lease->now, bytes, stream, *out_address, err);
     if (status != RP_OK)
         rp_call_free(lease->now->call, *out_address, NULL);
     return status;
@@ -305,12 +306,14 @@ void rpp_once_use(const struct rpp_block *block, struct CUstream_st *stream)
 /* What the next allocation of this thread is to be. */
 static _Thread_local struct {
     uint64_t address; /* 0: any */
+    struct CUstream_st *stream;
     struct rpp_pool_id id;
 } again;
 
-void rpp_once_want(struct rpp_pool_id id, uint64_t address)
+void rpp_once_want(struct rpp_pool_id id, uint64_t address, struct CUstream_st *stream)
 {
     again.id = id;
+    again.stream = stream;
     if (!again.address != !address)
         atomic_fetch_add(&rpp_state.begun, address ? 1 : -1);
     again.address = address;
@@ -326,7 +329,7 @@ static rp_status hold_in(const struct rpp_lease *lease, uint64_t bytes, struct r
     for (struct rpp_once *once = lease->first; once && status != RP_OK; once = once->next) {
         if (once->call || rp_graph_hold(once->graph, again.address, err) != RP_OK)
             continue;
-        status = note_block(once, bytes, again.address, err);
+        status = note_block(once, bytes, again.stream, again.address, err);
         if (status != RP_OK)
             rp_graph_let_go(once->graph, again.address, NULL);
     }
@@ -498,7 +501,7 @@ struct rpp_once_block *rpp_once_blocks(int ordinal, struct rpp_pool_id id, size_
     for (size_t i = 0; all && lease && i < blocks->capacity; i++) {
         const struct rpp_block *block = &blocks->slots[i];
         if (block->address && block->once && block->once->lease == lease)
-            all[count++] = (struct rpp_once_block){block->address, block->bytes};
+            all[count++] = (struct rpp_once_block){block->address, block->bytes, block->stream};
     }
     pthread_mutex_unlock(&rpp_state.lock);
     *out_count = count;

@@ -39,9 +39,9 @@ bool rpp_once_alloc(uint64_t bytes, int ordinal, struct CUstream_st *stream, uin
 void rpp_once_free(const struct rpp_block *block);
 void rpp_once_use(const struct rpp_block *block, struct CUstream_st *stream);
 
-/* The next allocation of this thread is to be this block of the lease, which was freed since its
- * capture; 0: no more. */
-void rpp_once_want(struct rpp_pool_id id, uint64_t address);
+/* The next allocation of this thread is to be this block of the lease, which was the stream's and was
+ * freed since its capture; 0: no more. */
+void rpp_once_want(struct rpp_pool_id id, uint64_t address, struct CUstream_st *stream);
 /* False: none is wanted. */
 bool rpp_once_hold(uint64_t bytes, int ordinal, uint64_t *out_address, rp_status *out_status,
                    struct rp_error *err);
@@ -75,6 +75,7 @@ struct rpp_once_facts *rpp_once_facts(size_t *out_count);
  * host memory. */
 struct rpp_once_block {
     uint64_t address, bytes;
+    struct CUstream_st *stream; /* that it was allocated for */
 };
 struct rpp_once_block *rpp_once_blocks(int ordinal, struct rpp_pool_id id, size_t *out_count);
 /* The memory of a device's leases, likewise; none where nothing was captured yet. */

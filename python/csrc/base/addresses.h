@@ -10,17 +10,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct CUstream_st;
 struct rpp_once;
 
 struct rpp_block {
     uint32_t owners;  /* segments: how many pools of PyTorch's still have it */
     uint64_t address; /* never 0 */
     uint64_t bytes;
-    uint64_t call;         /* number of the call that it was allocated in */
-    const void *pool;      /* of that call; unowned */
-    uint32_t index;        /* how many allocations of that call came before */
-    bool is_arg;           /* it lies where an argument does: nothing to free */
-    struct rpp_once *once; /* the capture of PyTorch's own that it is of; NULL: of a call */
+    uint64_t call;              /* number of the call that it was allocated in */
+    const void *pool;           /* of that call; unowned */
+    uint32_t index;             /* how many allocations of that call came before */
+    bool is_arg;                /* it lies where an argument does: nothing to free */
+    struct CUstream_st *stream; /* of a block of `once`: that it was allocated for */
+    struct rpp_once *once;      /* the capture of PyTorch's own that it is of; NULL: of a call */
 };
 
 struct rpp_addresses {

@@ -27,9 +27,9 @@ class State:
 
 
 def _alive(device, pool):
-    """Sizes of the blocks of the pool that are alive, by address: those that captures took, and those
-    that were taken in it eagerly."""
-    return {block["address"]: block["requested_size"]
+    """Sizes and streams of the blocks of the pool that are alive, by address: those that captures took,
+    and those that were taken in it eagerly."""
+    return {block["address"]: (block["requested_size"], segment["stream"])
             for segment in torch.cuda.memory_snapshot()
             if segment["segment_pool_id"] == pool and segment["device"] == device
             for block in segment["blocks"] if block["state"] == "active_allocated"}
@@ -50,13 +50,13 @@ def put_back(device, state, stale, owners):
         raise RuntimeError("Any stale tensors which are being manually freed must be passed to set checkpoint")
     for address in gone:
         _native("_free_And_Remove_DeleterFn")(stale[address])
-    for address, size in state.blocks.items():
+    for address, (size, stream) in state.blocks.items():
         owner = owners.get(address)
         if address in now:
             if owner is None or _native("_has_Standard_Deleter")(owner):
                 continue
             _native("_cuda_cudaCachingAllocator_raw_delete")(address)
-        _allocate_again(state, address, size, owner)
+        _allocate_again(state, address, size, stream, owner)
 
 
 def _by_address(storages):
@@ -64,8 +64,8 @@ def _by_address(storages):
     return {torch.UntypedStorage._new_with_weak_ptr(s).data_ptr(): s for s in storages}
 
 
-def _allocate_again(state, address, size, owner):
-    _C.lease_want(*state.pool, address)
+def _allocate_again(state, address, size, stream, owner):
+    _C.lease_want(*state.pool, address, stream)
     try:
         with torch.cuda.device(state.device):
             if owner is None:
@@ -74,25 +74,43 @@ def _allocate_again(state, address, size, owner):
                 return
             block = torch.empty(size, dtype=torch.uint8, device="cuda")
     finally:
-        _C.lease_want(0, 0, 0)
+        _C.lease_want(0, 0, 0, 0)
     _C.swap_owners(block.untyped_storage()._cdata, owner, address)
 
 
 def segments(device):
-    """Memory of a device's graphs, as a snapshot has it."""
+    """Memory of a device's graphs, as a snapshot has it: a segment for each stretch of a pool whose blocks
+    are one stream's, as a segment has a stream and its blocks have none."""
     seen, found = set(), []
     for pool, address, size in _C.lease_pools(device):
         if not size or address in seen:  # pools of PyTorch's may stand for one of ours
             continue
         seen.add(address)
-        blocks = _blocks(sorted(_C.lease_blocks(device, *pool)), address, address + size)
-        active = [b for b in blocks if b["state"] == "active_allocated"]
-        allocated = sum(b["size"] for b in active)
-        found.append({"device": device, "address": address, "total_size": size, "allocated_size": allocated,
-                      "active_size": allocated, "requested_size": sum(b["requested_size"] for b in active),
-                      "stream": 0, "segment_type": "large", "segment_pool_id": tuple(pool),
-                      "is_expandable": True, "frames": [], "blocks": blocks})
+        end = address + size
+        for begin, stream, alive in reversed(_by_stream(address, _C.lease_blocks(device, *pool))):
+            found.append(_segment(device, pool, stream, _blocks(alive, begin, end)))
+            end = begin
     return found
+
+
+def _by_stream(address, alive):
+    """Stretches of a pool that begins there: (where, stream, blocks)."""
+    found = []
+    for block, size, stream in sorted(alive):
+        if not found or found[-1][1] != stream:
+            found.append((block if found else address, stream, []))
+        found[-1][2].append((block, size))
+    return found or [(address, 0, [])]
+
+
+def _segment(device, pool, stream, blocks):
+    active = [b for b in blocks if b["state"] == "active_allocated"]
+    allocated = sum(b["size"] for b in active)
+    return {"device": device, "address": blocks[0]["address"], "total_size": sum(b["size"] for b in blocks),
+            "allocated_size": allocated, "active_size": allocated,
+            "requested_size": sum(b["requested_size"] for b in active), "stream": stream,
+            "segment_type": "large", "segment_pool_id": tuple(pool), "is_expandable": True, "frames": [],
+            "blocks": blocks}
 
 
 def _blocks(alive, at, end):
