@@ -181,6 +181,9 @@ def main():
     if chosen.out:
         with open(chosen.out, "w", encoding="utf-8") as file:
             file.write(text + "\n")
+        for row in rows:
+            if row["differs"]:
+                print(f"{row['name']:70} {row['c10']:8} {row['reprise']:8} {row['reason'][:90]}", file=sys.stderr)
         print(f"{len(rows)} rows, {sum(row['differs'] for row in rows)} differ", file=sys.stderr)
     else:
         print(text)
