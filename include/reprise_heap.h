@@ -113,7 +113,7 @@ RP_API rp_status rp_heap_alloc_in(struct rp_heap *heap, uint32_t pool, uint64_t 
                                   struct rp_error *err);
 /* Where a pool's memory comes from, in place of the device. Both functions are called with no lock
  * held, by threads that allocate and that give memory back; work on `stream` may use it. They may
- * not allocate from the pool. */
+ * not allocate from the pool, nor use a heap that is being destroyed. */
 struct rp_heap_source {
     /* 2 MiB for small requests, 20 MiB for those below 10 MiB, and else what was asked for in steps
      * of 2 MiB. Returns an address that is aligned to 512 bytes; 0: there is no memory. */
