@@ -681,10 +681,10 @@ class Statistics(Case):
 
     @unittest.skipUnless(INSTALL, "PyTorch's own loses such memory")
     def test_memory_from_while_caching_was_off(self):
-        free = torch.cuda.mem_get_info()[0]
+        before, much = torch.cuda.mem_get_info()[0], 1024 * MIB  # so much that other programs hardly matter
         torch.cuda.caching_allocator_enable(False)
         try:
-            tensor, graph = of_bytes(8 * MIB, 3), torch.cuda.CUDAGraph()
+            tensor, graph = of_bytes(much, 3), torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 sums = tensor[:1000] + 1  # in planned memory all the same
             with self.assertRaises(torch.OutOfMemoryError):
@@ -697,10 +697,9 @@ class Statistics(Case):
         torch.cuda.synchronize()
         gc.collect()
         torch.cuda.empty_cache()
-        self.assertLessEqual(torch.cuda.mem_get_info()[0], free - 8 * MIB)
+        self.assertLess(torch.cuda.mem_get_info()[0], before - much // 2)
         del tensor
-        torch.cuda.empty_cache()
-        self.assertGreaterEqual(torch.cuda.mem_get_info()[0], free)
+        self.assertGreater(torch.cuda.mem_get_info()[0], before - much // 2)
 
     def test_texts(self):
         self.assertIn("CUDA OOMs: ", torch.cuda.memory_summary())

@@ -334,7 +334,7 @@ class Trains(Case):
             for one in (made[1], made[0], twin[1], twin[0]):
                 one.backward_dw()
             for a, b in zip(net.parameters(), twin.parameters()):
-                self.assertTrue(torch.equal(a.grad, b.grad))
+                torch.testing.assert_close(a.grad, b.grad)  # cuBLAS may sum in another order in a capture
 
 
 class _Eight(torch.autograd.Function):

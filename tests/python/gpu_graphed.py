@@ -796,8 +796,13 @@ class Results(unittest.TestCase):
 
     def test_objects_that_calls_make_keep_them_eager(self):
         class Own:
+            """Is put together by nobody else, as it says how it goes."""
+
             def __init__(self, y):
                 self.y, self.seen = y, []
+
+            def __del__(self):
+                pass
 
         async def later(x):
             return x * 2

@@ -604,7 +604,7 @@ class Made(Case):
         with torch.no_grad():
             for i in range(4):
                 ids = torch.arange(16).add(i).remainder(7).view(2, 8).cuda()
-                self.same(tensors(made(ids)), tensors(net(ids)))
+                torch.testing.assert_close(tensors(made(ids)), tensors(net(ids)))  # a capture has its mask written out
         self.assertEqual(self.replays(reprise.graphed_of(made)), 3)
 
 
