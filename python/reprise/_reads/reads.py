@@ -139,7 +139,8 @@ class Reads:
 
     def refusing(self, body):
         """The body of a capture's runs, which raises what replays would not do again. Once one has ended, the others
-        are not watched: each begins with the same state, and being watched costs as much as the run."""
+        are not watched: each begins with the same state, and being watched costs as much as the run. A profiler
+        leaves other words on the stack, which kernels' padding would show: with one all runs are watched."""
         has_ended = False
 
         def run(placed):
@@ -149,7 +150,7 @@ class Reads:
             if self.unseen:
                 raise Effect(self.unseen[0])
             result = _recorded(Run(self.executed, self.iterators, refuses=True), lambda: body(placed))
-            has_ended = True
+            has_ended = hasattr(sys, "monitoring")
             return result
         return run
 
