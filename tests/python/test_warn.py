@@ -142,7 +142,7 @@ class Package(unittest.TestCase):
     def test_a_newer_pytorch(self):
         program = ("import sys, types, reprise\n"
                    "sys.modules['torch'] = types.SimpleNamespace(__version__='99.0', cuda=\n"
-                   "    types.SimpleNamespace(is_available=bool), version=types.SimpleNamespace(cuda=None))\n"
+                   "    types.SimpleNamespace(device_count=int), version=types.SimpleNamespace(cuda=None))\n"
                    "try:\n"
                    "    reprise.install()\n"
                    "except RuntimeError:\n"

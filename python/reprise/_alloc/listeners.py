@@ -27,7 +27,7 @@ def _answer_trace(torch):
     def activate_here():
         activate()
         _C.listen_trace(*fire)
-    setattr(torch._C, torch_private.TRACE_NAME, activate_here)
+    torch_private.put_native(torch, torch_private.TRACE_NAME, activate_here)
     if _C.traces_gpu():  # since before install(), by TORCH_CUDA_SANITIZER=1
         _C.listen_trace(*fire)
 

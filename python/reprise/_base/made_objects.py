@@ -23,6 +23,7 @@ _DEEPEST = 16
 def _is_simple(kind):
     """Are its objects their attributes, and nothing else?"""
     return (not issubclass(kind, type) and kind.__new__ is object.__new__ and kind.__basicsize__ == _PLAIN_SIZE and
+            kind.__dictoffset__ != 0 and kind.__weakrefoffset__ != 0 and
             all(getattr(kind, name, None) is getattr(object, name, None) for name in _WAYS) and
             not any(hasattr(kind, name) for name in _NONE))
 
@@ -50,8 +51,7 @@ class _Apart:
     """One result, taken apart in two steps: what is held still, once the result is gone, stays."""
 
     def __init__(self, torch):
-        self._tensor = torch.Tensor
-        self._foreign = (torch.nn.Module, torch.optim.Optimizer)
+        self._torch, self._tensor = torch, torch.Tensor
         self._known = {}  # candidates by id of the object
         self._simple = {}
         self._count = 0
@@ -72,7 +72,8 @@ class _Apart:
     def _takes(self, value):
         kind = type(value)
         if kind not in self._simple:
-            self._simple[kind] = not issubclass(kind, self._foreign) and _is_simple(kind)
+            self._simple[kind] = _is_simple(kind) and not issubclass(
+                kind, (self._torch.nn.Module, self._torch.optim.Optimizer))
         return self._simple[kind]
 
     def _candidate(self, made, depth):

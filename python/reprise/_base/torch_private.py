@@ -136,6 +136,11 @@ def native(torch, name):
     return _find(torch, f"_C.{name}")
 
 
+def put_native(torch, name, function):
+    """Puts a function in the place of one of PyTorch's extension."""
+    setattr(torch._C, name, function)
+
+
 def trace_registries():
     """Whose callbacks are called for an allocation and for a free; None: PyTorch has them no more."""
     path, names = _TRACED
