@@ -507,6 +507,17 @@ class Made(Case):
         last.scale = 3.0
         self.assertEqual(one.scale, 2.0)
 
+    def test_an_object_that_is_frozen(self):
+        @dataclasses.dataclass(frozen=True)
+        class Frozen:
+            hidden: torch.Tensor
+            name: str = "one"
+
+        *_, last = self.check(lambda x: Frozen(self.net(x)), lambda got: [got.hidden])
+        self.assertEqual(last.name, "one")
+        with self.assertRaises(dataclasses.FrozenInstanceError):
+            last.name = "another"
+
     def test_objects_in_objects_and_containers(self):
         def make(x):
             y = self.net(x)

@@ -15,7 +15,7 @@ import weakref
 
 from .tree import Parts, flatten, unflatten
 
-_WAYS = ("__reduce__", "__reduce_ex__", "__getattribute__", "__setattr__", "__getstate__")
+_WAYS = ("__reduce__", "__reduce_ex__", "__getattribute__", "__getstate__")
 _NONE = ("__setstate__", "__copy__", "__deepcopy__", "__del__", "__getnewargs__", "__getnewargs_ex__")
 _DEEPEST = 16
 
