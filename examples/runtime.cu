@@ -5,7 +5,7 @@
  *
  *     nvcc runtime.cu -o runtime $(pkg-config --cflags --libs reprise) && ./runtime
  *
- * Needs an NVIDIA GPU: the runtime calls NVIDIA's driver directly, and knows no other.
+ * Needs an NVIDIA GPU, or the host driver under the name of NVIDIA's (docs/guides/cuda.md).
  */
 #include <reprise.h>
 
