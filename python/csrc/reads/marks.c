@@ -26,21 +26,60 @@ static struct rpp_mark **link_of(const PyObject *dict)
     return link;
 }
 
-static uint64_t *word_of(struct rpp_mark *mark, Py_hash_t hash, uint64_t *out_bit)
+static uint64_t *filter_word(struct rpp_mark *mark, Py_hash_t hash, uint64_t *out_bit)
 {
     uint64_t mixed = (uint64_t)hash * 0x9E3779B97F4A7C15U;
     *out_bit = 1ULL << (mixed >> 58);
-    return &mark->keys[(mixed >> 52) % RPP_KEY_WORDS];
+    return &mark->filter[(mixed >> 52) % RPP_FILTER_WORDS];
+}
+
+/* Where a hash is among those that matter, or would be. */
+static size_t place_of(const struct rpp_mark *mark, Py_hash_t hash)
+{
+    size_t low = 0, high = mark->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (mark->hashes[middle] < hash)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static bool is_known(const struct rpp_mark *mark, size_t place, Py_hash_t hash)
+{
+    return place < mark->count && mark->hashes[place] == hash;
 }
 
 /* Strings know their hash; of others it would be Python that tells it. */
 static bool matters(struct rpp_mark *mark, PyObject *key)
 {
     uint64_t bit;
-    if (!key || !PyUnicode_CheckExact(key))
+    if (mark->all_matter || !key || !PyUnicode_CheckExact(key))
         return true;
-    uint64_t *word = word_of(mark, PyObject_Hash(key), &bit);
-    return *word & bit;
+    Py_hash_t hash = PyObject_Hash(key);
+    const uint64_t *word = filter_word(mark, hash, &bit);
+    return (*word & bit) && is_known(mark, place_of(mark, hash), hash);
+}
+
+/* False without memory. */
+static bool add_hash(struct rpp_mark *mark, Py_hash_t hash)
+{
+    uint64_t bit;
+    size_t place = place_of(mark, hash);
+    if (is_known(mark, place, hash))
+        return true;
+    Py_hash_t *grown = PyMem_Realloc(mark->hashes, (mark->count + 1) * sizeof *grown);
+    if (!grown)
+        return false;
+    memmove(grown + place + 1, grown + place, (mark->count - place) * sizeof *grown);
+    grown[place] = hash;
+    mark->hashes = grown;
+    mark->count++;
+    uint64_t *word = filter_word(mark, hash, &bit);
+    *word |= bit;
+    return true;
 }
 
 static int on_dict_event(int event, PyObject *dict, PyObject *key, PyObject *value)
@@ -103,12 +142,10 @@ struct rpp_mark *rpp_mark_take(PyObject *dict, PyObject *keys)
         return NULL;
     mark->users++;
     if (!keys)
-        memset(mark->keys, 0xFF, sizeof mark->keys);
-    for (Py_ssize_t i = 0; keys && i < PyTuple_Size(keys); i++) {
-        uint64_t bit;
-        uint64_t *word = word_of(mark, PyObject_Hash(PyTuple_GetItem(keys, i)), &bit);
-        *word |= bit;
-    }
+        mark->all_matter = true;
+    for (Py_ssize_t i = 0; keys && i < PyTuple_Size(keys); i++)
+        if (!add_hash(mark, PyObject_Hash(PyTuple_GetItem(keys, i))))
+            mark->all_matter = true;
     return mark;
 }
 
@@ -123,6 +160,7 @@ void rpp_mark_drop(struct rpp_mark *mark)
         if (state.unwatch(state.watcher, mark->dict) != 0)
             PyErr_Clear();
     }
+    PyMem_Free(mark->hashes);
     PyMem_Free(mark);
 }
 

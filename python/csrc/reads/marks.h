@@ -18,14 +18,18 @@
 #include "base/python.h"
 
 enum rpp_way_to_look { RPP_BY_VALUE = 0, RPP_BY_WATCHER = 1, RPP_BY_TAG = 2 };
-enum { RPP_KEY_WORDS = 8 };
+enum { RPP_FILTER_WORDS = 8 };
 
 struct rpp_mark {
     struct rpp_mark *next; /* in its bucket */
     PyObject *dict;        /* not owned: its end is told */
     size_t users;
-    uint64_t version;             /* moves before a key that matters changes */
-    uint64_t keys[RPP_KEY_WORDS]; /* a bit for each hash that matters */
+    uint64_t version; /* moves before a key that matters changes */
+    bool all_matter;  /* any key does */
+    uint64_t
+        filter[RPP_FILTER_WORDS]; /* a bit that hashes share: without it a key does not matter */
+    size_t count;
+    Py_hash_t *hashes; /* of the keys that matter, `count` of them, in their order */
 };
 
 /* How often any mark has moved. */

@@ -5,6 +5,7 @@
 #include "reads/marks.h"
 #include "reads/sets.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <string.h>
 
@@ -367,9 +368,11 @@ static bool look_at(const struct reads *reads, struct owner *owner, size_t which
 
 enum { HEAD_WORDS = 2, MOST_WORDS_OF_FUNCTION = 24 };
 
-static uint64_t reference(PyObject *value)
+/* What the word of a value holds: 0 in an empty cell, and for defaults that a function lacks. */
+static uint64_t reference(const struct owner *owner, PyObject *value)
 {
-    return value == absent || value == Py_None ? 0 : (uintptr_t)value;
+    bool is_missing = value == absent || (owner->kind == FUNCTION && value == Py_None);
+    return is_missing ? 0 : (uintptr_t)value;
 }
 
 /* learn_function(function, its size): one whose parts are all there, and nothing twice. */
@@ -427,7 +430,7 @@ static bool add_words(struct owners *owners, struct owner *owner)
     size_t count = value_count(owner);
     for (size_t i = 0; i < count; i++) {
         words[i].at = word_of(owner, i);
-        words[i].value = reference(value_at(owner, i));
+        words[i].value = reference(owner, value_at(owner, i));
         if (!words[i].at || *words[i].at != words[i].value)
             return false;
     }
@@ -436,6 +439,12 @@ static bool add_words(struct owners *owners, struct owner *owner)
     owner->word_at = owners->word_count + 1;
     owners->word_count += count;
     return true;
+}
+
+static struct word *word_at(struct owners *owners, const struct owner *owner, size_t i)
+{
+    assert(owner->word_at && i < value_count(owner));
+    return &owners->words[owner->word_at - 1 + i];
 }
 
 static bool words_hold(const struct owners *owners)
@@ -569,7 +578,7 @@ static PyObject *reads_accept(PyObject *self, PyObject *args)
     PyObject *old = owner->values;
     owner->values = tuple;
     if (owner->word_at)
-        reads->owners->words[owner->word_at - 1 + (size_t)entry].value = reference(value);
+        word_at(reads->owners, owner, (size_t)entry)->value = reference(owner, value);
     reads->epoch++;
     Py_DECREF(old);
     return Py_NewRef(Py_None);
