@@ -327,6 +327,59 @@ def stage(width=256):
                                torch.nn.Linear(width, width)).cuda()
 
 
+class Used(torch.autograd.Function):
+    """Its backward pass uses up what the forward pass left on the context: an attribute, what a list, a dict and a
+    set hold."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        ctx.held, ctx.left, ctx.named, ctx.names = object(), [1.0, 2.0], {"scale": 3.0}, {"scale"}
+        return x * weight
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        if ctx.held is None:
+            raise AttributeError("the context has nothing left")
+        ctx.held = None
+        factor = ctx.left.pop() * ctx.left.pop() * ctx.named.pop(ctx.names.pop())
+        ctx.used = factor
+        return grad * weight * factor, (grad * x * factor).sum(0)
+
+
+class Scales(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.linspace(0.5, 1.5, 64))
+
+    def forward(self, x):
+        return Used.apply(x, self.weight)
+
+
+class Contexts(Case):
+    """Functions whose backward pass can run only once."""
+
+    def build(self):
+        return build(lambda: [Scales(), torch.nn.GELU(), Scales()])
+
+    def check(self, capture):
+        net, optimizer = self.build()
+        twin, other = self.build()
+        data = batches(5)
+        want = train(split(net, optimizer), data)
+        self.assertEqual(train(split(capture(twin), other), data), want)
+        for a, b in zip(net.parameters(), twin.parameters()):
+            self.assertTrue(torch.equal(a, b))
+
+    def test_two_graphs(self):
+        self.check(lambda net: reprise.graphed(net, strict=True))
+
+    def test_callables_of_pytorchs_signature(self):
+        sample = torch.randn(16, 64, device="cuda", requires_grad=True)
+        self.check(lambda net: reprise.make_graphed_callables(net, (sample,)))
+
+
 class Pipelines(Case):
     """make_graphed_callables with the order of a pipeline's passes."""
 

@@ -19,6 +19,7 @@ from .._base import torch_private
 from .._base.tree import assembled, flatten, unflatten
 from .._capture import states
 from .._capture.record import Work
+from .._grad.contexts import Contexts
 from .._grad.fused import Flags, say
 from .._grad.twice import attach
 from .shape import Shape
@@ -68,6 +69,7 @@ class Split:
         self.placed = {}      # in a backward run: where those are
         self.edges = None     # of the record: where gradients leave it, of arguments and parameters
         self.results = None   # of the record: leaves of the result that have them
+        self.contexts = None  # of the functions that the backward runs go through, as its first one found them
         self.added = ()       # parameters whose gradients the backward graph adds up by itself
         if Split.function is None:
             Split.function = _make_function(torch)
@@ -149,7 +151,7 @@ class Split:
     def _drop_graph(self):
         """Ahead of each run: what is there of an earlier one stands in the allocator's tables, and from
         there its addresses get into the padding of kernels' parameters."""
-        self.edges = self.results = None
+        self.edges = self.results = self.contexts = None
 
     @staticmethod
     def _check_results(results):
@@ -172,7 +174,7 @@ class Split:
     def drop_runs(self):
         """Behind both captures, or one that failed."""
         work = self.work
-        self.edges = self.results = self.work = None
+        self.edges = self.results = self.contexts = self.work = None
         self.aliases.finish()
         if work is not None:
             work.finish()
@@ -231,6 +233,10 @@ class Split:
         count = len(self.results)
         self.placed = dict(zip(self.needed, placed[count:]))
         flags = Flags(torch, self.params, self.aliases.of)
+        if self.contexts is None:
+            self.contexts = Contexts(torch, self.results)
+        else:
+            self.contexts.put_back()
         try:
             with flags.around(), self.aliases.in_place():  # what is recomputed uses them too
                 grads = self._gradients(placed[:count])
