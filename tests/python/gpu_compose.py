@@ -329,23 +329,26 @@ def stage(width=256):
 
 class Used(torch.autograd.Function):
     """Its backward pass uses up what the forward pass left on the context: an attribute, what a list, a dict and a
-    set hold."""
+    set hold, and the memory of what it saved."""
 
     @staticmethod
     def forward(ctx, x, weight):
-        ctx.save_for_backward(x, weight)
+        ctx.save_for_backward(x, weight, x + 1.0)
         ctx.held, ctx.left, ctx.named, ctx.names = object(), [1.0, 2.0], {"scale": 3.0}, {"scale"}
         return x * weight
 
     @staticmethod
     def backward(ctx, grad):
-        x, weight = ctx.saved_tensors
+        x, weight, more = ctx.saved_tensors
         if ctx.held is None:
             raise AttributeError("the context has nothing left")
         ctx.held = None
         factor = ctx.left.pop() * ctx.left.pop() * ctx.named.pop(ctx.names.pop())
         ctx.used = factor
-        return grad * weight * factor, (grad * x * factor).sum(0)
+        found = grad * weight * factor, (grad * (more - 1.0) * factor).sum(0)
+        for saved in (x, more):
+            saved.data = saved.new_empty(0)
+        return found
 
 
 class Scales(torch.nn.Module):

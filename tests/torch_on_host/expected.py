@@ -20,8 +20,8 @@ RUNS = {
     "models.py --install": 32,
     "gpu_examples.py": 11,  # and five where Accelerate, Lightning and Megatron-core are installed
     "gpu_documents.py": 11,  # and five programs of pages need Triton or CUPTI
-    "gpu_compose.py": 37,
-    "gpu_compose.py --install": 37,
+    "gpu_compose.py": 38,
+    "gpu_compose.py --install": 38,
     "gpu_stale.py": 22,
     "gpu_exit.py": 4,
     "gpu_graphed.py": 68,

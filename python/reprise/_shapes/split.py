@@ -221,7 +221,7 @@ class Split:
 
     def _unpack(self, packed):
         if not isinstance(packed, tuple):
-            return packed
+            return packed if packed.requires_grad else _view(packed)
         slot, offset, shape, stride, dtype = packed
         whole = self.placed[slot]
         made = self.torch.empty(0, dtype=dtype, device=self.device)
@@ -319,6 +319,13 @@ class Split:
 
     def reads_other_values(self):
         return self.cpu is not None and self.cpu.has_changed()
+
+
+def _view(tensor):
+    """Another tensor in the same memory, with its attributes: a function may set the data of what it gets."""
+    made = tensor.detach()
+    made.__dict__.update(tensor.__dict__)
+    return made
 
 
 def _make_function(torch):
