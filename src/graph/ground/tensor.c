@@ -115,23 +115,35 @@ static void fill_strides(uint32_t rank, const int64_t *shape, int64_t *strides)
     }
 }
 
-rp_status rpi_tensor_init(struct rpi_tensor *tensor, const struct rp_arg *arg, struct rp_error *err)
+/* That of the argument, in room for twice as many numbers as it has dimensions. */
+static struct rpi_tensor copy_into(int64_t *numbers, const struct rp_arg *arg)
 {
     assert(rpi_dtype_name(arg->dtype) && arg->rank <= RP_MOST_RANK);
     uint32_t rank = arg->rank;
-    *tensor = (struct rpi_tensor){.bytes = arg->bytes, .dtype = arg->dtype, .rank = rank};
-    if (!rank)
-        return RP_OK;
-    int64_t *shape = rpi_calloc(2 * (size_t)rank, sizeof *shape);
-    if (!shape)
-        return rpi_error_host_memory(err, "rp_graph_capture", 2 * (size_t)rank * sizeof *shape);
-    memcpy(shape, arg->shape, rank * sizeof *shape);
-    if (arg->strides)
-        memcpy(shape + rank, arg->strides, rank * sizeof *shape);
+    if (rank)
+        memcpy(numbers, arg->shape, rank * sizeof *numbers);
+    if (rank && arg->strides)
+        memcpy(numbers + rank, arg->strides, rank * sizeof *numbers);
     else
-        fill_strides(rank, shape, shape + rank);
-    tensor->shape = shape;
-    tensor->strides = shape + rank;
+        fill_strides(rank, numbers, numbers + rank);
+    return (struct rpi_tensor){.bytes = arg->bytes,
+                               .dtype = arg->dtype,
+                               .rank = rank,
+                               .shape = numbers,
+                               .strides = numbers + rank};
+}
+
+rp_status rpi_tensor_init(struct rpi_tensor *tensor, const struct rp_arg *arg, struct rp_error *err)
+{
+    assert(rpi_dtype_name(arg->dtype) && arg->rank <= RP_MOST_RANK);
+    size_t count = 2 * (size_t)arg->rank;
+    *tensor = (struct rpi_tensor){.bytes = arg->bytes, .dtype = arg->dtype, .rank = arg->rank};
+    if (!count)
+        return RP_OK;
+    int64_t *numbers = rpi_calloc(count, sizeof *numbers);
+    if (!numbers)
+        return rpi_error_host_memory(err, "rp_graph_capture", count * sizeof *numbers);
+    *tensor = copy_into(numbers, arg);
     return RP_OK;
 }
 
@@ -210,4 +222,24 @@ void rpi_tensor_describe(const struct rpi_tensor *tensor, char text[RPI_TENSOR_T
     }
     if (w.used == RPI_TENSOR_TEXT - 1)
         memcpy(text + w.used - 3, "...", 3);
+}
+
+/* ---- In a replay --------------------------------------------------------------------------- */
+
+rp_status rpi_tensor_refuse(const struct rpi_tensor *captured, const struct rp_arg *arg,
+                            const char *graph, size_t index, struct rp_error *err)
+{
+    assert(!rpi_tensor_is(captured, arg));
+    char was[RPI_TENSOR_TEXT], is[RPI_TENSOR_TEXT];
+    int64_t numbers[2 * RP_MOST_RANK];
+    rp_status status = rpi_tensor_check(arg, "rp_graph_replay", index, err);
+    if (status != RP_OK)
+        return status;
+    struct rpi_tensor given = copy_into(numbers, arg);
+    rpi_tensor_describe(captured, was);
+    rpi_tensor_describe(&given, is);
+    return rpi_error(err, RP_ERROR_CONTRACT, "rp_graph_replay",
+                     "argument %zu of graph '%.60s' was %s when it was captured and is %s now: "
+                     "capture a graph for this shape",
+                     index, graph, was, is);
 }

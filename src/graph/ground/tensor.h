@@ -35,6 +35,11 @@ void rpi_tensor_finish(struct rpi_tensor *tensor); /* allowed on a zeroed one */
  * need not have been checked. */
 bool rpi_tensor_is(const struct rpi_tensor *tensor, const struct rp_arg *arg);
 
+/* Argument `index` of a replay of the graph is not what was captured, or no possible one at all:
+ * RP_ERROR_CONTRACT tells both, RP_ERROR_INVALID_ARGUMENT what no argument can be. */
+rp_status rpi_tensor_refuse(const struct rpi_tensor *captured, const struct rp_arg *arg,
+                            const char *graph, size_t index, struct rp_error *err);
+
 enum { RPI_TENSOR_TEXT = 144 };
 /* "float32[8,128]", with the strides where they are not those of a contiguous one, or "64 bytes";
  * cut short where it is long. */

@@ -52,34 +52,13 @@ static const char *role_name(enum rp_arg_role role)
     return "no role";
 }
 
-/* Type, shape or strides differ; the argument may be no possible one at all. */
-static rp_status refuse_tensor(const struct rp_graph *graph, size_t index,
-                               const struct rpi_tensor *captured, const struct rp_arg *arg,
-                               struct rp_error *err)
-{
-    char was[RPI_TENSOR_TEXT], is[RPI_TENSOR_TEXT];
-    struct rpi_tensor given;
-    rp_status status = rpi_tensor_check(arg, "rp_graph_replay", index, err);
-    if (status == RP_OK)
-        status = rpi_tensor_init(&given, arg, err);
-    if (status != RP_OK)
-        return status;
-    rpi_tensor_describe(captured, was);
-    rpi_tensor_describe(&given, is);
-    rpi_tensor_finish(&given);
-    return rpi_error(err, RP_ERROR_CONTRACT, "rp_graph_replay",
-                     "argument %zu of graph '%.60s' was %s when it was captured and is %s now: "
-                     "capture a graph for this shape",
-                     index, graph->name, was, is);
-}
-
 static rp_status check_arg(const struct rp_graph *graph, size_t i, const struct rp_arg *arg,
                            struct rp_error *err)
 {
     const struct rpi_tensor *captured = &graph->contract.args[i];
     enum rp_arg_role role = graph->contract.roles[i];
     if (!rpi_tensor_is(captured, arg))
-        return refuse_tensor(graph, i, captured, arg, err);
+        return rpi_tensor_refuse(captured, arg, graph->name, i, err);
     if (arg->bytes != captured->bytes)
         return rpi_error(err, RP_ERROR_CONTRACT, "rp_graph_replay",
                          "argument %zu of graph '%s' had %" PRIu64
