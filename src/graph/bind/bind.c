@@ -18,6 +18,19 @@ const char *rpi_copy_reason_text(enum rpi_copy_reason reason)
     return texts[reason];
 }
 
+static bool init_list(struct rpi_copy_list *list, size_t most)
+{
+    list->copies = rpi_calloc(most + 1, sizeof *list->copies);
+    list->args = rpi_calloc(most + 1, sizeof *list->args);
+    return list->copies && list->args;
+}
+
+static void finish_list(struct rpi_copy_list *list)
+{
+    rpi_free(list->copies);
+    rpi_free(list->args);
+}
+
 void rpi_binding_finish(struct rpi_binding *binding)
 {
     for (size_t i = 0; i < binding->memory.count; i++)
@@ -31,7 +44,8 @@ void rpi_binding_finish(struct rpi_binding *binding)
     rpi_free(binding->given);
     rpi_free(binding->targets);
     rpi_free(binding->order);
-    rpi_free(binding->copies);
+    finish_list(&binding->in);
+    finish_list(&binding->out);
     rpi_free(binding->value_addresses);
     rpi_copy_choice_destroy(binding->choice);
     *binding = (struct rpi_binding){0};
@@ -130,10 +144,10 @@ static rp_status init_args(struct rpi_binding *binding, const struct rp_pool *po
     binding->given = rpi_calloc(count + 1, sizeof *binding->given);
     binding->targets = rpi_calloc(count + 1, sizeof *binding->targets);
     binding->order = rpi_calloc(count + 1, sizeof *binding->order);
-    binding->copies = rpi_calloc(count + values + 1, sizeof *binding->copies);
+    bool listed = init_list(&binding->in, count + values) && init_list(&binding->out, count);
     binding->value_addresses = rpi_calloc(values + 1, sizeof *binding->value_addresses);
-    if (!binding->args || !binding->given || !binding->targets || !binding->order ||
-        !binding->copies || !binding->value_addresses)
+    if (!binding->args || !binding->given || !binding->targets || !binding->order || !listed ||
+        !binding->value_addresses)
         return no_memory(err, (count + values) * sizeof *binding->args);
     binding->value_count = values;
     if (values)

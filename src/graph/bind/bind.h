@@ -84,6 +84,16 @@ struct rpi_bind_arg {
 struct rpi_copy_choice;
 struct rpi_copy;
 
+enum { RPI_COPY_OF_VALUE = UINT32_MAX }; /* no argument's: sets a word */
+
+/* The copies of a call in one direction. */
+struct rpi_copy_list {
+    struct rpi_copy *copies; /* room for each value, which stand first, and each argument */
+    uint32_t *args;          /* whose each is, or RPI_COPY_OF_VALUE */
+    size_t count;
+    size_t carried; /* the first so many are made by the graph, the others beside it */
+};
+
 struct rpi_binding {
     uint64_t pool_base;
     struct rpi_pool_core *core;   /* unowned */
@@ -98,7 +108,7 @@ struct rpi_binding {
     bool copies_all;   /* calls copy what they could bind */
     bool outs_overlap; /* copies back of this call: the later ones win */
     struct rpi_copy_choice *choice; /* owned (copy_choice.h); NULL: nothing is copied by choice */
-    struct rpi_copy *copies;        /* room for one of each argument, and of each value */
+    struct rpi_copy_list in, out;   /* of the call under way */
     uint64_t *value_addresses;      /* of the words that each replay sets */
     const uint64_t *values;         /* of the call under way; unowned */
     size_t value_count;

@@ -46,7 +46,6 @@ void rpi_exec_seat(struct rpi_exec *exec, const struct rpi_binding *binding, CUg
                              : binding->args[k].staging;
     for (size_t k = 0; k < binding->scalars.slots.count; k++)
         exec->scalars[k] = binding->scalars.slots.data[k].recorded;
-    exec->renew = false;
     memset(exec->stale, 0, stale_words(binding) * sizeof *exec->stale);
     exec->stale_count = 0;
     rpi_copy_nodes_seat(&exec->copy_nodes);
@@ -145,55 +144,72 @@ static bool allocate_args_of(struct rpi_exec *exec, struct rpi_binding *binding,
     return allocated;
 }
 
-static bool renew(struct rpi_exec *exec)
-{
-    bool first = !exec->renewed;
-    exec->renew = exec->renewed = true;
-    return first;
-}
+/* What the driver said of an image. */
+struct refusal {
+    const struct rpi_bind_image *image;
+    CUresult result;
+    const char *function;
+};
 
-/* What can be done about an image that the driver refused: RP_OK when it is worth another try. Only
- * copies mind what kind of memory they get. What is copied can go elsewhere; what is bound needs an
- * exec that was made for it, which is too dear to have often. */
+/* What can be done about it: RP_OK when the image is worth another try, with the exec that there is
+ * or the one that is asked for. Only copies mind what kind of memory they get. What is copied can
+ * go elsewhere; what is bound needs an exec that was made for it, which is too dear to have often.
+ */
 static rp_status refused(struct rpi_exec *exec, struct rpi_binding *binding,
-                         const struct rpi_bind_image *image, CUresult result, const char *function,
-                         const char *name, struct rp_error *err)
+                         const struct refusal *refusal, const char *name,
+                         enum rpi_bind_answer *io_answer, struct rp_error *err)
 {
     enum { MOST_RENEWALS = 4 };
+    const struct rpi_bind_image *image = refusal->image;
+    bool may_renew = !exec->renewed;
     rp_status status = RP_OK;
-    if (result == CUDA_ERROR_INVALID_VALUE && image->params->type == CU_GRAPH_NODE_TYPE_MEMCPY) {
+    if (refusal->result == CUDA_ERROR_INVALID_VALUE &&
+        image->params->type == CU_GRAPH_NODE_TYPE_MEMCPY) {
         if (allocate_args_of(exec, binding, image, &status, err))
             return status;
-        if (!exec->renewed && binding->renewals++ < MOST_RENEWALS && renew(exec))
+        bool renew = may_renew && binding->renewals++ < MOST_RENEWALS;
+        if (!renew && demote_args_of(exec, binding, image, name)) {
+            *io_answer = RPI_BIND_NEEDS_MEMORY;
             return RP_OK;
-        if (demote_args_of(exec, binding, image, name) || renew(exec))
+        }
+        if (may_renew) {
+            exec->renewed = true;
+            *io_answer = RPI_BIND_NEEDS_EXEC;
             return RP_OK;
-        exec->renew = false;
+        }
     }
-    return rpi_error_driver(err, result, function, "binding arguments in node %u of '%.60s'",
-                            image->node, name);
+    return rpi_error_driver(err, refusal->result, refusal->function,
+                            "binding arguments in node %u of '%.60s'", image->node, name);
 }
 
-rp_status rpi_exec_bind(struct rpi_exec *exec, struct rpi_binding *binding, const char *name,
-                        struct rp_error *err)
+/* Marks what changed since this exec was bound last. */
+static void mark_changed(struct rpi_exec *exec, const struct rpi_binding *binding)
 {
-    size_t words = stale_words(binding);
     if (memcmp(exec->bound, binding->targets, binding->arg_count * sizeof *exec->bound) != 0)
         for (size_t k = 0; k < binding->arg_count; k++)
             mark_uses(exec, binding, k);
     mark_scalars(exec, &binding->scalars);
+}
+
+rp_status rpi_exec_bind(struct rpi_exec *exec, struct rpi_binding *binding, const char *name,
+                        enum rpi_bind_answer *out_answer, struct rp_error *err)
+{
+    size_t words = stale_words(binding);
+    enum rpi_bind_answer answer = RPI_BIND_BOUND;
+    mark_changed(exec, binding);
     /* An image that is refused can mark others, before it too. */
-    for (size_t word = 0; exec->stale_count; word = (word + 1) % words) {
-        const char *function = NULL;
-        CUresult result = give_word(exec, binding, word, &function);
-        rp_status status = RP_OK;
-        if (result != CUDA_SUCCESS) {
-            size_t image = word * 64 + (size_t)__builtin_ctzll(exec->stale[word]);
-            status =
-                refused(exec, binding, &binding->images.data[image], result, function, name, err);
-        }
-        if (status != RP_OK || exec->renew)
+    for (size_t word = 0; exec->stale_count && answer != RPI_BIND_NEEDS_EXEC;
+         word = (word + 1) % words) {
+        struct refusal refusal = {0};
+        refusal.result = give_word(exec, binding, word, &refusal.function);
+        if (refusal.result == CUDA_SUCCESS)
+            continue;
+        size_t image = word * 64 + (size_t)__builtin_ctzll(exec->stale[word]);
+        refusal.image = &binding->images.data[image];
+        rp_status status = refused(exec, binding, &refusal, name, &answer, err);
+        if (status != RP_OK)
             return status;
     }
+    *out_answer = answer;
     return RP_OK;
 }

@@ -27,8 +27,7 @@ struct rpi_exec {
     uint64_t *scalars;        /* of each slot of the binding's scalars, its word then */
     uint64_t *stale;          /* a bit for each image: the driver does not have it yet */
     size_t stale_count;
-    bool renew;       /* the exec has to be made anew, for other memory */
-    bool renewed;     /* in this replay */
+    bool renewed;     /* in this replay: made again, for other memory */
     uint64_t patched; /* nodes given to the driver so far */
     struct rpi_copy_nodes copy_nodes;
 };
@@ -42,10 +41,18 @@ void rpi_exec_finish(struct rpi_exec *exec); /* allowed on a zeroed one */
 void rpi_exec_seat(struct rpi_exec *exec, const struct rpi_binding *binding, CUgraphExec handle,
                    const CUgraphNode *nodes);
 
-/* Binds each argument to its target. Where the driver refuses to change a copy, it asks for a new
- * exec by `renew`, and is called again once the graph is seated in it; when that was tried often
- * enough the copy's arguments are demoted: their targets and reasons change. */
+enum rpi_bind_answer {
+    RPI_BIND_BOUND,        /* it may be launched */
+    RPI_BIND_NEEDS_MEMORY, /* arguments are copied now that were bound: once their staging is backed,
+                              it is to be bound again */
+    RPI_BIND_NEEDS_EXEC    /* the copies need an exec that was made for the call's memory: once the
+                              graph is seated in it, it is to be bound again */
+};
+
+/* Binds each argument to its target. Where the driver refuses to change a copy, it asks for an exec,
+ * once a replay; when that was tried often enough the copy's arguments are demoted: their targets
+ * and reasons change. */
 rp_status rpi_exec_bind(struct rpi_exec *exec, struct rpi_binding *binding, const char *name,
-                        struct rp_error *err);
+                        enum rpi_bind_answer *out_answer, struct rp_error *err);
 
 #endif

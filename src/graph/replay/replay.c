@@ -18,6 +18,8 @@
 #include "memory/pool/replay_order.h"
 #include "reprise_framework.h"
 
+#include <assert.h>
+
 static rp_status check_stream(const struct rp_graph *graph, CUstream stream, struct rp_error *err)
 {
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -32,76 +34,45 @@ static rp_status check_stream(const struct rp_graph *graph, CUstream stream, str
     return RP_OK;
 }
 
-/* Does this call copy the argument in this direction? */
-static bool copies(const struct rp_graph *graph, size_t arg, enum rp_arg_role direction)
-{
-    return (graph->binding->args[arg].role & direction) && rpi_binding_copies(graph->binding, arg);
-}
-
-static rp_status copy_failed(const struct rp_graph *graph, enum rp_arg_role direction,
-                             CUresult result, const struct rpi_copy_failure *failure,
-                             struct rp_error *err)
-{
-    const char *where = direction == RP_ARG_IN ? "in" : "out";
-    size_t values = direction == RP_ARG_IN ? graph->binding->value_count : 0;
-    if (failure->first < values)
-        return rpi_error_driver(err, result, failure->function, "replaying '%s': setting values",
-                                graph->name);
-    size_t arg = 0, before = failure->first - values;
-    while (!copies(graph, arg, direction) || before--)
-        arg++;
-    if (failure->count > 1)
-        return rpi_error_driver(err, result, failure->function,
-                                "replaying '%s': copying %zu arguments %s from number %zu on",
-                                graph->name, failure->count, where, arg);
-    return rpi_error_driver(err, result, failure->function,
-                            "replaying '%s': copying argument %zu %s", graph->name, arg, where);
-}
+/* ---- Copies -------------------------------------------------------------------------------- */
 
 /* Lists the values, where the direction is in, and the copies between the caller's buffers and the
  * staging of arguments that have this role and are not bound. */
-static size_t list_copies(const struct rp_graph *graph, const struct rp_arg *args,
-                          enum rp_arg_role direction)
+static void list_copies(const struct rp_graph *graph, const struct rp_arg *args,
+                        enum rp_arg_role direction, struct rpi_copy_list *list)
 {
     const struct rpi_binding *binding = graph->binding;
+    bool out = direction == RP_ARG_OUT;
     size_t count = 0;
-    for (size_t i = 0; direction == RP_ARG_IN && i < binding->value_count; i++)
-        binding->copies[count++] =
+    for (size_t i = 0; !out && i < binding->value_count; i++) {
+        list->args[count] = RPI_COPY_OF_VALUE;
+        list->copies[count++] =
             (struct rpi_copy){binding->value_addresses[i], binding->values[i], 0};
-    for (size_t i = 0; binding->copied && i < graph->arg_count; i++) {
-        uint64_t staging = binding->args[i].staging, given = args[i].address;
-        bool out = direction == RP_ARG_OUT;
-        if (copies(graph, i, direction))
-            binding->copies[count++] = (struct rpi_copy){
-                out ? given : staging, out ? staging : given, binding->args[i].bytes};
     }
-    return count;
+    for (size_t i = 0; binding->copied && i < graph->arg_count; i++) {
+        const struct rpi_bind_arg *arg = &binding->args[i];
+        if (!(arg->role & direction) || !rpi_binding_copies(binding, i))
+            continue;
+        list->args[count] = (uint32_t)i;
+        list->copies[count++] = out ? (struct rpi_copy){args[i].address, arg->staging, arg->bytes}
+                                    : (struct rpi_copy){arg->staging, args[i].address, arg->bytes};
+    }
+    list->count = count;
+    list->carried = 0;
 }
 
-/* Copies of a direction: the first are made by the graph, the others, if any, beside it. */
-struct split {
-    size_t carried;
-    bool more;
-};
-
-/* Has the exec make what it can of a direction's copies, and no others. */
-static rp_status carry(const struct rp_graph *graph, const struct rp_arg *args,
-                       enum rp_arg_role direction, struct split *out_split, struct rp_error *err)
+/* Has the exec make what it can of the listed copies, and no others. */
+static rp_status carry(const struct rp_graph *graph, enum rpi_copy_node_end end,
+                       struct rpi_copy_list *list, struct rp_error *err)
 {
     struct rpi_exec *exec = graph->exec;
-    bool out = direction == RP_ARG_OUT;
-    enum rpi_copy_node_end end = out ? RPI_COPY_NODE_OUT : RPI_COPY_NODE_IN;
-    bool values = !out && graph->binding->value_count;
-    *out_split = (struct split){0, values || graph->binding->copied};
+    bool out = end == RPI_COPY_NODE_OUT;
     if (!exec->copy_nodes.ends[end].most)
         return RP_OK;
-    size_t count = list_copies(graph, args, direction), carried = 0;
-    const struct rpi_copy *listed = graph->binding->copies;
     bool beside = (out && graph->binding->outs_overlap) ||
-                  rpi_copier_wants(&graph->pool->device->copier, listed, count);
-    CUresult result = rpi_copy_nodes_give(&exec->copy_nodes, end, exec->handle, exec->nodes, listed,
-                                          beside ? 0 : count, &carried);
-    *out_split = (struct split){carried, carried < count};
+                  rpi_copier_wants(&graph->pool->device->copier, list->copies, list->count);
+    CUresult result = rpi_copy_nodes_give(&exec->copy_nodes, end, exec->handle, exec->nodes,
+                                          list->copies, beside ? 0 : list->count, &list->carried);
     if (result != CUDA_SUCCESS)
         return rpi_error_driver(err, result, "cuGraphExecKernelNodeSetParams",
                                 "replaying '%s': changing the node that copies arguments %s",
@@ -109,33 +80,52 @@ static rp_status carry(const struct rp_graph *graph, const struct rp_arg *args,
     return RP_OK;
 }
 
-/* Makes the copies of a direction that the graph does not. */
-static rp_status copy(const struct rp_graph *graph, const struct rp_arg *args,
-                      enum rp_arg_role direction, const struct split *split, CUstream stream,
-                      struct rp_error *err)
+static rp_status copy_failed(const struct rp_graph *graph, enum rpi_copy_node_end end, uint32_t arg,
+                             CUresult result, const struct rpi_copy_failure *failure,
+                             struct rp_error *err)
 {
-    const struct rpi_binding *binding = graph->binding;
-    bool in_order = direction == RP_ARG_OUT && binding->outs_overlap;
-    if (!split->more)
+    const char *where = end == RPI_COPY_NODE_IN ? "in" : "out";
+    if (arg == RPI_COPY_OF_VALUE)
+        return rpi_error_driver(err, result, failure->function, "replaying '%s': setting values",
+                                graph->name);
+    if (failure->count > 1)
+        return rpi_error_driver(err, result, failure->function,
+                                "replaying '%s': copying %zu arguments %s from number %u on",
+                                graph->name, failure->count, where, arg);
+    return rpi_error_driver(err, result, failure->function,
+                            "replaying '%s': copying argument %u %s", graph->name, arg, where);
+}
+
+/* Makes the listed copies that the graph does not. */
+static rp_status copy(const struct rp_graph *graph, enum rpi_copy_node_end end,
+                      const struct rpi_copy_list *list, CUstream stream, struct rp_error *err)
+{
+    bool in_order = end == RPI_COPY_NODE_OUT && graph->binding->outs_overlap;
+    if (list->carried == list->count)
         return RP_OK;
-    size_t count = list_copies(graph, args, direction);
+    assert(list->carried < list->count);
     struct rpi_copy_failure failure = {0};
-    CUresult result = rpi_copier_run(&graph->pool->device->copier, binding->copies + split->carried,
-                                     count - split->carried, in_order, stream, &failure);
-    failure.first += split->carried;
-    return result == CUDA_SUCCESS ? RP_OK : copy_failed(graph, direction, result, &failure, err);
+    CUresult result = rpi_copier_run(&graph->pool->device->copier, list->copies + list->carried,
+                                     list->count - list->carried, in_order, stream, &failure);
+    if (result == CUDA_SUCCESS)
+        return RP_OK;
+    assert(failure.first < list->count - list->carried);
+    return copy_failed(graph, end, list->args[list->carried + failure.first], result, &failure,
+                       err);
 }
 
 /* out_launch_us: what the launch took, where that is asked for. */
 static rp_status enqueue(const struct rp_graph *graph, const struct rp_arg *args, CUstream stream,
                          double *out_launch_us, struct rp_error *err)
 {
-    struct split in, out;
-    rp_status status = carry(graph, args, RP_ARG_IN, &in, err);
+    struct rpi_copy_list *in = &graph->binding->in, *out = &graph->binding->out;
+    list_copies(graph, args, RP_ARG_IN, in);
+    list_copies(graph, args, RP_ARG_OUT, out);
+    rp_status status = carry(graph, RPI_COPY_NODE_IN, in, err);
     if (status == RP_OK)
-        status = carry(graph, args, RP_ARG_OUT, &out, err);
+        status = carry(graph, RPI_COPY_NODE_OUT, out, err);
     if (status == RP_OK)
-        status = copy(graph, args, RP_ARG_IN, &in, stream, err);
+        status = copy(graph, RPI_COPY_NODE_IN, in, stream, err);
     if (status != RP_OK)
         return status;
     uint64_t start = out_launch_us ? rpi_clock_ns() : 0;
@@ -144,8 +134,10 @@ static rp_status enqueue(const struct rp_graph *graph, const struct rp_arg *args
         return rpi_error_driver(err, result, "cuGraphLaunch", "replaying '%s'", graph->name);
     if (out_launch_us)
         *out_launch_us = (double)(rpi_clock_ns() - start) * 1e-3;
-    return copy(graph, args, RP_ARG_OUT, &out, stream, err);
+    return copy(graph, RPI_COPY_NODE_OUT, out, stream, err);
 }
+
+/* ---- Order --------------------------------------------------------------------------------- */
 
 /* A pool that is strict has its replays come when what they must wait for is over. */
 static rp_status check_overlap(const struct rp_graph *graph, const struct rpi_pool_member *member,
@@ -227,34 +219,33 @@ static rp_status mark(struct rp_graph *graph, CUstream stream, struct rp_error *
     return RP_OK;
 }
 
+/* ---- Binding ------------------------------------------------------------------------------- */
+
 /* Memory where this call copies for the first time. The nodes that use it are given once more, as
- * something else was mapped there when they were made. *out_any: there was some. */
-static rp_status back_copied(struct rp_graph *graph, bool *out_any, struct rp_error *err)
+ * something else was mapped there when they were made. */
+static rp_status back_copied(struct rp_graph *graph, struct rp_error *err)
 {
     struct rpi_binding *binding = graph->binding;
     rp_status status = RP_OK;
-    *out_any = false;
     for (size_t k = 0; status == RP_OK && binding->copied && k < binding->arg_count; k++) {
         if (!rpi_binding_copies(binding, k) || binding->args[k].backed)
             continue;
         status = rpi_binding_back(binding, k, err);
         graph->exec->bound[k] = 0;
-        *out_any = true;
     }
     return status;
 }
 
 /* Memory where it is needed; what is copied by choice is bound where there is none. */
-static rp_status prepare_copies(struct rp_graph *graph, bool *out_any, struct rp_error *err)
+static rp_status prepare_copies(struct rp_graph *graph, struct rp_error *err)
 {
     struct rp_error failure = {0};
-    rp_status status = back_copied(graph, out_any, &failure);
+    rp_status status = back_copied(graph, &failure);
     bool full = status == RP_ERROR_LIMIT || status == RP_ERROR_OUT_OF_DEVICE_MEMORY;
     if (full && rpi_binding_give_up_copies(graph->binding)) {
         rpi_log(RP_LOG_INFO, "'%.60s' goes on binding its arguments: %s", graph->name,
                 failure.message);
-        status = back_copied(graph, out_any, &failure);
-        *out_any = true;
+        status = back_copied(graph, &failure);
     }
     if (status != RP_OK && err)
         *err = failure;
@@ -264,21 +255,20 @@ static rp_status prepare_copies(struct rp_graph *graph, bool *out_any, struct rp
 /* What the driver refuses to bind is copied, which may need memory. */
 static rp_status bind(struct rp_graph *graph, struct rp_error *err)
 {
-    bool any;
+    enum rpi_bind_answer answer = RPI_BIND_NEEDS_MEMORY;
     graph->exec->renewed = false;
-    rp_status status = prepare_copies(graph, &any, err);
-    do {
-        if (status == RP_OK)
-            status = rpi_exec_bind(graph->exec, graph->binding, graph->name, err);
-        bool renew = status == RP_OK && graph->exec->renew;
-        if (renew)
+    rp_status status = prepare_copies(graph, err);
+    while (status == RP_OK && answer != RPI_BIND_BOUND) {
+        status = rpi_exec_bind(graph->exec, graph->binding, graph->name, &answer, err);
+        if (status == RP_OK && answer == RPI_BIND_NEEDS_EXEC)
             status = rpi_exec_renew(graph->client, err);
-        if (status == RP_OK)
-            status = prepare_copies(graph, &any, err);
-        any |= renew;
-    } while (status == RP_OK && any);
+        if (status == RP_OK && answer != RPI_BIND_BOUND)
+            status = prepare_copies(graph, err);
+    }
     return status;
 }
+
+/* ---- Replays ------------------------------------------------------------------------------- */
 
 /* With an exec taken. What changing nodes takes is learned where something is to be chosen. */
 static rp_status replay_taken(struct rp_graph *graph, const struct rp_arg *args, CUstream stream,
