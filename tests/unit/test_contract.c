@@ -265,6 +265,7 @@ static void test_memory_of_arguments(void **state)
         {UINT64_MAX - 8, "reaches past the last address"},
         {k.eager, "lies in memory of eager runs of pool 'pool'"},
         {k.rehearsed, "was an address of a rehearsal"},
+        {f->pool->core->staging.base, "lies where arguments of the pool's graphs are copied to"},
         {pool + (1u << 20), "lies in memory of the pool that no graph has now"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

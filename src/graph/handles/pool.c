@@ -86,13 +86,6 @@ static void destroy_locks(struct rpi_pool_core *core)
     pthread_mutex_destroy(&core->lock);
 }
 
-static rp_status claim(struct rp_device *device, const struct rpi_arena *arena, const char *name,
-                       bool eager, struct rp_error *err)
-{
-    struct rpi_address_owner owner = {arena->base, arena->reserved, name, eager};
-    return rpi_address_owner_add(device, &owner, err);
-}
-
 /* What the core has of the driver. After a failure too release_driver gives it back. */
 static rp_status acquire_driver(struct rp_pool *pool, const struct rp_pool_options *options,
                                 struct rp_error *err)
@@ -107,9 +100,13 @@ static rp_status acquire_driver(struct rp_pool *pool, const struct rp_pool_optio
         status = rpi_arena_init(&core->eager, driver, device->handle, device->total_bytes, err);
     if (status != RP_OK)
         return status;
-    status = claim(device, &core->memory.arena, pool->name, false, err);
-    if (status == RP_OK)
-        status = claim(device, &core->eager, pool->name, true, err);
+    const struct rpi_arena *blocks = &core->memory.arena, *runs = &core->eager;
+    const struct rpi_reserved ranges[] = {
+        {blocks->base, blocks->reserved, pool, RPI_RESERVED_BLOCKS},
+        {runs->base, runs->reserved, pool, RPI_RESERVED_EAGER},
+    };
+    for (size_t i = 0; status == RP_OK && i < sizeof ranges / sizeof *ranges; i++)
+        status = rpi_address_owner_add(device, &ranges[i], err);
     if (status != RP_OK)
         return status;
     return rpi_streams_take(&device->streams, driver, &core->stream, err);

@@ -3,6 +3,7 @@
 
 #include "base/held.h"
 #include "base/hostmem.h"
+#include "graph/objects/blocks.h"
 #include "graph/objects/objects.h"
 
 #include <assert.h>
@@ -29,19 +30,6 @@ static bool is_before(const struct rpi_pool_node *a, const struct rpi_pool_node 
 
 /* ---- What an address is -------------------------------------------------------------------- */
 
-/* Blocks of a graph that do not live together may lie over each other, those that it keeps do not.
- * UINT32_MAX: there is none. */
-static uint32_t find_block(const struct rp_graph *graph, uint64_t offset, bool kept)
-{
-    rpi_assert_held(&graph->pool->core->lock);
-    for (uint32_t i = 0; i < graph->block_count; i++) {
-        struct rpi_range range = rpi_block_range(graph, i);
-        if (graph->blocks[i].kept == kept && range.from <= offset && offset < range.to)
-            return i;
-    }
-    return UINT32_MAX;
-}
-
 /* The next member after m, NULL to begin with, that comes earlier in the sequence and keeps a block
  * there. Several do only where they are alternatives. */
 static const struct rpi_pool_member *next_keeper(const struct rp_pool *pool,
@@ -64,27 +52,6 @@ static uint64_t find_kept(const struct rp_pool *pool, uint64_t offset)
     return offset && next_keeper(pool, NULL, offset - 1) ? offset - 1 : UINT64_MAX;
 }
 
-void rpi_reads_describe(const struct rp_pool *pool, uint64_t offset, char *text, size_t bytes)
-{
-    rpi_assert_held(&pool->core->lock);
-    const struct rpi_pool_node *top = &pool->core->memory.root->node;
-    for (const struct rpi_pool_member *m = rpi_pool_next(top, NULL); m; m = rpi_pool_next(top, m)) {
-        if (!rpi_ranges_overlap(&m->all, offset, offset + 1))
-            continue;
-        const struct rp_graph *graph = rpi_graph_of(m);
-        bool kept = rpi_ranges_overlap(&m->kept, offset, offset + 1);
-        uint32_t block = find_block(graph, offset, kept);
-        if (block != UINT32_MAX)
-            snprintf(text, bytes, "block %" PRIu32 " of graph '%.60s', which %s", block,
-                     graph->name,
-                     !kept         ? "frees it"
-                     : m->released ? "was released"
-                                   : "comes before it in no sequence");
-        return;
-    }
-    snprintf(text, bytes, "memory of the pool that no graph has now");
-}
-
 /* Has the program the address in its hands? Where a block of its ends another graph's may begin,
  * and is meant then. With the core's lock held. */
 static bool is_held(const struct rp_pool *pool, uint64_t address, uint64_t offset)
@@ -101,37 +68,45 @@ static bool is_held(const struct rp_pool *pool, uint64_t address, uint64_t offse
     return true;
 }
 
+/* The same of an address that lies in the pool that is captured into. */
+static void find_own(const struct rp_pool *pool, uint64_t address, struct rpi_foreign *out_foreign)
+{
+    uint64_t offset = address - pool->core->memory.arena.base;
+    pthread_mutex_lock(&pool->core->lock);
+    if (find_kept(pool, offset) != UINT64_MAX)
+        out_foreign->kind = RPI_FOREIGN_KEPT;
+    else if (!is_held(pool, address, offset)) {
+        out_foreign->kind = RPI_FOREIGN_REFUSED;
+        rpi_blocks_describe(pool, offset, out_foreign->text, sizeof out_foreign->text);
+    }
+    pthread_mutex_unlock(&pool->core->lock);
+}
+
 void rpi_reads_find(const struct rp_pool *pool, uint64_t address, struct rpi_foreign *out_foreign)
 {
-    const struct rpi_arena *own = &pool->core->memory.arena;
+    struct rpi_owner owner = rpi_address_owner(pool, address);
     *out_foreign = (struct rpi_foreign){.kind = RPI_FOREIGN_UNKNOWN};
-    if (address - own->base < own->reserved) {
-        uint64_t offset = address - own->base;
-        pthread_mutex_lock(&pool->core->lock);
-        bool kept = find_kept(pool, offset) != UINT64_MAX;
-        bool held = !kept && is_held(pool, address, offset);
-        out_foreign->kind = kept   ? RPI_FOREIGN_KEPT
-                            : held ? RPI_FOREIGN_UNKNOWN
-                                   : RPI_FOREIGN_REFUSED;
-        if (!kept && !held)
-            rpi_reads_describe(pool, offset, out_foreign->text, sizeof out_foreign->text);
-        pthread_mutex_unlock(&pool->core->lock);
+    switch (owner.kind) {
+    case RPI_OWNER_SELF:
+        find_own(pool, address, out_foreign);
         return;
-    }
-    pthread_mutex_lock(&pool->core->lock);
-    bool staging = rpi_staging_holds(&pool->core->staging, address);
-    pthread_mutex_unlock(&pool->core->lock);
-    if (staging) {
+    case RPI_OWNER_STAGING:
         out_foreign->kind = RPI_FOREIGN_REFUSED;
         snprintf(out_foreign->text, sizeof out_foreign->text,
                  "memory that arguments of the pool's graphs are copied to");
         return;
-    }
-    if (rpi_address_owner_find(pool->device, address, out_foreign->text,
-                               sizeof out_foreign->text) &&
-        !rpi_address_is_held(pool->device, address) &&
-        !rpi_address_ends_held(pool->device, address))
+    case RPI_OWNER_EAGER:
+    case RPI_OWNER_OTHER:
+        if (rpi_address_is_held(pool->device, address) ||
+            rpi_address_ends_held(pool->device, address))
+            return;
         out_foreign->kind = RPI_FOREIGN_REFUSED;
+        rpi_owner_describe(&owner, out_foreign->text, sizeof out_foreign->text);
+        return;
+    case RPI_OWNER_REHEARSAL:
+    case RPI_OWNER_NONE:
+        return;
+    }
 }
 
 /* ---- Sources ------------------------------------------------------------------------------- */
@@ -281,7 +256,7 @@ static rp_status add_use(struct rp_graph *graph, const struct rpi_foreign_use *u
         before_only = !reads->sources.data[reads->sources.count - 2].or_next;
     for (bool first = true; m; m = next_keeper(pool, m, offset), first = false) {
         struct rp_graph *writer = rpi_graph_of(m);
-        uint32_t block = find_block(writer, offset, true);
+        uint32_t block = rpi_blocks_at(writer, offset, true);
         if (only && before_only && use_again(reads, writer, block, use))
             return RP_OK;
         if (!add_block(graph, writer, block, use, only && before_only))

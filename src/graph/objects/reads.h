@@ -134,11 +134,6 @@ void rpi_reads_added(struct rp_graph *graph);
  * now on. The context is current. */
 void rpi_reads_removed(struct rp_graph *graph);
 
-/* Does a kept block hold what its graph's last replay wrote? Looks at each graph of the pool. */
-bool rpi_reads_is_whole(const struct rp_graph *writer, uint32_t block);
-/* Whose the memory at an offset of the pool is: "block 3 of graph 'a', which frees it". */
-void rpi_reads_describe(const struct rp_pool *pool, uint64_t offset, char *text, size_t bytes);
-
 /* A walker, for tests and debug builds: is every reader listed once, and are its blocks, sources
  * and changers in their places, each in a block that its writer keeps? */
 bool rpi_readers_are_valid(const struct rp_pool *pool);

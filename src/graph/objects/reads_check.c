@@ -8,6 +8,7 @@
 #include "base/held.h"
 #include "base/hostmem.h"
 #include "base/log.h"
+#include "graph/objects/blocks.h"
 #include "graph/objects/objects.h"
 #include "graph/objects/wait.h"
 
@@ -209,31 +210,6 @@ static rp_status refuse(const struct rp_graph *graph, const char *block, const c
                      graph->name, block, why);
 }
 
-/* The graph that wrote over the writer's block last, NULL when it is known no more; the writer
- * itself, when its last replay failed. */
-static const struct rp_graph *find_overwriter(const struct rp_graph *writer, struct rpi_range range)
-{
-    const struct rp_graph *found = NULL;
-    uint64_t latest = writer->reads.written;
-    for (const struct rpi_pool_member *m = next_member(writer, NULL); m;
-         m = next_member(writer, m)) {
-        if (m->turn > latest && rpi_ranges_overlap(&m->all, range.from, range.to)) {
-            latest = m->turn;
-            found = rpi_graph_of(m);
-        }
-    }
-    return found;
-}
-
-bool rpi_reads_is_whole(const struct rp_graph *writer, uint32_t block)
-{
-    rpi_assert_held(&writer->pool->core->lock);
-    assert(block < writer->block_count);
-    uint64_t written = writer->reads.written;
-    return written && writer->blocks[block].overwritten <= written &&
-           !find_overwriter(writer, rpi_block_range(writer, block));
-}
-
 /* Which of the source's blocks was written over, and by whom. */
 static rp_status refuse_overwritten(const struct rp_graph *graph, const struct rpi_source *source,
                                     struct rp_error *err)
@@ -242,7 +218,7 @@ static rp_status refuse_overwritten(const struct rp_graph *graph, const struct r
     const struct rpi_reads_block *blocks = graph->reads.blocks.data + source->first_block;
     uint32_t block = blocks[0].block;
     for (uint32_t i = 0; !by && i < source->block_count; i++) {
-        by = find_overwriter(writer, rpi_block_range(writer, blocks[i].block));
+        by = rpi_blocks_overwriter(writer, blocks[i].block);
         if (by || writer->blocks[blocks[i].block].overwritten > writer->reads.written)
             block = blocks[i].block;
     }

@@ -27,8 +27,8 @@ static rp_status init(struct rpi_staging *staging, const struct rp_pool *pool, s
                                 "reserving addresses that arguments are copied to");
     while (pool->parent)
         pool = pool->parent;
-    const struct rpi_address_owner owner = {base, bytes, pool->name, false};
-    rp_status status = rpi_address_owner_add(device, &owner, err);
+    const struct rpi_reserved range = {base, bytes, pool, RPI_RESERVED_STAGING};
+    rp_status status = rpi_address_owner_add(device, &range, err);
     if (status != RP_OK) {
         device->driver->cuMemAddressFree(base, bytes);
         return status;

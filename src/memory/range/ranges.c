@@ -69,15 +69,26 @@ bool rpi_ranges_append_without(struct rpi_ranges *ranges, const struct rpi_range
 bool rpi_ranges_overlap(const struct rpi_ranges *ranges, uint64_t from, uint64_t to)
 {
     assert(from <= to);
-    size_t low = 0, high = ranges->count;
-    while (low < high) { /* the first that ends above from */
-        size_t middle = low + (high - low) / 2;
-        if (ranges->data[middle].to > from)
-            high = middle;
-        else
-            low = middle + 1;
+    size_t i = rpi_ranges_above(ranges, from);
+    return i < ranges->count && ranges->data[i].from < to;
+}
+
+bool rpi_ranges_insert(struct rpi_ranges *ranges, struct rpi_range range)
+{
+    assert(range.from < range.to && rpi_ranges_are_joined(ranges));
+    if (!rpi_vec_reserve(ranges, ranges->count + 1))
+        return false;
+    struct rpi_range *data = ranges->data;
+    size_t first = range.from ? rpi_ranges_above(ranges, range.from - 1) : 0, end = first;
+    for (; end < ranges->count && data[end].from <= range.to; end++) { /* touched: become one */
+        range.from = data[end].from < range.from ? data[end].from : range.from;
+        range.to = data[end].to > range.to ? data[end].to : range.to;
     }
-    return low < ranges->count && ranges->data[low].from < to;
+    memmove(data + first + 1, data + end, (ranges->count - end) * sizeof range);
+    data[first] = range;
+    ranges->count = ranges->count + 1 - (end - first);
+    assert(rpi_ranges_are_joined(ranges));
+    return true;
 }
 
 void rpi_ranges_cut(struct rpi_ranges *ranges, uint64_t from, uint64_t to)
