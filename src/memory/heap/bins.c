@@ -21,6 +21,7 @@ static uint32_t priority_of(uint64_t address)
 
 void rpi_heap_tree_insert(struct rpi_heap_block **link, struct rpi_heap_block *block)
 {
+    assert(block->bytes && block->bytes % RPI_HEAP_GRAIN == 0);
     block->priority = priority_of(block->address);
     while (*link && (*link)->priority >= block->priority)
         link = is_less(block, *link) ? &(*link)->left : &(*link)->right;
@@ -42,6 +43,7 @@ void rpi_heap_tree_insert(struct rpi_heap_block **link, struct rpi_heap_block *b
 
 void rpi_heap_tree_remove(struct rpi_heap_block **link, struct rpi_heap_block *block)
 {
+    assert(block->priority == priority_of(block->address));
     while (*link != block) {
         assert(*link);
         link = is_less(block, *link) ? &(*link)->left : &(*link)->right;

@@ -12,6 +12,7 @@
 
 #include "driver/cuda_abi.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -54,6 +55,7 @@ struct rpi_heap_block *rpi_heap_tree_find(struct rpi_heap_block *tree, uint64_t 
 
 static inline uint64_t rpi_heap_bin(uint64_t bytes)
 {
+    assert(bytes && bytes % RPI_HEAP_GRAIN == 0);
     return (bytes >> RPI_HEAP_GRAIN_SHIFT) - 1;
 }
 

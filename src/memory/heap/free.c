@@ -22,6 +22,7 @@ static inline void count_free(const struct rpi_shelf *shelf, const struct rpi_he
 static inline bool change_gauges(struct rpi_shelf *shelf, const int64_t change[RPI_COUNTS],
                                  bool slow)
 {
+    assert(!slow || rpi_is_held(&shelf->heap->growth));
     if (rpi_gauges_change(&shelf->gauges, change))
         return true;
     if (slow)
@@ -32,6 +33,7 @@ static inline bool change_gauges(struct rpi_shelf *shelf, const int64_t change[R
 enum rpi_heap_outcome rpi_shelf_take(struct rpi_shelf *shelf, uint64_t bytes, uint64_t requested,
                                      CUstream stream, bool slow, struct rpi_heap_block **out_block)
 {
+    assert(bytes && bytes % RPI_HEAP_GRAIN == 0);
     assert(rpi_heap_is_locked(&shelf->lock));
     struct rpi_heap_block *block = rpi_heap_bins_find(&shelf->bins, bytes);
     if (!block)
@@ -63,6 +65,7 @@ enum rpi_heap_outcome rpi_shelf_take(struct rpi_shelf *shelf, uint64_t bytes, ui
     *rpi_shelf_start(block->range, block->address) = block;
     if (shelf->class != RPI_HEAP_SMALL && shelf->heap->gc_threshold > 0)
         atomic_fetch_add_explicit(&shelf->heap->ticks, 1, memory_order_relaxed);
+    assert(block->bytes >= bytes && block->bytes % RPI_HEAP_GRAIN == 0);
     *out_block = block;
     return RPI_HEAP_DONE;
 }
@@ -93,6 +96,7 @@ static inline void count_merge(const struct rpi_shelf *shelf, const struct rpi_h
 
 static inline void merge(struct rpi_shelf *shelf, struct rpi_heap_block *block)
 {
+    assert(rpi_heap_is_locked(&shelf->lock) && block->range->shelf == shelf);
     block->state = RPI_HEAP_FREE;
     if (joins(shelf, block->after)) {
         rpi_heap_bins_remove(&shelf->bins, block->after);
@@ -103,16 +107,17 @@ static inline void merge(struct rpi_shelf *shelf, struct rpi_heap_block *block)
         rpi_heap_bins_remove(&shelf->bins, block);
         rpi_shelf_join(shelf, block);
     }
+    assert(!joins(shelf, block->before) && !joins(shelf, block->after));
     block->freed_at = atomic_load_explicit(&shelf->heap->ticks, memory_order_relaxed);
     rpi_heap_bins_insert(&shelf->bins, block);
 }
 
 bool rpi_shelf_give(struct rpi_shelf *shelf, struct rpi_heap_block *block, bool slow)
 {
+    assert(block->range->shelf == shelf && block->requested <= block->bytes);
     assert(block->state == RPI_HEAP_LIVE || block->state == RPI_HEAP_WAITING);
     assert(!block->uses);
     assert(rpi_heap_is_locked(&shelf->lock));
-    assert(!block->uses);
     bool live = block->state == RPI_HEAP_LIVE;
     int64_t bytes = (int64_t)block->bytes;
     int64_t change[RPI_COUNTS] = {[RPI_COUNT_BLOCKS] = live ? -1 : 0,
@@ -135,6 +140,7 @@ bool rpi_shelf_give(struct rpi_shelf *shelf, struct rpi_heap_block *block, bool 
 
 void rpi_shelf_settle(struct rpi_shelf *shelf, struct rpi_heap_block *block)
 {
+    assert(block->state == RPI_HEAP_HOLE && block->range->shelf == shelf);
     rpi_assert_held(&shelf->heap->growth);
     assert(rpi_heap_is_locked(&shelf->lock));
     int64_t change[RPI_COUNTS] = {0};

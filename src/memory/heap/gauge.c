@@ -46,6 +46,7 @@ static const enum rpi_count count_of[RPI_GAUGES] = {
 
 static void add_up(const struct rp_heap *heap, int64_t sums[RPI_HEAP_POOLS][RPI_GAUGES])
 {
+    rpi_assert_held(&heap->growth);
     memset(sums, 0, sizeof(int64_t[RPI_HEAP_POOLS][RPI_GAUGES]));
     for (size_t s = 0; s < heap->shelf_count; s++) {
         int64_t now[RPI_GAUGES];

@@ -7,9 +7,11 @@
  */
 #include "memory/heap/heap.h"
 
+#include "base/held.h"
 #include "base/refuse.h"
 #include "base/sized.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* ---- Making and destroying -------------------------------------------------------------------*/
@@ -42,6 +44,7 @@ static rp_status check_options(const struct rp_heap_options *options, const char
 /* Those that can change while the heap is in use. */
 static void take_settings(struct rp_heap *heap, const struct rp_heap_options *options)
 {
+    assert(options->gc_threshold >= 0 && options->gc_threshold < 1);
     bool rounds = false;
     heap->gc_threshold = options->gc_threshold;
     heap->max_split_bytes = options->max_split_bytes ? options->max_split_bytes : UINT64_MAX;
@@ -91,6 +94,7 @@ static rp_status read_granularity(struct rp_heap *heap, struct rp_error *err)
         return rpi_error_driver(err, result, "cuMemGetAllocationGranularity",
                                 "asking for the granularity of device memory");
     heap->granularity = granularity;
+    assert(granularity && (granularity & (granularity - 1)) == 0);
     return RP_OK;
 }
 
@@ -102,6 +106,7 @@ static void choose_range(struct rp_heap *heap)
     while (((uint64_t)1 << heap->range_shift) < least)
         heap->range_shift++;
     heap->range_bytes = (uint64_t)1 << heap->range_shift;
+    assert(heap->range_bytes >= least && heap->range_shift >= RPI_HEAP_UNIT_SHIFT);
 }
 
 rp_status rpi_heap_create_on(const struct rp_driver *driver, CUdevice device, CUcontext context,
@@ -227,6 +232,8 @@ struct request {
 static inline uint64_t hand_over(struct rp_heap *heap, struct rpi_heap_block *block,
                                  struct rpi_heap_stack *stack)
 {
+    assert(rpi_heap_is_locked(&block->range->shelf->lock));
+    assert(block->state == RPI_HEAP_LIVE && block->requested <= block->bytes);
     block->stack = stack;
     rpi_heap_note(heap, RP_HEAP_EVENT_ALLOC, block->address, block->requested, block->stream,
                   block->range->shelf->pool, stack);
@@ -238,6 +245,8 @@ static enum rpi_heap_outcome try_own(struct rpi_shelf *shelf, struct request *re
                                      uint64_t *out_address, rp_status *out_status,
                                      struct rp_error *err)
 {
+    rpi_assert_held(&shelf->heap->growth);
+    assert(request->bytes && request->bytes % RPI_HEAP_GRAIN == 0);
     struct rp_heap *heap = shelf->heap;
     struct rpi_heap_block *block = NULL;
     rpi_heap_lock(&shelf->lock);
@@ -267,6 +276,7 @@ static enum rpi_heap_outcome try_own(struct rpi_shelf *shelf, struct request *re
 static enum rpi_heap_outcome try_others(struct rpi_shelf *shelf, struct request *request,
                                         uint64_t *out_address)
 {
+    rpi_assert_held(&shelf->heap->growth);
     struct rpi_heap_block *block = NULL;
     enum rpi_heap_outcome outcome =
         rpi_heap_borrow(shelf, request->bytes, request->requested, &block);
@@ -286,6 +296,8 @@ static bool is_shortage(rp_status status)
 static rp_status alloc_short(struct rpi_shelf *shelf, struct request *request,
                              uint64_t *out_address, struct rp_error *err)
 {
+    rpi_assert_held(&shelf->heap->growth);
+    assert(!shelf->sourced);
     struct rp_heap *heap = shelf->heap;
     rp_status status = RP_OK;
     heap->totals.alloc_retries++;
@@ -314,6 +326,7 @@ static rp_status alloc_short(struct rpi_shelf *shelf, struct request *request,
 static rp_status alloc_slowly(struct rpi_shelf *shelf, struct request *request,
                               uint64_t *out_address, struct rp_error *err)
 {
+    assert(!shelf->sourced);
     struct rp_heap *heap = shelf->heap;
     rp_status status = RP_OK;
     pthread_mutex_lock(&heap->growth);
@@ -341,6 +354,7 @@ static enum rpi_heap_outcome take_from_source(struct rpi_shelf *shelf, struct re
                                               const struct rpi_heap_wish *wish,
                                               uint64_t *out_address, struct rp_error *err)
 {
+    assert(shelf->sourced && wish->bytes >= request->bytes);
     struct rp_heap *heap = shelf->heap;
     struct rpi_heap_block *block = NULL;
     enum rpi_heap_outcome outcome = RPI_HEAP_NO_MEMORY;
@@ -370,6 +384,7 @@ static enum rpi_heap_outcome look_for_room(struct rpi_shelf *shelf, struct reque
                                            bool is_short, struct rpi_heap_wish *out_wish,
                                            uint64_t *out_address, rp_status *out_status)
 {
+    assert(shelf->sourced);
     struct rp_heap *heap = shelf->heap;
     rp_status unused;
     pthread_mutex_lock(&heap->growth);
@@ -457,11 +472,13 @@ static inline bool alloc_quickly(struct rpi_shelf *shelf, const struct request *
  * powers of two. */
 static uint64_t round_up_by_power(const struct rp_heap *heap, uint64_t bytes)
 {
+    assert(bytes && bytes <= MOST_REQUEST);
     unsigned log = 63 - (unsigned)__builtin_clzll(bytes);
     unsigned interval = log > 20 ? log - 20 : 0;
     if (interval > RP_HEAP_ROUNDINGS - 1)
         interval = RP_HEAP_ROUNDINGS - 1;
     uint64_t divisions = heap->divisions[interval];
+    assert((divisions & (divisions - 1)) == 0);
     if (divisions <= 1 || bytes <= divisions * RPI_HEAP_GRAIN)
         return rpi_round_up(bytes, RPI_HEAP_GRAIN);
     return rpi_round_up(bytes, ((uint64_t)1 << log) / divisions);
@@ -496,6 +513,7 @@ alloc_from(struct rp_heap *heap, uint32_t pool, uint64_t bytes, struct CUstream_
         bytes = MOST_REQUEST;
     request.bytes =
         heap->rounds ? round_up_by_power(heap, bytes) : rpi_round_up(bytes, RPI_HEAP_GRAIN);
+    assert(request.bytes >= bytes && request.bytes % RPI_HEAP_GRAIN == 0);
     enum rpi_heap_class class = request.bytes <= RPI_HEAP_SMALL_MOST     ? RPI_HEAP_SMALL
                                 : request.bytes >= heap->max_split_bytes ? RPI_HEAP_OVERSIZE
                                                                          : RPI_HEAP_LARGE;
@@ -546,6 +564,7 @@ rp_status rp_heap_set_pool(struct rp_heap *heap, uint32_t pool, unsigned flags,
 
 static struct rpi_heap_block *block_at(const struct rpi_heap_range *range, uint64_t address)
 {
+    assert(rpi_heap_is_locked(&range->shelf->lock));
     struct rpi_heap_block **start = rpi_shelf_start(range, address);
     return start && *start && (*start)->address == address ? *start : NULL;
 }
@@ -554,6 +573,7 @@ static struct rpi_heap_block *block_at(const struct rpi_heap_range *range, uint6
 static const struct rpi_heap_block *block_around(const struct rpi_heap_range *range,
                                                  uint64_t address)
 {
+    assert(rpi_heap_is_locked(&range->shelf->lock));
     const struct rpi_heap_block *block = range->first;
     while (block && address - block->address >= block->bytes)
         block = block->after;
@@ -593,6 +613,7 @@ enum freeing { FREEING_DONE, FREEING_SLOW, FREEING_NOT_LIVE };
 static enum freeing free_in(struct rpi_heap_range *range, uint64_t address, bool slow,
                             struct rpi_heap_stack *stack)
 {
+    assert(!slow || rpi_is_held(&range->shelf->heap->growth));
     struct rpi_shelf *shelf = range->shelf;
     enum freeing result = FREEING_DONE;
     rpi_heap_lock(&shelf->lock);

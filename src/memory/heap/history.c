@@ -3,15 +3,18 @@
  * The history: a ring of the latest events, and the stacks that the program's callback gave for
  * them. A stack is shared by the block and the events that name it, and released with the last.
  */
+#include "base/held.h"
 #include "memory/heap/heap.h"
 
 #include "base/refuse.h"
 #include "base/sized.h"
 
+#include <assert.h>
 #include <time.h>
 
 const char *rpi_heap_event_name(enum rp_heap_event action)
 {
+    assert(action < RP_HEAP_EVENTS);
     static const char *const names[RP_HEAP_EVENTS] = {
         [RP_HEAP_EVENT_ALLOC] = "alloc",
         [RP_HEAP_EVENT_FREE_REQUESTED] = "free_requested",
@@ -38,6 +41,7 @@ struct rpi_heap_stack *rpi_heap_stack_make(struct rp_heap *heap)
 
 struct rpi_heap_stack *rpi_heap_stack_share(struct rpi_heap_stack *stack)
 {
+    assert(!stack || atomic_load(&stack->owners) > 0);
     if (stack)
         atomic_fetch_add_explicit(&stack->owners, 1, memory_order_relaxed);
     return stack;
@@ -45,6 +49,7 @@ struct rpi_heap_stack *rpi_heap_stack_share(struct rpi_heap_stack *stack)
 
 void rpi_heap_stack_release(struct rp_heap *heap, struct rpi_heap_stack *stack)
 {
+    assert(atomic_load(&stack->owners) > 0);
     if (atomic_fetch_sub_explicit(&stack->owners, 1, memory_order_acq_rel) != 1)
         return;
     if (heap->frames.release)
@@ -63,7 +68,10 @@ static uint64_t now_us(void)
  * stays as large as it is. */
 static void make_room(struct rpi_heap_history *history)
 {
+    rpi_assert_held(&history->lock);
+    assert(history->written == history->room && history->room < history->capacity);
     size_t room = history->room < history->capacity / 2 ? 2 * history->room : history->capacity;
+    assert(room > history->room && room <= history->capacity);
     struct rpi_heap_event *ring = rpi_realloc(history->ring, room * sizeof *ring);
     if (!ring) {
         history->capacity = history->room; /* all of it is written: the oldest is the first */
@@ -108,6 +116,7 @@ static uint64_t kept(const struct rpi_heap_history *history)
 /* Forgets the oldest events but for so many, and all room. */
 static void forget(struct rp_heap *heap, uint64_t left)
 {
+    assert(left <= kept(&heap->history));
     struct rpi_heap_history *history = &heap->history;
     for (uint64_t i = history->written - kept(history); i + left < history->written; i++)
         rpi_heap_stack_drop(heap, history->ring[i % history->capacity].stack);
@@ -127,6 +136,8 @@ void rpi_heap_history_finish(struct rp_heap *heap)
 static void take_over(struct rp_heap *heap, struct rpi_heap_event *ring, size_t room,
                       const struct rp_heap_history_options *options)
 {
+    rpi_assert_held(&heap->history.lock);
+    assert(room <= options->entries && (ring || !room));
     struct rpi_heap_history *history = &heap->history;
     uint64_t left = options->keep ? kept(history) : 0;
     if (left > room)
@@ -148,6 +159,7 @@ enum { FIRST_ROOM = 1024 };
 static size_t room_for(const struct rpi_heap_history *history,
                        const struct rp_heap_history_options *options)
 {
+    rpi_assert_held(&history->lock);
     size_t room = options->keep ? (size_t)kept(history) : 0;
     if (room < FIRST_ROOM)
         room = FIRST_ROOM;

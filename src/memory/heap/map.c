@@ -22,6 +22,7 @@ static uint64_t free_bytes(const struct rpi_shelf *shelf, const struct rpi_heap_
 static uint64_t bytes_to_map(const struct rpi_shelf *shelf, const struct rpi_heap_block *hole,
                              uint64_t bytes)
 {
+    assert(hole->state == RPI_HEAP_HOLE && hole->bytes % shelf->chunk_bytes == 0);
     uint64_t before = free_bytes(shelf, hole->before), chunk = shelf->chunk_bytes;
     uint64_t missing = bytes > before ? bytes - before : 1;
     if (missing <= hole->bytes)
@@ -48,6 +49,7 @@ static struct rpi_heap_block *choose_hole(const struct rpi_shelf *shelf, uint64_
 /* What is mapped has to go even where the driver fails now and then. */
 static void unmap_each(struct rpi_heap_range *range, size_t first, size_t count)
 {
+    assert(first + count <= range->chunks.count);
     enum { ATTEMPTS = 3 };
     const struct rp_driver *driver = range->shelf->heap->driver;
     uint64_t chunk = range->shelf->chunk_bytes;
@@ -72,6 +74,7 @@ void rpi_heap_empty_range(struct rpi_heap_range *range)
 static rp_status map_one(struct rpi_heap_range *range, size_t index, size_t span,
                          struct rp_error *err)
 {
+    assert(span && index + span <= range->chunks.count && !range->chunks.data[index].span);
     const struct rp_heap *heap = range->shelf->heap;
     uint64_t chunk = range->shelf->chunk_bytes, bytes = span * chunk;
     CUmemAllocationProp properties = rpi_heap_memory(heap);
@@ -94,6 +97,7 @@ static rp_status map_one(struct rpi_heap_range *range, size_t index, size_t span
 static rp_status map_each(struct rpi_heap_range *range, size_t first, size_t count,
                           struct rp_error *err)
 {
+    assert(count && !range->shelf->sourced);
     const struct rp_heap *heap = range->shelf->heap;
     uint64_t chunk = range->shelf->chunk_bytes;
     size_t done = 0, span = range->shelf->whole ? count : 1;
@@ -157,6 +161,7 @@ void rpi_heap_let_in(struct rpi_mapper *mapper, CUdevice peer)
 static rp_status fill_hole(struct rpi_shelf *shelf, struct rpi_heap_block *hole, uint64_t map,
                            struct rp_error *err)
 {
+    assert(map && map <= hole->bytes && map % shelf->chunk_bytes == 0);
     struct rpi_heap_range *range = hole->range;
     size_t first = (hole->address - range->base) / shelf->chunk_bytes;
     size_t count = map / shelf->chunk_bytes;
@@ -179,6 +184,7 @@ static rp_status fill_hole(struct rpi_shelf *shelf, struct rpi_heap_block *hole,
 
 rp_status rpi_shelf_grow(struct rpi_shelf *shelf, uint64_t bytes, struct rp_error *err)
 {
+    assert(!shelf->sourced);
     rpi_assert_held(&shelf->heap->growth);
     assert(rpi_heap_is_locked(&shelf->lock));
     struct rp_heap *heap = shelf->heap;
@@ -205,6 +211,8 @@ rp_status rpi_shelf_grow(struct rpi_shelf *shelf, uint64_t bytes, struct rp_erro
 static struct rpi_heap_block *make_hole(struct rpi_shelf *shelf, struct rpi_heap_block *block,
                                         uint64_t first, uint64_t end)
 {
+    assert(block->state == RPI_HEAP_FREE && first < end);
+    assert(block->address <= first && end <= block->address + block->bytes);
     uint64_t stuck = rpi_shelf_stuck(shelf, block->range, block->address, block->bytes);
     int pieces = (first > block->address) + (end < block->address + block->bytes);
     const int64_t change[RPI_COUNTS] = {[RPI_COUNT_SPLITS] = pieces - (stuck ? 1 : 0)};
@@ -233,6 +241,9 @@ static struct rpi_heap_block *make_hole(struct rpi_shelf *shelf, struct rpi_heap
 static rp_status unmap_run(struct rpi_shelf *shelf, struct rpi_heap_range *range, uint64_t first,
                            uint64_t end, struct rp_error *err)
 {
+    assert(first < end && end <= range->base + range->bytes);
+    assert((first - range->base) % shelf->chunk_bytes == 0 &&
+           (end - first) % shelf->chunk_bytes == 0);
     const struct rp_driver *driver = shelf->heap->driver;
     CUresult result = driver->cuMemUnmap(first, end - first);
     if (result != CUDA_SUCCESS)
@@ -267,6 +278,7 @@ static rp_status wait_for_stream(const struct rpi_shelf *shelf, bool *waited, st
 static rp_status shrink_sourced(struct rpi_shelf *shelf, uint64_t until, uint64_t *bytes,
                                 struct rp_error *err)
 {
+    assert(shelf->sourced && rpi_heap_is_locked(&shelf->lock));
     bool waited = false;
     for (size_t r = shelf->ranges.count; r-- > 0;) {
         struct rpi_heap_block *block = shelf->ranges.data[r]->first;
@@ -318,7 +330,6 @@ rp_status rpi_shelf_shrink(struct rpi_shelf *shelf, uint64_t until, uint64_t *by
 rp_status rpi_shelf_unmap(struct rpi_shelf *shelf, struct rpi_heap_block *block,
                           struct rp_error *err)
 {
-    assert(block->state == RPI_HEAP_FREE);
     rpi_assert_held(&shelf->heap->growth);
     assert(rpi_heap_is_locked(&shelf->lock));
     bool waited = false;

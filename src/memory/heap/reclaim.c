@@ -28,6 +28,7 @@ void rpi_heap_finish_waiting(struct rp_heap *heap)
 static rp_status shrink(struct rpi_shelf *shelf, uint64_t until, uint64_t *bytes,
                         struct rp_error *err)
 {
+    rpi_assert_held(&shelf->heap->growth);
     struct rpi_heap_scope scope;
     CUresult result = rpi_heap_enter(shelf->heap, &scope);
     if (result != CUDA_SUCCESS)
@@ -116,6 +117,7 @@ static struct rpi_heap_block *largest_of(const struct rpi_heap_bins *bins)
 /* The lock is held, in a scope. */
 static void release_until(struct rpi_shelf *shelf, uint64_t bytes)
 {
+    assert(shelf->whole && bytes % RPI_HEAP_GRAIN == 0);
     assert(rpi_heap_is_locked(&shelf->lock));
     uint64_t released = 0;
     struct rpi_heap_block *block = rpi_heap_bins_find(&shelf->bins, bytes);
@@ -133,6 +135,7 @@ static void release_until(struct rpi_shelf *shelf, uint64_t bytes)
 
 void rpi_heap_release_oversize(struct rp_heap *heap, CUstream stream, uint32_t pool, uint64_t bytes)
 {
+    assert(pool < RP_HEAP_POOLS);
     rpi_assert_held(&heap->growth);
     struct rpi_shelf *shelf = rpi_heap_shelf(heap, stream, rpi_heap_kind(pool, RPI_HEAP_OVERSIZE));
     struct rpi_heap_scope scope;
@@ -150,6 +153,7 @@ void rpi_heap_release_oversize(struct rp_heap *heap, CUstream stream, uint32_t p
 /* Ages of the free blocks that cover whole chunks, in large allocations since. */
 static void add_ages(struct rpi_shelf *shelf, uint64_t now, uint64_t *sum, uint64_t *count)
 {
+    rpi_assert_held(&shelf->heap->growth);
     rpi_heap_lock(&shelf->lock);
     for (size_t r = 0; r < shelf->ranges.count; r++) {
         for (const struct rpi_heap_block *b = shelf->ranges.data[r]->first; b; b = b->after) {
@@ -207,6 +211,8 @@ static bool is_idle(const struct rp_heap *heap, CUstream stream)
 static enum rpi_heap_outcome borrow_from(struct rpi_shelf *shelf, CUstream stream, uint64_t bytes,
                                          uint64_t requested, struct rpi_heap_block **out_block)
 {
+    rpi_assert_held(&shelf->heap->growth);
+    assert(rpi_heap_is_locked(&shelf->lock));
     struct rp_heap *heap = shelf->heap;
     if (stream == shelf->stream) /* of another pool */
         return rpi_shelf_take(shelf, bytes, requested, stream, true, out_block);
@@ -257,6 +263,7 @@ struct picture {
 
 static struct picture look(struct rp_heap *heap)
 {
+    rpi_assert_held(&heap->growth);
     struct picture picture = {0};
     for (size_t s = 0; s < heap->shelf_count; s++) {
         struct rpi_shelf *shelf = heap->shelves[s];
@@ -302,6 +309,8 @@ static const char *advice(const struct rp_heap *heap, rp_status status, uint64_t
 rp_status rpi_heap_out_of_memory(const struct rpi_shelf *shelf, uint64_t requested,
                                  rp_status status, struct rp_error *err)
 {
+    rpi_assert_held(&shelf->heap->growth);
+    assert(status == RP_ERROR_LIMIT || status == RP_ERROR_OUT_OF_DEVICE_MEMORY);
     struct rp_heap *heap = shelf->heap;
     uint64_t available = device_free(heap), limit = rpi_heap_limit(heap);
     uint64_t held = (uint64_t)heap->totals.reserved_bytes[RPI_HEAP_ALL].current;

@@ -29,6 +29,7 @@ static uint64_t segment_bytes(const struct rpi_shelf *shelf, uint64_t bytes)
 bool rpi_heap_source_wish(const struct rpi_shelf *shelf, uint64_t bytes,
                           struct rpi_heap_wish *out_wish)
 {
+    assert(shelf->sourced && bytes);
     const struct rp_heap *heap = shelf->heap;
     rpi_assert_held(&heap->growth);
     uint64_t held = (uint64_t)heap->totals.reserved_bytes[RPI_HEAP_ALL].current;
@@ -41,6 +42,7 @@ bool rpi_heap_source_wish(const struct rpi_shelf *shelf, uint64_t bytes,
 /* One that is gone, or a new one; NULL: no host memory. */
 static struct rpi_heap_range *get_range(struct rpi_shelf *shelf)
 {
+    assert(rpi_heap_is_locked(&shelf->lock));
     struct rpi_heap_range *range = shelf->retired;
     if (range)
         shelf->retired = range->next;
@@ -51,6 +53,7 @@ static struct rpi_heap_range *get_range(struct rpi_shelf *shelf)
 
 static void retire(struct rpi_shelf *shelf, struct rpi_heap_range *range)
 {
+    assert(rpi_heap_is_locked(&shelf->lock) && !range->first);
     range->next = shelf->retired;
     shelf->retired = range;
 }
@@ -58,6 +61,7 @@ static void retire(struct rpi_shelf *shelf, struct rpi_heap_range *range)
 rp_status rpi_heap_source_add(struct rpi_shelf *shelf, uint64_t address,
                               const struct rpi_heap_wish *wish, struct rp_error *err)
 {
+    assert(shelf->sourced && address && wish->bytes % shelf->chunk_bytes == 0);
     rpi_assert_held(&shelf->heap->growth);
     assert(rpi_heap_is_locked(&shelf->lock));
     size_t chunks = (size_t)(wish->bytes / shelf->chunk_bytes);
@@ -116,6 +120,7 @@ void rpi_heap_source_remove(struct rpi_shelf *shelf, struct rpi_heap_block *bloc
 
 static void give_to_source(const struct rpi_heap_range *range)
 {
+    assert(range->shelf->sourced);
     range->source.free(range->base, range->bytes, range->shelf->stream, range->source.user);
 }
 

@@ -33,6 +33,7 @@ CUmemAllocationProp rpi_heap_memory(const struct rp_heap *heap)
 static bool all_live(const struct rpi_heap_range *range, uint64_t address, uint64_t bytes)
 {
     assert(rpi_heap_is_locked(&range->shelf->lock));
+    assert(bytes && address - range->base < range->bytes);
     const struct rpi_heap_block *block = rpi_heap_block_of(range, address);
     while (block && block->state == RPI_HEAP_LIVE) {
         uint64_t end = block->address + block->bytes;
@@ -53,6 +54,7 @@ struct mappings {
 static struct mappings find_mappings(const struct rpi_heap_range *range, uint64_t address,
                                      uint64_t bytes)
 {
+    assert(rpi_heap_is_locked(&range->shelf->lock));
     struct mappings found = {.range = range, .chunk_bytes = range->shelf->chunk_bytes};
     found.first = rpi_shelf_chunk(range->shelf, address - range->base);
     while (!range->chunks.data[found.first].span)
@@ -60,12 +62,14 @@ static struct mappings find_mappings(const struct rpi_heap_range *range, uint64_
     found.span = range->chunks.data[found.first].span;
     found.offset = address - range->base - found.first * found.chunk_bytes;
     found.count = (found.offset + bytes - 1) / (found.span * found.chunk_bytes) + 1;
+    assert(found.span && found.first + (found.count - 1) * found.span < range->chunks.count);
     return found;
 }
 
 static rp_status export_each(const struct rp_heap *heap, const struct mappings *mappings,
                              int *out_files, struct rp_error *err)
 {
+    assert(mappings->count && !mappings->range->shelf->sourced);
     struct rpi_heap_scope scope;
     CUresult result = rpi_heap_enter(heap, &scope);
     if (result != CUDA_SUCCESS)

@@ -29,6 +29,7 @@ static uint64_t stream_key(CUstream stream, uint32_t kind)
 
 struct rpi_shelf *rpi_heap_shelf(struct rp_heap *heap, CUstream stream, uint32_t kind)
 {
+    assert((kind & 3) < RPI_HEAP_CLASSES && kind >> 2 < RP_HEAP_POOLS);
     for (size_t i = slot_of(stream_key(stream, kind));; i = (i + 1) & (RPI_HEAP_SLOTS - 1)) {
         struct rpi_shelf *shelf = atomic_load_explicit(&heap->by_stream[i], memory_order_acquire);
         if (!shelf || (shelf->stream == stream && shelf->kind == kind))
@@ -52,6 +53,7 @@ struct rpi_heap_range *rpi_heap_range_of(struct rp_heap *heap, uint64_t address)
 
 struct rpi_heap_block *rpi_heap_block_of(const struct rpi_heap_range *range, uint64_t address)
 {
+    assert(rpi_heap_is_locked(&range->shelf->lock) && address - range->base < range->bytes);
     const struct rpi_shelf *shelf = range->shelf;
     uint64_t offset = address - range->base, chunk = rpi_shelf_chunk(shelf, offset);
     size_t slots = shelf->chunk_bytes >> shelf->start_shift;
@@ -70,6 +72,8 @@ struct rpi_heap_block *rpi_heap_block_of(const struct rpi_heap_range *range, uin
 
 static void publish_shelf(struct rp_heap *heap, struct rpi_shelf *shelf)
 {
+    rpi_assert_held(&heap->growth);
+    assert(heap->shelf_count <= RPI_HEAP_SHELVES);
     size_t i = slot_of(stream_key(shelf->stream, shelf->kind));
     while (atomic_load_explicit(&heap->by_stream[i], memory_order_relaxed))
         i = (i + 1) & (RPI_HEAP_SLOTS - 1);
@@ -78,6 +82,8 @@ static void publish_shelf(struct rp_heap *heap, struct rpi_shelf *shelf)
 
 static void publish_range(struct rp_heap *heap, struct rpi_heap_range *range)
 {
+    rpi_assert_held(&heap->growth);
+    assert(heap->range_count <= RPI_HEAP_SLOTS / 4);
     uint64_t last = (range->base + range->bytes - 1) >> heap->range_shift;
     for (uint64_t key = range->base >> heap->range_shift; key <= last; key++) {
         size_t i = slot_of(key);
@@ -89,6 +95,7 @@ static void publish_range(struct rp_heap *heap, struct rpi_heap_range *range)
 
 static struct rpi_shelf *shelf_create(struct rp_heap *heap, CUstream stream, uint32_t kind)
 {
+    rpi_assert_held(&heap->growth);
     enum rpi_heap_class class = (enum rpi_heap_class)(kind & 3);
     static const unsigned chunk_mib[] = {2, 20, 2};
     static const unsigned start_shift[] = {RPI_HEAP_GRAIN_SHIFT, RPI_HEAP_SMALL_SHIFT,
@@ -107,6 +114,7 @@ static struct rpi_shelf *shelf_create(struct rp_heap *heap, CUstream stream, uin
                              ? (uint64_t)1 << RPI_HEAP_UNIT_SHIFT
                              : rpi_round_up((uint64_t)chunk_mib[class] << 20, heap->granularity);
     shelf->chunk_units = (uint32_t)(shelf->chunk_bytes >> RPI_HEAP_UNIT_SHIFT);
+    assert(shelf->chunk_bytes == (uint64_t)shelf->chunk_units << RPI_HEAP_UNIT_SHIFT);
     shelf->start_shift = start_shift[class];
     shelf->waiting_end = &shelf->waiting;
     shelf->poll_gap = 1;
@@ -210,6 +218,7 @@ void rpi_shelf_destroy(struct rpi_shelf *shelf)
 
 void rpi_heap_free_tables(struct rpi_heap_range *range, size_t first, size_t count)
 {
+    assert(first + count <= range->chunks.count);
     for (size_t i = first; i < first + count; i++) {
         rpi_free(range->chunks.data[i].starts);
         range->chunks.data[i].starts = NULL;
@@ -260,6 +269,7 @@ void rpi_shelf_discard(struct rpi_shelf *shelf, struct rpi_heap_block *block)
 
 void rpi_shelf_add_hole(struct rpi_shelf *shelf, struct rpi_heap_block *block)
 {
+    assert(block->bytes % shelf->chunk_bytes == 0);
     assert(rpi_heap_is_locked(&shelf->lock));
     block->state = RPI_HEAP_HOLE;
     block->left = shelf->holes;
@@ -286,7 +296,6 @@ struct rpi_heap_block *rpi_shelf_cut(struct rpi_shelf *shelf, struct rpi_heap_bl
 {
     assert(bytes && bytes < block->bytes);
     assert(rpi_heap_is_locked(&shelf->lock));
-    assert(bytes && bytes < block->bytes);
     struct rpi_heap_block *rest = rpi_shelf_descriptor(shelf);
     rest->address = block->address + bytes;
     rest->bytes = block->bytes - bytes;
@@ -304,10 +313,10 @@ struct rpi_heap_block *rpi_shelf_cut(struct rpi_shelf *shelf, struct rpi_heap_bl
 
 void rpi_shelf_join(struct rpi_shelf *shelf, struct rpi_heap_block *block)
 {
+    assert(block->range == block->after->range);
     assert(block->after && block->address + block->bytes == block->after->address);
     assert(rpi_heap_is_locked(&shelf->lock));
     struct rpi_heap_block *gone = block->after;
-    assert(block->address + block->bytes == gone->address);
     block->bytes += gone->bytes;
     block->after = gone->after;
     if (block->after)
@@ -319,6 +328,7 @@ bool rpi_shelf_whole_chunks(const struct rpi_shelf *shelf, const struct rpi_heap
                             uint64_t address, uint64_t bytes, uint64_t *out_first,
                             uint64_t *out_end)
 {
+    assert(address - range->base < range->bytes && bytes <= range->base + range->bytes - address);
     uint64_t chunk = shelf->chunk_bytes, offset = address - range->base;
     if (shelf->sourced && bytes != range->bytes)
         return false; /* it goes as it came */

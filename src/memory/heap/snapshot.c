@@ -5,6 +5,7 @@
  */
 #include "memory/heap/snapshot.h"
 
+#include "base/held.h"
 #include "base/refuse.h"
 #include "base/sized.h"
 
@@ -18,6 +19,7 @@ static uint64_t id_of(const struct rpi_heap_stack *stack)
 static bool add_segment(struct rp_heap_snapshot *snapshot, const struct rpi_shelf *shelf,
                         const struct rpi_heap_block *block)
 {
+    assert(block->state != RPI_HEAP_HOLE && block->range->shelf == shelf);
     struct rp_heap_snapshot_segment segment = {.address = block->address,
                                                .stream = shelf->stream,
                                                .is_large = shelf->class != RPI_HEAP_SMALL,
@@ -31,6 +33,7 @@ static bool add_segment(struct rp_heap_snapshot *snapshot, const struct rpi_shel
 static bool add_block(struct rp_heap_snapshot *snapshot, const struct rpi_shelf *shelf,
                       const struct rpi_heap_block *block)
 {
+    assert(snapshot->segments.count && block->state != RPI_HEAP_HOLE);
     bool live = block->state == RPI_HEAP_LIVE, active = block->state != RPI_HEAP_FREE;
     struct rpi_snapshot_block copy = {.seen = {.address = block->address,
                                                .bytes = block->bytes,
@@ -57,6 +60,7 @@ static bool add_block(struct rp_heap_snapshot *snapshot, const struct rpi_shelf 
 static bool copy_range(struct rp_heap_snapshot *snapshot, const struct rpi_shelf *shelf,
                        const struct rpi_heap_range *range)
 {
+    assert(range->shelf == shelf && rpi_heap_is_locked(&range->shelf->lock));
     bool in_segment = false; /* a sourced range is one, and has no hole */
     for (const struct rpi_heap_block *block = range->first; block; block = block->after) {
         bool mapped = block->state != RPI_HEAP_HOLE;
@@ -71,6 +75,7 @@ static bool copy_range(struct rp_heap_snapshot *snapshot, const struct rpi_shelf
 
 static bool copy_shelves(struct rp_heap_snapshot *snapshot, struct rp_heap *heap)
 {
+    rpi_assert_held(&heap->growth);
     for (size_t s = 0; s < heap->shelf_count; s++) {
         const struct rpi_shelf *shelf = heap->shelves[s];
         for (size_t r = 0; r < shelf->ranges.count; r++)
@@ -82,6 +87,7 @@ static bool copy_shelves(struct rp_heap_snapshot *snapshot, struct rp_heap *heap
 
 static bool copy_history(struct rp_heap_snapshot *snapshot, struct rp_heap *heap)
 {
+    assert(!snapshot->events.count);
     struct rpi_heap_history *history = &heap->history;
     bool copied = true;
     pthread_mutex_lock(&history->lock);

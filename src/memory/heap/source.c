@@ -17,6 +17,7 @@
 
 static bool has_other_memory(const struct rp_heap *heap, uint32_t pool)
 {
+    assert(pool < RP_HEAP_POOLS);
     rpi_assert_held(&heap->growth);
     for (size_t s = 0; s < heap->shelf_count; s++)
         if (heap->shelves[s]->pool == pool && !heap->shelves[s]->sourced)
@@ -28,6 +29,7 @@ static bool has_other_memory(const struct rp_heap *heap, uint32_t pool)
 static rp_status set_source(struct rp_heap *heap, uint32_t pool,
                             const struct rp_heap_source *source, struct rp_error *err)
 {
+    assert(pool && pool < RP_HEAP_POOLS && source->alloc && source->free);
     rpi_assert_held(&heap->growth);
     if (has_other_memory(heap, pool))
         return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_heap_set_source",
@@ -63,6 +65,7 @@ rp_status rp_heap_set_source(struct rp_heap *heap, uint32_t pool,
 
 bool rpi_heap_has_source(const struct rp_heap *heap, uint32_t pool)
 {
+    assert(pool < RP_HEAP_POOLS);
     rpi_assert_held(&heap->growth);
     return heap->sources && heap->sources[pool].alloc;
 }
@@ -72,6 +75,7 @@ bool rpi_heap_has_source(const struct rp_heap *heap, uint32_t pool)
 /* The first of the table that ends above the address. The table's lock is held. */
 static size_t place_of(const struct rpi_heap_sourced *sourced, uint64_t address)
 {
+    rpi_assert_held(&sourced->lock);
     size_t low = 0, high = sourced->ranges.count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
@@ -98,6 +102,7 @@ struct rpi_heap_range *rpi_heap_sourced_range_of(struct rp_heap *heap, uint64_t 
 
 bool rpi_heap_sourced_enter(struct rp_heap *heap, struct rpi_heap_range *range)
 {
+    rpi_assert_held(&heap->growth);
     struct rpi_heap_sourced *sourced = &heap->sourced;
     pthread_mutex_lock(&sourced->lock);
     bool room = rpi_vec_reserve(&sourced->ranges, sourced->ranges.count + 1);
@@ -114,6 +119,7 @@ bool rpi_heap_sourced_enter(struct rp_heap *heap, struct rpi_heap_range *range)
 
 void rpi_heap_sourced_leave(struct rp_heap *heap, const struct rpi_heap_range *range)
 {
+    rpi_assert_held(&heap->growth);
     struct rpi_heap_sourced *sourced = &heap->sourced;
     pthread_mutex_lock(&sourced->lock);
     size_t at = place_of(sourced, range->base);

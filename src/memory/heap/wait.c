@@ -9,6 +9,7 @@
  * then: each look in vain doubles the number of allocations until the next, up to 64. Events of one
  * stream happen in order, so a stream found busy once is not asked again in the same look.
  */
+#include "base/held.h"
 #include "memory/heap/heap.h"
 
 #include <assert.h>
@@ -23,6 +24,7 @@ struct look {
 
 bool rpi_heap_block_use(struct rpi_heap_block *block, CUstream stream)
 {
+    assert(block->state == RPI_HEAP_LIVE && rpi_heap_is_locked(&block->range->shelf->lock));
     for (const struct rpi_heap_use *use = block->uses; use; use = use->next)
         if (use->stream == stream)
             return true;
@@ -36,6 +38,7 @@ bool rpi_heap_block_use(struct rpi_heap_block *block, CUstream stream)
 
 static void keep_event(struct rpi_shelf *shelf, CUevent event)
 {
+    assert(rpi_heap_is_locked(&shelf->lock));
     if (!rpi_vec_push(&shelf->events, event))
         shelf->heap->driver->cuEventDestroy(event);
 }
@@ -43,6 +46,7 @@ static void keep_event(struct rpi_shelf *shelf, CUevent event)
 /* A stream takes events of its own device only. */
 static void record_elsewhere(struct rpi_shelf *shelf, struct rpi_heap_use *use)
 {
+    assert(!use->event && !use->elsewhere);
     const struct rp_driver *driver = shelf->heap->driver;
     CUcontext context = NULL, popped;
     CUevent event = NULL;
@@ -61,6 +65,7 @@ static void record_elsewhere(struct rpi_shelf *shelf, struct rpi_heap_use *use)
 
 static void record(struct rpi_shelf *shelf, struct rpi_heap_use *use)
 {
+    assert(!use->event && !use->elsewhere);
     const struct rp_driver *driver = shelf->heap->driver;
     CUevent event = NULL;
     if (!rpi_heap_stream_runs(shelf->heap, use->stream))
@@ -102,6 +107,7 @@ void rpi_shelf_wait(struct rpi_shelf *shelf, struct rpi_heap_block *block)
 
 static bool is_busy(const struct look *look, CUstream stream)
 {
+    assert(look->busy_count <= BUSY_STREAMS);
     for (size_t i = 0; i < look->busy_count; i++)
         if (look->busy[i] == stream)
             return true;
@@ -128,6 +134,7 @@ static bool is_over(struct rpi_shelf *shelf, struct rpi_heap_use *use, struct lo
 static void drop_finished_uses(struct rpi_shelf *shelf, struct rpi_heap_block *block,
                                struct look *look)
 {
+    assert(block->state == RPI_HEAP_WAITING && block->range->shelf == shelf);
     for (struct rpi_heap_use **link = &block->uses; *link;) {
         struct rpi_heap_use *use = *link;
         if (!is_over(shelf, use, look)) {
@@ -145,6 +152,7 @@ static void drop_finished_uses(struct rpi_shelf *shelf, struct rpi_heap_block *b
 
 bool rpi_shelf_poll(struct rpi_shelf *shelf, bool slow, bool finish)
 {
+    assert((!slow && !finish) || rpi_is_held(&shelf->heap->growth));
     assert(rpi_heap_is_locked(&shelf->lock));
     struct rpi_heap_scope scope;
     if (!shelf->waiting || rpi_heap_enter(shelf->heap, &scope) != CUDA_SUCCESS)
@@ -173,6 +181,7 @@ bool rpi_shelf_poll(struct rpi_shelf *shelf, bool slow, bool finish)
 
 bool rpi_shelf_poll_due(struct rpi_shelf *shelf)
 {
+    assert(rpi_heap_is_locked(&shelf->lock));
     if (!shelf->waiting)
         return false;
     if (shelf->poll_in == 0)

@@ -86,7 +86,6 @@ rp_status rpi_capture_record_use(struct rpi_capture_record *record, uint32_t blo
                                  struct rp_error *err)
 {
     assert(block < record->blocks.count);
-    assert(block < record->blocks.count);
     rp_status status = reserve(record, 0, 0, err);
     if (status == RP_OK)
         append(record, RPI_EVENT_USE, block, stream, NULL, 0);

@@ -45,7 +45,6 @@ rp_status rpi_lifetimes_round(struct rpi_lifetimes *lifetimes, uint64_t alignmen
                               struct rp_error *err)
 {
     assert(alignment);
-    assert(alignment >= 1);
     uint64_t room = INT64_MAX;
     for (uint32_t i = 0; i < lifetimes->count; i++) {
         uint64_t bytes = lifetimes->bytes[i];
@@ -92,6 +91,7 @@ static uint32_t starts_below(const struct start *starts, uint32_t count, int64_t
 static void fill_intervals(struct rpi_lifetimes *lifetimes, const struct start *starts,
                            const int64_t *upper, const uint64_t *bytes)
 {
+    assert(lifetimes->lanes == 1);
     uint32_t count = lifetimes->count;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t from = starts[i].index;

@@ -15,6 +15,7 @@
 
 #include "base/hostmem.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,6 +102,7 @@ static uint32_t clock_at(const struct rpi_frontier *frontier, uint32_t chain)
 /* Does the frontier hold all that the lane's last allocation saw? */
 static bool lane_takes(const struct build *b, const struct lane *lane)
 {
+    assert(b->frontier.chains <= b->chains);
     for (uint32_t chain = 0; chain < b->chains; chain++)
         if (clock_at(&b->frontier, chain) < lane->clock[chain])
             return false;
@@ -138,6 +140,7 @@ static rp_status open_lane(struct build *b, struct rp_error *err)
 static rp_status choose_lane(struct build *b, uint32_t stream, uint32_t *out_lane,
                              struct rp_error *err)
 {
+    assert(stream < b->record->streams);
     uint32_t lane = b->stream_lane[stream];
     bool takes = lane != RPI_NEVER && lane_takes(b, &b->lanes.data[lane]);
     bool own = lane != RPI_NEVER;
@@ -152,6 +155,7 @@ static rp_status choose_lane(struct build *b, uint32_t stream, uint32_t *out_lan
             return status;
     }
     b->stream_lane[stream] = lane;
+    assert(lane < b->lanes.count && lane_takes(b, &b->lanes.data[lane]));
     *out_lane = lane;
     return RP_OK;
 }
@@ -159,6 +163,7 @@ static rp_status choose_lane(struct build *b, uint32_t stream, uint32_t *out_lan
 /* Notes the rank at which each node that the frontier adds to the lane's comes into sight. */
 static void advance_lane(struct build *b, struct lane *lane)
 {
+    assert(lane->count != RPI_NEVER && lane_takes(b, lane));
     for (uint32_t chain = 0; chain < b->chains; chain++) {
         uint32_t reached = clock_at(&b->frontier, chain);
         for (uint32_t position = lane->clock[chain]; position < reached; position++)
@@ -170,6 +175,7 @@ static void advance_lane(struct build *b, struct lane *lane)
 
 static rp_status lay_block(struct build *b, uint32_t block, struct rp_error *err)
 {
+    assert(b->place[block] == RPI_NEVER && b->record->blocks.data[block].bytes);
     const struct rpi_capture_record *record = b->record;
     const struct rpi_event *event = &record->events.data[record->blocks.data[block].alloc_event];
     const uint32_t *nodes = record->event_nodes.data + event->first_node;
@@ -219,6 +225,7 @@ static void fill_first(const struct build *b, const struct rpi_event *event,
 /* Walks the events in host order; reached has room for the lanes, all 0. */
 static void fill(const struct build *b, struct rpi_lifetimes *out, uint32_t *reached)
 {
+    assert(out->count == b->kept && out->lanes >= b->lanes.count);
     const struct rpi_capture_record *record = b->record;
     for (size_t i = 0; i < (size_t)out->count * out->lanes; i++)
         out->first[i] = RPI_NEVER;
@@ -245,6 +252,7 @@ static void fill(const struct build *b, struct rpi_lifetimes *out, uint32_t *rea
 static uint32_t find_intransitive(const struct rpi_lifetimes *x, uint32_t lane, uint32_t ranks,
                                   uint32_t *limit)
 {
+    assert(lane < x->lanes && ranks);
     memset(limit, 0, (size_t)ranks * x->lanes * sizeof *limit);
     for (uint32_t a = 0; a < x->count; a++) {
         const uint32_t *first = x->first + (size_t)a * x->lanes;

@@ -33,6 +33,7 @@ static rp_status no_memory(struct rp_error *err)
 /* Puts a segment where the range had memory from the start. */
 static bool open_range(struct rpi_place *place)
 {
+    assert(place->height % place->alignment == 0);
     if (place->segments.first != RPI_NO_SEGMENT || !place->height)
         return true;
     if (!rpi_segments_reserve(&place->segments, 1))
@@ -46,6 +47,7 @@ static bool open_range(struct rpi_place *place)
 /* Makes a freed block's segments gaps of the view, or lets it wait. */
 static bool consider(struct rpi_place *place, struct rpi_place_view *view, uint32_t block)
 {
+    assert(block < place->blocks.count && place->blocks.data[block].freed);
     const struct rpi_place_block *b = &place->blocks.data[block];
     const struct rpi_place_marker *markers = place->markers.data + b->first_marker;
     if (b->first_piece == RPI_NO_SEGMENT)
@@ -87,6 +89,7 @@ static bool catch_up(struct rpi_place *place, struct rpi_place_view *view)
 /* Makes the view know all segments, from nothing. */
 static bool make(struct rpi_place *place, struct rpi_place_view *view)
 {
+    assert(!view->made && !rpi_gap_set_count(&view->gaps));
     struct rpi_segment *all = place->segments.all.data;
     if (!rpi_place_view_reserve(view, place->segments.all.count, 0))
         return false;
@@ -126,6 +129,7 @@ static bool advance(struct rpi_place_view *view, const struct rpi_frontier *fron
 /* The stream's view, or one that can become it: new, or the least recent. NULL: no host memory. */
 static struct rpi_place_view *find_view(struct rpi_place *place, uint32_t stream)
 {
+    assert(place->views.count <= RPI_PLACE_VIEWS);
     struct rpi_place_view *oldest = NULL;
     for (size_t v = 0; v < place->views.count; v++) {
         struct rpi_place_view *view = place->views.data[v];
@@ -173,6 +177,7 @@ rp_status rpi_place_look(struct rpi_place *place, uint32_t stream,
 
 bool rpi_place_fits(const struct rpi_place *place, uint64_t offset, uint64_t bytes)
 {
+    assert(bytes);
     assert(place->view);
     if (offset >= place->height)
         return true;
@@ -189,6 +194,7 @@ enum { TIGHT = 3 };
 
 uint64_t rpi_place_find(const struct rpi_place *place, uint64_t bytes)
 {
+    assert(bytes);
     assert(place->view);
     const struct rpi_gap *gap = rpi_gap_set_first_from(&place->view->gaps, bytes, 0);
     if (gap && gap->bytes > TIGHT * bytes)
@@ -224,6 +230,7 @@ static bool reserve_to_take(struct rpi_place *place)
 /* Adds segments up to `end`; what lies below `offset` is dead for all. */
 static void grow(struct rpi_place *place, uint64_t offset, uint64_t end)
 {
+    assert(offset < end && offset % place->alignment == 0 && end % place->alignment == 0);
     if (end <= place->height)
         return;
     if (offset > place->height) {
@@ -238,6 +245,7 @@ static void grow(struct rpi_place *place, uint64_t offset, uint64_t end)
 /* Sees to it that a segment begins at the offset, and returns it. */
 static uint32_t cut_at(struct rpi_place *place, uint32_t segment, uint64_t offset)
 {
+    assert(offset < place->segments.all.data[segment].end);
     if (place->segments.all.data[segment].offset == offset)
         return segment;
     uint32_t upper = rpi_segments_split(&place->segments, segment, offset);

@@ -27,6 +27,7 @@ static uint32_t new_id(struct rpi_segments *segments)
     uint32_t id = segments->unused;
     if (id == RPI_NO_SEGMENT)
         return (uint32_t)segments->all.count++;
+    assert(segments->unused < segments->all.count);
     segments->unused = segments->all.data[id].next;
     return id;
 }
@@ -34,6 +35,7 @@ static uint32_t new_id(struct rpi_segments *segments)
 /* Links a new segment behind prev. */
 static void link_behind(struct rpi_segments *segments, uint32_t id, uint32_t prev)
 {
+    assert(id < segments->all.count && segments->all.data[id].offset < segments->all.data[id].end);
     struct rpi_segment *all = segments->all.data;
     uint32_t next = prev == RPI_NO_SEGMENT ? segments->first : all[prev].next;
     all[id].prev = prev;

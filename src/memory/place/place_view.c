@@ -6,6 +6,7 @@
 
 struct rpi_place_view *rpi_place_view_create(uint32_t index)
 {
+    assert(index < 64);
     struct rpi_place_view *view = rpi_calloc(1, sizeof *view);
     if (view)
         view->index = index;
@@ -63,6 +64,7 @@ static bool is_dead_at(const struct rpi_place_view *view, const struct rpi_segme
 static void insert_gap(struct rpi_place_view *view, const struct rpi_segments *segments,
                        uint32_t first, uint32_t last)
 {
+    assert(segments->all.data[first].offset <= segments->all.data[last].offset);
     uint64_t offset = segments->all.data[first].offset, end = segments->all.data[last].end;
     view->other[first] = last;
     view->other[last] = first;
@@ -72,6 +74,7 @@ static void insert_gap(struct rpi_place_view *view, const struct rpi_segments *s
 static void remove_gap(struct rpi_place_view *view, const struct rpi_segments *segments,
                        uint32_t first, uint32_t last)
 {
+    assert(view->other[first] == last && view->other[last] == first);
     uint64_t offset = segments->all.data[first].offset, end = segments->all.data[last].end;
     rpi_gap_set_remove(&view->gaps, end - offset, offset);
 }
@@ -97,6 +100,7 @@ void rpi_place_view_add(struct rpi_place_view *view, struct rpi_segments *segmen
 void rpi_place_view_split(struct rpi_place_view *view, const struct rpi_segments *segments,
                           uint32_t lower, uint32_t upper)
 {
+    assert(segments->all.data[lower].next == upper);
     if (is_dead_at(view, segments, segments->all.data[upper].next))
         return; /* neither is the upper end of the gap */
     uint32_t first =
@@ -109,6 +113,7 @@ void rpi_place_view_split(struct rpi_place_view *view, const struct rpi_segments
 static void find_ends(const struct rpi_place_view *view, const struct rpi_segments *segments,
                       uint32_t *first, uint32_t *last)
 {
+    assert(is_dead_at(view, segments, *first) && is_dead_at(view, segments, *last));
     uint32_t low = *first, high = *last;
     for (;;) {
         uint32_t below = segments->all.data[low].prev, above = segments->all.data[high].next;
@@ -177,6 +182,7 @@ bool rpi_place_view_chains(struct rpi_place_view *view, uint32_t chains)
 bool rpi_place_view_wait(struct rpi_place_view *view, uint32_t chain, uint32_t position,
                          uint32_t block)
 {
+    assert(chain < view->chains && position);
     struct rpi_wait_heap *heap = &view->waiting[chain];
     if (!rpi_vec_push(heap, ((struct rpi_waiting){position, block})))
         return false;
@@ -193,6 +199,7 @@ bool rpi_place_view_wait(struct rpi_place_view *view, uint32_t chain, uint32_t p
 bool rpi_place_view_due(struct rpi_place_view *view, uint32_t chain,
                         struct rpi_waiting *out_waiting)
 {
+    assert(chain < view->chains);
     struct rpi_wait_heap *heap = &view->waiting[chain];
     struct rpi_waiting *data = heap->data;
     if (!heap->count || data[0].position > view->clock[chain])

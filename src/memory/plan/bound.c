@@ -34,6 +34,7 @@ static rp_status sweep(const struct rpi_lifetimes *x, uint64_t *out_bytes, uint3
     uint64_t live = 0, most = 0;
     uint32_t when = 0, members = 0;
     for (uint32_t i = 0; i < x->count; i++) {
+        assert(live + x->bytes[i] >= ends[i]);
         live += x->bytes[i] - ends[i];
         if (live > most) {
             most = live;
@@ -179,6 +180,7 @@ static void tidy_arcs(struct flow *f, uint32_t taker)
 
 static void reach_giver(struct flow *f, uint32_t giver, uint32_t level, uint32_t *queued)
 {
+    assert(f->depth[giver] == NONE && *queued < f->x->count);
     f->depth[giver] = level;
     f->queue[(*queued)++] = giver;
 }
@@ -257,6 +259,7 @@ static bool search_levels(struct flow *f, bool *out_found, uint32_t *out_levels)
  * the ones that the fewest other givers reach. */
 static uint32_t next_taker(struct flow *f, uint32_t giver)
 {
+    assert(f->depth[giver] != NONE);
     uint32_t lanes = f->x->lanes, best = NONE;
     const uint32_t *high = f->reach.data + (size_t)f->depth[giver] * lanes, *low = high + lanes;
     for (uint32_t l = 0; l < lanes; l++) {
@@ -307,6 +310,7 @@ static bool find_path(struct flow *f)
 
 static bool add_arc(struct flow *f, uint32_t giver, uint32_t taker, uint64_t amount)
 {
+    assert(amount);
     uint32_t head = f->head[taker];
     if (head != NONE && f->arcs.data[head].from == giver) {
         f->arcs.data[head].amount += amount;
@@ -326,6 +330,7 @@ static bool add_arc(struct flow *f, uint32_t giver, uint32_t taker, uint64_t amo
 
 static bool augment(struct flow *f)
 {
+    assert(f->path.count);
     const struct step *path = f->path.data;
     size_t last = f->path.count - 1;
     uint64_t amount = f->supply[path[0].giver];
@@ -334,6 +339,7 @@ static bool augment(struct flow *f)
     for (size_t i = 0; i < last; i++)
         if (f->arcs.data[f->cursor[path[i].taker]].amount < amount)
             amount = f->arcs.data[f->cursor[path[i].taker]].amount;
+    assert(amount && amount <= f->supply[path[0].giver] && amount <= f->demand[path[last].taker]);
     f->supply[path[0].giver] -= amount;
     f->demand[path[last].taker] -= amount;
     for (size_t i = 0; i <= last; i++) {

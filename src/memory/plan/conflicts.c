@@ -3,10 +3,13 @@
 
 #include "base/hostmem.h"
 
+#include <assert.h>
+
 #define SHORTEST_SPAN 16
 
 static uint32_t first_of(const struct rpi_lifetimes *x, uint32_t block, uint32_t lane)
 {
+    assert(block < x->count && lane < x->lanes);
     return x->first[(size_t)block * x->lanes + lane];
 }
 
@@ -18,6 +21,7 @@ static uint32_t lane_size(const struct rpi_conflicts *conflicts, uint32_t lane)
 /* Keeps of held[from ..] what holds back `rank` of the lane. */
 static void filter(struct rpi_conflicts *conflicts, size_t from, uint32_t lane, uint32_t rank)
 {
+    assert(from <= conflicts->held.count);
     size_t kept = from;
     for (size_t i = from; i < conflicts->held.count; i++)
         if (first_of(conflicts->x, conflicts->held.data[i], lane) > rank)
@@ -29,8 +33,10 @@ static void filter(struct rpi_conflicts *conflicts, size_t from, uint32_t lane, 
 static bool take_snapshot(struct rpi_conflicts *conflicts, uint32_t lane, uint32_t rank,
                           const struct rpi_snapshot *before)
 {
+    assert(rank < lane_size(conflicts, lane));
     struct rpi_snapshot made = {conflicts->held.count, 0,
                                 conflicts->at[conflicts->lane_start[lane] + rank]};
+    assert(!before || before->host <= made.host);
     uint32_t old = before ? before->count : 0, host = before ? before->host : 0;
     size_t first = before ? before->first : 0;
     if (!rpi_vec_reserve(&conflicts->held, made.first + old + (made.host - host)))
@@ -127,6 +133,7 @@ uint64_t rpi_conflicts_pairs(const struct rpi_conflicts *conflicts)
 uint32_t rpi_conflicts_list(const struct rpi_conflicts *conflicts, uint32_t block,
                             uint32_t *out_blocks)
 {
+    assert(block < conflicts->x->count);
     const struct rpi_lifetimes *x = conflicts->x;
     uint32_t lane = x->lane[block], rank = x->rank[block], found = 0, from;
     const struct rpi_snapshot *snapshot =
@@ -143,5 +150,6 @@ uint32_t rpi_conflicts_list(const struct rpi_conflicts *conflicts, uint32_t bloc
         for (uint32_t i = 0; i < count; i++)
             out_blocks[found++] = conflicts->at[conflicts->lane_start[l] + from + i];
     }
+    assert(found < x->count);
     return found;
 }

@@ -8,6 +8,7 @@
 
 #include "base/hostmem.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* Has every lane reached what the blocks so far wait for? A lane that waits for RPI_NEVER has only
@@ -39,6 +40,7 @@ rp_status rpi_plan_cut(const struct rpi_lifetimes *x, uint32_t *out_ends, uint32
         if (i + 1 == x->count || nothing_waits(reached, needed, size, lanes))
             out_ends[pieces++] = i + 1;
     }
+    assert(pieces <= x->count && (!x->count || out_ends[pieces - 1] == x->count));
     *out_pieces = pieces;
     rpi_free(reached);
     return RP_OK;
@@ -67,6 +69,7 @@ static uint32_t map_lanes(const struct rpi_lifetimes *x, uint32_t from, uint32_t
 rp_status rpi_plan_extract(const struct rpi_lifetimes *x, uint32_t from, uint32_t to,
                            struct rpi_lifetimes *out, struct rp_error *err)
 {
+    assert(from < to && to <= x->count);
     struct lane_map *map = rpi_calloc(x->lanes, sizeof *map);
     if (!map)
         return rpi_error_host_memory(err, "plan", x->lanes * sizeof *map);

@@ -89,6 +89,7 @@ static void eject_finish(struct eject *e)
 
 static bool choose_index(struct eject *e)
 {
+    assert(!e->indexed);
     if (e->x->count < LEAST_INDEXED)
         return true;
     if (!rpi_conflicts_init(&e->index, e->x))
@@ -153,6 +154,7 @@ static bool eject_init(struct eject *e, struct rpi_plan_task *task)
 /* xorshift64*: Marsaglia 2003, Vigna 2016 */
 static uint32_t random_below(struct eject *e, uint32_t limit)
 {
+    assert(limit && e->random); /* xorshift never leaves 0 */
     e->random ^= e->random >> 12;
     e->random ^= e->random << 25;
     e->random ^= e->random >> 27;
@@ -164,6 +166,7 @@ static uint32_t random_below(struct eject *e, uint32_t limit)
 
 static void push_out(struct eject *e, uint32_t block)
 {
+    assert(e->outs < e->x->count);
     e->offsets[block] = RPI_UNPLACED;
     e->out[e->outs++] = block;
     e->out_bytes += e->x->bytes[block];
@@ -171,6 +174,7 @@ static void push_out(struct eject *e, uint32_t block)
 
 static void insert(struct eject *e, uint32_t block, uint64_t offset)
 {
+    assert(e->offsets[block] == RPI_UNPLACED && (e->indexed || e->placed < e->x->count));
     uint32_t low = 0, high = e->indexed ? 0 : e->placed;
     e->offsets[block] = offset;
     while (low < high) {
@@ -229,6 +233,7 @@ static void sort_blocks(struct at *at, uint32_t count, struct at *spare)
 /* Takes the task's layout and puts out what ends above the ceiling. */
 static void start(struct eject *e, uint64_t ceiling)
 {
+    assert(ceiling % e->task->alignment == 0);
     uint32_t count = e->x->count;
     for (uint32_t i = 0; i < count; i++)
         e->sorted[i] = (struct at){e->task->offsets[i], i};
@@ -270,6 +275,7 @@ static void sort_edges(struct edge *edges, uint32_t count)
 /* Finds the placed blocks that conflict with `block`, by offset: by the index, */
 static uint32_t list_near(struct eject *e, uint32_t block)
 {
+    assert(e->indexed);
     uint32_t listed = rpi_conflicts_list(&e->index, block, e->near), found = 0;
     for (uint32_t i = 0; i < listed; i++) {
         e->sorted[found] = (struct at){e->offsets[e->near[i]], e->near[i]};
@@ -284,6 +290,7 @@ static uint32_t list_near(struct eject *e, uint32_t block)
 /* or by a pass over the stack. */
 static uint32_t scan_near(struct eject *e, uint32_t block)
 {
+    assert(!e->indexed && e->offsets[block] == RPI_UNPLACED);
     const struct rpi_lifetimes *x = e->x;
     const uint32_t *first = x->first + (size_t)block * x->lanes;
     uint32_t lane = x->lane[block], rank = x->rank[block], found = 0;
@@ -299,6 +306,7 @@ static uint32_t scan_near(struct eject *e, uint32_t block)
 
 static void collect(struct eject *e, uint32_t block)
 {
+    assert(e->offsets[block] == RPI_UNPLACED);
     e->nears = e->indexed ? list_near(e, block) : scan_near(e, block);
     rpi_meter_add(e->task->meter, e->indexed ? INDEX_COST * (uint64_t)e->nears : e->placed);
     for (uint32_t i = 0; i < e->nears; i++) {
@@ -345,6 +353,7 @@ static void offer_above(struct eject *e, struct place *best, uint64_t bytes)
 /* Places with their top at the ceiling, or against the start of a conflicting block. */
 static void offer_below(struct eject *e, struct place *best, uint64_t bytes)
 {
+    assert(bytes <= e->ceiling);
     uint64_t begun = 0, ended = 0;
     uint32_t low = 0, high = 0;
     while (low < e->nears && e->lows[low].at < bytes)
@@ -374,6 +383,7 @@ static void clear_range(struct eject *e, uint64_t offset, uint64_t bytes)
 /* The dearest of the blocks that are out: an index into out. */
 static uint32_t dearest(const struct eject *e)
 {
+    assert(e->outs);
     uint32_t pick = 0;
     uint64_t most = 0;
     for (uint32_t i = 0; i < e->outs; i++) {
@@ -399,6 +409,7 @@ static bool step(struct eject *e)
     if (best.price >= FIXED_PRICE)
         return false;
     e->out[pick] = e->out[--e->outs];
+    assert(e->out_bytes >= bytes);
     e->out_bytes -= bytes;
     if (best.price) {
         clear_range(e, best.offset, bytes);
@@ -439,6 +450,7 @@ static uint64_t layout_height(const struct rpi_lifetimes *x, const uint64_t *off
  * the task's, and takes out again what was out. */
 static void show(struct eject *e)
 {
+    assert(e->outs <= e->x->count);
     struct rpi_plan_task *task = e->task;
     uint64_t top = 0;
     uint32_t tried = 0;

@@ -46,6 +46,7 @@ struct exact {
 
 static inline uint32_t first_of(uint64_t set)
 {
+    assert(set);
     return (uint32_t)__builtin_ctzll(set);
 }
 
@@ -53,6 +54,7 @@ static inline uint32_t first_of(uint64_t set)
 
 static uint64_t bit(uint32_t block)
 {
+    assert(block < 64);
     return (uint64_t)1 << block;
 }
 
@@ -76,6 +78,7 @@ static void find_conflicts(struct exact *e)
  * them bounds. */
 static void find_cliques(struct exact *e, uint64_t clique, uint64_t open, uint64_t seen)
 {
+    assert(!(clique & open) && !(open & seen));
     if (e->clique_count == MOST_CLIQUE)
         return;
     if (!open && !seen) {
@@ -169,6 +172,7 @@ static void take_layout(struct exact *e, uint64_t height)
 /* Lows once `block` lies at its own. */
 static void lay(struct exact *e, uint32_t depth, uint32_t block, uint64_t left)
 {
+    assert(depth < MOST && !(left & bit(block)));
     const uint64_t *low = e->low[depth];
     uint64_t *next = e->low[depth + 1], end = low[block] + e->task->x->bytes[block];
     e->offsets[block] = low[block];
@@ -182,6 +186,7 @@ static void lay(struct exact *e, uint32_t depth, uint32_t block, uint64_t left)
 /* The block to try next of those that may come now: the lowest, of these the largest. */
 static uint32_t choose(const struct exact *e, const uint64_t *low, uint64_t open)
 {
+    assert(open);
     const uint64_t *bytes = e->task->x->bytes;
     uint32_t best = first_of(open);
     for (uint64_t rest = open & (open - 1); rest; rest &= rest - 1) {
@@ -196,6 +201,7 @@ static uint32_t choose(const struct exact *e, const uint64_t *low, uint64_t open
 static uint64_t find_open(const struct exact *e, const uint64_t *low, uint64_t left, uint64_t level,
                           uint32_t last)
 {
+    assert(last == MOST || !(left & bit(last)));
     uint64_t open = 0;
     for (uint64_t rest = left; rest; rest &= rest - 1) {
         uint32_t block = first_of(rest);
@@ -220,6 +226,7 @@ static bool is_over(struct exact *e, uint64_t left)
 static void search(struct exact *e, uint32_t depth, uint64_t left, uint64_t level, uint32_t last,
                    uint64_t height)
 {
+    assert(depth + (uint32_t)__builtin_popcountll(left) == e->count);
     const uint64_t *low = e->low[depth];
     if (!left)
         take_layout(e, height);

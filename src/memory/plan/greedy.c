@@ -128,6 +128,7 @@ static int compare_keyed(const void *left, const void *right)
 
 static bool make_order(struct work *w, unsigned k)
 {
+    assert(k < STARTS && !w->orders[k]);
     uint32_t count = w->x->count;
     w->orders[k] = rpi_reallocarray(NULL, count, sizeof **w->orders);
     if (!w->orders[k])
@@ -150,11 +151,13 @@ static bool make_order(struct work *w, unsigned k)
 /* Moves what ended above the floor forward by a third of its place in the order. */
 static void mend_order(const struct work *w, uint32_t *order)
 {
+    assert(w->fixed_count <= w->x->count);
     for (uint32_t i = w->fixed_count; i < w->x->count; i++) {
         uint32_t block = order[i], jump = i / 3 > 3 ? i / 3 : 3;
         if (w->offsets[block] + w->x->bytes[block] <= w->task->floor)
             continue;
         uint32_t to = i - w->fixed_count > jump ? i - jump : w->fixed_count;
+        assert(w->fixed_count <= to && to <= i);
         memmove(order + to + 1, order + to, (i - to) * sizeof *order);
         order[to] = block;
     }
@@ -165,6 +168,7 @@ static void mend_order(const struct work *w, uint32_t *order)
 /* Where `block` goes among the placed blocks: the lowest gap that takes it, or the tightest. */
 static uint64_t find_gap(struct work *w, uint32_t placed, uint32_t block, bool tightest)
 {
+    assert(placed < w->x->count);
     const struct rpi_lifetimes *x = w->x;
     uint64_t top = 0, best = RPI_UNPLACED, best_gap = UINT64_MAX;
     for (uint32_t i = 0; i < placed; i++) {
@@ -186,6 +190,7 @@ static uint64_t find_gap(struct work *w, uint32_t placed, uint32_t block, bool t
 
 static void stack_block(struct work *w, uint32_t placed, uint32_t block)
 {
+    assert(placed < w->x->count && w->offsets[block] != RPI_UNPLACED);
     uint32_t low = 0, high = placed;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
@@ -215,6 +220,7 @@ static bool is_late(struct work *w)
 /* Places the blocks in order k and keeps the layout if it is the lowest; false: too late. */
 static bool place_all(struct work *w, unsigned k)
 {
+    assert(k < STARTS && w->orders[k]);
     uint64_t height = 0;
     for (uint32_t i = 0; i < w->x->count; i++) {
         uint32_t block = w->orders[k][i];
@@ -269,6 +275,7 @@ static enum progress make_and_place(struct work *w, unsigned from, unsigned to)
 /* Rounds of mending the `orders` lowest orders in turn. */
 static enum progress mend_lowest(struct work *w, unsigned orders, unsigned rounds)
 {
+    assert(orders && orders <= STARTS);
     enum progress progress = GOES_ON;
     rank_orders(w);
     for (unsigned i = 0; progress == GOES_ON && i < rounds * orders; i++)

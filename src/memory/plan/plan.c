@@ -48,6 +48,8 @@ static rp_status cut(struct planner *p, uint64_t *offsets, struct rp_error *err)
     rp_status status = rpi_plan_cut(p->x, p->ends, &p->piece_count, err);
     if (status)
         return status;
+    assert(p->piece_count <= p->x->count);
+    assert(!p->x->count || p->ends[p->piece_count - 1] == p->x->count);
     p->pieces = rpi_calloc(p->piece_count, sizeof *p->pieces);
     if (!p->pieces)
         return rpi_error_host_memory(err, "plan", p->piece_count * sizeof *p->pieces);
@@ -88,6 +90,7 @@ static bool can_search(const struct planner *p, const struct piece *piece)
 /* One lane and nothing fixed: the exact search, until the task's end. */
 static rp_status search(const struct planner *p, struct piece *piece, struct rp_error *err)
 {
+    assert(can_search(p, piece));
     struct rpi_plan_task *task = &piece->task;
     struct rpi_plan_options options = *p->options;
     options.meter = p->meter;
@@ -113,6 +116,7 @@ static rp_status search(const struct planner *p, struct piece *piece, struct rp_
 
 static uint64_t share_end(const struct planner *p, double share)
 {
+    assert(share > 0 && share <= 1);
     uint64_t now = rpi_meter_spent(p->meter);
     return now < p->end ? now + (uint64_t)((double)(p->end - now) * share) : now;
 }
@@ -155,6 +159,7 @@ static rp_status first_layouts(struct planner *p, struct rp_error *err)
 /* Of so few blocks all layouts are walked through, after a short try to find a good one. */
 static rp_status settle_few(const struct planner *p, struct piece *piece, struct rp_error *err)
 {
+    assert(piece->x.count <= RPI_PLAN_EXACT_MOST && !p->options->fixed);
     struct rpi_plan_task *task = &piece->task;
     uint64_t end = task->end, now = rpi_meter_spent(p->meter);
     uint64_t left = now < end ? end - now : 0;
@@ -169,6 +174,7 @@ static rp_status settle_few(const struct planner *p, struct piece *piece, struct
 
 static rp_status improve_piece(const struct planner *p, struct piece *piece, struct rp_error *err)
 {
+    assert(!piece->proved && piece->task.height > piece->task.floor);
     struct rpi_plan_task *task = &piece->task;
     bool exact = can_search(p, piece);
     rp_status status = RP_OK;
@@ -224,6 +230,7 @@ static void sum_up(const struct planner *p, struct rpi_plan_result *out)
         stopped = stopped || piece->stopped;
         height = piece->task.height > height ? piece->task.height : height;
     }
+    assert(height >= p->bound);
     *out = (struct rpi_plan_result){.height = height, .lower_bound = p->bound};
     out->proof = height == p->bound    ? RPI_PROOF_BOUND
                  : proved && !capacity ? RPI_PROOF_SEARCH

@@ -13,6 +13,7 @@
 
 static void bin_of(uint64_t bytes, unsigned *level, unsigned *part)
 {
+    assert(bytes);
     *level = 63 - (unsigned)__builtin_clzll(bytes);
     *part = *level >= 5 ? (unsigned)(bytes >> (*level - 5)) & (RPI_BIN_PARTS - 1)
                         : (unsigned)(bytes << (5 - *level)) & (RPI_BIN_PARTS - 1);
@@ -41,6 +42,7 @@ void rpi_bins_clear(struct rpi_bins *bins)
 
 void rpi_bins_add(struct rpi_bins *bins, const struct rpi_runs *runs, uint32_t segment)
 {
+    assert(segment < runs->made && runs->segments[segment].bytes);
     unsigned level, part;
     bin_of(runs->segments[segment].bytes, &level, &part);
     uint32_t *head = &bins->head[level][part];
@@ -55,6 +57,7 @@ void rpi_bins_add(struct rpi_bins *bins, const struct rpi_runs *runs, uint32_t s
 
 void rpi_bins_remove(struct rpi_bins *bins, const struct rpi_runs *runs, uint32_t segment)
 {
+    assert(bins->levels && segment < runs->made);
     uint32_t next = bins->next[segment], previous = bins->previous[segment];
     if (next != RPI_NO_SEGMENT)
         bins->previous[next] = previous;
@@ -143,6 +146,7 @@ static uint32_t make_segment(struct rpi_runs *runs)
 /* Takes a segment out of the address order. */
 static void drop_segment(struct rpi_runs *runs, uint32_t segment)
 {
+    assert(segment < runs->made && segment != runs->spare);
     struct rpi_segment *s = &runs->segments[segment];
     if (s->below != RPI_NO_SEGMENT)
         runs->segments[s->below].above = s->above;
@@ -156,6 +160,7 @@ static void drop_segment(struct rpi_runs *runs, uint32_t segment)
 
 static uint32_t take_at_end(struct rpi_runs *runs, uint64_t bytes)
 {
+    assert(bytes);
     uint32_t top = runs->top;
     if (top != RPI_NO_SEGMENT && runs->segments[top].free) {
         rpi_bins_remove(&runs->free, runs, top);
@@ -174,6 +179,7 @@ static uint32_t take_at_end(struct rpi_runs *runs, uint64_t bytes)
 
 uint32_t rpi_runs_take(struct rpi_runs *runs, uint32_t from, uint64_t bytes, bool *out_gone)
 {
+    assert(bytes && (from == RPI_NO_SEGMENT || from < runs->made));
     *out_gone = false;
     if (from == RPI_NO_SEGMENT)
         return take_at_end(runs, bytes);
@@ -200,6 +206,7 @@ uint32_t rpi_runs_take(struct rpi_runs *runs, uint32_t from, uint64_t bytes, boo
 
 void rpi_runs_give(struct rpi_runs *runs, uint32_t segment)
 {
+    assert(segment < runs->made);
     struct rpi_segment *s = &runs->segments[segment];
     assert(!s->free);
     uint32_t below = s->below, above = s->above;

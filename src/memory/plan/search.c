@@ -63,6 +63,7 @@ static uint64_t gcd(uint64_t a, uint64_t b)
  * known of how long a lucky run takes (Luby, Sinclair and Zuckerman 1993). */
 static uint64_t luby(uint64_t i)
 {
+    assert(i);
     uint64_t power = 1;
     while (2 * power - 1 < i)
         power *= 2;
@@ -71,6 +72,7 @@ static uint64_t luby(uint64_t i)
 
 static struct rpi_search_style style_of(struct worker *worker, uint64_t round)
 {
+    assert(worker->index < worker->solver->threads);
     uint64_t turn = round * worker->solver->threads + worker->index;
     struct rpi_search_style style = {.keys = orders[turn % ORDER_COUNT],
                                      .look_ahead = turn / ORDER_COUNT % 4 != 3};
@@ -108,6 +110,7 @@ static void *work(void *argument)
 /* The worker that has the answer; any one when the moves or the budget were too few. */
 static const struct worker *decide(struct solver *solver, int32_t ceiling, uint64_t moves)
 {
+    assert(solver->threads && solver->threads <= MOST_THREADS);
     pthread_t threads[MOST_THREADS];
     unsigned started = 1;
     solver->ceiling = ceiling;
@@ -187,6 +190,7 @@ struct progress {
 /* The highest ceiling, in units, that is below the best known height. */
 static int32_t below_best(const struct progress *progress)
 {
+    assert(*progress->upper && progress->unit);
     uint64_t units = (*progress->upper - 1) / progress->unit;
     return units < MOST_UNITS ? (int32_t)units : (int32_t)MOST_UNITS;
 }
@@ -228,6 +232,7 @@ static bool try_ceiling(struct solver *solver, struct progress *progress, int32_
 
 static bool is_over(const struct solver *solver, const struct progress *progress)
 {
+    assert(solver->meter);
     return progress->no_memory || progress->least > below_best(progress) ||
            rpi_meter_past(solver->meter, solver->end);
 }

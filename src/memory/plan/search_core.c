@@ -143,6 +143,7 @@ static uint64_t next_random(uint64_t *state)
 
 static void save_section(struct rpi_searcher *s, uint32_t section)
 {
+    assert(section < s->in->sections);
     if (s->stamp[section] == s->change_set)
         return;
     s->stamp[section] = s->change_set;
@@ -158,6 +159,7 @@ static void save_section(struct rpi_searcher *s, uint32_t section)
 
 static void save_low(struct rpi_searcher *s, uint32_t block)
 {
+    assert(block < s->in->blocks);
     struct low_change change = {.block = block, .low = s->low[block]};
     if (!rpi_vec_push(&s->low_trail, change))
         s->no_memory = true;
@@ -165,6 +167,7 @@ static void save_low(struct rpi_searcher *s, uint32_t block)
 
 static void lose_way(struct rpi_searcher *s, uint32_t section)
 {
+    assert(s->no_memory || (s->ways[section] && s->dirty_count < s->in->sections));
     save_section(s, section);
     if (--s->ways[section] == 0)
         s->dirty[s->dirty_count++] = section;
@@ -172,6 +175,7 @@ static void lose_way(struct rpi_searcher *s, uint32_t section)
 
 static void raise_low(struct rpi_searcher *s, uint32_t block, int32_t low)
 {
+    assert(s->low[block] < low && low != PLACED);
     int32_t old = s->low[block];
     save_low(s, block);
     s->low[block] = low;
@@ -184,6 +188,7 @@ static void raise_low(struct rpi_searcher *s, uint32_t block, int32_t low)
 /* Takes a block out of its sections. room: what its sections gain in slack by that. */
 static void remove_block(struct rpi_searcher *s, uint32_t block, int32_t room)
 {
+    assert(s->low[block] != PLACED && s->removed_count < s->in->blocks);
     uint32_t first = s->in->first[block], last = s->in->last[block];
     uint32_t *position = s->position + s->in->slot[block];
     s->work += SECTION_STEPS * (last - first);
@@ -208,6 +213,7 @@ static void remove_block(struct rpi_searcher *s, uint32_t block, int32_t room)
 
 static void restore_block(struct rpi_searcher *s, uint32_t block)
 {
+    assert(s->low[block] == PLACED);
     uint32_t first = s->in->first[block], last = s->in->last[block];
     for (uint32_t i = first; i < last; i++)
         s->live[i]++; /* the block still lies just behind the live ones */
@@ -245,6 +251,7 @@ static bool refresh_dirty(struct rpi_searcher *s)
 
 static bool place_block(struct rpi_searcher *s, uint32_t block)
 {
+    assert(s->low[block] != PLACED && !s->dirty_count);
     const struct rpi_search_instance *in = s->in;
     int32_t offset = s->low[block], end = offset + in->size[block];
     uint32_t first = in->first[block];
@@ -269,6 +276,8 @@ static void new_change_set(struct rpi_searcher *s)
 
 static void undo(struct rpi_searcher *s, struct marks marks)
 {
+    assert(marks.removed <= s->removed_count && marks.lows <= s->low_trail.count);
+    assert(marks.sections <= s->section_trail.count);
     s->dirty_count = 0;
     while (s->removed_count > marks.removed)
         restore_block(s, s->removed[--s->removed_count]);
@@ -289,6 +298,7 @@ static void undo(struct rpi_searcher *s, struct marks marks)
 static bool push_goal(struct rpi_searcher *s, uint32_t first, uint32_t last, int32_t ceiling,
                       uint32_t parent)
 {
+    assert(first < last && last <= s->in->sections && ceiling >= 0);
     struct goal goal = {
         .first = first, .last = last, .ceiling = ceiling, .parent = parent, .next = s->goal_head};
     if (!rpi_vec_push(&s->goals, goal)) {
@@ -303,6 +313,7 @@ static bool push_goal(struct rpi_searcher *s, uint32_t first, uint32_t last, int
 static bool lift_spanning(struct rpi_searcher *s, uint32_t first, uint32_t last, int32_t *ceiling,
                           bool *lifted)
 {
+    assert(first < last && !s->dirty_count);
     const uint32_t *members = s->members + s->in->section_start[first];
     *lifted = false;
     for (uint32_t i = s->live[first]; i-- > 0;) {
@@ -350,6 +361,7 @@ static bool split(struct rpi_searcher *s, uint32_t first, uint32_t last, uint32_
 
 static uint64_t goal_key(struct rpi_searcher *s, const struct goal *goal)
 {
+    assert(goal->first < goal->last);
     s->work += s->in->starting[goal->last] - s->in->starting[goal->first];
     uint64_t key = (uint64_t)goal->ceiling * UINT64_C(0xd6e8feb86659fd93) + goal->first;
     for (uint32_t b = s->in->starting[goal->first]; b < s->in->starting[goal->last]; b++)
@@ -360,6 +372,7 @@ static uint64_t goal_key(struct rpi_searcher *s, const struct goal *goal)
 
 static uint64_t *table_row(uint64_t *table, size_t size, uint64_t key)
 {
+    assert(size >= TABLE_WAYS && (size & (size - 1)) == 0);
     return table + (key & (size - TABLE_WAYS));
 }
 
@@ -374,6 +387,7 @@ static bool is_known_failure(const struct rpi_searcher *s, uint64_t key)
 
 static void insert_key(uint64_t *row, uint64_t key)
 {
+    assert(key);
     for (unsigned i = TABLE_WAYS - 1; i > 0; i--)
         row[i] = row[i - 1];
     row[0] = key;
@@ -382,6 +396,7 @@ static void insert_key(uint64_t *row, uint64_t key)
 /* Twice the size, unless there is no memory for that: then old keys are overwritten. */
 static void grow_table(struct rpi_searcher *s)
 {
+    assert(s->table_size < TABLE_MOST);
     size_t size = s->table_size * 2;
     uint64_t *table = rpi_calloc(size, sizeof *table);
     s->table_stored = 0;
@@ -408,6 +423,7 @@ static void remember_failure(struct rpi_searcher *s, uint64_t key)
 static bool valley_at(const struct rpi_searcher *s, const struct goal *goal, uint32_t first,
                       struct valley *valley, uint32_t *next)
 {
+    assert(goal->first <= first && first < goal->last);
     int32_t floor = s->floor[first];
     uint32_t last = first + 1;
     while (last < goal->last && s->floor[last] == floor)
@@ -435,6 +451,7 @@ struct preference {
 static void prefer(const struct rpi_searcher *s, const struct valley *valley, uint32_t section,
                    struct preference *best)
 {
+    assert(valley->first <= section && section < valley->last && s->slack[section] >= 0);
     uint32_t choices = s->ways[section];
     if (choices > best->choices)
         return;
@@ -458,12 +475,14 @@ static uint32_t choose_section(struct rpi_searcher *s, const struct goal *goal)
         for (uint32_t i = valley.first; i < valley.last && best.choices > 1; i++)
             prefer(s, &valley, i, &best);
     }
+    assert(best.section != NONE); /* the lowest floor of a part is one of a valley */
     return best.section;
 }
 
 /* Blocks that can lie at the floor of the section, best first; of twins only the first. */
 static void collect_choices(struct rpi_searcher *s, uint32_t section)
 {
+    assert(s->live[section] && s->ways[section]);
     const uint32_t *members = s->members + s->in->section_start[section];
     size_t begin = s->choices.count;
     for (uint32_t i = 0; i < s->live[section]; i++) {
@@ -486,6 +505,7 @@ static void collect_choices(struct rpi_searcher *s, uint32_t section)
 static int32_t least_after_skip(const struct rpi_searcher *s, const struct valley *valley,
                                 uint32_t section)
 {
+    assert(valley->first <= section && section < valley->last);
     const struct rpi_search_instance *in = s->in;
     int32_t least = valley->wall;
     const uint32_t *members = s->members + in->section_start[valley->first];
@@ -504,6 +524,7 @@ static int32_t least_after_skip(const struct rpi_searcher *s, const struct valle
 
 static bool skip_section(struct rpi_searcher *s, const struct goal *goal, uint32_t section)
 {
+    assert(goal->first <= section && section < goal->last);
     struct valley valley = {0};
     uint32_t first = section, next;
     while (first > goal->first && s->floor[first - 1] == s->floor[section])
@@ -524,6 +545,7 @@ static bool skip_section(struct rpi_searcher *s, const struct goal *goal, uint32
 /* How much slack the changes since the mark took, the more the less of it is left. */
 static uint64_t cost_since(const struct rpi_searcher *s, size_t mark)
 {
+    assert(mark <= s->section_trail.count);
     uint64_t cost = 0;
     for (size_t i = mark; i < s->section_trail.count; i++) {
         const struct section_change *old = &s->section_trail.data[i];
@@ -537,6 +559,7 @@ static uint64_t cost_since(const struct rpi_searcher *s, size_t mark)
 /* Tries each choice for one step: drops those that fail and puts the cheapest first. */
 static void look_ahead(struct rpi_searcher *s, struct frame *frame)
 {
+    assert(frame->choice <= frame->choice_end && frame->choice_end <= s->choices.count);
     uint32_t *choices = s->choices.data, kept = frame->choice;
     for (uint32_t i = frame->choice; i < frame->choice_end; i++) {
         uint32_t block = choices[i], at = kept;
@@ -558,6 +581,7 @@ static void look_ahead(struct rpi_searcher *s, struct frame *frame)
 /* Opens a frame for the next goal. False when the goal is known to fail. */
 static bool open_frame(struct rpi_searcher *s)
 {
+    assert(s->goal_head < s->goals.count);
     const struct goal *goal = &s->goals.data[s->goal_head];
     s->choices.count = s->frames.count ? s->frames.data[s->frames.count - 1].choice_end : 0;
     struct frame frame = {
@@ -600,6 +624,7 @@ static bool take_skip(struct rpi_searcher *s, const struct goal *goal, uint32_t 
 /* Takes the next choice of the last frame. False when it has none left. */
 static bool advance(struct rpi_searcher *s)
 {
+    assert(s->frames.count);
     uint32_t index = (uint32_t)s->frames.count - 1;
     struct frame *frame = &s->frames.data[index];
     struct goal goal = s->goals.data[frame->goal];
@@ -623,6 +648,7 @@ static bool advance(struct rpi_searcher *s)
 /* The part of the last frame has failed: back to the frame that made the part. */
 static bool retreat(struct rpi_searcher *s)
 {
+    assert(s->frames.count);
     const struct frame *frame = &s->frames.data[s->frames.count - 1];
     uint32_t parent = s->goals.data[frame->goal].parent;
     if (frame->key) /* one without a choice is as cheap to try again */
@@ -683,6 +709,7 @@ static enum rpi_search_answer search(struct rpi_searcher *s, const struct rpi_se
 
 static int64_t key_of(const struct rpi_search_instance *in, uint32_t block, char key)
 {
+    assert(block < in->blocks);
     int64_t span = (int64_t)in->last[block] - in->first[block], load = 0;
     switch (key) {
     case 'W':
@@ -759,6 +786,7 @@ static bool reset(struct rpi_searcher *s, int32_t ceiling)
 /* The packing found, every block let fall onto what is below it. Uses up the state. */
 static void settle(struct rpi_searcher *s, int32_t *out_offsets)
 {
+    assert(s->goal_head == NONE);
     const struct rpi_search_instance *in = s->in;
     for (uint32_t b = 0; b < in->blocks; b++)
         s->order[b] = (struct ranked){.keys = {-(int64_t)s->offset[b]}, .block = b};
@@ -780,6 +808,7 @@ enum rpi_search_answer rpi_searcher_run(struct rpi_searcher *s, int32_t ceiling,
                                         const struct rpi_search_limits *limits,
                                         int32_t *out_offsets)
 {
+    assert(style->keys && limits->meter);
     s->style = style;
     set_priorities(s);
     if (ceiling > s->table_ceiling)

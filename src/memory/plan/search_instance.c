@@ -37,6 +37,7 @@ static int compare_spans(const void *left, const void *right)
 
 static uint32_t end_of(const struct rpi_lifetimes *lifetimes, uint32_t block)
 {
+    assert(block < lifetimes->count);
     uint32_t end = lifetimes->first[block];
     return end < lifetimes->count ? end : lifetimes->count;
 }
@@ -52,6 +53,7 @@ static uint32_t count_sections(const struct rpi_lifetimes *lifetimes, uint32_t *
         sections += section_before[r];
         section_before[r] = sections;
     }
+    assert(sections && sections <= count);
     return sections;
 }
 
@@ -156,6 +158,7 @@ static rp_status build(const struct rpi_lifetimes *lifetimes, uint64_t unit,
         rpi_search_instance_destroy(instance);
         return RP_OK;
     }
+    assert(instance->slot[instance->blocks] == cells && instance->section_start[sections] == cells);
     fill_members(instance);
     *out_instance = instance;
     return RP_OK;

@@ -105,6 +105,7 @@ static void index_ready(struct sweep *s)
         }
     }
     s->start[x->count + x->lanes] = at;
+    assert(at == (uint64_t)x->count * x->lanes);
 }
 
 /* ---- In host order ------------------------------------------------------------------------- */
@@ -130,6 +131,7 @@ static void bin_everywhere(struct sweep *s, uint32_t block, bool add)
 
 static void one_lane_less(struct sweep *s, uint32_t block)
 {
+    assert(s->pending[block]);
     if (--s->pending[block] || s->segment[block] == RPI_NO_SEGMENT)
         return;
     bin_everywhere(s, block, false);
@@ -140,6 +142,7 @@ static void one_lane_less(struct sweep *s, uint32_t block)
 /* The lane's next rank may take the memory of the blocks that wait for it. */
 static void reach_rank(struct sweep *s, uint32_t lane)
 {
+    assert(s->done[lane] < lane_size(s, lane));
     const uint32_t *start = s->start + s->lane_base[lane] + lane + s->done[lane];
     for (uint32_t i = start[0]; i < start[1]; i++) {
         uint32_t block = s->ready[i];
@@ -153,6 +156,7 @@ static void reach_rank(struct sweep *s, uint32_t lane)
 /* A lane without ranks to come keeps no block, of 0 .. last, waiting. */
 static void finish_lane(struct sweep *s, uint32_t lane, uint32_t last)
 {
+    assert(s->running && s->done[lane] == lane_size(s, lane));
     const uint32_t *start = s->start + s->lane_base[lane] + lane + lane_size(s, lane);
     s->running--;
     for (uint32_t i = start[0]; i < start[1]; i++)
@@ -162,6 +166,7 @@ static void finish_lane(struct sweep *s, uint32_t lane, uint32_t last)
 
 static void hold(struct sweep *s, uint32_t block, uint32_t segment)
 {
+    assert(segment < s->runs.made && s->runs.segments[segment].bytes == s->x->bytes[block]);
     s->offsets[block] = s->runs.segments[segment].offset;
     s->segment[block] = segment;
     s->owner[segment] = block;
@@ -210,6 +215,7 @@ static void sweep_host_order(struct sweep *s)
 /* Stacks the blocks that are alive at rank `peak`, in the order given, without gaps. */
 static void stack_members(struct sweep *s, const struct keyed *members, uint32_t count)
 {
+    assert(s->x->lanes == 1);
     bool gone;
     rpi_runs_clear(&s->runs);
     for (uint32_t i = 0; i < count; i++)
@@ -219,6 +225,7 @@ static void stack_members(struct sweep *s, const struct keyed *members, uint32_t
 
 static uint64_t sweep_forward(struct sweep *s, uint32_t peak)
 {
+    assert(s->x->lanes == 1 && peak < s->x->count);
     for (uint32_t i = peak + 1; i < s->x->count; i++) {
         for (uint32_t r = s->start[i]; r < s->start[i + 1]; r++)
             rpi_runs_give(&s->runs, s->segment[s->ready[r]]);
@@ -230,6 +237,7 @@ static uint64_t sweep_forward(struct sweep *s, uint32_t peak)
 /* Time runs back: a block begins where its memory was free again, and ends at its allocation. */
 static uint64_t sweep_backward(struct sweep *s, uint32_t peak)
 {
+    assert(s->x->lanes == 1 && peak < s->x->count);
     for (uint32_t i = peak; i > 0; i--) {
         rpi_runs_give(&s->runs, s->segment[i]);
         for (uint32_t r = s->start[i]; r < s->start[i + 1]; r++)

@@ -26,6 +26,7 @@ void rpi_pool_finish(struct rpi_pool *pool)
 
 rp_status rpi_pool_check_limit(const struct rpi_pool *pool, uint64_t more, struct rp_error *err)
 {
+    assert(pool->arena.holes <= pool->arena.mapped);
     uint64_t held = pool->arena.mapped - pool->arena.holes + pool->beside;
     if (!pool->limit || !more || (held <= pool->limit && more <= pool->limit - held))
         return RP_OK;
@@ -60,6 +61,7 @@ rp_status rpi_pool_fill(struct rpi_pool *pool, uint64_t from, uint64_t to, struc
 
 static bool is_needed(const void *user, uint64_t from, uint64_t to)
 {
+    assert(from < to);
     const struct rpi_pool *pool = user;
     const struct rpi_pool_node *top = &pool->root->node;
     for (const struct rpi_pool_member *m = rpi_pool_next(top, NULL); m; m = rpi_pool_next(top, m))
@@ -187,6 +189,7 @@ static uint64_t most(uint64_t a, uint64_t b)
 /* What of a node is kept and not released yet when a member is added at the place. */
 static uint64_t kept_at(const struct rpi_pool_node *node, uint64_t place)
 {
+    assert(node->kind != RPI_COMPOSE_CAPTURE || !node->first);
     uint64_t kept = 0;
     if (node->kind == RPI_COMPOSE_CAPTURE) {
         const struct rpi_pool_member *member = (const struct rpi_pool_member *)node;
@@ -214,6 +217,7 @@ static uint64_t last_place(const struct rpi_pool_node *node)
  * the part were being added this is less than some of them met: still no layout takes less. */
 static uint64_t kept_before(const struct rpi_pool_node *part)
 {
+    assert(part->parent && part->parent->kind == RPI_COMPOSE_SEQUENCE);
     uint64_t kept = 0, place = last_place(part);
     for (const struct rpi_pool_node *node = part->previous; node; node = node->previous)
         kept += kept_at(node, place);

@@ -39,6 +39,7 @@ rp_status rpi_pool_obstacles(const struct rpi_pool *pool, const struct rpi_pool_
     done = done && rpi_ranges_append_without(&made.later, &later, &made.always);
     rpi_vec_finish(&later);
     if (done) {
+        assert(rpi_ranges_are_joined(&made.always) && rpi_ranges_are_joined(&made.later));
         *out_obstacles = made;
         return RP_OK;
     }
@@ -85,6 +86,7 @@ void rpi_pool_obstacles_finish(struct rpi_pool_obstacles *obstacles)
 static void lay_ranges(const struct rpi_ranges *ranges, uint32_t lane, uint32_t at,
                        struct rpi_lifetimes *x, uint64_t *fixed)
 {
+    assert(lane < x->lanes && at + ranges->count <= x->count);
     for (size_t i = 0; i < ranges->count; i++, at++) {
         x->bytes[at] = ranges->data[i].to - ranges->data[i].from;
         x->lane[at] = lane;
@@ -126,6 +128,7 @@ struct planning {
 /* A share of what is left. */
 static struct rpi_plan_options share(const struct planning *p, double part, uint64_t capacity)
 {
+    assert(part > 0 && part <= 1);
     struct rpi_plan_options options = *p->options;
     options.meter = p->meter;
     options.budget_ms = rpi_meter_left_ms(p->meter, p->end) * part;
@@ -147,6 +150,7 @@ static bool is_solid(const struct planning *p)
 /* The start of the lowest gap that is high enough; the last one, above all, always is. */
 static uint64_t find_gap(const struct rpi_ranges *ranges, uint64_t height)
 {
+    assert(rpi_ranges_are_joined(ranges));
     uint64_t start = 0;
     for (size_t i = 0; i < ranges->count; i++) {
         if (ranges->data[i].from - start >= height)
@@ -170,6 +174,7 @@ static uint64_t height_of(const struct rpi_lifetimes *own, const uint64_t *offse
 static void lay_own(const struct planning *p, const uint64_t *given, struct rpi_lifetimes *x,
                     uint64_t *fixed)
 {
+    assert(x->lanes == p->own->lanes + RPI_OBSTACLE_LANES);
     const struct rpi_lifetimes *own = p->own;
     for (uint32_t i = 0; i < own->count; i++) {
         uint32_t *first = x->first + (size_t)i * x->lanes;
@@ -240,6 +245,7 @@ static void lay_pile(const struct planning *p, uint64_t base, uint64_t *out_fixe
 /* Stops at a height of `enough`. */
 static rp_status plan_piled(struct planning *p, uint64_t enough, struct rp_error *err)
 {
+    assert(!p->piled);
     bool apart = is_obstructed(p) && !is_solid(p);
     uint64_t base = apart ? 0 : rpi_ranges_top(&p->whole);
     size_t bytes = p->own->count * sizeof *p->piled;
@@ -315,6 +321,7 @@ static uint64_t most(uint64_t a, uint64_t b)
 static void take_piled(const struct planning *p, uint64_t *out_offsets,
                        struct rpi_plan_result *out_result)
 {
+    assert(p->piled && p->piled_height != UINT64_MAX);
     memcpy(out_offsets, p->piled, p->own->count * sizeof *out_offsets);
     if (out_result->height != p->piled_height)
         out_result->proof = RPI_PROOF_NONE;

@@ -18,6 +18,8 @@ static bool orders(const struct rpi_pool_group *group)
  */
 static bool list_last(struct rpi_pool_node *node, uint64_t since, struct rpi_pool_members *list)
 {
+    assert(node->kind == RPI_COMPOSE_CAPTURE || !((struct rpi_pool_group *)node)->current ||
+           ((struct rpi_pool_group *)node)->current->parent == node);
     if (node->kind == RPI_COMPOSE_CAPTURE) {
         struct rpi_pool_member *member = (struct rpi_pool_member *)node;
         return !member->turn || member->turn < since || rpi_vec_push(list, member);
@@ -72,6 +74,7 @@ void rpi_replay_order_take(struct rpi_pool *pool, struct rpi_pool_member *member
 
 static void drop(struct rpi_pool_members *list, const struct rpi_pool_node *node)
 {
+    assert(node->parent);
     for (size_t i = 0; i < list->count; i++)
         if (&list->data[i]->node == node)
             list->data[i--] = list->data[--list->count];
@@ -94,5 +97,6 @@ static void forget_below(struct rpi_pool_node *top, const struct rpi_pool_node *
 
 void rpi_replay_order_forget(struct rpi_pool *pool, const struct rpi_pool_node *node)
 {
+    assert(node->parent);
     forget_below(&pool->root->node, node);
 }

@@ -139,6 +139,7 @@ static rp_status out_of_memory(const struct rpi_arena *arena, uint64_t height, u
 static rp_status map_chunk(const struct rpi_arena *arena, const struct rpi_chunk *chunk,
                            uint64_t offset, struct rp_error *err)
 {
+    assert(chunk->bytes && !chunk->hole && offset % arena->granularity == 0);
     const struct rp_driver *driver = arena->driver;
     uint64_t address = arena->base + offset;
     CUresult result = driver->cuMemMap(address, chunk->bytes, 0, chunk->handle, 0);
@@ -161,6 +162,7 @@ static rp_status map_chunk(const struct rpi_arena *arena, const struct rpi_chunk
 static rp_status make_chunk(const struct rpi_arena *arena, uint64_t offset, uint64_t bytes,
                             uint64_t height, struct rpi_chunk *out_chunk, struct rp_error *err)
 {
+    assert(bytes && bytes % arena->granularity == 0 && offset + bytes <= height);
     CUmemAllocationProp properties = rpi_device_memory(arena->device);
     struct rpi_chunk chunk = {.bytes = bytes};
     CUresult result = arena->driver->cuMemCreate(&chunk.handle, bytes, &properties, 0);
@@ -180,6 +182,7 @@ static rp_status make_chunk(const struct rpi_arena *arena, uint64_t offset, uint
 static void drop_chunk(const struct rpi_arena *arena, const struct rpi_chunk *chunk,
                        uint64_t offset)
 {
+    assert(offset + chunk->bytes <= arena->reserved);
     if (chunk->hole)
         return;
     rpi_unmap(arena->driver, arena->base + offset, chunk->bytes);
@@ -210,6 +213,7 @@ rp_status rpi_arena_grow(struct rpi_arena *arena, uint64_t height, struct rp_err
     rpi_relax_end(arena->driver, mode);
     if (status != RP_OK)
         return status;
+    assert(arena->mapped + bytes <= arena->reserved);
     arena->chunks.count++;
     arena->mapped += bytes;
     return RP_OK;
@@ -217,6 +221,7 @@ rp_status rpi_arena_grow(struct rpi_arena *arena, uint64_t height, struct rp_err
 
 void rpi_arena_shrink(struct rpi_arena *arena, uint64_t height)
 {
+    assert(rpi_arena_is_valid(arena));
     if (!arena->chunks.count)
         return;
     int mode = rpi_relax_begin(arena->driver);
@@ -286,6 +291,7 @@ void rpi_arena_release(struct rpi_arena *arena, bool only_filled,
                        bool (*needed)(const void *user, uint64_t from, uint64_t to),
                        const void *user)
 {
+    assert(rpi_arena_is_valid(arena));
     uint64_t offset = 0;
     int mode = rpi_relax_begin(arena->driver);
     for (size_t i = 0; i < arena->chunks.count; i++) {

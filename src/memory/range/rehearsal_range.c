@@ -227,7 +227,6 @@ rp_status rpi_rehearsal_range_take(struct rpi_rehearsal_range *range, uint64_t b
                                    uint64_t alignment, uint64_t *out_address, struct rp_error *err)
 {
     assert(alignment && (alignment & (alignment - 1)) == 0);
-    assert(alignment && (alignment & (alignment - 1)) == 0);
     return take(range, bytes, 2 * alignment, alignment, out_address, err);
 }
 

@@ -40,6 +40,7 @@ bool rpi_write_stamps_build(struct rpi_write_stamps *stamps, const struct rpi_ra
         rpi_write_stamps_finish(&made);
         return false;
     }
+    assert(segments(&made) || !watched->count);
     rpi_write_stamps_finish(stamps);
     *stamps = made;
     return true;
@@ -116,6 +117,7 @@ static uint64_t most(uint64_t a, uint64_t b)
 
 uint64_t rpi_write_stamps_latest(const struct rpi_write_stamps *stamps, struct rpi_write_span span)
 {
+    assert(span.first <= span.end && span.end <= segments(stamps));
     if (span.first == span.end)
         return 0;
     size_t n = segments(stamps);
