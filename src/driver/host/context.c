@@ -5,6 +5,7 @@
  * all that was made in it; retaining it again makes it anew under the same handle, as NVIDIA's
  * driver does. Virtual memory belongs to no context, and goes with the last one.
  */
+#include "base/held.h"
 #include "driver/host/state.h"
 
 #include "base/env.h"
@@ -57,6 +58,7 @@ bool rpi_host_is_context(CUcontext context)
 /* NULL: there is no such device. */
 static CUcontext context_of(CUdevice device)
 {
+    rpi_assert_held(&rpi_host.lock);
     if (device < 0 || device >= rpi_host_devices())
         return NULL;
     rpi_host.contexts[device].device = device;

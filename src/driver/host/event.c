@@ -3,7 +3,10 @@
  * Events. Recorded on a stream, an event is the task that ends all work before it; recorded on a
  * capturing stream it is a set of nodes, and can neither be waited for by the host nor asked about.
  */
+#include "base/held.h"
 #include "driver/host/state.h"
+
+#include <assert.h>
 
 CUresult rpi_host_cuEventCreate(CUevent *event, unsigned flags)
 {
@@ -59,6 +62,8 @@ void rpi_host_event_set(CUevent event, struct rpi_host_task *task,
 
 static CUresult record_node(CUstream stream, CUevent event, CUgraphNodeType type)
 {
+    rpi_assert_held(&rpi_host.lock);
+    assert(stream->capture);
     struct rpi_host_op *op = rpi_host_op_create(type);
     if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -103,6 +108,8 @@ CUresult rpi_host_cuEventRecord(CUevent event, CUstream stream)
 /* The stream's next op runs after the event. */
 static CUresult wait_for(CUstream stream, CUevent event)
 {
+    rpi_assert_held(&rpi_host.lock);
+    assert(!stream->capture && !event->capture);
     if (event->task && !event->task->done) {
         struct rpi_host_task *marker = rpi_host_task_create(NULL);
         bool ok = marker && rpi_host_stream_order(stream, marker) &&
@@ -141,6 +148,7 @@ CUresult rpi_host_cuStreamWaitEvent(CUstream handle, CUevent event, unsigned fla
  * capture is over the event stands for nothing. */
 static CUresult check_question(CUevent event)
 {
+    rpi_assert_held(&rpi_host.lock);
     if (!rpi_host_handle_is(event, RPI_HOST_EVENT))
         return CUDA_ERROR_INVALID_HANDLE;
     if (event->capture) {

@@ -6,7 +6,10 @@
  * setting a node's parameters gives the exec another op and leaves launches in flight alone.
  * Launches of one exec run one after the other.
  */
+#include "base/held.h"
 #include "driver/host/state.h"
+
+#include <assert.h>
 
 /* ---- instantiation ------------------------------------------------------------------------- */
 
@@ -27,6 +30,7 @@ static CUresult flatten(CUgraphExec exec, CUgraph graph, uint32_t entry);
  * child graph which the node is in, or UINT32_MAX. */
 static CUresult flatten_node(CUgraphExec exec, CUgraphNode node, uint32_t entry)
 {
+    assert(entry == UINT32_MAX || entry < exec->steps.count);
     uint32_t begin = add_step(exec, node->child ? NULL : node);
     if (begin == UINT32_MAX)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -49,6 +53,7 @@ static CUresult flatten_node(CUgraphExec exec, CUgraphNode node, uint32_t entry)
         if (inner->after.count == 0 && !step_after(exec, end, (uint32_t)inner->mark))
             return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    assert(end > begin && end < exec->steps.count);
     node->mark = end;
     return CUDA_SUCCESS;
 }
@@ -72,6 +77,7 @@ static CUresult flatten(CUgraphExec exec, CUgraph graph, uint32_t entry)
             if (--missing[node->after.data[i].node->index] == 0)
                 queue[ready++] = node->after.data[i].node;
     }
+    assert(ready <= count && taken <= ready);
     if (!result && taken < count)
         result = CUDA_ERROR_INVALID_VALUE; /* the edges close a cycle */
     rpi_free(missing);
@@ -164,6 +170,7 @@ static size_t count_paths(CUgraphExec exec, bool *taken_up)
 /* What an exec takes of a pool. */
 static uint64_t pool_bytes(uint64_t paths, uint64_t charged, unsigned pool)
 {
+    assert(pool < RPI_HOST_MOST_EXEC_POOLS);
     const struct rpi_host_options *options = &rpi_host.options;
     uint64_t count = options->exec_pools ? options->exec_pools : 1, parts = count * (count + 1) / 2;
     return (options->exec_path_bytes * paths * (pool + 1) +
@@ -174,6 +181,8 @@ static uint64_t pool_bytes(uint64_t paths, uint64_t charged, unsigned pool)
 /* Nothing, where not all pools have enough. */
 static CUresult take_memory(CUgraphExec exec)
 {
+    rpi_assert_held(&rpi_host.lock);
+    assert(!exec->context);
     const struct rpi_host_options *options = &rpi_host.options;
     uint64_t step = options->exec_step_bytes ? options->exec_step_bytes : 1, charged = 0, paths;
     uint64_t more[RPI_HOST_MOST_EXEC_POOLS] = {0}, all = 0;
@@ -314,6 +323,7 @@ static CUevent event_of(const struct rpi_host_step *step, CUgraphNodeType type)
  * is short fewer are made, and they are the caller's to cancel. */
 static bool make_tasks(CUgraphExec exec, CUstream stream, struct rpi_host_task **tasks)
 {
+    rpi_assert_held(&rpi_host.lock);
     size_t count = exec->steps.count;
     struct rpi_host_task **begin = &tasks[0], **step_tasks = tasks + 1, **end = &tasks[count + 1];
     *begin = rpi_host_task_create(NULL);
@@ -345,6 +355,7 @@ static bool make_tasks(CUgraphExec exec, CUstream stream, struct rpi_host_task *
  * an event comes after the part of the launch that the event comes after, not after all of it. */
 static void commit(CUgraphExec exec, CUstream stream, struct rpi_host_task **tasks)
 {
+    rpi_assert_held(&rpi_host.lock);
     size_t count = exec->steps.count;
     rpi_host_clock_join(&stream->clock, &exec->clock);
     for (size_t i = 0; i < count; i++) {
@@ -395,6 +406,7 @@ static CUresult launch(CUgraphExec exec, CUstream stream)
 /* Neither a launch nor an upload can be captured; trying ends the capture. */
 static CUresult refuse_in_capture(CUstream stream)
 {
+    rpi_assert_held(&rpi_host.lock);
     CUresult result = rpi_host_capture_check(stream);
     if (!result && stream->capture) {
         stream->capture->invalid = true;
@@ -438,6 +450,7 @@ CUresult rpi_host_cuGraphUpload(CUgraphExec exec, CUstream handle)
 /* The exec's own node for a node of the graph that it was instantiated from, or NULL. */
 static CUgraphNode own_node(CUgraph graph, CUgraphNode node)
 {
+    assert(node->graph);
     if (node->graph->parent) {
         CUgraphNode parent = own_node(graph, node->graph->parent);
         if (!parent || !parent->child)
@@ -464,6 +477,7 @@ static CUgraphNode find(CUgraphExec exec, CUgraphNode node, CUgraphNodeType type
 /* Gives the node an op, which is consumed, where the change is one that an exec can make. */
 static CUresult replace(CUgraphExec exec, CUgraphNode node, struct rpi_host_op *op)
 {
+    assert(node->op->type == op->type);
     bool keep_priority = exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
     if (rpi_host_update_allowed(node->op, op, keep_priority) != CU_GRAPH_EXEC_UPDATE_SUCCESS) {
         rpi_host_op_drop(op);

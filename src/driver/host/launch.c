@@ -3,6 +3,7 @@
  * Kernel launches: the checks that NVIDIA's driver makes, the parameters gathered into one buffer
  * in either form, and launch attributes.
  */
+#include "base/held.h"
 #include "driver/host/state.h"
 
 #include <assert.h>
@@ -11,6 +12,7 @@
 
 static CUresult check_cluster(const struct rpi_host_kernel_op *k)
 {
+    assert(k->cluster[0] && k->cluster[1] && k->cluster[2]);
     uint64_t blocks = 1;
     for (int i = 0; i < 3; i++) {
         blocks *= k->cluster[i];
@@ -69,6 +71,7 @@ static CUresult read_extra(void **extra, const void **out_buffer, size_t *out_by
 /* Room for `count` pointers and a buffer behind them. */
 static bool make_room(struct rpi_host_kernel_op *k, size_t count, size_t bytes)
 {
+    assert(!k->params && count == k->function->kernel->param_count);
     size_t pointers = count * sizeof(void *);
     k->params = rpi_calloc(1, pointers + bytes + BUFFER_ALIGNMENT);
     if (!k->params)
@@ -220,6 +223,7 @@ static CUresult read_attributes(const CUlaunchAttribute *attributes, unsigned co
 /* The event of a launch happens when the kernel lets its dependents start; here, when it ends. */
 static CUresult record_programmatic(CUstream stream, const CUlaunchAttributeValue *value)
 {
+    rpi_assert_held(&rpi_host.lock);
     CUevent event = value->programmaticEvent.event;
     CUresult result = rpi_host_cuEventRecordWithFlags(event, stream->legacy ? NULL : stream, 0);
     if (result || !event->capture)
@@ -260,6 +264,7 @@ static void name_kernel(CUDA_KERNEL_NODE_PARAMS *params)
 static CUresult launch(CUstream handle, CUDA_KERNEL_NODE_PARAMS *params,
                        const CUlaunchAttribute *attributes, unsigned count)
 {
+    rpi_assert_held(&rpi_host.lock);
     CUstream stream = rpi_host_stream_of(handle);
     if (!stream)
         return CUDA_ERROR_INVALID_HANDLE;

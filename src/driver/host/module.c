@@ -3,7 +3,10 @@
  * Modules: images that list kernels as C functions (struct rp_host_image). A module that is
  * unloaded stays in memory while ops refer to it, but nothing of it can be launched any more.
  */
+#include "base/held.h"
 #include "driver/host/state.h"
+
+#include <assert.h>
 
 bool rpi_host_image_is_valid(const struct rp_host_image *image)
 {
@@ -29,6 +32,7 @@ bool rpi_host_image_is_valid(const struct rp_host_image *image)
 
 static void fill_function(CUfunction function, CUmodule module, const struct rp_host_kernel *kernel)
 {
+    assert(!function->kernel && rpi_host_handle_is(module, RPI_HOST_MODULE));
     const struct rp_host_param *last =
         kernel->param_count ? &kernel->params[kernel->param_count - 1] : NULL;
     *function = (struct CUfunc_st){.module = module,
@@ -80,6 +84,7 @@ CUresult rpi_host_module_load(CUcontext context, CUmodule *module, const void *i
 
 void rpi_host_module_drop(CUmodule module)
 {
+    assert(module->references);
     rpi_assert_held(&rpi_host.lock);
     if (--module->references > 0)
         return;
@@ -89,6 +94,8 @@ void rpi_host_module_drop(CUmodule module)
 
 static void unload(CUmodule module)
 {
+    rpi_assert_held(&rpi_host.lock);
+    assert(module->loaded);
     for (uint32_t k = 0; k < module->function_count; k++)
         rpi_host_handle_remove(&module->functions[k]);
     rpi_host_handle_remove(module);

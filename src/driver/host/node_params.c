@@ -3,7 +3,10 @@
  * Nodes that a program adds itself, and the parameters of all nodes. What a get function returns by
  * pointer belongs to the node's op and lives until the node's parameters change.
  */
+#include "base/held.h"
 #include "driver/host/state.h"
+
+#include <assert.h>
 
 /* ---- adding -------------------------------------------------------------------------------- */
 
@@ -11,6 +14,8 @@
 static CUresult add(CUgraphNode *out_node, CUgraph graph, const CUgraphNode *dependencies,
                     size_t count, struct rpi_host_op *op, CUgraph child)
 {
+    rpi_assert_held(&rpi_host.lock);
+    assert(!count || dependencies);
     struct rpi_host_edge *edges = rpi_calloc(count, sizeof *edges);
     CUresult result = edges ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     for (size_t i = 0; i < count && !result; i++) {
@@ -109,6 +114,8 @@ static bool has_type(CUgraphNode node, CUgraphNodeType type)
 
 static void replace(CUgraphNode node, struct rpi_host_op *op)
 {
+    rpi_assert_held(&rpi_host.lock);
+    assert(node->op->type == op->type);
     rpi_host_op_drop(node->op);
     node->op = op;
 }
@@ -267,6 +274,7 @@ CUresult rpi_host_cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NOD
 
 static CUresult get_event(CUgraphNode node, CUgraphNodeType type, CUevent *event)
 {
+    assert(type == CU_GRAPH_NODE_TYPE_EVENT_RECORD || type == CU_GRAPH_NODE_TYPE_WAIT_EVENT);
     if (!has_type(node, type) || !event)
         return CUDA_ERROR_INVALID_VALUE;
     *event = node->op->event;

@@ -4,7 +4,10 @@
  * taken before the call returns, a copy to pageable memory returns once it is done, and a copy of
  * nothing is nothing.
  */
+#include "base/held.h"
 #include "driver/host/state.h"
+
+#include <assert.h>
 
 /* Whether the driver did not allocate this memory: it may be freed once the call returns. */
 static bool is_pageable(CUmemorytype type, uint64_t address)
@@ -14,6 +17,7 @@ static bool is_pageable(CUmemorytype type, uint64_t address)
 
 static bool take_source(struct rpi_host_op *op)
 {
+    assert(!op->staging && op->copy.WidthInBytes && op->copy.Height && op->copy.Depth);
     const CUDA_MEMCPY3D *c = &op->copy;
     unsigned char *staging = rpi_malloc(c->WidthInBytes * c->Height * c->Depth);
     if (!staging)
@@ -33,6 +37,7 @@ static bool take_source(struct rpi_host_op *op)
 
 static CUresult enqueue_copy(CUstream stream, struct rpi_host_op *op, bool wait)
 {
+    rpi_assert_held(&rpi_host.lock);
     bool capturing = stream->capture != NULL;
     if (!capturing && is_pageable(op->copy.srcMemoryType, (uintptr_t)op->copy.srcHost) &&
         !take_source(op))
@@ -196,6 +201,7 @@ static CUresult fill_on(CUstream handle, const CUDA_MEMSET_NODE_PARAMS *fill)
 static CUresult fill_row_on(CUstream stream, CUdeviceptr to, unsigned value, unsigned element,
                             size_t count)
 {
+    assert(element == 1 || element == 2 || element == 4);
     CUDA_MEMSET_NODE_PARAMS fill = {
         .dst = to, .value = value, .elementSize = element, .width = count, .height = 1};
     return fill_on(stream, &fill);

@@ -4,8 +4,10 @@
  * them, and access is granted separately. A chunk lives until its handle is released and its last
  * mapping is gone.
  */
+#include "base/held.h"
 #include "driver/host/state.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -19,6 +21,7 @@ static bool is_multiple(uint64_t value)
 /* Index of the first reservation that ends after address. */
 static size_t reservation_at(uint64_t address)
 {
+    rpi_assert_held(&rpi_host.lock);
     const struct rpi_host_memory *memory = &rpi_host.memory;
     size_t low = 0, high = memory->reservations.count;
     while (low < high) {
@@ -48,6 +51,7 @@ static void *map_nothing(void *hint, uint64_t bytes, int flags)
 /* An aligned range of addresses: more is taken and the edges given back. */
 static void *take_addresses(uint64_t bytes, uint64_t alignment, uint64_t hint)
 {
+    assert(bytes && alignment && (alignment & (alignment - 1)) == 0);
     if (hint && hint % alignment == 0) {
         void *wanted = (void *)(uintptr_t)hint;
         /* Not MAP_FIXED_NOREPLACE: a thread sanitizer that drops the hint would leave address 0. */
@@ -67,6 +71,7 @@ static void *take_addresses(uint64_t bytes, uint64_t alignment, uint64_t hint)
         munmap(place, before);
     if (alignment > before)
         munmap(place + before + bytes, alignment - before);
+    assert(((uintptr_t)place + before) % alignment == 0);
     return place + before;
 }
 
@@ -96,6 +101,7 @@ CUresult rpi_host_cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t
 /* Whether a mapping lies anywhere in the range. */
 static bool any_mapped(uint64_t address, uint64_t bytes)
 {
+    assert(bytes);
     size_t i = rpi_host_span_at(address);
     return i < rpi_host.memory.spans.count &&
            rpi_host.memory.spans.data[i].address < address + bytes;
@@ -113,6 +119,7 @@ CUresult rpi_host_cuMemAddressFree(CUdeviceptr address, size_t bytes)
     memory->reservations.count--;
     memmove(memory->reservations.data + i, memory->reservations.data + i + 1,
             (memory->reservations.count - i) * sizeof *memory->reservations.data);
+    assert(memory->reserved >= bytes);
     memory->reserved -= bytes;
     return CUDA_SUCCESS;
 }
@@ -136,6 +143,7 @@ static CUresult check_properties(const CUmemAllocationProp *properties)
 
 static CUresult hand_out(struct rpi_host_chunk *chunk, CUmemGenericAllocationHandle *out_handle)
 {
+    rpi_assert_held(&rpi_host.lock);
     if (!rpi_host_handle_add(chunk, RPI_HOST_CHUNK)) {
         rpi_host_chunk_destroy(chunk);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -176,6 +184,7 @@ static struct rpi_host_chunk *chunk_of(CUmemGenericAllocationHandle handle)
 
 static void let_go(struct rpi_host_chunk *chunk)
 {
+    rpi_assert_held(&rpi_host.lock);
     if (chunk->held || chunk->mappings)
         return;
     rpi_host_chunk_destroy(chunk);
@@ -196,6 +205,7 @@ CUresult rpi_host_cuMemRelease(CUmemGenericAllocationHandle handle)
 /* Every mapping of the chunk, on the file that it is in now. */
 static CUresult map_again(const struct rpi_host_chunk *chunk)
 {
+    assert(chunk->file >= 0);
     const struct rpi_host_memory *memory = &rpi_host.memory;
     for (size_t i = 0; i < memory->spans.count; i++) {
         const struct rpi_host_span *span = &memory->spans.data[i];
@@ -318,9 +328,11 @@ CUresult rpi_host_cuMemUnmap(CUdeviceptr address, size_t bytes)
         return CUDA_ERROR_UNMAP_FAILED;
     for (size_t i = first; i < end; i++) {
         struct rpi_host_chunk *chunk = memory->spans.data[i].chunk;
+        assert(chunk->mappings);
         chunk->mappings--;
         let_go(chunk);
     }
+    assert(memory->mapped >= end - first);
     memory->mapped -= end - first;
     memmove(memory->spans.data + first, memory->spans.data + end,
             (memory->spans.count - end) * sizeof *memory->spans.data);
