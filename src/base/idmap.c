@@ -26,6 +26,7 @@ static size_t home(const struct rpi_idmap *map, uint64_t key)
 /* The slot of key, or the empty slot where it would go. */
 static size_t find(const struct rpi_idmap *map, uint64_t key)
 {
+    assert(map->count < map->capacity);
     size_t i = home(map, key);
     while (map->slots[i].value != RPI_ABSENT && map->slots[i].key != key)
         i = (i + 1) & (map->capacity - 1);

@@ -3,6 +3,7 @@
 
 #include "base/hostmem.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -18,6 +19,7 @@ enum { MOST_LINKS = 40, MOST_TRIES = 100 };
 
 static rp_status fail(const char *path, const char *operation, int code, struct rp_error *err)
 {
+    assert(code);
     return rpi_error(err, RP_ERROR_IO, operation, "%s: cannot be written: %s", path,
                      strerror(code));
 }
@@ -34,6 +36,7 @@ static size_t folder_bytes(const char *path)
 /* Follows the link at `at`, in place; false: errno says why not, EINVAL that it is none. */
 static bool follow(char at[PATH_MAX])
 {
+    assert(strnlen(at, PATH_MAX) < PATH_MAX);
     char target[PATH_MAX];
     ssize_t bytes = readlink(at, target, sizeof target - 1);
     if (bytes < 0)
@@ -141,6 +144,7 @@ static void sync_folder(const char *path)
 static bool replace(const char *path, const struct stat *old,
                     void (*write)(FILE *out, const void *user), const void *user)
 {
+    assert(!old || S_ISREG(old->st_mode));
     char part[PATH_MAX];
     if (old && access(path, W_OK) != 0) /* a file that says "do not write" is not replaced */
         return false;

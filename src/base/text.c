@@ -98,6 +98,7 @@ static size_t mask(char *text, size_t bytes, bool lines)
         }
         from += length ? length : 1;
     }
+    assert(to <= bytes);
     if (to < bytes)
         text[to] = '\0';
     return to;
@@ -122,6 +123,7 @@ static bool is_inside(char c)
 /* Takes what does not fit out of the middle: two thirds of the room are for the end. */
 static void cut_middle(char *out, size_t room, const char *text, size_t bytes)
 {
+    assert(bytes >= room && room > 6); /* the gap and its end */
     static const char gap[] = " ... ";
     size_t head = (room - sizeof gap) / 3, tail = room - sizeof gap - head;
     while (head && is_inside(text[head]))

@@ -3,6 +3,7 @@
 
 #include "explain/explain.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -142,6 +143,7 @@ static void look_for_freed(struct rpi_observe *o, const struct rpi_watch_call *c
 static rp_status seen_alloc(struct rp_call *call, uint64_t bytes, CUstream stream,
                             uint64_t *out_address, struct rp_error *err)
 {
+    assert(current && current->inner->alloc);
     struct rpi_observe *o = current;
     rp_status status = o->inner->alloc(call, bytes, stream, out_address, err);
     if (status == RP_OK &&
@@ -153,11 +155,13 @@ static rp_status seen_alloc(struct rp_call *call, uint64_t bytes, CUstream strea
 static rp_status seen_use(struct rp_call *call, uint64_t address, CUstream stream,
                           struct rp_error *err)
 {
+    assert(current && current->inner->use);
     return current->inner->use(call, address, stream, err);
 }
 
 static rp_status seen_free(struct rp_call *call, uint64_t address, struct rp_error *err)
 {
+    assert(current && current->inner->free);
     struct rpi_observe *o = current;
     rp_status status = o->inner->free(call, address, err);
     for (size_t i = 0; status == RP_OK && i < o->blocks.count; i++)
@@ -209,6 +213,7 @@ static void note_outside(struct rpi_observe *o, const struct rpi_watch_call *cal
 static const struct rpi_kept_back *find_kept_back(const struct rpi_observe *o,
                                                   const struct rpi_watch_call *call)
 {
+    assert(o->active);
     for (size_t i = 0; i < o->kept_back.count; i++)
         if (o->kept_back.data[i].caller == call->caller &&
             strcmp(o->kept_back.data[i].function, call->function) == 0)
@@ -271,6 +276,7 @@ static bool happens_at_once(const struct rpi_watch_call *call)
 /* The next attempt goes on past this call. */
 static void keep_back(struct rpi_observe *o, const struct rpi_watch_call *call)
 {
+    assert(call->caller && o->active);
     const struct rpi_call_explanation *known = rpi_explanation_of_call(call->function);
     bool needed =
         known && (strcmp(known->kind, "allocation") == 0 || strcmp(known->kind, "lazy-state") == 0);
@@ -326,6 +332,7 @@ void rpi_observe_finish(struct rpi_observe *observe)
 
 void rpi_observe_begin(struct rpi_observe *observe, struct rp_call *call)
 {
+    assert(!current && !observe->active);
     observe->stream_count = observe->event_count = 0;
     observe->blocks.count = 0;
     observe->refused = false;
@@ -348,6 +355,7 @@ static void join(struct rpi_observe *o, CUstream stream)
 
 static void note_unjoined(struct rpi_observe *o, size_t s)
 {
+    assert(s && s < o->stream_count);
     struct rpi_finding *f = rpi_findings_note(o->findings, "unjoined-stream", "cuStreamEndCapture",
                                               &o->streams[s].last);
     if (!f)
@@ -362,6 +370,7 @@ static void note_unjoined(struct rpi_observe *o, size_t s)
 
 void rpi_observe_end(struct rpi_observe *observe, struct rp_call *call)
 {
+    assert(current == observe && observe->active && call->functions == &functions);
     observe->active = false;
     call->functions = observe->inner;
     current = NULL;

@@ -3,6 +3,7 @@
 
 #include "base/hostmem.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* Uses are numbered by group, as members are. Amounts are nanoseconds. */
@@ -69,6 +70,7 @@ static bool make_arrays(struct rpi_bind_flow *flow, size_t args, size_t groups, 
 /* A counting sort; by_arg is one ahead until it is filled. */
 static void list_uses(struct rpi_bind_flow *flow, const struct rpi_bind_choice *choice)
 {
+    assert(!flow->by_arg[choice->arg_count + 1]);
     for (size_t g = 0; g < choice->group_count; g++)
         for (uint32_t i = 0; i < choice->groups[g].count; i++) {
             uint32_t use = choice->groups[g].first + i;
@@ -118,6 +120,7 @@ bool rpi_bind_choice_init(struct rpi_bind_choice *choice, const struct rpi_bind_
 
 void rpi_bind_choice_bind_only(struct rpi_bind_choice *choice, size_t arg)
 {
+    assert(arg < choice->arg_count);
     choice->args[arg].only_bound = true;
 }
 
@@ -221,6 +224,7 @@ static int64_t copy_price(const struct rpi_bind_arg_uses *arg, const struct rpi_
 /* Sends what it can from each argument straight to its groups. */
 static void pour(struct rpi_bind_flow *flow, size_t a)
 {
+    assert(flow->excess[a] >= 0);
     for (uint32_t i = flow->by_arg[a]; flow->excess[a] && i < flow->by_arg[a + 1]; i++) {
         uint32_t use = flow->arg_uses[i], group = flow->group[use];
         int64_t amount = flow->excess[a] < flow->left[group] ? flow->excess[a] : flow->left[group];
@@ -234,6 +238,7 @@ static void pour(struct rpi_bind_flow *flow, size_t a)
 static void augment(struct rpi_bind_flow *flow, const uint32_t *members, size_t source,
                     uint32_t group)
 {
+    assert(flow->left[group] > 0 && flow->excess[source] > 0);
     int64_t amount = flow->left[group];
     uint32_t at = group, arg;
     while ((arg = members[flow->group_from[at]]) != source) {
@@ -242,6 +247,7 @@ static void augment(struct rpi_bind_flow *flow, const uint32_t *members, size_t 
         at = flow->group[back];
     }
     amount = flow->excess[source] < amount ? flow->excess[source] : amount;
+    assert(amount > 0);
     flow->left[group] -= amount;
     flow->excess[source] -= amount;
     for (at = group;;) {
@@ -259,6 +265,7 @@ static void augment(struct rpi_bind_flow *flow, const uint32_t *members, size_t 
 static void visit_members(struct rpi_bind_flow *flow, const struct rpi_bind_choice *choice,
                           uint32_t g, size_t *end)
 {
+    assert(g < choice->group_count && !flow->left[g]);
     const struct rpi_bind_group *group = &choice->groups[g];
     for (uint32_t use = group->first; use < group->first + group->count; use++) {
         uint32_t arg = choice->members[use];
@@ -276,6 +283,7 @@ static void visit_members(struct rpi_bind_flow *flow, const struct rpi_bind_choi
 static bool find_path(struct rpi_bind_flow *flow, const struct rpi_bind_choice *choice,
                       size_t source)
 {
+    assert(flow->excess[source] > 0 && flow->arg_mark[source] != SHUT);
     size_t begin = 0, end = 0;
     flow->search++;
     flow->arg_mark[source] = flow->search;

@@ -44,6 +44,7 @@ static double incumbent_ns(const struct rpi_chooser *chooser)
 /* A whole number of calls, at least one. */
 static uint32_t calls_in(double calls)
 {
+    assert(!isnan(calls));
     return (uint32_t)fmin(fmax(ceil(calls), 1), RPI_MOST_GAP);
 }
 
@@ -72,6 +73,7 @@ static double variance_of(const struct rpi_chooser *chooser, enum rpi_way way)
  * missed a mode that the calls are known to have, so the calls' variance counts too. */
 static bool is_certain(const struct rpi_chooser *chooser, const struct rpi_measured *difference)
 {
+    assert(difference->values);
     double rounds = (double)difference->values;
     double known = variance_of(chooser, RPI_WAY_EAGER) + variance_of(chooser, RPI_WAY_GRAPH);
     double missed = difference->values < FULL_ROUNDS ? sqrt(known / rounds) : 0;
@@ -194,6 +196,7 @@ static uint32_t calls_until_affordable(const struct rpi_chooser *chooser)
 
 static void begin_round(struct rpi_chooser *chooser)
 {
+    assert(chooser->has_graph && !chooser->round_left && !chooser->spot_left);
     chooser->wait = calls_until_affordable(chooser);
     if (chooser->wait)
         return;
@@ -209,6 +212,7 @@ static void begin_round(struct rpi_chooser *chooser)
  * all have missed a mode of its calls. */
 static void take_over(struct rpi_chooser *chooser)
 {
+    assert(wins(chooser));
     chooser->incumbent = challenger_of(chooser);
     rpi_measure_keep(&chooser->differences, 0);
     chooser->won = true;
@@ -219,6 +223,8 @@ static void take_over(struct rpi_chooser *chooser)
 /* After the last sample of a round. */
 static void end_round(struct rpi_chooser *chooser)
 {
+    assert(chooser->is_awaited && chooser->round_ns[RPI_WAY_EAGER] > 0 &&
+           chooser->round_ns[RPI_WAY_GRAPH] > 0);
     double *ns = chooser->round_ns;
     rpi_measure_add(&chooser->differences, ns[challenger_of(chooser)] - ns[chooser->incumbent]);
     ns[RPI_WAY_EAGER] = ns[RPI_WAY_GRAPH] = 0;
@@ -261,6 +267,7 @@ static uint32_t step_of_spot(struct rpi_chooser *chooser)
         chooser->block = chooser->spot_left = length_of_block(incumbent_ns(chooser));
         chooser->spot_wait = chooser->spots < FIRST_SPOTS ? 0 : gap_of_spots(chooser);
     }
+    assert(chooser->spot_left && chooser->spot_left <= chooser->block);
     return chooser->block - --chooser->spot_left;
 }
 
@@ -274,6 +281,7 @@ static struct rpi_plan_of_call plan(struct rpi_chooser *chooser)
         return plan;
     }
     uint32_t done = 2 * chooser->block - chooser->round_left--;
+    assert(done < 2 * chooser->block);
     if (done < chooser->block)
         plan.way = challenger_of(chooser);
     plan.step = done % chooser->block + 1;
@@ -355,6 +363,7 @@ static bool is_of_round(const struct rpi_chooser *chooser, const struct rpi_plan
  * nothing. */
 void rpi_chooser_lost(struct rpi_chooser *chooser, const struct rpi_plan_of_call *plan_of_call)
 {
+    assert(chooser->lost_blocks <= MOST_LOST);
     bool first = !plan_of_call->round && !chooser->calls[RPI_WAY_EAGER].count;
     if (!first && !is_of_round(chooser, plan_of_call))
         return;
@@ -371,6 +380,7 @@ void rpi_chooser_lost(struct rpi_chooser *chooser, const struct rpi_plan_of_call
 
 static void learn_host_share(struct rpi_chooser *chooser, double share)
 {
+    assert(share >= 0 && share <= 1 && chooser->calls[RPI_WAY_EAGER].count);
     double count = (double)chooser->calls[RPI_WAY_EAGER].count;
     chooser->host_share += (share - chooser->host_share) / fmin(count, NEWEST);
 }
@@ -378,6 +388,7 @@ static void learn_host_share(struct rpi_chooser *chooser, double share)
 void rpi_chooser_sample(struct rpi_chooser *chooser, const struct rpi_plan_of_call *plan_of_call,
                         double host_ns, double device_ns)
 {
+    assert(plan_of_call->of > 1 && plan_of_call->way <= RPI_WAY_GRAPH);
     enum rpi_way way = plan_of_call->way;
     struct rpi_measure *calls = &chooser->calls[way];
     double took = host_ns > device_ns ? host_ns : device_ns;

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "profile/advice.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,6 +71,7 @@ static uint64_t mix(uint64_t hash, uint64_t value)
 
 static void measure_busy(struct rp_advice *advice, struct rpi_iteration *iteration)
 {
+    assert(iteration->first_work + iteration->work_count <= advice->trace.work.count);
     uint64_t until = 0;
     for (uint32_t i = 0; i < iteration->work_count; i++) {
         const struct rpi_event *work =
@@ -140,6 +142,7 @@ static void add_chains(const struct rp_advice *advice, struct rpi_iteration *ite
     for (uint32_t i = 0; i < iteration->work_count; i++) {
         const struct rpi_event *work = &trace->work.data[advice->order[iteration->first_work + i]];
         size_t segment = waits_before(waits, rpi_advice_launch_time(trace, work)) - first;
+        assert(segment < segments && work->lane < streams);
         struct cell *cell = &cells[segment * streams + work->lane];
         cell->ns += work->span;
         cell->nodes++;
@@ -157,6 +160,7 @@ static void add_chains(const struct rp_advice *advice, struct rpi_iteration *ite
 static bool measure_chain(struct rp_advice *advice, struct rpi_iteration *iteration,
                           const struct waits *waits)
 {
+    assert(iteration->start <= iteration->end);
     size_t first = waits_before(waits, iteration->start);
     size_t segments = waits_before(waits, iteration->end) - first + 1;
     size_t streams = advice->trace.streams.count;

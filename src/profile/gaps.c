@@ -9,10 +9,12 @@
 #include "profile/advice.h"
 #include "profile/stacks.h"
 
+#include <assert.h>
 #include <string.h>
 
 bool rpi_tally_add(struct rpi_tally *tally, uint32_t name, uint64_t ns)
 {
+    assert(name);
     uint32_t at = rpi_idmap_get(&tally->index, name);
     if (at == RPI_ABSENT) {
         struct rpi_share share = {.name = name};
@@ -27,6 +29,7 @@ bool rpi_tally_add(struct rpi_tally *tally, uint32_t name, uint64_t ns)
 
 void rpi_tally_finish(struct rpi_tally *tally, struct rpi_share *out, size_t most)
 {
+    assert(most);
     memset(out, 0, most * sizeof *out);
     for (size_t i = 0; i < tally->shares.count; i++) {
         struct rpi_share share = tally->shares.data[i];
@@ -59,6 +62,7 @@ struct explainer {
 
 static void blame(struct rp_advice *advice, enum rpi_gap_class class, uint64_t ns)
 {
+    assert(class < RPI_GAP_CLASSES);
     advice->gap_ns[class] += ns;
     advice->gap_count[class]++;
 }
@@ -66,6 +70,7 @@ static void blame(struct rp_advice *advice, enum rpi_gap_class class, uint64_t n
 /* The gap before `work`, which lasted from `idle`. */
 static bool note_gap(struct explainer *e, const struct rpi_event *work, uint64_t idle)
 {
+    assert(work->start > idle);
     const struct rpi_trace *trace = &e->advice->trace;
     struct gap gap = {.ns = work->start - idle};
     const struct rpi_event *call =
@@ -100,6 +105,7 @@ static bool gather_gaps(struct explainer *e)
 static bool visit_call(void *user, const struct rpi_moment *moment, const uint32_t *calls,
                        size_t depth)
 {
+    assert(moment->what < ((struct explainer *)user)->gaps.count);
     struct explainer *e = user;
     struct gap *gap = &e->gaps.data[moment->what];
     if (!depth)
@@ -114,6 +120,7 @@ static bool visit_call(void *user, const struct rpi_moment *moment, const uint32
 static bool visit_frame(void *user, const struct rpi_moment *moment, const uint32_t *frames,
                         size_t depth)
 {
+    assert(moment->what < ((struct explainer *)user)->gaps.count);
     struct explainer *e = user;
     const struct gap *gap = &e->gaps.data[moment->what];
     const struct rpi_event *frame = depth ? &e->advice->trace.frames.data[frames[depth - 1]] : NULL;

@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "profile/advice.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,7 @@ static const char step_prefix[] = "ProfilerStep#";
 
 uint64_t rpi_advice_launch_time(const struct rpi_trace *trace, const struct rpi_event *work)
 {
+    assert(work->link == RPI_NO_LINK || work->link < trace->calls.count);
     return work->link == RPI_NO_LINK ? work->start : trace->calls.data[work->link].start;
 }
 
@@ -41,6 +43,7 @@ static int by_start(const void *left, const void *right)
 
 static bool add_iteration(struct rp_advice *advice, uint64_t start, uint64_t end)
 {
+    assert(start <= end);
     struct rpi_iteration iteration = {.start = start, .end = end};
     return rpi_vec_push(&advice->iterations, iteration);
 }
@@ -76,6 +79,7 @@ struct repetition {
 
 static uint32_t at(const uint32_t *names, size_t count, bool backwards, size_t i)
 {
+    assert(i < count);
     return backwards ? names[count - 1 - i] : names[i];
 }
 
@@ -84,6 +88,7 @@ static uint32_t at(const uint32_t *names, size_t count, bool backwards, size_t i
 static struct repetition find_prefix(const uint32_t *names, size_t count, bool backwards,
                                      uint32_t *fail)
 {
+    assert(count);
     struct repetition best = {0};
     size_t matched = 0;
     fail[0] = 0;
@@ -105,6 +110,7 @@ static struct repetition find_prefix(const uint32_t *names, size_t count, bool b
 static bool cut_repetition(struct rp_advice *advice, const uint64_t *launches,
                            const struct repetition *r, size_t count)
 {
+    assert(r->period && r->first + r->count <= count);
     size_t whole = r->count / r->period;
     for (size_t i = 0; i < whole; i++) {
         size_t next = r->first + (i + 1) * r->period;
@@ -215,6 +221,7 @@ static bool assign(struct rp_advice *advice)
         next += iteration->work_count;
         iteration->work_count = 0;
     }
+    assert(next <= work->count);
     advice->unassigned = work->count - next;
     for (uint32_t i = 0; i < work->count; i++) {
         uint32_t at = owner(advice, &work->data[i]);

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "profile/sort.h"
 
+#include <assert.h>
 #include <string.h>
 
 #define MOST_NAME_BYTES ((size_t)64 << 20)
@@ -56,6 +57,8 @@ static uint64_t hash_text(const char *text, size_t bytes) /* FNV-1a over words o
 /* The slot that holds the text, or the empty one where it belongs. */
 static uint32_t *find_slot(const struct rpi_names *names, const char *text, size_t bytes)
 {
+    assert(names->slot_count && (names->slot_count & (names->slot_count - 1)) == 0);
+    assert(names->count < names->slot_count);
     size_t mask = names->slot_count - 1, i = hash_text(text, bytes) & mask;
     for (; names->slots[i]; i = (i + 1) & mask) {
         const char *known = names->texts.data + names->slots[i];
@@ -106,6 +109,7 @@ bool rpi_names_add(struct rpi_names *names, const char *text, size_t bytes, uint
         names->texts.count += bytes + 1;
         names->count++;
     }
+    assert(*slot && *slot < names->texts.count);
     *out_index = *slot;
     return true;
 }
@@ -126,6 +130,7 @@ static bool add_name(struct rpi_names *names, const char *text, size_t bytes, ui
 
 const char *rpi_name(const struct rpi_trace *trace, uint32_t index)
 {
+    assert(index < trace->names.texts.count);
     return trace->names.texts.data + index;
 }
 
@@ -198,6 +203,7 @@ static bool place_in_time(struct rpi_trace *trace, const struct rpi_raw_event *r
 rp_status rpi_trace_add(struct rpi_trace *trace, const struct rpi_raw_event *raw,
                         struct rp_error *err)
 {
+    assert(raw->kind <= 15);
     struct rpi_event event = {.link = raw->correlation, .in_graph = raw->in_graph};
     bool on_stream = raw->kind >= RPI_WORK_KERNEL;
     struct rpi_events *into = on_stream                       ? &trace->work
@@ -221,6 +227,7 @@ rp_status rpi_trace_add(struct rpi_trace *trace, const struct rpi_raw_event *raw
     if (!add_name(&trace->names, raw->name, raw->name_bytes, &event.name))
         return rpi_error_host_memory(err, "advise", raw->name_bytes);
     event.lane = lane & 0xffff;
+    assert(event.lane == lane);
     event.kind = raw->kind & 15;
     if (!rpi_vec_push(into, event))
         return rpi_error_host_memory(err, "advise", into->count * sizeof event);
@@ -283,6 +290,7 @@ static uint32_t *by_correlation(const struct rpi_events *calls)
 /* The first call with this correlation id. */
 static uint32_t find_call(const struct rpi_events *calls, const uint32_t *sorted, uint32_t id)
 {
+    assert(!calls->count || sorted);
     size_t low = 0, high = calls->count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;

@@ -5,6 +5,7 @@
  */
 #include "recording/compose.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +67,7 @@ static bool kind_of(const char *key, enum rpi_compose_kind *out)
 /* Fills *out, which the caller finishes also after a failure. */
 static rp_status read_part(struct reader *reader, json_t *json, int depth, struct rpi_compose *out)
 {
+    assert(depth > 0 && !out->child_count);
     if (depth > RPI_MOST_DEPTH)
         return refuse(reader, "is nested too deeply (at most 100 levels)", NULL);
     if (json_is_string(json))
@@ -108,6 +110,7 @@ static rp_status all_alternatives(struct rp_recording *recording, struct rp_erro
 /* Sorts the captures by name, so that the same name twice is found. */
 static rp_status sort_names(struct reader *reader, const struct rp_recording *recording)
 {
+    assert(reader->count == recording->captures.count);
     for (size_t i = 0; i < reader->count; i++)
         reader->names[i] = (struct named){recording->captures.data[i].name, (uint32_t)i};
     qsort(reader->names, reader->count, sizeof *reader->names, by_name);

@@ -369,6 +369,7 @@ static void place_members(struct planner *p, const struct problem *problem, cons
 static rp_status solve_joint(struct planner *p, struct problem *problem, uint64_t capacity,
                              struct rpi_plan_result *out)
 {
+    assert(problem->members.count && problem->lanes);
     size_t obstacles = problem->obstacles.always.count + problem->obstacles.later.count;
     size_t count = obstacles;
     for (size_t m = 0; m < problem->members.count; m++)
@@ -474,9 +475,11 @@ static rp_status plan_node(struct planner *p, size_t part_count, uint32_t index,
 static rp_status plan_concurrent(struct planner *p, size_t part_count, uint32_t index,
                                  uint64_t capacity, uint64_t *out_height)
 {
+    assert(p->nodes.data[index].kind == RPI_COMPOSE_CONCURRENT);
     uint64_t base = 0, behind = p->nodes.data[index].sum.bound;
     for (uint32_t c = p->nodes.data[index].first_child; c != NONE; c = p->nodes.data[c].next) {
         uint64_t height = 0;
+        assert(behind >= p->nodes.data[c].sum.bound);
         behind -= p->nodes.data[c].sum.bound;
         uint64_t room = capacity > base + behind ? capacity - base - behind : 0;
         rp_status status = plan_node(p, part_count, c, room, false, &height);
@@ -493,6 +496,8 @@ static rp_status plan_concurrent(struct planner *p, size_t part_count, uint32_t 
 static rp_status plan_alternatives(struct planner *p, size_t part_count, uint32_t index,
                                    uint64_t capacity, bool whole, uint64_t *out_height)
 {
+    assert(p->nodes.data[index].kind == RPI_COMPOSE_ALTERNATIVES &&
+           p->nodes.data[index].chosen != NONE);
     uint32_t chosen = p->nodes.data[index].chosen;
     rp_status status = plan_node(p, part_count, chosen, capacity, whole, out_height);
     uint32_t c = p->nodes.data[index].first_child;
@@ -522,6 +527,7 @@ static rp_status plan_node(struct planner *p, size_t part_count, uint32_t index,
 
 static void conclude(const struct planner *p, uint64_t height, struct rpi_plan_result *out)
 {
+    assert(height >= p->nodes.data[0].sum.bound);
     uint64_t bound = p->nodes.data[0].sum.bound, capacity = p->options->capacity;
     *out = (struct rpi_plan_result){.height = height, .lower_bound = bound};
     if (height == bound)
@@ -537,6 +543,7 @@ static void conclude(const struct planner *p, uint64_t height, struct rpi_plan_r
 static rp_status plan_tree(struct planner *p, const struct rpi_compose *compose, size_t part_count,
                            struct rpi_plan_result *out_result)
 {
+    assert(!p->nodes.count);
     uint32_t root;
     uint64_t height = 0;
     if (!p->leaf || !p->placed || !p->footprints)

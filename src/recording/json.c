@@ -10,6 +10,7 @@
 #include "recording/compose.h"
 #include "recording/file.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdarg.h>
@@ -128,6 +129,7 @@ static rp_status read_nodes(struct reader *reader, const json_t *nodes, struct g
 
 static rp_status read_edge(struct reader *reader, const json_t *edge, struct graph *graph)
 {
+    assert(graph->from && graph->to);
     size_t size = json_is_array(edge) ? json_array_size(edge) : 0;
     uint32_t from, to;
     if (size != 2 && size != 3)
@@ -142,6 +144,7 @@ static rp_status read_edge(struct reader *reader, const json_t *edge, struct gra
     }
     if (from == to)
         return refuse(reader, "node %" PRIu32 " would run before itself", from);
+    assert(from < graph->nodes && to < graph->nodes);
     graph->from[graph->edges] = from;
     graph->to[graph->edges++] = to;
     return RP_OK;
@@ -175,6 +178,7 @@ struct adjacency {
 static bool gather(struct adjacency *a, const struct graph *graph, const uint32_t *by,
                    const uint32_t *other)
 {
+    assert(!a->first && !a->other);
     a->first = rpi_calloc((size_t)graph->nodes + 2, sizeof *a->first);
     a->other = rpi_reallocarray(NULL, graph->edges, sizeof *a->other);
     if (!a->first || !a->other)
@@ -211,6 +215,7 @@ static uint32_t sort_nodes(const struct graph *graph, const struct adjacency *af
             if (!--waiting[after->other[i]])
                 sorted[tail++] = after->other[i];
     }
+    assert(head == tail && tail <= graph->nodes);
     return tail;
 }
 
@@ -218,6 +223,7 @@ static uint32_t sort_nodes(const struct graph *graph, const struct adjacency *af
 static uint32_t find_cycle(const struct graph *graph, const struct adjacency *before,
                            const uint32_t *waiting)
 {
+    assert(graph->nodes && graph->edges);
     uint32_t v = 0;
     while (!waiting[v])
         v++;
@@ -235,6 +241,7 @@ static rp_status add_nodes(struct reader *reader, struct graph *graph,
                            const struct adjacency *before, const uint32_t *sorted,
                            struct rpi_capture_record *record)
 {
+    assert(!rpi_order_nodes(record->order));
     struct {
         RPI_VEC(uint32_t);
     } predecessors = {0};
@@ -279,6 +286,7 @@ static rp_status sort_and_add(struct reader *reader, struct graph *graph, uint32
 
 static void sort_kinds(const struct graph *graph, uint8_t *kinds_in_order, uint8_t *scratch)
 {
+    assert(graph->nodes && graph->rank);
     memcpy(scratch, kinds_in_order, graph->nodes);
     for (uint32_t v = 0; v < graph->nodes; v++)
         kinds_in_order[graph->rank[v]] = scratch[v];

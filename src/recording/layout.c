@@ -59,12 +59,14 @@ static rp_status take_options(const struct rp_plan_options *options, bool csv,
 
 static bool is_kept(const struct rp_recording *recording, size_t capture, uint32_t block)
 {
+    assert(recording->csv || block < recording->captures.data[capture].blocks.count);
     return !recording->csv &&
            recording->captures.data[capture].blocks.data[block].free_event == RPI_NO_EVENT;
 }
 
 static rp_status prepare_part(const struct work *work, size_t capture)
 {
+    assert(capture < work->layout->capture_count && !work->parts[capture].offsets);
     const struct rp_recording *recording = work->recording;
     const struct rpi_intervals *rows = &recording->intervals;
     struct rpi_part *part = &work->parts[capture];
@@ -129,6 +131,7 @@ static rp_status plan_parts(struct work *work)
         return status;
     static const char *const proofs[] = {
         [RPI_PROOF_NONE] = NULL, [RPI_PROOF_BOUND] = "bound", [RPI_PROOF_SEARCH] = "search"};
+    assert(result.height >= result.lower_bound && result.proof <= RPI_PROOF_SEARCH);
     layout->info.pool_bytes = result.height;
     layout->info.lower_bound_bytes = result.lower_bound;
     layout->info.bound_exact = 1;
@@ -162,6 +165,7 @@ static void mark_kept(const struct rpi_compose *compose, bool needed, bool *kept
 static rp_status run_c10(const struct work *work, enum rpi_c10_policy policy, size_t first,
                          size_t last, const bool *kept, uint64_t *out_bytes)
 {
+    assert(first <= last && last < work->layout->capture_count);
     struct rpi_c10 *c10 = NULL;
     rp_status status = rpi_c10_create(policy, &c10, work->err);
     for (size_t c = first; status == RP_OK && c <= last; c++)
@@ -183,6 +187,7 @@ static rp_status run_both(const struct work *work, size_t first, size_t last, co
 
 static rp_status compare_with_c10(const struct work *work)
 {
+    assert(work->layout->capture_count);
     struct rp_layout *layout = work->layout;
     size_t count = layout->capture_count;
     if (work->recording->csv)
@@ -241,6 +246,7 @@ static rp_status describe_capture(const struct work *work, size_t index)
 /* The plan's figures and offsets, in the recording's order of blocks. */
 static void fill_capture(const struct work *work, size_t index)
 {
+    assert(index < work->layout->capture_count);
     const struct rpi_part *part = &work->parts[index];
     struct rpi_layout_capture *capture = &work->layout->captures[index];
     struct rp_layout_capture *info = &capture->info;

@@ -64,6 +64,7 @@ static rp_status place_block(struct growing *g, struct rpi_place *place,
                              const struct rpi_event *event, uint64_t *out_offset,
                              uint32_t *out_block, struct rp_error *err)
 {
+    assert(event->kind == RPI_EVENT_ALLOC);
     uint64_t bytes = g->record->blocks.data[event->block].bytes;
     rp_status status =
         rpi_frontier_set(&g->frontier, g->order, g->record->event_nodes.data + event->first_node,
@@ -210,6 +211,7 @@ static uint32_t find_conflict(const struct rpi_capture_record *record, const uin
                               uint64_t alignment, uint32_t later,
                               const struct rpi_frontier *frontier)
 {
+    assert(later < record->blocks.count && record->blocks.data[later].bytes);
     const struct rpi_block *blocks = record->blocks.data;
     uint64_t end = offsets[later] + rpi_round_up(blocks[later].bytes, alignment);
     for (uint32_t earlier = 0; earlier < later; earlier++) {
@@ -288,6 +290,7 @@ static int compare_times(const void *left, const void *right)
 static rp_status measure(struct measuring *m, way run, size_t most_runs, struct rp_placement *out,
                          struct rp_error *err)
 {
+    assert(most_runs && most_runs <= MOST_RUNS);
     double times[MOST_RUNS] = {0}, sum = 0;
     size_t runs = 0;
     struct rpi_placement placement = {0};
