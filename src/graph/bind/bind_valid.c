@@ -75,8 +75,25 @@ static bool is_order_valid(const struct rpi_binding *binding)
     return true;
 }
 
+/* Values stand first, then arguments in their order; a list that was not made yet is empty. */
+static bool is_list_valid(const struct rpi_binding *binding, const struct rpi_copy_list *list,
+                          size_t values)
+{
+    if (list->carried > list->count || (list->count && list->count < values))
+        return false;
+    for (size_t i = 0; i < list->count; i++) {
+        uint32_t arg = list->args[i];
+        if ((arg == RPI_COPY_OF_VALUE) != (i < values) ||
+            (i >= values && arg >= binding->arg_count) || (i > values && list->args[i - 1] >= arg))
+            return false;
+    }
+    return true;
+}
+
 bool rpi_binding_is_valid(const struct rpi_binding *binding)
 {
     return are_images_valid(binding) && are_uses_valid(binding) && is_order_valid(binding) &&
+           is_list_valid(binding, &binding->in, binding->value_count) &&
+           is_list_valid(binding, &binding->out, 0) &&
            (!binding->chosen || are_targets_valid(binding));
 }
