@@ -14,6 +14,7 @@ static rp_status add_place(struct rpi_bound_scalars *bound, const struct rpi_sca
                            uint32_t image, const struct rpi_scalars *named, uint32_t *slot_of,
                            struct rp_error *err)
 {
+    assert(site->scalar < named->count && site->form < RPI_SCALAR_FORM_COUNT);
     uint32_t *slot = &slot_of[(size_t)site->scalar * RPI_SCALAR_FORM_COUNT + site->form];
     if (*slot == UINT32_MAX) {
         uint64_t word = rpi_scalar_bits(named->data[site->scalar], site->form);
@@ -29,6 +30,7 @@ static rp_status add_place(struct rpi_bound_scalars *bound, const struct rpi_sca
 /* The images of each slot: a counting sort. An image that holds one twice is there twice. */
 static rp_status add_uses(struct rpi_bound_scalars *bound, struct rp_error *err)
 {
+    assert(!bound->uses.count);
     size_t count = bound->places.count;
     if (!rpi_vec_reserve(&bound->uses, count))
         return no_memory(err, count * sizeof *bound->uses.data);
@@ -46,6 +48,7 @@ static rp_status add_uses(struct rpi_bound_scalars *bound, struct rp_error *err)
         struct rpi_scalar_slot *slot = &bound->slots.data[place->slot];
         bound->uses.data[slot->first_use + slot->use_count++] = place->image;
     }
+    assert(total == count);
     bound->uses.count = count;
     return RP_OK;
 }
@@ -80,6 +83,7 @@ void rpi_bound_scalars_finish(struct rpi_bound_scalars *bound)
 
 void rpi_bound_scalars_set(struct rpi_bound_scalars *bound, const double *scalars)
 {
+    assert(scalars || !bound->slots.count);
     bound->set = true;
     for (size_t k = 0; k < bound->slots.count; k++) {
         struct rpi_scalar_slot *slot = &bound->slots.data[k];

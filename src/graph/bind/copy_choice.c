@@ -58,6 +58,7 @@ static void list_members(struct uses *uses, const struct rpi_binding *binding)
 
 static uint32_t members_of(const struct uses *uses, uint32_t image, const uint32_t **out_members)
 {
+    assert(image < uses->count);
     *out_members = uses->members + uses->first[image];
     return uses->first[image + 1] - uses->first[image];
 }
@@ -79,6 +80,7 @@ static int by_members(const void *a, const void *b, void *context)
 static size_t group_images(struct uses *uses)
 {
     uint32_t listed = 0;
+    assert(!uses->group_count);
     size_t nodes = 0;
     for (uint32_t i = 0; i < uses->count; i++)
         uses->order[i] = i;
@@ -97,6 +99,7 @@ static size_t group_images(struct uses *uses)
         memcpy(uses->group_members + listed, members, count * sizeof *members);
         listed += count;
     }
+    assert(uses->group_count <= nodes && nodes <= uses->count);
     return nodes;
 }
 
@@ -167,6 +170,7 @@ void rpi_copy_choice_destroy(struct rpi_copy_choice *choice)
 
 void rpi_copy_choice_carry(struct rpi_copy_choice *choice, bool in, bool out)
 {
+    assert(!choice->carried);
     choice->carried = true;
     for (size_t k = 0; k < choice->rule.arg_count; k++) {
         const struct rpi_bind_arg_uses *arg = &choice->rule.args[k];

@@ -85,6 +85,7 @@ static rp_status add_copy_node(struct rpi_copy_node *copy_node, const struct rpi
                                CUgraph graph, const struct nodes *behind, size_t copies,
                                struct rp_error *err)
 {
+    assert(!copy_node->most && !copy_node->given && copies);
     struct rpi_copy_launch launch;
     size_t room = copies < RPI_COPY_MOST ? copies : RPI_COPY_MOST;
     uint32_t most = rpi_copy_table_size(room);
@@ -157,6 +158,7 @@ CUresult rpi_copy_nodes_give(struct rpi_copy_nodes *copy_nodes, enum rpi_copy_no
                              CUgraphExec exec, const CUgraphNode *nodes,
                              const struct rpi_copy *copies, size_t count, size_t *out_carried)
 {
+    assert(!count || copies);
     assert(end < RPI_COPY_NODE_ENDS);
     struct rpi_copy_node *copy_node = &copy_nodes->ends[end];
     struct rpi_copy_launch launch;

@@ -123,6 +123,7 @@ void rpi_buckets_finish(struct rpi_buckets *buckets)
 
 static int64_t round_size(const struct rpi_dim *dim, int64_t size)
 {
+    assert(dim->rule == RP_BUCKET_POWERS_OF_TWO || dim->size_count);
     if (dim->rule == RP_BUCKET_POWERS_OF_TWO) {
         int64_t power = 1;
         while (power < size && power <= INT64_MAX / 2)
@@ -201,6 +202,8 @@ static rp_status round_dim(struct rpi_buckets *buckets, const struct rpi_dim *di
 static rp_status place_bucket(struct rpi_buckets *buckets, struct rpi_look *look, uint32_t k,
                               struct rp_error *err)
 {
+    assert(k < look->arg_count && buckets->padded[k].bucketed);
+    assert(buckets->height % ALIGNMENT == 0);
     struct rp_arg *arg = &look->args[k];
     struct rpi_padded *padded = &buckets->padded[k];
     const int64_t *sizes = buckets->sizes + (size_t)k * RP_MOST_RANK;
@@ -245,6 +248,7 @@ static bool is_entangled(const struct rpi_buckets *buckets, const struct rpi_loo
 
 static void forget_call(struct rpi_buckets *buckets)
 {
+    assert(buckets->room);
     for (size_t k = 0; k < buckets->room; k++)
         buckets->padded[k] = (struct rpi_padded){.filled = buckets->padded[k].filled};
     buckets->any = false;
@@ -285,6 +289,7 @@ rp_status rpi_buckets_reserve(struct rpi_buckets *buckets, struct rp_error *err)
 
 static uint64_t fill_bits(const struct rpi_buckets *buckets, size_t arg, uint32_t element)
 {
+    assert(element);
     uint64_t bits = 0;
     for (size_t i = 0; i < buckets->fill_count; i++)
         if (buckets->fills[i].arg == arg)
@@ -301,6 +306,7 @@ struct boxes {
 static void make_boxes(struct boxes *boxes, const struct rpi_buckets *buckets, size_t k,
                        const struct rpi_shape *shape, const struct rp_arg *arg)
 {
+    assert(k < shape->arg_count && buckets->padded[k].staged);
     int64_t stride = 1;
     for (uint32_t i = arg->rank; i-- > 0;) {
         boxes->strides[i] = stride;
@@ -317,6 +323,7 @@ static rp_status fill(struct rpi_buckets *buckets, size_t k, const struct rpi_sh
                       const struct rp_arg *arg, const struct boxes *boxes, CUstream stream,
                       struct rp_error *err)
 {
+    assert(k < shape->arg_count && arg->rank == shape->tensors[k].rank);
     const struct rpi_tensor *bucket = &shape->tensors[k];
     uint32_t element = rpi_dtype_bytes(arg->dtype);
     int64_t *last = buckets->last_sizes + k * RP_MOST_RANK;

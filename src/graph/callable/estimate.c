@@ -219,6 +219,7 @@ static void leave_tree(struct rp_pool *pool)
 /* A shape that was captured already has its place in the tree. */
 static void take_captured(const struct rpi_shape *shape, struct rp_estimate_shape *out)
 {
+    assert(shape->graph);
     struct rp_graph_info graph = {.size = sizeof graph};
     rp_graph_info(shape->graph, &graph);
     out->nodes = graph.nodes;
@@ -233,6 +234,7 @@ static void take_captured(const struct rpi_shape *shape, struct rp_estimate_shap
 static rp_status estimate_new(struct rp_estimate *estimate, struct rp_callable *callable,
                               struct rpi_shape *shape, struct rp_error *err)
 {
+    assert(rpi_gate_is_own(&callable->gate));
     struct rp_estimate_shape made = {.callable = callable, .text = shape->text};
     const struct rpi_shape *captured = rpi_shapes_find(&callable->shapes, &callable->look);
     struct rpi_callable_run run = rpi_callable_run_of(callable);
@@ -367,6 +369,7 @@ rp_status rp_estimate_create(struct rp_estimate **out_estimate, struct rp_error 
 /* There is room for one more of each list. */
 static rp_status add(struct rp_estimate *estimate, struct subject *subject, struct rp_error *err)
 {
+    assert(estimate->shapes.count < estimate->shapes.capacity);
     struct rp_estimate_shape made = {.text = subject->name};
     struct rp_arg *with_results = NULL;
     struct rpi_pool_copy *tree;

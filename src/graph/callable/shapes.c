@@ -111,6 +111,7 @@ static void find_groups(struct rpi_look *look)
 /* Numbers the storages in the order of their lowest arguments, and moves them there. */
 static void number_storages(struct rpi_look *look)
 {
+    assert(look->arg_count < look->room);
     look->storage_count = 0;
     for (uint32_t k = 0; k < look->arg_count; k++) {
         uint32_t lowest = look->places[k].storage;
@@ -182,6 +183,7 @@ void rpi_look_at(struct rpi_look *look)
 
 static bool is_shape(const struct rpi_shape *shape, const struct rpi_look *look)
 {
+    assert(shape->tensors && shape->places);
     if (shape->arg_count != look->arg_count || shape->key_bytes != look->key_bytes ||
         (shape->key_bytes && memcmp(shape->key, look->key, shape->key_bytes) != 0))
         return false;

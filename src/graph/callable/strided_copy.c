@@ -23,6 +23,7 @@ struct walk {
 static bool make_walk(struct walk *walk, const int64_t *sizes, const int64_t *a, const int64_t *b,
                       uint32_t rank, uint32_t element)
 {
+    assert(element && rank <= RP_MOST_RANK);
     walk->levels[0] = (struct level){element, 1, 1}; /* a run of bytes */
     walk->count = 1;
     for (uint32_t i = rank; i-- > 0;) {
@@ -47,6 +48,7 @@ typedef CUresult (*visit_fn)(void *what, uint64_t a, uint64_t b);
 static CUresult visit_pieces(const struct walk *walk, uint32_t done, uint64_t a, uint64_t b,
                              visit_fn visit, void *what)
 {
+    assert(done && done <= walk->count);
     uint64_t at[RP_MOST_RANK + 1] = {0};
     for (;;) {
         CUresult result = visit(what, a, b);
@@ -134,6 +136,7 @@ struct filling {
 /* Elements of more than four bytes: the first by its words, then by copies that double. */
 static CUresult fill_wide(const struct filling *f, uint64_t at, uint64_t bytes)
 {
+    assert(f->element > 4 && bytes % f->element == 0);
     CUresult result = CUDA_SUCCESS;
     for (uint32_t i = 0; result == CUDA_SUCCESS && i < f->element; i += 4) {
         uint32_t word = i < 8 ? (uint32_t)(f->bits >> (8 * i)) : 0;
@@ -149,6 +152,7 @@ static CUresult fill_wide(const struct filling *f, uint64_t at, uint64_t bytes)
 static CUresult fill_piece(void *what, uint64_t at, uint64_t unused)
 {
     const struct filling *f = what;
+    assert(!f->rows || f->walk.count > 1);
     const struct level *run = &f->walk.levels[0];
     (void)unused;
     if (f->rows)

@@ -4,6 +4,8 @@
 #include "base/clock.h"
 #include "memory/range/arena.h"
 
+#include <assert.h>
+
 enum { SLOTS = sizeof((struct rpi_timing *)0)->slots / sizeof(struct rpi_timing_slot) };
 /* Between looks at a device that is behind: where calls take longer, each of them looks. */
 enum { FIRST_PAUSE_NS = 5000, MOST_PAUSE_NS = 200000 };
@@ -59,6 +61,7 @@ static struct rpi_timing_slot *take_slot(struct rpi_timing *timing)
 static CUresult elapsed_ns(const struct rp_driver *driver, const struct rpi_timing_slot *slot,
                            double *out_ns)
 {
+    assert(slot->recorded % 2 == 0);
     double sum = 0;
     for (uint32_t i = 0; i < slot->recorded; i += 2) {
         float ms = 0;
@@ -74,6 +77,7 @@ static CUresult elapsed_ns(const struct rp_driver *driver, const struct rpi_timi
 /* Reads the slot; false: the device has not passed it yet. */
 static bool read_slot(const struct rp_driver *driver, struct rpi_timing_slot *slot)
 {
+    assert(slot->state == RPI_TIMING_WAITING && slot->recorded && slot->recorded % 2 == 0);
     double ns;
     CUresult result = driver->cuEventQuery(slot->events[slot->recorded - 1]);
     if (result == CUDA_ERROR_NOT_READY)
@@ -133,6 +137,7 @@ static void open_slot(struct rpi_timing *timing, struct rpi_timing_block *block,
                       struct rpi_chooser *chooser, const struct rpi_plan_of_call *plan,
                       CUstream stream)
 {
+    assert(!block->slot && plan->step == 1);
     struct rpi_timing_slot *slot = take_slot(timing);
     if (!slot) {
         rpi_chooser_lost(chooser, plan);
@@ -155,6 +160,7 @@ static void open_slot(struct rpi_timing *timing, struct rpi_timing_block *block,
 static bool goes_on(const struct rpi_timing *timing, const struct rpi_timing_slot *slot,
                     const struct rpi_plan_of_call *plan, CUstream stream)
 {
+    assert(slot->state == RPI_TIMING_OPEN);
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
     return !slot->in_call && plan->step == slot->plan.step + 1 && plan->way == slot->plan.way &&
            plan->round == slot->plan.round &&
@@ -176,6 +182,7 @@ static void count_gaps(struct rpi_timing_block *block, bool had_some)
 static bool begin_measured(const struct rpi_timing *timing, struct rpi_timing_block *block,
                            const struct rpi_plan_of_call *plan, CUstream stream, double ahead_ns)
 {
+    assert(plan->step > 1 && block->slot);
     struct rpi_timing_slot *slot = block->slot;
     bool counts = plan->way != RPI_WAY_EAGER;
     double apart = (double)(rpi_clock_ns() - slot->mark_ns) - (counts ? ahead_ns : 0);
@@ -222,6 +229,7 @@ void rpi_timing_begin(struct rpi_timing *timing, struct rpi_timing_block *block,
 /* After the block's last call. Calls in a row that were far apart are none. */
 static void close_slot(struct rpi_timing *timing, struct rpi_timing_block *block)
 {
+    assert(block->slot && block->slot->state == RPI_TIMING_OPEN && !block->slot->in_call);
     struct rpi_timing_slot *slot = block->slot;
     block->slot = NULL;
     bool had_gaps = slot->apart_ns > slot->plan.of * GAP_NS + slot->host_ns / 4;

@@ -6,6 +6,7 @@
 #include "base/sized.h"
 #include "graph/objects/device_context.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* ---- Judges -------------------------------------------------------------------------------- */
@@ -93,6 +94,7 @@ void rp_way_choice_captured(struct rp_way_choice *choice, int worked, double ms)
 
 static struct rpi_plan_of_call plan_of(const struct rp_way_turn *turn)
 {
+    assert(turn->step);
     enum rpi_way way = turn->way == RP_WAY_GRAPH ? RPI_WAY_GRAPH : RPI_WAY_EAGER;
     return (struct rpi_plan_of_call){.way = way, .step = turn->step, .round = turn->round};
 }
@@ -111,6 +113,7 @@ static void collect(struct rp_way_judge *judge)
 static void begin_measuring(struct rp_way_choice *choice, const struct rpi_plan_of_call *plan,
                             struct CUstream_st *stream, double ahead_us)
 {
+    assert(plan->step);
     bool pushed = false;
     if (rpi_device_enter(choice->judge->device, &pushed, NULL) != RP_OK) {
         rpi_chooser_lost(&choice->chooser, plan);

@@ -6,6 +6,7 @@
 #include "memory/range/arena.h"
 #include "reprise_framework.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -110,6 +111,7 @@ static rp_status read_dependencies(struct rpi_capture *capture, CUgraphNode node
 static rp_status expand(struct rpi_capture *capture, size_t top, bool *out_ready,
                         struct rp_error *err)
 {
+    assert(top < capture->stack.count && !capture->stack.data[top].expanded);
     size_t first = capture->dependencies.count;
     rp_status status = read_dependencies(capture, capture->stack.data[top].node, err);
     if (status != RP_OK)
@@ -138,6 +140,7 @@ static bool reserve_kept(struct rpi_predecessors *kept, size_t count)
 
 static void keep_predecessors(struct rpi_predecessors *kept, const uint32_t *nodes, size_t count)
 {
+    assert(!kept || kept->nodes.count + count <= kept->nodes.capacity);
     if (!kept)
         return;
     for (size_t i = 0; i < count; i++)
@@ -149,6 +152,7 @@ static void keep_predecessors(struct rpi_predecessors *kept, const uint32_t *nod
 static rp_status add_node(struct rpi_capture *capture, const struct rpi_walk *walk,
                           struct rp_error *err)
 {
+    assert(walk->expanded && walk->first + walk->count == capture->dependencies.count);
     capture->predecessors.count = 0;
     if (!rpi_vec_reserve(&capture->predecessors, walk->count) ||
         !reserve_kept(capture->kept_predecessors, walk->count))
@@ -269,6 +273,7 @@ rp_status rpi_capture_free_nodes(struct rpi_capture *capture, const struct rpi_r
                                  uint32_t block, const uint32_t *alloc_nodes, size_t alloc_count,
                                  struct rpi_node_list *nodes, struct rp_error *err)
 {
+    assert(block < blocks->blocks.count);
     const struct rpi_run_block *freed = &blocks->blocks.data[block];
     nodes->count = 0;
     bool capturing = true;
@@ -361,6 +366,7 @@ rp_status rpi_capture_ended(struct rpi_capture *capture, CUgraph graph, struct r
 /* What the callable ended. */
 static rp_status take_ended(struct rpi_capture *capture, CUgraph *out_graph, struct rp_error *err)
 {
+    assert(capture->taken_over);
     if (!capture->ended)
         return rpi_error(err, RP_ERROR_CAPTURE, "rp_graph_capture",
                          "%s: the callable took the capture over and gave no graph: it has to end "
@@ -417,6 +423,7 @@ rp_status rpi_capture_end(struct rpi_capture *capture, CUgraph *out_graph, struc
 /* What the call did wrong and what to do, from the tables. */
 static void describe_fault(const struct rpi_watch *watch, char *text, size_t bytes)
 {
+    assert(watch->first.function && watch->first.result != CUDA_SUCCESS);
     const struct rpi_call_explanation *call = rpi_explanation_of_call(watch->first.function);
     const struct rp_explanation *code = rpi_explanation_of_code((int)watch->first.result);
     if (call && (watch->first.result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ||

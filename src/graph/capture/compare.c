@@ -6,6 +6,7 @@
 #include "graph/template/params.h"
 #include "graph/template/view.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -105,6 +106,7 @@ static bool is_event(CUgraphNodeType type)
 
 static CUevent event_of(const struct rpi_params *params)
 {
+    assert(is_event(params->type) && params->image.count >= sizeof(CUevent));
     CUevent event;
     memcpy(&event, params->image.data, sizeof event);
     return event;
@@ -133,6 +135,7 @@ static rp_status suspect_kernel(struct rpi_comparing *c, struct rp_error *err)
         return rpi_error_host_memory(err, "rp_graph_capture", bytes);
     for (size_t i = 0; i < c->after.fields.count; i++) {
         const struct rpi_field *field = &c->after.fields.data[i];
+        assert(field->offset + field->bytes <= bytes);
         if (field->offset > end)
             rpi_word_proof_explain(c, end, field->offset - end);
         if (tells_fields && field->bytes >= WORD)
@@ -198,6 +201,7 @@ static rp_status compare_edges(const struct rpi_comparing *c,
                                const struct rpi_template_view *before,
                                const struct rpi_template_view *after, struct rp_error *err)
 {
+    assert(before->edge_count == after->edge_count);
     for (size_t i = 0; i < after->edge_count; i++) {
         const struct rpi_edge *edge = &after->edges[i];
         if (rpi_edge_compare(&before->edges[i], edge) != 0)
@@ -262,6 +266,7 @@ static rp_status judge_suspects(struct rpi_comparing *c, struct rp_error *err)
     if (!rpi_suspects_complete(&c->suspects, c->earlier, c->earlier_count, &first))
         return RP_OK;
     uint32_t offset = first.offset & ~(uint32_t)(UNIT - 1), words[RPI_RUNS] = {0};
+    assert(first.offset < first.node->bytes);
     uint32_t bytes = first.node->bytes - offset < UNIT ? first.node->bytes - offset : UNIT;
     for (size_t run = 0; run < RPI_RUNS; run++)
         memcpy(&words[run], c->suspects.images[run].data + first.node->first + offset, bytes);
@@ -282,6 +287,7 @@ rp_status rpi_compare(const struct rp_pool *pool, const struct rpi_rehearsal *re
                       size_t earlier_count, struct rpi_suspects *out_suspects,
                       struct rpi_comparison *out_comparison, struct rp_error *err)
 {
+    assert(earlier_count < RPI_MOST_ATTEMPTS);
     struct rpi_comparing c = {.driver = pool->device->driver,
                               .rehearsal_range = &pool->device->rehearsal_range,
                               .eager = &pool->core->eager,

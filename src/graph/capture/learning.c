@@ -4,6 +4,7 @@
 #include "graph/objects/arguments.h"
 #include "reprise_framework.h"
 
+#include <assert.h>
 #include <math.h>
 
 static rp_status learn_alloc(struct rp_call *call, uint64_t bytes, CUstream stream,
@@ -74,6 +75,7 @@ static rp_status learn_free(struct rp_call *call, uint64_t address, struct rp_er
 static rp_status find_result(struct rp_call *call, uint64_t bytes, uint64_t address,
                              uint64_t *out_address, struct rp_error *err)
 {
+    assert(((struct rpi_learning *)call)->steps->result);
     struct rpi_learning *learning = (struct rpi_learning *)call;
     uint32_t block = RPI_ABSENT;
     rp_status status = RP_OK;
@@ -162,6 +164,7 @@ rp_status rpi_learn(struct rpi_learning *learning, const char *what, rp_callable
                     void *user, const struct rp_arg *args, const uint64_t *addresses,
                     size_t arg_count, CUgraph *out_template, struct rp_error *err)
 {
+    assert(!learning->values.count && !learning->scalars.count);
     struct rp_pool *pool = learning->pool;
     uint32_t origin;
     learning->call = (struct rp_call){

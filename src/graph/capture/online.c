@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/capture/online.h"
 
+#include <assert.h>
+
 /* Memory behind [from, to), and addresses mapped up to there. */
 static rp_status grow_pool(struct rp_pool *pool, uint64_t from, uint64_t to, struct rp_error *err)
 {
@@ -17,6 +19,7 @@ rp_status rpi_online_begin(struct rpi_online *online, struct rp_pool *pool,
                            const struct rpi_order *order, uint64_t height,
                            const struct rpi_ranges *obstacles, struct rp_error *err)
 {
+    assert(rpi_ranges_are_joined(obstacles));
     *online = (struct rpi_online){.pool = pool, .obstacles = (uint32_t)obstacles->count};
     rpi_place_init(&online->place, order, pool->core->memory.alignment, height);
     rp_status status = grow_pool(pool, height, height, err);

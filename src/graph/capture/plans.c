@@ -3,6 +3,7 @@
 
 #include "base/hostmem.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum { MOST_PLANS = 4096 };
@@ -100,6 +101,7 @@ static struct rpi_made_plan *make_plan(const struct rpi_problem *problem)
 
 static bool is_same(const struct rpi_made_plan *a, const struct rpi_made_plan *b)
 {
+    assert(a->problem && b->problem);
     return a->hash == b->hash && a->problem_bytes == b->problem_bytes &&
            memcmp(a->problem, b->problem, a->problem_bytes) == 0;
 }
@@ -125,6 +127,7 @@ bool rpi_plans_find(const struct rpi_plans *plans, const struct rpi_problem *pro
 void rpi_plans_keep(struct rpi_plans *plans, const struct rpi_problem *problem,
                     const uint64_t *offsets, const struct rpi_plan_result *result)
 {
+    assert(plans->made.count <= MOST_PLANS);
     struct rpi_made_plan *plan = make_plan(problem);
     if (!plan)
         return;

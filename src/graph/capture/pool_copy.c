@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/capture/pool_copy.h"
 
+#include "base/held.h"
 #include "base/hostmem.h"
 
+#include <assert.h>
 #include <stddef.h>
 
 /* A group of the copy, and the pool that it stands for. */
@@ -30,6 +32,7 @@ static struct rpi_pool_member *add_member(struct rpi_pool_copy *tree)
 static bool copy_member(struct rpi_pool_copy *tree, const struct rpi_pool_member *from,
                         struct rpi_pool_group *parent)
 {
+    rpi_assert_held(&tree->of->lock);
     struct rpi_pool_member *member = add_member(tree);
     if (!member || !rpi_ranges_append(&member->all, &from->all) ||
         !rpi_ranges_append(&member->kept, &from->kept))
@@ -90,6 +93,8 @@ static bool copy_children(struct rpi_pool_copy *tree, const struct rpi_pool_node
 
 static bool copy_tree(struct rpi_pool_copy *tree)
 {
+    rpi_assert_held(&tree->of->lock);
+    assert(!tree->pools.count && !tree->members.count);
     struct rpi_pool_core *of = tree->of, *core = tree->core;
     const struct rp_pool *root = pool_of(&of->memory.root->node);
     struct rpi_pool_copy_group *copy = copy_group(tree, root, NULL);

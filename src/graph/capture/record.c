@@ -4,6 +4,7 @@
 #include "graph/capture/learning.h"
 #include "graph/capture/online.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,6 +27,7 @@ struct recording {
 
 static size_t end_of(const struct rpi_predecessors *of, uint32_t node)
 {
+    assert(node < of->ends.count);
     return of->ends.data[node];
 }
 
@@ -80,6 +82,7 @@ static bool follows(struct recording *run, struct rpi_event event)
 /* Lays the blocks so far where they are, and ends those that were freed. */
 static rp_status place_so_far(struct recording *run, struct rp_error *err)
 {
+    assert(run->strayed);
     const struct rpi_capture_record *record = &run->made->record;
     uint64_t alignment = run->learning.pool->core->memory.alignment, unused;
     rp_status status = RP_OK;
@@ -123,6 +126,7 @@ static bool is_planned(const struct recording *run, uint64_t bytes, uint32_t str
 static uint64_t choose_offset(struct recording *run, uint64_t bytes, uint32_t stream,
                               uint64_t rounded)
 {
+    assert(rounded >= bytes && rounded % run->learning.pool->core->memory.alignment == 0);
     size_t k = run->made->record.blocks.count;
     if (is_planned(run, bytes, stream) && rpi_online_fits(&run->online, run->offsets[k], rounded))
         return run->offsets[k];
@@ -165,6 +169,7 @@ static rp_status place(struct rpi_learning *learning, uint64_t bytes, uint32_t s
 
 static rp_status give_back(struct rpi_learning *learning, uint32_t block, struct rp_error *err)
 {
+    assert(block < ((struct recording *)learning)->made->record.blocks.count);
     struct recording *run = (struct recording *)learning;
     const struct rpi_event event = {.kind = RPI_EVENT_FREE,
                                     .block = block,
@@ -180,6 +185,7 @@ static rp_status give_back(struct rpi_learning *learning, uint32_t block, struct
 /* Memory behind all that is planned. */
 static rp_status back_plan(struct recording *run, struct rp_error *err)
 {
+    assert(!run->made->record.blocks.count);
     const struct rpi_capture_record *record = &run->rehearsal->record;
     uint64_t alignment = run->learning.pool->core->memory.alignment;
     struct rpi_ranges planned = {0};

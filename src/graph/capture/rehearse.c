@@ -85,6 +85,7 @@ static rp_status place_args(struct rehearsing *run, const struct rp_arg *args, s
 static rp_status check_block(const struct rehearsing *run, uint32_t block, uint64_t bytes,
                              struct rp_error *err)
 {
+    assert(block < run->made->record.blocks.count);
     uint64_t allocated = run->made->record.blocks.data[block].bytes;
     if (allocated == rpi_block_bytes(bytes))
         return RP_OK;
@@ -124,6 +125,7 @@ static rp_status find(struct rpi_learning *learning, uint64_t bytes, uint32_t bl
 static void move_places(struct rehearsing *run, const bool *gone, size_t blocks,
                         struct rpi_rehearsed *to)
 {
+    assert(run->made->blocks.count >= run->arg_count + blocks);
     const struct rpi_rehearsed *from = run->made->blocks.data;
     size_t count = 0;
     for (size_t k = 0; k < run->arg_count; k++)

@@ -102,6 +102,7 @@ void rpi_share_plan_finish(struct rpi_share_plan *plan)
 bool rpi_share_planned(struct rpi_pool_member *member, const struct rpi_rehearsal *rehearsal,
                        const struct rpi_share_plan *plan, const struct rpi_pool_core *core)
 {
+    assert(!member->all.count && !member->kept.count);
     const struct rpi_capture_record *record = &rehearsal->record;
     member->lower_bound = plan->lower_bound;
     member->stopped = plan->stopped;
@@ -155,6 +156,8 @@ static rp_status no_blocks(size_t count, struct rp_error *err)
 static rp_status take_down_blocks(struct rp_graph *graph, const struct rpi_recorded *recorded,
                                   struct rp_error *err)
 {
+    assert(!graph->blocks &&
+           recorded->addresses.count >= graph->arg_count + recorded->record.blocks.count);
     const struct rpi_capture_record *record = &recorded->record;
     const struct rpi_pool *memory = &graph->pool->core->memory;
     struct rpi_pool_member *member = &graph->member;

@@ -45,6 +45,7 @@ static bool extend(struct rpi_suspect_bytes *bytes, uint32_t count)
 
 static void append(struct rpi_suspect_bytes *bytes, const unsigned char *from, uint32_t count)
 {
+    assert(bytes->count + count <= bytes->capacity);
     if (count)
         memcpy(bytes->data + bytes->count, from, count);
     bytes->count += count;
@@ -68,6 +69,7 @@ bool rpi_suspects_add(struct rpi_suspects *suspects, const void *kernel, uint32_
 void rpi_suspects_mark(struct rpi_suspects *suspects, uint32_t offset, uint32_t bytes,
                        enum rpi_byte state)
 {
+    assert(suspects->nodes.count);
     const struct rpi_suspect_node *node = &suspects->nodes.data[suspects->nodes.count - 1];
     assert(offset + bytes <= node->bytes);
     if (bytes)
@@ -107,6 +109,7 @@ static bool has_same_kernels(const struct rpi_suspects *earlier, const struct rp
 
 static void add_runs(struct runs *runs, const struct rpi_suspects *attempt)
 {
+    assert(runs->count < RPI_RUNS * RPI_MOST_ATTEMPTS);
     for (size_t run = 0; run < RPI_RUNS; run++) {
         size_t like = 0;
         while (like < runs->count && !are_same(runs->scalars[like], &attempt->scalars[run]))
@@ -165,6 +168,7 @@ static bool ends_rubbish(const struct rpi_suspects *now, const struct runs *runs
 static bool is_suspect(const struct rpi_suspects *now, const struct runs *runs,
                        const struct rpi_suspect_node *node, uint32_t offset)
 {
+    assert(runs->count && offset < node->bytes);
     size_t at = node->first + offset;
     return now->states.data[at] != RPI_BYTE_EXPLAINED && differs(runs, at) && !is_loose(runs, at) &&
            !ends_rubbish(now, runs, at, offset);
@@ -173,6 +177,7 @@ static bool is_suspect(const struct rpi_suspects *now, const struct runs *runs,
 bool rpi_suspects_have(const struct rpi_suspects *now, const struct rpi_suspects *earlier,
                        size_t earlier_count, uint32_t offset, uint32_t bytes)
 {
+    assert(now->nodes.count && offset + bytes <= now->nodes.data[now->nodes.count - 1].bytes);
     const struct rpi_suspect_node *node = &now->nodes.data[now->nodes.count - 1];
     const struct runs runs = find_runs(now, earlier, earlier_count);
     for (uint32_t end = offset + bytes; offset < end; offset++)

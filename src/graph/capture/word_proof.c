@@ -9,6 +9,7 @@
 #include "memory/range/rehearsal_range.h"
 #include "reprise_framework.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,6 +50,7 @@ static void describe_block(const struct rpi_comparing *c, size_t block, char *te
 
 static const struct rpi_rehearsed *rehearsed(const struct rpi_comparing *c, uint32_t block)
 {
+    assert(block < c->rehearsal->blocks.count);
     return &c->rehearsal->blocks.data[block];
 }
 
@@ -62,6 +64,7 @@ static int order_addresses(const void *left, const void *right, void *user)
 
 rp_status rpi_word_proof_order(struct rpi_comparing *c, struct rp_error *err)
 {
+    assert(!c->order);
     uint32_t count = (uint32_t)c->rehearsal->blocks.count;
     c->order = rpi_calloc(count + 1, sizeof *c->order);
     if (!c->order)
@@ -161,6 +164,7 @@ void rpi_word_proof_explain(struct rpi_comparing *c, uint32_t offset, uint32_t b
 static rp_status add_site(struct rpi_comparing *c, uint32_t offset, uint32_t block, uint64_t before,
                           uint64_t after, struct rp_error *err)
 {
+    assert(corresponds(c, block, before, after));
     rpi_word_proof_explain(c, offset, sizeof before);
     uint64_t distance = before - rehearsed(c, block)->address;
     struct rpi_site site = {c->node, offset, block, (int64_t)distance};
@@ -185,6 +189,7 @@ static bool is_eager(const struct rpi_comparing *c, const struct rpi_field *fiel
 
 static uint64_t word_at(const struct rpi_params *params, uint32_t offset)
 {
+    assert(offset + sizeof(uint64_t) <= params->image.count);
     uint64_t word;
     memcpy(&word, params->image.data + offset, sizeof word);
     return word;
@@ -386,6 +391,7 @@ static bool is_left_over(const struct rpi_comparing *c, const struct rpi_field *
 
 static uint64_t bytes_at(const struct rpi_params *params, uint32_t offset, uint32_t bytes)
 {
+    assert(bytes <= sizeof(uint64_t) && offset + bytes <= params->image.count);
     uint64_t word = 0;
     memcpy(&word, params->image.data + offset, bytes);
     return word;
@@ -395,6 +401,7 @@ static uint64_t bytes_at(const struct rpi_params *params, uint32_t offset, uint3
 static rp_status find_scalar(struct rpi_comparing *c, uint32_t offset, uint32_t bytes,
                              bool *out_found, struct rp_error *err)
 {
+    assert(bytes == sizeof(float) || bytes == sizeof(double));
     struct rpi_scalar_site site = {.node = c->node, .offset = offset};
     *out_found = false;
     if (c->after.type != CU_GRAPH_NODE_TYPE_KERNEL)
@@ -488,6 +495,7 @@ static rp_status compare_ends(struct rpi_comparing *c, const struct rpi_field *f
 static rp_status compare_word(struct rpi_comparing *c, const struct rpi_field *field,
                               uint32_t offset, struct rp_error *err)
 {
+    assert(offset % sizeof(uint64_t) == 0);
     uint64_t before = word_at(&c->before, offset), after = word_at(&c->after, offset);
     bool found = false;
     if (c->scalars.count && before != after) {
@@ -532,6 +540,7 @@ static rp_status compare_word(struct rpi_comparing *c, const struct rpi_field *f
  * now and then, so only what both captures prove counts, and nothing else is an error. */
 static rp_status compare_half(struct rpi_comparing *c, uint32_t offset, struct rp_error *err)
 {
+    assert(offset % sizeof(uint64_t) == sizeof(uint32_t));
     uint64_t before = word_at(&c->before, offset), after = word_at(&c->after, offset);
     if (rpi_rehearsal_range_holds(c->rehearsal_range, after))
         return RP_OK;
@@ -552,6 +561,8 @@ static rp_status compare_half(struct rpi_comparing *c, uint32_t offset, struct r
 rp_status rpi_word_proof_field(struct rpi_comparing *c, const struct rpi_field *field,
                                struct rp_error *err)
 {
+    assert(c->before.image.count == c->after.image.count);
+    assert(field->offset + field->bytes <= c->after.image.count);
     uint32_t end = field->offset + field->bytes, offset = (field->offset + 7u) & ~7u;
     rp_status status = RP_OK;
     for (; status == RP_OK && offset + 8 <= end; offset += 8)

@@ -3,6 +3,8 @@
 
 #include "base/log.h"
 
+#include <assert.h>
+
 /* ---- Seating ------------------------------------------------------------------------------- */
 
 static size_t stale_words(const struct rpi_binding *binding)
@@ -38,6 +40,7 @@ void rpi_exec_finish(struct rpi_exec *exec)
 void rpi_exec_seat(struct rpi_exec *exec, const struct rpi_binding *binding, CUgraphExec handle,
                    const CUgraphNode *nodes)
 {
+    assert(handle);
     exec->handle = handle;
     exec->nodes = nodes;
     for (size_t k = 0; k < binding->arg_count; k++)
@@ -55,6 +58,7 @@ void rpi_exec_seat(struct rpi_exec *exec, const struct rpi_binding *binding, CUg
 
 static void mark_images(struct rpi_exec *exec, const uint32_t *images, uint32_t count)
 {
+    assert(!count || images);
     for (uint32_t i = 0; i < count; i++) {
         uint64_t *word = &exec->stale[images[i] / 64], bit = 1ull << images[i] % 64;
         exec->stale_count += !(*word & bit);
@@ -65,6 +69,7 @@ static void mark_images(struct rpi_exec *exec, const uint32_t *images, uint32_t 
 /* Marks the images that have to be given because the argument's target changed. */
 static void mark_uses(struct rpi_exec *exec, const struct rpi_binding *binding, size_t k)
 {
+    assert(k < binding->arg_count);
     const struct rpi_bind_arg *arg = &binding->args[k];
     if (exec->bound[k] == binding->targets[k])
         return;
@@ -108,6 +113,7 @@ static bool demote_args_of(struct rpi_exec *exec, struct rpi_binding *binding,
 static CUresult give_word(struct rpi_exec *exec, const struct rpi_binding *binding, size_t word,
                           const char **out_function)
 {
+    assert(word < stale_words(binding) && exec->handle);
     uint64_t marks = exec->stale[word];
     size_t given = 0;
     CUresult result = CUDA_SUCCESS;
@@ -120,6 +126,7 @@ static CUresult give_word(struct rpi_exec *exec, const struct rpi_binding *bindi
             break;
     }
     exec->stale[word] = marks;
+    assert(given <= exec->stale_count);
     exec->stale_count -= given;
     exec->patched += given;
     return result;
@@ -210,6 +217,7 @@ rp_status rpi_exec_bind(struct rpi_exec *exec, struct rpi_binding *binding, cons
         if (status != RP_OK)
             return status;
     }
+    assert(answer == RPI_BIND_NEEDS_EXEC || !exec->stale_count);
     *out_answer = answer;
     return RP_OK;
 }

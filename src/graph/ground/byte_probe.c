@@ -5,6 +5,7 @@
 #include "base/hostmem.h"
 #include "base/vec.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* An exec's size is known to its share of what a series takes, so the execs are small: of a chain
@@ -28,6 +29,7 @@ struct probe {
 static CUresult add_copy(const struct probe *probe, CUgraph graph, const CUgraphNode *after,
                          size_t count, CUgraphNode *out_node)
 {
+    assert(probe->context && probe->scratch);
     const CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
                                 .srcDevice = probe->scratch,
                                 .dstMemoryType = CU_MEMORYTYPE_DEVICE,
@@ -84,6 +86,7 @@ static CUresult make_objects(struct probe *probe)
 
 static void finish(struct probe *probe)
 {
+    assert(!probe->execs.count || probe->context);
     const struct rp_driver *driver = probe->driver;
     for (size_t i = 0; i < probe->execs.count; i++)
         driver->cuGraphExecDestroy(probe->execs.data[i]);
@@ -112,6 +115,7 @@ static CUresult free_bytes(const struct probe *probe, uint64_t *out_bytes)
 /* As the cache makes its own (exec_cache.c): what an exec takes is taken by then. */
 static CUresult make_exec(struct probe *probe, CUgraph graph)
 {
+    assert(probe->stream);
     const struct rp_driver *driver = probe->driver;
     if (!rpi_vec_reserve(&probe->execs, probe->execs.count + 1))
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -16,6 +16,7 @@
 #include "reprise_heap.h"
 #include "reprise_tools.h"
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -55,6 +56,7 @@ static rp_status read_attribute(struct rp_device *device, CUdevice_attribute att
 
 static rp_status read_device(struct rp_device *device, int ordinal, struct rp_error *err)
 {
+    assert(ordinal >= 0);
     const struct rp_driver *driver = device->driver;
     CUresult result = driver->cuDeviceGet(&device->handle, ordinal);
     if (result != CUDA_SUCCESS)
@@ -149,6 +151,7 @@ static void destroy_locks(struct rp_device *device)
 rp_status rpi_device_open_on(const struct rp_driver *driver, int ordinal,
                              struct rp_device **out_device, struct rp_error *err)
 {
+    assert(driver->provider);
     rp_status status = start_driver(driver, ordinal, err);
     if (status != RP_OK)
         return status;

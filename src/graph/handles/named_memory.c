@@ -3,6 +3,7 @@
  * Which memory a graph's nodes name beside what its capture gave them, for who knows memory that
  * the library does not.
  */
+#include "base/held.h"
 #include "base/hostmem.h"
 #include "base/refuse.h"
 #include "graph/exec/exec_cache.h"
@@ -10,6 +11,7 @@
 #include "graph/template/params.h"
 #include "reprise_framework.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 /* A range that was asked for: by address, and of equal ones by number. */
@@ -39,6 +41,7 @@ static int by_address(const void *left, const void *right)
  * arguments? */
 static bool is_given(const struct looking *l, uint32_t offset)
 {
+    assert(l->first_site <= l->end_site && l->end_site <= l->graph->sites.count);
     for (size_t i = l->first_site; i < l->end_site; i++)
         if (l->graph->sites.data[i].offset == offset)
             return true;
@@ -49,6 +52,7 @@ static bool is_given(const struct looking *l, uint32_t offset)
  * keeps it, or the program has it in its hands. */
 static bool may_use(const struct rp_graph *graph, uint64_t address)
 {
+    rpi_assert_held(&graph->pool->core->lock);
     const struct rp_pool *pool = graph->pool;
     const struct rpi_arena *arena = &pool->core->memory.arena;
     uint64_t offset = address - arena->base;
@@ -83,6 +87,7 @@ static void look_up(const struct looking *l, uint32_t place, uint64_t word)
 /* A pointer may lie at any multiple of 4 in a packed struct. */
 static void look_at(const struct looking *l, const struct rpi_params *params)
 {
+    rpi_assert_held(&l->graph->pool->core->lock);
     for (size_t i = 0; i < params->fields.count; i++) {
         const struct rpi_field *field = &params->fields.data[i];
         uint32_t end = field->offset + field->bytes;

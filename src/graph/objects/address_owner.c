@@ -6,11 +6,13 @@
 #include "graph/objects/objects.h"
 #include "reprise_framework.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 rp_status rpi_address_owner_add(struct rp_device *device, const struct rpi_reserved *range,
                                 struct rp_error *err)
 {
+    assert(range->bytes && !range->pool->parent);
     struct rpi_address_owners *all = &device->address_owners;
     pthread_mutex_lock(&all->lock);
     bool added = rpi_vec_push(all, *range);
@@ -33,6 +35,7 @@ void rpi_address_owner_remove(struct rp_device *device, uint64_t base)
 
 rp_status rpi_address_hold(struct rp_device *device, struct rpi_range range, struct rp_error *err)
 {
+    assert(range.from < range.to && !rpi_address_is_held(device, range.from));
     struct rpi_address_owners *all = &device->address_owners;
     pthread_mutex_lock(&all->lock);
     bool added = rpi_vec_push(&all->held, range);

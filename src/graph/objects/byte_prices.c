@@ -2,12 +2,14 @@
 #include "graph/objects/byte_prices.h"
 
 #include "base/env.h"
+#include "base/held.h"
 #include "base/log.h"
 #include "driver/watch.h"
 #include "graph/ground/byte_probe.h"
 #include "graph/objects/objects.h"
 #include "memory/range/arena.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -155,6 +157,7 @@ static const char *no_room(const struct rp_device *device, bool small_budget)
 /* With `measuring` held. False: the driver did not let it end, as it may another time. */
 static bool measure(struct rp_device *device, struct rpi_priced *out_priced)
 {
+    rpi_assert_held(&state.measuring);
     struct rpi_byte_probe probe;
     int mode = rpi_relax_begin(device->driver);
     rpi_byte_probe(device->driver, device->handle, &rpi_h200_byte_prices, &probe);
@@ -170,6 +173,7 @@ static bool measure(struct rp_device *device, struct rpi_priced *out_priced)
 
 static const struct rpi_priced *find_learned(const struct kind *kind)
 {
+    rpi_assert_held(&state.measuring);
     for (size_t i = 0; i < state.count; i++)
         if (is_kind(&state.learned[i].kind, kind))
             return &state.learned[i].priced;
@@ -178,6 +182,8 @@ static const struct rpi_priced *find_learned(const struct kind *kind)
 
 static void keep(const struct kind *kind, const struct rpi_priced *priced)
 {
+    rpi_assert_held(&state.measuring);
+    assert(!find_learned(kind));
     if (state.count == MOST_KINDS)
         return; /* the next device of the kind measures for itself */
     state.learned[state.count].kind = *kind;
@@ -187,6 +193,7 @@ static void keep(const struct kind *kind, const struct rpi_priced *priced)
 /* With `measuring` held. True: something was found out that was not known before. */
 static bool learn_locked(struct rp_device *device, bool small_budget, struct rpi_priced *out_priced)
 {
+    rpi_assert_held(&state.measuring);
     struct kind kind = kind_of(device);
     const struct rpi_priced *known = find_learned(&kind);
     const char *reason = known ? NULL : no_room(device, small_budget),

@@ -47,6 +47,8 @@ struct found {
 static enum finding look_in_pool(const struct rp_graph *graph, struct rpi_range range, bool read,
                                  struct found *found)
 {
+    assert(range.from - graph->pool->core->memory.arena.base <
+           graph->pool->core->memory.arena.reserved);
     uint64_t base = graph->pool->core->memory.arena.base;
     struct rpi_range in_pool = {range.from - base, range.to - base};
     found->offset = in_pool.from;
@@ -67,6 +69,7 @@ static bool ask(const struct rp_driver *driver, void *out, CUpointer_attribute a
 static enum finding look_at_extent(const struct rp_driver *driver, uint64_t granularity,
                                    struct rpi_range range, struct rpi_range *out_whole)
 {
+    assert(granularity && (granularity & (granularity - 1)) == 0);
     uint64_t size = 0;
     CUdeviceptr start = 0;
     CUcontext context = NULL;
@@ -206,6 +209,7 @@ static rp_status refuse(const struct rp_graph *graph, size_t index, const struct
 /* Forgetting is allowed, also for want of memory: the driver is asked again. */
 static void remember(struct rpi_ranges *known, struct rpi_range range)
 {
+    assert(range.from < range.to);
     if (known->count >= MOST_KNOWN)
         known->count = 0;
     (void)rpi_ranges_insert(known, range);
@@ -221,6 +225,7 @@ static bool is_known(const struct rp_graph *graph, const struct rp_arg *arg)
 static rp_status check(struct rp_graph *graph, size_t index, const struct rp_arg *arg,
                        struct rp_error *err)
 {
+    assert(arg->bytes && index < graph->arg_count);
     struct found found;
     struct rpi_range range = {arg->address, arg->address + arg->bytes};
     found.is = look(graph, range, arg->role != RP_ARG_OUT, &found);

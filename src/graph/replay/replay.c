@@ -41,6 +41,7 @@ static rp_status check_stream(const struct rp_graph *graph, CUstream stream, str
 static void list_copies(const struct rp_graph *graph, const struct rp_arg *args,
                         enum rp_arg_role direction, struct rpi_copy_list *list)
 {
+    assert(direction == RP_ARG_IN || direction == RP_ARG_OUT);
     const struct rpi_binding *binding = graph->binding;
     bool out = direction == RP_ARG_OUT;
     size_t count = 0;
@@ -143,6 +144,7 @@ static rp_status enqueue(const struct rp_graph *graph, const struct rp_arg *args
 static rp_status check_overlap(const struct rp_graph *graph, const struct rpi_pool_member *member,
                                struct rp_error *err)
 {
+    assert(graph->pool->strict_overlap && member->busy);
     const struct rp_driver *driver = graph->pool->device->driver;
     int mode = rpi_relax_begin(driver);
     bool over = driver->cuEventQuery(member->done) == CUDA_SUCCESS;
@@ -189,6 +191,7 @@ static rp_status wait_for(const struct rp_graph *graph, struct rpi_pool_member *
 
 static rp_status wait_for_turn(struct rp_graph *graph, CUstream stream, struct rp_error *err)
 {
+    rpi_assert_held(&graph->pool->core->lock);
     struct rpi_pool *memory = &graph->pool->core->memory;
     rp_status status = rpi_replay_order_ahead(memory, &graph->member, err);
     if (status == RP_OK)
@@ -204,6 +207,7 @@ static rp_status wait_for_turn(struct rp_graph *graph, CUstream stream, struct r
  * finish instead, so that whoever comes next need not wait. */
 static rp_status mark(struct rp_graph *graph, CUstream stream, struct rp_error *err)
 {
+    rpi_assert_held(&graph->pool->core->lock);
     const struct rp_driver *driver = graph->pool->device->driver;
     rpi_replay_order_take(&graph->pool->core->memory, &graph->member);
     graph->member.stream = stream;
@@ -225,6 +229,7 @@ static rp_status mark(struct rp_graph *graph, CUstream stream, struct rp_error *
  * something else was mapped there when they were made. */
 static rp_status back_copied(struct rp_graph *graph, struct rp_error *err)
 {
+    rpi_assert_held(&graph->pool->core->lock);
     struct rpi_binding *binding = graph->binding;
     rp_status status = RP_OK;
     for (size_t k = 0; status == RP_OK && binding->copied && k < binding->arg_count; k++) {
@@ -274,6 +279,7 @@ static rp_status bind(struct rp_graph *graph, struct rp_error *err)
 static rp_status replay_taken(struct rp_graph *graph, const struct rp_arg *args, CUstream stream,
                               struct rp_error *err)
 {
+    assert(graph->client->taken && graph->exec->handle);
     uint64_t before = graph->exec->patched, start = graph->binding->choice ? rpi_clock_ns() : 0;
     rp_status status = bind(graph, err);
     uint64_t given = graph->exec->patched - before;

@@ -3,6 +3,8 @@
 
 #include "base/hostmem.h"
 
+#include <assert.h>
+
 /* What is behind each node, in order: of node i behind[first[i]] up to behind[first[i + 1]]. */
 struct dependents {
     size_t *first;
@@ -97,6 +99,7 @@ bool rpi_paths_count(const struct rpi_path_edge *edges, size_t edge_count, size_
     rpi_free(laid);
     rpi_free(order);
     if (made)
-        *out_paths = paths;
+        assert(paths <= node_count);
+    *out_paths = paths;
     return made;
 }

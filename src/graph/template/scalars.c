@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/template/scalars.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@ struct rpi_scalar_entry {
 
 uint32_t rpi_scalar_bytes(enum rpi_scalar_form form)
 {
+    assert(form < RPI_SCALAR_FORM_COUNT);
     static const uint32_t bytes[] = {
 #define X(name, bytes, type, value) bytes,
         RPI_SCALAR_FORMS(X)
@@ -22,6 +24,7 @@ uint32_t rpi_scalar_bytes(enum rpi_scalar_form form)
 
 uint64_t rpi_scalar_bits(double x, enum rpi_scalar_form form)
 {
+    assert(form < RPI_SCALAR_FORM_COUNT);
     uint64_t bits = 0;
     switch (form) {
 #define X(name, bytes, type, value)                                                                \
@@ -63,6 +66,7 @@ static bool is_ambiguous(double before, double after, enum rpi_scalar_form form)
 rp_status rpi_scalar_table_init(struct rpi_scalar_table *table, const struct rpi_scalars *before,
                                 const struct rpi_scalars *after, struct rp_error *err)
 {
+    assert(before->count == after->count);
     size_t most = before->count * RPI_SCALAR_FORM_COUNT;
     *table = (struct rpi_scalar_table){0};
     if (!most)
@@ -104,6 +108,7 @@ static size_t find_first(const struct rpi_scalar_table *table, uint32_t bytes, u
 bool rpi_scalar_table_find(const struct rpi_scalar_table *table, uint32_t bytes, uint64_t before,
                            uint64_t after, uint32_t *out_scalar, enum rpi_scalar_form *out_form)
 {
+    assert(bytes == sizeof(float) || bytes == sizeof(double));
     if (before == after)
         return false;
     for (size_t i = find_first(table, bytes, before); i < table->count; i++) {

@@ -5,6 +5,7 @@
 #include "graph/capture/rehearse.h"
 #include "graph/objects/arguments.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* ---- Contents ------------------------------------------------------------------------------ */
@@ -72,6 +73,7 @@ bool rpi_trial_differs(const struct rpi_trial *trial, size_t *out_arg, uint64_t 
             continue;
         while (arg->result[byte] == arg->other[byte])
             byte++;
+        assert(byte < bytes);
         *out_arg = k;
         *out_byte = byte;
         return true;
@@ -151,6 +153,7 @@ static bool is_mapped(const struct rp_driver *driver, uint64_t address)
 
 static uint64_t align_exactly(uint64_t address, uint64_t alignment)
 {
+    assert(alignment && (alignment & (alignment - 1)) == 0);
     return rpi_round_up(address, 2 * alignment) + alignment;
 }
 
@@ -166,6 +169,7 @@ static rp_status allocate(struct rpi_twins *twins, size_t k, uint64_t alignment,
         return rpi_error_driver(err, result, "cuMemAlloc",
                                 "taking a second buffer for argument %zu", k);
     }
+    assert(k < twins->arg_count && twins->memory[k]);
     twins->args[k].address = align_exactly(twins->memory[k], alignment);
     return RP_OK;
 }

@@ -7,6 +7,7 @@
 #include "graph/capture/word_proof.h"
 #include "graph/template/view.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -80,6 +81,7 @@ static bool blame_owner(struct verifying *v, uint32_t offset, uint64_t word)
 
 static uint64_t word_of(const struct verifying *v, int capture, uint32_t offset)
 {
+    assert(capture < CAPTURES && offset + sizeof(uint64_t) <= v->params[capture].image.count);
     uint64_t word;
     memcpy(&word, v->params[capture].image.data + offset, sizeof word);
     return word;
@@ -97,6 +99,7 @@ static bool expected_at(const struct verifying *v, const struct rpi_site *site, 
 
 static void check_site(struct verifying *v, const struct rpi_site *site)
 {
+    assert(site->node == v->node);
     uint64_t expected, word = word_of(v, THIRD, site->offset);
     if (expected_at(v, site, &expected) && word == expected)
         return;
@@ -123,6 +126,7 @@ static bool is_site(const struct verifying *v, uint32_t offset)
 
 static uint64_t address_of(const struct verifying *v, int capture, size_t block)
 {
+    assert(capture < CAPTURES);
     if (capture == RECORD)
         return v->recorded->addresses.data[block];
     return (capture == THIRD ? v->third : v->rehearsal)->blocks.data[block].address;
@@ -172,6 +176,7 @@ static bool is_move(const struct verifying *v, uint64_t third, uint64_t record)
  */
 static bool is_distance(const struct verifying *v, size_t arg, struct move wanted, uint64_t value)
 {
+    assert(arg < v->arg_count);
     const struct rpi_rehearsed *blocks = v->rehearsal->blocks.data;
     if (!is_move(v, wanted.third, wanted.record))
         return false;
@@ -247,6 +252,7 @@ static void check_word(struct verifying *v, const struct rpi_field *field, uint3
 
 static void check_field(struct verifying *v, const struct rpi_field *field)
 {
+    assert(field->offset + field->bytes <= v->params[RECORD].image.count);
     uint32_t end = field->offset + field->bytes, offset = (field->offset + 7u) & ~7u;
     for (; offset + 8 <= end; offset += 8)
         check_word(v, field, offset);
@@ -316,6 +322,7 @@ static rp_status check_node(struct verifying *v, const CUgraphNode nodes[CAPTURE
 static rp_status check_edges(const struct verifying *v, const struct rpi_template_view *third,
                              const struct rpi_template_view *record, struct rp_error *err)
 {
+    assert(third->edge_count == record->edge_count);
     for (size_t i = 0; i < record->edge_count; i++)
         if (rpi_edge_compare(&third->edges[i], &record->edges[i]) != 0)
             return rpi_error(err, RP_ERROR_DIVERGED, "rp_graph_capture",

@@ -149,6 +149,7 @@ static const char *lacking(const struct rpi_verify_run *run)
 /* On buffers that have the arguments' contents, while the others have something else. */
 static rp_status fill(struct rpi_verify_run *run, struct rp_error *err)
 {
+    assert(run->turn < RPI_VERIFY_SETS && !run->instead);
     rp_status status = RP_OK;
     for (int i = 0; status == RP_OK && i < RPI_VERIFY_SETS; i++)
         status = rpi_trial_fill(&run->trial, run->twins[i].args, i != run->turn, err);
@@ -250,6 +251,7 @@ struct blaming {
 /* Has args[first .. end) bound and the others of the list copied. */
 static void bind_some(const struct blaming *b, size_t first, size_t end)
 {
+    assert(first <= end && end <= b->count);
     struct rpi_binding *binding = b->graph->binding;
     pthread_mutex_t *lock = &b->graph->pool->core->lock;
     pthread_mutex_lock(lock);
@@ -290,6 +292,7 @@ static rp_status try_some(const struct blaming *b, size_t first, size_t end, boo
 /* Finds the guilty among args[first .. end), which together give something wrong. */
 static rp_status find_guilty(struct blaming *b, size_t first, size_t end, struct rp_error *err)
 {
+    assert(first <= end && end <= b->count);
     size_t middle = first + (end - first) / 2, halves[] = {first, middle, end};
     bool any = false;
     rp_status status = RP_OK;

@@ -313,8 +313,8 @@ struct rpi_heap_block *rpi_shelf_cut(struct rpi_shelf *shelf, struct rpi_heap_bl
 
 void rpi_shelf_join(struct rpi_shelf *shelf, struct rpi_heap_block *block)
 {
-    assert(block->range == block->after->range);
     assert(block->after && block->address + block->bytes == block->after->address);
+    assert(block->range == block->after->range);
     assert(rpi_heap_is_locked(&shelf->lock));
     struct rpi_heap_block *gone = block->after;
     block->bytes += gone->bytes;
