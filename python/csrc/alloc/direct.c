@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "alloc/direct.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum { RELAXED = 2 }; /* CU_STREAM_CAPTURE_MODE_RELAXED: no capture elsewhere is broken */
@@ -41,6 +42,7 @@ static struct functions functions_of(struct rp_device *device)
 /* Without an address: takes as much, else gives it back. 0, or the driver's error. */
 static int call(struct rp_device *device, uint64_t bytes, uint64_t *address)
 {
+    assert(*address || bytes);
     const struct functions functions = functions_of(device);
     int mode = RELAXED;
     functions.exchange(&mode);
@@ -51,6 +53,7 @@ static int call(struct rp_device *device, uint64_t bytes, uint64_t *address)
 
 static bool note(uint64_t address, uint64_t bytes)
 {
+    assert(address && bytes);
     const struct rpp_block block = {.owners = 1, .address = address, .bytes = bytes};
     pthread_mutex_lock(&direct.lock);
     bool noted = rpp_addresses_put(&direct.blocks, &block);
@@ -72,6 +75,7 @@ static bool forget(uint64_t address)
 
 static rp_status take(uint64_t bytes, int ordinal, uint64_t *out_address, struct rp_error *err)
 {
+    assert(bytes);
     struct rpp_device *slot;
     rp_status status = rpp_device_get(ordinal, &slot, err);
     if (status == RP_OK)
@@ -103,6 +107,7 @@ bool rpp_direct_alloc(uint64_t bytes, int ordinal, uint64_t *out_address, rp_sta
 
 void rpp_direct_free(uint64_t address, int ordinal)
 {
+    assert(ordinal >= 0 && ordinal < RPP_DEVICES);
     if (!atomic_load(&direct.count) || !forget(address))
         return;
     struct rp_device *device = rpp_state.devices[ordinal].device;

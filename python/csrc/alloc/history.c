@@ -4,6 +4,7 @@
 #include "alloc/mempool.h"
 #include "alloc/regions.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +26,7 @@ static struct {
 /* With the GIL held. */
 static void drop_released(void)
 {
+    rpp_assert_gil();
     struct stack *stack = atomic_exchange(&stacks.released, NULL);
     while (stack) {
         struct stack *next = stack->next;
@@ -37,6 +39,8 @@ static void drop_released(void)
 /* With the GIL held. NULL: it could not be made, which is no error of who allocates. */
 static struct stack *gather(void)
 {
+    rpp_assert_gil();
+    assert(!PyErr_Occurred()); /* of who allocates, it was put aside */
     const char *region = stacks.regions ? rpp_region_now() : NULL;
     if (!stacks.gather && !region)
         return NULL;
@@ -89,6 +93,7 @@ struct rp_heap_frames rpp_history_frames(void)
 
 static void set_gather(PyObject *function, bool cpp, bool regions)
 {
+    rpp_assert_gil();
     Py_XINCREF(function);
     PyObject *before = stacks.gather;
     stacks.gather = function;
@@ -152,6 +157,7 @@ struct look {
 /* Appends to a list what is given away to it; false, with an exception set, where that is NULL. */
 static bool give(PyObject *list, PyObject *item)
 {
+    rpp_assert_gil();
     bool given = item && PyList_Append(list, item) == 0;
     Py_XDECREF(item);
     return given;
@@ -160,6 +166,7 @@ static bool give(PyObject *list, PyObject *item)
 /* Adds "frames" to a dict: those of a stack once they are known. */
 static bool add_frames(const struct look *look, PyObject *dict, uint64_t id)
 {
+    rpp_assert_gil();
     const struct stack *stack = (const struct stack *)(uintptr_t)id; // NOLINT
     PyObject *frames = PyList_New(0);
     bool added = frames && PyDict_SetItemString(dict, "frames", frames) == 0;

@@ -8,6 +8,7 @@
 #include "alloc/spares.h"
 #include "alloc/tap.h"
 
+#include <assert.h>
 #include <float.h>
 #include <inttypes.h>
 #include <reprise_framework.h>
@@ -22,6 +23,7 @@
  */
 static bool is_capturing(int ordinal, struct CUstream_st *stream)
 {
+    assert(ordinal >= 0 && ordinal < RPP_DEVICES);
     enum { NO_CONTEXT = 201 }; /* CUDA_ERROR_INVALID_CONTEXT */
     const struct rpp_device *device = &rpp_state.devices[ordinal];
     int status = 0;
@@ -41,6 +43,7 @@ void rpp_call_begin(struct rp_call *call, const struct rp_pool *pool, int ordina
     bool captures = is_capturing(ordinal, rp_call_stream(call));
     pthread_mutex_lock(&rpp_state.lock);
     struct rpp_call *now = &rpp_state.call;
+    assert(!now->call && !atomic_load(&rpp_state.calling));
     now->call = call;
     now->captures = captures;
     now->pool = pool;
@@ -78,6 +81,7 @@ bool rpp_pool_is_used(const struct rp_pool *pool)
 static const struct rpp_place *find_place(const struct rpp_call *call, uint32_t index,
                                           uint64_t bytes)
 {
+    rpp_assert_held(&rpp_state.lock);
     for (size_t i = 0; i < call->place_count; i++)
         if (call->places[i].index == index && call->places[i].bytes == bytes)
             return &call->places[i];
@@ -88,6 +92,8 @@ static const struct rpp_place *find_place(const struct rpp_call *call, uint32_t 
 static rp_status alloc_in_call(size_t bytes, struct CUstream_st *stream, bool segment,
                                uint64_t *out_address, struct rp_error *err)
 {
+    rpp_assert_held(&rpp_state.lock);
+    assert(rpp_state.call.call && bytes);
     struct rpp_call *now = &rpp_state.call;
     struct rpp_block block = {
         .bytes = bytes, .call = now->number, .pool = now->pool, .index = now->allocations};
@@ -122,6 +128,8 @@ static rp_status alloc_in_call(size_t bytes, struct CUstream_st *stream, bool se
  * capture, and in no replay. */
 static rp_status refuse_elsewhere(int ordinal, struct rp_error *err)
 {
+    rpp_assert_held(&rpp_state.lock);
+    assert(ordinal != rpp_state.call.ordinal);
     snprintf(err->message, sizeof err->message,
              "a graph is of one GPU, and the callable takes memory of cuda:%d while it is captured "
              "on cuda:%d. Do that outside of it",
@@ -220,6 +228,7 @@ void rpp_hook_release_pool(int ordinal, struct rpp_pool_id id)
 
 static _Noreturn void fail(size_t bytes, int ordinal, rp_status status, const struct rp_error *err)
 {
+    assert(status != RP_OK);
     char message[RPP_SHORTAGE_BYTES];
     if (status == RP_ERROR_OUT_OF_DEVICE_MEMORY || status == RP_ERROR_LIMIT) {
         rpp_shortage_tell(bytes, ordinal, err->message, message);

@@ -3,6 +3,7 @@
 
 #include "alloc/once.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <string.h>
 
@@ -36,6 +37,7 @@ static void *find(const char *name)
 /* By any thread. An error that is under way stays: tensors are freed behind one. */
 static void tell_trace(bool freed, uint64_t address)
 {
+    assert(listeners.allocated && listeners.freed);
     PyObject *type, *value, *traceback;
     PyGILState_STATE gil = PyGILState_Ensure();
     PyErr_Fetch(&type, &value, &traceback);
@@ -52,6 +54,7 @@ static void tell_trace(bool freed, uint64_t address)
  * allocator does. */
 static void tell_profiler(bool freed, uint64_t address, uint64_t bytes, int ordinal)
 {
+    assert(listeners.report);
     enum { CUDA = 1, GRAIN = 512 };
     int64_t size = (int64_t)((bytes + GRAIN - 1) / GRAIN * GRAIN), allocated, reserved, more;
     struct rp_heap *heap = rpp_heap_made(ordinal);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "alloc/mempool.h"
 
+#include <assert.h>
+
 struct mempool {
     struct rpp_pool_id id;
     unsigned flags;
@@ -40,6 +42,7 @@ static bool is_empty(uint32_t pool)
 
 static void set_flags(uint32_t pool, unsigned flags)
 {
+    rpp_assert_held(&pools.lock);
     for (int i = 0; i < RPP_DEVICES; i++) {
         struct rp_heap *heap = rpp_heap_made(i);
         if (heap)
@@ -49,6 +52,8 @@ static void set_flags(uint32_t pool, unsigned flags)
 
 static bool is_free(uint32_t pool, const struct rp_heap_source *source)
 {
+    rpp_assert_held(&pools.lock);
+    assert(pool && pool < RP_HEAP_POOLS);
     const struct mempool *mempool = &pools.table[pool];
     bool same = mempool->source.alloc == source->alloc && mempool->source.user == source->user;
     return !mempool->count && (same || !mempool->used) && is_empty(pool);
@@ -77,6 +82,7 @@ uint32_t rpp_mempool_make(struct rpp_pool_id id, unsigned flags,
 
 void rpp_mempool_drop(uint32_t pool)
 {
+    assert(pool && pool < RP_HEAP_POOLS);
     pthread_mutex_lock(&pools.lock);
     pools.table[pool].made = false;
     pools.table[pool].count--;
@@ -103,6 +109,7 @@ uint32_t rpp_mempool_find(struct rpp_pool_id id)
 
 struct rpp_pool_id rpp_mempool_id(uint32_t pool)
 {
+    assert(pool < RP_HEAP_POOLS);
     pthread_mutex_lock(&pools.lock);
     struct rpp_pool_id id = pools.table[pool].id;
     pthread_mutex_unlock(&pools.lock);
@@ -111,6 +118,7 @@ struct rpp_pool_id rpp_mempool_id(uint32_t pool)
 
 unsigned rpp_mempool_count(uint32_t pool)
 {
+    assert(pool && pool < RP_HEAP_POOLS);
     pthread_mutex_lock(&pools.lock);
     unsigned count = pools.table[pool].count;
     pthread_mutex_unlock(&pools.lock);
@@ -127,6 +135,7 @@ static rp_status refuse(const char *why, struct rp_error *err)
 
 rp_status rpp_mempool_begin(int ordinal, uint32_t pool, struct rp_error *err)
 {
+    assert(pool && pool < RP_HEAP_POOLS && thread.depth >= 0);
     struct rp_heap *heap;
     if (thread.depth == MOST_NESTED)
         return refuse("64 memory pools are in use within each other, the most there may be", err);
@@ -163,6 +172,7 @@ rp_status rpp_mempool_end(int ordinal, uint32_t pool, struct rp_error *err)
 
 void rpp_mempool_release(uint32_t pool)
 {
+    assert(pool && pool < RP_HEAP_POOLS);
     pthread_mutex_lock(&pools.lock);
     if (pools.table[pool].count)
         pools.table[pool].count--;
@@ -171,6 +181,7 @@ void rpp_mempool_release(uint32_t pool)
 
 uint32_t rpp_mempool_now(int ordinal)
 {
+    assert(thread.depth <= MOST_NESTED);
     int at = thread.depth - 1;
     while (at >= 0 && thread.uses[at].ordinal != ordinal)
         at--;

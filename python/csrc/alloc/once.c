@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "alloc/once.h"
 
+#include <assert.h>
 #include <reprise_framework.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,6 +41,7 @@ static bool is_same(struct rpp_pool_id a, struct rpp_pool_id b)
 
 static struct rpp_lease *find_lease(int ordinal, struct rpp_pool_id id)
 {
+    rpp_assert_held(&rpp_state.lock);
     struct rpp_lease *lease = rpp_state.leases;
     while (lease && (lease->ordinal != ordinal || !is_same(lease->id, id)))
         lease = lease->next;
@@ -48,6 +50,7 @@ static struct rpp_lease *find_lease(int ordinal, struct rpp_pool_id id)
 
 static struct rpp_lease *get_lease(int ordinal, struct rpp_pool_id id)
 {
+    assert(ordinal >= 0 && ordinal < RPP_DEVICES);
     struct rpp_lease *lease = find_lease(ordinal, id);
     if (lease)
         return lease;
@@ -66,6 +69,8 @@ static bool is_idle(const struct rpp_lease *lease)
 
 static void drop_lease(struct rpp_lease *lease)
 {
+    rpp_assert_held(&rpp_state.lock);
+    assert(!lease->first && !lease->begun && !lease->now);
     struct rpp_lease **link = &rpp_state.leases;
     while (*link != lease)
         link = &(*link)->next;
@@ -77,6 +82,7 @@ static void drop_lease(struct rpp_lease *lease)
  */
 static unsigned long long capture_of(int ordinal, struct CUstream_st *stream)
 {
+    assert(ordinal >= 0 && ordinal < RPP_DEVICES && rpp_state.devices[ordinal].device);
     enum { ACTIVE = 1 }; /* CU_STREAM_CAPTURE_STATUS_ACTIVE */
     const struct rpp_device *device = &rpp_state.devices[ordinal];
     int status = 0;
@@ -93,6 +99,8 @@ static unsigned long long capture_of(int ordinal, struct CUstream_st *stream)
 
 static void set_begun(struct rpp_lease *lease, uint64_t begun)
 {
+    rpp_assert_held(&rpp_state.lock);
+    assert(begun <= rpp_state.beginnings);
     if (!lease->begun && begun)
         atomic_fetch_add(&rpp_state.begun, 1);
     if (lease->begun && !begun)
@@ -104,6 +112,8 @@ static void set_begun(struct rpp_lease *lease, uint64_t begun)
  * and is concluded at the next beginning. */
 static void conclude(struct rpp_lease *lease)
 {
+    rpp_assert_held(&rpp_state.lock);
+    assert(!lease->now || lease->now->call);
     if (lease->now && rp_graph_adopt_end(lease->now->graph, NULL) == RP_OK) {
         lease->now->call = NULL;
         lease->now = NULL;
@@ -114,6 +124,7 @@ static void conclude(struct rpp_lease *lease)
 /* Ends what began and failed: PyTorch does not tell. */
 static void conclude_failed(void)
 {
+    rpp_assert_held(&rpp_state.lock);
     for (struct rpp_lease *lease = rpp_state.leases; lease; lease = lease->next)
         if (lease->now && capture_of(lease->ordinal, lease->now->stream) != lease->now->capture)
             conclude(lease);
@@ -173,6 +184,8 @@ void rpp_once_release(int ordinal, struct rpp_pool_id id)
  * safe, as blocks for streams of other captures share with nobody. */
 static struct rpp_lease *lease_for(int ordinal, unsigned long long capture)
 {
+    rpp_assert_held(&rpp_state.lock);
+    assert(capture);
     struct rpp_lease *latest = NULL;
     for (struct rpp_lease *lease = rpp_state.leases; lease; lease = lease->next) {
         if (lease->ordinal != ordinal || !lease->begun)
@@ -187,6 +200,7 @@ static struct rpp_lease *lease_for(int ordinal, unsigned long long capture)
 
 static rp_status make_pool(struct rpp_lease *lease, struct rp_error *err)
 {
+    assert(rpp_state.devices[lease->ordinal].device);
     struct rp_pool_options options = RP_POOL_OPTIONS_INIT;
     if (lease->pool)
         return RP_OK;
@@ -198,6 +212,8 @@ static rp_status make_pool(struct rpp_lease *lease, struct rp_error *err)
 static rp_status adopt(struct rpp_lease *lease, struct CUstream_st *stream,
                        unsigned long long capture, struct rp_error *err)
 {
+    rpp_assert_held(&rpp_state.lock);
+    assert(!lease->now && lease->begun && capture);
     struct rp_capture_options options = RP_CAPTURE_OPTIONS_INIT;
     char name[48];
     struct rpp_once *once = calloc(1, sizeof *once);
@@ -225,6 +241,8 @@ static rp_status adopt(struct rpp_lease *lease, struct CUstream_st *stream,
 static rp_status alloc_block(struct rpp_once *once, uint64_t bytes, struct CUstream_st *stream,
                              uint64_t *out_address, struct rp_error *err)
 {
+    rpp_assert_held(&rpp_state.lock);
+    assert(once->call && once->lease->now == once);
     rp_status status = rp_call_alloc(once->call, bytes, stream, out_address, err);
     struct rp_heap *heap = atomic_load(&rpp_state.devices[once->lease->ordinal].heap);
     if (status != RP_ERROR_OUT_OF_DEVICE_MEMORY || !heap)
@@ -240,6 +258,8 @@ static rp_status alloc_block(struct rpp_once *once, uint64_t bytes, struct CUstr
 static rp_status note_block(struct rpp_once *once, uint64_t bytes, struct CUstream_st *stream,
                             uint64_t address, struct rp_error *err)
 {
+    rpp_assert_held(&rpp_state.lock);
+    assert(address);
     struct rpp_addresses *blocks = &rpp_state.call.blocks;
     const struct rpp_block block = {
         .owners = 1, .address = address, .bytes = bytes, .stream = stream, .once = once};
@@ -261,6 +281,7 @@ static rp_status note_block(struct rpp_once *once, uint64_t bytes, struct CUstre
 static rp_status alloc_in(struct rpp_lease *lease, uint64_t bytes, struct CUstream_st *stream,
                           unsigned long long capture, uint64_t *out_address, struct rp_error *err)
 {
+    rpp_assert_held(&rpp_state.lock);
     rp_status status = lease->now ? RP_OK : adopt(lease, stream, capture, err);
     if (status == RP_OK)
         status = alloc_block(lease->now, bytes, stream, out_address, err);
@@ -286,6 +307,8 @@ bool rpp_once_alloc(uint64_t bytes, int ordinal, struct CUstream_st *stream, uin
 
 void rpp_once_free(const struct rpp_block *block)
 {
+    rpp_assert_held(&rpp_state.lock);
+    assert(block->once->alive && block->once->alive_bytes >= block->bytes);
     struct rpp_once *once = block->once;
     if (once->call)
         rp_call_free(once->call, block->address, NULL);
@@ -297,6 +320,7 @@ void rpp_once_free(const struct rpp_block *block)
 
 void rpp_once_use(const struct rpp_block *block, struct CUstream_st *stream)
 {
+    rpp_assert_held(&rpp_state.lock);
     if (block->once->call)
         rp_call_use(block->once->call, block->address, stream, NULL);
 }
@@ -322,6 +346,8 @@ void rpp_once_want(struct rpp_pool_id id, uint64_t address, struct CUstream_st *
 /* With the lock held. */
 static rp_status hold_in(const struct rpp_lease *lease, uint64_t bytes, struct rp_error *err)
 {
+    rpp_assert_held(&rpp_state.lock);
+    assert(again.address);
     rp_status status = RP_ERROR_INVALID_ARGUMENT;
     snprintf(err->message, sizeof err->message, "the pool has no such block");
     if (rpp_addresses_get(&rpp_state.call.blocks, again.address))
@@ -368,6 +394,8 @@ static void wait_for_device(int ordinal)
 
 static void sweep_lease(struct rpp_lease *lease)
 {
+    rpp_assert_held(&rpp_state.lock);
+    assert(!lease->now);
     bool waited = false;
     for (struct rpp_once **link = &lease->first; *link;) {
         struct rpp_once *once = *link;
@@ -413,6 +441,7 @@ void rpp_once_sweep(void)
 
 bool rpp_once_bind(int ordinal, struct rpp_pool_id id, struct rp_pool *pool, void *keeper)
 {
+    assert(pool && keeper);
     pthread_mutex_lock(&rpp_state.lock);
     struct rpp_lease *lease = get_lease(ordinal, id);
     bool bound = lease && !lease->pool;
@@ -459,6 +488,8 @@ void rpp_once_totals(int ordinal, int64_t *out_allocated, int64_t *out_reserved)
 
 static struct rpp_once_facts facts_of(const struct rpp_lease *lease, const struct rpp_once *once)
 {
+    rpp_assert_held(&rpp_state.lock);
+    assert(once->lease == lease && lease->pool);
     struct rpp_once_facts facts = {.ordinal = lease->ordinal,
                                    .id = lease->id,
                                    .bound = lease->keeper != NULL,

@@ -3,6 +3,7 @@
 
 #include "alloc/once.h"
 
+#include <assert.h>
 #include <string.h>
 
 #define MOST_BYTES ((uint64_t)1 << 60) /* PyTorch asks no device for so much */
@@ -33,6 +34,7 @@ static uint64_t free_of(const struct rpp_device *device)
 
 static struct figures look(int ordinal)
 {
+    assert(ordinal >= 0 && ordinal < RPP_DEVICES);
     struct rpp_device *device = &rpp_state.devices[ordinal];
     struct rp_heap *heap = rpp_heap_made(ordinal);
     struct rp_device_info info = {.size = sizeof info};
@@ -95,6 +97,7 @@ static void write_text(uint64_t bytes, int ordinal, const struct figures *now, c
 void rpp_shortage_tell(uint64_t bytes, int ordinal, const char *why,
                        char out_text[RPP_SHORTAGE_BYTES])
 {
+    assert(bytes && why);
     if (bytes >= MOST_BYTES) {
         snprintf(out_text, RPP_SHORTAGE_BYTES,
                  "CUDA out of memory. Tried to allocate more than 1EB memory.");

@@ -31,6 +31,7 @@ static uint64_t now_ms(void)
 
 bool rpp_spare_keep(uint64_t address, size_t bytes, int ordinal, struct CUstream_st *stream)
 {
+    assert(address && bytes);
     if (!spares_frees)
         return false;
     struct spare made = {address, now_ms(), bytes, ordinal, stream};
@@ -47,6 +48,7 @@ bool rpp_spare_keep(uint64_t address, size_t bytes, int ordinal, struct CUstream
 static struct spare remove_spare(size_t i)
 {
     assert(i < spares.count);
+    rpp_assert_held(&spares.lock);
     struct spare removed = spares.list[i];
     spares.list[i] = spares.list[--spares.count];
     atomic_store(&spare_count, spares.count);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "alloc/tap.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,7 @@ static void *grown(void *list, size_t count, size_t *room, size_t size)
 static bool terminals_of(const struct rpp_tap *tap, struct CUstream_st *stream, void ***out_nodes,
                          size_t *out_count)
 {
+    rpp_assert_held(&state.lock);
     enum { ACTIVE = 1 }; /* CU_STREAM_CAPTURE_STATUS_ACTIVE */
     const struct rpp_device *device = &rpp_state.devices[tap->ordinal];
     int status = 0;
@@ -39,6 +41,7 @@ static bool terminals_of(const struct rpp_tap *tap, struct CUstream_st *stream, 
 
 static bool add_terminal(struct rpp_tap *tap, struct CUstream_st *stream, void *node)
 {
+    assert(tap->terminal_count <= tap->terminal_room);
     struct rpp_tap_terminal *list =
         grown(tap->terminals, tap->terminal_count, &tap->terminal_room, sizeof *list);
     if (!list)
@@ -50,6 +53,7 @@ static bool add_terminal(struct rpp_tap *tap, struct CUstream_st *stream, void *
 
 static bool add_terminals(struct rpp_tap *tap)
 {
+    rpp_assert_held(&state.lock);
     for (size_t s = 0; s < tap->stream_count; s++) {
         void **nodes = NULL;
         size_t count = 0;
@@ -66,6 +70,7 @@ static bool add_terminals(struct rpp_tap *tap)
 
 static bool meet(struct rpp_tap *tap, struct CUstream_st *stream)
 {
+    assert(stream && tap->stream_count <= tap->stream_room);
     for (size_t s = 0; s < tap->stream_count; s++)
         if (tap->streams[s] == stream)
             return true;
@@ -81,6 +86,8 @@ static bool meet(struct rpp_tap *tap, struct CUstream_st *stream)
 /* With the lock held, and the context current. */
 static bool add_event(struct rpp_tap *tap, struct rpp_tap_event event)
 {
+    rpp_assert_held(&state.lock);
+    assert(tap->event_count <= tap->event_room);
     if (event.stream && !meet(tap, event.stream))
         return false;
     struct rpp_tap_event *list =

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/addresses.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 static size_t home(const struct rpp_addresses *table, uint64_t address)
 {
+    assert(table->capacity && (table->capacity & (table->capacity - 1)) == 0);
     return (size_t)((address >> 4) * 0x9E3779B97F4A7C15ull >> 20) & (table->capacity - 1);
 }
 
 /* The slot of the address, or the empty one where it would go. */
 static size_t find(const struct rpp_addresses *table, uint64_t address)
 {
+    assert(table->count < table->capacity);
     size_t slot = home(table, address);
     while (table->slots[slot].address && table->slots[slot].address != address)
         slot = (slot + 1) & (table->capacity - 1);
@@ -37,12 +40,14 @@ static bool grow(struct rpp_addresses *table)
         if (table->slots[i].address)
             larger.slots[find(&larger, table->slots[i].address)] = table->slots[i];
     free(table->slots);
+    assert(2 * larger.count <= larger.capacity);
     *table = larger;
     return true;
 }
 
 bool rpp_addresses_put(struct rpp_addresses *table, const struct rpp_block *block)
 {
+    assert(block->address);
     if (2 * (table->count + 1) > table->capacity && !grow(table))
         return false;
     struct rpp_block *slot = &table->slots[find(table, block->address)];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/aside.h"
 
+#include <assert.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -57,6 +58,7 @@ static struct work *make(PyObject *callable)
 
 static bool wait(struct work *work, double seconds)
 {
+    assert(seconds >= 0);
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     double whole = floor(seconds), nanoseconds = (seconds - whole) * 1e9 + (double)until.tv_nsec;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/state.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -29,6 +30,8 @@ void rpp_device_set(struct rpp_device *slot, struct rp_device *device)
 
 static rp_status open_device(struct rpp_device *slot, int ordinal, struct rp_error *err)
 {
+    rpp_assert_held(&rpp_state.opening);
+    assert(!slot->device && ordinal >= 0 && ordinal < RPP_DEVICES);
     struct rp_device_options options = RP_DEVICE_OPTIONS_INIT;
     options.driver = "cuda";
     options.ordinal = ordinal;
@@ -97,6 +100,8 @@ rp_status rpp_device_get(int ordinal, struct rpp_device **out_device, struct rp_
 /* PyTorch copies between devices, and by kernels of one that read the other, wherever it can. */
 static rp_status add_peers(struct rpp_device *slot, struct rp_error *err)
 {
+    rpp_assert_held(&rpp_state.opening);
+    assert(slot->device);
     rp_status status = RP_OK;
     for (size_t i = 0; i < RPP_DEVICES && status == RP_OK; i++) {
         struct rpp_device *other = &rpp_state.devices[i];

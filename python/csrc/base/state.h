@@ -18,6 +18,7 @@
 
 #include "base/addresses.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <reprise.h>
 #include <reprise_heap.h>
@@ -25,6 +26,21 @@
 #include <stdio.h>
 
 enum { RPP_DEVICES = 64 };
+
+/* Asserts that somebody holds the lock: it finds one that nobody took. */
+#ifdef NDEBUG
+#define rpp_assert_held(lock) ((void)sizeof(lock))
+#else
+#define rpp_assert_held(lock) assert(rpp_is_held(lock))
+
+static inline bool rpp_is_held(pthread_mutex_t *lock)
+{
+    if (pthread_mutex_trylock(lock) != 0)
+        return true;
+    pthread_mutex_unlock(lock);
+    return false;
+}
+#endif
 
 struct rpp_device {
     struct rp_device *device;

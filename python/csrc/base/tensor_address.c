@@ -3,6 +3,8 @@
 
 #include "base/python.h"
 
+#include <assert.h>
+
 struct rpp_tensor_layout rpp_tensor_layout;
 
 /* How far is searched: within what PyTorch's objects have at least. A tensor's own size is told. */
@@ -15,6 +17,7 @@ static struct {
 
 static uint32_t matches(const void *object, size_t words, unsigned long long value)
 {
+    assert(words <= MOST_WORDS);
     const uint64_t *word = object;
     uint32_t found = 0;
     for (size_t i = 0; i < words; i++)
@@ -83,6 +86,7 @@ PyObject *rpp_see_tensor(PyObject *module, PyObject *args)
 
 static uint32_t lowest(uint32_t bits)
 {
+    assert(bits);
     return (uint32_t)__builtin_ctz(bits);
 }
 

@@ -20,6 +20,7 @@
 #include "capture/graph.h"
 #include "reads/reads.h"
 
+#include <assert.h>
 #include <string.h>
 
 struct fast_call {
@@ -39,6 +40,7 @@ static PyObject *miss, *eager;
 
 static void drop_all(struct fast_call *fast)
 {
+    rpp_assert_gil();
     rpp_shapes_clear(&fast->shapes);
     rpp_objects_clear(&fast->objects);
     rpp_guard_drop(&fast->guard);
@@ -54,6 +56,7 @@ static PyObject *fast_call_clear(PyObject *self, PyObject *unused)
 /* Does the function, of a mode, say so? One that raises says neither. */
 static bool says(PyObject *function, bool expected)
 {
+    assert(!PyErr_Occurred());
     PyObject *value = PyObject_CallObject(function, NULL);
     bool does = value == (expected ? Py_True : Py_False);
     Py_XDECREF(value);
@@ -144,6 +147,7 @@ static PyObject *fast_call_know(PyObject *object, PyObject *arguments)
 static bool read_inputs(const struct fast_call *fast, PyObject *args, PyObject *kwargs,
                         struct rpp_inputs *inputs)
 {
+    rpp_assert_gil();
     return rpp_inputs_read(inputs, fast->exchange, fast->tensor_type, &fast->objects, args, kwargs);
 }
 
@@ -165,6 +169,7 @@ static bool is_known(struct fast_call *fast, const struct rpp_inputs *inputs, bo
 static bool set_gradients(const struct fast_call *fast, struct rpp_shape *shape,
                           PyObject *gradients)
 {
+    assert(!shape->gradients);
     if (PyTuple_Size(gradients) == 0)
         return true;
     shape->gradients = rpp_gradients_create(gradients, fast->exchange, fast->tensor_type);
@@ -236,6 +241,7 @@ static PyObject *fast_call_add(PyObject *object, PyObject *arguments)
 static PyObject *make_whole(const struct fast_call *fast, const struct rpp_shape *shape, size_t i,
                             struct dl_tensor *out_tensor)
 {
+    assert(i < shape->result_count);
     PyObject *made = fast->quick_empty == Py_None
                          ? NULL
                          : PyObject_CallObject(fast->quick_empty, shape->results[i].whole);
@@ -268,6 +274,7 @@ static PyObject *make_result(const struct fast_call *fast, const struct rpp_shap
 static bool make_results(const struct fast_call *fast, const struct rpp_shape *shape,
                          PyObject **results, uint64_t *addresses)
 {
+    assert(shape->result_count <= RPP_MOST_RESULTS);
     for (size_t i = 0; i < shape->result_count; i++) {
         struct dl_tensor tensor = {0};
         results[i] = make_result(fast, shape, i, &tensor);
@@ -282,6 +289,8 @@ static bool make_results(const struct fast_call *fast, const struct rpp_shape *s
 static rp_status launch(const struct rpp_shape *shape, const struct rpp_inputs *inputs,
                         const uint64_t *results, void *stream, struct rp_error *err)
 {
+    rpp_assert_gil();
+    assert(shape->graph && shape->graph->arg_count == inputs->tensor_count + shape->result_count);
     struct rp_arg *args = shape->graph->args;
     for (size_t i = 0; i < inputs->tensor_count; i++)
         args[i].address = (uintptr_t)inputs->tensors[i].data;
@@ -294,6 +303,7 @@ static rp_status launch(const struct rpp_shape *shape, const struct rpp_inputs *
 static PyObject *built(const struct rpp_shape *shape, const struct rpp_inputs *inputs,
                        PyObject *const *results)
 {
+    assert(shape->build || shape->result_count == 1);
     if (!shape->build)
         return Py_NewRef(results[0]);
     PyObject *made = NULL, *list = PyList_New((Py_ssize_t)shape->result_count);
@@ -311,6 +321,7 @@ static PyObject *built(const struct rpp_shape *shape, const struct rpp_inputs *i
 static PyObject *finished(const struct rpp_shape *shape, const struct rpp_inputs *inputs,
                           PyObject *const *results)
 {
+    assert(shape->graph && !PyErr_Occurred());
     if (!rpp_draws_advance(&shape->graph->draws))
         return NULL;
     if (shape->gradients && !rpp_gradients_give(shape->gradients))
@@ -322,6 +333,7 @@ static PyObject *finished(const struct rpp_shape *shape, const struct rpp_inputs
  * scalars are others by now? */
 static bool is_for_python(const struct rpp_shape *shape, rp_status status)
 {
+    assert(status != RP_OK);
     return status == RP_ERROR_UNSUPPORTED ||
            (status == RP_ERROR_CONTRACT &&
             (rp_graph_is_stale(shape->graph->graph) || !rpp_shape_has_its_scalars(shape)));
@@ -330,6 +342,7 @@ static bool is_for_python(const struct rpp_shape *shape, rp_status status)
 static PyObject *replay(const struct fast_call *fast, const struct rpp_shape *shape,
                         const struct rpp_inputs *inputs)
 {
+    assert(shape->graph && !PyErr_Occurred());
     PyObject *results[RPP_MOST_RESULTS] = {NULL}, *made = NULL;
     uint64_t addresses[RPP_MOST_RESULTS];
     struct rp_error err = {0};
@@ -370,6 +383,7 @@ static PyObject *try_replay(struct fast_call *fast, const struct rpp_shape *shap
 static PyObject *call_judged(struct fast_call *fast, const struct rpp_shape *shape,
                              const struct rpp_inputs *inputs)
 {
+    assert(shape->choice);
     struct rp_way_turn turn;
     void *stream = NULL;
     if (fast->exchange->stream(DL_CUDA, shape->ordinal, &stream) != 0)
@@ -406,6 +420,7 @@ static bool is_of_device(const struct fast_call *fast, const struct rpp_shape *s
 
 static PyObject *call_inputs(struct fast_call *fast, const struct rpp_inputs *inputs)
 {
+    assert(!PyErr_Occurred());
     struct rpp_shape *shape =
         modes_fit(fast, inputs) ? rpp_shapes_take(&fast->shapes, inputs) : NULL;
     if (!shape)

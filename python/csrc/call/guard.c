@@ -4,6 +4,7 @@
 #include "grad/gradient_address.h"
 #include "reads/reads.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <string.h>
 
@@ -67,11 +68,13 @@ PyObject *rpp_watches_dicts(PyObject *module, PyObject *unused)
 
 static PyObject *mode_of(const struct rpp_guard *guard, size_t i)
 {
+    assert(i < guard->dict_count);
     return PyDict_GetItem(PyTuple_GetItem(guard->dicts, (Py_ssize_t)i), state.training);
 }
 
 static void note_modes(struct rpp_guard *guard)
 {
+    rpp_assert_gil();
     guard->watches = state.watcher >= 0;
     for (size_t i = 0; i < guard->dict_count; i++) {
         PyObject *dict = PyTuple_GetItem(guard->dicts, (Py_ssize_t)i);
@@ -99,6 +102,7 @@ static bool modes_hold(struct rpp_guard *guard)
 
 static bool look(const struct rpp_guard *guard, size_t i, struct dl_tensor *out_tensor)
 {
+    assert(i < guard->tensor_count);
     PyObject *tensor = PyTuple_GetItem(guard->tensors, (Py_ssize_t)i);
     return guard->exchange->look(tensor, out_tensor) == 0;
 }
@@ -125,6 +129,7 @@ static bool note_places(struct rpp_guard *guard)
 
 static bool places_hold(const struct rpp_guard *guard)
 {
+    rpp_assert_gil();
     struct dl_tensor tensor;
     for (size_t i = 0; i < guard->tensor_count; i++) {
         struct rpp_tensor_place now = {0};
@@ -249,6 +254,8 @@ static bool reads_hold(const struct rpp_guard *guard)
  * what they were? The counts are taken ahead of the look. */
 static bool members_hold(struct rpp_guard *guard)
 {
+    rpp_assert_gil();
+    assert(guard->handles && guard->handle_count);
     long registrations = state.registrations;
     PyObject *handles = PyObject_GetAttr(guard->handles, state.next_id);
     bool same = handles && registrations == guard->registrations &&

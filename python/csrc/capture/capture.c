@@ -17,6 +17,7 @@
 #include "capture/draws.h"
 #include "capture/graph.h"
 
+#include <assert.h>
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,7 @@ struct work {
 
 static PyObject *call_arguments(const struct rp_call *call, size_t count)
 {
+    rpp_assert_gil();
     PyObject *addresses = PyTuple_New((Py_ssize_t)count);
     for (size_t i = 0; addresses && i < count; i++) {
         PyObject *address = PyLong_FromUnsignedLongLong(rp_call_arg(call, i));
@@ -88,6 +90,8 @@ static void zero_fresh_memory(bool on)
 /* Back to the library, with what Python returned: NULL where it raised an exception. */
 static rp_status let_go(struct work *work, PyObject *result, struct rp_error *err)
 {
+    rpp_assert_gil();
+    assert((result != NULL) == (PyErr_Occurred() == NULL));
     bool worked = result != NULL;
     Py_XDECREF(result);
     if (!worked) {
@@ -134,6 +138,8 @@ static rp_status run_callable(struct rp_call *call, void *user, struct rp_error 
  * many arguments. */
 static bool read_places(PyObject *list, struct work *work, size_t arg_count)
 {
+    rpp_assert_gil();
+    assert(!work->places);
     Py_ssize_t count = PyList_Size(list);
     work->places = PyMem_Calloc((size_t)count + 1, sizeof *work->places);
     if (!work->places) {
@@ -160,6 +166,7 @@ static bool read_places(PyObject *list, struct work *work, size_t arg_count)
 /* (address, bytes, role) each. */
 static bool read_args(PyObject *list, struct work *work)
 {
+    assert(!work->args);
     Py_ssize_t count = PyList_Size(list);
     work->args = PyMem_Calloc((size_t)count + 1, sizeof *work->args);
     if (!work->args) {
@@ -198,6 +205,8 @@ static void free_work(struct work *work)
 /* What results(sizes) returns. */
 static PyObject *ask_for_memory(const struct work *work, const struct rp_arg *results, size_t count)
 {
+    rpp_assert_gil();
+    assert(work->results);
     PyObject *sizes = PyList_New((Py_ssize_t)count), *given = NULL;
     for (size_t i = 0; sizes && i < count; i++) {
         PyObject *bytes = PyLong_FromUnsignedLongLong(results[i].bytes);
@@ -214,6 +223,8 @@ static PyObject *ask_for_memory(const struct work *work, const struct rp_arg *re
  * set. */
 static bool take_memory(struct work *work, PyObject *given, struct rp_arg *results, size_t count)
 {
+    rpp_assert_gil();
+    assert(!work->all_args);
     PyObject *addresses, *places;
     if (!PyTuple_Check(given)) {
         PyErr_SetString(PyExc_TypeError, "results() has to return addresses and places");
@@ -309,6 +320,7 @@ PyObject *rpp_call_begun(PyObject *module, PyObject *unused)
 /* The last first: each is the only one behind the one before. False where the driver refuses. */
 static bool drop_nodes(int ordinal, PyObject *nodes)
 {
+    assert(ordinal >= 0 && ordinal < RPP_DEVICES);
     bool dropped = true;
     for (Py_ssize_t i = PyTuple_Size(nodes); dropped && i-- > 0;) {
         uintptr_t node = (uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GetItem(nodes, i));
@@ -336,6 +348,8 @@ PyObject *rpp_call_ended(PyObject *module, PyObject *args)
 /* The args are the graph's then. */
 static PyObject *wrap_graph(struct rp_graph *graph, PyObject *pool, struct work *work)
 {
+    rpp_assert_gil();
+    assert(graph && (work->args || work->all_args));
     allocfunc alloc = (allocfunc)PyType_GetSlot(rpp_graph_type, Py_tp_alloc);
     struct rpp_graph *self = (struct rpp_graph *)alloc(rpp_graph_type, 0);
     if (!self) {
@@ -355,6 +369,7 @@ static PyObject *wrap_graph(struct rp_graph *graph, PyObject *pool, struct work 
  * capture, is its cause. */
 static void raise_error(struct work *work, rp_status status, const struct rp_error *err)
 {
+    assert(status != RP_OK);
     rpp_set_error(status, err);
     if (!work->type)
         return;
@@ -380,6 +395,8 @@ static bool is_consequence(rp_status status, const struct rp_error *err)
 /* What the callable raised, or else the error. */
 static PyObject *fail(struct work *work, rp_status status, const struct rp_error *err)
 {
+    rpp_assert_gil();
+    assert(status != RP_OK);
     if (is_consequence(status, err) && work->type)
         PyErr_Restore(work->type, work->value, work->trace);
     else
@@ -389,6 +406,7 @@ static PyObject *fail(struct work *work, rp_status status, const struct rp_error
 
 static void begin(struct work *work, PyObject *pool)
 {
+    rpp_assert_gil();
     work->pool = ((struct rpp_pool *)pool)->pool;
     work->ordinal = ((struct rpp_pool *)pool)->ordinal;
     work->stack = (uintptr_t)__builtin_frame_address(0);

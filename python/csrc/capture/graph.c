@@ -4,6 +4,7 @@
 #include "alloc/hooks.h"
 #include "alloc/pool.h"
 #include "capture/scalars.h"
+#include <assert.h>
 #include <reprise_framework.h>
 
 PyTypeObject *rpp_graph_type;
@@ -30,6 +31,7 @@ static void destroy(struct rp_graph *graph, bool lent)
 
 size_t rpp_sweep_graphs(void)
 {
+    rpp_assert_gil();
     size_t left = 0;
     struct parked *list = parked;
     parked = NULL;
@@ -69,6 +71,8 @@ static void ask_for_sweep(void)
  * tensors lie there. */
 static void park(const struct rpp_graph *self)
 {
+    rpp_assert_gil();
+    assert(self->graph && self->pool);
     struct parked *here = PyMem_Malloc(sizeof *here);
     if (!here)
         return;
@@ -102,6 +106,7 @@ static void graph_dealloc(PyObject *object)
 static bool read_call(struct rpp_graph *self, PyObject *args, Py_ssize_t first,
                       struct CUstream_st **out_stream)
 {
+    assert(first >= 0 && first <= PyTuple_Size(args));
     Py_ssize_t count = PyTuple_Size(args) - first;
     if (count != (Py_ssize_t)self->arg_count + 1) {
         PyErr_Format(PyExc_TypeError, "replay takes a stream and %zd addresses, not %zd",
@@ -118,6 +123,8 @@ static bool read_call(struct rpp_graph *self, PyObject *args, Py_ssize_t first,
 rp_status rpp_graph_enqueue(struct rpp_graph *graph, struct CUstream_st *stream,
                             struct rp_error *err)
 {
+    rpp_assert_gil();
+    assert(!graph->draws.count || graph->draws.values);
     rp_status status = RP_OK;
     if (graph->scalars)
         status = rpp_scalars_set(graph->scalars, graph->graph, err);
@@ -276,6 +283,7 @@ static PyObject *graph_is_stale(PyObject *object, PyObject *unused)
 
 static PyObject *as_tuple(const unsigned char *named, size_t count)
 {
+    rpp_assert_gil();
     PyObject *list = PyTuple_New((Py_ssize_t)count);
     for (size_t i = 0; list && i < count; i++) {
         PyObject *bits = PyLong_FromLong(named[i]);
@@ -289,6 +297,7 @@ static PyObject *as_tuple(const unsigned char *named, size_t count)
 
 static bool read_ranges(PyObject *list, struct rp_memory *ranges, Py_ssize_t count)
 {
+    assert(count == PyTuple_Size(list));
     for (Py_ssize_t i = 0; i < count; i++) {
         unsigned long long address, bytes;
         if (!PyArg_ParseTuple(PyTuple_GetItem(list, i), "KK", &address, &bytes))
