@@ -20,6 +20,7 @@
 #include "call/choice.h"
 #include "call/fast_call.h"
 #include "call/guard.h"
+#include "call/pass.h"
 #include "capture/capture.h"
 #include "capture/draws.h"
 #include "capture/estimate.h"
@@ -479,9 +480,9 @@ PyMODINIT_FUNC PyInit__C(void)
         PyModule_AddStringConstant(module, "version", rp_version()) != 0 ||
         rpp_add_pool_type(module) != 0 || rpp_add_graph_type(module) != 0 ||
         rpp_add_scalars_type(module) != 0 || rpp_add_reads_type(module) != 0 ||
-        rpp_add_fast_call_type(module) != 0 || rpp_add_estimate_type(module) != 0 ||
-        rpp_add_choice_types(module) != 0 || rpp_guard_prepare() != 0 ||
-        rpp_gradients_prepare() != 0) {
+        rpp_add_fast_call_type(module) != 0 || rpp_add_pass_type(module) != 0 ||
+        rpp_add_estimate_type(module) != 0 || rpp_add_choice_types(module) != 0 ||
+        rpp_guard_prepare() != 0 || rpp_gradients_prepare() != 0) {
         Py_DECREF(module);
         return NULL;
     }

@@ -124,6 +124,20 @@ class Schedules(Case):
         _, made = self.check(ONE_BY_ONE, 1)
         self.assertEqual([f["graphs"] for f in made.layers()], [2] * LAYERS)
 
+    def test_calls_take_the_fast_path(self):
+        """But for those under hooks that see what autograd saves, and with other wishes for gradients."""
+        net, made = self.check(PIPELINE, 2)
+        lanes = [lane for parts in made._kept for part in parts.known.values() for lane in part.lanes]
+        self.assertEqual(len(lanes), 2 * LAYERS)
+        slow = []
+        for lane in lanes:
+            lane._by_graph = lambda *call, lane=lane, by=lane._by_graph: slow.append(lane) or by(*call)
+        self.train([net], PIPELINE, 2)
+        self.assertEqual(slow, [])
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+            net(numbers(8, WIDTH, grad=True)).sum().backward()
+        self.assertEqual(len(slow), LAYERS)
+
     def test_as_many_as_are_under_way(self):
         """However many microbatches a step has."""
         _, made = self.check(PIPELINE, 2)

@@ -94,11 +94,20 @@ class Draws(OnHost):
         graph.replay_at((3, 40), 0, self.out)
         self.assertEqual(self.read(2), (3, 40))
         self.assertEqual(generator.offset, 100)
-        for values in ((3,), (3, 4, 5)):
-            with self.assertRaisesRegex(TypeError, "2 values"):
-                graph.replay_at(values, 0, self.out)
+        for state in ((3,), (3, 4, 5), 3):
+            with self.assertRaisesRegex(TypeError, "a seed and an offset"):
+                graph.replay_at(state, 0, self.out)
         with self.assertRaises((OverflowError, TypeError)):
             graph.replay_at((3, -4), 0, self.out)
+
+    def test_a_state_is_of_the_first_generator_and_others_go_on(self):
+        self.count = 4
+        first, second = Generator(7, 100), Generator(8, 200)
+        graph = self.capture((first, 4), (second, 12))
+        for turn in range(2):
+            graph.replay_at((3, 40), 0, self.out)
+            self.assertEqual(self.read(4), (3, 40, 8, 200 + 12 * turn))
+            self.assertEqual((first.offset, second.offset), (100, 212 + 12 * turn))
 
     def test_a_generator_that_does_not_tell_enqueues_nothing(self):
         generator = Generator(7, 100)

@@ -171,6 +171,72 @@ class Asked(OnHost):
         made = (hot or self.hot).call((Tensor(self.x),), {})
         return None if made is _C.miss else self.driver.text(made.address)
 
+    def capturing(self):
+        """A stream that captures."""
+        stream = ctypes.c_void_p()
+        self.driver.cuStreamCreate(ctypes.byref(stream), ctypes.c_uint(1))
+        self.driver.cuStreamBeginCapture(stream, ctypes.c_int(2))
+        self.addCleanup(self.driver.cuStreamEndCapture, stream, ctypes.byref(ctypes.c_void_p()))
+        return stream.value
+
+    def test_passes_of_two_graphs_are_replayed_by_who_is_told(self):
+        seen, answers = [], ["made"]
+
+        def replay(tensors):
+            seen.append(tensors)
+            return answers[0]
+        x = Tensor(self.x)
+        x.requires_grad = True
+        forward, backward = (self.graph(source) for source in self.sources[:2])
+        with self.assertRaisesRegex(TypeError, "two graphs"):
+            self.hot.add_split(0, (x,), {}, forward, 7, replay)
+        self.assertTrue(self.hot.add_split(0, (x, None), {}, forward, None, replay))
+        self.assertTrue(self.hot.add_split(0, (x,), {"scale": 2}, forward, backward, replay))
+        self.assertFalse(self.hot.add_split(0, (x,), {"scale": 2}, forward, backward, replay))
+        self.assertFalse(self.hot.add(0, (x,), {}, forward, (((BYTES,), (1,), "uint8"),), None))
+        self.assertEqual(self.hot.call((x, None), {}), "made")
+        self.assertEqual(self.hot.call((x,), {"scale": 2}), "made")
+        self.assertTrue(all(type(given) is tuple and given[0] is x and len(given) == 1 for given in seen))
+        for other in ({"scale": 3}, {"scale": 2, "more": None}, {}):
+            self.assertIs(self.hot.call((x,), other), _C.miss)
+        self.assertIs(self.hot.call((Tensor(self.x),), {"scale": 2}), _C.miss, "it wants no gradient")
+        current.stream = self.capturing()
+        self.assertIs(self.hot.call((x,), {"scale": 2}), _C.miss, "the stream captures")
+        current.stream = 0
+        self.assertEqual(len(seen), 2)
+        answers[0] = _C.miss
+        self.assertIs(self.hot.call((x,), {"scale": 2}), _C.miss)
+        answers.clear()
+        with self.assertRaises(IndexError):
+            self.hot.call((x,), {"scale": 2})
+
+    def test_a_pass_makes_what_its_graph_makes(self):
+        made = ((BYTES,), (1,), "uint8")
+        graph, functions = self.graph(self.sources[1]), (Tensor, self.empty, None)
+        one = _C.Pass(graph, 0, (1,), (made,), *functions)
+        for tensors in ((None, Tensor(self.x)), [None, Tensor(self.x)]):
+            first, second = (one.run(tensors, None)[0] for _ in range(2))
+            self.assertNotEqual(first.address, second.address)
+            self.assertEqual([self.driver.text(t.address) for t in (first, second)], [b"one", b"one"])
+            self.assertEqual(self.driver.text(self.y), b"argument")
+        for taken, results in (((), (made,)), ((0,), ()), ((0, 1), (made,)), ((0,), (made[:2],)), (("x",), (made,))):
+            with self.assertRaises(TypeError):
+                _C.Pass(graph, 0, taken, results, *functions)
+        with self.assertRaises(TypeError):
+            one.run({}, None)
+        with self.assertRaises(IndexError):
+            one.run((Tensor(self.x),), None)
+        with self.assertRaisesRegex(TypeError, "for a graph that draws"):
+            one.run((None, Tensor(self.x)), (3, 40))
+        current.stream = NO_STREAM
+        with self.assertRaisesRegex(RuntimeError, "current stream"):
+            one.run((None, Tensor(self.x)), None)
+        current.stream = self.capturing()
+        with self.assertRaises(_C.Error):
+            one.run((None, Tensor(self.x)), None)
+        current.stream = 0
+        self.assertEqual(graph.info()["replays"], 4)
+
     def test_what_is_given_is_given_at_each_call(self):
         given, other = Tensor(64), Tensor(128)
         first, second, alone = self.Param(), self.Param(other), self.Param(other)

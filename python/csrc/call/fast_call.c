@@ -25,9 +25,10 @@
 
 struct fast_call {
     PyObject_HEAD const struct dl_exchange *exchange;
-    PyObject *tensor_type, *empty, *quick_empty; /* of torch; quick_empty may be None */
+    PyObject *tensor_type; /* of torch */
+    struct rpp_maker maker;
     PyObject *grad_enabled, *inference, *autocast, *current_device;
-    PyObject *requires_grad, *is_neg, *resize; /* names */
+    PyObject *requires_grad, *is_neg; /* names */
     bool is_grad, is_inference;
     struct rpp_guard guard;
     struct rpp_shape_table shapes;
@@ -65,15 +66,15 @@ static bool says(PyObject *function, bool expected)
     return does;
 }
 
-/* Is an argument a plain tensor without a gradient? Its dispatch keys tell most of it, and are part
- * of the signature where they are known. */
-static bool is_plain(const struct fast_call *fast, PyObject *tensor)
+/* Is an argument a plain tensor, and does it want a gradient? Its dispatch keys tell most of it, and
+ * are part of the signature where they are known. */
+static bool is_plain(const struct fast_call *fast, PyObject *tensor, bool *out_wants)
 {
     PyObject *negated =
         rpp_tensor_layout.known ? NULL : PyObject_CallMethodObjArgs(tensor, fast->is_neg, NULL);
     PyObject *wants = fast->is_grad ? PyObject_GetAttr(tensor, fast->requires_grad) : NULL;
-    bool plain =
-        (rpp_tensor_layout.known || negated == Py_False) && (!fast->is_grad || wants == Py_False);
+    bool plain = (rpp_tensor_layout.known || negated == Py_False) && (!fast->is_grad || wants);
+    *out_wants = wants == Py_True;
     Py_XDECREF(negated);
     Py_XDECREF(wants);
     if (!plain)
@@ -81,15 +82,19 @@ static bool is_plain(const struct fast_call *fast, PyObject *tensor)
     return plain;
 }
 
-static bool modes_fit(const struct fast_call *fast, const struct rpp_inputs *inputs)
+/* Fills in which tensors want gradients; false where one is for Python to look at. */
+static bool are_plain(const struct fast_call *fast, struct rpp_inputs *inputs)
 {
-    if (!says(fast->grad_enabled, fast->is_grad) || !says(fast->inference, fast->is_inference) ||
-        !says(fast->autocast, false))
-        return false;
     for (size_t i = 0; i < inputs->tensor_count; i++)
-        if (!is_plain(fast, inputs->objects[i]))
+        if (!is_plain(fast, inputs->objects[i], &inputs->wants[i]))
             return false;
     return true;
+}
+
+static bool modes_fit(const struct fast_call *fast, struct rpp_inputs *inputs)
+{
+    return says(fast->grad_enabled, fast->is_grad) && says(fast->inference, fast->is_inference) &&
+           says(fast->autocast, false) && are_plain(fast, inputs);
 }
 
 /* set_guard(tensors, dicts, handle class, grad, inference, params, reads, members): what holds from
@@ -118,6 +123,15 @@ static PyObject *fast_call_is_guarded(PyObject *object, PyObject *unused)
 {
     (void)unused;
     return PyBool_FromLong(rpp_guard_holds(&((struct fast_call *)object)->guard));
+}
+
+/* accept_reads(): what is read has the values that it had when the guard was set, perhaps by other
+ * objects. */
+static PyObject *fast_call_accept_reads(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    rpp_guard_accept_reads(&((struct fast_call *)object)->guard);
+    return Py_NewRef(Py_None);
 }
 
 /* renew(next id of handles, registrations): is_guarded() where hooks or members were registered
@@ -176,11 +190,24 @@ static bool set_gradients(const struct fast_call *fast, struct rpp_shape *shape,
     return shape->gradients;
 }
 
-/* What add was called with. */
+/* What add or add_split was called with; back: of the latter, else NULL. */
 struct addition {
-    PyObject *args, *kwargs, *graph, *results, *build, *choice, *gradients;
+    PyObject *args, *kwargs, *graph, *results, *build, *choice, *gradients, *back;
     int ordinal, gives;
 };
+
+/* Where forward and backward are two graphs, the arguments are the first ones of the first. Else no
+ * argument wants a gradient. */
+static bool takes_inputs(const struct addition *given, const struct rpp_graph *captured,
+                         const struct rpp_inputs *inputs, size_t result_count)
+{
+    if (given->back)
+        return captured->arg_count >= inputs->tensor_count;
+    for (size_t i = 0; i < inputs->tensor_count; i++)
+        if (inputs->wants[i])
+            return false;
+    return !captured || captured->arg_count == inputs->tensor_count + result_count;
+}
 
 /* The shape that is added, for a call that was read: True or False, NULL with an exception set. */
 static PyObject *add_shape(struct fast_call *fast, const struct addition *given,
@@ -189,8 +216,7 @@ static PyObject *add_shape(struct fast_call *fast, const struct addition *given,
     size_t result_count = (size_t)PyTuple_Size(given->results);
     const struct rpp_graph *captured =
         given->graph == Py_None ? NULL : (struct rpp_graph *)given->graph;
-    if (result_count > RPP_MOST_RESULTS ||
-        (captured && captured->arg_count != inputs->tensor_count + result_count) ||
+    if (result_count > RPP_MOST_RESULTS || !takes_inputs(given, captured, inputs, result_count) ||
         is_known(fast, inputs, captured))
         return Py_NewRef(Py_False);
     struct rpp_shape *shape = rpp_shape_create(inputs, given->ordinal, given->graph, given->results,
@@ -198,6 +224,9 @@ static PyObject *add_shape(struct fast_call *fast, const struct addition *given,
     if (!shape)
         return PyErr_Occurred() ? NULL : Py_NewRef(Py_False);
     shape->gives = given->gives;
+    shape->is_split = given->back;
+    if (given->back && given->back != Py_None)
+        shape->back = (struct rpp_graph *)Py_NewRef(given->back);
     PyObject *added = NULL;
     if (given->gradients && !set_gradients(fast, shape, given->gradients))
         added = PyErr_Occurred() ? NULL : Py_NewRef(Py_False);
@@ -206,6 +235,17 @@ static PyObject *add_shape(struct fast_call *fast, const struct addition *given,
     else
         PyErr_NoMemory();
     rpp_shape_release(shape);
+    return added;
+}
+
+static PyObject *add_given(struct fast_call *fast, const struct addition *given)
+{
+    struct rpp_inputs inputs;
+    PyObject *added =
+        read_inputs(fast, given->args, given->kwargs, &inputs) && are_plain(fast, &inputs)
+            ? add_shape(fast, given, &inputs)
+            : Py_NewRef(Py_False);
+    rpp_inputs_let_go(&inputs);
     return added;
 }
 
@@ -218,7 +258,6 @@ static PyObject *fast_call_add(PyObject *object, PyObject *arguments)
 {
     struct fast_call *fast = (struct fast_call *)object;
     struct addition given = {.choice = Py_None};
-    struct rpp_inputs inputs;
     if (!PyArg_ParseTuple(arguments, "iO!O!OO!O|OO!p", &given.ordinal, &PyTuple_Type, &given.args,
                           &PyDict_Type, &given.kwargs, &given.graph, &PyTuple_Type, &given.results,
                           &given.build, &given.choice, &PyTuple_Type, &given.gradients,
@@ -228,45 +267,29 @@ static PyObject *fast_call_add(PyObject *object, PyObject *arguments)
     if ((graph != Py_None && Py_TYPE(graph) != rpp_graph_type) ||
         (choice != Py_None && Py_TYPE(choice) != rpp_choice_type))
         return PyErr_Format(PyExc_TypeError, "add takes a Graph or None, and a Choice or None");
-    PyObject *added = read_inputs(fast, given.args, given.kwargs, &inputs)
-                          ? add_shape(fast, &given, &inputs)
-                          : Py_NewRef(Py_False);
-    rpp_inputs_let_go(&inputs);
-    return added;
+    return add_given(fast, &given);
 }
 
-/* New memory for a result. What torch.compile's programs allocate with skips PyTorch's parsing of
- * arguments and its dispatcher, a third to a half of a short call, and knows the current device
- * only. */
-static PyObject *make_whole(const struct fast_call *fast, const struct rpp_shape *shape, size_t i,
-                            struct dl_tensor *out_tensor)
+/* add_split(ordinal, args, kwargs, forward, backward, replay): a shape whose forward and backward
+ * passes are a graph each, and of whose arguments some may want gradients. backward: None where
+ * nothing has gradients. replay: called with a tuple of the tensors of a call, in the order of its
+ * arguments; it makes the result, or returns `miss`. */
+static PyObject *fast_call_add_split(PyObject *object, PyObject *arguments)
 {
-    assert(i < shape->result_count);
-    PyObject *made = fast->quick_empty == Py_None
-                         ? NULL
-                         : PyObject_CallObject(fast->quick_empty, shape->results[i].whole);
-    if (made && fast->exchange->look(made, out_tensor) == 0 &&
-        out_tensor->device.ordinal == shape->ordinal)
-        return made;
-    Py_XDECREF(made);
-    if (PyErr_Occurred())
+    struct addition given = {.choice = Py_None, .results = PyTuple_New(0)};
+    if (!given.results)
         return NULL;
-    made = PyObject_Call(fast->empty, shape->results[i].place, shape->results[i].options);
-    if (made && fast->exchange->look(made, out_tensor) == 0)
-        return made;
-    Py_XDECREF(made);
-    return NULL;
-}
-
-static PyObject *make_result(const struct fast_call *fast, const struct rpp_shape *shape, size_t i,
-                             struct dl_tensor *out_tensor)
-{
-    PyObject *made = make_whole(fast, shape, i, out_tensor), *cut = shape->results[i].cut;
-    if (!made || !cut)
-        return made;
-    PyObject *same = PyObject_CallMethodObjArgs(made, fast->resize, cut, NULL);
-    Py_DECREF(made);
-    return same; /* resize_ returns the tensor; its memory stays where it is */
+    PyObject *added = NULL;
+    if (!PyArg_ParseTuple(arguments, "iO!O!O!OO", &given.ordinal, &PyTuple_Type, &given.args,
+                          &PyDict_Type, &given.kwargs, rpp_graph_type, &given.graph, &given.back,
+                          &given.build))
+        added = NULL;
+    else if (given.back != Py_None && Py_TYPE(given.back) != rpp_graph_type)
+        PyErr_SetString(PyExc_TypeError, "add_split takes two graphs, the second one or None");
+    else
+        added = add_given((struct fast_call *)object, &given);
+    Py_DECREF(given.results);
+    return added;
 }
 
 /* Makes the results, and notes where they lie; false with an exception set. PyTorch lets other
@@ -277,7 +300,7 @@ static bool make_results(const struct fast_call *fast, const struct rpp_shape *s
     assert(shape->result_count <= RPP_MOST_RESULTS);
     for (size_t i = 0; i < shape->result_count; i++) {
         struct dl_tensor tensor = {0};
-        results[i] = make_result(fast, shape, i, &tensor);
+        results[i] = rpp_result_make(&shape->results[i], &fast->maker, shape->ordinal, &tensor);
         if (!results[i])
             return false;
         addresses[i] = (uintptr_t)tensor.data;
@@ -322,7 +345,7 @@ static PyObject *finished(const struct rpp_shape *shape, const struct rpp_inputs
                           PyObject *const *results)
 {
     assert(shape->graph && !PyErr_Occurred());
-    if (!rpp_draws_advance(&shape->graph->draws))
+    if (!rpp_draws_advance(&shape->graph->draws, 0))
         return NULL;
     if (shape->gradients && !rpp_gradients_give(shape->gradients))
         return NULL;
@@ -347,7 +370,7 @@ static PyObject *replay(const struct fast_call *fast, const struct rpp_shape *sh
     uint64_t addresses[RPP_MOST_RESULTS];
     struct rp_error err = {0};
     void *stream = NULL;
-    if (!rpp_draws_read(&shape->graph->draws)) { /* the stream captures: Python decides */
+    if (!rpp_draws_read(&shape->graph->draws, 0)) { /* the stream captures: Python decides */
         PyErr_Clear();
         return Py_NewRef(miss);
     }
@@ -368,6 +391,33 @@ static PyObject *replay(const struct fast_call *fast, const struct rpp_shape *sh
     return made;
 }
 
+/* The legacy stream never captures, and asking it while another captures breaks the capture. */
+static bool is_captured(const struct fast_call *fast, int32_t ordinal)
+{
+    void *stream = NULL;
+    int status = 0;
+    if (fast->exchange->stream(DL_CUDA, ordinal, &stream) != 0) {
+        PyErr_Clear();
+        return true;
+    }
+    const struct rpp_device *device = &rpp_state.devices[ordinal];
+    return stream && (device->is_capturing(stream, &status) != 0 || status);
+}
+
+/* Through autograd, whose function is Python's. */
+static PyObject *go_forward(const struct fast_call *fast, const struct rpp_shape *shape,
+                            const struct rpp_inputs *inputs)
+{
+    if ((shape->back && rp_graph_is_stale(shape->back->graph)) || is_captured(fast, shape->ordinal))
+        return Py_NewRef(miss);
+    PyObject *tensors = PyTuple_New((Py_ssize_t)inputs->tensor_count);
+    for (size_t i = 0; tensors && i < inputs->tensor_count; i++)
+        PyTuple_SetItem(tensors, (Py_ssize_t)i, Py_NewRef(inputs->objects[i]));
+    PyObject *made = tensors ? PyObject_CallFunctionObjArgs(shape->build, tensors, NULL) : NULL;
+    Py_XDECREF(tensors);
+    return made;
+}
+
 /* By the graph, if it is that of the call; `miss` if not. */
 static PyObject *try_replay(struct fast_call *fast, const struct rpp_shape *shape,
                             const struct rpp_inputs *inputs)
@@ -375,7 +425,7 @@ static PyObject *try_replay(struct fast_call *fast, const struct rpp_shape *shap
     if (!shape->graph || rp_graph_is_stale(shape->graph->graph) ||
         rpp_inputs_overlap(inputs, &shape->signature) || !rpp_guard_holds(&fast->guard))
         return Py_NewRef(miss);
-    return replay(fast, shape, inputs);
+    return shape->is_split ? go_forward(fast, shape, inputs) : replay(fast, shape, inputs);
 }
 
 /* As the shape's choice says. An eager call needs no guard, but for one at the beginning of a
@@ -418,7 +468,7 @@ static bool is_of_device(const struct fast_call *fast, const struct rpp_shape *s
     return same;
 }
 
-static PyObject *call_inputs(struct fast_call *fast, const struct rpp_inputs *inputs)
+static PyObject *call_inputs(struct fast_call *fast, struct rpp_inputs *inputs)
 {
     assert(!PyErr_Occurred());
     struct rpp_shape *shape =
@@ -459,31 +509,20 @@ static PyObject *fast_call_new(PyTypeObject *type, PyObject *args, PyObject *kwa
     if (!PyArg_ParseTuple(args, "OOOOOOO", &functions[0], &functions[1], &functions[2],
                           &functions[3], &functions[4], &functions[5], &functions[6]))
         return NULL;
-    PyObject *capsule = PyObject_GetAttrString(functions[0], "__dlpack_c_exchange_api__");
-    const struct dl_exchange *exchange =
-        capsule ? PyCapsule_GetPointer(capsule, "dlpack_exchange_api") : NULL;
-    Py_XDECREF(capsule);
-    if (!exchange)
-        return NULL;
-    if (exchange->header.major != 1)
-        return PyErr_Format(PyExc_NotImplementedError, "DLPack %u is not known",
-                            exchange->header.major);
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     struct fast_call *fast = (struct fast_call *)alloc(type, 0);
     if (!fast)
         return NULL;
-    fast->exchange = exchange;
+    bool made = rpp_maker_set(&fast->maker, functions[0], functions[1], functions[2]);
+    fast->exchange = fast->maker.exchange;
     fast->tensor_type = Py_NewRef(functions[0]);
-    fast->empty = Py_NewRef(functions[1]);
-    fast->quick_empty = Py_NewRef(functions[2]);
     fast->grad_enabled = Py_NewRef(functions[3]);
     fast->inference = Py_NewRef(functions[4]);
     fast->autocast = Py_NewRef(functions[5]);
     fast->current_device = Py_NewRef(functions[6]);
     fast->requires_grad = PyUnicode_InternFromString("requires_grad");
     fast->is_neg = PyUnicode_InternFromString("is_neg");
-    fast->resize = PyUnicode_InternFromString("resize_");
-    if (fast->requires_grad && fast->is_neg && fast->resize)
+    if (made && fast->requires_grad && fast->is_neg)
         return (PyObject *)fast;
     Py_DECREF(fast);
     return NULL;
@@ -496,8 +535,8 @@ static int fast_call_traverse(PyObject *object, visitproc visit, void *arg)
     const struct fast_call *fast = (struct fast_call *)object;
     Py_VISIT(Py_TYPE(object));
     Py_VISIT(fast->tensor_type);
-    Py_VISIT(fast->empty);
-    Py_VISIT(fast->quick_empty);
+    Py_VISIT(fast->maker.empty);
+    Py_VISIT(fast->maker.quick_empty);
     Py_VISIT(fast->grad_enabled);
     Py_VISIT(fast->inference);
     Py_VISIT(fast->autocast);
@@ -524,9 +563,10 @@ static void fast_call_dealloc(PyObject *object)
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
     drop_all(fast);
-    PyObject *held[] = {fast->tensor_type,   fast->empty,     fast->quick_empty,
-                        fast->grad_enabled,  fast->inference, fast->autocast,
-                        fast->requires_grad, fast->is_neg,    fast->current_device};
+    rpp_maker_drop(&fast->maker);
+    PyObject *held[] = {fast->tensor_type,   fast->grad_enabled,  fast->inference,
+                        fast->autocast,      fast->requires_grad, fast->is_neg,
+                        fast->current_device};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++)
         Py_XDECREF(held[i]);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
@@ -534,9 +574,14 @@ static void fast_call_dealloc(PyObject *object)
 }
 
 static PyMethodDef methods[] = {
+    {"accept_reads", fast_call_accept_reads, METH_NOARGS,
+     "What is read has the values that it had when the guard was set."},
     {"add", fast_call_add, METH_VARARGS,
      "add(ordinal, args, kwargs, graph, results, build, choice=None, gradients=(), gives=False): "
      "takes calls of this shape."},
+    {"add_split", fast_call_add_split, METH_VARARGS,
+     "add_split(ordinal, args, kwargs, forward, backward, replay): takes calls of a shape whose "
+     "passes are a graph each; replay(tensors) makes the result."},
     {"call", (PyCFunction)(void (*)(void))fast_call_call, METH_FASTCALL,
      "call(args, kwargs): the result of such a call; miss; or eager, or a Choice that measures it, "
      "where the call is to be made eagerly."},

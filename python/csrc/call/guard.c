@@ -284,6 +284,12 @@ bool rpp_guard_holds(struct rpp_guard *guard)
     return false;
 }
 
+void rpp_guard_accept_reads(struct rpp_guard *guard)
+{
+    rpp_assert_gil();
+    guard->reads_epoch = guard->reads ? rpp_reads_epoch(guard->reads) : 0;
+}
+
 bool rpp_guard_renew(struct rpp_guard *guard, PyObject *handle_count, long registrations)
 {
     rpp_assert_gil();

@@ -54,6 +54,10 @@ void rpp_guard_drop(struct rpp_guard *guard);
 /* Is all as it was? No exception is set. */
 bool rpp_guard_holds(struct rpp_guard *guard);
 
+/* The caller has looked at what is read: other objects have the values that it had when the guard
+ * was set. */
+void rpp_guard_accept_reads(struct rpp_guard *guard);
+
 /* Where hooks or members were registered since: the caller has looked, and none is of what is
  * guarded. handle_count and registrations are from before that look. Does the guard hold now? No
  * exception is set. */

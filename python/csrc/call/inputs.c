@@ -27,6 +27,7 @@ static bool look_at_tensor(struct rpp_inputs *inputs, const struct dl_exchange *
         return false;
     }
     inputs->keys[inputs->tensor_count] = rpp_tensor_layout.known ? rpp_tensor_keys(value) : 0;
+    inputs->wants[inputs->tensor_count] = false;
     inputs->objects[inputs->tensor_count++] = value;
     if (inputs->ordinal < 0)
         inputs->ordinal = tensor->device.ordinal;
@@ -184,8 +185,10 @@ bool rpp_signature_make(struct rpp_signature *signature, const struct rpp_inputs
     bool made = signature->tensors;
     if (!made)
         PyErr_NoMemory();
-    for (size_t i = 0; made && i < inputs->tensor_count; i++)
+    for (size_t i = 0; made && i < inputs->tensor_count; i++) {
+        signature->tensors[i].wants = inputs->wants[i];
         made = sign_tensor(signature, &inputs->tensors[i], inputs->keys[i]);
+    }
     if (!made) {
         rpp_signature_drop(signature);
         return false;
@@ -218,6 +221,7 @@ static bool tensor_fits(const struct rpp_signature *signature, const struct rpp_
     size_t bytes = (size_t)tensor->rank * sizeof(int64_t);
     return tensor->rank == signature->tensors[i].rank &&
            inputs->keys[i] == signature->tensors[i].keys &&
+           inputs->wants[i] == signature->tensors[i].wants &&
            memcmp(&tensor->type, &signature->tensors[i].type, sizeof tensor->type) == 0 &&
            memcmp(tensor->shape, signature->tensors[i].shape, bytes) == 0 &&
            memcmp(tensor->strides, signature->tensors[i].strides, bytes) == 0;

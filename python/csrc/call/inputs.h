@@ -28,6 +28,7 @@ struct rpp_inputs {
     PyObject *held[RPP_MOST_TENSORS];    /* those of them that objects bring: references */
     struct dl_tensor tensors[RPP_MOST_TENSORS];
     uint64_t keys[RPP_MOST_TENSORS]; /* rpp_tensor_keys, 0 where these are not known */
+    bool wants[RPP_MOST_TENSORS];    /* a gradient; false until the caller says so */
 };
 
 struct rpp_signature {
@@ -42,6 +43,7 @@ struct rpp_signature {
         int64_t shape[RPP_MOST_RANK], strides[RPP_MOST_RANK];
         uint64_t bytes; /* from the first element to behind the last */
         uint64_t keys;
+        bool wants;
     } * tensors;
 };
 

@@ -12,15 +12,12 @@ void rpp_shape_release(struct rpp_shape *shape)
     rpp_assert_gil();
     if (--shape->users)
         return;
-    for (size_t i = 0; i < shape->result_count; i++) {
-        Py_XDECREF(shape->results[i].whole);
-        Py_XDECREF(shape->results[i].place);
-        Py_XDECREF(shape->results[i].options);
-        Py_XDECREF(shape->results[i].cut);
-    }
+    for (size_t i = 0; i < shape->result_count; i++)
+        rpp_result_drop(&shape->results[i]);
     rpp_signature_drop(&shape->signature);
     rpp_gradients_destroy(shape->gradients);
     Py_XDECREF((PyObject *)shape->graph);
+    Py_XDECREF((PyObject *)shape->back);
     Py_XDECREF(shape->choice);
     Py_XDECREF(shape->build);
     PyMem_Free(shape);
@@ -38,20 +35,10 @@ static bool sign(struct rpp_shape *shape, const struct rpp_inputs *inputs)
 /* Fills in how the results are made on a device; false, perhaps with an exception. */
 static bool read_results(struct rpp_shape *shape, PyObject *results, int32_t ordinal)
 {
-    for (Py_ssize_t i = 0; i < PyTuple_Size(results); i++) {
-        PyObject *size, *strides, *dtype, *cut = NULL;
-        if (!PyArg_ParseTuple(PyTuple_GetItem(results, i), "O!O!O|O!", &PyTuple_Type, &size,
-                              &PyTuple_Type, &strides, &dtype, &PyTuple_Type, &cut))
+    for (Py_ssize_t i = 0; i < PyTuple_Size(results); i++)
+        if (!rpp_result_read(&shape->results[shape->result_count++], PyTuple_GetItem(results, i),
+                             ordinal))
             return false;
-        size_t at = shape->result_count++;
-        shape->results[at].cut = Py_XNewRef(cut);
-        shape->results[at].whole = PyTuple_Pack(3, size, strides, dtype);
-        shape->results[at].place = PyTuple_Pack(2, size, strides);
-        shape->results[at].options =
-            Py_BuildValue("{sOsi}", "dtype", dtype, "device", (int)ordinal);
-        if (!shape->results[at].whole || !shape->results[at].place || !shape->results[at].options)
-            return false;
-    }
     return shape->build || shape->result_count == 1 || !shape->graph;
 }
 
@@ -197,6 +184,7 @@ int rpp_shapes_traverse(const struct rpp_shape_table *table, visitproc visit, vo
     for (size_t i = 0; i < table->bucket_count; i++)
         for (const struct rpp_shape *shape = table->buckets[i]; shape; shape = shape->next) {
             Py_VISIT(shape->graph);
+            Py_VISIT(shape->back);
             Py_VISIT(shape->choice);
             Py_VISIT(shape->build);
             int found = rpp_gradients_traverse(shape->gradients, visit, arg);

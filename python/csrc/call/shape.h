@@ -9,6 +9,7 @@
 #define REPRISE_PYTHON_SHAPE_H
 
 #include "call/inputs.h"
+#include "call/results.h"
 #include "grad/gradients.h"
 
 enum { RPP_MOST_RESULTS = 8 };
@@ -21,12 +22,10 @@ struct rpp_shape {
     struct rpp_graph *graph; /* NULL: there is none, and calls are eager */
     PyObject *choice;        /* a Choice that says how calls go; NULL: by the graph, if any */
     size_t result_count;
-    struct {
-        PyObject *whole;           /* (shape, strides, dtype) */
-        PyObject *place, *options; /* the same as arguments and keywords of torch.empty_strided */
-        PyObject *cut;             /* the shape that it is cut to; or NULL */
-    } results[RPP_MOST_RESULTS];
+    struct rpp_result results[RPP_MOST_RESULTS];
     PyObject *build;                 /* of the list of results; NULL: the only one is it */
+    bool is_split;                   /* forward and backward are two graphs: build replays */
+    struct rpp_graph *back;          /* that of the backward pass; NULL: there is none */
     bool gives;                      /* build takes args and kwargs of the call, too */
     struct rpp_gradients *gradients; /* NULL: calls have nothing to do with any */
 };

@@ -39,10 +39,10 @@ static uint64_t ask(PyObject *generator, PyObject *name)
     return value;
 }
 
-bool rpp_draws_read(const struct rpp_draws *draws)
+bool rpp_draws_read(const struct rpp_draws *draws, size_t first)
 {
     rpp_assert_gil();
-    for (size_t i = 0; i < draws->count; i++) {
+    for (size_t i = first; i < draws->count; i++) {
         draws->values[2 * i] = ask(draws->list[i].generator, initial_seed);
         if (!PyErr_Occurred())
             draws->values[2 * i + 1] = ask(draws->list[i].generator, get_offset);
@@ -52,10 +52,23 @@ bool rpp_draws_read(const struct rpp_draws *draws)
     return true;
 }
 
-bool rpp_draws_advance(const struct rpp_draws *draws)
+bool rpp_draws_take(const struct rpp_draws *draws, PyObject *state)
 {
     rpp_assert_gil();
-    for (size_t i = 0; i < draws->count; i++) {
+    if (!draws->count || !PyTuple_Check(state) || PyTuple_Size(state) != 2) {
+        PyErr_Format(PyExc_TypeError, "a state is a tuple of a seed and an offset, for a graph "
+                                      "that draws");
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < 2; i++)
+        draws->values[i] = PyLong_AsUnsignedLongLong(PyTuple_GetItem(state, i));
+    return !PyErr_Occurred();
+}
+
+bool rpp_draws_advance(const struct rpp_draws *draws, size_t first)
+{
+    rpp_assert_gil();
+    for (size_t i = first; i < draws->count; i++) {
         const struct rpp_draw *draw = &draws->list[i];
         if (!draw->increment)
             continue;

@@ -19,10 +19,14 @@ struct rpp_draws {
     size_t count;
 };
 
-/* Reads what the next replay draws from; false with an exception set. */
-bool rpp_draws_read(const struct rpp_draws *draws);
-/* Behind a replay: moves the generators on. False with an exception set. */
-bool rpp_draws_advance(const struct rpp_draws *draws);
+/* Reads what the next replay draws from, of the generators from `first` on; false with an exception
+ * set. */
+bool rpp_draws_read(const struct rpp_draws *draws, size_t first);
+/* Has the next replay draw from (seed, offset) in the place of the first generator; false with an
+ * exception set. */
+bool rpp_draws_take(const struct rpp_draws *draws, PyObject *state);
+/* Behind a replay: moves the generators from `first` on. False with an exception set. */
+bool rpp_draws_advance(const struct rpp_draws *draws, size_t first);
 /* A tuple of (generator, increment); false with an exception set. */
 bool rpp_draws_set(struct rpp_draws *draws, PyObject *pairs);
 void rpp_draws_finish(struct rpp_draws *draws);

@@ -151,27 +151,22 @@ static PyObject *graph_replay(PyObject *object, PyObject *args)
 {
     struct rpp_graph *self = (struct rpp_graph *)object;
     struct CUstream_st *stream;
-    if (!rpp_draws_read(&self->draws) || !read_call(self, args, 0, &stream) ||
-        !enqueue(self, stream) || !rpp_draws_advance(&self->draws))
+    if (!rpp_draws_read(&self->draws, 0) || !read_call(self, args, 0, &stream) ||
+        !enqueue(self, stream) || !rpp_draws_advance(&self->draws, 0))
         return NULL;
     return Py_NewRef(Py_None);
 }
 
-/* replay_at(values, stream, address...): the same with these seeds and offsets, (seed, offset, ...)
- * in place of the generators', which stay where they are. */
+/* replay_at((seed, offset), stream, address...): the same with these in place of the first
+ * generator's, which stays where it is; the others move on. */
 static PyObject *graph_replay_at(PyObject *object, PyObject *args)
 {
     struct rpp_graph *self = (struct rpp_graph *)object;
     struct CUstream_st *stream;
-    PyObject *values = PyTuple_Size(args) ? PyTuple_GetItem(args, 0) : NULL;
-    if (!values || PyTuple_Size(values) != (Py_ssize_t)(2 * self->draws.count)) {
-        PyErr_Clear();
-        return PyErr_Format(PyExc_TypeError, "replay_at takes a tuple of %zu values first",
-                            2 * self->draws.count);
-    }
-    for (size_t i = 0; i < 2 * self->draws.count; i++)
-        self->draws.values[i] = PyLong_AsUnsignedLongLong(PyTuple_GetItem(values, (Py_ssize_t)i));
-    if (PyErr_Occurred() || !read_call(self, args, 1, &stream) || !enqueue(self, stream))
+    PyObject *state = PyTuple_Size(args) ? PyTuple_GetItem(args, 0) : Py_None;
+    if (!rpp_draws_take(&self->draws, state) || !rpp_draws_read(&self->draws, 1) ||
+        !read_call(self, args, 1, &stream) || !enqueue(self, stream) ||
+        !rpp_draws_advance(&self->draws, 1))
         return NULL;
     return Py_NewRef(Py_None);
 }
@@ -332,7 +327,7 @@ static PyObject *graph_names(PyObject *object, PyObject *list)
 static PyMethodDef methods[] = {
     {"replay", graph_replay, METH_VARARGS, "Enqueues the graph: replay(stream, address...)."},
     {"replay_at", graph_replay_at, METH_VARARGS,
-     "replay_at((seed, offset, ...), stream, address...): generators stay where they are."},
+     "replay_at((seed, offset), stream, address...): the first generator stays where it is."},
     {"set_draws", graph_set_draws, METH_O,
      "set_draws(((generator, increment), ...)): what each replay draws from and moves on."},
     {"set_scalars", graph_set_scalars, METH_O,

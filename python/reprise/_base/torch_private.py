@@ -178,6 +178,8 @@ class Private:
                 self._lacks(STATISTICS, f"torch._C.{name}")
         # What compiled programs make tensors with: faster, and needed by nothing.
         self.quick_empty = _find(torch, "_C._dynamo.guards._empty_strided_cuda")
+        # The hooks that take what autograd saves; faster than to try, and needed by nothing.
+        self.hooks_of_saved = _find(torch, "_C._autograd._top_saved_tensors_default_hooks")
         # Do the tensors of a list with these indices lie where another list says? One call for
         # hundreds of them.
         self.lie_at = _find(torch, "_C._tensors_data_ptrs_at_indices_equal") or _lie_at

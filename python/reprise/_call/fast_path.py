@@ -10,8 +10,8 @@ class NoFastPath:
     """In the place of a _C.FastCall, where there can be none: takes no calls."""
 
     call = staticmethod(lambda *_: _C.miss)
-    add = is_guarded = renew = staticmethod(lambda *_: False)
-    clear = know = set_guard = staticmethod(lambda *_: None)
+    add = add_split = is_guarded = renew = staticmethod(lambda *_: False)
+    accept_reads = clear = know = set_guard = staticmethod(lambda *_: None)
 
 
 class FastPath:
@@ -26,6 +26,7 @@ class FastPath:
         self.guards = 0
         self._torch, self._watch, self._reads, self._frozen = torch, watch, reads, frozen
         self._modes = None  # in which it takes calls; None: there is no guard
+        self._number = None  # of what was read when the guard was set
         try:
             self._taker = _C.FastCall(
                 torch.Tensor, torch.empty_strided, torch_private.of(torch).quick_empty,
@@ -41,10 +42,17 @@ class FastPath:
 
     def is_guarded(self):
         """Does it take calls in the modes that hold now? Hooks and modules of others do not count, which
-        the slow path has just looked at: PyTorch 2.15 registers a hook in every graph."""
+        the slow path has just looked at: PyTorch 2.15 registers a hook in every graph. Nor do other objects
+        of the same values among what is read: Megatron has new empty dicts in each step."""
         if self._modes != self._modes_now():
             return False
+        self.accept_reads()
         return self._taker.is_guarded() or self._taker.renew(*self._watch.counts(self._frozen))
+
+    def accept_reads(self):
+        """What is read was looked at: where it has the values that it had, calls are taken as before."""
+        if self._number is not None and self._number == self._reads.number:
+            self._taker.accept_reads()
 
     def holds(self):
         """Is all as when the guard was set? A call in other modes or under autocast has to look."""
@@ -63,7 +71,7 @@ class FastPath:
         params = watch.params if modes[0] and not self._frozen else ()
         self._taker.set_guard(tuple(tensors), tuple(m.__dict__ for m in modules), watch.handle, *modes,
                               tuple(params), self._reads.handle, None if self._frozen else watch.members)
-        self._modes = modes
+        self._modes, self._number = modes, self._reads.number
         self.guards += 1
         return self._taker
 

@@ -188,6 +188,16 @@ class Graphed:
             return self._fn(*args, **kwargs)  # a part of somebody else's capture
         return self._by_graph(key, leaves, tensors, spec, args, kwargs)
 
+    def look_ahead(self):
+        """Ahead of a call where what is read has other objects of the same values by now: the fast path takes it
+        all the same."""
+        try:
+            self._reads.state()
+        except Unreadable:
+            return  # the call tells
+        if not self._reads.found_more:
+            self._fast_path.accept_reads()
+
     def _by_graph(self, key, leaves, tensors, spec, args, kwargs):
         shape = self._known(key)
         if shape is not None:
@@ -370,16 +380,35 @@ class Graphed:
     def _shorten(self, shape, key, args, kwargs, tensors):
         """Lets the fast path have calls of this shape, where it can take them."""
         fast_path = self._fast_path
-        if not isinstance(shape, Shape) or not fast_path.takes_calls():
+        if not isinstance(shape, (Shape, Split)) or not fast_path.takes_calls():
             return
         guarded = fast_path.is_guarded()
         if guarded and shape.offered == fast_path.guards:
             fast_path.know((*args, *kwargs.values()))
             return
-        short = self._short(shape, key, tensors)
-        if short is not None:
-            self._add(guarded, shape, shape.device.index, args, kwargs, None, short)
+        if isinstance(shape, Split):
+            self._shorten_split(guarded, shape, key, args, kwargs, tensors)
+        else:
+            short = self._short(shape, key, tensors)
+            if short is not None:
+                self._add(guarded, shape, shape.device.index, args, kwargs, None, short)
         shape.offered = fast_path.guards
+
+    def _shorten_split(self, guarded, shape, key, args, kwargs, tensors):
+        """The same for one whose forward and backward passes are a graph each. Where gradients tell calls apart,
+        which the backward pass makes, they are not taken."""
+        if not shape.is_short(tensors) or self._looked(key[0]):
+            return
+        taker = self._fast_path.guard(guarded)
+        self._fast_path.know((*args, *kwargs.values()))
+        backward = None if shape.backward is None else shape.backward.graph
+        taker.add_split(shape.device.index, args, kwargs, shape.forward.graph, backward, self._replayer(shape))
+
+    def _replayer(self, shape):
+        """What the fast path makes a call of such a shape with, of its tensors."""
+        def replay(tensors):
+            return _C.miss if is_alone() else shape.replay(tensors)
+        return replay
 
     def _add(self, guarded, shape, device, args, kwargs, choice, short):
         """Adds the shape of a call to the fast path, which takes it if that is True; device: its index; short:

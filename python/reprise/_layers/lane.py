@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The graphs of a layer (reprise.capture_layers), of which no two calls wait for their backward passes at once."""
 
+from .. import _C
 from .._base.warn import warn
 from .._capture.record import is_alone
 from .._parts.lanes import Lane
@@ -62,6 +63,10 @@ class LayerLane(Lane):
         if self.number is not None:
             self._lane_of[self.number] = self
         return super().own_call(args, kwargs)
+
+    def _fast_call(self, args, kwargs):
+        agreement = self._agreement
+        return _C.miss if agreement is not None and not agreement.is_over else super()._fast_call(args, kwargs)
 
     def _by_graph(self, *call):
         agreement = self._agreement

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: MIT
 """The graphs of a part, of which no two calls wait for their backward passes at once."""
 
+import weakref
+
+from .. import _C
 from .._alloc.install import is_installed
+from .._base import torch_private
 from .._base.tree import flatten
 from .._capture.record import is_alone
 from .._shapes.split import Split
@@ -17,7 +21,11 @@ HOOKED = ("it is called under hooks of saved tensors (torch.utils.checkpoint), w
 
 
 def _saves_elsewhere(torch):
-    """Do hooks take what autograd saves? Asked by forbidding them, which is refused where there are some."""
+    """Do hooks take what autograd saves? Asked by forbidding them, which is refused where there are some, unless
+    PyTorch tells."""
+    hooks = torch_private.of(torch).hooks_of_saved
+    if hooks is not None:
+        return hooks(False) is not None
     try:
         with torch.autograd.graph.disable_saved_tensors_hooks("reprise asks"):
             return False
@@ -38,6 +46,7 @@ class Lane:
         self.refused = {}  # by group of keys: how many of those were
         self._place = None  # in the round, once forward and backward were captured as two graphs
         self._placed = {}   # pools, by device and whether they are of two graphs
+        self.__dict__.pop("_fast_call", None)  # the fast path's own; from here on that of the class
         if part.lanes:  # what one of them was refused, others are
             self.refused, self._refusals = part.lanes[0].refused, part.lanes[0].shared_refusals()
         return self
@@ -78,6 +87,11 @@ class Lane:
         """A call of this lane, whatever waits."""
         return super().__call__(*args, **kwargs)
 
+    @property
+    def place(self):
+        """Of its graphs of forward and backward, in the round; None: there are none."""
+        return self._place
+
     def is_behind(self, place):
         """Do its graphs of forward and backward lie behind a place of its round, or will they?"""
         return self._place is None or self._place > place
@@ -92,8 +106,26 @@ class Lane:
     def _replay(self, key, shape, *call):
         result = super()._replay(key, shape, *call)
         if isinstance(shape, Split):
-            self.rounds.note(self.number, self._place, result)
+            self.rounds.note(self.number, self._place, flatten(result)[0])
         return result
+
+    def _fast_call(self, args, kwargs):
+        """The call by the fast path, which knows nothing of hooks that take what autograd saves."""
+        if self.part is not self.all_parts.root and _saves_elsewhere(self._torch):
+            return _C.miss
+        return self._fast_path.call(args, kwargs)
+
+    def _replayer(self, shape):
+        rounds, lane = self.rounds, weakref.ref(self)
+
+        def replay(tensors):
+            if is_alone():
+                return _C.miss
+            leaves, here = shape.leaves(tensors), lane()
+            result = shape.delivered(leaves, ())
+            rounds.note(here.number, here.place, leaves)
+            return result
+        return replay
 
     # ---- Captures ----
 

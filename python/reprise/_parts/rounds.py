@@ -21,7 +21,6 @@ import weakref
 from .._alloc.install import is_installed
 from .._alloc.pool import Pool
 from .._base.need import need_gpu
-from .._base.tree import flatten
 
 MOST_ROUNDS = 8
 
@@ -59,9 +58,9 @@ class Rounds:
 
     # ---- Calls ----
 
-    def note(self, number, place, result):
-        """Notes that a call in a round waits for its backward pass; result: what it returned."""
-        for leaf in flatten(result)[0]:
+    def note(self, number, place, leaves):
+        """Notes that a call in a round waits for its backward pass; leaves: those of what it returned."""
+        for leaf in leaves:
             node = getattr(leaf, "grad_fn", None)
             if node is not None:
                 with self._lock:

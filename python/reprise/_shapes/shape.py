@@ -3,6 +3,7 @@
 
 import functools
 
+from .. import _C
 from .._base import torch_private
 from .._base.tree import assembled, build, holds_objects, is_leaf, unflatten
 from .._grad.gradients import give
@@ -51,6 +52,7 @@ class Shape:
         self.whole = [a[:3] if a and _filled(*a) == n else None
                       for a, n in zip(self.alone, self.outputs)]
         self.has_given = any(r[0] == "value" and type(r[1]) is Given for r in self.results)
+        self._pass = self._made_pass()
         self.used_before = -1  # replays, when it was last looked whether there are any
         self.offered = -1  # to the fast path: when, by its guards
         self.lead = 0  # bytes at the start of the pool that it leaves alone
@@ -75,30 +77,39 @@ class Shape:
         return [tensors[0][:3] if len(tensors) == 1 and tensors[0][3] == 0 else None
                 for tensors in found]
 
+    def _made_pass(self):
+        """What enqueues the graph without Python between the tensors and the launch; None where PyTorch tells
+        nothing of tensors through DLPack's C interface."""
+        torch = self.torch
+        made = tuple((tuple(whole[0]), tuple(whole[1]), whole[2]) if whole else ((nbytes,), (1,), torch.uint8)
+                     for whole, nbytes in zip(self.whole, self.outputs))
+        try:
+            return _C.Pass(self.graph, self.device.index, tuple(self.single), made, torch.Tensor,
+                           torch.empty_strided, torch_private.of(torch).quick_empty)
+        except (AttributeError, NotImplementedError, TypeError, ValueError):
+            return None
+
     def enqueue(self, tensors, state=None):
         """Enqueues the graph for these tensors; the memory of its outputs. state: seed and offset of the
         device's random numbers, where they are those of an earlier graph."""
+        run = self._run_slowly if self._pass is None else self._pass.run
+        buffers = run(tensors, state if self.drawn is not None and self.drawn.borrows else None)
+        if self.given:
+            give(self.given)  # frees what the graph has dropped, and may have read
+        return buffers
+
+    def _run_slowly(self, tensors, state):
         torch, device = self.torch, self.device
         buffers = [torch.empty_strided(*whole[:2], dtype=whole[2], device=device) if whole else
                    torch.empty(nbytes, dtype=torch.uint8, device=device)
                    for whole, nbytes in zip(self.whole, self.outputs)]
         stream = torch_private.of(torch).raw_stream(device.index)
         addresses = [tensors[i].data_ptr() for i in self.single] + [b.data_ptr() for b in buffers]
-        if self.drawn is not None and self.drawn.borrows:
-            self._replay_with(state, stream, addresses)
-        else:
+        if state is None:
             self.graph.replay(stream, *addresses)
-        give(self.given)  # frees what the graph has dropped, and may have read
+        else:
+            self.graph.replay_at(state, stream, *addresses)
         return buffers
-
-    def _replay_with(self, state, stream, addresses):
-        """Replays with the device's random numbers at that state, where they stay; other generators go
-        on."""
-        others = [(g, g.initial_seed(), g.get_offset(), by) for g, by in self.drawn.pairs[1:]]
-        values = [*state, *(word for _, seed, offset, _ in others for word in (seed, offset))]
-        self.graph.replay_at(tuple(values), stream, *addresses)
-        for generator, _, offset, by in others:
-            generator.set_offset(offset + by)
 
     def leaves(self, tensors, buffers):
         """The leaves of the result."""

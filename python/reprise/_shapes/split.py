@@ -16,8 +16,7 @@ import weakref
 
 from .. import _C
 from .._base import torch_private
-from .._base.tree import assembled, flatten, unflatten
-from .._capture import states
+from .._base.tree import assembled, flatten, is_leaf, unflatten
 from .._capture.record import Work
 from .._grad.contexts import Contexts
 from .._grad.fused import Flags, say
@@ -48,6 +47,8 @@ class Split:
     behind_backward = None  # called behind the backward pass of the call that is under way
     effects = None   # what its calls assign beside their results (effects.Assignments)
     cpu = constants = None  # as of Shape
+    plan = None      # a Plan, once both were captured
+    offered = -1     # to the fast path: when, by its guards
 
     def __init__(self, torch, device, body, tensors, aliases, generators, allow_unused=True, values=None, draws=True):
         """values: a Pair (_call/cpu_values.py), or None: what the backward pass moves from the CPU is not
@@ -126,6 +127,8 @@ class Split:
         self.backward = None if back is None else Shape(
             back, back.capture(pool.native, f"{name} backward", verify=verify))
         self._have_gone_back()
+
+        self.plan = Plan(self)
 
     def _have_gone_back(self):
         """Behind the capture of the backward pass, or without one."""
@@ -278,29 +281,50 @@ class Split:
     def replay(self, tensors, others=()):
         """The result for these tensors, for autograd to go back through; others: arguments of the call that
         are no tensors."""
-        leaves = Split.function.apply(self, *tensors, *self.params)
-        results = iter(leaves)
-        made = unflatten(self.forward.spec,
-                         [next(results) if r[0] == "output" else r[1]
-                          for r in self.forward.results])
+        return self.delivered(self.leaves(tensors), others)
+
+    def leaves(self, tensors):
+        """Those leaves of the result that autograd knows, for it to go back through."""
+        return Split.function.apply(self, *tensors, *self.params)
+
+    def delivered(self, leaves, others):
+        """The result, of those leaves of it that autograd knows."""
+        made = self.built(leaves)
         if self.effects is not None:
             made = self.effects.deliver(made, others)
         return assembled(made) if self.forward.has_objects and not self.has_given else made
 
+    def is_short(self, tensors):
+        """Can the fast path replay calls with these tensors, as one that hands over its arguments in their
+        order?"""
+        extents = self.forward.extents
+        return self.effects is None and not self.has_given and self.parts_read_nothing() and (
+            len(tensors) == len(extents)) and all(len(e.members) == 1 for e in extents)
+
+    def parts_read_nothing(self):
+        """Does no tensor on the CPU matter to its graphs?"""
+        return self.cpu is None and all(part.cpu is None for part in self.parts())
+
+    def built(self, leaves):
+        """The result, of those leaves of it that autograd knows; Parts stay."""
+        if self.plan.is_leaf:
+            return leaves[0]
+        known = iter(leaves)
+        return unflatten(self.forward.spec, [next(known) if r[0] == "output" else r[1] for r in self.forward.results])
+
     def go_back(self, tensors, state):
         """The gradients, for those of the results and what was saved."""
-        return self.backward.replay(tensors, state)
+        buffers = self.backward.enqueue(tensors, state)
+        if self.plan.grads is None:
+            return unflatten(self.backward.spec, self.backward.leaves(tensors, buffers))
+        return [None if j is None else buffers[j] for j in self.plan.grads]
 
     def random_state(self):
         """Seed and offset of the device's random numbers now, where the backward graph draws them."""
-        drawn = None if self.backward is None else self.backward.drawn
-        return states.read(drawn.pairs[0][0]) if drawn is not None and drawn.borrows else None
-
-    def saved(self, tensors, buffers):
-        """The arguments of the forward graph that the backward graph reads."""
-        count = len(self.forward.extents)
-        return [tensors[self.forward.single[slot]] if slot < count else buffers[slot - count]
-                for slot in self.needed]
+        if not self.plan.borrows:
+            return None
+        generator = self.backward.drawn.pairs[0][0]
+        return generator.initial_seed(), generator.get_offset()
 
     @staticmethod
     def has_its_scalars():
@@ -328,27 +352,72 @@ def _view(tensor):
     return made
 
 
+class Plan:
+    """What calls of a captured Split have to do, found out once.
+
+        inputs, buffers   which arguments of a call and which outputs of its forward graph autograd saves
+        others            which outputs beside those the backward graph reads
+        order             of the backward graph's arguments behind the gradients: numbers among what autograd
+                          saves, and behind that among the others
+        outputs           which outputs are the leaves of the result that autograd knows, each whole; None where
+                          one is not
+        plain             which of these have no gradients
+        grads             of each gradient the number among the backward graph's outputs, or None where there is
+                          none; None where there is more to do
+        wants             of each argument whether it wants a gradient
+        all_want          do all?
+        borrows           does the backward graph draw numbers of the forward pass again?
+        is_leaf           is the result a single tensor?
+    """
+
+    def __init__(self, split):
+        forward, backward = split.forward, split.backward
+        results = [r for r in forward.results if r[0] == "output"]
+        count = len(forward.extents)
+        shown = {r[1] for r in results if forward.whole[r[1]]}
+        places = [("input", forward.single[s]) if s < count else
+                  ("buffer" if s - count in shown else "other", s - count) for s in split.needed]
+        kinds = ("input", "buffer", "other")
+        found = {kind: list(dict.fromkeys(at for k, at in places if k == kind)) for kind in kinds}
+        numbers = {place: n for n, place in enumerate((kind, at) for kind in kinds for at in found[kind])}
+        self.inputs, self.buffers, self.others = found["input"], found["buffer"], found["other"]
+        self.order = [numbers[place] for place in places]
+        self.outputs = [r[1] for r in results] if all(forward.whole[r[1]] for r in results) else None
+        self.plain = [k for k, differs in enumerate(split.differentiable) if not differs]
+        self.grads = _grads_of(backward)
+        self.wants = [t.requires_grad for t in split.tensors]
+        self.all_want = all(self.wants)
+        self.borrows = backward is not None and backward.drawn is not None and backward.drawn.borrows
+        self.is_leaf = len(results) == 1 and is_leaf(forward.spec)
+
+
+def _grads_of(backward):
+    """As of Plan.grads."""
+    if backward is None or not all(r[0] == "output" and backward.whole[r[1]] for r in backward.results):
+        return None
+    return unflatten(backward.spec, [r[1] for r in backward.results])
+
+
 def _make_function(torch):
     class Graphed(torch.autograd.Function):
         @staticmethod
         def forward(ctx, split, *inputs):
-            tensors = inputs[:len(split.tensors)]
+            plan, forward = split.plan, split.forward
             ctx.state = split.random_state()
-            buffers = split.forward.enqueue(tensors)
-            leaves = split.forward.leaves(tensors, buffers)
+            buffers = forward.enqueue(inputs)
             split.turn += 1
             ctx.split, ctx.turn = split, split.turn
-            ctx.inputs = len(tensors)
-            ctx.given = () if split.again is None else [(weakref.ref(t), _version(t)) for t in tensors]
-            outputs = [leaf for leaf, r in zip(leaves, split.forward.results) if r[0] == "output"]
-            saved = split.saved(tensors, buffers)
-            whole = [any(s is x for x in (*tensors, *outputs)) for s in saved]
-            ctx.save_for_backward(*[s for s, w in zip(saved, whole) if w])
-            ctx.others = [None if w else s for s, w in zip(saved, whole)]
-            ctx.set_materialize_grads(True)
-            plain = [x for x, d in zip(outputs, split.differentiable) if not d]
-            if plain:
-                ctx.mark_non_differentiable(*plain)
+            ctx.given = () if split.again is None else [
+                (weakref.ref(t), _version(t)) for t in inputs[:len(plan.wants)]]
+            if plan.outputs is not None:
+                outputs = [buffers[j] for j in plan.outputs]
+            else:
+                outputs = [leaf for leaf, r in zip(forward.leaves(inputs, buffers), forward.results)
+                           if r[0] == "output"]
+            ctx.save_for_backward(*[inputs[i] for i in plan.inputs], *[buffers[j] for j in plan.buffers])
+            ctx.others = [buffers[j] for j in plan.others]
+            if plan.plain:
+                ctx.mark_non_differentiable(*[outputs[k] for k in plan.plain])
             return tuple(outputs)
 
         @staticmethod
@@ -361,28 +430,30 @@ def _make_function(torch):
         @staticmethod
         def gradients(ctx, grads):
             split = ctx.split
+            plan = split.plan
             if split.turn != ctx.turn:
                 raise RuntimeError(
                     f"the backward pass of call {ctx.turn} of '{split.pool.name}' comes after call "
                     f"{split.turn}, which has overwritten the intermediate results that it needs. "
                     "Run the backward pass before the next call of the same shape, or use two "
                     "graphed callables")
-            grads = [g for g, d in zip(grads, split.differentiable) if d]
+            if plan.plain:
+                grads = [g for g, d in zip(grads, split.differentiable) if d]
             grads = [g if g.stride() == s else _restride(torch, g, s)
                      for g, s in zip(grads, split.strides)]
             if split.before_backward is not None:
                 split.before_backward()
-            kept = iter(ctx.saved_tensors)
-            saved = [next(kept) if other is None else other for other in ctx.others]
-            found = iter(split.go_back(grads + saved, ctx.state))
+            kept = (*ctx.saved_tensors, *ctx.others)
+            found = split.go_back(grads + [kept[n] for n in plan.order], ctx.state)
             ctx.has_run = True
             if split.behind_backward is not None:
                 split.behind_backward()
             if split.added:
                 say(split.added)
-            wants = [t.requires_grad for t in split.tensors]
-            return (None, *[next(found) if w else None for w in wants],
-                    *[next(found) for _ in split.params])
+            if plan.all_want:
+                return (None, *found)
+            found = iter(found)
+            return (None, *[next(found) if w else None for w in plan.wants], *found)
 
     return Graphed
 
