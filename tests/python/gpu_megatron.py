@@ -466,6 +466,11 @@ class Iterations(unittest.TestCase):
             walks.append(made.graphs()[0]._reads.values.walks)
         self.assertEqual([len(g.shapes()) for g in made.graphs()], [1])
         self.assertEqual(walks[3:], walks[3:4] * 9)
+        graphs, = made.graphs()
+        graphs._by_graph = None  # calls come by the fast path
+        for counts in ({}, {}):
+            loop.counts = counts
+            made(forward_step_func=loop.step, data_iterator=self.data(2), model=net, num_microbatches=2)
 
     def test_a_read_on_the_host_is_told_and_not_the_hooks(self):
         """As Megatron's check for NaN in gradients, over parameters whose nodes have hooks."""

@@ -4,6 +4,7 @@
 import functools
 import types
 
+from .. import _C
 from .._base.tree import flatten, unflatten
 from .._call.make import graphed
 from .ranks import Ranks
@@ -26,7 +27,10 @@ class Iteration:
         if args or missing:
             raise TypeError("a schedule is called by keyword" + (f", and {missing[0]} is missing" if missing else ""))
         batches = self._read(given.pop("data_iterator"), given["num_microbatches"])
-        return self._of(given)(batches)
+        leaves, spec = flatten(batches)  # by position: calls of plain tensors take the fast path
+        made = self._of(given, spec)
+        made.look_ahead()  # Megatron makes new empty dicts in each step
+        return made(*leaves)
 
     def graphs(self):
         """The :class:`reprise.Graphed` of each kind of call."""
@@ -56,17 +60,17 @@ class Iteration:
 
     # ---- Graphs ----
 
-    def _of(self, given):
-        key = tuple(sorted((name, _token(value)) for name, value in given.items()))
+    def _of(self, given, spec):
+        key = (spec, *sorted((name, _token(value)) for name, value in given.items()))
         if key not in self._graphed:
-            self._graphed[key] = self._new(given)
+            self._graphed[key] = self._new(given, spec)
         made, bound = self._graphed[key]
         for name, value in given.items():  # a function made anew, with a closure of its own
             if isinstance(value, types.FunctionType) and bound.keywords[name] is not value:
                 bound.keywords[name] = value
         return made
 
-    def _new(self, given):
+    def _new(self, given, spec):
         trains = not given.get("forward_only", False)
         update = self._update if trains else None
         model = given["model"]
@@ -77,9 +81,9 @@ class Iteration:
         agreement = None if self._ranks is None else self._ranks.agreement(name)
         begin = _nothing if agreement is None else agreement.begin_eager
 
-        def iteration(batches):
+        def iteration(*leaves):
             begin()
-            result = bound(data_iterator=_iterators(batches))
+            result = bound(data_iterator=_iterators(unflatten(spec, leaves)))
             if update is not None:
                 update()
             return result
@@ -96,6 +100,9 @@ class _Asking:
 
     agreement = None
 
+    def _fast_call(self, args, kwargs):
+        return self._fast_path.call(args, kwargs) if self.agreement.is_over else _C.miss
+
     def _replay(self, *call):
         self.agreement.ask("graph")
         return super()._replay(*call)
@@ -104,6 +111,7 @@ class _Asking:
 def _asking(made, agreement):
     kind = type(made)
     made.__class__ = type(kind.__name__, (_Asking, kind), {"__module__": kind.__module__})
+    made.__dict__.pop("_fast_call", None)  # the fast path's own; from here on that of the class
     made.agreement = agreement
     return made
 
