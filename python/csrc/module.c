@@ -32,8 +32,10 @@
 #include "grad/gradient_address.h"
 #include "grad/gradients.h"
 #include "reads/marks.h"
+#include "reads/reach.h"
 #include "reads/reads.h"
 #include "reads/switches.h"
+#include "reads/walk.h"
 
 #include <reprise_tools.h>
 #include <stdio.h>
@@ -358,6 +360,8 @@ static PyMethodDef methods[] = {
     {"learn_function", rpp_learn_function, METH_VARARGS,
      "learn_function(function with all parts, its size): is it known where functions have them?"},
     {"dict_tag", rpp_dict_tag_of, METH_O, "A word of a dict that may change with it."},
+    {"touched", rpp_touched, METH_O,
+     "touched(records): those whose owners hold other objects by now."},
     {"learn_workspaces", rpp_learn_workspaces, METH_VARARGS,
      "learn_workspaces(path of libtorch_cuda): can PyTorch drop cuBLAS's of one stream?"},
     {"drop_workspaces", rpp_drop_workspaces, METH_VARARGS,
@@ -480,6 +484,7 @@ PyMODINIT_FUNC PyInit__C(void)
         PyModule_AddStringConstant(module, "version", rp_version()) != 0 ||
         rpp_add_pool_type(module) != 0 || rpp_add_graph_type(module) != 0 ||
         rpp_add_scalars_type(module) != 0 || rpp_add_reads_type(module) != 0 ||
+        rpp_add_walk_types(module) != 0 || rpp_add_reach_types(module) != 0 ||
         rpp_add_fast_call_type(module) != 0 || rpp_add_pass_type(module) != 0 ||
         rpp_add_estimate_type(module) != 0 || rpp_add_choice_types(module) != 0 ||
         rpp_guard_prepare() != 0 || rpp_gradients_prepare() != 0) {

@@ -63,7 +63,7 @@ struct reads {
     uint64_t epoch;
 };
 
-static PyObject *absent; /* the value of a name that is not there */
+PyObject *rpp_absent;
 static PyTypeObject *reads_type;
 
 /* Of CPython, beside the stable interface; NULL where it has them no more, and attributes do. */
@@ -118,7 +118,7 @@ static size_t value_count(const struct owner *owner)
 /* A new reference, `absent` included; NULL with an exception set. */
 static PyObject *new_or_absent(PyObject *value)
 {
-    return Py_NewRef(value ? value : absent);
+    return Py_NewRef(value ? value : rpp_absent);
 }
 
 static PyObject *attribute(PyObject *object, PyObject *name)
@@ -127,7 +127,7 @@ static PyObject *attribute(PyObject *object, PyObject *name)
     if (value || !PyErr_ExceptionMatches(PyExc_AttributeError))
         return value;
     PyErr_Clear();
-    return Py_NewRef(absent);
+    return Py_NewRef(rpp_absent);
 }
 
 static PyObject *name_now(const struct owner *owner, size_t i)
@@ -143,12 +143,12 @@ static PyObject *cell_now(const struct owner *owner)
         PyObject *value = PyObject_GetAttr(owner->object, python.cell_contents);
         if (!value && PyErr_ExceptionMatches(PyExc_ValueError)) {
             PyErr_Clear();
-            return Py_NewRef(absent);
+            return Py_NewRef(rpp_absent);
         }
         return value;
     }
     PyObject *value = python.cell(owner->object);
-    return value ? value : Py_NewRef(absent);
+    return value ? value : Py_NewRef(rpp_absent);
 }
 
 static PyObject *part_now(const struct owner *owner, size_t i)
@@ -371,7 +371,7 @@ enum { HEAD_WORDS = 2, MOST_WORDS_OF_FUNCTION = 24 };
 /* What the word of a value holds: 0 in an empty cell, and for defaults that a function lacks. */
 static uint64_t reference(const struct owner *owner, PyObject *value)
 {
-    bool is_missing = value == absent || (owner->kind == FUNCTION && value == Py_None);
+    bool is_missing = value == rpp_absent || (owner->kind == FUNCTION && value == Py_None);
     return is_missing ? 0 : (uintptr_t)value;
 }
 
@@ -825,9 +825,9 @@ int rpp_add_reads_type(PyObject *module)
     rpp_marks_prepare();
     rpp_sets_prepare();
     reads_type = (PyTypeObject *)PyType_FromSpec(&spec);
-    absent = PyObject_CallObject((PyObject *)&PyBaseObject_Type, NULL);
-    if (!reads_type || !absent || find_python() != 0 ||
-        PyModule_AddObjectRef(module, "absent", absent) != 0)
+    rpp_absent = PyObject_CallObject((PyObject *)&PyBaseObject_Type, NULL);
+    if (!reads_type || !rpp_absent || find_python() != 0 ||
+        PyModule_AddObjectRef(module, "absent", rpp_absent) != 0)
         return -1;
     return PyModule_AddType(module, reads_type);
 }

@@ -32,6 +32,9 @@ uint64_t rpp_reads_epoch(PyObject *reads);
 /* Is all as it was? The object is a Reads. Python may run, and set others; no exception is set. */
 bool rpp_reads_hold(PyObject *reads);
 bool rpp_is_reads(PyObject *object);
+/* The value of a name that is not there. */
+extern PyObject *rpp_absent;
+
 /* Adds Reads and absent. */
 int rpp_add_reads_type(PyObject *module);
 

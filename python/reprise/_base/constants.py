@@ -10,7 +10,11 @@ _OF_TORCH = frozenset(("device", "dtype", "layout", "memory_format", "Size", "fi
 
 def is_plain(value):
     """Is it a value without parts, which a token says all of?"""
-    return type(value) in _PLAIN or _is_of_torch(type(value))
+    return is_plain_type(type(value))
+
+
+def is_plain_type(kind):
+    return kind in _PLAIN or _is_of_torch(kind)
 
 
 def _is_of_torch(kind):

@@ -1112,7 +1112,7 @@ class Graphed:
         if bound is not None:
             body = bound.body(body)
         body = brings_home(self._torch, body, before.gradients.params)
-        return self._reads.refusing(before.effects.watched(body))
+        return self._reads.refusing(body, before.effects.watched)
 
     def _brought(self, leaf):
         return () if is_plain(leaf) else self._object(leaf)[1]

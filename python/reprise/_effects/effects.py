@@ -130,7 +130,7 @@ class Effects:
         return [record for record in self.records if isinstance(record, Progress)]
 
     def restore(self):
-        for record in self.records:
+        for record in self.touched():
             record.restore()
 
     def finish(self):
@@ -138,7 +138,7 @@ class Effects:
         self.records, self.before, self.arguments = [], [], ()
 
     def touched(self):
-        return [record for record in self.records if record.is_touched()]
+        return _C.touched(self.records)
 
     # ---- Runs ----
 

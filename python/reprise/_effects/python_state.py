@@ -17,6 +17,7 @@ import functools
 import operator
 import types
 
+from .. import _C
 from .._capture import trackers
 
 MOST_BYTES = 1 << 20   # of a tensor on the CPU, or an array, whose contents are kept
@@ -102,15 +103,10 @@ def cell_value(cell):
         return ABSENT
 
 
-class Path:
+class Path(_C.Path):
     """How the program would write where something is: the owner's path, and what comes behind it."""
 
-    __slots__ = ("above", "form", "name")
-
-    def __init__(self, above, form, name):
-        self.above = above
-        self.form = form
-        self.name = name
+    __slots__ = ()
 
     def root(self):
         here = self
@@ -223,10 +219,11 @@ class Change:
         self.what = what
 
 
-class Record:
-    """An owner, and what it held when this was made."""
+class Record(_C.Record):
+    """An owner, and what it held when this was made. registered: does PyTorch look for tensors here, as
+    parameters or buffers?"""
 
-    registered = False  # does PyTorch look for tensors here, as parameters or buffers?
+    __slots__ = ()
 
     def __init__(self, owner, path):
         self.owner = owner
@@ -291,11 +288,9 @@ def base_of(owner):
 
 
 class Mapping(Record):
-    def __init__(self, owner, path, form="[", registered=False):
-        self.form = form
-        self.registered = registered
-        self.base = base_of(owner)
-        super().__init__(owner, path)
+    """Made by csrc/reads/reach.c. form: of the paths of what it holds."""
+
+    __slots__ = ()
 
     @staticmethod
     def look(owner):
@@ -310,7 +305,7 @@ class Mapping(Record):
             base.__delitem__(owner, key)
 
     def is_touched(self):
-        owner, held, base = self.owner, self.held, self.base
+        owner, held, base = self.owner, self.held, base_of(self.owner)
         if not held:
             return base.__len__(owner) != 0
         return base.__len__(owner) != len(held) or not all(

@@ -20,6 +20,7 @@ import sys
 import types
 import weakref
 
+from .. import _C
 from .python_state import (MEMO_TYPE, Body, Cell, Contents, Elements, Mapping, Members, Memo, Names, Path,
                             Pointing, Progress, Slotted, State, cell_value, slots_of)
 
@@ -35,13 +36,13 @@ _ATOMS = (type(None), bool, int, float, complex, str, bytes, range, slice, types
 _EMPTY: tuple[collections.abc.Iterable, ...] = ([], (), {}, set(), "", range(0), {}.values(), {}.items())
 _ITERATORS = tuple({type(iter(made)) for made in _EMPTY} | {
     zip, map, filter, enumerate, reversed, type(reversed([])), types.GeneratorType})
-_REGISTERED = ("_parameters", "_buffers", "_modules")
 
 
 def _root(name):
     return (name or "").partition(".")[0]
 
 
+@functools.lru_cache(maxsize=4096)
 def names_of(code):
     """The names in a code object, and in those within it."""
     found, ahead = set(), [code]
@@ -49,39 +50,25 @@ def names_of(code):
         here = ahead.pop()
         found.update(here.co_names)
         ahead += [c for c in here.co_consts if isinstance(c, types.CodeType)]
-    return found
+    return frozenset(found)
 
 
-class Reach:
-    """The records of all that was found."""
+class Reach(_C.Reach):
+    """The records of all that was found. What is common is looked at by csrc/reads/reach.c."""
 
     def __init__(self, torch):
+        self.begin(Path, Mapping, Elements, collections.OrderedDict, MOST_OWNERS, MOST_ELEMENTS)
         self.torch = torch
-        self.records = []
-        self._seen = {}         # objects by id, which keeps them alive
-        self._ahead = collections.deque()  # (object, path); what is near comes first
         self._spaces = {}       # Names by the id of the dict
         self._names = set()     # in code that was followed
         self._waiting = {}      # by name: methods that nobody has named so far
-        self._kinds = {}        # by type: the method that looks at such an object, or None
 
-    def follow(self, value, path):
-        """Everything that can be reached from the value."""
-        self._ahead.append((value, path))
-        while self._ahead:
-            value, path = self._ahead.popleft()
-            look = self._look_of(type(value))
-            if look is None or id(value) in self._seen:
-                continue
-            if len(self._seen) >= MOST_OWNERS:
-                self._ahead.clear()
-                return
-            self._seen[id(value)] = value
-            look(value, path)
+    # _ahead: (object, path) each; what is near comes first. _kinds: by type, what _find_look says.
 
     def finish(self):
         """The records. What was looked at is let go: who drops a tensor next wants it gone."""
-        for kept in (self._seen, self._ahead, self._spaces, self._waiting, self._kinds):
+        self.let_go()
+        for kept in (self._ahead, self._spaces, self._waiting, self._kinds):
             kept.clear()
         return self.records
 
@@ -106,6 +93,7 @@ class Reach:
             return made
 
     def _find_look(self, kind):
+        """What looks at objects of a type; None: nothing does; True: they are modules."""
         torch = self.torch
         if kind in _ATOMS or issubclass(kind, (enum.Enum, BaseException)):
             return None
@@ -134,7 +122,7 @@ class Reach:
         if issubclass(kind, (dict, list, set, collections.deque, tuple, frozenset)):
             return self._container
         if torch is not None and issubclass(kind, torch.nn.Module):
-            return self._module
+            return True
         if _root(module) in _OUTSIDE and not issubclass(kind, _LIBRARY) and not module.startswith(_OF_TORCH):
             return None
         return self._object
@@ -154,14 +142,13 @@ class Reach:
         for name, value in (fn.__kwdefaults__ or {}).items():
             self._ahead.append((value, Path(None, "", name)))
         if fn.__dict__:
-            self._mapping(fn.__dict__, path, ".")
+            self.mapping(fn.__dict__, path, ".")
         self._code(fn.__code__, fn.__globals__)
 
     def _cells(self, fn, path):
         for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ()):
-            if id(cell) in self._seen:
+            if not self.see(cell):
                 continue
-            self._seen[id(cell)] = cell
             record = Cell(cell, None, name)
             self.records.append(record)
             self._ahead.append((cell_value(cell), record.path_of(0)))
@@ -220,7 +207,7 @@ class Reach:
 
     def _container(self, value, path):
         if isinstance(value, dict):
-            self._mapping(value, path, "[")
+            self.mapping(value, path, "[")
         elif isinstance(value, (list, collections.deque)):
             self.records.append(Elements(value, path))
             self._row(value, path)
@@ -238,44 +225,22 @@ class Reach:
             if self._look_of(type(value)) is not None:
                 self._ahead.append((value, Path(path, "[", i)))
 
-    def _mapping(self, owner, path, form, registered=False):
-        if id(owner) in self._seen and self._seen[id(owner)] is owner and form != "[":
-            return
-        self._seen[id(owner)] = owner
-        self.records.append(Mapping(owner, path, form, registered))
-        if len(owner) > MOST_ELEMENTS:
-            return
-        for key, value in list(self.records[-1].held.items()):
-            if self._look_of(type(value)) is not None:
-                self._ahead.append((value, Path(path, form, key)))
-
     def _object(self, value, path):
         attributes = getattr(value, "__dict__", None)
         if type(attributes) is dict:
-            self._mapping(attributes, path, ".")
+            self.mapping(attributes, path, ".")
         if slots_of(type(value)):
             record = Slotted(value, path)
             self.records.append(record)
             self._ahead += [(held, record.path_of(name)) for name, held in record.held.items()]
         self._ahead.append((type(value), Path(None, "", type(value).__name__)))
 
-    def _module(self, module, path):
-        attributes = module.__dict__
-        self._seen[id(attributes)] = attributes
-        self.records.append(Mapping(attributes, path, "."))
-        for name, value in attributes.items():
-            if name in _REGISTERED:
-                self._mapping(value, path, ".", registered=True)
-            elif self._look_of(type(value)) is not None:
-                self._ahead.append((value, Path(path, ".", name)))
-        self._ahead.append((type(module), Path(None, "", type(module).__name__)))
-
     def _class(self, kind, path):
         """The attributes of a class of the program; its methods as far as they are named."""
         for base in kind.__mro__:
-            if _root(base.__module__) in _OUTSIDE or (base is not kind and id(base) in self._seen):
+            if _root(base.__module__) in _OUTSIDE or (base is not kind and self.is_seen(base)):
                 continue
-            self._seen[id(base)] = base
+            self.see(base)
             where = Path(None, "", base.__name__)
             record = Body(base, where)
             self.records.append(record)
@@ -304,7 +269,7 @@ class Reach:
         except (RuntimeError, NotImplementedError, AttributeError):
             return  # it has no memory of its own
         if tensor.__dict__:
-            self._mapping(tensor.__dict__, path, ".")
+            self.mapping(tensor.__dict__, path, ".")
 
     def _array(self, array, path):
         self.records.append(Contents(array, path))

@@ -137,19 +137,22 @@ class Reads:
         self.unseen = run.unseen
         return result
 
-    def refusing(self, body):
+    def refusing(self, body, around):
         """The body of a capture's runs, which raises what replays would not do again. Once one has ended, the others
         are not watched: each begins with the same state, and being watched costs as much as the run. A profiler
-        leaves other words on the stack, which kernels' padding would show: with one all runs are watched."""
+        leaves other words on the stack, which kernels' padding would show: with one all runs are watched.
+        around(body): the body of a run that looks at what it did; that is ours, and is not watched."""
         has_ended = False
+        unwatched = around(body)
 
         def run(placed):
             nonlocal has_ended
             if has_ended or not self._observes():
-                return body(placed)
+                return unwatched(placed)
             if self.unseen:
                 raise Effect(self.unseen[0])
-            result = _recorded(Run(self.executed, self.iterators, refuses=True), lambda: body(placed))
+            watch = Run(self.executed, self.iterators, refuses=True)
+            result = _recorded(watch, lambda: around(watch.ending(body))(placed))
             has_ended = hasattr(sys, "monitoring")
             return result
         return run
@@ -282,11 +285,20 @@ def _storage(tensor):
 def differences(before, after):
     """What values differ between two snapshots: (path, token now) each."""
     known = {}
-    for token, path in zip(*before):
+    for token, path in _one_by_one(*before):
         known.setdefault(path, []).append(token)
-    return [(path, token) for token, path in zip(*after)
+    return [(path, token) for token, path in _one_by_one(*after)
             if path in known and token not in known[path] and not (
                 _was_seen(token) or any(map(_was_seen, known[path])))]
+
+
+def _one_by_one(tokens, paths):
+    """Names that are not there have one token for all of an object's."""
+    for token, path in zip(tokens, paths):
+        if isinstance(token, tuple) and token[:1] == ("absent",) and len(token) == 2:
+            yield from ((token[:1], path + name) for name in token[1])
+        else:
+            yield token, path
 
 
 def _was_seen(token):

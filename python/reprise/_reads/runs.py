@@ -168,8 +168,22 @@ class Run:
             self._end = _profile(self)
         return self
 
+    def ending(self, body):
+        """The same body; once it ends, nobody tells of what is executed."""
+        def run(placed):
+            try:
+                return body(placed)
+            finally:
+                self._end_events()
+        return run
+
+    def _end_events(self):
+        end, self._end = self._end, None
+        if end is not None:
+            end()
+
     def __exit__(self, kind, error, trace):
-        self._end()
+        self._end_events()
         self._compare()
         if self.refused is not None and not isinstance(error, KeyboardInterrupt):
             raise self.refused from (None if error is self.refused else error)

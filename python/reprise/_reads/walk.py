@@ -27,7 +27,7 @@ import weakref
 from contextvars import ContextVar
 
 from .. import _C
-from .._base.constants import WRITTEN, is_plain
+from .._base.constants import WRITTEN, is_plain, is_plain_type
 from .._capture import trackers
 from .code import is_foreign_file, is_foreign_module, named
 from .marks import BY_VALUE, dict_of_class, way_for
@@ -49,7 +49,8 @@ _SKIPPED_DUNDERS = frozenset((
     "__del__", "__getstate__", "__setstate__", "__deepcopy__", "__copy__", "__dir__", "__set_name__",
     "__sizeof__", "__init__", "__new__", "__post_init__", "__init_subclass__"))
 _OF_AUTOGRAD = frozenset(("forward", "backward", "setup_context", "jvp"))
-_MADE_WITH = ("__init__", "__new__", "__post_init__")
+_MADE_WITH = frozenset(("__init__", "__new__", "__post_init__"))
+_POSES = frozenset(("__class__", "__getattribute__"))  # by which an object says another class than its own
 _OPEN_TYPES = (types.SimpleNamespace, collections.UserDict, collections.UserList, collections.ChainMap,
                weakref.WeakValueDictionary, weakref.WeakKeyDictionary, weakref.WeakSet)
 # Of these modules of Python's objects are looked through whole: what they hold is the program's.
@@ -62,67 +63,32 @@ _PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
 _ASKED = (os.getcwd, sys.getrecursionlimit, threading.current_thread, threading.active_count)
 
 
-class Same:
-    """An object by its identity; it lives as long as this."""
-
-    __slots__ = ("object",)
-
-    def __init__(self, object):
-        self.object = object
-
-    def __eq__(self, other):
-        return isinstance(other, Same) and other.object is self.object
-
-    def __hash__(self):
-        return id(self.object)
-
-    def __repr__(self):
-        return f"<{type(self.object).__name__}>"
+Same = _C.Same  # an object by its identity; it lives as long as this
+_Scope = _C.Scope
 
 
 def plain_token(value):
     """0.0 and -0.0 are equal, and work is not the same with them; nan is not equal to nan."""
     kind = type(value)
-    if kind in (float, complex, slice) or kind.__module__ == "torch":
-        return (kind, repr(value))
-    return (kind, value)
+    return (kind, repr(value) if _is_written(kind) else value)
 
 
-class _Scope:
-    """An object whose attributes are looked up by names, which come to be known as code is found."""
-
-    __slots__ = ("object", "names", "path", "way", "done", "at", "shallow", "own", "is_open")
-
-    def __init__(self, object, names, path, way, shallow=False, own=None, is_open=False):
-        self.object = object
-        self.names = names      # its dict, or None
-        self.path = path        # a format for a name
-        self.way = way
-        self.done = set()
-        self.at = None          # how many names were known when it was looked at last
-        self.shallow = shallow  # only numbers and such of what it has
-        self.own = own or frozenset()  # names that count though no code of the program has them
-        self.is_open = is_open  # may others be put in the place of its values, for a while?
+def _is_written(kind):
+    return kind in (float, complex, slice) or kind.__module__ == "torch"
 
 
-class Walk:
-    """One walk from some roots; `run` does it."""
+class Walk(_C.Walk):
+    """One walk from some roots; `run` does it. How values get tokens is in csrc/reads/walk.c."""
 
     def __init__(self, torch, known=(), names=None, executed=None, left=(), takes=None):
         self.torch = torch
         self.takes = takes      # of a tensor of the device: may calls bring another one? None: none may
         self.bound = []         # such tensors: (weak reference, its places)
         self.binds_all = True   # are all tensors of the device such?
-        self.parts = []         # what their places are in: containers, and dicts of objects or these
         self._met = {}          # by id: (tensor, where its token is, its places), while it walks
-        self._place = None      # of the value that is put next
-        self.left = left        # places that are not looked at, as Reads.leave_out has them
+        self.left = left or {}  # places that are not looked at, as Reads.leave_out has them
         self.executed = executed  # places of code that ran, which alone is followed; None: all is
         self.known = known      # ids of tensors that somebody else looks at
-        self.owners = []        # (kind, way, object, keys, values), as _C.Reads.set takes them
-        self.first = []         # of each owner: the token of its first value
-        self.tokens = []
-        self.paths = []
         self.modules = []       # nn.Modules and optimizers that were met
         self.optimizers = []
         self.optimizer_paths = []
@@ -132,15 +98,17 @@ class Walk:
         self.cautions = []
         self.has_memory = False  # does it hold tensors of the device?
         self.names = {"forward"} if names is None else set(names)
-        self.dynamic = False
-        self._dynamic_classes = set()  # by their qualified names
-        self._maybe = set()
-        self._seen = {}         # by id: the object, which so keeps its id, and its number
+        self._skipped = _SKIPPED_DUNDERS
+        self._tensor_class = torch.Tensor
         self._ahead = collections.deque()
         self._scopes = []
-        self._classes = {}
-        self._inherits = {}
+        self._shared = []       # those of classes, modules of Python's and functions
+        self._kinds = set()     # whose classes were met
+        self._made = 0          # times that a class came to have more names that count
         self._module_base = frozenset(vars(torch.nn.Module()))
+        self._module_parts = ("_modules", "_parameters", "_buffers", *sorted(
+            n for n in self._module_base if n.endswith("_hooks")))
+        self._used = set()      # types of modules whose own functions were looked at
         self._global_hooks = False  # were they looked at?
         self._functional = None  # the scope of torch.nn.functional, once a layer of PyTorch's was met
 
@@ -150,18 +118,26 @@ class Walk:
             self.put(value, path)
         names = dict_of_class(self.torch.Tensor)
         if names is not None:  # a method may be replaced
-            self._scopes.append(_Scope(self.torch.Tensor, names, "Tensor.{}", way_for("class"), shallow=True))
+            self._shared.append(_Scope(self.torch.Tensor, names, "Tensor.", way_for("class"), shallow=True,
+                                       inherits=True))
         progress = None
-        while progress != (progress := (len(self.names), self.dynamic, len(self._dynamic_classes),
-                                        len(self._scopes))):
+        while progress != (progress := self._progress()):
+            shared = None
+            while shared != (shared := self._progress()):  # what names code, ahead of the many that are named
+                self._drain()
+                self.extend(self._shared)
             self._drain()
-            for scope in list(self._scopes):
-                self._extend(scope)
+            self.extend(self._scopes)
             self._drain()
         self._bind()
-        self._seen.clear()  # what was looked at is the program's to drop
+        self.let_go()
         self._scopes.clear()
+        self._shared.clear()
         return self
+
+    def _progress(self):
+        return (len(self.names), self.dynamic, len(self._dynamic_classes), len(self._shared), len(self._scopes),
+                self._made)
 
     def _drain(self):
         while self._ahead:
@@ -174,31 +150,19 @@ class Walk:
 
     # ---- Tokens and owners ----
 
-    def put(self, value, path):
-        """Adds a value's token, and goes on to what it holds."""
-        if self.takes is not None:
-            place, self._place = self._place, None
-            self._meet(value, place)
-        self.tokens.append(self._token(value, path))
-        self.paths.append(path)
+    # tokens; paths: of each of them; owners: (kind, way, object, keys, values), as _C.Reads.set takes them; first:
+    # of each owner the token of its first value; parts: what bound tensors are in, containers, and dicts of objects
+    # or these. put() and own() add to them.
 
-    def own(self, kind, object, keys, values, paths, way=BY_VALUE, is_open=False):
-        """An owner, and the tokens of its values, but for places that are left out. is_open: others may
-        be put there for a while."""
-        if self.left:
-            before, had = keys, bool(values)
-            keys, values, paths = self._without_left(kind, object, keys, values, paths)
-            if kind == ITEMS and len(keys) < len(before):
-                kind = NAMES  # it has more than these
-            if had and not values and kind in (NAMES, ITEMS, ATTRIBUTES, CELL, LIST):
-                return
-        if is_open and self.takes is not None:
-            self.parts.append(object)
-        self.owners.append((kind, way, object, keys, tuple(map(self._weak, values))))
-        self.first.append(len(self.tokens))
-        for i, (value, path) in enumerate(zip(values, paths)):
-            self._place = (kind, object, i if keys is None else keys[i]) if is_open else None
-            self.put(value, path)
+    def _kept(self, kind, object, keys, values, paths):
+        """(kind, keys, values, paths) of an owner but for places that are left out; None: nothing is left."""
+        before, had = keys, bool(values)
+        keys, values, paths = self._without_left(kind, object, keys, values, paths)
+        if kind == ITEMS and len(keys) < len(before):
+            kind = NAMES  # it has more than these
+        if had and not values and kind in (NAMES, ITEMS, ATTRIBUTES, CELL, LIST):
+            return None
+        return kind, keys, values, paths
 
     def place_of(self, entry):
         """Of a token by its number: (kind, owner, key) where its value lies in a dict or a cell where others
@@ -208,7 +172,7 @@ class Walk:
             return None
         kind, _, owner, keys, values = self.owners[which]
         at = entry - self.first[which]
-        if at >= len(values) or kind not in (NAMES, ITEMS, CELL) or (kind != CELL and (
+        if at >= len(values) or values[at] is _C.absent or kind not in (NAMES, ITEMS, CELL) or (kind != CELL and (
                 type(owner) is not dict or any(owner is s.names for s in self._classes.values()))):
             return None
         return kind, owner, None if kind == CELL else keys[at]
@@ -256,23 +220,21 @@ class Walk:
         self.owners.append((kind, BY_VALUE, object, None, tuple(values)))
         self.first.append(len(self.tokens))
 
-    def _token(self, value, path):
-        if value is _C.absent:
-            return ("absent",)
-        if is_plain(value):
-            return plain_token(value)
-        kind = type(value)
-        seen = self._seen.get(id(value))
-        if seen is not None:
-            return ("seen", seen[1])
-        self._seen[id(value)] = (value, len(self._seen))
+    def _maker(self, kind):
+        """What makes the tokens of a type's values; True, False: it is plain, as plain_token tells."""
+        if is_plain_type(kind):
+            return not _is_written(kind)
         make = _BY_TYPE.get(kind)
         if make is not None:
-            return make(self, value, path)
-        for of, make in self._by_base():
-            if isinstance(value, of):
-                return make(self, value, path)
-        return self._object_token(value, path)
+            return make
+        if any(not _POSES.isdisjoint(vars(one)) for one in kind.__mro__[:-1]):
+            return Walk._posing
+        return next((make for of, make in self._by_base() if issubclass(kind, of)), Walk._object_token)
+
+    def _posing(self, value, path):
+        """An object that may say to be of another class than it is."""
+        make = next((make for of, make in self._by_base() if isinstance(value, of)), Walk._object_token)
+        return make(self, value, path)
 
     def _by_base(self):
         torch = self.torch
@@ -322,7 +284,7 @@ class Walk:
     def _function_reads(self, function, path):
         code = function.__code__
         name = function.__name__
-        self._hold(Same(code))
+        self.hold(code)
         self.owners.append((FUNCTION, BY_VALUE, function, None,
                             (code, function.__defaults__, function.__kwdefaults__)))
         self.first.append(len(self.tokens))
@@ -338,7 +300,8 @@ class Walk:
             self.own(CELL, cell, None, (value,), (free,))
         self._learn(code, function.__globals__, function.__qualname__.rpartition(".")[0])
         if function.__dict__:
-            self._scope(function, function.__dict__, name + ".{}", "container")
+            self._shared.append(_Scope(function, function.__dict__, name + ".", way_for("container")))
+            self._meet_class(type(function))
 
     def _asks_anything(self, owner):
         """Code asks for names that it makes: a method most likely of its object, a function of any."""
@@ -571,10 +534,10 @@ class Walk:
         """What a weak reference leads to, which this keeps no more alive than that does."""
         self.own(CALL, functools.partial(_id_of_live, reference), None, (_id_of_live(reference),), (path,))
         value = reference()
-        if value is not None and id(value) not in self._seen and not is_ours(value):
+        if value is not None and not self.is_seen(value) and not is_ours(value):
             self._meet_class(type(value))
             hidden = frozenset(n for one in type(value).__mro__ if one in self._classes for n in vars(one))
-            self._scopes.append(_Scope(_Weakly(reference), None, path + ".{}", BY_VALUE, own=hidden))
+            self._scopes.append(_Scope(_Weakly(reference), None, path + ".", BY_VALUE, own=hidden))
 
     # ---- Tensors and arrays ----
 
@@ -585,7 +548,7 @@ class Walk:
                 self._follow(Walk._items, hooks, f"the hooks of {path}")
         names = getattr(tensor, "__dict__", None)
         if names:
-            self._scopes.append(_Scope(tensor, names, path + ".{}", way_for("instance")))
+            self._scopes.append(_Scope(tensor, names, path + ".", way_for("instance"), inherits=True))
         try:
             like = (tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.requires_grad)
             address = tensor.data_ptr()
@@ -676,13 +639,13 @@ class Walk:
         names = module.__dict__
         self._kind_of(module, path)
         used = self._torch_names(type(module))
-        self._scope(module, names, path + ".{}", "instance", own=used)
-        if used:
+        self._scope(module, names, path + ".", "instance", own=used, skips=self._module_base, inherits=True)
+        if used and type(module) not in self._used:
+            self._used.add(type(module))
             self._use_functional(used)
         if not self._global_hooks:
             self._look_at_global_hooks()
-        for part in ("_modules", "_parameters", "_buffers", *(
-                n for n in self._module_base if n.endswith("_hooks"))):
+        for part in self._module_parts:
             held = names.get(part)
             if held and isinstance(held, dict):
                 self._module_part(part, held, path)
@@ -691,9 +654,9 @@ class Walk:
         """The functions that PyTorch's layers call may be replaced."""
         functional = self.torch.nn.functional
         if self._functional is None:
-            self._functional = _Scope(functional, vars(functional), "torch.nn.functional.{}",
+            self._functional = _Scope(functional, vars(functional), "torch.nn.functional.",
                                       way_for("globals"), shallow=True)
-            self._scopes.append(self._functional)
+            self._shared.append(self._functional)
         self._functional.own |= {n for n in names if n in self._functional.names}
 
     def _look_at_global_hooks(self):
@@ -735,7 +698,7 @@ class Walk:
 
     def _optimizer_reads(self, optimizer, path):
         self._kind_of(optimizer, path)
-        self._scope(optimizer, optimizer.__dict__, path + ".{}", "instance", own=frozenset((
+        self._scope(optimizer, optimizer.__dict__, path + ".", "instance", inherits=True, own=frozenset((
             "param_groups", "state", "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")))
 
     # ---- Classes and objects ----
@@ -768,6 +731,9 @@ class Walk:
 
     def _meet_class(self, kind, made=False):
         """The classes that a class inherits from, but for those of others."""
+        if kind in self._kinds and not made:
+            return
+        self._kinds.add(kind)
         function = self.torch.autograd.Function
         for one in kind.__mro__:
             own = one.__module__.startswith("torch.nn.") and one.__name__ != "Module"
@@ -781,12 +747,12 @@ class Walk:
             if issubclass(one, function):
                 dunders |= _OF_AUTOGRAD
                 self._run_by_autograd(names)
-            self._classes[one] = scope = _Scope(one, names, one.__name__ + ".{}", way_for("class"),
+            self._classes[one] = scope = _Scope(one, names, one.__name__ + ".", way_for("class"),
                                                 own=frozenset(dunders))
-            self._scopes.append(scope)
+            self._shared.append(scope)
         if made and kind in self._classes:
-            self._classes[kind].own |= frozenset(_MADE_WITH)
-            self._classes[kind].at = None
+            self._classes[kind].own |= _MADE_WITH
+            self._made += 1
 
     def _run_by_autograd(self, names):
         """Backward passes run on threads of autograd's, where not every interpreter tells of them."""
@@ -800,7 +766,7 @@ class Walk:
         name = module.__name__ if type(getattr(module, "__name__", None)) is str else ""
         names = vars(module)
         if type(names) is dict:
-            self._scopes.append(_Scope(module, names, path + ".{}", way_for("globals"),
+            self._shared.append(_Scope(module, names, path + ".", way_for("globals"),
                                        shallow=is_foreign_module(name), own=_OF_MODULE))
             if module is decimal:
                 self._follow(Walk._decimals, module, path)
@@ -828,7 +794,7 @@ class Walk:
             self._ours(value, path)
             return Same(value)
         if isinstance(value, threading.local):
-            self._scopes.append(_Scope(value, None, path + ".{}", BY_VALUE))
+            self._scopes.append(_Scope(value, None, path + ".", BY_VALUE))
             return Same(value)
         names = getattr(value, "__dict__", None)
         foreign = is_foreign_module(kind.__module__) and not isinstance(value, _OPEN_TYPES) and (
@@ -851,7 +817,7 @@ class Walk:
         if hasattr(value, "__wrapped__"):
             self._follow(Walk.put, value.__wrapped__, path)
         if type(names) is dict and type(value).__module__.startswith("torch"):
-            self._scopes.append(_Scope(value, names, path + ".{}", way_for("instance"), shallow=True,
+            self._scopes.append(_Scope(value, names, path + ".", way_for("instance"), shallow=True,
                                        own=frozenset(names)))
         return Same(value)
 
@@ -865,7 +831,8 @@ class Walk:
         if type(names) is dict and (isinstance(value, _OPEN_TYPES) or type(value).__module__ in _OPEN_MODULES):
             self._items(names, path)
             return
-        self._scope(value, names if type(names) is dict else None, path + ".{}", "instance", is_open=True)
+        self._scope(value, names if type(names) is dict else None, path + ".", "instance", is_open=True,
+                    inherits=True)
 
     def _more(self, value, path):
         """Attributes of a container's subclass."""
@@ -875,53 +842,24 @@ class Walk:
 
     # ---- Attributes by name ----
 
-    def _extend(self, scope):
-        """Looks up the names that came to be known since it was looked at."""
-        at = (len(self.names), self.dynamic, len(self._dynamic_classes), len(self._maybe), scope.own)
-        if scope.at == at:
-            return
-        scope.at = at
-        if isinstance(scope.object, (threading.local, _Weakly)):
-            self._extend_by_asking(scope, self.names)
-            return
-        if scope.names is not None:
-            self._extend_dict(scope)
-        if scope.names is None or hasattr(type(scope.object), "__slots__"):
-            self._extend_by_asking(scope, self._slots(type(scope.object)))
+    def _has_slots(self, kind):
+        return hasattr(kind, "__slots__")
 
-    def _wants(self, scope, name):
-        if name in scope.own:
-            return True
-        if name in self.names:
-            return name not in _SKIPPED_DUNDERS
-        return not scope.shallow and not name.startswith("__") and self._is_dynamic(scope)
+    def _ask(self, scope):
+        """Looks at what an object does not have in a dict."""
+        is_asked = isinstance(scope.object, (threading.local, _Weakly))
+        self._extend_by_asking(scope, self.names if is_asked else self._slots(type(scope.object)))
 
-    def _is_dynamic(self, scope):
-        if self.dynamic or not self._dynamic_classes:
-            return self.dynamic
-        of = scope.object if isinstance(scope.object, type) else type(scope.object)
-        return any(one.__qualname__ in self._dynamic_classes for one in of.__mro__)
+    def _is_dynamic(self, kind):
+        return any(one.__qualname__ in self._dynamic_classes for one in kind.__mro__)
 
-    def _extend_dict(self, scope):
-        names, skipped = scope.names, scope.done
-        if isinstance(scope.object, self.torch.nn.Module):
-            skipped = skipped | self._module_base
-        if len(self.names) + len(scope.own) < len(names) and not self._is_dynamic(scope):
-            present = [n for n in sorted(self.names | scope.own)
-                       if n in names and n not in skipped and self._wants(scope, n)]
-        else:
-            present = [n for n in list(names) if type(n) is str and n not in skipped and
-                       self._wants(scope, n)]
-        if scope.shallow:
-            is_module = isinstance(scope.object, types.ModuleType)
-            present = [n for n in present if self._is_shallow(names[n]) or (is_module and _is_small(names[n]))]
-        missing = [n for n in self._could_be(scope) if n not in names and n not in scope.done]
-        scope.done |= {*present, *missing}
-        keys = tuple(n for n in (*present, *missing) if not self._is_left(scope.object, n))
-        if not keys:
-            return
-        self.own(NAMES, names, keys, [names.get(n, _C.absent) for n in keys],
-                 [scope.path.format(n) for n in keys], scope.way, is_open=scope.is_open)
+    def _not_left(self, scope, names):
+        return tuple(n for n in names if not self._is_left(scope.object, n) and not self._is_left(scope.names, n))
+
+    def _shown(self, scope, present):
+        """The names that a shallow scope is looked up by."""
+        names, is_module = scope.names, isinstance(scope.object, types.ModuleType)
+        return [n for n in present if self._is_shallow(names[n]) or (is_module and _is_small(names[n]))]
 
     def _is_shallow(self, value):
         torch = self.torch
@@ -936,19 +874,11 @@ class Walk:
         them itself."""
         owner = scope.object
         if owner is self.torch.Tensor:
-            return sorted(n for n in self.names if hasattr(owner, n) and not n.startswith("__"))
-        if isinstance(owner, (type, types.ModuleType, types.FunctionType)) or scope.shallow:
-            return ()
-        return sorted(self._inherited(type(owner), scope.own) | self._maybe)
-
-    def _inherited(self, kind, own):
-        """The names that count of those which objects have of their class."""
-        at = (kind, own, len(self.names), len(self._classes))
-        if at not in self._inherits:
-            self._inherits[at] = self._look_inherited(kind, own)
-        return self._inherits[at]
+            return tuple(sorted(n for n in self.names if hasattr(owner, n) and not n.startswith("__")))
+        return tuple(sorted(self._look_inherited(type(owner), scope.own) | self._maybe))
 
     def _look_inherited(self, kind, own):
+        """The names that count of those which objects have of their class."""
         found = set()
         for one in kind.__mro__:
             scope = self._classes.get(one)
@@ -969,14 +899,11 @@ class Walk:
             keys = [n for n in keys if hasattr(scope.object, n) or n in self._maybe]
         if type(scope.object) is _Weakly:
             keys = [n for n in keys if scope.object._has(n) or n in self._maybe or n in scope.own]
-        scope.done |= set(keys)
+        scope.done.update(keys)
         if keys:
             self.own(ATTRIBUTES, scope.object, tuple(keys),
                      [getattr(scope.object, n, _C.absent) for n in keys],
                      [scope.path.format(n) for n in keys], is_open=scope.is_open)
-
-    def _hold(self, token):
-        self._seen.setdefault(id(token.object), (token.object, len(self._seen)))
 
 
 def _is_simple_to_compare(value):

@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: MIT */
+#include "reads/reach.h"
+
+#include "reads/record.h"
+#include "reads/same.h"
+
+#include <stddef.h>
+#include <structmember.h>
+
+struct reach {
+    PyObject_HEAD PyObject *records, *ahead; /* lists; ahead: (object, path) */
+    PyObject
+        *kinds; /* by type: the method that looks at such an object; True: it is a module; None */
+    PyObject *path_type, *mapping_type, *elements_type;
+    PyObject *ordered; /* collections.OrderedDict */
+    struct rpp_seen seen;
+    Py_ssize_t most_owners, most_elements;
+};
+
+/* Words, and names of Python's methods. */
+static struct {
+    PyObject *find_look, *look, *is_touched, *dict, *name, *empty, *parameters, *buffers, *modules,
+        *attribute, *item;
+} says;
+
+static PyObject *nothing; /* an empty dict, which nobody adds to */
+
+/* ---- Is it touched? ------------------------------------------------------------------------ */
+
+/* The same objects in the same order? */
+static bool is_same_dict(PyObject *now, PyObject *held)
+{
+    PyObject *key, *value, *known_key, *known;
+    Py_ssize_t at = 0, known_at = 0;
+    if (PyDict_Size(now) != PyDict_Size(held))
+        return false;
+    while (PyDict_Next(held, &known_at, &known_key, &known))
+        if (!PyDict_Next(now, &at, &key, &value) || key != known_key || value != known)
+            return false;
+    return true;
+}
+
+/* 1 or 0; 2: Python has to say. A dict with an order of its own is looked at here while it is empty. */
+static int touched_dict(const struct rpp_record *record)
+{
+    if (!record->form || !record->held || !PyDict_CheckExact(record->held))
+        return 2;
+    if (PyDict_CheckExact(record->owner))
+        return !is_same_dict(record->owner, record->held);
+    return record->held == nothing ? PyDict_Size(record->owner) != 0 : 2;
+}
+
+PyObject *rpp_touched(PyObject *module, PyObject *records)
+{
+    (void)module;
+    PyObject *found = PyList_Check(records) ? PyList_New(0) : NULL;
+    for (Py_ssize_t i = 0; found && i < PyList_Size(records); i++) {
+        PyObject *record = Py_NewRef(PyList_GetItem(records, i));
+        int touched = rpp_is_record(record) ? touched_dict((struct rpp_record *)record) : 2;
+        if (touched == 2) {
+            PyObject *said = PyObject_CallMethodObjArgs(record, says.is_touched, NULL);
+            touched = said ? PyObject_IsTrue(said) : -1;
+            Py_XDECREF(said);
+        }
+        if (touched < 0 || (touched && PyList_Append(found, record) != 0))
+            Py_CLEAR(found);
+        Py_DECREF(record);
+    }
+    if (!found && !PyErr_Occurred())
+        PyErr_SetString(PyExc_TypeError, "touched takes a list of records");
+    return found;
+}
+
+/* ---- What lies ahead ----------------------------------------------------------------------- */
+
+/* What looks at objects of a type, borrowed; NULL with an exception set. */
+static PyObject *look_of(struct reach *reach, PyTypeObject *type)
+{
+    PyObject *look = PyDict_GetItemWithError(reach->kinds, (PyObject *)type);
+    if (look || PyErr_Occurred())
+        return look;
+    look = PyObject_CallMethodObjArgs((PyObject *)reach, says.find_look, type, NULL);
+    if (look && PyDict_SetItem(reach->kinds, (PyObject *)type, look) != 0)
+        Py_CLEAR(look);
+    Py_XDECREF(look); /* the dict has it */
+    return look;
+}
+
+/* Puts an object behind what lies ahead, where it is one that is looked at. */
+static bool push(struct reach *reach, PyObject *value, PyObject *above, PyObject *form,
+                 PyObject *name)
+{
+    PyObject *look = look_of(reach, Py_TYPE(value));
+    if (!look || look == Py_None || rpp_seen_has(&reach->seen, value))
+        return look != NULL;
+    PyObject *path = rpp_path_new((PyTypeObject *)reach->path_type, above, form, name);
+    PyObject *item = path ? PyTuple_Pack(2, value, path) : NULL;
+    bool worked = item && PyList_Append(reach->ahead, item) == 0;
+    Py_XDECREF(path);
+    Py_XDECREF(item);
+    return worked;
+}
+
+static bool see(struct reach *reach, PyObject *object)
+{
+    size_t number;
+    rpp_seen_add(&reach->seen, object, &number);
+    return !PyErr_Occurred();
+}
+
+/* What a dict holds, a new dict. */
+static PyObject *held_by(struct reach *reach, PyObject *owner)
+{
+    if (PyDict_Size(owner) == 0 &&
+        (PyDict_CheckExact(owner) || (PyObject *)Py_TYPE(owner) == reach->ordered))
+        return Py_NewRef(nothing);
+    if (PyDict_CheckExact(owner))
+        return PyDict_Copy(owner);
+    return PyObject_CallMethodObjArgs(reach->mapping_type, says.look, owner, NULL);
+}
+
+/* A record of a dict; its own, borrowed. NULL with an exception set. */
+static struct rpp_record *record_dict(struct reach *reach, PyObject *owner, PyObject *path,
+                                      PyObject *form, bool registered)
+{
+    PyObject *held = see(reach, owner) ? held_by(reach, owner) : NULL;
+    PyObject *made =
+        held ? rpp_record_new((PyTypeObject *)reach->mapping_type, owner, path, held) : NULL;
+    Py_XDECREF(held);
+    if (!made)
+        return NULL;
+    struct rpp_record *record = (struct rpp_record *)made;
+    record->form = Py_NewRef(form);
+    record->registered = registered;
+    bool added = PyList_Append(reach->records, made) == 0;
+    Py_DECREF(made); /* the list has it */
+    return added ? record : NULL;
+}
+
+/* A dict, also the attributes of an object: its record, and what it holds lies ahead. */
+static bool look_at_dict(struct reach *reach, PyObject *owner, PyObject *path, PyObject *form,
+                         bool registered)
+{
+    if (form != says.item && rpp_seen_has(&reach->seen, owner))
+        return true;
+    struct rpp_record *record = record_dict(reach, owner, path, form, registered);
+    if (!record || PyDict_Size(owner) > reach->most_elements)
+        return record != NULL;
+    PyObject *held = Py_NewRef(record->held), *key, *value;
+    Py_ssize_t at = 0;
+    bool worked = true;
+    while (worked && PyDict_Next(held, &at, &key, &value))
+        worked = push(reach, value, path, form, key);
+    Py_DECREF(held);
+    return worked;
+}
+
+/* mapping(owner, path, form, registered=False) */
+static PyObject *reach_mapping(PyObject *self, PyObject *args)
+{
+    PyObject *owner, *path, *form;
+    int registered = 0;
+    if (!PyArg_ParseTuple(args, "OOU|p", &owner, &path, &form, &registered))
+        return NULL;
+    if (!PyDict_Check(owner))
+        return PyErr_Format(PyExc_TypeError, "mapping takes a dict");
+    form = PyUnicode_Compare(form, says.item) == 0 ? says.item : says.attribute;
+    return look_at_dict((struct reach *)self, owner, path, form, registered != 0)
+               ? Py_NewRef(Py_None)
+               : NULL;
+}
+
+/* The elements of a list or tuple. */
+static bool push_row(struct reach *reach, PyObject *row, PyObject *path)
+{
+    Py_ssize_t count = PyTuple_Size(row);
+    bool worked = true;
+    for (Py_ssize_t i = 0; worked && i < count && count <= reach->most_elements; i++) {
+        PyObject *at = PyLong_FromSsize_t(i);
+        worked = at && push(reach, PyTuple_GetItem(row, i), path, says.item, at);
+        Py_XDECREF(at);
+    }
+    return worked;
+}
+
+static bool look_at_list(struct reach *reach, PyObject *list, PyObject *path)
+{
+    PyObject *record = PyObject_CallFunctionObjArgs(reach->elements_type, list, path, NULL);
+    PyObject *row =
+        record && PyList_Append(reach->records, record) == 0 ? PyList_AsTuple(list) : NULL;
+    bool worked = row && push_row(reach, row, path);
+    Py_XDECREF(record);
+    Py_XDECREF(row);
+    return worked;
+}
+
+static bool is_registered(PyObject *name)
+{
+    PyObject *const names[] = {says.parameters, says.buffers, says.modules};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (name == names[i] || (PyUnicode_Check(name) && PyUnicode_Compare(name, names[i]) == 0))
+            return true;
+    return false;
+}
+
+/* The class of a module, once. */
+static bool push_class(struct reach *reach, PyObject *module)
+{
+    PyObject *type = (PyObject *)Py_TYPE(module);
+    if (rpp_seen_has(&reach->seen, type))
+        return true;
+    PyObject *name = PyObject_GetAttr(type, says.name);
+    bool worked = name && push(reach, type, Py_None, says.empty, name);
+    Py_XDECREF(name);
+    return worked;
+}
+
+static bool look_at_module(struct reach *reach, PyObject *module, PyObject *path)
+{
+    PyObject *names = PyObject_GetAttr(module, says.dict), *key, *value;
+    bool is_dict = names && PyDict_Check(names);
+    struct rpp_record *record =
+        is_dict ? record_dict(reach, names, path, says.attribute, false) : NULL;
+    PyObject *held = record ? Py_NewRef(record->held) : NULL;
+    bool worked = held != NULL;
+    Py_ssize_t at = 0;
+    while (worked && PyDict_Next(held, &at, &key, &value))
+        worked = is_registered(key) && PyDict_Check(value)
+                     ? look_at_dict(reach, value, path, says.attribute, true)
+                     : push(reach, value, path, says.attribute, key);
+    Py_XDECREF(held);
+    Py_XDECREF(names);
+    return worked && push_class(reach, module);
+}
+
+static bool look_with(struct reach *reach, PyObject *look, PyObject *value, PyObject *path)
+{
+    if (PyDict_CheckExact(value) || (PyObject *)Py_TYPE(value) == reach->ordered)
+        return look_at_dict(reach, value, path, says.item, false);
+    if (PyList_CheckExact(value))
+        return look_at_list(reach, value, path);
+    if (PyTuple_CheckExact(value))
+        return push_row(reach, value, path);
+    if (look == Py_True)
+        return look_at_module(reach, value, path);
+    PyObject *done = PyObject_CallFunctionObjArgs(look, value, path, NULL);
+    Py_XDECREF(done);
+    return done != NULL;
+}
+
+static bool look_at(struct reach *reach, PyObject *value, PyObject *path)
+{
+    PyObject *look = look_of(reach, Py_TYPE(value));
+    if (!look || look == Py_None || rpp_seen_has(&reach->seen, value))
+        return look != NULL;
+    if (!see(reach, value))
+        return false;
+    Py_INCREF(look);
+    bool worked = look_with(reach, look, value, path);
+    Py_DECREF(look);
+    return worked;
+}
+
+/* follow(value, path): everything that can be reached from the value. What is near comes first. */
+static PyObject *reach_follow(PyObject *self, PyObject *args)
+{
+    struct reach *reach = (struct reach *)self;
+    PyObject *value, *path;
+    if (!PyArg_ParseTuple(args, "OO", &value, &path))
+        return NULL;
+    if (PyList_Append(reach->ahead, args) != 0)
+        return NULL;
+    bool worked = true;
+    for (Py_ssize_t i = 0; worked && i < PyList_Size(reach->ahead); i++) {
+        if ((Py_ssize_t)reach->seen.count >= reach->most_owners)
+            break;
+        PyObject *item = Py_NewRef(PyList_GetItem(reach->ahead, i));
+        worked = PyArg_ParseTuple(item, "OO", &value, &path) && look_at(reach, value, path);
+        Py_DECREF(item);
+    }
+    if (worked)
+        worked = PyList_SetSlice(reach->ahead, 0, PyList_Size(reach->ahead), NULL) == 0;
+    return worked ? Py_NewRef(Py_None) : NULL;
+}
+
+/* ---- The type ------------------------------------------------------------------------------ */
+
+/* see(object): it counts as seen; was it not before? */
+static PyObject *reach_see(PyObject *self, PyObject *object)
+{
+    size_t number;
+    bool is_new = rpp_seen_add(&((struct reach *)self)->seen, object, &number);
+    return PyErr_Occurred() ? NULL : PyBool_FromLong(is_new);
+}
+
+static PyObject *reach_is_seen(PyObject *self, PyObject *object)
+{
+    return PyBool_FromLong(rpp_seen_has(&((struct reach *)self)->seen, object));
+}
+
+/* let_go(): what was looked at is the program's to drop. */
+static PyObject *reach_let_go(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    rpp_seen_clear(&((struct reach *)self)->seen);
+    return Py_NewRef(Py_None);
+}
+
+static const size_t objects[] = {
+    offsetof(struct reach, records),       offsetof(struct reach, ahead),
+    offsetof(struct reach, kinds),         offsetof(struct reach, path_type),
+    offsetof(struct reach, ordered),       offsetof(struct reach, mapping_type),
+    offsetof(struct reach, elements_type),
+};
+enum { OBJECTS = sizeof objects / sizeof *objects };
+
+static PyObject **object_of(PyObject *reach, size_t i)
+{
+    return (PyObject **)(void *)((char *)reach + objects[i]);
+}
+
+static int reach_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(self));
+    for (size_t i = 0; i < OBJECTS; i++)
+        Py_VISIT(*object_of(self, i));
+    return rpp_seen_visit(&((struct reach *)self)->seen, visit, arg);
+}
+
+static int reach_clear(PyObject *self)
+{
+    for (size_t i = 0; i < OBJECTS; i++)
+        Py_CLEAR(*object_of(self, i));
+    rpp_seen_clear(&((struct reach *)self)->seen);
+    return 0;
+}
+
+static void reach_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    reach_clear(self);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+/* What the class of Python's is given is its affair. */
+static PyObject *reach_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    (void)args;
+    (void)kwargs;
+    struct reach *reach = (struct reach *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (!reach)
+        return NULL;
+    reach->records = PyList_New(0);
+    reach->ahead = PyList_New(0);
+    reach->kinds = PyDict_New();
+    if (!reach->records || !reach->ahead || !reach->kinds) {
+        Py_DECREF(reach);
+        return NULL;
+    }
+    return (PyObject *)reach;
+}
+
+/* begin(Path, Mapping, Elements, OrderedDict, most owners, most elements) */
+static PyObject *reach_begin(PyObject *self, PyObject *args)
+{
+    struct reach *reach = (struct reach *)self;
+    PyObject *path, *mapping, *elements, *ordered;
+    if (!PyArg_ParseTuple(args, "O!O!O!O!nn", &PyType_Type, &path, &PyType_Type, &mapping,
+                          &PyType_Type, &elements, &PyType_Type, &ordered, &reach->most_owners,
+                          &reach->most_elements))
+        return NULL;
+    PyObject *const given[] = {path, mapping, elements, ordered};
+    PyObject **const at[] = {&reach->path_type, &reach->mapping_type, &reach->elements_type,
+                             &reach->ordered};
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+        PyObject *gone = *at[i];
+        *at[i] = Py_NewRef(given[i]);
+        Py_XDECREF(gone);
+    }
+    return Py_NewRef(Py_None);
+}
+
+static PyMemberDef members[] = {
+    {"records", T_OBJECT, offsetof(struct reach, records), READONLY, NULL},
+    {"_ahead", T_OBJECT, offsetof(struct reach, ahead), 0, NULL},
+    {"_kinds", T_OBJECT, offsetof(struct reach, kinds), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyMethodDef methods[] = {
+    {"begin", reach_begin, METH_VARARGS,
+     "begin(Path, Mapping, Elements, OrderedDict, most owners, most elements of one)."},
+    {"follow", reach_follow, METH_VARARGS,
+     "follow(value, path): everything that can be reached from the value."},
+    {"mapping", reach_mapping, METH_VARARGS,
+     "mapping(dict, path, form, registered=False): a record of it; what it holds lies ahead."},
+    {"see", reach_see, METH_O, "see(object): it counts as seen; was it not before?"},
+    {"is_seen", reach_is_seen, METH_O, "is_seen(object)"},
+    {"let_go", reach_let_go, METH_NOARGS, "let_go(): forgets what was seen."},
+    {NULL, NULL, 0, NULL},
+};
+
+static bool prepare(void)
+{
+    static const struct {
+        PyObject **at;
+        const char *name;
+    } words[] = {
+        {&says.find_look, "_find_look"},
+        {&says.look, "look"},
+        {&says.is_touched, "is_touched"},
+        {&says.dict, "__dict__"},
+        {&says.name, "__name__"},
+        {&says.empty, ""},
+        {&says.parameters, "_parameters"},
+        {&says.buffers, "_buffers"},
+        {&says.modules, "_modules"},
+        {&says.attribute, "."},
+        {&says.item, "["},
+    };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!(*words[i].at = PyUnicode_InternFromString(words[i].name)))
+            return false;
+    return (nothing = PyDict_New()) != NULL;
+}
+
+int rpp_add_reach_types(PyObject *module)
+{
+    static PyType_Slot slots[] = {
+        {Py_tp_new, (void *)reach_new},
+        {Py_tp_dealloc, (void *)reach_dealloc},
+        {Py_tp_traverse, (void *)reach_traverse},
+        {Py_tp_clear, (void *)reach_clear},
+        {Py_tp_members, members},
+        {Py_tp_methods, methods},
+        {Py_tp_doc, "The inner loop of what a run may change."},
+        {0, NULL},
+    };
+    static PyType_Spec spec = {"reprise._C.Reach", sizeof(struct reach), 0,
+                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
+                               slots};
+    if (rpp_add_record_types(module) != 0 || !prepare())
+        return -1;
+    PyObject *type = PyType_FromSpec(&spec);
+    int added = type ? PyModule_AddType(module, (PyTypeObject *)type) : -1;
+    Py_XDECREF(type);
+    return added;
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT */
+#include "reads/scope.h"
+
+#include <stddef.h>
+#include <structmember.h>
+
+static PyTypeObject *scope_type;
+static PyObject *no_names; /* an empty frozenset */
+
+bool rpp_is_scope(PyObject *object)
+{
+    rpp_assert_gil();
+    return Py_TYPE(object) == scope_type;
+}
+
+/* Scope(object, names, path, way, shallow, own, is_open, inherits, skips) */
+static PyObject *scope_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names_of[] = {"object", "names",   "path",     "way",   "shallow",
+                               "own",    "is_open", "inherits", "skips", NULL};
+    PyObject *object, *names, *path, *own = no_names, *skips = no_names;
+    int way, shallow = 0, is_open = 0, inherits = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOUi|pOppO", names_of, &object, &names, &path,
+                                     &way, &shallow, &own, &is_open, &inherits, &skips))
+        return NULL;
+    if ((names != Py_None && !PyDict_Check(names)) || !PyFrozenSet_Check(own) ||
+        !PyFrozenSet_Check(skips))
+        return PyErr_Format(PyExc_TypeError, "Scope takes a dict or None, and frozensets");
+    PyObject *done = PySet_New(NULL);
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    struct rpp_scope *scope = done ? (struct rpp_scope *)alloc(type, 0) : NULL;
+    if (!scope) {
+        Py_XDECREF(done);
+        return NULL;
+    }
+    scope->object = Py_NewRef(object);
+    scope->names = Py_NewRef(names);
+    scope->path = Py_NewRef(path);
+    scope->own = Py_NewRef(own);
+    scope->skips = Py_NewRef(skips);
+    scope->done = done;
+    scope->way = way;
+    scope->shallow = (char)shallow;
+    scope->is_open = (char)is_open;
+    scope->inherits = (char)inherits;
+    return (PyObject *)scope;
+}
+
+static PyObject *scope_get_own(PyObject *self, void *unused)
+{
+    (void)unused;
+    return Py_NewRef(((struct rpp_scope *)self)->own);
+}
+
+static int scope_set_own(PyObject *self, PyObject *own, void *unused)
+{
+    (void)unused;
+    if (!own || !PyFrozenSet_Check(own)) {
+        PyErr_SetString(PyExc_TypeError, "own is a frozenset");
+        return -1;
+    }
+    struct rpp_scope *scope = (struct rpp_scope *)self;
+    PyObject *gone = scope->own;
+    scope->own = Py_NewRef(own);
+    Py_XDECREF(gone);
+    return 0;
+}
+
+static int scope_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    const struct rpp_scope *scope = (struct rpp_scope *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(scope->object);
+    Py_VISIT(scope->names);
+    Py_VISIT(scope->own);
+    Py_VISIT(scope->skips);
+    Py_VISIT(scope->done);
+    return 0;
+}
+
+static int scope_clear(PyObject *self)
+{
+    struct rpp_scope *scope = (struct rpp_scope *)self;
+    Py_CLEAR(scope->object);
+    Py_CLEAR(scope->names);
+    Py_CLEAR(scope->path);
+    Py_CLEAR(scope->own);
+    Py_CLEAR(scope->skips);
+    Py_CLEAR(scope->done);
+    return 0;
+}
+
+static void scope_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    scope_clear(self);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+int rpp_add_scope_type(PyObject *module)
+{
+    static PyMemberDef members[] = {
+        {"object", T_OBJECT, offsetof(struct rpp_scope, object), READONLY, NULL},
+        {"names", T_OBJECT, offsetof(struct rpp_scope, names), READONLY, NULL},
+        {"path", T_OBJECT, offsetof(struct rpp_scope, path), READONLY, NULL},
+        {"done", T_OBJECT, offsetof(struct rpp_scope, done), READONLY, NULL},
+        {"way", T_INT, offsetof(struct rpp_scope, way), READONLY, NULL},
+        {"shallow", T_BOOL, offsetof(struct rpp_scope, shallow), READONLY, NULL},
+        {"is_open", T_BOOL, offsetof(struct rpp_scope, is_open), READONLY, NULL},
+        {NULL, 0, 0, 0, NULL},
+    };
+    static PyGetSetDef accessors[] = {
+        {"own", scope_get_own, scope_set_own, NULL, NULL},
+        {NULL, NULL, NULL, NULL, NULL},
+    };
+    static PyType_Slot slots[] = {
+        {Py_tp_new, (void *)scope_new},
+        {Py_tp_dealloc, (void *)scope_dealloc},
+        {Py_tp_traverse, (void *)scope_traverse},
+        {Py_tp_clear, (void *)scope_clear},
+        {Py_tp_members, members},
+        {Py_tp_getset, accessors},
+        {Py_tp_doc, "An object whose attributes are looked up by names."},
+        {0, NULL},
+    };
+    static PyType_Spec spec = {"reprise._C.Scope", sizeof(struct rpp_scope), 0,
+                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
+    scope_type = (PyTypeObject *)PyType_FromSpec(&spec);
+    no_names = PyFrozenSet_New(NULL);
+    return scope_type && no_names ? PyModule_AddType(module, scope_type) : -1;
+}

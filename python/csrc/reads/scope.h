@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A Scope: an object whose attributes are looked up by names, which come to be known as code is
+ * found.
+ */
+#ifndef REPRISE_PYTHON_SCOPE_H
+#define REPRISE_PYTHON_SCOPE_H
+
+#include "base/python.h"
+
+/* How much was known when a scope was looked at: any of these grows where more is. */
+struct rpp_known {
+    Py_ssize_t names, maybe, classes;
+    const PyObject *own;
+    bool dynamic;
+};
+
+struct rpp_scope {
+    PyObject_HEAD PyObject *object;
+    PyObject *names; /* its dict, or None */
+    PyObject *path;  /* what stands before a name, its dot included */
+    PyObject *own;   /* names that count though no code of the program has them: a frozenset */
+    PyObject *skips; /* names that others look at: a frozenset */
+    PyObject *done;  /* names that were looked up: a set */
+    int way;
+    char shallow;  /* only numbers and such of what it has */
+    char is_open;  /* may others be put in the place of its values, for a while? */
+    char inherits; /* could it come to have what it has of its class, or is asked for in case? */
+    struct rpp_known at;
+};
+
+bool rpp_is_scope(PyObject *object);
+int rpp_add_scope_type(PyObject *module);
+
+#endif
