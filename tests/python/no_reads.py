@@ -17,8 +17,8 @@ class NoReads:
         return fn(*args, **kwargs)
 
     @staticmethod
-    def refusing(body):
-        return body
+    def refusing(body, around):
+        return around(body)
 
     @staticmethod
     def leave_out(places):

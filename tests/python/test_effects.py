@@ -272,10 +272,12 @@ class Found(unittest.TestCase):
         self.assertEqual((net[1].p, seen, hasattr(net[0], "calls")), (0.1, {}, False))
 
     def test_what_was_looked_at_is_let_go(self):
-        reach = Reach(torch)
-        reach.follow(lambda: COUNTER, None)
+        reach, fn = Reach(torch), lambda: COUNTER
+        reach.follow(fn, None)
+        self.assertTrue(reach.is_seen(fn))
         reach.finish()
-        self.assertEqual([len(x) for x in (reach._seen, reach._ahead, reach._kinds)], [0, 0, 0])
+        self.assertEqual([len(x) for x in (reach._ahead, reach._kinds)], [0, 0])
+        self.assertFalse(reach.is_seen(fn))
 
 
 class Tensor:

@@ -550,12 +550,135 @@ class Found(unittest.TestCase):
 
         def subject(flag):
             return other() if flag else 0
-        executed = {runs.place_of(subject.__code__)}
+        executed = runs.Executed({runs.place_of(subject.__code__)})
         found = self.values(subject, executed)
         self.assertNotIn("t", self.paths)
         executed.add(runs.place_of(other.__code__))
         found.look_again()
         self.assertIn("t", found.walk.paths)
+
+    def test_code_that_ran_meanwhile_is_followed(self):
+        t, u = 1.5, 2.5
+
+        def other():
+            return t
+
+        def subject(flag):
+            return other() if flag else u
+
+        def set_t():
+            nonlocal t
+            t = 5
+        executed = runs.Executed({runs.place_of(subject.__code__)})
+        found = self.values(subject, executed)
+        executed.add(runs.place_of(other.__code__))
+        walk, names = found.walk, found.walk.names
+        found.look_further()
+        self.assertIs(found.walk, walk)
+        self.assertIsNot(found.walk.names, names)
+        self.assertEqual(found.walk.paths.count("u"), 1)
+        before = list(found.walk.tokens)
+        self.notices(set_t, "t")
+        t = 1.5
+        found.look_again()
+        self.assertEqual(found.walk.tokens, before)
+
+    def test_what_came_to_be_meanwhile_is_found(self):
+        class Some:
+            pass
+
+        def plain():
+            return plain.made, MADE_MEANWHILE, Some.made  # noqa: F821
+
+        def subject():
+            import fractions_meanwhile  # noqa: F401
+            return plain()
+        executed = runs.Executed(map(runs.place_of, (subject.__code__, plain.__code__)))
+        found = self.values(subject, executed)
+        made = types.ModuleType("fractions_meanwhile")
+        with mock.patch.dict(sys.modules, fractions_meanwhile=made), mock.patch.dict(
+                globals(), MADE_MEANWHILE=1.5):
+            plain.made = Some.made = 2.5
+            found.look_further()
+            self.assertLessEqual({"plain.made", "MADE_MEANWHILE", "Some.made", "fractions_meanwhile"},
+                                 set(found.walk.paths))
+            plain.made = 3.5
+            self.assertTrue(found.tokens()[1])
+
+    def test_calls_of_getattr_that_are_told_no_more(self):
+        owner = types.SimpleNamespace()
+        owner.some = types.SimpleNamespace(hidden=1.5)
+
+        class Net:
+            def __init__(self):
+                self.hidden = 1.5
+
+        net = Net()
+
+        def subject(name):
+            return getattr(net, name)
+        executed = runs.Executed({runs.place_of(subject.__code__)})
+        executed.asked = set()
+        found = self.values(subject, executed)
+        self.assertNotIn("net.hidden", found.walk.paths)
+        executed.asked = {"Found.test_calls_of_getattr_that_are_told_no_more.<locals>.Net"}
+        found.look_further()
+        self.assertIn("net.hidden", found.walk.paths)
+        found = self.values(subject, executed)
+        executed.asked = None
+        found.look_further()
+        self.assertTrue(found.walk.dynamic)
+
+    def test_locks_are_asked_once_code_names_that(self):
+        lock = threading.Lock()
+
+        def later():
+            return lock.locked()
+
+        def subject(flag):
+            with lock:
+                return later() if flag else 0
+        executed = runs.Executed({runs.place_of(subject.__code__)})
+        found = self.values(subject, executed)
+        self.assertNotIn("lock.locked()", found.walk.paths)
+        executed.add(runs.place_of(later.__code__))
+        found.look_further()
+        self.assertIn("lock.locked()", found.walk.paths)
+
+    def test_what_nobody_keeps_takes_another_walk(self):
+        variable = contextvars.ContextVar("variable")
+        token = variable.set((1, 2))
+        self.addCleanup(variable.reset, token)
+        executed = runs.Executed()
+        self.assertTrue(self.values(lambda: 1, executed).walk.can_go_on)
+
+        def subject():
+            return variable.get()
+        executed.add(runs.place_of(subject.__code__))
+        found = self.values(subject, executed)
+        walk = found.walk
+        self.assertFalse(walk.can_go_on)
+        found.look_further()
+        self.assertIsNot(found.walk, walk)
+
+    def test_tensors_are_seen_and_not_kept(self):
+        walk = _C.Walk()
+        walk._tensor_class = walked_torch.Tensor
+        tensor, kept = walked_torch.Tensor(), object()
+        walk.hold(tensor)
+        walk.hold(kept)
+        walk.weaken()
+        self.assertTrue(walk.is_seen(tensor) and walk.is_seen(kept))
+        at, reference = id(tensor), weakref.ref(tensor)
+        del tensor
+        self.assertIsNone(reference())
+        others = [walked_torch.Tensor() for _ in range(1000)]
+        self.assertFalse(any(map(walk.is_seen, others)))
+        for other in others:
+            walk.hold(other)
+        self.assertTrue(all(map(walk.is_seen, others)), at in map(id, others))
+        walk.let_go()
+        self.assertFalse(walk.is_seen(kept))
 
     def test_what_wraps_others(self):
         t, variable = 1.5, contextvars.ContextVar("variable", default=1)
@@ -859,6 +982,15 @@ class Effects(unittest.TestCase):
             helper(1)
         for executed in (outer, inner) if hasattr(sys, "monitoring") else ():
             self.assertIn(runs.place_of(helper.__code__), executed)
+
+
+    def test_what_looks_at_a_run_is_no_part_of_it(self):
+        run = runs.Run(runs.Executed(), refuses=True)
+        with run:
+            run.ending(lambda placed: None)(None)
+            time.time()
+        with self.assertRaises(runs.Effect), run:
+            run.ending(lambda placed: time.time())(None)
 
 
 class New(unittest.TestCase):

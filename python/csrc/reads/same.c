@@ -129,15 +129,22 @@ static bool grow(struct rpp_seen *seen)
     return true;
 }
 
+/* Is another object by now where one was that nobody kept? */
+static bool is_gone(const struct rpp_seen_entry *entry)
+{
+    return entry->weak && PyWeakref_GetObject(entry->weak) != entry->object;
+}
+
 bool rpp_seen_add(struct rpp_seen *seen, PyObject *object, size_t *out_number)
 {
     if (!grow(seen))
         return false;
     struct rpp_seen_entry *entry = entry_of(seen, object);
-    bool is_new = !entry->object;
+    bool is_new = !entry->object || is_gone(entry);
     if (is_new) {
-        entry->object = Py_NewRef(object);
-        entry->number = seen->count++;
+        PyObject *weak = entry->weak;
+        *entry = (struct rpp_seen_entry){.object = Py_NewRef(object), .number = seen->count++};
+        Py_XDECREF(weak);
     }
     *out_number = entry->number;
     return is_new;
@@ -145,13 +152,28 @@ bool rpp_seen_add(struct rpp_seen *seen, PyObject *object, size_t *out_number)
 
 bool rpp_seen_has(const struct rpp_seen *seen, const PyObject *object)
 {
-    return seen->room && entry_of(seen, object)->object;
+    const struct rpp_seen_entry *entry = seen->room ? entry_of(seen, object) : NULL;
+    return entry && entry->object && !is_gone(entry);
+}
+
+bool rpp_seen_weaken(struct rpp_seen *seen, PyTypeObject *type)
+{
+    for (size_t i = 0; i < seen->room; i++) {
+        struct rpp_seen_entry *entry = &seen->list[i];
+        if (!entry->object || entry->weak || !PyType_IsSubtype(Py_TYPE(entry->object), type))
+            continue;
+        entry->weak = PyWeakref_NewRef(entry->object, NULL);
+        if (!entry->weak)
+            return false;
+        Py_DECREF(entry->object);
+    }
+    return true;
 }
 
 int rpp_seen_visit(const struct rpp_seen *seen, visitproc visit, void *arg)
 {
     for (size_t i = 0; i < seen->room; i++)
-        Py_VISIT(seen->list[i].object);
+        Py_VISIT(seen->list[i].weak ? seen->list[i].weak : seen->list[i].object);
     return 0;
 }
 
@@ -160,6 +182,6 @@ void rpp_seen_clear(struct rpp_seen *seen)
     struct rpp_seen gone = *seen;
     *seen = (struct rpp_seen){0};
     for (size_t i = 0; i < gone.room; i++)
-        Py_XDECREF(gone.list[i].object);
+        Py_XDECREF(gone.list[i].weak ? gone.list[i].weak : gone.list[i].object);
     PyMem_Free(gone.list);
 }

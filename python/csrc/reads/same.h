@@ -18,6 +18,7 @@ struct rpp_seen {
 
 struct rpp_seen_entry {
     PyObject *object; /* NULL: free */
+    PyObject *weak;   /* a weak reference to it, which may be gone; NULL: it is kept */
     size_t number;
 };
 
@@ -26,6 +27,9 @@ struct rpp_seen_entry {
 bool rpp_seen_add(struct rpp_seen *seen, PyObject *object, size_t *out_number);
 bool rpp_seen_has(const struct rpp_seen *seen, const PyObject *object);
 int rpp_seen_visit(const struct rpp_seen *seen, visitproc visit, void *arg);
+/* Keeps objects of the type no longer: their numbers are theirs while they live. False with an
+ * exception set. */
+bool rpp_seen_weaken(struct rpp_seen *seen, PyTypeObject *type);
 /* Lets go of all. */
 void rpp_seen_clear(struct rpp_seen *seen);
 

@@ -99,8 +99,21 @@ static void scope_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
+/* look_again(): it may have come to have names since it was looked at. */
+static PyObject *scope_look_again(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    ((struct rpp_scope *)self)->at.names = -1;
+    return Py_NewRef(Py_None);
+}
+
 int rpp_add_scope_type(PyObject *module)
 {
+    static PyMethodDef methods[] = {
+        {"look_again", scope_look_again, METH_NOARGS,
+         "look_again(): it may have come to have names since it was looked at."},
+        {NULL, NULL, 0, NULL},
+    };
     static PyMemberDef members[] = {
         {"object", T_OBJECT, offsetof(struct rpp_scope, object), READONLY, NULL},
         {"names", T_OBJECT, offsetof(struct rpp_scope, names), READONLY, NULL},
@@ -121,6 +134,7 @@ int rpp_add_scope_type(PyObject *module)
         {Py_tp_traverse, (void *)scope_traverse},
         {Py_tp_clear, (void *)scope_clear},
         {Py_tp_members, members},
+        {Py_tp_methods, methods},
         {Py_tp_getset, accessors},
         {Py_tp_doc, "An object whose attributes are looked up by names."},
         {0, NULL},

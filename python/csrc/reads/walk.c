@@ -507,6 +507,14 @@ static PyObject *walk_hold(PyObject *self, PyObject *value)
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
 
+/* weaken(): tensors that were seen are the program's to drop. */
+static PyObject *walk_weaken(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    struct walk *walk = (struct walk *)self;
+    return rpp_seen_weaken(&walk->seen, (PyTypeObject *)walk->tensor) ? Py_NewRef(Py_None) : NULL;
+}
+
 /* let_go(): what was seen is the program's to drop. */
 static PyObject *walk_let_go(PyObject *self, PyObject *unused)
 {
@@ -590,7 +598,7 @@ static PyObject *walk_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 
 static PyMemberDef members[] = {
     {"tokens", T_OBJECT, offsetof(struct walk, tokens), READONLY, NULL},
-    {"paths", T_OBJECT, offsetof(struct walk, paths), READONLY, NULL},
+    {"paths", T_OBJECT, offsetof(struct walk, paths), 0, NULL},
     {"owners", T_OBJECT, offsetof(struct walk, owners), 0, NULL},
     {"first", T_OBJECT, offsetof(struct walk, first), READONLY, NULL},
     {"names", T_OBJECT, offsetof(struct walk, names), 0, NULL},
@@ -618,6 +626,7 @@ static PyMethodDef methods[] = {
      "extend(scopes): looks up the names that came to be known since each was looked at."},
     {"is_seen", walk_is_seen, METH_O, "is_seen(value): did it get a token?"},
     {"hold", walk_hold, METH_O, "hold(value): it counts as seen."},
+    {"weaken", walk_weaken, METH_NOARGS, "weaken(): keeps no tensors of what was seen."},
     {"let_go", walk_let_go, METH_NOARGS, "let_go(): forgets what was seen."},
     {NULL, NULL, 0, NULL},
 };

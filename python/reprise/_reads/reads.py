@@ -58,6 +58,7 @@ class Reads:
         self._arguments = Arguments(torch, self._number_of, self._numbers.setdefault, self._names, self._is_own)
         self._own = (None, frozenset())  # a walk, and where storages begin that it found
         self._warned = set()
+        self._is_new = False  # was all looked at as this call began, so that captures have run since at most?
         self._lock = threading.RLock()
         self.unseen = []         # effects of an eager run that no capture would keep from happening
         self.found_more = False  # there are modules to be watched that were not known
@@ -75,23 +76,32 @@ class Reads:
         if not checks and self.number is not None:
             return self.number
         with self._lock:
-            return self._state()
+            walks = self.values.walks
+            number = self._state()
+            self._is_new = self.values.walks != walks
+            if not self._is_new:
+                self.values.rest()
+            return number
 
-    def _state(self):
+    def _state(self, is_new=False):
         _, changed = self.values.tokens()
         if changed:
             self._met()
             self.number = self._number_of(tuple(self.values.walk.tokens))
         if self.executed.size != self._learned:
-            self._learn()
+            self._learn(is_new)
         self._refuse(self.values.walk)
         return self.number
 
-    def _learn(self):
+    def _learn(self, is_new):
         """Code ran that had not run before: what it reads is looked at from now on. What was captured
-        until now did without that code, so the number stays."""
+        until now did without that code, so the number stays. is_new: it ran in captures, which put back what
+        they change, and all else was looked at ahead of them."""
         self._learned = self.executed.size
-        self.values.look_again()
+        if is_new:
+            self.values.look_further()
+        else:
+            self.values.look_again()
         self._met()
         self._learned = self.executed.size
         self._numbers.setdefault(tuple(self.values.walk.tokens), self.number)
@@ -130,6 +140,7 @@ class Reads:
 
     def eager_call(self, fn, args, kwargs):
         """An eager call, of which is noted what it executes and what it does besides computing."""
+        self._is_new = False
         if not self._observes():
             return fn(*args, **kwargs)
         run = Run(self.executed, self.iterators)
@@ -216,10 +227,12 @@ class Reads:
                 return False
 
     def learn(self, values):
-        """Behind a run: what it executed is known before the program changes what that reads."""
+        """Behind a capture: what it executed is known before the program changes what that reads."""
         with self._lock:
             try:
-                self._state()
+                self._state(self._is_new)
+                self._is_new = False
+                self.values.rest()
                 for value in values:
                     self._arguments.look(value)
             except Unreadable:
@@ -232,10 +245,10 @@ class Reads:
     def _is_own(self, tensor):
         """Does a tensor lie in memory that the callable has beside its arguments?"""
         walk = self.values.walk
-        if self._own[0] is not walk:
+        if self._own[0] != self.values.walks:
             found = [] if walk is None else [owner() for kind, _, owner, _, _ in walk.owners if kind == TENSOR]
             found += self.watch.tensors if self.watch is not None else []
-            self._own = (walk, frozenset(map(_storage, filter(_is_there, found))))
+            self._own = (self.values.walks, frozenset(map(_storage, filter(_is_there, found))))
         return _storage(tensor) in self._own[1]
 
     def compares(self, tensor):

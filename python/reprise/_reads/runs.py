@@ -127,6 +127,11 @@ class Executed(set):
         """Another number wherever there is more."""
         return len(self) + (1 << 40 if self.asked is None else len(self.asked))
 
+    def copy(self):
+        made = Executed(self)
+        made.asked = None if self.asked is None else set(self.asked)
+        return made
+
     def note(self, code, function, first):
         """Code calls something that is implemented in C."""
         if self.asked is None or is_foreign_file(code.co_filename):

@@ -2,6 +2,7 @@
 """The values that one walk found, kept up to date: where nothing changed they are not looked for again."""
 
 import collections
+import contextlib
 
 from .. import _C
 from .._base.collector import uncollected
@@ -32,6 +33,8 @@ class Values:
         self.walk = None
         self.walks = 0
         self._found_containers = (None, None)  # a walk, and what it found
+        self._stages = []  # what was executed when the walk began, and each time that it went on
+        self._size = None  # of executed, then
 
     def tokens(self):
         """The tokens of what is there now, and whether they are other ones than the last time."""
@@ -48,15 +51,27 @@ class Values:
         return self.walk.tokens, True
 
     def look_again(self):
-        try:
-            with uncollected():
-                walk = self._walk()
+        with _readable(), uncollected():
+            walk = self._walk()
             self.handle.set(walk.owners, self.unowned)
-        except Exception as error:  # objects may do anything when they are asked
-            raise Unreadable("what it reads beside its arguments could not be looked through: "
-                             f"{type(error).__name__}: {error}") from error
         self.walk = walk
         self.walks += 1
+
+    def look_further(self):
+        """The same where code that was executed meanwhile is the only news: that is followed."""
+        if self.walk is None or not self.walk.can_go_on:
+            self.look_again()
+            return
+        with _readable(), uncollected():
+            self._go_on(self.walk, self.executed.copy())
+            self.handle.set(self.walk.owners, self.unowned)
+        self._found_containers = (None, None)
+        self.walks += 1
+
+    def rest(self):
+        """What was looked at is the program's to drop."""
+        if self.walk is not None and self.walk.can_go_on:
+            self.walk.end()
 
     def _walk(self):
         known = self.known() if callable(self.known) else self.known
@@ -65,11 +80,35 @@ class Values:
             if not walk.obstacles:
                 return walk
             self.runs_unseen = False
-        walk = Walk(self.torch, known, self.names, self.executed, self.left, self.takes).run(*self.roots)
+        walk = self._walk_executed(known)
         if self.is_compiled:
             walk.cautions.append("what compiled code reads is too much to follow; of functions that the "
                                  "compiler took in, changes of Python values may go unseen")
         return walk
+
+    def _walk_executed(self, known):
+        """In the stages of the walk before, where no more was executed: the same values then have the same tokens."""
+        if self.executed is None:
+            return Walk(self.torch, known, self.names, None, self.left, self.takes).run(*self.roots)
+        stages = self._stages if self._size == self.executed.size else [self.executed.copy()]
+        for first, *more in (stages, stages[-1:]):
+            walk = Walk(self.torch, known, self.names, first.copy(), self.left, self.takes).run(*self.roots)
+            self._stages = [first]
+            self._note_executed(walk)
+            if walk.can_go_on or not more:
+                break
+        for stage in more:
+            self._go_on(walk, stage)
+        return walk
+
+    def _go_on(self, walk, stage):
+        self._stages.append(stage)
+        walk.go_on(stage.copy())
+        self._note_executed(walk)
+
+    def _note_executed(self, walk):
+        self.executed.update(walk.executed)  # a walk finds code that autograd executes
+        self._size = self.executed.size
 
     def _take(self, changes):
         """Where only numbers, strings and the like changed: no more than their tokens did. Are they others? None:
@@ -116,6 +155,7 @@ class Values:
             self.walk.owners[at] = (kind, way, value, keys, values)
             looked[id(value)] = at
             self._accept(which, entry, value)
+        self.rest()  # it has seen what is replaced
         return True
 
     def _containers(self):
@@ -130,6 +170,15 @@ class Values:
                 found[id(owner)] = at if is_one else None
             self._found_containers = (self.walk, found)
         return found
+
+
+@contextlib.contextmanager
+def _readable():
+    try:
+        yield
+    except Exception as error:  # objects may do anything when they are asked
+        raise Unreadable("what it reads beside its arguments could not be looked through: "
+                         f"{type(error).__name__}: {error}") from error
 
 
 def _are_both_empty(before, value):

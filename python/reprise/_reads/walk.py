@@ -111,6 +111,8 @@ class Walk(_C.Walk):
         self._used = set()      # types of modules whose own functions were looked at
         self._global_hooks = False  # were they looked at?
         self._functional = None  # the scope of torch.nn.functional, once a layer of PyTorch's was met
+        self._news = News()
+        self.can_go_on = False
 
     def run(self, *roots):
         """Walks from (value, path) each."""
@@ -120,6 +122,21 @@ class Walk(_C.Walk):
         if names is not None:  # a method may be replaced
             self._shared.append(_Scope(self.torch.Tensor, names, "Tensor.", way_for("class"), shallow=True,
                                        inherits=True))
+        self._find_all()
+        self._bind()
+        return self
+
+    def go_on(self, executed):
+        """Follows code that is among what was executed by now, and what there is now of what was not there
+        before. Nothing that was found may have changed; otherwise it takes another walk."""
+        self.executed = executed
+        self.names, self.paths = set(self.names), list(self.paths)  # others than those that somebody has
+        for scope in (*self._shared, *self._scopes):
+            scope.look_again()
+        self._news.follow(self)
+        self._find_all()
+
+    def _find_all(self):
         progress = None
         while progress != (progress := self._progress()):
             shared = None
@@ -128,16 +145,27 @@ class Walk(_C.Walk):
                 self.extend(self._shared)
             self._drain()
             self.extend(self._scopes)
+            self.extend(self._news.scopes)
+            self._news.ask_locks(self)
             self._drain()
-        self._bind()
+        if self.executed is None or self.takes is not None or self._news.is_loose:
+            self.end()
+        else:
+            self._news.pause()
+            self.weaken()
+            self.can_go_on = True
+
+    def end(self):
+        """What was looked at is the program's to drop."""
+        self.can_go_on = False
         self.let_go()
         self._scopes.clear()
         self._shared.clear()
-        return self
+        self._news.clear()
 
     def _progress(self):
         return (len(self.names), self.dynamic, len(self._dynamic_classes), len(self._shared), len(self._scopes),
-                self._made)
+                len(self._news.scopes), self._made)
 
     def _drain(self):
         while self._ahead:
@@ -260,6 +288,7 @@ class Walk(_C.Walk):
             self._follow(Walk._foreign_cells, function, path)
             return Same(function)
         if self.executed is not None and place_of(function.__code__) not in self.executed:
+            self._news.idle.setdefault(place_of(function.__code__), []).append((function, path))
             return ("function", Same(function.__code__))
         self._follow(Walk._function_reads, function, path)
         return ("function",)
@@ -301,7 +330,8 @@ class Walk(_C.Walk):
         self._learn(code, function.__globals__, function.__qualname__.rpartition(".")[0])
         if function.__dict__:
             self._shared.append(_Scope(function, function.__dict__, name + ".", way_for("container")))
-            self._meet_class(type(function))
+        else:
+            self._news.functions.append(function)
 
     def _asks_anything(self, owner):
         """Code asks for names that it makes: a method most likely of its object, a function of any."""
@@ -326,16 +356,21 @@ class Walk(_C.Walk):
         self._maybe |= found.maybe
         if found.dynamic and not (found.by_calls and self._are_calls_told()):
             self._asks_anything(owner)
+        elif found.dynamic:
+            self._news.asking.append(owner)
         builtins = vars(sys.modules["builtins"])
         keys = [n for n in sorted(found.globals) if n in names or n in builtins or n in found.by_text]
         self.own(NAMES, names, tuple(keys), [names.get(n, _C.absent) for n in keys], keys,
                  way_for("globals"))
+        self._news.globals.append((names, found.globals.difference(keys)))
         if "getenv" in found.globals or "getenv" in found.attributes:
             self.put(os.environ, "os.environ")
         for name in sorted(found.imports):
             module = sys.modules.get(name)
             if module is not None:
                 self.put(module, name)
+            else:
+                self._news.imports[name] = None
 
     def _method(self, method, path):
         self._follow(Walk.put, method.__func__, path)
@@ -392,6 +427,7 @@ class Walk(_C.Walk):
 
     def _called_identity(self, ask, path):
         value = ask()
+        self._news.is_loose = True
         self.own(CALL, functools.partial(_id_of, ask), None, (id(value),), (path,))
         self.put(value, path)
 
@@ -501,6 +537,7 @@ class Walk(_C.Walk):
         self.first.append(len(self.tokens))
         self.tokens.append("deque")
         self.paths.append(path)
+        self._news.is_loose = True
         for i, member in enumerate(list(value)[:MOST_ITEMS]):
             self.put(member, f"{path}[{i}]")
 
@@ -543,12 +580,9 @@ class Walk(_C.Walk):
 
     def _tensor(self, tensor, path):
         torch = self.torch
-        for hooks in (getattr(tensor, name, None) for name in _TENSOR_HOOKS):
-            if hooks is not None:
-                self._follow(Walk._items, hooks, f"the hooks of {path}")
-        names = getattr(tensor, "__dict__", None)
-        if names:
-            self._scopes.append(_Scope(tensor, names, path + ".", way_for("instance"), inherits=True))
+        self._beside(tensor, path)
+        if self.executed is not None:
+            self._news.tensors.append((weakref.ref(tensor), path))
         try:
             like = (tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.requires_grad)
             address = tensor.data_ptr()
@@ -559,6 +593,18 @@ class Walk(_C.Walk):
                 self.look_at(TENSOR, self._weak(tensor))
             return ("tensor", address, *like)
         return ("tensor", self._contents(tensor, address), *like)
+
+    def _beside(self, tensor, path, done=()):
+        """Of a tensor, its hooks and the attributes that the program gave it. done: names that are known."""
+        for hooks in (getattr(tensor, name, None) for name in _TENSOR_HOOKS):
+            if hooks is not None and not self.is_seen(hooks):
+                self.hold(hooks)
+                self._follow(Walk._items, hooks, f"the hooks of {path}")
+        names = getattr(tensor, "__dict__", None)
+        if names:
+            scope = _Scope(tensor, names, path + ".", way_for("instance"), inherits=True)
+            scope.done.update(done)
+            self._news.scopes.append(scope)
 
     def _contents(self, tensor, address):
         nbytes = tensor.numel() * tensor.element_size()
@@ -601,6 +647,7 @@ class Walk(_C.Walk):
 
     def _objects(self, value, path):
         """An array of objects."""
+        self._news.is_loose = True
         self._called(functools.partial(_ids_of_elements, value), f"the elements of {path}")
         for i, member in enumerate(value.flat):
             self.put(member, f"{path}[{i}]")
@@ -657,6 +704,7 @@ class Walk(_C.Walk):
             self._functional = _Scope(functional, vars(functional), "torch.nn.functional.",
                                       way_for("globals"), shallow=True)
             self._shared.append(self._functional)
+        self._made += 1
         self._functional.own |= {n for n in names if n in self._functional.names}
 
     def _look_at_global_hooks(self):
@@ -822,8 +870,7 @@ class Walk(_C.Walk):
         return Same(value)
 
     def _lock(self, lock, path):
-        if "locked" in self.names:
-            self._called(lock.locked, f"{path}.locked()")
+        self._news.locks.append((lock, path))
 
     def _object_reads(self, value, path):
         names = getattr(value, "__dict__", None)
@@ -904,6 +951,73 @@ class Walk(_C.Walk):
             self.own(ATTRIBUTES, scope.object, tuple(keys),
                      [getattr(scope.object, n, _C.absent) for n in keys],
                      [scope.path.format(n) for n in keys], is_open=scope.is_open)
+
+
+class News:
+    """What a walk has to look at when it goes on: where there may be what was not there before."""
+
+    def __init__(self):
+        self.idle = {}        # by place: functions whose code was not executed, (function, path) each
+        self.functions = []   # that had no attributes
+        self.asking = []      # whose code asks by names that it makes, as Executed tells: as _asks_anything takes it
+        self.globals = []     # (dict, names that code has and it had not)
+        self.imports = {}     # names of modules that code imports and nobody had imported
+        self.tensors = []     # (weak reference, path)
+        self.scopes = []      # of tensors with attributes
+        self.done = {}        # by id of a tensor: the names that its scope was looked up by, while the walk rests
+        self.locks = []
+        self.is_loose = False  # was something seen that no owner keeps? Its id may be another's by now
+
+    def clear(self):
+        self.__init__()
+
+    def pause(self):
+        """Keeps no tensor."""
+        self.done = {id(scope.object): scope.done for scope in self.scopes}
+        self.scopes = []
+
+    def ask_locks(self, walk):
+        if "locked" in walk.names:
+            for lock, path in self.locks:
+                walk.own(CALL, lock.locked, None, (lock.locked(),), (f"{path}.locked()",))
+            self.locks.clear()
+
+    def follow(self, walk):
+        for place in [place for place in self.idle if place in walk.executed]:
+            for function, path in self.idle.pop(place):
+                walk._follow(Walk._function_reads, function, path)
+        asked = getattr(walk.executed, "asked", None)
+        if asked is None:
+            for owner in self.asking:
+                walk._asks_anything(owner)
+        elif self.asking:
+            walk._dynamic_classes |= asked
+        self._follow_names(walk)
+        self._follow_attributes(walk)
+
+    def _follow_names(self, walk):
+        globals, self.globals = self.globals, []
+        for names, lacking in globals:
+            keys = tuple(sorted(n for n in lacking if n in names))
+            if keys:
+                walk.own(NAMES, names, keys, [names[n] for n in keys], keys, way_for("globals"))
+            self.globals.append((names, lacking.difference(keys)))
+        for name in [name for name in self.imports if name in sys.modules]:
+            del self.imports[name]
+            walk.put(sys.modules[name], name)
+
+    def _follow_attributes(self, walk):
+        functions, self.functions = self.functions, []
+        for function in functions:
+            if function.__dict__:
+                walk._shared.append(_Scope(function, function.__dict__, function.__name__ + ".",
+                                           way_for("container")))
+            else:
+                self.functions.append(function)
+        for reference, path in self.tensors:
+            tensor = reference()
+            if tensor is not None:
+                walk._beside(tensor, path, self.done.get(id(tensor), ()))
 
 
 def _is_simple_to_compare(value):
