@@ -91,6 +91,7 @@ class Record:
     path: Any
     held: Any
     form: Any
+    alike: Any
     registered: bool
 
 class Reach:

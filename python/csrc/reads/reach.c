@@ -23,6 +23,8 @@ static struct {
         *attribute, *item;
 } says;
 
+enum { UNTOLD = 2 };
+
 static PyObject *nothing; /* an empty dict, which nobody adds to */
 
 /* ---- Is it touched? ------------------------------------------------------------------------ */
@@ -40,14 +42,61 @@ static bool is_same_dict(PyObject *now, PyObject *held)
     return true;
 }
 
-/* 1 or 0; 2: Python has to say. A dict with an order of its own is looked at here while it is empty. */
-static int touched_dict(const struct rpp_record *record)
+static bool is_same_list(PyObject *now, PyObject *held)
 {
+    Py_ssize_t count = PyList_Size(held);
+    if (PyList_Size(now) != count)
+        return false;
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (PyList_GetItem(now, i) != PyList_GetItem(held, i))
+            return false;
+    return true;
+}
+
+/* Has the owner what it held by these names? */
+static bool is_same_by_names(const struct rpp_record *record)
+{
+    PyObject *name;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(record->alike, &at, &name, NULL))
+        if (PyDict_GetItemWithError(record->owner, name) !=
+            PyDict_GetItemWithError(record->held, name))
+            return false;
+    return !PyErr_Occurred();
+}
+
+static bool is_exact_set(PyObject *object)
+{
+    return Py_TYPE(object) == &PySet_Type;
+}
+
+static int touched_alike(const struct rpp_record *record)
+{
+    PyObject *now, *copy;
+    if (PyDict_CheckExact(record->alike))
+        return PyDict_CheckExact(record->owner) && PyDict_CheckExact(record->held)
+                   ? !is_same_by_names(record)
+                   : UNTOLD;
+    if (!PyArg_ParseTuple(record->alike, "O!O!", &PyDict_Type, &now, &PyDict_Type, &copy))
+        return -1;
+    return is_same_dict(now, copy) ? 0 : UNTOLD;
+}
+
+/* 1 or 0; UNTOLD: Python has to say. A dict with an order of its own is looked at here while it is
+ * empty. -1 with an exception set. */
+static int touched(const struct rpp_record *record)
+{
+    if (record->alike && record->alike != Py_None)
+        return touched_alike(record);
+    if (record->held && PyList_CheckExact(record->owner) && PyList_CheckExact(record->held))
+        return !is_same_list(record->owner, record->held);
+    if (record->held && is_exact_set(record->owner) && is_exact_set(record->held))
+        return PyObject_RichCompareBool(record->owner, record->held, Py_NE);
     if (!record->form || !record->held || !PyDict_CheckExact(record->held))
-        return 2;
+        return UNTOLD;
     if (PyDict_CheckExact(record->owner))
         return !is_same_dict(record->owner, record->held);
-    return record->held == nothing ? PyDict_Size(record->owner) != 0 : 2;
+    return record->held == nothing ? PyDict_Size(record->owner) != 0 : UNTOLD;
 }
 
 PyObject *rpp_touched(PyObject *module, PyObject *records)
@@ -56,13 +105,13 @@ PyObject *rpp_touched(PyObject *module, PyObject *records)
     PyObject *found = PyList_Check(records) ? PyList_New(0) : NULL;
     for (Py_ssize_t i = 0; found && i < PyList_Size(records); i++) {
         PyObject *record = Py_NewRef(PyList_GetItem(records, i));
-        int touched = rpp_is_record(record) ? touched_dict((struct rpp_record *)record) : 2;
-        if (touched == 2) {
+        int is_touched = rpp_is_record(record) ? touched((struct rpp_record *)record) : UNTOLD;
+        if (is_touched == UNTOLD) {
             PyObject *said = PyObject_CallMethodObjArgs(record, says.is_touched, NULL);
-            touched = said ? PyObject_IsTrue(said) : -1;
+            is_touched = said ? PyObject_IsTrue(said) : -1;
             Py_XDECREF(said);
         }
-        if (touched < 0 || (touched && PyList_Append(found, record) != 0))
+        if (is_touched < 0 || (is_touched && PyList_Append(found, record) != 0))
             Py_CLEAR(found);
         Py_DECREF(record);
     }

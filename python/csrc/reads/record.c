@@ -95,6 +95,7 @@ static int record_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(record->path);
     Py_VISIT(record->held);
     Py_VISIT(record->form);
+    Py_VISIT(record->alike);
     return 0;
 }
 
@@ -105,6 +106,7 @@ static int record_clear(PyObject *self)
     Py_CLEAR(record->path);
     Py_CLEAR(record->held);
     Py_CLEAR(record->form);
+    Py_CLEAR(record->alike);
     return 0;
 }
 
@@ -152,6 +154,7 @@ static PyTypeObject *add_record_type(PyObject *module)
         {"path", T_OBJECT, offsetof(struct rpp_record, path), 0, NULL},
         {"held", T_OBJECT, offsetof(struct rpp_record, held), 0, NULL},
         {"form", T_OBJECT, offsetof(struct rpp_record, form), 0, NULL},
+        {"alike", T_OBJECT, offsetof(struct rpp_record, alike), 0, NULL},
         {"registered", T_BOOL, offsetof(struct rpp_record, registered), 0, NULL},
         {NULL, 0, 0, 0, NULL},
     };

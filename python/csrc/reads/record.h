@@ -15,7 +15,10 @@ struct rpp_path {
 /* An owner, and what it held when this was made. */
 struct rpp_record {
     PyObject_HEAD PyObject *owner, *path, *held;
-    PyObject *form;  /* of a Mapping */
+    PyObject *form; /* of a Mapping */
+    PyObject
+        *alike; /* (dict, copy of it): while these are the same, so is what the owner holds; or a
+                        dict of the names of an owner that is a dict; NULL: nothing tells so */
     char registered; /* does PyTorch look for tensors here, as parameters or buffers? */
 };
 

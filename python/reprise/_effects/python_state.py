@@ -19,6 +19,7 @@ import types
 
 from .. import _C
 from .._capture import trackers
+from .._reads.marks import dict_of_class
 
 MOST_BYTES = 1 << 20   # of a tensor on the CPU, or an array, whose contents are kept
 MOST_DEPTH = 8         # to which two containers are compared
@@ -331,6 +332,7 @@ class Names(Record):
     def __init__(self, owner, path):
         self.names = {}
         super().__init__(owner, path)
+        self.alike = self.names
 
     @staticmethod
     def look(owner):
@@ -407,6 +409,12 @@ class Slotted(Record):
 
 
 class Body(Record):
+    def __init__(self, owner, path):
+        super().__init__(owner, path)
+        names = dict_of_class(owner)
+        if names is not None:
+            self.alike = (names, dict(names))
+
     @staticmethod
     def look(owner):
         return {k: v for k, v in vars(owner).items() if not (k.startswith("__") and k.endswith("__"))

@@ -156,12 +156,12 @@ class Reach(_C.Reach):
     def _code(self, code, beside):
         names = names_of(code)
         space = self._space(beside, None)
-        for name in names:
-            if name in beside:
-                self._name(space, name, names)
-            elif name not in self._names:
-                space.add(name)  # a global that the code may make
-        for name in names - self._names:
+        new = names - self._names
+        for name in names & beside.keys():
+            self._name(space, name, names)
+        for name in new - beside.keys():
+            space.add(name)  # a global that the code may make
+        for name in new:
             self._names.add(name)
             self._ahead += self._waiting.pop(name, ())
 
