@@ -17,6 +17,7 @@ except ImportError:
     torch = None
 
 import reprise
+from reprise import _C
 from reprise._effects.effects import Changed, Containers, Effects, Unobserved, kind_of
 from reprise._base.interrupts import Interrupts
 from reprise._effects.reach import Reach
@@ -72,12 +73,19 @@ class Found(unittest.TestCase):
     def changes(self, fn, *arguments, call=None):
         """The paths of what a call changes, which is put back."""
         records = records_of(fn, *arguments)
-        self.assertEqual([r for r in records if r.is_touched()], [])
+        self.assertEqual(self.touched(records), [])
         (call or fn)()
+        self.touched(records)
         found = [str(change.path) for record in records for change in record.changes()]
         for record in records:
             record.restore()
-        self.assertEqual([r for r in records if r.is_touched()], [])
+        self.assertEqual(self.touched(records), [])
+        return found
+
+    def touched(self, records):
+        """What the extension says, and Python."""
+        found = _C.touched(records)
+        self.assertEqual(found, [r for r in records if r.is_touched()])
         return found
 
     def test_nothing(self):
@@ -152,12 +160,20 @@ class Found(unittest.TestCase):
         self.assertEqual(queue.maxlen, 5)
 
     def test_the_order_of_a_dict_is_put_back(self):
-        table = {"a": 1, "b": 2}
+        for table in ({"a": 1, "b": 2}, collections.OrderedDict(a=1, b=2)):
+            def fn():
+                table["a"] = table.pop("a")  # noqa: B023
+            self.assertEqual(self.changes(fn), [])
+            self.assertEqual(list(table), ["a", "b"])
+
+    def test_an_order_of_its_own_is_put_back(self):
+        ordered, empty = collections.OrderedDict(a=1, b=2), collections.OrderedDict()
 
         def fn():
-            table["a"] = table.pop("a")
-        self.assertEqual(self.changes(fn), [])
-        self.assertEqual(list(table), ["a", "b"])
+            ordered.move_to_end("a")
+            empty["c"] = 3
+        self.assertEqual(self.changes(fn), ["empty['c']"])
+        self.assertEqual((list(ordered), list(empty)), (["a", "b"], []))
 
     def test_slots_and_classes(self):
         kept = Kept()
