@@ -321,39 +321,43 @@ static bool is_dunder(PyObject *name)
            PyUnicode_ReadChar(name, 1) == '_';
 }
 
-/* 1: the name is looked up; 0: it is not; -1 with an exception set. */
-static int wants(const struct walk *walk, const struct rpp_scope *scope, PyObject *name,
-                 int dynamic)
+static bool has(PyObject *set, PyObject *name)
 {
-    int in_names;
-    if (!PyUnicode_CheckExact(name) || PySet_Contains(scope->skips, name) == 1 ||
-        PySet_Contains(scope->done, name) == 1)
-        return PyErr_Occurred() ? -1 : 0;
-    if (PySet_Contains(scope->own, name) == 1)
-        return 1;
-    in_names = PySet_Contains(walk->names, name);
-    if (in_names == 1)
-        return PySet_Contains(walk->skipped, name) == 0;
-    return in_names == 0 ? dynamic && !scope->shallow && !is_dunder(name) : -1;
+    return PySet_Size(set) > 0 && PySet_Contains(set, name) == 1;
+}
+
+/* Is the name looked up? Most are not, and that is told first. An exception may be set. */
+static bool wants(const struct walk *walk, const struct rpp_scope *scope, PyObject *name,
+                  bool dynamic)
+{
+    if (!PyUnicode_CheckExact(name))
+        return false;
+    bool in_names = has(walk->names, name), in_own = has(scope->own, name);
+    if ((!in_names && !in_own && !dynamic) || has(scope->skips, name) || has(scope->done, name))
+        return false;
+    if (in_own)
+        return true;
+    if (in_names)
+        return !has(walk->skipped, name);
+    return !scope->shallow && !is_dunder(name);
 }
 
 /* The names that a scope has, of those that count: a new list. */
 static PyObject *present(struct walk *walk, const struct rpp_scope *scope)
 {
-    int dynamic = is_dynamic(walk, scope), wanted = 0;
+    int dynamic = is_dynamic(walk, scope);
     PyObject *keys = dynamic < 0 ? NULL : PyDict_Keys(scope->names);
     PyObject *found = keys ? PyList_New(0) : NULL;
     Py_ssize_t count = keys ? PyList_Size(keys) : 0;
     for (Py_ssize_t i = 0; found && i < count; i++) {
         PyObject *name = PyList_GetItem(keys, i);
-        wanted = wants(walk, scope, name, dynamic);
-        if (wanted < 0 || (wanted && PyList_Append(found, name) != 0))
+        if (wants(walk, scope, name, dynamic == 1) && PyList_Append(found, name) != 0)
             Py_CLEAR(found);
     }
     Py_XDECREF(keys);
     /* Of the two orders, that which does not hang on when a large dict got its names. */
     bool is_large = PySet_Size(walk->names) + PySet_Size(scope->own) < count && !dynamic;
-    if (found && is_large && PyList_Sort(found) != 0)
+    if (found && (PyErr_Occurred() || (is_large && PyList_Sort(found) != 0)))
         Py_CLEAR(found);
     if (!found || !scope->shallow)
         return found;

@@ -21,6 +21,7 @@ import types
 import weakref
 
 from .. import _C
+from .._reads.code import once_for_code
 from .python_state import (MEMO_TYPE, Body, Cell, Contents, Elements, Mapping, Members, Memo, Names, Path,
                             Pointing, Progress, Slotted, State, cell_value, slots_of)
 
@@ -38,11 +39,19 @@ _ITERATORS = tuple({type(iter(made)) for made in _EMPTY} | {
     zip, map, filter, enumerate, reversed, type(reversed([])), types.GeneratorType})
 
 
+_NONE: dict[str, object] = {}
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_outside(name):
+    return _root(name) in _OUTSIDE
+
+
 def _root(name):
     return (name or "").partition(".")[0]
 
 
-@functools.lru_cache(maxsize=4096)
+@once_for_code
 def names_of(code):
     """The names in a code object, and in those within it."""
     found, ahead = set(), [code]
@@ -130,16 +139,17 @@ class Reach(_C.Reach):
     # ---- Functions ----
 
     def _function(self, fn, path):
-        if _root(fn.__module__) in _OUTSIDE:
+        if _is_outside(fn.__module__):
             inner = getattr(fn, "__wrapped__", None)  # a decorator's, around one of the program's
             self._cells(fn, path)
             if inner is not None:
                 self._ahead.append((inner, path))
             return
-        self._cells(fn, path)
+        if fn.__closure__:
+            self._cells(fn, path)
         for value in (fn.__defaults__ or ()):
             self._ahead.append((value, Path(path, ".", "__defaults__")))
-        for name, value in (fn.__kwdefaults__ or {}).items():
+        for name, value in (fn.__kwdefaults__ or _NONE).items():
             self._ahead.append((value, Path(None, "", name)))
         if fn.__dict__:
             self.mapping(fn.__dict__, path, ".")
@@ -155,15 +165,18 @@ class Reach(_C.Reach):
 
     def _code(self, code, beside):
         names = names_of(code)
-        space = self._space(beside, None)
+        space = self._spaces.get(id(beside)) or self._space(beside, None)
         new = names - self._names
-        for name in names & beside.keys():
-            self._name(space, name, names)
-        for name in new - beside.keys():
-            space.add(name)  # a global that the code may make
+        for name in names:
+            if name in beside:
+                self._name(space, name, names)
+        self._names |= new
         for name in new:
-            self._names.add(name)
-            self._ahead += self._waiting.pop(name, ())
+            if name not in beside:
+                space.add(name)  # a global that the code may make
+            methods = self._waiting.pop(name, None)
+            if methods is not None:
+                self._ahead += methods
 
     def _name(self, space, name, names):
         """A global that code names; of a module, those of its names that this code has."""
@@ -238,7 +251,7 @@ class Reach(_C.Reach):
     def _class(self, kind, path):
         """The attributes of a class of the program; its methods as far as they are named."""
         for base in kind.__mro__:
-            if _root(base.__module__) in _OUTSIDE or (base is not kind and self.is_seen(base)):
+            if _is_outside(base.__module__) or (base is not kind and self.is_seen(base)):
                 continue
             self.see(base)
             where = Path(None, "", base.__name__)
@@ -248,6 +261,8 @@ class Reach(_C.Reach):
                 self._attribute(name, value, record)
 
     def _attribute(self, name, value, record):
+        if type(value) in _ATOMS:
+            return
         if isinstance(value, (types.FunctionType, staticmethod, classmethod, property, MEMO_TYPE,
                               functools.cached_property)):
             value = getattr(value, "func", value)

@@ -19,6 +19,7 @@ _EVERYTHING = frozenset(("vars", "__dict__", "asdict", "astuple"))
 _MAKERS = frozenset(("str", "format", "chr"))
 _UNTOLD = _EVERYTHING | {"attrgetter", "__getattribute__"}
 _GLOBAL, _ATTRIBUTE, _IMPORT, _CONST, _CALL, _MAKE, _STORE, _FAST, _PAIR, _REBIND, _JUMP = range(11)
+_MOST_CODE = 4096  # code objects of which is kept what was found
 _NOTHING, _A_NAME, _ITS_END = range(3)  # what getattr's arguments still lack
 
 
@@ -126,7 +127,22 @@ def _scan(code, found):
             _scan(inner, found)
 
 
-@functools.lru_cache(maxsize=4096)
+def once_for_code(function):
+    """Keeps what it says of code objects, by their identity: to hash one takes as long as it has instructions."""
+    known = {}
+
+    @functools.wraps(function)
+    def told(code):
+        found = known.get(id(code))
+        if found is None:
+            if len(known) >= _MOST_CODE:
+                known.clear()
+            found = known[id(code)] = (code, function(code))  # which so keeps its id
+        return found[1]
+    return told
+
+
+@once_for_code
 def named(code):
     """What a code object and those within it read by name."""
     found = [set(), set(), set(), set(), False, set(), False]

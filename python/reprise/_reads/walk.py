@@ -60,7 +60,7 @@ _LOCKS = (type(threading.Lock()),)
 _TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
 # What code asks Python for: functions without arguments, whose answers are compared at each call.
-_ASKED = (os.getcwd, sys.getrecursionlimit, threading.current_thread, threading.active_count)
+_ASKED = frozenset((os.getcwd, sys.getrecursionlimit, threading.current_thread, threading.active_count))
 
 
 Same = _C.Same  # an object by its identity; it lives as long as this
@@ -287,8 +287,8 @@ class Walk(_C.Walk):
         if is_foreign_file(function.__code__.co_filename):
             self._follow(Walk._foreign_cells, function, path)
             return Same(function)
-        if self.executed is not None and place_of(function.__code__) not in self.executed:
-            self._news.idle.setdefault(place_of(function.__code__), []).append((function, path))
+        if self.executed is not None and (place := place_of(function.__code__)) not in self.executed:
+            self._news.idle.setdefault(place, []).append((function, path))
             return ("function", Same(function.__code__))
         self._follow(Walk._function_reads, function, path)
         return ("function",)
@@ -763,7 +763,8 @@ class Walk(_C.Walk):
 
     def _scope(self, object, names, path, owner, **how):
         self._scopes.append(_Scope(object, names, path, way_for(owner), **how))
-        self._meet_class(type(object))
+        if type(object) not in self._kinds:
+            self._meet_class(type(object))
 
     def _class(self, kind, path):
         if issubclass(kind, enum.Enum):
