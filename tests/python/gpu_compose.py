@@ -327,14 +327,28 @@ def stage(width=256):
                                torch.nn.Linear(width, width)).cuda()
 
 
+class Left:
+    """An object that is emptied, and says so."""
+
+    def __init__(self, factor):
+        self.factor, self.is_empty = factor, False
+
+    def take(self):
+        if self.is_empty:
+            raise RuntimeError("the object is empty")
+        self.is_empty, factor, self.factor = True, self.factor, None
+        return factor
+
+
 class Used(torch.autograd.Function):
     """Its backward pass uses up what the forward pass left on the context: an attribute, what a list, a dict and a
-    set hold, and the memory of what it saved."""
+    set hold, objects there, and the memory of what it saved."""
 
     @staticmethod
     def forward(ctx, x, weight):
         ctx.save_for_backward(x, weight, x + 1.0)
         ctx.held, ctx.left, ctx.named, ctx.names = object(), [1.0, 2.0], {"scale": 3.0}, {"scale"}
+        ctx.object, ctx.objects = Left(0.5), [Left(3.0), None]
         return x * weight
 
     @staticmethod
@@ -344,6 +358,7 @@ class Used(torch.autograd.Function):
             raise AttributeError("the context has nothing left")
         ctx.held = None
         factor = ctx.left.pop() * ctx.left.pop() * ctx.named.pop(ctx.names.pop())
+        factor *= ctx.object.take() * ctx.objects[0].take()
         ctx.used = factor
         found = grad * weight * factor, (grad * (more - 1.0) * factor).sum(0)
         for saved in (x, more):

@@ -2,21 +2,64 @@
 """What autograd functions of Python keep on their contexts, put back between the runs of a backward pass.
 
 A capture runs one backward pass several times through one graph of autograd. A program's function may use up
-what its forward pass left: it drops an attribute, or pops from a list. The second run would not find it.
+what its forward pass left: it drops an attribute, pops from a list, or empties an object that it keeps there. The
+second run would not find it.
 """
+
+import types
+
+_CONTAINERS = (list, dict, set)
+_WHOLE = (type, types.ModuleType, types.FunctionType, types.MethodType)  # are not the context's own
 
 
 class Contexts:
-    """The attributes of the contexts that lead from `results` back, as they are now; lists, dicts and sets among
-    them by what they hold. Belongs to the thread that captures."""
+    """The attributes of the contexts that lead from `results` back, as they are now: lists, dicts and sets among
+    them by what they hold, and the attributes of the objects in these and of the objects among them. Belongs to the
+    thread that captures."""
 
     def __init__(self, torch, results):
         kind = torch.autograd.function.BackwardCFunction
-        self._found = [(node.__dict__, _image(node.__dict__)) for node in _nodes(results) if isinstance(node, kind)]
+        self._plain = (*_WHOLE, torch.nn.Module, torch.nn.Parameter)
+        self._tensor = torch.Tensor
+        self._found = {}  # the images, by what they are of
+        for node in _nodes(results):
+            if isinstance(node, kind):
+                self._look_at(node.__dict__)
 
     def put_back(self):
-        for attributes, image in self._found:
-            _restore(attributes, image)
+        for held, image in self._found.values():
+            _restore(held, image)
+
+    def _look_at(self, attributes):
+        self._keep(attributes)
+        for value in list(attributes.values()):
+            if type(value) in _CONTAINERS:
+                self._keep(value)
+            for one in _members(value):
+                if self._is_own(one):
+                    self._keep(one.__dict__)
+
+    def _keep(self, held):
+        self._found.setdefault(id(held), (held, type(held)(held)))
+
+    def _is_own(self, value):
+        """Is this an object whose attributes a function may use up? Tensors of classes of their own have such."""
+        return type(value) is not self._tensor and not isinstance(value, self._plain) and (
+            type(getattr(value, "__dict__", None)) is dict)
+
+
+def _members(value):
+    if type(value) is dict:
+        return list(value.values())
+    return list(value) if type(value) in (list, tuple, set) else [value]
+
+
+def _restore(held, image):
+    if type(held) is list:
+        held[:] = image
+    elif type(held) is set or held.keys() != image.keys() or any(held[name] is not image[name] for name in image):
+        held.clear()
+        held.update(image)
 
 
 def _nodes(results):
@@ -28,21 +71,3 @@ def _nodes(results):
             found[node] = None
             left += [following for following, _ in node.next_functions]
     return found
-
-
-_CONTAINERS = (list, dict, set)
-
-
-def _image(attributes):
-    """(name, value, what a container held or None) of each."""
-    return [(name, value, type(value)(value) if type(value) in _CONTAINERS else None)
-            for name, value in attributes.items()]
-
-
-def _restore(attributes, image):
-    attributes.clear()
-    for name, value, held in image:
-        if held is not None:
-            value.clear()
-            (value.extend if type(value) is list else value.update)(held)
-        attributes[name] = value
