@@ -4,8 +4,12 @@
 A capture runs one backward pass several times through one graph of autograd. A program's function may use up
 what its forward pass left: it drops an attribute, pops from a list, or empties an object that it keeps there. The
 second run would not find it.
+
+Saved parameters are handed out as themselves: where hooks look at what is saved, as ours do (_shapes/split.py),
+PyTorch hands out plain tensors. torch.compile compiles anew for them, perhaps to a kernel that rounds otherwise.
 """
 
+import contextlib
 import types
 
 _CONTAINERS = (list, dict, set)
@@ -21,14 +25,40 @@ class Contexts:
         kind = torch.autograd.function.BackwardCFunction
         self._plain = (*_WHOLE, torch.nn.Module, torch.nn.Parameter)
         self._tensor = torch.Tensor
+        self._torch = torch
         self._found = {}  # the images, by what they are of
-        for node in _nodes(results):
-            if isinstance(node, kind):
-                self._look_at(node.__dict__)
+        nodes = [node for node in _nodes(results) if isinstance(node, kind)]
+        self._kinds = {type(node) for node in nodes}
+        for node in nodes:
+            self._look_at(node.__dict__)
 
     def put_back(self):
         for held, image in self._found.values():
             _restore(held, image)
+
+    @contextlib.contextmanager
+    def showing(self, params):
+        """A saved tensor that is one of these is that very one meanwhile, in all threads."""
+        by_address = {p.data_ptr(): p for p in params}
+        torch = self._torch
+
+        def shown(tensor):
+            param = by_address.get(tensor.data_ptr()) if type(tensor) is torch.Tensor else None
+            is_it = param is not None and (param.shape, param.stride(), param.dtype) == (
+                tensor.shape, tensor.stride(), tensor.dtype)
+            return param if is_it else tensor
+
+        def saved_tensors(context):
+            found = torch.autograd.function.BackwardCFunction.saved_tensors.__get__(context)
+            return tuple(map(shown, found))
+        kinds = [kind for kind in self._kinds if "saved_tensors" not in vars(kind)]
+        try:
+            for kind in kinds:
+                kind.saved_tensors = property(saved_tensors)
+            yield
+        finally:
+            for kind in kinds:
+                del kind.saved_tensors
 
     def _look_at(self, attributes):
         self._keep(attributes)

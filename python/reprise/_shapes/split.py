@@ -241,7 +241,8 @@ class Split:
         else:
             self.contexts.put_back()
         try:
-            with flags.around(), self.aliases.in_place():  # what is recomputed uses them too
+            shown = self.contexts.showing([self.aliases.of(p) for p in self.params])
+            with flags.around(), shown, self.aliases.in_place():  # what is recomputed uses them too
                 grads = self._gradients(placed[:count])
         except RuntimeError as error:
             if torch_private.goes_back_reentrantly(torch, self.results):
