@@ -183,9 +183,10 @@ class Run:
         return run
 
     def _end_events(self):
-        end, self._end = self._end, None
-        if end is not None:
-            end()
+        """May be interrupted anywhere, and called again then."""
+        if self._end is not None:
+            self._end()
+            self._end = None
 
     def __exit__(self, kind, error, trace):
         self._end_events()
@@ -317,6 +318,8 @@ def _monitor(run):
     monitoring.restart_events()
 
     def end():
+        if monitoring.get_tool(tool) != _TOOL:
+            return
         monitoring.set_events(tool, 0)
         for event, _ in wanted:
             monitoring.register_callback(tool, event, None)
