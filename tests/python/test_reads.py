@@ -605,6 +605,49 @@ class Found(unittest.TestCase):
             plain.made = 3.5
             self.assertTrue(found.tokens()[1])
 
+    def test_names_that_come_to_exist_later(self):
+        class Base:
+            shared = 1.5
+
+        class Middle(Base):
+            def asked(self):
+                return getattr(self, "in_case", 1.5)
+
+        class Low(Middle):
+            def tried(self):
+                try:
+                    return self.missing
+                except AttributeError:
+                    return 1.5
+
+        class Answers:
+            def __getattr__(self, name):
+                return 1.5
+
+        low, answers, settings = Low(), Answers(), types.ModuleType("settings_made_here")
+        with mock.patch.dict(sys.modules, settings_made_here=settings):
+            def helper():
+                return getattr(helper, "in_case", 1.5)
+
+            def subject():
+                try:
+                    found = NOT_THERE_YET  # noqa: F821
+                except NameError:
+                    found = 1.5
+                return (low.asked() + low.tried() + low.shared + answers.lacking + helper() + found +
+                        getattr(settings, "in_case", 1.5))
+            for owner, name in ((low, "in_case"), (Base, "in_case"), (low, "missing"), (Middle, "missing"),
+                                (Middle, "shared"), (Low, "asked"), (answers, "lacking"), (Answers, "lacking"),
+                                (helper, "in_case"), (settings, "in_case")):
+                with self.subTest(owner=owner, name=name):
+                    self.values(subject)
+                    self.notices(lambda owner=owner, name=name: setattr(owner, name, 2.5))
+                    delattr(owner, name)
+                    self.comes_back()
+            self.values(subject)
+            self.notices(lambda: globals().update(NOT_THERE_YET=2.5), "NOT_THERE_YET")
+            del globals()["NOT_THERE_YET"]
+
     def test_calls_of_getattr_that_are_told_no_more(self):
         owner = types.SimpleNamespace()
         owner.some = types.SimpleNamespace(hidden=1.5)

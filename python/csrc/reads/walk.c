@@ -366,10 +366,11 @@ static PyObject *present(struct walk *walk, const struct rpp_scope *scope)
     return shown;
 }
 
-/* Names that an object of the type could come to have itself: a new tuple. */
+/* Names that a class, or an object of a type, could come to have itself: a new tuple. */
 static PyObject *could_be(struct walk *walk, const struct rpp_scope *scope)
 {
-    PyObject *type = (PyObject *)Py_TYPE(scope->object);
+    PyObject *type =
+        PyType_Check(scope->object) ? scope->object : (PyObject *)Py_TYPE(scope->object);
     PyObject *at = PyTuple_Pack(2, type, scope->own);
     PyObject *found = at ? PyDict_GetItemWithError(walk->could_be, at) : NULL;
     if (found)

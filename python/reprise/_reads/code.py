@@ -16,6 +16,7 @@ FOREIGN = frozenset(("torch", "numpy", "triton", "functorch", "reprise", "builti
                      *sys.stdlib_module_names)) - {"__main__"}
 _ASKERS = frozenset(("getattr", "hasattr", "attrgetter", "__getattribute__"))
 _EVERYTHING = frozenset(("vars", "__dict__", "asdict", "astuple"))
+_LACKS = frozenset(("AttributeError", "Exception", "BaseException"))  # by which code finds that it has none
 _MAKERS = frozenset(("str", "format", "chr"))
 _UNTOLD = _EVERYTHING | {"attrgetter", "__getattribute__"}
 _GLOBAL, _ATTRIBUTE, _IMPORT, _CONST, _CALL, _MAKE, _STORE, _FAST, _PAIR, _REBIND, _JUMP = range(11)
@@ -119,6 +120,8 @@ def _scan(code, found):
             waits = _A_NAME if name in _ASKERS else waits
     if not _ASKERS.isdisjoint(code.co_names):
         found[3].update(c for c in code.co_consts if type(c) is str and c.isidentifier())
+    if not _LACKS.isdisjoint(code.co_names) and getattr(code, "co_exceptiontable", True):
+        found[3].update(found[_ATTRIBUTE].intersection(code.co_names))
     if "globals" in code.co_names:
         found[5].update(c for c in code.co_consts if type(c) is str and c.isidentifier())
     found[6] |= not _UNTOLD.isdisjoint(code.co_names)

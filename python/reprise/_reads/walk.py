@@ -328,10 +328,8 @@ class Walk(_C.Walk):
                 value = _C.absent
             self.own(CELL, cell, None, (value,), (free,))
         self._learn(code, function.__globals__, function.__qualname__.rpartition(".")[0])
-        if function.__dict__:
-            self._shared.append(_Scope(function, function.__dict__, name + ".", way_for("container")))
-        else:
-            self._news.functions.append(function)
+        self._shared.append(_Scope(function, function.__dict__, name + ".", way_for("container"),
+                                   inherits=True))
 
     def _asks_anything(self, owner):
         """Code asks for names that it makes: a method most likely of its object, a function of any."""
@@ -358,11 +356,8 @@ class Walk(_C.Walk):
             self._asks_anything(owner)
         elif found.dynamic:
             self._news.asking.append(owner)
-        builtins = vars(sys.modules["builtins"])
-        keys = [n for n in sorted(found.globals) if n in names or n in builtins or n in found.by_text]
-        self.own(NAMES, names, tuple(keys), [names.get(n, _C.absent) for n in keys], keys,
-                 way_for("globals"))
-        self._news.globals.append((names, found.globals.difference(keys)))
+        keys = tuple(sorted(found.globals))
+        self.own(NAMES, names, keys, [names.get(n, _C.absent) for n in keys], keys, way_for("globals"))
         if "getenv" in found.globals or "getenv" in found.attributes:
             self.put(os.environ, "os.environ")
         for name in sorted(found.imports):
@@ -797,7 +792,7 @@ class Walk(_C.Walk):
                 dunders |= _OF_AUTOGRAD
                 self._run_by_autograd(names)
             self._classes[one] = scope = _Scope(one, names, one.__name__ + ".", way_for("class"),
-                                                own=frozenset(dunders))
+                                                own=frozenset(dunders), inherits=True)
             self._shared.append(scope)
         if made and kind in self._classes:
             self._classes[kind].own |= _MADE_WITH
@@ -815,8 +810,9 @@ class Walk(_C.Walk):
         name = module.__name__ if type(getattr(module, "__name__", None)) is str else ""
         names = vars(module)
         if type(names) is dict:
-            self._shared.append(_Scope(module, names, path + ".", way_for("globals"),
-                                       shallow=is_foreign_module(name), own=_OF_MODULE))
+            is_foreign = is_foreign_module(name)
+            self._shared.append(_Scope(module, names, path + ".", way_for("globals"), shallow=is_foreign,
+                                       own=_OF_MODULE, inherits=not is_foreign))
             if module is decimal:
                 self._follow(Walk._decimals, module, path)
         return Same(module)
@@ -923,7 +919,27 @@ class Walk(_C.Walk):
         owner = scope.object
         if owner is self.torch.Tensor:
             return tuple(sorted(n for n in self.names if hasattr(owner, n) and not n.startswith("__")))
-        return tuple(sorted(self._look_inherited(type(owner), scope.own) | self._maybe))
+        if isinstance(owner, type):
+            return tuple(sorted(self._overridden(owner) | self._maybe))
+        found = self._look_inherited(type(owner), scope.own) | self._maybe
+        if self._makes_attributes(type(owner)):
+            found |= {n for n in self.names if not n.startswith("__")}
+        return tuple(sorted(found))
+
+    def _overridden(self, kind):
+        """The names that count of those which a class has of others: it could come to have its own."""
+        found = set()
+        for one in kind.__mro__[1:]:
+            scope = self._classes.get(one)
+            if scope is not None:
+                found |= {n for n in scope.names if n in scope.own or (n in self.names and n not in self._skipped)}
+        if self._makes_attributes(kind):
+            found |= {n for n in self.names if not n.startswith("__")}
+        return found
+
+    def _makes_attributes(self, kind):
+        """Do objects answer to names that they do not have, by a method of the program's?"""
+        return any("__getattr__" in self._classes[one].names for one in kind.__mro__ if one in self._classes)
 
     def _look_inherited(self, kind, own):
         """The names that count of those which objects have of their class."""
@@ -959,9 +975,7 @@ class News:
 
     def __init__(self):
         self.idle = {}        # by place: functions whose code was not executed, (function, path) each
-        self.functions = []   # that had no attributes
         self.asking = []      # whose code asks by names that it makes, as Executed tells: as _asks_anything takes it
-        self.globals = []     # (dict, names that code has and it had not)
         self.imports = {}     # names of modules that code imports and nobody had imported
         self.tensors = []     # (weak reference, path)
         self.scopes = []      # of tensors with attributes
@@ -993,28 +1007,15 @@ class News:
                 walk._asks_anything(owner)
         elif self.asking:
             walk._dynamic_classes |= asked
-        self._follow_names(walk)
-        self._follow_attributes(walk)
+        self._follow_imports(walk)
+        self._follow_tensors(walk)
 
-    def _follow_names(self, walk):
-        globals, self.globals = self.globals, []
-        for names, lacking in globals:
-            keys = tuple(sorted(n for n in lacking if n in names))
-            if keys:
-                walk.own(NAMES, names, keys, [names[n] for n in keys], keys, way_for("globals"))
-            self.globals.append((names, lacking.difference(keys)))
+    def _follow_imports(self, walk):
         for name in [name for name in self.imports if name in sys.modules]:
             del self.imports[name]
             walk.put(sys.modules[name], name)
 
-    def _follow_attributes(self, walk):
-        functions, self.functions = self.functions, []
-        for function in functions:
-            if function.__dict__:
-                walk._shared.append(_Scope(function, function.__dict__, function.__name__ + ".",
-                                           way_for("container")))
-            else:
-                self.functions.append(function)
+    def _follow_tensors(self, walk):
         for reference, path in self.tensors:
             tensor = reference()
             if tensor is not None:
