@@ -132,6 +132,26 @@ class BesideAnEagerTwin(Case):
             return fn, lambda: log
         self.check(make, named="'log'")
 
+    def test_what_a_capture_found_made_lazily_is_read_again(self):
+        """The attempt that finds it is no capture, so that the value still tells calls apart."""
+        def program(wrap):
+            holder = types.SimpleNamespace(branches=[0])
+
+            def scaled(x):
+                if not hasattr(holder, "scale"):
+                    holder.scale = 2.0
+                return x * holder.scale
+            call, found = wrap(lambda x: scaled(x) if len(holder.branches) > 1 else x), []
+            for i, x in enumerate([torch.full((8,), float(n), device="cuda") for n in range(1, 9)]):
+                if i == 2:
+                    holder.branches.append(0)
+                if i == 6:
+                    holder.scale = 5.0
+                with torch.no_grad():
+                    found.append(call(x).tolist())
+            return found
+        self.assertEqual(program(reprise.graphed), program(lambda fn: fn))
+
     def test_a_counter(self):
         def make():
             net = types.SimpleNamespace(calls=0)

@@ -941,7 +941,7 @@ class Graphed:
             raise
         finally:
             before.finish()
-            self._reads.leave_out(before.effects.places)
+        self._reads.leave_out(before.effects.places)
         return made
 
     def captured(self, args, kwargs):
