@@ -1011,7 +1011,7 @@ class Graphed:
             if split:
                 pair = Pair(self._cpu, device, cpu)
                 made = Split(torch, device, body, tensors, aliases, self._generators, values=pair,
-                             draws=self._draws)
+                             draws=self._draws, watched=self._backward_watched(before))
                 made.capture(Pool("sequence", parent=pool, name=name), name,
                              verify and "capture")  # a step must not be taken twice
                 brings = cpu is not None or any(self._brought(leaf) for leaf in self._others(leaves))
@@ -1113,6 +1113,10 @@ class Graphed:
             body = bound.body(body)
         body = brings_home(self._torch, body, before.gradients.params)
         return self._reads.refusing(body, before.effects.watched)
+
+    def _backward_watched(self, before):
+        """As of Split: hooks and functions of the program's run in backward passes."""
+        return lambda body, results: self._reads.refusing(body, before.effects.unchanging, results)
 
     def _brought(self, leaf):
         return () if is_plain(leaf) else self._object(leaf)[1]

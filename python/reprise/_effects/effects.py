@@ -157,6 +157,25 @@ class Effects:
                     record.restore()
         return run
 
+    def unchanging(self, body):
+        """The body of a backward run, which may change nothing but what the forward pass assigns."""
+        def run(placed):
+            try:
+                result = body(placed)
+                self._refuse_changes()
+                return result
+            finally:
+                self.restore()
+        return run
+
+    def _refuse_changes(self):
+        assigned = {self._place_of(slot) for slot, _ in self.slots or ()}
+        found = [(record, change) for record in self.touched() for change in record.changes()
+                 if change.slot is None or self._place(change) not in assigned]
+        if found:
+            records, changes = zip(*found)
+            raise Changed(changes, self._advice(changes), self._kinds_under(changes), records)
+
     def _note_places(self, record):
         if record.owner is None or record.path and record.path.root() in self._roots:
             return

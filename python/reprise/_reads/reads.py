@@ -148,11 +148,12 @@ class Reads:
         self.unseen = run.unseen
         return result
 
-    def refusing(self, body, around):
+    def refusing(self, body, around, results=None):
         """The body of a capture's runs, which raises what replays would not do again. Once one has ended, the others
         are not watched: each begins with the same state, and being watched costs as much as the run. A profiler
         leaves other words on the stack, which kernels' padding would show: with one all runs are watched.
-        around(body): the body of a run that looks at what it did; that is ours, and is not watched."""
+        around(body): the body of a run that looks at what it did; that is ours, and is not watched. results: of
+        backward runs, a function that gives what they go back from."""
         has_ended = False
         unwatched = around(body)
 
@@ -163,7 +164,8 @@ class Reads:
             if self.unseen:
                 raise Effect(self.unseen[0])
             watch = Run(self.executed, self.iterators, refuses=True)
-            result = _recorded(watch, lambda: around(watch.ending(body))(placed))
+            ending = watch.ending(body if results is None else watch.on_threads_of(body, results))
+            result = _recorded(watch, lambda: around(ending)(placed))
             has_ended = hasattr(sys, "monitoring")
             return result
         return run

@@ -182,6 +182,30 @@ class Run:
                 self._end_events()
         return run
 
+    def on_threads_of(self, body, results):
+        """The body of a backward run, which is told of on autograd's threads too. Those of a device begin with the
+        nodes of what it goes back from."""
+        def run(placed):
+            if hasattr(sys, "monitoring"):
+                return body(placed)
+            hooks = [result.grad_fn.register_prehook(self._begin_here) for result in results()]
+            try:
+                return body(placed)
+            finally:
+                for hook in hooks:
+                    hook.remove()
+        return run
+
+    def _begin_here(self, grads):
+        if threading.get_ident() != self.thread and sys.getprofile() is None:
+            sys.setprofile(self._told_on_another_thread)
+
+    def _told_on_another_thread(self, frame, event, argument):
+        if self._end is None:
+            sys.setprofile(None)
+        elif event == "call":
+            self.started(frame.f_code)
+
     def _end_events(self):
         """May be interrupted anywhere, and called again then."""
         if self._end is not None:

@@ -50,9 +50,12 @@ class Split:
     plan = None      # a Plan, once both were captured
     offered = -1     # to the fast path: when, by its guards
 
-    def __init__(self, torch, device, body, tensors, aliases, generators, allow_unused=True, values=None, draws=True):
+    def __init__(self, torch, device, body, tensors, aliases, generators, allow_unused=True, values=None, draws=True,
+                 watched=None):
         """values: a Pair (_call/cpu_values.py), or None: what the backward pass moves from the CPU is not
-        answered. draws: may it draw random numbers, as far as eager runs showed?"""
+        answered. draws: may it draw random numbers, as far as eager runs showed? watched: of a body of backward
+        runs and a function that gives what they go back from, the body that looks at what they execute and change;
+        None: nobody looks."""
         self.torch = torch
         self.device = device
         self.body = body
@@ -63,6 +66,7 @@ class Split:
         self.allow_unused = allow_unused
         self.values = values
         self.draws = draws
+        self.watched = watched
         self.used_before = -1  # replays, when it was last looked whether there are any
         self.turn = 0         # counts forward replays: what is in the pool is that of the last
         self.before_backward = None  # called before each backward pass; it may raise
@@ -137,7 +141,7 @@ class Split:
     def let_go(self):
         """Behind all captures: keeps of the arguments only whether they want gradients."""
         torch = self.torch
-        self.body = self.values = None
+        self.body = self.values = self.watched = None
         self.tensors = [torch.empty(0, device="cpu", requires_grad=t.requires_grad) for t in self.tensors]
 
     def release(self):
@@ -170,7 +174,8 @@ class Split:
         samples = [new(r.shape, r.stride(), r.dtype) for r in self.results]
         sizes = [e.bytes for e in work.extents] + work.outputs
         saved = [new((sizes[slot],), (1,), torch.uint8) for slot in self.needed]
-        body = self._backward if self.values is None else self.values.around(self._backward)
+        body = self._backward if self.watched is None else self.watched(self._backward, lambda: self.results)
+        body = body if self.values is None else self.values.around(body)
         return Work(torch, self.device, body, samples + saved, self.generators,
                     draws=self.draws, base=work.runs[-1].capture.states)
 
