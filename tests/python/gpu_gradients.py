@@ -53,6 +53,46 @@ class Gradients(Trained):
             return loss
         return step
 
+    def test_what_backward_passes_read(self):
+        """Code that nothing but backward passes runs is followed: here, that of a function that a hook calls."""
+        def program(wrap):
+            factor, found = [1.0], []
+
+            def scaled(grad):
+                return grad * factor[0]
+
+            def fn(x, w):
+                y = torch.tanh(x) * w
+                y.register_hook(lambda grad: scaled(grad))
+                return y * y
+            call, w = wrap(fn), torch.full((8,), 1.5, device="cuda", requires_grad=True)
+            for i in range(9):
+                factor[0] = (1.0, 3.0, 1.0)[i // 3]
+                x = torch.full((4, 8), 0.125 * i, device="cuda", requires_grad=True)
+                call(x, w).sum().backward()
+                found.append(x.grad.tolist())
+            return found, call
+        (eager, _), (graphed, call) = program(lambda fn: fn), program(reprise.graphed)
+        self.assertEqual(graphed, eager)
+        self.assertGreater(sum(shape["replays"] for shape in call.shapes()), 0)
+
+    def test_what_backward_passes_change(self):
+        """No replay would append to the list, so that it stays eager, with a warning."""
+        def program(wrap):
+            norms = []
+
+            def fn(x):
+                y = torch.tanh(x)
+                y.register_hook(lambda grad: norms.append(grad.shape))
+                return y * y
+            call = wrap(fn)
+            for i in range(6):
+                x = torch.full((4, 8), 0.125 * i, device="cuda", requires_grad=True)
+                call(x).sum().backward()
+            return len(norms)
+        with self.assertWarnsRegex(UserWarning, "it changes 'norms'"):
+            self.assertEqual(program(reprise.graphed), 6)
+
     def test_micro_batches_of_which_the_last_steps_and_drops(self):
         """The graph of the first makes gradients that the others add to: they get homes."""
         def train(net, heads, optimizer, graphed):

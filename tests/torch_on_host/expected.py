@@ -26,8 +26,8 @@ RUNS = {
     "gpu_exit.py": 4,
     "gpu_graphed.py": 68,
     "gpu_graphed.py --install": 69,
-    "gpu_gradients.py": 23,
-    "gpu_gradients.py --install": 23,
+    "gpu_gradients.py": 25,
+    "gpu_gradients.py --install": 25,
     "gpu_homes.py": 16,
     "gpu_homes.py --install": 17,
     "gpu_trainers.py": 0,  # and four where Accelerate and Lightning are installed
