@@ -9,17 +9,21 @@ Saved parameters are handed out as themselves: where hooks look at what is saved
 PyTorch hands out plain tensors. torch.compile compiles anew for them, perhaps to a kernel that rounds otherwise.
 """
 
+import collections
 import contextlib
+import copyreg
 import types
 
-_CONTAINERS = (list, dict, set)
+_CONTAINERS = (list, dict, set, collections.OrderedDict, collections.defaultdict, collections.deque)
+_ABSENT = object()
+_MOST_OBJECTS = 2  # within each other that are looked into: what is deeper is the program's
 _WHOLE = (type, types.ModuleType, types.FunctionType, types.MethodType)  # are not the context's own
 
 
 class Contexts:
-    """The attributes of the contexts that lead from `results` back, as they are now: lists, dicts and sets among
-    them by what they hold, and the attributes of the objects in these and of the objects among them. Belongs to the
-    thread that captures."""
+    """The attributes of the contexts that lead from `results` back, as they are now: containers among them by what
+    they hold, at any depth, and objects by their attributes. Nothing puts an iterator back: `refusal` names one.
+    Belongs to the thread that captures."""
 
     def __init__(self, torch, results):
         kind = torch.autograd.function.BackwardCFunction
@@ -27,10 +31,11 @@ class Contexts:
         self._tensor = torch.Tensor
         self._torch = torch
         self._found = {}  # the images, by what they are of
+        self.refusal = None
         nodes = [node for node in _nodes(results) if isinstance(node, kind)]
         self._kinds = {type(node) for node in nodes}
         for node in nodes:
-            self._look_at(node.__dict__)
+            self._look_at(node.__dict__, _MOST_OBJECTS)
 
     def put_back(self):
         for held, image in self._found.values():
@@ -60,34 +65,73 @@ class Contexts:
             for kind in kinds:
                 del kind.saved_tensors
 
-    def _look_at(self, attributes):
-        self._keep(attributes)
-        for value in list(attributes.values()):
-            if type(value) in _CONTAINERS:
-                self._keep(value)
-            for one in _members(value):
-                if self._is_own(one):
-                    self._keep(one.__dict__)
+    def _look_at(self, held, objects):
+        """Keeps a container's image, and those of what it holds, objects so deep."""
+        if id(held) in self._found:
+            return
+        self._found[id(held)] = (held, _copy_of(held))
+        for value in _members(held):
+            self._look_into(value, objects)
 
-    def _keep(self, held):
-        self._found.setdefault(id(held), (held, type(held)(held)))
+    def _look_into(self, value, objects):
+        kind = type(value)
+        if kind in _CONTAINERS:
+            self._look_at(value, objects)
+        elif kind is tuple:
+            for one in value:
+                self._look_into(one, objects)
+        elif hasattr(kind, "__next__"):
+            self.refusal = f"a function of autograd keeps an iterator, a {kind.__name__}, for its backward pass"
+        elif objects and kind is not self._tensor and not isinstance(value, self._plain):
+            self._look_at_object(value, objects - 1)
 
-    def _is_own(self, value):
-        """Is this an object whose attributes a function may use up? Tensors of classes of their own have such."""
-        return type(value) is not self._tensor and not isinstance(value, self._plain) and (
-            type(getattr(value, "__dict__", None)) is dict)
+    def _look_at_object(self, value, objects):
+        """Attributes that a function may use up. Tensors of classes of their own have such too."""
+        names = getattr(value, "__dict__", None)
+        if type(names) is dict:
+            self._look_at(names, objects)
+        if hasattr(type(value), "__slots__"):
+            self._look_at(_Slots(value), objects)
 
 
-def _members(value):
-    if type(value) is dict:
-        return list(value.values())
-    return list(value) if type(value) in (list, tuple, set) else [value]
+class _Slots:
+    """The attributes of an object that lie in slots."""
+
+    def __init__(self, owner):
+        self.owner = owner
+        self.names = copyreg._slotnames(type(owner))
+
+    def values(self):
+        return [getattr(self.owner, name, _ABSENT) for name in self.names]
+
+    def set(self, values):
+        for name, now, value in zip(self.names, self.values(), values):
+            if value is now:
+                continue
+            if value is _ABSENT:
+                delattr(self.owner, name)
+            else:
+                setattr(self.owner, name, value)
+
+
+def _members(held):
+    return list(held.values()) if isinstance(held, (dict, _Slots)) else list(held)
+
+
+def _copy_of(held):
+    return dict(held) if isinstance(held, dict) else _members(held)
 
 
 def _restore(held, image):
-    if type(held) is list:
+    if isinstance(held, _Slots):
+        held.set(image)
+    elif isinstance(held, list):
         held[:] = image
-    elif type(held) is set or held.keys() != image.keys() or any(held[name] is not image[name] for name in image):
+    elif isinstance(held, collections.deque):
+        held.clear()
+        held.extend(image)
+    elif isinstance(held, set) or held.keys() != image.keys() or any(
+            held[name] is not image[name] for name in image):
         held.clear()
         held.update(image)
 

@@ -243,6 +243,8 @@ class Split:
         flags = Flags(torch, self.params, self.aliases.of)
         if self.contexts is None:
             self.contexts = Contexts(torch, self.results)
+            if self.contexts.refusal is not None:
+                raise Refused(f"{self.contexts.refusal}, and a graph's runs would each take it forward: keep a list")
         else:
             self.contexts.put_back()
         try:
