@@ -648,6 +648,41 @@ class Found(unittest.TestCase):
             self.notices(lambda: globals().update(NOT_THERE_YET=2.5), "NOT_THERE_YET")
             del globals()["NOT_THERE_YET"]
 
+    def test_what_makes_and_answers_comes_to_be_replaced(self):
+        class Base:
+            def __init__(self):
+                self.value = 1.5
+
+        class Made(Base):
+            pass
+
+        class Meta(type):
+            def __getattr__(cls, name):
+                return 1.5
+
+        class Answers(metaclass=Meta):
+            pass
+        answering = types.ModuleType("answers_made_here")
+        answering.__getattr__ = lambda name: 1.5
+
+        class Held:
+            pass
+        held = Held()
+
+        def subject():
+            return Made().value + Answers.lacking + answering.lacking + vars(held).get("in_case", 1.5)
+
+        def init(self):
+            self.value = 2.5
+        for owner, name, value in ((Made, "__init__", init), (Base, "__init__", init), (Answers, "lacking", 2.5),
+                                   (answering, "lacking", 2.5), (held, "in_case", 2.5)):
+            with self.subTest(owner=owner, name=name):
+                before = vars(owner).get(name)
+                self.values(subject)
+                self.notices(lambda owner=owner, name=name, value=value: setattr(owner, name, value))
+                delattr(owner, name) if before is None else setattr(owner, name, before)
+                self.comes_back()
+
     def test_calls_of_getattr_that_are_told_no_more(self):
         owner = types.SimpleNamespace()
         owner.some = types.SimpleNamespace(hidden=1.5)

@@ -118,7 +118,7 @@ def _scan(code, found):
             found[what].add(name)
             found[4] |= name in _EVERYTHING or (waits == _ITS_END and name in _MAKERS)
             waits = _A_NAME if name in _ASKERS else waits
-    if not _ASKERS.isdisjoint(code.co_names):
+    if not (_ASKERS | _EVERYTHING).isdisjoint(code.co_names):
         found[3].update(c for c in code.co_consts if type(c) is str and c.isidentifier())
     if not _LACKS.isdisjoint(code.co_names) and getattr(code, "co_exceptiontable", True):
         found[3].update(found[_ATTRIBUTE].intersection(code.co_names))

@@ -794,9 +794,11 @@ class Walk(_C.Walk):
             self._classes[one] = scope = _Scope(one, names, one.__name__ + ".", way_for("class"),
                                                 own=frozenset(dunders), inherits=True)
             self._shared.append(scope)
-        if made and kind in self._classes:
-            self._classes[kind].own |= _MADE_WITH
-            self._made += 1
+        if made:
+            for one in kind.__mro__:
+                if one in self._classes and not _MADE_WITH <= self._classes[one].own:
+                    self._classes[one].own |= _MADE_WITH
+                    self._made += 1
 
     def _run_by_autograd(self, names):
         """Backward passes run on threads of autograd's, where not every interpreter tells of them."""
@@ -920,20 +922,21 @@ class Walk(_C.Walk):
         if owner is self.torch.Tensor:
             return tuple(sorted(n for n in self.names if hasattr(owner, n) and not n.startswith("__")))
         if isinstance(owner, type):
-            return tuple(sorted(self._overridden(owner) | self._maybe))
+            return tuple(sorted(self._overridden(owner, scope.own) | self._maybe))
         found = self._look_inherited(type(owner), scope.own) | self._maybe
-        if self._makes_attributes(type(owner)):
+        if self._makes_attributes(type(owner)) or (
+                isinstance(owner, types.ModuleType) and "__getattr__" in scope.names):
             found |= {n for n in self.names if not n.startswith("__")}
         return tuple(sorted(found))
 
-    def _overridden(self, kind):
+    def _overridden(self, kind, own):
         """The names that count of those which a class has of others: it could come to have its own."""
-        found = set()
+        found = set(own & _MADE_WITH)
         for one in kind.__mro__[1:]:
             scope = self._classes.get(one)
             if scope is not None:
                 found |= {n for n in scope.names if n in scope.own or (n in self.names and n not in self._skipped)}
-        if self._makes_attributes(kind):
+        if self._makes_attributes(kind) or self._makes_attributes(type(kind)):
             found |= {n for n in self.names if not n.startswith("__")}
         return found
 
