@@ -2,6 +2,7 @@
 """Graphs together with what else training programs use: checkpointing, gradients of gradients,
 DistributedDataParallel and collectives. Usage: gpu_compose.py [--install] ..."""
 
+import collections
 import gc
 import subprocess
 import sys
@@ -340,6 +341,13 @@ class Left:
         return factor
 
 
+class Slots:
+    __slots__ = ("factor",)
+
+    def __init__(self, factor):
+        self.factor = factor
+
+
 class Used(torch.autograd.Function):
     """Its backward pass uses up what the forward pass left on the context: an attribute, what a list, a dict and a
     set hold, objects there, and the memory of what it saved."""
@@ -349,6 +357,7 @@ class Used(torch.autograd.Function):
         ctx.save_for_backward(x, weight, x + 1.0)
         ctx.held, ctx.left, ctx.named, ctx.names = object(), [1.0, 2.0], {"scale": 3.0}, {"scale"}
         ctx.object, ctx.objects = Left(0.5), [Left(3.0), None]
+        ctx.queue, ctx.deep, ctx.slots = collections.deque([2.0, 4.0]), [[0.5, 1.0]], Slots(2.0)
         return x * weight
 
     @staticmethod
@@ -361,6 +370,9 @@ class Used(torch.autograd.Function):
         ctx.held = None
         factor = ctx.left.pop() * ctx.left.pop() * ctx.named.pop(ctx.names.pop())
         factor *= ctx.object.take() * ctx.objects[0].take()
+        factor *= len(ctx.queue) * len(ctx.deep[0]) * (ctx.slots.factor or 1.0)
+        ctx.queue.clear(), ctx.deep[0].clear()
+        ctx.slots.factor = None
         ctx.used = factor
         found = grad * weight * factor, (grad * (more - 1.0) * factor).sum(0)
         for saved in (x, more):
