@@ -48,3 +48,19 @@ struct rp_device *rpp_parse_device(PyObject *args)
     rpp_set_error(status, &err);
     return NULL;
 }
+
+PyObject *rpp_allocate(PyTypeObject *type)
+{
+    rpp_assert_gil();
+    return ((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+}
+
+void rpp_deallocate(PyObject *object, inquiry clear)
+{
+    rpp_assert_gil();
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    clear(object);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}

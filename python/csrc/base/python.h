@@ -25,4 +25,9 @@ PyObject *rpp_set_error(rp_status status, const struct rp_error *err);
 /* The device whose ordinal is the only argument, opened; NULL with an exception set. */
 struct rp_device *rpp_parse_device(PyObject *args);
 
+/* A new object of a type of ours, all zeroes; NULL with an exception set. */
+PyObject *rpp_allocate(PyTypeObject *type);
+/* Ends an object that nobody refers to, of a type that the collector tracks; clear: the type's. */
+void rpp_deallocate(PyObject *object, inquiry clear);
+
 #endif

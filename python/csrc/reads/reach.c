@@ -53,7 +53,7 @@ static bool is_same_list(PyObject *now, PyObject *held)
     return true;
 }
 
-/* Has the owner what it held by these names? */
+/* Has the owner what it held by these names? An exception may be set. */
 static bool is_same_by_names(const struct rpp_record *record)
 {
     PyObject *name;
@@ -62,7 +62,7 @@ static bool is_same_by_names(const struct rpp_record *record)
         if (PyDict_GetItemWithError(record->owner, name) !=
             PyDict_GetItemWithError(record->held, name))
             return false;
-    return !PyErr_Occurred();
+    return true;
 }
 
 static bool is_exact_set(PyObject *object)
@@ -73,10 +73,12 @@ static bool is_exact_set(PyObject *object)
 static int touched_alike(const struct rpp_record *record)
 {
     PyObject *now, *copy;
-    if (PyDict_CheckExact(record->alike))
-        return PyDict_CheckExact(record->owner) && PyDict_CheckExact(record->held)
-                   ? !is_same_by_names(record)
-                   : UNTOLD;
+    if (PyDict_CheckExact(record->alike)) {
+        if (!PyDict_CheckExact(record->owner) || !PyDict_CheckExact(record->held))
+            return UNTOLD;
+        bool is_same = is_same_by_names(record);
+        return PyErr_Occurred() ? -1 : !is_same;
+    }
     if (!PyArg_ParseTuple(record->alike, "O!O!", &PyDict_Type, &now, &PyDict_Type, &copy))
         return -1;
     return is_same_dict(now, copy) ? 0 : UNTOLD;
@@ -386,11 +388,7 @@ static int reach_clear(PyObject *self)
 
 static void reach_dealloc(PyObject *self)
 {
-    PyTypeObject *type = Py_TYPE(self);
-    PyObject_GC_UnTrack(self);
-    reach_clear(self);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-    Py_DECREF(type);
+    rpp_deallocate(self, reach_clear);
 }
 
 /* What the class of Python's is given is its affair. */
@@ -398,7 +396,7 @@ static PyObject *reach_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     (void)args;
     (void)kwargs;
-    struct reach *reach = (struct reach *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    struct reach *reach = (struct reach *)rpp_allocate(type);
     if (!reach)
         return NULL;
     reach->records = PyList_New(0);

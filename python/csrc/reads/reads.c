@@ -736,8 +736,7 @@ static PyObject *reads_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         capsule ? PyCapsule_GetPointer(capsule, "dlpack_exchange_api") : NULL;
     Py_XDECREF(capsule);
     PyErr_Clear();
-    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    struct reads *reads = (struct reads *)alloc(type, 0);
+    struct reads *reads = (struct reads *)rpp_allocate(type);
     if (reads && exchange && exchange->header.major == 1)
         reads->exchange = exchange;
     return (PyObject *)reads;
@@ -770,11 +769,7 @@ static int reads_clear(PyObject *object)
 
 static void reads_dealloc(PyObject *object)
 {
-    PyTypeObject *type = Py_TYPE(object);
-    PyObject_GC_UnTrack(object);
-    reads_clear(object);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
-    Py_DECREF(type);
+    rpp_deallocate(object, reads_clear);
 }
 
 static PyMethodDef methods[] = {

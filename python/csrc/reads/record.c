@@ -6,25 +6,11 @@
 
 static PyTypeObject *record_type;
 
-static PyObject *allocate(PyTypeObject *type)
-{
-    return ((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
-}
-
-static void deallocate(PyObject *self, inquiry clear)
-{
-    PyTypeObject *type = Py_TYPE(self);
-    PyObject_GC_UnTrack(self);
-    clear(self);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-    Py_DECREF(type);
-}
-
 /* ---- Paths --------------------------------------------------------------------------------- */
 
 PyObject *rpp_path_new(PyTypeObject *type, PyObject *above, PyObject *form, PyObject *name)
 {
-    struct rpp_path *path = (struct rpp_path *)allocate(type);
+    struct rpp_path *path = (struct rpp_path *)rpp_allocate(type);
     if (path) {
         path->above = Py_NewRef(above);
         path->form = Py_NewRef(form);
@@ -63,14 +49,14 @@ static int path_clear(PyObject *self)
 
 static void path_dealloc(PyObject *self)
 {
-    deallocate(self, path_clear);
+    rpp_deallocate(self, path_clear);
 }
 
 /* ---- Records ------------------------------------------------------------------------------- */
 
 PyObject *rpp_record_new(PyTypeObject *type, PyObject *owner, PyObject *path, PyObject *held)
 {
-    struct rpp_record *record = (struct rpp_record *)allocate(type);
+    struct rpp_record *record = (struct rpp_record *)rpp_allocate(type);
     if (record) {
         record->owner = Py_NewRef(owner);
         record->path = Py_NewRef(path);
@@ -112,7 +98,7 @@ static int record_clear(PyObject *self)
 
 static void record_dealloc(PyObject *self)
 {
-    deallocate(self, record_clear);
+    rpp_deallocate(self, record_clear);
 }
 
 bool rpp_is_record(PyObject *object)

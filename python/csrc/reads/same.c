@@ -18,7 +18,7 @@ static PyObject *same_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     PyObject *object;
     if (!PyArg_ParseTuple(args, "O", &object))
         return NULL;
-    struct same *same = (struct same *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    struct same *same = (struct same *)rpp_allocate(type);
     if (same)
         same->object = Py_NewRef(object);
     return (PyObject *)same;
@@ -63,11 +63,7 @@ static int same_clear(PyObject *self)
 
 static void same_dealloc(PyObject *self)
 {
-    PyTypeObject *type = Py_TYPE(self);
-    PyObject_GC_UnTrack(self);
-    same_clear(self);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-    Py_DECREF(type);
+    rpp_deallocate(self, same_clear);
 }
 
 int rpp_add_same_type(PyObject *module)

@@ -92,11 +92,7 @@ static int scope_clear(PyObject *self)
 
 static void scope_dealloc(PyObject *self)
 {
-    PyTypeObject *type = Py_TYPE(self);
-    PyObject_GC_UnTrack(self);
-    scope_clear(self);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-    Py_DECREF(type);
+    rpp_deallocate(self, scope_clear);
 }
 
 /* look_again(): it may have come to have names since it was looked at. */

@@ -564,11 +564,7 @@ static int walk_clear(PyObject *self)
 
 static void walk_dealloc(PyObject *self)
 {
-    PyTypeObject *type = Py_TYPE(self);
-    PyObject_GC_UnTrack(self);
-    walk_clear(self);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-    Py_DECREF(type);
+    rpp_deallocate(self, walk_clear);
 }
 
 /* What the class of Python's is given is its affair. */
@@ -576,7 +572,7 @@ static PyObject *walk_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     (void)args;
     (void)kwargs;
-    struct walk *walk = (struct walk *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    struct walk *walk = (struct walk *)rpp_allocate(type);
     if (!walk)
         return NULL;
     PyObject **const lists[] = {&walk->tokens, &walk->paths, &walk->owners, &walk->first,
