@@ -4,11 +4,12 @@
 they showed under that version, beside those that the file has of others.
 
 usage: test_versions.py OUT.json [--short] [--jobs N] [--again-jobs N] [--limit SECONDS] [--note TEXT]
-                        [--log FILE] [--lock FILE] [NAME...]
+                        [--log FILE] [--lock FILE] [--without NAME ...] [NAME...]
        test_versions.py --list [--short]    prints a line for each run: test program and flags
 
-NAME: part of the names of the tests to run; all, when none is given. --short: one test program of each
-kind, without those that take longest. PYTHONPATH leads to the built package.
+NAME: part of the names of the tests to run; all, when none is given. --without: part of the names of
+those to leave out. --short: one test program of each kind, without those that take longest. PYTHONPATH
+leads to the built package. OUT.json has each run as soon as it ended.
 
 Programs that look at the device's free memory run alone, and so does, once more, what failed: one program
 after the other, or --again-jobs of them at once (0: none is). Runs for several versions at once need a
@@ -115,7 +116,9 @@ def keep(args, result):
         "python": sys.version.split()[0], "suite": "short" if args.short else "whole",
         "package": os.environ.get("REPRISE_COMMIT"), "note": args.note,
         "runs": {**kept.get(torch.__version__, {}).get("runs", {}), **result}}
-    args.out.write_text(json.dumps(kept, indent=1) + "\n")
+    part = args.out.with_name(args.out.name + ".part")  # a kill leaves the file whole
+    part.write_text(json.dumps(kept, indent=1) + "\n")
+    part.replace(args.out)
     return torch.__version__
 
 
@@ -131,6 +134,7 @@ def main():
     parser.add_argument("--note")
     parser.add_argument("--lock")
     parser.add_argument("--log", default=os.devnull)
+    parser.add_argument("--without", nargs="+", default=[])
     parser.add_argument("names", nargs="*")
     args = parser.parse_intermixed_args()
     if args.list:
@@ -140,14 +144,20 @@ def main():
     if args.out is None:
         parser.error("OUT.json is needed")
     wanted = [c for c in commands(args.short)
-              if not args.names or any(name in c[0].name for name in args.names)]
+              if (not args.names or any(name in c[0].name for name in args.names))
+              and not any(name in c[0].name for name in args.without)]
     result = {}
+    kept = threading.Lock()
+
+    def run_and_keep(command):
+        shown = run(*command, args.limit, args.log)
+        with kept:
+            result[name_of(*command)] = shown
+            keep(args, result)
     for alone in (False, True):
         some = [c for c in wanted if (c[0].stem.removeprefix("gpu_") in ALONE) == alone]
         with beside(args.lock, alone), ThreadPoolExecutor(1 if alone else args.jobs) as pool:
-            shown = pool.map(lambda c: run(*c, args.limit, args.log), some)
-            result |= {name_of(*c): s for c, s in zip(some, shown)}
-        keep(args, result)
+            list(pool.map(run_and_keep, some))  # raises what a run did
     # What failed next to others once more; both are kept.
     again = [c for c in wanted if args.again_jobs and fails(result[name_of(*c)])]
     with beside(args.lock, False), ThreadPoolExecutor(max(args.again_jobs, 1)) as pool:

@@ -5,6 +5,7 @@ import ctypes
 import gc
 import subprocess
 import sys
+import time
 import unittest
 from unittest import mock
 
@@ -137,12 +138,22 @@ class Memory(unittest.TestCase):
 
     def test_tells_how_large_a_workspace_may_be(self):
         """What cuDNN's benchmark asks, of the allocator's C++ object."""
-        before = largest_block()
-        self.assertAlmostEqual(before, torch.cuda.mem_get_info()[0], delta=256 << 20)
-        kept = torch.empty(512 << 20, dtype=torch.uint8, device="cuda")
-        self.assertAlmostEqual(largest_block(), before - (512 << 20), delta=64 << 20)
-        del kept  # the heap would give it back
-        self.assertAlmostEqual(largest_block(), before, delta=64 << 20)
+        taken = 512 << 20
+
+        def told():
+            """Of an idle heap, beside a block, and behind it; the device's free memory as the first is told."""
+            free, before = torch.cuda.mem_get_info()[0], largest_block()
+            kept = torch.empty(taken, dtype=torch.uint8, device="cuda")
+            beside = largest_block()
+            del kept  # the heap would give it back
+            return before - free, before - beside, before - largest_block()
+        for _ in range(20):  # other programs may take memory in between
+            above, lost, left = told()
+            if abs(above) < 256 << 20 and abs(lost - taken) < 64 << 20 and abs(left) < 64 << 20:
+                break
+            time.sleep(0.2)
+        else:
+            self.fail(f"not told of memory: {above}, {lost}, {left}")
         torch.cuda.set_per_process_memory_fraction(0.1)
         try:
             self.assertLess(largest_block(), torch.cuda.mem_get_info()[1] * 0.1)
