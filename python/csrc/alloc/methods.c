@@ -73,16 +73,37 @@ static size_t place_of(void *const *table, size_t words, const void *function)
     return found == 1 ? place : 0;
 }
 
-/* The methods that are told of regions have no names in the library: they stand between two that
- * have, and are taken for them where PyTorch's header has as many. */
+/* Where the table has the one function whose name begins so, of the first `words`; 0: nowhere. */
+static size_t place_of_named(void *const *table, size_t words, const char *name)
+{
+    size_t place = 0, found = 0;
+    for (size_t i = HEADER; i < words; i++) {
+        Dl_info info;
+        if (dladdr(table[i], &info) && info.dli_sname &&
+            strncmp(info.dli_sname, name, strlen(name)) == 0) {
+            place = i;
+            found++;
+        }
+    }
+    return found == 1 ? place : 0;
+}
+
+/* Has PyTorch's header as many methods between recordHistory and attachOutOfMemoryObserver as one of
+ * those that were read? */
+static bool is_known_distance(size_t distance)
+{
+    enum { UNTIL_2_13 = 6, SINCE_2_14 = 8 };
+    return distance == UNTIL_2_13 || distance == SINCE_2_14;
+}
+
+/* The methods that are told of regions have no names in the library. In each header that was read they
+ * are the second and the third behind recordHistory. */
 static void answer_regions(void **table, size_t words)
 {
-    enum { PUSH = 2, POP = 3, ATTACHES = 6 }; /* behind recordHistory */
+    enum { PUSH = 2, POP = 3 };
     size_t attach = place_of(table, words, find("libtorch_cuda.so", ATTACH));
-    size_t record = attach - ATTACHES;
-    Dl_info info;
-    if (attach < HEADER + ATTACHES || !dladdr(table[record], &info) || !info.dli_sname ||
-        strncmp(info.dli_sname, RECORD, strlen(RECORD)) != 0)
+    size_t record = place_of_named(table, attach, RECORD);
+    if (!record || !is_known_distance(attach - record))
         return;
     void (*records)(void) = rpp_region_record;
     void (*push)(void *, void *) = rpp_region_push;
