@@ -19,12 +19,15 @@
 
 #include <assert.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    STACK_USED = 32 * 1024, /* more than the library uses between capture and callable */
-    ZEROS_FROM_MALLOC = 255 /* the setting with which malloc fills what it gives with zeros */
+    STACK_USED = 32 * 1024,   /* more than the library uses between capture and callable */
+    STACK_CLEAN = 512 * 1024, /* twice what PyTorch 2.14 needs where it launches foreach kernels */
+    STACK_KEPT = 64 * 1024,   /* never cleaned, at the far end of a small stack */
+    ZEROS_FROM_MALLOC = 255   /* the setting with which malloc fills what it gives with zeros */
 };
 
 struct work {
@@ -54,12 +57,31 @@ static PyObject *call_arguments(const struct rp_call *call, size_t count)
     return addresses;
 }
 
-/* Some kernels are given an address on the launching code's stack, which they never read. */
+/* Bytes of the thread's stack below the address; 0: not known, or a stack of the program's own. */
+static size_t stack_below(uintptr_t address)
+{
+    static _Thread_local uintptr_t end; /* asking takes longer than cleaning */
+    static _Thread_local size_t bytes;
+    pthread_attr_t attr;
+    void *lowest;
+    if (!end && pthread_getattr_np(pthread_self(), &attr) == 0) {
+        if (pthread_attr_getstack(&attr, &lowest, &bytes) == 0)
+            end = (uintptr_t)lowest;
+        pthread_attr_destroy(&attr);
+    }
+    return address - end < bytes ? address - end : 0;
+}
+
+/* Some kernels are given what the launching code's stack holds, which they never read: addresses on
+ * it, and what earlier calls left in structs that lie there, PyTorch's tables of tensors among them. */
 __attribute__((noinline)) static void clean_stack(void)
 {
-    enum { BYTES = 128 * 1024 };
-    char stack[BYTES];
-    memset(stack, 0, sizeof stack);
+    size_t left = stack_below((uintptr_t)__builtin_frame_address(0));
+    size_t bytes = left > STACK_CLEAN + STACK_KEPT ? STACK_CLEAN
+                   : left > STACK_KEPT             ? left - STACK_KEPT
+                                                   : 1;
+    char *stack = __builtin_alloca(bytes);
+    memset(stack, 0, bytes);
     __asm__ volatile("" : : "r"(stack) : "memory"); /* keeps the memset */
 }
 
