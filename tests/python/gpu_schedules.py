@@ -304,7 +304,7 @@ class Schedules(unittest.TestCase):
     def test_values_that_cannot_be_followed(self):
         """Each has a graph then, as it was before, and the reason is told."""
         half = {"converts": lambda lr: float(lr) / 2, "compares": lambda lr: lr if lr > 0.05 else 2 * lr,
-                "computes elsewhere": lambda lr: math.sqrt(lr)}
+                "computes elsewhere": lambda lr: math.sqrt(lr), "wants a float": lambda lr: {float: lr / 2}[type(lr)]}
         for name, rescale in half.items():
             with self.subTest(name):
                 ours = self.compare(lambda params: Lion(params, rescale=rescale),

@@ -131,6 +131,19 @@ class Names(unittest.TestCase):
             self.assertEqual((private.begins_captures, private.registers_generators,
                               private.resets_failed), (begins, registers, resets), version)
 
+    def test_dynamo_compiles_in_captures(self):
+        dynamo = types.SimpleNamespace(_in_hop_compile=lambda: False)
+        captures = mock.Mock(side_effect=[False, True, False])
+        with mock.patch.dict("sys.modules", {"torch._dynamo.convert_frame": dynamo}):
+            for _ in range(2):
+                torch_private.let_captures_compile(captures)
+        self.assertEqual([dynamo._in_hop_compile() for _ in range(3)], [False, True, False])
+        older = types.SimpleNamespace()
+        for module in (older, None):
+            with mock.patch.dict("sys.modules", {"torch._dynamo.convert_frame": module}):
+                torch_private.let_captures_compile(captures)
+        self.assertEqual(vars(older), {})
+
     def test_a_version_that_cannot_be_read_is_taken_for_the_newest(self):
         newest = "{}.{}.0".format(*torch_private.NEWEST)
         self.assertEqual(torch_private.Private(played("git")).begins_captures,

@@ -336,6 +336,22 @@ def frames_compiled():
     return 0 if counters is None else counters["frames"]["total"]
 
 
+def let_captures_compile(captures):
+    """Since 2.14 dynamo raises an error where it is to compile while its stream captures, unless it is within
+    a higher-order operator's compilation. From here on it compiles in threads for which captures() is true
+    as well: what it launches breaks their capture, and the next one has what it made. Without effect where
+    dynamo was not imported, or asks by another name."""
+    module = sys.modules.get("torch._dynamo.convert_frame")
+    asks = getattr(module, "_in_hop_compile", None)
+    if asks is None or getattr(asks, "captures", None) is captures:
+        return
+
+    def in_hop_compile():
+        return captures() or asks()
+    in_hop_compile.captures = captures
+    module._in_hop_compile = in_hop_compile
+
+
 _RECOMPUTING = (("megatron.core.tensor_parallel.random", "CheckpointFunction"),
                 ("transformer_engine.pytorch.distributed", "_CheckpointFunction"))
 

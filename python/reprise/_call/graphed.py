@@ -911,8 +911,7 @@ class Graphed:
         if is_diverged(error) and self._cpu.give_up_numbers(self._cpu_family(key), self._on_cpu(call[0])):
             raise Unfollowed(str(error)) from None
         self._numbers.judge(self._family(key), error)
-        if isinstance(error, _C.Error):
-            self._hyperparameters.judge(error)
+        self._hyperparameters.judge(error)
 
     @staticmethod
     def _cpu_family(key):

@@ -54,6 +54,7 @@ def alone():
     global _owner
     if is_alone():
         raise _C.Error("a capture begins within another one: capture one after the other")
+    torch_private.let_captures_compile(is_alone)
     with _capturing, uncollected():
         _owner = threading.get_ident()
         try:

@@ -371,10 +371,11 @@ class Hyperparameters:
             return
         if isinstance(error, Escaped):
             self.refuse(f"{error}, which replays would not repeat")
-        if is_diverged(error):
-            self.refuse(str(error))
         if keeps_scalars(error):
             self.refuse("the program keeps what it computes from it")
+        wants_float = not isinstance(error, (_C.Error, self.torch.AcceleratorError))
+        if is_diverged(error) or wants_float:
+            self.refuse(str(error))
 
     # ---- Captures ----
 
