@@ -682,7 +682,7 @@ class Statistics(Case):
             for pointer in pointers:
                 torch.cuda.caching_allocator_delete(pointer)
             self.assertEqual(accumulated(), before)
-            self.assertEqual(torch.cuda.mem_get_info()[0], free)
+            self.assertTrue(comes(lambda: torch.cuda.mem_get_info()[0] > free - 8 * MIB))
         finally:
             torch.cuda.caching_allocator_enable(True)
         torch.cuda.caching_allocator_delete(torch.cuda.caching_allocator_alloc(MIB))
