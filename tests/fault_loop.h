@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * The fault loop: a scenario is run with call 0 made to fail, then call 1, and so on until no call
- * is left to fail. After each run nothing may be left over, and the scenario must work when it is
- * run again without a fault. Two kinds of call: those of a driver, through the fault wrapper, and
- * allocations of host memory, through rp_set_host_memory.
+ * The fault loop: a scenario is run with its first call made to fail, then with the next, and so on
+ * until no call is left to fail. After each run nothing may be left over. After each fourth, and at
+ * the end, the scenario must work when it is run without a fault. Two kinds of call: those of a driver, through the fault
+ * wrapper, and allocations of host memory, through rp_set_host_memory.
+ *
+ * A loop in a scenario makes the same call a thousand times, whose failures all go the same way up.
+ * So a run without a fault notes the path of each call: the functions that stand on its stack. Of
+ * the calls with one path two are made to fail: the first, when least is there to be undone, and the
+ * last, when most is.
  *
  *     struct rpt_scenario scenario = {.run = make_and_destroy, .left = what_is_left};
  *     assert_true(rpt_fault_loop(rpi_driver_host(), &scenario, CUDA_ERROR_OUT_OF_MEMORY) > 0);
@@ -18,11 +23,13 @@
 #include "driver/host/host.h"
 #include "reprise.h"
 
+#include <execinfo.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct rpt_scenario {
     /* Does something with the driver and gives back all that it took, whether it worked or not.
@@ -31,8 +38,7 @@ struct rpt_scenario {
     /* What is left over that was not there before the loop, or NULL. May be NULL itself. */
     const char *(*left)(void *user);
     void *user;
-    uint64_t limit; /* most runs; 0: 100,000 */
-    uint64_t step;  /* from one call that fails to the next; 0: 1, each call in its turn */
+    uint64_t step; /* of the calls to fail, every step-th; 0: 1, each */
 };
 
 /* The step of long loops. Under the thread sanitizer, which looks for races and is many times as
@@ -43,10 +49,65 @@ struct rpt_scenario {
 #define RPT_LONG_LOOP_STEP 1
 #endif
 
+/* ---- The calls to fail --------------------------------------------------------------------- */
+
+enum { RPT_MOST_CALLS = 100000, RPT_FAULTS_UNTIL_AGAIN = 4 };
+
+/* The calls of a run without a fault. Any thread notes; the rest is for one. */
+static struct {
+    uint64_t paths[RPT_MOST_CALLS]; /* 0: can't be made to fail */
+    uint64_t order[RPT_MOST_CALLS];
+    bool chosen[RPT_MOST_CALLS];
+    uint64_t count;
+} rpt_seen;
+
+static inline void rpt_note_call(uint64_t call, bool fails)
+{
+    void *frames[48];
+    uint64_t path = 14695981039346656037u;
+    if (call >= RPT_MOST_CALLS || !fails)
+        return;
+    for (int i = backtrace(frames, 48) - 1; i >= 0; i--)
+        path = (path ^ (uintptr_t)frames[i]) * 1099511628211u;
+    rpt_seen.paths[call] = path ? path : 1;
+}
+
+static inline int rpt_by_path(const void *a, const void *b)
+{
+    uint64_t i = *(const uint64_t *)a, j = *(const uint64_t *)b;
+    uint64_t x = rpt_seen.paths[i], y = rpt_seen.paths[j];
+    return x != y ? (x > y) - (x < y) : (i > j) - (i < j);
+}
+
+/* Of the `calls` that were noted. */
+static inline void rpt_choose_calls(uint64_t calls)
+{
+    rpt_seen.count = calls < RPT_MOST_CALLS ? calls : RPT_MOST_CALLS;
+    for (uint64_t i = 0; i < rpt_seen.count; i++) {
+        rpt_seen.order[i] = i;
+        rpt_seen.chosen[i] = false;
+    }
+    qsort(rpt_seen.order, rpt_seen.count, sizeof *rpt_seen.order, rpt_by_path);
+    const uint64_t *order = rpt_seen.order, *paths = rpt_seen.paths;
+    for (uint64_t i = 0; i < rpt_seen.count; i++) {
+        uint64_t path = paths[order[i]];
+        bool first = i == 0 || path != paths[order[i - 1]];
+        bool last = i + 1 == rpt_seen.count || path != paths[order[i + 1]];
+        rpt_seen.chosen[order[i]] = path && (first || last);
+    }
+}
+
+/* The next call to fail, from `call` on. A run may make more calls than the one that was noted. */
 static inline uint64_t rpt_next_call(const struct rpt_scenario *scenario, uint64_t call)
 {
-    return call + (scenario->step ? scenario->step : 1);
+    uint64_t left = scenario->step ? scenario->step : 1;
+    for (; call < rpt_seen.count; call++)
+        if (rpt_seen.chosen[call] && --left == 0)
+            break;
+    return call;
 }
+
+/* ---- Driver calls -------------------------------------------------------------------------- */
 
 static inline bool rpt_run_is_clean(const struct rpt_scenario *scenario, const char *kind,
                                     uint64_t call, const char *what, bool worked, bool faulted)
@@ -66,32 +127,39 @@ static inline bool rpt_works_again(const struct rp_driver *driver,
 {
     bool worked = scenario->run(driver, scenario->user);
     if (!worked)
-        fprintf(stderr, "after %s %" PRIu64 " failed, the scenario does not work any more\n", kind,
-                call);
+        fprintf(stderr,
+                "after %s %" PRIu64 ", or one of the last few before it, failed, the scenario does "
+                "not work any more\n",
+                kind, call);
     return worked;
 }
 
-/* Each driver call returns `result` in its turn. */
+/* Driver calls return `result`, one in each run. */
 static inline int64_t rpt_fault_loop(const struct rp_driver *inner,
                                      const struct rpt_scenario *scenario, CUresult result)
 {
     const struct rp_driver *driver = rpi_driver_fault(inner);
-    uint64_t limit = scenario->limit ? scenario->limit : 100000;
     int64_t faults = 0;
-    for (uint64_t call = 0; call < limit; call = rpt_next_call(scenario, call)) {
+    memset(rpt_seen.paths, 0, sizeof rpt_seen.paths);
+    rpi_driver_fault_watch(rpt_note_call);
+    bool clean = rpt_works_again(driver, scenario, "no driver call", 0);
+    rpi_driver_fault_watch(NULL);
+    rpt_choose_calls(rpi_driver_fault_calls());
+    for (uint64_t call = rpt_next_call(scenario, 0); clean && call < RPT_MOST_CALLS;
+         call = rpt_next_call(scenario, call + 1)) {
         rpi_driver_fault_at(call, result);
         bool worked = scenario->run(driver, scenario->user);
         uint64_t calls = rpi_driver_fault_calls();
         const char *hit = rpi_driver_fault_hit();
         rpi_driver_fault_at(UINT64_MAX, CUDA_SUCCESS);
-        if (!rpt_run_is_clean(scenario, "driver call", call, hit ? hit : "none", worked, hit) ||
-            !rpt_works_again(driver, scenario, "driver call", call))
-            return -1;
-        faults += hit != NULL;
-        if (calls <= call)
+        clean = rpt_run_is_clean(scenario, "driver call", call, hit ? hit : "none", worked, hit) &&
+                (!hit || ++faults % RPT_FAULTS_UNTIL_AGAIN ||
+                 rpt_works_again(driver, scenario, "driver call", call));
+        if (clean && calls <= call && call >= rpt_seen.count)
             return faults;
     }
-    fprintf(stderr, "the scenario did not end within %" PRIu64 " runs\n", limit);
+    if (clean)
+        fprintf(stderr, "the scenario has more than %d calls\n", RPT_MOST_CALLS);
     return -1;
 }
 
@@ -111,12 +179,16 @@ static inline struct rpi_host_options rpt_ignore_races(void)
 
 struct rpt_failing_memory {
     _Atomic uint64_t calls, fail_at;
+    bool noting;          /* the calls, while none fails */
     _Atomic int64_t held; /* allocations not freed; below 0 for those from before */
 };
 
 static inline bool rpt_allocation_fails(struct rpt_failing_memory *memory)
 {
-    return atomic_fetch_add(&memory->calls, 1) == atomic_load(&memory->fail_at);
+    uint64_t call = atomic_fetch_add(&memory->calls, 1);
+    if (memory->noting)
+        rpt_note_call(call, true);
+    return call == atomic_load(&memory->fail_at);
 }
 
 static inline void *rpt_failing_malloc(size_t bytes, void *user)
@@ -143,42 +215,55 @@ static inline void rpt_counting_free(void *pointer, void *user)
     free(pointer);
 }
 
-/* Each allocation fails in its turn. After the run without a fault that follows as many are held as
- * before the loop: what a driver keeps from run to run does not count, what was lost does. */
+/* Runs it twice, as the first run may free what was allocated before allocations were counted, and
+ * notes the calls of the second. */
+static inline bool rpt_note_allocations(const struct rp_driver *driver,
+                                        const struct rpt_scenario *scenario,
+                                        struct rpt_failing_memory *memory)
+{
+    memset(rpt_seen.paths, 0, sizeof rpt_seen.paths);
+    bool clean = scenario->run(driver, scenario->user);
+    atomic_store(&memory->calls, 0);
+    memory->noting = true;
+    clean = clean && scenario->run(driver, scenario->user);
+    memory->noting = false;
+    rpt_choose_calls(atomic_load(&memory->calls));
+    return clean;
+}
+
+/* Allocations fail, one in each run. After a run without a fault as many are held as before the loop: what a driver keeps from run to run does not count, what was lost does. */
 static inline int64_t rpt_memory_fault_loop(const struct rp_driver *driver,
                                             const struct rpt_scenario *scenario)
 {
     struct rpt_failing_memory memory = {.fail_at = UINT64_MAX};
     const struct rp_host_memory functions = {rpt_failing_malloc, rpt_failing_realloc,
                                              rpt_counting_free, &memory};
-    uint64_t limit = scenario->limit ? scenario->limit : 100000;
-    int64_t faults = -1;
+    int64_t faults = 0;
     rp_set_host_memory(&functions);
-    /* Twice: the first run may free what was allocated before allocations were counted. */
-    bool clean = true;
-    for (int warm = 0; warm < 2 && clean; warm++)
-        clean = scenario->run(driver, scenario->user);
+    bool ended = false, clean = rpt_note_allocations(driver, scenario, &memory);
     int64_t held = atomic_load(&memory.held);
-    for (uint64_t call = 0; clean && faults < 0 && call < limit;
-         call = rpt_next_call(scenario, call)) {
+    for (uint64_t call = rpt_next_call(scenario, 0); clean && !ended && call < RPT_MOST_CALLS;
+         call = rpt_next_call(scenario, call + 1)) {
         atomic_store(&memory.calls, 0);
         atomic_store(&memory.fail_at, call);
         bool worked = scenario->run(driver, scenario->user);
         bool faulted = atomic_load(&memory.calls) > call;
         atomic_store(&memory.fail_at, UINT64_MAX);
         clean = rpt_run_is_clean(scenario, "allocation", call, "host memory", worked, faulted) &&
-                rpt_works_again(driver, scenario, "allocation", call);
-        if (atomic_load(&memory.held) != held) {
+                (!faulted || ++faults % RPT_FAULTS_UNTIL_AGAIN ||
+                 rpt_works_again(driver, scenario, "allocation", call));
+        bool again = !faulted || faults % RPT_FAULTS_UNTIL_AGAIN == 0; /* the last run was whole */
+        if (again && atomic_load(&memory.held) != held) {
             fprintf(stderr,
-                    "allocation %" PRIu64 " failed: %" PRId64 " are held, not %" PRId64 "\n", call,
-                    atomic_load(&memory.held), held);
+                    "allocation %" PRIu64 " failed, and the last few before it: %" PRId64
+                    " are held, not %" PRId64 "\n",
+                    call, atomic_load(&memory.held), held);
             clean = false;
         }
-        if (!faulted)
-            faults = (int64_t)call;
+        ended = !faulted && call >= rpt_seen.count;
     }
     rp_set_host_memory(NULL);
-    return clean ? faults : -1;
+    return clean && ended ? faults : -1;
 }
 
 #endif

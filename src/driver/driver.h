@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "driver/cuda_abi.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -78,6 +79,10 @@ const struct rp_driver *rpi_driver_fault(const struct rp_driver *inner);
 void rpi_driver_fault_at(uint64_t call, CUresult result);
 uint64_t rpi_driver_fault_calls(void);  /* calls since rpi_driver_fault_at */
 const char *rpi_driver_fault_hit(void); /* the function that was made to fail, or NULL */
+/* Tells of each call before it is made, on its thread: its number, and whether it could be made to
+ * fail. NULL: of none. */
+typedef void rpi_driver_call_fn(uint64_t call, bool fails);
+void rpi_driver_fault_watch(rpi_driver_call_fn *watch);
 
 /* Text of a code from results.def: "CUDA_ERROR_INVALID_VALUE"; "CUDA_ERROR_?" when unknown. */
 const char *rpi_result_name(CUresult result);

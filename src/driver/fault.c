@@ -8,8 +8,8 @@
  * swallowed: a real one that fails takes its streams out of capture all the same, so the wrapped
  * driver ends the capture and the graph is destroyed before the failure is returned.
  *
- * Threads: the counters are atomic, so any thread may call; rpi_driver_fault and
- * rpi_driver_fault_at are for one thread while no other is in a call.
+ * Threads: the counters are atomic, so any thread may call; rpi_driver_fault,
+ * rpi_driver_fault_at and rpi_driver_fault_watch are for one thread while no other is in a call.
  */
 #include "driver/driver.h"
 
@@ -25,6 +25,7 @@ static struct {
     _Atomic uint64_t fault_call;
     _Atomic int fault_result;
     _Atomic(const char *) hit;
+    rpi_driver_call_fn *watch; /* or NULL */
 } state = {.fault_call = UINT64_MAX};
 
 /* Functions that only give something back, and queries of texts. */
@@ -49,6 +50,8 @@ static bool is_let_through(const char *function)
 static bool strikes(const char *function)
 {
     uint64_t call = atomic_fetch_add(&state.calls, 1);
+    if (state.watch)
+        state.watch(call, !is_let_through(function));
     if (call != atomic_load(&state.fault_call) || is_let_through(function))
         return false;
     atomic_store(&state.hit, function);
@@ -92,10 +95,16 @@ const struct rp_driver *rpi_driver_fault(const struct rp_driver *inner)
 
 void rpi_driver_fault_at(uint64_t call, CUresult result)
 {
+    assert(state.inner);
     atomic_store(&state.fault_call, call);
     atomic_store(&state.fault_result, (int)result);
     atomic_store(&state.hit, NULL);
     atomic_store(&state.calls, 0);
+}
+
+void rpi_driver_fault_watch(rpi_driver_call_fn *watch)
+{
+    state.watch = watch;
 }
 
 uint64_t rpi_driver_fault_calls(void)

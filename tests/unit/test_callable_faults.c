@@ -170,13 +170,13 @@ static const struct rpt_scenario scenario = {
 static void driver_calls_fail_out_of_memory(void **state)
 {
     (void)state;
-    assert_true(rpt_fault_loop(rpi_driver_host(), &scenario, CUDA_ERROR_OUT_OF_MEMORY) > 100);
+    assert_true(rpt_fault_loop(rpi_driver_host(), &scenario, CUDA_ERROR_OUT_OF_MEMORY) > 50);
 }
 
 static void driver_calls_fail_for_reasons_unknown(void **state)
 {
     (void)state;
-    assert_true(rpt_fault_loop(rpi_driver_host(), &scenario, CUDA_ERROR_UNKNOWN) > 100);
+    assert_true(rpt_fault_loop(rpi_driver_host(), &scenario, CUDA_ERROR_UNKNOWN) > 50);
 }
 
 /* Without the race check, which keeps what it saw: the count would never be the same. */
@@ -184,7 +184,7 @@ static void host_memory_fails(void **state)
 {
     (void)state;
     struct rpi_host_options before = rpt_ignore_races();
-    assert_true(rpt_memory_fault_loop(rpi_driver_host(), &scenario) > 100);
+    assert_true(rpt_memory_fault_loop(rpi_driver_host(), &scenario) > 50);
     rpi_host_configure(&before);
 }
 

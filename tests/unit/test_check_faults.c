@@ -131,10 +131,10 @@ static void each_failure_is_survived(void **state)
         args[i] = rpt_arg(rpt_buffer(&f, WORDS, 1), WORDS, i ? RP_ARG_OUT : RP_ARG_IN);
     struct rpt_scenario scenario = {
         .run = judge, .left = left_over, .user = &f.streams[1], .step = RPT_LONG_LOOP_STEP};
-    assert_true(rpt_fault_loop(rpi_driver_host(), &scenario, CUDA_ERROR_OUT_OF_MEMORY) > 100);
+    assert_true(rpt_fault_loop(rpi_driver_host(), &scenario, CUDA_ERROR_OUT_OF_MEMORY) > 50);
     assert_true(
-        rpt_fault_loop(rpi_driver_host(), &scenario, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED) > 100);
-    assert_true(rpt_memory_fault_loop(rpi_driver_host(), &scenario) > 100);
+        rpt_fault_loop(rpi_driver_host(), &scenario, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED) > 50);
+    assert_true(rpt_memory_fault_loop(rpi_driver_host(), &scenario) > 50);
     for (int i = 0; i < 2; i++)
         assert_int_equal(f.driver->cuMemFree(args[i].address), 0);
     rpt_close(&f);

@@ -649,9 +649,9 @@ static void any_call_may_fail(void **state)
             faulty[i][k] = rpt_arg(memory, COUNT, k ? RP_ARG_OUT : RP_ARG_IN);
         }
     assert_int_equal(f->driver->cuCtxSynchronize(), 0);
-    assert_true(rpt_fault_loop(f->driver, &scenario, CUDA_ERROR_OUT_OF_MEMORY) > 50);
+    assert_true(rpt_fault_loop(f->driver, &scenario, CUDA_ERROR_OUT_OF_MEMORY) > 20);
     struct rpi_host_options before = rpt_ignore_races();
-    assert_true(rpt_memory_fault_loop(f->driver, &scenario) > 50);
+    assert_true(rpt_memory_fault_loop(f->driver, &scenario) > 20);
     rpi_host_configure(&before);
     for (size_t i = 0; i < SETS; i++)
         for (size_t k = 0; k < 2; k++)

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Databases while SQLite runs out of memory: each of its allocations fails in turn, alone, and the
- * advice is an error or what it is without.
+ * Databases while SQLite runs out of memory: its allocations fail in turn, alone, and the advice is
+ * an error or what it is without. Which allocations: those of tests/fault_loop.h.
  */
 #include "reprise.h"
 #include "reprise_tools.h"
+
+#include "fault_loop.h"
 
 #include <dlfcn.h>
 #include <setjmp.h>
@@ -33,15 +35,23 @@ enum { CONFIG_MALLOC = 4, CONFIG_GETMALLOC = 5 };
 
 static struct methods real;
 static long calls, failing = -1; /* which call fails; -1: none */
+static bool noting;
+
+static bool is_to_fail(void)
+{
+    if (noting)
+        rpt_note_call((uint64_t)calls, true);
+    return calls++ == failing;
+}
 
 static void *allocate(int bytes)
 {
-    return calls++ == failing ? NULL : real.allocate(bytes);
+    return is_to_fail() ? NULL : real.allocate(bytes);
 }
 
 static void *resize(void *memory, int bytes)
 {
-    return calls++ == failing ? NULL : real.resize(memory, bytes);
+    return is_to_fail() ? NULL : real.resize(memory, bytes);
 }
 
 /* The advice as JSON, to be freed; NULL: refused, with err filled. */
@@ -64,11 +74,16 @@ static void test_each_allocation_fails(void **state)
 {
     (void)state;
     struct rp_error err;
+    noting = true;
     char *whole = advise(&err);
+    noting = false;
     assert_non_null(whole);
     long count = calls, refused = 0;
     assert_true(count > 50);
-    for (failing = 0; failing < count; failing++) {
+    const struct rpt_scenario each = {.step = 1};
+    rpt_choose_calls((uint64_t)count);
+    for (uint64_t call = 0; (call = rpt_next_call(&each, call)) < (uint64_t)count; call++) {
+        failing = (long)call;
         memset(&err, 0, sizeof err);
         char *text = advise(&err);
         if (text)

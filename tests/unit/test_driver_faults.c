@@ -182,7 +182,7 @@ static void test_every_driver_call(void **state)
     static const CUresult results[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_INVALID_VALUE,
                                        CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, CUDA_ERROR_UNKNOWN};
     struct rpi_host_statistics before;
-    struct rpt_scenario scenario = {make_and_give_back, what_is_left, &before, 0, 0};
+    struct rpt_scenario scenario = {make_and_give_back, what_is_left, &before, 0};
     assert_true(make_and_give_back(rpi_driver_host(), NULL));
     rpi_host_statistics(&before);
     for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
@@ -196,7 +196,7 @@ static void test_every_allocation(void **state)
 {
     (void)state;
     struct rpi_host_statistics before;
-    struct rpt_scenario scenario = {make_and_give_back, what_is_left, &before, 0, 0};
+    struct rpt_scenario scenario = {make_and_give_back, what_is_left, &before, 0};
     assert_true(make_and_give_back(rpi_driver_host(), NULL));
     rpi_host_statistics(&before);
     assert_true(rpt_memory_fault_loop(rpi_driver_host(), &scenario) > 20);
@@ -217,7 +217,7 @@ static void test_the_loop_finds_a_leak(void **state)
 {
     (void)state;
     struct rpi_host_statistics before;
-    struct rpt_scenario scenario = {leak_a_stream, what_is_left, &before, 0, 0};
+    struct rpt_scenario scenario = {leak_a_stream, what_is_left, &before, 0};
     assert_true(make_and_give_back(rpi_driver_host(), NULL));
     rpi_host_statistics(&before);
     assert_int_equal(rpt_fault_loop(rpi_driver_host(), &scenario, CUDA_ERROR_UNKNOWN), -1);

@@ -813,13 +813,13 @@ static void test_each_failure(void **state)
             rpt_arg(rpt_buffer(&f, shapes[i].count, 0), shapes[i].count, RP_ARG_OUT);
     }
     for (size_t b = 0; b < 3; b++) {
-        struct rpt_scenario scenario = {cache_scenario, left_over, &budgets[b], 0, 0};
-        assert_true(rpt_fault_loop(f.driver, &scenario, CUDA_ERROR_OUT_OF_MEMORY) > 100);
+        struct rpt_scenario scenario = {cache_scenario, left_over, &budgets[b], 0};
+        assert_true(rpt_fault_loop(f.driver, &scenario, CUDA_ERROR_OUT_OF_MEMORY) > 50);
     }
-    struct rpt_scenario scenario = {cache_scenario, left_over, &budgets[0], 0, 0};
-    assert_true(rpt_fault_loop(f.driver, &scenario, CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) > 100);
+    struct rpt_scenario scenario = {cache_scenario, left_over, &budgets[0], 0};
+    assert_true(rpt_fault_loop(f.driver, &scenario, CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) > 50);
     struct rpi_host_options before = rpt_ignore_races();
-    assert_true(rpt_memory_fault_loop(f.driver, &scenario) > 100);
+    assert_true(rpt_memory_fault_loop(f.driver, &scenario) > 50);
     rpi_host_configure(&before);
     for (uint32_t i = 0; i < 3; i++) {
         f.driver->cuMemFree(shapes[i].args[0].address);
@@ -839,8 +839,8 @@ static void test_each_failure_of_a_renewal(void **state)
     struct rp_arg args[2][2] = {
         {rpt_arg(from, COUNT, RP_ARG_IN), rpt_arg(to, COUNT, RP_ARG_OUT)},
         {rpt_arg(mapped, COUNT, RP_ARG_IN), rpt_arg(mapped + 4096, COUNT, RP_ARG_OUT)}};
-    struct rpt_scenario scenario = {renew_scenario, left_over, args, 0, 0};
-    assert_true(rpt_fault_loop(f.driver, &scenario, CUDA_ERROR_OUT_OF_MEMORY) > 100);
+    struct rpt_scenario scenario = {renew_scenario, left_over, args, 0};
+    assert_true(rpt_fault_loop(f.driver, &scenario, CUDA_ERROR_OUT_OF_MEMORY) > 50);
     f.driver->cuMemFree(from);
     f.driver->cuMemFree(to);
     assert_int_equal(f.driver->cuMemUnmap(mapped, PAGE), 0);

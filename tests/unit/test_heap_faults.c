@@ -253,7 +253,7 @@ static void open_streams(void)
 static void driver_calls_fail_for_want_of_memory(void **state)
 {
     (void)state;
-    const struct rpt_scenario scenario = {run_heap, what_is_left, NULL, 0, 0};
+    const struct rpt_scenario scenario = {run_heap, what_is_left, NULL, 0};
     open_streams();
     assert_true(rpt_fault_loop(rpi_driver_host(), &scenario, CUDA_ERROR_OUT_OF_MEMORY) > 50);
     rpi_host_reset();
@@ -262,7 +262,7 @@ static void driver_calls_fail_for_want_of_memory(void **state)
 static void driver_calls_fail_for_reasons_unknown(void **state)
 {
     (void)state;
-    const struct rpt_scenario scenario = {run_heap, what_is_left, NULL, 0, 0};
+    const struct rpt_scenario scenario = {run_heap, what_is_left, NULL, 0};
     open_streams();
     assert_true(rpt_fault_loop(rpi_driver_host(), &scenario, CUDA_ERROR_UNKNOWN) > 50);
     rpi_host_reset();
@@ -271,7 +271,7 @@ static void driver_calls_fail_for_reasons_unknown(void **state)
 static void host_memory_fails(void **state)
 {
     (void)state;
-    const struct rpt_scenario scenario = {run_heap, what_is_left, NULL, 0, 0};
+    const struct rpt_scenario scenario = {run_heap, what_is_left, NULL, 0};
     open_streams();
     assert_true(rpt_memory_fault_loop(rpi_driver_host(), &scenario) > 50);
     rpi_host_reset();

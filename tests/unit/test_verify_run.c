@@ -593,9 +593,6 @@ static struct subject outer; /* on the driver itself, whose calls do not fail by
 static struct rp_arg outer_args[ARGS];
 static struct rpi_host_statistics held;
 
-/* Finding an argument takes many calls, most of them alike: every third one fails. */
-enum { STEP = 3 * RPT_LONG_LOOP_STEP };
-
 /* A capture that has to find an argument, and a replay of it. */
 static bool capture_and_replay(const struct rp_driver *driver, void *user)
 {
@@ -637,8 +634,10 @@ static const char *what_is_left(void *user)
 
 static void any_call_may_fail(void **state)
 {
-    const struct rpt_scenario scenario = {
-        .run = capture_and_replay, .left = what_is_left, .user = &outer, .step = STEP};
+    const struct rpt_scenario scenario = {.run = capture_and_replay,
+                                          .left = what_is_left,
+                                          .user = &outer,
+                                          .step = RPT_LONG_LOOP_STEP};
     (void)state;
     open_subject(&outer);
     make_args(&outer.f, outer_args, 1);
