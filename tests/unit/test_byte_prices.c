@@ -432,12 +432,14 @@ static bool misled(size_t at, int64_t jump)
     return off(info.path_bytes, given.path) > 0.08 || off(info.node_bytes, given.node) > 0.12;
 }
 
+/* At each reading, by each of the jumps in turn. */
 static void memory_that_others_take_or_give_does_not_mislead(void **state)
 {
     (void)state;
     static const int64_t jumps[] = {-1, 1, -2, 2, -3, -6, 6, -40, 40};
-    for (size_t j = 0; j < sizeof jumps / sizeof *jumps; j++)
-        for (size_t at = 0; at < 320; at += 3) {
+    enum { JUMPS = sizeof jumps / sizeof *jumps };
+    for (size_t j = 0; j < JUMPS; j++)
+        for (size_t at = j; at < 320; at += JUMPS) {
             bool wrong = misled(at, jumps[j] * (int64_t)MIB);
             if (wrong)
                 print_error("misled by %d MiB from reading %zu on\n", (int)jumps[j], at);
@@ -675,12 +677,12 @@ static const char *left_over(void *user)
 static void every_failure(void **state)
 {
     (void)state;
-    struct rpt_scenario scenario = {.run = learns, .left = left_over, .step = RPT_LONG_LOOP_STEP};
+    const struct rpt_scenario scenario = {
+        .run = learns, .left = left_over, .step = RPT_LONG_LOOP_STEP};
     give_prices(1100000, 24000, 4 * MIB); /* so dear that few of them tell */
     setenv("REPRISE_EXEC_PRICES", "measure", 1);
     struct rpi_host_options before = rpt_ignore_races();
     assert_true(rpt_fault_loop(rpi_driver_host(), &scenario, CUDA_ERROR_OUT_OF_MEMORY) > 0);
-    scenario.step = 11 * RPT_LONG_LOOP_STEP;
     assert_true(rpt_memory_fault_loop(rpi_driver_host(), &scenario) > 0);
     rpi_host_configure(&before);
 }

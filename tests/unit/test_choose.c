@@ -159,6 +159,26 @@ struct result {
     struct rpi_chooser chooser;
 };
 
+/* What the calls of a trace take, by its seed: the same however late the samples are. */
+struct course_of_calls {
+    const struct trace *trace;
+    uint64_t seed;
+    double ns[CALLS][RPI_WAYS];
+};
+
+static const struct course_of_calls *calls_of(const struct trace *trace, uint64_t seed)
+{
+    static struct course_of_calls drawn;
+    if (drawn.trace == trace && drawn.seed == seed)
+        return &drawn;
+    uint64_t state = seed * 1000003;
+    drawn.trace = trace;
+    drawn.seed = seed;
+    for (size_t call = 0; call < CALLS; call++)
+        draw(trace, call, &state, drawn.ns[call]);
+    return &drawn;
+}
+
 /* A block's sample comes `late` calls after its last call. */
 struct pending {
     struct rpi_plan_of_call plan;
@@ -185,13 +205,10 @@ static void give_samples(struct result *r, struct pending *block, struct pending
         pending[i] = *block;
         pending[i].due = now + late;
     }
-    for (size_t i = 0; i < 64; i++) {
-        if (!pending[i].due || pending[i].due > now)
-            continue;
-        rpi_chooser_sample(&r->chooser, &pending[i].plan, pending[i].host_ns, pending[i].device_ns);
-        memmove(&pending[i], &pending[i + 1], (63 - i) * sizeof *pending);
+    while (pending[0].due && pending[0].due <= now) { /* in the order of their calls */
+        rpi_chooser_sample(&r->chooser, &pending[0].plan, pending[0].host_ns, pending[0].device_ns);
+        memmove(&pending[0], &pending[1], 63 * sizeof *pending);
         pending[63].due = 0;
-        i--;
     }
 }
 
@@ -215,13 +232,12 @@ enum { UNASKED = 1 };
 static void simulate(const struct trace *trace, uint64_t seed, size_t late, struct result *r)
 {
     struct pending block = {.due = 0}, pending[64] = {{.due = 0}};
-    uint64_t state = seed * 1000003;
+    const struct course_of_calls *calls = calls_of(trace, seed);
     memset(r, 0, sizeof *r);
     rpi_chooser_init(&r->chooser, 0);
     for (size_t call = 0; call < CALLS; call++) {
-        double ns[RPI_WAYS];
+        const double *ns = calls->ns[call];
         struct rpi_plan_of_call plan = {.way = RPI_WAY_EAGER};
-        draw(trace, call, &state, ns);
         if (call >= UNASKED)
             plan = next_call(r, trace->price_ms);
         r->fixed_ns[RPI_WAY_EAGER] += ns[RPI_WAY_EAGER];
