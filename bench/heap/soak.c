@@ -3,9 +3,9 @@
  * Soaks the heap on the host driver: threads that allocate, use, free and pass on blocks of random
  * sizes on random streams, with work on the device in them, while driver calls and host allocations
  * are made to fail at random, limits come and go, the history is switched on and off and the cache
- * is emptied; heaps differ in their options. Every two seconds all stop and the books are compared,
- * to the byte: with what the threads hold, with a recount of the heap, with what the driver says is
- * mapped. The driver's race check sees memory that is reused, or unmapped, too early.
+ * is emptied; heaps differ in their options. Every two seconds, or more often in a short soak, all
+ * stop and the books are compared, to the byte: with what the threads hold, with a recount of the
+ * heap, with what the driver says is mapped. The driver's race check sees memory that is reused, or unmapped, too early.
  *
  *     usage: soak_heap [--seconds N | --minutes N, default 10 seconds] [--threads N, default 3]
  *                      [--seed N, default 1]
@@ -27,7 +27,7 @@ enum {
     SLOTS = 48,
     MOST_THREADS = 16,
     PASSED_ON = 64,
-    EPOCH_MS = 2000,
+    EPOCH_MS = 2000, /* or less, where a soak is too short for a heap's */
     HEAP_EPOCHS = 5
 };
 #define MIB           ((uint64_t)1 << 20)
@@ -53,6 +53,7 @@ static struct {
     struct rp_heap *heap;
     struct worker workers[MOST_THREADS];
     int threads;
+    unsigned epoch_ms;
     struct block passed_on[PASSED_ON]; /* guarded by passing */
     pthread_mutex_t passing;
     _Atomic bool stop, inject;
@@ -333,7 +334,7 @@ static void epoch(uint64_t seed)
     start(&injector, inject, &seed);
     for (int i = 0; i < soak.threads; i++)
         start(&soak.workers[i].id, work, &soak.workers[i]);
-    usleep(EPOCH_MS * 1000);
+    usleep(soak.epoch_ms * 1000);
     atomic_store(&soak.stop, true);
     for (int i = 0; i < soak.threads; i++)
         pthread_join(soak.workers[i].id, NULL);
@@ -421,6 +422,9 @@ int main(int count, char **arguments)
             return 1;
     for (int i = 0; i < soak.threads; i++)
         soak.workers[i].random = (seed * MOST_THREADS + (uint64_t)i + 1) * 0x9e3779b97f4a7c15u;
+    soak.epoch_ms = seconds * 1000 < EPOCH_MS * HEAP_EPOCHS
+                        ? (unsigned)(seconds * 1000 / HEAP_EPOCHS)
+                        : EPOCH_MS;
     uint64_t begun = rpi_clock_ns(), told = begun;
     for (uint64_t round = 0; rpi_clock_ns() - begun < seconds * 1000000000; round++) {
         if (!open_heap(round + seed))

@@ -3,8 +3,10 @@
 """Plans each file again and again, niced, while other processes keep every core busy: all answers
 to one file must be equal, and equal to that of a run without the load.
 
-    plans_under_load.py REPRISE [--runs N] [--burners N] [--json FILE] FILE...
+    plans_under_load.py REPRISE [--runs N] [--burners N] [--stops] [--json FILE] FILE...
 
+--stops has the planner itself stopped most of the time, which the clock sees like a load and no
+processor does.
 --json writes the answers, and what each file took on the quiet machine and under load, as medians
 of the processor's time and of the clock's, in milliseconds.
 """
@@ -13,23 +15,41 @@ import argparse
 import json
 import os
 import resource
+import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 NEW = {"ms"}  # of an answer: what may differ from run to run
 
 
-def plan(reprise, path, niceness):
+def stop_often(process):
+    """Until it ends: runs for two milliseconds, and stands still for ten."""
+    while process.poll() is None:
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(0.01)
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.002)
+
+
+def plan(reprise, path, niceness, stops=False):
     """The answer, without its times, and (processor's ms, clock's ms) of the planning alone and of
     the whole process."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run([reprise, "plan", "--json", path], capture_output=True, check=True,
-                          preexec_fn=lambda: os.nice(niceness))
+    with tempfile.TemporaryFile() as out:
+        process = subprocess.Popen([reprise, "plan", "--json", path], stdout=out,
+                                   preexec_fn=lambda: os.nice(niceness))
+        if stops:
+            stop_often(process)
+        if process.wait():
+            sys.exit(f"{path}: the planner ended with {process.returncode}")
+        out.seek(0)
+        said = out.read()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    (answer,) = json.loads(done.stdout)
+    (answer,) = json.loads(said)
     times = 1e3 * cpu, answer["ms"]
     return {key: value for key, value in answer.items() if key not in NEW}, times
 
@@ -38,11 +58,11 @@ def median(times, index):
     return round(statistics.median(t[index] for t in times), 2)
 
 
-def replay(reprise, path, runs, burners):
+def replay(reprise, path, runs, burners, stops):
     quiet, quiet_times = plan(reprise, path, 0)
     load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(burners)]
     try:
-        busy = [plan(reprise, path, 19) for _ in range(runs)]
+        busy = [plan(reprise, path, 19, stops) for _ in range(runs)]
     finally:
         for process in load:
             process.kill()
@@ -65,10 +85,11 @@ def main():
     parser.add_argument("files", nargs="+")
     parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--burners", type=int, default=6 * (os.cpu_count() or 1))
+    parser.add_argument("--stops", action="store_true")
     parser.add_argument("--json")
     options = parser.parse_args()
     load = [os.getloadavg()[1]]
-    results = [replay(options.reprise, path, options.runs, options.burners)
+    results = [replay(options.reprise, path, options.runs, options.burners, options.stops)
                for path in options.files]
     load.append(os.getloadavg()[1])
     if options.json:
@@ -78,8 +99,8 @@ def main():
                        "load_average_5_minutes": load, "results": results}, file, indent=1)
             file.write("\n")
     differ = sum(result["others"] for result in results)
-    print(f"{len(results)} files, {options.runs} runs each under {options.burners} processes: "
-          f"{differ} answers differ")
+    print(f"{len(results)} files, {options.runs} runs each under {options.burners} processes"
+          f"{', stopped often' if options.stops else ''}: {differ} answers differ")
     return 1 if differ else 0
 
 
