@@ -7,6 +7,7 @@ usage: run.py FOLDER [PATTERN]      of the tests' files; test_*.py unless told
 Exits 77, with the reason, where the package cannot be built for this Python.
 """
 
+import compileall
 import os
 import subprocess
 import sys
@@ -35,6 +36,8 @@ def build(folder):
     if done.returncode:
         print(done.stdout + done.stderr)
         sys.exit(1)
+    # Compiled once, not by each process that a test starts.
+    compileall.compile_dir(str(folder / "lib"), quiet=1)
     return folder / "lib"
 
 
