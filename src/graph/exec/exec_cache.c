@@ -184,6 +184,7 @@ static struct rpi_cached_exec *make_place(struct rpi_exec_client *client,
 static rp_status make(struct rpi_exec_client *client, struct rp_error *err)
 {
     rpi_assert_held(&client->cache->lock);
+    assert(!client->taken);
     struct rpi_exec_cache *cache = client->cache;
     struct rpi_cached_exec *dead = NULL, *made = make_place(client, &dead);
     double us = 0;
@@ -236,14 +237,17 @@ static void destroy_class(struct rpi_exec_cache *cache, struct rpi_exec_class *c
                           struct rpi_cached_exec **dead)
 {
     rpi_assert_held(&cache->lock);
+    assert(!class->rent.graphs);
     while (class->rent.execs) {
         struct rpi_rent_exec *exec = class->rent.execs;
         rpi_rent_drop(&cache->rent, exec);
         add_dead(dead, exec);
     }
     struct rpi_exec_class **link = &cache->classes;
-    while (*link != class)
+    while (*link != class) {
+        assert(*link);
         link = &(*link)->next;
+    }
     *link = class->next;
     rpi_topology_finish(&class->topology);
     rpi_free(class);
@@ -290,6 +294,7 @@ static bool update(struct rpi_exec_client *client, struct rpi_rent_exec *exec)
     struct rpi_exec_cache *cache = client->cache;
     const struct rp_driver *driver = cache->driver;
     CUgraphExecUpdateResultInfo info = {0};
+    assert(!client->taken && exec->class == client->rent.class);
     exec->pins++;
     rpi_rent_lend(&cache->rent, &client->rent, exec);
     pthread_mutex_unlock(&cache->lock);

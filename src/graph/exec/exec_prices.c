@@ -3,6 +3,8 @@
 
 #include "base/held.h"
 
+#include <assert.h>
+
 /* What was seen on an H200, until this device has shown its own. */
 static const double MAKE_US = 40, MAKE_NODE_US = 2.1, UPDATE_US = 3, UPDATE_NODE_US = 0.2;
 static const double REPLAY_NODE_US = 2.5;
@@ -15,6 +17,7 @@ enum {
 
 void rpi_exec_time_add(struct rpi_exec_time *time, double us)
 {
+    assert(us >= 0 && time->us >= 0);
     if (time->samples > 1 && us > 4 * time->us)
         us = 4 * time->us;
     time->us += (us - time->us) * (time->samples ? 0.25 : 1);
@@ -128,6 +131,7 @@ void rpi_exec_choose_samples(struct rpi_exec_cache *cache, struct rpi_exec_clien
 {
     rpi_assert_held(&cache->lock);
     const struct rpi_rent_exec *taken = client->taken;
+    assert(taken && taken->pins);
     const struct rpi_exec_class *class = (const struct rpi_exec_class *)taken->class;
     bool shared = class->rent.graphs > 1;
     client->timed = shared && (client->updated || class->launch_plain.samples < PLAIN);

@@ -9,6 +9,7 @@ rp_status rpi_exec_source_create(struct rpi_exec_source **out_source,
                                  const struct rp_driver *driver, CUgraph template,
                                  struct rp_error *err)
 {
+    assert(template);
     struct rpi_exec_source *source = rpi_calloc(1, sizeof *source);
     if (!source)
         return rpi_error_host_memory(err, "rp_graph_capture", sizeof *source);

@@ -6,6 +6,8 @@
  */
 #include "memory/heap/heap.h"
 
+#include <assert.h>
+
 CUresult rpi_heap_enter(const struct rp_heap *heap, struct rpi_heap_scope *out_scope)
 {
     CUresult result = heap->driver->cuCtxPushCurrent(heap->context);
@@ -16,9 +18,10 @@ CUresult rpi_heap_enter(const struct rp_heap *heap, struct rpi_heap_scope *out_s
 
 void rpi_heap_leave(const struct rp_heap *heap, const struct rpi_heap_scope *scope)
 {
-    CUcontext popped;
+    CUcontext popped = NULL;
     rpi_relax_end(heap->driver, scope->mode);
     heap->driver->cuCtxPopCurrent(&popped);
+    assert(!popped || popped == heap->context);
 }
 
 /* Asking a capturing stream whether it is done would end its capture. The legacy stream answers

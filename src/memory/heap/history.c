@@ -84,12 +84,14 @@ static void make_room(struct rpi_heap_history *history)
 void rpi_heap_append(struct rp_heap *heap, enum rp_heap_event action, uint64_t address,
                      uint64_t bytes, CUstream stream, uint32_t pool, struct rpi_heap_stack *stack)
 {
+    assert(action < RP_HEAP_EVENTS);
     struct rpi_heap_history *history = &heap->history;
     struct rpi_heap_stack *old = NULL;
     pthread_mutex_lock(&history->lock);
     if (history->capacity && !(history->skip >> action & 1)) {
         if (history->written == history->room && history->room < history->capacity)
             make_room(history);
+        assert(history->written % history->capacity < history->room);
         struct rpi_heap_event *event = &history->ring[history->written % history->capacity];
         if (history->written >= history->capacity)
             old = event->stack;

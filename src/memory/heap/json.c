@@ -7,6 +7,7 @@
 
 #include "base/refuse.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -63,6 +64,9 @@ static void put_frames(struct writer *out, const struct rp_heap *heap,
 static void put_segment(struct writer *out, const struct rp_heap_snapshot *snapshot, size_t index)
 {
     const struct rp_heap_snapshot_segment *segment = &snapshot->segments.data[index];
+    assert(segment->first_block + segment->block_count <= snapshot->blocks.count);
+    assert(segment->allocated_bytes <= segment->active_bytes &&
+           segment->active_bytes <= segment->bytes);
     put(out,
         "%s{\"device\":%d,\"address\":%" PRIu64 ",\"total_size\":%" PRIu64
         ",\"allocated_size\":%" PRIu64 ",\"active_size\":%" PRIu64 ",\"requested_size\":%" PRIu64

@@ -105,6 +105,8 @@ static bool copy_history(struct rp_heap_snapshot *snapshot, struct rp_heap *heap
 /* For snapshots to come. */
 static void note_snapshot(struct rp_heap *heap, const struct rp_heap_snapshot *snapshot)
 {
+    rpi_assert_held(&heap->growth);
+    assert(snapshot->heap == heap);
     uint64_t active = 0;
     for (size_t i = 0; i < snapshot->segments.count; i++)
         active += snapshot->segments.data[i].active_bytes;

@@ -24,6 +24,7 @@ void rpi_heaps_finish(struct rpi_heaps *heaps)
 
 void rpi_heaps_add(struct rpi_heaps *heaps, struct rp_heap *heap)
 {
+    assert(!heap->among);
     pthread_mutex_lock(&heaps->lock);
     heap->among = heaps;
     heap->number = ++heaps->added;
@@ -34,6 +35,7 @@ void rpi_heaps_add(struct rpi_heaps *heaps, struct rp_heap *heap)
 
 static void lose_all(struct rp_heap *heap)
 {
+    rpi_assert_held(&heap->among->lock);
     for (size_t s = 0; s < heap->shelf_count; s++) {
         struct rpi_shelf *shelf = heap->shelves[s];
         rpi_heap_lock(&shelf->lock);
@@ -52,8 +54,10 @@ void rpi_heaps_remove(struct rp_heap *heap)
         return;
     pthread_mutex_lock(&heaps->lock);
     struct rp_heap **link = &heaps->first;
-    while (*link != heap)
+    while (*link != heap) {
+        assert(*link);
         link = &(*link)->next;
+    }
     *link = heap->next;
     lose_all(heap);
     pthread_mutex_unlock(&heaps->lock);
@@ -75,6 +79,7 @@ static struct rpi_heap_range *find_range(const struct rpi_heaps *heaps, uint64_t
 
 static bool is_there(const struct rpi_heaps *heaps, uint64_t number)
 {
+    rpi_assert_held(&((struct rpi_heaps *)heaps)->lock);
     const struct rp_heap *heap = heaps->first;
     while (heap && heap->number != number)
         heap = heap->next;
@@ -108,6 +113,7 @@ static uint64_t watch(struct rpi_heap_watches *watches, uint64_t address)
     rpi_heap_lock(&range->shelf->lock);
     struct rpi_heap_block *block = rpi_heap_block_of(range, address);
     if (block && block->state == RPI_HEAP_LIVE) {
+        assert(address < block->address + block->bytes);
         struct rpi_heap_watch *made = &watches->all[watches->count++];
         *made = (struct rpi_heap_watch){.address = block->address,
                                         .bytes = block->requested,
@@ -128,6 +134,7 @@ static uint64_t watch(struct rpi_heap_watches *watches, uint64_t address)
 rp_status rpi_heap_watches_take(struct rpi_heap_watches *watches, struct rpi_heaps *heaps,
                                 uint64_t *addresses, size_t count, struct rp_error *err)
 {
+    assert(!watches->all && !watches->count);
     if (!count)
         return RP_OK;
     watches->all = rpi_calloc(count, sizeof *watches->all);
@@ -148,6 +155,8 @@ static void take_out(struct rpi_heap_watch *watch)
 {
     if (!watch->link)
         return;
+    assert(*watch->link == watch);
+    assert(!watch->next || watch->next->link == &watch->next);
     *watch->link = watch->next;
     if (watch->next)
         watch->next->link = watch->link;

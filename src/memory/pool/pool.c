@@ -47,6 +47,7 @@ rp_status rpi_pool_grow(struct rpi_pool *pool, uint64_t height, struct rp_error 
     rp_status status = rpi_pool_check_limit(pool, bytes > mapped ? bytes - mapped : 0, err);
     if (status == RP_OK)
         status = rpi_arena_grow(&pool->arena, height, err);
+    assert(status != RP_OK || pool->arena.mapped >= height);
     if (status == RP_OK && pool->underway < height)
         pool->underway = height;
     return status;
@@ -113,6 +114,8 @@ void rpi_pool_remove(struct rpi_pool *pool, struct rpi_pool_node *node)
     if (!parent)
         return;
     assert(!node->first);
+    assert(node->previous ? node->previous->next == node : parent->first == node);
+    assert(node->next ? node->next->previous == node : parent->last == node);
     rpi_replay_order_forget(pool, node);
     if (node->previous)
         node->previous->next = node->next;

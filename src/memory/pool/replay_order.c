@@ -64,6 +64,7 @@ void rpi_replay_order_take(struct rpi_pool *pool, struct rpi_pool_member *member
         struct rpi_pool_group *group = group_above(node);
         if (!orders(group) || group->current == node)
             continue;
+        assert(group->since < member->turn);
         struct rpi_pool_members before = group->before;
         group->before = group->next;
         group->next = before;
