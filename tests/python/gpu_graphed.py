@@ -483,6 +483,18 @@ class Inference(unittest.TestCase):
                     self.check(fn, [(torch.randn(16, 256, device="cuda"),) for _ in range(5)])
                 self.assertEqual(len(compiled), 1)
 
+    def test_what_eager_calls_left_in_the_cache_goes_back(self):
+        def fn(x):
+            return (x.repeat(1 << 8) + 1).sum()  # 64 MiB, twice
+        x = torch.randn(1 << 16, device="cuda")
+        for _ in range(2):
+            fn(x)
+        made = reprise.graphed(fn, strict=True)
+        with torch.no_grad():
+            for _ in range(3):
+                made(x)
+        self.assertLess(torch.cuda.memory_reserved() - torch.cuda.memory_allocated(), 64 << 20)
+
 
 def train(step, batches):
     return [step(x, y).item() for x, y in batches]

@@ -565,8 +565,11 @@ class Work:
             self.draws = self.runs[-1].capture.drawn is not None
 
     def finish(self):
-        """Drops what the runs made; pools of PyTorch's later where another thread captures."""
+        """Drops what the runs made; pools of PyTorch's later where another thread captures. What eager runs
+        left in the allocator's cache goes back to the device, as replays need it no more: torch.cuda.graph
+        gives it back as well."""
         self.kept.clear()
         self.runs.clear()
         if is_alone() or not _capturing.locked():
             drop_segment_pools()
+            self.torch.cuda.empty_cache()
