@@ -35,6 +35,7 @@
 #include "reads/reach.h"
 #include "reads/reads.h"
 #include "reads/switches.h"
+#include "reads/told.h"
 #include "reads/walk.h"
 
 #include <reprise_tools.h>
@@ -485,9 +486,10 @@ PyMODINIT_FUNC PyInit__C(void)
         rpp_add_pool_type(module) != 0 || rpp_add_graph_type(module) != 0 ||
         rpp_add_scalars_type(module) != 0 || rpp_add_reads_type(module) != 0 ||
         rpp_add_walk_types(module) != 0 || rpp_add_reach_types(module) != 0 ||
-        rpp_add_fast_call_type(module) != 0 || rpp_add_pass_type(module) != 0 ||
-        rpp_add_estimate_type(module) != 0 || rpp_add_choice_types(module) != 0 ||
-        rpp_guard_prepare() != 0 || rpp_gradients_prepare() != 0) {
+        rpp_add_told_type(module) != 0 || rpp_add_fast_call_type(module) != 0 ||
+        rpp_add_pass_type(module) != 0 || rpp_add_estimate_type(module) != 0 ||
+        rpp_add_choice_types(module) != 0 || rpp_guard_prepare() != 0 ||
+        rpp_gradients_prepare() != 0) {
         Py_DECREF(module);
         return NULL;
     }

@@ -968,6 +968,21 @@ class Numbers(unittest.TestCase):
         self.assertNotEqual(reads.state(), first)
 
 
+class Stands(functools.partial):
+    """For what it calls, of which nothing but this tells."""
+
+    def __getattr__(self, name):
+        return getattr(self.func, name)
+
+
+class Plain:
+    def __call__(self):
+        return self
+
+    def method(self):
+        return self
+
+
 class Effects(unittest.TestCase):
     """What a replay would not do again."""
 
@@ -994,6 +1009,39 @@ class Effects(unittest.TestCase):
             self.assertIn("a replay would not do again", told)
         self.assertEqual((out.getvalue(), log.getvalue(), done, random.getstate() == state),
                          ("", "", [], True))
+
+    def test_they_are_told_behind_others_of_the_same_types(self):
+        log, own, plain = io.StringIO(), random.Random(3), Plain()
+        stands, stands_for_none = Stands(own.random), Stands(own.getstate)
+        cases = [("a file", lambda: log.getvalue(), lambda: log.write("x")),
+                 ("a file", lambda: log.tell(), lambda: io.StringIO.write(log, "x")),
+                 ("Python's", lambda: own.getstate(), lambda: own.random()),
+                 ("time.time", lambda: plain().method(), lambda: time.time())]
+        if hasattr(sys, "monitoring"):
+            cases.append(("Python's", lambda: stands_for_none(), lambda: stands()))
+        if numpy is not None:
+            cases.append(("NumPy's", lambda: own.getstate(), lambda: numpy.random.rand()))
+        for what, before, fn in cases:
+            self.assertEqual(self.run_of(lambda before=before: (before(), before())), [])
+            self.assertIn(what, self.run_of(lambda before=before, fn=fn: (before(), before(), fn())))
+        self.assertEqual(log.getvalue(), "")
+
+    def test_what_is_called_is_not_kept(self):
+        found = []
+
+        def subject():
+            for _ in range(2):
+                made = Plain()
+                made().method()
+                bound = functools.partial(made.method)
+                bound()
+                found.append(weakref.ref(made))
+                del made, bound
+        run = runs.Run(runs.Executed(), refuses=True)
+        with run:
+            subject()
+            self.assertEqual([one() for one in found], [None, None])
+        self.assertEqual(run.effects, [])
 
     def test_an_error_that_is_caught_is_raised_all_the_same(self):
         def subject():

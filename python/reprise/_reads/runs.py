@@ -28,6 +28,10 @@ _FILE_METHODS = frozenset(("write", "writelines", "read", "readline", "readlines
 _SYSTEM = frozenset(("write", "read", "open", "urandom", "getrandom", "system", "remove", "unlink",
                      "rename", "mkdir", "rmdir", "stat", "lstat", "listdir", "scandir", "access"))
 _SEEDS = frozenset(("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all"))
+# Of what is implemented in C nothing else has an effect, but for methods of NumPy's generators.
+_WORDS = _TIMES | frozenset(_IO) | _FILE_METHODS | _SYSTEM | _SEEDS | frozenset((
+    "next", "random", "getrandbits", "seed", "now", "utcnow", "today"))
+_NUMPYS = ("numpy.random.mtrand", "numpy.random._generator")
 _KEEP_OUT = ("torch._compile", "torch._dynamo.")
 _SEEDED_IN = frozenset(("torch.random", "torch.cuda.random"))
 _MENDS = {
@@ -85,7 +89,7 @@ def _effect_of_method(name, owner):
     above = {base.__module__ for base in kind.__mro__}
     if "_random" in above and name in ("random", "getrandbits", "seed"):
         return "draws random numbers of Python's", "random"
-    if kind.__module__ in ("numpy.random.mtrand", "numpy.random._generator"):
+    if kind.__module__ in _NUMPYS:
         return "draws random numbers of NumPy's", "random"
     if kind.__module__ == "datetime" and name in ("now", "utcnow", "today"):
         return f"asks for the time, {kind.__name__}.{name}", "time"
@@ -246,6 +250,10 @@ class Run:
         if not is_foreign_file(code.co_filename):  # those are not followed, whether they run or not
             self.executed.add(place_of(code))
 
+    def looks_at(self, code):
+        """Is it to know each time that code goes on?"""
+        return id(code) in self._generators
+
     def resumed(self, code):
         found = self._generators.get(id(code))
         if found is not None:
@@ -284,6 +292,30 @@ def _is_seed(function):
 
 _IN_C = (types.BuiltinFunctionType, types.MethodWrapperType, types.ClassMethodDescriptorType,
          types.MethodDescriptorType)
+_KINDS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.MethodDescriptorType,
+          types.MethodWrapperType)
+_STANDS_IN = frozenset(("__getattr__", "__getattribute__"))
+
+
+def _is_harmless(kind, is_called):
+    """Has no method of its objects an effect, but by one of _WORDS? is_called: has no call of the class or of its
+    objects one? Those that stand for others may, and methods that are called as they are."""
+    if not is_called:
+        return kind.__module__ not in _NUMPYS
+    if kind in _IN_C or (hasattr(kind, "__self__") and kind is not super):
+        return False
+    module = getattr(sys.modules.get("torch.nn"), "Module", None)
+    return all(one is module or one.__module__ == "builtins" or _STANDS_IN.isdisjoint(vars(one))
+               for one in kind.__mro__)
+
+
+def _told(ask, answer=None):
+    """The same, but for events of no interest (csrc/reads/told.c)."""
+    return _C.Told(ask, _WORDS, answer, _is_quiet, _is_harmless, _KINDS, (getattr, hasattr))
+
+
+def _is_quiet(code):
+    return is_quiet_file(code.co_filename)
 
 
 def _position(iterator):
@@ -326,8 +358,6 @@ def _monitor(run):
         run.resumed(code)
 
     def call(code, offset, function, first):
-        if is_quiet_file(code.co_filename):
-            return monitoring.DISABLE
         first = None if first is monitoring.MISSING else first
         run.executed.note(code, function, first)
         if threading.get_ident() == run.thread:
@@ -335,7 +365,8 @@ def _monitor(run):
         return None
 
     monitoring.use_tool_id(tool, _TOOL)
-    wanted = ((events.PY_START, start), (events.PY_RESUME, resume), (events.CALL, call))
+    told = _told(call, monitoring.DISABLE)
+    wanted = ((events.PY_START, start), (events.PY_RESUME, resume), (events.CALL, told.call))
     for event, function in wanted:
         monitoring.register_callback(tool, event, function)
     monitoring.set_events(tool, events.PY_START | events.PY_RESUME | events.CALL)
@@ -363,14 +394,17 @@ def _profile(run):
     before = sys.getprofile()
 
     def profile(frame, event, argument):
-        if event == "call":
-            run.started(frame.f_code)
-            if frame.f_lasti > 0:  # or it begins: CPython 3.11 tells no difference
-                run.resumed(frame.f_code)
-            if frame.f_code.co_name in _SEEDS and frame.f_globals.get("__name__") in _SEEDED_IN:
-                run.seeded(_caller(frame))
-        elif event == "c_call":
+        """Is that all there is to this code?"""
+        if event == "c_call":
             run.called(argument, None, frame)
+            return False
+        code = frame.f_code
+        run.started(code)
+        if frame.f_lasti > 0:  # or it begins: CPython 3.11 tells no difference
+            run.resumed(code)
+        if code.co_name in _SEEDS and frame.f_globals.get("__name__") in _SEEDED_IN:
+            run.seeded(_caller(frame))
+        return code.co_name not in _SEEDS and not run.looks_at(code)
 
-    sys.setprofile(profile)
+    sys.setprofile(_told(profile).profile)
     return lambda: sys.setprofile(before)

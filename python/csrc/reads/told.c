@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: MIT */
+#include "reads/told.h"
+
+#include "reads/same.h"
+
+#include <pythread.h>
+#include <stddef.h>
+
+struct told {
+    PyObject_HEAD PyObject *ask; /* what Python does about an event that is not done with here */
+    PyObject *words;             /* a frozenset: names that functions with effects have */
+    PyObject *answer;            /* to an event of code that no more is to be told of */
+    PyObject *is_quiet, *is_harmless; /* functions: of a code object; of a type, and as what */
+    PyTypeObject *function, *method, *builtin, *descriptor, *wrapper;
+    PyObject *get, *has;         /* getattr, hasattr */
+    struct rpp_seen quiet, loud; /* code objects */
+    /* Types without effects by other names: of methods of their objects; of calls of these. */
+    struct rpp_seen owners, called;
+    unsigned long thread;
+};
+
+/* Names of attributes, and events of sys.setprofile. */
+static struct {
+    PyObject *name, *self, *call, *c_call;
+} says;
+
+/* ---- Calls --------------------------------------------------------------------------------- */
+
+/* Has it a name that says nothing of effects? An exception is none of the caller's. */
+static bool has_other_name(const struct told *told, PyObject *function)
+{
+    PyObject *name = PyObject_GetAttr(function, says.name);
+    bool is_other = name && PyUnicode_CheckExact(name) && PySet_Contains(told->words, name) == 0;
+    Py_XDECREF(name);
+    PyErr_Clear();
+    return is_other;
+}
+
+/* Is it known that a type has effects by those names alone? Asks until it is. */
+static int is_harmless_type(struct told *told, struct rpp_seen *known, PyObject *type)
+{
+    if (rpp_seen_has(known, type))
+        return 1;
+    PyObject *as_called = known == &told->called ? Py_True : Py_False;
+    PyObject *said = PyObject_CallFunctionObjArgs(told->is_harmless, type, as_called, NULL);
+    int harmless = said ? PyObject_IsTrue(said) : -1;
+    Py_XDECREF(said);
+    size_t number;
+    if (harmless == 1 && !rpp_seen_add(known, type, &number) && PyErr_Occurred())
+        return -1;
+    return harmless;
+}
+
+/* Of a class that class, of another object its type. */
+static PyObject *type_of(PyObject *owner)
+{
+    return PyType_Check(owner) ? owner : (PyObject *)Py_TYPE(owner);
+}
+
+/* The same of what a method is bound to. */
+static int is_harmless_method(struct told *told, PyObject *method)
+{
+    PyObject *owner = PyObject_GetAttr(method, says.self);
+    int harmless = owner ? is_harmless_type(told, &told->owners, type_of(owner)) : -1;
+    Py_XDECREF(owner);
+    return harmless;
+}
+
+/* 1: the call of this is of no interest; 0: Python has to say; -1 with an exception set. first: its
+ * first argument, or NULL. */
+static int is_done_with(struct told *told, PyObject *function, PyObject *first)
+{
+    PyTypeObject *type = Py_TYPE(function);
+    if (type == told->function || type == told->method)
+        return has_other_name(told, function);
+    if (type == told->builtin || type == told->wrapper)
+        return has_other_name(told, function) ? is_harmless_method(told, function) : 0;
+    if (type == told->descriptor)
+        return first && has_other_name(told, function)
+                   ? is_harmless_type(told, &told->owners, type_of(first))
+                   : 0;
+    return is_harmless_type(told, &told->called, type_of(function));
+}
+
+static bool is_asker(const struct told *told, const PyObject *object)
+{
+    return object == told->get || object == told->has;
+}
+
+/* Is code of those whose calls are none of ours? Asks once. */
+static int is_quiet(struct told *told, PyObject *code)
+{
+    if (rpp_seen_has(&told->loud, code))
+        return 0;
+    if (rpp_seen_has(&told->quiet, code))
+        return 1;
+    PyObject *said = PyObject_CallFunctionObjArgs(told->is_quiet, code, NULL);
+    int quiet = said ? PyObject_IsTrue(said) : -1;
+    Py_XDECREF(said);
+    size_t number;
+    if (quiet >= 0 && !rpp_seen_add(quiet ? &told->quiet : &told->loud, code, &number) &&
+        PyErr_Occurred())
+        return -1;
+    return quiet;
+}
+
+static PyObject *ask(const struct told *told, PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *given = PyTuple_New(count);
+    for (Py_ssize_t i = 0; given && i < count; i++)
+        PyTuple_SetItem(given, i, Py_NewRef(args[i]));
+    PyObject *answer = given ? PyObject_CallObject(told->ask, given) : NULL;
+    Py_XDECREF(given);
+    return answer;
+}
+
+/* call(code, offset, function, first), as sys.monitoring calls it. */
+static PyObject *told_call(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    struct told *told = (struct told *)self;
+    if (count != 4)
+        return PyErr_Format(PyExc_TypeError, "call takes what sys.monitoring gives");
+    int done = is_quiet(told, args[0]);
+    if (done > 0)
+        return Py_NewRef(told->answer);
+    if (done == 0 && !is_asker(told, args[2]) && !is_asker(told, args[3]))
+        done =
+            PyThread_get_thread_ident() != told->thread ? 1 : is_done_with(told, args[2], args[3]);
+    if (done != 0)
+        return done < 0 ? NULL : Py_NewRef(Py_None);
+    return ask(told, args, count);
+}
+
+/* ---- Profiles ------------------------------------------------------------------------------ */
+
+static bool is_word(PyObject *text, PyObject *word)
+{
+    return text == word || (PyUnicode_Check(text) && PyUnicode_Compare(text, word) == 0);
+}
+
+/* A function begins: code is asked about until nothing more is to be told of it. */
+static PyObject *begins(struct told *told, PyObject *const *args)
+{
+    PyObject *code = PyObject_GetAttrString(args[0], "f_code");
+    PyObject *said = NULL;
+    if (code && rpp_seen_has(&told->quiet, code))
+        said = Py_NewRef(Py_None);
+    else if (code)
+        said = ask(told, args, 3);
+    size_t number;
+    if (said == Py_True && !rpp_seen_add(&told->quiet, code, &number) && PyErr_Occurred())
+        Py_CLEAR(said);
+    Py_XDECREF(code);
+    return said;
+}
+
+/* profile(frame, event, argument), as sys.setprofile calls it. */
+static PyObject *told_profile(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    struct told *told = (struct told *)self;
+    if (count != 3)
+        return PyErr_Format(PyExc_TypeError, "profile takes what sys.setprofile gives");
+    if (is_word(args[1], says.call))
+        return begins(told, args);
+    if (!is_word(args[1], says.c_call))
+        return Py_NewRef(Py_None);
+    int done = Py_TYPE(args[2]) == told->builtin ? is_done_with(told, args[2], NULL) : 0;
+    if (done != 0)
+        return done < 0 ? NULL : Py_NewRef(Py_None);
+    return ask(told, args, count);
+}
+
+/* ---- The type ------------------------------------------------------------------------------ */
+
+static const size_t objects[] = {
+    offsetof(struct told, ask),         offsetof(struct told, words),
+    offsetof(struct told, answer),      offsetof(struct told, is_quiet),
+    offsetof(struct told, is_harmless), offsetof(struct told, function),
+    offsetof(struct told, method),      offsetof(struct told, builtin),
+    offsetof(struct told, descriptor),  offsetof(struct told, wrapper),
+    offsetof(struct told, get),         offsetof(struct told, has),
+};
+enum { OBJECTS = sizeof objects / sizeof *objects };
+
+static PyObject **object_of(PyObject *told, size_t i)
+{
+    return (PyObject **)(void *)((char *)told + objects[i]);
+}
+
+static int told_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    const struct told *told = (struct told *)self;
+    Py_VISIT(Py_TYPE(self));
+    for (size_t i = 0; i < OBJECTS; i++)
+        Py_VISIT(*object_of(self, i));
+    int found = rpp_seen_visit(&told->quiet, visit, arg);
+    if (!found)
+        found = rpp_seen_visit(&told->loud, visit, arg);
+    if (!found)
+        found = rpp_seen_visit(&told->owners, visit, arg);
+    return found ? found : rpp_seen_visit(&told->called, visit, arg);
+}
+
+static int told_clear(PyObject *self)
+{
+    struct told *told = (struct told *)self;
+    for (size_t i = 0; i < OBJECTS; i++)
+        Py_CLEAR(*object_of(self, i));
+    rpp_seen_clear(&told->quiet);
+    rpp_seen_clear(&told->loud);
+    rpp_seen_clear(&told->owners);
+    rpp_seen_clear(&told->called);
+    return 0;
+}
+
+static void told_dealloc(PyObject *self)
+{
+    rpp_deallocate(self, told_clear);
+}
+
+/* Told(ask, words, answer, is_quiet, is_harmless, (function, method, builtin, descriptor,
+ * wrapper), (getattr, hasattr)) */
+static PyObject *told_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    (void)kwargs;
+    PyObject *given[OBJECTS];
+    if (!PyArg_ParseTuple(args, "OO!OOO(O!O!O!O!O!)(OO)", &given[0], &PyFrozenSet_Type, &given[1],
+                          &given[2], &given[3], &given[4], &PyType_Type, &given[5], &PyType_Type,
+                          &given[6], &PyType_Type, &given[7], &PyType_Type, &given[8], &PyType_Type,
+                          &given[9], &given[10], &given[11]))
+        return NULL;
+    struct told *told = (struct told *)rpp_allocate(type);
+    if (!told)
+        return NULL;
+    for (size_t i = 0; i < OBJECTS; i++)
+        *object_of((PyObject *)told, i) = Py_NewRef(given[i]);
+    told->thread = PyThread_get_thread_ident();
+    return (PyObject *)told;
+}
+
+int rpp_add_told_type(PyObject *module)
+{
+    static PyMethodDef methods[] = {
+        {"call", (PyCFunction)(void (*)(void))told_call, METH_FASTCALL,
+         "call(code, offset, function, first): as sys.monitoring calls it."},
+        {"profile", (PyCFunction)(void (*)(void))told_profile, METH_FASTCALL,
+         "profile(frame, event, argument): as sys.setprofile calls it."},
+        {NULL, NULL, 0, NULL},
+    };
+    static PyType_Slot slots[] = {
+        {Py_tp_new, (void *)told_new},
+        {Py_tp_dealloc, (void *)told_dealloc},
+        {Py_tp_traverse, (void *)told_traverse},
+        {Py_tp_clear, (void *)told_clear},
+        {Py_tp_methods, methods},
+        {Py_tp_doc, "What the interpreter tells of a run, but for what is of no interest."},
+        {0, NULL},
+    };
+    static PyType_Spec spec = {"reprise._C.Told", sizeof(struct told), 0,
+                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
+    says.name = PyUnicode_InternFromString("__name__");
+    says.self = PyUnicode_InternFromString("__self__");
+    says.call = PyUnicode_InternFromString("call");
+    says.c_call = PyUnicode_InternFromString("c_call");
+    PyObject *type = PyType_FromSpec(&spec);
+    int added = type && says.name && says.self && says.call && says.c_call
+                    ? PyModule_AddType(module, (PyTypeObject *)type)
+                    : -1;
+    Py_XDECREF(type);
+    return added;
+}
