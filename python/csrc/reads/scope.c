@@ -13,22 +13,11 @@ bool rpp_is_scope(PyObject *object)
     return Py_TYPE(object) == scope_type;
 }
 
-/* Scope(object, names, path, way, shallow, own, is_open, inherits, skips) */
-static PyObject *scope_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+struct rpp_scope *rpp_scope_new(PyObject *object, PyObject *names, PyObject *path, PyObject *own,
+                                PyObject *skips)
 {
-    static char *names_of[] = {"object", "names",   "path",     "way",   "shallow",
-                               "own",    "is_open", "inherits", "skips", NULL};
-    PyObject *object, *names, *path, *own = no_names, *skips = no_names;
-    int way, shallow = 0, is_open = 0, inherits = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOUi|pOppO", names_of, &object, &names, &path,
-                                     &way, &shallow, &own, &is_open, &inherits, &skips))
-        return NULL;
-    if ((names != Py_None && !PyDict_Check(names)) || !PyFrozenSet_Check(own) ||
-        !PyFrozenSet_Check(skips))
-        return PyErr_Format(PyExc_TypeError, "Scope takes a dict or None, and frozensets");
     PyObject *done = PySet_New(NULL);
-    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    struct rpp_scope *scope = done ? (struct rpp_scope *)alloc(type, 0) : NULL;
+    struct rpp_scope *scope = done ? (struct rpp_scope *)rpp_allocate(scope_type) : NULL;
     if (!scope) {
         Py_XDECREF(done);
         return NULL;
@@ -39,6 +28,26 @@ static PyObject *scope_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     scope->own = Py_NewRef(own);
     scope->skips = Py_NewRef(skips);
     scope->done = done;
+    return scope;
+}
+
+/* Scope(object, names, path, way, shallow, own, is_open, inherits, skips) */
+static PyObject *scope_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    (void)type; /* none is below it */
+    static char *names_of[] = {"object", "names",   "path",     "way",   "shallow",
+                               "own",    "is_open", "inherits", "skips", NULL};
+    PyObject *object, *names, *path, *own = no_names, *skips = no_names;
+    int way, shallow = 0, is_open = 0, inherits = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOUi|pOppO", names_of, &object, &names, &path,
+                                     &way, &shallow, &own, &is_open, &inherits, &skips))
+        return NULL;
+    if ((names != Py_None && !PyDict_Check(names)) || !PyFrozenSet_Check(own) ||
+        !PyFrozenSet_Check(skips))
+        return PyErr_Format(PyExc_TypeError, "Scope takes a dict or None, and frozensets");
+    struct rpp_scope *scope = rpp_scope_new(object, names, path, own, skips);
+    if (!scope)
+        return NULL;
     scope->way = way;
     scope->shallow = (char)shallow;
     scope->is_open = (char)is_open;
@@ -99,7 +108,10 @@ static void scope_dealloc(PyObject *self)
 static PyObject *scope_look_again(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    ((struct rpp_scope *)self)->at.names = -1;
+    struct rpp_scope *scope = (struct rpp_scope *)self;
+    scope->at.names = -1;
+    scope->listed = scope->possible = 0;
+    scope->own_seen = NULL;
     return Py_NewRef(Py_None);
 }
 

@@ -27,9 +27,15 @@ struct rpp_scope {
     char is_open;  /* may others be put in the place of its values, for a while? */
     char inherits; /* could it come to have what it has of its class, or is asked for in case? */
     struct rpp_known at;
+    Py_ssize_t listed;        /* names of its walk that it was looked up by */
+    Py_ssize_t possible;      /* names that its type could have, likewise */
+    const PyObject *own_seen; /* and names of its own */
 };
 
 bool rpp_is_scope(PyObject *object);
+/* A new one, with a dict or None and two frozensets; the rest is zero. NULL with an exception set. */
+struct rpp_scope *rpp_scope_new(PyObject *object, PyObject *names, PyObject *path, PyObject *own,
+                                PyObject *skips);
 int rpp_add_scope_type(PyObject *module);
 
 #endif

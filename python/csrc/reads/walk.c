@@ -4,33 +4,14 @@
 #include "reads/reads.h"
 #include "reads/same.h"
 #include "reads/scope.h"
+#include "reads/walking.h"
 
 #include <stddef.h>
 #include <structmember.h>
 
-enum { NAMES }; /* of the kinds of owners */
-
-struct walk {
-    PyObject_HEAD PyObject *tokens, *paths, *owners, *first; /* lists */
-    PyObject *names, *maybe, *dynamic_classes;               /* sets */
-    PyObject *skipped;                                       /* names that are never looked up */
-    PyObject *left, *takes, *place, *parts;
-    PyObject *tensor;     /* the class of tensors */
-    PyObject *makers;     /* by type, what makes its token: a function of Python's; True: the value
-                              is plain; False: it is, and its text tells it */
-    PyObject *could_be;   /* by (type, own): names, as long as `could_be_at` holds */
-    PyObject *is_dynamic; /* by type: is it one of dynamic_classes?, likewise */
-    PyObject *has_slots;  /* by type */
-    struct rpp_known could_be_at;
-    Py_ssize_t class_count; /* of `classes`, then */
-    PyObject *classes;      /* those that were met: a dict */
-    struct rpp_seen seen;
-    char dynamic;
-};
-
 /* Of the names of Python's methods. */
 static struct {
-    PyObject *maker, *weak, *meet, *kept, *shown, *could_be, *is_dynamic, *ask, *not_left,
+    PyObject *maker, *weak, *is_cuda, *meet, *kept, *shown, *could_be, *is_dynamic, *ask, *not_left,
         *has_slots;
 } says;
 
@@ -38,7 +19,7 @@ static PyObject *absent_token, *absent_word, *seen_word;
 
 /* ---- Tokens -------------------------------------------------------------------------------- */
 
-static PyObject *maker_of(struct walk *walk, PyTypeObject *type)
+static PyObject *maker_of(struct rpp_walk *walk, PyTypeObject *type)
 {
     PyObject *maker = PyDict_GetItemWithError(walk->makers, (PyObject *)type);
     if (maker || PyErr_Occurred())
@@ -58,7 +39,8 @@ static PyObject *text_token(PyTypeObject *type, PyObject *value)
     return token;
 }
 
-static PyObject *object_token(struct walk *walk, PyObject *maker, PyObject *value, PyObject *path)
+static PyObject *object_token(struct rpp_walk *walk, PyObject *maker, PyObject *value,
+                              PyObject *path)
 {
     size_t number;
     if (rpp_seen_add(&walk->seen, value, &number))
@@ -69,7 +51,7 @@ static PyObject *object_token(struct walk *walk, PyObject *maker, PyObject *valu
     return token;
 }
 
-static PyObject *token_of(struct walk *walk, PyObject *value, PyObject *path)
+static PyObject *token_of(struct rpp_walk *walk, PyObject *value, PyObject *path)
 {
     if (value == rpp_absent)
         return Py_NewRef(absent_token);
@@ -86,7 +68,7 @@ static PyObject *token_of(struct walk *walk, PyObject *value, PyObject *path)
 }
 
 /* Tells Python of a value that is put, where calls may bring others in the place of tensors. */
-static bool meet(struct walk *walk, PyObject *value)
+static bool meet(struct rpp_walk *walk, PyObject *value)
 {
     if (walk->takes == Py_None)
         return true;
@@ -98,11 +80,16 @@ static bool meet(struct walk *walk, PyObject *value)
     return met != NULL;
 }
 
-static bool put(struct walk *walk, PyObject *value, PyObject *path)
+bool rpp_walk_append(struct rpp_walk *walk, PyObject *token, PyObject *path)
+{
+    rpp_assert_gil();
+    return PyList_Append(walk->tokens, token) == 0 && PyList_Append(walk->paths, path) == 0;
+}
+
+bool rpp_walk_put(struct rpp_walk *walk, PyObject *value, PyObject *path)
 {
     PyObject *token = meet(walk, value) ? token_of(walk, value, path) : NULL;
-    bool worked =
-        token && PyList_Append(walk->tokens, token) == 0 && PyList_Append(walk->paths, path) == 0;
+    bool worked = token && rpp_walk_append(walk, token, path);
     Py_XDECREF(token);
     return worked;
 }
@@ -112,23 +99,26 @@ static PyObject *walk_put(PyObject *self, PyObject *args)
     PyObject *value, *path;
     if (!PyArg_ParseTuple(args, "OO", &value, &path))
         return NULL;
-    return put((struct walk *)self, value, path) ? Py_NewRef(Py_None) : NULL;
+    return rpp_walk_put((struct rpp_walk *)self, value, path) ? Py_NewRef(Py_None) : NULL;
 }
 
 /* ---- Owners -------------------------------------------------------------------------------- */
 
-/* One owner, and what its values are found by. */
-struct owned {
-    int kind, way;
-    bool is_open;
-    PyObject *object, *keys, *values; /* keys: a tuple, or None */
-    PyObject *paths;                  /* of the values: a sequence; NULL: prefix and key are */
-    PyObject *prefix;
-    Py_ssize_t missing; /* of the values: so many at the end are absent, and have one token */
-};
+PyObject *rpp_walk_weak(struct rpp_walk *walk, PyObject *value)
+{
+    PyObject *is_cuda = PyObject_GetAttr(value, says.is_cuda);
+    bool is_there = is_cuda == Py_True;
+    Py_XDECREF(is_cuda);
+    if (!is_there) {
+        PyErr_Clear();
+        return PyObject_CallMethodObjArgs((PyObject *)walk, says.weak, value, NULL);
+    }
+    walk->has_memory = true;
+    return PyWeakref_NewRef(value, NULL);
+}
 
 /* What is compared with values later, a new tuple: tensors of the device by weak references. */
-static PyObject *weak_values(struct walk *walk, PyObject *values)
+static PyObject *weak_values(struct rpp_walk *walk, PyObject *values)
 {
     Py_ssize_t count = PyTuple_Size(values);
     PyObject *made = NULL;
@@ -136,7 +126,7 @@ static PyObject *weak_values(struct walk *walk, PyObject *values)
         PyObject *value = PyTuple_GetItem(values, i);
         if (!PyType_IsSubtype(Py_TYPE(value), (PyTypeObject *)walk->tensor))
             continue;
-        PyObject *weak = PyObject_CallMethodObjArgs((PyObject *)walk, says.weak, value, NULL);
+        PyObject *weak = rpp_walk_weak(walk, value);
         if (weak && !made)
             made = PySequence_List(values);
         if (!weak || !made || PyList_SetItem(made, i, weak) != 0) {
@@ -151,7 +141,7 @@ static PyObject *weak_values(struct walk *walk, PyObject *values)
     return tuple;
 }
 
-static bool append_owner(struct walk *walk, const struct owned *owned)
+bool rpp_walk_append_owner(struct rpp_walk *walk, const struct rpp_owned *owned)
 {
     PyObject *values = weak_values(walk, owned->values);
     PyObject *owner = values ? Py_BuildValue("(iiOOO)", owned->kind, owned->way, owned->object,
@@ -167,7 +157,7 @@ static bool append_owner(struct walk *walk, const struct owned *owned)
 }
 
 /* Where others may be put in the place of a value: (kind, owner, key). */
-static bool set_place(struct walk *walk, const struct owned *owned, Py_ssize_t i)
+static bool set_place(struct rpp_walk *walk, const struct rpp_owned *owned, Py_ssize_t i)
 {
     if (walk->takes == Py_None || !owned->is_open)
         return true;
@@ -183,7 +173,7 @@ static bool set_place(struct walk *walk, const struct owned *owned, Py_ssize_t i
     return true;
 }
 
-static PyObject *path_of(const struct owned *owned, Py_ssize_t i)
+static PyObject *path_of(const struct rpp_owned *owned, Py_ssize_t i)
 {
     return owned->paths ? PySequence_GetItem(owned->paths, i)
                         : PyUnicode_Concat(owned->prefix, PyTuple_GetItem(owned->keys, i));
@@ -191,31 +181,30 @@ static PyObject *path_of(const struct owned *owned, Py_ssize_t i)
 
 /* One token for the names that are not there: ("absent", names); its path is what stands before each
  * of them. */
-static bool put_missing(struct walk *walk, const struct owned *owned)
+static bool put_missing(struct rpp_walk *walk, const struct rpp_owned *owned)
 {
     if (owned->missing == 0)
         return true;
     Py_ssize_t count = PyTuple_Size(owned->keys);
     PyObject *names = PyTuple_GetSlice(owned->keys, count - owned->missing, count);
     PyObject *token = names ? PyTuple_Pack(2, absent_word, names) : NULL;
-    bool worked = token && PyList_Append(walk->tokens, token) == 0 &&
-                  PyList_Append(walk->paths, owned->prefix) == 0;
+    bool worked = token && rpp_walk_append(walk, token, owned->prefix);
     Py_XDECREF(names);
     Py_XDECREF(token);
     return worked;
 }
 
-static bool add_owned(struct walk *walk, const struct owned *owned)
+static bool add_owned(struct rpp_walk *walk, const struct rpp_owned *owned)
 {
     if (owned->is_open && walk->takes != Py_None && PyList_Append(walk->parts, owned->object) != 0)
         return false;
-    if (!append_owner(walk, owned))
+    if (!rpp_walk_append_owner(walk, owned))
         return false;
     Py_ssize_t count = PyTuple_Size(owned->values) - owned->missing;
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *path = path_of(owned, i);
-        bool worked =
-            path && set_place(walk, owned, i) && put(walk, PyTuple_GetItem(owned->values, i), path);
+        bool worked = path && set_place(walk, owned, i) &&
+                      rpp_walk_put(walk, PyTuple_GetItem(owned->values, i), path);
         Py_XDECREF(path);
         if (!worked)
             return false;
@@ -223,47 +212,76 @@ static bool add_owned(struct walk *walk, const struct owned *owned)
     return put_missing(walk, owned);
 }
 
+/* What a dict has by these keys, a new tuple; absent: nothing. */
+static PyObject *values_by_name(PyObject *names, PyObject *keys)
+{
+    Py_ssize_t count = PyTuple_Check(keys) ? PyTuple_Size(keys) : -1;
+    if (count < 0)
+        return PyErr_Format(PyExc_TypeError, "own takes keys as a tuple");
+    PyObject *values = PyTuple_New(count);
+    for (Py_ssize_t i = 0; values && i < count; i++) {
+        PyObject *value = PyDict_GetItemWithError(names, PyTuple_GetItem(keys, i));
+        if ((!value && PyErr_Occurred()) ||
+            PyTuple_SetItem(values, i, Py_NewRef(value ? value : rpp_absent)) != 0)
+            Py_CLEAR(values);
+    }
+    return values;
+}
+
+static bool add_kept(struct rpp_walk *walk, struct rpp_owned *owned)
+{
+    owned->values = owned->values == Py_None && PyDict_Check(owned->object)
+                        ? values_by_name(owned->object, owned->keys)
+                        : PySequence_Tuple(owned->values);
+    bool worked = owned->values && add_owned(walk, owned);
+    Py_XDECREF(owned->values);
+    return worked;
+}
+
+bool rpp_walk_own(struct rpp_walk *walk, const struct rpp_owned *owned)
+{
+    struct rpp_owned rest = *owned;
+    rpp_assert_gil();
+    if (PyDict_Size(walk->left) == 0)
+        return add_kept(walk, &rest);
+    PyObject *values = owned->values == Py_None && PyDict_Check(owned->object)
+                           ? values_by_name(owned->object, owned->keys)
+                           : Py_NewRef(owned->values);
+    PyObject *kind = values ? PyLong_FromLong(owned->kind) : NULL;
+    PyObject *kept =
+        kind ? PyObject_CallMethodObjArgs((PyObject *)walk, says.kept, kind, owned->object,
+                                          owned->keys, values, owned->paths, NULL)
+             : NULL;
+    bool worked = kept == Py_None || (kept &&
+                                      PyArg_ParseTuple(kept, "iOOO", &rest.kind, &rest.keys,
+                                                       &rest.values, &rest.paths) &&
+                                      add_kept(walk, &rest));
+    Py_XDECREF(kind);
+    Py_XDECREF(values);
+    Py_XDECREF(kept);
+    return worked;
+}
+
 /* own(kind, object, keys, values, paths, way, is_open): an owner, and the tokens of its values, but
  * for places that are left out. */
 static PyObject *walk_own(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"kind", "object", "keys", "values", "paths", "way", "is_open", NULL};
-    struct walk *walk = (struct walk *)self;
-    struct owned owned = {0};
+    struct rpp_owned owned = {0};
     int is_open = 0;
-    PyObject *kept = NULL;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iOOOO|ip", names, &owned.kind, &owned.object,
                                      &owned.keys, &owned.values, &owned.paths, &owned.way,
                                      &is_open))
         return NULL;
     owned.is_open = is_open != 0;
-    if (PyObject_IsTrue(walk->left) == 1) {
-        PyObject *kind = PyLong_FromLong(owned.kind);
-        kept = kind ? PyObject_CallMethodObjArgs(self, says.kept, kind, owned.object, owned.keys,
-                                                 owned.values, owned.paths, NULL)
-                    : NULL;
-        Py_XDECREF(kind);
-        if (!kept || kept == Py_None)
-            return kept;
-        if (!PyArg_ParseTuple(kept, "iOOO", &owned.kind, &owned.keys, &owned.values,
-                              &owned.paths)) {
-            Py_DECREF(kept);
-            return NULL;
-        }
-    }
-    owned.values = PySequence_Tuple(owned.values);
-    bool worked = owned.values && (owned.keys == Py_None || PyTuple_Check(owned.keys)) &&
-                  add_owned(walk, &owned);
-    if (!worked && !PyErr_Occurred())
-        PyErr_SetString(PyExc_TypeError, "own takes keys as a tuple");
-    Py_XDECREF(owned.values);
-    Py_XDECREF(kept);
-    return worked ? Py_NewRef(Py_None) : NULL;
+    if (owned.keys != Py_None && !PyTuple_Check(owned.keys))
+        return PyErr_Format(PyExc_TypeError, "own takes keys as a tuple");
+    return rpp_walk_own((struct rpp_walk *)self, &owned) ? Py_NewRef(Py_None) : NULL;
 }
 
 /* ---- Attributes by name -------------------------------------------------------------------- */
 
-static struct rpp_known known_now(const struct walk *walk, const PyObject *own)
+static struct rpp_known known_now(const struct rpp_walk *walk, const PyObject *own)
 {
     return (struct rpp_known){.names = PySet_Size(walk->names),
                               .maybe = PySet_Size(walk->maybe),
@@ -279,21 +297,39 @@ static bool is_same_known(const struct rpp_known *one, const struct rpp_known *o
            one->dynamic == other->dynamic;
 }
 
-/* Forgets what was derived from less than is known by now. */
-static void refresh(struct walk *walk)
+/* Adds the names that came to be known to those in the order in which they did. */
+static bool list_names(struct rpp_walk *walk)
+{
+    if (PySet_Size(walk->names) == PyList_Size(walk->listed))
+        return true;
+    PyObject *iterator = PyObject_GetIter(walk->names), *name;
+    bool worked = iterator != NULL;
+    while (worked && (name = PyIter_Next(iterator))) {
+        int known = PySet_Contains(walk->are_listed, name);
+        worked = known > 0 || (known == 0 && PySet_Add(walk->are_listed, name) == 0 &&
+                               PyList_Append(walk->listed, name) == 0);
+        Py_DECREF(name);
+    }
+    Py_XDECREF(iterator);
+    return worked && !PyErr_Occurred();
+}
+
+/* What was derived from less than is known by now is to be asked again. */
+static bool refresh(struct rpp_walk *walk)
 {
     struct rpp_known now = known_now(walk, NULL);
     Py_ssize_t count = PyDict_Size(walk->classes);
-    if (is_same_known(&now, &walk->could_be_at) && count == walk->class_count)
-        return;
-    PyDict_Clear(walk->could_be);
+    if (is_same_known(&now, &walk->known_at) && count == walk->class_count)
+        return true;
     PyDict_Clear(walk->is_dynamic);
-    walk->could_be_at = now;
+    walk->known_at = now;
     walk->class_count = count;
+    walk->turn++;
+    return list_names(walk);
 }
 
 /* 1 or 0, as Python's method says of the type, which is asked once; -1 with an exception set. */
-static int told_of_type(struct walk *walk, PyObject *told, PyObject *method, PyObject *type)
+static int told_of_type(struct rpp_walk *walk, PyObject *told, PyObject *method, PyObject *type)
 {
     PyObject *known = PyDict_GetItemWithError(told, type);
     if (known || PyErr_Occurred())
@@ -306,13 +342,18 @@ static int told_of_type(struct walk *walk, PyObject *told, PyObject *method, PyO
     return answer;
 }
 
+/* Of a class that class, of another object its type. */
+static PyObject *type_of(PyObject *object)
+{
+    return PyType_Check(object) ? object : (PyObject *)Py_TYPE(object);
+}
+
 /* Is the scope's object asked for names that code makes? */
-static int is_dynamic(struct walk *walk, const struct rpp_scope *scope)
+static int is_dynamic(struct rpp_walk *walk, const struct rpp_scope *scope)
 {
     if (walk->dynamic || PySet_Size(walk->dynamic_classes) == 0)
         return walk->dynamic;
-    PyObject *of = PyType_Check(scope->object) ? scope->object : (PyObject *)Py_TYPE(scope->object);
-    return told_of_type(walk, walk->is_dynamic, says.is_dynamic, of);
+    return told_of_type(walk, walk->is_dynamic, says.is_dynamic, type_of(scope->object));
 }
 
 static bool is_dunder(PyObject *name)
@@ -327,7 +368,7 @@ static bool has(PyObject *set, PyObject *name)
 }
 
 /* Is the name looked up? Most are not, and that is told first. An exception may be set. */
-static bool wants(const struct walk *walk, const struct rpp_scope *scope, PyObject *name,
+static bool wants(const struct rpp_walk *walk, const struct rpp_scope *scope, PyObject *name,
                   bool dynamic)
 {
     if (!PyUnicode_CheckExact(name))
@@ -342,23 +383,82 @@ static bool wants(const struct walk *walk, const struct rpp_scope *scope, PyObje
     return !scope->shallow && !is_dunder(name);
 }
 
-/* The names that a scope has, of those that count: a new list. */
-static PyObject *present(struct walk *walk, const struct rpp_scope *scope)
+static bool add_wanted(const struct rpp_walk *walk, const struct rpp_scope *scope, PyObject *name,
+                       bool dynamic, PyObject *found)
+{
+    return !wants(walk, scope, name, dynamic) ||
+           (!PyErr_Occurred() && PyList_Append(found, name) == 0);
+}
+
+/* Adds those of a scope's names that are wanted, in their order. */
+static bool add_of_dict(const struct rpp_walk *walk, const struct rpp_scope *scope, bool dynamic,
+                        PyObject *found)
+{
+    PyObject *keys = PyDict_Keys(scope->names);
+    Py_ssize_t count = keys ? PyList_Size(keys) : -1;
+    bool worked = keys != NULL;
+    for (Py_ssize_t i = 0; worked && i < count; i++)
+        worked = add_wanted(walk, scope, PyList_GetItem(keys, i), dynamic, found);
+    Py_XDECREF(keys);
+    return worked;
+}
+
+/* The same of some names, where the scope has them. own: of those that count in it, or not. */
+static bool add_if_there(const struct rpp_walk *walk, const struct rpp_scope *scope, PyObject *name,
+                         PyObject *found)
+{
+    int is_there = PyDict_Contains(scope->names, name);
+    return is_there == 0 || (is_there > 0 && add_wanted(walk, scope, name, false, found));
+}
+
+static bool add_own(const struct rpp_walk *walk, const struct rpp_scope *scope, PyObject *found)
+{
+    PyObject *iterator = PyObject_GetIter(scope->own), *name;
+    bool worked = iterator != NULL;
+    while (worked && (name = PyIter_Next(iterator))) {
+        worked = add_if_there(walk, scope, name, found);
+        Py_DECREF(name);
+    }
+    Py_XDECREF(iterator);
+    return worked && !PyErr_Occurred();
+}
+
+/* Adds those that are wanted of what came to count since the scope was looked at, which is less than
+ * it has. */
+static bool add_news(const struct rpp_walk *walk, const struct rpp_scope *scope, PyObject *found)
+{
+    bool own_is_new = scope->own != scope->own_seen;
+    Py_ssize_t count = PyList_Size(walk->listed);
+    bool worked = !own_is_new || add_own(walk, scope, found);
+    for (Py_ssize_t i = scope->listed; worked && i < count; i++) {
+        PyObject *name = PyList_GetItem(walk->listed, i);
+        worked = (own_is_new && has(scope->own, name)) || add_if_there(walk, scope, name, found);
+    }
+    return worked;
+}
+
+/* How many names came to count since a scope was looked at. */
+static Py_ssize_t count_news(const struct rpp_walk *walk, const struct rpp_scope *scope)
+{
+    return PyList_Size(walk->listed) - scope->listed +
+           (scope->own != scope->own_seen ? PySet_Size(scope->own) : 0);
+}
+
+/* The names that a scope has, of those that came to count: a new list, in an order that does not hang
+ * on when it got them. Code that asks for all that there is goes by their order. */
+static PyObject *present(struct rpp_walk *walk, struct rpp_scope *scope)
 {
     int dynamic = is_dynamic(walk, scope);
-    PyObject *keys = dynamic < 0 ? NULL : PyDict_Keys(scope->names);
-    PyObject *found = keys ? PyList_New(0) : NULL;
-    Py_ssize_t count = keys ? PyList_Size(keys) : 0;
-    for (Py_ssize_t i = 0; found && i < count; i++) {
-        PyObject *name = PyList_GetItem(keys, i);
-        if (wants(walk, scope, name, dynamic == 1) && PyList_Append(found, name) != 0)
-            Py_CLEAR(found);
-    }
-    Py_XDECREF(keys);
-    /* Of the two orders, that which does not hang on when a large dict got its names. */
-    bool is_large = PySet_Size(walk->names) + PySet_Size(scope->own) < count && !dynamic;
-    if (found && (PyErr_Occurred() || (is_large && PyList_Sort(found) != 0)))
+    PyObject *found = dynamic < 0 ? NULL : PyList_New(0);
+    if (!found)
+        return NULL;
+    bool worked = dynamic || PyDict_Size(scope->names) <= count_news(walk, scope)
+                      ? add_of_dict(walk, scope, dynamic == 1, found)
+                      : add_news(walk, scope, found);
+    if (!worked || (!dynamic && PyList_Sort(found) != 0))
         Py_CLEAR(found);
+    scope->listed = PyList_Size(walk->listed);
+    scope->own_seen = scope->own;
     if (!found || !scope->shallow)
         return found;
     PyObject *shown = PyObject_CallMethodObjArgs((PyObject *)walk, says.shown, scope, found, NULL);
@@ -366,37 +466,89 @@ static PyObject *present(struct walk *walk, const struct rpp_scope *scope)
     return shown;
 }
 
-/* Names that a class, or an object of a type, could come to have itself: a new tuple. */
-static PyObject *could_be(struct walk *walk, const struct rpp_scope *scope)
+/* Names that a class, or an object of a type, could come to have itself, in the order in which they
+ * came to be known. */
+struct possible {
+    PyObject *names, *are_there; /* a list, and a set of the same; borrowed */
+};
+
+/* Those of a set that are not there: a new list. */
+static PyObject *fresh_of(PyObject *said, PyObject *are_there)
 {
-    PyObject *type =
-        PyType_Check(scope->object) ? scope->object : (PyObject *)Py_TYPE(scope->object);
-    PyObject *at = PyTuple_Pack(2, type, scope->own);
-    PyObject *found = at ? PyDict_GetItemWithError(walk->could_be, at) : NULL;
-    if (found)
-        Py_INCREF(found);
-    else if (at && !PyErr_Occurred()) {
-        found = PyObject_CallMethodObjArgs((PyObject *)walk, says.could_be, scope, NULL);
-        if (found && (!PyTuple_Check(found) || PyDict_SetItem(walk->could_be, at, found) != 0))
-            Py_CLEAR(found);
+    PyObject *fresh = PyList_New(0), *iterator = fresh ? PyObject_GetIter(said) : NULL, *name;
+    bool worked = iterator != NULL;
+    while (worked && (name = PyIter_Next(iterator))) {
+        int known = PySet_Contains(are_there, name);
+        worked = known > 0 || (known == 0 && PyList_Append(fresh, name) == 0);
+        Py_DECREF(name);
+    }
+    Py_XDECREF(iterator);
+    if (!worked || PyErr_Occurred() || PyList_Sort(fresh) != 0)
+        Py_CLEAR(fresh);
+    return fresh;
+}
+
+static bool add_possible(struct rpp_walk *walk, const struct rpp_scope *scope,
+                         const struct possible *possible)
+{
+    PyObject *said = PyObject_CallMethodObjArgs((PyObject *)walk, says.could_be, scope, NULL);
+    PyObject *fresh = said ? fresh_of(said, possible->are_there) : NULL;
+    Py_ssize_t count = fresh ? PyList_Size(fresh) : 0;
+    bool worked = fresh != NULL;
+    for (Py_ssize_t i = 0; worked && i < count; i++)
+        worked = PySet_Add(possible->are_there, PyList_GetItem(fresh, i)) == 0 &&
+                 PyList_Append(possible->names, PyList_GetItem(fresh, i)) == 0;
+    Py_XDECREF(said);
+    Py_XDECREF(fresh);
+    return worked;
+}
+
+/* What is kept of a type and names of its own: [turn in which it was asked, names, the same]. */
+static PyObject *entry_of(struct rpp_walk *walk, PyObject *type, PyObject *own)
+{
+    PyObject *at = PyTuple_Pack(2, type, own);
+    PyObject *entry = at ? PyDict_GetItemWithError(walk->could_be, at) : NULL;
+    if (at && !entry && !PyErr_Occurred()) {
+        PyObject *names = PyList_New(0), *are_there = PySet_New(NULL);
+        PyObject *made = names && are_there ? Py_BuildValue("[iOO]", -1, names, are_there) : NULL;
+        if (made && PyDict_SetItem(walk->could_be, at, made) == 0)
+            entry = made; /* the dict has it */
+        Py_XDECREF(made);
+        Py_XDECREF(names);
+        Py_XDECREF(are_there);
     }
     Py_XDECREF(at);
-    return found;
+    return entry;
+}
+
+/* Asks once a turn. */
+static bool could_be(struct rpp_walk *walk, const struct rpp_scope *scope, struct possible *out)
+{
+    PyObject *entry = entry_of(walk, type_of(scope->object), scope->own);
+    if (!entry)
+        return false;
+    *out = (struct possible){PyList_GetItem(entry, 1), PyList_GetItem(entry, 2)};
+    if (PyLong_AsLong(PyList_GetItem(entry, 0)) == walk->turn)
+        return true;
+    PyObject *turn = PyLong_FromLong(walk->turn);
+    return turn && PyList_SetItem(entry, 0, turn) == 0 && add_possible(walk, scope, out);
 }
 
 /* Adds to names those that the scope has not, and could come to have. */
-static bool add_missing(struct walk *walk, const struct rpp_scope *scope, PyObject *names)
+static bool add_missing(struct rpp_walk *walk, struct rpp_scope *scope, PyObject *names)
 {
-    PyObject *possible = scope->inherits ? could_be(walk, scope) : NULL;
-    Py_ssize_t count = possible ? PyTuple_Size(possible) : 0;
-    bool worked = possible || !scope->inherits;
-    for (Py_ssize_t i = 0; worked && i < count; i++) {
-        PyObject *name = PyTuple_GetItem(possible, i);
+    struct possible possible;
+    if (!scope->inherits)
+        return true;
+    bool worked = could_be(walk, scope, &possible);
+    Py_ssize_t count = worked ? PyList_Size(possible.names) : 0;
+    for (Py_ssize_t i = scope->possible; worked && i < count; i++) {
+        PyObject *name = PyList_GetItem(possible.names, i);
         int here = PyDict_Contains(scope->names, name);
         int done = here ? here : PySet_Contains(scope->done, name);
         worked = here >= 0 && done >= 0 && (here || done || PyList_Append(names, name) == 0);
     }
-    Py_XDECREF(possible);
+    scope->possible = count;
     return worked;
 }
 
@@ -409,24 +561,17 @@ static bool note_done(const struct rpp_scope *scope, PyObject *names)
     return true;
 }
 
-/* A new tuple; how many are missing at its end. */
-static PyObject *values_of(const struct rpp_scope *scope, PyObject *keys, Py_ssize_t *out_missing)
+/* How many are absent at the end. */
+static Py_ssize_t count_missing(PyObject *values)
 {
-    Py_ssize_t count = PyTuple_Size(keys), missing = 0;
-    PyObject *values = PyTuple_New(count);
-    for (Py_ssize_t i = 0; values && i < count; i++) {
-        PyObject *value = PyDict_GetItemWithError(scope->names, PyTuple_GetItem(keys, i));
-        missing = value ? 0 : missing + 1;
-        if ((!value && PyErr_Occurred()) ||
-            PyTuple_SetItem(values, i, Py_NewRef(value ? value : rpp_absent)) != 0)
-            Py_CLEAR(values);
-    }
-    *out_missing = missing;
-    return values;
+    Py_ssize_t count = PyTuple_Size(values), at = count;
+    while (at > 0 && PyTuple_GetItem(values, at - 1) == rpp_absent)
+        at--;
+    return count - at;
 }
 
 /* Looks up names of a scope that has them all in a dict. */
-static bool look_up(struct walk *walk, const struct rpp_scope *scope, PyObject *names)
+static bool look_up(struct rpp_walk *walk, const struct rpp_scope *scope, PyObject *names)
 {
     PyObject *keys = PyList_AsTuple(names);
     if (keys && PyObject_IsTrue(walk->left) == 1) {
@@ -437,13 +582,14 @@ static bool look_up(struct walk *walk, const struct rpp_scope *scope, PyObject *
     }
     bool worked = keys != NULL;
     if (worked && PyTuple_Size(keys) > 0) {
-        struct owned owned = {.kind = NAMES,
-                              .way = scope->way,
-                              .is_open = scope->is_open,
-                              .object = scope->names,
-                              .keys = keys,
-                              .prefix = scope->path};
-        owned.values = values_of(scope, keys, &owned.missing);
+        struct rpp_owned owned = {.kind = RPP_NAMES,
+                                  .way = scope->way,
+                                  .is_open = scope->is_open,
+                                  .object = scope->names,
+                                  .keys = keys,
+                                  .prefix = scope->path};
+        owned.values = values_by_name(scope->names, keys);
+        owned.missing = owned.values ? count_missing(owned.values) : 0;
         worked = owned.values && add_owned(walk, &owned);
         Py_XDECREF(owned.values);
     }
@@ -451,7 +597,7 @@ static bool look_up(struct walk *walk, const struct rpp_scope *scope, PyObject *
     return worked;
 }
 
-static bool extend_dict(struct walk *walk, const struct rpp_scope *scope)
+static bool extend_dict(struct rpp_walk *walk, struct rpp_scope *scope)
 {
     PyObject *names = present(walk, scope);
     bool worked = names && add_missing(walk, scope, names) && note_done(scope, names) &&
@@ -461,13 +607,14 @@ static bool extend_dict(struct walk *walk, const struct rpp_scope *scope)
 }
 
 /* Looks up the names that came to be known since the scope was looked at. */
-static bool extend(struct walk *walk, struct rpp_scope *scope)
+static bool extend(struct rpp_walk *walk, struct rpp_scope *scope)
 {
     struct rpp_known now = known_now(walk, scope->own);
     if (is_same_known(&now, &scope->at))
         return true;
     scope->at = now;
-    refresh(walk);
+    if (!refresh(walk))
+        return false;
     if (scope->names != Py_None && !extend_dict(walk, scope))
         return false;
     PyObject *type = (PyObject *)Py_TYPE(scope->object);
@@ -488,7 +635,8 @@ static PyObject *walk_extend(PyObject *self, PyObject *scopes)
     Py_ssize_t count = PyList_Size(scopes);
     for (Py_ssize_t i = 0; i < count && i < PyList_Size(scopes); i++) {
         PyObject *scope = Py_NewRef(PyList_GetItem(scopes, i));
-        bool worked = rpp_is_scope(scope) && extend((struct walk *)self, (struct rpp_scope *)scope);
+        bool worked =
+            rpp_is_scope(scope) && extend((struct rpp_walk *)self, (struct rpp_scope *)scope);
         Py_DECREF(scope);
         if (!worked)
             return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "extend takes Scopes");
@@ -501,14 +649,14 @@ static PyObject *walk_extend(PyObject *self, PyObject *scopes)
 /* is_seen(value): did it get a token? */
 static PyObject *walk_is_seen(PyObject *self, PyObject *value)
 {
-    return PyBool_FromLong(rpp_seen_has(&((struct walk *)self)->seen, value));
+    return PyBool_FromLong(rpp_seen_has(&((struct rpp_walk *)self)->seen, value));
 }
 
 /* hold(value): it counts as seen, and lives as long as the walk goes on. */
 static PyObject *walk_hold(PyObject *self, PyObject *value)
 {
     size_t number;
-    rpp_seen_add(&((struct walk *)self)->seen, value, &number);
+    rpp_seen_add(&((struct rpp_walk *)self)->seen, value, &number);
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
 
@@ -516,7 +664,7 @@ static PyObject *walk_hold(PyObject *self, PyObject *value)
 static PyObject *walk_weaken(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    struct walk *walk = (struct walk *)self;
+    struct rpp_walk *walk = (struct rpp_walk *)self;
     return rpp_seen_weaken(&walk->seen, (PyTypeObject *)walk->tensor) ? Py_NewRef(Py_None) : NULL;
 }
 
@@ -524,20 +672,21 @@ static PyObject *walk_weaken(PyObject *self, PyObject *unused)
 static PyObject *walk_let_go(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    rpp_seen_clear(&((struct walk *)self)->seen);
+    rpp_seen_clear(&((struct rpp_walk *)self)->seen);
     return Py_NewRef(Py_None);
 }
 
 static const size_t objects[] = {
-    offsetof(struct walk, tokens),     offsetof(struct walk, paths),
-    offsetof(struct walk, owners),     offsetof(struct walk, first),
-    offsetof(struct walk, names),      offsetof(struct walk, maybe),
-    offsetof(struct walk, classes),    offsetof(struct walk, dynamic_classes),
-    offsetof(struct walk, skipped),    offsetof(struct walk, left),
-    offsetof(struct walk, takes),      offsetof(struct walk, place),
-    offsetof(struct walk, parts),      offsetof(struct walk, tensor),
-    offsetof(struct walk, makers),     offsetof(struct walk, could_be),
-    offsetof(struct walk, is_dynamic), offsetof(struct walk, has_slots),
+    offsetof(struct rpp_walk, tokens),     offsetof(struct rpp_walk, paths),
+    offsetof(struct rpp_walk, owners),     offsetof(struct rpp_walk, first),
+    offsetof(struct rpp_walk, names),      offsetof(struct rpp_walk, maybe),
+    offsetof(struct rpp_walk, classes),    offsetof(struct rpp_walk, dynamic_classes),
+    offsetof(struct rpp_walk, skipped),    offsetof(struct rpp_walk, left),
+    offsetof(struct rpp_walk, takes),      offsetof(struct rpp_walk, place),
+    offsetof(struct rpp_walk, parts),      offsetof(struct rpp_walk, tensor),
+    offsetof(struct rpp_walk, makers),     offsetof(struct rpp_walk, could_be),
+    offsetof(struct rpp_walk, is_dynamic), offsetof(struct rpp_walk, has_slots),
+    offsetof(struct rpp_walk, listed),     offsetof(struct rpp_walk, are_listed),
 };
 enum { OBJECTS = sizeof objects / sizeof *objects };
 
@@ -551,14 +700,14 @@ static int walk_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE(self));
     for (size_t i = 0; i < OBJECTS; i++)
         Py_VISIT(*object_of(self, i));
-    return rpp_seen_visit(&((struct walk *)self)->seen, visit, arg);
+    return rpp_seen_visit(&((struct rpp_walk *)self)->seen, visit, arg);
 }
 
 static int walk_clear(PyObject *self)
 {
     for (size_t i = 0; i < OBJECTS; i++)
         Py_CLEAR(*object_of(self, i));
-    rpp_seen_clear(&((struct walk *)self)->seen);
+    rpp_seen_clear(&((struct rpp_walk *)self)->seen);
     return 0;
 }
 
@@ -572,12 +721,13 @@ static PyObject *walk_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     (void)args;
     (void)kwargs;
-    struct walk *walk = (struct walk *)rpp_allocate(type);
+    struct rpp_walk *walk = (struct rpp_walk *)rpp_allocate(type);
     if (!walk)
         return NULL;
-    PyObject **const lists[] = {&walk->tokens, &walk->paths, &walk->owners, &walk->first,
-                                &walk->parts};
-    PyObject **const sets[] = {&walk->names, &walk->maybe, &walk->dynamic_classes, &walk->skipped};
+    PyObject **const lists[] = {&walk->tokens, &walk->paths, &walk->owners,
+                                &walk->first,  &walk->parts, &walk->listed};
+    PyObject **const sets[] = {&walk->names, &walk->maybe, &walk->dynamic_classes, &walk->skipped,
+                               &walk->are_listed};
     PyObject **const dicts[] = {&walk->classes,  &walk->left,       &walk->makers,
                                 &walk->could_be, &walk->is_dynamic, &walk->has_slots};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
@@ -598,21 +748,22 @@ static PyObject *walk_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 }
 
 static PyMemberDef members[] = {
-    {"tokens", T_OBJECT, offsetof(struct walk, tokens), READONLY, NULL},
-    {"paths", T_OBJECT, offsetof(struct walk, paths), 0, NULL},
-    {"owners", T_OBJECT, offsetof(struct walk, owners), 0, NULL},
-    {"first", T_OBJECT, offsetof(struct walk, first), READONLY, NULL},
-    {"names", T_OBJECT, offsetof(struct walk, names), 0, NULL},
-    {"left", T_OBJECT, offsetof(struct walk, left), 0, NULL},
-    {"takes", T_OBJECT, offsetof(struct walk, takes), 0, NULL},
-    {"parts", T_OBJECT, offsetof(struct walk, parts), 0, NULL},
-    {"dynamic", T_BOOL, offsetof(struct walk, dynamic), 0, NULL},
-    {"_maybe", T_OBJECT, offsetof(struct walk, maybe), 0, NULL},
-    {"_classes", T_OBJECT, offsetof(struct walk, classes), READONLY, NULL},
-    {"_dynamic_classes", T_OBJECT, offsetof(struct walk, dynamic_classes), 0, NULL},
-    {"_skipped", T_OBJECT, offsetof(struct walk, skipped), 0, NULL},
-    {"_place", T_OBJECT, offsetof(struct walk, place), 0, NULL},
-    {"_tensor_class", T_OBJECT, offsetof(struct walk, tensor), 0, NULL},
+    {"tokens", T_OBJECT, offsetof(struct rpp_walk, tokens), READONLY, NULL},
+    {"paths", T_OBJECT, offsetof(struct rpp_walk, paths), 0, NULL},
+    {"owners", T_OBJECT, offsetof(struct rpp_walk, owners), 0, NULL},
+    {"first", T_OBJECT, offsetof(struct rpp_walk, first), READONLY, NULL},
+    {"names", T_OBJECT, offsetof(struct rpp_walk, names), 0, NULL},
+    {"left", T_OBJECT, offsetof(struct rpp_walk, left), 0, NULL},
+    {"takes", T_OBJECT, offsetof(struct rpp_walk, takes), 0, NULL},
+    {"parts", T_OBJECT, offsetof(struct rpp_walk, parts), 0, NULL},
+    {"has_memory", T_BOOL, offsetof(struct rpp_walk, has_memory), 0, NULL},
+    {"dynamic", T_BOOL, offsetof(struct rpp_walk, dynamic), 0, NULL},
+    {"_maybe", T_OBJECT, offsetof(struct rpp_walk, maybe), 0, NULL},
+    {"_classes", T_OBJECT, offsetof(struct rpp_walk, classes), READONLY, NULL},
+    {"_dynamic_classes", T_OBJECT, offsetof(struct rpp_walk, dynamic_classes), 0, NULL},
+    {"_skipped", T_OBJECT, offsetof(struct rpp_walk, skipped), 0, NULL},
+    {"_place", T_OBJECT, offsetof(struct rpp_walk, place), 0, NULL},
+    {"_tensor_class", T_OBJECT, offsetof(struct rpp_walk, tensor), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -621,8 +772,17 @@ static PyMethodDef methods[] = {
      "put(value, path): adds a value's token, and goes on to what it holds."},
     {"own", (PyCFunction)(void (*)(void))walk_own, METH_VARARGS | METH_KEYWORDS,
      "own(kind, object, keys, values, paths, way=0, is_open=False): an owner, and the tokens of "
-     "its "
-     "values, but for places that are left out. is_open: others may be put there for a while."},
+     "its values, but for places that are left out. values: None for what a dict has by the keys. "
+     "is_open: others may be put there for a while."},
+    {"_kind_of", rpp_walk_kind_of, METH_VARARGS,
+     "_kind_of(object, path): its class, and its dict, which may come to be others."},
+    {"_module_part", rpp_walk_module_part, METH_VARARGS,
+     "_module_part(part, dict, path, way): children, tensors or hooks by name."},
+    {"_module_whole", rpp_walk_module, METH_VARARGS,
+     "_module_whole(module, path, own, skips, parts, scopes, ways): its class, attributes and "
+     "parts."},
+    {"_tensor_there", rpp_walk_tensor, METH_VARARGS,
+     "_tensor_there(tensor, path): the token of a tensor of the device; _tensor's of another."},
     {"extend", walk_extend, METH_O,
      "extend(scopes): looks up the names that came to be known since each was looked at."},
     {"is_seen", walk_is_seen, METH_O, "is_seen(value): did it get a token?"},
@@ -640,6 +800,7 @@ static bool prepare(void)
     } words[] = {
         {&says.maker, "_maker"},
         {&says.weak, "_weak"},
+        {&says.is_cuda, "is_cuda"},
         {&says.meet, "_meet"},
         {&says.kept, "_kept"},
         {&says.shown, "_shown"},
@@ -655,7 +816,7 @@ static bool prepare(void)
         if (!(*words[i].at = PyUnicode_InternFromString(words[i].name)))
             return false;
     absent_token = PyTuple_Pack(1, absent_word);
-    return absent_token != NULL;
+    return absent_token != NULL && rpp_walk_torch_prepare();
 }
 
 int rpp_add_walk_types(PyObject *module)
@@ -670,7 +831,7 @@ int rpp_add_walk_types(PyObject *module)
         {Py_tp_doc, "The inner loop of a walk."},
         {0, NULL},
     };
-    static PyType_Spec spec = {"reprise._C.Walk", sizeof(struct walk), 0,
+    static PyType_Spec spec = {"reprise._C.Walk", sizeof(struct rpp_walk), 0,
                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
                                slots};
     if (rpp_add_same_type(module) != 0 || rpp_add_scope_type(module) != 0 || !prepare())

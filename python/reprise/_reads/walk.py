@@ -96,12 +96,12 @@ class Walk(_C.Walk):
         self.iterators = []     # (iterator, path)
         self.obstacles = []     # sentences
         self.cautions = []
-        self.has_memory = False  # does it hold tensors of the device?
         self.names = {"forward"} if names is None else set(names)
         self._skipped = _SKIPPED_DUNDERS
         self._tensor_class = torch.Tensor
         self._ahead = collections.deque()
         self._scopes = []
+        self._inherited = {}    # by class: as _inherited_from has them
         self._shared = []       # those of classes, modules of Python's and functions
         self._kinds = set()     # whose classes were met
         self._made = 0          # times that a class came to have more names that count
@@ -180,7 +180,7 @@ class Walk(_C.Walk):
 
     # tokens; paths: of each of them; owners: (kind, way, object, keys, values), as _C.Reads.set takes them; first:
     # of each owner the token of its first value; parts: what bound tensors are in, containers, and dicts of objects
-    # or these. put() and own() add to them.
+    # or these; has_memory: does it hold tensors of the device? put() and own() add to them.
 
     def _kept(self, kind, object, keys, values, paths):
         """(kind, keys, values, paths) of an owner but for places that are left out; None: nothing is left."""
@@ -252,6 +252,8 @@ class Walk(_C.Walk):
         """What makes the tokens of a type's values; True, False: it is plain, as plain_token tells."""
         if is_plain_type(kind):
             return not _is_written(kind)
+        if kind is self.torch.Tensor or kind is getattr(self.torch.nn, "Parameter", None):
+            return _C.Walk._tensor_there
         make = _BY_TYPE.get(kind)
         if make is not None:
             return make
@@ -357,7 +359,7 @@ class Walk(_C.Walk):
         elif found.dynamic:
             self._news.asking.append(owner)
         keys = tuple(sorted(found.globals))
-        self.own(NAMES, names, keys, [names.get(n, _C.absent) for n in keys], keys, way_for("globals"))
+        self.own(NAMES, names, keys, None, keys, way_for("globals"))
         if "getenv" in found.globals or "getenv" in found.attributes:
             self.put(os.environ, "os.environ")
         for name in sorted(found.imports):
@@ -678,19 +680,17 @@ class Walk(_C.Walk):
         return Same(module)
 
     def _module_reads(self, module, path):
-        names = module.__dict__
-        self._kind_of(module, path)
-        used = self._torch_names(type(module))
-        self._scope(module, names, path + ".", "instance", own=used, skips=self._module_base, inherits=True)
-        if used and type(module) not in self._used:
-            self._used.add(type(module))
+        kind = type(module)
+        used = self._torch_names(kind)
+        self._module_whole(module, path, used, self._module_base, self._module_parts, self._scopes,
+                           (way_for("instance"), way_for("container")))
+        if kind not in self._kinds:
+            self._meet_class(kind)
+        if used and kind not in self._used:
+            self._used.add(kind)
             self._use_functional(used)
         if not self._global_hooks:
             self._look_at_global_hooks()
-        for part in self._module_parts:
-            held = names.get(part)
-            if held and isinstance(held, dict):
-                self._module_part(part, held, path)
 
     def _use_functional(self, names):
         """The functions that PyTorch's layers call may be replaced."""
@@ -708,17 +708,7 @@ class Walk(_C.Walk):
         module = getattr(getattr(self.torch.nn, "modules", None), "module", None)
         for name, held in sorted(vars(module).items()) if module is not None else ():
             if name.startswith(("_global_forward", "_global_backward")) and isinstance(held, dict):
-                self._module_part(name, held, "torch.nn.modules.module")
-
-    def _module_part(self, part, held, path):
-        """Children, tensors or hooks by name."""
-        keys = tuple(held)
-        self.tokens.append(keys)
-        self.paths.append(f"{path}.{part}")
-        form = "{}.{}" if part in ("_modules", "_parameters", "_buffers") else "a hook of {}"
-        paths = [f"{path}[{k}]" if part == "_modules" and k.isdigit() else form.format(path, k)
-                 for k in map(str, keys)]
-        self.own(ITEMS, held, keys, tuple(held.values()), paths, way_for("container"))
+                self._module_part(name, held, "torch.nn.modules.module", way_for("container"))
 
     @staticmethod
     @functools.lru_cache(maxsize=1024)
@@ -745,16 +735,6 @@ class Walk(_C.Walk):
             "param_groups", "state", "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")))
 
     # ---- Classes and objects ----
-
-    def _kind_of(self, value, path):
-        """An object may come to have another class, or another dict."""
-        self.own(TYPE, value, None, (type(value),), (f"the class of {path}",))
-        names = getattr(value, "__dict__", None)
-        if type(names) is dict and type(value).__dictoffset__:
-            self.owners.append((DICT, BY_VALUE, value, None, (names,)))
-            self.first.append(len(self.tokens))
-            self.tokens.append("dict")
-            self.paths.append(f"{path}.__dict__")
 
     def _scope(self, object, names, path, owner, **how):
         self._scopes.append(_Scope(object, names, path, way_for(owner), **how))
@@ -920,14 +900,14 @@ class Walk(_C.Walk):
         them itself."""
         owner = scope.object
         if owner is self.torch.Tensor:
-            return tuple(sorted(n for n in self.names if hasattr(owner, n) and not n.startswith("__")))
+            return {n for n in self.names if not n.startswith("__") and hasattr(owner, n)}
         if isinstance(owner, type):
-            return tuple(sorted(self._overridden(owner, scope.own) | self._maybe))
+            return self._overridden(owner, scope.own) | self._maybe
         found = self._look_inherited(type(owner), scope.own) | self._maybe
         if self._makes_attributes(type(owner)) or (
                 isinstance(owner, types.ModuleType) and "__getattr__" in scope.names):
             found |= {n for n in self.names if not n.startswith("__")}
-        return tuple(sorted(found))
+        return found
 
     def _overridden(self, kind, own):
         """The names that count of those which a class has of others: it could come to have its own."""
@@ -935,7 +915,8 @@ class Walk(_C.Walk):
         for one in kind.__mro__[1:]:
             scope = self._classes.get(one)
             if scope is not None:
-                found |= {n for n in scope.names if n in scope.own or (n in self.names and n not in self._skipped)}
+                names = scope.names.keys()
+                found |= (names & scope.own) | ((names & self.names) - self._skipped)
         if self._makes_attributes(kind) or self._makes_attributes(type(kind)):
             found |= {n for n in self.names if not n.startswith("__")}
         return found
@@ -948,12 +929,18 @@ class Walk(_C.Walk):
         """The names that count of those which objects have of their class."""
         found = set()
         for one in kind.__mro__:
-            scope = self._classes.get(one)
-            for name in scope.names if scope is not None else ():
-                if (name in self.names or name in own) and not name.startswith("__"):
-                    value = scope.names[name]
-                    if not hasattr(type(value), "__set__"):
-                        found.add(name)
+            if one in self._classes:
+                names = self._inherited_from(one)
+                found |= (names & self.names) | (names & own)
+        return found
+
+    def _inherited_from(self, one):
+        """The names of a class that an object could have itself."""
+        found = self._inherited.get(one)
+        if found is None:
+            found = self._inherited[one] = frozenset(
+                name for name, value in self._classes[one].names.items()
+                if not name.startswith("__") and not hasattr(type(value), "__set__"))
         return found
 
     def _slots(self, kind):
