@@ -102,6 +102,7 @@ class Record:
 
 class Reach:
     records: list[Any]
+    _empties: list[Any] | None
     _ahead: list[tuple[Any, Any]]
     _kinds: dict[type, Any]
     def begin(self, path: type, mapping: type, elements: type, ordered: type, most_owners: int,

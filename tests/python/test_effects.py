@@ -21,9 +21,11 @@ from reprise import _C
 from reprise._effects.effects import Changed, Containers, Effects, Unobserved, kind_of
 from reprise._base.interrupts import Interrupts
 from reprise._effects.reach import Reach
+from reprise._effects.python_state import Path
 from reprise._effects.refusals import ATTEMPTS, FIRST_REST, MOST_REFUSED, Refusals, traced_call
 from reprise._base.tree import argument_names, flatten
 from unseen import Unseen
+import walked_torch
 
 COUNTER = 0
 TABLE = {"calls": 0}
@@ -58,6 +60,10 @@ class Cache:
     def update(self):
         self.layers[1].parts.append("more")
         self.layers[0].size += 1
+
+
+class Net(walked_torch.Module):
+    pass
 
 
 def records_of(fn, *arguments):
@@ -286,6 +292,43 @@ class Found(unittest.TestCase):
         self.assertEqual(sorted(set(found) - {"torch's random numbers on the CPU"}),
                          ["net.0.calls", "net.1.p", "seen['out']"])
         self.assertEqual((net[1].p, seen, hasattr(net[0], "calls")), (0.1, {}, False))
+
+    def test_empty_dicts_of_modules_have_one_record_until_they_are_filled(self):
+        net = Net()
+        net._modules["inner"] = inner = Net()
+
+        def fill():
+            inner._buffers["mean"] = 1
+            net._forward_hooks[7] = len
+
+        def look(sums_up):
+            reach = Reach(types.SimpleNamespace(**vars(walked_torch.torch), Generator=Kept))
+            if sums_up:
+                reach.sum_up_empties()
+            reach.follow(net, Path(None, "", "net"))
+            records = reach.finish()
+            self.assertEqual(_C.touched(records), [])
+            return records
+        found, counts = [], []
+        for sums_up in (False, True):
+            records = look(sums_up)
+            counts.append(len(records))
+            fill()
+            touched = _C.touched(records)
+            found.append(sorted((str(c.path), r.form, r.registered, c.slot.key) for r in touched for c in r.changes()))
+            self.assertEqual([r for r in records if r in touched], touched)
+            for record in touched:
+                record.restore()
+            self.assertEqual((_C.touched(records), inner._buffers, net._forward_hooks), ([], {}, {}))
+        self.assertEqual(found[0], found[1])
+        self.assertEqual([path for path, *_ in found[1]], ["net._forward_hooks[7]", "net.inner.mean"])
+        self.assertLess(counts[1], counts[0] - 6)
+        records = look(True)  # and a run that raises
+        fill()
+        self.assertTrue(any(record.is_touched() for record in records))
+        for record in records:
+            record.restore()
+        self.assertEqual((inner._buffers, net._forward_hooks), ({}, {}))
 
     def test_what_was_looked_at_is_let_go(self):
         reach, fn = Reach(torch), lambda: COUNTER

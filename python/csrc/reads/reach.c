@@ -13,6 +13,8 @@ struct reach {
         *kinds; /* by type: the method that looks at such an object; True: it is a module; None */
     PyObject *path_type, *mapping_type, *elements_type;
     PyObject *ordered; /* collections.OrderedDict */
+    PyObject
+        *empties; /* a list: owner, path of its module, name, and so on; None: they get records */
     struct rpp_seen seen;
     Py_ssize_t most_owners, most_elements;
 };
@@ -20,7 +22,7 @@ struct reach {
 /* Words, and names of Python's methods. */
 static struct {
     PyObject *find_look, *look, *is_touched, *dict, *name, *empty, *parameters, *buffers, *modules,
-        *attribute, *item;
+        *attribute, *item, *empty_dicts;
 } says;
 
 enum { UNTOLD = 2 };
@@ -101,12 +103,74 @@ static int touched(const struct rpp_record *record)
     return record->held == nothing ? PyDict_Size(record->owner) != 0 : UNTOLD;
 }
 
+static bool is_registered(PyObject *name)
+{
+    PyObject *const names[] = {says.parameters, says.buffers, says.modules};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (name == names[i] || (PyUnicode_Check(name) && PyUnicode_Compare(name, names[i]) == 0))
+            return true;
+    return false;
+}
+
+/* A record of a dict of a module, as it would have been made while the dict was empty. */
+static PyObject *record_empty(PyTypeObject *mapping, PyTypeObject *path_type, PyObject *owner,
+                              PyObject *path, PyObject *name)
+{
+    bool registered = is_registered(name);
+    PyObject *own_path =
+        registered ? Py_NewRef(path) : rpp_path_new(path_type, path, says.attribute, name);
+    PyObject *made = own_path ? rpp_record_new(mapping, owner, own_path, nothing) : NULL;
+    Py_XDECREF(own_path);
+    if (made) {
+        ((struct rpp_record *)made)->form = Py_NewRef(registered ? says.attribute : says.item);
+        ((struct rpp_record *)made)->registered = registered;
+    }
+    return made;
+}
+
+/* Gives those of some dicts that are not empty by now records of their own, which are put behind the
+ * others: a run seldom fills one. False with an exception set. */
+static bool record_filled(const struct rpp_record *record, PyObject *records)
+{
+    PyObject *mapping, *path_type;
+    if (!PyArg_ParseTuple(record->alike, "O!O!", &PyType_Type, &mapping, &PyType_Type, &path_type))
+        return false;
+    for (Py_ssize_t i = 0; i + 2 < PyList_Size(record->held); i += 3) {
+        PyObject *owner = PyList_GetItem(record->held, i);
+        if (PyDict_Size(owner) == 0)
+            continue;
+        PyObject *made =
+            record_empty((PyTypeObject *)mapping, (PyTypeObject *)path_type, owner,
+                         PyList_GetItem(record->held, i + 1), PyList_GetItem(record->held, i + 2));
+        bool worked = made && PyList_Append(records, made) == 0 &&
+                      PyList_SetSlice(record->held, i, i + 3, NULL) == 0;
+        Py_XDECREF(made);
+        if (!worked)
+            return false;
+        i -= 3;
+    }
+    return true;
+}
+
+static bool is_of_empties(PyObject *object)
+{
+    const struct rpp_record *record = (struct rpp_record *)object;
+    return rpp_is_record(object) && record->form == says.empty_dicts &&
+           PyList_CheckExact(record->held);
+}
+
 PyObject *rpp_touched(PyObject *module, PyObject *records)
 {
     (void)module;
     PyObject *found = PyList_Check(records) ? PyList_New(0) : NULL;
     for (Py_ssize_t i = 0; found && i < PyList_Size(records); i++) {
         PyObject *record = Py_NewRef(PyList_GetItem(records, i));
+        if (is_of_empties(record)) {
+            if (!record_filled((struct rpp_record *)record, records))
+                Py_CLEAR(found);
+            Py_DECREF(record);
+            continue;
+        }
         int is_touched = rpp_is_record(record) ? touched((struct rpp_record *)record) : UNTOLD;
         if (is_touched == UNTOLD) {
             PyObject *said = PyObject_CallMethodObjArgs(record, says.is_touched, NULL);
@@ -245,15 +309,6 @@ static bool look_at_list(struct reach *reach, PyObject *list, PyObject *path)
     return worked;
 }
 
-static bool is_registered(PyObject *name)
-{
-    PyObject *const names[] = {says.parameters, says.buffers, says.modules};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (name == names[i] || (PyUnicode_Check(name) && PyUnicode_Compare(name, names[i]) == 0))
-            return true;
-    return false;
-}
-
 /* The class of a module, once. */
 static bool push_class(struct reach *reach, PyObject *module)
 {
@@ -266,6 +321,30 @@ static bool push_class(struct reach *reach, PyObject *module)
     return worked;
 }
 
+/* Is it an empty dict that is met for the first time, and gets no record of its own? */
+static bool is_left_empty(const struct reach *reach, PyObject *value)
+{
+    return reach->empties != Py_None &&
+           (PyDict_CheckExact(value) || (PyObject *)Py_TYPE(value) == reach->ordered) &&
+           PyDict_Size(value) == 0 && !rpp_seen_has(&reach->seen, value);
+}
+
+static bool leave_empty(struct reach *reach, PyObject *owner, PyObject *path, PyObject *name)
+{
+    return see(reach, owner) && PyList_Append(reach->empties, owner) == 0 &&
+           PyList_Append(reach->empties, path) == 0 && PyList_Append(reach->empties, name) == 0;
+}
+
+/* What a module has by a name. */
+static bool look_at_part(struct reach *reach, PyObject *value, PyObject *path, PyObject *name)
+{
+    if (is_left_empty(reach, value))
+        return leave_empty(reach, value, path, name);
+    return is_registered(name) && PyDict_Check(value)
+               ? look_at_dict(reach, value, path, says.attribute, true)
+               : push(reach, value, path, says.attribute, name);
+}
+
 static bool look_at_module(struct reach *reach, PyObject *module, PyObject *path)
 {
     PyObject *names = PyObject_GetAttr(module, says.dict), *key, *value;
@@ -276,9 +355,7 @@ static bool look_at_module(struct reach *reach, PyObject *module, PyObject *path
     bool worked = held != NULL;
     Py_ssize_t at = 0;
     while (worked && PyDict_Next(held, &at, &key, &value))
-        worked = is_registered(key) && PyDict_Check(value)
-                     ? look_at_dict(reach, value, path, says.attribute, true)
-                     : push(reach, value, path, says.attribute, key);
+        worked = look_at_part(reach, value, path, key);
     Py_XDECREF(held);
     Py_XDECREF(names);
     return worked && push_class(reach, module);
@@ -361,7 +438,7 @@ static const size_t objects[] = {
     offsetof(struct reach, records),       offsetof(struct reach, ahead),
     offsetof(struct reach, kinds),         offsetof(struct reach, path_type),
     offsetof(struct reach, ordered),       offsetof(struct reach, mapping_type),
-    offsetof(struct reach, elements_type),
+    offsetof(struct reach, elements_type), offsetof(struct reach, empties),
 };
 enum { OBJECTS = sizeof objects / sizeof *objects };
 
@@ -402,6 +479,7 @@ static PyObject *reach_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     reach->records = PyList_New(0);
     reach->ahead = PyList_New(0);
     reach->kinds = PyDict_New();
+    reach->empties = Py_NewRef(Py_None);
     if (!reach->records || !reach->ahead || !reach->kinds) {
         Py_DECREF(reach);
         return NULL;
@@ -431,6 +509,7 @@ static PyObject *reach_begin(PyObject *self, PyObject *args)
 
 static PyMemberDef members[] = {
     {"records", T_OBJECT, offsetof(struct reach, records), READONLY, NULL},
+    {"_empties", T_OBJECT, offsetof(struct reach, empties), 0, NULL},
     {"_ahead", T_OBJECT, offsetof(struct reach, ahead), 0, NULL},
     {"_kinds", T_OBJECT, offsetof(struct reach, kinds), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
@@ -466,6 +545,7 @@ static bool prepare(void)
         {&says.modules, "_modules"},
         {&says.attribute, "."},
         {&says.item, "["},
+        {&says.empty_dicts, "{}"},
     };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (!(*words[i].at = PyUnicode_InternFromString(words[i].name)))

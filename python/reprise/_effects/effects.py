@@ -114,6 +114,7 @@ class Effects:
             path = Path(None, "", name)
             self._roots[path] = (number, type(value))
             reach.follow(value, path)
+        reach.sum_up_empties()
         reach.follow(fn, Path(None, "", "self" if isinstance(fn, torch.nn.Module) else "fn"))
         reach.follow_generators()
         self.records = reach.finish()

@@ -15,6 +15,7 @@ equal is no change: a run may leave a new object which says the same.
 import collections
 import functools
 import operator
+import sys
 import types
 
 from .. import _C
@@ -22,6 +23,7 @@ from .._capture import trackers
 from .._reads.marks import dict_of_class
 
 MOST_BYTES = 1 << 20   # of a tensor on the CPU, or an array, whose contents are kept
+_EMPTY_DICTS = sys.intern("{}")
 MOST_DEPTH = 8         # to which two containers are compared
 MOST_COMPARED = 4096   # elements of a container up to which two are compared
 
@@ -324,6 +326,27 @@ class Mapping(Record):
             for key, value in self.held.items():
                 self.put(self.owner, key, ABSENT)
                 self.put(self.owner, key, value)
+
+
+class Empties(Record):
+    """Empty dicts of modules, most of which stay so: those that do not get records of their own, by
+    csrc/reads/reach.c. held: of each the dict, its module's path and its name there, one after the other."""
+
+    __slots__ = ()
+
+    def __init__(self, held):
+        self.owner = self.path = None
+        self.held, self.form, self.alike = held, _EMPTY_DICTS, (Mapping, Path)
+
+    def is_touched(self):
+        return any(self.held[::3])
+
+    def changes(self):
+        return ()
+
+    def restore(self):
+        for owner in filter(None, self.held[::3]):
+            base_of(owner).clear(owner)
 
 
 class Names(Record):

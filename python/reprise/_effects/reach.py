@@ -22,8 +22,8 @@ import weakref
 
 from .. import _C
 from .._reads.code import once_for_code
-from .python_state import (MEMO_TYPE, Body, Cell, Contents, Elements, Mapping, Members, Memo, Names, Path,
-                            Pointing, Progress, Slotted, State, cell_value, slots_of)
+from .python_state import (MEMO_TYPE, Body, Cell, Contents, Elements, Empties, Mapping, Members, Memo, Names,
+                            Path, Pointing, Progress, Slotted, State, cell_value, slots_of)
 
 MOST_OWNERS = 200_000    # objects that are looked at
 MOST_ELEMENTS = 10_000   # elements of a container up to which each of them is looked at
@@ -73,6 +73,11 @@ class Reach(_C.Reach):
         self._waiting = {}      # by name: methods that nobody has named so far
 
     # _ahead: (object, path) each; what is near comes first. _kinds: by type, what _find_look says.
+
+    def sum_up_empties(self):
+        """From here on the empty dicts of modules have one record together."""
+        self._empties = []
+        self.records.append(Empties(self._empties))
 
     def finish(self):
         """The records. What was looked at is let go: who drops a tensor next wants it gone."""
