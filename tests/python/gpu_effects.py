@@ -218,6 +218,17 @@ class BesideAnEagerTwin(Case):
             return forward, lambda: net.mean
         self.check(make, named="'net.mean'")
 
+    def test_a_tensor_that_comes_to_lie_elsewhere(self):
+        for other in (lambda x: x * 0.5, lambda x: x[:2]):
+            def make(other=other):
+                held = torch.zeros(4, 16, device="cuda")
+
+                def fn(x):
+                    held.data = other(x)
+                    return self.net(x)
+                return fn, lambda: held
+            self.check(make, named="'held' (lies elsewhere")
+
     def test_a_container_among_the_arguments(self):
         for kind, change in ((list, list.append), (dict, lambda d, y: d.update(y=y))):
             with self.subTest(kind=kind):

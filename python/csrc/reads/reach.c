@@ -22,7 +22,7 @@ struct reach {
 /* Words, and names of Python's methods. */
 static struct {
     PyObject *find_look, *look, *is_touched, *dict, *name, *empty, *parameters, *buffers, *modules,
-        *attribute, *item, *empty_dicts;
+        *attribute, *item, *empty_dicts, *data_ptr, *numel;
 } says;
 
 enum { UNTOLD = 2 };
@@ -72,9 +72,30 @@ static bool is_exact_set(PyObject *object)
     return Py_TYPE(object) == &PySet_Type;
 }
 
+/* Is what a method of the owner's gives an equal number? -1 with an exception set. */
+static int gives(PyObject *owner, PyObject *method, PyObject *number)
+{
+    PyObject *now = PyObject_CallMethodObjArgs(owner, method, NULL);
+    int is_same = now ? PyObject_RichCompareBool(now, number, Py_EQ) : -1;
+    Py_XDECREF(now);
+    return is_same;
+}
+
+/* A tensor of the device, which is looked at for where it lies: (address, elements). */
+static int touched_tensor(const struct rpp_record *record)
+{
+    int is_same = gives(record->owner, says.data_ptr, PyTuple_GetItem(record->alike, 0));
+    if (is_same > 0)
+        is_same = gives(record->owner, says.numel, PyTuple_GetItem(record->alike, 1));
+    return is_same < 0 ? -1 : !is_same;
+}
+
 static int touched_alike(const struct rpp_record *record)
 {
     PyObject *now, *copy;
+    if (PyTuple_Check(record->alike) && PyTuple_Size(record->alike) == 2 &&
+        PyLong_CheckExact(PyTuple_GetItem(record->alike, 0)))
+        return touched_tensor(record);
     if (PyDict_CheckExact(record->alike)) {
         if (!PyDict_CheckExact(record->owner) || !PyDict_CheckExact(record->held))
             return UNTOLD;
@@ -546,6 +567,8 @@ static bool prepare(void)
         {&says.attribute, "."},
         {&says.item, "["},
         {&says.empty_dicts, "{}"},
+        {&says.data_ptr, "data_ptr"},
+        {&says.numel, "numel"},
     };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (!(*words[i].at = PyUnicode_InternFromString(words[i].name)))

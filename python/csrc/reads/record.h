@@ -18,7 +18,8 @@ struct rpp_record {
     PyObject *form; /* of a Mapping */
     PyObject
         *alike; /* (dict, copy of it): while these are the same, so is what the owner holds; or a
-                        dict of the names of an owner that is a dict; NULL: nothing tells so */
+                        dict of the names of an owner that is a dict; (address, elements) of an owner
+                        that is a tensor; NULL: nothing tells so */
     char registered; /* does PyTorch look for tensors here, as parameters or buffers? */
 };
 

@@ -514,6 +514,12 @@ class Members(Record):
 class Pointing(Record):
     """Where a tensor lies, and what is in it where that is on the CPU."""
 
+    def __init__(self, owner, path):
+        super().__init__(owner, path)
+        place, address, *_ = self.held
+        if place.device.type != "cpu":
+            self.alike = (address, place.numel())
+
     @staticmethod
     def look(owner):
         place = owner.detach()
