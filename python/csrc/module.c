@@ -17,6 +17,7 @@
 #include "alloc/share.h"
 #include "base/aside.h"
 #include "base/tensor_address.h"
+#include "call/builder.h"
 #include "call/choice.h"
 #include "call/fast_call.h"
 #include "call/guard.h"
@@ -487,7 +488,8 @@ PyMODINIT_FUNC PyInit__C(void)
         rpp_add_scalars_type(module) != 0 || rpp_add_reads_type(module) != 0 ||
         rpp_add_walk_types(module) != 0 || rpp_add_reach_types(module) != 0 ||
         rpp_add_told_type(module) != 0 || rpp_add_fast_call_type(module) != 0 ||
-        rpp_add_pass_type(module) != 0 || rpp_add_estimate_type(module) != 0 ||
+        rpp_add_pass_type(module) != 0 || rpp_add_builder_type(module) != 0 ||
+        rpp_add_estimate_type(module) != 0 ||
         rpp_add_choice_types(module) != 0 || rpp_guard_prepare() != 0 ||
         rpp_gradients_prepare() != 0) {
         Py_DECREF(module);

@@ -618,6 +618,37 @@ class Made(Case):
                 torch.testing.assert_close(tensors(made(ids)), tensors(net(ids)))  # a capture has its mask written out
         self.assertEqual(self.replays(reprise.graphed_of(made)), 3)
 
+    def test_a_cache_of_many_layers_goes_the_fast_path(self):
+        """What the call returns is as the model makes it, and nobody's but the call's."""
+        need_transformers(self)
+        from transformers import LlamaConfig, LlamaForCausalLM
+        net = LlamaForCausalLM(LlamaConfig(
+            hidden_size=64, intermediate_size=128, num_hidden_layers=6, num_attention_heads=4,
+            num_key_value_heads=2, vocab_size=200, max_position_embeddings=128)).cuda().eval()
+        ids = torch.arange(16, device="cuda").view(2, 8)
+        made = reprise.graphed(net)
+        with torch.no_grad():
+            kept = [made(ids) for _ in range(4)]
+            with mock.patch.object(type(reprise.graphed_of(made)), "_by_graph", side_effect=AssertionError):
+                kept += [made(ids) for _ in range(2)]
+            twin = net(ids)
+        for got in kept[2:]:
+            self.assertIs(type(got), type(twin))
+            self.assertEqual(list(got.keys()), list(twin.keys()))
+            self.assertEqual(list(vars(got)), list(vars(twin)))
+            self.assertEqual([type(value) for value in vars(got).values()],
+                             [type(value) for value in vars(twin).values()])
+            self.assertTrue(all(got[name] is vars(got)[name] for name in got.keys()))
+            self.assertEqual([t.shape for t in got.to_tuple()[:1]], [twin.logits.shape])
+            cache, eager = got.to_tuple()[1], twin.to_tuple()[1]
+            self.assertEqual(list(vars(cache)), list(vars(eager)))
+            self.assertEqual(len(cache.layers), 6)
+            self.assertEqual([list(vars(layer)) for layer in cache.layers], [list(vars(layer)) for layer in eager.layers])
+            got.loss = got.logits  # as a program may
+            self.assertEqual(list(got.keys())[-1], "loss")
+        places = {t.data_ptr() for got in kept for layer in got.to_tuple()[1].layers for t in (layer.keys, layer.values)}
+        self.assertEqual(len(places), 6 * 2 * len(kept))
+
 
 class Lives(Case):
     def test_dropped_objects(self):

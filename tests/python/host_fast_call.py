@@ -529,16 +529,33 @@ class Asked(OnHost):
         self.assertIs(self.hot.call((kept[0][0],), {}), _C.miss)
 
     def test_objects_among_the_results(self):
-        """What builds them is given the arguments of the call."""
+        """They are those of the call."""
         one, two = (self.known(Tensor(self.x))[0] for _ in range(2))
         held = [one, two]
-
-        def build(made, args, kwargs):
-            return len(made), args, kwargs
-        self.assertTrue(self.hot.add(0, (), {"cache": one}, self.graph(self.sources[0]),
-                                     (((BYTES,), (1,), "uint8"),), build, None, (), True))
+        leaf, made = (5,), ((BYTES,), (1,), "uint8")
+        build = _C.Builder((0, (leaf, leaf, leaf)), ((0, 0, None), (4, 0, "cache"), (1, 0, "value")), None, None, None)
+        self.assertFalse(self.hot.add(0, (), {"cache": one}, self.graph(self.sources[0]), (), build))
+        self.assertTrue(self.hot.add(0, (), {"cache": one}, self.graph(self.sources[0]), (made,), build))
         for each in held:
-            self.assertEqual(self.hot.call((), {"cache": each}), (1, (), {"cache": each}))
+            result, cache, value = self.hot.call((), {"cache": each})
+            self.assertEqual(self.driver.text(result.address), b"zero")
+            self.assertIs(cache, each)
+            self.assertEqual(value, "value")
+
+    def test_many_results(self):
+        """A cache has two tensors a layer."""
+        count, made = 40, ((BYTES,), (1,), "uint8")
+
+        def work(stream, addresses):
+            for i, address in enumerate(addresses[1:]):
+                self.driver.copy(address, self.sources[i % 3], stream)
+        graph = _C.capture(self.pool, work, [(self.x, BYTES, IN), *((self.driver.memory(b""), BYTES, OUT)
+                                                                   for _ in range(count))], [], "tested", False)
+        build = _C.Builder((1, ((5,),) * count), tuple((0, i, None) for i in range(count)), None, None, None)
+        self.assertTrue(self.hot.add(0, (Tensor(self.x),), {}, graph, (made,) * count, build))
+        results = self.hot.call((Tensor(self.x),), {})
+        self.assertEqual([self.driver.text(t.address) for t in results],
+                         [(b"zero", b"one", b"two")[i % 3] for i in range(count)])
 
     def test_a_graph_takes_the_place_of_eager_calls(self):
         self.assertTrue(self.hot.add(0, (Tensor(self.x),), {}, None, (), None))

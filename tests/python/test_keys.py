@@ -88,20 +88,20 @@ class Keys(unittest.TestCase):
         made = self.made
         param, dropped = (types.SimpleNamespace(grad=None) for _ in range(2))
         made._trained = (param, dropped)
-        shape = types.SimpleNamespace(short=lambda tensors: (("made",), None), used=((param, 64),),
+        shape = types.SimpleNamespace(has_given=False, short=lambda tensors, ways: (("made",), None), used=((param, 64),),
                                       given=((dropped, "given"),))
         stored = self.key(3)
         made._shapes = {stored: shape}
         want = (("made",), None, ((param, True, 64), (dropped, True, None, "given")))
-        self.assertEqual(made._short(shape, stored, []), want)
+        self.assertEqual(made._short(shape, stored, [], (), {}), want)
         param.grad = "made meanwhile"
-        self.assertIsNone(made._short(shape, stored, []))
+        self.assertIsNone(made._short(shape, stored, [], (), {}))
         made._drops[stored[0]] = ()
         made._shapes = {made._stored(stored): shape}
         want = (("made",), None, ((param, None, 64), (dropped, None, None, "given")))
-        self.assertEqual(made._short(shape, stored, []), want)
-        shape.short = lambda tensors: None
-        self.assertIsNone(made._short(shape, stored, []))
+        self.assertEqual(made._short(shape, stored, [], (), {}), want)
+        shape.short = lambda tensors, ways: None
+        self.assertIsNone(made._short(shape, stored, [], (), {}))
 
     def test_what_is_read_and_switches_are_parts_of_keys(self):
         made = self.made

@@ -215,7 +215,7 @@ class Calls(unittest.TestCase):
         self.assertFalse(made._offer(case, ("key", (True,)), (3,), {}, []))
         self.assertEqual(added, [])
         case.shape = Replayed()
-        case.shape.used, case.shape.short = (), lambda tensors: ((), "build")
+        case.shape.used, case.shape.short = (), lambda tensors, ways: ((), "build")
         made._shapes[("key", (True,))] = case.shape
         self.assertTrue(made._offer(case, ("key", (True,)), (3,), {}, []))
         self.assertEqual(added, [(0, (3,), {}, case.shape.graph, (), "build", choice,

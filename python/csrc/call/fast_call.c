@@ -14,6 +14,7 @@
  * parameters have, may let other threads run in the midst of a call.
  */
 #include "call/fast_call.h"
+#include "call/builder.h"
 #include "call/choice.h"
 #include "call/guard.h"
 #include "call/shape.h"
@@ -193,7 +194,7 @@ static bool set_gradients(const struct fast_call *fast, struct rpp_shape *shape,
 /* What add or add_split was called with; back: of the latter, else NULL. */
 struct addition {
     PyObject *args, *kwargs, *graph, *results, *build, *choice, *gradients, *back;
-    int ordinal, gives;
+    int ordinal;
 };
 
 /* Where forward and backward are two graphs, the arguments are the first ones of the first. Else no
@@ -223,7 +224,6 @@ static PyObject *add_shape(struct fast_call *fast, const struct addition *given,
                                                given->build, given->choice);
     if (!shape)
         return PyErr_Occurred() ? NULL : Py_NewRef(Py_False);
-    shape->gives = given->gives;
     shape->is_split = given->back;
     if (given->back && given->back != Py_None)
         shape->back = (struct rpp_graph *)Py_NewRef(given->back);
@@ -249,19 +249,17 @@ static PyObject *add_given(struct fast_call *fast, const struct addition *given)
     return added;
 }
 
-/* add(ordinal, args, kwargs, graph, results, build, choice, gradients, gives): a shape of a device.
- * results: of each (shape, strides, dtype), and perhaps the shape to cut it to. graph and choice
- * may be None; where both are, the shape's calls are eager. gradients: as for rpp_gradients_create.
- * gives: build takes the call's args and kwargs as well.
- */
+/* add(ordinal, args, kwargs, graph, results, build, choice, gradients): a shape of a device.
+ * results: of each (shape, strides, dtype), and perhaps the shape to cut it to. build: a Builder, or
+ * what makes the result of the list of these; None: the only one is it. graph and choice may be
+ * None; where both are, the shape's calls are eager. gradients: as for rpp_gradients_create. */
 static PyObject *fast_call_add(PyObject *object, PyObject *arguments)
 {
     struct fast_call *fast = (struct fast_call *)object;
     struct addition given = {.choice = Py_None};
-    if (!PyArg_ParseTuple(arguments, "iO!O!OO!O|OO!p", &given.ordinal, &PyTuple_Type, &given.args,
+    if (!PyArg_ParseTuple(arguments, "iO!O!OO!O|OO!", &given.ordinal, &PyTuple_Type, &given.args,
                           &PyDict_Type, &given.kwargs, &given.graph, &PyTuple_Type, &given.results,
-                          &given.build, &given.choice, &PyTuple_Type, &given.gradients,
-                          &given.gives))
+                          &given.build, &given.choice, &PyTuple_Type, &given.gradients))
         return NULL;
     PyObject *graph = given.graph, *choice = given.choice;
     if ((graph != Py_None && Py_TYPE(graph) != rpp_graph_type) ||
@@ -329,12 +327,12 @@ static PyObject *built(const struct rpp_shape *shape, const struct rpp_inputs *i
     assert(shape->build || shape->result_count == 1);
     if (!shape->build)
         return Py_NewRef(results[0]);
+    if (rpp_is_builder(shape->build))
+        return rpp_builder_make(shape->build, results, inputs->args, inputs->kwargs);
     PyObject *made = NULL, *list = PyList_New((Py_ssize_t)shape->result_count);
     for (size_t i = 0; list && i < shape->result_count; i++)
         PyList_SetItem(list, (Py_ssize_t)i, Py_NewRef(results[i]));
-    if (list && shape->gives)
-        made = PyObject_CallFunctionObjArgs(shape->build, list, inputs->args, inputs->kwargs, NULL);
-    else if (list)
+    if (list)
         made = PyObject_CallFunctionObjArgs(shape->build, list, NULL);
     Py_XDECREF(list);
     return made;
@@ -366,10 +364,11 @@ static PyObject *replay(const struct fast_call *fast, const struct rpp_shape *sh
                         const struct rpp_inputs *inputs)
 {
     assert(shape->graph && !PyErr_Occurred());
-    PyObject *results[RPP_MOST_RESULTS] = {NULL}, *made = NULL;
+    PyObject *results[RPP_MOST_RESULTS], *made = NULL;
     uint64_t addresses[RPP_MOST_RESULTS];
     struct rp_error err = {0};
     void *stream = NULL;
+    memset(results, 0, shape->result_count * sizeof(PyObject *));
     if (!rpp_draws_read(&shape->graph->draws, 0)) { /* the stream captures: Python decides */
         PyErr_Clear();
         return Py_NewRef(miss);
@@ -577,8 +576,8 @@ static PyMethodDef methods[] = {
     {"accept_reads", fast_call_accept_reads, METH_NOARGS,
      "What is read has the values that it had when the guard was set."},
     {"add", fast_call_add, METH_VARARGS,
-     "add(ordinal, args, kwargs, graph, results, build, choice=None, gradients=(), gives=False): "
-     "takes calls of this shape."},
+     "add(ordinal, args, kwargs, graph, results, build, choice=None, gradients=()): takes calls of "
+     "this shape."},
     {"add_split", fast_call_add_split, METH_VARARGS,
      "add_split(ordinal, args, kwargs, forward, backward, replay): takes calls of a shape whose "
      "passes are a graph each; replay(tensors) makes the result."},

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "call/shape.h"
 
+#include "call/builder.h"
 #include "capture/graph.h"
-
 #include "capture/scalars.h"
 
 /* ---- Shapes -------------------------------------------------------------------------------- */
@@ -14,6 +14,7 @@ void rpp_shape_release(struct rpp_shape *shape)
         return;
     for (size_t i = 0; i < shape->result_count; i++)
         rpp_result_drop(&shape->results[i]);
+    PyMem_Free(shape->results);
     rpp_signature_drop(&shape->signature);
     rpp_gradients_destroy(shape->gradients);
     Py_XDECREF((PyObject *)shape->graph);
@@ -35,10 +36,17 @@ static bool sign(struct rpp_shape *shape, const struct rpp_inputs *inputs)
 /* Fills in how the results are made on a device; false, perhaps with an exception. */
 static bool read_results(struct rpp_shape *shape, PyObject *results, int32_t ordinal)
 {
+    shape->results = PyMem_Calloc((size_t)PyTuple_Size(results) + 1, sizeof *shape->results);
+    if (!shape->results) {
+        PyErr_NoMemory();
+        return false;
+    }
     for (Py_ssize_t i = 0; i < PyTuple_Size(results); i++)
         if (!rpp_result_read(&shape->results[shape->result_count++], PyTuple_GetItem(results, i),
                              ordinal))
             return false;
+    if (shape->build && rpp_is_builder(shape->build))
+        return rpp_builder_takes(shape->build) <= shape->result_count;
     return shape->build || shape->result_count == 1 || !shape->graph;
 }
 

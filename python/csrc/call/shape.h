@@ -12,7 +12,7 @@
 #include "call/results.h"
 #include "grad/gradients.h"
 
-enum { RPP_MOST_RESULTS = 8 };
+enum { RPP_MOST_RESULTS = 512 }; /* a cache has two tensors a layer */
 
 struct rpp_shape {
     struct rpp_shape *next; /* in its bucket */
@@ -22,11 +22,10 @@ struct rpp_shape {
     struct rpp_graph *graph; /* NULL: there is none, and calls are eager */
     PyObject *choice;        /* a Choice that says how calls go; NULL: by the graph, if any */
     size_t result_count;
-    struct rpp_result results[RPP_MOST_RESULTS];
-    PyObject *build;                 /* of the list of results; NULL: the only one is it */
-    bool is_split;                   /* forward and backward are two graphs: build replays */
-    struct rpp_graph *back;          /* that of the backward pass; NULL: there is none */
-    bool gives;                      /* build takes args and kwargs of the call, too */
+    struct rpp_result *results;
+    PyObject *build;        /* a Builder, or takes the list of results; NULL: the only one is it */
+    bool is_split;          /* forward and backward are two graphs: build replays */
+    struct rpp_graph *back; /* that of the backward pass; NULL: there is none */
     struct rpp_gradients *gradients; /* NULL: calls have nothing to do with any */
 };
 

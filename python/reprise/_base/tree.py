@@ -9,6 +9,7 @@ in a tree as Parts (made_objects.py), and are put together where the tree is bui
 
 import sys
 
+# As python/csrc/call/builder.c has them.
 _TUPLE, _LIST, _DICT, _NAMED, _OTHER, _LEAF, _NONE, _OBJECT = range(8)
 _LEAF_SPEC = (_LEAF,)
 _NONE_SPEC = (_NONE,)
@@ -132,7 +133,12 @@ def _unflatten(spec, leaves, objects=None):
         return dict(zip(spec[1], parts))
     if kind == _NAMED:
         return spec[1](*parts)
-    return _registered(spec[1]).unflatten_fn(parts, spec[2].value)
+    return made_of(spec[1], spec[2], parts)
+
+
+def made_of(kind, context, parts):
+    """A container that is registered with PyTorch's pytree."""
+    return _registered(kind).unflatten_fn(parts, context.value)
 
 
 def unflatten(spec, leaves):

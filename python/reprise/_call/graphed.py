@@ -389,7 +389,7 @@ class Graphed:
         if isinstance(shape, Split):
             self._shorten_split(guarded, shape, key, args, kwargs, tensors)
         else:
-            short = self._short(shape, key, tensors)
+            short = self._short(shape, key, tensors, args, kwargs)
             if short is not None:
                 self._add(guarded, shape, shape.device.index, args, kwargs, None, short)
         shape.offered = fast_path.guards
@@ -416,11 +416,7 @@ class Graphed:
         made, build, gradients = short
         taker = self._fast_path.guard(guarded)
         self._fast_path.know((*args, *kwargs.values()))
-        how = ()
-        if shape.has_given:
-            build = functools.partial(build, self._ways(args, kwargs))
-            how = (True,)
-        return taker.add(device, args, kwargs, shape.graph, made, build, choice, gradients, *how)
+        return taker.add(device, args, kwargs, shape.graph, made, build, choice, gradients)
 
     def _ways(self, args, kwargs):
         """Of each argument of a call that is no tensor its place among args, or its name; there are no
@@ -428,14 +424,14 @@ class Graphed:
         named = (*enumerate(args), *kwargs.items())
         return [at for at, value in named if value is not None and not isinstance(value, self._torch.Tensor)]
 
-    def _short(self, shape, key, tensors):
+    def _short(self, shape, key, tensors, args, kwargs):
         """How the fast path makes the results of a shape, for a call that is about to be made, and what
         it has to know of gradients; or None."""
         looked = self._looked(key[0])
         missing = _missing(looked)
         if self._shapes.get((key[0], missing)) is not shape:
             return None  # another thread has made or dropped gradients since
-        short = shape.short(tensors)
+        short = shape.short(tensors, self._ways(args, kwargs) if shape.has_given else ())
         return short and (*short, for_fast_path(looked, missing or (), shape.used, shape.given))
 
     def _first_call(self, key, leaves, tensors, spec, args, kwargs):

@@ -226,7 +226,7 @@ class Judged(Graphed):
             return False  # it had the call already, or cannot take it
         short, graph = ((), None, ()), None
         if case.shape is not None:
-            short, graph = self._short(case.shape, key, tensors), case.shape.graph
+            short, graph = self._short(case.shape, key, tensors, args, kwargs), case.shape.graph
         elif self._trained:
             return False  # with other gradients the call would be of another case
         taker = fast_path.guard(guarded)

@@ -4,8 +4,8 @@
 import functools
 
 from .. import _C
-from .._base import torch_private
-from .._base.tree import assembled, build, holds_objects, is_leaf, unflatten
+from .._base import records, torch_private
+from .._base.tree import assembled, holds_objects, is_leaf, unflatten
 from .._grad.gradients import give
 from .._reads.draws import draw_into, given_again
 
@@ -142,33 +142,26 @@ class Shape:
         offset += tensor.storage_offset() * tensor.element_size() // like[2].itemsize
         return _within(self.torch, tensor, (*like, offset))
 
-    def short(self, tensors):
+    def short(self, tensors, ways=()):
         """How the fast path makes the results of a call with these tensors, and what it makes of
-        them: None where a call takes more than that."""
+        them: None where a call takes more than that. ways: the index or name of each argument that is no
+        tensor."""
         if self.effects is not None or self.cpu is not None or self.seat is not None or self.lines or (
                 self.drawn is not None and self.drawn.borrows) or (
                 len(tensors) != len(self.extents)) or any(len(e.members) > 1 for e in self.extents):
             return None
-        made = [r[:2] for r in self.results if r[0] not in ("value", "again")]
-        if any(kind != "output" for kind, _ in made):
+        if any(r[0] not in ("output", "value", "again") for r in self.results):
             return None
-        in_order = made == [("output", j) for j in range(len(self.outputs))]
-        made = tuple(map(_made, self.alone, self.outputs))
-        if None in made or not in_order:
-            return None if self.has_given else self._short_with_views(made)
-        if self.has_given:
-            return made, functools.partial(_build_with_given, self.spec, self.results)
-        if len(made) < len(self.results):
-            return made, functools.partial(_build_with_values, self.spec, self.results)
-        return made, None if is_leaf(self.spec) else functools.partial(build, self.spec)
-
-    def _short_with_views(self, made):
-        """The same where tensors share a storage, or begin within it: such a storage is made as bytes."""
-        as_bytes = [how is None for how in made]
-        made = tuple(how or ((nbytes,), (1,), self.torch.uint8) for how, nbytes in zip(made, self.outputs))
-        leaves = [(kind, value, rest[0] if kind == "output" and as_bytes[value] else None)
-                  for kind, value, *rest in self.results]
-        return made, functools.partial(_build_with_views, self.torch, self.spec, leaves)
+        hows = list(map(_made, self.alone, self.outputs))
+        made = tuple(how or ((nbytes,), (1,), self.torch.uint8) for how, nbytes in zip(hows, self.outputs))
+        if is_leaf(self.spec) and len(made) == 1 and hows[0] and self.results[0][0] == "output":
+            return made, None
+        leaves = tuple(_leaf(result, hows, ways) for result in self.results)
+        try:
+            return made, _C.Builder(self.spec, leaves, functools.partial(_within, self.torch), records.make,
+                                    records.attributes)
+        except ValueError:
+            return None  # it is too deep
 
     def has_its_scalars(self):
         """Are hyperparameters such as it was captured for?"""
@@ -225,25 +218,19 @@ def _filled(shape, stride, dtype):
     return dtype.itemsize * (1 + sum((n - 1) * s for n, s in zip(shape, stride)))
 
 
-def _build_with_values(spec, results, made):
-    """The result, of the leaves that a call made and those that are the same at every call."""
-    made, found = iter(made), []
-    for kind, value in (r[:2] for r in results):
-        found.append(value if kind == "value" else found[value] if kind == "again" else next(made))
-    return build(spec, found)
+# Where a leaf of a result comes from, as python/csrc/call/builder.c has it.
+_MADE, _VALUE, _AGAIN, _VIEW, _GIVEN = range(5)
 
 
-def _build_with_views(torch, spec, leaves, made):
-    """The same where some leaves lie in storages that a call made as bytes: those have a like."""
-    found = []
-    for kind, value, like in leaves:
-        if kind != "output":
-            found.append(value if kind == "value" else found[value])
-        elif like is None:
-            found.append(made[value])
-        else:
-            found.append(_within(torch, made[value], like))
-    return build(spec, found)
+def _leaf(result, hows, ways):
+    """Where the fast path has a leaf from: (source, number, value). Where tensors share a storage, or begin
+    within it, there is no how, and the storage is made as bytes."""
+    kind, value = result[:2]
+    if kind == "again":
+        return _AGAIN, value, None
+    if kind == "output":
+        return (_MADE, value, None) if hows[value] else (_VIEW, value, result[2])
+    return (_GIVEN, 0, ways[value.number]) if type(value) is Given else (_VALUE, 0, value)
 
 
 def _within(torch, buffer, like):
@@ -251,22 +238,6 @@ def _within(torch, buffer, like):
     shape, stride, dtype, offset = like
     made = torch.empty(0, dtype=dtype, device=buffer.device)
     return made.set_(buffer.untyped_storage(), offset, shape, stride)
-
-
-def _build_with_given(spec, results, ways, made, args, kwargs):
-    """The same where some leaves are arguments of the call; ways: the index or name of each of these that
-    is no tensor."""
-    found = [r[1] if r[0] == "value" else None for r in results]
-    made = iter(made)
-    for i, (kind, value) in enumerate(r[:2] for r in results):
-        if kind == "again":
-            found[i] = found[value]
-        elif kind != "value":
-            found[i] = next(made)
-        elif type(value) is Given:
-            way = ways[value.number]
-            found[i] = args[way] if isinstance(way, int) else kwargs[way]
-    return build(spec, found)
 
 
 def _made(tensor, nbytes):
