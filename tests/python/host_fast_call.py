@@ -469,6 +469,28 @@ class Asked(OnHost):
             with self.assertRaises(TypeError):
                 self.hot.set_guard((), (), handles, True, False, (), wrong)
 
+    def test_where_guarded_tensors_lie(self):
+        one, two = Tensor(1 << 16, 64), Tensor(1 << 17)
+        self.hot.set_guard((one, two), (), types.SimpleNamespace(next_id=0), True, False, ())
+        self.assertTrue(self.add(()))
+
+        def lies(tensor, data, offset):
+            tensor.storage[2], tensor.impl[5] = data, offset
+            tensor.address, tensor.offset = data + offset, offset
+        for _ in range(2):
+            for tensor in (one, two):
+                data, offset = tensor.storage[2], tensor.offset
+                self.assertEqual(self.call(), b"zero")
+                for other in ((data, offset + 32), (data + 4096, offset)):
+                    lies(tensor, *other)
+                    self.assertIsNone(self.call())
+                    lies(tensor, data, offset)
+                    self.assertEqual(self.call(), b"zero")
+            other = (word * 6)(*two.storage)  # another storage of the same memory
+            two.impl[3] = ctypes.addressof(other)
+            self.assertEqual(self.call(), b"zero")
+            two.impl[3] = ctypes.addressof(two.storage)
+
     def known(self, *tensors, token=b"object 1"):
         """An object that the fast path knows, and what it reads."""
         made, reads = Object(), _C.Reads(object)

@@ -166,6 +166,70 @@ class Looks(unittest.TestCase):
         subject.__defaults__ = None
         self.changes((0, 1, None))
 
+    def test_many_functions_of_which_one_is_changed(self):
+        subjects = [types.FunctionType(helper.__code__, {}) for _ in range(5)]
+        self.reads.set([(FUNCTION, 0, f, None, (f.__code__, None, None)) for f in subjects])
+        for which in (3, 0, 4):
+            self.assertTrue(self.reads.holds())
+            subjects[which].__defaults__ = new = (which, 1)
+            self.changes((which, 1, new))
+            self.reads.accept(which, 1, new)
+            types.FunctionType(helper.__code__, {}).__defaults__ = (1,)  # nobody's
+            self.assertTrue(self.reads.holds())
+            self.assertEqual(self.reads.changed(), [])
+        subjects[1].__kwdefaults__ = {}
+        other = types.FunctionType(helper.__code__, {})
+        self.reads.set([(FUNCTION, 0, f, None, (helper.__code__, None, None)) for f in (subjects[1], other)])
+        self.changes((0, 2, {}))  # so it was when it was set
+
+    def test_words_wherever_they_lie(self):
+        """They are looked at in the order of their addresses, and told by who has them."""
+        kinds = [type(f"Kind{i}", (), {}) for i in range(2)]
+        cells = [types.CellType(object()) for _ in range(40)]
+        objects = [kinds[0]() for _ in range(40)]
+        owners = [(CELL, 0, cell, None, (cell.cell_contents,)) for cell in cells]
+        owners += [(TYPE, 0, one, None, (kinds[0],)) for one in objects]
+        pick = random.Random(2)
+        pick.shuffle(owners)
+        self.reads.set(owners)
+        self.assertTrue(self.reads.holds())
+        for which in pick.sample(range(80), 30):
+            kind, _, subject, *_ = owners[which]
+            new = kinds[1] if kind == TYPE else object()
+            if kind == TYPE:
+                subject.__class__ = new
+            else:
+                subject.cell_contents = new
+            self.changes((which, 0, new))
+            self.reads.accept(which, 0, new)
+            self.assertTrue(self.reads.holds())
+
+    def test_the_order_of_keys(self):
+        def ids(ordered):
+            return tuple(map(id, ordered))
+        ordered = collections.OrderedDict.fromkeys(["first", "second", "third"])
+        for way in (0, marks.BY_ORDER):
+            ask = functools.partial(ids, ordered)
+            self.set(CALL, ask, (ask(),), None, way)
+            ordered["first"] = 2
+            self.assertTrue(self.reads.holds())
+            ordered.move_to_end("first")
+            self.changes((0, 0, ids(ordered)))
+            ordered.move_to_end("first", last=False)
+            self.assertTrue(self.reads.holds())
+            ordered["fourth"] = 1
+            self.changes((0, 0, ids(ordered)))
+            del ordered["fourth"]
+            self.assertTrue(self.reads.holds())
+            ordered.clear()
+            self.changes((0, 0, ()))
+            ordered.update(first=1, second=2, third=3)
+        calls = []
+        self.set(CALL, functools.partial(calls.append, ordered), (None,), None, marks.BY_ORDER)
+        self.assertEqual(len(calls), 1, "it is not asked again while the order stays")
+        self.set(CALL, functools.partial(calls.append, 7), (None,), None, marks.BY_ORDER)
+        self.assertEqual(len(calls), 1 + 3, "a number has no order")
+
     def test_classes_and_dicts_of_objects(self):
         class One:
             pass

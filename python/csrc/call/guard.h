@@ -30,6 +30,9 @@ struct rpp_guard {
     size_t tensor_count, dict_count;
     PyObject *tensors, *dicts; /* tuples; NULL: the guard holds nothing and never holds */
     struct rpp_tensor_place *places;
+    struct rpp_path { /* from a tensor to its data */
+        const uint64_t *tensor, *impl, *storage;
+    } * paths;
     PyObject **modes; /* borrowed: True or False */
     PyObject *handles, *handle_count;
     long registrations;
@@ -53,6 +56,8 @@ void rpp_guard_drop(struct rpp_guard *guard);
 
 /* Is all as it was? No exception is set. */
 bool rpp_guard_holds(struct rpp_guard *guard);
+/* It will be asked soon: has what it looks at brought to the processor meanwhile. */
+void rpp_guard_fetch(const struct rpp_guard *guard);
 
 /* The caller has looked at what is read: other objects have the values that it had when the guard
  * was set. */

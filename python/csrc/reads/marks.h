@@ -9,15 +9,15 @@
  *                      all dicts
  *     RPP_BY_TAG       a word in the dict is another one after each change (until CPython 3.11)
  *
- * Where neither was proved (_reads/marks.py does, for each kind of owner) values are compared.
- * Guarded by the GIL.
+ * Where neither was proved (_reads/marks.py does, for each kind of owner) values are compared. The
+ * order of an OrderedDict has a tag of its own, RPP_BY_ORDER (order.h). Guarded by the GIL.
  */
 #ifndef REPRISE_PYTHON_MARKS_H
 #define REPRISE_PYTHON_MARKS_H
 
 #include "base/python.h"
 
-enum rpp_way_to_look { RPP_BY_VALUE = 0, RPP_BY_WATCHER = 1, RPP_BY_TAG = 2 };
+enum rpp_way_to_look { RPP_BY_VALUE = 0, RPP_BY_WATCHER = 1, RPP_BY_TAG = 2, RPP_BY_ORDER = 3 };
 enum { RPP_FILTER_WORDS = 8 };
 
 struct rpp_mark {

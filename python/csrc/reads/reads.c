@@ -2,8 +2,11 @@
 #include "reads/reads.h"
 
 #include "base/tensor_address.h"
+#include "reads/functions.h"
 #include "reads/marks.h"
+#include "reads/order.h"
 #include "reads/sets.h"
+#include "reads/words.h"
 
 #include <assert.h>
 #include <dlfcn.h>
@@ -33,27 +36,23 @@ struct owner {
     PyObject *keys,
         *values; /* tuples; keys: NULL where the kind has none. Tensors among the values as well */
     struct rpp_mark *mark;       /* RPP_BY_WATCHER */
+    PyObject *ordered;           /* RPP_BY_ORDER: what a CALL tells the order of */
     struct rpp_set_image *image; /* of a SET that held; may be NULL */
     uint64_t seen;               /* the mark's version, or the tag, when it held */
     struct rpp_tensor_place place;
     uint64_t form;  /* of a TENSOR: its sizes and strides */
-    size_t word_at; /* one more than where its words begin; 0: it has none */
+    size_t word_at; /* one more than the number of its first word; 0: it has none */
     bool unowned;   /* the object: there is no reference to it */
-};
-
-/* A word of an owner, a reference, that is as long as the value is the same object. Types, cells
- * and functions are known by their words: 0.5 ns each, in one pass. */
-struct word {
-    const uint64_t *at;
-    uint64_t value;
+    bool is_told;   /* of a FUNCTION: looked at when any was changed */
 };
 
 /* Owners as they were set at once. A look holds them: what runs meanwhile may set others. */
 struct owners {
-    size_t users, count, always_count, word_count;
+    size_t users, count, always_count;
     size_t *always; /* which are looked at in each call, or have a tag */
-    struct word *words;
-    uint64_t seen; /* rpp_mark_changes when those with marks held */
+    struct rpp_words words;
+    uint64_t seen;           /* rpp_mark_changes when those with marks held */
+    uint64_t functions_seen; /* rpp_function_changes when functions did */
     struct owner list[];
 };
 
@@ -345,6 +344,8 @@ static uint64_t mark_of(const struct owner *owner)
 {
     if (owner->way == RPP_BY_WATCHER)
         return owner->mark->version;
+    if (owner->way == RPP_BY_ORDER)
+        return rpp_order_tag(owner->ordered);
     return owner->way == RPP_BY_TAG ? rpp_dict_tag(owner->object) : 0;
 }
 
@@ -399,6 +400,7 @@ PyObject *rpp_learn_function(PyObject *module, PyObject *args)
         known += places == 1;
         Py_DECREF(part);
     }
+    rpp_functions_watch(function, python.part_names, FUNCTION_PARTS);
     return PyBool_FromLong(known == FUNCTION_PARTS);
 }
 
@@ -426,33 +428,35 @@ static const uint64_t *word_of(const struct owner *owner, size_t i)
 /* Adds the words of an owner that is known by such; false where it is not. */
 static bool add_words(struct owners *owners, struct owner *owner)
 {
-    struct word *words = owners->words + owners->word_count;
-    size_t count = value_count(owner);
+    size_t before = owners->words.count, count = value_count(owner);
     for (size_t i = 0; i < count; i++) {
-        words[i].at = word_of(owner, i);
-        words[i].value = reference(owner, value_at(owner, i));
-        if (!words[i].at || *words[i].at != words[i].value)
+        const uint64_t *at = word_of(owner, i);
+        uint64_t value = reference(owner, value_at(owner, i));
+        if (!at || *at != value) {
+            rpp_words_cut(&owners->words, before);
             return false;
+        }
+        rpp_words_add(&owners->words, at, value);
     }
     if (count == 0)
         return false;
-    owner->word_at = owners->word_count + 1;
-    owners->word_count += count;
+    owner->word_at = before + 1;
     return true;
 }
 
-static struct word *word_at(struct owners *owners, const struct owner *owner, size_t i)
+/* Changes of functions are told, where that is proved and it is now as it was known. */
+static bool is_told(struct owner *owner)
 {
-    assert(owner->word_at && i < value_count(owner));
-    return &owners->words[owner->word_at - 1 + i];
+    if (owner->kind != FUNCTION || !rpp_functions_are_watched())
+        return false;
+    owner->is_told = values_hold(owner, 0, NULL);
+    return owner->is_told;
 }
 
-static bool words_hold(const struct owners *owners)
+static uint64_t *word_at(struct owners *owners, const struct owner *owner, size_t i)
 {
-    uint64_t other = 0;
-    for (size_t i = 0; i < owners->word_count; i++)
-        other |= *owners->words[i].at ^ owners->words[i].value;
-    return other == 0;
+    assert(owner->word_at && i < value_count(owner));
+    return rpp_words_value(&owners->words, owner->word_at - 1 + i);
 }
 
 /* ---- All owners ---------------------------------------------------------------------------- */
@@ -461,6 +465,7 @@ static void release_owner(const struct owner *owner)
 {
     rpp_mark_drop(owner->mark);
     rpp_set_image_drop(owner->image);
+    Py_XDECREF(owner->ordered);
     if (!owner->unowned)
         Py_XDECREF(owner->object);
     Py_XDECREF(owner->keys);
@@ -474,14 +479,14 @@ static void release(struct owners *owners)
     for (size_t i = 0; i < owners->count; i++)
         release_owner(&owners->list[i]);
     PyMem_Free(owners->always);
-    PyMem_Free(owners->words);
+    rpp_words_drop(&owners->words);
     PyMem_Free(owners);
 }
 
 /* Another object may still be an equal number. */
 static bool owners_with_words_hold(const struct reads *reads, struct owners *owners)
 {
-    if (words_hold(owners))
+    if (rpp_words_hold(&owners->words))
         return true;
     for (size_t i = 0; i < owners->count; i++)
         if (owners->list[i].word_at && !look_at(reads, &owners->list[i], 0, NULL))
@@ -489,9 +494,21 @@ static bool owners_with_words_hold(const struct reads *reads, struct owners *own
     return true;
 }
 
+static bool functions_hold(const struct reads *reads, struct owners *owners)
+{
+    uint64_t changes = rpp_function_changes;
+    if (owners->functions_seen == changes)
+        return true;
+    for (size_t i = 0; i < owners->count; i++)
+        if (owners->list[i].is_told && !look_at(reads, &owners->list[i], 0, NULL))
+            return false;
+    owners->functions_seen = changes;
+    return true;
+}
+
 static bool all_hold(const struct reads *reads, struct owners *owners)
 {
-    if (!owners_with_words_hold(reads, owners))
+    if (!owners_with_words_hold(reads, owners) || !functions_hold(reads, owners))
         return false;
     for (size_t i = 0; i < owners->always_count; i++)
         if (!look_at(reads, &owners->list[owners->always[i]], 0, NULL))
@@ -518,6 +535,14 @@ bool rpp_reads_hold(PyObject *object)
     release(owners);
     PyErr_Clear();
     return held;
+}
+
+void rpp_reads_fetch(PyObject *object)
+{
+    rpp_assert_gil();
+    const struct owners *owners = ((struct reads *)object)->owners;
+    if (owners)
+        rpp_words_fetch(&owners->words);
 }
 
 uint64_t rpp_reads_epoch(PyObject *reads)
@@ -578,7 +603,7 @@ static PyObject *reads_accept(PyObject *self, PyObject *args)
     PyObject *old = owner->values;
     owner->values = tuple;
     if (owner->word_at)
-        word_at(reads->owners, owner, (size_t)entry)->value = reference(owner, value);
+        *word_at(reads->owners, owner, (size_t)entry) = reference(owner, value);
     reads->epoch++;
     Py_DECREF(old);
     return Py_NewRef(Py_None);
@@ -600,6 +625,19 @@ static bool fits_kind(const struct owner *owner)
     if (owner->kind == FUNCTION)
         return value_count(owner) == FUNCTION_PARTS;
     return has_keys || value_count(owner) == (owner->kind != TENSOR);
+}
+
+/* Of functools.partial(function, an OrderedDict) that; NULL, without an exception, where its order
+ * has no tag. */
+static PyObject *ordered_of(PyObject *partial)
+{
+    PyObject *args = PyObject_GetAttrString(partial, "args"), *found = NULL;
+    if (args && PyTuple_Check(args) && PyTuple_Size(args) == 1)
+        found = PyTuple_GetItem(args, 0);
+    found = found && rpp_has_order_tag(found) ? Py_NewRef(found) : NULL;
+    Py_XDECREF(args);
+    PyErr_Clear();
+    return found;
 }
 
 /* Reads one owner of (kind, way, object, keys or None, values); false with an exception set. */
@@ -625,6 +663,8 @@ static bool read_owner(const struct reads *reads, struct owner *owner, PyObject 
         owner->mark = rpp_mark_take(object, kind == NAMES ? keys : NULL);
     if (owner->mark || (is_dict && way == RPP_BY_TAG))
         owner->way = (enum rpp_way_to_look)way;
+    if (kind == CALL && way == RPP_BY_ORDER && (owner->ordered = ordered_of(object)))
+        owner->way = RPP_BY_ORDER;
     owner->seen = mark_of(owner) - 1; /* it was not looked at yet */
     if (kind == TENSOR) {
         owner->place = place_now(reads, owner);
@@ -639,18 +679,16 @@ static struct owners *read_owners(const struct reads *reads, PyObject *given,
     size_t count = (size_t)PyList_Size(given);
     struct owners *owners = PyMem_Calloc(1, sizeof *owners + count * sizeof *owners->list);
     size_t *always = PyMem_Calloc(count + 1, sizeof *always);
-    struct word *words = PyMem_Calloc(count * FUNCTION_PARTS + 1, sizeof *words);
-    if (!owners || !always || !words) {
+    if (!owners || !always || !rpp_words_reserve(&owners->words, count * FUNCTION_PARTS)) {
         PyMem_Free(owners);
         PyMem_Free(always);
-        PyMem_Free(words);
         PyErr_NoMemory();
         return NULL;
     }
     owners->users = 1;
     owners->always = always;
-    owners->words = words;
     owners->seen = rpp_mark_changes - 1;
+    owners->functions_seen = rpp_function_changes;
     for (; owners->count < count; owners->count++) {
         struct owner *owner = &owners->list[owners->count];
         PyObject *item = PyList_GetItem(given, (Py_ssize_t)owners->count);
@@ -659,9 +697,10 @@ static struct owners *read_owners(const struct reads *reads, PyObject *given,
             release(owners);
             return NULL;
         }
-        if (owner->way != RPP_BY_WATCHER && !add_words(owners, owner))
+        if (owner->way != RPP_BY_WATCHER && !is_told(owner) && !add_words(owners, owner))
             always[owners->always_count++] = owners->count;
     }
+    rpp_words_settle(&owners->words);
     return owners;
 }
 
@@ -686,7 +725,8 @@ static PyObject *reads_set(PyObject *self, PyObject *args)
 /* Does an owner fit where another one is, with its words and in the same passes? */
 static bool fits_place(const struct owner *owner, const struct owner *before)
 {
-    return owner->kind == before->kind && owner->way == before->way && !before->word_at;
+    return owner->kind == before->kind && owner->way == before->way && !before->word_at &&
+           !before->is_told;
 }
 
 /* replace(which, owner): another object is looked at in the place of one. False: it does not fit
@@ -750,6 +790,7 @@ static int reads_traverse(PyObject *object, visitproc visit, void *arg)
         if (!owners->list[i].unowned)
             Py_VISIT(owners->list[i].object);
         Py_VISIT(owners->list[i].keys);
+        Py_VISIT(owners->list[i].ordered);
         Py_VISIT(owners->list[i].values);
         if (owners->list[i].image)
             Py_VISIT(owners->list[i].image->members);
@@ -819,6 +860,7 @@ int rpp_add_reads_type(PyObject *module)
                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
     rpp_marks_prepare();
     rpp_sets_prepare();
+    rpp_orders_prepare();
     reads_type = (PyTypeObject *)PyType_FromSpec(&spec);
     rpp_absent = PyObject_CallObject((PyObject *)&PyBaseObject_Type, NULL);
     if (!reads_type || !rpp_absent || find_python() != 0 ||

@@ -18,7 +18,9 @@
  *     set         a set of numbers and strings
  *     dict        which dict an object has its attributes in
  *
- * Owners that are dicts are looked at when their mark has moved (marks.h), all others in each call.
+ * Owners that are dicts are looked at when their mark has moved (marks.h), functions when one was
+ * changed (functions.h), types, cells and dicts of objects by their words (words.h), all others in
+ * each call.
  * Guarded by the GIL.
  */
 #ifndef REPRISE_PYTHON_READS_H
@@ -31,6 +33,8 @@
 uint64_t rpp_reads_epoch(PyObject *reads);
 /* Is all as it was? The object is a Reads. Python may run, and set others; no exception is set. */
 bool rpp_reads_hold(PyObject *reads);
+/* It will be looked at soon. */
+void rpp_reads_fetch(PyObject *reads);
 bool rpp_is_reads(PyObject *object);
 /* The value of a name that is not there. */
 extern PyObject *rpp_absent;

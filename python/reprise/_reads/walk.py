@@ -30,7 +30,7 @@ from .. import _C
 from .._base.constants import WRITTEN, is_plain, is_plain_type
 from .._capture import trackers
 from .code import is_foreign_file, is_foreign_module, named
-from .marks import BY_VALUE, dict_of_class, way_for
+from .marks import BY_ORDER, BY_VALUE, dict_of_class, way_for
 from .runs import place_of
 
 NAMES, ITEMS, LIST, CELL, FUNCTION, TYPE, TENSOR, DATA, ATTRIBUTES, CALL, SET, DICT = range(12)
@@ -464,7 +464,8 @@ class Walk(_C.Walk):
     def _order(self, value, path):
         """An OrderedDict's own, which is not that of the dict that it is."""
         if len(value) <= MOST_ITEMS and not self._is_left(value):
-            self._called(functools.partial(_ids_of_keys, value), f"the order of {path}")
+            ask = functools.partial(_ids_of_keys, value)
+            self.own(CALL, ask, None, (ask(),), (f"the order of {path}",), BY_ORDER)
 
     def _meet_key(self, key):
         """A tensor that something is found by stays the one it is."""
@@ -1044,7 +1045,7 @@ def _ids_of(members):
 
 
 def _ids_of_keys(ordered):
-    return tuple(map(id, ordered.keys()))
+    return tuple(map(id, collections.OrderedDict.keys(ordered)))
 
 
 def _ids_of_elements(array):

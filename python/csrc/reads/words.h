@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Words of objects, references, that are as long as what they refer to is the same: types, cells
+ * and functions are known by them. A call compares some hundreds, which other work has put out of
+ * the processor's caches meanwhile. So they lie in the order of their addresses, where words of one
+ * object, and objects that were made together, share lines and pages; and the lines are asked for
+ * before they are looked at. Guarded by the GIL.
+ */
+#ifndef REPRISE_PYTHON_WORDS_H
+#define REPRISE_PYTHON_WORDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct rpp_word {
+    const uint64_t *at;
+    uint64_t value;
+};
+
+struct rpp_words {
+    size_t count, line_count;
+    struct rpp_word *list;
+    size_t *places;     /* of each word, as they were added, where it is in the list */
+    const void **lines; /* an address in each line that has one */
+};
+
+/* Makes room, for words that are added and then settled; false without memory, and nothing made. */
+bool rpp_words_reserve(struct rpp_words *words, size_t most);
+/* Adds one; its number. There is room. */
+size_t rpp_words_add(struct rpp_words *words, const uint64_t *at, uint64_t value);
+/* Takes back those from this number on. */
+void rpp_words_cut(struct rpp_words *words, size_t count);
+/* All were added: brings them in their order. */
+void rpp_words_settle(struct rpp_words *words);
+/* The value that a word is to have, by its number. */
+uint64_t *rpp_words_value(struct rpp_words *words, size_t number);
+
+/* Has each its value? */
+bool rpp_words_hold(const struct rpp_words *words);
+/* They will be looked at soon. */
+void rpp_words_fetch(const struct rpp_words *words);
+void rpp_words_drop(struct rpp_words *words); /* zeroed ones are allowed */
+
+#endif
