@@ -259,25 +259,25 @@ size_t rpp_builder_takes(PyObject *builder)
     return ((struct builder *)builder)->takes;
 }
 
-PyObject *rpp_builder_make(PyObject *object, PyObject *const *tensors, PyObject *args,
+PyObject *rpp_builder_make(PyObject *builder, PyObject *const *tensors, PyObject *args,
                            PyObject *kwargs)
 {
     rpp_assert_gil();
-    struct builder *builder = (struct builder *)object;
-    size_t count = builder->leaf_count + builder->object_count;
+    struct builder *self = (struct builder *)builder;
+    size_t count = self->leaf_count + self->object_count;
     PyObject **room = PyMem_Calloc(count + 1, sizeof(PyObject *)), *made = NULL;
     if (!room)
         return PyErr_NoMemory();
-    struct making making = {room, room + builder->leaf_count};
+    struct making making = {room, room + self->leaf_count};
     size_t done = 0;
-    for (; done < builder->leaf_count; done++) {
-        const struct leaf *leaf = &builder->leaves[done];
-        room[done] = make_leaf(builder, leaf, &making, tensors, args, kwargs);
+    for (; done < self->leaf_count; done++) {
+        const struct leaf *leaf = &self->leaves[done];
+        room[done] = make_leaf(self, leaf, &making, tensors, args, kwargs);
         if (!room[done])
             break;
     }
-    if (done == builder->leaf_count)
-        made = make(builder, &builder->root, &making);
+    if (done == self->leaf_count)
+        made = make(self, &self->root, &making);
     for (size_t i = 0; i < count; i++)
         Py_XDECREF(room[i]);
     PyMem_Free(room);

@@ -537,10 +537,10 @@ bool rpp_reads_hold(PyObject *object)
     return held;
 }
 
-void rpp_reads_fetch(PyObject *object)
+void rpp_reads_fetch(PyObject *reads)
 {
     rpp_assert_gil();
-    const struct owners *owners = ((struct reads *)object)->owners;
+    const struct owners *owners = ((struct reads *)reads)->owners;
     if (owners)
         rpp_words_fetch(&owners->words);
 }
