@@ -7,6 +7,7 @@
 
 PyObject *rpp_exec_budget(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     int ordinal;
     unsigned long long bytes;
@@ -19,6 +20,7 @@ PyObject *rpp_exec_budget(PyObject *module, PyObject *args)
 
 PyObject *rpp_restore_pace(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     struct rp_device *device = rpp_parse_device(args);
     if (!device)
@@ -37,6 +39,7 @@ PyObject *rpp_restore_pace(PyObject *module, PyObject *args)
 
 PyObject *rpp_exec_info(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     struct rp_device *device = rpp_parse_device(args);
     if (!device)

@@ -105,6 +105,7 @@ static void set_gather(PyObject *function, bool cpp, bool regions)
 
 PyObject *rpp_keep_history(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     int ordinal, which, keep, cpp, regions;
     Py_ssize_t entries;
@@ -131,6 +132,7 @@ PyObject *rpp_keep_history(PyObject *module, PyObject *args)
 
 PyObject *rpp_mark_history(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     int ordinal;
     unsigned long long mark;
@@ -269,6 +271,7 @@ static PyObject *events_of(const struct look *look, bool traces)
 
 PyObject *rpp_heap_look(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     struct look look = {0};
     int traces;

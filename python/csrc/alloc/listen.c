@@ -93,6 +93,7 @@ static void listen(void)
 
 PyObject *rpp_listen_trace(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     PyObject *allocated, *freed;
     if (!PyArg_ParseTuple(args, "OO", &allocated, &freed))
@@ -107,6 +108,7 @@ PyObject *rpp_listen_trace(PyObject *module, PyObject *args)
 
 PyObject *rpp_traces_gpu(PyObject *module, PyObject *unused)
 {
+    rpp_assert_gil();
     (void)module, (void)unused;
     const bool *on = find("_ZN3c104impl8GPUTrace9haveStateE");
     return PyBool_FromLong(on && *on);
@@ -114,6 +116,7 @@ PyObject *rpp_traces_gpu(PyObject *module, PyObject *unused)
 
 PyObject *rpp_listen_profiler(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     int begins;
     if (!PyArg_ParseTuple(args, "p", &begins))

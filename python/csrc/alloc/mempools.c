@@ -17,6 +17,7 @@ static bool parse_id(PyObject *args, const char *format, struct rpp_pool_id *id,
 
 PyObject *rpp_py_mempool_make(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     unsigned long long first, second;
     unsigned flags;
@@ -38,6 +39,7 @@ PyObject *rpp_py_mempool_make(PyObject *module, PyObject *args)
 
 PyObject *rpp_py_mempool_find(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     struct rpp_pool_id id;
     unsigned unused;
@@ -48,6 +50,7 @@ PyObject *rpp_py_mempool_find(PyObject *module, PyObject *args)
 
 PyObject *rpp_py_mempool_drop(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     unsigned pool;
     if (!PyArg_ParseTuple(args, "I", &pool))
@@ -86,6 +89,7 @@ PyObject *rpp_py_mempool_end(PyObject *module, PyObject *args)
 
 PyObject *rpp_py_mempool_release(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     unsigned pool;
     if (!PyArg_ParseTuple(args, "I", &pool))
@@ -96,6 +100,7 @@ PyObject *rpp_py_mempool_release(PyObject *module, PyObject *args)
 
 PyObject *rpp_py_mempool_count(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     unsigned pool;
     if (!PyArg_ParseTuple(args, "I", &pool))
@@ -113,6 +118,7 @@ static bool give(PyObject *list, PyObject *item)
 
 PyObject *rpp_lease_blocks(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     int ordinal;
     unsigned long long first, second;
@@ -133,6 +139,7 @@ PyObject *rpp_lease_blocks(PyObject *module, PyObject *args)
 
 PyObject *rpp_lease_pools(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     int ordinal;
     size_t count;
@@ -152,6 +159,7 @@ PyObject *rpp_lease_pools(PyObject *module, PyObject *args)
 
 PyObject *rpp_lease_want(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     unsigned long long first, second, address, stream;
     if (!PyArg_ParseTuple(args, "KKKK", &first, &second, &address, &stream))
@@ -178,6 +186,7 @@ static uintptr_t *owner_of(uintptr_t *storage, uintptr_t address)
 
 PyObject *rpp_swap_owners(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     unsigned long long first, second, address;
     if (!PyArg_ParseTuple(args, "KKK", &first, &second, &address))

@@ -155,6 +155,7 @@ static const char *answer(void)
 
 PyObject *rpp_answer_methods(PyObject *module, PyObject *unused)
 {
+    rpp_assert_gil();
     (void)module, (void)unused;
     const char *missing = answer();
     return missing ? PyUnicode_FromString(missing) : Py_NewRef(Py_None);

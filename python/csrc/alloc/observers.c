@@ -31,6 +31,7 @@ static void tell_all(int ordinal, uint64_t bytes, uint64_t total, uint64_t free)
 
 PyObject *rpp_observe_shortage(PyObject *module, PyObject *function)
 {
+    rpp_assert_gil();
     (void)module;
     if (!PyCallable_Check(function))
         return PyErr_Format(PyExc_TypeError, "an observer has to be a function, not %R", function);

@@ -141,6 +141,7 @@ int rpp_add_pool_type(PyObject *module)
 
 PyObject *rpp_bind_pool(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     struct rpp_pool_id id;
     PyObject *object;
@@ -156,6 +157,7 @@ PyObject *rpp_bind_pool(PyObject *module, PyObject *args)
 
 PyObject *rpp_draw_lease(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     struct rp_error err = {0};
     unsigned long long first, second;
@@ -187,6 +189,7 @@ static PyObject *facts_of_once(const struct rpp_once_facts *facts)
 
 PyObject *rpp_leases(PyObject *module, PyObject *unused)
 {
+    rpp_assert_gil();
     (void)module, (void)unused;
     size_t count;
     struct rpp_once_facts *all = rpp_once_facts(&count);

@@ -82,6 +82,7 @@ void rpp_region_record(void)
 
 PyObject *rpp_call_for_regions(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     PyObject *function, *arguments;
     if (!PyArg_ParseTuple(args, "OO!", &function, &PyTuple_Type, &arguments))

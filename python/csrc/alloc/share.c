@@ -52,6 +52,7 @@ static PyObject *list_of(int *files, size_t count)
  * descriptors where they are wanted), or None: no memory of a heap. */
 PyObject *rpp_share_memory(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     unsigned long long address, bytes;
     int wanted, ordinal;
@@ -89,6 +90,7 @@ PyObject *rpp_share_memory(PyObject *module, PyObject *args)
 /* (ordinal, bytes of each, descriptors) -> address. The descriptors stay the caller's. */
 PyObject *rpp_map_shared(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     int ordinal;
     unsigned long long file_bytes;
@@ -149,6 +151,7 @@ static bool wait_for(const struct rpp_device *slot, struct CUstream_st *stream)
  * not known to be done with the memory, and nothing was unmapped. */
 PyObject *rpp_unmap_shared(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     int ordinal;
     unsigned long long address, file_bytes, stream;
@@ -173,6 +176,7 @@ PyObject *rpp_unmap_shared(PyObject *module, PyObject *args)
 /* What this thread does from now on breaks no capture of others: it waits for events. */
 PyObject *rpp_relax_thread(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     struct rp_device *device = rpp_parse_device(args);
     int mode = RELAXED;
@@ -215,6 +219,7 @@ static void drop_unused(PyObject *capsule)
  * the tensor that is made of it. */
 PyObject *rpp_shared_capsule(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     unsigned long long address;
     long long bytes;

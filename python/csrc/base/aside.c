@@ -74,6 +74,7 @@ static bool wait(struct work *work, double seconds)
 
 PyObject *rpp_run_aside(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     PyObject *callable;
     double seconds;

@@ -65,6 +65,7 @@ uint64_t rpp_tensor_form(const void *tensor)
  * shape, stride) */
 PyObject *rpp_see_tensor(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     PyObject *tensor;
     Py_ssize_t bytes;
@@ -93,6 +94,7 @@ static uint32_t lowest(uint32_t bits)
 /* Uses what was seen, where it leaves one answer: is the layout known? */
 PyObject *rpp_settle_layout(PyObject *module, PyObject *unused)
 {
+    rpp_assert_gil();
     (void)module, (void)unused;
     const uint32_t found[] = {candidates.impl, candidates.storage, candidates.data,
                               candidates.offset, candidates.keys};

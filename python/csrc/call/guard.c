@@ -22,6 +22,7 @@ static struct {
 
 PyObject *rpp_count_registration(PyObject *module, PyObject *unused)
 {
+    rpp_assert_gil();
     (void)module, (void)unused;
     state.registrations++;
     return Py_NewRef(Py_None);

@@ -87,6 +87,7 @@ __attribute__((noinline)) static void clean_stack(void)
 
 PyObject *rpp_clean_stack(PyObject *module, PyObject *unused)
 {
+    rpp_assert_gil();
     (void)module, (void)unused;
     clean_stack();
     return Py_NewRef(Py_None);
@@ -301,6 +302,7 @@ static int is_in_use(uint64_t address, void *user)
 
 PyObject *rpp_call_result(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     unsigned long long bytes, block;
     uint64_t address = 0;
@@ -320,6 +322,7 @@ static PyObject *step(enum rpp_call_step step, uint64_t what)
 
 PyObject *rpp_call_value(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     unsigned long long address;
     return PyArg_ParseTuple(args, "K", &address) ? step(RPP_CALL_VALUE, address) : NULL;
@@ -353,6 +356,7 @@ static bool drop_nodes(int ordinal, PyObject *nodes)
 
 PyObject *rpp_call_ended(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     unsigned long long graph;
     PyObject *nodes;
@@ -452,6 +456,7 @@ static PyObject *do_capture(PyObject *pool, struct work *work, struct rp_capture
 
 PyObject *rpp_capture(PyObject *module, PyObject *arguments)
 {
+    rpp_assert_gil();
     (void)module;
     PyObject *pool, *arg_list;
     struct work work = {0};

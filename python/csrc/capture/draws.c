@@ -168,6 +168,7 @@ static bool find_words(const unsigned char *params, size_t bytes, uint32_t marke
 
 PyObject *rpp_probe_words(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     int ordinal;
     unsigned long long stream;
@@ -207,6 +208,7 @@ static struct rpp_device *parse_device(PyObject *args, unsigned long long *out_h
 
 PyObject *rpp_last_node(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     unsigned long long stream;
     const struct rpp_device *device = parse_device(args, &stream);
@@ -258,6 +260,7 @@ static bool add_words_of(PyObject *list, const struct rpp_device *device, void *
 
 PyObject *rpp_words_of(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     unsigned long long graph;
     size_t count = 0;

@@ -8,6 +8,7 @@
 
 PyObject *rpp_record_begin(PyObject *self, PyObject *args)
 {
+    rpp_assert_gil();
     int ordinal;
     unsigned long long stream;
     struct rp_error err = {0};
@@ -22,6 +23,7 @@ PyObject *rpp_record_begin(PyObject *self, PyObject *args)
 
 PyObject *rpp_record_moment(PyObject *self, PyObject *args)
 {
+    rpp_assert_gil();
     unsigned long long stream;
     (void)self;
     if (!PyArg_ParseTuple(args, "K", &stream))
@@ -62,6 +64,7 @@ static PyObject *events_of(const struct rpp_tap *tap)
 
 PyObject *rpp_record_end(PyObject *self, PyObject *unused)
 {
+    rpp_assert_gil();
     struct rpp_tap tap;
     (void)self, (void)unused;
     rpp_tap_end(&tap);
@@ -150,6 +153,7 @@ static PyObject *list_edges(const struct graph_facts *facts)
 
 PyObject *rpp_record_graph(PyObject *self, PyObject *args)
 {
+    rpp_assert_gil();
     enum { CUDA_INVALID_VALUE = 1 };
     int ordinal, status = 0;
     unsigned long long stream, id;

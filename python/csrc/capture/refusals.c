@@ -85,6 +85,7 @@ static bool find_functions(const char *path)
 
 PyObject *rpp_watch_refusals(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     const char *path;
     if (!PyArg_ParseTuple(args, "s", &path))
@@ -108,6 +109,7 @@ PyObject *rpp_watch_refusals(PyObject *module, PyObject *args)
  */
 PyObject *rpp_end_refusals(PyObject *module, PyObject *unused)
 {
+    rpp_assert_gil();
     (void)module, (void)unused;
     char function[sizeof refusals.function];
     if (refusals.subscriber)
@@ -123,6 +125,7 @@ PyObject *rpp_end_refusals(PyObject *module, PyObject *unused)
 
 PyObject *rpp_driver_allocations(PyObject *module, PyObject *unused)
 {
+    rpp_assert_gil();
     (void)module, (void)unused;
     pthread_mutex_lock(&refusals.lock);
     uint64_t count = refusals.allocations;

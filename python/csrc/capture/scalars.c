@@ -518,6 +518,7 @@ int rpp_add_scalars_type(PyObject *module)
 
 PyObject *rpp_scalar_kind(PyObject *module, PyObject *number)
 {
+    rpp_assert_gil();
     (void)module;
     double value = PyFloat_AsDouble(number);
     if (PyErr_Occurred())
@@ -527,6 +528,7 @@ PyObject *rpp_scalar_kind(PyObject *module, PyObject *number)
 
 PyObject *rpp_call_scalars(PyObject *module, PyObject *values)
 {
+    rpp_assert_gil();
     (void)module;
     if (!PyTuple_Check(values))
         return PyErr_Format(PyExc_TypeError, "call_scalars takes a tuple of floats");

@@ -10,6 +10,7 @@ static void (*drop_of_stream)(struct CUstream_st *stream);
 
 PyObject *rpp_learn_workspaces(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     const char *path;
     if (!PyArg_ParseTuple(args, "s", &path))
@@ -24,6 +25,7 @@ PyObject *rpp_learn_workspaces(PyObject *module, PyObject *args)
 
 PyObject *rpp_drop_workspaces(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     unsigned long long stream;
     if (!PyArg_ParseTuple(args, "K", &stream))
@@ -41,6 +43,7 @@ PyObject *rpp_drop_workspaces(PyObject *module, PyObject *args)
 
 PyObject *rpp_spare_frees(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     int on;
     if (!PyArg_ParseTuple(args, "p", &on))

@@ -56,6 +56,7 @@ static void note_type(PyTypeObject *type)
  * tensor that autograd keeps something of */
 PyObject *rpp_see_gradient(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     PyObject *tensor;
     unsigned long long impl, gradient;
@@ -97,6 +98,7 @@ static bool only(const bool *ruled_out, size_t count, size_t *out_place)
 /* Uses what was seen, where it leaves one answer: is the layout known? */
 PyObject *rpp_settle_gradients(PyObject *module, PyObject *unused)
 {
+    rpp_assert_gil();
     (void)module, (void)unused;
     size_t gradient, wish;
     bool known = rpp_tensor_layout.known && seen.was_none &&

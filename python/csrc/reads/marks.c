@@ -166,6 +166,7 @@ void rpp_mark_drop(struct rpp_mark *mark)
 
 PyObject *rpp_dict_tag_of(PyObject *module, PyObject *dict)
 {
+    rpp_assert_gil();
     (void)module;
     if (!PyDict_Check(dict))
         return PyErr_Format(PyExc_TypeError, "dict_tag takes a dict");

@@ -182,6 +182,7 @@ static bool is_of_empties(PyObject *object)
 
 PyObject *rpp_touched(PyObject *module, PyObject *records)
 {
+    rpp_assert_gil();
     (void)module;
     PyObject *found = PyList_Check(records) ? PyList_New(0) : NULL;
     for (Py_ssize_t i = 0; found && i < PyList_Size(records); i++) {

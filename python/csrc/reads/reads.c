@@ -379,6 +379,7 @@ static uint64_t reference(const struct owner *owner, PyObject *value)
 /* learn_function(function, its size): one whose parts are all there, and nothing twice. */
 PyObject *rpp_learn_function(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     PyObject *function;
     int bytes;

@@ -10,6 +10,7 @@ static PyTypeObject *record_type;
 
 PyObject *rpp_path_new(PyTypeObject *type, PyObject *above, PyObject *form, PyObject *name)
 {
+    rpp_assert_gil();
     struct rpp_path *path = (struct rpp_path *)rpp_allocate(type);
     if (path) {
         path->above = Py_NewRef(above);
@@ -56,6 +57,7 @@ static void path_dealloc(PyObject *self)
 
 PyObject *rpp_record_new(PyTypeObject *type, PyObject *owner, PyObject *path, PyObject *held)
 {
+    rpp_assert_gil();
     struct rpp_record *record = (struct rpp_record *)rpp_allocate(type);
     if (record) {
         record->owner = Py_NewRef(owner);

@@ -133,6 +133,7 @@ static bool is_gone(const struct rpp_seen_entry *entry)
 
 bool rpp_seen_add(struct rpp_seen *seen, PyObject *object, size_t *out_number)
 {
+    rpp_assert_gil();
     if (!grow(seen))
         return false;
     struct rpp_seen_entry *entry = entry_of(seen, object);
@@ -154,6 +155,7 @@ bool rpp_seen_has(const struct rpp_seen *seen, const PyObject *object)
 
 bool rpp_seen_weaken(struct rpp_seen *seen, PyTypeObject *type)
 {
+    rpp_assert_gil();
     for (size_t i = 0; i < seen->room; i++) {
         struct rpp_seen_entry *entry = &seen->list[i];
         if (!entry->object || entry->weak || !PyType_IsSubtype(Py_TYPE(entry->object), type))

@@ -16,6 +16,7 @@ bool rpp_is_scope(PyObject *object)
 struct rpp_scope *rpp_scope_new(PyObject *object, PyObject *names, PyObject *path, PyObject *own,
                                 PyObject *skips)
 {
+    rpp_assert_gil();
     PyObject *done = PySet_New(NULL);
     struct rpp_scope *scope = done ? (struct rpp_scope *)rpp_allocate(scope_type) : NULL;
     if (!scope) {

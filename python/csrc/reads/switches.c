@@ -34,6 +34,7 @@ static void *loaded(const char *path)
 /* learn_context(path of libtorch_cpu): is PyTorch's context found? */
 PyObject *rpp_learn_context(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     const char *path;
     if (!PyArg_ParseTuple(args, "s", &path))
@@ -51,6 +52,7 @@ PyObject *rpp_learn_context(PyObject *module, PyObject *args)
  * where the library has no such function. */
 PyObject *rpp_learn_switch(PyObject *module, PyObject *args)
 {
+    rpp_assert_gil();
     (void)module;
     const char *path, *symbol;
     int a, b, bytes;
@@ -70,6 +72,7 @@ PyObject *rpp_learn_switch(PyObject *module, PyObject *args)
 /* forget_switch(): the one that was learned last does not say what Python says. */
 PyObject *rpp_forget_switch(PyObject *module, PyObject *unused)
 {
+    rpp_assert_gil();
     (void)module, (void)unused;
     state.count -= state.count > 0;
     return Py_NewRef(Py_None);
@@ -79,6 +82,7 @@ PyObject *rpp_forget_switch(PyObject *module, PyObject *unused)
  * that found? */
 PyObject *rpp_learn_order(PyObject *module, PyObject *order)
 {
+    rpp_assert_gil();
     (void)module;
     int32_t words[RPP_ORDER_WORDS];
     size_t count = PyList_Check(order) ? (size_t)PyList_Size(order) : 0, places = 0;
@@ -98,6 +102,7 @@ PyObject *rpp_learn_order(PyObject *module, PyObject *order)
 /* ask_switches(functions): a tuple of those that Python has to be asked through. */
 PyObject *rpp_ask_switches(PyObject *module, PyObject *functions)
 {
+    rpp_assert_gil();
     (void)module;
     if (!PyTuple_Check(functions))
         return PyErr_Format(PyExc_TypeError, "ask_switches takes a tuple");

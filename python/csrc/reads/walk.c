@@ -88,6 +88,7 @@ bool rpp_walk_append(struct rpp_walk *walk, PyObject *token, PyObject *path)
 
 bool rpp_walk_put(struct rpp_walk *walk, PyObject *value, PyObject *path)
 {
+    rpp_assert_gil();
     PyObject *token = meet(walk, value) ? token_of(walk, value, path) : NULL;
     bool worked = token && rpp_walk_append(walk, token, path);
     Py_XDECREF(token);
@@ -106,6 +107,7 @@ static PyObject *walk_put(PyObject *self, PyObject *args)
 
 PyObject *rpp_walk_weak(struct rpp_walk *walk, PyObject *value)
 {
+    rpp_assert_gil();
     PyObject *is_cuda = PyObject_GetAttr(value, says.is_cuda);
     bool is_there = is_cuda == Py_True;
     Py_XDECREF(is_cuda);
@@ -143,6 +145,7 @@ static PyObject *weak_values(struct rpp_walk *walk, PyObject *values)
 
 bool rpp_walk_append_owner(struct rpp_walk *walk, const struct rpp_owned *owned)
 {
+    rpp_assert_gil();
     PyObject *values = weak_values(walk, owned->values);
     PyObject *owner = values ? Py_BuildValue("(iiOOO)", owned->kind, owned->way, owned->object,
                                              owned->keys, values)

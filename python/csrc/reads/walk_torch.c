@@ -63,6 +63,7 @@ static bool add_kind(struct rpp_walk *walk, PyObject *object, PyObject *path, Py
 
 PyObject *rpp_walk_kind_of(PyObject *self, PyObject *args)
 {
+    rpp_assert_gil();
     PyObject *object, *path;
     if (!PyArg_ParseTuple(args, "OU", &object, &path))
         return NULL;
@@ -138,6 +139,7 @@ static bool add_part(struct rpp_walk *walk, PyObject *part, PyObject *held, PyOb
 
 PyObject *rpp_walk_module_part(PyObject *self, PyObject *args)
 {
+    rpp_assert_gil();
     PyObject *part, *held, *path;
     int way;
     if (!PyArg_ParseTuple(args, "UO!Ui", &part, &PyDict_Type, &held, &path, &way))
@@ -183,6 +185,7 @@ static bool add_scope(PyObject *scopes, PyObject *module, PyObject *names, PyObj
 
 PyObject *rpp_walk_module(PyObject *self, PyObject *args)
 {
+    rpp_assert_gil();
     struct rpp_walk *walk = (struct rpp_walk *)self;
     PyObject *module, *path, *own, *skips, *parts, *scopes;
     int way, way_of_parts;
@@ -286,6 +289,7 @@ static bool note_tensor(struct rpp_walk *walk, PyObject *tensor, PyObject *path)
 
 PyObject *rpp_walk_tensor(PyObject *self, PyObject *args)
 {
+    rpp_assert_gil();
     struct rpp_walk *walk = (struct rpp_walk *)self;
     PyObject *tensor, *path;
     if (!PyArg_ParseTuple(args, "OU", &tensor, &path))
