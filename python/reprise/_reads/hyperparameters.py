@@ -270,6 +270,12 @@ def is_diverged(error):
     return bool(error.args) and getattr(error, "status", None) == _DIVERGED
 
 
+def may_want_float(error):
+    """Is it an error of what takes a float and nothing that computes as one, compilers among it?"""
+    return isinstance(error, (TypeError, ValueError, LookupError, AssertionError)) or (
+        type(error).__module__.startswith("torch._dynamo"))
+
+
 def keeps_scalars(error):
     """Does the program keep Scalars, by the changes of Python state that an error of a capture names?"""
     return any(type(leaf) is Scalar for change in getattr(error, "changes", ())
@@ -373,8 +379,7 @@ class Hyperparameters:
             self.refuse(f"{error}, which replays would not repeat")
         if keeps_scalars(error):
             self.refuse("the program keeps what it computes from it")
-        wants_float = not isinstance(error, (_C.Error, self.torch.AcceleratorError))
-        if is_diverged(error) or wants_float:
+        if is_diverged(error) or may_want_float(error):
             self.refuse(str(error))
 
     # ---- Captures ----
