@@ -25,7 +25,7 @@ RUNS = {
     "gpu_stale.py": 22,
     "gpu_exit.py": 4,
     "gpu_graphed.py": 69,
-    "gpu_graphed.py --install": 70,
+    "gpu_graphed.py --install": 71,
     "gpu_gradients.py": 25,
     "gpu_gradients.py --install": 25,
     "gpu_homes.py": 16,
