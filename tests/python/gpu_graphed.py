@@ -2,8 +2,8 @@
 """reprise.graphed on a GPU, under install() and without it: usage: gpu_graphed.py [--install] ..."""
 
 import contextlib
-import gc
 import copy
+import gc
 import sys
 import threading
 import unittest
