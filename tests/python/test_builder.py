@@ -26,6 +26,15 @@ class Box:
         vars(self).update(attributes)
 
 
+class Swapped(Pair):
+    """A named tuple that is made of others than its parts."""
+
+    __slots__ = ()
+
+    def __new__(cls, left, right):
+        return tuple.__new__(cls, (right, left))
+
+
 class Bag(list):
     """A container that pytree knows."""
 
@@ -65,6 +74,22 @@ class Trees(unittest.TestCase):
         if kind == 6:
             return None
         return pick.randrange(1000)
+
+    def test_named_tuples_have_the_parts_that_they_had(self):
+        given = [Swapped(1, 2), Swapped(3, Swapped(4, 5))]
+        leaves, spec = tree.flatten(given)
+        for made in (tree.build(spec, leaves), builder(spec, [(VALUE, 0, value) for value in leaves])([])):
+            self.assertEqual(made, given)
+            self.assertEqual([type(one) for one in made], [Swapped, Swapped])
+
+    def test_attributes_of_named_tuples_are_found(self):
+        class Open(Pair):
+            """With room for attributes."""
+        plain, marked = Open(1, 2), Open(1, 2)
+        marked.note = "here"
+        for wrap in (lambda x: x, lambda x: [0, x], lambda x: {"a": (None, x)}, lambda x: Swapped(x, 1)):
+            self.assertIsNone(tree.attributed(wrap(plain)))
+            self.assertIs(tree.attributed(wrap(marked)), Open)
 
     def test_as_python_builds_them(self):
         pick = random.Random(5)

@@ -211,11 +211,21 @@ static void learn_record(const struct builder *builder, struct node *node, PyObj
     Py_XDECREF(attributes);
 }
 
+/* As namedtuple's _make does: without the class's own __new__, which may make other parts of these. */
+static PyObject *make_named(PyObject *type, PyObject *parts)
+{
+    newfunc create = (newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new);
+    PyObject *args = PyTuple_Pack(1, parts);
+    PyObject *made = args ? create((PyTypeObject *)type, args, NULL) : NULL;
+    Py_XDECREF(args);
+    return made;
+}
+
 static PyObject *make_of_parts(struct builder *builder, struct node *node, struct making *making)
 {
     PyObject *made = NULL, *parts = make_tuple(builder, node, making);
     if (parts && node->kind == NAMED)
-        made = PyObject_CallObject(node->type, parts);
+        made = make_named(node->type, parts);
     else if (parts && node->record.attributes)
         made = make_record(node, parts);
     else if (parts)
@@ -350,6 +360,9 @@ static bool read_node(struct builder *builder, struct node *node, PyObject *spec
         node->names = Py_NewRef(PyTuple_GetItem(spec, 1));
     if (node->kind >= NAMED)
         node->type = Py_NewRef(PyTuple_GetItem(spec, 1));
+    if (node->kind == NAMED &&
+        (!PyType_Check(node->type) || !PyType_IsSubtype((PyTypeObject *)node->type, &PyTuple_Type)))
+        return refuse();
     if (node->kind == OTHER)
         node->names = Py_NewRef(PyTuple_GetItem(spec, 2));
     if (node->kind == OBJECT) {

@@ -77,6 +77,16 @@ def flatten(tree):
     return leaves, spec
 
 
+def attributed(tree):
+    """The class of a named tuple in a tree that has attributes besides its parts, which no spec tells of; or None."""
+    kind = type(tree)
+    if isinstance(tree, tuple) and hasattr(kind, "_fields") and getattr(tree, "__dict__", None):
+        return kind
+    parts = tree.values() if kind is dict else tree.values if kind is Parts else tree if (
+        kind is list or isinstance(tree, tuple)) else ()
+    return next(filter(None, map(attributed, parts)), None)
+
+
 def leaf_count(spec):
     """How many leaves a tree has."""
     if spec[0] in (_LEAF, _NONE):
@@ -132,7 +142,7 @@ def _unflatten(spec, leaves, objects=None):
     if kind == _DICT:
         return dict(zip(spec[1], parts))
     if kind == _NAMED:
-        return spec[1](*parts)
+        return tuple.__new__(spec[1], parts)  # its own __new__ may make other parts of these
     return made_of(spec[1], spec[2], parts)
 
 

@@ -29,7 +29,7 @@ from .._base import torch_private
 from .._base.constants import are_constant
 from .._base.collector import uncollected
 from .._base.interrupts import Interrupts
-from .._base.tree import flatten
+from .._base.tree import attributed, flatten
 from . import distributed, draws as _draws, stack, states, trackers, workspaces
 from .streams import on_stream, stream_at
 
@@ -330,6 +330,10 @@ class Work:
                 placed = self._arguments(addresses)
                 result = self.body(placed)
             leaves, spec = flatten(result)
+            kind = attributed(result)
+            if kind is not None:
+                raise _C.Error(f"it returns a named tuple with attributes of its own ({kind.__name__}), which "
+                               "replays would not have. Return them as parts, or as an object")
             if self.keep:
                 self.kept.append(result)
             del result
