@@ -618,6 +618,19 @@ class Made(Case):
                 torch.testing.assert_close(tensors(made(ids)), tensors(net(ids)))  # a capture has its mask written out
         self.assertEqual(self.replays(reprise.graphed_of(made)), 3)
 
+    def test_results_in_cycles_that_are_refused_are_freed_in_peace(self):
+        """Those of two records that failed would lie at one address, and PyTorch end the process."""
+        def fn(x):
+            made = types.SimpleNamespace(a=x + 1)
+            made.itself = made
+            return made
+        made = reprise.graphed(fn)
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for x in inputs():
+                self.assertTrue(torch.equal(made(x).a, x + 1))
+        gc.collect()
+
     def test_a_cache_of_many_layers_goes_the_fast_path(self):
         """What the call returns is as the model makes it, and nobody's but the call's."""
         need_transformers(self)

@@ -39,6 +39,7 @@ VERIFY = {None: 0, "capture": 1, "run": 2}
 
 _capturing = threading.Lock()
 _owner = None  # the thread that has it
+_has_failed = False  # has a capture failed, whose tensors nobody looked for since?
 
 
 def is_alone():
@@ -442,10 +443,15 @@ class Work:
         """Rehearses and records; the graph, whose arguments are the extents and then the output
         storages. verify: as for graphed; to run it draws no random numbers. lead: bytes at the
         start of the pool that are left alone."""
+        global _has_failed
         with self.interrupts, alone():
             args = self._prepare()
-            with _draws.in_order(self.torch, self.device):
-                return self._capture(args, pool, name, copy_args, verify, lead)
+            try:
+                with _draws.in_order(self.torch, self.device):
+                    return self._capture(args, pool, name, copy_args, verify, lead)
+            except BaseException:
+                _has_failed = True
+                raise
 
     def _capture(self, args, pool, name, copy_args, verify, lead):
         buffers = []  # the results' memory, while the capture takes
@@ -518,6 +524,10 @@ class Work:
 
     def _prepare(self):
         """Makes what cannot be made during a capture; the arguments that are extents."""
+        global _has_failed
+        if _has_failed and _C.call_counts()[0]:
+            gc.collect()  # tensors of a record that failed lie where the next one's will, which PyTorch takes ill
+        _has_failed = False
         drop_segment_pools()
         if _C.sweep():  # PyTorch may keep memory of theirs that no tensor needs
             gc.collect()
