@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The fault loop: a scenario is run with its first call made to fail, then with the next, and so on
- * until no call is left to fail. After each run nothing may be left over. After each fourth, and at
- * the end, the scenario must work when it is run without a fault. Two kinds of call: those of a driver, through the fault
+ * The fault loop: a scenario is run with one of its calls made to fail, then with another, until no
+ * call is left to fail. After each run nothing may be left over. After each fourth the scenario must
+ * work when it is run without a fault. Two kinds of call: those of a driver, through the fault
  * wrapper, and allocations of host memory, through rp_set_host_memory.
  *
  * A loop in a scenario makes the same call a thousand times, whose failures all go the same way up.
