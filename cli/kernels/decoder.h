@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The kernels of the demo's decoder: one source for two worlds. nvcc makes PTX of it
- * (scripts/make_ptx.sh, kept in decoder_ptx.c), the C compiler makes functions for the host driver
+ * (scripts/make_kernels.sh, kept in decoder_ptx.c), the C compiler makes functions for the host driver
  * (decoder_host.c), and cli/decoder.c fills the argument structs below to launch either.
  *
  * Each kernel computes `count` outputs, and NAME_at computes number i of them, so that any grid and

@@ -47,9 +47,9 @@ struct rp_driver {
 
 /* Of kernels in both forms the one that this driver's cuModuleLoadData takes. */
 static inline const void *rpi_driver_image(const struct rp_driver *driver,
-                                           const struct rp_host_image *host, const char *ptx)
+                                           const struct rp_host_image *host, const void *image)
 {
-    return strcmp(driver->provider, "host") == 0 ? (const void *)host : (const void *)ptx;
+    return strcmp(driver->provider, "host") == 0 ? (const void *)host : image;
 }
 
 /* Loads libcuda.so.1 once and fills a table from it through cuGetProcAddress, legacy default-stream

@@ -219,6 +219,31 @@ static void without_the_kernel_copies_are_single(void **state)
     buffers_finish(&b);
 }
 
+static unsigned images_refused;
+
+/* As a driver that is older than what made the device code. */
+static CUresult take_ptx(CUmodule *module, const void *image)
+{
+    if (image == rpi_copy_ptx)
+        return rpi_driver_host()->cuModuleLoadData(module, &rpi_copy_host_image);
+    images_refused += image == rpi_copy_code;
+    return CUDA_ERROR_NO_BINARY_FOR_GPU;
+}
+
+static void where_the_code_is_refused_ptx_is_compiled(void **state)
+{
+    (void)state;
+    struct rp_driver table = *rpi_driver_host();
+    table.provider = "cuda";
+    table.cuModuleLoadData = take_ptx;
+    images_refused = 0;
+    copier.driver = &table;
+    rpi_copier_load(&copier);
+    assert_int_equal(images_refused, 1);
+    assert_int_equal(copier.state, RPI_COPIER_LOADED);
+    copier.driver = fixture.driver;
+}
+
 static void learn(void)
 {
     struct rpi_copy_prices prices;
@@ -324,6 +349,7 @@ int main(void)
         TEST(what_overlaps_is_copied_in_order),
         TEST(the_kernel_is_loaded_once_it_may_pay),
         TEST(without_the_kernel_copies_are_single),
+        TEST(where_the_code_is_refused_ptx_is_compiled),
         TEST(prices_are_measured_once_in_few_calls),
         TEST(large_copies_tell_what_a_byte_takes),
         TEST(large_copies_among_small_ones_are_made_by_calls),

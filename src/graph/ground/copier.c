@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "memory/range/arena.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,12 +47,22 @@ rp_status rpi_copier_init(struct rpi_copier *copier, const struct rp_driver *dri
 
 /* ---- The module ---------------------------------------------------------------------------- */
 
+/* A driver takes device code as it is, but has to compile PTX, which took an H100's 70 to 140 ms.
+ * One that is older than what made the code, or a device that is newer, wants PTX. */
+static CUresult load_image(const struct rp_driver *driver, CUmodule *out_module)
+{
+    const void *image = rpi_driver_image(driver, &rpi_copy_host_image, rpi_copy_code);
+    CUresult result = driver->cuModuleLoadData(out_module, image);
+    if (result != CUDA_SUCCESS && image == rpi_copy_code)
+        result = driver->cuModuleLoadData(out_module, rpi_copy_ptx);
+    return result;
+}
+
 static CUresult load(struct rpi_copier *copier)
 {
     const struct rp_driver *driver = copier->driver;
     CUmodule module = NULL;
-    CUresult result = driver->cuModuleLoadData(
-        &module, rpi_driver_image(driver, &rpi_copy_host_image, rpi_copy_ptx));
+    CUresult result = load_image(driver, &module);
     if (result != CUDA_SUCCESS)
         return result;
     for (size_t i = 0; result == CUDA_SUCCESS && i < RPI_COPY_TABLE_SIZES; i++)
@@ -155,6 +166,25 @@ static CUresult launch(struct rpi_copier *copier, const struct rpi_copy *copies,
     atomic_fetch_add_explicit(&copier->launches, 1, memory_order_relaxed);
     return copier->driver->cuLaunchKernel(made.kernel.func, made.kernel.gridDimX, 1, 1,
                                           RPI_COPY_THREADS, 1, 1, 0, stream, made.params, NULL);
+}
+
+static CUresult copy_singly(const struct rp_driver *driver, const struct rpi_copy *copies,
+                            size_t count, CUstream stream)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++)
+        result = driver->cuMemcpyDtoDAsync(copies[i].to, copies[i].from, copies[i].bytes, stream);
+    return result;
+}
+
+CUresult rpi_copier_launch(struct rpi_copier *copier, const struct rpi_copy *copies, size_t count,
+                           CUstream stream)
+{
+    assert(copies && count && count <= RPI_COPY_MOST);
+    rpi_copier_load(copier);
+    if (!rpi_copier_is_loaded(copier))
+        return copy_singly(copier->driver, copies, count, stream);
+    return launch(copier, copies, count, stream);
 }
 
 CUresult rpi_copier_launch_nothing(struct rpi_copier *copier, CUstream stream)

@@ -7,8 +7,8 @@
  *     UNKNOWN -> PENDING -> KNOWN                           what copies take on this device
  *
  * The module is loaded when it will be of use or enough copies were made that it could have made,
- * as loading means compiling: at a capture whose replays will copy, in a replay after hundreds of
- * copies, and before prices are measured. Prices are measured in a replay, once, when a choice asks
+ * as loading may mean compiling: at a capture whose replays will copy, in a replay after hundreds
+ * of copies, where a caller asks for its copies, and before prices are measured. Prices are measured in a replay, once, when a choice asks
  * for them or several copies are made: a series of calls ahead of it on its own stream, whose host
  * times are known at once, and whose device times are read when the device has passed the events
  * between them; nothing waits. On a stream beside they would slow all graphs of the process down
@@ -101,6 +101,12 @@ uint32_t rpi_copy_table_size(size_t count);
 /* With a table of that size, for `count` copies. The module is loaded. */
 void rpi_copy_launch_make(struct rpi_copy_launch *launch, const struct rpi_copier *copier,
                           uint32_t most, const struct rpi_copy *copies, size_t count);
+
+/* Enqueues 1 to RPI_COPY_MOST copies, none of 0 bytes, on the stream, which may be capturing: by the
+ * kernel, whatever that takes, or by a call for each where it cannot be loaded. They must not overlap
+ * but in what they read. */
+CUresult rpi_copier_launch(struct rpi_copier *copier, const struct rpi_copy *copies, size_t count,
+                           CUstream stream);
 
 /* A kernel that does nothing, as far as the module can be loaded. */
 CUresult rpi_copier_launch_nothing(struct rpi_copier *copier, CUstream stream);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The kernel that makes many copies in one launch: one source for two worlds. nvcc makes PTX of it
- * (scripts/make_ptx.sh, kept in copy_kernel_ptx.c), the C compiler makes functions for the host
- * driver (copy_kernel_host.c), and copier.c fills the tables.
+ * The kernel that makes many copies in one launch: one source for two worlds. nvcc makes PTX and
+ * device code of it (scripts/make_kernels.sh, kept in copy_kernel_ptx.c and copy_kernel_code.c), the
+ * C compiler makes functions for the host driver (copy_kernel_host.c), and copier.c fills the tables.
  *
  * A table goes along with the launch, by value; tables of three sizes are three kernels, as the
  * driver takes all of a launch's parameters whatever is used of them. Copies are cut into tiles:
@@ -138,7 +138,9 @@ RPI_COPY_TABLES(X)
 #else
 struct rp_host_image;
 extern const struct rp_host_image rpi_copy_host_image; /* for the host driver */
-extern const char rpi_copy_ptx[];                      /* for NVIDIA's: PTX, as text */
+/* For NVIDIA's: device code for several kinds of device, and PTX, as text, for all. */
+extern const unsigned char rpi_copy_code[];
+extern const char rpi_copy_ptx[];
 #endif
 
 #endif
