@@ -152,6 +152,26 @@ RP_API rp_status rp_node_params(struct rp_device *device, struct CUgraphNode_st 
                                 void *out_params, size_t room, size_t *out_bytes,
                                 struct rp_error *err);
 
+/* The device's stream for captures that a framework makes beside those of the library: the same at
+ * each call, non-blocking, the library's, and there as long as the device. Frameworks make streams by
+ * the dozen: PyTorch's first one takes 70 MiB of an H100's memory. Any thread. */
+struct CUstream_st;
+RP_API rp_status rp_device_stream(struct rp_device *device, struct CUstream_st **out_stream,
+                                  struct rp_error *err);
+
+/* A copy of so many bytes from one place of the device's memory to another. */
+struct rp_copy {
+    uint64_t to, from, bytes;
+};
+/* Enqueues copies on the stream, by a kernel of the library's that makes many of them: a replay may
+ * give a kernel's addresses any memory, but those of a driver's copy only memory of the same kind.
+ * So a callable copies results by it. Where the driver does not take the kernel each copy is the
+ * driver's. They must not overlap but in what they read. Any number, of any sizes; the array may go
+ * when the call returns. The stream may be capturing, and is not synchronised. Any thread. Fails with
+ * RP_ERROR_INVALID_ARGUMENT, and with what the driver says. */
+RP_API rp_status rp_device_copy(struct rp_device *device, const struct rp_copy *copies,
+                                size_t count, struct CUstream_st *stream, struct rp_error *err);
+
 /* ---- Eager or graph: the policy without a callable ----------------------------------------- */
 
 /* For those who run and replay by themselves: the policy of RP_POLICY_AUTO without a callable. A

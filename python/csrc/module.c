@@ -23,6 +23,7 @@
 #include "call/guard.h"
 #include "call/pass.h"
 #include "capture/capture.h"
+#include "capture/device.h"
 #include "capture/draws.h"
 #include "capture/estimate.h"
 #include "capture/graph.h"
@@ -330,6 +331,10 @@ static PyMethodDef methods[] = {
     {"call_begun", rpp_call_begun, METH_NOARGS, "It has begun, on the run's stream."},
     {"call_ended", rpp_call_ended, METH_VARARGS,
      "call_ended(graph, nodes): it has ended; the graph is taken, these nodes left out."},
+    {"side_stream", rpp_side_stream, METH_VARARGS,
+     "side_stream(ordinal): the handle of the device's stream for captures beside the library's."},
+    {"copy", rpp_copy, METH_VARARGS,
+     "copy(ordinal, stream, [(to, from, bytes), ...]): enqueues copies by the library's kernel."},
     {"probe_words", rpp_probe_words, METH_VARARGS,
      "probe_words(ordinal, stream, marker): (node, seed, offset): the kernel captured last on the "
      "stream, and where it reads these from, if it counts from the marker; or None."},

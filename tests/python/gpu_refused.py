@@ -37,7 +37,7 @@ CAPTURE = draws.Within if torch_private.of(torch).begins_captures else draws.Bes
 # not always). Nothing fails behind these, which begin something.
 BEGIN = ("capture_begin", "_begin_segments", "begin")
 PLACES = (
-    (record.Work, "_prepare", 1), (draws, "prepare", 1), (stack, "prepare", 1), (record, "Run", 2),
+    (record.Work, "_prepare", 1), (stack, "prepare", 1), (draws, "prepare", 0), (record, "Run", 2),
     (torch.cuda.CUDAGraph, "capture_begin", 0), (CAPTURE, "_begin_segments", 0), (distributed, "begin", 2),
     (gradients.Gradients, "restore", 1), (stack, "clean", 2),
     (record.Work, "_arguments", 2), (hyperparameters._Swapped, "_swap_places", 2),

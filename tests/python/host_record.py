@@ -62,8 +62,8 @@ class Device(str):
     index = 0
 
 
-def played(driver):
-    """What Work asks of torch."""
+def played(driver, stream):
+    """What Work asks of torch; stream: tells the current one."""
     return types.SimpleNamespace(
         __version__="2.11.0", Tensor=Tensor, uint8="uint8",
         empty=lambda n, dtype, device: Tensor(Storage(driver.memory(b""), n)),
@@ -77,7 +77,7 @@ def played(driver):
             get_rng_state=None, set_rng_state=None,
             empty_cache=lambda: None, random=types.SimpleNamespace(get_rng_state=None, set_rng_state=None)),
         _C=types.SimpleNamespace(
-            _cuda_clearCublasWorkspaces=lambda: None, _cuda_getCurrentRawStream=lambda index: 0,
+            _cuda_clearCublasWorkspaces=lambda: None, _cuda_getCurrentRawStream=lambda index: stream(),
             _cuda_getCurrentStream=lambda index: (0, 0, 1), _cuda_setStream=lambda **stream: None,
             _cuda_beginAllocateToPool=lambda *_: None, _cuda_endAllocateToPool=lambda *_: None,
             _cuda_releasePool=lambda *_: None,
@@ -94,11 +94,8 @@ class Recording(OnHost):
         self.installed = True
         driver = self.driver
 
-        def copy(torch, target, source, nbytes, device):
-            driver.copy(target, source, self.stream)
-
         for name, value in (
-                ("is_installed", lambda: self.installed), ("copy_by_kernel", copy),
+                ("is_installed", lambda: self.installed),
                 ("segment_pool", lambda torch, owner: types.SimpleNamespace(id=(0, 1))),
                 ("tensor_at", lambda torch, at, n, device, like: Tensor(Storage(at, n)))):
             patcher = mock.patch.object(record, name, value)
@@ -114,7 +111,7 @@ class Recording(OnHost):
             self.addCleanup(patcher.stop)
             patcher.start()
         self.x = Tensor(Storage(driver.memory(b"captured"), BYTES))
-        self.work = record.Work(played(driver), Device("cuda:0"), self.body, [self.x], (),
+        self.work = record.Work(played(driver, lambda: self.stream), Device("cuda:0"), self.body, [self.x], (),
                                  draws=False)
         inner = self.work.run
 

@@ -4,6 +4,8 @@
  */
 #include "graph_fixture.h"
 
+#include "reprise_framework.h"
+
 static rp_status remember(struct rp_call *call, void *user, struct rp_error *err)
 {
     struct CUstream_st **seen = user;
@@ -63,11 +65,47 @@ static void pools_at_once_have_streams_of_their_own(void **state)
     rpt_close(&f);
 }
 
+static void the_one_beside_is_kept_from_captures(void **state)
+{
+    (void)state;
+    struct rpt_fixture f;
+    struct CUstream_st *first = NULL, *second = NULL;
+    rpt_open(&f);
+    RPT_OK(&f, rp_device_stream(f.device, &first, &f.err));
+    assert_non_null(first);
+    assert_ptr_not_equal(capture_and_forget(&f), first);
+    RPT_OK(&f, rp_device_stream(f.device, &second, &f.err));
+    assert_ptr_equal(second, first);
+    assert_int_equal(rp_device_stream(f.device, NULL, &f.err), RP_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(rp_device_stream(NULL, &second, &f.err), RP_ERROR_INVALID_ARGUMENT);
+    rpt_close(&f);
+}
+
+static void a_stream_that_is_refused_is_asked_for_again(void **state)
+{
+    (void)state;
+    struct rpt_fixture f;
+    struct CUstream_st *stream = NULL;
+    rpt_open_on(&f, rpi_driver_fault(rpi_driver_host()), NULL);
+    bool failed = false;
+    for (uint64_t call = 1; !stream; call++) { /* the first asks for the context */
+        rpi_driver_fault_at(call, CUDA_ERROR_OUT_OF_MEMORY);
+        rp_status status = rp_device_stream(f.device, &stream, &f.err);
+        assert_true((status == RP_OK) == (stream != NULL));
+        failed |= status != RP_OK;
+    }
+    rpi_driver_fault_at(UINT64_MAX, CUDA_SUCCESS);
+    assert_true(failed);
+    rpt_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams_outlive_their_pools),
         cmocka_unit_test(pools_at_once_have_streams_of_their_own),
+        cmocka_unit_test(the_one_beside_is_kept_from_captures),
+        cmocka_unit_test(a_stream_that_is_refused_is_asked_for_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

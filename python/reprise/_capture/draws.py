@@ -25,7 +25,7 @@ from .. import _C
 from .._alloc.install import is_installed
 from .._base import torch_private
 from . import states, trackers
-from .streams import on_stream
+from .streams import on_stream, side_stream
 
 MARKER = 0x5A5A_5A50  # the count of the kernel that is asked; a multiple of four, as counts are
 
@@ -55,15 +55,15 @@ class Drawn:
 
 
 def prepare(torch, device, generators):
-    """Makes what cannot be made during a capture."""
+    """Makes what cannot be made during a capture that draws."""
     private = torch_private.of(torch)
     if device.index not in _numbers:
         with torch.inference_mode(False):
-            _numbers[device.index] = torch.zeros(4, device=device)
+            _numbers[device.index] = torch.empty(4, device=device)  # a kernel that fills would be loaded first
     if private.begins_captures:
         return
     if device.index not in _streams:
-        _streams[device.index] = torch.cuda.Stream(device)
+        _streams[device.index] = side_stream(torch, device)
     for generator in (torch.cuda.default_generators[device.index], *generators):
         if all(generator is not kept for kept, _ in _keepers):
             graph = torch.cuda.CUDAGraph(keep_graph=True)
@@ -332,11 +332,16 @@ class Beside(Capture):
         self._end_beside(again, False)
 
 
+def are_told(torch, draws):
+    """Are the generators told of a capture? draws: its run may draw. From 2.12 on they always are."""
+    return draws or torch_private.of(torch).begins_captures
+
+
 def new_capture(torch, device, stream, generators, draws, pool, base):
     """PyTorch's part of a capture. draws: the run may draw; until 2.11 one that does not needs no capture
     beside it, and raises RuntimeError if it draws."""
     within = torch_private.of(torch).begins_captures
-    known = (torch.cuda.default_generators[device.index], *generators) if draws or within else ()
+    known = (torch.cuda.default_generators[device.index], *generators) if are_told(torch, draws) else ()
     return (Within if within else Beside)(torch, device, stream, known, pool, base)
 
 

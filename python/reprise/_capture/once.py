@@ -14,6 +14,7 @@ from .._alloc.pool import Pool
 from .._base import torch_private
 from .._base.need import need_gpu
 from . import draws, workspaces
+from .streams import side_stream
 
 
 _side_streams: dict[int, object] = {}  # by the index of the device
@@ -24,7 +25,7 @@ def _side_stream(torch):
     current at its first capture."""
     index = torch.cuda.current_device()
     if index not in _side_streams:
-        _side_streams[index] = torch.cuda.Stream(index)
+        _side_streams[index] = side_stream(torch, torch.device("cuda", index))
     return _side_streams[index]
 
 

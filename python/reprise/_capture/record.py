@@ -108,25 +108,6 @@ def tensor_at(torch, address, nbytes, device, like):
          "dtype": like.dtype, "device": device, "storage_offset": 0}, storage)
 
 
-def storage_bytes(torch, address, nbytes, device):
-    """The bytes there, as a tensor."""
-    private = torch_private.of(torch)
-    storage = private.storage_at(address, device, nbytes)
-    return private.tensor_in(
-        {"nbytes": nbytes, "data_ptr": address, "size": (nbytes,), "stride": (1,),
-         "dtype": torch.uint8, "device": device, "storage_offset": 0}, storage)
-
-
-def copy_by_kernel(torch, target, source, nbytes, device):
-    """Copies with a kernel: the driver lets a replay change a kernel's addresses to any memory, but
-    those of a copy only to memory of the same kind."""
-    to = storage_bytes(torch, target, nbytes, device)
-    of = storage_bytes(torch, source, nbytes, device)
-    if nbytes % 8 == 0:
-        to, of = to.view(torch.int64), of.view(torch.int64)
-    torch.bitwise_or(of, 0, out=to)
-
-
 def _let_go(storages, addresses):
     """Frees the memory of results that lie where these go, which is not theirs after the run; as
     tensors that autograd knows they live on."""
@@ -407,10 +388,8 @@ class Work:
         for leaf, result in zip(flatten(self.body(self._arguments(addresses)))[0], self.results):
             if result[0] == "output":
                 storages[result[1]] = leaf.untyped_storage()
-        for j, storage in storages.items():
-            if self.outputs[j]:
-                copy_by_kernel(self.torch, addresses[len(self.extents) + j], storage.data_ptr(),
-                               self.outputs[j], self.device)
+        self._copy([(addresses[len(self.extents) + j], storage.data_ptr(), self.outputs[j])
+                    for j, storage in storages.items()])
 
     def _name_results(self, found, spec, storages):
         """Names the output storages as results of the capture; where each goes. One that is a block
@@ -434,10 +413,15 @@ class Work:
     def _deliver(self, storages, addresses):
         """Copies what does not lie where the outputs go: without install(), or when the run took
         its memory in another order than the one before."""
-        _C.clean_stack(None)  # of what the callable left: the kernel's struct has an unused byte
-        for (start, (_, nbytes, _)), address in zip(storages.items(), addresses):
-            if start != address and nbytes:
-                copy_by_kernel(self.torch, address, start, nbytes, self.device)
+        self._copy([(address, start, nbytes)
+                    for (start, (_, nbytes, _)), address in zip(storages.items(), addresses) if start != address])
+
+    def _copy(self, copies):
+        """By a kernel on the current stream: the driver lets a replay change a kernel's addresses to any
+        memory, but those of a copy of its own only to memory of the same kind. Not by one of PyTorch's: its
+        first use in a process takes 10 ms and more."""
+        if copies:
+            _C.copy(self.device.index, torch_private.of(self.torch).raw_stream(self.device.index), copies)
 
     def capture(self, pool, name, copy_args=False, verify=None, lead=0):
         """Rehearses and records; the graph, whose arguments are the extents and then the output
@@ -447,8 +431,7 @@ class Work:
         with self.interrupts, alone():
             args = self._prepare()
             try:
-                with _draws.in_order(self.torch, self.device):
-                    return self._capture(args, pool, name, copy_args, verify, lead)
+                return self._capture(args, pool, name, copy_args, verify, lead)
             except BaseException:
                 _has_failed = True
                 raise
@@ -471,7 +454,8 @@ class Work:
             self._find_out(pool, name, args, copy_args)
             addresses, places = results(self.outputs)
             args += [(a, n, OUT) for a, n in zip(addresses, self.outputs)]
-            graph = take(places, "capture" if verify and self.draws else verify)
+            with self._drawing():
+                graph = take(places, "capture" if verify and self.draws else verify)
         else:
             graph = self._until_known(lambda: take(results, None))
         self.drawn = self.runs[-1].capture.drawn
@@ -517,8 +501,7 @@ class Work:
                 self._learn_draws()
                 return [0] * len(sizes), self._placed()
 
-            with _draws.in_order(self.torch, self.device):
-                self._until_known(lambda: into.add(pool, self.run, args, results, name))
+            self._until_known(lambda: into.add(pool, self.run, args, results, name))
             if not self.keep:
                 self.finish()
 
@@ -534,7 +517,6 @@ class Work:
             self.torch.cuda.empty_cache()
             _C.sweep()
         self.torch.clear_autocast_cache()  # its casts keep nodes of other streams in backward passes
-        _draws.prepare(self.torch, self.device, self.generators)
         stack.prepare(self.torch, self.device)
         self._forget()
         return [(e.address, e.bytes, INOUT) for e in self.extents]
@@ -549,7 +531,8 @@ class Work:
         are drawn in a capture that the generators were not told of: then it is taken again, and they are.
         So it is where results were found to stay, and where it was not known yet how captures count."""
         try:
-            return take()
+            with self._drawing():
+                return take()
         except Held:
             self._begin_anew()
             return self._until_known(take)
@@ -568,6 +551,12 @@ class Work:
         self.draws = True
         self._begin_anew()
         return self._until_known(take)
+
+    def _drawing(self):
+        """Around runs; makes ahead of them what drawing takes, if they may draw."""
+        if _draws.are_told(self.torch, self.draws):
+            _draws.prepare(self.torch, self.device, self.generators)
+        return _draws.in_order(self.torch, self.device)
 
     def _begin_anew(self):
         self._forget()

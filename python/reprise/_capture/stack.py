@@ -20,7 +20,7 @@ _leaves: dict[object, tuple] = {}  # of each device: a leaf, and a gradient for 
 def prepare(torch, device):
     """Makes what cannot be made during a capture."""
     if device not in _leaves:
-        _leaves[device] = tuple(torch.zeros(1, device=device) for _ in range(2))
+        _leaves[device] = tuple(torch.empty(1, device=device) for _ in range(2))
 
 
 def clean(torch, device):

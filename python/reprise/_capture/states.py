@@ -23,6 +23,7 @@ import sys
 import threading
 
 from .._base import torch_private
+from .streams import side_stream
 
 MARK = b"reprise\0"  # of a token; a state of PyTorch's has 16 bytes, a token 24
 OFFSET = 4000  # of the generator for the proof; no count of what that draws
@@ -107,7 +108,7 @@ def learn(torch, device):
     global _keeps, _why
     if _keeps is None:
         try:
-            _keeps = _proves(torch, torch.cuda.Stream(device))
+            _keeps = _proves(torch, side_stream(torch, device))
         except (AttributeError, RuntimeError, struct.error) as error:
             _keeps, _why = False, f" ({str(error).splitlines()[0]})"
     if not _keeps:

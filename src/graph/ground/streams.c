@@ -3,6 +3,8 @@
 
 #include "base/held.h"
 
+#include <assert.h>
+
 rp_status rpi_streams_init(struct rpi_streams *streams, struct rp_error *err)
 {
     if (pthread_mutex_init(&streams->lock, NULL) == 0)
@@ -14,6 +16,8 @@ void rpi_streams_finish(struct rpi_streams *streams, const struct rp_driver *dri
 {
     for (size_t i = 0; i < streams->free.count; i++)
         driver->cuStreamDestroy(streams->free.data[i]);
+    if (streams->beside)
+        driver->cuStreamDestroy(streams->beside);
     rpi_vec_finish(&streams->free);
     pthread_mutex_destroy(&streams->lock);
 }
@@ -42,6 +46,19 @@ rp_status rpi_streams_take(struct rpi_streams *streams, const struct rp_driver *
     else
         status = make(streams, driver, out_stream, err);
     pthread_mutex_unlock(&streams->lock);
+    return status;
+}
+
+rp_status rpi_streams_beside(struct rpi_streams *streams, const struct rp_driver *driver,
+                             CUstream *out_stream, struct rp_error *err)
+{
+    rp_status status = RP_OK;
+    pthread_mutex_lock(&streams->lock);
+    if (!streams->beside)
+        status = make(streams, driver, &streams->beside, err);
+    *out_stream = streams->beside;
+    pthread_mutex_unlock(&streams->lock);
+    assert((status == RP_OK) == (*out_stream != NULL));
     return status;
 }
 

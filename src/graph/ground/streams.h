@@ -17,6 +17,7 @@
 struct rpi_streams {
     pthread_mutex_t lock; /* guards what follows */
     size_t made;
+    CUstream beside; /* NULL: nobody has asked for it */
     struct {
         RPI_VEC(CUstream); /* not in use; has room for all that were made */
     } free;
@@ -29,6 +30,10 @@ void rpi_streams_finish(struct rpi_streams *streams, const struct rp_driver *dri
 /* A stream that does not wait for the legacy one, with nothing enqueued. The context is current. */
 rp_status rpi_streams_take(struct rpi_streams *streams, const struct rp_driver *driver,
                            CUstream *out_stream, struct rp_error *err);
+/* The stream for captures beside a run, of frameworks: one for the device, made when it is first
+ * asked for, as above. */
+rp_status rpi_streams_beside(struct rpi_streams *streams, const struct rp_driver *driver,
+                             CUstream *out_stream, struct rp_error *err);
 /* One that was taken, its work done. */
 void rpi_streams_give(struct rpi_streams *streams, CUstream stream);
 
