@@ -14,6 +14,8 @@ from inductor_case import INDUCTOR, Served, each_of_inductor, each_way, net_of
 from reprise._alloc.pool import Pool
 from reprise._call.graphed import every_graphed
 from reprise._compile import trees
+from reprise._compile.backend import backend
+from reprise._compile.padded import every_padded
 
 
 class Sizes(Served):
@@ -101,6 +103,161 @@ class Sizes(Served):
                 base.fill_(1)
                 self.assertEqual(compiled(base[3:3 + rows]).tolist(), [3.0] * rows)
                 self.assertEqual(base[2:4 + rows].tolist(), [1.0] + [2.0] * rows + [1.0])
+
+
+@unittest.skipUnless(INDUCTOR, "no Inductor")
+class InBuckets(Served):
+    """Marked dimensions in buckets."""
+
+    def setUp(self):
+        self.forget()
+        self.before = set(map(id, every_graphed()))
+        self.had = set(every_padded())
+
+    def frames(self):
+        return [frame for frame in every_padded() if frame not in self.had]
+
+    def shapes(self):
+        self.assertEqual([f for made in self.new_graphs() for f in made.failures()], [])
+        return [shape for made in self.new_graphs() for shape in made.shapes()]
+
+    @staticmethod
+    def marked(*sizes, axes=(0,)):
+        x = torch.randn(*sizes, device="cuda")
+        for axis in axes:
+            torch._dynamo.mark_dynamic(x, axis)
+        return x
+
+    def check(self, fn, calls, graphs, **options):
+        """Results are the callable's at true sizes; of one list each, with the arguments behind."""
+        compiled = reprise.compile(fn, **options)
+        with torch.no_grad():
+            for args in calls:
+                copies = [arg.clone() if isinstance(arg, torch.Tensor) else arg for arg in args]
+                got, wanted = compiled(*args), fn(*copies)
+                for a, b in zip((*got, *args), (*wanted, *copies)):
+                    if isinstance(a, torch.Tensor):
+                        self.assertEqual(a.shape, b.shape)
+                        self.close(a, b, "reprise")
+                    else:
+                        self.assertEqual(a, b)
+        self.assertEqual(len(self.shapes()), graphs)
+
+    def test_a_graph_a_bucket(self):
+        self.check(lambda x: (x * 2 + 1,), [(self.marked(rows, 8),) for rows in (3, 4, 2, 6, 7, 9, 6, 9)], 3,
+                   buckets={"batch": [4, 8]})
+        found = {fact["sizes"]["batch"]: fact for frame in self.frames() for fact in frame.buckets()}
+        self.assertEqual({size: fact["padded_calls"] for size, fact in found.items()}, {4: 2, 8: 3, 9: 0})
+        self.assertEqual(found[8]["waste"], 1 - 19 / 24)
+        self.assertIn("bucket of batch 4: 2 of 3 calls were padded", reprise.report())
+
+    def test_training(self):
+        net = net_of()
+        compiled = torch.compile(net, backend=backend, options={"buckets": {"batch": [8, 16]}})
+        for rows in (3, 5, 12, 7, 3, 16, 11):
+            x, found = self.marked(rows, 32), []
+            for call in (compiled, net):
+                net.zero_grad()
+                leaf = x.clone().requires_grad_()
+                torch._dynamo.mark_dynamic(leaf, 0)
+                call(leaf).square().sum().backward()
+                found.append([leaf.grad, *(p.grad for p in net.parameters())])
+            for got, wanted in zip(*found):
+                torch.testing.assert_close(got, wanted, rtol=2e-3, atol=2e-3)
+        self.assertEqual(len(self.shapes()), 4)
+
+    def test_named_axes_and_what_padding_holds(self):
+        def fn(x, scale):
+            return x / scale[:, None], x.t()
+        calls = [(self.marked(rows, columns, axes=(0, 1)), self.marked(rows)) for rows, columns in
+                 ((2, 5), (3, 6), (4, 7), (2, 3))]
+        self.check(fn, calls, 2, buckets={"rows": [4], "columns": [4, 8]},
+                   axes={"rows": {"x": 0, "scale": 0}, "columns": {0: 1}}, fill={"scale": "last"})
+
+    def test_arguments_that_are_laid_out_otherwise(self):
+        calls = [(self.marked(8, n, axes=(1,)).t(), ) for n in (3, 4, 2, 6)]
+        for x, in calls:
+            torch._dynamo.mark_dynamic(x, 0)
+        self.check(lambda x: (x + 1, x.sum(1)), calls, 2, buckets={"n": [4, 8]})
+
+    def test_parts_of_larger_tensors(self):
+        base = torch.randn(4, 6, device="cuda")
+        calls = [(base[:, :n],) for n in (3, 4, 5, 3)]
+        for x, in calls:
+            torch._dynamo.mark_dynamic(x, 1)
+        self.check(lambda x: (x + 1,), calls, 2, buckets={"n": [4, 8]}, axes={"n": {"x": 1}})
+
+    def test_what_is_written_to(self):
+        def fn(x, y):
+            y.add_(x)
+            x.detach().mul_(2)
+            return (x + y,)
+        calls = [(self.marked(rows, 4), self.marked(rows, 4)) for rows in (2, 3, 4, 2)]
+        self.check(fn, calls, 1, buckets={"batch": [4]})
+
+    def test_sizes_among_results(self):
+        def fn(x):
+            return x * 2, x.shape[0], 2 * x.shape[0] + 1, 7
+        self.check(fn, [(self.marked(rows, 4),) for rows in (2, 3, 4, 2)], 1, buckets={"batch": [4]})
+
+    def test_sizes_that_were_not_compiled_for(self):
+        """Behind a look at the size there is other code for sizes of the bucket."""
+        def fn(x):
+            return (x + 1 if x.shape[0] < 6 else x - 1,)
+        rows = (3, 7, 5, 3, 8, 7, 5)
+        self.check(fn, [(self.marked(n, 4),) for n in rows], 3, buckets={"batch": [8]})
+
+    def test_results_of_others(self):
+        w = torch.randn(3, device="cuda")
+        self.check(lambda x: (x * w[0], w * 3), [(self.marked(rows, 4),) for rows in (2, 3, 4, 2)], 1,
+                   buckets={"batch": [4]})
+
+    def refused(self, fn, text, *, sizes=(2, 3, 4, 2)):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            self.check(fn, [(self.marked(rows, 4),) for rows in sizes], len(set(sizes)), buckets={"batch": [4]})
+        self.assertIn(text, "".join(str(w.message) for w in said))
+        self.assertEqual(self.frames(), [])
+
+    def test_a_result_without_the_dimension(self):
+        self.refused(lambda x: (x * 2, x.sum()), "does not have each padded dimension")
+
+    def test_a_result_whose_size_is_computed(self):
+        self.refused(lambda x: (x.flatten(),), "does not have each padded dimension")
+
+    def test_writes_to_what_is_not_padded(self):
+        kept = torch.zeros(4, device="cuda")
+
+        def fn(x):
+            kept.add_(x.mean(0))
+            return (x * 2,)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            compiled = reprise.compile(fn, buckets={"batch": [4]})
+            wanted = torch.zeros(4, device="cuda")
+            for rows in (2, 3, 2):
+                x = self.marked(rows, 4)
+                with torch.no_grad():
+                    compiled(x)
+                wanted += x.mean(0)
+        torch.testing.assert_close(kept, wanted)
+        self.assertIn("is written to", "".join(str(w.message) for w in said))
+
+    def test_python_between_sees_true_sizes(self):
+        seen = []
+
+        def fn(x):
+            y = x * 2
+            torch._dynamo.graph_break()
+            seen.append(y.shape[0])
+            torch._dynamo.graph_break()
+            return (y + 1,)
+        self.check(fn, [(self.marked(rows, 4),) for rows in (2, 3, 4, 2, 3)], 2, buckets={"batch": [4]})
+        self.assertEqual(seen, [2, 2, 3, 3, 4, 4, 2, 2, 3, 3])
+
+    def test_by_policy(self):
+        self.check(lambda x: (x * 2,), [(self.marked(rows, 4),) for rows in (2, 3, 4) * 8], 1,
+                   buckets={"batch": [4]}, options={"policy": "auto"})
 
 
 class Ends(Served):

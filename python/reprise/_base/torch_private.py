@@ -289,6 +289,52 @@ def graph_options(torch):
             "limit": getattr(triton, "cudagraph_dynamic_shape_warn_limit", None)}
 
 
+def input_of(torch, node):
+    """What Dynamo made an input of a graph of: the name of the argument and its position, of what an argument of
+    the frame is or holds in containers, each None where it has none; and whether it is a size of a tensor. Of
+    a tensor of which that is not told, as of attributes and globals, the name is None."""
+    source = getattr(node, "_dynamo_source", None)
+    path = []
+    while source is not None and type(source).__name__ in ("GetItemSource", "DictGetItemSource"):
+        path.insert(0, source.index)
+        source = source.base
+    kind = type(source).__name__
+    if kind != "LocalSource" or getattr(source, "is_derefed_cell_contents", False):
+        return None, None, kind == "TensorPropertySource"
+    return (*_argument(_frame_code(torch), source.local_name, path), False)
+
+
+def _frame_code(torch):
+    """The code of the frame that Dynamo translates on this thread; None where it does not tell."""
+    found = _find(torch, "_dynamo.symbolic_convert.InstructionTranslator.current_tx")
+    return None if found is None else getattr(found(), "f_code", None)
+
+
+def _argument(code, local, path):
+    """Name and position of the argument that a local variable, or what it holds at a path, is."""
+    if code is None or code.co_name.startswith("torch_dynamo_resume"):
+        return local, None
+    names = list(code.co_varnames)
+    count = code.co_argcount + code.co_kwonlyargcount
+    is_method = names[:1] == ["self"]
+    has_more = bool(code.co_flags & inspect.CO_VARARGS)
+    if has_more and path and local == names[count]:
+        at = code.co_argcount + path[0] - is_method
+        # Dynamo calls modules of PyTorch's by a function of theirs and of its own.
+        return at, at
+    if code.co_flags & inspect.CO_VARKEYWORDS and path and local == names[count + has_more]:
+        return path[0], path[0]
+    return local, names.index(local) - is_method if local in names[:code.co_argcount] else None
+
+
+def size_guards(sizes):
+    """What tells whether what was compiled for symbolic sizes is right for others: a function of a list of
+    those."""
+    code = sizes[0].node.shape_env.produce_guards_expression(sizes) if sizes else None
+    holds = type(sizes[0].node.shape_env).evaluate_guards_expression if sizes else None
+    return lambda values: not code or bool(holds(None, code, values))
+
+
 def functions_of_trees(torch, trees):
     """The functions of TREES_NAMES in that module. Raises Missing."""
     found = [getattr(trees, name, None) for name in TREES_NAMES]

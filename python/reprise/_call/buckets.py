@@ -9,6 +9,7 @@ have a named dimension, and which arguments are written to.
 """
 
 import inspect
+import math
 
 from .. import _C
 from .._base.tree import flatten, unflatten
@@ -52,6 +53,7 @@ class Buckets:
     """What a callable was made with."""
 
     def __init__(self, fn, buckets, axes, fill):
+        """fn: whose arguments are named; None: what asks has the names."""
         axes = axes or {}
         unknown = [name for name in axes if name not in buckets]
         if unknown:
@@ -65,7 +67,7 @@ class Buckets:
             if rule not in _FILLS and (isinstance(rule, str) or not isinstance(rule, (int, float))):
                 raise ValueError(f"fill is {rule!r}, but has to be 'zeros', 'last' or a number")
         try:
-            self._names = list(inspect.signature(getattr(fn, "forward", fn)).parameters)
+            self._names = [] if fn is None else list(inspect.signature(getattr(fn, "forward", fn)).parameters)
         except (TypeError, ValueError):
             self._names = []
 
@@ -75,21 +77,26 @@ class Buckets:
         named = [(self._names[i] if i < len(self._names) else i, i, value) for i, value in enumerate(args)]
         named += [(name, name, value) for name, value in kwargs.items()]
         for name, position, value in named:
-            rule = self.fill.get(name, self.fill.get(position, self.fill.get(None, "zeros")))
+            rule = self.rule(name, position)
             for leaf in flatten(value)[0]:
                 is_tensor = isinstance(leaf, torch.Tensor)
-                found.append((list(self._axes(name, position, leaf)) if is_tensor else [], rule))
+                found.append((list(self.axes(name, position, leaf.dim())) if is_tensor else [], rule))
         return found
 
-    def _axes(self, name, position, tensor):
+    def rule(self, name, position):
+        """What padding of an argument holds."""
+        return self.fill.get(name, self.fill.get(position, self.fill.get(None, "zeros")))
+
+    def axes(self, name, position, count):
+        """(dimension, axis) pairs of a tensor of so many axes in an argument."""
         for dim in self.dims:
             axis = 0 if dim.axes is None else dim.axes.get(name, dim.axes.get(position))
-            if axis is None or (dim.axes is None and tensor.dim() == 0):
+            if axis is None or (dim.axes is None and count == 0):
                 continue
-            if not -tensor.dim() <= axis < tensor.dim():
+            if not -count <= axis < count:
                 raise ValueError(f"the argument {name!r} has no axis {axis}, which is to be the dimension "
-                                 f"'{dim.name}': it has {tensor.dim()}")
-            yield dim, axis % tensor.dim()
+                                 f"'{dim.name}': it has {count}")
+            yield dim, axis % count
 
 
 def padded(torch, tensor, axis, size, rule):
@@ -116,13 +123,21 @@ class _Kind:
         self.refused = refused
 
 
-class _Use:
+class Use:
     """What the calls of one bucket took."""
 
     __slots__ = ("calls", "padded_calls", "true", "taken")
 
     def __init__(self):
         self.calls = self.padded_calls = self.true = self.taken = 0
+
+    def note(self, sizes, taken):
+        """A call of these sizes, which took those."""
+        true, bucket = math.prod(sizes), math.prod(taken)
+        self.calls += 1
+        self.padded_calls += bucket != true
+        self.true += true
+        self.taken += bucket
 
     def facts(self):
         return {"calls": self.calls, "padded_calls": self.padded_calls,
@@ -217,15 +232,8 @@ class Bucketed:
 
     def _note(self, call):
         at = tuple((dim.name, n) for dim, n in call.buckets.items())
-        use = self._uses.setdefault(at, _Use())
         self._sizes[call.shapes(self._torch)] = at
-        use.calls += 1
-        use.padded_calls += call.is_padded
-        true, taken = 1, 1
-        for dim, n in call.buckets.items():
-            true, taken = true * call.sizes[dim], taken * n
-        use.true += true
-        use.taken += taken
+        self._uses.setdefault(at, Use()).note(call.sizes.values(), call.buckets.values())
 
     def _forget(self):
         super()._forget()

@@ -3,7 +3,8 @@
 
 from .._base import torch_private
 from .._base.need import need_gpu
-from . import trees
+from .._call.buckets import Buckets
+from . import padded, trees
 
 MODE = "reduce-overhead"
 
@@ -16,7 +17,8 @@ def backend(model, inputs, *, mode=None, options=None):
         mode (str, optional): One of torch.compile's. Default: ``"reduce-overhead"``.
         options (dict, optional): Inductor's, as for torch.compile; they win over the mode's. And ``policy``:
             ``"always"``, or ``"auto"``: each piece of the forward and backward pass goes by its graph
-            where that is measured to be faster, for each shape by itself. Default: ``"always"``.
+            where that is measured to be faster, for each shape by itself. Default: ``"always"``. And
+            ``buckets``, ``axes`` and ``fill``, as for :func:`compile`.
 
     Raises :class:`reprise.Error` where PyTorch lacks what it takes."""
     torch = need_gpu()
@@ -29,12 +31,20 @@ def backend(model, inputs, *, mode=None, options=None):
     policy = options.pop("policy", "always")
     if policy not in ("always", "auto"):
         raise ValueError(f"policy is {policy!r}, but has to be always or auto")
-    trees.ask_for(private.compile_context.try_get(), policy)
+    given, axes, fill = options.pop("buckets", None), options.pop("axes", None), options.pop("fill", "zeros")
+    buckets = Buckets(None, given, axes, fill) if given else None
+    context = private.compile_context.try_get()
+    trees.ask_for(context, policy)
     patches = {**list_mode_options(mode or MODE), **options, "triton.cudagraphs": True}
-    return compile_fx(model, inputs, config_patches=patches)
+    traced = padded.traced(torch, model) if buckets else None
+    compiled = compile_fx(model, inputs, config_patches=patches)
+    if buckets is None:
+        return compiled
+    name = f"compiled {'' if context is None else context.compile_id}"
+    return padded.around(torch, compiled, model, traced, buckets, name)
 
 
-def compile(fn=None, **options):
+def compile(fn=None, *, buckets=None, axes=None, fill="zeros", **options):
     """Compiles a callable or module with torch.compile, whose partitions are called through graphs.
 
     These graphs bind arguments and return fresh results as those of :func:`reprise.graphed` do, and lie over
@@ -44,6 +54,15 @@ def compile(fn=None, **options):
 
     Arguments:
         fn (callable or torch.nn.Module): As for ``torch.compile``.
+        buckets (dict, optional): Named dimensions, along which calls of several sizes share graphs, as for
+            :func:`reprise.graphed`, whose rules for results hold too. Only sizes that ``torch.compile`` has
+            symbols for are padded: those that are marked (``torch._dynamo.mark_dynamic``), or met a second
+            size. Each frame's arguments are padded and its results cut, so that Python between
+            graph breaks sees true sizes. A frame is called at true sizes, with a warning, where a result
+            lacks the dimension, or where it writes to what is not padded.
+        axes (dict, optional): As for :func:`reprise.graphed`. Behind a graph break, names are those of the
+            frame's variables.
+        fill: As for :func:`reprise.graphed`.
         options: As for ``torch.compile``, without ``backend``. Default of ``mode``:
             ``"reduce-overhead"``.
 
@@ -55,4 +74,6 @@ def compile(fn=None, **options):
         model = reprise.compile(model)
     """
     torch = need_gpu()
+    if buckets:
+        options["options"] = {**(options.get("options") or {}), "buckets": buckets, "axes": axes, "fill": fill}
     return torch.compile(fn, backend=backend, **options)

@@ -180,7 +180,7 @@ class Partition:
                     warn(f"reprise: '{self.name}' is called with more than {limit} sets of sizes, of which each "
                          "has a graph of its own. Further ones have one from their second call on. Where they "
                          "are many, mark fewer dimensions dynamic or pad to fewer sizes: "
-                         "reprise.graphed(torch.compile(fn), buckets=...)")
+                         "reprise.compile(fn, buckets=...)")
                 if len(self._sizes) >= MOST_SEEN:
                     self._sizes = {key: way for key, way in self._sizes.items() if way != _ONCE}
                 self._sizes[sizes] = _ONCE

@@ -9,6 +9,7 @@ from .._base.outfile import write_file
 from .._base.texts import plain
 from .._call.graphed import MOST_STALE, every_graphed
 from .._call.policy import verdict
+from .._compile.padded import every_padded
 from . import page
 
 
@@ -80,6 +81,12 @@ def _of_callable(graphed, draws):
         shared = []
 
 
+def _of_padded():
+    """What was compiled of a frame, whose pieces have their graphs told each."""
+    for frame in sorted(every_padded(), key=lambda frame: frame.name):
+        yield {"name": frame.name, "graphs": [], "pool": None, "svg": None, "reasons": list(_padding(frame))}
+
+
 def _of_leases(draws):
     """Graphs that PyTorch replays itself, by pool."""
     pools = {}
@@ -94,7 +101,7 @@ def _of_leases(draws):
 
 def _facts(draws):
     made = sorted(every_graphed(), key=lambda g: g.name)
-    callables = [part for g in made for part in _of_callable(g, draws)]
+    callables = [part for g in made for part in _of_callable(g, draws)] + list(_of_padded())
     pools = list(_of_leases(draws))
     devices = sorted({p.device for g in made for p in (*g.pools.values(), g.pool) if p} |
                      {p["graphs"][0]["device"] for p in pools})
