@@ -8,6 +8,7 @@ these tests have it served as well."""
 
 import contextlib
 import copy
+import sys
 import threading
 import time
 import types
@@ -289,6 +290,33 @@ class Around(unittest.TestCase):
                 torch.testing.assert_close(graphed(x), loss, rtol=2e-3, atol=2e-3)
             self.assertEqual(graphed.failures(), [])
             self.assertEqual([shape["replays"] for shape in graphed.shapes()], [5])
+
+    @unittest.skipUnless(INDUCTOR and hasattr(sys, "monitoring"), "another way of watching calls")
+    def test_the_compiler_is_not_watched(self):
+        """Its calls are not told of, those of the program behind it are."""
+        told = []
+
+        def look():
+            call = sys.monitoring.events.CALL
+            told.extend(bool(sys.monitoring.get_events(tool) & call) for tool in (3, 4)
+                        if sys.monitoring.get_tool(tool) == "reprise")
+
+        def compiles(model, inputs):
+            look()
+            return model
+        compiled = torch.compile(lambda x: x * 2, backend=compiles)
+
+        def fn(x):
+            x = compiled(x)
+            look()
+            return x + time.time()
+        graphed = reprise.graphed(fn)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for _ in range(3):
+                graphed(torch.ones(4, device="cuda"))
+        self.assertEqual(told[:2], [False, True])
+        self.assertIn("asks for the time", "".join(str(w.message) for w in said))
 
     def test_pieces_are_part_of_a_capture_around_them(self):
         """They launch into it, and are measured in none."""

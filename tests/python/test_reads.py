@@ -22,7 +22,7 @@ from no_memory import exhaust, needs_it
 from fake_fast_path import give_fast_path
 from reprise import _C
 from reprise._call import graphed
-from reprise._reads import marks, news, reads as _reads, runs, walk as _walk
+from reprise._reads import marks, news, reads as _reads, runs, values as _values, walk as _walk
 from reprise._reads.walk import (ATTRIBUTES, CALL, CELL, DICT, FUNCTION, ITEMS, LIST, NAMES, SET, TYPE)
 
 try:
@@ -1000,7 +1000,7 @@ class Numbers(unittest.TestCase):
             first = reads.state()
             put(2)
             self.assertEqual(reads.state() != first, is_compiled)
-        with mock.patch.object(_walk, "MOST_VALUES", 3), warnings.catch_warnings(record=True) as said:
+        with mock.patch.object(_values, "MOST_UNSEEN", 3), warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             _reads.Reads(walked_torch.torch, subject).state()
         self.assertIn("too much to follow", str(said[0].message))

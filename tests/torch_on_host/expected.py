@@ -40,8 +40,8 @@ RUNS = {
     "gpu_rests.py --install": 17,
     "gpu_objects.py": 55,
     "gpu_objects.py --install": 55,
-    "gpu_compile.py": 32,
-    "gpu_compile.py --install": 30,
+    "gpu_compile.py": 32,  # and one from Python 3.12
+    "gpu_compile.py --install": 30,  # likewise
     "gpu_compile_modes.py": 15,
     "gpu_compile_modes.py --install": 13,
     "gpu_compile_sizes.py": 22,

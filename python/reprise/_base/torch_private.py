@@ -11,6 +11,7 @@ counts, _capture/draws.py finds where a captured kernel reads its seed, _call/ad
 what the fast path reads. A newer PyTorch is taken for the newest that was tested.
 """
 
+import contextlib
 import importlib
 import inspect
 import os
@@ -279,6 +280,25 @@ def missing():
     """What is off on the PyTorch that is installed: (feature, sentence) each."""
     import torch
     return list(of(torch).off.items())
+
+
+_surrounded = False  # are compilations?
+
+
+def around_compilations(context):
+    """Has the compilations of torch.compile, from when it is imported on, take place within context()."""
+    global _surrounded
+    kind = getattr(sys.modules.get("torch._dynamo.callback"), "CompilationCallbackHandler", None)
+    before = getattr(kind, "install_callbacks", None)
+    if _surrounded or before is None:
+        return
+    _surrounded = True
+
+    @contextlib.contextmanager
+    def install_callbacks(*args, **kwargs):
+        with context(), before(*args, **kwargs):
+            yield
+    kind.install_callbacks = install_callbacks
 
 
 def graph_options(torch):

@@ -6,14 +6,17 @@ a random number of Python's drawn, an iterator moved on, the time looked at) is 
 before it happens, so that it happens once, in the eager call that follows.
 
 From CPython 3.12 on the interpreter tells by sys.monitoring, of all threads; before that by sys.setprofile,
-of the thread that calls, and with NumPy's generators compared instead.
+of the thread that calls, and with NumPy's generators compared instead. While torch.compile compiles, calls are
+not told: that would take as long again as the compiler does.
 """
 
+import contextlib
 import sys
 import threading
 import types
 
 from .. import _C
+from .._base import torch_private
 from .._base.lines import Frame
 from .code import asks_by_made_names, is_foreign_file, is_quiet_file
 from .draws import is_draw
@@ -34,6 +37,7 @@ _WORDS = _TIMES | frozenset(_IO) | _FILE_METHODS | _SYSTEM | _SEEDS | frozenset(
 _NUMPYS = ("numpy.random.mtrand", "numpy.random._generator")
 _KEEP_OUT = ("torch._compile", "torch._dynamo.")
 _SEEDED_IN = frozenset(("torch.random", "torch.cuda.random"))
+_monitored: dict[int, list] = {}  # by thread, of each run that it is in: (pauses, goes on)
 _MENDS = {
     "seed": "Seed them before the call",
     "random": "Draw on the GPU (torch.rand), or draw before the call and pass a tensor",
@@ -364,22 +368,48 @@ def _monitor(run):
             run.called(function, first, sys._getframe(1))
         return None
 
+    def tell(which):
+        if monitoring.get_tool(tool) == _TOOL:
+            monitoring.set_events(tool, which)
+
+    all_events = events.PY_START | events.PY_RESUME | events.CALL
+    pauses = (lambda: tell(events.PY_START), lambda: tell(all_events))
     monitoring.use_tool_id(tool, _TOOL)
     told = _told(call, monitoring.DISABLE)
     wanted = ((events.PY_START, start), (events.PY_RESUME, resume), (events.CALL, told.call))
     for event, function in wanted:
         monitoring.register_callback(tool, event, function)
-    monitoring.set_events(tool, events.PY_START | events.PY_RESUME | events.CALL)
+    monitoring.set_events(tool, all_events)
     monitoring.restart_events()
+    _monitored.setdefault(run.thread, []).append(pauses)
+    torch_private.around_compilations(_paused)
 
     def end():
         if monitoring.get_tool(tool) != _TOOL:
             return
+        others = [other for other in _monitored.pop(run.thread, ()) if other is not pauses]
+        if others:
+            _monitored[run.thread] = others
         monitoring.set_events(tool, 0)
         for event, _ in wanted:
             monitoring.register_callback(tool, event, None)
         monitoring.free_tool_id(tool)
     return end
+
+
+@contextlib.contextmanager
+def _paused():
+    """A compilation on this thread: what it calls is no run's. Of what it executes runs are told."""
+    pauses = _monitored.pop(threading.get_ident(), [])
+    for pause, _ in pauses:
+        pause()
+    try:
+        yield
+    finally:
+        for _, go_on in pauses:
+            go_on()
+        if pauses:
+            _monitored[threading.get_ident()] = pauses
 
 
 def _caller(frame):

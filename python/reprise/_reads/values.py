@@ -8,6 +8,7 @@ from .. import _C
 from .._base.collector import uncollected
 from .walk import CALL, CELL, ITEMS, LIST, NAMES, Walk, is_plain, plain_token
 
+MOST_UNSEEN = 20_000  # values that are followed through all code, ran it or not
 _SIMPLE_KINDS = (NAMES, ITEMS, LIST, CELL, CALL)
 
 
@@ -76,7 +77,7 @@ class Values:
     def _walk(self):
         known = self.known() if callable(self.known) else self.known
         if self.runs_unseen:
-            walk = Walk(self.torch, known, self.names, None, self.left, self.takes).run(*self.roots)
+            walk = Walk(self.torch, known, self.names, None, self.left, self.takes, MOST_UNSEEN).run(*self.roots)
             if not walk.obstacles:
                 return walk
             self.runs_unseen = False

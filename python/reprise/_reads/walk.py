@@ -80,8 +80,9 @@ def _is_written(kind):
 class Walk(_C.Walk):
     """One walk from some roots; `run` does it. How values get tokens is in csrc/reads/walk.c."""
 
-    def __init__(self, torch, known=(), names=None, executed=None, left=(), takes=None):
+    def __init__(self, torch, known=(), names=None, executed=None, left=(), takes=None, most=None):
         self.torch = torch
+        self._most = most or MOST_VALUES  # of more it is an obstacle, and the walk ends
         self.takes = takes      # of a tensor of the device: may calls bring another one? None: none may
         self.bound = []         # such tensors: (weak reference, its places)
         self.binds_all = True   # are all tensors of the device such?
@@ -170,11 +171,19 @@ class Walk(_C.Walk):
     def _drain(self):
         while self._ahead:
             follow, value, path = self._ahead.popleft()
-            if len(self.tokens) > MOST_VALUES:
-                self.obstacles.append(f"it may read more than {MOST_VALUES} values beside its arguments")
-                self._ahead.clear()
+            if len(self.tokens) > self._most:
+                self._find_no_more()
                 return
             follow(self, value, path)
+
+    def _find_no_more(self):
+        """Nothing is followed any further, nor asked for names."""
+        if not self.obstacles:
+            self.obstacles.append(f"it may read more than {self._most} values beside its arguments")
+        self._ahead.clear()
+        self._scopes.clear()
+        self._shared.clear()
+        self._news.clear()
 
     # ---- Tokens and owners ----
 
