@@ -24,6 +24,7 @@ and what it took:
 
     ready_s       from the function to the end of its third call, without the time it stood still
     ready_cpu_s   processor time of the process and its compilers until then
+    choices       of auto, which way calls go before they are measured, and why
     reserved_mib  the most that its allocator held, since it began to compile
     device_mib    what the device got back when the process ended, its context included
 
@@ -53,6 +54,7 @@ import time
 SIDES = ("compiled", "reduce", "auto")
 MARK = "MEASURED "
 AGREES = 1.05
+SETTLING = 128  # calls before any are measured: what chooses by measured times compares rounds of four
 LARGE = 1 << 28  # bytes of an input, of which there are fewer: three processes of each workload have some
 # The second half of a run in two calls: each has about as much to compile. Longest first.
 SECOND = ("mobilebert", "longformer", "bart_t", "detection", "mt5", "bert_large", "distilgpt2_t", "dcgan", "speech",
@@ -98,7 +100,8 @@ def way_of(side, options):
     return lambda fn: reprise.graphed(reprise.compile(fn, **pieces), policy="auto")
 
 
-def us_per_call(torch, call, inputs, seconds):
+def us_per_call(torch, call, inputs, seconds, least=1):
+    """least: how many calls, at least."""
     torch.cuda.synchronize()
     count, begin = 0, time.perf_counter()
     while True:
@@ -107,8 +110,16 @@ def us_per_call(torch, call, inputs, seconds):
         count += len(inputs)
         torch.cuda.synchronize()  # no deeper queue than this
         took = time.perf_counter() - begin
-        if took >= seconds:
+        if took >= seconds and count >= least:
             return took / count * 1e6
+
+
+def choices(side):
+    """How calls go by then, as the report has it; of other sides None."""
+    if side != "auto":
+        return None
+    import reprise
+    return [line.strip() for line in reprise.report().splitlines() if " calls measured" in line]
 
 
 def one_by_one(torch, call, inputs, times=1):
@@ -167,10 +178,10 @@ def serve(name, side, options):
         gc.collect()
         gc.freeze()
         gc.disable()
-        us_per_call(torch, call, inputs, options.seconds * (5 if side == "auto" else 1))
+        us_per_call(torch, call, inputs, options.seconds * (5 if side == "auto" else 1), SETTLING)
         us_per_call(torch, fn, inputs, 0)
         tell(reserved_mib=torch.cuda.max_memory_reserved() >> 20,
-             differs=None if trains else differs(torch, call, fn, inputs[-1]))
+             differs=None if trains else differs(torch, call, fn, inputs[-1]), choices=choices(side))
         while sys.stdin.readline() == "measure\n":
             us_per_call(torch, call, inputs, 0)
             us = us_per_call(torch, call, inputs, options.seconds)

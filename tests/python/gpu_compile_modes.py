@@ -15,6 +15,8 @@ from torch.utils.checkpoint import checkpoint
 import reprise
 from inductor_case import INDUCTOR, INSTALL, LITE, Served, each_of_inductor, each_way, net_of
 from reprise._call.graphed import every_graphed
+from reprise._call.policy import Judged
+from reprise._compile.partition import Partition
 
 
 def through_host(x):
@@ -82,6 +84,33 @@ class Modes(Served):
         self.assertEqual(len(choices), 2)
         self.assertTrue(all(c["judged_calls"] > 30 for c in choices), choices)
         self.forget()
+
+    def test_backward_passes_behind_draws_on_the_host(self):
+        """Attention that drops out leaves the places of its random numbers on the CPU where it runs eagerly, new ones
+        in each call, and on the GPU where a graph does: passes behind the former keep the latter from no graph."""
+        self.before = set(map(id, every_graphed()))
+        piece = Partition(torch, lambda inputs: [inputs[0] * 2], (), (), 0, True, "test_of_draws backward")
+        x = torch.ones(4, device="cuda")
+        for i in range(20):
+            self.assertEqual(piece([x + i, torch.tensor(i)])[0].tolist(), [2.0 + 2 * i] * 4)
+        for i in range(3):
+            self.assertEqual(piece([x + i, torch.tensor(i, device="cuda")])[0].tolist(), [2.0 + 2 * i] * 4)
+        made = self.new_graphs()
+        self.assertEqual([text for one in made for text in one.failures()], [])
+        self.assertEqual([shape["replays"] for one in made for shape in one.shapes()], [3])
+
+    def test_calls_in_which_others_are_captured_tell_nothing(self):
+        class Choice:
+            ended = []
+
+            def end(self, turn, worked):
+                self.ended.append(worked)
+        inner = reprise.graphed(lambda x: x + 1)
+        x = torch.ones(4, device="cuda")
+        inner(x)
+        for _ in range(2):
+            Judged._measured(Choice(), (0, 1), lambda: inner(x))
+        self.assertEqual(Choice.ended, [False, True])
 
     @unittest.skipUnless(INDUCTOR, "no Inductor")
     def test_unknown_options_are_refused(self):

@@ -70,6 +70,10 @@ class Uncapturable(_C.Error):
     """A call that graphs are not for; the reason is its text."""
 
 
+class NewValues(Uncapturable):
+    """One whose values are new at each call. Calls of other arguments may be captured."""
+
+
 def _missing(params):
     """Of which parameters gradients are missing; None where there are no parameters."""
     return tuple([p.grad is None for p in params]) or None
@@ -90,6 +94,7 @@ class Graphed:
 
     __class_getitem__: classmethod = classmethod(types.GenericAlias)
     is_eager = False  # does it never capture?
+    captures = 0  # that were begun, of all callables
     follows_numbers = True  # may its replays follow floats that are new at every call?
     _need = staticmethod(need_gpu)
     _given = None  # what it was made with
@@ -668,7 +673,7 @@ class Graphed:
         family = (spec, likes, overlap)
         why = self._news.why(family)
         if why is not None:
-            raise Uncapturable(why)
+            raise NewValues(why)
         key = (family, self._numbers.values(family, values), self._modes(device))
         try:
             return tensors, (key, self._pattern(key))
@@ -742,7 +747,7 @@ class Graphed:
             return True
         why = self._news.why(family)
         if why is not None:
-            raise Uncapturable(why)
+            raise NewValues(why)
         return False
 
     def _follow(self, family, leaves, args, kwargs):
@@ -854,6 +859,7 @@ class Graphed:
         it uses some that lay in memory of graphs: those have moved. Where memory runs out it is taken once
         more behind what nobody uses is given back. Where torch.compile compiled in it, which no capture
         survives, it is taken again with what it made."""
+        Graphed.captures += 1
         with uncollected():
             return self._capture_again(key, *call)
 

@@ -23,7 +23,7 @@ from .._base.tree import flatten
 from .._capture.record import is_alone
 from .._reads.hyperparameters import Unfollowed
 from .._shapes.shape import Shape
-from .graphed import ATTEMPTS, Graphed, Uncapturable
+from .graphed import ATTEMPTS, Graphed, NewValues, Uncapturable
 from .passes import end_behind_backward
 
 _EAGER, _GRAPH, _CAPTURE = range(3)  # enum rp_way
@@ -101,7 +101,7 @@ class Judged(Graphed):
             tensors, key = self._key(leaves, (spec, bool(kwargs)))
             self._notice_new(key, leaves, args, kwargs)
         except Uncapturable as why:
-            if all(c.shape is None for c in self._cases.values()):
+            if not isinstance(why, NewValues) and all(c.shape is None for c in self._cases.values()):
                 self._rest = _MOST_REST
             self._rests.note(leaves, spec, any_values=True)
             return self._eager(args, kwargs, str(why))
@@ -129,26 +129,28 @@ class Judged(Graphed):
 
     @staticmethod
     def _measured(choice, turn, call):
-        worked = False
+        """A call that is measured, unless something else was made ready in it."""
+        worked, before = False, _made_ready()
         try:
             result = call()
             worked = True
             return result
         finally:
-            choice.end(turn, worked)
+            choice.end(turn, worked and _made_ready() == before)
 
     def _measured_pair(self, choice, turn, call):
         """Measured until the backward pass through the result has been enqueued."""
         if not turn[1]:
             return call()
-        worked = False
+        worked, before = False, _made_ready()
         try:
             result = call()
-            worked = True
+            worked = _made_ready() == before
         finally:
             if not worked:
                 choice.end(turn, False)
-        end_behind_backward(self._torch, choice, turn, result)
+        if worked:
+            end_behind_backward(self._torch, choice, turn, result)
         return result
 
     def _judged_call(self, case, key, found, args, kwargs, start):
@@ -306,6 +308,11 @@ class Judged(Graphed):
                                                    "exec_updates")})
             facts.append(fact)
         return facts
+
+
+def _made_ready():
+    """How much was captured and compiled so far. A call in which more was tells nothing of later ones."""
+    return Graphed.captures, torch_private.frames_compiled()
 
 
 def _capture_ms(shape):

@@ -120,6 +120,8 @@ class Partition:
         self._aligned = ()      # of those that have to be
         self._variants = {}
         self._latest = None
+        self._seeds = ()        # of a backward pass, single integers, on the CPU or not
+        self._latest_seeds = None
         self._sizes = {}        # symbolic integers of calls, and how these go
         self._take_sizes = None
 
@@ -132,12 +134,24 @@ class Partition:
             sizes = self._take_sizes(inputs)
             if self._sizes.get(sizes) != _BY_GRAPH and not self._meet(sizes):
                 return self._without_graph(inputs)
+        if self._seeds and self._is_new_seed(inputs):
+            return self._without_graph(inputs)
         variant = self._latest
         if variant is None or not self._lie_at(inputs, variant.places, variant.fixed):
             variant = self._variant(inputs)
         copied = self._align(inputs)
         results = variant(inputs)
         return self._bring_back(results, copied) if copied else results
+
+    def _is_new_seed(self, inputs):
+        """Are there integers on the CPU that no call before had? Attention that drops out leaves them for its
+        backward pass, where it drew random numbers eagerly; behind a graph they lie on the GPU. A graph
+        would hold each for good."""
+        seeds = [inputs[i].item() for i in self._seeds if inputs[i].is_cpu]
+        if not seeds or seeds == self._latest_seeds:
+            return False
+        before, self._latest_seeds = self._latest_seeds, seeds
+        return before is not None
 
     def _without_graph(self, inputs):
         copied = self._align(inputs)
@@ -157,6 +171,9 @@ class Partition:
                 fixed.append(i)
                 _note_fixed(value)
         sizes = [i for i, value in enumerate(inputs) if isinstance(value, int)]
+        if self._is_backward:
+            self._seeds = tuple(i for i, value in enumerate(inputs) if isinstance(value, torch.Tensor) and (
+                value.dtype is torch.int64 and value.dim() == 0))
         with _lock:
             if self._fixed is None:
                 self._take_sizes = operator.itemgetter(*sizes) if sizes else None
