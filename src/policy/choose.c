@@ -22,6 +22,7 @@ static const double LAUNCH_BOUND = 0.7; /* share of a call that the host needs *
 static const double BET_LAUNCH_BOUND = 0.5, BET_DEVICE_BOUND = 0.01;
 static const double DRIFT = 0.1; /* change of the mean that counts, beside the standard errors */
 static const double WORTH = 0.005;
+static const double MUCH_LESS = 0.5; /* of the host's time */
 
 void rpi_chooser_init(struct rpi_chooser *chooser, double price_ns)
 {
@@ -69,9 +70,9 @@ static double variance_of(const struct rpi_chooser *chooser, enum rpi_way way)
     return calls.values > 1 ? calls.error * calls.error * (double)(calls.values - 1) : 0;
 }
 
-/* Is the difference below zero or above, by as much as it has to be? A few rounds may all have
- * missed a mode that the calls are known to have, so the calls' variance counts too. */
-static bool is_certain(const struct rpi_chooser *chooser, const struct rpi_measured *difference)
+/* How far the difference may lie from what was measured. A few rounds may all have missed a mode
+ * that the calls are known to have, so the calls' variance counts too. */
+static double doubt_of(const struct rpi_chooser *chooser, const struct rpi_measured *difference)
 {
     assert(difference->values);
     double rounds = (double)difference->values;
@@ -79,7 +80,31 @@ static bool is_certain(const struct rpi_chooser *chooser, const struct rpi_measu
     double missed = difference->values < FULL_ROUNDS ? sqrt(known / rounds) : 0;
     double error = fmax(difference->error, missed);
     double student = 1 + 4 / (rounds + 1);
-    return fabs(difference->mean) > RPI_CONFIDENCE * student * error;
+    return RPI_CONFIDENCE * student * error;
+}
+
+/* Is the difference below zero or above, by as much as it has to be? */
+static bool is_certain(const struct rpi_chooser *chooser, const struct rpi_measured *difference)
+{
+    return fabs(difference->mean) > doubt_of(chooser, difference);
+}
+
+/* Is the challenger hardly dearer, if at all, as sure as it has to be? */
+static bool is_no_dearer(const struct rpi_chooser *chooser, const struct rpi_measured *difference)
+{
+    double hardly_ns = WORTH * incumbent_ns(chooser);
+    if (difference->values >= FULL_ROUNDS)
+        return difference->mean < hardly_ns / 2;
+    return difference->values >= SOME_ROUNDS &&
+           difference->mean + doubt_of(chooser, difference) < hardly_ns;
+}
+
+/* Would the challenger leave much of the host's time free? It is waited for where the device has
+ * nothing to do: behind each call that waits for the device. */
+static bool frees_the_host(const struct rpi_chooser *chooser)
+{
+    return challenger_of(chooser) == RPI_WAY_GRAPH &&
+           chooser->host_ns[RPI_WAY_GRAPH] < MUCH_LESS * chooser->host_ns[RPI_WAY_EAGER];
 }
 
 /* Does each of the newest calls of the one way take so long that no test is needed? */
@@ -99,16 +124,21 @@ static bool is_hopeless(const struct rpi_chooser *chooser)
 }
 
 /* Is the challenger cheaper, as sure as it has to be? */
-static bool wins(const struct rpi_chooser *chooser)
+static bool is_cheaper(const struct rpi_chooser *chooser, const struct rpi_measured *difference)
 {
-    struct rpi_measured d = rpi_measure_read(&chooser->differences);
-    if (d.mean >= 0)
+    if (difference->mean >= 0)
         return false;
     if (is_far(chooser, chooser->incumbent, challenger_of(chooser)))
         return true;
-    if (d.values >= FEW_ROUNDS && is_certain(chooser, &d))
+    if (difference->values >= FEW_ROUNDS && is_certain(chooser, difference))
         return true;
-    return d.values >= FULL_ROUNDS && -d.mean > WORTH * incumbent_ns(chooser);
+    return difference->values >= FULL_ROUNDS && -difference->mean > WORTH * incumbent_ns(chooser);
+}
+
+static bool wins(const struct rpi_chooser *chooser)
+{
+    struct rpi_measured d = rpi_measure_read(&chooser->differences);
+    return is_cheaper(chooser, &d) || (is_no_dearer(chooser, &d) && frees_the_host(chooser));
 }
 
 static bool is_settled(const struct rpi_chooser *chooser)
@@ -213,9 +243,10 @@ static void begin_round(struct rpi_chooser *chooser)
 static void take_over(struct rpi_chooser *chooser)
 {
     assert(wins(chooser));
+    struct rpi_measured d = rpi_measure_read(&chooser->differences);
+    chooser->won = is_cheaper(chooser, &d);
     chooser->incumbent = challenger_of(chooser);
     rpi_measure_keep(&chooser->differences, 0);
-    chooser->won = true;
     chooser->switches++;
     chooser->gap = chooser->spot_left = 0;
 }
@@ -400,6 +431,8 @@ void rpi_chooser_sample(struct rpi_chooser *chooser, const struct rpi_plan_of_ca
     chooser->measured += plan_of_call->of - 1;
     rpi_measure_add(calls, took);
     chooser->mean_ns[way] = rpi_measure_read(calls).mean;
+    chooser->host_ns[way] +=
+        (host_ns - chooser->host_ns[way]) / fmin((double)calls->count, (double)NEWEST);
     if (way == RPI_WAY_EAGER)
         learn_host_share(chooser, host_ns / took);
     if (is_of_round(chooser, plan_of_call)) {

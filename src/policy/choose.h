@@ -15,7 +15,9 @@
  * The challenger becomes the incumbent when the mean of the rounds' differences is below zero by
  * RPI_CONFIDENCE standard errors (99.5 % of being right, for one look; more where rounds are few,
  * as Student's distribution has it), or when a full window of rounds shows it cheaper by half a per
- * cent. Where the cheapest of the incumbent's newest samples, two at least, is RPI_FAR times what
+ * cent. A graph that is as sure to be no more than half a per cent dearer, and takes less than half
+ * of the host's time, does as well: the host is waited for behind each call that waits for the
+ * device, which rounds in a row of calls hardly see. Where the cheapest of the incumbent's newest samples, two at least, is RPI_FAR times what
  * the challenger takes, it is at once: waiting for a test would cost more than it is worth. A first
  * call that was dear because it was the first does not count there, as the cheapest is asked for.
  *
@@ -97,12 +99,13 @@ struct rpi_chooser {
     uint32_t block;       /* calls of each block that is under way */
     uint32_t lost_blocks; /* since the last that was not */
     uint64_t calls_made, measured;
-    double spent_ns;       /* in calls, as far as measured */
-    double lost_ns;        /* in rounds, the challenger's more than the incumbent's */
-    double look_ns;        /* what the caller spends on asking, beside the call */
-    double host_share;     /* of an eager call's time that the host needs to launch it */
-    double price_ns;       /* of a capture: expected, or what the last took; 0: not known */
-    double retry_after_ns; /* spent time before which no capture is tried */
+    double spent_ns;          /* in calls, as far as measured */
+    double lost_ns;           /* in rounds, the challenger's more than the incumbent's */
+    double look_ns;           /* what the caller spends on asking, beside the call */
+    double host_ns[RPI_WAYS]; /* that a call needs of the host, of the latest blocks */
+    double host_share;        /* of an eager call's time that the host needs to launch it */
+    double price_ns;          /* of a capture: expected, or what the last took; 0: not known */
+    double retry_after_ns;    /* spent time before which no capture is tried */
     uint32_t switches, drifts, captures;
     bool has_graph;
     bool is_awaited; /* samples of the latest round are yet to come */

@@ -345,6 +345,22 @@ static void the_choice_is_told(void **state)
     }
 }
 
+/* Where the device takes as long either way, a graph leaves the host free. */
+static void equal_ways_leave_the_host_free(void **state)
+{
+    (void)state;
+    const struct trace dear = {"host", 2600, 2600, STEADY, STEADY, 0.01, 0.8, 20, 0};
+    const struct trace slower = {"slower", 2600, 2650, STEADY, STEADY, 0.01, 0.8, 20, 0};
+    struct result r;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        simulate(&dear, seed, 0, &r);
+        assert_true(r.ways[RPI_WAY_GRAPH] > CALLS * 9 / 10);
+        assert_int_equal(rpi_chooser_reason(&r.chooser), RPI_REASON_NO_DIFFERENCE);
+        simulate(&slower, seed, 0, &r);
+        assert_true(r.ways[RPI_WAY_EAGER] > CALLS * 9 / 10);
+    }
+}
+
 /* Dear calls that wait for the host: captured after the first block, two calls later where the
  * first calls are cold and dearer still, and called by the graph after the first round. */
 static void dear_launches_are_captured_early(void **state)
@@ -622,6 +638,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_window_reads_right),
         cmocka_unit_test(regret_is_bounded),
         cmocka_unit_test(the_choice_is_told),
+        cmocka_unit_test(equal_ways_leave_the_host_free),
         cmocka_unit_test(dear_launches_are_captured_early),
         cmocka_unit_test(trials_lose_their_share),
         cmocka_unit_test(a_capture_waits_for_its_price),
