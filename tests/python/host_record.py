@@ -75,11 +75,12 @@ def played(driver, stream):
             ExternalStream=lambda handle, device: types.SimpleNamespace(
                 stream_id=handle, device_index=0, device_type=1),
             get_rng_state=None, set_rng_state=None,
-            empty_cache=lambda: None, random=types.SimpleNamespace(get_rng_state=None, set_rng_state=None)),
+            current_device=lambda: 0, empty_cache=lambda: None, random=types.SimpleNamespace(get_rng_state=None, set_rng_state=None)),
         _C=types.SimpleNamespace(
             _cuda_clearCublasWorkspaces=lambda: None, _cuda_getCurrentRawStream=lambda index: stream(),
             _cuda_getCurrentStream=lambda index: (0, 0, 1), _cuda_setStream=lambda **stream: None,
-            _cuda_beginAllocateToPool=lambda *_: None, _cuda_endAllocateToPool=lambda *_: None,
+            _cuda_beginAllocateToPool=lambda *_: None,
+            _cuda_beginAllocateCurrentThreadToPool=lambda *_: None, _cuda_endAllocateToPool=lambda *_: None,
             _cuda_releasePool=lambda *_: None,
             _construct_storage_from_data_pointer=lambda *_: None,
             _construct_CUDA_Tensor_From_Storage_And_Metadata=lambda *_: None,

@@ -2,6 +2,7 @@
 """The package without a GPU: what imports, what is flattened, what the sentences say."""
 
 import collections
+import contextlib
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ import unittest.mock
 
 import reprise
 from reprise import _C
+from reprise._alloc import install as install_module
 from reprise._base import torch_private
 from reprise.__main__ import USAGE
 from reprise._base.tree import flatten, unflatten
@@ -35,16 +37,20 @@ def has_gpu():
     return torch.cuda.is_available()
 
 
+class Owner:
+    pass
+
+
 class Import(unittest.TestCase):
     def test_version_is_the_librarys(self):
         self.assertRegex(reprise.__version__, r"^\d+\.\d+\.\d+$")
 
-    def test_pools_of_pytorch_that_are_there_have_allocators_of_their_own(self):
-        from reprise._alloc.install import drop_segment_pools, segment_pool
-        made, dropped = [], []
+    def fake_torch(self, version):
+        """A PyTorch of this version as far as pools go: what was made, what was dropped, and what was called."""
+        made, dropped, called = [], [], []
 
         class Torch:
-            __version__ = "2.11.0"
+            __version__ = version
 
             class _C:
                 @staticmethod
@@ -53,30 +59,50 @@ class Import(unittest.TestCase):
                     return object()
 
             class cuda:
+                current_device = staticmethod(lambda: 0)
+                empty_cache = staticmethod(lambda: called.append("empty"))
+
                 class MemPool:
                     def __init__(self, allocator):
                         self.allocator = allocator
+                        self.id = (0, id(self))
 
                     def __del__(self):
                         dropped.append(self.allocator)
+                        called.append("gone")
 
+        for name, tells in (("beginAllocateCurrentThreadToPool", "begin"), ("endAllocateToPool", "end"),
+                            ("releasePool", "release")):
+            setattr(Torch._C, f"_cuda_{name}", staticmethod(lambda *_, tells=tells: called.append(tells)))
         torch_private.of(Torch)
         made.clear()
+        return Torch, made, dropped, called
 
-        class Owner:
-            pass
+    def without_a_device(self, version):
+        """What fake_torch returns; no segments are there, and no device is asked for its mode."""
+        for name, value in (("_segments", []), ("_immortal", []),
+                            ("relaxed", lambda index: contextlib.nullcontext())):
+            patcher = unittest.mock.patch.object(install_module, name, value)
+            self.addCleanup(patcher.stop)
+            patcher.start()
+        self.addCleanup(setattr, torch_private, "_found", torch_private._found)
+        return self.fake_torch(version)
+
+    def test_pools_of_pytorch_that_are_there_have_allocators_of_their_own(self):
+        drop_segment_pools, segment_pool = install_module.drop_segment_pools, install_module.segment_pool
+        Torch, made, dropped, _ = self.without_a_device("2.11.0")
         owners = [Owner(), Owner()]
         kept = [segment_pool(Torch, owner).allocator for owner in owners]
         self.assertEqual(len(set(map(id, kept))), 2)
         owners.pop(0)
         self.assertEqual(dropped, [])
         with unittest.mock.patch.object(_C, "call_counts", return_value=(1, 0)):
-            drop_segment_pools()  # while segments are there, whoever's they are
+            self.assertTrue(drop_segment_pools())  # while segments are there, whoever's they are
             self.assertEqual(dropped, kept[:1])
             owners.append(Owner())
             self.assertNotIn(segment_pool(Torch, owners[-1]).allocator, kept)
         self.assertEqual(len(made), 3)
-        drop_segment_pools()
+        self.assertFalse(drop_segment_pools())
         owners.append(Owner())
         self.assertIs(segment_pool(Torch, owners[-1]).allocator, kept[0])
         owners.clear()
@@ -87,6 +113,17 @@ class Import(unittest.TestCase):
             owners.clear()
             drop_segment_pools()
         self.assertEqual(len(made), 3)
+
+    def test_destructors_of_pools_free_no_memory(self):
+        """They have another use when they run, where that may be; else none runs."""
+        for version, expected in (("2.11.0", ["begin", "end", "gone", "release", "empty"]),
+                                  ("2.10.0", ["release", "empty"]), ("2.9.1", ["release", "empty"])):
+            Torch, _, _, called = self.without_a_device(version)
+            install_module.segment_pool(Torch, Owner())
+            self.assertTrue(install_module.drop_segment_pools())
+            self.assertEqual(called, expected, version)
+            self.assertFalse(install_module.drop_segment_pools())
+            self.assertEqual(called, expected, version)
 
     def install_with(self, before):
         """What install() says in a process where this came before."""

@@ -24,7 +24,7 @@ RUNS = {
     "gpu_compose.py --install": 38,
     "gpu_stale.py": 22,
     "gpu_exit.py": 4,
-    "gpu_graphed.py": 69,
+    "gpu_graphed.py": 70,
     "gpu_graphed.py --install": 71,
     "gpu_gradients.py": 25,
     "gpu_gradients.py --install": 25,

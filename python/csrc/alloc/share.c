@@ -173,17 +173,21 @@ PyObject *rpp_unmap_shared(PyObject *module, PyObject *args)
     return status == RP_OK ? PyBool_FromLong(done) : rpp_set_error(status, &err);
 }
 
-/* What this thread does from now on breaks no capture of others: it waits for events. */
-PyObject *rpp_relax_thread(PyObject *module, PyObject *args)
+/* (ordinal, mode) -> the mode before: which calls of this thread break captures, its own and others'. */
+PyObject *rpp_exchange_mode(PyObject *module, PyObject *args)
 {
     rpp_assert_gil();
     (void)module;
-    struct rp_device *device = rpp_parse_device(args);
-    int mode = RELAXED;
-    if (!device)
+    int ordinal, mode;
+    struct rpp_device *slot;
+    struct rp_error err = {0};
+    if (!PyArg_ParseTuple(args, "ii", &ordinal, &mode))
         return NULL;
-    exchange_mode(device, &mode);
-    return Py_NewRef(Py_None);
+    rp_status status = rpp_device_get(ordinal, &slot, &err);
+    if (status != RP_OK)
+        return rpp_set_error(status, &err);
+    exchange_mode(slot->device, &mode);
+    return PyLong_FromLong(mode);
 }
 
 /* ---- Tensors -------------------------------------------------------------------------------- */

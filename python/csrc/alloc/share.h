@@ -11,6 +11,6 @@ PyObject *rpp_share_memory(PyObject *module, PyObject *args);
 PyObject *rpp_map_shared(PyObject *module, PyObject *args);
 PyObject *rpp_unmap_shared(PyObject *module, PyObject *args);
 PyObject *rpp_shared_capsule(PyObject *module, PyObject *args);
-PyObject *rpp_relax_thread(PyObject *module, PyObject *args);
+PyObject *rpp_exchange_mode(PyObject *module, PyObject *args);
 
 #endif

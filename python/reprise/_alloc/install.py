@@ -15,6 +15,7 @@ import weakref
 from .. import _C
 from .._base import torch_private
 from .._base.need import need_gpu_unused
+from .._base.relaxed import relaxed
 from .._base.warn import warn
 from . import listeners, mempool
 from .execs import budget_bytes
@@ -24,6 +25,7 @@ from .options import Settings, fraction_of, from_environment
 _allocator = None  # PyTorch's object around the hooks, once installed
 _history = None    # of its memory
 _segments: list[object] = []     # the same for pools of PyTorch's
+_immortal: list[object] = []     # pools that were let go and whose destructors may not run
 _followers: list[object] = []    # what rooms above put in place of PyTorch's own with it
 
 
@@ -45,48 +47,81 @@ class _Segments:
     def __init__(self, torch):
         _C.prepare()
         hooks = _C.hooks()
+        self.torch = torch
         self.allocator = torch_private.of(torch).custom_allocator(hooks["segment"], hooks["free"])
-        self.pool = self.owner = None
+        self.pool = self.owner = self.index = None
         self.is_used = False
+
+    def take(self, owner):
+        """A pool for the owner. Where destructors allow, it has a use besides the object."""
+        torch, private = self.torch, torch_private.of(self.torch)
+        self.is_used = True
+        self.index = torch.cuda.current_device()
+        self.pool = torch.cuda.MemPool(self.allocator)
+        if not private.pools_have_one_use:
+            private.begin_pool_here(self.index, self.pool.id)
+            private.end_pool(self.index, self.pool.id)
+        self.owner = weakref.ref(owner)
+        return self.pool
+
+    def is_left(self):
+        """Is the owner gone, and has nobody else the pool?"""
+        only_here = 2  # this reference, and getrefcount's
+        return self.pool is not None and self.owner() is None and sys.getrefcount(self.pool) <= only_here
+
+    def let_go(self):
+        """Leaves the pool to PyTorch, which frees its memory when its cache is emptied. The destructor of one that
+        has no other use frees memory itself: it ends the process where any thread allocates for a graph or from
+        a pool. Before 2.11 it ends the process where there is another use, too: then the object stays for good."""
+        private = torch_private.of(self.torch)
+        known, self.pool, pool = self.pool.id, None, self.pool
+        if private.pools_have_one_use:
+            _immortal.append(pool)
+        del pool
+        private.release_pool(self.index, known)
 
 
 def segment_pool(torch, owner):
     """A torch.cuda.MemPool that takes its segments through the hooks, for as long as its owner lives,
-    and until drop_segment_pools after that: PyTorch waits for what used a pool's memory when it goes,
-    which no capture may meet. No other pool that is there has its allocator, which knows segments by
-    their addresses: where a capture is taken once more, its record has those of the one before.
+    and until drop_segment_pools after that. No other pool that is there has its allocator, which knows
+    segments by their addresses: where a capture is taken once more, its record has those of the one before.
     Allocators are kept for good: a pool may give segments back when it is gone, and older versions of
     PyTorch know the allocator by its bare address."""
     free = next((s for s in _segments if not s.is_used), None)
     if free is None:
         free = _Segments(torch)
         _segments.append(free)
-    free.is_used = True
-    free.pool = torch.cuda.MemPool(free.allocator)
-    free.owner = weakref.ref(owner)
-    return free.pool
+    return free.take(owner)
 
 
 @atexit.register
 def _outlive_the_interpreter():
     """A pool that goes with the interpreter, behind its allocator or while a capture is on, ends the process
     with an abort on PyTorch 2.9. So none goes: the driver frees their memory."""
-    for segments in _segments:
-        for kept in (segments.allocator, segments.pool):
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+    for kept in [*_immortal, *(x for segments in _segments for x in (segments.allocator, segments.pool))]:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
 
 
 def drop_segment_pools():
-    """Drops the pools whose owners are gone, and which nobody else has: garbage may, and would drop one
-    while another thread captures. Not while anything is captured."""
-    only_here = 2  # this reference, and getrefcount's
-    for segments in _segments:
-        if segments.pool is not None and segments.owner() is None and (
-                sys.getrefcount(segments.pool) <= only_here):
-            segments.pool = None
+    """Lets the pools go whose owners are gone, and which nobody else has, and their memory with what PyTorch has
+    cached. Garbage may have pools, and would let them go while another thread captures. Not while anything is
+    captured here. Returns whether PyTorch's cache was emptied."""
+    left = [segments for segments in _segments if segments.is_left()]
+    for segments in left:
+        segments.let_go()
+    if left:
+        empty_cache(left[0].torch)
     if _C.call_counts()[0] == 0:
         for segments in _segments:
             segments.is_used = segments.pool is not None
+    return bool(left)
+
+
+def empty_cache(torch):
+    """Gives back to the device what PyTorch has cached. What is freed breaks no capture of other threads, which it
+    would in global mode."""
+    with relaxed(torch.cuda.current_device()):
+        torch.cuda.empty_cache()
 
 
 def install(*, memory_fraction=None, record_history=0, exec_budget_bytes=None,

@@ -19,6 +19,7 @@ from multiprocessing.connection import Listener
 import torch
 
 from .. import _C
+from .._base.relaxed import RELAXED
 
 BATCH = 200  # descriptors in one message: the system takes 253
 
@@ -97,7 +98,7 @@ class Lender:
             return
         files = []
         try:
-            _C.relax_thread(loan.storage.device.index)
+            _C.exchange_mode(loan.storage.device.index, RELAXED)  # of this thread, for good
             done.synchronize()
             answer = None
             if maps:

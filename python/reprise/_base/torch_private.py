@@ -37,6 +37,7 @@ _NAMES = (
     ("tensor_in", "_C._construct_CUDA_Tensor_From_Storage_And_Metadata", CAPTURES),
     ("clear_workspaces", "_C._cuda_clearCublasWorkspaces", CAPTURES),
     ("begin_pool", "_C._cuda_beginAllocateToPool", OWN_MEMORY),
+    ("begin_pool_here", "_C._cuda_beginAllocateCurrentThreadToPool", OWN_MEMORY),
     ("end_pool", "_C._cuda_endAllocateToPool", OWN_MEMORY),
     ("release_pool", "_C._cuda_releasePool", OWN_MEMORY),
     ("custom_allocator", "_C._cuda_customAllocator", OWN_MEMORY),
@@ -194,6 +195,8 @@ class Private:
         self.begins_captures = version >= (2, 12)
         # Until 2.13 a graph has to be told of generators beside the device's; since then it warns.
         self.registers_generators = version < (2, 14)
+        # 2.9 does not let a MemPool go that has another use, and 2.10 was not asked.
+        self.pools_have_one_use = version < (2, 11)
         # Since 2.14 reset() undoes all of a capture that failed to end.
         self.resets_failed = version >= (2, 14)
         # 2.13 tells the allocator that a capture is over before it ends it.

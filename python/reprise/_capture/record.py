@@ -24,7 +24,7 @@ import gc
 import threading
 
 from .. import _C
-from .._alloc.install import drop_segment_pools, is_installed, segment_pool
+from .._alloc.install import drop_segment_pools, empty_cache, is_installed, segment_pool
 from .._base import torch_private
 from .._base.constants import are_constant
 from .._base.collector import uncollected
@@ -514,7 +514,7 @@ class Work:
         drop_segment_pools()
         if _C.sweep():  # PyTorch may keep memory of theirs that no tensor needs
             gc.collect()
-            self.torch.cuda.empty_cache()
+            empty_cache(self.torch)
             _C.sweep()
         self.torch.clear_autocast_cache()  # its casts keep nodes of other streams in backward passes
         stack.prepare(self.torch, self.device)
@@ -574,5 +574,5 @@ class Work:
         self.kept.clear()
         self.runs.clear()
         if is_alone() or not _capturing.locked():
-            drop_segment_pools()
-            self.torch.cuda.empty_cache()
+            if not drop_segment_pools():
+                empty_cache(self.torch)
