@@ -8,6 +8,7 @@ import sys
 import threading
 import unittest
 import warnings
+from unittest import mock
 
 import torch
 
@@ -539,6 +540,21 @@ class Inference(unittest.TestCase):
             for _ in range(3):
                 made(x)
         self.assertLess(idle() - before, 64 << 20)
+
+    def test_the_cache_is_emptied_once_for_a_shape(self):
+        """Of two graphs or of one; and once for all shapes that are estimated, where no pools go with them."""
+        net, x = mlp(32), torch.randn(8, 32, device="cuda")
+        with mock.patch.object(torch.cuda, "empty_cache", wraps=torch.cuda.empty_cache) as emptied:
+            made = reprise.graphed(net, strict=True)
+            for _ in range(3):
+                made(x).sum().backward()
+            self.assertEqual((emptied.call_count, len(made.shapes())), (1, 2))
+            with torch.no_grad():
+                made(x)
+            self.assertEqual((emptied.call_count, len(made.shapes())), (2, 3))
+            emptied.reset_mock()
+            reprise.estimate(net, [(torch.randn(n, 32, device="cuda"),) for n in (2, 3, 4)])
+            self.assertEqual(emptied.call_count, 1 if INSTALL else 4)
 
 
 def train(step, batches):

@@ -150,6 +150,18 @@ class Recording(OnHost):
         self.assertEqual(self.runs, 2)
         self.assertEqual((info["nodes"], info["blocks"], info["diverged_blocks"]), (2, 1, 0))
 
+    def test_the_cache_is_emptied_behind_the_last_capture_of_a_shape(self):
+        emptied = []
+        self.work.torch.cuda.empty_cache = lambda: emptied.append(1)
+        self.work.estimate(_C.Estimate(), self.pool, "tested")
+        self.assertEqual(len(emptied), 0)
+        self.work.follows = True
+        self.captured()
+        self.assertEqual(len(emptied), 0)
+        self.work.follows = False
+        self.captured()
+        self.assertEqual(len(emptied), 1)
+
     def test_what_a_run_leaves_behind_is_put_back(self):
         """As a backward pass leaves gradients, and would add to those that are there."""
         original, left = self.body, []

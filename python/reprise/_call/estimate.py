@@ -7,7 +7,7 @@ PyTorch needs around it: arguments that have no memory, and a table.
 
 from .. import _C
 from .._alloc.execs import budget_of
-from .._alloc.install import is_installed
+from .._alloc.install import empty_cache, is_installed
 from .._base.need import need_gpu
 from .._base.tree import flatten, unflatten
 from .._capture.record import span, tensor_at
@@ -164,6 +164,7 @@ def estimate(fn, shapes, *, warmup=1, pool=None, name=None, watch=(), generators
             failures.append(why)
     found = Estimate(into.info(), into.shapes(), failures, budget_of(device.index), is_installed())
     del into  # before the pools
+    empty_cache(torch)  # of what the warm-up left there
     return found
 
 

@@ -193,7 +193,7 @@ class Work:
     """The callable of one capture: `body(tensors)` is called in each run."""
 
     def __init__(self, torch, device, body, tensors, generators, keep=False, draws=True, base=None,
-                 put_back=None):
+                 put_back=None, follows=False):
         self.torch = torch
         self.device = device
         self.keep = keep  # what the runs return lives until the owner drops `kept`
@@ -201,6 +201,8 @@ class Work:
         # Does the callable draw random numbers? It may, where a capture can tell.
         self.draws = draws and not states.is_unreadable()
         self.put_back = put_back  # called before each run, which are to begin alike; or None
+        self.follows = follows  # another work of its shape, which finishes behind it
+        self._captures = False  # or only estimates
         self.held = set()  # numbers of the results that were found to stay
         self.base = base  # the States of the forward run, which a backward pass sets
         self.drawn = None  # what the record drew (_draws.Drawn); None: nothing
@@ -428,6 +430,7 @@ class Work:
         storages. verify: as for graphed; to run it draws no random numbers. lead: bytes at the
         start of the pool that are left alone."""
         global _has_failed
+        self._captures = True
         with self.interrupts, alone():
             args = self._prepare()
             try:
@@ -568,11 +571,11 @@ class Work:
             self.draws = self.runs[-1].capture.drawn is not None
 
     def finish(self):
-        """Drops what the runs made; pools of PyTorch's later where another thread captures. What eager runs
-        left in the allocator's cache goes back to the device, as replays need it no more: torch.cuda.graph
-        gives it back as well."""
+        """Drops what the runs made. Behind the last work of a shape pools of PyTorch's are let go, later where
+        another thread captures. What eager runs left in the allocator's cache goes back to the device behind a
+        capture, as replays need it no more: torch.cuda.graph gives it back as well."""
         self.kept.clear()
         self.runs.clear()
-        if is_alone() or not _capturing.locked():
-            if not drop_segment_pools():
+        if not self.follows and (is_alone() or not _capturing.locked()):
+            if not drop_segment_pools() and self._captures:
                 empty_cache(self.torch)

@@ -221,7 +221,8 @@ class DelayedSplit(Split):
             if self.backward is not None:
                 sizes = [e.bytes for e in self._back.extents] + self._back.outputs
                 given = [torch.empty(sizes[slot], dtype=torch.uint8, device=self.device) for slot in self._slots]
-                work = Work(torch, self.device, self._weights, given, self.generators, draws=self.draws)
+                work = Work(torch, self.device, self._weights, given, self.generators, draws=self.draws,
+                            follows=True)
                 self.weights = Shape(work, work.capture(pool.native, f"{name} weight gradients"))
         finally:
             self.drop_runs()

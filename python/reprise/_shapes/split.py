@@ -177,7 +177,7 @@ class Split:
         body = self._backward if self.watched is None else self.watched(self._backward, lambda: self.results)
         body = body if self.values is None else self.values.around(body)
         return Work(torch, self.device, body, samples + saved, self.generators,
-                    draws=self.draws, base=work.runs[-1].capture.states)
+                    draws=self.draws, base=work.runs[-1].capture.states, follows=True)
 
     def drop_runs(self):
         """Behind both captures, or one that failed."""
