@@ -3,6 +3,7 @@
 
 Numbers are compared with eager's to the bit, on whichever PyTorch this is."""
 
+import contextlib
 import gc
 import sys
 import threading
@@ -15,6 +16,7 @@ import torch
 
 import reprise
 from reprise import _C
+from reprise._capture import states
 from reprise._shapes import shape
 from training_steps import mlp, whole_step
 from unseen import Unseen
@@ -215,6 +217,22 @@ class Suspects(unittest.TestCase):
             self.assertIn("generators=[generator]", str(error))
         else:
             self.assertEqual(self.asked, 0)  # a PyTorch that refuses to draw itself
+
+
+class Proof(unittest.TestCase):
+    def test_it_leaves_nothing_to_be_written_later(self):
+        """Its generator's words are memory of the current stream, which gives it to others right behind it."""
+        stream, x = torch.cuda.Stream(), torch.ones(512, 512, device="cuda")
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # is busy for a while: on the host driver with the products
+            torch.cuda._sleep(100_000_000)
+            for _ in range(4):
+                x @ x
+        with contextlib.suppress(states.Unreadable):
+            states._proves(torch, stream)
+        others = [torch.zeros(1, dtype=torch.int64, device="cuda") for _ in range(64)]
+        torch.cuda.synchronize()
+        self.assertEqual([other.item() for other in others], [0] * 64)
 
 
 class Memory(unittest.TestCase):

@@ -370,4 +370,5 @@ def recover(torch, device):
         return
     prepare(torch, device, ())
     generators = (torch.cuda.default_generators[device.index],)
-    Beside(torch, device, None, generators, None).mend()
+    with in_order(torch, device):
+        Beside(torch, device, None, generators, None).mend()

@@ -82,6 +82,9 @@ def _proves(torch, stream):
         graph.register_generator_state(generator)
     pool = torch.cuda.graph_pool_handle()
     counts = []
+    # The generator's words are memory of the current stream, and filled on that of the capture.
+    current = torch.cuda.current_stream(stream.device)
+    stream.wait_stream(current)
     with torch.cuda.stream(stream):
         graph.capture_begin(pool=pool, capture_error_mode="thread_local")
         try:
@@ -95,6 +98,7 @@ def _proves(torch, stream):
             raise
         finally:
             graph.capture_end()
+            current.wait_stream(stream)
     before = generator.get_offset()
     graph.replay()
     step = counts[1]
