@@ -490,7 +490,6 @@ static PyObject *fast_call_call(PyObject *object, PyObject *const *arguments, Py
         return PyErr_Format(PyExc_TypeError, "call takes a tuple and a dict");
     if (!fast->shapes.count)
         return Py_NewRef(miss);
-    rpp_guard_fetch(&fast->guard);
     PyObject *result = read_inputs(fast, arguments[0], arguments[1], &inputs)
                            ? call_inputs(fast, &inputs)
                            : Py_NewRef(miss);

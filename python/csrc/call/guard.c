@@ -316,13 +316,6 @@ bool rpp_guard_holds(struct rpp_guard *guard)
     return false;
 }
 
-void rpp_guard_fetch(const struct rpp_guard *guard)
-{
-    rpp_assert_gil();
-    if (guard->reads)
-        rpp_reads_fetch(guard->reads);
-}
-
 void rpp_guard_accept_reads(struct rpp_guard *guard)
 {
     rpp_assert_gil();

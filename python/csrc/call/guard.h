@@ -56,8 +56,6 @@ void rpp_guard_drop(struct rpp_guard *guard);
 
 /* Is all as it was? No exception is set. */
 bool rpp_guard_holds(struct rpp_guard *guard);
-/* It will be asked soon: has what it looks at brought to the processor meanwhile. */
-void rpp_guard_fetch(const struct rpp_guard *guard);
 
 /* The caller has looked at what is read: other objects have the values that it had when the guard
  * was set. */

@@ -538,14 +538,6 @@ bool rpp_reads_hold(PyObject *object)
     return held;
 }
 
-void rpp_reads_fetch(PyObject *reads)
-{
-    rpp_assert_gil();
-    const struct owners *owners = ((struct reads *)reads)->owners;
-    if (owners)
-        rpp_words_fetch(&owners->words);
-}
-
 uint64_t rpp_reads_epoch(PyObject *reads)
 {
     rpp_assert_gil();

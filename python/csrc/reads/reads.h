@@ -33,8 +33,6 @@
 uint64_t rpp_reads_epoch(PyObject *reads);
 /* Is all as it was? The object is a Reads. Python may run, and set others; no exception is set. */
 bool rpp_reads_hold(PyObject *reads);
-/* It will be looked at soon. */
-void rpp_reads_fetch(PyObject *reads);
 bool rpp_is_reads(PyObject *object);
 /* The value of a name that is not there. */
 extern PyObject *rpp_absent;

@@ -5,15 +5,12 @@
 
 #include <stdlib.h>
 
-enum { LINE = 64 }; /* bytes */
-
 bool rpp_words_reserve(struct rpp_words *words, size_t most)
 {
     rpp_assert_gil();
     *words = (struct rpp_words){.list = PyMem_Calloc(most + 1, sizeof *words->list),
-                                .places = PyMem_Calloc(most + 1, sizeof *words->places),
-                                .lines = PyMem_Calloc(most + 1, sizeof *words->lines)};
-    if (words->list && words->places && words->lines)
+                                .places = PyMem_Calloc(most + 1, sizeof *words->places)};
+    if (words->list && words->places)
         return true;
     rpp_words_drop(words);
     return false;
@@ -23,7 +20,6 @@ void rpp_words_drop(struct rpp_words *words)
 {
     PyMem_Free(words->list);
     PyMem_Free(words->places);
-    PyMem_Free(words->lines);
     *words = (struct rpp_words){0};
 }
 
@@ -37,7 +33,7 @@ size_t rpp_words_add(struct rpp_words *words, const uint64_t *at, uint64_t value
 
 void rpp_words_cut(struct rpp_words *words, size_t count)
 {
-    assert(count <= words->count && !words->line_count);
+    assert(count <= words->count && !words->is_settled);
     words->count = count;
 }
 
@@ -63,14 +59,11 @@ static int compare(const void *a, const void *b)
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
-static uintptr_t line_of(const void *at)
-{
-    return (uintptr_t)at / LINE;
-}
-
 /* Without memory for it they stay as they are, which is as right. */
-static void sort(struct rpp_words *words)
+void rpp_words_settle(struct rpp_words *words)
 {
+    rpp_assert_gil();
+    words->is_settled = true;
     struct placed *list = PyMem_Calloc(words->count + 1, sizeof *list);
     if (!list)
         return;
@@ -84,16 +77,6 @@ static void sort(struct rpp_words *words)
     PyMem_Free(list);
 }
 
-void rpp_words_settle(struct rpp_words *words)
-{
-    rpp_assert_gil();
-    sort(words);
-    words->line_count = 0;
-    for (size_t i = 0; i < words->count; i++)
-        if (i == 0 || line_of(words->list[i].at) != line_of(words->list[i - 1].at))
-            words->lines[words->line_count++] = words->list[i].at;
-}
-
 /* ---- Looks --------------------------------------------------------------------------------- */
 
 bool rpp_words_hold(const struct rpp_words *words)
@@ -102,10 +85,4 @@ bool rpp_words_hold(const struct rpp_words *words)
     for (size_t i = 0; i < words->count; i++)
         other |= *words->list[i].at ^ words->list[i].value;
     return other == 0;
-}
-
-void rpp_words_fetch(const struct rpp_words *words)
-{
-    for (size_t i = 0; i < words->line_count; i++)
-        __builtin_prefetch(words->lines[i]);
 }

@@ -3,8 +3,7 @@
  * Words of objects, references, that are as long as what they refer to is the same: types, cells
  * and functions are known by them. A call compares some hundreds, which other work has put out of
  * the processor's caches meanwhile. So they lie in the order of their addresses, where words of one
- * object, and objects that were made together, share lines and pages; and the lines are asked for
- * before they are looked at. Guarded by the GIL.
+ * object, and objects that were made together, share lines and pages. Guarded by the GIL.
  */
 #ifndef REPRISE_PYTHON_WORDS_H
 #define REPRISE_PYTHON_WORDS_H
@@ -19,10 +18,10 @@ struct rpp_word {
 };
 
 struct rpp_words {
-    size_t count, line_count;
+    size_t count;
+    bool is_settled;
     struct rpp_word *list;
-    size_t *places;     /* of each word, as they were added, where it is in the list */
-    const void **lines; /* an address in each line that has one */
+    size_t *places; /* of each word, as they were added, where it is in the list */
 };
 
 /* Makes room, for words that are added and then settled; false without memory, and nothing made. */
@@ -38,8 +37,6 @@ uint64_t *rpp_words_value(struct rpp_words *words, size_t number);
 
 /* Has each its value? */
 bool rpp_words_hold(const struct rpp_words *words);
-/* They will be looked at soon. */
-void rpp_words_fetch(const struct rpp_words *words);
 void rpp_words_drop(struct rpp_words *words); /* zeroed ones are allowed */
 
 #endif
