@@ -2,9 +2,9 @@
 #include "alloc/listen.h"
 
 #include "alloc/once.h"
+#include "base/symbol.h"
 
 #include <assert.h>
-#include <dlfcn.h>
 #include <string.h>
 
 /* c10::Device, which is passed in a register. */
@@ -24,15 +24,6 @@ static struct {
     _Atomic bool traces;   /* allocated and freed are there */
     _Atomic bool profiles; /* profilers is above 0 */
 } listeners;
-
-static void *find(const char *name)
-{
-    void *handle = dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD);
-    void *found = handle ? dlsym(handle, name) : NULL;
-    if (handle)
-        dlclose(handle); /* PyTorch holds it */
-    return found;
-}
 
 /* By any thread. An error that is under way stays: tensors are freed behind one. */
 static void tell_trace(bool freed, uint64_t address)
@@ -110,7 +101,7 @@ PyObject *rpp_traces_gpu(PyObject *module, PyObject *unused)
 {
     rpp_assert_gil();
     (void)module, (void)unused;
-    const bool *on = find("_ZN3c104impl8GPUTrace9haveStateE");
+    const bool *on = rpp_torch_symbol("libc10.so", "_ZN3c104impl8GPUTrace9haveStateE");
     return PyBool_FromLong(on && *on);
 }
 
@@ -121,7 +112,7 @@ PyObject *rpp_listen_profiler(PyObject *module, PyObject *args)
     int begins;
     if (!PyArg_ParseTuple(args, "p", &begins))
         return NULL;
-    void *found = find(REPORT);
+    void *found = rpp_torch_symbol("libc10.so", REPORT);
     memcpy(&listeners.report, &found, sizeof found);
     if (!found)
         return PyUnicode_FromString("c10::reportMemoryUsageToProfiler");

@@ -8,6 +8,7 @@
 #include "alloc/methods.h"
 
 #include "alloc/regions.h"
+#include "base/symbol.h"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -17,15 +18,6 @@
 #define CLASS "N5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator"
 
 enum { HEADER = 2 }; /* offset and type lie before the first method */
-
-static void *find(const char *library, const char *name)
-{
-    void *handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
-    void *found = handle ? dlsym(handle, name) : NULL;
-    if (handle)
-        dlclose(handle); /* PyTorch holds it */
-    return found;
-}
 
 /* ---- Answers -------------------------------------------------------------------------------- */
 
@@ -101,7 +93,7 @@ static bool is_known_distance(size_t distance)
 static void answer_regions(void **table, size_t words)
 {
     enum { PUSH = 2, POP = 3 };
-    size_t attach = place_of(table, words, find("libtorch_cuda.so", ATTACH));
+    size_t attach = place_of(table, words, rpp_torch_symbol("libtorch_cuda.so", ATTACH));
     size_t record = place_of_named(table, attach, RECORD);
     if (!record || !is_known_distance(attach - record))
         return;
@@ -128,9 +120,10 @@ static size_t table_words(void *table)
 
 static const char *answer(void)
 {
-    void **allocator = find("libc10_cuda.so", "_ZN3c104cuda20CUDACachingAllocator9allocatorE");
-    void **table = find("libtorch_cuda.so", "_ZTV" CLASS "E");
-    void *asked = find("libtorch_cuda.so", "_Z" CLASS "9cacheInfoEaPm");
+    void **allocator =
+        rpp_torch_symbol("libc10_cuda.so", "_ZN3c104cuda20CUDACachingAllocator9allocatorE");
+    void **table = rpp_torch_symbol("libtorch_cuda.so", "_ZTV" CLASS "E");
+    void *asked = rpp_torch_symbol("libtorch_cuda.so", "_Z" CLASS "9cacheInfoEaPm");
     size_t words = table_words(table);
     if (!allocator || !*allocator || words <= HEADER || !asked)
         return "c10::cuda::CUDACachingAllocator";

@@ -7,7 +7,8 @@
  */
 #include "alloc/raise.h"
 
-#include <dlfcn.h>
+#include "base/symbol.h"
+
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -45,26 +46,17 @@ static struct {
     void (*check_fail)(const char *function, const char *file, uint32_t line, const char *message);
 } names;
 
-static void *find(const char *library, const char *name)
-{
-    void *handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
-    void *found = handle ? dlsym(handle, name) : NULL;
-    if (handle)
-        dlclose(handle); /* PyTorch holds it */
-    return found;
-}
-
 /* Until PyTorch 2.12 it is compiled into who throws it, from 2.13 on where it is defined. */
 static void *find_class(const char *name)
 {
-    void *found = find("libc10.so", name);
-    return found ? found : find("libc10_cuda.so", name);
+    void *found = rpp_torch_symbol("libc10.so", name);
+    return found ? found : rpp_torch_symbol("libc10_cuda.so", name);
 }
 
 /* A pointer that dlsym gave, as one to a function. */
 #define FIND_FUNCTION(field, library, name)                                                        \
     do {                                                                                           \
-        void *found = find(library, name);                                                         \
+        void *found = rpp_torch_symbol(library, name);                                             \
         memcpy(&names.field, &found, sizeof found);                                                \
     } while (0)
 

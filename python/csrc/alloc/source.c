@@ -6,7 +6,8 @@
  */
 #include "alloc/source.h"
 
-#include <dlfcn.h>
+#include "base/symbol.h"
+
 #include <string.h>
 
 #define CLASS "N5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator"
@@ -20,23 +21,15 @@ static struct {
     void **current; /* where the process's allocator is */
 } names;
 
-static void *find(const char *library, const char *name)
-{
-    void *handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
-    void *found = handle ? dlsym(handle, name) : NULL;
-    if (handle)
-        dlclose(handle); /* PyTorch holds it */
-    return found;
-}
-
 static bool find_names(void)
 {
-    void *alloc = find("libtorch_cuda.so", "_Z" CLASS "9raw_allocEm");
-    void *delete = find("libtorch_cuda.so", "_Z" CLASS "10raw_deleteEPv");
+    void *alloc = rpp_torch_symbol("libtorch_cuda.so", "_Z" CLASS "9raw_allocEm");
+    void *delete = rpp_torch_symbol("libtorch_cuda.so", "_Z" CLASS "10raw_deleteEPv");
     memcpy(&names.raw_alloc, &alloc, sizeof alloc);
     memcpy(&names.raw_delete, &delete, sizeof delete);
-    names.table = find("libtorch_cuda.so", "_ZTV" CLASS "E");
-    names.current = find("libc10_cuda.so", "_ZN3c104cuda20CUDACachingAllocator9allocatorE");
+    names.table = rpp_torch_symbol("libtorch_cuda.so", "_ZTV" CLASS "E");
+    names.current =
+        rpp_torch_symbol("libc10_cuda.so", "_ZN3c104cuda20CUDACachingAllocator9allocatorE");
     return alloc && delete &&names.table && names.current;
 }
 

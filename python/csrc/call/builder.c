@@ -83,30 +83,30 @@ static PyObject *make_leaf(const struct builder *builder, const struct leaf *lea
 
 static PyObject *make(struct builder *builder, struct node *node, struct making *making);
 
-static PyObject *make_tuple(struct builder *builder, struct node *node, struct making *making)
+/* The parts in a new tuple or list. */
+static PyObject *make_sequence(struct builder *builder, struct node *node, struct making *making,
+                               PyObject *(*begin)(Py_ssize_t count),
+                               int (*set)(PyObject *sequence, Py_ssize_t i, PyObject *part))
 {
-    PyObject *made = PyTuple_New((Py_ssize_t)node->count);
+    PyObject *made = begin((Py_ssize_t)node->count);
     for (size_t i = 0; made && i < node->count; i++) {
         PyObject *part = make(builder, &node->parts[i], making);
         if (!part)
             Py_CLEAR(made);
         else
-            PyTuple_SetItem(made, (Py_ssize_t)i, part);
+            set(made, (Py_ssize_t)i, part);
     }
     return made;
 }
 
+static PyObject *make_tuple(struct builder *builder, struct node *node, struct making *making)
+{
+    return make_sequence(builder, node, making, PyTuple_New, PyTuple_SetItem);
+}
+
 static PyObject *make_list(struct builder *builder, struct node *node, struct making *making)
 {
-    PyObject *made = PyList_New((Py_ssize_t)node->count);
-    for (size_t i = 0; made && i < node->count; i++) {
-        PyObject *part = make(builder, &node->parts[i], making);
-        if (!part)
-            Py_CLEAR(made);
-        else
-            PyList_SetItem(made, (Py_ssize_t)i, part);
-    }
-    return made;
+    return make_sequence(builder, node, making, PyList_New, PyList_SetItem);
 }
 
 /* Sets the parts by the node's names; false with an exception set. */

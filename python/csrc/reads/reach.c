@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "reads/reach.h"
 
+#include "base/members.h"
 #include "reads/record.h"
 #include "reads/same.h"
 
@@ -463,24 +464,17 @@ static const size_t objects[] = {
     offsetof(struct reach, elements_type), offsetof(struct reach, empties),
 };
 enum { OBJECTS = sizeof objects / sizeof *objects };
-
-static PyObject **object_of(PyObject *reach, size_t i)
-{
-    return (PyObject **)(void *)((char *)reach + objects[i]);
-}
+static const struct rpp_members references = {objects, OBJECTS};
 
 static int reach_traverse(PyObject *self, visitproc visit, void *arg)
 {
-    Py_VISIT(Py_TYPE(self));
-    for (size_t i = 0; i < OBJECTS; i++)
-        Py_VISIT(*object_of(self, i));
-    return rpp_seen_visit(&((struct reach *)self)->seen, visit, arg);
+    int found = rpp_members_visit(self, &references, visit, arg);
+    return found ? found : rpp_seen_visit(&((struct reach *)self)->seen, visit, arg);
 }
 
 static int reach_clear(PyObject *self)
 {
-    for (size_t i = 0; i < OBJECTS; i++)
-        Py_CLEAR(*object_of(self, i));
+    rpp_members_clear(self, &references);
     rpp_seen_clear(&((struct reach *)self)->seen);
     return 0;
 }
@@ -552,10 +546,7 @@ static PyMethodDef methods[] = {
 
 static bool prepare(void)
 {
-    static const struct {
-        PyObject **at;
-        const char *name;
-    } words[] = {
+    static const struct rpp_text_at words[] = {
         {&says.find_look, "_find_look"},
         {&says.look, "look"},
         {&says.is_touched, "is_touched"},
@@ -571,10 +562,7 @@ static bool prepare(void)
         {&says.data_ptr, "data_ptr"},
         {&says.numel, "numel"},
     };
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (!(*words[i].at = PyUnicode_InternFromString(words[i].name)))
-            return false;
-    return (nothing = PyDict_New()) != NULL;
+    return rpp_intern(words, sizeof words / sizeof *words) && (nothing = PyDict_New()) != NULL;
 }
 
 int rpp_add_reach_types(PyObject *module)

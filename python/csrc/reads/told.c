@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "reads/told.h"
 
+#include "base/members.h"
 #include "reads/same.h"
 
 #include <pythread.h>
@@ -181,19 +182,14 @@ static const size_t objects[] = {
     offsetof(struct told, get),         offsetof(struct told, has),
 };
 enum { OBJECTS = sizeof objects / sizeof *objects };
-
-static PyObject **object_of(PyObject *told, size_t i)
-{
-    return (PyObject **)(void *)((char *)told + objects[i]);
-}
+static const struct rpp_members members = {objects, OBJECTS};
 
 static int told_traverse(PyObject *self, visitproc visit, void *arg)
 {
     const struct told *told = (struct told *)self;
-    Py_VISIT(Py_TYPE(self));
-    for (size_t i = 0; i < OBJECTS; i++)
-        Py_VISIT(*object_of(self, i));
-    int found = rpp_seen_visit(&told->quiet, visit, arg);
+    int found = rpp_members_visit(self, &members, visit, arg);
+    if (!found)
+        found = rpp_seen_visit(&told->quiet, visit, arg);
     if (!found)
         found = rpp_seen_visit(&told->loud, visit, arg);
     if (!found)
@@ -204,8 +200,7 @@ static int told_traverse(PyObject *self, visitproc visit, void *arg)
 static int told_clear(PyObject *self)
 {
     struct told *told = (struct told *)self;
-    for (size_t i = 0; i < OBJECTS; i++)
-        Py_CLEAR(*object_of(self, i));
+    rpp_members_clear(self, &members);
     rpp_seen_clear(&told->quiet);
     rpp_seen_clear(&told->loud);
     rpp_seen_clear(&told->owners);
@@ -233,7 +228,7 @@ static PyObject *told_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (!told)
         return NULL;
     for (size_t i = 0; i < OBJECTS; i++)
-        *object_of((PyObject *)told, i) = Py_NewRef(given[i]);
+        *rpp_member((PyObject *)told, objects[i]) = Py_NewRef(given[i]);
     told->thread = PyThread_get_thread_ident();
     return (PyObject *)told;
 }
@@ -258,14 +253,14 @@ int rpp_add_told_type(PyObject *module)
     };
     static PyType_Spec spec = {"reprise._C.Told", sizeof(struct told), 0,
                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
-    says.name = PyUnicode_InternFromString("__name__");
-    says.self = PyUnicode_InternFromString("__self__");
-    says.call = PyUnicode_InternFromString("call");
-    says.c_call = PyUnicode_InternFromString("c_call");
+    static const struct rpp_text_at words[] = {{&says.name, "__name__"},
+                                               {&says.self, "__self__"},
+                                               {&says.call, "call"},
+                                               {&says.c_call, "c_call"}};
+    if (!rpp_intern(words, sizeof words / sizeof *words))
+        return -1;
     PyObject *type = PyType_FromSpec(&spec);
-    int added = type && says.name && says.self && says.call && says.c_call
-                    ? PyModule_AddType(module, (PyTypeObject *)type)
-                    : -1;
+    int added = type ? PyModule_AddType(module, (PyTypeObject *)type) : -1;
     Py_XDECREF(type);
     return added;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "reads/walk.h"
 
+#include "base/members.h"
 #include "reads/reads.h"
 #include "reads/same.h"
 #include "reads/scope.h"
@@ -692,24 +693,17 @@ static const size_t objects[] = {
     offsetof(struct rpp_walk, listed),     offsetof(struct rpp_walk, are_listed),
 };
 enum { OBJECTS = sizeof objects / sizeof *objects };
-
-static PyObject **object_of(PyObject *walk, size_t i)
-{
-    return (PyObject **)(void *)((char *)walk + objects[i]);
-}
+static const struct rpp_members references = {objects, OBJECTS};
 
 static int walk_traverse(PyObject *self, visitproc visit, void *arg)
 {
-    Py_VISIT(Py_TYPE(self));
-    for (size_t i = 0; i < OBJECTS; i++)
-        Py_VISIT(*object_of(self, i));
-    return rpp_seen_visit(&((struct rpp_walk *)self)->seen, visit, arg);
+    int found = rpp_members_visit(self, &references, visit, arg);
+    return found ? found : rpp_seen_visit(&((struct rpp_walk *)self)->seen, visit, arg);
 }
 
 static int walk_clear(PyObject *self)
 {
-    for (size_t i = 0; i < OBJECTS; i++)
-        Py_CLEAR(*object_of(self, i));
+    rpp_members_clear(self, &references);
     rpp_seen_clear(&((struct rpp_walk *)self)->seen);
     return 0;
 }
@@ -743,7 +737,7 @@ static PyObject *walk_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     walk->place = Py_NewRef(Py_None);
     walk->tensor = Py_NewRef((PyObject *)type); /* until it is given */
     for (size_t i = 0; i < OBJECTS; i++)
-        if (!*object_of((PyObject *)walk, i)) {
+        if (!*rpp_member((PyObject *)walk, objects[i])) {
             Py_DECREF(walk);
             return NULL;
         }
@@ -797,10 +791,7 @@ static PyMethodDef methods[] = {
 
 static bool prepare(void)
 {
-    static const struct {
-        PyObject **at;
-        const char *name;
-    } words[] = {
+    static const struct rpp_text_at words[] = {
         {&says.maker, "_maker"},
         {&says.weak, "_weak"},
         {&says.is_cuda, "is_cuda"},
@@ -815,9 +806,8 @@ static bool prepare(void)
         {&seen_word, "seen"},
         {&absent_word, "absent"},
     };
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (!(*words[i].at = PyUnicode_InternFromString(words[i].name)))
-            return false;
+    if (!rpp_intern(words, sizeof words / sizeof *words))
+        return false;
     absent_token = PyTuple_Pack(1, absent_word);
     return absent_token != NULL && rpp_walk_torch_prepare();
 }

@@ -2,6 +2,7 @@
  *
  * Modules and tensors of PyTorch in a walk: what most of a model's objects are.
  */
+#include "base/members.h"
 #include "reads/walk.h"
 #include "reads/walking.h"
 
@@ -306,10 +307,7 @@ PyObject *rpp_walk_tensor(PyObject *self, PyObject *args)
 
 bool rpp_walk_torch_prepare(void)
 {
-    static const struct {
-        PyObject **at;
-        const char *name;
-    } words[] = {
+    static const struct rpp_text_at words[] = {
         {&says.dict, "__dict__"},
         {&says.dictoffset, "__dictoffset__"},
         {&says.values, "values"},
@@ -334,8 +332,5 @@ bool rpp_walk_torch_prepare(void)
         {&dict_word, "dict"},
     };
     rpp_assert_gil();
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (!(*words[i].at = PyUnicode_InternFromString(words[i].name)))
-            return false;
-    return true;
+    return rpp_intern(words, sizeof words / sizeof *words);
 }
