@@ -37,14 +37,21 @@ IN, OUT, INOUT = 1, 2, 3
 VERIFY = {None: 0, "capture": 1, "run": 2}
 
 
-_capturing = threading.Lock()
-_owner = None  # the thread that has it
-_has_failed = False  # has a capture failed, whose tensors nobody looked for since?
+class _Captures:
+    """Of the process. Who has the lock alone writes the rest."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.owner = None        # the thread that has it
+        self.has_failed = False  # has a capture failed, whose tensors nobody looked for since?
+
+
+_captures = _Captures()
 
 
 def is_alone():
     """Does this thread capture?"""
-    return _owner == threading.get_ident()
+    return _captures.owner == threading.get_ident()
 
 
 @contextlib.contextmanager
@@ -52,16 +59,15 @@ def alone():
     """One capture at a time, whatever its device: what PyTorch allocates meanwhile, its generators'
     states and what is replaced for the length of a run are the process's. And without Python's
     garbage collector, which would free tensors in one run and not in the next."""
-    global _owner
     if is_alone():
         raise _C.Error("a capture begins within another one: capture one after the other")
     torch_private.let_captures_compile(is_alone)
-    with _capturing, uncollected():
-        _owner = threading.get_ident()
+    with _captures.lock, uncollected():
+        _captures.owner = threading.get_ident()
         try:
             yield
         finally:
-            _owner = None
+            _captures.owner = None
 
 
 class Extent:
@@ -429,14 +435,13 @@ class Work:
         """Rehearses and records; the graph, whose arguments are the extents and then the output
         storages. verify: as for graphed; to run it draws no random numbers. lead: bytes at the
         start of the pool that are left alone."""
-        global _has_failed
         self._captures = True
         with self.interrupts, alone():
             args = self._prepare()
             try:
                 return self._capture(args, pool, name, copy_args, verify, lead)
             except BaseException:
-                _has_failed = True
+                _captures.has_failed = True
                 raise
 
     def _capture(self, args, pool, name, copy_args, verify, lead):
@@ -510,10 +515,10 @@ class Work:
 
     def _prepare(self):
         """Makes what cannot be made during a capture; the arguments that are extents."""
-        global _has_failed
-        if _has_failed and _C.call_counts()[0]:
+        assert is_alone()
+        if _captures.has_failed and _C.call_counts()[0]:
             gc.collect()  # tensors of a record that failed lie where the next one's will, which PyTorch takes ill
-        _has_failed = False
+        _captures.has_failed = False
         drop_segment_pools()
         if _C.sweep():  # PyTorch may keep memory of theirs that no tensor needs
             gc.collect()
@@ -576,6 +581,6 @@ class Work:
         capture, as replays need it no more: torch.cuda.graph gives it back as well."""
         self.kept.clear()
         self.runs.clear()
-        if not self.follows and (is_alone() or not _capturing.locked()):
+        if not self.follows and (is_alone() or not _captures.lock.locked()):
             if not drop_segment_pools() and self._captures:
                 empty_cache(self.torch)
