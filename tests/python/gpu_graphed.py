@@ -4,6 +4,7 @@
 import contextlib
 import copy
 import gc
+import subprocess
 import sys
 import threading
 import unittest
@@ -521,6 +522,31 @@ class Inference(unittest.TestCase):
             self.assertEqual(_C.call_counts()[0], 0)  # what runs left was let go all the same
         graph.replay()
         self.assertEqual(results[0].sum().item(), 2 << 10)
+
+    def test_threads_with_small_stacks(self):
+        """Capture where the stack is enough for it, and else say so."""
+        program = """if True:
+            import sys, threading, torch, reprise
+            if {install}: reprise.install()
+            x = torch.ones(8, 64, device="cuda")
+            net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()).cuda()
+            def go():
+                made = reprise.graphed(net, strict=True, warmup=0)
+                try:
+                    for _ in range(2): made(x).sum().backward()
+                    print(len(made.shapes()), "graphs")
+                except reprise.Error as error:
+                    print(error)
+            for kib in (40, 64):  # a stack may be used again for a smaller one
+                threading.stack_size(kib << 10)
+                thread = threading.Thread(target=go)
+                thread.start()
+                thread.join()
+            """
+        done = subprocess.run([sys.executable, "-c", program.format(install=INSTALL)], capture_output=True,
+                              text=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"^this thread has .* of its stack left, .*threading.stack_size.*\n2 graphs$")
 
     def test_what_eager_calls_left_in_the_cache_goes_back(self):
         def fn(x):

@@ -20,6 +20,7 @@
 #include <assert.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +28,7 @@ enum {
     STACK_USED = 32 * 1024,   /* more than the library uses between capture and callable */
     STACK_CLEAN = 512 * 1024, /* twice what PyTorch 2.14 needs where it launches foreach kernels */
     STACK_KEPT = 64 * 1024,   /* never cleaned, at the far end of a small stack */
+    STACK_LEAST = 48 * 1024,  /* what a capture takes of it where nothing is cleaned */
     ZEROS_FROM_MALLOC = 255   /* the setting with which malloc fills what it gives with zeros */
 };
 
@@ -150,7 +152,8 @@ static rp_status run_callable(struct rp_call *call, void *user, struct rp_error 
     struct work *work = user;
     uintptr_t here = (uintptr_t)__builtin_frame_address(0);
     uintptr_t wanted = work->stack - STACK_USED;
-    void *skipped = __builtin_alloca(here > wanted ? here - wanted : 16);
+    size_t below = stack_below(here), bytes = here > wanted ? here - wanted : 16;
+    void *skipped = __builtin_alloca(below && below < bytes + STACK_KEPT ? 16 : bytes);
     __asm__ volatile("" : : "r"(skipped) : "memory");
     return run_here(call, work, err);
 }
@@ -430,6 +433,21 @@ static PyObject *fail(struct work *work, rp_status status, const struct rp_error
     return NULL;
 }
 
+/* Has the thread stack enough for a capture? False with an exception set. */
+static bool has_stack(void)
+{
+    size_t left = stack_below((uintptr_t)__builtin_frame_address(0));
+    struct rp_error err = {0};
+    if (!left || left >= STACK_LEAST)
+        return true;
+    snprintf(err.message, sizeof err.message,
+             "this thread has %zu KiB of its stack left, and a capture takes %d or more: begin the "
+             "thread with a larger stack (threading.stack_size)",
+             left / 1024, STACK_LEAST / 1024);
+    rpp_set_error(RP_ERROR_LIMIT, &err);
+    return false;
+}
+
 static void begin(struct work *work, PyObject *pool)
 {
     rpp_assert_gil();
@@ -471,7 +489,7 @@ PyObject *rpp_capture(PyObject *module, PyObject *arguments)
     options.lead_bytes = lead;
     options.stream = (struct CUstream_st *)(uintptr_t)stream;
     PyObject *made = NULL;
-    if (read_args(arg_list, &work) && read_known(&work))
+    if (has_stack() && read_args(arg_list, &work) && read_known(&work))
         made = do_capture(pool, &work, &options);
     free_work(&work);
     return made;
@@ -499,7 +517,7 @@ PyObject *rpp_estimate_add(struct rp_estimate *estimate, PyObject *arguments)
     if (!PyArg_ParseTuple(arguments, "O!OO!Os", rpp_pool_type, &pool, &work.callable, &PyList_Type,
                           &arg_list, &work.results, &name))
         return NULL;
-    if (read_args(arg_list, &work))
+    if (has_stack() && read_args(arg_list, &work))
         done = do_estimate(estimate, pool, &work, name);
     free_work(&work);
     return done;

@@ -3,6 +3,7 @@
 
 #include "base/caller.h"
 #include "base/refuse.h"
+#include "base/stack.h"
 #include "driver/watch.h"
 #include "reprise_framework.h"
 
@@ -169,15 +170,9 @@ rp_status rp_call_ended(struct rp_call *call, struct CUgraph_st *graph, struct r
 }
 
 /* Padding in kernel parameters is whatever the stack held. Leftovers of an earlier run of the same
- * callable, among them addresses of its blocks, would be mistaken for parameters; after this the
- * stack below holds the same in every run. */
-__attribute__((noinline)) static void clean_stack(void)
-{
-    enum { BYTES = 64 * 1024 };
-    char stack[BYTES];
-    memset(stack, 0, sizeof stack);
-    __asm__ volatile("" : : "r"(stack) : "memory"); /* keeps the memset */
-}
+ * callable, among them addresses of its blocks, would be mistaken for parameters; once so much is
+ * cleaned the stack below holds the same in every run. */
+enum { STACK_CLEAN = 64 * 1024 };
 
 /* Callables of this thread that are under way and captured. */
 static _Thread_local unsigned capturing;
@@ -226,7 +221,7 @@ rp_status rpi_call_run(struct rp_call *call, rp_callable_fn callable, void *user
     struct rp_error said = {0};
     struct rpi_failed_call last;
     char driver[320];
-    clean_stack();
+    rpi_stack_clean(STACK_CLEAN);
     rp_status status = run_watched(call, callable, user, &last, &said);
     bool failed = call->captures && call->failure.status != RP_OK &&
                   call->failure.status != RP_ERROR_INVALID_ARGUMENT;
