@@ -110,7 +110,7 @@ NONE = word()  # what stands for no gradient
 
 
 class LaidOut(Counted, Tensor):
-    """The same as python/csrc/grad/gradient_address.h has it."""
+    """The same as python/csrc/base/gradient_address.h has it."""
 
     def __new__(cls, grad=None):
         made = Tensor.__new__(cls, 64)

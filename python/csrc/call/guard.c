@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "call/guard.h"
 
-#include "grad/gradient_address.h"
+#include "base/gradient_address.h"
 #include "reads/reads.h"
 
 #include <assert.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "grad/gradients.h"
 
-#include "grad/gradient_address.h"
+#include "base/gradient_address.h"
 
 struct gradient {
     PyObject *param;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "reads/reads.h"
 
+#include "base/gradient_address.h"
 #include "base/tensor_address.h"
 #include "reads/functions.h"
 #include "reads/marks.h"
@@ -40,7 +41,7 @@ struct owner {
     struct rpp_set_image *image; /* of a SET that held; may be NULL */
     uint64_t seen;               /* the mark's version, or the tag, when it held */
     struct rpp_tensor_place place;
-    uint64_t form;  /* of a TENSOR: its sizes and strides */
+    uint64_t form;  /* of a TENSOR: sizes, strides, and whether it wants a gradient */
     size_t word_at; /* one more than the number of its first word; 0: it has none */
     bool unowned;   /* the object: there is no reference to it */
     bool is_told;   /* of a FUNCTION: looked at when any was changed */
@@ -294,11 +295,25 @@ static struct rpp_tensor_place place_now(const struct reads *reads, const struct
     return place;
 }
 
-/* Sizes and strides, where they are known, as a number. */
+/* Does a tensor want a gradient? One that an operation made wants what it wanted when it was made. */
+static bool wants_gradient(PyObject *tensor)
+{
+    if (rpp_gradient_is_known(tensor))
+        return rpp_gradient_wish(tensor) == RPP_WANTS_ONE;
+    PyObject *wants = PyObject_GetAttrString(tensor, "requires_grad");
+    bool is_wanted = wants == Py_True;
+    Py_XDECREF(wants);
+    PyErr_Clear();
+    return is_wanted;
+}
+
+/* Sizes and strides, where they are known, and whether it wants a gradient, as a number. */
 static uint64_t form_now(const struct owner *owner)
 {
     PyObject *tensor = led_to(owner->object);
-    return tensor == Py_None ? 0 : rpp_tensor_form(tensor);
+    if (tensor == Py_None)
+        return 0;
+    return rpp_tensor_form(tensor) ^ (wants_gradient(tensor) ? UINT64_C(1) << 63 : 0);
 }
 
 /* The bytes of a contiguous tensor on the CPU, as they are known? */

@@ -16,6 +16,7 @@ import importlib
 import inspect
 import os
 import sys
+import threading
 
 from .. import _C
 from .versions import NEWEST, numbers
@@ -381,6 +382,38 @@ def go_back(torch, root, gradient):
         root.backward(gradient)
     else:
         run((root,), (gradient,), False, False, (), allow_unreachable=True, accumulate_grad=True)
+
+
+class _Told:
+    """Autograd's engine, of which somebody is told what one thread asks of it."""
+
+    def __init__(self, engine, tell):
+        self._engine, self._tell, self._thread = engine, tell, threading.get_ident()
+
+    def __getattr__(self, name):
+        return getattr(self._engine, name)
+
+    def run_backward(self, roots, *args, **kwargs):
+        if threading.get_ident() == self._thread:
+            keeps = args[1] if len(args) > 1 else kwargs.get("keep_graph", False)
+            self._tell(roots, keeps, kwargs.get("accumulate_grad", False))
+        return self._engine.run_backward(roots, *args, **kwargs)
+
+
+@contextlib.contextmanager
+def passes_told(torch, tell):
+    """Calls tell(roots, does the graph stay, is it added to gradients of leaves) ahead of each backward pass that
+    this thread begins meanwhile, from Python. No other thread may do the same."""
+    kind, name = torch.autograd.Variable, "_execution_engine"
+    engine = getattr(kind, name, None)
+    if engine is None:
+        yield
+        return
+    setattr(kind, name, _Told(engine, tell))
+    try:
+        yield
+    finally:
+        setattr(kind, name, engine)
 
 
 def after_each_pass(torch, function):

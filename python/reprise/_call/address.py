@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Shows the C extension where PyTorch keeps a tensor's address and its kind
-(python/csrc/base/tensor_address.h), and its gradient (python/csrc/grad/gradient_address.h)."""
+(python/csrc/base/tensor_address.h), and its gradient (python/csrc/base/gradient_address.h)."""
 
 from .. import _C
 

@@ -8,6 +8,7 @@ from .._base.tree import build, flatten, unflatten
 from .._effects.effects import Containers
 from .._grad.gradients import homes
 from .._grad.nodes import hooked_refusal
+from .._grad.reached import TURNED, Left, Open, Passes
 from .._reads.walk import is_plain
 from .._shapes.shape import Given
 from .._shapes.split import Refused
@@ -106,15 +107,49 @@ def _is_of_backward(error):
     return any(frame.f_code.co_name == "_engine_run_backward" for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
-def refusal_in(error):
-    """What a run was refused for, where the library's own words about its broken capture hide that; else
-    the error itself."""
-    seen = error
-    while seen is not None:
-        if isinstance(seen, Refused):
-            return seen
-        seen = seen.__cause__ or seen.__context__
+def tells_open(torch, body):
+    """The body of one graph. It raises Open where its results, or what it keeps, are for somebody to go back
+    through."""
+    def telling(placed):
+        passes, is_enabled = Passes(torch), torch.is_grad_enabled()
+        with passes.watched():
+            result = body(placed)
+        left = Left(torch, flatten(result)[0], passes, placed, is_enabled)
+        try:
+            leaves = left.leaves()
+        except ValueError as why:
+            raise Refused(str(why)) from None
+        if leaves:
+            raise Open(leaves)
+        return result
+    return telling
+
+
+def keeps_wishes(body, params):
+    """The body, which may not leave other parameters requiring gradients than it found: replays would not."""
+    def keeping(placed):
+        before = [p.requires_grad for p in params]
+        result = body(placed)
+        turned = [(p, wish) for p, wish in zip(params, before) if p.requires_grad != wish]
+        for param, wish in turned:
+            param.requires_grad_(wish)
+        if turned:
+            raise Refused(TURNED)
+        return result
+    return keeping if params else body
+
+
+def cause_of(error, kind):
+    """The error of that kind that led to this one, where the library's own words about its broken capture hide it;
+    None: there is none."""
+    while error is not None and not isinstance(error, kind):
+        error = error.__cause__ or error.__context__
     return error
+
+
+def refusal_in(error):
+    """What a run was refused for; else the error itself."""
+    return cause_of(error, Refused) or error
 
 
 def clear_frames(error):

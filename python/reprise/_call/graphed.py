@@ -26,6 +26,7 @@ from .._effects.effects import Before, Changed, Effects, Unobserved, records_of
 from .._effects.refusals import Refusals, traced_call
 from .._grad.gradients import Gradients, Shared, for_fast_path, homes, to_give
 from .._grad.nodes import Aliases, Nodes
+from .._grad.reached import TURNED, Found, Open
 from .._grad.twice import Again
 from .._reads.hyperparameters import Hyperparameters, Unfollowed, is_diverged
 from .._reads.news import News, names_of_leaves
@@ -35,8 +36,8 @@ from .._reads.reads import Reads, Unreadable
 from .._reads.walk import is_plain, plain_token
 from .._shapes.shape import Shape
 from .._shapes.split import Refused, Split
-from .body import body_of, brings_home, clear_frames, is_on_cpu, marks_given, refusal_in, tells_hooks, \
-    with_given
+from .body import body_of, brings_home, cause_of, clear_frames, is_on_cpu, keeps_wishes, marks_given, refusal_in, \
+    tells_hooks, tells_open, with_given
 from .cpu_run import Wanted
 from .cpu_values import MOST_BYTES, CpuValues, Pair, is_taken
 from .fast_path import FastPath
@@ -361,15 +362,23 @@ class Graphed:
         if self._stale[settled] < MOST_STALE:
             return
         lost = max(part.graph.info()["lost_bytes"] for part in shape.parts())
-        text = (f"memory that it uses beside its arguments, {lost} bytes, was freed after each of "
+        if isinstance(shape, Split) and shape.found is not None:
+            text = (f"a tensor that its results go back to was another one after each of {MOST_STALE} captures. Pass "
+                    "it as an argument, or write into it instead of replacing it")
+        else:
+            text = self._why_stale(lost)
+        self._failures[settled] = (text, ATTEMPTS)
+        self._tell_eager(f"reprise: '{self.name}' runs without a graph for these arguments from now on: "
+                         f"{text}", text)
+
+    @staticmethod
+    def _why_stale(lost):
+        return (f"memory that it uses beside its arguments, {lost} bytes, was freed after each of "
                 f"{MOST_STALE} captures. Give that tensor as an argument, or write into it instead "
                 "of replacing it") if lost else (
             f"gradients that it uses lay elsewhere after each of {MOST_STALE} captures. Let the "
             "optimizer keep them, zero_grad(set_to_none=False), and write into them instead of "
             "assigning to p.grad.data")
-        self._failures[settled] = (text, ATTEMPTS)
-        self._tell_eager(f"reprise: '{self.name}' runs without a graph for these arguments from now on: "
-                         f"{text}", text)
 
     def _shorten_eager(self, args, kwargs, tensors):
         """Lets the fast path tell that calls of a shape which cannot be captured are eager ones, where
@@ -986,10 +995,32 @@ class Graphed:
         return Before(gradients, Effects(self._torch, self._fn, kept,
                                           self._refusals.known.get(key and self._group(key))))
 
-    def _take(self, before, key, leaves, tensors, spec, has_kwargs, verify):
+    def _take(self, before, key, *call):
+        return self._by_reach(call[1], lambda params, found: self._take_as(params, found, before, key, *call))
+
+    def _by_reach(self, tensors, take):
+        """What take(params, found) returns: the parameters of two graphs, None: of one, and those among them that
+        results were found to go back to, though no module has them."""
+        params, found = self._watch.params if self._is_split(tensors) else None, []
+        while True:
+            try:
+                return take(params, found)
+            except Exception as error:
+                opened = cause_of(error, Open)
+                if opened is None:
+                    raise
+                known = set(map(id, (*self._watch.params, *found)))
+                more = [leaf for leaf in opened.leaves if id(leaf) not in known]
+                if params is not None and not more:
+                    raise Refused(TURNED) from None
+                clear_frames(error)
+            found = found + more
+            params = [*self._watch.params, *found]
+
+    def _take_as(self, params, found, before, key, leaves, tensors, spec, has_kwargs, verify):
         torch = self._torch
         device = self._device(tensors)
-        split = self._is_split(tensors)
+        split = params is not None
         family = self._family(key)
         if split:
             self._numbers.refuse(family, "forward and backward are two graphs")
@@ -999,7 +1030,7 @@ class Graphed:
         bound = self._hyperparameters.bind(given, drawing)
         distributed.check_modules(torch, self._watch.modules, split)
         pool = self._own_pool(device, split)
-        aliases = Aliases(torch, self._watch.modules, self._watch.params) if split else None
+        aliases = Aliases(torch, self._watch.modules, params) if split else None
         cpu = self._cpu.attempt(device, self._cpu_family(key), self._on_cpu(leaves),
                                 not split and bound is None)
         numbered = tuple(seat or ())
@@ -1017,7 +1048,7 @@ class Graphed:
                              verify and "capture")  # a step must not be taken twice
                 brings = cpu is not None or any(self._brought(leaf) for leaf in self._others(leaves))
                 made.again = None if self._strict or brings else self._called_again(leaves, spec, has_kwargs)
-                made.let_go()
+                made.let_go(Found(self._reads, found) if found else None)
                 pair.give(made, self._reads.compares)
             else:
                 work = self._work(before, device, body, tensors)
@@ -1075,10 +1106,14 @@ class Graphed:
             before.finish()
 
     def _rehearse(self, before, key, into, leaves, tensors, spec, stand_ins, kept):
+        self._by_reach(tensors, lambda params, _: self._rehearse_as(params, before, key, into, leaves, tensors, spec,
+                                                                    stand_ins, kept))
+
+    def _rehearse_as(self, params, before, key, into, leaves, tensors, spec, stand_ins, kept):
         torch, device = self._torch, self._device(tensors)
-        split = self._is_split(tensors)
+        split = params is not None
         pool, name = self._own_pool(device, split), self._shape_name(tensors)
-        aliases = Aliases(torch, self._watch.modules, self._watch.params) if split else None
+        aliases = Aliases(torch, self._watch.modules, params) if split else None
         cpu = self._cpu.attempt(device, self._cpu_family(key), self._on_cpu(leaves), not split)
         body = self._body(before, None, aliases, leaves, spec, False, cpu=cpu)
         tensors = tensors + cpu.packed if cpu is not None else tensors
@@ -1113,7 +1148,8 @@ class Graphed:
         if bound is not None:
             body = bound.body(body)
         body = brings_home(self._torch, body, before.gradients.params)
-        return self._reads.refusing(body, before.effects.watched)
+        body = keeps_wishes(self._reads.refusing(body, before.effects.watched), before.gradients.params)
+        return body if aliases is not None or self._grad == "whole" else tells_open(self._torch, body)
 
     def _backward_watched(self, before):
         """As of Split: hooks and functions of the program's run in backward passes."""

@@ -53,7 +53,10 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
         grad (str): ``"split"``: with gradients enabled, forward and backward are two graphs, and
             results take part in autograd. ``"whole"``: the callable is one graph, backward passes
             and optimizer steps inside it included, and results are detached. ``"auto"``: split
-            where an argument requires a gradient, or ``fn`` is a module with a parameter that does.
+            where an argument requires a gradient, ``fn`` is a module with a parameter that does, or
+            its results require gradients and no backward pass inside ``fn`` went through them. The
+            tensors that these go back to are found in the graph that autograd makes. Where two
+            graphs cannot give the gradients of eager calls, calls are eager, with a warning.
             Gradients that a whole graph leaves lie in its memory, until its next call. When the
             last of them is dropped after the graph, the stream of its last call, which has to exist
             then, is waited for. Where graphs read them or add to them (micro-batches, an optimizer's

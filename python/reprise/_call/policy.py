@@ -23,6 +23,7 @@ from .._base.tree import flatten
 from .._capture.record import is_alone
 from .._reads.hyperparameters import Unfollowed
 from .._shapes.shape import Shape
+from .._shapes.split import Split
 from .graphed import ATTEMPTS, Graphed, NewValues, Uncapturable
 from .passes import end_behind_backward
 
@@ -155,7 +156,6 @@ class Judged(Graphed):
 
     def _judged_call(self, case, key, found, args, kwargs, start):
         leaves, tensors, spec = found
-        measured = self._measured_pair if case.is_pair else self._measured
         stream = torch_private.of(self._torch).raw_stream(case.device)
         ahead = (time.perf_counter_ns() - start) / 1000
         turn = case.choice.begin(stream, ahead)
@@ -166,6 +166,7 @@ class Judged(Graphed):
                 return self._fn(*args, **kwargs)  # it was stale at once, and the case is gone
             self._offer_graph(case, key, args, kwargs, tensors)
             turn = case.choice.begin(stream, ahead)
+        measured = self._measured_pair if case.is_pair else self._measured
         if turn[0] == _GRAPH:
             return measured(case.choice, turn, lambda: self._replay(key, case.shape, tensors, args, kwargs))
         result = measured(case.choice, turn, lambda: self._fn(*args, **kwargs))
@@ -270,6 +271,7 @@ class Judged(Graphed):
             key = self._stored(key)
             self._cases[key] = case
             case.shape = shape
+            case.is_pair = isinstance(shape, Split)
             self._rests.captured(leaves, spec)
             self._keep(key, shape)
             case.choice.captured(True, (time.perf_counter() - start) * 1000)

@@ -93,9 +93,10 @@ class Watch:
         # By the class: an attribute may have the name of a method. Each once, though roots may share it:
         # a gradient is added for each time that a parameter is among them.
         self.modules = _each_once(m for root in self.roots for m in type(root).modules(root))
-        self.params = _each_once(p for root in self.roots for p in type(root).parameters(root))
+        own = (t for t in self.single if t.is_leaf and (t.is_floating_point() or t.is_complex()))
+        self.params = _each_once((*(p for root in self.roots for p in type(root).parameters(root)), *own))
         buffers = _each_once(b for root in self.roots for b in type(root).buffers(root))
-        self.tensors = self.params + buffers + self.single
+        self.tensors = _each_once((*self.params, *buffers, *self.single))
         self.hooks = [_hooks(m) for m in self.modules]
         self.members.set([owner for m in self.modules for owner in _owners(m)])
         self.seen = seen

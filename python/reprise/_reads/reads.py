@@ -246,11 +246,9 @@ class Reads:
 
     def _is_own(self, tensor):
         """Does a tensor lie in memory that the callable has beside its arguments?"""
-        walk = self.values.walk
         if self._own[0] != self.values.walks:
-            found = [] if walk is None else [owner() for kind, _, owner, _, _ in walk.owners if kind == TENSOR]
-            found += self.watch.tensors if self.watch is not None else []
-            self._own = (self.values.walks, frozenset(map(_storage, filter(_is_there, found))))
+            found = self.tensors() + (self.watch.tensors if self.watch is not None else [])
+            self._own = (self.values.walks, frozenset(map(_storage, found)))
         return _storage(tensor) in self._own[1]
 
     def compares(self, tensor):
@@ -271,6 +269,17 @@ class Reads:
     @property
     def iterators(self):
         return self.values.walk.iterators if self.values.walk is not None else []
+
+    @property
+    def walks(self):
+        """How often all that is read was looked for."""
+        return self.values.walks
+
+    def tensors(self):
+        """Those on the device that it reads, but for what is watched."""
+        walk = self.values.walk
+        found = [] if walk is None else [owner() for kind, _, owner, _, _ in walk.owners if kind == TENSOR]
+        return list(filter(_is_there, found))
 
     def snapshot(self):
         """What there is to compare by `differences`."""

@@ -20,6 +20,7 @@ from .._base.tree import assembled, flatten, is_leaf, unflatten
 from .._capture.record import Work
 from .._grad.contexts import Contexts
 from .._grad.fused import Flags, say
+from .._grad.reached import EARLIER, PASSES, WISHED, WITHIN, Open, Passes, Reached, beside, elsewhere
 from .._grad.twice import attach
 from .shape import Shape
 
@@ -48,6 +49,8 @@ class Split:
     effects = None   # what its calls assign beside their results (effects.Assignments)
     cpu = constants = None  # as of Shape
     plan = None      # a Plan, once both were captured
+    found = None     # parameters behind the others that no module has (reached.Found)
+    checks_reach = True  # may its results go back to its arguments and parameters alone?
     offered = -1     # to the fast path: when, by its guards
 
     def __init__(self, torch, device, body, tensors, aliases, generators, allow_unused=True, values=None, draws=True,
@@ -138,9 +141,13 @@ class Split:
         """Behind the capture of the backward pass, or without one."""
         self.drop_runs()
 
-    def let_go(self):
-        """Behind all captures: keeps of the arguments only whether they want gradients."""
+    def let_go(self, found=None):
+        """Behind all captures: keeps of the arguments only whether they want gradients. found: a reached.Found of
+        the last of the parameters, which are the program's to drop, or None."""
         torch = self.torch
+        if found is not None:
+            self.params, self.found = self.params[:-len(found.tensors())], found
+            self.aliases.all = self.params
         self.body = self.values = self.watched = None
         self.tensors = [torch.empty(0, device="cpu", requires_grad=t.requires_grad) for t in self.tensors]
 
@@ -192,16 +199,40 @@ class Split:
         self.needed = []
         leaves = [p.requires_grad_(t.requires_grad) for p, t in zip(placed, self.tensors)]
         hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
+        passes = Passes(torch)
         with torch.enable_grad(), hooks:
-            result = self.body(leaves)
+            with passes.watched():
+                result = self.body(leaves)
             out, spec = flatten(result)
             out = [self._own(leaf, leaves) for leaf in out]
+        if self.checks_reach:
+            self._check_reach(out, passes, leaves)
         self.themselves = {k: self.aliases.whose(x) for k, x in enumerate(out) if self._is_itself(x)}
         self.differentiable = [getattr(x, "requires_grad", False) for x in out]
         self.results = [x for k, x in enumerate(out) if self.differentiable[k] and k not in self.themselves]
         if self.results:
             self._keep_edges([leaf for leaf in leaves if leaf.requires_grad])
         return unflatten(spec, out)
+
+    def _check_reach(self, out, passes, inputs):
+        """Raises where gradients would be lost: Open where the parameters lack some that the results go back to."""
+        if passes.adds:
+            raise Refused(PASSES)
+        torch = self.torch
+        reached = Reached([x for x in out if isinstance(x, torch.Tensor) and x.requires_grad], passes)
+        if reached.is_earlier:
+            raise Refused(EARLIER)
+        wished = {id(x) for x, t in zip(inputs, self.tensors) if x.requires_grad and not t.requires_grad}
+        if any(id(leaf) in wished for leaf in reached.leaves):
+            raise Refused(WISHED)
+        if any(leaf is param for leaf in reached.leaves for param in self.aliases.params):
+            raise Refused(BESIDE)
+        others = beside(reached.leaves, (*inputs, *self.params, *map(self.aliases.of, self.params)))
+        why = elsewhere(others, self.device)
+        if why is not None:
+            raise Refused(why)
+        if others:
+            raise Open(others)
 
     def _own(self, leaf, inputs):
         """A leaf of the result that is none of the arguments' memory."""
@@ -231,6 +262,8 @@ class Split:
         if not isinstance(packed, tuple):
             return packed if packed.requires_grad else _view(packed)
         slot, offset, shape, stride, dtype = packed
+        if slot not in self.placed:
+            raise Refused(WITHIN)
         whole = self.placed[slot]
         made = self.torch.empty(0, dtype=dtype, device=self.device)
         return made.set_(whole.untyped_storage(), (whole.storage_offset() + offset) // dtype.itemsize,
@@ -293,7 +326,10 @@ class Split:
 
     def leaves(self, tensors):
         """Those leaves of the result that autograd knows, for it to go back through."""
-        return Split.function.apply(self, *tensors, *self.params)
+        return Split.function.apply(self, *tensors, *self.all_params())
+
+    def all_params(self):
+        return self.params if self.found is None else [*self.params, *self.found.tensors()]
 
     def delivered(self, leaves, others):
         """The result, of those leaves of it that autograd knows."""
@@ -347,7 +383,8 @@ class Split:
         return (self.forward,) if self.backward is None else (self.forward, self.backward)
 
     def is_stale(self):
-        return any(part.is_stale() for part in self.parts()) or self.reads_other_values()
+        return any(part.is_stale() for part in self.parts()) or self.reads_other_values() or (
+            self.found is not None and self.found.are_gone())
 
     def reads_other_values(self):
         return self.cpu is not None and self.cpu.has_changed()
@@ -478,7 +515,7 @@ def _differentiable(torch, ctx, grads, found):
             t is None or _version(t) != version for t, (_, version) in zip(tensors, ctx.given)):
         return _only_once(torch, split, found)
     incoming = [g for g, d in zip(grads, split.differentiable) if d]
-    return (None, *attach(split.again, tensors, split.params, incoming, found[1:]))
+    return (None, *attach(split.again, tensors, split.all_params(), incoming, found[1:]))
 
 
 def _only_once(torch, split, grads):

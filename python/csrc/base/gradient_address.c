@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "grad/gradient_address.h"
+#include "base/gradient_address.h"
 
 #include <fcntl.h>
 #include <string.h>

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: MIT
+"""What the results of a run go back to through autograd.
+
+Results may be for somebody to go back through, whatever a function reaches its parameters by. The graph that
+autograd made in a run tells:
+
+    leaves    tensors in which gradients are added up: arguments, parameters, and any others
+    passed    a node that a backward pass of the run went through, behind which nobody goes back once more
+    earlier   a node that was there ahead of the run: gradients leave the run at a tensor that is no leaf
+"""
+
+import weakref
+
+from .. import _C
+from .._base import torch_private
+
+PASSES = ("it runs a backward pass, and returns or keeps results beside it that require gradients, which a graph "
+          "would not give. Detach them, or run that backward pass outside; grad='whole' returns all results "
+          "detached")
+DISABLED = ("it enables gradients where its caller has disabled them, and its results require gradients, which a "
+            "graph would not give. Enable them around the call, or detach the results")
+EARLIER = ("it reads a tensor that earlier work made and that requires gradients, which a graph would not give. Pass "
+           "it as an argument, or detach it")
+WISHED = ("it has an argument require gradients, and its results go back to that. Call requires_grad_() ahead of "
+          "the call")
+WITHIN = ("it takes gradients itself, and its results are for somebody to go back through: a graph by itself cannot be "
+          "both. Capture the whole step, reprise.graphed(step), with the backward pass in it, or detach the results")
+TURNED = ("it changes which parameters require gradients, which replays would not. Call requires_grad_() outside, or "
+          "leave them as they were")
+MADE = ("it returns a tensor that it makes and that requires gradients by itself, which a replay's would not. Call "
+        "requires_grad_() on the result")
+ELSEWHERE = ("its results go back to a tensor on {} that requires gradients. Move that to {} and keep it there, or "
+             "pass it as an argument")
+_PASSED = "reprise: a backward pass went through"
+_RUN = "reprise: seen behind the run"
+
+
+class Open(Exception):
+    """A run has results to go back through, to leaves that its graphs give no gradients so far."""
+
+    def __init__(self, leaves):
+        super().__init__("its results go back to tensors beside its arguments")
+        self.leaves = leaves
+
+
+class Passes:
+    """The backward passes that a run makes.
+
+    Attributes:
+        any (bool): Was there one?
+        adds (bool): One that adds to gradients of leaves?
+    """
+
+    def __init__(self, torch):
+        self._torch = torch
+        self.any = self.adds = False
+
+    def watched(self):
+        """A context manager of the run."""
+        return torch_private.passes_told(self._torch, self._goes_back)
+
+    def _goes_back(self, roots, keeps, adds):
+        self.any = True
+        self.adds = self.adds or adds
+        if keeps and not adds:
+            return  # somebody goes on from there
+        ahead = [getattr(root, "grad_fn", None) or getattr(root, "node", None) for root in roots]
+        while ahead:
+            node = ahead.pop()
+            if node is not None and not is_adder(node) and _PASSED not in node.metadata:
+                node.metadata[_PASSED] = True
+                ahead += [before for before, _ in node.next_functions]
+
+
+def is_adder(node):
+    """Is it what adds gradients up in a leaf?"""
+    return type(node).__name__ == "AccumulateGrad"
+
+
+class Reached:
+    """What these results go back to. run: an object, the same for all results of a run."""
+
+    def __init__(self, results, run):
+        found, ahead, seen = {}, [], set()
+        self.was_passed = self.is_earlier = False
+        for result in results:
+            if result.grad_fn is None:
+                found[id(result)] = result
+            ahead.append(result.grad_fn)
+        while ahead:
+            node = ahead.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            if is_adder(node):
+                found[id(node.variable)] = node.variable
+                continue
+            noted = node.metadata
+            self.was_passed = self.was_passed or _PASSED in noted
+            self.is_earlier = self.is_earlier or noted.setdefault(_RUN, run) is not run
+            ahead += [before for before, _ in node.next_functions]
+        self.leaves = list(found.values())
+
+
+def is_made(tensor):
+    """Does it lie in memory of the run that is under way?"""
+    return _C.call_block(tensor.untyped_storage().data_ptr()) is not None
+
+
+def beside(leaves, known):
+    """Those of the leaves that the program has beside some that are known."""
+    ids = set(map(id, known))
+    return [leaf for leaf in leaves if id(leaf) not in ids and not is_made(leaf)]
+
+
+def elsewhere(leaves, device):
+    """Why gradients cannot reach these leaves; None: they can."""
+    strange = [leaf.device for leaf in leaves if leaf.device != device]
+    return ELSEWHERE.format(strange[0], device) if strange else None
+
+
+class Left:
+    """Those of a run's results, with what it keeps, that somebody may go back through."""
+
+    def __init__(self, torch, results, passes, placed, is_enabled):
+        """placed: the arguments; is_enabled: does the caller want gradients?"""
+        self._passes, self._placed, self._is_enabled = passes, placed, is_enabled
+        self._wanted = [x for x in results if isinstance(x, torch.Tensor) and x.requires_grad]
+
+    def leaves(self):
+        """The leaves to give gradients to. Raises ValueError, whose text is a reason, where no graph can."""
+        if any(x.is_leaf and is_made(x) for x in self._wanted):
+            raise ValueError(MADE)
+        reached = self._reached()
+        leaves = beside(reached.leaves, ())
+        if not leaves and not reached.is_earlier:
+            return []
+        placed = set(map(id, self._placed))
+        for is_wrong, why in ((self._passes.adds, PASSES), (not self._is_enabled, DISABLED),
+                              (reached.is_earlier, EARLIER),
+                              (any(id(leaf) in placed for leaf in leaves), WISHED)):
+            if is_wrong:
+                raise ValueError(why)
+        return leaves
+
+    def _reached(self):
+        run, ahead = object(), [x for x in self._wanted if not x.is_leaf]
+        if self._passes.any:
+            ahead = [x for x in ahead if not Reached([x], run).was_passed]
+        return Reached(ahead, run)
+
+
+class Found:
+    """Leaves that graphs give gradients to and that no module has: the program's to drop. reads: a Reads."""
+
+    def __init__(self, reads, leaves):
+        self._reads = reads
+        self._leaves = [weakref.ref(leaf) for leaf in leaves]
+        self._walks = reads.walks
+        there = set(map(id, reads.tensors()))
+        self._named = [ref for ref, leaf in zip(self._leaves, leaves) if id(leaf) in there]
+
+    def tensors(self):
+        return [ref() for ref in self._leaves]
+
+    def are_gone(self):
+        """Is one dropped, or another one where names led to it? It may lie in the same memory."""
+        if any(ref() is None for ref in self._leaves):
+            return True
+        if self._walks == self._reads.walks:
+            return False
+        there = set(map(id, self._reads.tensors()))
+        if any(id(ref()) not in there for ref in self._named):
+            return True
+        self._walks = self._reads.walks
+        return False
