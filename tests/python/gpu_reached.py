@@ -344,6 +344,12 @@ class Reached(unittest.TestCase):
             return x.requires_grad_().square().sum()
         self.check(lambda: fn, lambda: [], warns="has an argument require gradients.*ahead of the call")
 
+        class Net(torch.nn.Linear):
+            def forward(self, x):
+                return super().forward(x.requires_grad_())
+        own = Net(8, 4).cuda()
+        self.check(lambda: own, lambda: list(own.parameters()), warns="has an argument require gradients")
+
     def test_parameters_that_come_to_require_gradients(self):
         net = self.net
 
@@ -351,6 +357,20 @@ class Reached(unittest.TestCase):
             net.requires_grad_(True)
             return net(x)
         self.check(lambda: fn, between=lambda i: net.requires_grad_(False), warns="which parameters require gradients")
+
+    def test_parameters_that_come_to_require_none(self):
+        net = self.net
+
+        def fn(x):
+            result = net(x).detach()
+            net.requires_grad_(False)
+            return result
+        call = reprise.graphed(fn)
+        with self.assertWarnsRegex(UserWarning, "which parameters require gradients"):
+            for i in range(6):
+                net.requires_grad_(True)
+                call(inputs(i))
+                self.assertFalse(net[0].weight.requires_grad)
 
     def test_gradients_that_are_enabled_within(self):
         call, x = reprise.graphed(lambda x: torch.enable_grad()(self.net)(x)), inputs(1)
