@@ -389,6 +389,12 @@ class Reached(unittest.TestCase):
         weight.register_hook(lambda grad: grad * 2)
         self.check(lambda: lambda x: x @ weight, lambda: [weight], warns="a parameter with hooks is used beside")
 
+    def test_layers_that_go_back_to_other_tensors(self):
+        """PyTorch's function gives these no gradients."""
+        weight = self.weight
+        with self.assertRaisesRegex(RuntimeError, r"goes back to a tensor of the shape \(8, 8\).*pass it as an argument"):
+            reprise.make_graphed_callables(lambda x: x @ weight, (inputs(0).requires_grad_(),))
+
     def test_errors_where_they_are_asked_for(self):
         call = reprise.graphed(lambda x: x.requires_grad_().sum(), strict=True)
         call(inputs(0))

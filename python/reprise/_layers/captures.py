@@ -8,8 +8,9 @@ from .._base.tree import flatten
 from .._capture import draws
 from .._grad.fused import main_gradients_aside
 from .._grad.nodes import Aliases
+from .._grad.reached import Open
 from .._reads.reads import is_compiled
-from .._shapes.split import Split
+from .._shapes.split import Refused, Split
 from .._call.body import body_of, clear_frames
 from .._call.cpu_values import CpuValues, Pair
 from .._call.kept import Kept
@@ -17,6 +18,10 @@ from .buffers import Buffers
 from .delayed import DelayedSplit
 from .form import Form
 from .randomness import kept as random_states_kept
+
+
+UNKNOWN = ("'{}' goes back to a tensor of the shape {} that requires gradients and is neither an argument nor a "
+           "parameter of it, which would have none: pass it as an argument, or make it a parameter")
 
 
 def name_of(fn):
@@ -163,7 +168,10 @@ class Captures:
         def forward(place, name):
             split = self._new_split(place, cpu, may_draw, allow_unused)
             with _clearing():
-                split.capture_forward(pool, name)
+                try:
+                    split.capture_forward(pool, name)
+                except Open as error:
+                    raise Refused(UNKNOWN.format(name, tuple(error.leaves[0].shape))) from error
             return split
 
         def backward(split, name):

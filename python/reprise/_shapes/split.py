@@ -50,7 +50,6 @@ class Split:
     cpu = constants = None  # as of Shape
     plan = None      # a Plan, once both were captured
     found = None     # parameters behind the others that no module has (reached.Found)
-    checks_reach = True  # may its results go back to its arguments and parameters alone?
     offered = -1     # to the fast path: when, by its guards
 
     def __init__(self, torch, device, body, tensors, aliases, generators, allow_unused=True, values=None, draws=True,
@@ -205,8 +204,7 @@ class Split:
                 result = self.body(leaves)
             out, spec = flatten(result)
             out = [self._own(leaf, leaves) for leaf in out]
-        if self.checks_reach:
-            self._check_reach(out, passes, leaves)
+        self._check_reach(out, passes, leaves)
         self.themselves = {k: self.aliases.whose(x) for k, x in enumerate(out) if self._is_itself(x)}
         self.differentiable = [getattr(x, "requires_grad", False) for x in out]
         self.results = [x for k, x in enumerate(out) if self.differentiable[k] and k not in self.themselves]
