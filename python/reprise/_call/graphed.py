@@ -101,6 +101,7 @@ class Graphed:
     _given = None  # what it was made with
     _fresh = 0     # captures since graphs were seen to be called again
     _uses = 0      # of graphs, when that was looked at
+    _opens = False  # were results found to go back to tensors, though nothing told of it ahead?
     _patience = 0  # captures beyond MOST_FRESH
 
     def __new__(cls, *given):
@@ -1014,6 +1015,7 @@ class Graphed:
                 if params is not None and not more:
                     raise Refused(TURNED) from None
                 clear_frames(error)
+            self._opens = True
             found = found + more
             params = [*self._watch.params, *found]
 

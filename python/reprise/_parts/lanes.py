@@ -69,7 +69,8 @@ class Lane:
             return self.own_call(args, kwargs)
         if torch.cuda.is_current_stream_capturing() or is_alone() or self.part.is_divided():
             return self._fn(*args, **kwargs)
-        if self._is_split([leaf for leaf in flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)]):
+        if (self._opens and torch.is_grad_enabled()) or self._is_split(
+                [leaf for leaf in flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)]):
             lane = self.part.lane_behind(rounds.current, rounds.last_place(rounds.current))
         else:
             lane = self if not rounds.last_place(0) else self.part.lane_aside()
