@@ -89,6 +89,58 @@ def closure_number():
 
 
 @kind()
+def attributes_of_a_function_replaced():
+    n = net()
+
+    def scaled(x):
+        return x * scaled.factor
+    scaled.factor = 1.0
+
+    def change(i):
+        scaled.__dict__ = {"factor": values(i)}
+    return lambda x: scaled(n(x)), change
+
+
+@kind()
+def partial_with_another_state():
+    n, scaled = net(), functools.partial(lambda factor, x: x * factor, 1.0)
+    return lambda x: scaled(n(x)), lambda i: scaled.__setstate__((scaled.func, (values(i),), {}, {}))
+
+
+@kind()
+def bytes_of_a_subclass():
+    class Some(bytearray):
+        pass
+    n, some = net(), Some(b"\x01\x02")
+
+    def change(i):
+        some[0] = int(2 * values(i))
+    return lambda x: n(x) * some[0], change
+
+
+@kind(refused=r"changes 'some' \(is a bytearray, and a call writes to it\)")
+def bytes_that_a_call_writes():
+    n, some = net(), bytearray(b"\x01\x02")
+
+    def fn(x):
+        some[0] += 1
+        return n(x) * some[0]
+    return fn, lambda i: None
+
+
+@kind(refused=r"changes 'take' \(has \d+ elements behind a call that began with \d+\)")
+def a_bound_method_that_takes_out():
+    n, take = net(), [float(i) for i in range(40)].pop
+    return lambda x: n(x) * take(), lambda i: None
+
+
+@kind(refused=r"changes 'take' \(is an iterator that each call takes forward\)")
+def a_bound_next():
+    n, take = net(), iter([float(i) for i in range(40)]).__next__
+    return lambda x: n(x) * take(), lambda i: None
+
+
+@kind()
 def closure_sign_of_zero():
     n, t = net(), 0.0
 
@@ -1041,6 +1093,52 @@ def iterator_as_an_argument():
 
 
 # ---- Modules -------------------------------------------------------------------------------------------
+
+@kind()
+def wishes_for_gradients_without_any():
+    n = net()
+
+    def change(i):
+        n.requires_grad_(i // 3 % 2 == 0)
+    return lambda x: n(x) * (2.0 if n[0].weight.requires_grad else 1.0), change
+
+
+@kind()
+def wish_of_a_tensor_without_any():
+    n, weight = net(), torch.ones(SIZE, device="cuda")
+
+    def change(i):
+        weight.requires_grad_(i // 3 % 2 == 0)
+    return lambda x: n(x) * (weight * (2.0 if weight.requires_grad else 1.0)), change
+
+
+if sys.version_info >= (3, 12):  # whose dicts tell of what is put into them
+    @kind()
+    def hooks_that_are_put_there_by_hand():
+        n = net()
+
+        def change(i):
+            n[0]._forward_hooks.clear()
+            n[2]._forward_pre_hooks.clear()
+            if i // 3 == 1:
+                n[0]._forward_hooks[7] = lambda module, args, result: result * 2
+                n[2]._forward_pre_hooks[8] = lambda module, args: (args[0] + 1,)
+        return n, change
+
+
+@kind()
+def buffers_that_are_put_there_by_hand():
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net()
+            self.register_buffer("factor", torch.ones(1, device="cuda"))
+
+        def forward(self, x):
+            return self.net(x) * self.factor
+    m = Scaled()
+    return m, lambda i: m._buffers.update(factor=torch.full((1,), values(i), device="cuda"))
+
 
 @kind()
 def module_attribute():

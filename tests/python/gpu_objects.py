@@ -468,6 +468,71 @@ class Results(Case):
         self.assertIn("returns a part of an object", str(said[-1].message))
 
 
+class Containers(Case):
+    def test_a_list_that_the_program_has(self):
+        """Each call returns it, whatever is in it by then."""
+        names, weight = ["first"], torch.ones(4, device="cuda")
+        table = {"weight": weight, "more": [1]}
+
+        def fn(x):
+            return x * 2, names, {"table": table, "here": [x + 1]}
+        call, x = reprise.graphed(fn, strict=True), torch.ones(4, device="cuda")
+        for i in range(6):
+            if i == 4:
+                names.append("second")
+            doubled, first, rest = call(x)
+            self.assertIs(first, names)
+            self.assertIs(rest["table"], table)
+            self.assertIs(table["weight"], weight)
+            self.assertEqual((doubled.tolist(), rest["here"][0].tolist()), ([2.0] * 4, [2.0] * 4))
+        self.assertGreater(sum(shape["replays"] for shape in call.shapes()), 3)
+
+    def test_a_list_of_the_program_that_a_call_fills(self):
+        kept = [None]
+
+        def fn(x):
+            kept[0] = x * 2
+            return kept
+        call = reprise.graphed(fn, strict=True)
+        for i in range(9):
+            self.assertIs(call(torch.full((4 + i // 5,), float(i), device="cuda")), kept)
+            self.assertEqual(kept[0].tolist(), [2.0 * i] * (4 + i // 5))
+        self.assertGreater(sum(shape["replays"] for shape in call.shapes()), 4)
+
+    def test_an_ordered_dict_of_the_program_that_a_call_fills(self):
+        kept = collections.OrderedDict(last=None)
+
+        def fn(x):
+            kept["last"] = x * 2
+            return x, kept
+        call = reprise.graphed(fn, strict=True)
+        for i in range(6):
+            self.assertIs(call(torch.full((4,), float(i), device="cuda"))[1], kept)
+            self.assertEqual(kept["last"].tolist(), [2.0 * i] * 4)
+
+    def test_containers_in_two_places(self):
+        def twice(x):
+            made = [x * 2]
+            return {"one": made, "other": (made,)}
+
+        def within(x):
+            made = {"y": x * 2}
+            return made, [made]
+        for fn, kind in ((twice, "list"), (within, "dict")):
+            call, x = reprise.graphed(fn), torch.ones(4, device="cuda")
+            with self.subTest(kind), self.assertWarnsRegex(UserWarning, f"returns the same {kind} in two places"):
+                for _ in range(4):
+                    found = call(x)
+                    first, second = (found["one"], found["other"][0]) if fn is twice else (found[0], found[1][0])
+                    self.assertIs(first, second)
+
+    def test_containers_that_are_alike(self):
+        call = reprise.graphed(lambda x: ([x * 2], [x * 2], [], []), strict=True)
+        for _ in range(4):
+            self.assertEqual(len(call(torch.ones(4, device="cuda"))), 4)
+        self.assertGreater(sum(shape["replays"] for shape in call.shapes()), 2)
+
+
 class Node:
     """Refers to others of its kind."""
 

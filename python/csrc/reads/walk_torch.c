@@ -3,14 +3,15 @@
  * Modules and tensors of PyTorch in a walk: what most of a model's objects are.
  */
 #include "base/members.h"
+#include "reads/marks.h"
 #include "reads/walk.h"
 #include "reads/walking.h"
 
 /* Names of attributes and methods. */
 static struct {
     PyObject *dict, *dictoffset, *values, *modules, *parameters, *buffers, *is_cuda, *hooks,
-        *later_hooks, *data_ptr, *shape, *stride, *dtype, *device, *requires_grad, *tensor_slowly,
-        *executed, *news, *tensors, *known;
+        *forward_hooks, *forward_pre_hooks, *later_hooks, *data_ptr, *shape, *stride, *dtype,
+        *device, *requires_grad, *tensor_slowly, *executed, *news, *tensors, *known;
 } says;
 
 static PyObject *tensor_word, *dict_word;
@@ -148,7 +149,14 @@ PyObject *rpp_walk_module_part(PyObject *self, PyObject *args)
     return add_part((struct rpp_walk *)self, part, held, path, way) ? Py_NewRef(Py_None) : NULL;
 }
 
-/* Those of these parts that are there, and not empty. */
+/* May the program put something into this part by its own hand, which nothing but a watcher would tell? */
+static bool may_be_filled(PyObject *part, int way)
+{
+    return way == RPP_BY_WATCHER &&
+           (is_word(part, says.forward_hooks) || is_word(part, says.forward_pre_hooks));
+}
+
+/* Those of these parts that are there, and not empty, with those that may be filled at no cost. */
 static bool add_parts(struct rpp_walk *walk, PyObject *names, PyObject *parts, PyObject *path,
                       int way)
 {
@@ -158,7 +166,7 @@ static bool add_parts(struct rpp_walk *walk, PyObject *names, PyObject *parts, P
         PyObject *held = PyDict_GetItemWithError(names, part);
         if (!held && PyErr_Occurred())
             return false;
-        if (!held || !PyDict_Check(held) || PyDict_Size(held) == 0)
+        if (!held || !PyDict_Check(held) || (PyDict_Size(held) == 0 && !may_be_filled(part, way)))
             continue;
         Py_INCREF(held);
         bool worked = add_part(walk, part, held, path, way);
@@ -316,6 +324,8 @@ bool rpp_walk_torch_prepare(void)
         {&says.buffers, "_buffers"},
         {&says.is_cuda, "is_cuda"},
         {&says.hooks, "_backward_hooks"},
+        {&says.forward_hooks, "_forward_hooks"},
+        {&says.forward_pre_hooks, "_forward_pre_hooks"},
         {&says.later_hooks, "_post_accumulate_grad_hooks"},
         {&says.data_ptr, "data_ptr"},
         {&says.shape, "shape"},

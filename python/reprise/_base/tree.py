@@ -87,6 +87,24 @@ def attributed(tree):
     return next(filter(None, map(attributed, parts)), None)
 
 
+def met_twice(tree, apart):
+    """The class of a list, dict or registered container that stands in a tree in two places, of which a spec makes
+    two; or None. apart: ids of some that do not count, nor what is in them."""
+    seen, ahead = set(), [tree]
+    while ahead:
+        value = ahead.pop()
+        kind = type(value)
+        node = None if kind in (list, dict) else _registered(kind)
+        if isinstance(value, tuple):
+            ahead += value
+        elif id(value) not in apart and (kind in (list, dict) or node is not None):
+            if id(value) in seen:
+                return kind
+            seen.add(id(value))
+            ahead += value.values() if kind is dict else value if kind is list else node.flatten_fn(value)[0]
+    return None
+
+
 def leaf_count(spec):
     """How many leaves a tree has."""
     if spec[0] in (_LEAF, _NONE):

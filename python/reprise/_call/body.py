@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: MIT
 """What the runs of a capture call: a callable as a function of its tensors."""
 
+import operator
 import traceback
 
 from .. import _C
-from .._base.tree import build, flatten, unflatten
+from .._base.tree import build, flatten, met_twice, unflatten
 from .._effects.effects import Containers
 from .._grad.gradients import homes
 from .._grad.nodes import hooked_refusal
 from .._grad.reached import TURNED, Left, Open, Passes
 from .._reads.walk import is_plain
-from .._shapes.shape import Given
+from .._shapes.shape import Given, Held
 from .._shapes.split import Refused
 from .stand_ins import StandIns
 
@@ -51,6 +52,38 @@ def body_of(torch, fn, leaves, spec, has_kwargs, watches=False, brought=None, se
 
 def is_on_cpu(torch, leaf):
     return isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu"
+
+
+def keeps_containers(torch, body, held):
+    """The body, whose results have a Held for each container of the program's: what a run puts into one is an
+    effect. Others it may return in one place each. held: those of the program, by their ids."""
+    known = {}
+
+    def keeping(placed):
+        result = body(placed)
+        if isinstance(result, torch.Tensor):
+            return result
+        kind = met_twice(result, held)
+        if kind is not None:
+            raise _C.Error(f"it returns the same {kind.__name__} in two places, of which replays would make two. Return "
+                           "it in one, or a copy")
+        return _with_held(result, held, known)
+    return keeping
+
+
+def _with_held(tree, held, known):
+    kind = type(tree)
+    if id(tree) in held:
+        return known.setdefault(id(tree), Held(tree))
+    if kind is dict:
+        parts = [_with_held(part, held, known) for part in tree.values()]
+        return tree if all(map(operator.is_, parts, tree.values())) else dict(zip(tree, parts))
+    if kind is not list and kind is not tuple and not (isinstance(tree, tuple) and hasattr(kind, "_fields")):
+        return tree
+    parts = [_with_held(part, held, known) for part in tree]
+    if all(map(operator.is_, parts, tree)):
+        return tree
+    return parts if kind is list else tuple.__new__(kind, parts)
 
 
 def marks_given(body, others, is_part):

@@ -36,8 +36,8 @@ from .._reads.reads import Reads, Unreadable
 from .._reads.walk import is_plain, plain_token
 from .._shapes.shape import Shape
 from .._shapes.split import Refused, Split
-from .body import body_of, brings_home, cause_of, clear_frames, is_on_cpu, keeps_wishes, marks_given, refusal_in, \
-    tells_hooks, tells_open, with_given
+from .body import body_of, brings_home, cause_of, clear_frames, is_on_cpu, keeps_containers, keeps_wishes, \
+    marks_given, refusal_in, tells_hooks, tells_open, with_given
 from .cpu_run import Wanted
 from .cpu_values import MOST_BYTES, CpuValues, Pair, is_taken
 from .fast_path import FastPath
@@ -806,7 +806,7 @@ class Graphed:
                 torch.is_grad_enabled(), torch.is_inference_mode_enabled(),
                 autocast and torch.get_autocast_dtype("cuda"),
                 device.index,
-                not self._frozen and (watch.modes(), torch.is_grad_enabled() and watch.grads()))
+                not self._frozen and (watch.modes(), self._fast_path.looks_at_wishes() and watch.grads()))
 
     def _notice_changes(self):
         watch = self._watch
@@ -1143,6 +1143,7 @@ class Graphed:
         fn = self._fn if aliases is None else aliases.around(self._fn)
         body = body_of(self._torch, fn, leaves, spec, has_kwargs, watches=True, brought=self._brought,
                        seat=seat, cpu=cpu)
+        body = keeps_containers(self._torch, body, before.effects.containers())
         body = taking_apart(self._torch, body)
         if prints is not None:
             body = prints.body(body)

@@ -17,6 +17,8 @@ The last is decided by the first run of an attempt. What is made lazily changes 
 only, so one attempt that fails is followed by another one at the next call.
 """
 
+import collections
+
 from .. import _C
 from .._base.tree import flatten, unflatten
 from .python_state import ABSENT, ArgumentSlot, Body, Change, Mapping, Names, Path, Progress, is_plain
@@ -125,6 +127,12 @@ class Effects:
         self.found = {}     # as known, of this attempt
         self._parts = None  # ids of what objects among the arguments are made of, once that was asked
         self.places = []    # (owner, key) of what a run changed, but of arguments; None: of all it holds
+
+    def containers(self):
+        """The lists, dicts and deques of the program, by their ids, but for those of arguments."""
+        kinds = (list, dict, collections.deque)
+        return {id(record.owner): record.owner for record in self.records if isinstance(record.owner, kinds) and
+                not (record.path and record.path.root() in self._roots)}
 
     def iterators(self):
         """The records of what nothing puts back."""

@@ -582,6 +582,25 @@ class Contents(Record):
             self.owner[...] = self.held
 
 
+class Bytes(Record):
+    """A bytearray."""
+
+    @staticmethod
+    def look(owner):
+        return bytes(owner) if len(owner) <= MOST_BYTES else None
+
+    def is_touched(self):
+        return self.held is not None and bytearray.__ne__(self.owner, self.held)
+
+    def changes(self):
+        if self.is_touched():
+            yield Change(self.path, what="is a bytearray, and a call writes to it")
+
+    def restore(self):
+        if self.is_touched():
+            bytearray.__setitem__(self.owner, slice(None), self.held)
+
+
 class State(Record):
     """A generator of random numbers: what tells its state, and what sets it."""
 

@@ -22,7 +22,7 @@ import weakref
 
 from .. import _C
 from .._reads.code import once_for_code
-from .python_state import (MEMO_TYPE, Body, Cell, Contents, Elements, Empties, Mapping, Members, Memo, Names,
+from .python_state import (MEMO_TYPE, Body, Bytes, Cell, Contents, Elements, Empties, Mapping, Members, Memo, Names,
                             Path, Pointing, Progress, Slotted, State, cell_value, slots_of)
 
 MOST_OWNERS = 200_000    # objects that are looked at
@@ -33,11 +33,13 @@ _OF_TORCH = ("torch.nn", "torch.optim", "torch.amp", "torch.cuda.amp", "torch._d
 _LIBRARY = (collections.UserDict, collections.UserList, collections.Counter, types.SimpleNamespace,
             weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, range, slice, types.CodeType,
-          types.BuiltinFunctionType, types.MethodWrapperType, type(Ellipsis), type(NotImplemented))
+          type(Ellipsis), type(NotImplemented))
 _EMPTY: tuple[collections.abc.Iterable, ...] = ([], (), {}, set(), "", range(0), {}.values(), {}.items())
 _ITERATORS = tuple({type(iter(made)) for made in _EMPTY} | {
     zip, map, filter, enumerate, reversed, type(reversed([])), types.GeneratorType})
 
+
+_OWNERS = (list, dict, set, bytearray, collections.deque, collections.OrderedDict, collections.defaultdict)
 
 _NONE: dict[str, object] = {}
 
@@ -114,10 +116,11 @@ class Reach(_C.Reach):
         if issubclass(kind, type):
             return self._class
         for of, look in ((types.FunctionType, self._function), (types.MethodType, self._method),
+                         ((types.BuiltinFunctionType, types.MethodWrapperType), self._bound),
                          (functools.partial, self._partial), (MEMO_TYPE, self._memo),
                          (types.ModuleType, None), (_ITERATORS, self._iterator),
                          ((staticmethod, classmethod), self._wrapped), (property, self._property),
-                         (random.Random, self._random)):
+                         (random.Random, self._random), (bytearray, self._bytes)):
             if issubclass(kind, of):
                 return look
         if torch is not None and issubclass(kind, torch.Tensor):
@@ -208,6 +211,12 @@ class Reach(_C.Reach):
         self._ahead.append((method.__self__, owner))
         self._ahead.append((method.__func__, path))
 
+    def _bound(self, method, path):
+        """Of an object of Python's own, which its name may lead to alone."""
+        owner = getattr(method, "__self__", None)
+        if type(owner) in _OWNERS or isinstance(owner, _ITERATORS):
+            self._ahead.append((owner, path))
+
     def _partial(self, made, path):
         self._ahead += [(made.func, path), (made.args, path), (made.keywords, path)]
 
@@ -290,6 +299,9 @@ class Reach(_C.Reach):
             return  # it has no memory of its own
         if tensor.__dict__:
             self.mapping(tensor.__dict__, path, ".")
+
+    def _bytes(self, value, path):
+        self.records.append(Bytes(value, path))
 
     def _array(self, array, path):
         self.records.append(Contents(array, path))

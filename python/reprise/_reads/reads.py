@@ -270,6 +270,10 @@ class Reads:
     def iterators(self):
         return self.values.walk.iterators if self.values.walk is not None else []
 
+    def names(self, name):
+        """Does code of the callable have an attribute of this name?"""
+        return self.values.walk is not None and name in self.values.walk.names
+
     @property
     def walks(self):
         """How often all that is read was looked for."""

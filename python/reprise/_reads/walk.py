@@ -57,6 +57,7 @@ _OPEN_TYPES = (types.SimpleNamespace, collections.UserDict, collections.UserList
 _OPEN_MODULES = frozenset(("threading", "queue", "configparser", "string", "multiprocessing.sharedctypes"))
 _MOCKS = "unittest.mock"  # whose objects answer to every name, so that they pass for iterators
 _LOCKS = (type(threading.Lock()),)
+_OF_PARTIAL = ("func", "args", "keywords")
 _TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
 # What code asks Python for: functions without arguments, whose answers are compared at each call.
@@ -341,6 +342,16 @@ class Walk(_C.Walk):
         self._learn(code, function.__globals__, function.__qualname__.rpartition(".")[0])
         self._shared.append(_Scope(function, function.__dict__, name + ".", way_for("container"),
                                    inherits=True))
+        if function.__dict__:
+            self._own_dict(function, name)
+
+    def _own_dict(self, function, name):
+        """A function may get another dict of attributes. What owns those in it keeps it, and so its id."""
+        ask = functools.partial(_id_of_dict, function)
+        self.owners.append((CALL, BY_VALUE, ask, None, (ask(),)))
+        self.first.append(len(self.tokens))
+        self.tokens.append("dict")
+        self.paths.append(f"the attributes of {name}")
 
     def _asks_anything(self, owner):
         """Code asks for names that it makes: a method most likely of its object, a function of any."""
@@ -391,11 +402,18 @@ class Walk(_C.Walk):
             self._follow(Walk.put, owner, path.rpartition(".")[0] or path)
         return Same(function)
 
+    def _method_wrapper(self, method, path):
+        """`__next__` and the like, which are another object each time that they are asked for."""
+        self._follow(Walk.put, method.__self__, path.rpartition(".")[0] or path)
+        return ("method", method.__name__)
+
     def _partial(self, partial, path):
-        self._follow(Walk.put, partial.func, f"{path}.func")
-        self._follow(Walk.put, partial.args, f"{path}.args")
-        self._follow(Walk.put, partial.keywords, f"{path}.keywords")
+        self._follow(Walk._partial_reads, partial, path)
         return (type(partial),)
+
+    def _partial_reads(self, partial, path):
+        self.own(ATTRIBUTES, partial, _OF_PARTIAL, [getattr(partial, name) for name in _OF_PARTIAL],
+                 [f"{path}.{name}" for name in _OF_PARTIAL])
 
     def _wrapper(self, wrapper, path):
         inner = getattr(wrapper, "__wrapped__", None) or getattr(wrapper, "__func__", None)
@@ -819,7 +837,7 @@ class Walk(_C.Walk):
             self._follow(Walk._decimals, kind, path)
         if kind.__module__ in WRITTEN:
             return (kind, repr(value))
-        if kind in (bytearray, memoryview, array.array):
+        if isinstance(value, (bytearray, memoryview, array.array)):
             return self._buffer(value)
         if _is_of_ctypes(kind):
             return self._ctypes(value, path)
@@ -1045,6 +1063,10 @@ def _key(key):
     return repr(key) if is_plain(key) else f"<{type(key).__name__}>"
 
 
+def _id_of_dict(function):
+    return (id(function.__dict__),)  # no number, which would be taken as the one thing that changed
+
+
 def _id_of(ask):
     return id(ask())
 
@@ -1141,7 +1163,8 @@ def _bytes_at(address, nbytes):
 
 _BY_TYPE: dict[type, collections.abc.Callable] = {
     types.FunctionType: Walk._function, types.MethodType: Walk._method,
-    types.BuiltinFunctionType: Walk._builtin, functools.partial: Walk._partial,
+    types.BuiltinFunctionType: Walk._builtin, types.MethodWrapperType: Walk._method_wrapper,
+    functools.partial: Walk._partial,
     staticmethod: Walk._wrapper, classmethod: Walk._wrapper, property: Walk._property,
     functools.cached_property: Walk._cached_property, ContextVar: Walk._context_variable,
     dict: Walk._dict, list: Walk._list, tuple: Walk._tuple, set: Walk._set, frozenset: Walk._set,

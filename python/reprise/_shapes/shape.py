@@ -19,6 +19,15 @@ class Given:
         self.number = number
 
 
+class Held:
+    """In a result: a container that the program has, which each call returns itself."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value):
+        self.value = value
+
+
 class Shape:
     """What was captured of a Work: its graph, and what to make of a call's tensors."""
 
@@ -44,7 +53,7 @@ class Shape:
         self.first = [e.members[0] for e in work.extents]
         self.single = [min(e.members, key=lambda m: m[1])[0] for e in work.extents]
         self.outputs = work.outputs
-        self.results = work.results
+        self.results = [("value", r[1].value) if r[0] == "value" and type(r[1]) is Held else r for r in work.results]
         self.spec = work.spec
         self.has_objects = holds_objects(work.spec)
         self.torch = torch
