@@ -39,6 +39,7 @@ class Gradient:
 
 class Param:
     dtype, device, shape, _version = "float", "cuda:0", (), 0
+    requires_grad = True
 
     def __init__(self, grad=None):
         self.grad = grad
@@ -66,6 +67,7 @@ class NoEffects:
 
     places = ()
     is_part = staticmethod(lambda value: False)
+    containers = staticmethod(dict)
 
     def iterators(self):
         return []

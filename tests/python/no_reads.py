@@ -41,6 +41,10 @@ class NoReads:
         pass
 
     @staticmethod
+    def looks_at_wishes():
+        return True
+
+    @staticmethod
     def snapshot():
         return [], []
 

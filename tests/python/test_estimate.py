@@ -101,6 +101,7 @@ class Rehearsed(unittest.TestCase):
         give_none(fn)
         fn._torch, fn._name, fn._fn, fn._generators, fn._draws = torch, "step", lambda: "ran", (), True
         fn._device = fn._is_split = lambda tensors: None
+        fn._grad = "whole"
         fn._own_pool = lambda device, is_split: types.SimpleNamespace(native=None)
         brought, into = [], []
         with mock.patch.object(graphed, "Work", Work), \

@@ -59,10 +59,6 @@ class FastPath:
         return self._modes == self._modes_now() and not self._torch.is_autocast_enabled() and (
             self._taker.is_guarded())
 
-    def looks_at_wishes(self):
-        """Does it matter which parameters want gradients? Without gradients to code alone that asks."""
-        return self._torch.is_grad_enabled() or self._reads.names("requires_grad")
-
     def _modes_now(self):
         return (self._torch.is_grad_enabled(), self._torch.is_inference_mode_enabled())
 
@@ -72,7 +68,7 @@ class FastPath:
             return self._taker
         watch, modes = self._watch, self._modes_now()
         tensors, modules = ((), ()) if self._frozen else (watch.tensors, watch.modules)
-        params = watch.params if self.looks_at_wishes() and not self._frozen else ()
+        params = watch.params if self._reads.looks_at_wishes() and not self._frozen else ()
         self._taker.set_guard(tuple(tensors), tuple(m.__dict__ for m in modules), watch.handle, *modes,
                               tuple(params), self._reads.handle, None if self._frozen else watch.members)
         self._modes, self._number = modes, self._reads.number

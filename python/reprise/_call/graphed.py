@@ -806,7 +806,7 @@ class Graphed:
                 torch.is_grad_enabled(), torch.is_inference_mode_enabled(),
                 autocast and torch.get_autocast_dtype("cuda"),
                 device.index,
-                not self._frozen and (watch.modes(), self._fast_path.looks_at_wishes() and watch.grads()))
+                not self._frozen and (watch.modes(), self._reads.looks_at_wishes() and watch.grads()))
 
     def _notice_changes(self):
         watch = self._watch

@@ -270,9 +270,10 @@ class Reads:
     def iterators(self):
         return self.values.walk.iterators if self.values.walk is not None else []
 
-    def names(self, name):
-        """Does code of the callable have an attribute of this name?"""
-        return self.values.walk is not None and name in self.values.walk.names
+    def looks_at_wishes(self):
+        """Does it matter which parameters want gradients? Without gradients to code alone that asks."""
+        walk = self.values.walk
+        return self.torch.is_grad_enabled() or (walk is not None and "requires_grad" in walk.names)
 
     @property
     def walks(self):
