@@ -137,6 +137,10 @@ class Reached(unittest.TestCase):
         net = self.net
         self.check(lambda: lambda x: (net(x), x * 2, net(x).detach()), strict=True)
 
+    def test_a_view_of_a_parameter(self):
+        weight = self.weight
+        self.check(lambda: lambda x: (weight[:2], x * 2), lambda: [weight], strict=True)
+
     def test_a_result_that_is_kept(self):
         """As a trainer does, whose step returns a number."""
         trainer = Trainer(self.net)

@@ -233,12 +233,14 @@ class Split:
             raise Open(others)
 
     def _own(self, leaf, inputs):
-        """A leaf of the result that is none of the arguments' memory."""
+        """A leaf of the result that is none of the arguments' memory, nor, where somebody may go back through it, of
+        the program's."""
         torch = self.torch
         if not isinstance(leaf, torch.Tensor) or leaf.device != self.device:
             return leaf
         start = leaf.untyped_storage().data_ptr()
-        return leaf.clone() if any(start == i.untyped_storage().data_ptr() for i in inputs) else leaf
+        is_view = leaf.requires_grad and not leaf.is_leaf and _C.call_block(start) is None
+        return leaf.clone() if is_view or any(start == i.untyped_storage().data_ptr() for i in inputs) else leaf
 
     def _is_itself(self, leaf):
         """Is this a parameter that each call returns, as layers do whose bias others add? Who uses it has its
