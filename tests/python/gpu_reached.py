@@ -169,6 +169,41 @@ class Reached(unittest.TestCase):
             after.append([p.detach().clone() for p in net.parameters()])
         torch.testing.assert_close(after[1], after[0], rtol=0, atol=0)
 
+    def trained(self, loss_of, wrap, count=8):
+        """Parameters behind some steps. loss_of(net, optimizer): a function that returns the loss."""
+        torch.manual_seed(1)
+        net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4)).cuda()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        call = wrap(loss_of(net, optimizer))
+        for i in range(count):
+            call(inputs(i)).backward()
+            if i % 3 != 2:
+                optimizer.step()
+        return [p.detach().clone() for p in net.parameters()], call
+
+    def test_gradients_that_are_dropped_within(self):
+        def loss_of(net, optimizer):
+            def loss(x):
+                optimizer.zero_grad()
+                return net(x).square().mean()
+            return loss
+        eager, _ = self.trained(loss_of, lambda fn: fn)
+        graphed, call = self.trained(loss_of, functools.partial(reprise.graphed, strict=True))
+        torch.testing.assert_close(graphed, eager, rtol=0, atol=0)
+        self.assertEqual(self.parts_of(call), 2)
+
+    def test_optimizers_that_step_within(self):
+        def loss_of(net, optimizer):
+            def loss(x):
+                optimizer.step()
+                optimizer.zero_grad()
+                return net(x).square().mean()
+            return loss
+        eager, _ = self.trained(loss_of, lambda fn: fn)
+        with self.assertWarnsRegex(UserWarning, "reads or writes gradients, and its results require"):
+            graphed, _ = self.trained(loss_of, reprise.graphed)
+        torch.testing.assert_close(graphed, eager, rtol=0, atol=0)
+
     def test_shapes(self):
         net = self.net
         call = self.check(lambda: lambda x: net(x), give=lambda i: inputs(i)[:1 + i % 3], count=9, strict=True)

@@ -28,8 +28,8 @@ RUNS = {
     "gpu_graphed.py --install": 73,
     "gpu_gradients.py": 25,
     "gpu_gradients.py --install": 25,
-    "gpu_reached.py": 34,
-    "gpu_reached.py --install": 34,
+    "gpu_reached.py": 36,
+    "gpu_reached.py --install": 36,
     "gpu_homes.py": 16,
     "gpu_homes.py --install": 17,
     "gpu_trainers.py": 0,  # and four where Accelerate and Lightning are installed

@@ -26,7 +26,7 @@ from .._effects.effects import Before, Changed, Effects, Unobserved, records_of
 from .._effects.refusals import Refusals, traced_call
 from .._grad.gradients import Gradients, Shared, for_fast_path, homes, to_give
 from .._grad.nodes import Aliases, Nodes
-from .._grad.reached import TURNED, Found, Open
+from .._grad.reached import TURNED, USES, Found, Open
 from .._grad.twice import Again
 from .._reads.hyperparameters import Hyperparameters, Unfollowed, is_diverged
 from .._reads.news import News, names_of_leaves
@@ -946,6 +946,8 @@ class Graphed:
             made = self._take(before, key, *call)
             if isinstance(made, Shape):
                 self._keep_gradients(key, made, before.gradients)
+            elif isinstance(made, Split):
+                self._keep_drops(key, made, before.gradients)
             made.effects = before.effects.replayed(made)
         except BaseException as error:
             clear_frames(error)
@@ -1045,7 +1047,8 @@ class Graphed:
             if split:
                 pair = Pair(self._cpu, device, cpu)
                 made = Split(torch, device, body, tensors, aliases, self._generators, values=pair,
-                             draws=self._draws, watched=self._backward_watched(before))
+                             draws=self._draws, watched=self._backward_watched(before),
+                             restore=before.gradients.restore)
                 made.capture(Pool("sequence", parent=pool, name=name), name,
                              verify and "capture")  # a step must not be taken twice
                 brings = cpu is not None or any(self._brought(leaf) for leaf in self._others(leaves))
@@ -1170,6 +1173,16 @@ class Graphed:
             shape.left = tuple((g, g.data_ptr()) for _, g in shape.given if g is not None)
         self._notice_gradients(before, changed or shape.used)
         if key[0] in self._drops or (changed and not shape.used and before.replaced()):
+            self._drops[key[0]] = before.missing()
+
+    def _keep_drops(self, key, split, before):
+        """The same of two graphs, whose calls may drop gradients and do nothing else to them."""
+        changed = before.changed()
+        if any(p.grad is not None for p in changed) or before.named_by(self._torch, split.forward.graph):
+            raise Refused(USES)
+        split.given = tuple((p, None) for p in changed)
+        self._notice_gradients(before, changed)
+        if changed and before.replaced():
             self._drops[key[0]] = before.missing()
 
     def _is_split(self, tensors):

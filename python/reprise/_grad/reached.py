@@ -23,6 +23,8 @@ EARLIER = ("it reads a tensor that earlier work made and that requires gradients
            "it as an argument, or detach it")
 WISHED = ("it has an argument require gradients, and its results go back to that. Call requires_grad_() ahead of "
           "the call")
+USES = ("it reads or writes gradients, and its results require gradients. Leave the optimizer's step outside, or "
+        "capture the whole step, reprise.graphed(step), with the backward pass in it")
 WITHIN = ("it takes gradients itself, and its results are for somebody to go back through: a graph by itself cannot be "
           "both. Capture the whole step, reprise.graphed(step), with the backward pass in it, or detach the results")
 TURNED = ("it changes which parameters require gradients, which replays would not. Call requires_grad_() outside, or "

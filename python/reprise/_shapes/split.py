@@ -20,6 +20,7 @@ from .._base.tree import assembled, flatten, is_leaf, unflatten
 from .._capture.record import Work
 from .._grad.contexts import Contexts
 from .._grad.fused import Flags, say
+from .._grad.gradients import give
 from .._grad.reached import EARLIER, PASSES, WISHED, WITHIN, Open, Passes, Reached, beside, elsewhere
 from .._grad.twice import attach
 from .shape import Shape
@@ -49,16 +50,18 @@ class Split:
     effects = None   # what its calls assign beside their results (effects.Assignments)
     cpu = constants = None  # as of Shape
     plan = None      # a Plan, once both were captured
+    given = ()       # (parameter, None) of each whose gradient a call drops
     found = None     # parameters behind the others that no module has (reached.Found)
     offered = -1     # to the fast path: when, by its guards
 
     def __init__(self, torch, device, body, tensors, aliases, generators, allow_unused=True, values=None, draws=True,
-                 watched=None):
+                 watched=None, restore=None):
         """values: a Pair (_call/cpu_values.py), or None: what the backward pass moves from the CPU is not
         answered. draws: may it draw random numbers, as far as eager runs showed? watched: of a body of backward
         runs and a function that gives what they go back from, the body that looks at what they execute and change;
-        None: nobody looks."""
+        None: nobody looks. restore: gives parameters the gradients that they had, ahead of each forward run."""
         self.torch = torch
+        self.restore = restore
         self.device = device
         self.body = body
         self.tensors = tensors
@@ -147,7 +150,7 @@ class Split:
         if found is not None:
             self.params, self.found = self.params[:-len(found.tensors())], found
             self.aliases.all = self.params
-        self.body = self.values = self.watched = None
+        self.body = self.values = self.watched = self.restore = None
         self.tensors = [torch.empty(0, device="cpu", requires_grad=t.requires_grad) for t in self.tensors]
 
     def release(self):
@@ -165,6 +168,8 @@ class Split:
         """Ahead of each run: what is there of an earlier one stands in the allocator's tables, and from
         there its addresses get into the padding of kernels' parameters."""
         self.edges = self.results = self.contexts = None
+        if self.restore is not None:
+            self.restore()
 
     @staticmethod
     def _check_results(results):
@@ -326,6 +331,8 @@ class Split:
 
     def leaves(self, tensors):
         """Those leaves of the result that autograd knows, for it to go back through."""
+        if self.given:
+            give(self.given)
         return Split.function.apply(self, *tensors, *self.all_params())
 
     def all_params(self):
