@@ -363,7 +363,7 @@ class Graphed:
         if self._stale[settled] < MOST_STALE:
             return
         lost = max(part.graph.info()["lost_bytes"] for part in shape.parts())
-        if isinstance(shape, Split) and shape.found is not None:
+        if isinstance(shape, Split) and shape.found is not None and shape.found.are_gone():
             text = (f"a tensor that its results go back to was another one after each of {MOST_STALE} captures. Pass "
                     "it as an argument, or write into it instead of replacing it")
         else:
