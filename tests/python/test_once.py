@@ -64,8 +64,9 @@ class Fake:
             cuda=types.SimpleNamespace(graph=Inner, current_stream=lambda: Fake.streams[-1],
                                        set_stream=Fake.streams.append,
                                        graph_pool_handle=lambda: (0, 77),
-                                       current_device=lambda: Fake.current, Stream=stream_of,
+                                       current_device=lambda: Fake.current,
                                        default_generators=["first", "second"]),
+            device=lambda kind, index: index,
             _C=types.SimpleNamespace(
                 _cuda_clearCublasWorkspaces=clear,
                 _construct_storage_from_data_pointer=lambda *_: None,
@@ -83,6 +84,7 @@ class Drop(unittest.TestCase):
         Fake.released.clear()
         self.mended = self.patch(draws.Beside, "mend", mock.MagicMock())
         self.patch(draws, "prepare", mock.MagicMock())
+        self.patch(once, "side_stream", lambda torch, index: stream_of(index))
         self.patch(draws.Capture, "_new_graph", mock.MagicMock())
         Inner.fails = ""
         self.installed = False
