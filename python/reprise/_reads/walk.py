@@ -110,6 +110,7 @@ class Walk(_C.Walk):
         self._module_base = frozenset(vars(torch.nn.Module()))
         self._module_parts = ("_modules", "_parameters", "_buffers", *sorted(
             n for n in self._module_base if n.endswith("_hooks")))
+        self._without_hooks = ()  # modules whose `forward` is called, which calls no hooks of theirs
         self._used = set()      # types of modules whose own functions were looked at
         self._global_hooks = False  # were they looked at?
         self._functional = None  # the scope of torch.nn.functional, once a layer of PyTorch's was met
@@ -118,6 +119,8 @@ class Walk(_C.Walk):
 
     def run(self, *roots):
         """Walks from (value, path) each."""
+        self._without_hooks = tuple(value.__self__ for value, _ in roots if isinstance(value, types.MethodType)
+                                    and value.__name__ == "forward")
         for value, path in roots:
             self.put(value, path)
         names = dict_of_class(self.torch.Tensor)
@@ -710,7 +713,10 @@ class Walk(_C.Walk):
     def _module_reads(self, module, path):
         kind = type(module)
         used = self._torch_names(kind)
-        self._module_whole(module, path, used, self._module_base, self._module_parts, self._scopes,
+        parts = self._module_parts
+        if any(module is one for one in self._without_hooks):
+            parts = tuple(part for part in parts if part not in ("_forward_hooks", "_forward_pre_hooks"))
+        self._module_whole(module, path, used, self._module_base, parts, self._scopes,
                            (way_for("instance"), way_for("container")))
         if kind not in self._kinds:
             self._meet_class(kind)
