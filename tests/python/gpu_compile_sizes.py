@@ -223,7 +223,7 @@ class InBuckets(Served):
         self.refused(lambda x: (x * 2, x.sum()), "does not have each padded dimension")
 
     def test_a_result_whose_size_is_computed(self):
-        self.refused(lambda x: (x.flatten(),), "does not have each padded dimension")
+        self.refused(lambda x: (x.flatten() * 2,), "does not have each padded dimension")
 
     def test_writes_to_what_is_not_padded(self):
         kept = torch.zeros(4, device="cuda")

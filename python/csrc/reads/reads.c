@@ -72,6 +72,8 @@ static struct {
     PyObject *(*parts[FUNCTION_PARTS])(PyObject *function); /* borrowed, may be NULL */
     PyObject *cell_contents, *part_names[FUNCTION_PARTS];
     size_t part_at[FUNCTION_PARTS]; /* the word of a function that has it; 0: not known */
+    size_t attributes_at;           /* the word that has the dict of its attributes; 0: likewise */
+    PyTypeObject *function;         /* for ever; NULL: it was not learned yet */
 } python;
 
 /* ---- Values -------------------------------------------------------------------------------- */
@@ -391,6 +393,19 @@ static uint64_t reference(const struct owner *owner, PyObject *value)
     return is_missing ? 0 : (uintptr_t)value;
 }
 
+/* The word of an object that holds the part; 0: none does, or several do. */
+static size_t only_word(PyObject *object, size_t count, const PyObject *part)
+{
+    const uint64_t *words = (const uint64_t *)(const void *)object;
+    size_t found = 0, places = 0;
+    for (size_t at = HEAD_WORDS; at < count && at < MOST_WORDS_OF_FUNCTION; at++)
+        if (words[at] == (uintptr_t)part) {
+            found = at;
+            places++;
+        }
+    return places == 1 ? found : 0;
+}
+
 /* learn_function(function, its size): one whose parts are all there, and nothing twice. */
 PyObject *rpp_learn_function(PyObject *module, PyObject *args)
 {
@@ -405,17 +420,16 @@ PyObject *rpp_learn_function(PyObject *module, PyObject *args)
         PyObject *part = PyObject_GetAttr(function, python.part_names[i]);
         if (!part)
             return NULL;
-        size_t places = 0;
-        for (size_t at = HEAD_WORDS; at < count && at < MOST_WORDS_OF_FUNCTION; at++)
-            if (((const uint64_t *)(const void *)function)[at] == (uintptr_t)part) {
-                python.part_at[i] = at;
-                places++;
-            }
-        if (places != 1)
-            python.part_at[i] = 0;
-        known += places == 1;
+        python.part_at[i] = only_word(function, count, part);
+        known += python.part_at[i] != 0;
         Py_DECREF(part);
     }
+    PyObject *attributes = PyObject_GenericGetDict(function, NULL);
+    if (!attributes)
+        return NULL;
+    python.attributes_at = only_word(function, count, attributes);
+    python.function = Py_TYPE(function);
+    Py_DECREF(attributes);
     rpp_functions_watch(function, python.part_names, FUNCTION_PARTS);
     return PyBool_FromLong(known == FUNCTION_PARTS);
 }
@@ -435,6 +449,8 @@ static const uint64_t *word_of(const struct owner *owner, size_t i)
     case FUNCTION:
         return python.part_at[i] ? object + python.part_at[i] : NULL;
     case DICT:
+        if (Py_TYPE(owner->object) == python.function)
+            return python.attributes_at ? object + python.attributes_at : NULL;
         return PyType_GetFlags(Py_TYPE(owner->object)) & MANAGED_DICT ? object + DICT_WORD : NULL;
     default:
         return NULL;

@@ -349,9 +349,8 @@ class Walk(_C.Walk):
             self._own_dict(function, name)
 
     def _own_dict(self, function, name):
-        """A function may get another dict of attributes. What owns those in it keeps it, and so its id."""
-        ask = functools.partial(_id_of_dict, function)
-        self.owners.append((CALL, BY_VALUE, ask, None, (ask(),)))
+        """A function may get another dict of attributes."""
+        self.owners.append((DICT, BY_VALUE, function, None, (function.__dict__,)))
         self.first.append(len(self.tokens))
         self.tokens.append("dict")
         self.paths.append(f"the attributes of {name}")
@@ -1067,10 +1066,6 @@ def is_ours(value):
 
 def _key(key):
     return repr(key) if is_plain(key) else f"<{type(key).__name__}>"
-
-
-def _id_of_dict(function):
-    return (id(function.__dict__),)  # no number, which would be taken as the one thing that changed
 
 
 def _id_of(ask):
