@@ -364,6 +364,10 @@ static PyMethodDef methods[] = {
     {"see_tensor", rpp_see_tensor, METH_VARARGS,
      "see_tensor(tensor, its size, address of its impl, storage and data, offset, dispatch keys)."},
     {"watches_dicts", rpp_watches_dicts, METH_NOARGS, "Does the interpreter tell of modes?"},
+    {"learn_hooks", rpp_learn_hooks, METH_VARARGS,
+     "learn_hooks(torch.Tensor, tensor with hooks of both kinds, one without, their size): is it "
+     "known "
+     "where tensors have them?"},
     {"learn_function", rpp_learn_function, METH_VARARGS,
      "learn_function(function with all parts, its size): is it known where functions have them?"},
     {"dict_tag", rpp_dict_tag_of, METH_O, "A word of a dict that may change with it."},

@@ -16,6 +16,7 @@ import torch
 
 import reprise
 from reprise import _C
+from reprise._call import watch
 from training_steps import mlp, whole_step
 from unseen import Unseen
 
@@ -255,6 +256,17 @@ class Inference(unittest.TestCase):
             handle = net[0].register_forward_hook(lambda m, i, o: o + 1)
             self.assertTrue(torch.equal(made(x), net(x)))
             handle.remove()
+
+    def test_hooks_of_parameters_are_compared_as_words(self):
+        net = mlp()
+        self.assertTrue(watch.learn_hooks(torch))
+        seen = watch.Watch(torch, [net])
+        for register in ("register_post_accumulate_grad_hook", "register_hook"):
+            self.assertFalse(seen.has_changed_members())
+            handle = getattr(net[0].weight, register)(lambda _: None)
+            self.assertTrue(seen.has_changed_members(), register)
+            handle.remove()
+            seen.refresh()
 
     def test_autocast(self):
         net = mlp().eval()

@@ -28,7 +28,7 @@ enum kind {
     DICT,
     KINDS
 };
-enum { FUNCTION_PARTS = 3, SIZE_CHANGED = -1 };
+enum { FUNCTION_PARTS = 3, TENSOR_HOOKS = 2, SIZE_CHANGED = -1 };
 
 struct owner {
     enum kind kind;
@@ -74,6 +74,9 @@ static struct {
     size_t part_at[FUNCTION_PARTS]; /* the word of a function that has it; 0: not known */
     size_t attributes_at;           /* the word that has the dict of its attributes; 0: likewise */
     PyTypeObject *function;         /* for ever; NULL: it was not learned yet */
+    PyObject *tensor;               /* torch.Tensor; likewise */
+    PyObject *hook_names[TENSOR_HOOKS];
+    size_t hooks_at[TENSOR_HOOKS]; /* as part_at, of a tensor */
 } python;
 
 /* ---- Values -------------------------------------------------------------------------------- */
@@ -386,10 +389,12 @@ static bool look_at(const struct reads *reads, struct owner *owner, size_t which
 
 enum { HEAD_WORDS = 2, MOST_WORDS_OF_FUNCTION = 24 };
 
-/* What the word of a value holds: 0 in an empty cell, and for defaults that a function lacks. */
+/* What the word of a value holds: 0 in an empty cell, for defaults that a function lacks, and for hooks
+ * that a tensor never had. */
 static uint64_t reference(const struct owner *owner, PyObject *value)
 {
-    bool is_missing = value == rpp_absent || (owner->kind == FUNCTION && value == Py_None);
+    bool none_is_missing = owner->kind == FUNCTION || owner->kind == ATTRIBUTES;
+    bool is_missing = value == rpp_absent || (none_is_missing && value == Py_None);
     return is_missing ? 0 : (uintptr_t)value;
 }
 
@@ -434,6 +439,44 @@ PyObject *rpp_learn_function(PyObject *module, PyObject *args)
     return PyBool_FromLong(known == FUNCTION_PARTS);
 }
 
+/* learn_hooks(torch.Tensor, a tensor with hooks of both kinds, one without, their size). */
+PyObject *rpp_learn_hooks(PyObject *module, PyObject *args)
+{
+    rpp_assert_gil();
+    (void)module;
+    PyObject *type, *hooked, *bare;
+    int bytes;
+    if (!PyArg_ParseTuple(args, "OOOi", &type, &hooked, &bare, &bytes))
+        return NULL;
+    size_t count = (size_t)bytes / sizeof(uint64_t), known = 0;
+    for (size_t i = 0; i < TENSOR_HOOKS; i++) {
+        PyObject *hooks = PyObject_GetAttr(hooked, python.hook_names[i]);
+        if (!hooks)
+            return NULL;
+        size_t at = only_word(hooked, count, hooks);
+        bool is_empty = at && ((const uint64_t *)(const void *)bare)[at] == 0;
+        python.hooks_at[i] = is_empty ? at : 0;
+        known += is_empty;
+        Py_DECREF(hooks);
+    }
+    PyObject *old = python.tensor;
+    python.tensor = Py_NewRef(type);
+    Py_XDECREF(old);
+    return PyBool_FromLong(known == TENSOR_HOOKS);
+}
+
+/* Of a tensor the word that has its hooks of that name; NULL where that is not known. */
+static const uint64_t *hooks_of(const struct owner *owner, size_t i)
+{
+    PyObject *name = PyTuple_GetItem(owner->keys, (Py_ssize_t)i);
+    for (size_t k = 0; python.tensor && k < TENSOR_HOOKS; k++)
+        if (name == python.hook_names[k] && python.hooks_at[k] &&
+            PyObject_IsInstance(owner->object, python.tensor) == 1)
+            return (const uint64_t *)(const void *)owner->object + python.hooks_at[k];
+    PyErr_Clear();
+    return NULL;
+}
+
 /* CPython 3.11 and later have the dicts of most instances three words before the object. */
 enum { MANAGED_DICT = 1UL << 4, DICT_WORD = -3 };
 
@@ -452,6 +495,8 @@ static const uint64_t *word_of(const struct owner *owner, size_t i)
         if (Py_TYPE(owner->object) == python.function)
             return python.attributes_at ? object + python.attributes_at : NULL;
         return PyType_GetFlags(Py_TYPE(owner->object)) & MANAGED_DICT ? object + DICT_WORD : NULL;
+    case ATTRIBUTES:
+        return hooks_of(owner, i);
     default:
         return NULL;
     }
@@ -866,6 +911,10 @@ static int find_python(void)
         if (!python.part_names[i])
             return -1;
     }
+    static const char *const hooks[] = {"_backward_hooks", "_post_accumulate_grad_hooks"};
+    for (size_t i = 0; i < TENSOR_HOOKS; i++)
+        if (!(python.hook_names[i] = PyUnicode_InternFromString(hooks[i])))
+            return -1;
     return python.cell_contents ? 0 : -1;
 }
 

@@ -42,5 +42,7 @@ int rpp_add_reads_type(PyObject *module);
 
 /* Where a function has its code and defaults. */
 PyObject *rpp_learn_function(PyObject *module, PyObject *args);
+/* Where a tensor has its hooks. */
+PyObject *rpp_learn_hooks(PyObject *module, PyObject *args);
 
 #endif

@@ -7,6 +7,8 @@ of. Programs make hooks all the time, so that question is answered in C (members
 answer is no are they looked up again.
 """
 
+import collections
+import functools
 import inspect
 from operator import attrgetter
 
@@ -52,6 +54,19 @@ def _listen(torch):
     _listening = True
 
 
+@functools.cache
+def learn_hooks(torch):
+    """Has the extension find where tensors keep their hooks, so that it compares words; does it know?"""
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            hooked, bare = (torch.zeros(1, device="cpu", requires_grad=True) for _ in range(2))
+            hooked.register_hook(_count)
+            hooked.register_post_accumulate_grad_hook(_count)
+            return _C.learn_hooks(torch.Tensor, hooked, bare, torch.Tensor.__basicsize__)
+    except (AttributeError, RuntimeError, TypeError):  # a PyTorch without one of these
+        return False
+
+
 def find_modules(torch, fn):
     """The modules that a callable is known to use: itself, its owner, what it closes over; of what
     wraps another callable, that one's too."""
@@ -78,6 +93,7 @@ class Watch:
 
     def __init__(self, torch, roots, tensors=()):
         _listen(torch)
+        learn_hooks(torch)
         address.learn_gradients(torch)
         self.torch = torch
         self.given = list(roots)
@@ -165,7 +181,7 @@ def _owners(module):
     for key in keys:
         held = names[key]
         if isinstance(held, dict):
-            way = way_for("container") if type(held) is dict else BY_VALUE
+            way = way_for("container") if type(held) in (dict, collections.OrderedDict) else BY_VALUE
             yield ITEMS, way, held, tuple(held), tuple(held.values())
     for tensor in module._parameters.values():
         if tensor is None:
