@@ -153,8 +153,8 @@ class Lane:
         super()._keep(key, shape)
         if self.part is self.all_parts.root:
             return
-        # Without install() each result is copied by a node of its own.
-        nodes = max(part.graph.info()["nodes"] - (0 if is_installed() else len(part.outputs))
+        # Without install() results are copied, all by one node.
+        nodes = max(part.graph.info()["nodes"] - (not is_installed() and len(part.outputs) > 0)
                     for part in shape.parts())
         if 0 < nodes < LEAST_NODES:
             self.part.leave(SMALL.format(nodes, LEAST_NODES))
