@@ -54,13 +54,21 @@ static float float_at(uint64_t memory, size_t i)
     return value;
 }
 
-/* Each copy is of FLOATS floats to a place of its own; every seventh has no bytes. */
-static void copies_of(struct rp_copy *copies, uint64_t to, uint64_t from)
+/* Copies of FLOATS floats, each to a place of its own; every seventh has no bytes. Where they go: memory
+ * that holds -1 everywhere. */
+static uint64_t copies_of(struct rp_copy *copies, uint64_t *out_from)
 {
+    size_t floats = (size_t)MANY * FLOATS;
+    uint64_t to = memory_of(floats);
+    *out_from = memory_of(floats);
+    fill(*out_from, floats, 0);
+    for (size_t i = 0; i < floats; i++)
+        fill(to + i * sizeof(float), 1, -1);
     for (uint64_t i = 0; i < MANY; i++) {
         uint64_t at = i * FLOATS * sizeof(float);
-        copies[i] = (struct rp_copy){to + at, from + at, i % 7 ? FLOATS * sizeof(float) : 0};
+        copies[i] = (struct rp_copy){to + at, *out_from + at, i % 7 ? FLOATS * sizeof(float) : 0};
     }
+    return to;
 }
 
 static void check(uint64_t to)
@@ -75,12 +83,7 @@ static void any_number_of_any_sizes(void **state)
 {
     struct rpt_fixture *f = *state;
     struct rp_copy copies[MANY];
-    size_t floats = (size_t)MANY * FLOATS;
-    uint64_t to = memory_of(floats), from = memory_of(floats);
-    fill(from, floats, 0);
-    for (size_t i = 0; i < floats; i++)
-        fill(to + i * sizeof(float), 1, -1);
-    copies_of(copies, to, from);
+    uint64_t from, to = copies_of(copies, &from);
     rpi_driver_fault_at(UINT64_MAX, CUDA_SUCCESS);
     RPT_OK(f, rp_device_copy(f->device, copies, MANY, f->streams[0], &f->err));
     assert_in_range(rpi_driver_fault_calls(), 2, 10); /* not one for each */
@@ -94,12 +97,7 @@ static void without_the_kernel_too(void **state)
 {
     struct rpt_fixture *f = *state;
     struct rp_copy copies[MANY];
-    size_t floats = (size_t)MANY * FLOATS;
-    uint64_t to = memory_of(floats), from = memory_of(floats);
-    fill(from, floats, 0);
-    for (size_t i = 0; i < floats; i++)
-        fill(to + i * sizeof(float), 1, -1);
-    copies_of(copies, to, from);
+    uint64_t from, to = copies_of(copies, &from);
     f->device->copier.state = RPI_COPIER_REFUSED;
     RPT_OK(f, rp_device_copy(f->device, copies, MANY, f->streams[0], &f->err));
     check(to);
