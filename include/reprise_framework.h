@@ -159,6 +159,10 @@ struct CUstream_st;
 RP_API rp_status rp_device_stream(struct rp_device *device, struct CUstream_st **out_stream,
                                   struct rp_error *err);
 
+/* Bytes of the calling thread's stack below an address on it, as __builtin_frame_address(0) gives one.
+ * 0: not known, or a stack of the program's own. Any thread; cheap behind a thread's first call. */
+RP_API size_t rp_stack_below(const void *frame);
+
 /* A copy of so many bytes from one place of the device's memory to another. */
 struct rp_copy {
     uint64_t to, from, bytes;

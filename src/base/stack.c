@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/stack.h"
 
+#include "reprise_framework.h"
+
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
 
-/* Bytes of the thread's stack below the address; 0: not known, or a stack of the program's own. */
-static size_t bytes_below(uintptr_t address)
+size_t rp_stack_below(const void *frame)
 {
+    uintptr_t address = (uintptr_t)frame;
     static _Thread_local uintptr_t end; /* asking takes longer than cleaning */
     static _Thread_local size_t bytes;
     pthread_attr_t attr;
@@ -22,7 +24,7 @@ static size_t bytes_below(uintptr_t address)
 
 __attribute__((noinline)) void rpi_stack_clean(size_t most)
 {
-    size_t below = bytes_below((uintptr_t)__builtin_frame_address(0));
+    size_t below = rp_stack_below(__builtin_frame_address(0));
     size_t bytes = below > RPI_STACK_KEPT ? below - RPI_STACK_KEPT : 0;
     if (bytes > most)
         bytes = most;

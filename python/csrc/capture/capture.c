@@ -19,7 +19,6 @@
 
 #include <assert.h>
 #include <malloc.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,26 +58,11 @@ static PyObject *call_arguments(const struct rp_call *call, size_t count)
     return addresses;
 }
 
-/* Bytes of the thread's stack below the address; 0: not known, or a stack of the program's own. */
-static size_t stack_below(uintptr_t address)
-{
-    static _Thread_local uintptr_t end; /* asking takes longer than cleaning */
-    static _Thread_local size_t bytes;
-    pthread_attr_t attr;
-    void *lowest;
-    if (!end && pthread_getattr_np(pthread_self(), &attr) == 0) {
-        if (pthread_attr_getstack(&attr, &lowest, &bytes) == 0)
-            end = (uintptr_t)lowest;
-        pthread_attr_destroy(&attr);
-    }
-    return address - end < bytes ? address - end : 0;
-}
-
 /* Some kernels are given what the launching code's stack holds, which they never read: addresses on
  * it, and what earlier calls left in structs that lie there, PyTorch's tables of tensors among them. */
 __attribute__((noinline)) static void clean_stack(void)
 {
-    size_t left = stack_below((uintptr_t)__builtin_frame_address(0));
+    size_t left = rp_stack_below(__builtin_frame_address(0));
     size_t bytes = left > STACK_CLEAN + STACK_KEPT ? STACK_CLEAN
                    : left > STACK_KEPT             ? left - STACK_KEPT
                                                    : 1;
@@ -152,7 +136,7 @@ static rp_status run_callable(struct rp_call *call, void *user, struct rp_error 
     struct work *work = user;
     uintptr_t here = (uintptr_t)__builtin_frame_address(0);
     uintptr_t wanted = work->stack - STACK_USED;
-    size_t below = stack_below(here), bytes = here > wanted ? here - wanted : 16;
+    size_t below = rp_stack_below((const void *)here), bytes = here > wanted ? here - wanted : 16;
     void *skipped = __builtin_alloca(below && below < bytes + STACK_KEPT ? 16 : bytes);
     __asm__ volatile("" : : "r"(skipped) : "memory");
     return run_here(call, work, err);
@@ -436,7 +420,7 @@ static PyObject *fail(struct work *work, rp_status status, const struct rp_error
 /* Has the thread stack enough for a capture? False with an exception set. */
 static bool has_stack(void)
 {
-    size_t left = stack_below((uintptr_t)__builtin_frame_address(0));
+    size_t left = rp_stack_below(__builtin_frame_address(0));
     struct rp_error err = {0};
     if (!left || left >= STACK_LEAST)
         return true;
