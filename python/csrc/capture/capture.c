@@ -19,6 +19,7 @@
 
 #include <assert.h>
 #include <malloc.h>
+#include <reprise_framework.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
