@@ -18,6 +18,7 @@
 #include "base/aside.h"
 #include "base/gradient_address.h"
 #include "base/tensor_address.h"
+#include "base/uncollected.h"
 #include "call/builder.h"
 #include "call/choice.h"
 #include "call/fast_call.h"
@@ -498,8 +499,9 @@ PyMODINIT_FUNC PyInit__C(void)
         rpp_add_walk_types(module) != 0 || rpp_add_reach_types(module) != 0 ||
         rpp_add_told_type(module) != 0 || rpp_add_fast_call_type(module) != 0 ||
         rpp_add_pass_type(module) != 0 || rpp_add_builder_type(module) != 0 ||
-        rpp_add_estimate_type(module) != 0 || rpp_add_choice_types(module) != 0 ||
-        rpp_guard_prepare() != 0 || rpp_gradients_prepare() != 0) {
+        rpp_add_estimate_type(module) != 0 || rpp_add_uncollected_type(module) != 0 ||
+        rpp_add_choice_types(module) != 0 || rpp_guard_prepare() != 0 ||
+        rpp_gradients_prepare() != 0) {
         Py_DECREF(module);
         return NULL;
     }

@@ -43,6 +43,21 @@ class Uncollected(unittest.TestCase):
             pass
         self.assertFalse(gc.isenabled())
 
+    def test_one_that_is_never_left(self):
+        """As where Ctrl-C came between its end and its exit: it ends with the object."""
+        held = uncollected()
+        held.__enter__()
+        with uncollected():
+            pass
+        self.assertFalse(gc.isenabled())
+        del held
+        self.assertTrue(gc.isenabled())
+
+    def test_one_that_is_left_too_often(self):
+        with self.assertRaisesRegex(RuntimeError, "was not entered"):
+            uncollected().__exit__(None, None, None)
+        self.assertTrue(gc.isenabled())
+
     def test_behind_an_exception(self):
         with self.assertRaises(KeyError), uncollected():
             raise KeyError
