@@ -68,6 +68,7 @@ class NoEffects:
     places = ()
     is_part = staticmethod(lambda value: False)
     containers = staticmethod(dict)
+    filling = staticmethod(lambda args, kwargs: contextlib.nullcontext())
 
     def iterators(self):
         return []

@@ -21,6 +21,7 @@ import torch
 import reprise
 from reprise import _C
 from training_steps import need_transformers
+from unseen import Unseen
 
 INSTALL = "--install" in sys.argv
 if INSTALL:
@@ -102,12 +103,12 @@ class Case(unittest.TestCase):
 class BesideAnEagerTwin(Case):
     """make() gives (callable, its state): state() is what the calls left."""
 
-    def check(self, make, *, replays=None, named=None, calls=None):
+    def check(self, make, *, replays=None, named=None, calls=None, grad=False):
         said = []
         fn, state = make()
         twin, twin_state = make()
         made, call = self.graphed(fn, said)
-        with torch.no_grad():
+        with torch.set_grad_enabled(grad):
             for args in calls or [(x,) for x in inputs()]:
                 got, want = call(*args), twin(*args)
                 self.assertTrue(same(got, want))
@@ -130,7 +131,127 @@ class BesideAnEagerTwin(Case):
                 log.append(self.net(x))
                 return log[-1] * 2
             return fn, lambda: log
-        self.check(make, named="'log'")
+        self.check(make, replays=4)  # behind an attempt that told what it adds
+
+    def test_what_grows_in_many_places(self):
+        """Attributes, a list in a dict, a deque that is full, counters, beside a gradient or not."""
+        for grad in (False, True):
+            def make():
+                kept = types.SimpleNamespace(calls=0, seen=[], history={"mean": []}, last=collections.deque(maxlen=2))
+
+                def fn(x):
+                    y = self.net(x)
+                    kept.calls += 1
+                    kept.seen += [y.detach() * 2, "seen"]
+                    kept.history["mean"].append((y.detach().mean(), x.shape))
+                    kept.last.append(y.detach().max())
+                    kept.calls += 2
+                    return y
+                return fn, lambda: (kept.calls, kept.seen, kept.history, kept.last)
+            with self.subTest(grad=grad):
+                self.check(make, replays=5, calls=[(x,) for x in inputs(7)], grad=grad)
+
+    def test_a_list_that_the_program_replaces_or_empties(self):
+        def make():
+            kept = types.SimpleNamespace(seen=[], calls=0)
+
+            def fn(x):
+                kept.seen.append(self.net(x))
+                kept.calls += 1
+                return kept.seen[-1] * 2
+
+            def state():
+                found = kept.calls, list(kept.seen)
+                if kept.calls == 4:
+                    kept.seen, kept.calls = [], 100
+                if kept.calls == 102:
+                    kept.seen.clear()
+                return found
+            return fn, state
+        self.check(make, replays=6, calls=[(x,) for x in inputs(8)])
+
+    def test_what_hooks_keep_in_a_list(self):
+        """Which the program empties before each call."""
+        def make():
+            seen, net = [], torch.nn.Sequential(self.net.inner, torch.nn.ReLU())
+            held = [layer.register_forward_hook(lambda module, args, out: seen.append(out)) for layer in net]
+
+            def fn(x):
+                return net(x)
+
+            def state():
+                found = list(seen)
+                seen.clear()
+                return found
+            self.addCleanup(lambda: [handle.remove() for handle in held])
+            return fn, state
+        (fn, state), said = make(), []
+        made, call = self.graphed(fn, said)
+        with torch.no_grad():
+            for x in inputs():
+                out, found = call(x), state()
+                inner = torch.nn.functional.linear(x, self.net.inner.weight, self.net.inner.bias)
+                self.assertTrue(same(found, [inner, out]))
+        self.assertEqual(said, [])
+        self.assertEqual(sum(s["replays"] for s in made.shapes()), 4)
+
+    def test_what_reads_a_list_that_grows(self):
+        def refused(read, held=lambda log: log):
+            def make():
+                log = []
+                there = held(log)
+
+                def fn(x):
+                    log.append(self.net(x))
+                    return log[-1] * read(log, there)
+                return fn, lambda: log
+            self.check(make, named="'log' (has 3 elements behind a call that began with 2)")
+
+        def caught(log, there):
+            try:
+                return len(log)
+            except Exception:  # the program's own, which must not hide it
+                return 1
+        for name, read in (("length", lambda log, there: len(log)), ("first", lambda log, there: log[0]),
+                           ("all", lambda log, there: torch.stack(log).sum(0)), ("caught", caught),
+                           ("truth", lambda log, there: 2 if log else 1)):
+            with self.subTest(name):
+                refused(read)
+        with self.subTest("a tuple"):
+            refused(lambda log, there: len(there[0]), lambda log: (log,))
+
+    def test_a_counter_that_is_kept_elsewhere_too(self):
+        def make():
+            net = types.SimpleNamespace(calls=0, last=0)
+
+            def fn(x):
+                net.calls += 1
+                net.last = net.calls
+                return self.net(x)
+            return fn, lambda: (net.calls, net.last)
+        self.check(make, named="'net.calls' (from 2 to 3)")
+
+    def test_another_thread_reads_what_grows(self):
+        """While a capture is under way it gets what the program has."""
+        kept, found = types.SimpleNamespace(calls=0, log=[]), Unseen()
+
+        def look():
+            found.append((kept.calls + 1, len(kept.log), bool(kept.log), f"{kept.calls}"))
+
+        def fn(x):
+            kept.calls += 1
+            kept.log.append(self.net(x))
+            if torch.cuda.is_current_stream_capturing():
+                one = threading.Thread(target=look)
+                one.start()
+                one.join()
+            return kept.log[-1] * 2
+        made, call = self.graphed(fn, [])
+        with torch.no_grad():
+            for i, x in enumerate(inputs(5), 1):
+                self.assertTrue(same(call(x), self.net(x) * 2))
+                self.assertEqual((kept.calls, len(kept.log)), (i, i))
+        self.assertIn((3, 2, True, "2"), found.all())
 
     def test_what_a_capture_found_made_lazily_is_read_again(self):
         """The attempt that finds it is no capture, so that the value still tells calls apart."""
@@ -171,7 +292,7 @@ class BesideAnEagerTwin(Case):
                 TOTAL += 1
                 return self.net(x)
             return fn, lambda: TOTAL > start
-        self.check(make, named="'TOTAL'")
+        self.check(make, replays=4)
 
     def test_random_numbers_of_python(self):
         import random
@@ -229,26 +350,90 @@ class BesideAnEagerTwin(Case):
                 return fn, lambda: held
             self.check(make, named="'held' (lies elsewhere")
 
-    def test_a_container_among_the_arguments(self):
-        for kind, change in ((list, list.append), (dict, lambda d, y: d.update(y=y))):
-            with self.subTest(kind=kind):
-                self.containers(kind, change)
+    def test_containers_among_the_arguments(self):
+        """What calls put into them and take out is there behind replays, in the caller's own."""
+        def moved(x, batch):
+            batch["parts"].append(self.net(x))
+            batch["again"] = batch["parts"]
+            return batch["parts"][0]
 
-    def containers(self, kind, change):
-        said = []
+        def swapped(x, pair):
+            pair[0], pair[1] = pair[1], pair[0]
+            pair += [x, "end", None]
+            return self.net(pair[0])
 
-        def fn(x, into):
-            y = self.net(x)
-            change(into, y)
-            return y * 2
+        def taken(x, batch):
+            labels = batch.pop("labels")
+            batch.update(out=self.net(x), size=len(x))
+            return labels * batch["out"]
+        for name, fn, make in (("list", lambda x, into: into.append(self.net(x)) or into[0] * 2, lambda x: []),
+                               ("dict", lambda x, into: into.update(y=self.net(x)) or into["y"] * 2, lambda x: {}),
+                               ("taken out", taken, lambda x: {"labels": x + 1, "x": x}),
+                               ("moved", moved, lambda x: {"parts": [x * 3]}),
+                               ("swapped", swapped, lambda x: [x * 2, x * 3]),
+                               ("emptied", lambda x, into: into.clear() or self.net(x), lambda x: [x, x])):
+            for grad in (False, True):
+                with self.subTest(name, grad=grad), torch.set_grad_enabled(grad):
+                    self.containers(fn, make)
+
+    def containers(self, fn, make):
+        said, kept = [], []
         made, call = self.graphed(fn, said)
+        for x in inputs():
+            into, want = make(x), make(x)
+            parts = into.get("parts") if type(into) is dict else None
+            self.assertTrue(same(call(x, into), fn(x, want)))
+            kept.append((into, want))
+            if parts is not None:
+                self.assertIs(into["parts"], parts)
+                self.assertIs(into["again"], parts)
+        self.assertTrue(same(*map(list, zip(*kept))))
+        self.assertEqual(said, [])
+        self.assertEqual(sum(s["replays"] for s in made.shapes()), 5)
+
+    def test_one_container_in_two_places(self):
+        """A run has two of it, so calls are eager, and say so."""
+        def fn(x, one, other):
+            one.append(self.net(x))
+            return x * len(other)
+        made, call = self.graphed(fn, said := [])
         with torch.no_grad():
-            for x in inputs():
-                into, want = kind(), kind()
+            for x in inputs(12):
+                into, want = [], []
+                self.assertTrue(same(call(x, into, into), fn(x, want, want)))
+                self.assertTrue(same(into, want))
+        self.assertEqual(len(said), 1, said)
+        self.assertIn("'argument 2' held something else", said[0])
+        self.assertEqual(made.shapes(), [])
+
+    def test_a_list_that_comes_again_with_what_calls_added(self):
+        """Each length is another shape, of which a few are captured."""
+        def fn(x, into):
+            into.append(self.net(x))
+            return into[-1] * 2
+        made, call = self.graphed(fn, said := [])
+        into, want = [], []
+        with torch.no_grad():
+            for x in inputs(12):
                 self.assertTrue(same(call(x, into), fn(x, want)))
                 self.assertTrue(same(into, want))
-        self.assertEqual(len(said), 1)
-        self.assertIn("'argument 2'", said[0])
+        self.assertEqual(len(said), 1, said)
+        self.assertIn("comes again with what earlier calls put there", said[0])
+        self.assertEqual(len(made.shapes()), 4)
+
+    def test_what_no_replay_makes_in_a_container(self):
+        """An object in a list among the arguments."""
+        def fn(x, into):
+            into.append(types.SimpleNamespace(y=self.net(x)))
+            return x * 2
+        made, call = self.graphed(fn, said := [])
+        with torch.no_grad():
+            for x in inputs():
+                call(x, into := [])
+                self.assertTrue(same(into[0].y, self.net(x)))
+        self.assertEqual(len(said), 1, said)
+        self.assertIn("'argument 2' (a list that it changes)", said[0])
+        self.assertEqual(made.shapes(), [])
 
     def test_results_that_a_module_keeps(self):
         """They are fresh at each call: earlier ones stay what they were."""

@@ -2,6 +2,8 @@
 """What a run changes of Python state: it is found, named and put back."""
 
 import collections
+import contextlib
+import copy
 import dataclasses
 import functools
 import random
@@ -18,10 +20,12 @@ except ImportError:
 
 import reprise
 from reprise import _C
-from reprise._effects.effects import Changed, Containers, Effects, Unobserved, kind_of
+from reprise._effects.containers import MOST_REGIVEN, Containers, Regiven
+from reprise._effects.effects import Changed, Effects, Unobserved, kind_of
 from reprise._base.interrupts import Interrupts
+from reprise._effects.growth import Step, Tail, during, tail_of
+from reprise._effects.python_state import Mapping, Path, Slot
 from reprise._effects.reach import Reach
-from reprise._effects.python_state import Path
 from reprise._effects.refusals import ATTEMPTS, FIRST_REST, MOST_REFUSED, Refusals, traced_call
 from reprise._base.tree import argument_names, flatten
 from unseen import Unseen
@@ -402,7 +406,7 @@ class Runs(unittest.TestCase):
             given.inner[0].parts["last"] = Tensor()
             given.inner[0].size, given.inner[1].value = Tensor(), Tensor()
             return x
-        known = {"state.inner[0].size": (("value", int, "0"), kind_of(Fake, Tensor()))}
+        known = {"state.inner[0].size": (("value", int, "0"), kind_of(Fake, Tensor()), None)}
         run = self.effects(fn, known, [("state", first)])
         run((1, first))
         made = self.found.replayed(shape_that_names())
@@ -586,15 +590,163 @@ class Names(unittest.TestCase):
 class Arguments(unittest.TestCase):
     def test_a_container_that_a_run_changes_is_named(self):
         def told(change, *args, **kwargs):
-            containers = Containers(args, kwargs)
-            containers.check()
+            containers = Containers(args, kwargs, 1)
+            self.assertEqual(containers.changes(), [])
             change(*args, **kwargs)
-            with self.assertRaises(Changed) as caught:
-                containers.check()
-            return str(caught.exception)
-        self.assertIn("'argument 2' (a list", told(lambda a, b: b.append(1), 1, []))
-        self.assertIn("'argument 'more''", told(lambda more: more["x"].update(a=1), more={"x": {}}))
-        self.assertIn("'argument 1'", told(lambda pair: pair[0].__setitem__(0, "b"), (["a"],)))
+            return [(str(c.path), c.what, c.slot.key, c.after) for c in containers.changes()]
+        self.assertEqual(told(lambda a, b: b.append(1), 1, []),
+                         [("argument 2", "a list that it changes", 1, [1])])
+        self.assertEqual(told(lambda more: more["x"].update(a=1), more={"x": {}}),
+                         [("argument 'more'", "a dict that it changes", 3, {"a": 1})])
+        self.assertEqual(told(lambda pair: pair[0].__setitem__(0, "b"), (["a"],)),
+                         [("argument 1", "a list that it changes", 1, ["b"])])
+        self.assertEqual(told(lambda pair: pair.reverse(), [2, 2.0, 2]), [])
+
+    def test_one_that_is_put_into_another(self):
+        """It is that of each call by its number."""
+        inner, outer = [1], {}
+        containers = Containers((inner, outer), {}, 4)
+        outer["two"] = (inner, [inner, 5])
+        change, = containers.changes()
+        one, (other, five) = change.after["two"]
+        self.assertEqual((one.number, other.number, five), (4, 4, 5))
+        given = [None] * 4 + [["mine"], {"old": 0}]
+        filling = change.slot.of(given)
+        self.assertTrue(filling.fits(None, None))
+        filling.put({"two": given[4]})
+        self.assertEqual(given[5], {"two": ["mine"]})
+        given[4] = given[5]
+        self.assertFalse(change.slot.of(given).fits(None, None), "it stands in two places")
+
+    def test_those_that_come_again_with_what_calls_added(self):
+        met, log = Regiven(), []
+        for _ in range(MOST_REGIVEN + 1):
+            log.append(0)
+            met.note([log], [len(log) - 1])
+            self.assertFalse(met.is_met(([1],), {}))
+            found = met.is_met((log,), {})
+        self.assertTrue(found)
+        met.note([log], [len(log)])
+        self.assertFalse(met.is_met((log,), {}), "nothing was added")
+
+
+class Growth(unittest.TestCase):
+    """Stand-ins, in the place of what each call adds to."""
+
+    def during(self, slots, run):
+        result, error, read = during(slots, run)
+        return result if error is None else type(error), read
+
+    def slots(self, kept, *names):
+        return [Slot(Mapping, vars(kept), name, Path(None, "", name)) for name in names]
+
+    def test_a_tail(self):
+        for held, now, want in (([], [1], [1]), ([1], [1, 2, 3], [2, 3]), ([1, 2], [1], None), ([1], [2, 1], None),
+                                ([1], [1], None)):
+            self.assertEqual(tail_of(now, held), want, (held, now))
+        for now, want in (([2, 3, 4], [4]), ([3, 4, 5], [4, 5]), ([7, 8, 9], [7, 8, 9])):
+            self.assertEqual(tail_of(collections.deque(now, maxlen=3), [1, 2, 3]), want, now)
+        self.assertEqual(tail_of(collections.deque([1, 2, 3], maxlen=3), [1]), [2, 3])
+        self.assertIsNone(tail_of(Ordered(), []))
+
+    def test_a_counter_takes_what_is_added_and_tells_nothing(self):
+        kept = types.SimpleNamespace(calls=5)
+        step = Step(self.slots(kept, "calls")[0], 3)
+
+        def run():
+            kept.calls += 4
+            kept.calls = 1 + kept.calls - 2
+            self.assertIsInstance(kept.calls, int)
+            return "done"
+        self.assertEqual(self.during([step], run), ("done", []))
+        self.assertEqual((kept.calls, type(kept.calls)), (8, int))
+        step.put(None)
+        self.assertEqual(kept.calls, 11)
+        for read in (bool, int, float, str, repr, hash, abs, lambda n: n % 2, lambda n: n == 5, lambda n: [0] * n,
+                     lambda n: n * 2, lambda n: 2 - n, lambda n: n < 7, lambda n: f"{n:3d}", lambda n: n + 0.5,
+                     lambda n: n.bit_length(), lambda n: -n, lambda n: {n}, lambda n: n // 2, lambda n: n & 1,
+                     copy.deepcopy, round, lambda n: 10 ** n):
+            self.assertEqual(self.during([step], lambda read=read: read(kept.calls)), (TypeError, [step]))
+            self.assertEqual(kept.calls, 11)
+
+    def test_one_that_is_read_and_nobody_hears(self):
+        """The run drops the error, or reads a copy that it kept."""
+        kept = types.SimpleNamespace(calls=5)
+        step = Step(self.slots(kept, "calls")[0], 1)
+
+        def run():
+            before = kept.calls
+            kept.calls += 1
+            with contextlib.suppress(TypeError):
+                return before % 2
+        self.assertEqual(self.during([step], run), (None, [step]))
+        self.assertEqual(kept.calls, 6)
+
+    def test_one_that_is_replaced(self):
+        kept = types.SimpleNamespace(calls=5, log=[])
+        step, = self.slots(kept, "calls")
+        step = Step(step, 1)
+        self.assertEqual(self.during([step], lambda: setattr(kept, "calls", 6)), (None, [step]))
+        self.assertEqual(kept.calls, 6)
+
+    def test_a_list_takes_what_is_added_and_tells_nothing(self):
+        kept = types.SimpleNamespace(log=[1], also=None)
+        kept.also = kept.log
+        log = kept.log
+        tail = Tail(log, Path(None, "", "log"))
+        tail.holders = self.slots(kept, "log", "also")
+
+        def run():
+            self.assertIsInstance(kept.log, list)
+            kept.log.append(2)
+            kept.also += [3, 4]
+            kept.log.extend((5,))
+            return kept.log[-1], kept.also[-4], kept.log is kept.also
+        self.assertEqual(self.during([tail], run), ((5, 2, True), []))
+        self.assertIs(kept.log, log)
+        self.assertIs(kept.also, log)
+        self.assertEqual(log, [1, 2, 3, 4, 5])
+        for read in (len, bool, list, repr, lambda some: some[0], lambda some: some[-1], lambda some: some[:],
+                     lambda some: 1 in some, lambda some: some + [1], lambda some: some.pop(), lambda some: [] == some,
+                     lambda some: some.insert(0, 1), lambda some: some.clear(), lambda some: some * 2, copy.copy,
+                     lambda some: [*some], sum, sorted, lambda some: some.__setitem__(0, 1)):
+            result, found = self.during([tail], lambda read=read: read(kept.log))
+            self.assertTrue(issubclass(result, TypeError), result)
+            self.assertEqual((found, log), ([tail], [1, 2, 3, 4, 5]))
+
+    def test_another_thread_gets_what_the_program_has(self):
+        kept, found = types.SimpleNamespace(calls=5, log=[1]), []
+        step, tail = Step(self.slots(kept, "calls")[0], 1), Tail(kept.log, Path(None, "", "log"))
+        tail.holders = self.slots(kept, "log")
+
+        def look():
+            found.extend([kept.calls + 1, bool(kept.log), len(kept.log), copy.copy(kept.log), f"{kept.calls}",
+                          complex(kept.calls), 2 * kept.calls, kept.log == [1], copy.deepcopy(kept.log)])
+
+        def run():
+            thread = threading.Thread(target=look)
+            thread.start()
+            thread.join()
+        self.assertEqual(self.during([step, tail], run), (None, [step, tail]))
+        self.assertEqual(found, [6, True, 1, [1], "5", 5 + 0j, 10, True, [1]])
+
+    def test_lists_that_other_ways_lead_to(self):
+        for wrap in (lambda log: (log,), lambda log: ((0, log),), lambda log: log.append,
+                     lambda log: functools.partial(print, log), lambda log: frozenset([id]) and (log,)):
+            kept = types.SimpleNamespace(log=[], other=None)
+            kept.other = wrap(kept.log)
+            tail, reach = Tail(kept.log, Path(None, "", "log")), Reach(Fake)
+            reach.follow(kept, Path(None, "", "kept"))
+            self.assertFalse(tail.find_holders(reach.finish()))
+        kept = types.SimpleNamespace(log=[], other={"also": [0]})
+        kept.other["also"].append(kept.log)
+        tail, reach = Tail(kept.log, Path(None, "", "log")), Reach(Fake)
+        reach.follow(kept, Path(None, "", "kept"))
+        self.assertTrue(tail.find_holders(reach.finish()))
+        self.assertEqual(sorted(str(holder.path) for holder in tail.holders), ["kept.log", "kept.other['also'][1]"])
+        self.assertTrue(tail.fits(None, None))
+        kept.log = []
+        self.assertFalse(tail.fits(None, None), "two lists are in its places")
 
 
 class Kinds(unittest.TestCase):

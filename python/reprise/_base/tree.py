@@ -105,6 +105,23 @@ def met_twice(tree, apart):
     return None
 
 
+def containers_in(tree):
+    """The lists and dicts in a tree, outer ones ahead of those within them. Trees with one spec have the same in
+    one order."""
+    kind = type(tree)
+    if kind is list or isinstance(tree, tuple):
+        parts = tree
+    elif kind is dict:
+        parts = tree.values()
+    else:
+        node = _registered(kind)
+        parts = () if node is None else node.flatten_fn(tree)[0]
+    found = [tree] if kind in (list, dict) else []
+    for part in parts:
+        found += containers_in(part)
+    return found
+
+
 def leaf_count(spec):
     """How many leaves a tree has."""
     if spec[0] in (_LEAF, _NONE):

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
 """What the runs of a capture call: a callable as a function of its tensors."""
 
+import contextlib
 import operator
 import traceback
 
 from .. import _C
 from .._base.tree import build, flatten, met_twice, unflatten
-from .._effects.effects import Containers
 from .._grad.gradients import homes
 from .._grad.nodes import hooked_refusal
 from .._grad.reached import TURNED, Left, Open, Passes
@@ -16,9 +16,9 @@ from .._shapes.split import Refused
 from .stand_ins import StandIns
 
 
-def body_of(torch, fn, leaves, spec, has_kwargs, watches=False, brought=None, seat=None, cpu=None):
-    """A function of the tensors among the leaves alone. watches: it raises Changed where a container of
-    the arguments changes. brought: called for the (tensor, places) that a leaf brings which is an object.
+def body_of(torch, fn, leaves, spec, has_kwargs, filling=None, brought=None, seat=None, cpu=None):
+    """A function of the tensors among the leaves alone. filling: gives a context for a run with these args and
+    kwargs, which notes the containers among them that change. brought: called for the (tensor, places) that a leaf brings which is an object.
     seat: what a run finds in place of some leaves, by their numbers among those that are no tensors. cpu: an
     Attempt (_call/cpu_values.py), which has those on the CPU for the run that is under way."""
     others = [i for i, leaf in enumerate(leaves) if not isinstance(leaf, torch.Tensor)]
@@ -41,11 +41,8 @@ def body_of(torch, fn, leaves, spec, has_kwargs, watches=False, brought=None, se
             given[others[number]] = value
         tree = unflatten(spec, given)
         args, kwargs = tree if has_kwargs else (tree, {})
-        containers = Containers(args, kwargs) if watches else None
-        result = stand_ins.during(lambda: fn(*args, **kwargs))
-        if containers is not None:
-            containers.check()
-        return result
+        with filling(args, kwargs) if filling else contextlib.nullcontext():
+            return stand_ins.during(lambda: fn(*args, **kwargs))
 
     return body if cpu is None else cpu.around(body)
 

@@ -18,10 +18,11 @@ from .._base.lines import line_of, tell_mend
 from .._base.made_objects import taking_apart
 from .._base.need import need_gpu
 from .._base.texts import plain
-from .._base.tree import argument_names, flatten
+from .._base.tree import argument_names, containers_in, flatten
 from .._base.warn import warn
 from .._capture import distributed, draws
 from .._capture.record import Work, extents, is_alone
+from .._effects.containers import Regiven
 from .._effects.effects import Before, Changed, Effects, Unobserved, records_of
 from .._effects.refusals import Refusals, traced_call
 from .._grad.gradients import Gradients, Shared, for_fast_path, homes, to_give
@@ -149,6 +150,7 @@ class Graphed:
         self._leads = {}  # by key, but for gradients: where a layout begins, if it was tuned
         self._drops = {}  # by key, but for gradients, of calls that drop those first: other parameters
         self._refusals = Refusals()
+        self._regiven = Regiven()
         self._rests = Rests(torch)
         self._lock = threading.RLock()
         functools.update_wrapper(self, fn if not isinstance(fn, torch.nn.Module) else fn.forward,
@@ -257,15 +259,28 @@ class Graphed:
             print_again(shape.lines)
             return shape.replay(tensors)
         others = self._others(flatten((args, kwargs))[0])
-        if shape.effects is None or shape.effects.fit(others):
+        fills = shape.effects is not None and shape.effects.fills
+        containers = containers_in((args, kwargs)) if fills else []
+        if shape.effects is None or shape.effects.fit(others + containers):
+            lengths = list(map(len, containers))
             print_again(shape.lines)
-            made = shape.replay(tensors, others=others)
+            made = shape.replay(tensors, others=others + containers)
+            if fills:
+                self._regiven.note(containers, lengths)
             return with_given(made, others) if shape.has_given else made
         shape.effects.misfits += 1
         if shape.effects.misfits == MOST_MISFITS:
             self._drop_misfit(key, shape)
         with shape.drawn_again():
             return self._fn(*args, **kwargs)
+
+    def _run_regiven(self, args, kwargs):
+        """An eager call with a container that earlier ones added to."""
+        containers = containers_in((args, kwargs))
+        lengths = list(map(len, containers))
+        result = self._fn(*args, **kwargs)
+        self._regiven.note(containers, lengths)
+        return result
 
     def _drop_strange(self, key, shape, args, kwargs):
         """An eager call, as the step counts that the shape was captured for are apart by now, or an
@@ -470,6 +485,9 @@ class Graphed:
             if not self._refusals.is_final(group):
                 self._refusals.skip(self._rests.rest_all(self._refusals.rest()))
             return (self._fn(*args, **kwargs),)
+        if self._regiven.is_met(args, kwargs):
+            self._tell_regiven()
+            return (self._run_regiven(args, kwargs),)
         if self._is_fresh():
             return (self._fn(*args, **kwargs),)
         self._drop_freed(key)
@@ -506,6 +524,13 @@ class Graphed:
         self._reads.learn([leaf for leaf in self._others(leaves) if not is_plain(leaf)])
         self._keep(self._stored(key), shape)
         return shape
+
+    def _tell_regiven(self):
+        if not self._regiven.is_told:
+            self._regiven.is_told = True
+            text = ("a list or dict among the arguments comes again with what earlier calls put there, so each call is of "
+                    "a new shape. Give each call an empty one, or keep it outside of the call")
+            self._tell_eager(f"reprise: '{self.name}' runs without a graph for these arguments: {text}", text)
 
     def _is_fresh(self):
         """Are shapes captured one after the other, and their graphs hardly called again? Then calls of new
@@ -1144,8 +1169,7 @@ class Graphed:
         """What the runs of a capture call; before: as _before returned it; aliases: of two graphs; seat, cpu:
         as for body_of; prints: a Prints, or None."""
         fn = self._fn if aliases is None else aliases.around(self._fn)
-        body = body_of(self._torch, fn, leaves, spec, has_kwargs, watches=True, brought=self._brought,
-                       seat=seat, cpu=cpu)
+        body = body_of(self._torch, fn, leaves, spec, has_kwargs, before.effects.filling, self._brought, seat, cpu)
         body = keeps_containers(self._torch, body, before.effects.containers())
         body = taking_apart(self._torch, body)
         if prints is not None:

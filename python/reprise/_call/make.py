@@ -110,8 +110,10 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
 
     A capture calls ``fn`` more than once, and puts back what that changes of Python state: attributes,
     variables, containers, generators of random numbers. Tensors that ``fn`` assigns (``self.loss = ..``)
-    are assigned afresh by each replay. Where calls change other state (a list that grows, a counter, a
-    cache that is read and replaced), they run eagerly, with a warning that names the place and the line.
+    are assigned afresh by each replay; lists among the arguments and dicts are filled, other lists appended
+    to and counters raised, where no call reads what it adds to. Where calls change other state (a list whose
+    length they use, a cache that is read and replaced), they run eagerly, with a warning that names the place
+    and the line.
     State of C++ objects, and of Python's own library, is not looked at.
 
     Values that are no tensors are part of the key: another value, shape, stride, dtype, device, mode

@@ -11,6 +11,8 @@ began with, and what it changed is one of
                   capture
     repeated      a place that held None, a number or nothing was given the same kind of value by two attempts
                   that found it the same: replays assign that too
+    grown         elements were appended to a list, or a counter was raised, alike by two attempts: replays do
+                  so too, where no run reads what was there (growth.py)
     other         the function runs eagerly for these arguments: Changed, which names the places
 
 The last is decided by the first run of an attempt. What is made lazily changes the state in a first call
@@ -18,9 +20,13 @@ only, so one attempt that fails is followed by another one at the next call.
 """
 
 import collections
+import contextlib
+import functools
 
 from .. import _C
 from .._base.tree import flatten, unflatten
+from .containers import Containers, Filled, Within
+from .growth import Step, Tail, during, is_stand_in, step_of
 from .python_state import ABSENT, ArgumentSlot, Body, Change, Mapping, Names, Path, Progress, is_plain
 from .reach import Reach
 
@@ -106,7 +112,7 @@ class Effects:
     """The state before a capture, and what its runs do to it.
 
     arguments: (name, value) of each argument that is no tensor. known: changes that an earlier attempt
-    found, by the text of their paths, as (kind before, kind after)."""
+    found, by the text of their paths, as (kind before, kind after, by how much a number rose)."""
 
     def __init__(self, torch, fn, arguments=(), known=None):
         self.torch = torch
@@ -125,6 +131,8 @@ class Effects:
         self.slots = None   # what the runs assign: tuples (Slot, kind before); None: no run so far
         self.before = []    # tensors that were in these slots
         self.found = {}     # as known, of this attempt
+        self._grown = []    # changes of what grows
+        self._filled = []   # changes of containers among the arguments, of the run that is under way
         self._parts = None  # ids of what objects among the arguments are made of, once that was asked
         self.places = []    # (owner, key) of what a run changed, but of arguments; None: of all it holds
 
@@ -157,7 +165,7 @@ class Effects:
         def run(placed):
             touched = self.records
             try:
-                result = body(placed)
+                result = self._beside_stand_ins(body, placed)
                 touched = self.touched()
                 return self._gather(result, touched)
             finally:
@@ -165,6 +173,22 @@ class Effects:
                     self._note_places(record)
                     record.restore()
         return run
+
+    def _beside_stand_ins(self, body, placed):
+        """What a run returns. Behind the first one nothing tells it what it adds to."""
+        growing = [slot for slot, _ in self.slots or () if isinstance(slot, (Step, Tail))]
+        if not growing:
+            return body(placed)
+        result, error, read = during(growing, lambda: body(placed))
+        if not read and error is None and any(map(is_stand_in, flatten(result)[0])):
+            read = growing
+        if read:
+            raise Changed([c for c in self._grown if any(c.slot.owner is slot.owner for slot in read)],
+                          ", as each call reads what is there", is_hopeless=True,
+                          records=[r for r in self.records if any(r.owner is slot.owner for slot in read)]) from error
+        if error is not None:
+            raise error
+        return result
 
     def unchanging(self, body):
         """The body of a backward run, which may change nothing but what the forward pass assigns."""
@@ -176,6 +200,13 @@ class Effects:
             finally:
                 self.restore()
         return run
+
+    @contextlib.contextmanager
+    def filling(self, args, kwargs):
+        """During a run with these arguments, which it may change."""
+        containers = Containers(args, kwargs, len(self.arguments))
+        yield
+        self._filled = containers.changes()
 
     def _refuse_changes(self):
         assigned = {self._place_of(slot) for slot, _ in self.slots or ()}
@@ -201,6 +232,7 @@ class Effects:
             if id(record.owner) in replaced:
                 record.restore()  # what it held tells whether the one in its place is another
         found = [(record, change) for record in touched for change in record.changes()]
+        found += [(None, change) for change in self._filled]
         changes = [change for _, change in found]
         if self.slots is None:
             self.slots = self._judge(found)
@@ -224,15 +256,18 @@ class Effects:
     def _judge(self, found):
         """The slots, where replays can assign what this run did. found: (record, change) of all."""
         changes = [change for _, change in found]
-        self.found = {str(c.path): (self._kind(c.before), self._kind(c.after)) for c in changes}
+        self.found = {str(c.path): (self._kind(c.before), self._kind(c.after), step_of(c)) for c in changes}
         wrong = [(record, c) for record, c in found if not self._is_repeatable(c)]
         if wrong:
             records, changes = zip(*wrong)
+            records = tuple(filter(None, records))
             raise Changed(changes, self._advice(changes), self._kinds_under(changes), records,
                           found=self.found, is_registered=any(r.registered for r in records))
         self.before = [leaf for c in changes for leaf in _leaves(c.before)
                        if isinstance(leaf, self.torch.Tensor) and leaf.is_cuda]
-        return [(c.slot, self._kind(c.before)) for c in changes]
+        self._grown = [c for c in changes if self._is_grown(c)]
+        return [(Step(c.slot, step_of(c)) if c in self._grown and step_of(c) else c.slot, self._kind(c.before))
+                for c in changes]
 
     def _kind(self, value):
         return kind_of(self.torch, value)
@@ -251,17 +286,28 @@ class Effects:
     def _slot_for(self, slot):
         """The slot where calls find it: one of an object among the arguments is in that of each call. None: it
         cannot be found there again."""
+        if type(slot) is Filled:
+            return slot
         root = slot.path.root()
         if root not in self._roots:
             return slot
+        if type(slot) is Tail:
+            return None
         made = ArgumentSlot(slot, self._roots[root][0])
         return made if made.owner([value for _, value in self.arguments]) is slot.owner else None
 
     def _is_repeatable(self, change):
+        if type(change.slot) is Filled:
+            return all(is_plain(leaf) or type(leaf) is Within or self._is_made(leaf)
+                       for leaf in flatten(change.after)[0])
         if change.slot is None or self._is_registered(change) or self._slot_for(change.slot) is None:
             return False
+        if self._is_grown(change):
+            return True
         if is_plain(change.before) and self.known.get(str(change.path)) != self.found[str(change.path)]:
             return False  # the first time, it may be made lazily
+        if type(change.slot) is Tail:
+            return False
         if is_plain(change.after):
             return is_plain(change.before)
         if self._is_growing(change):
@@ -269,6 +315,16 @@ class Effects:
         tensors = [leaf for leaf in _leaves(change.after) if not is_plain(leaf)]
         return bool(tensors) and all(map(self._is_made, tensors)) and all(
             is_plain(leaf) or isinstance(leaf, self.torch.Tensor) for leaf in _leaves(change.before))
+
+    def _is_grown(self, change):
+        """Was the same added by two attempts, to a list or a counter that no argument holds?"""
+        known, found = self.known.get(str(change.path)), self.found[str(change.path)]
+        if known is None or type(change.slot) is Filled or change.slot.path.root() in self._roots:
+            return False
+        if type(change.slot) is not Tail:
+            return known != found and found[2] is not None and known[2] == found[2]
+        return known == found and change.slot.find_holders(self.records) and all(
+            is_plain(leaf) or self._is_made(leaf) for leaf in flatten(change.after)[0])
 
     def _is_growing(self, change):
         """Does an object among the arguments hold tensors of another shape now? Calls would be captured one by
@@ -293,8 +349,10 @@ class Effects:
     def _assigned(self, value, numbers):
         """What a run assigned, as a tree for the results of the graph."""
         leaves, spec = flatten(value)
+        if any(map(is_stand_in, leaves)):
+            raise Changed(self._grown, ", as each call keeps it elsewhere too", is_hopeless=True)
         made = [Same(numbers[id(leaf)]) if id(leaf) in numbers else
-                leaf if isinstance(leaf, self.torch.Tensor) else Constant(leaf) for leaf in leaves]
+                leaf if isinstance(leaf, (self.torch.Tensor, Within)) else Constant(leaf) for leaf in leaves]
         return unflatten(spec, made)
 
     @staticmethod
@@ -318,6 +376,8 @@ class Effects:
                 raise Changed(changes, ". Write into the tensor instead, copy_(), or pass it as an argument",
                               self._kinds_under(changes),
                               [r for r in self.records if id(r.owner) in owners], is_hopeless=True)
+        for slot, _ in self.slots:
+            self.places += slot.places()
         return Assignments(self.torch, [(self._slot_for(slot), kind) for slot, kind in self.slots])
 
 
@@ -352,6 +412,7 @@ class Assignments:
     def __init__(self, torch, slots):
         self.torch = torch
         self.slots = slots
+        self.fills = any(type(slot) is Filled for slot, _ in slots)
         self.misfits = 0  # calls that found something else there
 
     def __str__(self):
@@ -359,8 +420,9 @@ class Assignments:
 
     def fit(self, arguments=()):
         """Do the places hold what they held before the capture, or what a call left there? arguments: of
-        the call, those that are no tensors."""
-        return all(kind_of(self.torch, slot.of(arguments).get()) == kind for slot, kind in self.slots)
+        the call, those that are no tensors, and where this fills some the containers behind them."""
+        kind_here = functools.partial(kind_of, self.torch)
+        return all(slot.of(arguments).fits(kind_here, kind) for slot, kind in self.slots)
 
     def deliver(self, made, arguments=()):
         """Assigns, and returns the result of the call. made: both, as a replay makes them."""
@@ -371,31 +433,13 @@ class Assignments:
             for i, part in enumerate(parts):
                 if type(part) is Constant:
                     parts[i] = part.value
+                elif type(part) is Within:
+                    parts[i] = arguments[part.number]
                 elif type(part) is Same:
                     leaves = flatten(result)[0] if leaves is None else leaves
                     parts[i] = leaves[part.number]
             slot.of(arguments).put(unflatten(spec, parts))
         return result
-
-
-class Containers:
-    """The containers among the arguments of a run, which are the run's: what happens to them there does
-    not reach the caller's."""
-
-    def __init__(self, args, kwargs):
-        self.named = [(f"argument {i}", arg) for i, arg in enumerate(args, 1)]
-        self.named += [(f"argument '{name}'", arg) for name, arg in kwargs.items()]
-        self.held = [flatten(arg) for _, arg in self.named]
-
-    def check(self):
-        """Raises Changed where a run changed one."""
-        changes = []
-        for (name, arg), (leaves, spec) in zip(self.named, self.held):
-            now, spec_now = flatten(arg)
-            if spec_now != spec or any(a is not b for a, b in zip(leaves, now)):
-                changes.append(Change(Path(None, "", name), what=f"a {type(arg).__name__} that it changes"))
-        if changes:
-            raise Changed(changes, "")
 
 
 def records_of(args, kwargs):

@@ -21,6 +21,7 @@ import types
 from .. import _C
 from .._capture import trackers
 from .._reads.marks import dict_of_class
+from .growth import Tail, tail_of
 
 MOST_BYTES = 1 << 20   # of a tensor on the CPU, or an array, whose contents are kept
 _EMPTY_DICTS = sys.intern("{}")
@@ -154,9 +155,17 @@ class Slot:
     def put(self, value):
         self.record.put(self.owner, self.key, value)
 
+    def fits(self, kind_of, kind):
+        """Is it right for replays what is there now? kind: of what was there before the capture."""
+        return kind_of(self.get()) == kind
+
     def of(self, arguments):
         """The slot in a call with these arguments that are no tensors."""
         return self
+
+    def places(self):
+        """(owner, key) of what calls change beside it."""
+        return []
 
 
 class ArgumentSlot:
@@ -195,7 +204,7 @@ class ArgumentSlot:
 class _Nowhere:
     """In the place of a slot that a call does not have."""
 
-    get = staticmethod(lambda: ABSENT)
+    fits = staticmethod(lambda kind_of, kind: kind_of(ABSENT) == kind)
     put = staticmethod(lambda value: None)
 
 
@@ -271,6 +280,18 @@ class Record(_C.Record):
     def slot(self, key):
         return Slot(type(self), self.owner, key, self.path_of(key))
 
+    def holders_of(self, value):
+        """The slots that held this object."""
+        held = self.held.items() if isinstance(self.held, dict) else ()
+        return [self.slot(key) for key, there in held if there is value]
+
+    def has_inside(self, value):
+        """Was it held by a tuple or the like, which nothing takes apart?"""
+        return any(_is_inside(value, there) for there in self._all_held())
+
+    def _all_held(self):
+        return self.held.values() if isinstance(self.held, dict) else ()
+
     def restore(self):
         if not self.is_touched():
             return
@@ -278,6 +299,19 @@ class Record(_C.Record):
         for key in dict.fromkeys((*now, *held)):
             if now.get(key, ABSENT) is not held.get(key, ABSENT):
                 self.put(self.owner, key, held.get(key, ABSENT))
+
+
+def _is_inside(value, holder, depth=MOST_DEPTH):
+    kind = type(holder)
+    if kind is functools.partial:
+        parts = (holder.args, holder.keywords)
+    elif isinstance(holder, (tuple, frozenset)):
+        parts = holder
+    elif kind in (types.MethodType, types.BuiltinMethodType):
+        parts = (holder.__self__,)
+    else:
+        return False
+    return any(part is value or (depth > 0 and _is_inside(value, part, depth - 1)) for part in parts)
 
 
 def base_of(owner):
@@ -378,8 +412,10 @@ class Names(Record):
         for name in self.names:
             before, after = self.held.get(name, ABSENT), self.owner.get(name, ABSENT)
             if not same(before, after):
-                yield Change(self.path_of(name), Slot(Mapping, self.owner, name, self.path_of(name)),
-                             before, after)
+                yield Change(self.path_of(name), self.slot(name), before, after)
+
+    def slot(self, key):
+        return Slot(Mapping, self.owner, key, self.path_of(key))
 
     def restore(self):
         for name in self.names:
@@ -471,13 +507,23 @@ class Elements(Record):
         if not self.is_touched():
             return
         now, held = self.look(self.owner), self.held
-        if len(now) != len(held):
-            yield Change(self.path, what=f"has {len(now)} elements behind a call that began with {len(held)}")
+        tail = tail_of(self.owner, held)
+        if tail or len(now) != len(held):
+            yield Change(self.path, Tail(self.owner, self.path) if tail else None, ABSENT, tail,
+                         f"has {len(now)} elements behind a call that began with {len(held)}")
             return
         for i, (before, after) in enumerate(zip(held, now)):
             if not same(before, after):
-                path = Path(self.path, "[", i)
-                yield Change(path, _Element(Elements, self.owner, i, path), before, after)
+                yield Change(Path(self.path, "[", i), self.slot(i), before, after)
+
+    def slot(self, key):
+        return _Element(Elements, self.owner, key, Path(self.path, "[", key))
+
+    def holders_of(self, value):
+        return [self.slot(i) for i, there in enumerate(self.held) if there is value]
+
+    def _all_held(self):
+        return self.held
 
     def restore(self):
         if self.is_touched():
