@@ -435,6 +435,22 @@ class BesideAnEagerTwin(Case):
         self.assertIn("'argument 2' (a list that it changes)", said[0])
         self.assertEqual(made.shapes(), [])
 
+    def test_shapes_are_shapes(self):
+        """What a call returns or keeps, though PyTorch's trees make tuples of them."""
+        kept = types.SimpleNamespace(last=None, log=[])
+
+        def fn(x, size):
+            kept.last = x.shape
+            kept.log.append((x.shape, "shape"))
+            return x.reshape(size) * 2, x.shape
+        made = reprise.graphed(fn)
+        with torch.no_grad():
+            for x in inputs(5):
+                out, shape = made(x, torch.Size((2, 32)))
+                self.assertEqual([type(s) for s in (shape, kept.last, kept.log[-1][0])], [torch.Size] * 3)
+                self.assertEqual((out.shape, shape), (torch.Size((2, 32)), x.shape))
+        self.assertEqual(sum(s["replays"] for s in made.shapes()), 3)
+
     def test_results_that_a_module_keeps(self):
         """They are fresh at each call: earlier ones stay what they were."""
         def make():

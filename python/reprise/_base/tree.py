@@ -16,7 +16,10 @@ _NONE_SPEC = (_NONE,)
 
 
 def _registered(kind):
-    """How torch.utils._pytree takes containers of this type apart, or None."""
+    """How torch.utils._pytree takes containers of this type apart, or None. A torch.Size is a value: PyTorch
+    registers it to come back as a tuple."""
+    if kind.__name__ == "Size" and kind.__module__ == "torch":
+        return None
     pytree = sys.modules.get("torch.utils._pytree")
     return None if pytree is None else pytree.SUPPORTED_NODES.get(kind)
 
