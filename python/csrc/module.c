@@ -34,6 +34,7 @@
 #include "capture/scalars.h"
 #include "capture/workspaces.h"
 #include "grad/gradients.h"
+#include "reads/bodies.h"
 #include "reads/marks.h"
 #include "reads/reach.h"
 #include "reads/reads.h"
@@ -371,6 +372,12 @@ static PyMethodDef methods[] = {
      "where tensors have them?"},
     {"learn_function", rpp_learn_function, METH_VARARGS,
      "learn_function(function with all parts, its size): is it known where functions have them?"},
+    {"parts_of", rpp_parts_of, METH_O,
+     "parts_of(function): its code, its defaults and those by name; no audit hook hears of it."},
+    {"dict_of_class", rpp_dict_of_class, METH_O,
+     "dict_of_class(class): the dict behind the view of it; None: it has none."},
+    {"body_of", rpp_body_of, METH_O,
+     "body_of(dict of a class): a copy, without what Python itself puts there."},
     {"dict_tag", rpp_dict_tag_of, METH_O, "A word of a dict that may change with it."},
     {"touched", rpp_touched, METH_O,
      "touched(records): those whose owners hold other objects by now."},

@@ -578,6 +578,46 @@ class Runs(unittest.TestCase):
         self.assertIsNone(gone())
 
 
+class Bodies(unittest.TestCase):
+    """What the extension says of functions and classes, which Python's audit hooks do not hear of."""
+
+    def test_parts_of_functions(self):
+        def fn(one=1, *, two=2):
+            return one + two
+        self.assertEqual(_C.parts_of(fn), (fn.__code__, fn.__defaults__, fn.__kwdefaults__))
+        bare = (lambda: 0)
+        self.assertEqual(_C.parts_of(bare), (bare.__code__, None, None))
+        self.assertRaises(TypeError, _C.parts_of, print)
+
+    def test_bodies_of_classes(self):
+        names = _C.dict_of_class(Kept)
+        self.assertEqual(names, dict(vars(Kept)))
+        self.assertIs(_C.dict_of_class(Kept), names)
+        self.assertEqual(_C.body_of({"__module__": 1, "__own": 2, "_abc_data": 3, "_": 4, "__": 5, "own__": 6}),
+                         {"__own": 2, "_": 4, "own__": 6})
+
+    def test_methods_wait_for_their_names(self):
+        class Owner:
+            @functools.cached_property
+            def cached(self):
+                return late[0]
+
+            @property
+            def told(self):
+                return later[0]
+
+            def method(self):
+                return latest[0]
+        late, later, latest = [0], [0], [0]
+        owner = Owner()
+
+        def paths(fn):
+            return {str(record.path) for record in records_of(fn) if type(record).__name__ == "Elements"}
+        self.assertEqual(paths(lambda: owner), set())
+        self.assertEqual(paths(lambda: owner.cached), {"late"})
+        self.assertEqual(paths(lambda: (owner.told, owner.method)), {"later", "latest"})
+
+
 class Names(unittest.TestCase):
     def test_of_arguments(self):
         _, spec = flatten((([1, 2], {"a": 3}), {"more": (4, None), "x": 5}))

@@ -2,6 +2,7 @@
 #include "reads/reach.h"
 
 #include "base/members.h"
+#include "reads/reads.h"
 #include "reads/record.h"
 #include "reads/same.h"
 
@@ -12,6 +13,7 @@ struct reach {
     PyObject_HEAD PyObject *records, *ahead; /* lists; ahead: (object, path) */
     PyObject
         *kinds; /* by type: the method that looks at such an object; True: it is a module; None */
+    PyObject *methods; /* by type: as method_of has it */
     PyObject *path_type, *mapping_type, *elements_type;
     PyObject *ordered; /* collections.OrderedDict */
     PyObject
@@ -23,12 +25,14 @@ struct reach {
 /* Words, and names of Python's methods. */
 static struct {
     PyObject *find_look, *look, *is_touched, *dict, *name, *empty, *parameters, *buffers, *modules,
-        *attribute, *item, *empty_dicts, *data_ptr, *numel;
+        *attribute, *item, *empty_dicts, *cell, *memo, *cache_info, *data_ptr, *numel, *forward,
+        *call, *names, *waiting, *find_method, *meet_module;
 } says;
 
 enum { UNTOLD = 2 };
 
 static PyObject *nothing; /* an empty dict, which nobody adds to */
+static PyObject *zero;    /* the key of what a cell holds */
 
 /* ---- Is it touched? ------------------------------------------------------------------------ */
 
@@ -91,6 +95,33 @@ static int touched_tensor(const struct rpp_record *record)
     return is_same < 0 ? -1 : !is_same;
 }
 
+/* A cell: {0: what it holds}, or an empty dict. */
+static int touched_cell(const struct rpp_record *record)
+{
+    PyObject *now = rpp_cell_value(record->owner);
+    if (!now)
+        return -1;
+    PyObject *held = PyDict_GetItemWithError(record->held, zero);
+    bool is_same = held ? now == held : now == rpp_absent;
+    Py_DECREF(now);
+    return PyErr_Occurred() ? -1 : !is_same;
+}
+
+/* A cache of a function's results: (misses, size). */
+static int touched_memo(const struct rpp_record *record)
+{
+    PyObject *info = PyObject_CallMethodObjArgs(record->owner, says.cache_info, NULL);
+    int is_same = info && PyTuple_Check(info) && PyTuple_Size(info) == 4 ? 1 : UNTOLD;
+    for (Py_ssize_t i = 0; is_same == 1 && i < 2; i++) {
+        is_same = PyObject_RichCompareBool(PyTuple_GetItem(info, 2 * i + 1),
+                                           PyTuple_GetItem(record->held, i), Py_EQ);
+    }
+    Py_XDECREF(info);
+    if (!info || is_same < 0)
+        return -1;
+    return is_same == UNTOLD ? UNTOLD : !is_same;
+}
+
 static int touched_alike(const struct rpp_record *record)
 {
     PyObject *now, *copy;
@@ -114,6 +145,11 @@ static int touched(const struct rpp_record *record)
 {
     if (record->alike && record->alike != Py_None)
         return touched_alike(record);
+    if (record->form == says.cell && PyDict_CheckExact(record->held))
+        return touched_cell(record);
+    if (record->form == says.memo && PyTuple_CheckExact(record->held) &&
+        PyTuple_Size(record->held) == 2)
+        return touched_memo(record);
     if (record->held && PyList_CheckExact(record->owner) && PyList_CheckExact(record->held))
         return !is_same_list(record->owner, record->held);
     if (record->held && is_exact_set(record->owner) && is_exact_set(record->held))
@@ -125,13 +161,15 @@ static int touched(const struct rpp_record *record)
     return record->held == nothing ? PyDict_Size(record->owner) != 0 : UNTOLD;
 }
 
+static bool is_word(PyObject *name, PyObject *word)
+{
+    return name == word || (PyUnicode_Check(name) && PyUnicode_Compare(name, word) == 0);
+}
+
 static bool is_registered(PyObject *name)
 {
-    PyObject *const names[] = {says.parameters, says.buffers, says.modules};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (name == names[i] || (PyUnicode_Check(name) && PyUnicode_Compare(name, names[i]) == 0))
-            return true;
-    return false;
+    return is_word(name, says.parameters) || is_word(name, says.buffers) ||
+           is_word(name, says.modules);
 }
 
 /* A record of a dict of a module, as it would have been made while the dict was empty. */
@@ -308,6 +346,163 @@ static PyObject *reach_mapping(PyObject *self, PyObject *args)
                : NULL;
 }
 
+/* How code finds what a class has: None: nothing finds code there, but a value; a text: the name by which
+ * it has a function; else by its own name, where code has that. Borrowed; NULL with an exception set. */
+static PyObject *method_of(struct reach *reach, PyTypeObject *type)
+{
+    PyObject *method = PyDict_GetItemWithError(reach->methods, (PyObject *)type);
+    if (method || PyErr_Occurred())
+        return method;
+    method = PyObject_CallMethodObjArgs((PyObject *)reach, says.find_method, type, NULL);
+    if (method && PyDict_SetItem(reach->methods, (PyObject *)type, method) != 0)
+        Py_CLEAR(method);
+    Py_XDECREF(method); /* the dict has it */
+    return method;
+}
+
+/* Where code finds what a class has: names that code has, and what waits for others. */
+struct naming {
+    PyObject *names, *waiting, *path;
+};
+
+/* Puts a method behind what lies ahead, if code names it; else among those that wait. */
+static bool push_method(const struct reach *reach, const struct naming *naming, PyObject *name,
+                        PyObject *value)
+{
+    PyObject *item = PyTuple_Pack(2, value, naming->path);
+    int is_named = is_word(name, says.forward) || is_word(name, says.call)
+                       ? 1
+                       : PySequence_Contains(naming->names, name);
+    PyObject *list = is_named != 0 ? Py_NewRef(reach->ahead)
+                                   : Py_XNewRef(PyDict_GetItemWithError(naming->waiting, name));
+    if (!list && !PyErr_Occurred()) {
+        list = PyList_New(0);
+        if (list && PyDict_SetItem(naming->waiting, name, list) != 0)
+            Py_CLEAR(list);
+    }
+    bool worked = item && is_named >= 0 && list && PyList_Append(list, item) == 0;
+    Py_XDECREF(item);
+    Py_XDECREF(list);
+    return worked;
+}
+
+/* What a class has by a name; held: all that its record has. */
+static bool look_at_attribute(struct reach *reach, const struct naming *naming, PyObject *held,
+                              PyObject *name, PyObject *value)
+{
+    PyObject *method = method_of(reach, Py_TYPE(value));
+    if (!method)
+        return false;
+    if (method == Py_None) {
+        int is_held = PyDict_Contains(held, name);
+        return is_held > 0 ? push(reach, value, naming->path, says.attribute, name) : is_held == 0;
+    }
+    PyObject *function =
+        PyUnicode_Check(method) ? PyObject_GetAttr(value, method) : Py_NewRef(value);
+    bool worked = function && push_method(reach, naming, name, function);
+    Py_XDECREF(function);
+    return worked;
+}
+
+/* attributes(dict of a class, what its record holds, path): what it has lies ahead; its methods as far
+ * as they are named. */
+static PyObject *reach_attributes(PyObject *self, PyObject *args)
+{
+    struct reach *reach = (struct reach *)self;
+    PyObject *names, *held, *name, *value;
+    struct naming naming = {0};
+    if (!PyArg_ParseTuple(args, "O!O!O", &PyDict_Type, &names, &PyDict_Type, &held, &naming.path))
+        return NULL;
+    naming.names = PyObject_GetAttr(self, says.names);
+    naming.waiting = PyObject_GetAttr(self, says.waiting);
+    PyObject *copy = naming.names && naming.waiting && PyDict_Check(naming.waiting)
+                         ? PyDict_Copy(names)
+                         : NULL; /* Python may run meanwhile */
+    bool worked = copy != NULL;
+    Py_ssize_t at = 0;
+    while (worked && PyDict_Next(copy, &at, &name, &value))
+        worked = look_at_attribute(reach, &naming, held, name, value);
+    Py_XDECREF(copy);
+    Py_XDECREF(naming.names);
+    Py_XDECREF(naming.waiting);
+    return worked ? Py_NewRef(Py_None) : NULL;
+}
+
+/* ---- Names of code ------------------------------------------------------------------------- */
+
+/* A global that code names, and its record has not. */
+static bool add_global(struct reach *reach, const struct rpp_record *space, PyObject *name,
+                       PyObject *value)
+{
+    if (PyDict_SetItem(space->alike, name, Py_None) != 0 ||
+        PyDict_SetItem(space->held, name, value) != 0)
+        return false;
+    if (PyModule_Check(value)) {
+        PyObject *met = PyObject_CallMethodObjArgs((PyObject *)reach, says.meet_module, space, name,
+                                                   value, NULL);
+        Py_XDECREF(met);
+        return met != NULL;
+    }
+    return push(reach, value, space->path, space->path == Py_None ? says.empty : says.attribute,
+                name);
+}
+
+/* A name that no code had so far: methods wait for it, and code may make a global of it. */
+static bool add_news(struct reach *reach, const struct rpp_record *space, PyObject *waiting,
+                     PyObject *name, bool is_there)
+{
+    if (!is_there && PyDict_SetItem(space->alike, name, Py_None) != 0)
+        return false;
+    PyObject *methods = PyDict_GetItemWithError(waiting, name);
+    if (!methods)
+        return !PyErr_Occurred();
+    Py_ssize_t end = PyList_Size(reach->ahead);
+    return PyList_SetSlice(reach->ahead, end, end, methods) == 0 &&
+           PyDict_DelItem(waiting, name) == 0;
+}
+
+static bool add_name(struct reach *reach, const struct rpp_record *space,
+                     const struct naming *naming, PyObject *name)
+{
+    PyObject *value = PyDict_GetItemWithError(space->owner, name);
+    if (!value && PyErr_Occurred())
+        return false;
+    if (value) {
+        int is_known = PyDict_Contains(space->alike, name);
+        if (is_known < 0 || (is_known == 0 && !add_global(reach, space, name, value)))
+            return false;
+    }
+    int had = PySet_Contains(naming->names, name);
+    if (had != 0)
+        return had > 0;
+    return PySet_Add(naming->names, name) == 0 &&
+           add_news(reach, space, naming->waiting, name, value != NULL);
+}
+
+/* add_names(names, record of globals): those that code has which sees these globals. */
+static PyObject *reach_add_names(PyObject *self, PyObject *args)
+{
+    PyObject *names, *record, *name;
+    if (!PyArg_ParseTuple(args, "OO", &names, &record))
+        return NULL;
+    const struct rpp_record *space = (struct rpp_record *)record;
+    if (!rpp_is_record(record) || !PyDict_Check(space->owner) || !space->alike ||
+        !PyDict_CheckExact(space->alike) || !PyDict_CheckExact(space->held))
+        return PyErr_Format(PyExc_TypeError, "add_names takes the record of some names");
+    struct naming naming = {PyObject_GetAttr(self, says.names),
+                            PyObject_GetAttr(self, says.waiting), NULL};
+    PyObject *iterator = naming.names && naming.waiting ? PyObject_GetIter(names) : NULL;
+    bool worked = iterator != NULL;
+    while (worked && (name = PyIter_Next(iterator))) {
+        worked = add_name((struct reach *)self, space, &naming, name);
+        Py_DECREF(name);
+    }
+    Py_XDECREF(iterator);
+    Py_XDECREF(naming.names);
+    Py_XDECREF(naming.waiting);
+    return worked && !PyErr_Occurred() ? Py_NewRef(Py_None) : NULL;
+}
+
 /* The elements of a list or tuple. */
 static bool push_row(struct reach *reach, PyObject *row, PyObject *path)
 {
@@ -462,6 +657,7 @@ static const size_t objects[] = {
     offsetof(struct reach, kinds),         offsetof(struct reach, path_type),
     offsetof(struct reach, ordered),       offsetof(struct reach, mapping_type),
     offsetof(struct reach, elements_type), offsetof(struct reach, empties),
+    offsetof(struct reach, methods),
 };
 enum { OBJECTS = sizeof objects / sizeof *objects };
 static const struct rpp_members references = {objects, OBJECTS};
@@ -495,8 +691,9 @@ static PyObject *reach_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     reach->records = PyList_New(0);
     reach->ahead = PyList_New(0);
     reach->kinds = PyDict_New();
+    reach->methods = PyDict_New();
     reach->empties = Py_NewRef(Py_None);
-    if (!reach->records || !reach->ahead || !reach->kinds) {
+    if (!reach->records || !reach->ahead || !reach->kinds || !reach->methods) {
         Py_DECREF(reach);
         return NULL;
     }
@@ -528,6 +725,7 @@ static PyMemberDef members[] = {
     {"_empties", T_OBJECT, offsetof(struct reach, empties), 0, NULL},
     {"_ahead", T_OBJECT, offsetof(struct reach, ahead), 0, NULL},
     {"_kinds", T_OBJECT, offsetof(struct reach, kinds), READONLY, NULL},
+    {"_methods", T_OBJECT, offsetof(struct reach, methods), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -538,6 +736,10 @@ static PyMethodDef methods[] = {
      "follow(value, path): everything that can be reached from the value."},
     {"mapping", reach_mapping, METH_VARARGS,
      "mapping(dict, path, form, registered=False): a record of it; what it holds lies ahead."},
+    {"add_names", reach_add_names, METH_VARARGS,
+     "add_names(names, record of globals): those that code has which sees these globals."},
+    {"attributes", reach_attributes, METH_VARARGS,
+     "attributes(dict of a class, what its record holds, path): what it has lies ahead."},
     {"see", reach_see, METH_O, "see(object): it counts as seen; was it not before?"},
     {"is_seen", reach_is_seen, METH_O, "is_seen(object)"},
     {"let_go", reach_let_go, METH_NOARGS, "let_go(): forgets what was seen."},
@@ -559,10 +761,20 @@ static bool prepare(void)
         {&says.attribute, "."},
         {&says.item, "["},
         {&says.empty_dicts, "{}"},
+        {&says.cell, "cell"},
+        {&says.memo, "memo"},
+        {&says.cache_info, "cache_info"},
+        {&says.forward, "forward"},
+        {&says.call, "__call__"},
+        {&says.names, "_names"},
+        {&says.waiting, "_waiting"},
+        {&says.find_method, "_find_method"},
+        {&says.meet_module, "_meet_module"},
         {&says.data_ptr, "data_ptr"},
         {&says.numel, "numel"},
     };
-    return rpp_intern(words, sizeof words / sizeof *words) && (nothing = PyDict_New()) != NULL;
+    return rpp_intern(words, sizeof words / sizeof *words) && (nothing = PyDict_New()) != NULL &&
+           (zero = PyLong_FromLong(0)) != NULL;
 }
 
 int rpp_add_reach_types(PyObject *module)

@@ -142,26 +142,42 @@ static PyObject *name_now(const struct owner *owner, size_t i)
     return value || !PyErr_Occurred() ? new_or_absent(value) : NULL;
 }
 
-static PyObject *cell_now(const struct owner *owner)
+PyObject *rpp_cell_value(PyObject *cell)
 {
+    rpp_assert_gil();
     if (!python.cell) {
-        PyObject *value = PyObject_GetAttr(owner->object, python.cell_contents);
+        PyObject *value = PyObject_GetAttr(cell, python.cell_contents);
         if (!value && PyErr_ExceptionMatches(PyExc_ValueError)) {
             PyErr_Clear();
             return Py_NewRef(rpp_absent);
         }
         return value;
     }
-    PyObject *value = python.cell(owner->object);
+    PyObject *value = python.cell(cell);
     return value ? value : Py_NewRef(rpp_absent);
 }
 
-static PyObject *part_now(const struct owner *owner, size_t i)
+static PyObject *part_of(PyObject *function, size_t i)
 {
     if (!python.parts[i])
-        return PyObject_GetAttr(owner->object, python.part_names[i]);
-    PyObject *part = python.parts[i](owner->object);
+        return PyObject_GetAttr(function, python.part_names[i]);
+    PyObject *part = python.parts[i](function);
     return Py_NewRef(part ? part : Py_None);
+}
+
+PyObject *rpp_parts_of(PyObject *module, PyObject *function)
+{
+    rpp_assert_gil();
+    (void)module;
+    if (Py_TYPE(function) != python.function)
+        return PyErr_Format(PyExc_TypeError, "parts_of takes a function");
+    PyObject *parts = PyTuple_New(FUNCTION_PARTS);
+    for (size_t i = 0; parts && i < FUNCTION_PARTS; i++) {
+        PyObject *part = part_of(function, i);
+        if (!part || PyTuple_SetItem(parts, (Py_ssize_t)i, part) != 0)
+            Py_CLEAR(parts);
+    }
+    return parts;
 }
 
 /* The value that an owner of a kind without an order has now. */
@@ -171,9 +187,9 @@ static PyObject *value_now(const struct owner *owner, size_t i)
     case NAMES:
         return name_now(owner, i);
     case CELL:
-        return cell_now(owner);
+        return rpp_cell_value(owner->object);
     case FUNCTION:
-        return part_now(owner, i);
+        return part_of(owner->object, i);
     case TYPE:
         return Py_NewRef((PyObject *)Py_TYPE(owner->object));
     case SET:

@@ -40,8 +40,13 @@ extern PyObject *rpp_absent;
 /* Adds Reads and absent. */
 int rpp_add_reads_type(PyObject *module);
 
+/* What a cell holds, new; absent: it is empty. NULL with an exception set. */
+PyObject *rpp_cell_value(PyObject *cell);
+
 /* Where a function has its code and defaults. */
 PyObject *rpp_learn_function(PyObject *module, PyObject *args);
+/* parts_of(function): these, as its attributes would say, which Python's audit hooks hear of. */
+PyObject *rpp_parts_of(PyObject *module, PyObject *function);
 /* Where a tensor has its hooks. */
 PyObject *rpp_learn_hooks(PyObject *module, PyObject *args);
 

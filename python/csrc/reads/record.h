@@ -15,7 +15,7 @@ struct rpp_path {
 /* An owner, and what it held when this was made. */
 struct rpp_record {
     PyObject_HEAD PyObject *owner, *path, *held;
-    PyObject *form; /* of a Mapping */
+    PyObject *form; /* of a Mapping: of its paths; a word that tells kinds of others */
     PyObject
         *alike; /* (dict, copy of it): while these are the same, so is what the owner holds; or a
                         dict of the names of an owner that is a dict; (address, elements) of an owner

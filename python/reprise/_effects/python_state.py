@@ -20,7 +20,6 @@ import types
 
 from .. import _C
 from .._capture import trackers
-from .._reads.marks import dict_of_class
 from .growth import Tail, tail_of
 
 MOST_BYTES = 1 << 20   # of a tensor on the CPU, or an array, whose contents are kept
@@ -428,7 +427,7 @@ class Names(Record):
 
 class Cell(Record):
     def __init__(self, owner, path, name):
-        self.name = name
+        self.name, self.form = name, "cell"
         super().__init__(owner, path)
 
     @staticmethod
@@ -470,14 +469,13 @@ class Slotted(Record):
 class Body(Record):
     def __init__(self, owner, path):
         super().__init__(owner, path)
-        names = dict_of_class(owner)
-        if names is not None:
-            self.alike = (names, dict(names))
+        self.names = _C.dict_of_class(owner)
+        if self.names is not None:
+            self.alike = (self.names, dict(self.names))
 
     @staticmethod
     def look(owner):
-        return {k: v for k, v in vars(owner).items() if not (k.startswith("__") and k.endswith("__"))
-                and not k.startswith("_abc_")}
+        return _C.body_of(_C.dict_of_class(owner) or dict(vars(owner)))
 
     @staticmethod
     def put(owner, key, value):
@@ -686,6 +684,10 @@ def _same_state(one, other):
 
 class Memo(Record):
     """A cache of a function's results: cleared where a run filled it, which only costs time."""
+
+    def __init__(self, owner, path):
+        super().__init__(owner, path)
+        self.form = "memo"
 
     @staticmethod
     def look(owner):

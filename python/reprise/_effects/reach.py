@@ -71,6 +71,8 @@ class Reach(_C.Reach):
         self.begin(Path, Mapping, Elements, collections.OrderedDict, MOST_OWNERS, MOST_ELEMENTS)
         self.torch = torch
         self._spaces = {}       # Names by the id of the dict
+        self._modules = {}      # by the id of the dict: its names of modules of the program's, as keys
+        self._followed = set()  # (id of code, of its globals)
         self._names = set()     # in code that was followed
         self._waiting = {}      # by name: methods that nobody has named so far
 
@@ -84,7 +86,8 @@ class Reach(_C.Reach):
     def finish(self):
         """The records. What was looked at is let go: who drops a tensor next wants it gone."""
         self.let_go()
-        for kept in (self._ahead, self._spaces, self._waiting, self._kinds):
+        for kept in (self._ahead, self._spaces, self._modules, self._followed, self._waiting, self._kinds,
+                     self._methods):
             kept.clear()
         return self.records
 
@@ -153,18 +156,19 @@ class Reach(_C.Reach):
             if inner is not None:
                 self._ahead.append((inner, path))
             return
+        code, defaults, by_name = _C.parts_of(fn)
         if fn.__closure__:
             self._cells(fn, path)
-        for value in (fn.__defaults__ or ()):
+        for value in (defaults or ()):
             self._ahead.append((value, Path(path, ".", "__defaults__")))
-        for name, value in (fn.__kwdefaults__ or _NONE).items():
+        for name, value in (by_name or _NONE).items():
             self._ahead.append((value, Path(None, "", name)))
         if fn.__dict__:
             self.mapping(fn.__dict__, path, ".")
-        self._code(fn.__code__, fn.__globals__)
+        self._code(code, fn.__globals__)
 
     def _cells(self, fn, path):
-        for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ()):
+        for name, cell in zip(_C.parts_of(fn)[0].co_freevars, fn.__closure__ or ()):
             if not self.see(cell):
                 continue
             record = Cell(cell, None, name)
@@ -172,32 +176,30 @@ class Reach(_C.Reach):
             self._ahead.append((cell_value(cell), record.path_of(0)))
 
     def _code(self, code, beside):
+        place = (id(code), id(beside))
+        if place in self._followed:
+            return
+        self._followed.add(place)
         names = names_of(code)
-        space = self._spaces.get(id(beside)) or self._space(beside, None)
-        new = names - self._names
-        for name in names:
-            if name in beside:
-                self._name(space, name, names)
-        self._names |= new
-        for name in new:
-            if name not in beside:
-                space.add(name)  # a global that the code may make
-            methods = self._waiting.pop(name, None)
-            if methods is not None:
-                self._ahead += methods
+        self.add_names(names, self._spaces.get(id(beside)) or self._space(beside, None))
+        for name in names & self._modules.get(id(beside), _NONE).keys():
+            self._name_in_module(beside[name], name, names)
 
-    def _name(self, space, name, names):
-        """A global that code names; of a module, those of its names that this code has."""
-        value = space.owner[name]
-        space.add(name)
-        if isinstance(value, types.ModuleType):
-            if _root(value.__name__) not in _OUTSIDE:
-                inner = self._space(vars(value), Path(None, "", name))
-                for other in names & vars(value).keys():
-                    inner.add(other)
-                    self._ahead.append((vars(value)[other], inner.path_of(other)))
-        else:
-            self._ahead.append((value, space.path_of(name)))
+    def _meet_module(self, space, name, module):
+        """A global that code names is a module."""
+        if _root(module.__name__) not in _OUTSIDE:
+            self._modules.setdefault(id(space.owner), {})[name] = None
+
+    def _name_in_module(self, module, name, names):
+        """Of a module those of its names that code has."""
+        inner = self._space(vars(module), Path(None, "", name))
+        for other in names & vars(module).keys():
+            inner.add(other)
+            value = vars(module)[other]
+            if isinstance(value, types.ModuleType):
+                self._meet_module(inner, other, value)
+            else:
+                self._ahead.append((value, inner.path_of(other)))
 
     def _space(self, beside, path):
         made = self._spaces.get(id(beside))
@@ -271,21 +273,14 @@ class Reach(_C.Reach):
             where = Path(None, "", base.__name__)
             record = Body(base, where)
             self.records.append(record)
-            for name, value in vars(base).items():
-                self._attribute(name, value, record)
+            self.attributes(dict(vars(base)) if record.names is None else record.names, record.held, where)
 
-    def _attribute(self, name, value, record):
-        if type(value) in _ATOMS:
-            return
-        if isinstance(value, (types.FunctionType, staticmethod, classmethod, property, MEMO_TYPE,
-                              functools.cached_property)):
-            value = getattr(value, "func", value)
-            if name in self._names or name in ("forward", "__call__"):
-                self._ahead.append((value, record.path))
-            else:
-                self._waiting.setdefault(name, []).append((value, record.path))
-        elif name in record.held and self._look_of(type(value)) is not None:
-            self._ahead.append((value, record.path_of(name)))
+    @staticmethod
+    def _find_method(kind):
+        """Do classes have functions as objects of this type? True; the name by which these have it; None: no."""
+        if issubclass(kind, functools.cached_property):
+            return "func"
+        return True if issubclass(kind, (types.FunctionType, staticmethod, classmethod, property, MEMO_TYPE)) else None
 
     # ---- Values ----
 

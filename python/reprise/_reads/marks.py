@@ -77,11 +77,7 @@ _KINDS = {"instance": (_instance, _strict_instance), "class": (_class,), "global
           "container": (_container,)}
 
 
-def dict_of_class(kind):
-    """The dict behind a class's view of it; None where there is none to be had."""
-    import gc
-    found = gc.get_referents(kind.__dict__)
-    return found[0] if found and type(found[0]) is dict else None
+dict_of_class = _C.dict_of_class  # the dict behind a class's view of it; None where there is none to be had
 
 
 def _proves(way, make):
