@@ -110,7 +110,7 @@ static PyObject *scope_look_again(PyObject *self, PyObject *unused)
 {
     (void)unused;
     struct rpp_scope *scope = (struct rpp_scope *)self;
-    scope->at.names = -1;
+    scope->at.names = scope->lacks_at.names = -1;
     scope->listed = scope->possible = 0;
     scope->own_seen = NULL;
     return Py_NewRef(Py_None);

@@ -26,10 +26,11 @@ struct rpp_scope {
     char shallow;  /* only numbers and such of what it has */
     char is_open;  /* may others be put in the place of its values, for a while? */
     char inherits; /* could it come to have what it has of its class, or is asked for in case? */
-    struct rpp_known at;
-    Py_ssize_t listed;        /* names of its walk that it was looked up by */
-    Py_ssize_t possible;      /* names that its type could have, likewise */
-    const PyObject *own_seen; /* and names of its own */
+    struct rpp_known at;       /* for what it has */
+    struct rpp_known lacks_at; /* for what it has not, and could come to have */
+    Py_ssize_t listed;         /* names of its walk that it was looked up by */
+    Py_ssize_t possible;       /* names that its type could have, likewise */
+    const PyObject *own_seen;  /* and names of its own */
 };
 
 bool rpp_is_scope(PyObject *object);

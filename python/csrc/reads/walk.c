@@ -325,7 +325,8 @@ static bool refresh(struct rpp_walk *walk)
     Py_ssize_t count = PyDict_Size(walk->classes);
     if (is_same_known(&now, &walk->known_at) && count == walk->class_count)
         return true;
-    PyDict_Clear(walk->is_dynamic);
+    if (now.classes != walk->known_at.classes)
+        PyDict_Clear(walk->is_dynamic);
     walk->known_at = now;
     walk->class_count = count;
     walk->turn++;
@@ -601,26 +602,39 @@ static bool look_up(struct rpp_walk *walk, const struct rpp_scope *scope, PyObje
     return worked;
 }
 
-static bool extend_dict(struct rpp_walk *walk, struct rpp_scope *scope)
+/* What names are looked up for: those that are there, those that are not, or both. */
+struct looks {
+    bool present, missing;
+};
+
+static bool extend_dict(struct rpp_walk *walk, struct rpp_scope *scope, struct looks looks)
 {
-    PyObject *names = present(walk, scope);
-    bool worked = names && add_missing(walk, scope, names) && note_done(scope, names) &&
+    PyObject *names = looks.present ? present(walk, scope) : PyList_New(0);
+    bool worked = names && (!looks.missing || add_missing(walk, scope, names)) &&
+                  note_done(scope, names) &&
                   (PyList_Size(names) == 0 || look_up(walk, scope, names));
     Py_XDECREF(names);
     return worked;
 }
 
 /* Looks up the names that came to be known since the scope was looked at. */
-static bool extend(struct rpp_walk *walk, struct rpp_scope *scope)
+static bool extend(struct rpp_walk *walk, struct rpp_scope *scope, bool missing)
 {
     struct rpp_known now = known_now(walk, scope->own);
-    if (is_same_known(&now, &scope->at))
+    struct looks looks = {!is_same_known(&now, &scope->at),
+                          missing && !is_same_known(&now, &scope->lacks_at)};
+    if (!looks.present && !looks.missing)
         return true;
-    scope->at = now;
+    if (looks.present)
+        scope->at = now;
+    if (looks.missing)
+        scope->lacks_at = now;
     if (!refresh(walk))
         return false;
-    if (scope->names != Py_None && !extend_dict(walk, scope))
+    if (scope->names != Py_None && !extend_dict(walk, scope, looks))
         return false;
+    if (!looks.present)
+        return true;
     PyObject *type = (PyObject *)Py_TYPE(scope->object);
     int asks =
         scope->names == Py_None ? 1 : told_of_type(walk, walk->has_slots, says.has_slots, type);
@@ -631,16 +645,18 @@ static bool extend(struct rpp_walk *walk, struct rpp_scope *scope)
     return asked != NULL;
 }
 
-/* extend(scopes): those that come to be while it goes on are left for the next time. */
-static PyObject *walk_extend(PyObject *self, PyObject *scopes)
+/* extend(scopes, missing=True): those that come to be while it goes on are left for the next time. */
+static PyObject *walk_extend(PyObject *self, PyObject *args)
 {
-    if (!PyList_Check(scopes))
-        return PyErr_Format(PyExc_TypeError, "extend takes a list of Scopes");
+    PyObject *scopes;
+    int missing = 1;
+    if (!PyArg_ParseTuple(args, "O!|p", &PyList_Type, &scopes, &missing))
+        return NULL;
     Py_ssize_t count = PyList_Size(scopes);
     for (Py_ssize_t i = 0; i < count && i < PyList_Size(scopes); i++) {
         PyObject *scope = Py_NewRef(PyList_GetItem(scopes, i));
-        bool worked =
-            rpp_is_scope(scope) && extend((struct rpp_walk *)self, (struct rpp_scope *)scope);
+        bool worked = rpp_is_scope(scope) &&
+                      extend((struct rpp_walk *)self, (struct rpp_scope *)scope, missing != 0);
         Py_DECREF(scope);
         if (!worked)
             return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "extend takes Scopes");
@@ -780,8 +796,10 @@ static PyMethodDef methods[] = {
      "parts."},
     {"_tensor_there", rpp_walk_tensor, METH_VARARGS,
      "_tensor_there(tensor, path): the token of a tensor of the device; _tensor's of another."},
-    {"extend", walk_extend, METH_O,
-     "extend(scopes): looks up the names that came to be known since each was looked at."},
+    {"extend", walk_extend, METH_VARARGS,
+     "extend(scopes, missing=True): looks up the names that came to be known since each was looked "
+     "at; "
+     "missing: those too that it has not."},
     {"is_seen", walk_is_seen, METH_O, "is_seen(value): did it get a token?"},
     {"hold", walk_hold, METH_O, "hold(value): it counts as seen."},
     {"weaken", walk_weaken, METH_NOARGS, "weaken(): keeps no tensors of what was seen."},

@@ -17,12 +17,13 @@ struct rpp_walk {
     PyObject *names, *maybe, *dynamic_classes;               /* sets */
     PyObject *skipped;                                       /* names that are never looked up */
     PyObject *left, *takes, *place, *parts;
-    PyObject *tensor;     /* the class of tensors */
-    PyObject *makers;     /* by type, what makes its token: a function of Python's; True: the value
+    PyObject *tensor;   /* the class of tensors */
+    PyObject *makers;   /* by type, what makes its token: a function of Python's; True: the value
                               is plain; False: it is, and its text tells it */
-    PyObject *could_be;   /* by (type, own): names, as could_be() keeps them */
-    PyObject *is_dynamic; /* by type: is it one of dynamic_classes?, as long as `known_at` holds */
-    PyObject *has_slots;  /* by type */
+    PyObject *could_be; /* by (type, own): names, as could_be() keeps them */
+    PyObject
+        *is_dynamic;     /* by type: is it one of dynamic_classes?, as long as these are the same */
+    PyObject *has_slots; /* by type */
     PyObject *listed, *are_listed; /* names in the order in which they came to be known; a set */
     struct rpp_known known_at;
     long turn;              /* counts what `known_at` was */

@@ -104,6 +104,8 @@ class Walk(_C.Walk):
         self._ahead = collections.deque()
         self._scopes = []
         self._inherited = {}    # by class: as _inherited_from has them
+        self._making = {}       # by class: as _makes_attributes says, while so many classes were met
+        self._met_classes = 0
         self._shared = []       # those of classes, modules of Python's and functions
         self._kinds = set()     # whose classes were met
         self._made = 0          # times that a class came to have more names that count
@@ -147,7 +149,9 @@ class Walk(_C.Walk):
             shared = None
             while shared != (shared := self._progress()):  # what names code, ahead of the many that are named
                 self._drain()
-                self.extend(self._shared)
+                self.extend(self._shared, False)
+            self._drain()
+            self.extend(self._shared)  # what is not there leads to no names, and is asked for but once
             self._drain()
             self.extend(self._scopes)
             self.extend(self._news.scopes)
@@ -299,12 +303,13 @@ class Walk(_C.Walk):
     def _function(self, function, path):
         if function in _ASKED:
             return self._asked(function, path)
-        if is_foreign_file(function.__code__.co_filename):
+        code = _C.parts_of(function)[0]
+        if is_foreign_file(code.co_filename):
             self._follow(Walk._foreign_cells, function, path)
             return Same(function)
-        if self.executed is not None and (place := place_of(function.__code__)) not in self.executed:
+        if self.executed is not None and (place := place_of(code)) not in self.executed:
             self._news.idle.setdefault(place, []).append((function, path))
-            return ("function", Same(function.__code__))
+            return ("function", Same(code))
         self._follow(Walk._function_reads, function, path)
         return ("function",)
 
@@ -326,16 +331,15 @@ class Walk(_C.Walk):
                 self.put(value, path)
 
     def _function_reads(self, function, path):
-        code = function.__code__
+        code, defaults, by_name = parts = _C.parts_of(function)
         name = function.__name__
         self.hold(code)
-        self.owners.append((FUNCTION, BY_VALUE, function, None,
-                            (code, function.__defaults__, function.__kwdefaults__)))
+        self.owners.append((FUNCTION, BY_VALUE, function, None, parts))
         self.first.append(len(self.tokens))
         self.tokens.append(Same(code))
         self.paths.append(f"the code of {name}")
-        self.put(function.__defaults__, f"the defaults of {name}")
-        self.put(function.__kwdefaults__, f"the defaults of {name}")
+        self.put(defaults, f"the defaults of {name}")
+        self.put(by_name, f"the defaults of {name}")
         for free, cell in zip(code.co_freevars, function.__closure__ or ()):
             try:
                 value = cell.cell_contents
@@ -956,7 +960,14 @@ class Walk(_C.Walk):
 
     def _makes_attributes(self, kind):
         """Do objects answer to names that they do not have, by a method of the program's?"""
-        return any("__getattr__" in self._classes[one].names for one in kind.__mro__ if one in self._classes)
+        if self._met_classes != len(self._classes):
+            self._making.clear()
+            self._met_classes = len(self._classes)
+        found = self._making.get(kind)
+        if found is None:
+            found = self._making[kind] = any(
+                "__getattr__" in self._classes[one].names for one in kind.__mro__ if one in self._classes)
+        return found
 
     def _look_inherited(self, kind, own):
         """The names that count of those which objects have of their class."""
