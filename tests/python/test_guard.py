@@ -42,6 +42,25 @@ class Guard(unittest.TestCase):
         self.assertFalse(self.hot.is_guarded())
         self.set()
 
+    def test_members_are_those_that_the_class_lists(self):
+        from reprise._call.watch import Watch
+
+        class Few(torch.nn.Linear):
+            def parameters(self, recurse=True):
+                return iter([self.bias])
+
+        self.net[0].weight = self.net[2][0].bias = torch.nn.Parameter(torch.zeros(4, 4))  # in two places
+        few = Few(2, 2)
+        watch = Watch(torch, [self.net, few])
+        for found, wanted in ((watch.modules, (*self.net.modules(), few)),
+                              (watch.params, (*self.net.parameters(), few.bias)),
+                              (watch.tensors, (*self.net.parameters(), few.bias, *self.net.buffers()))):
+            self.assertEqual(list(map(id, found)), list(map(id, wanted)))
+        self.assertFalse(watch.find([self.net[2], few]))
+        self.net.append(torch.nn.ReLU())
+        self.assertFalse(watch.find([self.net[3]]))
+        self.assertTrue(watch.find([self.other]))
+
     def test_hooks_and_modules_of_others(self):
         """They come and go in any program, and calls stay on the fast path."""
         self.hot.set_guard((), tuple(m.__dict__ for m in self.watch.modules), self.watch.handle, True, False,

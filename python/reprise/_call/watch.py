@@ -106,20 +106,25 @@ class Watch:
 
     def refresh(self):
         seen = (_registrations, self.handle.next_id)  # ahead of the look: what comes meanwhile is new
-        # By the class: an attribute may have the name of a method. Each once, though roots may share it:
-        # a gradient is added for each time that a parameter is among them.
-        self.modules = _each_once(m for root in self.roots for m in type(root).modules(root))
+        # Each once, though roots may share it: a gradient is added for each time that a parameter is among them.
+        modules, params, buffers = [], [], []
+        for root in self.roots:
+            for found, of_root in zip((modules, params, buffers), _parts_of(self.torch, root)):
+                found += of_root
+        self.modules = _each_once(modules)
         own = (t for t in self.single if t.is_leaf and (t.is_floating_point() or t.is_complex()))
-        self.params = _each_once((*(p for root in self.roots for p in type(root).parameters(root)), *own))
-        buffers = _each_once(b for root in self.roots for b in type(root).buffers(root))
+        self.params = _each_once((*params, *own))
         self.tensors = _each_once((*self.params, *buffers, *self.single))
         self.hooks = [_hooks(m) for m in self.modules]
-        self.members.set([owner for m in self.modules for owner in _owners(m)])
+        self.members.set(_owners(self.modules))
         self.seen = seen
 
     def find(self, modules):
         """Watches these modules beside those that it was given; are there any that it did not know?"""
-        known = {id(m) for root in self.given for m in root.modules()}
+        if self.roots is self.given and self.seen == (_registrations, self.handle.next_id):
+            known = set(map(id, self.modules))
+        else:
+            known = {id(m) for root in self.given for m in root.modules()}
         found = []
         for module in modules:
             if id(module) not in known:
@@ -168,29 +173,50 @@ def _each_once(found):
     return list({id(one): one for one in found}.values())
 
 
+_LISTS = ("named_modules", "_named_members", "parameters", "named_parameters", "buffers", "named_buffers")
+
+
+def _parts_of(torch, root):
+    """The modules, parameters and buffers of one, with those below it, in one pass where its class lists them as
+    any does. By the class: an attribute may have the name of a method."""
+    kind, plain = type(root), torch.nn.Module
+    modules = list(kind.modules(root))
+    if any(getattr(kind, name) is not getattr(plain, name) for name in _LISTS):
+        return modules, kind.parameters(root), kind.buffers(root)
+    return (modules, [p for m in modules for p in m._parameters.values() if p is not None],
+            [b for m in modules for b in m._buffers.values() if b is not None])
+
+
 _MEMBERS = ("_modules", "_parameters", "_buffers")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
+_KEYS = (*_MEMBERS, *_HOOKS)
+_SET_OF_KEYS = frozenset(_KEYS)
+_PLAIN_DICTS = (dict, collections.OrderedDict)
 _HOOKS_OF_TENSOR = ("_backward_hooks", "_post_accumulate_grad_hooks")
+_hooks_beside = attrgetter(*_HOOKS_OF_TENSOR)
 
 
-def _owners(module):
-    """What `_C.Reads` compares of a module: which members and hooks there are."""
-    names = vars(module)
-    keys = tuple(key for key in (*_MEMBERS, *_HOOKS) if key in names)
-    yield NAMES, way_for("instance"), names, keys, tuple(map(names.get, keys))
-    for key in keys:
-        held = names[key]
-        if isinstance(held, dict):
-            way = way_for("container") if type(held) in (dict, collections.OrderedDict) else BY_VALUE
-            yield ITEMS, way, held, tuple(held), tuple(held.values())
-    for tensor in module._parameters.values():
-        if tensor is None:
-            continue
-        hooks = tuple(getattr(tensor, name) for name in _HOOKS_OF_TENSOR)
-        yield ATTRIBUTES, BY_VALUE, tensor, _HOOKS_OF_TENSOR, hooks
-        for held in hooks:
+def _owners(modules):
+    """What `_C.Reads` compares of modules: which members and hooks there are."""
+    found, of_instance, of_container = [], way_for("instance"), way_for("container")
+    for module in modules:
+        names = vars(module)
+        keys = _KEYS if names.keys() >= _SET_OF_KEYS else tuple(key for key in _KEYS if key in names)
+        values = tuple([names[key] for key in keys])
+        found.append((NAMES, of_instance, names, keys, values))
+        for held in values:
             if isinstance(held, dict):
-                yield ITEMS, BY_VALUE, held, tuple(held), tuple(held.values())
+                way = of_container if type(held) in _PLAIN_DICTS else BY_VALUE
+                found.append((ITEMS, way, held, tuple(held), tuple(held.values())) if held else (
+                    ITEMS, way, held, (), ()))
+        for tensor in module._parameters.values():
+            if tensor is None:
+                continue
+            hooks = _hooks_beside(tensor)
+            found.append((ATTRIBUTES, BY_VALUE, tensor, _HOOKS_OF_TENSOR, hooks))
+            found += [(ITEMS, BY_VALUE, held, tuple(held), tuple(held.values()))
+                      for held in hooks if isinstance(held, dict)]
+    return found
 
 
 def _hooks(module):
