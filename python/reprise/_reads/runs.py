@@ -258,6 +258,9 @@ class Run:
         """Is it to know each time that code goes on?"""
         return id(code) in self._generators
 
+    def looks_at_some(self):
+        return bool(self._generators)
+
     def resumed(self, code):
         found = self._generators.get(id(code))
         if found is not None:
@@ -372,7 +375,7 @@ def _monitor(run):
         if monitoring.get_tool(tool) == _TOOL:
             monitoring.set_events(tool, which)
 
-    all_events = events.PY_START | events.PY_RESUME | events.CALL
+    all_events = events.PY_START | events.CALL | (events.PY_RESUME if run.looks_at_some() else 0)
     pauses = (lambda: tell(events.PY_START), lambda: tell(all_events))
     monitoring.use_tool_id(tool, _TOOL)
     told = _told(call, monitoring.DISABLE)
