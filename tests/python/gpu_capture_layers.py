@@ -144,6 +144,15 @@ class Schedules(Case):
         self.assertEqual([f["graphs"] for f in made.layers()], [4] * LAYERS)
         self.check(ALL, 3)
 
+    def test_what_a_backward_pass_leaves_is_in_nobodys_way(self):
+        """The next layer's graphs lie over it; a segment of PyTorch's in it is 2 MiB at least."""
+        _, made = self.check(ONE_BY_ONE, 1)
+        planned = [shape["planned_bytes"] for parts in made._kept for part in parts.known.values()
+                   for lane in part.lanes for shape in lane.shapes()]
+        self.assertEqual(len(planned), 2 * LAYERS)
+        for backward, forward in zip(planned[1::2], planned[2::2]):
+            self.assertLess(forward - backward, 2 << 20)
+
     def test_orders_that_change(self):
         net, twin = pair()
         reprise.capture_layers(net, strict=True)

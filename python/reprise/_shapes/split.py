@@ -92,6 +92,8 @@ class Split:
             self.capture_backward(pool, name, verify)
         finally:
             self.drop_runs()  # nodes of the capture's stream too, where it failed
+        if self.backward is not None:  # without install() it keeps PyTorch's segments, and nothing is behind it
+            self.backward.graph.release()
 
     def estimate(self, into, pool, name, new):
         """What both would take, added to a _C.Estimate; new(shape, stride, dtype) makes tensors that
