@@ -183,6 +183,10 @@ class Private:
         self.quick_empty = _find(torch, "_C._dynamo.guards._empty_strided_cuda")
         # The hooks that take what autograd saves; faster than to try, and needed by nothing.
         self.hooks_of_saved = _find(torch, "_C._autograd._top_saved_tensors_default_hooks")
+        # Are functions transformed that are called now (torch.func)? And what lets go of tensors whose
+        # transformation is over.
+        self.is_transforming = _find(torch, "_C._are_functorch_transforms_active")
+        self.unwrapped = _find(torch, "_functorch.utils.unwrap_dead_wrappers")
         # Do the tensors of a list with these indices lie where another list says? One call for
         # hundreds of them.
         self.lie_at = _find(torch, "_C._tensors_data_ptrs_at_indices_equal") or _lie_at
@@ -262,6 +266,20 @@ class Private:
             self.register_earlier_nccl = getattr(c10d, name, None)
             if self.register_earlier_nccl is None:
                 self._lacks(NCCL, f"torch.distributed.distributed_c10d.{name}")
+
+    def applier(self, function):
+        """What apply() of an autograd function does: apply(first, given, further), where only what is given may be
+        tensors of torch.func's. PyTorch's looks at each argument in Python, parameters too."""
+        raw = getattr(super(self.torch.autograd.Function, function), "apply", None)
+        is_transforming, unwrapped = self.is_transforming, self.unwrapped
+        if raw is None or is_transforming is None or unwrapped is None:
+            return lambda first, given, further: function.apply(first, *given, *further)
+
+        def apply(first, given, further):
+            if is_transforming():
+                return function.apply(first, *given, *further)
+            return raw(first, *unwrapped(given), *further)
+        return apply
 
     def need(self, feature):
         """Raises Missing where the feature is off."""

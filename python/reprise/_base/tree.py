@@ -7,6 +7,7 @@ registered with torch.utils._pytree (the outputs of Hugging Face models are). Ob
 in a tree as Parts (made_objects.py), and are put together where the tree is built for a caller.
 """
 
+import itertools
 import sys
 
 # As python/csrc/call/builder.c has them.
@@ -192,6 +193,14 @@ def made_of(kind, context, parts):
 def unflatten(spec, leaves):
     """The tree that the spec tells of, with these leaves."""
     return _unflatten(spec, iter(leaves))
+
+
+def places_in(spec):
+    """Of each part of a tuple of leaves and None the number of its leaf, or None; None for another tree."""
+    if spec[0] != _TUPLE or any(part not in (_LEAF_SPEC, _NONE_SPEC) for part in spec[1]):
+        return None
+    numbers = itertools.count()
+    return [None if part == _NONE_SPEC else next(numbers) for part in spec[1]]
 
 
 def build(spec, leaves):

@@ -6,8 +6,11 @@ Python code, which replays leave out. So the hooks are taken from the modules of
 of each call of the layer, for as long as Megatron has them registered.
 """
 
+import operator
+
 from .lane import Surroundings
 
+_hooks_of = operator.attrgetter("_forward_pre_hooks")
 HOME = "megatron.core.distributed.distributed_data_parallel"
 
 
@@ -35,8 +38,8 @@ class OfMegatron(Surroundings):
 
     def ahead(self, module):
         modules, taken = self._of(module)
-        for inner in modules:
-            if inner._forward_pre_hooks:
+        if any(map(_hooks_of, modules)):  # at each call, of each module: without a loop in Python
+            for inner in modules:
                 taken += _take(inner)
         if not taken:
             return
@@ -45,10 +48,10 @@ class OfMegatron(Surroundings):
             one.hook(one.module, ())
 
     def _of(self, module):
-        key = id(module.__dict__)
-        if key not in self._layers:
-            self._layers[key] = (list(type(module).modules(module)), [])
-        return self._layers[key]
+        found = self._layers.get(id(module.__dict__))
+        if found is None:
+            found = self._layers[id(module.__dict__)] = (list(type(module).modules(module)), [])
+        return found
 
     def give_back(self):
         for _, taken in self._layers.values():

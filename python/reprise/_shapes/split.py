@@ -16,7 +16,7 @@ import weakref
 
 from .. import _C
 from .._base import torch_private
-from .._base.tree import assembled, flatten, is_leaf, unflatten
+from .._base.tree import assembled, flatten, is_leaf, places_in, unflatten
 from .._capture.record import Work
 from .._grad.contexts import Contexts
 from .._grad.fused import Flags, say
@@ -42,7 +42,7 @@ class Split:
     """A callable captured for one shape, as a differentiable function. The node that a call makes has an
     attribute has_run once its backward pass was enqueued."""
 
-    function = None  # the autograd function, made when torch is there
+    apply = None     # of the autograd function, made when torch is there
     again = None     # how it is called eagerly, for gradients of gradients (twice.Again)
     seat = None      # it follows no numbers (shape.Shape.seat)
     lines = ()       # and prints nothing
@@ -81,8 +81,8 @@ class Split:
         self.results = None   # of the record: leaves of the result that have them
         self.contexts = None  # of the functions that the backward runs go through, as its first one found them
         self.added = ()       # parameters whose gradients the backward graph adds up by itself
-        if Split.function is None:
-            Split.function = _make_function(torch)
+        if Split.apply is None:
+            Split.apply = staticmethod(torch_private.of(torch).applier(_make_function(torch)))
 
     # ---- Captures ----
 
@@ -335,7 +335,7 @@ class Split:
         """Those leaves of the result that autograd knows, for it to go back through."""
         if self.given:
             give(self.given)
-        return Split.function.apply(self, *tensors, *self.all_params())
+        return self.apply(self, tensors, self.params if self.found is None else self.all_params())
 
     def all_params(self):
         return self.params if self.found is None else [*self.params, *self.found.tensors()]
@@ -362,6 +362,8 @@ class Split:
         """The result, of those leaves of it that autograd knows; Parts stay."""
         if self.plan.is_leaf:
             return leaves[0]
+        if self.plan.flat is not None:
+            return tuple([None if k is None else leaves[k] for k in self.plan.flat])
         known = iter(leaves)
         return unflatten(self.forward.spec, [next(known) if r[0] == "output" else r[1] for r in self.forward.results])
 
@@ -422,6 +424,7 @@ class Plan:
         all_want          do all?
         borrows           does the backward graph draw numbers of the forward pass again?
         is_leaf           is the result a single tensor?
+        flat              of a tuple of such leaves and None, which of the leaves each is; None: it is another result
     """
 
     def __init__(self, split):
@@ -443,6 +446,7 @@ class Plan:
         self.all_want = all(self.wants)
         self.borrows = backward is not None and backward.drawn is not None and backward.drawn.borrows
         self.is_leaf = len(results) == 1 and is_leaf(forward.spec)
+        self.flat = places_in(forward.spec) if len(results) == len(forward.results) else None
 
 
 def _grads_of(backward):
@@ -453,6 +457,33 @@ def _grads_of(backward):
 
 
 def _make_function(torch):
+    def gradients(ctx, grads):
+        split = ctx.split
+        plan = split.plan
+        if split.turn != ctx.turn:
+            raise RuntimeError(
+                f"the backward pass of call {ctx.turn} of '{split.pool.name}' comes after call "
+                f"{split.turn}, which has overwritten the intermediate results that it needs. "
+                "Run the backward pass before the next call of the same shape, or use two "
+                "graphed callables")
+        if plan.plain:
+            grads = [g for g, d in zip(grads, split.differentiable) if d]
+        grads = [g if g.stride() == s else _restride(torch, g, s)
+                 for g, s in zip(grads, split.strides)]
+        if split.before_backward is not None:
+            split.before_backward()
+        kept = (*ctx.saved_tensors, *ctx.others)
+        found = split.go_back(grads + [kept[n] for n in plan.order], ctx.state)
+        ctx.has_run = True
+        if split.behind_backward is not None:
+            split.behind_backward()
+        if split.added:
+            say(split.added)
+        if plan.all_want:
+            return (None, *found)
+        found = iter(found)
+        return (None, *[next(found) if w else None for w in plan.wants], *found)
+
     class Graphed(torch.autograd.Function):
         @staticmethod
         def forward(ctx, split, *inputs):
@@ -476,38 +507,11 @@ def _make_function(torch):
 
         @staticmethod
         def backward(ctx, *grads):
-            again = torch.is_grad_enabled()  # create_graph=True: somebody may go back through this
-            with torch.no_grad():
-                found = Graphed.gradients(ctx, grads)
-            return _differentiable(torch, ctx, grads, found) if again else found
-
-        @staticmethod
-        def gradients(ctx, grads):
-            split = ctx.split
-            plan = split.plan
-            if split.turn != ctx.turn:
-                raise RuntimeError(
-                    f"the backward pass of call {ctx.turn} of '{split.pool.name}' comes after call "
-                    f"{split.turn}, which has overwritten the intermediate results that it needs. "
-                    "Run the backward pass before the next call of the same shape, or use two "
-                    "graphed callables")
-            if plan.plain:
-                grads = [g for g, d in zip(grads, split.differentiable) if d]
-            grads = [g if g.stride() == s else _restride(torch, g, s)
-                     for g, s in zip(grads, split.strides)]
-            if split.before_backward is not None:
-                split.before_backward()
-            kept = (*ctx.saved_tensors, *ctx.others)
-            found = split.go_back(grads + [kept[n] for n in plan.order], ctx.state)
-            ctx.has_run = True
-            if split.behind_backward is not None:
-                split.behind_backward()
-            if split.added:
-                say(split.added)
-            if plan.all_want:
-                return (None, *found)
-            found = iter(found)
-            return (None, *[next(found) if w else None for w in plan.wants], *found)
+            if not torch.is_grad_enabled():
+                return gradients(ctx, grads)
+            with torch.no_grad():  # create_graph=True: somebody may go back through this
+                found = gradients(ctx, grads)
+            return _differentiable(torch, ctx, grads, found)
 
     return Graphed
 
