@@ -26,7 +26,7 @@ from reprise._base.interrupts import Interrupts
 from reprise._effects.growth import Step, Tail, during, tail_of
 from reprise._effects.python_state import Mapping, Path, Slot
 from reprise._effects.reach import Reach
-from reprise._effects.refusals import ATTEMPTS, FIRST_REST, MOST_REFUSED, Refusals, traced_call
+from reprise._effects.refusals import ATTEMPTS, FIRST_REST, MOST_FAILED, MOST_REFUSED, Refusals, traced_call
 from reprise._base.tree import argument_names, flatten
 from unseen import Unseen
 import walked_torch
@@ -834,6 +834,20 @@ class Kinds(unittest.TestCase):
         self.assertTrue(refusals.covers("other", []))
         refusals.worked("a", [])
         self.assertFalse(refusals.covers("other", []))
+
+    def test_captures_that_fail_where_each_call_forgets(self):
+        refusals, told = Refusals(), []
+        for _ in range(MOST_FAILED):
+            refusals.clear()
+            self.assertFalse(refusals.covers("key", []))
+            told.append(refusals.tried())
+        self.assertEqual(told, [False] * (MOST_FAILED - 1) + [True])
+        refusals.clear()
+        self.assertTrue(refusals.covers("key", []))
+        for _ in range(2):
+            refusals.covers("key", [])
+        refusals.clear()  # once, as by a program that mends something
+        self.assertFalse(refusals.covers("key", []))
 
     def test_the_line_is_found(self):
         log = []

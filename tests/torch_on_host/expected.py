@@ -34,8 +34,8 @@ RUNS = {
     "gpu_homes.py --install": 17,
     "gpu_trainers.py": 0,  # and four where Accelerate and Lightning are installed
     "gpu_versions.py": 8,
-    "gpu_effects.py": 48,
-    "gpu_effects.py --install": 48,
+    "gpu_effects.py": 50,
+    "gpu_effects.py --install": 50,
     "gpu_serving.py": 26,
     "gpu_serving.py --install": 27,
     "gpu_rests.py": 17,

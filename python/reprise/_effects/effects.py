@@ -36,7 +36,8 @@ MOST_NAMED = 3  # places that a text names
 class Changed(_C.Error):
     """A run changed Python state in a way that no replay repeats. kinds: types of the arguments that it
     hangs on; records: those that tell when it happens; is_hopeless: another attempt would find the same;
-    found: as the next attempt wants to know it; is_registered: parameters or buffers are among it."""
+    found: as the next attempt wants to know it; is_registered: parameters or buffers are among it,
+    or memory that a tensor left."""
 
     def __init__(self, changes, why, kinds=(), records=(), is_hopeless=False, found=None,
                  is_registered=False):

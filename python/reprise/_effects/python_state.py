@@ -571,6 +571,11 @@ class Pointing(Record):
         kept = owner.device.type == "cpu" and owner.numel() * owner.element_size() <= MOST_BYTES
         return place, owner.data_ptr(), version, place.clone() if kept else None
 
+    @property
+    def registered(self):
+        """Did the memory move that all which was captured reads, as where another parameter is registered?"""
+        return self._is_elsewhere()
+
     def _is_elsewhere(self):
         place, address, *_ = self.held
         return self.owner.data_ptr() != address or self.owner.numel() != place.numel()

@@ -27,6 +27,7 @@ class Refusals:
         self._counts = {}   # by type of an argument: attempts since one with it worked
         self._refused = 0   # groups since one was captured
         self._tried = 0     # captures that failed since one worked
+        self._asked = 0     # calls since all was forgotten
         self._moved = 0     # attempts in which parameters or buffers were others by the end
         self._rest = self._next_rest = FIRST_REST
         self._failed = {}   # by type of an argument: weak reference to the last with which a capture failed
@@ -39,6 +40,7 @@ class Refusals:
 
     def covers(self, group, leaves):
         """Are calls of this group, or with these arguments, eager?"""
+        self._asked += 1
         if group in self._final:
             return True
         if self.has_object_of(leaves):
@@ -122,10 +124,15 @@ class Refusals:
         return new
 
     def clear(self):
+        """All that was captured is forgotten, as memory or modules are others. Where each call makes them
+        others, captures that failed go on counting."""
         self.known.clear()
         self._final.clear()
         self.observed.clear()
-        self._refused = self._tried = 0
+        self._refused = 0
+        if self._asked != 1:
+            self._tried = 0
+        self._asked = 0
 
 
 def traced_call(fn, args, kwargs, records):
