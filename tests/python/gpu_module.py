@@ -133,5 +133,86 @@ class Modules(ModuleCase, unittest.TestCase):
         self.assertEqual(net[1].calls.item(), twin[1].calls.item())
 
 
+class WithOthers(torch.nn.Module):
+    """It has a tensor of an uncommon kind."""
+
+    def __init__(self, other, is_buffer=True):
+        super().__init__()
+        self.net = torch.nn.Linear(8, 8, device="cuda")
+        if is_buffer:
+            self.register_buffer("other", other)
+        else:
+            self.other = other
+
+    def forward(self, x):
+        return self.net(x) * self.other.dim()
+
+
+class OthersInMemory(unittest.TestCase):
+    """Modules whose tensors lie where nobody can look."""
+
+    def check(self, net, calls=6, change=lambda i: None, replays=2):
+        made, x = reprise.graphed(net), torch.randn(4, 8, device="cuda")
+        for i in range(calls):
+            change(i)
+            with torch.set_grad_enabled(i % 2 == 0):
+                want, got = type(net).forward(net, x), made(x)
+            self.assertTrue(torch.equal(got, want), i)
+            self.assertEqual(got.requires_grad, want.requires_grad)
+        self.assertGreaterEqual(sum(s["replays"] for s in reprise.graphed_of(made).shapes()), replays)
+
+    def test_buffers(self):
+        eye = torch.eye(8)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # some of these are young in PyTorch
+            some = {"meta": torch.empty(3, device="meta"), "sparse": eye.to_sparse().cuda(),
+                    "rows": eye.to_sparse_csr().cuda(), "columns": eye.to_sparse_csc().cuda(),
+                    "nested": torch.nested.nested_tensor([eye[:2], eye[:3]]).cuda(),
+                    "quantized": torch.quantize_per_tensor(eye, 0.1, 0, torch.quint8)}
+        for name, other in some.items():
+            for is_buffer in (True, False):
+                with self.subTest(name, is_buffer=is_buffer):
+                    self.check(WithOthers(other, is_buffer))
+
+    def test_a_sparse_tensor_whose_parts_move(self):
+        def diagonal(value):
+            at = torch.arange(8)
+            return torch.sparse_coo_tensor(torch.stack([at, at]), at * value, (8, 8), check_invariants=True).cuda()
+
+        class Net(WithOthers):
+            def forward(self, x):
+                return self.net(x) * self.other._values()
+
+        for is_buffer in (True, False):
+            kept = []
+
+            def change(i, kept=kept):
+                if i % 3 == 2:
+                    net.other.copy_(diagonal(float(i)))
+                    kept += [torch.full((8,), 7.0, device="cuda") for _ in range(4)]
+            net = Net(diagonal(1.0), is_buffer)
+            self.check(net, 9, change)
+
+    def test_a_lazy_module(self):
+        net = torch.nn.Sequential(torch.nn.LazyLinear(8), torch.nn.ReLU(), torch.nn.LazyLinear(4)).cuda()
+        made, x = reprise.graphed(net), torch.randn(4, 8, device="cuda")
+        with torch.no_grad():
+            for i in range(6):
+                if i == 3:
+                    net[0].weight.data = net[0].weight * 2
+                got = made(x)
+                self.assertTrue(torch.equal(got, net[2](net[1](net[0](x)))), i)
+        self.assertGreaterEqual(sum(s["replays"] for s in reprise.graphed_of(made).shapes()), 2)
+
+    def test_nested_arguments(self):
+        made, x = reprise.graphed(lambda x, y: x * y.dim()), torch.ones(4, device="cuda")
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]).cuda()
+            for _ in range(4):
+                self.assertTrue(torch.equal(made(x, nested), x * 2))
+        self.assertIn("a sparse or nested tensor", " ".join(str(w.message) for w in said))
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -25,7 +25,7 @@ class Tensor(walked_torch.Tensor):
 
     __slots__ = ("address", "shape")
     device, dtype, layout, requires_grad = Device(), "float", "strided", False
-    is_cuda = True
+    is_cuda, is_nested = True, False
     is_conj = is_neg = lambda self: False
 
     def __init__(self, address, shape=(4, 16)):

@@ -33,7 +33,7 @@ def is_taken(torch, tensor):
     """Can such an argument on the CPU be followed?"""
     dtype = tensor.dtype
     return tensor.device.type == "cpu" and tensor.layout is torch.strided and not tensor.requires_grad and (
-        not tensor.is_conj() and not tensor.is_neg() and not tensor.is_quantized) and (
+        not tensor.is_nested and not tensor.is_conj() and not tensor.is_neg() and not tensor.is_quantized) and (
         tensor.numel() * tensor.element_size() <= MOST_BYTES) and dtype.itemsize > 0
 
 

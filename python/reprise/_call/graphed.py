@@ -758,8 +758,8 @@ class Graphed:
         if not tensor.is_cuda:
             raise Uncapturable("an argument is a tensor on the CPU, which a graph would "
                                "not see change. Move it to the GPU before the call")
-        if tensor.layout is not self._torch.strided or tensor.is_conj() or tensor.is_neg():
-            raise Uncapturable("an argument is a sparse tensor or a lazy view")
+        if tensor.layout is not self._torch.strided or tensor.is_nested or tensor.is_conj() or tensor.is_neg():
+            raise Uncapturable("an argument is a sparse or nested tensor, or a lazy view")
 
     def _object(self, leaf):
         """What a call depends on of an argument that is an object, and (tensor, places) of each tensor that

@@ -75,7 +75,7 @@ class Kept:
         """Hooks of the module itself run around its graphs."""
         watch = self._watch
         hooks = [some for module, some in zip(watch.modules, watch.hooks) if module is not self._module]
-        return list(map(id, watch.modules)), list(map(id, watch.tensors)), hooks
+        return list(map(id, watch.modules)), list(map(id, watch.found)), hooks
 
     def _told(self, now):
         """What differs, as a person would say it."""

@@ -134,7 +134,7 @@ class Rests:
         for leaf in leaves:
             kind = type(leaf)
             if kind is of_tensor or kind is of_param:
-                kinds += (leaf.shape, leaf.dtype, leaf.is_cuda, leaf.requires_grad)
+                kinds += (None if leaf.is_nested else leaf.shape, leaf.dtype, leaf.is_cuda, leaf.requires_grad)
             else:
                 kinds.append(kind)
                 if is_plain(leaf) and kind not in (slice, range):

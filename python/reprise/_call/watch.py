@@ -14,7 +14,7 @@ from operator import attrgetter
 
 from .. import _C
 from .._reads.marks import BY_VALUE, NAMES, way_for
-from .._reads.walk import ATTRIBUTES, ITEMS
+from .._reads.walk import ATTRIBUTES, ITEMS, has_place
 from . import address
 
 _training = attrgetter("training")
@@ -114,7 +114,8 @@ class Watch:
         self.modules = _each_once(modules)
         own = (t for t in self.single if t.is_leaf and (t.is_floating_point() or t.is_complex()))
         self.params = _each_once((*params, *own))
-        self.tensors = _each_once((*self.params, *buffers, *self.single))
+        self.found = _each_once((*self.params, *buffers, *self.single))
+        self.tensors = [tensor for tensor in self.found if has_place(self.torch, tensor)]
         self.hooks = [_hooks(m) for m in self.modules]
         self.members.set(_owners(self.modules))
         self.seen = seen
@@ -150,10 +151,10 @@ class Watch:
         if self.members.holds():
             self.seen = now
             return False
-        old = (self.modules, self.tensors)  # alive, or another may get the place of one
+        old = (self.modules, self.found)  # alive, or another may get the place of one
         before = (*(list(map(id, some)) for some in old), self.hooks)
         self.refresh()
-        return before != (list(map(id, self.modules)), list(map(id, self.tensors)), self.hooks)
+        return before != (list(map(id, self.modules)), list(map(id, self.found)), self.hooks)
 
     def addresses(self):
         return tuple(map(self.address, self.tensors))

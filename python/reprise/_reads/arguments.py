@@ -96,7 +96,7 @@ class Arguments:
         torch = self._torch
         return (type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.is_cuda and
                 tensor.layout is torch.strided and not tensor.is_conj() and not tensor.is_neg() and
-                not self._is_own(tensor))
+                not tensor.is_nested and not self._is_own(tensor))
 
     def _with_more_names(self, known, value):
         """Code ran that had not run before. What was captured until now did without it, so an object that

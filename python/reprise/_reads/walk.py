@@ -618,12 +618,20 @@ class Walk(_C.Walk):
             like = (tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.requires_grad)
             address = tensor.data_ptr()
         except (RuntimeError, NotImplementedError, AttributeError):
-            return Same(tensor)  # sparse, fake, or a subclass without memory
+            return self._in_parts(tensor)
         if tensor.device.type != "cpu":
             if id(tensor) not in self.known and isinstance(tensor, torch.Tensor):
                 self.look_at(TENSOR, self._weak(tensor))
             return ("tensor", address, *like)
         return ("tensor", self._contents(tensor, address), *like)
+
+    def _in_parts(self, tensor):
+        """One that lies nowhere, or in several places: nested, fake, of a subclass without memory, or sparse."""
+        if getattr(tensor, "layout", None) not in _parts_by_layout(self.torch):
+            return Same(tensor)
+        found = _places_of(self.torch, tensor)
+        self.look_at(CALL, functools.partial(_places_of, self.torch, tensor), (found,))
+        return (Same(tensor), found)
 
     def _beside(self, tensor, path, done=()):
         """Of a tensor, its hooks and the attributes that the program gave it. done: names that are known."""
@@ -642,7 +650,7 @@ class Walk(_C.Walk):
         if self._is_left(tensor):
             return address
         if nbytes <= MOST_BYTES and tensor.is_contiguous() and not tensor.is_neg() and (
-                not tensor.is_conj()):
+                not tensor.is_conj() and not tensor.is_quantized):
             found = _bytes_at(address, nbytes)
             self.look_at(DATA, tensor, (found,))
             return found
@@ -1166,6 +1174,33 @@ def _version_of(tensor):
         return (tensor.data_ptr(), tensor._version)
     except RuntimeError:  # an inference tensor has none
         return (tensor.data_ptr(), None)
+
+
+def has_place(torch, tensor):
+    """Does it lie somewhere, where the extension can look? Not so sparse, nested, quantized or fake ones, and
+    those of the meta device."""
+    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized or tensor.is_meta:
+        return False
+    try:
+        tensor.data_ptr()
+    except (RuntimeError, NotImplementedError, AttributeError, ValueError):  # the last of a lazy module's
+        return False
+    return True
+
+
+@functools.cache
+def _parts_by_layout(torch):
+    """The names of what a sparse tensor is made of."""
+    return {torch.sparse_coo: ("_indices", "_values"),
+            **dict.fromkeys((torch.sparse_csr, torch.sparse_bsr), ("crow_indices", "col_indices", "values")),
+            **dict.fromkeys((torch.sparse_csc, torch.sparse_bsc), ("ccol_indices", "row_indices", "values"))}
+
+
+def _places_of(torch, tensor):
+    """Of a sparse tensor: its form, and where its parts lie. What they are changes with its contents."""
+    parts = [getattr(tensor, name)() for name in _parts_by_layout(torch)[tensor.layout]]
+    return (tensor.shape, tensor.dtype, tensor.requires_grad,
+            *((part.data_ptr(), part.shape, part.stride()) for part in parts))
 
 
 def _bytes_at(address, nbytes):
