@@ -5,11 +5,13 @@ results do, and give the same ones to the bit. Usage: gpu_reached.py [--install]
 import functools
 import gc
 import sys
+import types
 import unittest
 import warnings
 import weakref
 
 import torch
+import torch.utils.checkpoint
 
 import reprise
 
@@ -444,6 +446,76 @@ class Reached(unittest.TestCase):
         call = reprise.graphed(by_global, grad="whole", strict=True)
         self.assertEqual([call(inputs(0)).requires_grad for _ in range(3)], [True, False, False])
         self.assertEqual(self.parts_of(call), 1)
+
+    # ---- What the forward pass leaves to the backward pass ----
+
+    def pairs(self, i):
+        return inputs(i), torch.full((3, 4), 0.25 * i + 0.5, device="cuda")
+
+    def check_left(self, fn, warns=None):
+        """fn(net, x, factor)."""
+        self.check(lambda: lambda pair: fn(self.net, *pair), give=self.pairs, warns=warns)
+
+    def test_arguments_that_are_left_to_the_backward_pass(self):
+        checkpoint = functools.partial(torch.utils.checkpoint.checkpoint, use_reentrant=False)
+
+        class Scaling(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, y, factor):
+                ctx.factor = factor
+                return y * factor
+
+            @staticmethod
+            def backward(ctx, grad):
+                return grad * ctx.factor, None
+
+        def hooked(net, x, factor):
+            y = net(x)
+            y.register_hook(lambda grad: grad * factor)
+            return y * 2
+        ways = {"an attribute of a ctx": lambda net, x, factor: Scaling.apply(net(x), factor),
+                "a keyword": lambda net, x, factor: checkpoint(lambda x, by: torch.tanh(net(x) * by), x, by=factor),
+                "a closure": lambda net, x, factor: checkpoint(lambda x: torch.tanh(net(x) * factor), x),
+                "a dict": lambda net, x, factor: checkpoint(lambda x, by: torch.tanh(net(x) * by["y"]), x, {"y": factor}),
+                "a hook": hooked}
+        for name, fn in ways.items():
+            with self.subTest(name):
+                self.check_left(fn)
+
+    def test_views_of_arguments_that_are_left_to_the_backward_pass(self):
+        def fn(net, x, factor):
+            row = factor[:1]
+            return torch.utils.checkpoint.checkpoint(lambda x: torch.tanh(net(x) * row), x, use_reentrant=False)
+        self.check_left(fn, warns="a view of an argument is left to its backward pass")
+
+    def test_objects_that_are_left_to_the_backward_pass(self):
+        def give(i):
+            x, factor = self.pairs(i)
+            return types.SimpleNamespace(x=x, factor=factor)
+
+        def recomputed(some, y):
+            return torch.tanh(self.net(y) * some.factor)
+        self.check(lambda: lambda some: torch.utils.checkpoint.checkpoint(recomputed, some, some.x, use_reentrant=False),
+                   give=give, warns="reads a tensor of an object among its arguments")
+
+    def test_arguments_that_nobody_is_left_may_be_written(self):
+        """Autograd saves none of them, so that nothing finds out what they were."""
+        def fn(pair):
+            return self.net(pair[0]) + pair[1]
+        grads = {}
+        for wrap in (lambda fn: fn, reprise.graphed):
+            call = wrap(fn)
+            for i in range(5):
+                x, factor = self.pairs(i)
+                factor.requires_grad_()
+                other = factor * 1
+                y = call((x, other))
+                with torch.no_grad():
+                    other.mul_(2)
+                y.square().sum().backward()
+                grads.setdefault(i, []).append(factor.grad)
+        for one, other in grads.values():
+            torch.testing.assert_close(other, one, rtol=0, atol=0)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from .versions import NEWEST, numbers
 
 CAPTURES = "graphs"
 OWN_MEMORY = "graphs without reprise.install()"
+PAIRS = "forward and backward as two graphs"
 INSTALL = "reprise.install()"
 STATISTICS = "memory statistics under reprise.install()"
 STACKS = "stacks in memory histories under reprise.install()"
@@ -36,6 +37,7 @@ COMPILED = "torch.compile through graphs of Reprise"
 _NAMES = (
     ("storage_at", "_C._construct_storage_from_data_pointer", CAPTURES),
     ("tensor_in", "_C._construct_CUDA_Tensor_From_Storage_And_Metadata", CAPTURES),
+    ("storage_users", "_C._storage_Use_Count", PAIRS),
     ("clear_workspaces", "_C._cuda_clearCublasWorkspaces", CAPTURES),
     ("begin_pool", "_C._cuda_beginAllocateToPool", OWN_MEMORY),
     ("begin_pool_here", "_C._cuda_beginAllocateCurrentThreadToPool", OWN_MEMORY),

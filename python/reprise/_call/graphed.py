@@ -21,7 +21,7 @@ from .._base.texts import plain
 from .._base.tree import argument_names, containers_in, flatten
 from .._base.warn import warn
 from .._capture import distributed, draws
-from .._capture.record import Work, extents, is_alone
+from .._capture.record import Work, extents, is_alone, span
 from .._effects.containers import Regiven
 from .._effects.effects import Before, Changed, Effects, Unobserved, records_of
 from .._effects.refusals import Refusals, traced_call
@@ -1076,6 +1076,7 @@ class Graphed:
                              restore=before.gradients.restore)
                 made.capture(Pool("sequence", parent=pool, name=name), name,
                              verify and "capture")  # a step must not be taken twice
+                self._check_brought(made, leaves)
                 brings = cpu is not None or any(self._brought(leaf) for leaf in self._others(leaves))
                 made.again = None if self._strict or brings else self._called_again(leaves, spec, has_kwargs)
                 made.let_go(Found(self._reads, found) if found else None)
@@ -1187,6 +1188,15 @@ class Graphed:
 
     def _brought(self, leaf):
         return () if is_plain(leaf) else self._object(leaf)[1]
+
+    def _check_brought(self, made, leaves):
+        """Raises where a backward graph reads a tensor of an object among the arguments: it would be the first
+        call's for ever, as a run has others in the object during the forward pass alone."""
+        brought = [tensor for leaf in self._others(leaves) for tensor, _ in self._brought(leaf)]
+        places = tuple((tensor.data_ptr(), span(tensor)) for tensor in brought)
+        if places and made.backward is not None and any(made.backward.graph.names(places)):
+            raise Refused("its backward pass reads a tensor of an object among its arguments, as where a checkpoint "
+                          "recomputes with the object: pass it the tensor itself")
 
     def _keep_gradients(self, key, shape, before):
         """What the capture did to gradients, for the shape's calls."""

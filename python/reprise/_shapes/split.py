@@ -21,6 +21,7 @@ from .._capture.record import Work
 from .._grad.contexts import Contexts
 from .._grad.fused import Flags, say
 from .._grad.gradients import give
+from .._grad.left import LeftBehind
 from .._grad.reached import EARLIER, PASSES, WISHED, WITHIN, Open, Passes, Reached, beside, elsewhere
 from .._grad.twice import attach
 from .shape import Shape
@@ -32,6 +33,10 @@ REENTRANT = ("the callable uses torch.utils.checkpoint with use_reentrant=True, 
 BESIDE = ("a parameter with hooks is used beside the attribute of its module: a graph would run the hooks "
           "once, and each call once more. Use it as the module's attribute, or capture the whole step, "
           "reprise.graphed(step), with the backward pass in it")
+
+VIEWED = ("a view of an argument is left to its backward pass where autograd does not see it, as in the closure of what "
+          "a checkpoint recomputes, or as an attribute of a ctx: leave the argument itself there, or pass the view to "
+          "ctx.save_for_backward or checkpoint()")
 
 
 class Refused(RuntimeError):
@@ -79,6 +84,7 @@ class Split:
         self.placed = {}      # in a backward run: where those are
         self.edges = None     # of the record: where gradients leave it, of arguments and parameters
         self.results = None   # of the record: leaves of the result that have them
+        self.left = None      # of the record: arguments that code of the backward pass may have (left.LeftBehind)
         self.contexts = None  # of the functions that the backward runs go through, as its first one found them
         self.added = ()       # parameters whose gradients the backward graph adds up by itself
         if Split.apply is None:
@@ -169,7 +175,7 @@ class Split:
     def _drop_graph(self):
         """Ahead of each run: what is there of an earlier one stands in the allocator's tables, and from
         there its addresses get into the padding of kernels' parameters."""
-        self.edges = self.results = self.contexts = None
+        self.edges = self.results = self.contexts = self.left = None
         if self.restore is not None:
             self.restore()
 
@@ -183,6 +189,7 @@ class Split:
         torch, work = self.torch, self.work
         if not self.results:
             return None
+        self.left.find(self._pack)
         self.strides = [r.stride() for r in self.results]
         samples = [new(r.shape, r.stride(), r.dtype) for r in self.results]
         sizes = [e.bytes for e in work.extents] + work.outputs
@@ -195,7 +202,7 @@ class Split:
     def drop_runs(self):
         """Behind both captures, or one that failed."""
         work = self.work
-        self.edges = self.results = self.contexts = self.work = None
+        self.edges = self.results = self.contexts = self.left = self.work = None
         self.aliases.finish()
         if work is not None:
             work.finish()
@@ -217,6 +224,7 @@ class Split:
         self.results = [x for k, x in enumerate(out) if self.differentiable[k] and k not in self.themselves]
         if self.results:
             self._keep_edges([leaf for leaf in leaves if leaf.requires_grad])
+            self.left = LeftBehind(torch, leaves)
         return unflatten(spec, out)
 
     def _check_reach(self, out, passes, inputs):
@@ -280,6 +288,8 @@ class Split:
         torch = self.torch
         count = len(self.results)
         self.placed = dict(zip(self.needed, placed[count:]))
+        if not self.left.move(self._unpack):
+            raise Refused(VIEWED)
         flags = Flags(torch, self.params, self.aliases.of)
         if self.contexts is None:
             self.contexts = Contexts(torch, self.results)
