@@ -5,6 +5,7 @@ without it: usage: gpu_objects.py [--install] ..."""
 import collections
 import dataclasses
 import gc
+import importlib
 import sys
 import types
 import unittest
@@ -874,6 +875,71 @@ class Gradients(Case):
             leaf = full(n + 1).requires_grad_()
             return Batch(leaf * 2), leaf
         self.check(make, self.forward())
+
+
+class Tagged(torch.Tensor):
+    pass
+
+
+class MoreThanNumbers(Case):
+    """Results that are more than numbers in memory."""
+
+    def check(self, fn, warns=None, calls=None):
+        made, said = reprise.graphed(fn), []
+        with torch.no_grad(), warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            for args in calls or [(x,) for x in inputs(5)]:
+                want, got = fn(*args), made(*args)
+                self.assertIs(type(got), type(want))
+                for a, b in zip(*(one if isinstance(one, tuple) else (one,) for one in (got, want)), strict=True):
+                    self.assertIs(type(a), type(b))
+                    self.assertEqual(getattr(a, "__dict__", None), getattr(b, "__dict__", None))
+                    if isinstance(a, torch.Tensor):
+                        self.assertEqual((a.shape, a.stride()), (b.shape, b.stride()))
+                        self.assertTrue(torch.equal(a.cpu(), b.cpu()))
+                    else:
+                        self.assertEqual(a, b)
+            said += [str(w.message) for w in told if "reprise" in str(w.message)]
+        if warns is None:
+            self.assertEqual((said, self.replays(made)), ([], 4))
+        else:
+            self.assertRegex(" ".join(said), warns)
+
+    def test_a_subclass_of_tensors(self):
+        self.check(lambda x: (self.net(x).as_subclass(Tagged), x * 2), warns="returns a Tagged, a subclass of Tensor")
+
+    def test_a_subclass_that_is_there(self):
+        kept = full(3).as_subclass(Tagged)
+        self.check(lambda x: (self.net(x), kept))
+
+    def test_attributes_of_a_result(self):
+        def fn(x):
+            y = self.net(x)
+            y.scale = 2.0
+            return y
+        self.check(fn, warns=r"attributes of its own \(scale\)")
+
+    def test_attributes_of_an_argument(self):
+        def fn(x):
+            x.seen = True
+            return self.net(x)
+        made = reprise.graphed(fn)
+        with torch.no_grad(), self.assertWarnsRegex(UserWarning, r"sets an attribute of an argument \(seen\)"):
+            for x in inputs():
+                made(x)
+                self.assertTrue(x.seen)
+
+    def test_sizes(self):
+        importlib.import_module("torch.fx")  # has PyTorch's pytree know sizes
+        self.check(lambda x: (self.net(x), x.shape, x[0].shape))
+
+    def test_lazy_views(self):
+        def negated(x):
+            return torch.view_as_complex(x.view(4, 8, 2)).conj().imag
+        self.check(lambda x: (negated(self.net(x)), negated(x * 2)[1:]))
+        self.check(lambda x: (self.net(x), negated(x)), warns="returns a lazy view of an argument")
+        kept = negated(full(3, 4, 16))
+        self.check(lambda x: (self.net(x), kept))
 
 
 if __name__ == "__main__":

@@ -517,6 +517,18 @@ class Reached(unittest.TestCase):
         for one, other in grads.values():
             torch.testing.assert_close(other, one, rtol=0, atol=0)
 
+    def test_lazy_views(self):
+        """Their memory holds what they negate: results, and what autograd saves."""
+        def negated(x):
+            return torch.view_as_complex(x.view(3, 2, 2)).conj().imag
+        ways = {"result": lambda net, x, factor: negated(net(x)),
+                "kept with others": lambda net, x, factor: (net(x), negated(net(x) * 2)),
+                "saved": lambda net, x, factor: net(x)[:, :2] * negated(factor)}
+        for name, fn in ways.items():
+            with self.subTest(name):
+                self.check_left(fn)
+        self.check_left(lambda net, x, factor: (net(x), negated(factor).detach()))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -410,6 +410,7 @@ class Storage:
 class Tensor:
     """Ten elements behind the second of a storage, in the memory of a capture or elsewhere."""
     device, dtype, shape, layout = "cuda:0", "half", (5, 2), "strided"
+    is_conj = is_neg = lambda self: False
 
     def __init__(self, address):
         self.untyped_storage = lambda: Storage(address, 24)

@@ -14,8 +14,8 @@ RUNS = {
     "gpu_training.py --install": 59,
     "gpu_numbers.py": 26,
     "gpu_numbers.py --install": 26,
-    "gpu_private.py": 26,
-    "gpu_private.py --install": 26,
+    "gpu_private.py": 27,
+    "gpu_private.py --install": 27,
     "models.py": 32,
     "models.py --install": 32,
     "gpu_examples.py": 11,  # and five where Accelerate, Lightning and Megatron-core are installed
@@ -28,8 +28,8 @@ RUNS = {
     "gpu_graphed.py --install": 74,
     "gpu_gradients.py": 25,
     "gpu_gradients.py --install": 25,
-    "gpu_reached.py": 36,
-    "gpu_reached.py --install": 36,
+    "gpu_reached.py": 41,
+    "gpu_reached.py --install": 41,
     "gpu_homes.py": 16,
     "gpu_homes.py --install": 17,
     "gpu_trainers.py": 0,  # and four where Accelerate and Lightning are installed
@@ -40,8 +40,8 @@ RUNS = {
     "gpu_serving.py --install": 27,
     "gpu_rests.py": 17,
     "gpu_rests.py --install": 17,
-    "gpu_objects.py": 60,
-    "gpu_objects.py --install": 60,
+    "gpu_objects.py": 66,
+    "gpu_objects.py --install": 66,
     "gpu_compile.py": 32,  # and one from Python 3.12
     "gpu_compile.py --install": 30,  # likewise
     "gpu_compile_modes.py": 17,
@@ -52,8 +52,8 @@ RUNS = {
     "gpu_compile_trees.py --install": 13,
     "gpu_cpu_values.py": 46,
     "gpu_cpu_values.py --install": 46,
-    "gpu_module.py": 19,
-    "gpu_module.py --install": 19,
+    "gpu_module.py": 23,
+    "gpu_module.py --install": 23,
     "gpu_parts.py": 54,
     "gpu_parts.py --install": 54,
     "gpu_graph.py": 12,

@@ -42,9 +42,18 @@ def body_of(torch, fn, leaves, spec, has_kwargs, filling=None, brought=None, sea
         tree = unflatten(spec, given)
         args, kwargs = tree if has_kwargs else (tree, {})
         with filling(args, kwargs) if filling else contextlib.nullcontext():
-            return stand_ins.during(lambda: fn(*args, **kwargs))
+            result = stand_ins.during(lambda: fn(*args, **kwargs))
+        _check_attributes(tensor for at, tensor in zip(where, placed) if isinstance(at, int))
+        return result
 
     return body if cpu is None else cpu.around(body)
+
+
+def _check_attributes(stand_ins):
+    """Raises where a run gave one of its arguments an attribute, which replays would not."""
+    for name in (name for tensor in stand_ins for name in tensor.__dict__ if not name.startswith("_dynamo")):
+        raise _C.Error(f"it sets an attribute of an argument ({name}), which replays would not. Return it beside the "
+                       "results")
 
 
 def is_on_cpu(torch, leaf):

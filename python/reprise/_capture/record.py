@@ -29,6 +29,7 @@ from .._base import torch_private
 from .._base.constants import are_constant
 from .._base.collector import uncollected
 from .._base.interrupts import Interrupts
+from .._base.lazy import bits, resolved
 from .._base.tree import attributed, flatten
 from . import distributed, draws as _draws, stack, states, trackers, workspaces
 from .streams import on_stream, stream_at
@@ -283,16 +284,43 @@ class Work:
                 raise _C.Error(f"a result lies on {tensor.device}, and the arguments on {self.device}: "
                                "a graph is of one GPU. Move it after the call")
             return ("value", tensor, tensor)
+        self._check_kind(tensor)
         storage = tensor.untyped_storage()
         start, offset = storage.data_ptr(), tensor.storage_offset() * tensor.element_size()
+        is_lazy = any(bits(tensor))
         for i, (extent, address) in enumerate(zip(self.extents, addresses)):
             if extent.bytes and address <= start + offset < address + extent.bytes:
+                if is_lazy:
+                    raise _C.Error("it returns a lazy view of an argument (conj(), or imag of such a view), which "
+                                   "replays would not make. Return resolve_conj() or resolve_neg() of it")
                 return ("input", i, _like(tensor, start + offset - address))
         if self._is_outside(start):
             return ("value", tensor.detach(), tensor)
+        if is_lazy:
+            return self._find(resolved(self.torch, tensor), addresses, storages)
         if start not in storages:
             storages[start] = (len(storages), storage.nbytes(), storage)
         return ("output", storages[start][0], _like(tensor, offset))
+
+    def _check_kind(self, tensor):
+        """Raises where replays would not make such a result."""
+        torch, kind = self.torch, type(tensor)
+        names = [name for name in tensor.__dict__ if not name.startswith("_dynamo")]
+        is_plain = kind in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided and (
+            not tensor.is_nested)
+        if is_plain and not names:
+            return
+        try:
+            if self._is_outside(tensor.untyped_storage().data_ptr()):
+                return
+        except (RuntimeError, NotImplementedError):
+            is_plain = False  # it has parts that lie in several places
+        if is_plain:
+            raise _C.Error(f"it returns a tensor with attributes of its own ({', '.join(names)}), which replays would "
+                           "not have. Return them beside it")
+        what = f"a {kind.__name__}, a subclass of Tensor" if kind not in (torch.Tensor, torch.nn.Parameter) else (
+            "a nested tensor" if tensor.is_nested else "a sparse tensor")
+        raise _C.Error(f"it returns {what}, which replays would not make. Return the tensors that it is made of")
 
     def _is_outside(self, start):
         """Is this memory that the run did not make?"""
@@ -395,7 +423,7 @@ class Work:
         storages = {}
         for leaf, result in zip(flatten(self.body(self._arguments(addresses)))[0], self.results):
             if result[0] == "output":
-                storages[result[1]] = leaf.untyped_storage()
+                storages[result[1]] = resolved(self.torch, leaf).untyped_storage()
         self._copy([(addresses[len(self.extents) + j], storage.data_ptr(), self.outputs[j])
                     for j, storage in storages.items()])
 

@@ -15,6 +15,7 @@ Who holds the gradient of a parameter that has a home, and drops it there, finds
 import weakref
 
 from .. import _C
+from .._base.lazy import bits, with_bits
 from .._capture.record import span
 
 MISUSED = 2  # of enum rp_named
@@ -212,6 +213,7 @@ def twin(torch, tensor, owner):
     memory = torch.as_tensor(_Memory(storage.data_ptr(), storage.nbytes(), owner), device=device)
     made = torch.empty(0, dtype=tensor.dtype, device=device).set_(
         memory.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
+    made = with_bits(torch, made, bits(tensor))
     made.is_lent_by_reprise = True
     return made
 

@@ -16,6 +16,7 @@ import weakref
 
 from .. import _C
 from .._base import torch_private
+from .._base.lazy import bits, with_bits
 from .._base.tree import assembled, flatten, is_leaf, places_in, unflatten
 from .._capture.record import Work
 from .._grad.contexts import Contexts
@@ -270,19 +271,20 @@ class Split:
             if nbytes and address <= start + offset < address + nbytes:
                 if slot not in self.needed:
                     self.needed.append(slot)
-                return (slot, start + offset - address, tensor.shape, tensor.stride(), tensor.dtype)
+                return (slot, start + offset - address, tensor.shape, tensor.stride(), tensor.dtype, bits(tensor))
         return tensor if tensor.is_leaf else tensor.detach()
 
     def _unpack(self, packed):
         if not isinstance(packed, tuple):
             return packed if packed.requires_grad else _view(packed)
-        slot, offset, shape, stride, dtype = packed
+        slot, offset, shape, stride, dtype, lazy = packed
         if slot not in self.placed:
             raise Refused(WITHIN)
         whole = self.placed[slot]
         made = self.torch.empty(0, dtype=dtype, device=self.device)
-        return made.set_(whole.untyped_storage(), (whole.storage_offset() + offset) // dtype.itemsize,
+        made = made.set_(whole.untyped_storage(), (whole.storage_offset() + offset) // dtype.itemsize,
                          shape, stride)
+        return with_bits(self.torch, made, lazy)
 
     def _backward(self, placed):
         torch = self.torch
