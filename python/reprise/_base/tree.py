@@ -186,9 +186,8 @@ def _unflatten(spec, leaves, objects=None):
 
 
 def made_of(kind, context, parts):
-    """A container that is registered with PyTorch's pytree, which makes a tuple of a torch.Size."""
-    made = _registered(kind).unflatten_fn(parts, context.value)
-    return kind(made) if type(made) is tuple else made
+    """A container that is registered with PyTorch's pytree."""
+    return _registered(kind).unflatten_fn(parts, context.value)
 
 
 def unflatten(spec, leaves):
