@@ -30,10 +30,15 @@ class Storage:
 
 
 class Tensor:
-    """Bytes; owned by its storage."""
+    """Bytes; owned by its storage. It has no attributes of its own."""
 
+    __slots__ = ("storage", "shape", "__weakref__")
+    __dict__ = types.MappingProxyType({})
     dtype = "uint8"
     device = "cuda:0"
+    layout = "strided"
+    is_nested = False
+    is_conj = is_neg = staticmethod(lambda: False)
 
     def __init__(self, storage):
         self.storage = storage
@@ -65,7 +70,8 @@ class Device(str):
 def played(driver, stream):
     """What Work asks of torch; stream: tells the current one."""
     return types.SimpleNamespace(
-        __version__="2.11.0", Tensor=Tensor, uint8="uint8",
+        __version__="2.11.0", Tensor=Tensor, uint8="uint8", strided="strided",
+        nn=types.SimpleNamespace(Parameter=Tensor),
         empty=lambda n, dtype, device: Tensor(Storage(driver.memory(b""), n)),
         clear_autocast_cache=lambda: None, is_grad_enabled=lambda: False,
         is_inference_mode_enabled=lambda: False,
