@@ -6,12 +6,14 @@ import copy
 import gc
 import sys
 import unittest
+import warnings
 import weakref
 from unittest import mock
 
 import torch
 
 import reprise
+from reprise._call.waiting import MOST_BESIDE, MOST_KEPT, MOST_UNSURE
 from reprise._grad.gradients import homes
 from reprise._shapes.shape import Shape
 from trained import Trained
@@ -29,6 +31,106 @@ def script_step(x):
     loss = NET(x).square().mean()
     loss.backward()
     return loss.detach()
+
+
+class Waiting(unittest.TestCase):
+    """Calls while earlier ones wait for their backward passes, beside an eager twin."""
+
+    def nets(self):
+        made = []
+        for _ in range(2):
+            torch.manual_seed(3)
+            made.append(torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 16)).cuda())
+        return made
+
+    def check(self, loss_of, steps=8, **options):
+        """Losses are equal, and gradients where their sums have one order: eager calls beside graphs may have
+        another."""
+        net, twin = self.nets()
+        made = reprise.graphed(net, **options)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for step in range(steps):
+                values = []
+                for call, owner in ((made, net), (twin, twin)):
+                    torch.manual_seed(step)
+                    owner.zero_grad()
+                    loss = loss_of(call)
+                    loss.backward()
+                    values.append((loss.item(), [p.grad.clone() for p in owner.parameters()]))
+                (loss, got), (want_loss, want) = values
+                self.assertEqual(loss, want_loss, step)
+                for one, other in zip(got, want):
+                    torch.testing.assert_close(one, other)
+        return made, [str(w.message) for w in said if "reprise" in str(w.message)]
+
+    @staticmethod
+    def rows(count=4):
+        return torch.randn(count, 16).cuda()
+
+    def test_two_views(self):
+        made, said = self.check(lambda net: (net(self.rows()) - net(self.rows())).square().mean())
+        self.assertEqual(said, [])
+        self.assertEqual([s["replays"] for s in made.shapes()], [8, 8, 6, 6])
+
+    def test_four_calls(self):
+        def loss(net):
+            a, b, c, d = (net(self.rows()) for _ in range(4))
+            return (a - b).square().mean() - (c - d).square().mean()
+        made, said = self.check(loss, steps=10)
+        self.assertEqual(said, [])
+        self.assertEqual(len(made.shapes()), 2 * 4)
+        self.assertGreater(sum(s["replays"] for s in made.shapes()), 10 * 4)
+
+    def test_two_sizes(self):
+        """Which lie in the same memory."""
+        made, said = self.check(lambda net: net(self.rows()).mean() + net(self.rows(8)).square().mean())
+        self.assertEqual(said, [])
+        self.assertGreater(sum(s["replays"] for s in made.shapes()), 20)
+
+    def test_a_target_without_gradients(self):
+        """Its graph lies there too."""
+        def loss(net):
+            estimate = net(self.rows())
+            with torch.no_grad():
+                target = net(self.rows())
+            return (estimate - target).square().mean()
+        made, said = self.check(loss)
+        self.assertEqual(said, [])
+        self.assertGreater(sum(s["replays"] for s in made.shapes()), 15)
+
+    def test_more_calls_than_graphs(self):
+        def loss(net):
+            state = self.rows().requires_grad_()
+            for _ in range(MOST_BESIDE + 2):
+                state = torch.tanh(net(state))
+            return state.mean()
+        made, said = self.check(loss, steps=14)
+        self.assertEqual(len(said), 1, said)
+        self.assertIn(f"{MOST_BESIDE} calls wait for their backward passes", said[0])
+        self.assertEqual(len(made.shapes()), 2 * MOST_BESIDE)
+
+    def test_results_that_nobody_goes_back_through(self):
+        """Whether they are kept or not, calls go by one graph once that is seen."""
+        for keep, calls in ((False, 20), (True, MOST_KEPT + 10)):
+            net, twin = self.nets()
+            made, kept = reprise.graphed(net, strict=True), []
+            for _ in range(calls):
+                x = self.rows()
+                result = made(x)
+                self.assertTrue(torch.equal(result, twin(x)))
+                if keep:
+                    kept.append(result)
+            forward, _ = made.shapes()
+            self.assertGreaterEqual(forward["replays"], calls - 2 * MOST_UNSURE if not keep else 8)
+
+    def test_policy_auto(self):
+        self.check(lambda net: (net(self.rows()) - net(self.rows())).square().mean(), steps=30, policy="auto")
+
+    def test_reset(self):
+        made, _ = self.check(lambda net: (net(self.rows()) - net(self.rows())).square().mean())
+        reprise.graphed_of(made).reset()
+        self.assertEqual(made.shapes(), [])
 
 
 class Gradients(Trained):

@@ -679,16 +679,37 @@ class Training(unittest.TestCase):
                 grads.append(torch.autograd.grad(out["sum"] * 2 + out["same"].square().sum(), a)[0])
             self.assertTrue(torch.equal(*grads))
 
-    def test_a_late_backward_is_refused(self):
+    def test_a_late_backward_pass(self):
+        """The call behind the one that waits goes by graphs that lie elsewhere, and warms up for them."""
         net, _ = self.build()
         made = reprise.graphed(net, strict=True)
         x = torch.randn(4, 128, device="cuda")
         for _ in range(2):
             made(x).sum().backward()
-        first, second = made(x), made(x)
-        second.sum().backward()
-        with self.assertRaisesRegex(RuntimeError, "overwritten"):
+        for _ in range(3):
+            first, second = made(x), made(x * 2)
+            self.assertTrue(torch.equal(first, net(x)) and torch.equal(second, net(x * 2)))
+            net.zero_grad()
+            second.sum().backward()
             first.sum().backward()
+            got = [p.grad.clone() for p in net.parameters()]
+            net.zero_grad()
+            net(x * 2).sum().backward()
+            net(x).sum().backward()
+            self.assertTrue(all(torch.equal(p.grad, g) for p, g in zip(net.parameters(), got)))
+        self.assertEqual([s["replays"] for s in made.shapes()], [4, 4, 2, 2])
+
+    def test_a_pass_through_a_call_that_was_run_over_is_refused(self):
+        """The second one through it, behind another call."""
+        net, _ = self.build()
+        made = reprise.graphed(net, strict=True)
+        x = torch.randn(4, 128, device="cuda")
+        for _ in range(3):
+            loss = made(x).sum()
+            loss.backward(retain_graph=True)
+        made(x)
+        with self.assertRaisesRegex(RuntimeError, "overwritten"):
+            loss.backward()
 
     @unittest.skipUnless(INSTALL, "results are copies without install()")
     def test_results_changed_in_place_are_noticed(self):

@@ -4,6 +4,7 @@
 import types
 
 from reprise._call.shortage import Shortages
+from reprise._call.waiting import Waiting
 from reprise._effects.containers import Regiven
 from reprise._reads.hyperparameters import Hyperparameters
 from reprise._reads.news import News
@@ -73,7 +74,7 @@ def give_none(made):
     made._hyperparameters, made._strange = Hyperparameters(None, NoReads()), {}
     made._numbers, made._prints = Numbers(NoReads(), False), False
     made._cpu, made._shortages, made._rests = NoCpu(), Shortages(None), NoRests()
-    made._regiven = Regiven()
+    made._regiven, made._waiting = Regiven(), Waiting()
     made._here, made._excused = types.SimpleNamespace(is_warm=True), {}
     made._cpu_family = lambda key: None
     made._settled = made._family = lambda key: key

@@ -47,6 +47,7 @@ from .params import find_params, is_forward
 from .rests import Rests
 from .shortage import Shortages, is_short, make_room
 from .tune import least_us, other_leads
+from .waiting import MOST_BESIDE, Waiting
 from .watch import Watch, find_modules
 
 MOST_COMPILING = 3  # captures of a shape in which torch.compile compiles, in a row
@@ -104,6 +105,10 @@ class Graphed:
     _uses = 0      # of graphs, when that was looked at
     _opens = False  # were results found to go back to tensors, though nothing told of it ahead?
     _patience = 0  # captures beyond MOST_FRESH
+    _steps_aside = True  # do other graphs take calls that come while one waits for its backward pass?
+    _beside = None  # the one that does
+    _depth = 1      # calls that wait then, this one's among them
+    _told_waiting = False
 
     def __new__(cls, *given):
         made = super().__new__(cls)
@@ -151,6 +156,7 @@ class Graphed:
         self._drops = {}  # by key, but for gradients, of calls that drop those first: other parameters
         self._refusals = Refusals()
         self._regiven = Regiven()
+        self._waiting = Waiting()
         self._rests = Rests(torch)
         self._lock = threading.RLock()
         functools.update_wrapper(self, fn if not isinstance(fn, torch.nn.Module) else fn.forward,
@@ -179,9 +185,41 @@ class Graphed:
     # ---- Calls ----
 
     def __call__(self, *args, **kwargs):
+        if self._waiting.latest is not None and self._waiting.is_one():
+            return self._call_beside(args, kwargs)
         result = self._fast_call(args, kwargs)
         if result is not _C.miss:
             return self._fn(*args, **kwargs) if result is _C.eager else result
+        return self._call_missed(args, kwargs)
+
+    def _call_beside(self, args, kwargs):
+        """A call that comes while an earlier one waits for its backward pass: by graphs that lie elsewhere, where a
+        backward pass may come."""
+        if self._torch.cuda.is_current_stream_capturing() or is_alone():
+            return self._fn(*args, **kwargs)  # a part of somebody else's capture
+        if not self._waiting.went_back:
+            if not self._waiting.may_go_on():
+                return self._eager_here(args, kwargs)
+            self._waiting.latest = None
+            return self(*args, **kwargs)
+        if self._beside is None:
+            if self._depth == MOST_BESIDE:
+                self._tell_waiting()
+                return self._eager_here(args, kwargs)
+            fn, _, *options = self._given
+            self._beside = type(self)(fn, None, *options)
+            self._beside._depth = self._depth + 1
+        return self._beside(*args, **kwargs)
+
+    def _tell_waiting(self):
+        if not self._told_waiting:
+            self._told_waiting = True
+            text = (f"{MOST_BESIDE} calls wait for their backward passes, and more graphs would be needed for each "
+                    "further one. Run backward passes earlier, or call it under torch.no_grad() where none will come")
+            self._tell_eager(f"reprise: '{self.name}' runs some calls without a graph: {text}", text)
+
+    def _call_missed(self, args, kwargs):
+        """A call that the fast path does not take."""
         torch = self._torch
         leaves, spec = flatten((args, kwargs)) if kwargs else flatten(args)
         if self._refusals.has_object_of(leaves) or (self._rests.holds and self._rests.take(leaves, spec)):
@@ -1078,6 +1116,7 @@ class Graphed:
                              verify and "capture")  # a step must not be taken twice
                 self._check_brought(made, leaves)
                 brings = cpu is not None or any(self._brought(leaf) for leaf in self._others(leaves))
+                made.waiting = self._waiting if self._steps_aside else None
                 made.again = None if self._strict or brings else self._called_again(leaves, spec, has_kwargs)
                 made.let_go(Found(self._reads, found) if found else None)
                 pair.give(made, self._reads.compares)
@@ -1260,7 +1299,7 @@ class Graphed:
         for made in list(self._shapes.values()):
             for shape in made.parts():
                 facts.append(shape.facts())
-        return facts
+        return facts + (self._beside.shapes() if self._beside is not None else [])
 
     def tune(self, *args, places=8, **kwargs):
         """Chooses by the clock where the memory of a graph lies.
@@ -1346,6 +1385,9 @@ class Graphed:
         Calls on other threads that are under way end first; the device is waited for where graphs still run.
         Later calls capture anew."""
         with self._lock:
+            if self._beside is not None:
+                self._beside.reset()
+                self._beside = None
             self._forget()
             self._leads.clear()
             pools = [*self._pools.values(), *([self._given_pool] if self._given_pool else [])]
@@ -1358,7 +1400,8 @@ class Graphed:
 
     def failures(self):
         """Why some calls run without a graph: texts."""
-        return [text for text, _ in self._failures.values()] + self._shortages.texts()
+        beside = self._beside.failures() if self._beside is not None else []
+        return [text for text, _ in self._failures.values()] + self._shortages.texts() + beside
 
     def hyperparameters(self):
         """Which way the hyperparameters of optimizers go that calls use: for each optimizer a dict with

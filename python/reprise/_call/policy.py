@@ -88,6 +88,8 @@ class Judged(Graphed):
         if self._rest > 0:
             self._rest -= 1
             return self._fn(*args, **kwargs)
+        if self._waiting.latest is not None and self._waiting.is_one():
+            return self._call_beside(args, kwargs)
         result = self._fast_call(args, kwargs)
         if result is _run_eagerly:
             return self._fn(*args, **kwargs)

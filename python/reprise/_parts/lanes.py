@@ -39,6 +39,7 @@ class Lane:
     all_parts = None  # parts.Parts
     part = None       # parts.Part
     number = 0        # of its round; None: for calls without a backward pass while round 0 waits
+    _steps_aside = False  # lanes of other rounds take what comes while one waits
 
     def join(self, parts, part, number=0):
         self.all_parts, self.part, self.number = parts, part, number

@@ -59,6 +59,7 @@ class Split:
     given = ()       # (parameter, None) of each whose gradient a call drops
     found = None     # parameters behind the others that no module has (reached.Found)
     offered = -1     # to the fast path: when, by its guards
+    waiting = None   # told of its calls (_call/waiting.py)
 
     def __init__(self, torch, device, body, tensors, aliases, generators, allow_unused=True, values=None, draws=True,
                  watched=None, restore=None):
@@ -487,6 +488,8 @@ def _make_function(torch):
         kept = (*ctx.saved_tensors, *ctx.others)
         found = split.go_back(grads + [kept[n] for n in plan.order], ctx.state)
         ctx.has_run = True
+        if split.waiting is not None:
+            split.waiting.went_back = True
         if split.behind_backward is not None:
             split.behind_backward()
         if split.added:
@@ -504,6 +507,8 @@ def _make_function(torch):
             buffers = forward.enqueue(inputs)
             split.turn += 1
             ctx.split, ctx.turn = split, split.turn
+            if split.waiting is not None:
+                split.waiting.latest = weakref.ref(ctx)
             ctx.given = () if split.again is None else [
                 (weakref.ref(t), _version(t)) for t in inputs[:len(plan.wants)]]
             if plan.outputs is not None:
