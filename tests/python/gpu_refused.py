@@ -78,6 +78,8 @@ class Program:
         if self.grows:
             self.holder.log.append(self.holder.last)
             self.holder.count += 1
+            if len(self.holder.log) > 100:  # no replay may read that
+                self.holder.log.clear()
             self.spoil("behind what grows")
         return self.holder.last * 2
 
