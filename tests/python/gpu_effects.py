@@ -353,30 +353,26 @@ class BesideAnEagerTwin(Case):
                 return fn, lambda: held
             self.check(make, named="'held' (lies elsewhere")
 
+    def moving(self, result):
+        """What makes a program whose parameters lie elsewhere behind each call; result: of the net and the input."""
+        def make():
+            average = Net().cuda()
+            average.load_state_dict(self.net.state_dict())
+
+            def fn(x):
+                for mean, param in zip(average.parameters(), self.net.parameters()):
+                    mean.data = mean.data * 0.5 + param.data * 0.25
+                return result(average, x)
+            return fn, lambda: list(average.parameters())
+        return make
+
     def test_parameters_that_come_to_lie_elsewhere(self):
         """All that was captured is forgotten at each call."""
-        def make():
-            average = Net().cuda()
-            average.load_state_dict(self.net.state_dict())
-
-            def fn(x):
-                for mean, param in zip(average.parameters(), self.net.parameters()):
-                    mean.data = mean.data * 0.5 + param.data * 0.25
-                return average(x)
-            return fn, lambda: list(average.parameters())
-        self.check(make, named="lies elsewhere")
+        self.check(self.moving(lambda net, x: net(x)), named="lies elsewhere")
 
     def test_captures_that_fail_while_parameters_come_to_lie_elsewhere(self):
-        def make():
-            average = Net().cuda()
-            average.load_state_dict(self.net.state_dict())
-
-            def fn(x):
-                for mean, param in zip(average.parameters(), self.net.parameters()):
-                    mean.data = mean.data * 0.5 + param.data * 0.25
-                return average(x) * float(x[0, 0])
-            return fn, lambda: list(average.parameters())
-        self.check(make, named="is not permitted", calls=[(x,) for x in inputs(14)])
+        self.check(self.moving(lambda net, x: net(x) * float(x[0, 0])), named="is not permitted",
+                   calls=[(x,) for x in inputs(14)])
 
     def test_containers_among_the_arguments(self):
         """What calls put into them and take out is there behind replays, in the caller's own."""
