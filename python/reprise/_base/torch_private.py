@@ -280,7 +280,7 @@ class Private:
         def apply(first, given, further):
             if is_transforming():
                 return function.apply(first, *given, *further)
-            return raw(first, *unwrapped(given), *further)
+            return raw(first, *unwrapped(tuple(given)), *further)  # older ones take tuples alone
         return apply
 
     def need(self, feature):
