@@ -83,9 +83,9 @@ class Graphs(unittest.TestCase):
                  reprise.Pool("alternatives")]
         for pool in pools:
             graphs = [capture(work(k), pool=pool) for k in (2, 3, 4)]
+            first.replay()  # the order of the captures: a later graph's result may lie in what it frees
             for graph, _ in graphs:
                 graph.replay()
-            first.replay()
             for k, (_, out) in zip((2, 3, 4), graphs):
                 self.assertTrue((out == 2 * (1 + k)).all().item())
             self.assertTrue((a == 4).all().item())
@@ -110,6 +110,37 @@ class Graphs(unittest.TestCase):
         if INSTALL:
             self.assertEqual(pool.info()["planned_bytes"], 2 << 20)
         del graphs, graph
+
+    def test_collections_wait_for_the_capture(self):
+        x = torch.zeros(1 << 10, device="cuda")
+        self.assertTrue(gc.isenabled())
+        before = gc.get_threshold()
+
+        class Around:
+            def __init__(self, graph):
+                self.graph, self.itself = graph, self
+
+        def work():
+            made = [Around(None) for _ in range(1000)]  # enough for a collection
+            return x + len(made)
+        try:
+            lost = Around(capture(lambda: x + 1)[0])
+            gc.collect()
+            gc.set_threshold(10)
+            graph = torch.cuda.CUDAGraph()
+            with reprise.graph(graph):
+                del lost
+                self.assertFalse(gc.isenabled())
+                out = work()
+            self.assertTrue(gc.isenabled())
+        finally:
+            gc.set_threshold(*before)
+        graph.replay()
+        self.assertTrue((out == 1000).all().item())
+        with self.assertRaises(ValueError), reprise.graph(torch.cuda.CUDAGraph()):
+            x.add_(1)
+            raise ValueError
+        self.assertTrue(gc.isenabled())
 
     def test_eager_work_leaves_graphs_alone(self):
         x = torch.zeros(1 << 16, device="cuda")

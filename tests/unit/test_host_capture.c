@@ -110,6 +110,16 @@ static void unsupported(void **state)
     begin(a); /* waiting for other work is as unsafe as allocating */
     assert_int_equal(f.d->cuStreamSynchronize(b), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     end_lost(a);
+    CUgraph graph;
+    CUgraphExec exec;
+    begin(a);
+    OK(f.d->cuStreamEndCapture(a, &graph));
+    OK(f.d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    begin(a); /* seen on an H100: PyTorch's graphs that are deleted in a capture end it */
+    assert_int_equal(f.d->cuGraphExecDestroy(exec), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    end_lost(a);
+    OK(f.d->cuGraphExecDestroy(exec));
+    OK(f.d->cuGraphDestroy(graph));
     OK(f.d->cuEventRecord(event, b));
     begin(a);
     assert_int_equal(f.d->cuEventQuery(event), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);

@@ -12,6 +12,7 @@ from .. import _C
 from .._alloc.install import is_installed
 from .._alloc.pool import Pool
 from .._base import torch_private
+from .._base.collector import uncollected
 from .._base.need import need_gpu
 from . import draws, workspaces
 from .streams import side_stream
@@ -55,7 +56,8 @@ class graph:
         capture_error_mode (str): ``"global"``, ``"thread_local"`` or ``"relaxed"``: what other
             threads may do during the capture. Default: ``"global"``.
 
-    The device is synchronized before the capture. Nothing runs until the first replay, which is
+    The device is synchronized before the capture, and Python's garbage collector is off in it: a
+    graph that it deletes would end the capture. Nothing runs until the first replay, which is
     enqueued on the current stream. Memory goes back to the device once all graphs of a pool are
     deleted, no tensor of theirs is alive, and ``torch.cuda.empty_cache()`` or another capture comes.
 
@@ -85,6 +87,7 @@ class graph:
         self._capture = torch.cuda.graph(cuda_graph, pool=self._handle, stream=stream,
                                          capture_error_mode=capture_error_mode)
         self._pool = own
+        self._uncollected = uncollected()
         self.cuda_graph = cuda_graph
         self.capture_stream = self._capture.capture_stream
         device = self.capture_stream.device.index
@@ -100,9 +103,12 @@ class graph:
             self._clear_workspaces()  # so that the capture has ones of its own
             if self._pool is not None:
                 self._pool.bind()  # it may have been let go since
+        # A collection could delete graphs, which ends the capture.
+        self._uncollected.__enter__()
         try:
             self._capture.__enter__()
         except BaseException:
+            self._uncollected.__exit__()
             self._failed(ended=False)
             raise
 
@@ -114,6 +120,8 @@ class graph:
         except BaseException:
             self._failed(ended=True)
             raise
+        finally:
+            self._uncollected.__exit__()
         # PyTorch fills a generator's words on the stream of the capture as it begins, and on the current
         # stream before a replay: the first are not to come last.
         self._before.wait_stream(self.capture_stream)

@@ -265,15 +265,22 @@ CUresult rpi_host_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
     return CUDA_SUCCESS;
 }
 
+/* Launches in flight hold what they need. */
+static void remove_exec(CUgraphExec exec)
+{
+    rpi_host_handle_remove(exec);
+    rpi_host.exec_count--;
+    free_exec(exec);
+}
+
 CUresult rpi_host_cuGraphExecDestroy(CUgraphExec exec)
 {
     if (!rpi_host_handle_is(exec, RPI_HOST_EXEC))
         return CUDA_ERROR_INVALID_VALUE;
-    /* Launches in flight hold what they need. */
-    rpi_host_handle_remove(exec);
-    rpi_host.exec_count--;
-    free_exec(exec);
-    return CUDA_SUCCESS;
+    CUresult result = rpi_host_capture_unsafe();
+    if (!result)
+        remove_exec(exec);
+    return result;
 }
 
 void rpi_host_execs_finish(void)
@@ -281,7 +288,7 @@ void rpi_host_execs_finish(void)
     rpi_assert_held(&rpi_host.lock);
     CUgraphExec exec;
     while ((exec = rpi_host_handle_any(RPI_HOST_EXEC)))
-        rpi_host_cuGraphExecDestroy(exec);
+        remove_exec(exec);
 }
 
 void rpi_host_execs_forget(void)
