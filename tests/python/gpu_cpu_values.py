@@ -76,6 +76,9 @@ class Counts(torch.nn.Module):
         return x * self.count.to(x.device)
 
 
+CALLS = 6
+
+
 class CpuValues(unittest.TestCase):
     def check(self, fn, calls, graphs=1, replays=None, told=(), grad=False, **options):
         """Calls of fn and its graphed version give the same; so many graphs, replays and warnings."""
@@ -587,6 +590,178 @@ class Callables(unittest.TestCase):
     def test_arguments_on_the_cpu_are_refused(self):
         with self.assertRaisesRegex(TypeError, "a tensor on the CPU: only tensors on the GPU"):
             reprise.make_graphed_callables(lambda x, t: x * t.cuda(), (x_of(0), torch.ones(WIDE)))
+
+
+class Drawn(unittest.TestCase):
+    """Random numbers that PyTorch draws on the CPU: calls draw them again."""
+
+    def setUp(self):
+        torch.manual_seed(0)
+        self.net = torch.nn.Linear(16, 16).cuda()
+
+    def outputs(self, fn, args, grad, between):
+        torch.manual_seed(7)
+        found = []
+        for i in range(CALLS):
+            x = torch.full((8, 16), 0.1 * i, device="cuda")
+            with torch.set_grad_enabled(grad):
+                made = fn(x, *(a(i) for a in args))
+            found += [t.detach().clone() for t in made if isinstance(t, torch.Tensor)]
+            if grad:
+                self.net.zero_grad()
+                made[0].sum().backward()
+                found.append(self.net.weight.grad.clone())
+            found.append(torch.get_rng_state())
+            between(i)
+        return found
+
+    def check(self, fn, args=(), graphs=1, told="", between=lambda i: None):
+        """Are results, gradients and the generator's state eager's?"""
+        for grad in (False, True):
+            with self.subTest(grad=grad), warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                want = self.outputs(fn, args, grad, between)
+                made = reprise.graphed(fn)
+                got = self.outputs(made, args, grad, between)
+                self.assertEqual(len(want), len(got))
+                self.assertTrue(all(map(torch.equal, want, got)))
+                self.assertEqual(len(made.shapes()), graphs * (1 + grad), made.failures())
+                said = [str(w.message) for w in said if "reprise" in str(w.message)]
+                self.assertEqual(len(said), int(graphs == 0), said)
+                self.assertIn(told, "".join(said))
+
+    def test_numbers_that_nothing_uses(self):
+        def fn(x):
+            for _ in range(12):
+                torch.rand([])  # as a Wav2Vec2 does for each layer, in eval mode too
+            return (self.net(x),)
+        self.check(fn)
+
+    def test_numbers_that_are_moved(self):
+        def fn(x):
+            noise = torch.randn(8, 16).cuda() + torch.randint(0, 5, (8, 1)).to(x.device)
+            return (self.net(x) + noise, noise + torch.normal(0.0, 1.0, (16,)).to("cuda"))
+        self.check(fn)
+        self.check(fn, between=lambda i: torch.rand(3) if i % 2 else torch.manual_seed(i))
+
+    def test_numbers_that_fill_a_tensor(self):
+        def fn(x):
+            return (self.net(x) + torch.empty(8, 16).uniform_(0, 2).cuda(),)
+        self.check(fn)
+
+    def test_what_is_computed_of_them(self):
+        def fn(x, scale):
+            keep = (torch.rand(8, 1) + 0.9).floor_() / 0.9  # stochastic depth
+            more = torch.cat([torch.rand(8) * scale, torch.zeros(8)])
+            return (self.net(x) * keep.to(x.device) + more.cuda(),)
+        self.check(fn, [lambda i: torch.tensor(1.0 + i)])
+
+    def test_indices_and_dropout(self):
+        def fn(x):
+            kept = torch.nn.functional.dropout(torch.ones(16), 0.5)
+            return (self.net(x[torch.randperm(8).cuda()]) * kept.cuda(),)
+        self.check(fn)
+
+    def test_other_uses_stay_eager(self):
+        part, own = torch.zeros(16), torch.Generator().manual_seed(3)
+
+        def partly(x):
+            filled = torch.zeros(16)
+            filled[:4].uniform_()
+            return (self.net(x) + filled.cuda(),)
+
+        def put_back(x):
+            state = torch.get_rng_state()
+            noise = torch.rand(16).cuda()
+            torch.set_rng_state(state)
+            return (self.net(x) + noise,)
+
+        def outside(x):
+            return (self.net(x) + part.uniform_().cuda(),)
+        uses = {"decides": lambda x: (self.net(x) * (2 if torch.rand([]) < 0.5 else 3),),
+                "number": lambda x: (self.net(x) * torch.rand(1).item(),),
+                "operand": lambda x: (self.net(x) * torch.rand([]),),
+                "returned": lambda x: (self.net(x), torch.rand(4)),
+                "numpy": lambda x: (self.net(x) + torch.from_numpy(torch.rand(16).numpy()).cuda(),),
+                "listed": lambda x: (self.net(x) + torch.tensor(torch.rand(16).tolist(), device="cuda"),),
+                "partly": partly, "put back": put_back, "outside": outside}
+        for name, fn in uses.items():
+            with self.subTest(use=name):
+                self.check(fn, graphs=0)
+        own_before = own.get_state()
+        made = reprise.graphed(lambda x: self.net(x) + torch.rand(16, generator=own).cuda())
+        x = torch.ones(8, 16, device="cuda")
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            got = [made(x) for _ in range(CALLS)]
+            own.set_state(own_before)
+            self.assertTrue(all(torch.equal(g, self.net(x) + torch.rand(16, generator=own).cuda()) for g in got))
+
+    def test_an_eager_call_in_place_of_a_replay_draws_once(self):
+        class Kept(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net, self.aux = torch.nn.Linear(16, 16), None
+
+            def forward(self, x):
+                y = self.net(x) + torch.rand(16).to(x.device)
+                self.aux = y * 2
+                return y
+
+        def steps(grad, graph):
+            torch.manual_seed(5)
+            net, found = Kept().cuda(), []
+            fn = reprise.graphed(net) if graph else net
+            for i in range(CALLS + 3):
+                if i in (CALLS, CALLS + 1):
+                    net.aux = "of another kind"
+                with torch.set_grad_enabled(grad):
+                    y = fn(torch.full((8, 16), float(i), device="cuda"))
+                if grad:
+                    y.sum().backward()
+                found += [y.detach().clone(), net.aux.detach().clone(), torch.get_rng_state()]
+            if graph:
+                self.assertEqual(len(fn.shapes()), 1 + grad)
+            return found
+        for grad in (False, True):
+            with self.subTest(grad=grad):
+                self.assertTrue(all(map(torch.equal, steps(grad, False), steps(grad, True))))
+
+    def test_judging_draws_nothing(self):
+        x = torch.ones(8, 16, device="cuda")
+        torch.manual_seed(3)
+        with torch.no_grad():
+            made = reprise.graphed(lambda x: self.net(x) + torch.rand(16).cuda(), policy="auto")
+            for _ in range(40):
+                made(x)
+        state = torch.get_rng_state()
+        torch.manual_seed(3)
+        for _ in range(40):
+            torch.rand(16)
+        self.assertTrue(torch.equal(state, torch.get_rng_state()))
+
+    def test_a_training_step(self):
+        def losses(graph):
+            torch.manual_seed(0)
+            net = torch.nn.Linear(16, 16).cuda()
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+
+            def step(x):
+                optimizer.zero_grad()
+                loss = (net(x + torch.randn(8, 16).cuda()) ** 2).mean()
+                loss.backward()
+                optimizer.step()
+                return loss.detach()
+            fn = reprise.graphed(step) if graph else step
+            torch.manual_seed(1)
+            found = []
+            for i in range(CALLS):
+                optimizer.param_groups[0]["lr"] = 0.1 / (i + 1)
+                found += [fn(torch.ones(8, 16, device="cuda")).clone(), net.weight.detach().clone()]
+            if graph:
+                self.assertEqual(len(fn.shapes()), 1, fn.failures())
+            return [*found, torch.get_rng_state()]
+        self.assertTrue(all(map(torch.equal, losses(False), losses(True))))
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ a tensor from the CPU to the device: the result is made from memory of the devic
 is brought there otherwise (_call/cpu_values.py). Two kinds of values are moved:
 
     constants   what the run makes of Python values, or finds: the same in every run, kept on the device
-    computed    what hangs on an argument on the CPU. The operators that lead there are noted; each call
-                repeats them on the CPU, and copies what they give ahead of its launch
+    computed    what hangs on an argument on the CPU, or on random numbers that are drawn there. The
+                operators that lead there are noted; each call repeats them on the CPU, and copies what
+                they give ahead of its launch
 
 An argument that is used in another way says so, Wanted, and the next attempt gives it another level.
 """
@@ -18,12 +19,15 @@ from .. import _C
 from .._base.aside import tensors_in
 
 MOVED, NUMBER, VALUE = range(3)  # levels: no part of the key; by its kind, in kernels' parameters; by value
+DRAWN = -1  # in the place of an argument's number: what hangs on random numbers
 ALIGN = 256
 _INDEXING = frozenset(("aten::index", "aten::index_put", "aten::index_put_", "aten::_unsafe_index",
                        "aten::_index_put_impl_", "aten::_unsafe_index_put"))
 _TAKES_SCALARS = frozenset(("aten::where",))  # which copy a 0-dimensional operand to the device
 _UNSEEN = frozenset(("tolist", "numpy", "__array__", "data_ptr", "__dlpack__", "untyped_storage", "storage",
                      "const_data_ptr", "share_memory_", "__reduce_ex__", "__deepcopy__"))
+_FILL = frozenset(("aten::bernoulli_", "aten::cauchy_", "aten::exponential_", "aten::geometric_",  # all of a
+                   "aten::log_normal_", "aten::normal_", "aten::random_", "aten::uniform_"))  # tensor, with draws
 
 
 class Wanted(_C.Error):
@@ -122,6 +126,8 @@ class Run:
         self._count = len(given)
         self._same = {}      # by their bytes: constants
         self.is_busy = False
+        self.drawn = None    # the state of the CPU's generator behind the latest draw that was noted
+        self._state = torch.get_rng_state()
 
     # ---- What is asked of an operator ----
 
@@ -152,9 +158,36 @@ class Run:
             elif self._is_cpu(tensor):
                 self._note_read(tensor)
         self._check_written(func, args, hanging)
+        if self._draws(func, kwargs):
+            return self._draw(func, args, kwargs, hanging)
         if not hanging:
             return self._meet(func(*args, **kwargs))
         return self._compute(func, args, kwargs, hanging)
+
+    def _draws(self, func, kwargs):
+        """Does it draw from the CPU's generator, in a way that calls can repeat?"""
+        return not self._is_behind and kwargs.get("generator") is None and func.namespace == "aten" and (
+            self.torch.Tag.nondeterministic_seeded in func.tags)
+
+    def _draw(self, func, args, kwargs, hanging):
+        """Runs an operator that draws, and that replays repeat."""
+        torch = self.torch
+        was_followed = torch.equal(torch.get_rng_state(), self._state)
+        if func._schema.is_mutable and not hanging:
+            filled = args[0]
+            if func._schema.name not in _FILL or not filled.is_contiguous() or (
+                    filled.numel() * filled.element_size() != filled.untyped_storage().nbytes()):
+                return self._meet(func(*args, **kwargs))
+            self.steps.append((torch.ops.aten.zeros.default, (list(filled.shape),),
+                               {"dtype": filled.dtype, "device": "cpu"}, (self._number(filled, {DRAWN}),)))
+        result = self._compute(func, args, kwargs, hanging, draws=True)
+        if was_followed:
+            self._state = self.drawn = torch.get_rng_state()
+        return result
+
+    def follows_draws(self):
+        """Is each random number noted that was drawn on the CPU since the run began?"""
+        return self.drawn is not None and self.torch.equal(self.torch.get_rng_state(), self.drawn)
 
     def _is_device(self, device):
         return device is not None and self.torch.device(device).type == "cuda"
@@ -190,6 +223,9 @@ class Run:
         raise error
 
     def want(self, which, level):
+        if DRAWN in which:
+            self.raises(Refused("it reads random numbers that are drawn on the CPU. Draw them on the GPU, or "
+                                "pass them as tensors"))
         self.raises(Wanted(which, level))
 
     def _check_written(self, func, args, hanging):
@@ -210,14 +246,15 @@ class Run:
                 self.want(self._inputs(hanging), VALUE)
             self.met.setdefault(at, value)
 
-    def _compute(self, func, args, kwargs, hanging):
+    def _compute(self, func, args, kwargs, hanging, draws=False):
         """Runs an operator on the CPU that replays repeat."""
         torch = self.torch
         result = func(*args, **kwargs)
-        inputs = self._inputs(hanging)
+        inputs = self._inputs(hanging) | ({DRAWN} if draws else frozenset())
         made = result if isinstance(result, (list, tuple)) else [result]
-        if func.namespace != "aten" or torch.Tag.nondeterministic_seeded in func.tags or not all(
-                self._is_cpu(t) for t in made):
+        is_repeated = func.namespace == "aten" and (
+            draws or torch.Tag.nondeterministic_seeded not in func.tags)
+        if not is_repeated or not all(self._is_cpu(t) for t in made):
             self.want(inputs, VALUE)
         new = [t for t in made if storage_of(t) not in self._known]
         if not new and not func._schema.is_mutable:
@@ -343,8 +380,8 @@ class Run:
         """No replay would make such results."""
         for leaf in leaves:
             if self._is_cpu(leaf) and (self._hangs(leaf) or storage_of(leaf) in self._values):
-                self.raises(Refused("it returns a tensor on the CPU that hangs on its arguments. Compute it "
-                                    "outside of the call"))
+                self.raises(Refused("it returns a tensor on the CPU that hangs on its arguments, or on "
+                                    "random numbers. Compute it outside of the call"))
 
     # ---- What is asked of a function ----
 

@@ -19,6 +19,7 @@ import threading
 from .. import _C
 from .._base import torch_private
 from .._base.tree import flatten
+from .._effects.effects import Changed
 from .._reads.scalars import FIXED, Trace, turn_of
 from .._shapes.split import Refused as Never
 from .cpu_run import ALIGN, MOVED, NUMBER, VALUE, Emitted, NoRoom, Refused, Run, View, contents, modes, \
@@ -107,7 +108,7 @@ class CpuValues:
 
     def moving(self, capture):
         """What capture() returns. Where it fails a second attempt answers what the callable moves from the
-        CPU, as captures do from then on where there was something."""
+        CPU, and notes what it draws there, as captures do from then on where there was something."""
         while True:
             try:
                 return capture()
@@ -115,7 +116,8 @@ class CpuValues:
                 if not self.make_room(error):
                     raise
             except RuntimeError as error:
-                if not self.can_follow or self.moves or not _may_be_a_move(self.torch, error):
+                may = isinstance(error, Changed) and error.is_drawn or _may_be_a_move(self.torch, error)
+                if not self.can_follow or self.moves or not may:
                     raise
                 return self._answering(capture, error)
 
@@ -188,7 +190,7 @@ class Attempt:
         self.followed = [i for i, level in enumerate(self.levels) if level == NUMBER]
         self.constants = torch.empty(max(owner.room[0], ALIGN), dtype=torch.uint8, device=device)
         self.packed = []  # the argument that computed values come in
-        if any(level < VALUE for level in self.levels):
+        if forward is None and owner.room[1] or any(level < VALUE for level in self.levels):
             least = sum(t.numel() * t.element_size() + ALIGN for t in tensors)
             self.packed = [torch.empty(max(owner.room[1], least // ALIGN * ALIGN), dtype=torch.uint8,
                                        device=device)]
@@ -229,6 +231,7 @@ class Attempt:
             if run.error is not None and run.error is not error:
                 raise run.error from error
             raise
+        run.packed = None  # nothing of a run is to have it, or the backward pass is thought to need it
         run.check_result(flatten(result)[0])
         self._look(run)
         return result
@@ -261,11 +264,16 @@ class Attempt:
         self.earlier.update(run.met)
         if self.followed:
             _C.call_scalars(tuple(self.trace.values[i] for i in self.trace.named()))
+        self.owner.has_moved |= run.follows_draws()
         self.run = run
         self.traces.append(self.trace)
 
     def _note(self, run):
         self.owner.has_moved |= bool(run.constants)
+
+    def follows_draws(self):
+        """Does a replay draw all random numbers that the run drew on the CPU which has just ended?"""
+        return self.run is not None and self.run.follows_draws()
 
     # ---- Behind the capture ----
 
@@ -284,7 +292,7 @@ class Attempt:
         if run.used[0]:
             self._fill(run)
         scalars = self._scalars(graph) if self.followed else None
-        if self.packed or outside:
+        if self.packed or outside or run.drawn is not None:
             shape.cpu = Program(torch, self, run, scalars, outside)
         shape.constants = self.constants if run.used[0] else None
         if scalars is not None:
@@ -362,9 +370,11 @@ class Program:
         self.steps = [s if type(s) is Emitted else (s[0], s[1], s[2], s[3]) for s in run.steps]
         self.room = attempt.packed[0].numel() if attempt.packed else 0
         self.used = run.used[1]
+        self.draws = run.drawn is not None
         self.places = scalars[1] if scalars else []
         self.outside = [(t, contents(torch, t)) for t in outside]
         self.lock = threading.Lock() if self.places else None
+        self._undrawn = threading.local()  # state: the generator's, ahead of this thread's latest call
 
     def has_changed(self):
         """Did a tensor outside of the calls change that it was captured for?"""
@@ -374,22 +384,34 @@ class Program:
         """The argument behind those on the device, in a list, of a call with these tensors on the CPU."""
         for which, place in self.places:
             place["value"] = float(tensors[which])
-        if not self.room:
-            return []
         torch = self.torch
-        packed = torch.empty(self.room, dtype=torch.uint8, device=self.device)
-        if self.used:
-            host = torch.empty(self.used, dtype=torch.uint8, pin_memory=True)
-            with torch.no_grad():
-                if torch.is_autocast_enabled("cpu"):
-                    with torch.autocast("cpu", enabled=False):
-                        self._compute(tensors, host)
-                else:
-                    self._compute(tensors, host)
+        host = torch.empty(self.used, dtype=torch.uint8, pin_memory=True) if self.used else None
+        if self.draws:
+            self._undrawn.state = torch.get_rng_state()
+        with torch.no_grad():
+            if self.used or self.draws:
+                self._compute(tensors, host)
+            if not self.room:
+                return []
+            packed = torch.empty(self.room, dtype=torch.uint8, device=self.device)
+            if self.used:
                 packed[:self.used].copy_(host, non_blocking=True)
         return [packed]
 
+    def take_back(self):
+        """Takes back the random numbers that prepare() drew in this thread."""
+        if self.draws:
+            self.torch.set_rng_state(self._undrawn.state)
+
     def _compute(self, tensors, host):
+        """Repeats the steps of the run. host: where what they emit goes, or None where they emit nothing."""
+        if self.torch.is_autocast_enabled("cpu"):
+            with self.torch.autocast("cpu", enabled=False):
+                self._repeat(tensors, host)
+        else:
+            self._repeat(tensors, host)
+
+    def _repeat(self, tensors, host):
         torch = self.torch
         tensors = [t if t.storage_offset() == 0 and (0 not in t.stride() or t.numel() < 2) else
                    _copied(torch, t) for t in tensors]

@@ -1209,6 +1209,8 @@ class Graphed:
         """What the runs of a capture call; before: as _before returned it; aliases: of two graphs; seat, cpu:
         as for body_of; prints: a Prints, or None."""
         fn = self._fn if aliases is None else aliases.around(self._fn)
+        if cpu is not None:
+            before.effects.follows_draws = cpu.follows_draws
         body = body_of(self._torch, fn, leaves, spec, has_kwargs, before.effects.filling, self._brought, seat, cpu)
         body = keeps_containers(self._torch, body, before.effects.containers())
         body = taking_apart(self._torch, body)
@@ -1350,11 +1352,13 @@ class Graphed:
         return chosen, {shape.lead: round(u, 3) for shape, u in zip(tried, us)}
 
     def _complete(self, shapes, call):
-        """The arguments of the graphs of these shapes, for a call as for _take."""
+        """The arguments of the graphs of these shapes, for a call as for _take. It draws no random numbers of
+        the program's."""
         tensors = call[1]
         for shape in shapes:
             if isinstance(shape, Shape) and shape.cpu is not None:
                 tensors = [*call[1], *shape.cpu.prepare(self._on_cpu(call[0]))]
+                shape.cpu.take_back()
         return tensors
 
     def _captured_at(self, key, call, lead):

@@ -27,7 +27,7 @@ from .. import _C
 from .._base.tree import flatten, unflatten
 from .containers import Containers, Filled, Within
 from .growth import Step, Tail, during, is_stand_in, step_of
-from .python_state import ABSENT, ArgumentSlot, Body, Change, Mapping, Names, Path, Progress, is_plain
+from .python_state import ABSENT, ArgumentSlot, Body, Change, Drawn, Mapping, Names, Path, Progress, is_plain
 from .reach import Reach
 
 MOST_NAMED = 3  # places that a text names
@@ -37,7 +37,8 @@ class Changed(_C.Error):
     """A run changed Python state in a way that no replay repeats. kinds: types of the arguments that it
     hangs on; records: those that tell when it happens; is_hopeless: another attempt would find the same;
     found: as the next attempt wants to know it; is_registered: parameters or buffers are among it,
-    or memory that a tensor left."""
+    or memory that a tensor left. is_drawn: it draws random numbers of PyTorch's on the CPU, and does nothing
+    else."""
 
     def __init__(self, changes, why, kinds=(), records=(), is_hopeless=False, found=None,
                  is_registered=False):
@@ -46,6 +47,8 @@ class Changed(_C.Error):
         self.found = found or {}
         self.kinds = tuple(kinds)
         self.records = tuple(records)
+        self.is_drawn = bool(changes) and len(self.records) == len(changes) and (
+            all(isinstance(record, Drawn) for record in self.records))
         self.is_hopeless = is_hopeless
         super().__init__(f"it changes {_named(changes)} in each call, which replays would not{why}")
 
@@ -132,6 +135,7 @@ class Effects:
         self.slots = None   # what the runs assign: tuples (Slot, kind before); None: no run so far
         self.before = []    # tensors that were in these slots
         self.found = {}     # as known, of this attempt
+        self.follows_draws = bool  # asked behind a run: do replays draw what it drew on the CPU?
         self._grown = []    # changes of what grows
         self._filled = []   # changes of containers among the arguments, of the run that is under way
         self._parts = None  # ids of what objects among the arguments are made of, once that was asked
@@ -232,6 +236,8 @@ class Effects:
         for record in touched:
             if id(record.owner) in replaced:
                 record.restore()  # what it held tells whether the one in its place is another
+        if self.follows_draws():
+            touched = [record for record in touched if not isinstance(record, Drawn)]
         found = [(record, change) for record in touched for change in record.changes()]
         found += [(None, change) for change in self._filled]
         changes = [change for _, change in found]

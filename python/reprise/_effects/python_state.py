@@ -673,6 +673,10 @@ class State(Record):
             self.set(self.held)
 
 
+class Drawn(State):
+    """PyTorch's generator on the CPU."""
+
+
 def _same_state(one, other):
     if type(one) is tuple and all(type(part) in PLAIN or type(part) is tuple for part in one):
         return one == other

@@ -22,7 +22,7 @@ import weakref
 
 from .. import _C
 from .._reads.code import once_for_code
-from .python_state import (MEMO_TYPE, Body, Bytes, Cell, Contents, Elements, Empties, Mapping, Members, Memo, Names,
+from .python_state import (MEMO_TYPE, Body, Bytes, Cell, Contents, Drawn, Elements, Empties, Mapping, Members, Memo, Names,
                             Path, Pointing, Progress, Slotted, State, cell_value, slots_of)
 
 MOST_OWNERS = 200_000    # objects that are looked at
@@ -99,7 +99,7 @@ class Reach(_C.Reach):
         if numpy is not None:
             self.records.append(State(numpy.get_state, numpy.set_state, Path(None, "", "numpy.random")))
         if torch is not None:
-            self.records.append(State(torch.get_rng_state, torch.set_rng_state,
+            self.records.append(Drawn(torch.get_rng_state, torch.set_rng_state,
                                       Path(None, "", "torch's random numbers on the CPU")))
 
     # ---- By type ----

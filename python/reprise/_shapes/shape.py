@@ -184,6 +184,8 @@ class Shape:
 
     def drawn_again(self):
         """Within an eager call in place of a replay: it gets the numbers that were drawn for that."""
+        if self.cpu is not None:
+            self.cpu.take_back()
         return given_again(self.seat, self.draws)
 
     def parts(self):
