@@ -676,6 +676,13 @@ class Drawn(unittest.TestCase):
             torch.set_rng_state(state)
             return (self.net(x) + noise,)
 
+        fixed = torch.get_rng_state()
+
+        def set_between(x):
+            torch.rand(16)
+            torch.default_generator.set_state(fixed)
+            return (self.net(x) + torch.rand(16).cuda(),)
+
         def outside(x):
             return (self.net(x) + part.uniform_().cuda(),)
         uses = {"decides": lambda x: (self.net(x) * (2 if torch.rand([]) < 0.5 else 3),),
@@ -684,7 +691,8 @@ class Drawn(unittest.TestCase):
                 "returned": lambda x: (self.net(x), torch.rand(4)),
                 "numpy": lambda x: (self.net(x) + torch.from_numpy(torch.rand(16).numpy()).cuda(),),
                 "listed": lambda x: (self.net(x) + torch.tensor(torch.rand(16).tolist(), device="cuda"),),
-                "partly": partly, "put back": put_back, "outside": outside}
+                "partly": partly, "put back": put_back, "set between": set_between,
+                "outside": outside}
         for name, fn in uses.items():
             with self.subTest(use=name):
                 self.check(fn, graphs=0)
@@ -726,6 +734,16 @@ class Drawn(unittest.TestCase):
         for grad in (False, True):
             with self.subTest(grad=grad):
                 self.assertTrue(all(map(torch.equal, steps(grad, False), steps(grad, True))))
+
+    def test_the_backward_pass_needs_none_of_them(self):
+        x, counts = torch.ones(8, 16, device="cuda"), []
+        for fn in (lambda x: self.net(x) + torch.rand(16).cuda(), lambda x: self.net(x) + torch.ones(16).cuda()):
+            made = reprise.graphed(fn)
+            for _ in range(CALLS):
+                made(x).sum().backward()
+            counts.append([len(shape["arguments"]) for shape in made.shapes() if "backward" in shape["name"]])
+        self.assertEqual(len(counts[0]), 1)
+        self.assertEqual(*counts)
 
     def test_judging_draws_nothing(self):
         x = torch.ones(8, 16, device="cuda")

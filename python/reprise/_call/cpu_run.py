@@ -126,6 +126,7 @@ class Run:
         self._count = len(given)
         self._same = {}      # by their bytes: constants
         self.is_busy = False
+        self.has_drawn = False
         self.drawn = None    # the state of the CPU's generator behind the latest draw that was noted
         self._state = torch.get_rng_state()
 
@@ -158,32 +159,34 @@ class Run:
             elif self._is_cpu(tensor):
                 self._note_read(tensor)
         self._check_written(func, args, hanging)
-        if self._draws(func, kwargs):
+        if torch.Tag.nondeterministic_seeded in func.tags and kwargs.get("generator") is None:
             return self._draw(func, args, kwargs, hanging)
         if not hanging:
             return self._meet(func(*args, **kwargs))
         return self._compute(func, args, kwargs, hanging)
 
-    def _draws(self, func, kwargs):
-        """Does it draw from the CPU's generator, in a way that calls can repeat?"""
-        return not self._is_behind and kwargs.get("generator") is None and func.namespace == "aten" and (
-            self.torch.Tag.nondeterministic_seeded in func.tags)
-
     def _draw(self, func, args, kwargs, hanging):
-        """Runs an operator that draws, and that replays repeat."""
+        """Runs an operator that draws from the CPU's generator. Replays repeat it, where they can."""
         torch = self.torch
+        self.has_drawn = True
         was_followed = torch.equal(torch.get_rng_state(), self._state)
-        if func._schema.is_mutable and not hanging:
+        fills = func._schema.is_mutable and not hanging
+        if self._is_behind or func.namespace != "aten" or (fills and not self._is_filled(func, args[0])):
+            return self._meet(func(*args, **kwargs))
+        if fills:
             filled = args[0]
-            if func._schema.name not in _FILL or not filled.is_contiguous() or (
-                    filled.numel() * filled.element_size() != filled.untyped_storage().nbytes()):
-                return self._meet(func(*args, **kwargs))
             self.steps.append((torch.ops.aten.zeros.default, (list(filled.shape),),
                                {"dtype": filled.dtype, "device": "cpu"}, (self._number(filled, {DRAWN}),)))
         result = self._compute(func, args, kwargs, hanging, draws=True)
         if was_followed:
             self._state = self.drawn = torch.get_rng_state()
         return result
+
+    @staticmethod
+    def _is_filled(func, tensor):
+        """Is all of its memory overwritten?"""
+        return func._schema.name in _FILL and tensor.is_contiguous() and (
+            tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes())
 
     def follows_draws(self):
         """Is each random number noted that was drawn on the CPU since the run began?"""

@@ -28,6 +28,8 @@ from .cpu_run import ALIGN, MOVED, NUMBER, VALUE, Emitted, NoRoom, Refused, Run,
 MOST_BYTES = 1 << 16      # of an argument; of a tensor outside of the call that is compared at each call
 MOST_MOVED = 1 << 24      # of all that a graph is given
 _OTHERS = "it moves other values from the CPU in each run of a capture: it must do the same each time"
+_SET = ("random numbers are drawn on the CPU in each call, and their generator is set, or other threads draw from it: "
+        "replays would draw others")
 
 
 def is_taken(torch, tensor):
@@ -252,6 +254,8 @@ class Attempt:
         self._note(run)
         if run.error is not None:
             raise run.error
+        if run.has_drawn and not run.follows_draws():
+            raise Refused(_SET)
         needed = list(run.used)
         room = [self.constants.numel(), self.packed[0].numel() if self.packed else 0]
         if any(n > r for n, r in zip(needed, room)):
