@@ -55,7 +55,7 @@ def keeps(net, y):
 
 
 def draws(_, y):
-    torch.rand([])
+    torch.rand([]).item()
 
 
 def asks_where_careful(net, y):
