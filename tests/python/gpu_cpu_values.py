@@ -609,7 +609,7 @@ class Drawn(unittest.TestCase):
             found += [t.detach().clone() for t in made if isinstance(t, torch.Tensor)]
             if grad:
                 self.net.zero_grad()
-                made[0].sum().backward()
+                made[0].square().sum().backward()  # an expanded gradient would meet another kernel in eager calls
                 found.append(self.net.weight.grad.clone())
             found.append(torch.get_rng_state())
             between(i)
@@ -704,6 +704,37 @@ class Drawn(unittest.TestCase):
             got = [made(x) for _ in range(CALLS)]
             own.set_state(own_before)
             self.assertTrue(all(torch.equal(g, self.net(x) + torch.rand(16, generator=own).cuda()) for g in got))
+
+    def test_calls_that_draw_take_the_fast_path(self):
+        def fn(x):
+            torch.rand(3)
+            return self.net(x) + torch.rand(16).cuda()
+        x = torch.ones(8, 16, device="cuda")
+        for grad in (False, True):
+            with self.subTest(grad=grad), torch.set_grad_enabled(grad):
+                made = reprise.graphed(fn)
+                for _ in range(CALLS):
+                    result = made(x)
+                    if grad:
+                        result.sum().backward()
+                torch.manual_seed(4)
+                got = made._fast_call((x,), {})
+                torch.manual_seed(4)
+                self.assertTrue(torch.equal(got, fn(x)))
+
+    def test_a_changed_table_is_not_for_the_fast_path(self):
+        table = torch.ones(16)
+        find = weakref.ref(table)  # no name leads there
+        made = reprise.graphed(lambda x: self.net(x) + (find() * torch.rand(16)).cuda())
+        x = torch.ones(8, 16, device="cuda")
+        with torch.no_grad():
+            for scale in (1.0, 3.0):
+                table.fill_(scale)
+                for _ in range(CALLS):
+                    torch.manual_seed(4)
+                    got = made(x)
+                torch.manual_seed(4)
+                self.assertTrue(torch.equal(got, self.net(x) + (table * torch.rand(16)).cuda()))
 
     def test_an_eager_call_in_place_of_a_replay_draws_once(self):
         class Kept(torch.nn.Module):

@@ -86,6 +86,11 @@ def contents(torch, tensor):
     return bytes(flat.view(torch.uint8).numpy())
 
 
+def _generator_state(torch):
+    """The state of the CPU's generator, as bytes: to compare tensors would be an operator of a run."""
+    return torch.get_rng_state().numpy().tobytes()
+
+
 def map_tensors(torch, value, how):
     """A nesting of lists and tuples, with other tensors."""
     if isinstance(value, torch.Tensor):
@@ -128,7 +133,7 @@ class Run:
         self.is_busy = False
         self.has_drawn = False
         self.drawn = None    # the state of the CPU's generator behind the latest draw that was noted
-        self._state = torch.get_rng_state()
+        self._state = _generator_state(torch)
 
     # ---- What is asked of an operator ----
 
@@ -169,7 +174,7 @@ class Run:
         """Runs an operator that draws from the CPU's generator. Replays repeat it, where they can."""
         torch = self.torch
         self.has_drawn = True
-        was_followed = torch.equal(torch.get_rng_state(), self._state)
+        was_followed = _generator_state(torch) == self._state
         fills = func._schema.is_mutable and not hanging
         if self._is_behind or func.namespace != "aten" or (fills and not self._is_filled(func, args[0])):
             return self._meet(func(*args, **kwargs))
@@ -179,7 +184,7 @@ class Run:
                                {"dtype": filled.dtype, "device": "cpu"}, (self._number(filled, {DRAWN}),)))
         result = self._compute(func, args, kwargs, hanging, draws=True)
         if was_followed:
-            self._state = self.drawn = torch.get_rng_state()
+            self._state = self.drawn = _generator_state(torch)
         return result
 
     @staticmethod
@@ -190,7 +195,7 @@ class Run:
 
     def follows_draws(self):
         """Is each random number noted that was drawn on the CPU since the run began?"""
-        return self.drawn is not None and self.torch.equal(self.torch.get_rng_state(), self.drawn)
+        return self.drawn is not None and _generator_state(self.torch) == self.drawn
 
     def _is_device(self, device):
         return device is not None and self.torch.device(device).type == "cuda"

@@ -371,9 +371,9 @@ class Program:
 
     def __init__(self, torch, attempt, run, scalars, outside):
         self.torch, self.device = torch, attempt.device
-        self.steps = [s if type(s) is Emitted else (s[0], s[1], s[2], s[3]) for s in run.steps]
         self.room = attempt.packed[0].numel() if attempt.packed else 0
         self.used = run.used[1]
+        self.steps = _steps(run.steps)
         self.draws = run.drawn is not None
         self.places = scalars[1] if scalars else []
         self.outside = [(t, contents(torch, t)) for t in outside]
@@ -384,22 +384,23 @@ class Program:
         """Did a tensor outside of the calls change that it was captured for?"""
         return any(contents(self.torch, t) != held for t, held in self.outside)
 
-    def prepare(self, tensors):
-        """The argument behind those on the device, in a list, of a call with these tensors on the CPU."""
+    def prepare(self, tensors, may_take_back=True):
+        """The argument behind those on the device, in a list, of a call with these tensors on the CPU.
+        may_take_back: may take_back() come?"""
         for which, place in self.places:
             place["value"] = float(tensors[which])
         torch = self.torch
         host = torch.empty(self.used, dtype=torch.uint8, pin_memory=True) if self.used else None
-        if self.draws:
+        if self.draws and may_take_back:
             self._undrawn.state = torch.get_rng_state()
-        with torch.no_grad():
-            if self.used or self.draws:
+        if self.steps:
+            with torch.no_grad():
                 self._compute(tensors, host)
-            if not self.room:
-                return []
-            packed = torch.empty(self.room, dtype=torch.uint8, device=self.device)
-            if self.used:
-                packed[:self.used].copy_(host, non_blocking=True)
+        if not self.room:
+            return []
+        packed = torch.empty(self.room, dtype=torch.uint8, device=self.device)
+        if self.used:
+            packed[:self.used].copy_(host, non_blocking=True)
         return [packed]
 
     def take_back(self):
@@ -425,11 +426,35 @@ class Program:
                 place = host[step.offset:step.offset + step.nbytes].view(step.dtype).view(step.shape)
                 place.copy_(step.of.of(torch, storages))
                 continue
-            func, args, kwargs, numbers = step
-            made = func(*_given(torch, args, storages),
-                        **{k: _given(torch, v, storages) for k, v in kwargs.items()})
+            func, args, kwargs, has_views, numbers = step
+            if has_views:
+                args = _given(torch, args, storages)
+                kwargs = {k: _given(torch, v, storages) for k, v in kwargs.items()}
+            made = func(*args, **kwargs)
             for number, tensor in zip(numbers, made if isinstance(made, (list, tuple)) else (made,)):
                 storages[number] = tensor.untyped_storage()
+
+
+def _steps(steps):
+    """The steps of a run, for calls: of operators whether Views are among the arguments, and the numbers of what
+    they give, none where no later step has it."""
+    made, later = [], set()
+    for step in reversed(steps):
+        if type(step) is Emitted:
+            later.add(step.of.number)
+            made.append(step)
+            continue
+        func, args, kwargs, numbers = step
+        views = _views((args, tuple(kwargs.values())))
+        later.update(view.number for view in views)
+        made.append((func, args, kwargs, bool(views), numbers if later.intersection(numbers) else ()))
+    return made[::-1]
+
+
+def _views(value):
+    if type(value) is View:
+        return [value]
+    return [view for one in value for view in _views(one)] if isinstance(value, (list, tuple)) else []
 
 
 def _given(torch, value, storages):

@@ -35,7 +35,7 @@ from .._reads.numbers import MOST_KNOWN, Numbers
 from .._reads.prints import Prints, print_again
 from .._reads.reads import Reads, Unreadable
 from .._reads.walk import is_plain, plain_token
-from .._shapes.shape import Shape
+from .._shapes.shape import Shape, handed
 from .._shapes.split import Refused, Split
 from .body import body_of, brings_home, cause_of, clear_frames, is_on_cpu, keeps_containers, keeps_wishes, \
     marks_given, refusal_in, tells_hooks, tells_open, with_given
@@ -454,28 +454,31 @@ class Graphed:
         if guarded and shape.offered == fast_path.guards:
             fast_path.know((*args, *kwargs.values()))
             return
-        if isinstance(shape, Split):
-            self._shorten_split(guarded, shape, key, args, kwargs, tensors)
+        if isinstance(shape, Split) or shape.cpu is not None:
+            self._shorten_replayed(guarded, shape, key, args, kwargs, tensors)
         else:
             short = self._short(shape, key, tensors, args, kwargs)
             if short is not None:
                 self._add(guarded, shape, shape.device.index, args, kwargs, None, short)
         shape.offered = fast_path.guards
 
-    def _shorten_split(self, guarded, shape, key, args, kwargs, tensors):
-        """The same for one whose forward and backward passes are a graph each. Where gradients tell calls apart,
-        which the backward pass makes, they are not taken."""
+    def _shorten_replayed(self, guarded, shape, key, args, kwargs, tensors):
+        """The same for one that Python replays: its forward and backward passes are a graph each, or it does
+        something on the CPU. Where gradients tell calls apart, which the backward pass makes, they are not
+        taken."""
         if not shape.is_short(tensors) or self._looked(key[0]):
             return
         taker = self._fast_path.guard(guarded)
         self._fast_path.know((*args, *kwargs.values()))
-        backward = None if shape.backward is None else shape.backward.graph
-        taker.add_split(shape.device.index, args, kwargs, shape.forward.graph, backward, self._replayer(shape))
+        forward, *behind = [part.graph for part in shape.parts()]
+        taker.add_split(shape.device.index, args, kwargs, forward, behind[0] if behind else None,
+                        self._replayer(shape))
 
     def _replayer(self, shape):
         """What the fast path makes a call of such a shape with, of its tensors."""
         def replay(tensors):
-            return _C.miss if is_alone() else shape.replay(tensors)
+            given = handed(shape, tensors)
+            return _C.miss if given is None else shape.replay(given)
         return replay
 
     def _add(self, guarded, shape, device, args, kwargs, choice, short):

@@ -6,6 +6,7 @@ import functools
 from .. import _C
 from .._base import records, torch_private
 from .._base.tree import assembled, holds_objects, is_leaf, unflatten
+from .._capture.record import is_alone
 from .._grad.gradients import give
 from .._reads.draws import draw_into, given_again
 
@@ -172,6 +173,19 @@ class Shape:
         except ValueError:
             return None  # it is too deep
 
+    def is_short(self, tensors):
+        """Can the fast path replay calls with these tensors by Python, as one that hands over its arguments in
+        their order?"""
+        return self.effects is None and self.seat is None and not self.lines and not self.has_given and (
+            self.scalars is None) and self.takes_in_order(tensors, self.cpu)
+
+    def takes_in_order(self, tensors, cpu):
+        """Is each of its arguments one of these tensors, but the one that comes from the CPU? cpu: a Program, or
+        None."""
+        extents = self.extents
+        count = len(extents) - (cpu is not None and cpu.room > 0)
+        return len(tensors) == count and all(len(e.members) == 1 for e in extents)
+
     def has_its_scalars(self):
         """Are hyperparameters such as it was captured for?"""
         return self.scalars is None or self.scalars.fit()
@@ -222,6 +236,16 @@ class Shape:
             dict(zip(("sites", "bindable", "bound", "reason"), self.graph.arg_info(i)),
                  role="in" if i < len(self.extents) else "out") for i in range(count)]
         return info
+
+
+def handed(shape, tensors):
+    """What a replay takes for the tensors that the fast path hands over, behind what the call does on the CPU;
+    None where the call is not for it. shape: a Shape or a Split that is_short."""
+    if is_alone():
+        return None
+    if shape.cpu is None:
+        return tensors
+    return None if shape.cpu.has_changed() else (*tensors, *shape.cpu.prepare((), may_take_back=False))
 
 
 def _filled(shape, stride, dtype):

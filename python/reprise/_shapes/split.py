@@ -197,8 +197,8 @@ class Split:
         samples = [new(r.shape, r.stride(), r.dtype) for r in self.results]
         sizes = [e.bytes for e in work.extents] + work.outputs
         saved = [new((sizes[slot],), (1,), torch.uint8) for slot in self.needed]
-        body = self._backward if self.watched is None else self.watched(self._backward, lambda: self.results)
-        body = body if self.values is None else self.values.around(body)
+        body = self._backward if self.values is None else self.values.around(self._backward)
+        body = body if self.watched is None else self.watched(body, lambda: self.results)
         return Work(torch, self.device, body, samples + saved, self.generators,
                     draws=self.draws, base=work.runs[-1].capture.states, follows=True)
 
@@ -364,13 +364,8 @@ class Split:
     def is_short(self, tensors):
         """Can the fast path replay calls with these tensors, as one that hands over its arguments in their
         order?"""
-        extents = self.forward.extents
-        return self.effects is None and not self.has_given and self.parts_read_nothing() and (
-            len(tensors) == len(extents)) and all(len(e.members) == 1 for e in extents)
-
-    def parts_read_nothing(self):
-        """Does no tensor on the CPU matter to its graphs?"""
-        return self.cpu is None and all(part.cpu is None for part in self.parts())
+        return self.effects is None and not self.has_given and self.forward.takes_in_order(tensors, self.cpu) and (
+            all(part.cpu is None for part in self.parts()))
 
     def built(self, leaves):
         """The result, of those leaves of it that autograd knows; Parts stay."""
