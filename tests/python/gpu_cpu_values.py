@@ -662,6 +662,17 @@ class Drawn(unittest.TestCase):
             return (self.net(x[torch.randperm(8).cuda()]) * kept.cuda(),)
         self.check(fn)
 
+    def test_answers_that_all_draws_give(self):
+        """As encoders and decoders of BART's kind ask in training, whose layerdrop is mostly 0."""
+        def fn(x):
+            for layer in range(3):
+                if torch.rand([]) < 0.0 or torch.rand(1) >= 1:
+                    continue
+                if torch.rand([]) >= 0 and torch.rand([]) <= 1.5 and not torch.rand(()) > 1:
+                    x = self.net(x)
+            return (x,)
+        self.check(fn)
+
     def test_other_uses_stay_eager(self):
         part, own = torch.zeros(16), torch.Generator().manual_seed(3)
 
@@ -686,6 +697,9 @@ class Drawn(unittest.TestCase):
         def outside(x):
             return (self.net(x) + part.uniform_().cuda(),)
         uses = {"decides": lambda x: (self.net(x) * (2 if torch.rand([]) < 0.5 else 3),),
+                "zero decides": lambda x: (self.net(x) * (2 if torch.rand([]) <= 0 else 3),),
+                "written to": lambda x: (self.net(x) * (2 if torch.rand([]).sub_(0.5) < 0 else 3),),
+                "normal": lambda x: (self.net(x) * (2 if torch.randn([]) < 0 else 3),),
                 "number": lambda x: (self.net(x) * torch.rand(1).item(),),
                 "operand": lambda x: (self.net(x) * torch.rand([]),),
                 "returned": lambda x: (self.net(x), torch.rand(4)),

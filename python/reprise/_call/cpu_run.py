@@ -28,6 +28,7 @@ _UNSEEN = frozenset(("tolist", "numpy", "__array__", "data_ptr", "__dlpack__", "
                      "const_data_ptr", "share_memory_", "__reduce_ex__", "__deepcopy__"))
 _FILL = frozenset(("aten::bernoulli_", "aten::cauchy_", "aten::exponential_", "aten::geometric_",  # all of a
                    "aten::log_normal_", "aten::normal_", "aten::random_", "aten::uniform_"))  # tensor, with draws
+_COMPARES = frozenset(("aten::lt", "aten::le", "aten::gt", "aten::ge"))
 
 
 class Wanted(_C.Error):
@@ -133,6 +134,7 @@ class Run:
         self.is_busy = False
         self.has_drawn = False
         self.drawn = None    # the state of the CPU's generator behind the latest draw that was noted
+        self._uniform = set()  # storages of numbers that were drawn from [0, 1)
         self._state = _generator_state(torch)
 
     # ---- What is asked of an operator ----
@@ -166,9 +168,15 @@ class Run:
         self._check_written(func, args, hanging)
         if torch.Tag.nondeterministic_seeded in func.tags and kwargs.get("generator") is None:
             return self._draw(func, args, kwargs, hanging)
-        if not hanging:
+        if not hanging or self._is_decided(name, args):
             return self._meet(func(*args, **kwargs))
         return self._compute(func, args, kwargs, hanging)
+
+    def _is_decided(self, name, args):
+        """Is it a comparison that all numbers in [0, 1) answer alike? `torch.rand([]) < layerdrop` with 0."""
+        if name not in _COMPARES or storage_of(args[0]) not in self._uniform or type(args[1]) not in (int, float):
+            return False
+        return args[1] < 0 or args[1] >= 1 or (args[1] == 0 and name in ("aten::lt", "aten::ge"))
 
     def _draw(self, func, args, kwargs, hanging):
         """Runs an operator that draws from the CPU's generator. Replays repeat it, where they can."""
@@ -183,6 +191,8 @@ class Run:
             self.steps.append((torch.ops.aten.zeros.default, (list(filled.shape),),
                                {"dtype": filled.dtype, "device": "cpu"}, (self._number(filled, {DRAWN}),)))
         result = self._compute(func, args, kwargs, hanging, draws=True)
+        if func._schema.name == "aten::rand":
+            self._uniform.add(storage_of(result))
         if was_followed:
             self._state = self.drawn = _generator_state(torch)
         return result
@@ -244,6 +254,7 @@ class Run:
             if argument.alias_info is None or not argument.alias_info.is_write or not self._is_cpu(value):
                 continue
             at = storage_of(value)
+            self._uniform.discard(at)
             if at in self._values or self._known.get(at, (self._count, ()))[0] < len(self.given):
                 self.raises(Refused("it writes to an argument on the CPU, which replays would not. Write to "
                                     "a copy of it"))
