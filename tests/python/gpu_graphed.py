@@ -82,6 +82,52 @@ class Inference(unittest.TestCase):
         self.assertEqual(loss.shape, ())
         self.assertTrue(torch.equal(loss, torch.nn.functional.mse_loss(x, y)))
 
+    def taken(self, fn, make):
+        """What the fast path makes of a call with new arguments, and those; make(seed): arguments."""
+        made = reprise.graphed(fn, strict=True)
+        with torch.no_grad():
+            for seed in range(4):
+                made(*make(seed))
+            args = make(9)
+            found = made._fast_call(args, {})
+        self.assertIsNot(found, _C.miss)
+        return made, found, args
+
+    def test_arguments_that_overlap_take_the_fast_path(self):
+        def fn(c, d, a, b):
+            return a.sum(0) + b[0] * c, b - d
+        memory = torch.zeros(6, 16, device="cuda")
+
+        def make(seed, start=1, apart=0):
+            memory.normal_()
+            own = torch.randn(16, device="cuda")
+            return own, own[:16], memory[start:start + 3], memory[start + 1 + apart:start + 3 + apart]
+        made, found, args = self.taken(fn, make)
+        for got, want in zip(found, fn(*args)):
+            self.assertTrue(torch.equal(got, want))
+        with torch.no_grad():
+            self.assertIs(made._fast_call(make(0, apart=1), {}), _C.miss, "they overlap otherwise")
+            self.assertIs(made._fast_call((*args[:3], args[3].clone()), {}), _C.miss)
+            self.assertIs(made._fast_call((args[0].clone(), *args[1:]), {}), _C.miss)
+            for moved in (make(1, start=2), make(1, start=0), make(0, apart=1)):
+                for got, want in zip(made(*moved), fn(*moved)):
+                    self.assertTrue(torch.equal(got, want))
+
+    def test_arguments_that_are_results_take_the_fast_path(self):
+        def fn(a, b, scale=2.0):
+            return {"twice": b * scale, "same": b, "other": (a,)}
+        _, found, (a, b) = self.taken(fn, lambda i: tuple(torch.randn(4, 8, device="cuda") for _ in range(2)))
+        self.assertIs(found["same"], b)
+        self.assertIs(found["other"][0], a)
+        self.assertTrue(torch.equal(found["twice"], b * 2.0))
+
+    def test_many_arguments_take_the_fast_path(self):
+        def fn(*tensors):
+            return sum(t.sum() for t in tensors)
+        memory = torch.zeros(200, 64, device="cuda")
+        _, found, args = self.taken(fn, lambda i: tuple(memory.normal_()[k] for k in range(200)))
+        self.assertTrue(torch.equal(found, fn(*args)))
+
     def test_hundreds_of_shapes_in_turn(self):
         made = reprise.graphed(lambda x: x * 3 - 1, strict=True)
         inputs = [torch.randn(n, device="cuda") for n in range(1, 201)]

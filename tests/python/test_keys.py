@@ -88,7 +88,7 @@ class Keys(unittest.TestCase):
         made = self.made
         param, dropped = (types.SimpleNamespace(grad=None) for _ in range(2))
         made._trained = (param, dropped)
-        shape = types.SimpleNamespace(has_given=False, short=lambda tensors, ways: (("made",), None), used=((param, 64),),
+        shape = types.SimpleNamespace(has_given=False, hands_on=False, short=lambda *_: (("made",), None), used=((param, 64),),
                                       given=((dropped, "given"),))
         stored = self.key(3)
         made._shapes = {stored: shape}
@@ -100,7 +100,7 @@ class Keys(unittest.TestCase):
         made._shapes = {made._stored(stored): shape}
         want = (("made",), None, ((param, None, 64), (dropped, None, None, "given")))
         self.assertEqual(made._short(shape, stored, [], (), {}), want)
-        shape.short = lambda tensors, ways: None
+        shape.short = lambda *_: None
         self.assertIsNone(made._short(shape, stored, [], (), {}))
 
     def test_what_is_read_and_switches_are_parts_of_keys(self):

@@ -50,7 +50,7 @@ class ScriptedChoice:
 
 
 class Replayed(Shape):
-    has_given = False
+    has_given = hands_on = False
 
     def __init__(self, *uses):
         self.graph, self.given, self.stale = types.SimpleNamespace(names=names(*uses)), (), False
@@ -215,7 +215,7 @@ class Calls(unittest.TestCase):
         self.assertFalse(made._offer(case, ("key", (True,)), (3,), {}, []))
         self.assertEqual(added, [])
         case.shape = Replayed()
-        case.shape.used, case.shape.short = (), lambda tensors, ways: ((), "build")
+        case.shape.used, case.shape.short = (), lambda *_: ((), "build")
         made._shapes[("key", (True,))] = case.shape
         self.assertTrue(made._offer(case, ("key", (True,)), (3,), {}, []))
         self.assertEqual(added, [(0, (3,), {}, case.shape.graph, (), "build", choice,

@@ -41,7 +41,7 @@ class Results(unittest.TestCase):
 class Short(unittest.TestCase):
     """What of a result the fast path makes: tensors in storages of their own, in their order."""
 
-    def short(self, result, *places):
+    def short(self, result, *places, tensor_ways=("cache",)):
         """What is built of a result whose leaves lie at these places."""
         shape = Shape.__new__(Shape)
         leaves, shape.spec = flatten(result)
@@ -52,7 +52,9 @@ class Short(unittest.TestCase):
                          for leaf, place in zip(leaves, places)]
         shape.outputs = [4 for place in places if place and place[0] == "output"]
         shape.alone = shape._alone_in_outputs()
-        found = shape.short([], [1, "cache"] if shape.has_given else ())
+        shape.hands_on = any(result[0] == "argument" for result in shape.results)
+        shape.extents = [types.SimpleNamespace(members=((0, 0),))] if shape.hands_on else []
+        found = shape.short([], [1, "cache"] if shape.has_given else (), tensor_ways if shape.hands_on else ())
         if found is None:
             return "refused"
         made, build = found
@@ -80,9 +82,13 @@ class Short(unittest.TestCase):
         self.assertEqual(self.short((7, 8), ("output", 1), ("output", 0)), ("b", "a"))
 
     def test_other_results(self):
-        for places in ((("input", 0), ("output", 0)), (("argument", 0), ("output", 0)),
-                       (("copy", 0), ("output", 0))):
+        for places in ((("input", 0), ("output", 0)), (("copy", 0), ("output", 0))):
             self.assertEqual(self.short((7, 8), *places), "refused")
+
+    def test_tensors_of_the_call_among_the_results(self):
+        places = (("argument", 0), ("output", 0))
+        self.assertEqual(self.short((7, 8), *places), ("second", "a"))
+        self.assertEqual(self.short((7, 8), *places, tensor_ways=()), "refused", "an object brings it")
 
 
 class Stale(unittest.TestCase):

@@ -197,17 +197,23 @@ struct addition {
     int ordinal;
 };
 
-/* Where forward and backward are two graphs, the arguments are the first ones of the first. Else no
- * argument wants a gradient. */
-static bool takes_inputs(const struct addition *given, const struct rpp_graph *captured,
-                         const struct rpp_inputs *inputs, size_t result_count)
+/* Does no argument want a gradient? Of two graphs some may. */
+static bool wants_nothing(const struct addition *given, const struct rpp_inputs *inputs)
 {
     if (given->back)
-        return captured->arg_count >= inputs->tensor_count;
+        return true;
     for (size_t i = 0; i < inputs->tensor_count; i++)
         if (inputs->wants[i])
             return false;
-    return !captured || captured->arg_count == inputs->tensor_count + result_count;
+    return true;
+}
+
+/* Are the extents of the inputs all that its graph takes, but for the results? Where Python replays, it adds the
+ * rest. */
+static bool takes_extents(const struct addition *given, const struct rpp_shape *shape)
+{
+    return !shape->graph || given->back ||
+           shape->graph->arg_count == shape->signature.extent_count + shape->result_count;
 }
 
 /* The shape that is added, for a call that was read: True or False, NULL with an exception set. */
@@ -217,7 +223,7 @@ static PyObject *add_shape(struct fast_call *fast, const struct addition *given,
     size_t result_count = (size_t)PyTuple_Size(given->results);
     const struct rpp_graph *captured =
         given->graph == Py_None ? NULL : (struct rpp_graph *)given->graph;
-    if (result_count > RPP_MOST_RESULTS || !takes_inputs(given, captured, inputs, result_count) ||
+    if (result_count > RPP_MOST_RESULTS || !wants_nothing(given, inputs) ||
         is_known(fast, inputs, captured))
         return Py_NewRef(Py_False);
     struct rpp_shape *shape = rpp_shape_create(inputs, given->ordinal, given->graph, given->results,
@@ -228,7 +234,9 @@ static PyObject *add_shape(struct fast_call *fast, const struct addition *given,
     if (given->back && given->back != Py_None)
         shape->back = (struct rpp_graph *)Py_NewRef(given->back);
     PyObject *added = NULL;
-    if (given->gradients && !set_gradients(fast, shape, given->gradients))
+    if (!takes_extents(given, shape))
+        added = Py_NewRef(Py_False);
+    else if (given->gradients && !set_gradients(fast, shape, given->gradients))
         added = PyErr_Occurred() ? NULL : Py_NewRef(Py_False);
     else if (rpp_shapes_add(&fast->shapes, shape))
         return Py_NewRef(Py_True);
@@ -306,17 +314,19 @@ static bool make_results(const struct fast_call *fast, const struct rpp_shape *s
     return true;
 }
 
-/* From here to the launch no other thread runs: the arguments are the graph's. */
-static rp_status launch(const struct rpp_shape *shape, const struct rpp_inputs *inputs,
+/* From here to the launch no other thread runs: the arguments are the graph's. extents: where they
+ * start. */
+static rp_status launch(const struct rpp_shape *shape, const uint64_t *extents,
                         const uint64_t *results, void *stream, struct rp_error *err)
 {
     rpp_assert_gil();
-    assert(shape->graph && shape->graph->arg_count == inputs->tensor_count + shape->result_count);
+    size_t count = shape->signature.extent_count;
+    assert(shape->graph && shape->graph->arg_count == count + shape->result_count);
     struct rp_arg *args = shape->graph->args;
-    for (size_t i = 0; i < inputs->tensor_count; i++)
-        args[i].address = (uintptr_t)inputs->tensors[i].data;
+    for (size_t i = 0; i < count; i++)
+        args[i].address = extents[i];
     for (size_t i = 0; i < shape->result_count; i++)
-        args[inputs->tensor_count + i].address = results[i];
+        args[count + i].address = results[i];
     return rpp_graph_enqueue(shape->graph, stream, err);
 }
 
@@ -361,7 +371,7 @@ static bool is_for_python(const struct rpp_shape *shape, rp_status status)
 }
 
 static PyObject *replay(const struct fast_call *fast, const struct rpp_shape *shape,
-                        const struct rpp_inputs *inputs)
+                        const struct rpp_inputs *inputs, const uint64_t *extents)
 {
     assert(shape->graph && !PyErr_Occurred());
     PyObject *results[RPP_MOST_RESULTS], *made = NULL;
@@ -375,7 +385,7 @@ static PyObject *replay(const struct fast_call *fast, const struct rpp_shape *sh
     }
     if (make_results(fast, shape, results, addresses) &&
         fast->exchange->stream(DL_CUDA, shape->ordinal, &stream) == 0) {
-        rp_status status = launch(shape, inputs, addresses, stream, &err);
+        rp_status status = launch(shape, extents, addresses, stream, &err);
         if (status == RP_OK)
             made = finished(shape, inputs, results);
         else if (is_for_python(shape, status))
@@ -421,10 +431,11 @@ static PyObject *go_forward(const struct fast_call *fast, const struct rpp_shape
 static PyObject *try_replay(struct fast_call *fast, const struct rpp_shape *shape,
                             const struct rpp_inputs *inputs)
 {
+    uint64_t extents[RPP_MOST_TENSORS];
     if (!shape->graph || rp_graph_is_stale(shape->graph->graph) ||
-        rpp_inputs_overlap(inputs, &shape->signature) || !rpp_guard_holds(&fast->guard))
+        !rpp_inputs_lie(inputs, &shape->signature, extents) || !rpp_guard_holds(&fast->guard))
         return Py_NewRef(miss);
-    return shape->is_split ? go_forward(fast, shape, inputs) : replay(fast, shape, inputs);
+    return shape->is_split ? go_forward(fast, shape, inputs) : replay(fast, shape, inputs, extents);
 }
 
 /* As the shape's choice says. An eager call needs no guard, but for one at the beginning of a

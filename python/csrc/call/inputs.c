@@ -3,6 +3,8 @@
 
 #include "base/tensor_address.h"
 
+#include <assert.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,44 +98,111 @@ bool rpp_inputs_read(struct rpp_inputs *inputs, const struct dl_exchange *exchan
     }
 }
 
+/* ---- How tensors lie ----------------------------------------------------------------------- */
+
 struct range {
-    uintptr_t start, end;
+    uint64_t start, end;
+    size_t tensor;
 };
 
 static int compare_ranges(const void *a, const void *b)
 {
     const struct range *x = a, *y = b;
-    return x->start < y->start ? -1 : x->start > y->start;
+    if (x->start != y->start)
+        return x->start < y->start ? -1 : 1;
+    if (x->end != y->end)
+        return x->end < y->end ? -1 : 1;
+    return (x->tensor > y->tensor) - (x->tensor < y->tensor);
 }
 
 /* Sorted: what is compared pair by pair for a few takes some microseconds for a hundred. */
-static bool many_overlap(const struct rpp_inputs *inputs, const struct rpp_signature *signature)
+static bool many_overlap(const uint64_t *starts, const uint64_t *bytes, size_t count)
 {
     struct range ranges[RPP_MOST_TENSORS];
-    for (size_t i = 0; i < inputs->tensor_count; i++) {
-        ranges[i].start = (uintptr_t)inputs->tensors[i].data;
-        ranges[i].end = ranges[i].start + signature->tensors[i].bytes;
-    }
-    qsort(ranges, inputs->tensor_count, sizeof *ranges, compare_ranges);
-    for (size_t i = 1; i < inputs->tensor_count; i++)
+    assert(count <= RPP_MOST_TENSORS);
+    for (size_t i = 0; i < count; i++)
+        ranges[i] = (struct range){.start = starts[i], .end = starts[i] + bytes[i], .tensor = i};
+    qsort(ranges, count, sizeof *ranges, compare_ranges);
+    for (size_t i = 1; i < count; i++)
         if (ranges[i].start < ranges[i - 1].end)
             return true;
     return false;
 }
 
-bool rpp_inputs_overlap(const struct rpp_inputs *inputs, const struct rpp_signature *signature)
+static bool any_overlap(const uint64_t *starts, const uint64_t *bytes, size_t count)
+{
+    if (count > FEW)
+        return many_overlap(starts, bytes, count);
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < i; k++)
+            if (starts[i] < starts[k] + bytes[k] && starts[k] < starts[i] + bytes[i])
+                return true;
+    return false;
+}
+
+bool rpp_inputs_lie(const struct rpp_inputs *inputs, const struct rpp_signature *signature,
+                    uint64_t *out_starts)
 {
     rpp_assert_gil();
-    if (inputs->tensor_count > FEW)
-        return many_overlap(inputs, signature);
-    for (size_t i = 0; i < inputs->tensor_count; i++)
-        for (size_t k = 0; k < i; k++) {
-            uintptr_t a = (uintptr_t)inputs->tensors[i].data;
-            uintptr_t b = (uintptr_t)inputs->tensors[k].data;
-            if (a < b + signature->tensors[k].bytes && b < a + signature->tensors[i].bytes)
-                return true;
-        }
-    return false;
+    size_t seen = 0;
+    for (size_t i = 0; i < inputs->tensor_count; i++) {
+        const struct rpp_tensor_form *form = &signature->tensors[i];
+        uint64_t start = (uintptr_t)inputs->tensors[i].data - form->offset;
+        assert(form->extent <= seen);
+        if (form->extent == seen)
+            out_starts[seen++] = start;
+        else if (out_starts[form->extent] != start)
+            return false;
+    }
+    assert(seen == signature->extent_count);
+    return !any_overlap(out_starts, signature->extents, seen);
+}
+
+/* Of tensors that were signed, sorted: which extent each lies in, numbered as they come, and where
+ * the extents start. False where some overlap and others are empty. */
+static bool sort_into_extents(struct rpp_signature *signature, const struct rpp_inputs *inputs,
+                              uint64_t *out_starts)
+{
+    struct range ranges[RPP_MOST_TENSORS];
+    bool any_empty = false;
+    for (size_t i = 0; i < inputs->tensor_count; i++) {
+        uint64_t start = (uintptr_t)inputs->tensors[i].data;
+        ranges[i] = (struct range){start, start + signature->tensors[i].bytes, i};
+        any_empty |= !signature->tensors[i].bytes;
+    }
+    qsort(ranges, inputs->tensor_count, sizeof *ranges, compare_ranges);
+    uint64_t end = 0;
+    for (size_t i = 0; i < inputs->tensor_count; i++) {
+        const struct range *range = &ranges[i];
+        if (!i || range->start >= end)
+            out_starts[signature->extent_count++] = range->start;
+        struct rpp_tensor_form *form = &signature->tensors[range->tensor];
+        form->extent = signature->extent_count - 1;
+        form->offset = range->start - out_starts[form->extent];
+        end = range->end > end ? range->end : end;
+    }
+    return !any_empty || signature->extent_count == inputs->tensor_count;
+}
+
+/* Fills in the extents, in the order of their first tensors, as the arguments of a graph are. */
+static bool find_extents(struct rpp_signature *signature, const struct rpp_inputs *inputs)
+{
+    uint64_t starts[RPP_MOST_TENSORS];
+    size_t numbers[RPP_MOST_TENSORS], numbered = 0;
+    if (!sort_into_extents(signature, inputs, starts))
+        return false;
+    for (size_t e = 0; e < signature->extent_count; e++)
+        numbers[e] = SIZE_MAX;
+    for (size_t i = 0; i < inputs->tensor_count; i++) {
+        struct rpp_tensor_form *form = &signature->tensors[i];
+        if (numbers[form->extent] == SIZE_MAX)
+            numbers[form->extent] = numbered++;
+        form->extent = numbers[form->extent];
+        uint64_t *bytes = &signature->extents[form->extent];
+        *bytes = form->offset + form->bytes > *bytes ? form->offset + form->bytes : *bytes;
+    }
+    assert(numbered == signature->extent_count);
+    return true;
 }
 
 /* ---- Signatures ---------------------------------------------------------------------------- */
@@ -177,19 +246,29 @@ static bool sign_tensor(struct rpp_signature *signature, const struct dl_tensor 
     return true;
 }
 
+/* Room for what inputs look like; false with an exception set. */
+static bool make_room(struct rpp_signature *signature, const struct rpp_inputs *inputs)
+{
+    signature->tensors = PyMem_Calloc(inputs->tensor_count + 1, sizeof *signature->tensors);
+    signature->extents = PyMem_Calloc(inputs->tensor_count + 1, sizeof *signature->extents);
+    signature->constants = PyMem_Calloc(inputs->count + 1, sizeof(PyObject *));
+    signature->names = PyMem_Calloc(inputs->count + 1, sizeof(PyObject *));
+    if (signature->tensors && signature->extents && signature->constants && signature->names)
+        return true;
+    PyErr_NoMemory();
+    return false;
+}
+
 bool rpp_signature_make(struct rpp_signature *signature, const struct rpp_inputs *inputs)
 {
     rpp_assert_gil();
     *signature = (struct rpp_signature){0};
-    signature->tensors = PyMem_Calloc(inputs->tensor_count + 1, sizeof *signature->tensors);
-    bool made = signature->tensors;
-    if (!made)
-        PyErr_NoMemory();
+    bool made = make_room(signature, inputs);
     for (size_t i = 0; made && i < inputs->tensor_count; i++) {
         signature->tensors[i].wants = inputs->wants[i];
         made = sign_tensor(signature, &inputs->tensors[i], inputs->keys[i]);
     }
-    if (!made) {
+    if (!made || !find_extents(signature, inputs)) {
         rpp_signature_drop(signature);
         return false;
     }
@@ -210,6 +289,9 @@ void rpp_signature_drop(struct rpp_signature *signature)
         Py_XDECREF(signature->constants[i]);
         Py_XDECREF(signature->names[i]);
     }
+    PyMem_Free(signature->constants);
+    PyMem_Free(signature->names);
+    PyMem_Free(signature->extents);
     PyMem_Free(signature->tensors);
     *signature = (struct rpp_signature){0};
 }

@@ -5,7 +5,8 @@
  * Everything else is for Python to look at.
  *
  *     inputs      of one call: borrowed, valid while its arguments are, but for tensors of objects
- *     signature   of a shape: what inputs have to look like for it
+ *     extent      memory that one tensor lies in, or several that overlap: an argument of the graph
+ *     signature   of a shape: what inputs have to look like for it, and how they lie
  */
 #ifndef REPRISE_PYTHON_INPUTS_H
 #define REPRISE_PYTHON_INPUTS_H
@@ -14,7 +15,7 @@
 #include "base/python.h"
 #include "call/objects.h"
 
-enum { RPP_MOST_INPUTS = 32, RPP_MOST_TENSORS = 256, RPP_MOST_RANK = 8 };
+enum { RPP_MOST_INPUTS = 256, RPP_MOST_TENSORS = 256, RPP_MOST_RANK = 8 };
 
 struct rpp_inputs {
     size_t count, tensor_count, held_count;
@@ -32,17 +33,20 @@ struct rpp_inputs {
 };
 
 struct rpp_signature {
-    size_t count, tensor_count;
-    int32_t ordinal;                      /* as of the inputs */
-    uint64_t hash;                        /* rpp_inputs_hash of such inputs */
-    PyObject *constants[RPP_MOST_INPUTS]; /* NULL: a tensor */
-    PyObject *names[RPP_MOST_INPUTS];     /* or NULL */
+    size_t count, tensor_count, extent_count;
+    int32_t ordinal;      /* as of the inputs */
+    uint64_t hash;        /* rpp_inputs_hash of such inputs */
+    PyObject **constants; /* of each input; NULL: a tensor */
+    PyObject **names;     /* of each input, or NULL */
+    uint64_t *extents;    /* bytes of each, in the order of their first tensors */
     struct rpp_tensor_form {
         struct dl_type type;
         int32_t rank;
         int64_t shape[RPP_MOST_RANK], strides[RPP_MOST_RANK];
         uint64_t bytes; /* from the first element to behind the last */
         uint64_t keys;
+        size_t extent;   /* that it lies in */
+        uint64_t offset; /* there, in bytes */
         bool wants;
     } * tensors;
 };
@@ -53,14 +57,16 @@ bool rpp_inputs_read(struct rpp_inputs *inputs, const struct dl_exchange *exchan
                      PyObject *tensor_type, const struct rpp_object_table *known, PyObject *args,
                      PyObject *kwargs);
 void rpp_inputs_let_go(struct rpp_inputs *inputs);
-/* Do any two tensors share memory? They fit the signature. */
-bool rpp_inputs_overlap(const struct rpp_inputs *inputs, const struct rpp_signature *signature);
+/* Do the tensors, which fit the signature, lie in extents as those did that it was made of? Fills in
+ * where each extent starts: out_starts has room for RPP_MOST_TENSORS. */
+bool rpp_inputs_lie(const struct rpp_inputs *inputs, const struct rpp_signature *signature,
+                    uint64_t *out_starts);
 
 /* The same for all inputs that fit a signature. */
 uint64_t rpp_inputs_hash(const struct rpp_inputs *inputs);
 
-/* Of such inputs. False, and nothing made, where tensors are none that the fast path knows, or with
- * an exception set. */
+/* Of such inputs. False, and nothing made, where tensors are none that the fast path knows, where
+ * some overlap and others are empty, or with an exception set. */
 bool rpp_signature_make(struct rpp_signature *signature, const struct rpp_inputs *inputs);
 bool rpp_signature_fits(const struct rpp_signature *signature, const struct rpp_inputs *inputs);
 void rpp_signature_drop(struct rpp_signature *signature); /* a zeroed one is allowed */

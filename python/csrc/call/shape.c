@@ -24,12 +24,17 @@ void rpp_shape_release(struct rpp_shape *shape)
     PyMem_Free(shape);
 }
 
-/* Fills in how the inputs look; their tensors have to be what the graph was captured with. */
+/* Fills in how the inputs look; their extents have to be what the graph was captured with. */
 static bool sign(struct rpp_shape *shape, const struct rpp_inputs *inputs)
 {
-    bool same = rpp_signature_make(&shape->signature, inputs);
-    for (size_t i = 0; same && shape->graph && i < inputs->tensor_count; i++)
-        same = shape->signature.tensors[i].bytes == shape->graph->args[i].bytes;
+    const struct rpp_signature *signature = &shape->signature;
+    if (!rpp_signature_make(&shape->signature, inputs))
+        return false;
+    if (!shape->graph)
+        return true;
+    bool same = shape->graph->arg_count >= signature->extent_count;
+    for (size_t i = 0; same && i < signature->extent_count; i++)
+        same = signature->extents[i] == shape->graph->args[i].bytes;
     return same;
 }
 

@@ -495,6 +495,11 @@ class Graphed:
         named = (*enumerate(args), *kwargs.items())
         return [at for at, value in named if value is not None and not isinstance(value, self._torch.Tensor)]
 
+    def _tensor_ways(self, args, kwargs):
+        """The same of each that is a tensor."""
+        named = (*enumerate(args), *kwargs.items())
+        return [at for at, value in named if isinstance(value, self._torch.Tensor)]
+
     def _short(self, shape, key, tensors, args, kwargs):
         """How the fast path makes the results of a shape, for a call that is about to be made, and what
         it has to know of gradients; or None."""
@@ -502,7 +507,8 @@ class Graphed:
         missing = _missing(looked)
         if self._shapes.get((key[0], missing)) is not shape:
             return None  # another thread has made or dropped gradients since
-        short = shape.short(tensors, self._ways(args, kwargs) if shape.has_given else ())
+        short = shape.short(tensors, self._ways(args, kwargs) if shape.has_given else (),
+                            self._tensor_ways(args, kwargs) if shape.hands_on else ())
         return short and (*short, for_fast_path(looked, missing or (), shape.used, shape.given))
 
     def _first_call(self, key, leaves, tensors, spec, args, kwargs):

@@ -62,6 +62,7 @@ class Shape:
         self.whole = [a[:3] if a and _filled(*a) == n else None
                       for a, n in zip(self.alone, self.outputs)]
         self.has_given = any(r[0] == "value" and type(r[1]) is Given for r in self.results)
+        self.hands_on = any(r[0] == "argument" for r in self.results)  # an argument, as a result?
         self._pass = self._made_pass()
         self.used_before = -1  # replays, when it was last looked whether there are any
         self.offered = -1  # to the fast path: when, by its guards
@@ -152,21 +153,22 @@ class Shape:
         offset += tensor.storage_offset() * tensor.element_size() // like[2].itemsize
         return _within(self.torch, tensor, (*like, offset))
 
-    def short(self, tensors, ways=()):
+    def short(self, tensors, ways=(), tensor_ways=()):
         """How the fast path makes the results of a call with these tensors, and what it makes of
         them: None where a call takes more than that. ways: the index or name of each argument that is no
-        tensor."""
+        tensor; tensor_ways: of each that is one."""
         if self.effects is not None or self.cpu is not None or self.seat is not None or self.lines or (
-                self.drawn is not None and self.drawn.borrows) or (
-                len(tensors) != len(self.extents)) or any(len(e.members) > 1 for e in self.extents):
+                self.drawn is not None and self.drawn.borrows):
             return None
-        if any(r[0] not in ("output", "value", "again") for r in self.results):
+        if any(r[0] not in ("output", "value", "again", "argument") for r in self.results):
             return None
+        if self.hands_on and len(tensor_ways) != sum(len(e.members) for e in self.extents):
+            return None  # objects bring some
         hows = list(map(_made, self.alone, self.outputs))
         made = tuple(how or ((nbytes,), (1,), self.torch.uint8) for how, nbytes in zip(hows, self.outputs))
         if is_leaf(self.spec) and len(made) == 1 and hows[0] and self.results[0][0] == "output":
             return made, None
-        leaves = tuple(_leaf(result, hows, ways) for result in self.results)
+        leaves = tuple(_leaf(result, hows, ways, tensor_ways) for result in self.results)
         try:
             return made, _C.Builder(self.spec, leaves, functools.partial(_within, self.torch), records.make,
                                     records.attributes)
@@ -180,11 +182,8 @@ class Shape:
             self.scalars is None) and self.takes_in_order(tensors, self.cpu)
 
     def takes_in_order(self, tensors, cpu):
-        """Is each of its arguments one of these tensors, but the one that comes from the CPU? cpu: a Program, or
-        None."""
-        extents = self.extents
-        count = len(extents) - (cpu is not None and cpu.room > 0)
-        return len(tensors) == count and all(len(e.members) == 1 for e in extents)
+        """Does it take these tensors alone, but for the one that comes from the CPU? cpu: a Program, or None."""
+        return len(tensors) == sum(len(e.members) for e in self.extents) - (cpu is not None and cpu.room > 0)
 
     def has_its_scalars(self):
         """Are hyperparameters such as it was captured for?"""
@@ -257,12 +256,14 @@ def _filled(shape, stride, dtype):
 _MADE, _VALUE, _AGAIN, _VIEW, _GIVEN = range(5)
 
 
-def _leaf(result, hows, ways):
+def _leaf(result, hows, ways, tensor_ways):
     """Where the fast path has a leaf from: (source, number, value). Where tensors share a storage, or begin
     within it, there is no how, and the storage is made as bytes."""
     kind, value = result[:2]
     if kind == "again":
         return _AGAIN, value, None
+    if kind == "argument":
+        return _GIVEN, 0, tensor_ways[value]
     if kind == "output":
         return (_MADE, value, None) if hows[value] else (_VIEW, value, result[2])
     return (_GIVEN, 0, ways[value.number]) if type(value) is Given else (_VALUE, 0, value)
