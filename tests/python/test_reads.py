@@ -3,6 +3,7 @@
 
 import collections
 import contextvars
+import ctypes
 import functools
 import gc
 import io
@@ -1004,6 +1005,84 @@ class Numbers(unittest.TestCase):
             warnings.simplefilter("always")
             _reads.Reads(walked_torch.torch, subject).state()
         self.assertIn("too much to follow", str(said[0].message))
+
+    def made_alike(self, held):
+        """A callable; others that this makes have the same code."""
+        def read_held():
+            return held["value"], held["rest"]
+
+        def subject(reads=False):
+            return read_held() if reads else held["value"]
+        return subject
+
+    def captured(self, subject, *args):
+        """Its Reads, behind two calls of which the second was captured."""
+        reads = _reads.Reads(walked_torch.torch, subject)
+        reads.state()
+        reads.eager_call(subject, args, {})
+        reads.state()
+        reads.learn([])
+        return reads
+
+    def test_code_that_callables_alike_executed_is_followed(self):
+        self.captured(self.made_alike({"value": 1, "rest": 2}), True)
+        held = {"value": 1, "rest": 2}
+        subject = self.made_alike(held)
+        reads = _reads.Reads(walked_torch.torch, subject)
+        reads.state()
+        self.assertIn("read_held", {name for _, _, name in reads.executed})
+        reads.eager_call(subject, (True,), {})
+        reads.state()
+        self.assertEqual(reads.walks, 1)
+        alone = _reads.Reads(walked_torch.torch, self.made_alike([1]))
+        self.assertNotIn("read_held", {name for _, _, name in alone.executed}, "its closure holds a list")
+
+    def test_code_of_callables_alike_that_stands_in_the_way_is_not_followed(self):
+        self.captured(self.made_alike({"value": 1, "rest": 2}), True)
+        held = {"value": 1, "rest": (ctypes.c_char * (_walk.MOST_ARRAY + 1))()}
+
+        def make():
+            def read_held():
+                return held["value"]
+            return read_held
+        with mock.patch.object(_reads.alike, "alike", lambda torch, fn: "alike"):
+            _reads.alike.learn("alike", runs.Executed({runs.place_of(make().__code__)}))
+
+            def subject(reads=False, read_held=make()):
+                return read_held() if reads else 1
+            reads = _reads.Reads(walked_torch.torch, subject)
+            first = reads.state()
+            self.assertEqual(reads.state(), first)
+            self.assertNotIn("read_held", {name for _, _, name in reads.executed})
+
+    def test_what_was_found_of_the_same_object_is_taken(self):
+        held = {"value": 1, "rest": 2}
+        subject = self.made_alike(held)
+        first = self.captured(subject)
+        with mock.patch.object(_values.Values, "look_again", side_effect=AssertionError("it was found before")):
+            further = _reads.Reads(walked_torch.torch, subject)
+            before = further.state()
+            self.assertEqual(further.state(), before)
+            self.assertEqual(further.snapshot(), first.snapshot())
+            held["value"] = 3
+            self.assertNotEqual(further.state(), before)
+            self.assertNotEqual(further.snapshot(), first.snapshot())
+            self.assertNotEqual(first.state(), 0)
+            held["value"] = 1
+            self.assertEqual((further.state(), first.state()), (before, 0))
+
+    def test_what_was_found_is_looked_for_where_it_changed(self):
+        held = {"value": 1, "rest": 2}
+        subject = self.made_alike(held)
+        first = self.captured(subject)
+        held["value"] = 3
+        further = _reads.Reads(walked_torch.torch, subject)
+        further.state()
+        self.assertNotEqual(further.snapshot(), first.snapshot())
+        first.leave_out([(held, "value")])
+        other = _reads.Reads(walked_torch.torch, subject)
+        other.state()
+        self.assertEqual(other.snapshot(), further.snapshot(), "it leaves nothing out")
 
     def test_arguments_by_what_they_hold(self):
         reads = _reads.Reads(walked_torch.torch, lambda cfg: cfg.scale)

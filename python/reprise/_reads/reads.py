@@ -13,17 +13,20 @@ import inspect
 import sys
 import threading
 import types
+import weakref
 
 from .. import _C
 from .._base.interrupts import Interrupts
 from .._base.warn import warn
-from . import switches
+from . import alike, switches
+from .alike import codes_of
 from .arguments import Arguments
 from .runs import Effect, Executed, Run, place_of
 from .values import Unreadable, Values
 from .walk import TENSOR, Same
 
 MOST_STATES = 1024   # that are told apart; of more the one that was not met for longest is forgotten
+_found: weakref.WeakValueDictionary[int, object] = weakref.WeakValueDictionary()  # Reads by the id of a callable
 checks = True  # bench/torch/guards.py turns it off, and nothing else: what is read is frozen then
 
 
@@ -47,9 +50,13 @@ class Reads:
         self.switches = switches.of(torch)
         path = "self" if isinstance(fn, torch.nn.Module) or inspect.ismethod(fn) else "the function"
         roots = [(fn, path)] + [(module, "watch") for module in extra]
-        self.executed = Executed(map(place_of, _codes_of(torch, fn)))
-        self._learned = self.executed.size
         self.is_compiled = any(map(is_compiled, (fn, *extra)))
+        self._alike = None if self.is_compiled else alike.alike(torch, fn)
+        self._root = id(fn)
+        self._code = tuple(map(place_of, codes_of(torch, fn)))
+        self.executed = alike.begin(Executed(self._code), self._alike)
+        self._learned = self.executed.size
+        self._follows_more = len(self.executed) > len(set(self._code))  # than it executed itself
         self.values = Values(torch, roots, known=self._known, executed=self.executed,
                              is_compiled=self.is_compiled)
         self.number = None
@@ -84,7 +91,12 @@ class Reads:
             return number
 
     def _state(self, is_new=False):
+        taken = self.values.walk is None and self._take_found()
         _, changed = self.values.tokens()
+        changed = changed or taken
+        if self._follows_more and self.values.walk.obstacles:
+            self._begin_alone()
+            changed = True
         if changed:
             self._met()
             self.number = self._number_of(tuple(self.values.walk.tokens))
@@ -92,6 +104,24 @@ class Reads:
             self._learn(is_new)
         self._refuse(self.values.walk)
         return self.number
+
+    def _take_found(self):
+        """What another callable found that was made of the same object, and was captured; is there any?"""
+        other = _found.get(self._root)
+        if other is None or other is self or not other._lock.acquire(blocking=False):
+            return False
+        try:
+            return self.values.take(other.values)
+        finally:
+            other._lock.release()
+
+    def _begin_alone(self):
+        """Code that callables like this one executed is not followed any more, as it stands in the way."""
+        self._follows_more, self._alike = False, None
+        self.executed.clear()
+        self.executed.update(self._code)
+        self._learned = self.executed.size
+        self.values.look_again()
 
     def _learn(self, is_new):
         """Code ran that had not run before: what it reads is looked at from now on. What was captured
@@ -235,6 +265,8 @@ class Reads:
                 self._state(self._is_new)
                 self._is_new = False
                 self.values.rest()
+                alike.learn(self._alike, self.executed)
+                _found[self._root] = self
                 for value in values:
                     self._arguments.look(value)
             except Unreadable:
@@ -344,15 +376,3 @@ def told(token):
     if isinstance(token, tuple) and token and token[0] in ("tensor", "array"):
         return f"another {token[0]}"
     return "another object"
-
-
-def _codes_of(torch, fn):
-    """Of what runs at once when a callable is called."""
-    for function in (fn, inspect.unwrap(fn)):
-        if isinstance(function, torch.nn.Module):
-            function = function.forward
-        function = getattr(function, "__func__", function)
-        if not hasattr(function, "__code__"):
-            function = getattr(type(function), "__call__", None)
-        if hasattr(function, "__code__"):
-            yield function.__code__

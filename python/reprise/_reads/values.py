@@ -58,6 +58,23 @@ class Values:
         self.walk = walk
         self.walks += 1
 
+    def take(self, other):
+        """What another one found by the same roots, where that is all as it was; False: it looks for itself."""
+        if not self._finds_the_same(other) or not other.handle.holds():
+            return False
+        walk = other.walk.twin()
+        self.handle.set(walk.owners, self.unowned)
+        self.walk, self._stages, self._size = walk, list(other._stages), other._size
+        self.walks += 1
+        return True
+
+    def _finds_the_same(self, other):
+        if other.walk is None or other.walk.can_go_on or other.left or self.left or other.runs_unseen or self.runs_unseen:
+            return False
+        return self._known_now() == other.walk.known and self.executed == other.executed and (
+            self.executed.asked == other.executed.asked) and len(self.roots) == len(other.roots) and all(
+            mine[0] is its[0] and mine[1] == its[1] for mine, its in zip(self.roots, other.roots))
+
     def look_further(self):
         """The same where code that was executed meanwhile is the only news: that is followed."""
         if self.walk is None or not self.walk.can_go_on:
@@ -74,8 +91,11 @@ class Values:
         if self.walk is not None and self.walk.can_go_on:
             self.walk.end()
 
+    def _known_now(self):
+        return self.known() if callable(self.known) else self.known
+
     def _walk(self):
-        known = self.known() if callable(self.known) else self.known
+        known = self._known_now()
         if self.runs_unseen:
             walk = Walk(self.torch, known, self.names, None, self.left, self.takes, MOST_UNSEEN).run(*self.roots)
             if not walk.obstacles:

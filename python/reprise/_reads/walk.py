@@ -172,6 +172,24 @@ class Walk(_C.Walk):
         self._shared.clear()
         self._news.clear()
 
+    def twin(self):
+        """Another one, which found the same: of a walk that does not go on."""
+        made = Walk(self.torch, self.known, self.names, self.executed, self.left, self.takes, self._most)
+        made.names = self.names  # nobody adds to it
+        made.paths = self.paths
+        made.dynamic, made.has_memory, made.binds_all = self.dynamic, self.has_memory, self.binds_all
+        for mine, others in ((made.tokens, self.tokens), (made.first, self.first), (made.owners, self.owners),
+                             (made.bound, self.bound), (made.modules, self.modules), (made.optimizers, self.optimizers),
+                             (made.optimizer_paths, self.optimizer_paths), (made.iterators, self.iterators),
+                             (made.obstacles, self.obstacles), (made.cautions, self.cautions)):
+            mine += others
+        made.globals |= self.globals
+        made.know_classes(self._classes)
+        return made
+
+    def know_classes(self, classes):
+        self._classes.update(classes)
+
     def _progress(self):
         return (len(self.names), self.dynamic, len(self._dynamic_classes), len(self._shared), len(self._scopes),
                 len(self._news.scopes), self._made)
