@@ -105,6 +105,12 @@ class Reach:
     _empties: list[Any] | None
     _ahead: list[tuple[Any, Any]]
     _kinds: dict[type, Any]
+    _methods: dict[type, Any]
+    _waiting: dict[str, Any]
+    _spaces: dict[int, Any]
+    _modules: dict[int, Any]
+    _followed: set[tuple[int, int]]
+    def _code(self, code: Any, beside: dict[str, Any], /) -> None: ...
     def begin(self, path: type, mapping: type, elements: type, ordered: type, most_owners: int,
               most_elements: int, /) -> None: ...
     def follow(self, value: object, path: Path, /) -> None: ...

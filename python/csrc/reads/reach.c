@@ -12,10 +12,16 @@
 struct reach {
     PyObject_HEAD PyObject *records, *ahead; /* lists; ahead: (object, path) */
     PyObject
-        *kinds; /* by type: the method that looks at such an object; True: it is a module; None */
+        *kinds; /* by type: the method that looks at such an object; True: it is a module; False: a
+                   function; None */
     PyObject *methods; /* by type: as method_of has it */
     PyObject *path_type, *mapping_type, *elements_type;
     PyObject *ordered; /* collections.OrderedDict */
+    PyObject *names;   /* in code that was followed: a set */
+    PyObject *waiting; /* a dict by name: methods that nobody has named so far */
+    PyObject *spaces;  /* by the id of globals: their record */
+    PyObject *modules; /* by the id of globals: a dict of their names of modules of the program's */
+    PyObject *followed; /* (id of code, of its globals): a set */
     PyObject
         *empties; /* a list: owner, path of its module, name, and so on; None: they get records */
     struct rpp_seen seen;
@@ -26,7 +32,8 @@ struct reach {
 static struct {
     PyObject *find_look, *look, *is_touched, *dict, *name, *empty, *parameters, *buffers, *modules,
         *attribute, *item, *empty_dicts, *cell, *memo, *cache_info, *data_ptr, *numel, *forward,
-        *call, *names, *waiting, *find_method, *meet_module;
+        *call, *find_method, *meet_module, *function, *module, *closure, *globals, *defaults,
+        *is_outside, *names_of, *space, *name_in_module;
 } says;
 
 enum { UNTOLD = 2 };
@@ -360,24 +367,18 @@ static PyObject *method_of(struct reach *reach, PyTypeObject *type)
     return method;
 }
 
-/* Where code finds what a class has: names that code has, and what waits for others. */
-struct naming {
-    PyObject *names, *waiting, *path;
-};
-
 /* Puts a method behind what lies ahead, if code names it; else among those that wait. */
-static bool push_method(const struct reach *reach, const struct naming *naming, PyObject *name,
-                        PyObject *value)
+static bool push_method(const struct reach *reach, PyObject *path, PyObject *name, PyObject *value)
 {
-    PyObject *item = PyTuple_Pack(2, value, naming->path);
+    PyObject *item = PyTuple_Pack(2, value, path);
     int is_named = is_word(name, says.forward) || is_word(name, says.call)
                        ? 1
-                       : PySequence_Contains(naming->names, name);
+                       : PySet_Contains(reach->names, name);
     PyObject *list = is_named != 0 ? Py_NewRef(reach->ahead)
-                                   : Py_XNewRef(PyDict_GetItemWithError(naming->waiting, name));
+                                   : Py_XNewRef(PyDict_GetItemWithError(reach->waiting, name));
     if (!list && !PyErr_Occurred()) {
         list = PyList_New(0);
-        if (list && PyDict_SetItem(naming->waiting, name, list) != 0)
+        if (list && PyDict_SetItem(reach->waiting, name, list) != 0)
             Py_CLEAR(list);
     }
     bool worked = item && is_named >= 0 && list && PyList_Append(list, item) == 0;
@@ -387,19 +388,19 @@ static bool push_method(const struct reach *reach, const struct naming *naming, 
 }
 
 /* What a class has by a name; held: all that its record has. */
-static bool look_at_attribute(struct reach *reach, const struct naming *naming, PyObject *held,
-                              PyObject *name, PyObject *value)
+static bool look_at_attribute(struct reach *reach, PyObject *path, PyObject *held, PyObject *name,
+                              PyObject *value)
 {
     PyObject *method = method_of(reach, Py_TYPE(value));
     if (!method)
         return false;
     if (method == Py_None) {
         int is_held = PyDict_Contains(held, name);
-        return is_held > 0 ? push(reach, value, naming->path, says.attribute, name) : is_held == 0;
+        return is_held > 0 ? push(reach, value, path, says.attribute, name) : is_held == 0;
     }
     PyObject *function =
         PyUnicode_Check(method) ? PyObject_GetAttr(value, method) : Py_NewRef(value);
-    bool worked = function && push_method(reach, naming, name, function);
+    bool worked = function && push_method(reach, path, name, function);
     Py_XDECREF(function);
     return worked;
 }
@@ -409,22 +410,15 @@ static bool look_at_attribute(struct reach *reach, const struct naming *naming, 
 static PyObject *reach_attributes(PyObject *self, PyObject *args)
 {
     struct reach *reach = (struct reach *)self;
-    PyObject *names, *held, *name, *value;
-    struct naming naming = {0};
-    if (!PyArg_ParseTuple(args, "O!O!O", &PyDict_Type, &names, &PyDict_Type, &held, &naming.path))
+    PyObject *names, *held, *path, *name, *value;
+    if (!PyArg_ParseTuple(args, "O!O!O", &PyDict_Type, &names, &PyDict_Type, &held, &path))
         return NULL;
-    naming.names = PyObject_GetAttr(self, says.names);
-    naming.waiting = PyObject_GetAttr(self, says.waiting);
-    PyObject *copy = naming.names && naming.waiting && PyDict_Check(naming.waiting)
-                         ? PyDict_Copy(names)
-                         : NULL; /* Python may run meanwhile */
+    PyObject *copy = PyDict_Copy(names); /* Python may run meanwhile */
     bool worked = copy != NULL;
     Py_ssize_t at = 0;
     while (worked && PyDict_Next(copy, &at, &name, &value))
-        worked = look_at_attribute(reach, &naming, held, name, value);
+        worked = look_at_attribute(reach, path, held, name, value);
     Py_XDECREF(copy);
-    Py_XDECREF(naming.names);
-    Py_XDECREF(naming.waiting);
     return worked ? Py_NewRef(Py_None) : NULL;
 }
 
@@ -448,21 +442,20 @@ static bool add_global(struct reach *reach, const struct rpp_record *space, PyOb
 }
 
 /* A name that no code had so far: methods wait for it, and code may make a global of it. */
-static bool add_news(struct reach *reach, const struct rpp_record *space, PyObject *waiting,
-                     PyObject *name, bool is_there)
+static bool add_news(struct reach *reach, const struct rpp_record *space, PyObject *name,
+                     bool is_there)
 {
     if (!is_there && PyDict_SetItem(space->alike, name, Py_None) != 0)
         return false;
-    PyObject *methods = PyDict_GetItemWithError(waiting, name);
+    PyObject *methods = PyDict_GetItemWithError(reach->waiting, name);
     if (!methods)
         return !PyErr_Occurred();
     Py_ssize_t end = PyList_Size(reach->ahead);
     return PyList_SetSlice(reach->ahead, end, end, methods) == 0 &&
-           PyDict_DelItem(waiting, name) == 0;
+           PyDict_DelItem(reach->waiting, name) == 0;
 }
 
-static bool add_name(struct reach *reach, const struct rpp_record *space,
-                     const struct naming *naming, PyObject *name)
+static bool add_name(struct reach *reach, const struct rpp_record *space, PyObject *name)
 {
     PyObject *value = PyDict_GetItemWithError(space->owner, name);
     if (!value && PyErr_Occurred())
@@ -472,35 +465,160 @@ static bool add_name(struct reach *reach, const struct rpp_record *space,
         if (is_known < 0 || (is_known == 0 && !add_global(reach, space, name, value)))
             return false;
     }
-    int had = PySet_Contains(naming->names, name);
+    int had = PySet_Contains(reach->names, name);
     if (had != 0)
         return had > 0;
-    return PySet_Add(naming->names, name) == 0 &&
-           add_news(reach, space, naming->waiting, name, value != NULL);
+    return PySet_Add(reach->names, name) == 0 && add_news(reach, space, name, value != NULL);
 }
 
-/* add_names(names, record of globals): those that code has which sees these globals. */
-static PyObject *reach_add_names(PyObject *self, PyObject *args)
+/* Those that code has which sees these globals, of which this is the record. */
+static bool add_names(struct reach *reach, PyObject *names, PyObject *record)
 {
-    PyObject *names, *record, *name;
-    if (!PyArg_ParseTuple(args, "OO", &names, &record))
-        return NULL;
     const struct rpp_record *space = (struct rpp_record *)record;
     if (!rpp_is_record(record) || !PyDict_Check(space->owner) || !space->alike ||
-        !PyDict_CheckExact(space->alike) || !PyDict_CheckExact(space->held))
-        return PyErr_Format(PyExc_TypeError, "add_names takes the record of some names");
-    struct naming naming = {PyObject_GetAttr(self, says.names),
-                            PyObject_GetAttr(self, says.waiting), NULL};
-    PyObject *iterator = naming.names && naming.waiting ? PyObject_GetIter(names) : NULL;
+        !PyDict_CheckExact(space->alike) || !PyDict_CheckExact(space->held)) {
+        PyErr_SetString(PyExc_TypeError, "names are added to the record of some names");
+        return false;
+    }
+    PyObject *iterator = PyObject_GetIter(names), *name;
     bool worked = iterator != NULL;
     while (worked && (name = PyIter_Next(iterator))) {
-        worked = add_name((struct reach *)self, space, &naming, name);
+        worked = add_name(reach, space, name);
         Py_DECREF(name);
     }
     Py_XDECREF(iterator);
-    Py_XDECREF(naming.names);
-    Py_XDECREF(naming.waiting);
-    return worked && !PyErr_Occurred() ? Py_NewRef(Py_None) : NULL;
+    return worked && !PyErr_Occurred();
+}
+
+/* Of modules that globals name, the names that code has which sees these globals. */
+static bool add_names_in_modules(struct reach *reach, PyObject *names, PyObject *globals,
+                                 PyObject *id)
+{
+    PyObject *modules = PyDict_GetItemWithError(reach->modules, id);
+    PyObject *known = modules ? PyDict_Keys(modules) : NULL; /* it may meet more */
+    bool worked = known || (!modules && !PyErr_Occurred());
+    Py_ssize_t count = known ? PyList_Size(known) : 0;
+    for (Py_ssize_t i = 0; worked && i < count; i++) {
+        PyObject *name = PyList_GetItem(known, i);
+        int is_named = PySet_Contains(names, name);
+        PyObject *module = is_named > 0 ? PyObject_GetItem(globals, name) : NULL;
+        PyObject *done = module ? PyObject_CallMethodObjArgs((PyObject *)reach, says.name_in_module,
+                                                             module, name, names, NULL)
+                                : NULL;
+        worked = is_named == 0 || done != NULL;
+        Py_XDECREF(module);
+        Py_XDECREF(done);
+    }
+    Py_XDECREF(known);
+    return worked;
+}
+
+/* Once for code and what it sees: -1 with an exception set. */
+static int is_followed(const struct reach *reach, PyObject *code, PyObject *id)
+{
+    PyObject *code_id = PyLong_FromVoidPtr(code);
+    PyObject *place = code_id ? PyTuple_Pack(2, code_id, id) : NULL;
+    int is_known = place ? PySet_Contains(reach->followed, place) : -1;
+    if (is_known == 0 && PySet_Add(reach->followed, place) != 0)
+        is_known = -1;
+    Py_XDECREF(code_id);
+    Py_XDECREF(place);
+    return is_known;
+}
+
+static bool look_at_names(struct reach *reach, PyObject *code, PyObject *globals, PyObject *id)
+{
+    PyObject *self = (PyObject *)reach;
+    PyObject *names = PyObject_CallMethodObjArgs(self, says.names_of, code, NULL);
+    PyObject *space = names ? Py_XNewRef(PyDict_GetItemWithError(reach->spaces, id)) : NULL;
+    if (names && !space && !PyErr_Occurred())
+        space = PyObject_CallMethodObjArgs(self, says.space, globals, Py_None, NULL);
+    bool worked =
+        space && add_names(reach, names, space) && add_names_in_modules(reach, names, globals, id);
+    Py_XDECREF(names);
+    Py_XDECREF(space);
+    return worked;
+}
+
+/* The names in code, where it sees them. */
+static bool look_at_code(struct reach *reach, PyObject *code, PyObject *globals)
+{
+    PyObject *id = PyLong_FromVoidPtr(globals);
+    int is_known = id ? is_followed(reach, code, id) : -1;
+    bool worked = is_known > 0 || (is_known == 0 && look_at_names(reach, code, globals, id));
+    Py_XDECREF(id);
+    return worked;
+}
+
+/* _code(code, globals) */
+static PyObject *reach_code(PyObject *self, PyObject *args)
+{
+    PyObject *code, *globals;
+    if (!PyArg_ParseTuple(args, "OO!", &code, &PyDict_Type, &globals))
+        return NULL;
+    return look_at_code((struct reach *)self, code, globals) ? Py_NewRef(Py_None) : NULL;
+}
+
+/* What a function is given where a call leaves it out; parts: as parts_of has them. */
+static bool push_defaults(struct reach *reach, PyObject *parts, PyObject *path)
+{
+    PyObject *defaults = PyTuple_GetItem(parts, 1), *by_name = PyTuple_GetItem(parts, 2);
+    PyObject *name, *value;
+    Py_ssize_t count = defaults && PyTuple_Check(defaults) ? PyTuple_Size(defaults) : 0, at = 0;
+    bool worked = true;
+    for (Py_ssize_t i = 0; worked && i < count; i++)
+        worked = push(reach, PyTuple_GetItem(defaults, i), path, says.attribute, says.defaults);
+    PyObject *copy = by_name && PyDict_Check(by_name) ? PyDict_Copy(by_name) : NULL;
+    while (worked && copy && PyDict_Next(copy, &at, &name, &value))
+        worked = push(reach, value, Py_None, says.empty, name);
+    Py_XDECREF(copy);
+    return worked && !PyErr_Occurred();
+}
+
+/* Has a function an attribute that is neither None nor empty? -1 with an exception set. */
+static int has_some(PyObject *function, PyObject *name)
+{
+    PyObject *value = PyObject_GetAttr(function, name);
+    int has = value ? PyObject_IsTrue(value) : -1;
+    Py_XDECREF(value);
+    return has;
+}
+
+/* Is it none of the program's? -1 with an exception set. */
+static int is_outside(struct reach *reach, PyObject *function)
+{
+    PyObject *module = PyObject_GetAttr(function, says.module);
+    PyObject *said =
+        module ? PyObject_CallMethodObjArgs((PyObject *)reach, says.is_outside, module, NULL)
+               : NULL;
+    int is_outside = said ? PyObject_IsTrue(said) : -1;
+    Py_XDECREF(module);
+    Py_XDECREF(said);
+    return is_outside;
+}
+
+/* Most have nothing but code and defaults; Python looks at the others. */
+static bool look_at_function(struct reach *reach, PyObject *function, PyObject *path)
+{
+    int has = has_some(function, says.closure);
+    if (has == 0)
+        has = has_some(function, says.dict);
+    if (has > 0) {
+        PyObject *done =
+            PyObject_CallMethodObjArgs((PyObject *)reach, says.function, function, path, NULL);
+        Py_XDECREF(done);
+        return done != NULL;
+    }
+    int outside = has == 0 ? is_outside(reach, function) : -1;
+    if (outside != 0)
+        return outside > 0;
+    PyObject *parts = rpp_parts_of(NULL, function);
+    PyObject *globals = parts ? PyObject_GetAttr(function, says.globals) : NULL;
+    bool worked = globals && push_defaults(reach, parts, path) &&
+                  look_at_code(reach, PyTuple_GetItem(parts, 0), globals);
+    Py_XDECREF(parts);
+    Py_XDECREF(globals);
+    return worked;
 }
 
 /* The elements of a list or tuple. */
@@ -589,6 +707,8 @@ static bool look_with(struct reach *reach, PyObject *look, PyObject *value, PyOb
         return push_row(reach, value, path);
     if (look == Py_True)
         return look_at_module(reach, value, path);
+    if (look == Py_False)
+        return look_at_function(reach, value, path);
     PyObject *done = PyObject_CallFunctionObjArgs(look, value, path, NULL);
     Py_XDECREF(done);
     return done != NULL;
@@ -657,7 +777,9 @@ static const size_t objects[] = {
     offsetof(struct reach, kinds),         offsetof(struct reach, path_type),
     offsetof(struct reach, ordered),       offsetof(struct reach, mapping_type),
     offsetof(struct reach, elements_type), offsetof(struct reach, empties),
-    offsetof(struct reach, methods),
+    offsetof(struct reach, methods),       offsetof(struct reach, names),
+    offsetof(struct reach, waiting),       offsetof(struct reach, spaces),
+    offsetof(struct reach, modules),       offsetof(struct reach, followed),
 };
 enum { OBJECTS = sizeof objects / sizeof *objects };
 static const struct rpp_members references = {objects, OBJECTS};
@@ -688,12 +810,19 @@ static PyObject *reach_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     struct reach *reach = (struct reach *)rpp_allocate(type);
     if (!reach)
         return NULL;
-    reach->records = PyList_New(0);
-    reach->ahead = PyList_New(0);
-    reach->kinds = PyDict_New();
-    reach->methods = PyDict_New();
+    PyObject **const lists[] = {&reach->records, &reach->ahead};
+    PyObject **const sets[] = {&reach->names, &reach->followed};
+    PyObject **const dicts[] = {&reach->kinds, &reach->methods, &reach->waiting, &reach->spaces,
+                                &reach->modules};
+    bool worked = true;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        worked = (*lists[i] = PyList_New(0)) && worked;
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
+        worked = (*sets[i] = PySet_New(NULL)) && worked;
+    for (size_t i = 0; i < sizeof dicts / sizeof *dicts; i++)
+        worked = (*dicts[i] = PyDict_New()) && worked;
     reach->empties = Py_NewRef(Py_None);
-    if (!reach->records || !reach->ahead || !reach->kinds || !reach->methods) {
+    if (!worked) {
         Py_DECREF(reach);
         return NULL;
     }
@@ -726,6 +855,10 @@ static PyMemberDef members[] = {
     {"_ahead", T_OBJECT, offsetof(struct reach, ahead), 0, NULL},
     {"_kinds", T_OBJECT, offsetof(struct reach, kinds), READONLY, NULL},
     {"_methods", T_OBJECT, offsetof(struct reach, methods), READONLY, NULL},
+    {"_waiting", T_OBJECT, offsetof(struct reach, waiting), READONLY, NULL},
+    {"_spaces", T_OBJECT, offsetof(struct reach, spaces), READONLY, NULL},
+    {"_modules", T_OBJECT, offsetof(struct reach, modules), READONLY, NULL},
+    {"_followed", T_OBJECT, offsetof(struct reach, followed), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -736,8 +869,7 @@ static PyMethodDef methods[] = {
      "follow(value, path): everything that can be reached from the value."},
     {"mapping", reach_mapping, METH_VARARGS,
      "mapping(dict, path, form, registered=False): a record of it; what it holds lies ahead."},
-    {"add_names", reach_add_names, METH_VARARGS,
-     "add_names(names, record of globals): those that code has which sees these globals."},
+    {"_code", reach_code, METH_VARARGS, "_code(code, globals): the names that it has."},
     {"attributes", reach_attributes, METH_VARARGS,
      "attributes(dict of a class, what its record holds, path): what it has lies ahead."},
     {"see", reach_see, METH_O, "see(object): it counts as seen; was it not before?"},
@@ -766,8 +898,15 @@ static bool prepare(void)
         {&says.cache_info, "cache_info"},
         {&says.forward, "forward"},
         {&says.call, "__call__"},
-        {&says.names, "_names"},
-        {&says.waiting, "_waiting"},
+        {&says.function, "_function"},
+        {&says.module, "__module__"},
+        {&says.closure, "__closure__"},
+        {&says.globals, "__globals__"},
+        {&says.defaults, "__defaults__"},
+        {&says.is_outside, "_is_outside"},
+        {&says.names_of, "_names_of"},
+        {&says.space, "_space"},
+        {&says.name_in_module, "_name_in_module"},
         {&says.find_method, "_find_method"},
         {&says.meet_module, "_meet_module"},
         {&says.data_ptr, "data_ptr"},

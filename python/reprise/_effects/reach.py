@@ -70,13 +70,9 @@ class Reach(_C.Reach):
     def __init__(self, torch):
         self.begin(Path, Mapping, Elements, collections.OrderedDict, MOST_OWNERS, MOST_ELEMENTS)
         self.torch = torch
-        self._spaces = {}       # Names by the id of the dict
-        self._modules = {}      # by the id of the dict: its names of modules of the program's, as keys
-        self._followed = set()  # (id of code, of its globals)
-        self._names = set()     # in code that was followed
-        self._waiting = {}      # by name: methods that nobody has named so far
 
-    # _ahead: (object, path) each; what is near comes first. _kinds: by type, what _find_look says.
+    # _ahead: (object, path) each; what is near comes first. _kinds: by type, what _find_look says. _spaces: Names by
+    # the id of the dict.
 
     def sum_up_empties(self):
         """From here on the empty dicts of modules have one record together."""
@@ -112,13 +108,13 @@ class Reach(_C.Reach):
             return made
 
     def _find_look(self, kind):
-        """What looks at objects of a type; None: nothing does; True: they are modules."""
+        """What looks at objects of a type; None: nothing does; True: they are modules; False: functions."""
         torch = self.torch
         if kind in _ATOMS or issubclass(kind, (enum.Enum, BaseException)):
             return None
         if issubclass(kind, type):
             return self._class
-        for of, look in ((types.FunctionType, self._function), (types.MethodType, self._method),
+        for of, look in ((types.FunctionType, False), (types.MethodType, self._method),
                          ((types.BuiltinFunctionType, types.MethodWrapperType), self._bound),
                          (functools.partial, self._partial), (MEMO_TYPE, self._memo),
                          (types.ModuleType, None), (_ITERATORS, self._iterator),
@@ -149,7 +145,10 @@ class Reach(_C.Reach):
 
     # ---- Functions ----
 
+    _is_outside, _names_of = staticmethod(_is_outside), staticmethod(names_of)
+
     def _function(self, fn, path):
+        """One that closes over something or has attributes; csrc/reads/reach.c looks at the others."""
         if _is_outside(fn.__module__):
             inner = getattr(fn, "__wrapped__", None)  # a decorator's, around one of the program's
             self._cells(fn, path)
@@ -174,16 +173,6 @@ class Reach(_C.Reach):
             record = Cell(cell, None, name)
             self.records.append(record)
             self._ahead.append((cell_value(cell), record.path_of(0)))
-
-    def _code(self, code, beside):
-        place = (id(code), id(beside))
-        if place in self._followed:
-            return
-        self._followed.add(place)
-        names = names_of(code)
-        self.add_names(names, self._spaces.get(id(beside)) or self._space(beside, None))
-        for name in names & self._modules.get(id(beside), _NONE).keys():
-            self._name_in_module(beside[name], name, names)
 
     def _meet_module(self, space, name, module):
         """A global that code names is a module."""
