@@ -7,8 +7,11 @@ Python handles signals.
 """
 
 import contextlib
+import _signal  # what signal makes of a number takes twenty times as long
 import signal
 import threading
+
+_SIGINT = int(signal.SIGINT)
 
 
 class Interrupts:
@@ -23,15 +26,15 @@ class Interrupts:
 
     def __enter__(self):
         if threading.current_thread() is threading.main_thread() and self._handler is None:
-            handler = signal.getsignal(signal.SIGINT)
+            handler = _signal.getsignal(_SIGINT)
             if callable(handler):
                 self._handler = handler
-                signal.signal(signal.SIGINT, self._note)
+                _signal.signal(_SIGINT, self._note)
         return self
 
     def __exit__(self, *_):
         if self._handler is not None:
-            signal.signal(signal.SIGINT, self._handler)
+            _signal.signal(_SIGINT, self._handler)
             handler, self._handler = self._handler, None
             self._tell(handler)
 
@@ -45,9 +48,9 @@ class Interrupts:
         if self._handler is None:
             yield
             return
-        signal.signal(signal.SIGINT, self._handler)
+        _signal.signal(_SIGINT, self._handler)
         try:
             self._tell(self._handler)
             yield
         finally:
-            self._handler = signal.signal(signal.SIGINT, self._note)
+            self._handler = _signal.signal(_SIGINT, self._note)

@@ -13,12 +13,14 @@ equal is no change: a run may leave a new object which says the same.
 """
 
 import collections
+import ctypes
 import functools
 import operator
 import sys
 import types
 
 from .. import _C
+from .._base import generators
 from .._capture import trackers
 from .growth import Tail, tail_of
 
@@ -604,12 +606,14 @@ class Pointing(Record):
 
 
 def _equal_bytes(one, other):
-    return one.shape == other.shape and bytes(_as_bytes(one)) == bytes(_as_bytes(other))
+    return one.shape == other.shape and _as_bytes(one) == _as_bytes(other)
 
 
 def _as_bytes(tensor):
+    if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
+        return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
     import torch
-    return tensor.contiguous().flatten().view(torch.uint8).numpy() if tensor.numel() else b""
+    return bytes(tensor.contiguous().flatten().view(torch.uint8).numpy() if tensor.numel() else b"")
 
 
 class Contents(Record):
@@ -651,17 +655,22 @@ class Bytes(Record):
 
 
 class State(Record):
-    """A generator of random numbers: what tells its state, and what sets it."""
+    """A generator of random numbers: what tells its state, and what sets it. made: itself, where that is Python's or
+    NumPy's."""
 
-    def __init__(self, get, put, path):
+    def __init__(self, get, put, path, made=None):
         self.get = get
         self.set = put
         super().__init__(None, path)
+        self.made = made
+        self.mark = generators.mark(made)
 
     def look(self, owner):
         return self.get()
 
     def is_touched(self):
+        if self.mark is not None and generators.mark(self.made) == self.mark:
+            return False
         return not _same_state(self.get(), self.held)
 
     def changes(self):

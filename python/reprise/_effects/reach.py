@@ -90,10 +90,12 @@ class Reach(_C.Reach):
     def follow_generators(self):
         """The generators of random numbers that have no owner."""
         torch = self.torch
-        self.records.append(State(random.getstate, random.setstate, Path(None, "", "random")))
+        self.records.append(State(random.getstate, random.setstate, Path(None, "", "random"),
+                                  getattr(random.getstate, "__self__", None)))
         numpy = sys.modules.get("numpy.random")
         if numpy is not None:
-            self.records.append(State(numpy.get_state, numpy.set_state, Path(None, "", "numpy.random")))
+            self.records.append(State(numpy.get_state, numpy.set_state, Path(None, "", "numpy.random"),
+                                      getattr(numpy.get_state, "__self__", None)))
         if torch is not None:
             self.records.append(Drawn(torch.get_rng_state, torch.set_rng_state,
                                       Path(None, "", "torch's random numbers on the CPU")))
@@ -295,7 +297,7 @@ class Reach(_C.Reach):
 
     def _random(self, made, path):
         try:
-            self.records.append(State(made.getstate, made.setstate, path))
+            self.records.append(State(made.getstate, made.setstate, path, made))
         except NotImplementedError:  # the operating system's
             pass
 
@@ -308,4 +310,4 @@ class Reach(_C.Reach):
         self.records.append(State(lambda: bits.state, lambda state: setattr(bits, "state", state), path))
 
     def _numpy_state(self, made, path):
-        self.records.append(State(made.get_state, made.set_state, path))
+        self.records.append(State(made.get_state, made.set_state, path, made))

@@ -16,7 +16,7 @@ import threading
 import types
 
 from .. import _C
-from .._base import torch_private
+from .._base import generators, torch_private
 from .._base.lines import Frame
 from .code import asks_by_made_names, is_foreign_file, is_quiet_file
 from .draws import is_draw
@@ -173,7 +173,7 @@ class Run:
         self._end = None
 
     def __enter__(self):
-        self._numpy = _numpy_state()
+        self._numpy, self._mark = _numpy_state(), generators.mark(_numpys())
         self._counts = [_position(it) for it, _ in self.iterators]
         self._end = _monitor(self) if hasattr(sys, "monitoring") else None
         if self._end is None:
@@ -228,11 +228,14 @@ class Run:
 
     def _compare(self):
         """What was not seen to happen, but has."""
-        if self._numpy is not None and _numpy_state() != self._numpy:
+        if self._numpy is not None and not self._has_numpys_mark() and _numpy_state() != self._numpy:
             self._happened("draws random numbers of NumPy's", "random")
         for (iterator, path), before in zip(self.iterators, self._counts):
             if before is not None and _position(iterator) != before:
                 self._happened(f"moves the iterator `{path}` on", "iterator")
+
+    def _has_numpys_mark(self):
+        return self._mark is not None and generators.mark(_numpys()) == self._mark
 
     def _happened(self, what, kind):
         known = next((text for text in self.effects if text.startswith(f"it {what}")), None)
@@ -338,6 +341,12 @@ def _position(iterator):
 
 def _locals(frame):
     return tuple((name, id(value)) for name, value in frame.f_locals.items())
+
+
+def _numpys():
+    """NumPy's own generator; None where nobody knows."""
+    random = getattr(sys.modules.get("numpy"), "random", None)
+    return getattr(getattr(random, "get_state", None), "__self__", None)
 
 
 def _numpy_state():
