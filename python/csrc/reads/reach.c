@@ -13,9 +13,10 @@ struct reach {
     PyObject_HEAD PyObject *records, *ahead; /* lists; ahead: (object, path) */
     PyObject
         *kinds; /* by type: the method that looks at such an object; True: it is a module; False: a
-                   function; None */
+                   function; Ellipsis: a tensor; None */
     PyObject *methods; /* by type: as method_of has it */
-    PyObject *path_type, *mapping_type, *elements_type;
+    PyObject *path_type, *mapping_type, *elements_type, *members_type, *pointing_type, *cell_type;
+    PyObject *strided; /* torch.strided, or None */
     PyObject *ordered; /* collections.OrderedDict */
     PyObject *names;   /* in code that was followed: a set */
     PyObject *waiting; /* a dict by name: methods that nobody has named so far */
@@ -33,7 +34,8 @@ static struct {
     PyObject *find_look, *look, *is_touched, *dict, *name, *empty, *parameters, *buffers, *modules,
         *attribute, *item, *empty_dicts, *cell, *memo, *cache_info, *data_ptr, *numel, *forward,
         *call, *find_method, *meet_module, *function, *module, *closure, *globals, *defaults,
-        *is_outside, *names_of, *space, *name_in_module;
+        *is_outside, *names_of, *space, *name_in_module, *tensor, *is_cuda, *layout, *detach,
+        *is_inference, *version, *free_names, *cell_name;
 } says;
 
 enum { UNTOLD = 2 };
@@ -575,6 +577,41 @@ static bool push_defaults(struct reach *reach, PyObject *parts, PyObject *path)
     return worked && !PyErr_Occurred();
 }
 
+/* What a function closes over: a record of a cell that was not seen before. */
+static bool look_at_cell(struct reach *reach, PyObject *cell, PyObject *name)
+{
+    size_t number;
+    if (!rpp_seen_add(&reach->seen, cell, &number))
+        return !PyErr_Occurred();
+    PyObject *value = rpp_cell_value(cell), *held = value ? PyDict_New() : NULL;
+    bool is_empty = value == rpp_absent;
+    bool worked = held && (is_empty || PyDict_SetItem(held, zero, value) == 0);
+    PyObject *made =
+        worked ? rpp_record_new((PyTypeObject *)reach->cell_type, cell, Py_None, held) : NULL;
+    if (made)
+        ((struct rpp_record *)made)->form = Py_NewRef(says.cell);
+    worked = made && PyObject_SetAttr(made, says.cell_name, name) == 0 &&
+             PyList_Append(reach->records, made) == 0 &&
+             (is_empty || push(reach, value, Py_None, says.empty, name));
+    Py_XDECREF(value);
+    Py_XDECREF(held);
+    Py_XDECREF(made);
+    return worked;
+}
+
+static bool look_at_closure(struct reach *reach, PyObject *function, PyObject *code)
+{
+    PyObject *cells = PyObject_GetAttr(function, says.closure);
+    PyObject *names = cells && cells != Py_None ? PyObject_GetAttr(code, says.free_names) : NULL;
+    bool worked = cells && (cells == Py_None || names);
+    Py_ssize_t count = names ? PyTuple_Size(names) : 0;
+    for (Py_ssize_t i = 0; worked && i < count && i < PyTuple_Size(cells); i++)
+        worked = look_at_cell(reach, PyTuple_GetItem(cells, i), PyTuple_GetItem(names, i));
+    Py_XDECREF(cells);
+    Py_XDECREF(names);
+    return worked;
+}
+
 /* Has a function an attribute that is neither None nor empty? -1 with an exception set. */
 static int has_some(PyObject *function, PyObject *name)
 {
@@ -597,12 +634,20 @@ static int is_outside(struct reach *reach, PyObject *function)
     return is_outside;
 }
 
-/* Most have nothing but code and defaults; Python looks at the others. */
+/* What a function of the program's leads to; parts: as parts_of has them. */
+static bool look_at_parts(struct reach *reach, PyObject *function, PyObject *parts, PyObject *path)
+{
+    PyObject *globals = PyObject_GetAttr(function, says.globals);
+    bool worked = globals && push_defaults(reach, parts, path) &&
+                  look_at_code(reach, PyTuple_GetItem(parts, 0), globals);
+    Py_XDECREF(globals);
+    return worked;
+}
+
+/* Most have no attributes; Python looks at the others. */
 static bool look_at_function(struct reach *reach, PyObject *function, PyObject *path)
 {
-    int has = has_some(function, says.closure);
-    if (has == 0)
-        has = has_some(function, says.dict);
+    int has = has_some(function, says.dict);
     if (has > 0) {
         PyObject *done =
             PyObject_CallMethodObjArgs((PyObject *)reach, says.function, function, path, NULL);
@@ -610,14 +655,10 @@ static bool look_at_function(struct reach *reach, PyObject *function, PyObject *
         return done != NULL;
     }
     int outside = has == 0 ? is_outside(reach, function) : -1;
-    if (outside != 0)
-        return outside > 0;
-    PyObject *parts = rpp_parts_of(NULL, function);
-    PyObject *globals = parts ? PyObject_GetAttr(function, says.globals) : NULL;
-    bool worked = globals && push_defaults(reach, parts, path) &&
-                  look_at_code(reach, PyTuple_GetItem(parts, 0), globals);
+    PyObject *parts = outside >= 0 ? rpp_parts_of(NULL, function) : NULL;
+    bool worked = parts && look_at_closure(reach, function, PyTuple_GetItem(parts, 0)) &&
+                  (outside || look_at_parts(reach, function, parts, path));
     Py_XDECREF(parts);
-    Py_XDECREF(globals);
     return worked;
 }
 
@@ -697,6 +738,104 @@ static bool look_at_module(struct reach *reach, PyObject *module, PyObject *path
     return worked && push_class(reach, module);
 }
 
+/* A set: its record, and what it holds lies ahead. */
+static bool look_at_set(struct reach *reach, PyObject *set, PyObject *path)
+{
+    PyObject *held = PySet_New(set);
+    PyObject *record =
+        held ? rpp_record_new((PyTypeObject *)reach->members_type, set, path, held) : NULL;
+    PyObject *row = record && PyList_Append(reach->records, record) == 0 && PySet_Size(held) > 0
+                        ? PySequence_Tuple(held)
+                        : NULL;
+    bool worked = row ? push_row(reach, row, path) : record && !PyErr_Occurred();
+    Py_XDECREF(held);
+    Py_XDECREF(record);
+    Py_XDECREF(row);
+    return worked;
+}
+
+/* What a method of a tensor's gives. */
+static PyObject *told_by(PyObject *tensor, PyObject *method)
+{
+    return PyObject_CallMethodObjArgs(tensor, method, NULL);
+}
+
+/* The count of its changes; None: an inference tensor has none. */
+static PyObject *version_of(PyObject *tensor)
+{
+    PyObject *is_inference = told_by(tensor, says.is_inference);
+    int has_none = is_inference ? PyObject_IsTrue(is_inference) : -1;
+    Py_XDECREF(is_inference);
+    if (has_none != 0)
+        return has_none > 0 ? Py_NewRef(Py_None) : NULL;
+    return PyObject_GetAttr(tensor, says.version);
+}
+
+/* A record of where a tensor of the device lies, as Pointing makes it. */
+static PyObject *record_tensor(const struct reach *reach, PyObject *tensor, PyObject *path)
+{
+    PyObject *address = told_by(tensor, says.data_ptr);
+    PyObject *count = address ? told_by(tensor, says.numel) : NULL;
+    PyObject *place = count ? told_by(tensor, says.detach) : NULL;
+    PyObject *version = place ? version_of(tensor) : NULL;
+    PyObject *held = version ? PyTuple_Pack(4, place, address, version, Py_None) : NULL;
+    PyObject *alike = held ? PyTuple_Pack(2, address, count) : NULL;
+    PyObject *made =
+        alike ? rpp_record_new((PyTypeObject *)reach->pointing_type, tensor, path, held) : NULL;
+    if (made)
+        ((struct rpp_record *)made)->alike = Py_NewRef(alike);
+    Py_XDECREF(address);
+    Py_XDECREF(count);
+    Py_XDECREF(place);
+    Py_XDECREF(version);
+    Py_XDECREF(held);
+    Py_XDECREF(alike);
+    return made;
+}
+
+/* Is it one of the device's, in memory of its own? No exception is set. */
+static bool is_of_device(const struct reach *reach, PyObject *tensor)
+{
+    PyObject *is_cuda = PyObject_GetAttr(tensor, says.is_cuda);
+    PyObject *layout = is_cuda == Py_True ? PyObject_GetAttr(tensor, says.layout) : NULL;
+    bool is_one = layout && layout == reach->strided;
+    Py_XDECREF(is_cuda);
+    Py_XDECREF(layout);
+    PyErr_Clear();
+    return is_one;
+}
+
+static bool look_at_attributes(struct reach *reach, PyObject *tensor, PyObject *path)
+{
+    PyObject *names = PyObject_GetAttr(tensor, says.dict);
+    bool worked = names && (!PyDict_Check(names) || PyDict_Size(names) == 0 ||
+                            look_at_dict(reach, names, path, says.attribute, false));
+    Py_XDECREF(names);
+    return worked;
+}
+
+/* One that cannot say where it lies has no memory of its own. */
+static bool look_at_tensor(struct reach *reach, PyObject *tensor, PyObject *path)
+{
+    if (!is_of_device(reach, tensor)) {
+        PyObject *done =
+            PyObject_CallMethodObjArgs((PyObject *)reach, says.tensor, tensor, path, NULL);
+        Py_XDECREF(done);
+        return done != NULL;
+    }
+    PyObject *record = record_tensor(reach, tensor, path);
+    if (!record) {
+        if (!PyErr_ExceptionMatches(PyExc_RuntimeError) &&
+            !PyErr_ExceptionMatches(PyExc_AttributeError))
+            return false;
+        PyErr_Clear();
+        return true;
+    }
+    bool worked = PyList_Append(reach->records, record) == 0;
+    Py_DECREF(record);
+    return worked && look_at_attributes(reach, tensor, path);
+}
+
 static bool look_with(struct reach *reach, PyObject *look, PyObject *value, PyObject *path)
 {
     if (PyDict_CheckExact(value) || (PyObject *)Py_TYPE(value) == reach->ordered)
@@ -709,6 +848,10 @@ static bool look_with(struct reach *reach, PyObject *look, PyObject *value, PyOb
         return look_at_module(reach, value, path);
     if (look == Py_False)
         return look_at_function(reach, value, path);
+    if (look == Py_Ellipsis)
+        return look_at_tensor(reach, value, path);
+    if (is_exact_set(value))
+        return look_at_set(reach, value, path);
     PyObject *done = PyObject_CallFunctionObjArgs(look, value, path, NULL);
     Py_XDECREF(done);
     return done != NULL;
@@ -780,6 +923,8 @@ static const size_t objects[] = {
     offsetof(struct reach, methods),       offsetof(struct reach, names),
     offsetof(struct reach, waiting),       offsetof(struct reach, spaces),
     offsetof(struct reach, modules),       offsetof(struct reach, followed),
+    offsetof(struct reach, members_type),  offsetof(struct reach, pointing_type),
+    offsetof(struct reach, strided),       offsetof(struct reach, cell_type),
 };
 enum { OBJECTS = sizeof objects / sizeof *objects };
 static const struct rpp_members references = {objects, OBJECTS};
@@ -829,18 +974,21 @@ static PyObject *reach_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return (PyObject *)reach;
 }
 
-/* begin(Path, Mapping, Elements, OrderedDict, most owners, most elements) */
+/* begin((Path, Mapping, Elements, Members, Pointing, Cell, OrderedDict), torch.strided or None, most owners, most
+ * elements) */
 static PyObject *reach_begin(PyObject *self, PyObject *args)
 {
     struct reach *reach = (struct reach *)self;
-    PyObject *path, *mapping, *elements, *ordered;
-    if (!PyArg_ParseTuple(args, "O!O!O!O!nn", &PyType_Type, &path, &PyType_Type, &mapping,
-                          &PyType_Type, &elements, &PyType_Type, &ordered, &reach->most_owners,
-                          &reach->most_elements))
+    PyTypeObject *const type = &PyType_Type;
+    PyObject *path, *mapping, *elements, *members, *pointing, *cell, *ordered, *strided;
+    if (!PyArg_ParseTuple(args, "(O!O!O!O!O!O!O!)Onn", type, &path, type, &mapping, type, &elements,
+                          type, &members, type, &pointing, type, &cell, type, &ordered, &strided,
+                          &reach->most_owners, &reach->most_elements))
         return NULL;
-    PyObject *const given[] = {path, mapping, elements, ordered};
-    PyObject **const at[] = {&reach->path_type, &reach->mapping_type, &reach->elements_type,
-                             &reach->ordered};
+    PyObject *const given[] = {path, mapping, elements, members, pointing, cell, ordered, strided};
+    PyObject **const at[] = {&reach->path_type,    &reach->mapping_type,  &reach->elements_type,
+                             &reach->members_type, &reach->pointing_type, &reach->cell_type,
+                             &reach->ordered,      &reach->strided};
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
         PyObject *gone = *at[i];
         *at[i] = Py_NewRef(given[i]);
@@ -864,7 +1012,9 @@ static PyMemberDef members[] = {
 
 static PyMethodDef methods[] = {
     {"begin", reach_begin, METH_VARARGS,
-     "begin(Path, Mapping, Elements, OrderedDict, most owners, most elements of one)."},
+     "begin((Path, Mapping, Elements, Members, Pointing, Cell, OrderedDict), torch.strided or "
+     "None, most "
+     "owners, most elements of one)."},
     {"follow", reach_follow, METH_VARARGS,
      "follow(value, path): everything that can be reached from the value."},
     {"mapping", reach_mapping, METH_VARARGS,
@@ -911,6 +1061,14 @@ static bool prepare(void)
         {&says.meet_module, "_meet_module"},
         {&says.data_ptr, "data_ptr"},
         {&says.numel, "numel"},
+        {&says.tensor, "_tensor"},
+        {&says.is_cuda, "is_cuda"},
+        {&says.layout, "layout"},
+        {&says.detach, "detach"},
+        {&says.is_inference, "is_inference"},
+        {&says.version, "_version"},
+        {&says.free_names, "co_freevars"},
+        {&says.cell_name, "name"},
     };
     return rpp_intern(words, sizeof words / sizeof *words) && (nothing = PyDict_New()) != NULL &&
            (zero = PyLong_FromLong(0)) != NULL;

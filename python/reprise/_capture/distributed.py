@@ -123,7 +123,7 @@ def check_sharded(torch, modules):
     """Raises where parameters of these come and go, or are no tensors of this rank alone."""
     _check_gathered(torch, modules)
     spread = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", ())
-    for module in modules:
+    for module in modules if spread else ():
         if any(isinstance(p, spread) for p in _own(module)):
             raise RuntimeError(SPREAD.format(type(module).__name__))
 

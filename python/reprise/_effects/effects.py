@@ -139,13 +139,14 @@ class Effects:
         self._grown = []    # changes of what grows
         self._filled = []   # changes of containers among the arguments, of the run that is under way
         self._parts = None  # ids of what objects among the arguments are made of, once that was asked
+        self._is_restored = False  # did the last run end with the state that it began with?
         self.places = []    # (owner, key) of what a run changed, but of arguments; None: of all it holds
 
     def containers(self):
         """The lists, dicts and deques of the program, by their ids, but for those of arguments."""
-        kinds = (list, dict, collections.deque)
+        kinds, roots = (list, dict, collections.deque), self._roots
         return {id(record.owner): record.owner for record in self.records if isinstance(record.owner, kinds) and
-                not (record.path and record.path.root() in self._roots)}
+                not (roots and record.path and record.path.root() in roots)}
 
     def iterators(self):
         """The records of what nothing puts back."""
@@ -154,9 +155,12 @@ class Effects:
     def restore(self):
         for record in self.touched():
             record.restore()
+        self._is_restored = True
 
     def finish(self):
-        """Lets go of the program's objects."""
+        """Behind the last run: lets go of the program's objects."""
+        if not self._is_restored:
+            self.restore()
         self.records, self.before, self.arguments = [], [], ()
 
     def touched(self):
@@ -168,7 +172,7 @@ class Effects:
         """The body of a run, which ends with the state that it began with; behind its result is what it
         assigned, where it assigned anything."""
         def run(placed):
-            touched = self.records
+            touched, self._is_restored = self.records, False
             try:
                 result = self._beside_stand_ins(body, placed)
                 touched = self.touched()
@@ -177,6 +181,7 @@ class Effects:
                 for record in touched:
                     self._note_places(record)
                     record.restore()
+                self._is_restored = touched is not self.records
         return run
 
     def _beside_stand_ins(self, body, placed):
@@ -198,6 +203,7 @@ class Effects:
     def unchanging(self, body):
         """The body of a backward run, which may change nothing but what the forward pass assigns."""
         def run(placed):
+            self._is_restored = False
             try:
                 result = body(placed)
                 self._refuse_changes()
@@ -407,7 +413,6 @@ class Before:
     def finish(self):
         """Behind the capture."""
         try:
-            self.effects.restore()
             self.effects.finish()
         finally:
             self.gradients.restore()

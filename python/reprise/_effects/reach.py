@@ -42,6 +42,7 @@ _ITERATORS = tuple({type(iter(made)) for made in _EMPTY} | {
 _OWNERS = (list, dict, set, bytearray, collections.deque, collections.OrderedDict, collections.defaultdict)
 
 _NONE: dict[str, object] = {}
+_looks: weakref.WeakKeyDictionary[type, object] = weakref.WeakKeyDictionary()  # by type: as _choose_look says
 
 
 @functools.lru_cache(maxsize=4096)
@@ -68,7 +69,8 @@ class Reach(_C.Reach):
     """The records of all that was found. What is common is looked at by csrc/reads/reach.c."""
 
     def __init__(self, torch):
-        self.begin(Path, Mapping, Elements, collections.OrderedDict, MOST_OWNERS, MOST_ELEMENTS)
+        self.begin((Path, Mapping, Elements, Members, Pointing, Cell, collections.OrderedDict),
+                   getattr(torch, "strided", None), MOST_OWNERS, MOST_ELEMENTS)
         self.torch = torch
 
     # _ahead: (object, path) each; what is near comes first. _kinds: by type, what _find_look says. _spaces: Names by
@@ -110,47 +112,57 @@ class Reach(_C.Reach):
             return made
 
     def _find_look(self, kind):
-        """What looks at objects of a type; None: nothing does; True: they are modules; False: functions."""
+        """What looks at objects of a type; None: nothing does; True: they are modules; False: functions; ...:
+        tensors."""
+        look = _looks.get(kind, "") if self.torch is sys.modules.get("torch") else ""
+        if look == "":
+            look = self._choose_look(kind)
+            if self.torch is sys.modules.get("torch"):
+                _looks[kind] = look
+        return getattr(self, look) if type(look) is str else look
+
+    def _choose_look(self, kind):
+        """The same, methods by name."""
         torch = self.torch
         if kind in _ATOMS or issubclass(kind, (enum.Enum, BaseException)):
             return None
         if issubclass(kind, type):
-            return self._class
-        for of, look in ((types.FunctionType, False), (types.MethodType, self._method),
-                         ((types.BuiltinFunctionType, types.MethodWrapperType), self._bound),
-                         (functools.partial, self._partial), (MEMO_TYPE, self._memo),
-                         (types.ModuleType, None), (_ITERATORS, self._iterator),
-                         ((staticmethod, classmethod), self._wrapped), (property, self._property),
-                         (random.Random, self._random), (bytearray, self._bytes)):
+            return "_class"
+        for of, look in ((types.FunctionType, False), (types.MethodType, "_method"),
+                         ((types.BuiltinFunctionType, types.MethodWrapperType), "_bound"),
+                         (functools.partial, "_partial"), (MEMO_TYPE, "_memo"),
+                         (types.ModuleType, None), (_ITERATORS, "_iterator"),
+                         ((staticmethod, classmethod), "_wrapped"), (property, "_property"),
+                         (random.Random, "_random"), (bytearray, "_bytes")):
             if issubclass(kind, of):
                 return look
         if torch is not None and issubclass(kind, torch.Tensor):
-            return self._tensor
+            return ...
         if torch is not None and issubclass(kind, torch.Generator):
-            return self._torch_generator
+            return "_torch_generator"
         return self._find_look_by_origin(kind)
 
     def _find_look_by_origin(self, kind):
         torch, module = self.torch, kind.__module__ or ""
         if _root(module) == "numpy":
-            return {"ndarray": self._array, "Generator": self._numpy_generator,
-                    "RandomState": self._numpy_state}.get(kind.__name__)
+            return {"ndarray": "_array", "Generator": "_numpy_generator",
+                    "RandomState": "_numpy_state"}.get(kind.__name__)
         if _root(module) == "itertools":
-            return self._iterator
+            return "_iterator"
         if issubclass(kind, (dict, list, set, collections.deque, tuple, frozenset)):
-            return self._container
+            return "_container"
         if torch is not None and issubclass(kind, torch.nn.Module):
             return True
         if _root(module) in _OUTSIDE and not issubclass(kind, _LIBRARY) and not module.startswith(_OF_TORCH):
             return None
-        return self._object
+        return "_object"
 
     # ---- Functions ----
 
     _is_outside, _names_of = staticmethod(_is_outside), staticmethod(names_of)
 
     def _function(self, fn, path):
-        """One that closes over something or has attributes; csrc/reads/reach.c looks at the others."""
+        """One that has attributes; csrc/reads/reach.c looks at the others."""
         if _is_outside(fn.__module__):
             inner = getattr(fn, "__wrapped__", None)  # a decorator's, around one of the program's
             self._cells(fn, path)
