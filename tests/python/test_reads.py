@@ -333,6 +333,48 @@ class Looks(unittest.TestCase):
         names["a"] = 4
         self.assertFalse(self.reads.holds())
 
+    def test_what_another_looks_at_is_taken(self):
+        t = 1.5
+
+        def read():
+            return t
+
+        def put(value):
+            nonlocal t
+            t = value
+        cell = read.__closure__[0]
+        names, members, row = {"a": 1.5, "b": 2}, {1, 2}, [1, 2]
+        for way in (0, marks.way_for("container")):
+            self.reads.set([
+                (NAMES, way, names, ("a", "c"), (1.5, _C.absent)), (LIST, 0, row, None, (1, 2)),
+                (CELL, 0, cell, None, (1.5,)), (SET, 0, members, None, (frozenset(members),)),
+                (FUNCTION, 0, helper, None, _C.parts_of(helper)), (ITEMS, way, names, ("a", "b"), (1.5, 2))])
+            other = _C.Reads(object)
+            self.assertTrue(other.take(self.reads))
+            self.assertEqual(other.counts(), self.reads.counts())
+            self.assertTrue(other.holds() and other.holds())
+            for change, back in ((lambda: names.update(a=2.5), lambda: names.update(a=1.5)),
+                                 (lambda: names.update(c=1), lambda: names.pop("c")),
+                                 (lambda: members.add(3), lambda: members.remove(3)), (lambda: row.append(3), row.pop)):
+                change()
+                self.assertFalse(other.holds() or self.reads.holds())
+                self.assertFalse(_C.Reads(object).take(self.reads))
+                back()
+                self.assertTrue(other.holds() and self.reads.holds())
+            put(2.5)
+            self.assertFalse(other.holds())
+            other.accept(2, 0, 2.5)
+            self.assertTrue(other.holds())
+            self.assertFalse(self.reads.holds(), "each accepts for itself")
+            put(1.5)
+            self.reads.set([])
+            self.assertFalse(other.holds())
+            other.accept(2, 0, 1.5)
+            self.assertTrue(other.holds())
+        with self.assertRaises(TypeError):
+            other.take(None)
+        self.assertFalse(other.take(_C.Reads(object)), "it looks at nothing")
+
     def test_a_dict_outlives_who_looked_at_it(self):
         names = {"a": 1}
         for _ in range(3):

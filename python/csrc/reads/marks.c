@@ -149,6 +149,13 @@ struct rpp_mark *rpp_mark_take(PyObject *dict, PyObject *keys)
     return mark;
 }
 
+void rpp_mark_keep(struct rpp_mark *mark)
+{
+    rpp_assert_gil();
+    if (mark)
+        mark->users++;
+}
+
 void rpp_mark_drop(struct rpp_mark *mark)
 {
     rpp_assert_gil();

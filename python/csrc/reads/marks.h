@@ -38,7 +38,8 @@ extern uint64_t rpp_mark_changes;
 /* The dict's mark, for these keys (a tuple; NULL: all), which the caller drops. NULL, without an
  * exception, where the interpreter has no watchers or no memory. */
 struct rpp_mark *rpp_mark_take(PyObject *dict, PyObject *keys);
-void rpp_mark_drop(struct rpp_mark *mark); /* NULL is allowed */
+void rpp_mark_keep(struct rpp_mark *mark); /* for one user more, who drops it; NULL is allowed */
+void rpp_mark_drop(struct rpp_mark *mark); /* likewise */
 
 /* What changes with a dict of an interpreter for which _reads/marks.py proved it. */
 static inline uint64_t rpp_dict_tag(const void *dict)

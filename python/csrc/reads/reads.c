@@ -807,6 +807,58 @@ static PyObject *reads_set(PyObject *self, PyObject *args)
     return Py_NewRef(Py_None);
 }
 
+/* A set is looked at once more before the places of its members are known. */
+static void keep_owner(struct owner *owner)
+{
+    rpp_mark_keep(owner->mark);
+    owner->image = NULL;
+    Py_XINCREF(owner->ordered);
+    if (!owner->unowned)
+        Py_XINCREF(owner->object);
+    Py_XINCREF(owner->keys);
+    Py_XINCREF(owner->values);
+}
+
+/* Others that are the same. Looks count as made. NULL without memory, with an exception set. */
+static struct owners *copy_owners(const struct owners *from)
+{
+    size_t bytes = sizeof *from + from->count * sizeof *from->list;
+    struct owners *made = PyMem_Malloc(bytes);
+    size_t *always = PyMem_Calloc(from->count + 1, sizeof *always);
+    struct rpp_words words = {0};
+    if (!made || !always || !rpp_words_copy(&words, &from->words)) {
+        PyMem_Free(made);
+        PyMem_Free(always);
+        PyErr_NoMemory();
+        return NULL;
+    }
+    memcpy(made, from, bytes);
+    memcpy(always, from->always, from->always_count * sizeof *always);
+    made->users = 1;
+    made->always = always;
+    made->words = words;
+    for (size_t i = 0; i < made->count; i++)
+        keep_owner(&made->list[i]);
+    return made;
+}
+
+/* take(other): looks at what another one looks at, if that holds. False: it does not. */
+static PyObject *reads_take(PyObject *self, PyObject *other)
+{
+    struct reads *reads = (struct reads *)self;
+    if (!rpp_is_reads(other))
+        return PyErr_Format(PyExc_TypeError, "take takes a Reads");
+    if (!((struct reads *)other)->owners || !rpp_reads_hold(other))
+        return Py_NewRef(Py_False);
+    struct owners *made = copy_owners(((struct reads *)other)->owners), *old = reads->owners;
+    if (!made)
+        return NULL;
+    reads->owners = made;
+    reads->epoch++;
+    release(old);
+    return Py_NewRef(Py_True);
+}
+
 /* Does an owner fit where another one is, with its words and in the same passes? */
 static bool fits_place(const struct owner *owner, const struct owner *before)
 {
@@ -901,6 +953,8 @@ static void reads_dealloc(PyObject *object)
 static PyMethodDef methods[] = {
     {"set", reads_set, METH_VARARGS,
      "set(owners, unowned=None): of (kind, way, object, keys or None, values) each."},
+    {"take", reads_take, METH_O,
+     "take(other): looks at what another one looks at, if that holds; does it?"},
     {"holds", reads_holds, METH_NOARGS, "Is all as it was set?"},
     {"changed", reads_changed, METH_NOARGS, "What is not: (owner, entry or -1, value) each."},
     {"replace", reads_replace, METH_VARARGS,

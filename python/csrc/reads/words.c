@@ -4,6 +4,7 @@
 #include "base/python.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 bool rpp_words_reserve(struct rpp_words *words, size_t most)
 {
@@ -14,6 +15,18 @@ bool rpp_words_reserve(struct rpp_words *words, size_t most)
         return true;
     rpp_words_drop(words);
     return false;
+}
+
+bool rpp_words_copy(struct rpp_words *words, const struct rpp_words *other)
+{
+    rpp_assert_gil();
+    if (!rpp_words_reserve(words, other->count))
+        return false;
+    memcpy(words->list, other->list, other->count * sizeof *words->list);
+    memcpy(words->places, other->places, other->count * sizeof *words->places);
+    words->count = other->count;
+    words->is_settled = other->is_settled;
+    return true;
 }
 
 void rpp_words_drop(struct rpp_words *words)

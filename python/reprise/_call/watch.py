@@ -10,6 +10,8 @@ answer is no are they looked up again.
 import collections
 import functools
 import inspect
+import operator
+import weakref
 from operator import attrgetter
 
 from .. import _C
@@ -20,6 +22,7 @@ from . import address
 _training = attrgetter("training")
 _requires_grad = attrgetter("requires_grad")
 _registrations = 0
+_found: weakref.WeakValueDictionary[tuple, object] = weakref.WeakValueDictionary()  # Watches by the ids of modules
 _listening = False
 
 
@@ -102,7 +105,23 @@ class Watch:
         self.address = torch.Tensor.data_ptr
         self.handle = torch.utils.hooks.RemovableHandle
         self.members = _C.Reads(torch.Tensor)
-        self.refresh()
+        if not self._take_found():
+            self.refresh()
+        if not self.single:
+            _found[tuple(map(id, self.given))] = self
+
+    def _take_found(self):
+        """What another one found of the same modules, where they have the members and hooks that it found."""
+        seen = (_registrations, self.handle.next_id)
+        other = None if self.single else _found.get(tuple(map(id, self.given)))
+        if other is None or other.roots is not other.given or not all(map(operator.is_, other.given, self.given)):
+            return False
+        lists = other.modules, other.params, other.found, other.tensors, other.hooks
+        if not self.members.take(other.members) or other.modules is not lists[0]:  # another thread looks again
+            return False
+        self.modules, self.params, self.found, self.tensors, self.hooks = map(list, lists)
+        self.seen = seen
+        return True
 
     def refresh(self):
         seen = (_registrations, self.handle.next_id)  # ahead of the look: what comes meanwhile is new

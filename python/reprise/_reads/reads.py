@@ -57,6 +57,7 @@ class Reads:
         self.executed = alike.begin(Executed(self._code), self._alike)
         self._learned = self.executed.size
         self._follows_more = len(self.executed) > len(set(self._code))  # than it executed itself
+        self._knows_code = self._follows_more  # what it will execute, most likely
         self.values = Values(torch, roots, known=self._known, executed=self.executed,
                              is_compiled=self.is_compiled)
         self.number = None
@@ -111,13 +112,16 @@ class Reads:
         if other is None or other is self or not other._lock.acquire(blocking=False):
             return False
         try:
-            return self.values.take(other.values)
+            taken = self.values.take(other.values)
+            self._knows_code = self._knows_code or taken
+            return taken
         finally:
             other._lock.release()
 
     def _begin_alone(self):
         """Code that callables like this one executed is not followed any more, as it stands in the way."""
-        self._follows_more, self._alike = False, None
+        self._follows_more = self._knows_code = False
+        self._alike = None
         self.executed.clear()
         self.executed.update(self._code)
         self._learned = self.executed.size
@@ -169,11 +173,13 @@ class Reads:
         self._arguments.clear()
 
     def eager_call(self, fn, args, kwargs):
-        """An eager call, of which is noted what it executes and what it does besides computing."""
+        """An eager call, of which is noted what it executes and what it does besides computing. Where callables like
+        this one were captured, its capture is soon enough to tell what it executes, and refuses what they did not
+        do."""
         self._is_new = False
         if not self._observes():
             return fn(*args, **kwargs)
-        run = Run(self.executed, self.iterators)
+        run = Run(self.executed, self.iterators, hears=not self._knows_code)
         result = _recorded(run, lambda: fn(*args, **kwargs))
         self.unseen = run.unseen
         return result

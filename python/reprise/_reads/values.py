@@ -60,16 +60,16 @@ class Values:
 
     def take(self, other):
         """What another one found by the same roots, where that is all as it was; False: it looks for itself."""
-        if not self._finds_the_same(other) or not other.handle.holds():
+        if not self._finds_the_same(other) or not self.handle.take(other.handle):
             return False
         walk = other.walk.twin()
-        self.handle.set(walk.owners, self.unowned)
         self.walk, self._stages, self._size = walk, list(other._stages), other._size
         self.walks += 1
         return True
 
     def _finds_the_same(self, other):
-        if other.walk is None or other.walk.can_go_on or other.left or self.left or other.runs_unseen or self.runs_unseen:
+        if other.walk is None or other.walk.can_go_on or other.left or self.left or other.unowned is not None or (
+                other.runs_unseen or self.runs_unseen):
             return False
         return self._known_now() == other.walk.known and self.executed == other.executed and (
             self.executed.asked == other.executed.asked) and len(self.roots) == len(other.roots) and all(
