@@ -214,5 +214,78 @@ class OthersInMemory(unittest.TestCase):
         self.assertIn("a sparse or nested tensor", " ".join(str(w.message) for w in said))
 
 
+class Settings:
+    def __init__(self, flag, left, right):
+        self.flag, self.left, self.right = flag, left, right
+
+
+def left_of(settings):
+    return settings.left
+
+
+def right_of(settings):
+    return settings.right
+
+
+def scaled_by(settings):
+    def scaled(x):
+        return x * (left_of(settings) if settings.flag else right_of(settings))
+    return scaled
+
+
+class Further(unittest.TestCase):
+    """Callables that begin with what others found, of the same code or made of the same object."""
+
+    def setUp(self):
+        self.x = torch.ones(4, 4, device="cuda")
+        self.addCleanup(torch.set_grad_enabled, torch.is_grad_enabled())
+        torch.set_grad_enabled(False)
+
+    def gives(self, made, factor):
+        for _ in range(3):
+            self.assertEqual(made(self.x).cpu()[0, 0].item(), factor)
+
+    def test_callables_alike_read_values_of_their_own(self):
+        self.gives(reprise.graphed(scaled_by(Settings(True, 2.0, 3.0))), 2.0)
+        settings = Settings(False, 2.0, 3.0)
+        made = reprise.graphed(scaled_by(settings))
+        self.assertEqual(made(self.x).cpu()[0, 0].item(), 3.0)
+        settings.right = 5.0  # ahead of its capture
+        self.gives(made, 5.0)
+        settings.right = 7.0
+        self.gives(made, 7.0)
+        settings.flag, settings.left = True, 11.0
+        self.gives(made, 11.0)
+
+    def test_each_of_one_object_follows_it(self):
+        settings = Settings(True, 2.0, 3.0)
+        scaled, made = scaled_by(settings), []
+        for value in (2.0, 4.0, 2.0, 9.0):
+            settings.left = value
+            made.append(reprise.graphed(scaled))
+            for one in made:
+                self.gives(one, value)
+        fresh = reprise.graphed(scaled)
+        fresh(self.x)
+        settings.left = 5.0
+        for one in (fresh, *made):
+            self.gives(one, 5.0)
+
+    def test_each_of_one_module_follows_it(self):
+        net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)).cuda().eval()
+        hooks, made = [], []
+        changes = (lambda: None, lambda: setattr(net[0], "weight", torch.nn.Parameter(self.x + 1)),
+                   lambda: net.append(torch.nn.Linear(4, 4).cuda()),
+                   lambda: hooks.append(net[1].register_forward_hook(lambda module, args, out: out * 2)),
+                   lambda: hooks.pop().remove(), lambda: setattr(net[0].weight, "data", self.x + 2),
+                   lambda: net.__delitem__(2), net.train)
+        for number, change in enumerate(changes):
+            change()
+            made.append(reprise.graphed(net))
+            for one in reversed(made):  # the others do not know yet
+                for _ in range(3):
+                    self.assertTrue(torch.equal(one(self.x).cpu(), net(self.x).cpu()), number)
+
+
 if __name__ == "__main__":
     unittest.main()
