@@ -57,6 +57,25 @@ class Marks(unittest.TestCase):
             self.addCleanup(generators._tells_python.cache_clear)
             self.assertIsNone(generators.mark(random.Random(1)))
 
+    def test_the_state_of_one_of_the_process_is_asked_once(self):
+        made, asked = random.Random(1), []
+
+        def get():
+            asked.append(1)
+            return made.getstate()
+        with mock.patch.object(generators, "_of_process", lambda: [made]), mock.patch.dict(generators._states):
+            first = generators.state_of(made, get)
+            self.assertEqual(generators.state_of(made, get), first)
+            self.assertEqual(len(asked), 1)
+            made.random()
+            self.assertNotEqual(generators.state_of(made, get)[0], first[0])
+            made.setstate(first[0])
+            self.assertEqual(generators.state_of(made, get)[0], first[0])
+        before = len(asked)
+        generators.state_of(made, get)
+        generators.state_of(made, get)
+        self.assertEqual(len(asked), before + 2, "others are not kept")
+
     def test_a_record_asks_where_the_words_moved(self):
         made = random.Random(1)
         asked = []

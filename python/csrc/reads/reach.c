@@ -2,6 +2,7 @@
 #include "reads/reach.h"
 
 #include "base/members.h"
+#include "reads/bodies.h"
 #include "reads/reads.h"
 #include "reads/record.h"
 #include "reads/same.h"
@@ -13,9 +14,11 @@ struct reach {
     PyObject_HEAD PyObject *records, *ahead; /* lists; ahead: (object, path) */
     PyObject
         *kinds; /* by type: the method that looks at such an object; True: it is a module; False: a
-                   function; Ellipsis: a tensor; None */
+                   function; Ellipsis: a tensor;
+                   NotImplemented: a class; None */
     PyObject *methods; /* by type: as method_of has it */
-    PyObject *path_type, *mapping_type, *elements_type, *members_type, *pointing_type, *cell_type;
+    PyObject *path_type, *mapping_type, *elements_type, *members_type, *pointing_type, *cell_type,
+        *body_type;
     PyObject *strided; /* torch.strided, or None */
     PyObject *ordered; /* collections.OrderedDict */
     PyObject *names;   /* in code that was followed: a set */
@@ -33,15 +36,16 @@ struct reach {
 static struct {
     PyObject *find_look, *look, *is_touched, *dict, *name, *empty, *parameters, *buffers, *modules,
         *attribute, *item, *empty_dicts, *cell, *memo, *cache_info, *data_ptr, *numel, *forward,
-        *call, *find_method, *meet_module, *function, *module, *closure, *globals, *defaults,
-        *is_outside, *names_of, *space, *name_in_module, *tensor, *is_cuda, *layout, *detach,
-        *is_inference, *version, *free_names, *cell_name;
+        *call, *find_method, *meet_module, *module, *closure, *globals, *defaults, *is_outside,
+        *names_of, *space, *name_in_module, *tensor, *is_cuda, *layout, *detach, *is_inference,
+        *version, *free_names, *cell_name, *wrapped, *body_names, *class_by_view, *bases;
 } says;
 
-enum { UNTOLD = 2 };
+enum { UNTOLD = 2, MOST_CODE = 4096 };
 
-static PyObject *nothing; /* an empty dict, which nobody adds to */
-static PyObject *zero;    /* the key of what a cell holds */
+static PyObject *nothing;       /* an empty dict, which nobody adds to */
+static PyObject *names_by_code; /* by the id of code: (code, names in it) */
+static PyObject *zero;          /* the key of what a cell holds */
 
 /* ---- Is it touched? ------------------------------------------------------------------------ */
 
@@ -407,21 +411,89 @@ static bool look_at_attribute(struct reach *reach, PyObject *path, PyObject *hel
     return worked;
 }
 
-/* attributes(dict of a class, what its record holds, path): what it has lies ahead; its methods as far
- * as they are named. */
+/* Is a function or class none of the program's? -1 with an exception set. */
+static int is_outside(struct reach *reach, PyObject *object)
+{
+    PyObject *module = PyObject_GetAttr(object, says.module);
+    PyObject *said =
+        module ? PyObject_CallMethodObjArgs((PyObject *)reach, says.is_outside, module, NULL)
+               : NULL;
+    int is_outside = said ? PyObject_IsTrue(said) : -1;
+    Py_XDECREF(module);
+    Py_XDECREF(said);
+    return is_outside;
+}
+
+/* What a class has lies ahead; its methods as far as they are named. names: a copy of its dict, as Python
+ * may run meanwhile; held: all that its record has. */
+static bool look_at_body(struct reach *reach, PyObject *names, PyObject *held, PyObject *path)
+{
+    PyObject *name, *value;
+    Py_ssize_t at = 0;
+    bool worked = true;
+    while (worked && PyDict_Next(names, &at, &name, &value))
+        worked = look_at_attribute(reach, path, held, name, value);
+    return worked;
+}
+
+/* attributes(copy of a class's dict, what its record holds, path) */
 static PyObject *reach_attributes(PyObject *self, PyObject *args)
 {
-    struct reach *reach = (struct reach *)self;
-    PyObject *names, *held, *path, *name, *value;
+    PyObject *names, *held, *path;
     if (!PyArg_ParseTuple(args, "O!O!O", &PyDict_Type, &names, &PyDict_Type, &held, &path))
         return NULL;
-    PyObject *copy = PyDict_Copy(names); /* Python may run meanwhile */
-    bool worked = copy != NULL;
-    Py_ssize_t at = 0;
-    while (worked && PyDict_Next(copy, &at, &name, &value))
-        worked = look_at_attribute(reach, path, held, name, value);
+    return look_at_body((struct reach *)self, names, held, path) ? Py_NewRef(Py_None) : NULL;
+}
+
+/* A class, whose dict is known. */
+static bool record_body(struct reach *reach, PyObject *type, PyObject *names, PyObject *path)
+{
+    PyObject *held = rpp_body_of(NULL, names), *copy = held ? PyDict_Copy(names) : NULL;
+    PyObject *alike = copy ? PyTuple_Pack(2, names, copy) : NULL;
+    PyObject *made =
+        alike ? rpp_record_new((PyTypeObject *)reach->body_type, type, path, held) : NULL;
+    if (made)
+        ((struct rpp_record *)made)->alike = Py_NewRef(alike);
+    bool worked = made && PyObject_SetAttr(made, says.body_names, names) == 0 &&
+                  PyList_Append(reach->records, made) == 0 && look_at_body(reach, copy, held, path);
+    Py_XDECREF(held);
     Py_XDECREF(copy);
-    return worked ? Py_NewRef(Py_None) : NULL;
+    Py_XDECREF(alike);
+    Py_XDECREF(made);
+    return worked;
+}
+
+static bool look_at_own_class(struct reach *reach, PyObject *type)
+{
+    PyObject *name = see(reach, type) ? PyObject_GetAttr(type, says.name) : NULL;
+    PyObject *path =
+        name ? rpp_path_new((PyTypeObject *)reach->path_type, Py_None, says.empty, name) : NULL;
+    PyObject *names = path ? rpp_dict_of_class(NULL, type) : NULL, *done = NULL;
+    if (names == Py_None)
+        done = PyObject_CallMethodObjArgs((PyObject *)reach, says.class_by_view, type, path, NULL);
+    bool worked =
+        names && (names == Py_None ? done != NULL : record_body(reach, type, names, path));
+    Py_XDECREF(name);
+    Py_XDECREF(path);
+    Py_XDECREF(names);
+    Py_XDECREF(done);
+    return worked;
+}
+
+/* The program's classes among those that a class inherits from. */
+static bool look_at_class(struct reach *reach, PyObject *type)
+{
+    PyObject *bases = PyObject_GetAttr(type, says.bases);
+    Py_ssize_t count = bases && PyTuple_Check(bases) ? PyTuple_Size(bases) : 0;
+    bool worked = bases != NULL;
+    for (Py_ssize_t i = 0; worked && i < count; i++) {
+        PyObject *base = PyTuple_GetItem(bases, i);
+        int outside = is_outside(reach, base);
+        bool is_left = outside > 0 || (base != type && rpp_seen_has(&reach->seen, base));
+        worked = outside >= 0 && (is_left || look_at_own_class(reach, base));
+    }
+    Py_XDECREF(bases);
+    return worked;
 }
 
 /* ---- Names of code ------------------------------------------------------------------------- */
@@ -528,10 +600,30 @@ static int is_followed(const struct reach *reach, PyObject *code, PyObject *id)
     return is_known;
 }
 
+/* The names in code, a new reference. It is kept by identity: to hash code takes as long as it has
+ * instructions. */
+static PyObject *names_in(struct reach *reach, PyObject *code)
+{
+    PyObject *id = PyLong_FromVoidPtr(code);
+    PyObject *known = id ? PyDict_GetItemWithError(names_by_code, id) : NULL;
+    PyObject *names = known ? Py_NewRef(PyTuple_GetItem(known, 1)) : NULL;
+    if (id && !known && !PyErr_Occurred()) {
+        names = PyObject_CallMethodObjArgs((PyObject *)reach, says.names_of, code, NULL);
+        if (PyDict_Size(names_by_code) >= MOST_CODE)
+            PyDict_Clear(names_by_code);
+        PyObject *entry = names ? PyTuple_Pack(2, code, names) : NULL; /* keeps the id */
+        if (!entry || PyDict_SetItem(names_by_code, id, entry) != 0)
+            Py_CLEAR(names);
+        Py_XDECREF(entry);
+    }
+    Py_XDECREF(id);
+    return names;
+}
+
 static bool look_at_names(struct reach *reach, PyObject *code, PyObject *globals, PyObject *id)
 {
     PyObject *self = (PyObject *)reach;
-    PyObject *names = PyObject_CallMethodObjArgs(self, says.names_of, code, NULL);
+    PyObject *names = names_in(reach, code);
     PyObject *space = names ? Py_XNewRef(PyDict_GetItemWithError(reach->spaces, id)) : NULL;
     if (names && !space && !PyErr_Occurred())
         space = PyObject_CallMethodObjArgs(self, says.space, globals, Py_None, NULL);
@@ -550,15 +642,6 @@ static bool look_at_code(struct reach *reach, PyObject *code, PyObject *globals)
     bool worked = is_known > 0 || (is_known == 0 && look_at_names(reach, code, globals, id));
     Py_XDECREF(id);
     return worked;
-}
-
-/* _code(code, globals) */
-static PyObject *reach_code(PyObject *self, PyObject *args)
-{
-    PyObject *code, *globals;
-    if (!PyArg_ParseTuple(args, "OO!", &code, &PyDict_Type, &globals))
-        return NULL;
-    return look_at_code((struct reach *)self, code, globals) ? Py_NewRef(Py_None) : NULL;
 }
 
 /* What a function is given where a call leaves it out; parts: as parts_of has them. */
@@ -612,53 +695,41 @@ static bool look_at_closure(struct reach *reach, PyObject *function, PyObject *c
     return worked;
 }
 
-/* Has a function an attribute that is neither None nor empty? -1 with an exception set. */
-static int has_some(PyObject *function, PyObject *name)
-{
-    PyObject *value = PyObject_GetAttr(function, name);
-    int has = value ? PyObject_IsTrue(value) : -1;
-    Py_XDECREF(value);
-    return has;
-}
-
-/* Is it none of the program's? -1 with an exception set. */
-static int is_outside(struct reach *reach, PyObject *function)
-{
-    PyObject *module = PyObject_GetAttr(function, says.module);
-    PyObject *said =
-        module ? PyObject_CallMethodObjArgs((PyObject *)reach, says.is_outside, module, NULL)
-               : NULL;
-    int is_outside = said ? PyObject_IsTrue(said) : -1;
-    Py_XDECREF(module);
-    Py_XDECREF(said);
-    return is_outside;
-}
-
-/* What a function of the program's leads to; parts: as parts_of has them. */
-static bool look_at_parts(struct reach *reach, PyObject *function, PyObject *parts, PyObject *path)
+/* What a function of the program's leads to beside what it closes over; attributes: its dict; parts: as
+ * parts_of has them. */
+static bool look_at_parts(struct reach *reach, PyObject *function, PyObject *attributes,
+                          PyObject *parts, PyObject *path)
 {
     PyObject *globals = PyObject_GetAttr(function, says.globals);
     bool worked = globals && push_defaults(reach, parts, path) &&
+                  (PyDict_Size(attributes) == 0 ||
+                   look_at_dict(reach, attributes, path, says.attribute, false)) &&
                   look_at_code(reach, PyTuple_GetItem(parts, 0), globals);
     Py_XDECREF(globals);
     return worked;
 }
 
-/* Most have no attributes; Python looks at the others. */
+/* Of a decorator that is not the program's, what it is around. */
+static bool push_wrapped(const struct reach *reach, PyObject *attributes, PyObject *path)
+{
+    PyObject *inner = PyDict_GetItemWithError(attributes, says.wrapped);
+    PyObject *item = inner && inner != Py_None ? PyTuple_Pack(2, inner, path) : NULL;
+    bool worked = item ? PyList_Append(reach->ahead, item) == 0 : !PyErr_Occurred();
+    Py_XDECREF(item);
+    return worked;
+}
+
 static bool look_at_function(struct reach *reach, PyObject *function, PyObject *path)
 {
-    int has = has_some(function, says.dict);
-    if (has > 0) {
-        PyObject *done =
-            PyObject_CallMethodObjArgs((PyObject *)reach, says.function, function, path, NULL);
-        Py_XDECREF(done);
-        return done != NULL;
-    }
-    int outside = has == 0 ? is_outside(reach, function) : -1;
+    int outside = is_outside(reach, function);
     PyObject *parts = outside >= 0 ? rpp_parts_of(NULL, function) : NULL;
-    bool worked = parts && look_at_closure(reach, function, PyTuple_GetItem(parts, 0)) &&
-                  (outside || look_at_parts(reach, function, parts, path));
+    PyObject *attributes = parts ? PyObject_GetAttr(function, says.dict) : NULL;
+    bool worked = attributes && PyDict_Check(attributes) &&
+                  look_at_closure(reach, function, PyTuple_GetItem(parts, 0)) &&
+                  (outside ? push_wrapped(reach, attributes, path)
+                           : look_at_parts(reach, function, attributes, parts, path));
     Py_XDECREF(parts);
+    Py_XDECREF(attributes);
     return worked;
 }
 
@@ -850,6 +921,8 @@ static bool look_with(struct reach *reach, PyObject *look, PyObject *value, PyOb
         return look_at_function(reach, value, path);
     if (look == Py_Ellipsis)
         return look_at_tensor(reach, value, path);
+    if (look == Py_NotImplemented)
+        return look_at_class(reach, value);
     if (is_exact_set(value))
         return look_at_set(reach, value, path);
     PyObject *done = PyObject_CallFunctionObjArgs(look, value, path, NULL);
@@ -925,6 +998,7 @@ static const size_t objects[] = {
     offsetof(struct reach, modules),       offsetof(struct reach, followed),
     offsetof(struct reach, members_type),  offsetof(struct reach, pointing_type),
     offsetof(struct reach, strided),       offsetof(struct reach, cell_type),
+    offsetof(struct reach, body_type),
 };
 enum { OBJECTS = sizeof objects / sizeof *objects };
 static const struct rpp_members references = {objects, OBJECTS};
@@ -974,21 +1048,22 @@ static PyObject *reach_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return (PyObject *)reach;
 }
 
-/* begin((Path, Mapping, Elements, Members, Pointing, Cell, OrderedDict), torch.strided or None, most owners, most
+/* begin((Path, Mapping, Elements, Members, Pointing, Cell, Body, OrderedDict), torch.strided or None, most owners, most
  * elements) */
 static PyObject *reach_begin(PyObject *self, PyObject *args)
 {
     struct reach *reach = (struct reach *)self;
     PyTypeObject *const type = &PyType_Type;
-    PyObject *path, *mapping, *elements, *members, *pointing, *cell, *ordered, *strided;
-    if (!PyArg_ParseTuple(args, "(O!O!O!O!O!O!O!)Onn", type, &path, type, &mapping, type, &elements,
-                          type, &members, type, &pointing, type, &cell, type, &ordered, &strided,
-                          &reach->most_owners, &reach->most_elements))
+    PyObject *path, *mapping, *elements, *members, *pointing, *cell, *body, *ordered, *strided;
+    if (!PyArg_ParseTuple(args, "(O!O!O!O!O!O!O!O!)Onn", type, &path, type, &mapping, type,
+                          &elements, type, &members, type, &pointing, type, &cell, type, &body,
+                          type, &ordered, &strided, &reach->most_owners, &reach->most_elements))
         return NULL;
-    PyObject *const given[] = {path, mapping, elements, members, pointing, cell, ordered, strided};
+    PyObject *const given[] = {path, mapping, elements, members, pointing,
+                               cell, body,    ordered,  strided};
     PyObject **const at[] = {&reach->path_type,    &reach->mapping_type,  &reach->elements_type,
                              &reach->members_type, &reach->pointing_type, &reach->cell_type,
-                             &reach->ordered,      &reach->strided};
+                             &reach->body_type,    &reach->ordered,       &reach->strided};
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
         PyObject *gone = *at[i];
         *at[i] = Py_NewRef(given[i]);
@@ -1012,14 +1087,14 @@ static PyMemberDef members[] = {
 
 static PyMethodDef methods[] = {
     {"begin", reach_begin, METH_VARARGS,
-     "begin((Path, Mapping, Elements, Members, Pointing, Cell, OrderedDict), torch.strided or "
+     "begin((Path, Mapping, Elements, Members, Pointing, Cell, Body, OrderedDict), torch.strided "
+     "or "
      "None, most "
      "owners, most elements of one)."},
     {"follow", reach_follow, METH_VARARGS,
      "follow(value, path): everything that can be reached from the value."},
     {"mapping", reach_mapping, METH_VARARGS,
      "mapping(dict, path, form, registered=False): a record of it; what it holds lies ahead."},
-    {"_code", reach_code, METH_VARARGS, "_code(code, globals): the names that it has."},
     {"attributes", reach_attributes, METH_VARARGS,
      "attributes(dict of a class, what its record holds, path): what it has lies ahead."},
     {"see", reach_see, METH_O, "see(object): it counts as seen; was it not before?"},
@@ -1048,7 +1123,6 @@ static bool prepare(void)
         {&says.cache_info, "cache_info"},
         {&says.forward, "forward"},
         {&says.call, "__call__"},
-        {&says.function, "_function"},
         {&says.module, "__module__"},
         {&says.closure, "__closure__"},
         {&says.globals, "__globals__"},
@@ -1069,9 +1143,13 @@ static bool prepare(void)
         {&says.version, "_version"},
         {&says.free_names, "co_freevars"},
         {&says.cell_name, "name"},
+        {&says.wrapped, "__wrapped__"},
+        {&says.body_names, "names"},
+        {&says.class_by_view, "_class_by_view"},
+        {&says.bases, "__mro__"},
     };
     return rpp_intern(words, sizeof words / sizeof *words) && (nothing = PyDict_New()) != NULL &&
-           (zero = PyLong_FromLong(0)) != NULL;
+           (zero = PyLong_FromLong(0)) != NULL && (names_by_code = PyDict_New()) != NULL;
 }
 
 int rpp_add_reach_types(PyObject *module)

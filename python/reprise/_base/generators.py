@@ -13,6 +13,7 @@ import sys
 
 _HEAD = object.__basicsize__
 _OF_MT19937 = 625 * 4  # bytes: its key, and how far it is
+_states: dict[int, tuple] = {}  # by the id of a generator of the process's: (it, its mark, what asked, its state)
 
 
 def mark(made):
@@ -24,6 +25,25 @@ def mark(made):
     if numpy is not None and kind is numpy.RandomState:
         return _words_of_numpy(made, numpy) if _tells_numpy() else None
     return None
+
+
+def state_of(made, get):
+    """What get() says of a generator's state, and its mark. Of one of the process's it is not asked again while it
+    stays where it was: nobody changes what is returned."""
+    now = mark(made)
+    known = _states.get(id(made))
+    if known is not None and known[0] is made and known[1] is not None and known[1] == now and known[2] == get:
+        return known[3], now
+    state = get()
+    if made is not None and any(made is one for one in _of_process()):
+        _states[id(made)] = (made, now, get, state)
+    return state, now
+
+
+def _of_process():
+    """Those that live as long as the process."""
+    numpy = sys.modules.get("numpy.random")
+    return [getattr(ask, "__self__", None) for ask in (random.getstate, getattr(numpy, "get_state", None))]
 
 
 def _words(made, kind):

@@ -8,6 +8,7 @@ may be missing there, or be another project's. So this file imports only the sta
 the package where it asks about that. `python -m reprise._base.versions` prints the same lines.
 """
 
+import functools
 import importlib.util
 import os
 import sys
@@ -42,7 +43,12 @@ TABLE = (
 
 def numbers(version):
     """(2, 11) of "2.11.0+cu130"; () of what is no version."""
-    parts = str(version).split("+")[0].split(".")[:2]
+    return _numbers(str(version))
+
+
+@functools.lru_cache(maxsize=64)
+def _numbers(version):
+    parts = version.split("+")[0].split(".")[:2]
     digits = ["".join(c for c in part if c.isdigit()) for part in parts]
     return tuple(map(int, digits)) if len(digits) == 2 and all(digits) else ()
 

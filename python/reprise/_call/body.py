@@ -60,15 +60,19 @@ def is_on_cpu(torch, leaf):
     return isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu"
 
 
-def keeps_containers(torch, body, held):
+def keeps_containers(torch, body, containers):
     """The body, whose results have a Held for each container of the program's: what a run puts into one is an
-    effect. Others it may return in one place each. held: those of the program, by their ids."""
-    known = {}
+    effect. Others it may return in one place each. containers: gives those of the program, by their ids; it is asked
+    where a result may have one."""
+    known, found = {}, []
 
     def keeping(placed):
         result = body(placed)
         if isinstance(result, torch.Tensor):
             return result
+        if not found:
+            found.append(containers())
+        held, = found
         kind = met_twice(result, held)
         if kind is not None:
             raise _C.Error(f"it returns the same {kind.__name__} in two places, of which replays would make two. Return "

@@ -1221,7 +1221,7 @@ class Graphed:
         if cpu is not None:
             before.effects.follows_draws = cpu.follows_draws
         body = body_of(self._torch, fn, leaves, spec, has_kwargs, before.effects.filling, self._brought, seat, cpu)
-        body = keeps_containers(self._torch, body, before.effects.containers())
+        body = keeps_containers(self._torch, body, before.effects.containers)
         body = taking_apart(self._torch, body)
         if prints is not None:
             body = prints.body(body)

@@ -122,8 +122,9 @@ def _own(module):
 def check_sharded(torch, modules):
     """Raises where parameters of these come and go, or are no tensors of this rank alone."""
     _check_gathered(torch, modules)
-    spread = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", ())
-    for module in modules if spread else ():
+    spread = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+    kinds = {type(p) for module in modules for p in _own(module)} if spread is not None else ()
+    for module in modules if any(issubclass(kind, spread) for kind in kinds) else ():
         if any(isinstance(p, spread) for p in _own(module)):
             raise RuntimeError(SPREAD.format(type(module).__name__))
 

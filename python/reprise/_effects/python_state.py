@@ -661,9 +661,9 @@ class State(Record):
     def __init__(self, get, put, path, made=None):
         self.get = get
         self.set = put
-        super().__init__(None, path)
         self.made = made
-        self.mark = generators.mark(made)
+        self.owner, self.path = None, path
+        self.held, self.mark = generators.state_of(made, get)
 
     def look(self, owner):
         return self.get()

@@ -23,7 +23,7 @@ import weakref
 from .. import _C
 from .._reads.code import once_for_code
 from .python_state import (MEMO_TYPE, Body, Bytes, Cell, Contents, Drawn, Elements, Empties, Mapping, Members, Memo, Names,
-                            Path, Pointing, Progress, Slotted, State, cell_value, slots_of)
+                            Path, Pointing, Progress, Slotted, State, slots_of)
 
 MOST_OWNERS = 200_000    # objects that are looked at
 MOST_ELEMENTS = 10_000   # elements of a container up to which each of them is looked at
@@ -41,7 +41,6 @@ _ITERATORS = tuple({type(iter(made)) for made in _EMPTY} | {
 
 _OWNERS = (list, dict, set, bytearray, collections.deque, collections.OrderedDict, collections.defaultdict)
 
-_NONE: dict[str, object] = {}
 _looks: weakref.WeakKeyDictionary[type, object] = weakref.WeakKeyDictionary()  # by type: as _choose_look says
 
 
@@ -69,7 +68,7 @@ class Reach(_C.Reach):
     """The records of all that was found. What is common is looked at by csrc/reads/reach.c."""
 
     def __init__(self, torch):
-        self.begin((Path, Mapping, Elements, Members, Pointing, Cell, collections.OrderedDict),
+        self.begin((Path, Mapping, Elements, Members, Pointing, Cell, Body, collections.OrderedDict),
                    getattr(torch, "strided", None), MOST_OWNERS, MOST_ELEMENTS)
         self.torch = torch
 
@@ -113,7 +112,7 @@ class Reach(_C.Reach):
 
     def _find_look(self, kind):
         """What looks at objects of a type; None: nothing does; True: they are modules; False: functions; ...:
-        tensors."""
+        tensors; NotImplemented: classes."""
         look = _looks.get(kind, "") if self.torch is sys.modules.get("torch") else ""
         if look == "":
             look = self._choose_look(kind)
@@ -127,7 +126,7 @@ class Reach(_C.Reach):
         if kind in _ATOMS or issubclass(kind, (enum.Enum, BaseException)):
             return None
         if issubclass(kind, type):
-            return "_class"
+            return NotImplemented
         for of, look in ((types.FunctionType, False), (types.MethodType, "_method"),
                          ((types.BuiltinFunctionType, types.MethodWrapperType), "_bound"),
                          (functools.partial, "_partial"), (MEMO_TYPE, "_memo"),
@@ -160,33 +159,6 @@ class Reach(_C.Reach):
     # ---- Functions ----
 
     _is_outside, _names_of = staticmethod(_is_outside), staticmethod(names_of)
-
-    def _function(self, fn, path):
-        """One that has attributes; csrc/reads/reach.c looks at the others."""
-        if _is_outside(fn.__module__):
-            inner = getattr(fn, "__wrapped__", None)  # a decorator's, around one of the program's
-            self._cells(fn, path)
-            if inner is not None:
-                self._ahead.append((inner, path))
-            return
-        code, defaults, by_name = _C.parts_of(fn)
-        if fn.__closure__:
-            self._cells(fn, path)
-        for value in (defaults or ()):
-            self._ahead.append((value, Path(path, ".", "__defaults__")))
-        for name, value in (by_name or _NONE).items():
-            self._ahead.append((value, Path(None, "", name)))
-        if fn.__dict__:
-            self.mapping(fn.__dict__, path, ".")
-        self._code(code, fn.__globals__)
-
-    def _cells(self, fn, path):
-        for name, cell in zip(_C.parts_of(fn)[0].co_freevars, fn.__closure__ or ()):
-            if not self.see(cell):
-                continue
-            record = Cell(cell, None, name)
-            self.records.append(record)
-            self._ahead.append((cell_value(cell), record.path_of(0)))
 
     def _meet_module(self, space, name, module):
         """A global that code names is a module."""
@@ -267,16 +239,11 @@ class Reach(_C.Reach):
             self._ahead += [(held, record.path_of(name)) for name, held in record.held.items()]
         self._ahead.append((type(value), Path(None, "", type(value).__name__)))
 
-    def _class(self, kind, path):
-        """The attributes of a class of the program; its methods as far as they are named."""
-        for base in kind.__mro__:
-            if _is_outside(base.__module__) or (base is not kind and self.is_seen(base)):
-                continue
-            self.see(base)
-            where = Path(None, "", base.__name__)
-            record = Body(base, where)
-            self.records.append(record)
-            self.attributes(dict(vars(base)) if record.names is None else record.names, record.held, where)
+    def _class_by_view(self, kind, path):
+        """One whose dict Python hides."""
+        record = Body(kind, path)
+        self.records.append(record)
+        self.attributes(dict(vars(kind)), record.held, path)
 
     @staticmethod
     def _find_method(kind):

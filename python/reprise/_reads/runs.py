@@ -358,7 +358,7 @@ def _numpy_state():
     random = getattr(sys.modules.get("numpy"), "random", None)
     if random is None:
         return None
-    name, keys, position, *rest = random.get_state(legacy=True)
+    name, keys, position, *rest = generators.state_of(_numpys(), random.get_state)[0]
     return (name, keys.tobytes(), position, *rest)
 
 
