@@ -396,6 +396,8 @@ static PyMethodDef methods[] = {
     {"learn_order", rpp_learn_order, METH_O, "Is the order of back ends found in the context?"},
     {"ask_switches", rpp_ask_switches, METH_O, "Functions that each call asks beside."},
     {"clean_stack", rpp_clean_stack, METH_O, "Zeros the thread's stack below the caller."},
+    {"writing_replays", rpp_writing_replays, METH_NOARGS,
+     "How many replays wrote to tensors that are no arguments of theirs."},
     {"run_aside", rpp_run_aside, METH_VARARGS,
      "run_aside(callable, seconds): on a thread of its own; has it ended by then?"},
     {"settle_layout", rpp_settle_layout, METH_NOARGS, "Is it known where tensors have those?"},

@@ -52,6 +52,8 @@ RUNS = {
     "gpu_compile_trees.py --install": 13,
     "gpu_cpu_values.py": 59,
     "gpu_cpu_values.py --install": 59,
+    "gpu_answers.py": 14,
+    "gpu_answers.py --install": 14,
     "gpu_module.py": 26,
     "gpu_module.py --install": 26,
     "gpu_parts.py": 54,

@@ -98,22 +98,30 @@ static bool modes_fit(const struct fast_call *fast, struct rpp_inputs *inputs)
            says(fast->autocast, false) && are_plain(fast, inputs);
 }
 
-/* set_guard(tensors, dicts, handle class, grad, inference, params, reads, members): what holds from
- * now on. params: those whose requires_grad matters; reads, members: a Reads or None each. */
+static bool is_reads_or_none(PyObject *object)
+{
+    return object == Py_None || rpp_is_reads(object);
+}
+
+/* set_guard(tensors, dicts, handle class, grad, inference, params, reads, members, sources): what
+ * holds from now on. params: those whose requires_grad matters; reads, members, sources: a Reads or
+ * None each. */
 static PyObject *fast_call_set_guard(PyObject *object, PyObject *arguments)
 {
     struct fast_call *fast = (struct fast_call *)object;
-    PyObject *tensors, *dicts, *handles, *params, *reads = Py_None, *members = Py_None;
+    PyObject *tensors, *dicts, *handles, *params;
+    PyObject *reads = Py_None, *members = Py_None, *sources = Py_None;
     int grad, inference;
-    if (!PyArg_ParseTuple(arguments, "O!O!OppO!|OO", &PyTuple_Type, &tensors, &PyTuple_Type, &dicts,
-                          &handles, &grad, &inference, &PyTuple_Type, &params, &reads, &members))
+    if (!PyArg_ParseTuple(arguments, "O!O!OppO!|OOO", &PyTuple_Type, &tensors, &PyTuple_Type,
+                          &dicts, &handles, &grad, &inference, &PyTuple_Type, &params, &reads,
+                          &members, &sources))
         return NULL;
-    if ((reads != Py_None && !rpp_is_reads(reads)) ||
-        (members != Py_None && !rpp_is_reads(members)))
+    if (!is_reads_or_none(reads) || !is_reads_or_none(members) || !is_reads_or_none(sources))
         return PyErr_Format(PyExc_TypeError, "set_guard takes a Reads or None");
     drop_all(fast);
     if (rpp_guard_set(&fast->guard, fast->exchange, tensors, dicts, handles, params,
-                      reads == Py_None ? NULL : reads, members == Py_None ? NULL : members) != 0)
+                      reads == Py_None ? NULL : reads, members == Py_None ? NULL : members,
+                      sources == Py_None ? NULL : sources) != 0)
         return NULL;
     fast->is_grad = grad;
     fast->is_inference = inference;
@@ -367,7 +375,7 @@ static bool is_for_python(const struct rpp_shape *shape, rp_status status)
     assert(status != RP_OK);
     return status == RP_ERROR_UNSUPPORTED ||
            (status == RP_ERROR_CONTRACT &&
-            (rp_graph_is_stale(shape->graph->graph) || !rpp_shape_has_its_scalars(shape)));
+            (rpp_graph_is_stale(shape->graph) || !rpp_shape_has_its_scalars(shape)));
 }
 
 static PyObject *replay(const struct fast_call *fast, const struct rpp_shape *shape,
@@ -417,7 +425,7 @@ static bool is_captured(const struct fast_call *fast, int32_t ordinal)
 static PyObject *go_forward(const struct fast_call *fast, const struct rpp_shape *shape,
                             const struct rpp_inputs *inputs)
 {
-    if ((shape->back && rp_graph_is_stale(shape->back->graph)) || is_captured(fast, shape->ordinal))
+    if ((shape->back && rpp_graph_is_stale(shape->back)) || is_captured(fast, shape->ordinal))
         return Py_NewRef(miss);
     PyObject *tensors = PyTuple_New((Py_ssize_t)inputs->tensor_count);
     for (size_t i = 0; tensors && i < inputs->tensor_count; i++)
@@ -432,7 +440,7 @@ static PyObject *try_replay(struct fast_call *fast, const struct rpp_shape *shap
                             const struct rpp_inputs *inputs)
 {
     uint64_t extents[RPP_MOST_TENSORS];
-    if (!shape->graph || rp_graph_is_stale(shape->graph->graph) ||
+    if (!shape->graph || rpp_graph_is_stale(shape->graph) ||
         !rpp_inputs_lie(inputs, &shape->signature, extents) || !rpp_guard_holds(&fast->guard))
         return Py_NewRef(miss);
     return shape->is_split ? go_forward(fast, shape, inputs) : replay(fast, shape, inputs, extents);
@@ -605,7 +613,8 @@ static PyMethodDef methods[] = {
      "renew(next_id, registrations): the same, where others than those that are guarded were "
      "registered until these counts."},
     {"set_guard", fast_call_set_guard, METH_VARARGS,
-     "set_guard(tensors, dicts, handle class, grad, inference, params, reads=None, members=None): "
+     "set_guard(tensors, dicts, handle class, grad, inference, params, reads=None, members=None, "
+     "sources=None): "
      "what must not change; of params, whether they want gradients."},
     {NULL, NULL, 0, NULL},
 };

@@ -232,6 +232,7 @@ void rpp_guard_drop(struct rpp_guard *guard)
     Py_XDECREF(old.wants);
     Py_XDECREF(old.reads);
     Py_XDECREF(old.members);
+    Py_XDECREF(old.sources);
     rpp_switches_drop(&old.switches);
     PyMem_Free(old.places);
     PyMem_Free(old.paths);
@@ -240,7 +241,7 @@ void rpp_guard_drop(struct rpp_guard *guard)
 
 int rpp_guard_set(struct rpp_guard *guard, const struct dl_exchange *exchange, PyObject *tensors,
                   PyObject *dicts, PyObject *handles, PyObject *params, PyObject *reads,
-                  PyObject *members)
+                  PyObject *members, PyObject *sources)
 {
     rpp_assert_gil();
     struct rpp_guard made = {.exchange = exchange,
@@ -260,6 +261,8 @@ int rpp_guard_set(struct rpp_guard *guard, const struct dl_exchange *exchange, P
     made.reads_epoch = reads ? rpp_reads_epoch(reads) : 0;
     made.members = Py_XNewRef(members);
     made.members_epoch = members ? rpp_reads_epoch(members) : 0;
+    made.sources = Py_XNewRef(sources);
+    made.sources_epoch = sources ? rpp_reads_epoch(sources) : 0;
     if (!made.places || !made.paths || !made.modes || !made.handle_count || !made.wants ||
         !note_places(&made) || rpp_switches_note(&made.switches) != 0) {
         rpp_guard_drop(&made);
@@ -273,11 +276,11 @@ int rpp_guard_set(struct rpp_guard *guard, const struct dl_exchange *exchange, P
 }
 
 /* Looking may let others run, who set the guard anew. */
-static bool reads_hold(const struct rpp_guard *guard)
+static bool reads_hold(PyObject *const *noted, const uint64_t *epoch)
 {
-    PyObject *reads = Py_XNewRef(guard->reads);
-    bool held = !reads || (rpp_reads_hold(reads) && guard->reads == reads &&
-                           guard->reads_epoch == rpp_reads_epoch(reads));
+    PyObject *reads = Py_XNewRef(*noted);
+    bool held =
+        !reads || (rpp_reads_hold(reads) && *noted == reads && *epoch == rpp_reads_epoch(reads));
     Py_XDECREF(reads);
     return held;
 }
@@ -310,7 +313,9 @@ bool rpp_guard_holds(struct rpp_guard *guard)
 {
     rpp_assert_gil();
     if (guard->tensors && members_hold(guard) && modes_hold(guard) && places_hold(guard) &&
-        wants_hold(guard) && rpp_switches_hold(&guard->switches) && reads_hold(guard))
+        wants_hold(guard) && rpp_switches_hold(&guard->switches) &&
+        reads_hold(&guard->reads, &guard->reads_epoch) &&
+        reads_hold(&guard->sources, &guard->sources_epoch))
         return true;
     PyErr_Clear();
     return false;

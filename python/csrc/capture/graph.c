@@ -6,6 +6,7 @@
 #include "capture/scalars.h"
 #include <assert.h>
 #include <reprise_framework.h>
+#include <string.h>
 
 PyTypeObject *rpp_graph_type;
 
@@ -17,6 +18,15 @@ struct parked {
     struct parked *next;
 };
 static struct parked *parked;
+
+static unsigned long long writing_replays; /* guarded by the GIL */
+
+PyObject *rpp_writing_replays(PyObject *module, PyObject *unused)
+{
+    rpp_assert_gil();
+    (void)module, (void)unused;
+    return PyLong_FromUnsignedLongLong(writing_replays);
+}
 
 /* lent: work of PyTorch's may be under way on what the graph made, an optimizer's step with its
  * gradients, and the memory goes with the graph. */
@@ -97,6 +107,8 @@ static void graph_dealloc(PyObject *object)
     PyMem_Free(self->args);
     rpp_draws_finish(&self->draws);
     Py_XDECREF(self->scalars);
+    Py_XDECREF(self->expected);
+    Py_XDECREF(self->keeper);
     Py_XDECREF(self->pool);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
@@ -133,6 +145,7 @@ rp_status rpp_graph_enqueue(struct rpp_graph *graph, struct CUstream_st *stream,
                                         graph->draws.values, 2 * graph->draws.count, stream, err);
     if (status == RP_OK && graph->scalars)
         rpp_scalars_advance(graph->scalars);
+    writing_replays += status == RP_OK && graph->writes;
     return status;
 }
 
@@ -270,10 +283,59 @@ static PyObject *graph_arg_info(PyObject *object, PyObject *args)
                          info.bound ? Py_True : Py_False, info.reason);
 }
 
+/* Has a replay left other bytes than it is to, as far as the host sees by now? */
+static bool has_left_others(const struct rpp_graph *graph)
+{
+    rpp_assert_gil();
+    char *expected;
+    Py_ssize_t bytes;
+    if (!graph->expected)
+        return false;
+    int status = PyBytes_AsStringAndSize(graph->expected, &expected, &bytes);
+    assert(status == 0 && graph->found);
+    (void)status;
+    return memcmp(expected, graph->found, (size_t)bytes) != 0;
+}
+
+bool rpp_graph_is_stale(const struct rpp_graph *graph)
+{
+    return rp_graph_is_stale(graph->graph) || has_left_others(graph);
+}
+
 static PyObject *graph_is_stale(PyObject *object, PyObject *unused)
 {
     (void)unused;
-    return PyBool_FromLong(rp_graph_is_stale(((struct rpp_graph *)object)->graph));
+    return PyBool_FromLong(rpp_graph_is_stale((struct rpp_graph *)object));
+}
+
+/* expect(bytes, address, keeper): what each replay leaves in memory of the host, which another
+ * object keeps. Once it left something else the graph is stale. */
+static PyObject *graph_expect(PyObject *object, PyObject *args)
+{
+    struct rpp_graph *self = (struct rpp_graph *)object;
+    PyObject *expected, *keeper;
+    unsigned long long address;
+    if (!PyArg_ParseTuple(args, "O!KO", &PyBytes_Type, &expected, &address, &keeper))
+        return NULL;
+    if (self->expected || !address)
+        return PyErr_Format(PyExc_ValueError, "a graph leaves bytes in one place of the host");
+    self->expected = Py_NewRef(expected);
+    self->keeper = Py_NewRef(keeper);
+    self->found = (const void *)(uintptr_t)address;
+    return Py_NewRef(Py_None);
+}
+
+static PyObject *graph_set_writes(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    ((struct rpp_graph *)object)->writes = true;
+    return Py_NewRef(Py_None);
+}
+
+static PyObject *graph_left_others(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(has_left_others((struct rpp_graph *)object));
 }
 
 static PyObject *as_tuple(const unsigned char *named, size_t count)
@@ -335,7 +397,13 @@ static PyMethodDef methods[] = {
     {"scalar_places", graph_scalar_places, METH_VARARGS,
      "scalar_places(index): in how many places of its nodes a scalar stands."},
     {"is_stale", graph_is_stale, METH_NOARGS,
-     "Was memory freed that the graph uses beside its arguments?"},
+     "Was memory freed that the graph uses beside its arguments, or did it leave other bytes?"},
+    {"expect", graph_expect, METH_VARARGS,
+     "expect(bytes, address, keeper): what each replay leaves in memory of the host."},
+    {"set_writes", graph_set_writes, METH_NOARGS,
+     "Each replay writes to tensors that are no arguments of it."},
+    {"left_others", graph_left_others, METH_NOARGS,
+     "Did a replay leave other bytes there than expected?"},
     {"names", graph_names, METH_O,
      "Of each (address, bytes): 0; 1, nodes name memory there; with 2 beside it, and may not."},
     {"lend", graph_lend, METH_NOARGS,

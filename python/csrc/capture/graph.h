@@ -15,7 +15,11 @@ struct rpp_graph {
     struct rp_arg *args; /* sizes and roles of the capture; addresses of the last replay */
     bool lends;          /* tensors of PyTorch's lie in memory that goes with the graph */
     struct rpp_draws draws;
-    PyObject *scalars; /* a Scalars that tells it what its scalars are; NULL: it has none */
+    bool writes;        /* each replay writes to tensors that are no arguments of it */
+    PyObject *scalars;  /* a Scalars that tells it what its scalars are; NULL: it has none */
+    PyObject *expected; /* bytes that each replay is to leave in memory of the host; or NULL */
+    const void *found;  /* where; `keeper` keeps it */
+    PyObject *keeper;
 };
 
 extern PyTypeObject *rpp_graph_type;
@@ -26,6 +30,12 @@ int rpp_add_graph_type(PyObject *module);
  * that hold now. */
 rp_status rpp_graph_enqueue(struct rpp_graph *graph, struct CUstream_st *stream,
                             struct rp_error *err);
+
+/* Was memory freed that it uses, or did a replay leave other bytes than it is to? */
+bool rpp_graph_is_stale(const struct rpp_graph *graph);
+
+/* writing_replays(): a count that each replay moves which writes to tensors beside its arguments. */
+PyObject *rpp_writing_replays(PyObject *module, PyObject *unused);
 
 /* Destroys the graphs that were dropped while tensors were alive in their memory, and that are not
  * any more; returns how many are left. */

@@ -104,10 +104,13 @@ def map_tensors(torch, value, how):
 class Run:
     """One run. given: of each argument on the CPU its stand-in; levels: theirs; constants and packed:
     memory of the device; earlier: storages that an earlier run of this capture met, which it keeps;
-    forward: of a backward pass the forward run, whose arguments it may use by their values only."""
+    forward: of a backward pass the forward run, whose arguments it may use by their values only; follower: an
+    answers.Follower, which has what the run reads of the device on the host, or None."""
 
-    def __init__(self, torch, device, given, levels, constants, packed, earlier, may_number, forward=None):
+    def __init__(self, torch, device, given, levels, constants, packed, earlier, may_number, forward=None,
+                 follower=None):
         self.torch, self.device, self.may_number = torch, device, may_number
+        self.follower = follower
         self.given, self.levels = given, levels
         self.constants_in, self.packed = constants, packed
         self.earlier = earlier
@@ -153,12 +156,16 @@ class Run:
         if name == "aten::_to_copy" and self._is_device(kwargs.get("device")) and self._is_cpu(args[0]):
             return self._moved(args[0], kwargs)
         if name == "aten::copy_" and args[0].is_cuda and self._is_cpu(args[1]):
-            return func(args[0], self._on_device(args[1].to(args[0].dtype)), *args[2:], **kwargs)
+            args = (args[0], self._on_device(args[1].to(args[0].dtype)), *args[2:])
+            return self._follow(func, args, kwargs, func(*args, **kwargs))
         tensors = tensors_in(torch, args, kwargs)
         if any(t.is_cuda for t in tensors):
+            answer = self._answer(func, args, kwargs)
+            if answer is not None:
+                return self._meet(answer[0])
             args = self._with_operands(name, args, tensors)
             _C.clean_stack(None)  # of what Python left there, which would be in the padding of parameters
-            return func(*args, **kwargs)
+            return self._follow(func, args, kwargs, func(*args, **kwargs))
         hanging = []
         for tensor in tensors:
             if self._hangs(tensor):
@@ -169,7 +176,7 @@ class Run:
         if torch.Tag.nondeterministic_seeded in func.tags and kwargs.get("generator") is None:
             return self._draw(func, args, kwargs, hanging)
         if not hanging or self._is_decided(name, args):
-            return self._meet(func(*args, **kwargs))
+            return self._meet(self._follow(func, args, kwargs, func(*args, **kwargs)))
         return self._compute(func, args, kwargs, hanging)
 
     def _is_decided(self, name, args):
@@ -177,6 +184,24 @@ class Run:
         if name not in _COMPARES or storage_of(args[0]) not in self._uniform or type(args[1]) not in (int, float):
             return False
         return args[1] < 0 or args[1] >= 1 or (args[1] == 0 and name in ("aten::lt", "aten::ge"))
+
+    def _answer(self, func, args, kwargs):
+        """Of an operator that reads values of the device: (what is known of them,), or None."""
+        if self.follower is None or any(map(self._hangs, tensors_in(self.torch, args[:1], {}))):
+            return None
+        try:
+            answer = self.follower.answer(func, args, kwargs)
+        except _C.Error as error:
+            self.raises(error)
+        if answer is not None:
+            self._check_written(func, args, ())
+        return answer
+
+    def _follow(self, func, args, kwargs, result):
+        if self.follower is not None:
+            is_known = not any(map(self._hangs, tensors_in(self.torch, args, kwargs)))
+            self.follower.follow(func, args, kwargs, result, is_known)
+        return result
 
     def _draw(self, func, args, kwargs, hanging):
         """Runs an operator that draws from the CPU's generator. Replays repeat it, where they can."""
@@ -374,6 +399,8 @@ class Run:
         wide = found.view(torch.int64) if nbytes % 8 == 0 else found
         _C.clean_stack(None)
         made = torch.bitwise_or(wide, 0)  # by a kernel, as copies between kinds of memory stay where they are
+        if self.follower is not None and not hangs:
+            self.follower.bring(made, tensor)
         return made.view(tensor.dtype).view(tensor.shape)
 
     def _place_computed(self, tensor, nbytes):

@@ -22,6 +22,7 @@ from .._base.tree import flatten
 from .._effects.effects import Changed
 from .._reads.scalars import FIXED, Trace, turn_of
 from .._shapes.split import Refused as Never
+from .answers import Asked
 from .cpu_run import ALIGN, MOVED, NUMBER, VALUE, Emitted, NoRoom, Refused, Run, View, contents, modes, \
     use_once
 
@@ -59,8 +60,9 @@ def _may_be_a_move(torch, error):
 class CpuValues:
     """What the captures of a callable learned."""
 
-    def __init__(self, torch, is_compiled):
+    def __init__(self, torch, is_compiled, answers=None):
         self.torch = torch
+        self.answers = answers  # an answers.Answers, or None: keys have none
         # Compilers run nothing of theirs under a mode.
         self.can_follow = torch_private.of(torch).dispatch_mode is not None and not is_compiled
         self.moves = False  # do its captures answer moves?
@@ -135,19 +137,21 @@ class CpuValues:
         finally:
             self.moves = self.has_moved
 
-    def attempt(self, device, family, tensors, may_number):
+    def attempt(self, device, family, tensors, may_number, arguments=()):
         """For one capture: an Attempt, or None where nothing is to be answered. tensors: arguments of the
-        call that lie on the CPU; may_number: can its graph follow numbers?"""
+        call that lie on the CPU; may_number: can its graph follow numbers? arguments: those on the device."""
         if not tensors and not self.moves:
             return None
-        return Attempt(self, device, tensors, self.levels(family, len(tensors)), may_number)
+        sources = self.answers and self.answers.following(device, family, arguments)
+        return Attempt(self, device, tensors, self.levels(family, len(tensors)), may_number, sources=sources)
 
     def behind(self, device, forward):
         """For the capture of a backward pass: an Attempt, or None; forward: that of its forward pass, or
         None."""
         if forward is None and not self.moves:
             return None
-        return Attempt(self, device, (), (), False, forward)
+        sources = forward and forward.sources and forward.sources.again()
+        return Attempt(self, device, (), (), False, forward, sources)
 
 
 class _Eagerly:
@@ -183,7 +187,7 @@ _eagerly = _Eagerly()
 class Attempt:
     """What the runs of one capture do with values on the CPU."""
 
-    def __init__(self, owner, device, tensors, levels, may_number, forward=None):
+    def __init__(self, owner, device, tensors, levels, may_number, forward=None, sources=None):
         torch = self.torch = owner.torch
         use_once(torch, torch_private.of(torch).dispatch_mode)
         self.owner, self.device, self.tensors, self.may_number = owner, device, tensors, may_number
@@ -196,6 +200,7 @@ class Attempt:
             least = sum(t.numel() * t.element_size() + ALIGN for t in tensors)
             self.packed = [torch.empty(max(owner.room[1], least // ALIGN * ALIGN), dtype=torch.uint8,
                                        device=device)]
+        self.sources = sources  # an answers.Sources: what runs may read on the host; or None
         self.forward = forward  # of a backward pass: the Attempt of its forward pass, or None
         self.given = list(tensors)  # what the run that is under way finds
         self.trace = None
@@ -222,8 +227,10 @@ class Attempt:
         torch = self.torch
         self.trace = Trace(self.traces, 0)
         self.given = [self._stand_in(i, t) for i, t in enumerate(self.tensors)]
+        before = self.forward and self.forward.run
+        follower = self.sources and self.sources.follower(before and before.follower)
         run = Run(torch, self.device, self.given, self.levels, self.constants, packed, self.earlier,
-                  self.may_number, self.forward and self.forward.run)
+                  self.may_number, before, follower)
         functions, operators = modes(torch, torch_private.of(torch).dispatch_mode, run)
         try:
             with functions, operators:
@@ -262,6 +269,8 @@ class Attempt:
             raise NoRoom(needed)
         if self.run is not None and _form(run) != _form(self.run):
             raise Refused(_OTHERS)
+        if run.follower is not None:
+            self.sources.check(run.follower.asked)
         before = self.earlier.keys() - (self.forward.made if self.forward is not None else ())
         self.outside = [t for at, t in run.read.items() if at in before]
         self.made = run.met.keys() - self.earlier.keys()
@@ -273,7 +282,8 @@ class Attempt:
         self.traces.append(self.trace)
 
     def _note(self, run):
-        self.owner.has_moved |= bool(run.constants)
+        self.owner.has_moved |= bool(run.constants) or isinstance(run.error, Asked) or (
+            run.follower is not None and bool(run.follower.asked))
 
     def follows_draws(self):
         """Does a replay draw all random numbers that the run drew on the CPU which has just ended?"""
@@ -295,6 +305,8 @@ class Attempt:
                           "many to compare at each call. Move it to the GPU before the call")
         if run.used[0]:
             self._fill(run)
+        if run.follower is not None and run.follower.asked:
+            self.sources.left.give(graph or getattr(shape, "forward", shape).graph)
         scalars = self._scalars(graph) if self.followed else None
         if self.packed or outside or run.drawn is not None:
             shape.cpu = Program(torch, self, run, scalars, outside)
@@ -350,7 +362,7 @@ def _form(run):
     steps = [(s.offset, s.nbytes, s.dtype, s.shape, _place(s.of)) if type(s) is Emitted else
              (s[0], str(_plain(s[1])), str(_plain(tuple(s[2].items()))), s[3])
              for s in run.steps]
-    return steps, run.constants, run.numbers
+    return steps, run.constants, run.numbers, run.follower and [q.form for q in run.follower.asked]
 
 
 def _place(view):

@@ -22,8 +22,9 @@ class FastPath:
         guards (int): How often a guard was set, which forgets all shapes.
     """
 
-    def __init__(self, torch, watch, reads, frozen):
+    def __init__(self, torch, watch, reads, frozen, answers=None):
         self.guards = 0
+        self._answers = answers
         self._torch, self._watch, self._reads, self._frozen = torch, watch, reads, frozen
         self._modes = None  # in which it takes calls; None: there is no guard
         self._number = None  # of what was read when the guard was set
@@ -70,7 +71,8 @@ class FastPath:
         tensors, modules = ((), ()) if self._frozen else (watch.tensors, watch.modules)
         params = watch.params if self._reads.looks_at_wishes() and not self._frozen else ()
         self._taker.set_guard(tuple(tensors), tuple(m.__dict__ for m in modules), watch.handle, *modes,
-                              tuple(params), self._reads.handle, None if self._frozen else watch.members)
+                              tuple(params), self._reads.handle, None if self._frozen else watch.members,
+                              self._answers and self._answers.handle)
         self._modes, self._number = modes, self._reads.number
         self.guards += 1
         return self._taker

@@ -37,6 +37,7 @@ from .._reads.reads import Reads, Unreadable
 from .._reads.walk import is_plain, plain_token
 from .._shapes.shape import Shape, handed
 from .._shapes.split import Refused, Split
+from .answers import ELSEWHERE, Answers, Asked, Told, Written, version_of, written
 from .body import body_of, brings_home, cause_of, clear_frames, is_on_cpu, keeps_containers, keeps_wishes, \
     marks_given, refusal_in, tells_hooks, tells_open, with_given
 from .cpu_run import Wanted
@@ -136,7 +137,8 @@ class Graphed:
         self._reads = Reads(torch, fn, self._watch, modules)
         self._hyperparameters = Hyperparameters(torch, self._reads, verify is None)
         self._numbers = Numbers(self._reads, self.follows_numbers and verify is None)
-        self._cpu = CpuValues(torch, self._reads.is_compiled)
+        self._answers = Answers(torch, self._outside)
+        self._cpu = CpuValues(torch, self._reads.is_compiled, self._answers)
         self._prints = False  # do replays print?
         self._news = News()
         self._max_shapes = max_shapes
@@ -148,7 +150,7 @@ class Graphed:
         self._eager_runs = 0
         self._here = threading.local()  # did this thread run the callable eagerly?
         self._excused = {}  # by key: captures that failed on threads that did not
-        self._fast_path = FastPath(torch, self._watch, self._reads, frozen)
+        self._fast_path = FastPath(torch, self._watch, self._reads, frozen, self._answers)
         self._fast_call = self._fast_path.call
         self._draws = True  # until a run drew no random numbers
         self._trained = ()  # parameters, once a call was seen to touch gradients
@@ -409,6 +411,9 @@ class Graphed:
         """The callable uses other memory by now than the shape, which is captured anew; but not for
         ever, as captures cost more than they bring."""
         self._drop(key)
+        if any(part.graph.left_others() for part in shape.parts()):
+            self._tell_elsewhere(key)
+            return
         if isinstance(shape, Shape):
             settle(self._torch, list(shape.moved()))
         settled = self._settled(key)
@@ -424,6 +429,15 @@ class Graphed:
         self._failures[settled] = (text, ATTEMPTS)
         self._tell_eager(f"reprise: '{self.name}' runs without a graph for these arguments from now on: "
                          f"{text}", text)
+
+    def _tell_elsewhere(self, key):
+        """A value that the runs of a capture were told ahead was another one in a replay."""
+        family = self._cpu_family(key)
+        lines = ", ".join(dict.fromkeys(filter(None, self._answers.lines(family))))
+        self._answers.refuse(family)
+        text = f"{ELSEWHERE} (at {lines})"
+        self._failures[self._settled(key)] = (text, ATTEMPTS)
+        self._tell_eager(f"reprise: '{self.name}' runs without a graph for these arguments from now on: {text}", text)
 
     @staticmethod
     def _why_stale(lost):
@@ -450,6 +464,8 @@ class Graphed:
         fast_path = self._fast_path
         if not isinstance(shape, (Shape, Split)) or not fast_path.takes_calls():
             return
+        if not self._answers.holds(self._cpu_family(key)):
+            return  # another thread wrote to what it reads
         guarded = fast_path.is_guarded()
         if guarded and shape.offered == fast_path.guards:
             fast_path.know((*args, *kwargs.values()))
@@ -560,8 +576,10 @@ class Graphed:
             # The keys of objects that bring all their tensors are met again.
             apart = [leaf for leaf in self._others(leaves)
                      if is_plain(leaf) or not self._reads.binds_all(leaf)]
+            if isinstance(error, Written):
+                key = self._settled(key)  # whatever the value is
             self._failed(self._refusals.failed(apart) or key, error,
-                         ATTEMPTS if isinstance(error, Refused) else 1)
+                         ATTEMPTS if isinstance(error, (Refused, Written)) else 1)
             return (self._fn(*args, **kwargs),)
         self._shortages.end(key)
         self._failures.pop(key, None)
@@ -756,7 +774,7 @@ class Graphed:
         why = self._news.why(family)
         if why is not None:
             raise NewValues(why)
-        key = (family, self._numbers.values(family, values), self._modes(device))
+        key = (family, self._numbers.values(family, values), self._modes(device, family[:2]))
         try:
             return tensors, (key, self._pattern(key))
         except TypeError:
@@ -823,7 +841,7 @@ class Graphed:
         follow them: True where they do from now on, so that the call has another key."""
         family, values, modes = key[0]
         is_known = key in self._shapes or key in self._failures or key in self._shortages
-        self._news.notice(family, (values, modes), is_known, values, self._reads,
+        self._news.notice(family, (values, modes), is_known, values, Told(self._reads, self._answers, family[:2]),
                           lambda: self._names_of_values(leaves, args, kwargs))
         if self._news.count(family) > MOST_KNOWN and self._follow(family, leaves, args, kwargs):
             return True
@@ -860,13 +878,13 @@ class Graphed:
             return None
         return tuple((e.bytes, tuple(e.members)) for e in found)
 
-    def _modes(self, device):
+    def _modes(self, device, cpu_family):
         torch, watch = self._torch, self._watch
         if not self._frozen:
             self._notice_changes()
         try:
             read = self._reads.state()
-            followed = (self._hyperparameters.key(), self._numbers.key())
+            followed = (self._hyperparameters.key(), self._numbers.key(), self._answers.key(cpu_family, read))
             if self._hyperparameters.has_moved:  # others are looked at from now on
                 read, self._hyperparameters.has_moved = self._reads.state(), False
         except Unreadable as why:
@@ -901,6 +919,7 @@ class Graphed:
         self._drops.clear()
         self._refusals.clear()
         self._rests.clear()
+        self._answers.clear()
         self._fresh = self._uses = self._patience = 0
         if self._trained:
             self._trained = tuple(self._gradients().params)
@@ -980,6 +999,12 @@ class Graphed:
             except Wanted as wanted:
                 self._cpu.learn(self._cpu_family(key), len(self._on_cpu(call[0])), wanted)
                 raise Unfollowed(str(wanted)) from None
+            except Asked as asked:
+                self._answers.learn(self._cpu_family(key), asked)
+                raise Unfollowed(str(asked)) from None
+            except Written:
+                self._answers.refuse(self._cpu_family(key))
+                raise
             except Exception as error:  # whatever the callable raises
                 if last or not is_diverged(error) or not self._follows(self._family(key)):
                     self._judge(key, call, error)
@@ -997,6 +1022,10 @@ class Graphed:
         self._numbers.judge(self._family(key), error)
         self._hyperparameters.judge(error)
 
+    def _outside(self):
+        """The tensors on the device that it reads beside its arguments, and whose places keys compare."""
+        return [t for t in (*self._watch.tensors, *self._reads.tensors()) if t.is_cuda]
+
     @staticmethod
     def _cpu_family(key):
         return key[0][0][:2]
@@ -1012,6 +1041,8 @@ class Graphed:
 
     def _capture_here(self, key, *call):
         before = self._before(key, *call)
+        outside = self._outside()
+        versions = list(map(version_of, outside))
         if self._group(key) not in self._refusals.observed and before.effects.iterators():
             raise Unobserved(before.effects.iterators())
         try:
@@ -1027,6 +1058,11 @@ class Graphed:
         finally:
             before.finish()
         self._reads.leave_out(before.effects.places)
+        moved = [t for t, version in zip(outside, versions) if version_of(t) != version]
+        if moved:
+            written.note(moved)
+            for part in made.parts():
+                part.graph.set_writes()
         return made
 
     def captured(self, args, kwargs):
@@ -1108,7 +1144,7 @@ class Graphed:
         pool = self._own_pool(device, split)
         aliases = Aliases(torch, self._watch.modules, params) if split else None
         cpu = self._cpu.attempt(device, self._cpu_family(key), self._on_cpu(leaves),
-                                not split and bound is None)
+                                not split and bound is None, tensors)
         numbered = tuple(seat or ())
         prints = Prints() if self._prints and not split else None
         body = self._body(before, bound, aliases, leaves, spec, has_kwargs, seat, cpu, prints)
@@ -1173,6 +1209,9 @@ class Graphed:
         except Wanted as wanted:
             self._cpu.learn(self._cpu_family(key), len(self._on_cpu(leaves)), wanted)
             return self.estimate_into(into, args, stand_ins, kept)
+        except Asked as asked:
+            self._answers.learn(self._cpu_family(key), asked)
+            return self.estimate_into(into, args, stand_ins, kept)
         except Exception as error:  # whatever the callable raises in a capture
             return text, str(error) or type(error).__name__
         return None
@@ -1193,7 +1232,7 @@ class Graphed:
         split = params is not None
         pool, name = self._own_pool(device, split), self._shape_name(tensors)
         aliases = Aliases(torch, self._watch.modules, params) if split else None
-        cpu = self._cpu.attempt(device, self._cpu_family(key), self._on_cpu(leaves), not split)
+        cpu = self._cpu.attempt(device, self._cpu_family(key), self._on_cpu(leaves), not split, tensors)
         body = self._body(before, None, aliases, leaves, spec, False, cpu=cpu)
         tensors = tensors + cpu.packed if cpu is not None else tensors
         with torch.cuda.device(device):

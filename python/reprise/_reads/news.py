@@ -74,8 +74,11 @@ def _sentence(before, values, read, reads, describe):
     """What was new, and what to do."""
     named = [(f"the argument `{name}`", _told(now)) for name, old, now in
              zip(describe(), before, values) if old != now]
-    for path, token in differences(read, reads):
+    for path, token in differences(read[:2], reads[:2]):
         named.append((f"`{path}`, which it reads,", told(token)))
+    for line, now in (reads[2].items() if len(reads) > 2 else ()):
+        if line in read[2] and read[2][line] != now:
+            named.append((f"the value of the GPU that is read on the host at {line}", now))
     if not named:
         named = [("something that it reads", "other objects")]
     what = " and ".join(f"{name} (now {value})" for name, value in named[:3])
