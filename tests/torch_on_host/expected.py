@@ -56,6 +56,12 @@ RUNS = {
     "gpu_answers.py --install": 14,
     "gpu_module.py": 26,
     "gpu_module.py --install": 26,
+    "gpu_cpu_values.py": 56,
+    "gpu_cpu_values.py --install": 56,
+    "gpu_answers.py": 16,  # and one needs cuFFT
+    "gpu_answers.py --install": 16,
+    "gpu_module.py": 23,
+    "gpu_module.py --install": 23,
     "gpu_parts.py": 54,
     "gpu_parts.py --install": 54,
     "gpu_graph.py": 13,

@@ -103,25 +103,25 @@ static bool is_reads_or_none(PyObject *object)
     return object == Py_None || rpp_is_reads(object);
 }
 
-/* set_guard(tensors, dicts, handle class, grad, inference, params, reads, members, sources): what
- * holds from now on. params: those whose requires_grad matters; reads, members, sources: a Reads or
+/* set_guard(tensors, dicts, handle class, grad, inference, params, reads, members, origins): what
+ * holds from now on. params: those whose requires_grad matters; reads, members, origins: a Reads or
  * None each. */
 static PyObject *fast_call_set_guard(PyObject *object, PyObject *arguments)
 {
     struct fast_call *fast = (struct fast_call *)object;
     PyObject *tensors, *dicts, *handles, *params;
-    PyObject *reads = Py_None, *members = Py_None, *sources = Py_None;
+    PyObject *reads = Py_None, *members = Py_None, *origins = Py_None;
     int grad, inference;
     if (!PyArg_ParseTuple(arguments, "O!O!OppO!|OOO", &PyTuple_Type, &tensors, &PyTuple_Type,
                           &dicts, &handles, &grad, &inference, &PyTuple_Type, &params, &reads,
-                          &members, &sources))
+                          &members, &origins))
         return NULL;
-    if (!is_reads_or_none(reads) || !is_reads_or_none(members) || !is_reads_or_none(sources))
+    if (!is_reads_or_none(reads) || !is_reads_or_none(members) || !is_reads_or_none(origins))
         return PyErr_Format(PyExc_TypeError, "set_guard takes a Reads or None");
     drop_all(fast);
     if (rpp_guard_set(&fast->guard, fast->exchange, tensors, dicts, handles, params,
                       reads == Py_None ? NULL : reads, members == Py_None ? NULL : members,
-                      sources == Py_None ? NULL : sources) != 0)
+                      origins == Py_None ? NULL : origins) != 0)
         return NULL;
     fast->is_grad = grad;
     fast->is_inference = inference;
@@ -614,7 +614,7 @@ static PyMethodDef methods[] = {
      "registered until these counts."},
     {"set_guard", fast_call_set_guard, METH_VARARGS,
      "set_guard(tensors, dicts, handle class, grad, inference, params, reads=None, members=None, "
-     "sources=None): "
+     "origins=None): "
      "what must not change; of params, whether they want gradients."},
     {NULL, NULL, 0, NULL},
 };

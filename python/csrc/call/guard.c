@@ -232,7 +232,7 @@ void rpp_guard_drop(struct rpp_guard *guard)
     Py_XDECREF(old.wants);
     Py_XDECREF(old.reads);
     Py_XDECREF(old.members);
-    Py_XDECREF(old.sources);
+    Py_XDECREF(old.origins);
     rpp_switches_drop(&old.switches);
     PyMem_Free(old.places);
     PyMem_Free(old.paths);
@@ -241,7 +241,7 @@ void rpp_guard_drop(struct rpp_guard *guard)
 
 int rpp_guard_set(struct rpp_guard *guard, const struct dl_exchange *exchange, PyObject *tensors,
                   PyObject *dicts, PyObject *handles, PyObject *params, PyObject *reads,
-                  PyObject *members, PyObject *sources)
+                  PyObject *members, PyObject *origins)
 {
     rpp_assert_gil();
     struct rpp_guard made = {.exchange = exchange,
@@ -261,8 +261,8 @@ int rpp_guard_set(struct rpp_guard *guard, const struct dl_exchange *exchange, P
     made.reads_epoch = reads ? rpp_reads_epoch(reads) : 0;
     made.members = Py_XNewRef(members);
     made.members_epoch = members ? rpp_reads_epoch(members) : 0;
-    made.sources = Py_XNewRef(sources);
-    made.sources_epoch = sources ? rpp_reads_epoch(sources) : 0;
+    made.origins = Py_XNewRef(origins);
+    made.origins_epoch = origins ? rpp_reads_epoch(origins) : 0;
     if (!made.places || !made.paths || !made.modes || !made.handle_count || !made.wants ||
         !note_places(&made) || rpp_switches_note(&made.switches) != 0) {
         rpp_guard_drop(&made);
@@ -315,7 +315,7 @@ bool rpp_guard_holds(struct rpp_guard *guard)
     if (guard->tensors && members_hold(guard) && modes_hold(guard) && places_hold(guard) &&
         wants_hold(guard) && rpp_switches_hold(&guard->switches) &&
         reads_hold(&guard->reads, &guard->reads_epoch) &&
-        reads_hold(&guard->sources, &guard->sources_epoch))
+        reads_hold(&guard->origins, &guard->origins_epoch))
         return true;
     PyErr_Clear();
     return false;

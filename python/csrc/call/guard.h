@@ -13,7 +13,7 @@
  *     wants           three loads a parameter, where gradients are enabled (gradient_address.h), or
  *                     an attribute
  *     reads           Python values that the callable reads beside its arguments (reads.h)
- *     sources         versions of tensors whose values the callable reads on the host
+ *     origins         versions of tensors whose values the callable reads on the host
  *     switches        PyTorch's, which all operators go by (switches.h)
  *
  * Guarded by the GIL.
@@ -41,20 +41,20 @@ struct rpp_guard {
     PyObject *params, *wants; /* tuples: of some tensors their requires_grad */
     PyObject *reads;          /* a Reads; NULL: nothing is known to be read */
     PyObject *members;        /* a Reads of modules' members and hooks; NULL: nobody knows them */
-    PyObject *sources;        /* a Reads of what answers on the host come from; NULL: of nothing */
-    uint64_t reads_epoch, members_epoch, sources_epoch;
+    PyObject *origins;        /* a Reads of what answers on the host come from; NULL: of nothing */
+    uint64_t reads_epoch, members_epoch, origins_epoch;
     struct rpp_switches switches;
     bool asks_dlpack; /* places are what it says, offset 0 */
     bool watches;     /* all dicts */
 };
 
 /* tensors: torch.Tensor objects; dicts: modules' __dict__; handles: torch's RemovableHandle;
- * params: a tuple of those whose requires_grad is to stay; reads, members, sources: a Reads each, or
+ * params: a tuple of those whose requires_grad is to stay; reads, members, origins: a Reads each, or
  * NULL.
  * The guard is zeroed or dropped before. -1 with an exception set, and the guard as it was. */
 int rpp_guard_set(struct rpp_guard *guard, const struct dl_exchange *exchange, PyObject *tensors,
                   PyObject *dicts, PyObject *handles, PyObject *params, PyObject *reads,
-                  PyObject *members, PyObject *sources);
+                  PyObject *members, PyObject *origins);
 void rpp_guard_drop(struct rpp_guard *guard);
 
 /* Is all as it was? No exception is set. */

@@ -2,22 +2,23 @@
 """Values of the device that a run reads on the host, and that hang on none of its arguments.
 
 No stream that captures can be waited for, so `.item()` and its like end a capture. What they would say is known
-ahead where it hangs on tensors alone that keys compare (sources), and on what a run makes without arguments. So
+ahead where it hangs on tensors alone that keys compare (origins), and on what a run makes without arguments. So
 the runs of a capture follow which operators lead to a storage, and each such read is a Question: these
-operators, from its sources on. It is asked outside of the capture, and the capture is taken again with its answer:
-keys have the answers. A call that finds a source elsewhere, or with another version, asks anew.
+operators, from its origins on. It is asked outside of the capture, and the capture is taken again with its answer:
+keys have the answers. A call that finds an origin elsewhere, or with another version, asks anew.
 
 What moves no version (`.data`, kernels of the program's) is told by the graph itself. It leaves what it found
 in memory of the host, which each later call compares with the answer (csrc/capture/graph.h).
 """
 
+import sys
 import threading
 import weakref
 
 from .. import _C
 from .._base import torch_private
 from .._base.aside import tensors_in
-from .._base.lines import line_of
+from .._base.lines import line_of, take_stack
 from .._capture.record import is_alone
 from .._reads.marks import BY_VALUE
 from .._reads.walk import ATTRIBUTES, CALL
@@ -26,6 +27,7 @@ from .cpu_run import contents, map_tensors, storage_of
 MOST_BYTES = 1 << 16    # of an answer
 MOST_QUESTIONS = 256    # of calls that differ by values only
 _ALIGN = 16
+_SIZED = frozenset(("aten::nonzero", "aten::repeat_interleave", "aten::_unique2"))  # how much they give hangs on values
 _MOVES = frozenset(("aten::set_", "aten::resize_", "aten::resize_as_", "aten::_resize_output_"))  # to other memory
 ELSEWHERE = ("a value of the GPU that it reads on the host was another one than its graph was captured for, and nothing "
              "told of it: results of replays since then may be wrong. Write to such tensors by PyTorch's operators, not "
@@ -80,17 +82,17 @@ class _Step:
 class Question:
     """A read on the host: how its value comes about. Equal ones have the same form."""
 
-    def __init__(self, parts, steps, sources):
+    def __init__(self, parts, steps, origins):
         self.parts, self.steps = parts, steps
-        self.sources = {number: [*map(weakref.ref, tensors)] for number, tensors in sources.items()}
+        self.origins = {number: [*map(weakref.ref, tensors)] for number, tensors in origins.items()}
         self.form = self._form()
         self.line = None
         self.answer = None  # a tensor on the CPU, or whether two are equal; None: there is none
         self.token = None   # of the answer, for keys
-        self.seen = None    # where the sources were, and their versions, when it was asked
+        self.seen = None    # where the origins were, and their versions, when it was asked
 
     def _form(self):
-        names = {number: ("source", id(refs[0]())) for number, refs in self.sources.items()}
+        names = {number: ("origin", id(refs[0]())) for number, refs in self.origins.items()}
 
         def plain(value):
             if isinstance(value, Part):
@@ -111,25 +113,28 @@ class Question:
         return len(self.token) if self.token is not None else 0
 
     def tensors(self):
-        """The sources; None where one is gone."""
-        found = [ref() for refs in self.sources.values() for ref in refs]
+        """The origins; None where one is gone."""
+        found = [ref() for refs in self.origins.values() for ref in refs]
         return None if any(t is None for t in found) else found
 
     def state(self, written):
-        """What tells whether sources changed; written(tensor): a count that does where replays write to it."""
+        """What tells whether origins changed; written(tensor): a count that does where replays write to it."""
         return tuple([(t.data_ptr(), t._version, written(t)) for t in self.tensors() or ()])
 
     def ask(self, torch, written):
         """Finds the answer out, on the current stream, which is waited for."""
-        self.seen = self.state(written)
+        seen = self.state(written)
         with torch.no_grad(), torch.autocast("cuda", enabled=False):
-            parts = self._computed(torch)
-            found = parts[0].cpu() if len(parts) == 1 else torch.equal(*parts)
-        self.answer = found
+            self.note(torch, self._computed(torch), seen)
+
+    def note(self, torch, tensors, seen):
+        """Its value is that of these tensors; seen: what state() was then."""
+        found = tensors[0].cpu() if len(tensors) == 1 else torch.equal(*tensors)
+        self.answer, self.seen = found, seen
         self.token = bytes((found,)) if isinstance(found, bool) else contents(torch, found)
 
     def _computed(self, torch):
-        storages = {number: refs[0]().untyped_storage() for number, refs in self.sources.items()}
+        storages = {number: refs[0]().untyped_storage() for number, refs in self.origins.items()}
 
         def given(value):
             return value.of(torch, storages) if isinstance(value, Part) else (
@@ -154,7 +159,7 @@ class Follower:
         # By storages their numbers; None: it hangs on something else.
         self._numbers = dict(forward._numbers) if forward is not None else {}
         self._steps = list(forward._steps) if forward is not None else []
-        self._sources = dict(forward._sources) if forward is not None else {}
+        self._origins = dict(forward._origins) if forward is not None else {}
         self._count = forward._count if forward is not None else 0
 
     # ---- Following ----
@@ -208,11 +213,11 @@ class Follower:
         at = self._place(tensor)
         if at in self._numbers:
             return self._numbers[at]
-        source = self.outside.get(at)
-        if at is None or source is None:
+        origin = self.outside.get(at)
+        if at is None or origin is None:
             return None
         number = self._give(at)
-        self._sources[number] = source
+        self._origins[number] = origin
         return number
 
     def _is_plain(self, tensor):
@@ -237,34 +242,58 @@ class Follower:
 
     # ---- Answers ----
 
-    def answer(self, func, args, kwargs):
+    def pass_by(self, func, args, kwargs, note):
+        """In the place of an operator of an eager run: note(question, its tensors) is called for each Question."""
+        tensors = self._looked_at(func, args, kwargs)
+        question = None if tensors is None else self._possible(tensors)
+        if question is not None:
+            note(question, tensors)
+        result = func(*args, **kwargs)
+        is_known = all(t.is_cuda for t in tensors_in(self.torch, args, kwargs))  # not what comes from the CPU
+        self.follow(func, args, kwargs, result, is_known)
+        return result
+
+    def answer(self, func, args, kwargs, bring):
         """In the place of an operator that reads on the host: (what it gives,); None: it is another one, or hangs
-        on something else. Raises Asked."""
-        name = func._schema.name
+        on something else. bring: makes a constant on the CPU one of the device. Raises Asked."""
+        tensors = self._looked_at(func, args, kwargs)
+        question = None if tensors is None else self._asked(tensors)
+        if question is None:
+            return None
+        found, name = question.answer, func._schema.name
         if name == "aten::_local_scalar_dense":
-            question = self._asked(args[:1])
-            return question and (question.answer.item(),)
+            return (found.item(),)
         if name == "aten::equal":
-            question = self._asked(args[:2])
-            return question and (question.answer,)
+            return (found,)
+        if name in _SIZED:
+            return (map_tensors(self.torch, func(found, *args[1:], **kwargs), bring),)
+        return (func(args[0], found, *args[2:], **kwargs) if name == "aten::copy_" else func(found, **kwargs),)
+
+    def _looked_at(self, func, args, kwargs):
+        """The tensors whose values an operator reads on the host; None: it reads none."""
+        name = func._schema.name
+        if name in ("aten::_local_scalar_dense", "aten::equal"):
+            return args[:2]
+        if name in _SIZED and args[0].is_cuda:
+            return args[:1]
         if name == "aten::_to_copy" and args[0].is_cuda and self._is_host(kwargs.get("device")):
-            question = self._asked(args[:1])
-            return question and (func(question.answer, **kwargs),)
-        if name == "aten::copy_" and not args[0].is_cuda and args[1].is_cuda:
-            question = self._asked(args[1:2])
-            return question and (func(args[0], question.answer, *args[2:], **kwargs),)
-        return None
+            return args[:1]
+        return args[1:2] if name == "aten::copy_" and not args[0].is_cuda and args[1].is_cuda else None
+
+    def value(self, tensor):
+        """Its value, on the CPU; None: it hangs on something else. Raises Asked."""
+        question = self._asked([tensor])
+        return question and question.answer
 
     def _is_host(self, device):
         return device is not None and self.torch.device(device).type == "cpu"
 
     def _asked(self, tensors):
-        if not all(t.is_cuda and self._is_plain(t) and self._number(t) is not None and (
-                t.numel() * t.element_size() <= MOST_BYTES) for t in tensors):
+        question = self._possible(tensors)
+        if question is None:
             return None
-        question = self._question([Part(self._number(t), t) for t in tensors])
         known = self.known.get(question.form)
-        if known is None:
+        if known is None or known.tensors() is None:  # of one that is gone
             raise Asked(question)
         if known.answer is None:
             return None
@@ -272,13 +301,18 @@ class Follower:
         self._leave(known, tensors)
         return known
 
-    def _question(self, parts):
+    def _possible(self, tensors):
+        """The Question of their values; None: they hang on something else, or are too many."""
+        if not all(t.is_cuda and self._is_plain(t) and self._number(t) is not None and (
+                t.numel() * t.element_size() <= MOST_BYTES) for t in tensors):
+            return None
+        parts = [Part(self._number(t), t) for t in tensors]
         needed, steps = {part.number for part in parts}, []
         for step in reversed(self._steps):
             if not needed.isdisjoint(step.written):
                 steps.append(step)
                 needed |= step.taken | step.written
-        return Question(parts, steps[::-1], {n: self._sources[n] for n in sorted(needed & self._sources.keys())})
+        return Question(parts, steps[::-1], {n: self._origins[n] for n in sorted(needed & self._origins.keys())})
 
     def _leave(self, question, tensors):
         """Has the graph leave the value that it finds where the host sees it."""
@@ -331,6 +365,7 @@ class _Written:
         self._known = {}  # weak references, by ids
 
     def note(self, tensors):
+        self._known = {at: ref for at, ref in self._known.items() if ref() is not None}
         for tensor in tensors:
             self._known[id(tensor)] = weakref.ref(tensor)
 
@@ -344,15 +379,20 @@ written = _Written()
 
 
 class Answers:
-    """What a callable's captures found that they read on the host. outside: gives the tensors whose places keys
-    compare."""
+    """What a callable's captures found that they read on the host. watch, reads: of a Graphed, whose keys compare
+    where their tensors lie."""
 
-    def __init__(self, torch, outside):
-        self.torch, self._outside = torch, outside
+    def __init__(self, torch, watch, reads):
+        self.torch, self._watched, self._reads = torch, watch, reads
+        self._gathered = set()  # families of which an eager run told
         self._families = {}   # by what of a key is no value: Questions by their forms
-        self._read = None     # the number of what is read, when the sources were last looked for
+        self._read = None     # the number of what is read, when the origins were last looked for
         self._lock = threading.RLock()
-        self.handle = None    # a _C.Reads of the sources' versions, for the guard of the fast path
+        self.handle = None    # a _C.Reads of the origins' versions, for the guard of the fast path
+
+    def outside(self):
+        """The tensors on the device that calls use beside their arguments."""
+        return [t for t in (*self._watched.tensors, *self._reads.tensors()) if t.is_cuda]
 
     def key(self, family, read):
         """A part of keys: the answers. read: a number for what is read."""
@@ -376,12 +416,12 @@ class Answers:
             self._watch()
 
     def _watch(self):
-        """Has the handle compare the versions that the sources have, of those that are read now."""
-        there = set(map(id, self._outside()))
-        sources = {id(t): t for known in self._families.values() for q in known.values() for t in q.tensors() or ()
+        """Has the handle compare the versions that the origins have, of those that are read now."""
+        there = set(map(id, self.outside()))
+        origins = {id(t): t for known in self._families.values() for q in known.values() for t in q.tensors() or ()
                    if id(t) in there}
-        owners = [(ATTRIBUTES, BY_VALUE, t, ("_version",), (t._version,)) for t in sources.values()]
-        if any(written.count(t) for t in sources.values()):
+        owners = [(ATTRIBUTES, BY_VALUE, t, ("_version",), (t._version,)) for t in origins.values()]
+        if any(written.count(t) for t in origins.values()):
             owners.append((CALL, BY_VALUE, _C.writing_replays, None, (_C.writing_replays(),)))
         if self.handle is None:
             self.handle = _C.Reads(self.torch.Tensor)
@@ -404,12 +444,44 @@ class Answers:
         """Notes what a capture asked, and finds out its answer."""
         question = error.question
         with self._lock:
-            known = self._families.setdefault(family, {})
             question.line = str(line_of(error))
-            if len(known) < MOST_QUESTIONS:
+            if self._add(family, question):
                 question.ask(self.torch, written.count)
-            known[question.form] = question
             self._watch()
+
+    def _add(self, family, question):
+        """May it be asked?"""
+        known = self._families.setdefault(family, {})
+        known[question.form] = question
+        return len(known) <= MOST_QUESTIONS
+
+    def may_gather(self, family):
+        """Was no eager call gathered from yet?"""
+        if family in self._gathered:
+            return False
+        self._gathered.add(family)
+        return True
+
+    def gathering(self, device, family, arguments, call):
+        """An eager call, of which is noted what it reads on the host, so that captures need not find one after the
+        other."""
+        torch, outer = self.torch, self
+        kind = torch_private.of(torch).dispatch_mode
+        follower = self.following(device, family, arguments).follower()
+
+        def note(question, tensors):
+            with outer._lock:
+                if question.form not in outer._families.get(family, {}) and outer._add(family, question):
+                    frames = take_stack(sys._getframe()).frames
+                    question.line = str(frames[0]) if frames else None
+                    question.note(torch, tensors, question.state(written.count))
+
+        class Passing(kind):
+            def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+                return follower.pass_by(func, args, kwargs or {}, note)
+
+        with Passing():
+            return call()
 
     def refuse(self, family):
         """They are answered no more, where a graph found others."""
@@ -418,17 +490,18 @@ class Answers:
                 question.answer = question.token = None
 
     def following(self, device, family, arguments):
-        """What the runs of a capture are told: a Sources."""
+        """What the runs of a capture are told: a Origins."""
         taken = {storage_of(t) for t in arguments}
         outside = {}
-        for tensor in self._outside():
+        for tensor in self.outside():
             if tensor.device == device and not tensor.is_inference() and storage_of(tensor) not in taken:
                 outside.setdefault(storage_of(tensor), []).append(tensor)
-        return Sources(self.torch, device, dict(self._families.get(family, {})), outside)
+        return Origins(self.torch, device, dict(self._families.get(family, {})), outside)
 
     def clear(self):
         with self._lock:
             self._families.clear()
+            self._gathered.clear()
             self.handle = None
 
 
@@ -446,7 +519,7 @@ def _said(answer):
     return repr(answer.tolist() if hasattr(answer, "tolist") else answer)
 
 
-class Sources:
+class Origins:
     """For the runs of one capture: what they may ask."""
 
     def __init__(self, torch, device, known, outside):
@@ -458,7 +531,7 @@ class Sources:
 
     def again(self):
         """For the backward pass of the same calls, which is a graph of its own."""
-        return Sources(self.torch, self.device, self.known, self.outside)
+        return Origins(self.torch, self.device, self.known, self.outside)
 
     @staticmethod
     def check(asked):

@@ -190,7 +190,7 @@ class Run:
         if self.follower is None or any(map(self._hangs, tensors_in(self.torch, args[:1], {}))):
             return None
         try:
-            answer = self.follower.answer(func, args, kwargs)
+            answer = self.follower.answer(func, args, kwargs, self._on_device)
         except _C.Error as error:
             self.raises(error)
         if answer is not None:
@@ -329,7 +329,7 @@ class Run:
         """The arguments of an operator of the device: indices on the device, and 0-dimensional operands
         that lie on the CPU as they are."""
         if name in _INDEXING and args[0].is_cuda:
-            args = (args[0], self._indices_on_device(args[1]), *args[2:])
+            args = (args[0], self._indices_on_device(args[1], name == "aten::index"), *args[2:])
             if len(args) > 2 and self._is_cpu(args[2]) and args[2].dim() == 0:
                 args = (*args[:2], self._on_device(args[2]), *args[3:])
         elif name in _TAKES_SCALARS:
@@ -354,9 +354,21 @@ class Run:
             self.want(inputs, NUMBER)
         self.numbers.add(number)
 
-    def _indices_on_device(self, indices):
+    def _mask_of(self, index):
+        """What is known of a mask on the device: it on the CPU, or itself."""
+        is_mask = index is not None and index.is_cuda and index.dtype in (self.torch.bool, self.torch.uint8)
+        if self.follower is None or not is_mask:
+            return index
+        try:
+            known = self.follower.value(index)
+        except _C.Error as error:
+            self.raises(error)
+        return index if known is None else known
+
+    def _indices_on_device(self, indices, is_read):
         found = []
         for index in indices:
+            index = self._mask_of(index) if is_read else index  # other operators take masks as they are
             if not self._is_cpu(index):
                 found.append(index)
             elif index.dtype not in (self.torch.bool, self.torch.uint8):

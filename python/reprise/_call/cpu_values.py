@@ -142,16 +142,20 @@ class CpuValues:
         call that lie on the CPU; may_number: can its graph follow numbers? arguments: those on the device."""
         if not tensors and not self.moves:
             return None
-        sources = self.answers and self.answers.following(device, family, arguments)
-        return Attempt(self, device, tensors, self.levels(family, len(tensors)), may_number, sources=sources)
+        origins = self.answers and self.answers.following(device, family, arguments)
+        return Attempt(self, device, tensors, self.levels(family, len(tensors)), may_number, origins=origins)
+
+    def without_compilers(self):
+        """A context of a run under a mode."""
+        return _eagerly(self.torch)
 
     def behind(self, device, forward):
         """For the capture of a backward pass: an Attempt, or None; forward: that of its forward pass, or
         None."""
         if forward is None and not self.moves:
             return None
-        sources = forward and forward.sources and forward.sources.again()
-        return Attempt(self, device, (), (), False, forward, sources)
+        origins = forward and forward.origins and forward.origins.again()
+        return Attempt(self, device, (), (), False, forward, origins)
 
 
 class _Eagerly:
@@ -187,7 +191,7 @@ _eagerly = _Eagerly()
 class Attempt:
     """What the runs of one capture do with values on the CPU."""
 
-    def __init__(self, owner, device, tensors, levels, may_number, forward=None, sources=None):
+    def __init__(self, owner, device, tensors, levels, may_number, forward=None, origins=None):
         torch = self.torch = owner.torch
         use_once(torch, torch_private.of(torch).dispatch_mode)
         self.owner, self.device, self.tensors, self.may_number = owner, device, tensors, may_number
@@ -200,7 +204,7 @@ class Attempt:
             least = sum(t.numel() * t.element_size() + ALIGN for t in tensors)
             self.packed = [torch.empty(max(owner.room[1], least // ALIGN * ALIGN), dtype=torch.uint8,
                                        device=device)]
-        self.sources = sources  # an answers.Sources: what runs may read on the host; or None
+        self.origins = origins  # an answers.Origins: what runs may read on the host; or None
         self.forward = forward  # of a backward pass: the Attempt of its forward pass, or None
         self.given = list(tensors)  # what the run that is under way finds
         self.trace = None
@@ -228,7 +232,7 @@ class Attempt:
         self.trace = Trace(self.traces, 0)
         self.given = [self._stand_in(i, t) for i, t in enumerate(self.tensors)]
         before = self.forward and self.forward.run
-        follower = self.sources and self.sources.follower(before and before.follower)
+        follower = self.origins and self.origins.follower(before and before.follower)
         run = Run(torch, self.device, self.given, self.levels, self.constants, packed, self.earlier,
                   self.may_number, before, follower)
         functions, operators = modes(torch, torch_private.of(torch).dispatch_mode, run)
@@ -270,7 +274,7 @@ class Attempt:
         if self.run is not None and _form(run) != _form(self.run):
             raise Refused(_OTHERS)
         if run.follower is not None:
-            self.sources.check(run.follower.asked)
+            self.origins.check(run.follower.asked)
         before = self.earlier.keys() - (self.forward.made if self.forward is not None else ())
         self.outside = [t for at, t in run.read.items() if at in before]
         self.made = run.met.keys() - self.earlier.keys()
@@ -306,7 +310,7 @@ class Attempt:
         if run.used[0]:
             self._fill(run)
         if run.follower is not None and run.follower.asked:
-            self.sources.left.give(graph or getattr(shape, "forward", shape).graph)
+            self.origins.left.give(graph or getattr(shape, "forward", shape).graph)
         scalars = self._scalars(graph) if self.followed else None
         if self.packed or outside or run.drawn is not None:
             shape.cpu = Program(torch, self, run, scalars, outside)
@@ -334,6 +338,7 @@ class Attempt:
     def close(self):
         """Lets go of what the runs had."""
         self.run, self.earlier, self.outside, self.given, self.forward = None, {}, [], [], None
+        self.origins = None
 
 
 class Pair:

@@ -74,6 +74,10 @@ class Uncapturable(_C.Error):
     """A call that graphs are not for; the reason is its text."""
 
 
+class Answered(Unfollowed):
+    """A value of the device is known by now that a run reads on the host, so that calls have other keys."""
+
+
 class NewValues(Uncapturable):
     """One whose values are new at each call. Calls of other arguments may be captured."""
 
@@ -137,7 +141,7 @@ class Graphed:
         self._reads = Reads(torch, fn, self._watch, modules)
         self._hyperparameters = Hyperparameters(torch, self._reads, verify is None)
         self._numbers = Numbers(self._reads, self.follows_numbers and verify is None)
-        self._answers = Answers(torch, self._outside)
+        self._answers = Answers(torch, self._watch, self._reads)
         self._cpu = CpuValues(torch, self._reads.is_compiled, self._answers)
         self._prints = False  # do replays print?
         self._news = News()
@@ -558,8 +562,9 @@ class Graphed:
             return (self._fn(*args, **kwargs),)
         try:
             shape = self._capture(key, leaves, tensors, spec, bool(kwargs), self._verify)
-        except Unfollowed:
-            return None
+        except Unfollowed as why:
+            gathers = isinstance(why, Answered) and self._answers.may_gather(self._cpu_family(key))
+            return (self._run_gathering(key, tensors, args, kwargs),) if gathers else None
         except Changed as error:
             return (self._run_changing(group, error, args, kwargs),)
         except Unobserved as error:
@@ -665,6 +670,12 @@ class Graphed:
         if self._refusals.is_new(error):
             self._tell_refused(error, line)
         return result
+
+    def _run_gathering(self, key, tensors, args, kwargs):
+        """An eager call, which tells all that it reads on the host."""
+        with self._cpu.without_compilers():
+            return self._answers.gathering(self._device(tensors), self._cpu_family(key), tensors,
+                                           lambda: self._fn(*args, **kwargs))
 
     def _run_observed(self, group, error, args, kwargs):
         """An eager call, which tells whether calls take iterators forward: nothing would put them back."""
@@ -1001,7 +1012,7 @@ class Graphed:
                 raise Unfollowed(str(wanted)) from None
             except Asked as asked:
                 self._answers.learn(self._cpu_family(key), asked)
-                raise Unfollowed(str(asked)) from None
+                raise Answered(str(asked)) from None
             except Written:
                 self._answers.refuse(self._cpu_family(key))
                 raise
@@ -1022,10 +1033,6 @@ class Graphed:
         self._numbers.judge(self._family(key), error)
         self._hyperparameters.judge(error)
 
-    def _outside(self):
-        """The tensors on the device that it reads beside its arguments, and whose places keys compare."""
-        return [t for t in (*self._watch.tensors, *self._reads.tensors()) if t.is_cuda]
-
     @staticmethod
     def _cpu_family(key):
         return key[0][0][:2]
@@ -1041,7 +1048,7 @@ class Graphed:
 
     def _capture_here(self, key, *call):
         before = self._before(key, *call)
-        outside = self._outside()
+        outside = self._answers.outside()
         versions = list(map(version_of, outside))
         if self._group(key) not in self._refusals.observed and before.effects.iterators():
             raise Unobserved(before.effects.iterators())

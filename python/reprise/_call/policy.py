@@ -227,7 +227,8 @@ class Judged(Graphed):
         """Lets the fast path have the shape as it is now; does it?"""
         fast_path = self._fast_path
         guarded = fast_path.is_guarded()
-        if case.is_pair or not fast_path.takes_calls() or (guarded and case.offered == fast_path.guards):
+        if case.is_pair or not fast_path.takes_calls() or not self._answers.holds(self._cpu_family(key)) or (
+                guarded and case.offered == fast_path.guards):
             return False  # it had the call already, or cannot take it
         short, graph = ((), None, ()), None
         if case.shape is not None:
