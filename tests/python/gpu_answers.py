@@ -282,6 +282,19 @@ class Answers(unittest.TestCase):
             with self.subTest(fn.__name__), torch.no_grad():
                 self.refused(fn, "gpu_answers.py", ".item()")
 
+    def test_what_code_of_the_programs_writes_is_refused(self):
+        """It has the address, or nothing that was seen wrote there."""
+        def lent(x):
+            found = torch.zeros(WIDE, device="cuda")
+            found.data_ptr()
+            return x * found.sum().item()
+
+        def unwritten(x):
+            return x * torch.empty(WIDE, device="cuda").sum().item()
+        for fn in (lent, unwritten):
+            with self.subTest(fn.__name__), torch.no_grad():
+                self.refused(fn, "gpu_answers.py", ".item()")
+
     def test_random_numbers_are_refused(self):
         def drawn(x):
             return x * torch.rand(4, device="cuda").sum().item()

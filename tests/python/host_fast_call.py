@@ -446,28 +446,30 @@ class Asked(OnHost):
     def test_what_is_read_is_guarded(self):
         """Nothing else is taken for what was guarded: neither other values nor other lists of them."""
         names, handles = {"scale": 1.5}, types.SimpleNamespace(next_id=4)
-        reads = _C.Reads(object)
         owners = [(0, 0, names, ("scale",), (1.5,))]
+        for ahead in ((), (None, None)):  # what is read, and what answers come from
+            reads = _C.Reads(object)
 
-        def guard():
-            self.hot.set_guard((), (), handles, True, False, (), reads)
-            self.assertTrue(self.add(()))
+            def guard():
+                self.hot.set_guard((), (), handles, True, False, (), *ahead, reads)
+                self.assertTrue(self.add(()))
+                self.assertEqual(self.call(), b"zero")
+            names["scale"] = 1.5
+            reads.set(owners)
+            guard()
+            names["scale"] = 2.5
+            self.assertIsNone(self.call())
+            names["scale"] = 1.5
             self.assertEqual(self.call(), b"zero")
-        reads.set(owners)
-        guard()
-        names["scale"] = 2.5
-        self.assertIsNone(self.call())
-        names["scale"] = 1.5
-        self.assertEqual(self.call(), b"zero")
-        names["scale"] = 2.5
-        reads.accept(0, 0, 2.5)
-        self.assertIsNone(self.call(), "the graph has another value")
-        guard()
-        reads.set([])
-        self.assertIsNone(self.call())
-        for wrong in (1, names):
-            with self.assertRaises(TypeError):
-                self.hot.set_guard((), (), handles, True, False, (), wrong)
+            names["scale"] = 2.5
+            reads.accept(0, 0, 2.5)
+            self.assertIsNone(self.call(), "the graph has another value")
+            guard()
+            reads.set([])
+            self.assertIsNone(self.call())
+            for wrong in (1, names):
+                with self.assertRaises(TypeError):
+                    self.hot.set_guard((), (), handles, True, False, (), *ahead, wrong)
 
     def test_where_guarded_tensors_lie(self):
         one, two = Tensor(1 << 16, 64), Tensor(1 << 17)

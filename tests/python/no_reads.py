@@ -68,13 +68,21 @@ class NoRests:
     note = note_for = captured = replayed = rest_all = stir = clear = staticmethod(lambda *call, **how: None)
 
 
+class NoAnswers:
+    """Nothing is read on the host."""
+
+    holds = staticmethod(lambda family: True)
+    key = clear = staticmethod(lambda *given: None)
+    outside = staticmethod(lambda: [])
+
+
 def give_none(made):
     """What Graphed.__init__ would make of such a callable."""
     made._reads, made._news, made._max_shapes = NoReads(), News(), 1024
     made._hyperparameters, made._strange = Hyperparameters(None, NoReads()), {}
     made._numbers, made._prints = Numbers(NoReads(), False), False
     made._cpu, made._shortages, made._rests = NoCpu(), Shortages(None), NoRests()
-    made._regiven, made._waiting = Regiven(), Waiting()
+    made._regiven, made._waiting, made._answers = Regiven(), Waiting(), NoAnswers()
     made._here, made._excused = types.SimpleNamespace(is_warm=True), {}
     made._cpu_family = lambda key: None
     made._settled = made._family = lambda key: key

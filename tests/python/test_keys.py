@@ -22,7 +22,7 @@ class Keys(unittest.TestCase):
             Tensor=type("Tensor", (), {}),
             nn=types.SimpleNamespace(Parameter=type("Parameter", (), {})))
         made._device = lambda tensors: "cuda:0"
-        made._modes = lambda device: ()
+        made._modes = lambda *given: ()
         made._trained, made._drops = (), {}
         give_none(made)
 

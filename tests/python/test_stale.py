@@ -26,7 +26,8 @@ class Part:
     def __init__(self, number, lost=512):
         self.number = number
         self.stale = False
-        self.graph = types.SimpleNamespace(info=lambda: {"lost_bytes": lost}, names=names())
+        self.graph = types.SimpleNamespace(info=lambda: {"lost_bytes": lost}, names=names(),
+                                           left_others=lambda: False)
 
     def replay(self, tensors):
         assert not self.stale

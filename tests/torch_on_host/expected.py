@@ -58,8 +58,8 @@ RUNS = {
     "gpu_module.py --install": 26,
     "gpu_cpu_values.py": 56,
     "gpu_cpu_values.py --install": 56,
-    "gpu_answers.py": 16,  # and one needs cuFFT
-    "gpu_answers.py --install": 16,
+    "gpu_answers.py": 17,  # and one needs cuFFT
+    "gpu_answers.py --install": 17,
     "gpu_module.py": 23,
     "gpu_module.py --install": 23,
     "gpu_parts.py": 54,

@@ -65,6 +65,9 @@ class Part:
 
     def of(self, torch, storages):
         storage = storages[self.number]
+        last = self.offset + sum((n - 1) * s for n, s in zip(self.size, self.stride))
+        if 0 not in self.size and (last + 1) * self.dtype.itemsize > storage.nbytes():
+            raise RuntimeError("a tensor has another size by now")  # set_ would give it more memory
         made = torch.empty(0, dtype=self.dtype, device=storage.device)
         return made.set_(storage, self.offset, self.size, self.stride)
 
@@ -79,11 +82,15 @@ class _Step:
         self.made, self.written, self.taken = made, written, taken
 
 
+def _is_empty(step):
+    return step.func._schema.name.startswith(("aten::empty", "aten::new_empty"))
+
+
 class Question:
     """A read on the host: how its value comes about. Equal ones have the same form."""
 
-    def __init__(self, parts, steps, origins):
-        self.parts, self.steps = parts, steps
+    def __init__(self, device, parts, steps, origins):
+        self.device, self.parts, self.steps = device, parts, steps
         self.origins = {number: [*map(weakref.ref, tensors)] for number, tensors in origins.items()}
         self.form = self._form()
         self.line = None
@@ -122,10 +129,14 @@ class Question:
         return tuple([(t.data_ptr(), t._version, written(t)) for t in self.tensors() or ()])
 
     def ask(self, torch, written):
-        """Finds the answer out, on the current stream, which is waited for."""
+        """Finds the answer out, on the current stream, which is waited for. Where origins have other sizes by now
+        there may be none."""
         seen = self.state(written)
-        with torch.no_grad(), torch.autocast("cuda", enabled=False):
-            self.note(torch, self._computed(torch), seen)
+        try:
+            with torch.no_grad(), torch.autocast("cuda", enabled=False), torch.cuda.device(self.device):
+                self.note(torch, self._computed(torch), seen)
+        except RuntimeError:
+            self.answer, self.token, self.seen = None, None, seen
 
     def note(self, torch, tensors, seen):
         """Its value is that of these tensors; seen: what state() was then."""
@@ -240,6 +251,11 @@ class Follower:
     def _reference(self, tensor):
         return Part(self._number(tensor), tensor) if tensor.is_cuda else tensor.detach().clone()
 
+    def lend(self, tensor):
+        """The program has its address, and may write there."""
+        if tensor.is_cuda:
+            self._numbers[self._place(tensor)] = None
+
     # ---- Answers ----
 
     def pass_by(self, func, args, kwargs, note):
@@ -312,7 +328,10 @@ class Follower:
             if not needed.isdisjoint(step.written):
                 steps.append(step)
                 needed |= step.taken | step.written
-        return Question(parts, steps[::-1], {n: self._origins[n] for n in sorted(needed & self._origins.keys())})
+        if any(_is_empty(step) and not any(step.written & later.written for later in steps[:i])
+               for i, step in enumerate(steps)):
+            return None  # code that PyTorch knows nothing of wrote there
+        return Question(self.device, parts, steps[::-1], {n: self._origins[n] for n in sorted(needed & self._origins.keys())})
 
     def _leave(self, question, tensors):
         """Has the graph leave the value that it finds where the host sees it."""
@@ -409,7 +428,7 @@ class Answers:
         for form, question in list(known.items()):
             if question.tensors() is None:
                 del known[form]
-            elif question.answer is not None and question.seen != question.state(written.count):
+            elif question.seen is not None and question.seen != question.state(written.count):
                 question.ask(self.torch, written.count)
         if read != self._read or self.handle is None or not self.handle.holds():
             self._read = read
@@ -431,7 +450,7 @@ class Answers:
         """Is all as when the key of such a call was made?"""
         with self._lock:
             return all(q.seen == q.state(written.count) for q in self._families.get(family, {}).values()
-                       if q.answer is not None)
+                       if q.seen is not None)
 
     def told(self, family):
         """By the lines that read them: the answers, as texts."""
@@ -487,7 +506,7 @@ class Answers:
         """They are answered no more, where a graph found others."""
         with self._lock:
             for question in self._families.get(family, {}).values():
-                question.answer = question.token = None
+                question.answer = question.token = question.seen = None
 
     def following(self, device, family, arguments):
         """What the runs of a capture are told: a Origins."""

@@ -26,6 +26,7 @@ _INDEXING = frozenset(("aten::index", "aten::index_put", "aten::index_put_", "at
 _TAKES_SCALARS = frozenset(("aten::where",))  # which copy a 0-dimensional operand to the device
 _UNSEEN = frozenset(("tolist", "numpy", "__array__", "data_ptr", "__dlpack__", "untyped_storage", "storage",
                      "const_data_ptr", "share_memory_", "__reduce_ex__", "__deepcopy__"))
+_ADDRESSES = frozenset(("data_ptr", "__dlpack__"))
 _FILL = frozenset(("aten::bernoulli_", "aten::cauchy_", "aten::exponential_", "aten::geometric_",  # all of a
                    "aten::log_normal_", "aten::normal_", "aten::random_", "aten::uniform_"))  # tensor, with draws
 _COMPARES = frozenset(("aten::lt", "aten::le", "aten::gt", "aten::ge"))
@@ -457,6 +458,8 @@ class Run:
             for tensor in tensors_in(torch, args[:1], {}):
                 if self._hangs(tensor):
                     self.want(self._inputs([tensor]), VALUE)
+                if self.follower is not None and name in _ADDRESSES:
+                    self.follower.lend(tensor)
         return func(*args, **kwargs)
 
     def _make(self, func, args, kwargs):
