@@ -255,11 +255,13 @@ class Answers(unittest.TestCase):
             self.assertIn("new at each", told[0])
             self.assertLessEqual(len(graphed.shapes()), 9)
 
-    def refused(self, fn, *why, calls=4, of=None):
+    def refused(self, fn, *why, calls=4, of=None, is_random=False):
         """Calls of fn are eager, and one warning says why."""
         of = of or (lambda i: (x_of(i),))
         graphed = reprise.graphed(fn)
-        told = self.warned(lambda: [graphed(*of(i)) for i in range(calls)])
+        equal = []
+        told = self.warned(lambda: [equal.append(bits(graphed(*of(i))) == bits(fn(*of(i)))) for i in range(calls)])
+        self.assertTrue(is_random or all(equal))
         self.assertEqual(self.replays(graphed), 0)
         self.assertEqual(len(told), 1, told)
         for text in why:
@@ -291,14 +293,20 @@ class Answers(unittest.TestCase):
 
         def unwritten(x):
             return x * torch.empty(WIDE, device="cuda").sum().item()
-        for fn in (lent, unwritten):
+
+        def unseen(x):
+            found, stream = torch.zeros(WIDE, device="cuda"), torch.cuda.current_stream().cuda_stream
+            at = [tensor.untyped_storage().data_ptr() for tensor in (found, x)]
+            reprise._C.copy(0, stream, [(*at, 4 * WIDE)])
+            return x * found.sum().item()
+        for fn in (lent, unwritten, unseen):
             with self.subTest(fn.__name__), torch.no_grad():
-                self.refused(fn, "gpu_answers.py", ".item()")
+                self.refused(fn, "gpu_answers.py", ".item()", is_random=fn is unwritten)
 
     def test_random_numbers_are_refused(self):
         def drawn(x):
             return x * torch.rand(4, device="cuda").sum().item()
-        self.refused(drawn, ".item()")
+        self.refused(drawn, ".item()", is_random=True)
 
     def test_what_the_run_writes_is_refused(self):
         class Counts(Net):

@@ -82,6 +82,12 @@ class _Step:
         self.made, self.written, self.taken = made, written, taken
 
 
+def value_of(torch, tensors):
+    """On the CPU: of one tensor, or whether two are equal; and as bytes."""
+    found = tensors[0].cpu() if len(tensors) == 1 else torch.equal(*tensors)
+    return found, bytes((found,)) if isinstance(found, bool) else contents(torch, found)
+
+
 def _is_empty(step):
     return step.func._schema.name.startswith(("aten::empty", "aten::new_empty"))
 
@@ -134,15 +140,14 @@ class Question:
         seen = self.state(written)
         try:
             with torch.no_grad(), torch.autocast("cuda", enabled=False), torch.cuda.device(self.device):
-                self.note(torch, self._computed(torch), seen)
+                self.answer, self.token = value_of(torch, self._computed(torch))
         except RuntimeError:
-            self.answer, self.token, self.seen = None, None, seen
+            self.answer = self.token = None
+        self.seen = seen
 
-    def note(self, torch, tensors, seen):
-        """Its value is that of these tensors; seen: what state() was then."""
-        found = tensors[0].cpu() if len(tensors) == 1 else torch.equal(*tensors)
-        self.answer, self.seen = found, seen
-        self.token = bytes((found,)) if isinstance(found, bool) else contents(torch, found)
+    def refuse(self):
+        """It has no answer from now on."""
+        self.answer = self.token = self.seen = None
 
     def _computed(self, torch):
         storages = {number: refs[0]().untyped_storage() for number, refs in self.origins.items()}
@@ -483,30 +488,39 @@ class Answers:
 
     def gathering(self, device, family, arguments, call):
         """An eager call, of which is noted what it reads on the host, so that captures need not find one after the
-        other."""
+        other. A Question is asked once more behind it: where that gives something else, what nobody saw wrote there."""
         torch, outer = self.torch, self
         kind = torch_private.of(torch).dispatch_mode
         follower = self.following(device, family, arguments).follower()
+        noted = []
 
         def note(question, tensors):
             with outer._lock:
-                if question.form not in outer._families.get(family, {}) and outer._add(family, question):
-                    frames = take_stack(sys._getframe()).frames
-                    question.line = str(frames[0]) if frames else None
-                    question.note(torch, tensors, question.state(written.count))
+                known = outer._families.get(family, {}).get(question.form)
+                if known is None and outer._add(family, question):
+                    known, frames = question, take_stack(sys._getframe()).frames
+                    known.line = str(frames[0]) if frames else None
+                if known is not None:
+                    noted.append((known, value_of(torch, tensors)[1], known.state(written.count)))
 
         class Passing(kind):
             def __torch_dispatch__(self, func, types, args=(), kwargs=None):
                 return follower.pass_by(func, args, kwargs or {}, note)
 
         with Passing():
-            return call()
+            result = call()
+        with self._lock:
+            for question, token, seen in noted:
+                question.ask(torch, written.count)
+                if question.seen == seen and question.token != token:
+                    question.refuse()
+        return result
 
     def refuse(self, family):
         """They are answered no more, where a graph found others."""
         with self._lock:
             for question in self._families.get(family, {}).values():
-                question.answer = question.token = question.seen = None
+                question.refuse()
 
     def following(self, device, family, arguments):
         """What the runs of a capture are told: a Origins."""
