@@ -255,13 +255,13 @@ class Answers(unittest.TestCase):
             self.assertIn("new at each", told[0])
             self.assertLessEqual(len(graphed.shapes()), 9)
 
-    def refused(self, fn, *why, calls=4, of=None, is_random=False):
+    def refused(self, fn, *why, calls=4, of=None, is_made_up=False):
         """Calls of fn are eager, and one warning says why."""
         of = of or (lambda i: (x_of(i),))
         graphed = reprise.graphed(fn)
         equal = []
         told = self.warned(lambda: [equal.append(bits(graphed(*of(i))) == bits(fn(*of(i)))) for i in range(calls)])
-        self.assertTrue(is_random or all(equal))
+        self.assertTrue(is_made_up or all(equal))
         self.assertEqual(self.replays(graphed), 0)
         self.assertEqual(len(told), 1, told)
         for text in why:
@@ -283,6 +283,7 @@ class Answers(unittest.TestCase):
         for fn in (read, mixed, part):
             with self.subTest(fn.__name__), torch.no_grad():
                 self.refused(fn, "gpu_answers.py", ".item()")
+                self.refused(fn, "gpu_answers.py", ".item()", calls=6, of=lambda i: (x_of(i) * (i > 2),))
 
     def test_what_code_of_the_programs_writes_is_refused(self):
         """It has the address, or nothing that was seen wrote there."""
@@ -301,12 +302,17 @@ class Answers(unittest.TestCase):
             return x * found.sum().item()
         for fn in (lent, unwritten, unseen):
             with self.subTest(fn.__name__), torch.no_grad():
-                self.refused(fn, "gpu_answers.py", ".item()", is_random=fn is unwritten)
+                self.refused(fn, "gpu_answers.py", ".item()", is_made_up=fn is unwritten)
 
     def test_random_numbers_are_refused(self):
         def drawn(x):
-            return x * torch.rand(4, device="cuda").sum().item()
-        self.refused(drawn, ".item()", is_random=True)
+            return x * torch.rand(4, device="cuda").lt(2).sum().item()
+
+        def drawn_like(x):
+            return x * torch.rand_like(torch.zeros(4, device="cuda")).lt(2).sum().item()
+        for fn in (drawn, drawn_like):
+            with self.subTest(fn.__name__):
+                self.refused(fn, ".item()")
 
     def test_what_the_run_writes_is_refused(self):
         class Counts(Net):
