@@ -174,6 +174,28 @@ class Inference(Case):
         self.same(made, calls=3)
         self.assertEqual(sum(graph["calls"] for graph in net.first.shapes()), before + 3)
 
+    def test_a_part_that_draws_on_the_cpu(self):
+        class Noisy(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = torch.nn.Linear(WIDTH, WIDTH)
+
+            def forward(self, x):
+                return self.layer(x) + torch.rand(WIDTH).to(x.device)
+        for grad in (False, True):
+            with self.subTest(grad=grad), torch.set_grad_enabled(grad):
+                net = Asking(first=Noisy()).cuda()
+                made, got, want = reprise.graphed(net, parts=True, name=f"noisy{grad}"), [], []
+                for fn, into in ((net, want), (made, got)):
+                    torch.manual_seed(3)
+                    for i in range(6):
+                        y = fn(torch.full((4, WIDTH), 0.1 * i, device="cuda"))
+                        if grad:
+                            y.square().sum().backward()
+                        into += [y.detach().clone(), torch.get_rng_state()]
+                self.assertTrue(all(map(torch.equal, got, want)))
+                self.assertIn(f"noisy{grad}.first: graph", reprise.report())
+
     def test_a_net_that_can_be_captured_is_one_graph(self):
         net = torch.nn.Sequential(block(), block()).cuda()
         made = self.made(net)

@@ -35,7 +35,7 @@ from .._reads.numbers import MOST_KNOWN, Numbers
 from .._reads.prints import Prints, print_again
 from .._reads.reads import Reads, Unreadable
 from .._reads.walk import is_plain, plain_token
-from .._shapes.shape import Shape, handed
+from .._shapes.shape import Shape, replayed
 from .._shapes.split import Refused, Split
 from .answers import ELSEWHERE, Answers, Asked, Told, Written, version_of, written
 from .body import body_of, brings_home, cause_of, clear_frames, is_on_cpu, keeps_containers, keeps_wishes, \
@@ -496,10 +496,7 @@ class Graphed:
 
     def _replayer(self, shape):
         """What the fast path makes a call of such a shape with, of its tensors."""
-        def replay(tensors):
-            given = handed(shape, tensors)
-            return _C.miss if given is None else shape.replay(given)
-        return replay
+        return lambda tensors: replayed(shape, tensors, shape.replay)
 
     def _add(self, guarded, shape, device, args, kwargs, choice, short):
         """Adds the shape of a call to the fast path, which takes it if that is True; device: its index; short:

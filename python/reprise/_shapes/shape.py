@@ -237,14 +237,20 @@ class Shape:
         return info
 
 
-def handed(shape, tensors):
-    """What a replay takes for the tensors that the fast path hands over, behind what the call does on the CPU;
-    None where the call is not for it. shape: a Shape or a Split that is_short."""
-    if is_alone():
-        return None
-    if shape.cpu is None:
-        return tensors
-    return None if shape.cpu.has_changed() else (*tensors, *shape.cpu.prepare((), may_take_back=False))
+def replayed(shape, tensors, replay):
+    """What replay(tensors) makes of a call whose tensors the fast path hands over, with what the call does on the
+    CPU: behind the launch where the GPU gets nothing of it. `miss` where the call is not for the fast path. shape:
+    a Shape or a Split that is_short."""
+    cpu = shape.cpu
+    if is_alone() or (cpu is not None and cpu.has_changed()):
+        return _C.miss
+    if cpu is None:
+        return replay(tensors)
+    if cpu.room:
+        return replay((*tensors, *cpu.prepare((), may_take_back=False)))
+    result = replay(tensors)
+    cpu.prepare((), may_take_back=False)
+    return result
 
 
 def _filled(shape, stride, dtype):
