@@ -128,6 +128,17 @@ class Inference(unittest.TestCase):
         _, found, args = self.taken(fn, lambda i: tuple(memory.normal_()[k] for k in range(200)))
         self.assertTrue(torch.equal(found, fn(*args)))
 
+    def test_parameters_as_arguments_take_the_fast_path(self):
+        """As those of layers that torch.compile has one program for."""
+        layers = [torch.nn.Linear(8, 8).cuda() for _ in range(10)]
+        x = torch.randn(4, 8, device="cuda")
+
+        def fn(x, weight, bias):
+            return torch.nn.functional.linear(x, weight, bias), weight
+        _, found, (_, weight, bias) = self.taken(fn, lambda i: (x, layers[i].weight, layers[i].bias))
+        self.assertTrue(torch.equal(found[0], torch.nn.functional.linear(x, weight, bias)))
+        self.assertIs(found[1], weight)
+
     def test_hundreds_of_shapes_in_turn(self):
         made = reprise.graphed(lambda x: x * 3 - 1, strict=True)
         inputs = [torch.randn(n, device="cuda") for n in range(1, 201)]

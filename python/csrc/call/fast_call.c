@@ -26,7 +26,7 @@
 
 struct fast_call {
     PyObject_HEAD const struct dl_exchange *exchange;
-    PyObject *tensor_type; /* of torch */
+    struct rpp_tensor_types types;
     struct rpp_maker maker;
     PyObject *grad_enabled, *inference, *autocast, *current_device;
     PyObject *requires_grad, *is_neg; /* names */
@@ -171,7 +171,7 @@ static bool read_inputs(const struct fast_call *fast, PyObject *args, PyObject *
                         struct rpp_inputs *inputs)
 {
     rpp_assert_gil();
-    return rpp_inputs_read(inputs, fast->exchange, fast->tensor_type, &fast->objects, args, kwargs);
+    return rpp_inputs_read(inputs, fast->exchange, &fast->types, &fast->objects, args, kwargs);
 }
 
 /* Is there a shape for such calls? One that has no graph makes room for one that has. */
@@ -195,7 +195,7 @@ static bool set_gradients(const struct fast_call *fast, struct rpp_shape *shape,
     assert(!shape->gradients);
     if (PyTuple_Size(gradients) == 0)
         return true;
-    shape->gradients = rpp_gradients_create(gradients, fast->exchange, fast->tensor_type);
+    shape->gradients = rpp_gradients_create(gradients, fast->exchange, fast->types.tensor);
     return shape->gradients;
 }
 
@@ -519,13 +519,14 @@ static PyObject *fast_call_call(PyObject *object, PyObject *const *arguments, Py
 /* ---- The type ------------------------------------------------------------------------------ */
 
 /* Hot(Tensor, empty_strided, _empty_strided_cuda or None, is_grad_enabled,
- *     is_inference_mode_enabled, is_autocast_enabled, current_device) */
+ *     is_inference_mode_enabled, is_autocast_enabled, current_device, Parameter) */
 static PyObject *fast_call_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     (void)kwargs;
-    PyObject *functions[7];
-    if (!PyArg_ParseTuple(args, "OOOOOOO", &functions[0], &functions[1], &functions[2],
-                          &functions[3], &functions[4], &functions[5], &functions[6]))
+    PyObject *functions[8] = {NULL};
+    if (!PyArg_ParseTuple(args, "OOOOOOO|O", &functions[0], &functions[1], &functions[2],
+                          &functions[3], &functions[4], &functions[5], &functions[6],
+                          &functions[7]))
         return NULL;
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     struct fast_call *fast = (struct fast_call *)alloc(type, 0);
@@ -533,7 +534,8 @@ static PyObject *fast_call_new(PyTypeObject *type, PyObject *args, PyObject *kwa
         return NULL;
     bool made = rpp_maker_set(&fast->maker, functions[0], functions[1], functions[2]);
     fast->exchange = fast->maker.exchange;
-    fast->tensor_type = Py_NewRef(functions[0]);
+    fast->types.tensor = Py_NewRef(functions[0]);
+    fast->types.parameter = functions[7] ? Py_NewRef(functions[7]) : NULL;
     fast->grad_enabled = Py_NewRef(functions[3]);
     fast->inference = Py_NewRef(functions[4]);
     fast->autocast = Py_NewRef(functions[5]);
@@ -552,7 +554,8 @@ static int fast_call_traverse(PyObject *object, visitproc visit, void *arg)
 {
     const struct fast_call *fast = (struct fast_call *)object;
     Py_VISIT(Py_TYPE(object));
-    Py_VISIT(fast->tensor_type);
+    Py_VISIT(fast->types.tensor);
+    Py_VISIT(fast->types.parameter);
     Py_VISIT(fast->maker.empty);
     Py_VISIT(fast->maker.quick_empty);
     Py_VISIT(fast->grad_enabled);
@@ -582,9 +585,9 @@ static void fast_call_dealloc(PyObject *object)
     PyObject_GC_UnTrack(object);
     drop_all(fast);
     rpp_maker_drop(&fast->maker);
-    PyObject *held[] = {fast->tensor_type,   fast->grad_enabled,  fast->inference,
-                        fast->autocast,      fast->requires_grad, fast->is_neg,
-                        fast->current_device};
+    PyObject *held[] = {fast->types.tensor, fast->types.parameter, fast->grad_enabled,
+                        fast->inference,    fast->autocast,        fast->requires_grad,
+                        fast->is_neg,       fast->current_device};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++)
         Py_XDECREF(held[i]);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);

@@ -65,19 +65,20 @@ void rpp_inputs_let_go(struct rpp_inputs *inputs)
 
 /* Reads one argument; false where it is for Python. */
 static bool read_value(struct rpp_inputs *inputs, const struct dl_exchange *exchange,
-                       PyObject *tensor_type, const struct rpp_object_table *known, PyObject *value)
+                       const struct rpp_tensor_types *types, const struct rpp_object_table *known,
+                       PyObject *value)
 {
-    PyObject **into = &inputs->values[inputs->count];
+    PyObject **into = &inputs->values[inputs->count], *type = (PyObject *)Py_TYPE(value);
     *into = NULL;
-    if ((PyObject *)Py_TYPE(value) == tensor_type)
+    if (type == types->tensor || type == types->parameter)
         return look_at_tensor(inputs, exchange, value);
     *into = is_constant(value) ? value : look_at_object(inputs, exchange, known, value);
     return *into;
 }
 
 bool rpp_inputs_read(struct rpp_inputs *inputs, const struct dl_exchange *exchange,
-                     PyObject *tensor_type, const struct rpp_object_table *known, PyObject *args,
-                     PyObject *kwargs)
+                     const struct rpp_tensor_types *types, const struct rpp_object_table *known,
+                     PyObject *args, PyObject *kwargs)
 {
     rpp_assert_gil();
     Py_ssize_t by_position = PyTuple_Size(args), at = 0;
@@ -91,8 +92,7 @@ bool rpp_inputs_read(struct rpp_inputs *inputs, const struct dl_exchange *exchan
             value = PyTuple_GetItem(args, (Py_ssize_t)inputs->count);
         else if (!PyDict_Next(kwargs, &at, &name, &value))
             return true;
-        if (inputs->count == RPP_MOST_INPUTS ||
-            !read_value(inputs, exchange, tensor_type, known, value))
+        if (inputs->count == RPP_MOST_INPUTS || !read_value(inputs, exchange, types, known, value))
             return false;
         inputs->names[inputs->count++] = name;
     }

@@ -51,11 +51,16 @@ struct rpp_signature {
     } * tensors;
 };
 
+/* Of objects that are plain tensors: torch.Tensor and torch.nn.Parameter, or NULL. */
+struct rpp_tensor_types {
+    PyObject *tensor, *parameter;
+};
+
 /* Reads a call; false, without an exception, when it is for Python to look at. kwargs: a dict.
  * Either way the caller lets go of the inputs afterwards. */
 bool rpp_inputs_read(struct rpp_inputs *inputs, const struct dl_exchange *exchange,
-                     PyObject *tensor_type, const struct rpp_object_table *known, PyObject *args,
-                     PyObject *kwargs);
+                     const struct rpp_tensor_types *types, const struct rpp_object_table *known,
+                     PyObject *args, PyObject *kwargs);
 void rpp_inputs_let_go(struct rpp_inputs *inputs);
 /* Do the tensors, which fit the signature, lie in extents as those did that it was made of? Fills in
  * where each extent starts: out_starts has room for RPP_MOST_TENSORS. */
