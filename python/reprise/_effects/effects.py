@@ -153,14 +153,15 @@ class Effects:
         return [record for record in self.records if isinstance(record, Progress)]
 
     def restore(self):
-        for record in self.touched():
-            record.restore()
+        """Puts back what runs changed, where the latest has not done so as it ended."""
+        if not self._is_restored:
+            for record in self.touched():
+                record.restore()
         self._is_restored = True
 
     def finish(self):
         """Behind the last run: lets go of the program's objects."""
-        if not self._is_restored:
-            self.restore()
+        self.restore()
         self.records, self.before, self.arguments = [], [], ()
 
     def touched(self):
