@@ -22,7 +22,7 @@ from .._base.lines import line_of, take_stack
 from .._capture.record import is_alone
 from .._reads.marks import BY_VALUE
 from .._reads.walk import ATTRIBUTES, CALL
-from .cpu_run import contents, map_tensors, storage_of
+from .cpu_run import View, contents, map_tensors, storage_of
 
 MOST_BYTES = 1 << 16    # of an answer
 MOST_QUESTIONS = 256    # of calls that differ by values only
@@ -32,10 +32,6 @@ _MOVES = frozenset(("aten::set_", "aten::resize_", "aten::resize_as_", "aten::_r
 ELSEWHERE = ("a value of the GPU that it reads on the host was another one than its graph was captured for, and nothing "
              "told of it: results of replays since then may be wrong. Write to such tensors by PyTorch's operators, not "
              "through .data or kernels of your own, or read the value outside of the call")
-
-
-def version_of(tensor):
-    return None if tensor.is_inference() else tensor._version
 
 
 class Asked(_C.Error):
@@ -54,22 +50,16 @@ class Written(_C.Error):
                          "from. Keep such a value on the GPU, or in Python")
 
 
-class Part:
-    """A tensor in a storage, by that one's number."""
+class Part(View):
+    """A View of a storage that may have shrunk since."""
 
-    __slots__ = ("number", "dtype", "size", "stride", "offset")
-
-    def __init__(self, number, tensor):
-        self.number, self.dtype = number, tensor.dtype
-        self.size, self.stride, self.offset = tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+    __slots__ = ()
 
     def of(self, torch, storages):
-        storage = storages[self.number]
         last = self.offset + sum((n - 1) * s for n, s in zip(self.size, self.stride))
-        if 0 not in self.size and (last + 1) * self.dtype.itemsize > storage.nbytes():
+        if 0 not in self.size and (last + 1) * self.dtype.itemsize > storages[self.number].nbytes():
             raise RuntimeError("a tensor has another size by now")  # set_ would give it more memory
-        made = torch.empty(0, dtype=self.dtype, device=storage.device)
-        return made.set_(storage, self.offset, self.size, self.stride)
+        return super().of(torch, storages)
 
 
 class _Step:
@@ -523,7 +513,7 @@ class Answers:
                 question.refuse()
 
     def following(self, device, family, arguments):
-        """What the runs of a capture are told: a Origins."""
+        """What the runs of a capture are told: Origins."""
         taken = {storage_of(t) for t in arguments}
         outside = {}
         for tensor in self.outside():

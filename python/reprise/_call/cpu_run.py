@@ -72,8 +72,9 @@ class View:
         self.size, self.stride, self.offset = tensor.shape, tensor.stride(), tensor.storage_offset()
 
     def of(self, torch, storages):
-        made = torch.empty(0, dtype=self.dtype)
-        return made.set_(storages[self.number], self.offset, self.size, self.stride)
+        storage = storages[self.number]
+        made = torch.empty(0, dtype=self.dtype, device=storage.device)
+        return made.set_(storage, self.offset, self.size, self.stride)
 
 
 def storage_of(tensor):

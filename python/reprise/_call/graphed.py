@@ -37,9 +37,10 @@ from .._reads.reads import Reads, Unreadable
 from .._reads.walk import is_plain, plain_token
 from .._shapes.shape import Shape, replayed
 from .._shapes.split import Refused, Split
-from .answers import ELSEWHERE, Answers, Asked, Told, Written, version_of, written
+from .answers import ELSEWHERE, Answers, Asked, Told, Written, written
 from .body import body_of, brings_home, cause_of, clear_frames, is_on_cpu, keeps_containers, keeps_wishes, \
     marks_given, refusal_in, tells_hooks, tells_open, with_given
+from .buckets import version_of
 from .cpu_run import Wanted
 from .cpu_values import MOST_BYTES, CpuValues, Pair, is_taken
 from .fast_path import FastPath
