@@ -99,6 +99,28 @@ class Modes(Served):
         self.assertEqual([text for one in made for text in one.failures()], [])
         self.assertEqual([shape["replays"] for one in made for shape in one.shapes()], [3])
 
+    def test_attention_goes_the_way_of_its_forward_pass(self):
+        """Its backward pass takes what it is given for addresses on the GPU in captures, and on the CPU else."""
+        self.before = set(map(id, every_graphed()))
+        wrong = []
+
+        def model(inputs):
+            x, seed, step = inputs
+            if seed.is_cuda != torch.cuda.is_current_stream_capturing():
+                wrong.append(seed)
+            self.attention_backward  # noqa: B018 (the name)
+            return [x * 2 + step]
+        self.attention_backward = None
+        x, step = torch.ones(4, device="cuda"), torch.ones((), device="cuda", dtype=torch.int32)
+        for policy in ("always", "auto"):
+            piece = Partition(torch, model, (), (), 0, True, "test_of_attention backward", policy)
+            for seeds in (["cuda"] * 3, ["cpu"] * 4, ["cuda"] * 40, ["cpu", "cuda"] * 4):
+                for device in seeds:  # the same seed each time, as behind manual_seed
+                    result, = piece([x, torch.tensor(7, device=device), step])
+                    self.assertEqual(result.tolist(), [3.0] * 4)
+        self.assertEqual(wrong, [])
+        self.assertGreaterEqual(min(shape["replays"] for one in self.new_graphs() for shape in one.shapes()), 40)
+
     def test_calls_in_which_others_are_captured_tell_nothing(self):
         class Choice:
             ended = []

@@ -55,7 +55,7 @@ class Variant:
         for i in fixed:
             self.places[i] = inputs[i].data_ptr()
         moving = [i for i, place in enumerate(self.places) if place is None]
-        self._model = partition.model
+        self._partition = partition
         self._moving = moving
         self._take = _taker(moving)
         self._here = threading.local()
@@ -78,7 +78,7 @@ class Variant:
         given = list(self._here.inputs)
         for i, value in zip(self._moving, moving):
             given[i] = value
-        return self._model(given)
+        return self._partition.run(given)
 
 
 def _taker(moving):
@@ -102,7 +102,8 @@ class Partition:
         name (str): For reports and errors.
         policy (str): ``"always"`` or ``"auto"``: by graphs, or the faster way of each shape, as it is
             measured. Results are fresh either way, so forward and backward passes are chosen for each by
-            itself, and their sum is the least.
+            itself, and their sum is the least. A backward pass of attention goes the way that its forward
+            pass went: the two have to agree where the places of random numbers lie.
     """
 
     def __init__(self, torch, model, fixed, written, device, is_backward, name, policy="always"):
@@ -122,6 +123,7 @@ class Partition:
         self._latest = None
         self._seeds = ()        # of a backward pass, single integers, on the CPU or not
         self._latest_seeds = None
+        self._reads_seeds = False  # are they the places of attention's random numbers?
         self._sizes = {}        # symbolic integers of calls, and how these go
         self._take_sizes = None
 
@@ -146,8 +148,10 @@ class Partition:
     def _is_new_seed(self, inputs):
         """Are there integers on the CPU that no call before had? Attention that drops out leaves them for its
         backward pass, where it drew random numbers eagerly; behind a graph they lie on the GPU. A graph
-        would hold each for good."""
+        would hold each for good, and attention in a graph takes the CPU's for addresses on the GPU."""
         seeds = [inputs[i].item() for i in self._seeds if inputs[i].is_cpu]
+        if seeds and self._reads_seeds:
+            return True
         if not seeds or seeds == self._latest_seeds:
             return False
         before, self._latest_seeds = self._latest_seeds, seeds
@@ -155,8 +159,18 @@ class Partition:
 
     def _without_graph(self, inputs):
         copied = self._align(inputs)
-        results = self.model(inputs)
+        results = self.run(inputs)
         return self._bring_back(results, copied) if copied else results
+
+    def run(self, inputs):
+        """Runs the function. Attention's backward pass reads seed and offset on the host, unless it is captured
+        (at::native::_efficient_attention_backward): those that a graph's forward pass left on the GPU come to
+        the CPU, and the stream is synchronised."""
+        if self._reads_seeds and not self._captures():
+            for i in self._seeds:
+                if inputs[i].is_cuda:
+                    inputs[i] = inputs[i].cpu()
+        return self.model(inputs)
 
     def _sort(self, inputs):
         """Which inputs stay where they are: by what Inductor says, where it is right, and parameters."""
@@ -174,6 +188,8 @@ class Partition:
         if self._is_backward:
             self._seeds = tuple(i for i, value in enumerate(inputs) if isinstance(value, torch.Tensor) and (
                 value.dtype is torch.int64 and value.dim() == 0))
+            if self._seeds and _has_attention(self.model):
+                self._reads_seeds, self.kind = True, Graphed
         with _lock:
             if self._fixed is None:
                 self._take_sizes = operator.itemgetter(*sizes) if sizes else None
@@ -253,6 +269,12 @@ class Partition:
     def _is_same(self, result, copy):
         return isinstance(result, self._torch.Tensor) and result.data_ptr() == copy.data_ptr() and (
             (result.shape, result.stride()) == (copy.shape, copy.stride()))
+
+
+def _has_attention(function):
+    """Does the function's own code name an operator of attention?"""
+    code = getattr(function, "__code__", None)
+    return code is not None and any("attention" in name for name in code.co_names)
 
 
 def _note_fixed(tensor):
