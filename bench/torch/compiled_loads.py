@@ -305,10 +305,12 @@ language("distilbert", "DistilBertForMaskedLM", "DistilBertConfig", 8, 128, smal
 language("gpt2", "GPT2LMHeadModel", "GPT2Config", 4, 256, small={"n_layer": 2})
 language("gpt2_large", "GPT2LMHeadModel", "GPT2Config", 4, 512, small={"n_layer": 2}, n_layer=36, n_embd=1280,
          n_head=20)
-language("longformer", "LongformerForMaskedLM", "LongformerConfig", 2, 1024, attention_window=512)
+# Positions of these two begin at 2, and by default there are 512.
+language("longformer", "LongformerForMaskedLM", "LongformerConfig", 2, 1024, attention_window=512,
+         max_position_embeddings=4098)
 language("reformer", "ReformerModelWithLMHead", "ReformerConfig", 2, 4096, small={"attn_layers": ["local", "lsh"]},
          is_decoder=True, vocab_size=32000)
-language("roberta", "RobertaForMaskedLM", "RobertaConfig", 16, 512)
+language("roberta", "RobertaForMaskedLM", "RobertaConfig", 16, 512, max_position_embeddings=514)
 
 FURTHER = tuple(LOADS)[len(FIRST):]
 GPU_BOUND = ("albert", "bart_t", "bert_large", "gpt2_large", "roberta")

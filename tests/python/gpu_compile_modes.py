@@ -33,6 +33,31 @@ def _(x):
     return torch.empty_like(x)
 
 
+class Layer(torch.nn.Linear):
+    """A frame of its own to compilers, which leave a loop with a break alone."""
+
+    def forward(self, x):
+        return torch.nn.functional.gelu(super().forward(x))
+
+
+class Dropping(torch.nn.Module):
+    """Leaves layers out, as encoders of BART's kind do in training; asks: what else it does with a draw."""
+
+    def __init__(self, share, asks):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(Layer(32, 32) for _ in range(3))
+        self.share, self.asks = share, asks
+
+    def forward(self, x):
+        for layer in self.layers:
+            drawn = torch.rand([])
+            if drawn < self.share:
+                continue
+            x = layer(x) * self.asks(drawn)
+            torch._dynamo.graph_break()
+        return x
+
+
 class Modes(Served):
     def run_training(self, compiled, net, name, steps=5):
         twin = copy.deepcopy(net)
@@ -120,6 +145,64 @@ class Modes(Served):
                     self.assertEqual(result.tolist(), [3.0] * 4)
         self.assertEqual(wrong, [])
         self.assertGreaterEqual(min(shape["replays"] for one in self.new_graphs() for shape in one.shapes()), 40)
+
+    @each_of_inductor
+    def test_draws_around_compiled_code(self, name, way):
+        """One graph has all compiled pieces of a step where nothing hangs on what is drawn between them; calls draw
+        it again. Compiled code is not told of: it gets no such number."""
+        asks = {"nothing": lambda drawn: 1.0, "operand": lambda drawn: drawn, "list": lambda drawn: drawn.tolist(),
+                "moved": lambda drawn: drawn.cuda(), "computed": lambda drawn: float(drawn + 1),
+                "asked otherwise": lambda drawn: 2.0 if 0.5 > drawn else 1.0}
+        for share, what in [(0.0, what) for what in asks] + [(0.5, "nothing")]:
+            with self.subTest(share=share, asks=what), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.forget()
+                torch.manual_seed(0)
+                net = Dropping(share, asks[what]).cuda()
+                twin = copy.deepcopy(net)
+                inputs, found = torch.randn(6, 4, 32, device="cuda"), []
+
+                def step(x):
+                    net.zero_grad()
+                    loss = (net(x).square().sum() + net.layers[0].bias.sum())
+                    loss.backward()
+                    return loss
+                graphed = reprise.graphed(way(step))
+                torch.manual_seed(5)
+                for x in inputs:
+                    found.append((graphed(x).clone(), net.layers[0].bias.grad.clone(), torch.get_rng_state()))
+                torch.manual_seed(5)
+                for x, (loss, gradient, state) in zip(inputs, found):
+                    twin.zero_grad()
+                    wanted = twin(x).square().sum() + twin.layers[0].bias.sum()
+                    wanted.backward()
+                    self.close(loss, wanted, name)
+                    self.close(gradient, twin.layers[0].bias.grad, name)
+                    self.assertTrue(torch.equal(state, torch.get_rng_state()))
+                replays = [shape["replays"] for shape in graphed.shapes()]
+                self.assertEqual(replays, [5] if (share, what) == (0.0, "nothing") else [], graphed.failures())
+                self.assertEqual(bool(graphed.failures()), not replays)
+
+    def test_draws_around_a_compiled_net(self):
+        """It runs compiled in captures of a step around it; where that follows too little it does not."""
+        for what, asks in (("nothing", lambda drawn: 1.0), ("moved", lambda drawn: drawn.cuda())):
+            torch._dynamo.reset()
+            net, calls = Dropping(0.0, asks).cuda(), []
+
+            def counting(module, inputs):
+                return lambda *args: calls.append(torch.cuda.is_current_stream_capturing()) or module(*args)
+            compiled = torch.compile(net, backend=counting)
+            step = reprise.graphed(lambda x: compiled(x))
+            x = torch.randn(4, 32, device="cuda")
+            with self.subTest(asks=what), torch.no_grad():
+                for i in range(6):
+                    torch.manual_seed(i)
+                    got = step(x + i)
+                    torch.manual_seed(i)
+                    self.assertTrue(torch.equal(got, net(x + i)))
+                if what == "nothing":
+                    self.assertGreaterEqual(sum(calls), 6)  # three layers, twice
+                    self.assertEqual([shape["replays"] for shape in step.shapes()], [5], step.failures())
 
     def test_calls_in_which_others_are_captured_tell_nothing(self):
         class Choice:

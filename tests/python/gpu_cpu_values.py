@@ -673,6 +673,13 @@ class Drawn(unittest.TestCase):
             return (x,)
         self.check(fn)
 
+    def test_answers_beside_draws_on_the_gpu(self):
+        def fn(x):
+            if torch.rand([]) < 0:
+                return (x,)
+            return (self.net(x) + torch.rand(16, device="cuda") + torch.randn_like(torch.ones(16), device="cuda"),)
+        self.check(fn)
+
     def test_other_uses_stay_eager(self):
         part, own = torch.zeros(16), torch.Generator().manual_seed(3)
 

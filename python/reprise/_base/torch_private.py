@@ -325,6 +325,15 @@ def around_compilations(context):
     kind.install_callbacks = install_callbacks
 
 
+def fake_tensors():
+    """(FakeTensorMode, FakeTensor), whose tensors have a device and no values; None where they are not."""
+    try:
+        module = importlib.import_module("torch._subclasses.fake_tensor")
+        return module.FakeTensorMode, module.FakeTensor
+    except (ImportError, AttributeError):
+        return None
+
+
 def graph_options(torch):
     """What Inductor's configuration says of graphs for symbolic sizes: ``sizes``, those that have graphs, None:
     all; ``limit``, of how many to warn, None: of none."""

@@ -10,12 +10,15 @@ is brought there otherwise (_call/cpu_values.py). Two kinds of values are moved:
                 operators that lead there are noted; each call repeats them on the CPU, and copies what
                 they give ahead of its launch
 
+Where torch.compile runs parts of the callable, a run follows no values, but for what needs none (Compiled).
+
 An argument that is used in another way says so, Wanted, and the next attempt gives it another level.
 """
 
 import types
 
 from .. import _C
+from .._base import torch_private
 from .._base.aside import tensors_in
 
 MOVED, NUMBER, VALUE = range(3)  # levels: no part of the key; by its kind, in kernels' parameters; by value
@@ -29,6 +32,9 @@ _UNSEEN = frozenset(("tolist", "numpy", "__array__", "data_ptr", "__dlpack__", "
 _ADDRESSES = frozenset(("data_ptr", "__dlpack__"))
 _FILL = frozenset(("aten::bernoulli_", "aten::cauchy_", "aten::exponential_", "aten::geometric_",  # all of a
                    "aten::log_normal_", "aten::normal_", "aten::random_", "aten::uniform_"))  # tensor, with draws
+_OF_FORM = frozenset(("aten::detach", "aten::dim", "aten::is_contiguous", "aten::is_non_overlapping_and_dense",
+                      "aten::is_strides_like_format", "aten::numel", "aten::size", "aten::storage_offset",
+                      "aten::stride"))
 _COMPARES = frozenset(("aten::lt", "aten::le", "aten::gt", "aten::ge"))
 
 
@@ -38,6 +44,9 @@ class Wanted(_C.Error):
     def __init__(self, which, level):
         self.which, self.level = tuple(sorted(which)), level
         super().__init__("a tensor on the CPU is used by its value")
+
+
+READS_DRAWN = ("it reads random numbers that are drawn on the CPU. Draw them on the GPU, or pass them as tensors")
 
 
 class NoRoom(_C.Error):
@@ -175,7 +184,8 @@ class Run:
             elif self._is_cpu(tensor):
                 self._note_read(tensor)
         self._check_written(func, args, hanging)
-        if torch.Tag.nondeterministic_seeded in func.tags and kwargs.get("generator") is None:
+        if torch.Tag.nondeterministic_seeded in func.tags and kwargs.get("generator") is None and (
+                not self._is_device(kwargs.get("device"))):
             return self._draw(func, args, kwargs, hanging)
         if not hanging or self._is_decided(name, args):
             return self._meet(self._follow(func, args, kwargs, func(*args, **kwargs)))
@@ -269,8 +279,7 @@ class Run:
 
     def want(self, which, level):
         if DRAWN in which:
-            self.raises(Refused("it reads random numbers that are drawn on the CPU. Draw them on the GPU, or "
-                                "pass them as tensors"))
+            self.raises(Refused(READS_DRAWN))
         self.raises(Wanted(which, level))
 
     def _check_written(self, func, args, hanging):
@@ -486,6 +495,45 @@ class Run:
         return made.requires_grad_() if wants else made
 
 
+def _asks_no_value(func):
+    """Does an operator ask for a tensor's form alone, or give a view? C++ asks for the device, strides and such
+    where it takes no error."""
+    name = func._schema.name
+    return func.namespace == "prim" or name in _OF_FORM or name.startswith("aten::sym_")
+
+
+class Compiled(Run):
+    """A run of which torch.compile runs parts. Of what those launch no mode is told. So numbers that are drawn on
+    the CPU have no value here: a comparison that all of them answer alike is answered, and whatever else asks for
+    one raises. Calls draw them again."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._real = {}  # by the storage of what stands in: what was drawn
+        self._mode, self._kind = torch_private.fake_tensors()
+
+    def _dispatch(self, func, args, kwargs):
+        if self._is_behind:
+            return func(*args, **kwargs)
+        stands_in = next((t for t in tensors_in(self.torch, args, kwargs) if isinstance(t, self._kind)), None)
+        if stands_in is not None:
+            if _asks_no_value(func):
+                return func(*args, **kwargs)
+            real = self._real.get(storage_of(stands_in))
+            if real is None or stands_in is not args[0] or not self._is_decided(func._schema.name, args):
+                self.want({DRAWN}, VALUE)
+            return func(real, *args[1:], **kwargs)
+        if func._schema.name != "aten::rand" or self._is_device(kwargs.get("device")):
+            return func(*args, **kwargs)
+        real = self._draw(func, args, kwargs, ())
+        made = self._mode().from_tensor(real)
+        at = storage_of(made)
+        self._real[at], self._known[at] = real, self._known[storage_of(real)]
+        self._uniform.add(at)
+        self.met[at] = made
+        return made
+
+
 def _aligned(nbytes):
     return (nbytes + ALIGN - 1) // ALIGN * ALIGN
 
@@ -520,8 +568,15 @@ def _with_indices(torch, index):
 _classes: dict[types.ModuleType, tuple[type, ...]] = {}
 
 
+def follows_compiled(torch):
+    """Can a mode stay on while compiled code runs? Else it would run as if it was not compiled."""
+    return hasattr(torch_private.of(torch).dispatch_mode, "ignore_compile_internals") and (
+        torch_private.fake_tensors() is not None)
+
+
 def modes(torch, dispatch_mode, run):
-    """The two modes of a run, as context managers to be entered in their order."""
+    """The modes of a run, as context managers to be entered in their order. Of a compiled one none answers for
+    functions: compiled code is of the modes for functions that it was compiled under."""
     if torch not in _classes:
         from torch.overrides import TorchFunctionMode
         passes = _backward_passes(torch)
@@ -545,8 +600,14 @@ def modes(torch, dispatch_mode, run):
             def __torch_dispatch__(self, func, types, args=(), kwargs=None):
                 return self.run.dispatch(func, args, kwargs or {})
 
-        _classes[torch] = (Functions, Operators)
-    return [kind(run) for kind in _classes[torch]]
+        class AroundCompiled(Operators):
+            @classmethod
+            def ignore_compile_internals(cls):
+                return True
+
+        _classes[torch] = (Functions, Operators, AroundCompiled)
+    functions, operators, around_compiled = _classes[torch]
+    return [around_compiled(run)] if isinstance(run, Compiled) else [functions(run), operators(run)]
 
 
 _used: set[types.ModuleType] = set()

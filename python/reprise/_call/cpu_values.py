@@ -23,8 +23,8 @@ from .._effects.effects import Changed
 from .._reads.scalars import FIXED, Trace, turn_of
 from .._shapes.split import Refused as Never
 from .answers import Asked
-from .cpu_run import ALIGN, MOVED, NUMBER, VALUE, Emitted, NoRoom, Refused, Run, View, contents, modes, \
-    use_once
+from .cpu_run import ALIGN, MOVED, NUMBER, VALUE, Compiled, Emitted, NoRoom, Refused, Run, View, contents, \
+    follows_compiled, modes, use_once
 
 MOST_BYTES = 1 << 16      # of an argument; of a tensor outside of the call that is compared at each call
 MOST_MOVED = 1 << 24      # of all that a graph is given
@@ -63,8 +63,10 @@ class CpuValues:
     def __init__(self, torch, is_compiled, answers=None):
         self.torch = torch
         self.answers = answers  # an answers.Answers, or None: keys have none
-        # Compilers run nothing of theirs under a mode.
+        self.is_compiled = is_compiled
+        # Compilers run nothing of theirs under a mode that is to be told of it.
         self.can_follow = torch_private.of(torch).dispatch_mode is not None and not is_compiled
+        self.keeps_compiled = is_compiled  # does compiled code run as it is where captures answer? (Compiled)
         self.moves = False  # do its captures answer moves?
         self.has_moved = False  # did one?
         self.room = [0, 0]  # bytes for constants, and for computed values
@@ -112,7 +114,8 @@ class CpuValues:
 
     def moving(self, capture):
         """What capture() returns. Where it fails a second attempt answers what the callable moves from the
-        CPU, and notes what it draws there, as captures do from then on where there was something."""
+        CPU, and notes what it draws there, as captures do from then on where there was something. Of a callable that
+        may run compiled code one that leaves that alone comes before, which follows no more than draws."""
         while True:
             try:
                 return capture()
@@ -120,15 +123,29 @@ class CpuValues:
                 if not self.make_room(error):
                     raise
             except RuntimeError as error:
-                may = isinstance(error, Changed) and error.is_drawn or _may_be_a_move(self.torch, error)
-                if not self.can_follow or self.moves or not may:
-                    raise
                 return self._answering(capture, error)
 
     def _answering(self, capture, error):
+        is_drawn = isinstance(error, Changed) and error.is_drawn
+        if is_drawn and not self.moves and self._may_be_compiled():
+            self.keeps_compiled = True
+            try:
+                return self._answered(capture, error)
+            except RuntimeError:
+                self.keeps_compiled = self.is_compiled
+        fails = self.moves and (self.is_compiled or not self.keeps_compiled)
+        if fails or not self.can_follow or not (is_drawn or _may_be_a_move(self.torch, error)):
+            raise error
+        self.keeps_compiled = False
+        return self._answered(capture, error)
+
+    def _may_be_compiled(self):
+        return (self.is_compiled or torch_private.frames_compiled() > 0) and follows_compiled(self.torch)
+
+    def _answered(self, capture, error):
         self.moves, self.has_moved = True, False
         try:
-            with _eagerly(self.torch):
+            with self.without_compilers():
                 return self.moving(capture)
         except RuntimeError:
             if not self.has_moved:
@@ -142,12 +159,14 @@ class CpuValues:
         call that lie on the CPU; may_number: can its graph follow numbers? arguments: those on the device."""
         if not tensors and not self.moves:
             return None
-        origins = self.answers and self.answers.following(device, family, arguments)
+        origins = None
+        if self.answers is not None and (tensors or not self.keeps_compiled):
+            origins = self.answers.following(device, family, arguments)
         return Attempt(self, device, tensors, self.levels(family, len(tensors)), may_number, origins=origins)
 
     def without_compilers(self):
-        """A context of a run under a mode."""
-        return _eagerly(self.torch)
+        """A context of a run under a mode, which compilers are kept out of unless the mode lets them be."""
+        return contextlib.nullcontext() if self.keeps_compiled else _eagerly(self.torch)
 
     def behind(self, device, forward):
         """For the capture of a backward pass: an Attempt, or None; forward: that of its forward pass, or
@@ -204,6 +223,8 @@ class Attempt:
             least = sum(t.numel() * t.element_size() + ALIGN for t in tensors)
             self.packed = [torch.empty(max(owner.room[1], least // ALIGN * ALIGN), dtype=torch.uint8,
                                        device=device)]
+        # Compiled code reads arguments on the CPU, of which a mode that leaves it alone is told nothing.
+        self.kind = forward.kind if forward is not None else Compiled if owner.keeps_compiled and not tensors else Run
         self.origins = origins  # an answers.Origins: what runs may read on the host; or None
         self.forward = forward  # of a backward pass: the Attempt of its forward pass, or None
         self.given = list(tensors)  # what the run that is under way finds
@@ -233,11 +254,12 @@ class Attempt:
         self.given = [self._stand_in(i, t) for i, t in enumerate(self.tensors)]
         before = self.forward and self.forward.run
         follower = self.origins and self.origins.follower(before and before.follower)
-        run = Run(torch, self.device, self.given, self.levels, self.constants, packed, self.earlier,
-                  self.may_number, before, follower)
-        functions, operators = modes(torch, torch_private.of(torch).dispatch_mode, run)
+        run = self.kind(torch, self.device, self.given, self.levels, self.constants, packed, self.earlier,
+                        self.may_number, before, follower)
         try:
-            with functions, operators:
+            with contextlib.ExitStack() as entered:
+                for mode in modes(torch, torch_private.of(torch).dispatch_mode, run):
+                    entered.enter_context(mode)
                 result = body(placed)
         except Exception as error:
             self._note(run)
