@@ -66,8 +66,47 @@ static void many_ranges_lie_high(void **state)
             assert_true((uint32_t)bases[i] >= 0x50000000);
         }
         for (int i = 0; i < RANGES; i++)
-            assert_int_equal(driver->cuMemAddressFree(bases[i], 64 * MIB), 0);
+            rpi_free_addresses(driver, bases[i], 64 * MIB);
     }
+}
+
+static unsigned reserves;
+
+static CUresult counted_reserve(CUdeviceptr *address, size_t bytes, size_t alignment,
+                                CUdeviceptr hint, unsigned long long flags)
+{
+    reserves++;
+    return driver->cuMemAddressReserve(address, bytes, alignment, hint, flags);
+}
+
+/* Where a program's pools lie all over the places, each further one asks the driver once; but for places that others
+ * have. */
+static void places_that_are_taken_are_not_asked_for(void **state)
+{
+    (void)state;
+    enum { RANGES = 300, LARGE = 6, ROUNDS = 5, OTHERS = 64 };
+    static const uint64_t large = 1ull << 42;
+    struct rp_driver counted = *driver;
+    counted.cuMemAddressReserve = counted_reserve;
+    CUdeviceptr bases[RANGES], more;
+    reserves = 0;
+    uint64_t sizes[RANGES];
+    for (int i = 0; i < RANGES; i++) {
+        sizes[i] = i < LARGE ? large : 64 * MIB;
+        assert_int_equal(rpi_reserve_addresses(&counted, sizes[i], &bases[i]), 0);
+    }
+    assert_in_range(reserves, RANGES, RANGES + OTHERS);
+    reserves = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        assert_int_equal(rpi_reserve_addresses(&counted, large, &more), 0);
+        rpi_free_addresses(&counted, more, large);
+    }
+    assert_int_equal(reserves, ROUNDS);
+    for (int i = 0; i < RANGES; i++)
+        rpi_free_addresses(&counted, bases[i], sizes[i]);
+    assert_int_equal(rpi_reserve_addresses(driver, 64 * MIB, &more), 0);
+    assert_in_range(more >> 32, 20125, 32768);
+    rpi_free_addresses(driver, more, 64 * MIB);
 }
 
 static void arena_grows_in_place_and_shrinks(void **state)
@@ -288,6 +327,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_driver, close_driver)
     const struct CMUnitTest tests[] = {
         TEST(many_ranges_lie_high),
+        TEST(places_that_are_taken_are_not_asked_for),
         TEST(arena_grows_in_place_and_shrinks),
         TEST(arena_tells_what_it_cannot_have),
         TEST(arena_is_as_it_was_after_each_failure),

@@ -30,7 +30,7 @@ static rp_status init(struct rpi_staging *staging, const struct rp_pool *pool, s
     const struct rpi_reserved range = {base, bytes, pool, RPI_RESERVED_STAGING};
     rp_status status = rpi_address_owner_add(device, &range, err);
     if (status != RP_OK) {
-        device->driver->cuMemAddressFree(base, bytes);
+        rpi_free_addresses(device->driver, base, bytes);
         return status;
     }
     *staging = (struct rpi_staging){.driver = device->driver,
@@ -321,7 +321,7 @@ void rpi_staging_finish(struct rpi_staging *staging)
         return;
     for (size_t i = 0; i < staging->pages.count; i++)
         clear(staging, i);
-    staging->driver->cuMemAddressFree(staging->base, staging->reserved);
+    rpi_free_addresses(staging->driver, staging->base, staging->reserved);
     rpi_vec_finish(&staging->pages);
     *staging = (struct rpi_staging){0};
 }

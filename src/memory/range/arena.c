@@ -2,7 +2,8 @@
 #include "memory/range/arena.h"
 
 #include <assert.h>
-#include <stdatomic.h>
+#include <pthread.h>
+#include <stdbool.h>
 
 #define MIB(bytes) ((double)(bytes) / 1048576.0)
 
@@ -50,30 +51,96 @@ uint64_t rpi_round_up(uint64_t value, uint64_t multiple)
     return rounded < value ? UINT64_MAX : rounded;
 }
 
+/* Where addresses are reserved. As integers the upper halves of these, 20125 and up, are seldom sizes
+ * or counts, and the lower halves are no small ones: those stand beside what a caller's stack left in
+ * padding, often the upper half of another address. As floats they are beyond 8e9. A place holds what
+ * most pools reserve, and the search goes on where the last one ended: pools come and go, and a driver
+ * asked for a place that is taken gives low addresses. So no place is asked for that is known to be. */
+static const uint64_t rare = 0x4e9d50000000, place_bytes = 0x4000000000;
+enum { PLACES = 192, TRIES = 32 };
+
+static struct {
+    pthread_mutex_t lock;     /* guards the rest */
+    size_t next;              /* where the search goes on */
+    bool taken[PLACES];       /* by a range of ours */
+    uint64_t refused[PLACES]; /* least bytes that the driver had no room for there; 0: none */
+} places = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* The places that a range lies in, where it lies in any: [first, end). */
+static void places_of(uint64_t base, uint64_t bytes, size_t *out_first, size_t *out_end)
+{
+    uint64_t first = base - rare < PLACES * place_bytes ? (base - rare) / place_bytes : PLACES;
+    uint64_t end = first < PLACES ? first + 1 + (bytes ? bytes - 1 : 0) / place_bytes : PLACES;
+    *out_first = (size_t)first;
+    *out_end = end < PLACES ? (size_t)end : PLACES;
+}
+
+static bool may_have_room(size_t place, uint64_t bytes)
+{
+    size_t first, end;
+    places_of(rare + place * place_bytes, bytes, &first, &end);
+    for (size_t i = first; i < end; i++)
+        if (places.taken[i])
+            return false;
+    return !places.refused[place] || bytes < places.refused[place];
+}
+
+static void set_taken(uint64_t base, uint64_t bytes, bool taken)
+{
+    size_t first, end;
+    places_of(base, bytes, &first, &end);
+    for (size_t i = first; i < end; i++)
+        places.taken[i] = taken;
+}
+
+/* At the place, or not at all: then *out_base is 0. */
+static CUresult reserve_at(const struct rp_driver *driver, size_t place, uint64_t bytes,
+                           CUdeviceptr *out_base)
+{
+    uint64_t hint = rare + place * place_bytes;
+    CUdeviceptr base = 0;
+    CUresult result = driver->cuMemAddressReserve(&base, bytes, 0, hint, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (base - hint < place_bytes) {
+        set_taken(base, bytes, true);
+        places_of(base, bytes, &place, &places.next);
+        *out_base = base;
+        return CUDA_SUCCESS;
+    }
+    places.refused[place] = bytes;
+    driver->cuMemAddressFree(base, bytes);
+    *out_base = 0;
+    return CUDA_SUCCESS;
+}
+
 CUresult rpi_reserve_addresses(const struct rp_driver *driver, uint64_t bytes,
                                CUdeviceptr *out_base)
 {
-    /* As integers the upper halves of these addresses, 20125 and up, are seldom sizes or counts,
-     * and the lower halves are no small ones: those stand beside what a caller's stack left in
-     * padding, often the upper half of another address. As floats they are beyond 8e9. A place
-     * holds what most pools reserve, and the search goes on where the last one ended: pools come
-     * and go, and a driver asked for a place that is taken gives low addresses. */
-    static const uint64_t rare = 0x4e9d50000000, step = 0x4000000000;
-    enum { PLACES = 192, TRIES = 32 };
-    static _Atomic uint64_t next;
-    uint64_t first = atomic_load(&next);
-    for (uint64_t i = 0; i < TRIES; i++) {
-        uint64_t place = (first + i) % PLACES, hint = rare + place * step;
-        CUresult result = driver->cuMemAddressReserve(out_base, bytes, 0, hint, 0);
-        if (result != CUDA_SUCCESS)
-            break;
-        if (*out_base - hint < step) {
-            atomic_store(&next, place + 1 + (bytes - 1) / step);
-            return CUDA_SUCCESS;
-        }
-        driver->cuMemAddressFree(*out_base, bytes);
+    CUresult result = CUDA_SUCCESS;
+    CUdeviceptr base = 0;
+    pthread_mutex_lock(&places.lock);
+    size_t first = places.next, tries = 0;
+    for (size_t i = 0; i < PLACES && tries < TRIES && !base && result == CUDA_SUCCESS; i++) {
+        size_t place = (first + i) % PLACES;
+        if (!may_have_room(place, bytes))
+            continue;
+        tries++;
+        result = reserve_at(driver, place, bytes, &base);
     }
-    return driver->cuMemAddressReserve(out_base, bytes, 0, 0, 0);
+    pthread_mutex_unlock(&places.lock);
+    if (!base)
+        return driver->cuMemAddressReserve(out_base, bytes, 0, 0, 0);
+    *out_base = base;
+    return CUDA_SUCCESS;
+}
+
+void rpi_free_addresses(const struct rp_driver *driver, CUdeviceptr base, uint64_t bytes)
+{
+    pthread_mutex_lock(&places.lock);
+    driver->cuMemAddressFree(base, bytes);
+    set_taken(base, bytes, false);
+    pthread_mutex_unlock(&places.lock);
 }
 
 rp_status rpi_arena_init(struct rpi_arena *arena, const struct rp_driver *driver, CUdevice device,
@@ -103,7 +170,7 @@ void rpi_arena_finish(struct rpi_arena *arena)
 {
     rpi_arena_shrink(arena, 0);
     if (arena->base)
-        arena->driver->cuMemAddressFree(arena->base, arena->reserved);
+        rpi_free_addresses(arena->driver, arena->base, arena->reserved);
     rpi_vec_finish(&arena->chunks);
     *arena = (struct rpi_arena){0};
 }

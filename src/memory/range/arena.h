@@ -60,10 +60,11 @@ CUresult rpi_unmap(const struct rp_driver *driver, CUdeviceptr address, size_t b
 
 /* Reserves addresses, taking no memory. Where the driver allows, they lie where few pairs of small
  * integers, read as one word, look like one of them: kernels have such pairs among their
- * parameters.
+ * parameters. They go back by rpi_free_addresses. Any thread.
  */
 CUresult rpi_reserve_addresses(const struct rp_driver *driver, uint64_t bytes,
                                CUdeviceptr *out_base);
+void rpi_free_addresses(const struct rp_driver *driver, CUdeviceptr base, uint64_t bytes);
 
 /* Reserves at least `bytes` of addresses; takes no memory. */
 rp_status rpi_arena_init(struct rpi_arena *arena, const struct rp_driver *driver, CUdevice device,

@@ -77,7 +77,7 @@ void rpi_rehearsal_range_finish(struct rpi_rehearsal_range *range)
     if (atomic_load(&range->spare_bytes))
         range->driver->cuMemRelease(range->spare);
     atomic_store(&range->spare_bytes, 0);
-    range->driver->cuMemAddressFree(range->base, range->reserved);
+    rpi_free_addresses(range->driver, range->base, range->reserved);
     range->driver = NULL;
 }
 
