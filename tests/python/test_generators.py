@@ -10,6 +10,7 @@ from reprise._effects.python_state import State
 
 try:
     import numpy
+    import numpy.random
 except ImportError:
     numpy = None
 
@@ -56,6 +57,25 @@ class Marks(unittest.TestCase):
             generators._tells_python.cache_clear()
             self.addCleanup(generators._tells_python.cache_clear)
             self.assertIsNone(generators.mark(random.Random(1)))
+
+    def test_each_number_of_a_state_is_told(self):
+        real = generators._words
+        with mock.patch.object(generators, "_words", lambda made, kind: real(made, kind)[:-8] + bytes(8)):
+            generators._tells_python.cache_clear()
+            self.addCleanup(generators._tells_python.cache_clear)
+            self.assertIsNone(generators.mark(random.Random(1)))
+
+    @unittest.skipIf(numpy is None, "needs NumPy")
+    def test_each_number_of_numpys_is_told(self):
+        real = generators._words_of_numpy
+
+        def all_but_one(made, numpy):
+            words, bits, numbers = real(made, numpy)
+            return words, bits, bytes(8) + numbers[8:]
+        with mock.patch.object(generators, "_words_of_numpy", all_but_one):
+            generators._tells_numpy.cache_clear()
+            self.addCleanup(generators._tells_numpy.cache_clear)
+            self.assertIsNone(generators.mark(numpy.random.RandomState(1)))
 
     def test_the_state_of_one_of_the_process_is_asked_once(self):
         made, asked = random.Random(1), []

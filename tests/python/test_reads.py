@@ -28,6 +28,7 @@ from reprise._reads.walk import (ATTRIBUTES, CALL, CELL, DICT, FUNCTION, ITEMS, 
 
 try:
     import numpy
+    import numpy.random  # NumPy imports it when it is first asked for
 except ImportError:
     numpy = None
 
@@ -1267,6 +1268,18 @@ class Effects(unittest.TestCase):
     @unittest.skipIf(numpy is None, "needs NumPy")
     def test_random_numbers_of_numpy(self):
         self.assertIn("NumPy's", self.run_of(lambda: numpy.random.rand()))
+
+    def test_nobody_imports_the_random_numbers_of_numpy(self):
+        package, module = types.ModuleType("numpy"), types.ModuleType("numpy.random")
+        package.random, module.RandomState = module, random.Random
+        module.get_state = lambda: ("MT19937", memoryview(b"1234"), 0)
+        with mock.patch.dict(sys.modules, {"numpy": package}):
+            sys.modules.pop("numpy.random", None)
+            self.assertIsNone(runs._numpy_state())
+            self.assertEqual(self.run_of(lambda: sys.modules.update({"numpy.random": module}), refuses=False), [])
+            del sys.modules["numpy.random"]
+            with self.assertRaisesRegex(runs.Effect, "NumPy's"), runs.Run(runs.Executed(), refuses=True):
+                sys.modules["numpy.random"] = module
 
     def test_code_that_runs_is_noted(self):
         executed = runs.Executed()

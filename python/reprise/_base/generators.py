@@ -6,6 +6,7 @@ as they lie in memory instead: the same words are the same state, and of others 
 keeps all that it has in these words is proved once, on one of ours.
 """
 
+import array
 import ctypes
 import functools
 import random
@@ -75,29 +76,45 @@ def _proves(made, words, changes):
     return True
 
 
+def _holds(made, words, numbers, put):
+    """Does a state of these numbers, put into it, lie in its words as they are? Then another one of them is another
+    word."""
+    put(made, numbers)
+    return array.array("I", numbers).tobytes() in words(made)
+
+
+def _numbers(count):
+    """As many that are not alike, of 32 bits."""
+    return [(i * 2654435761 + 12345) % (1 << 32) for i in range(count)]
+
+
 @functools.cache
 def _tells_python():
-    def put(at, ready=None):
-        def change(made):
-            version, numbers, _ = made.getstate()
-            made.setstate((version, (*numbers[:at], numbers[at] ^ 1, *numbers[at + 1:]), ready))
-        return change
-    draws = [lambda made: made.random(), lambda made: made.getrandbits(32), lambda made: made.gauss(0, 1)]
-    return _proves(random.Random(1), _words_of_python, [*draws, *map(put, range(0, 625, 8)), put(1, 2.5), put(624)])
+    def put(made, numbers, position=623, ready=None):
+        made.setstate((3, (*numbers, position), ready))
+
+    def words(made):
+        return _words_of_python(made)[0]
+    made, numbers = random.Random(1), _numbers(624)
+    changes = [lambda made: made.random(), lambda made: made.getrandbits(32), lambda made: made.gauss(0, 1),
+               lambda made: put(made, numbers), lambda made: put(made, numbers, 622),
+               lambda made: put(made, numbers, 622, 2.5), lambda made: put(made, numbers, 622, 3.5)]
+    return made.getstate()[0] == 3 and _proves(made, _words_of_python, changes) and _holds(made, words, numbers, put)
 
 
 @functools.cache
 def _tells_numpy():
     numpy = sys.modules["numpy.random"]
 
-    def put(at=None, ahead=0, ready=0.0):
-        def change(made):
-            name, key, position, *_ = made.get_state()
-            key = key.copy()
-            if at is not None:
-                key[at] ^= 1
-            made.set_state((name, key, position - ahead, int(ready != 0), ready))
-        return change
-    draws = [lambda made: made.random_sample(), lambda made: made.standard_normal(), lambda made: made.standard_normal()]
-    puts = [*map(put, range(0, 624, 8)), put(623), put(ahead=1), put(ready=1.5), put(ready=2.5), put()]
-    return _proves(numpy.RandomState(1), lambda made: _words_of_numpy(made, numpy), [*draws, *puts])
+    def put(made, numbers, position=623, ready=0.0):
+        name = made.get_state()[0]
+        made.set_state((name, numbers, position, int(ready != 0), ready))
+
+    def words(made):
+        return _words_of_numpy(made, numpy)[2]
+    made, numbers = numpy.RandomState(1), _numbers(624)
+    changes = [lambda made: made.random_sample(), lambda made: made.standard_normal(), lambda made: made.standard_normal(),
+               lambda made: put(made, numbers), lambda made: put(made, numbers, 622),
+               lambda made: put(made, numbers, 622, 1.5), lambda made: put(made, numbers, 622, 2.5),
+               lambda made: put(made, numbers, 622)]
+    return _proves(made, lambda made: _words_of_numpy(made, numpy), changes) and _holds(made, words, numbers, put)

@@ -232,11 +232,17 @@ class Run:
 
     def _compare(self):
         """What was not seen to happen, but has."""
-        if self._numpy is not None and not self._has_numpys_mark() and _numpy_state() != self._numpy:
+        if self._has_drawn_numpys():
             self._happened("draws random numbers of NumPy's", "random")
         for (iterator, path), before in zip(self.iterators, self._counts):
             if before is not None and _position(iterator) != before:
                 self._happened(f"moves the iterator `{path}` on", "iterator")
+
+    def _has_drawn_numpys(self):
+        """Where the run imported the generator nobody knows. Behind an eager run a capture will."""
+        if self._numpy is None:
+            return self.refuses and _numpy_random() is not None
+        return not self._has_numpys_mark() and _numpy_state() != self._numpy
 
     def _has_numpys_mark(self):
         return self._mark is not None and generators.mark(_numpys()) == self._mark
@@ -349,14 +355,19 @@ def _locals(frame):
 
 def _numpys():
     """NumPy's own generator; None where nobody knows."""
-    random = getattr(sys.modules.get("numpy"), "random", None)
-    return getattr(getattr(random, "get_state", None), "__self__", None)
+    return getattr(getattr(_numpy_random(), "get_state", None), "__self__", None)
+
+
+def _numpy_random():
+    """NumPy's module, where anybody imported it: NumPy does so itself when it is first asked for, which takes 5 ms and
+    makes the generator."""
+    return sys.modules.get("numpy.random")
 
 
 def _numpy_state():
-    """NumPy's own generator's state, as bytes; None where NumPy is not there."""
-    random = getattr(sys.modules.get("numpy"), "random", None)
-    if random is None:
+    """NumPy's own generator's state, as bytes; None where it is not there."""
+    random = _numpy_random()
+    if random is None or not hasattr(random, "get_state"):  # or it is being imported
         return None
     name, keys, position, *rest = generators.state_of(_numpys(), random.get_state)[0]
     return (name, keys.tobytes(), position, *rest)
