@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <unistd.h>
 
 #define MIB(bytes) ((double)(bytes) / 1048576.0)
 
@@ -62,7 +63,7 @@ enum { PLACES = 192, TRIES = 32 };
 static struct {
     pthread_mutex_t lock;     /* guards the rest */
     size_t next;              /* where the search goes on */
-    bool taken[PLACES];       /* by a range of ours */
+    bool taken[PLACES];       /* by a range of ours, or by the heap */
     uint64_t refused[PLACES]; /* least bytes that the driver had no room for there; 0: none */
 } places = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -120,6 +121,7 @@ CUresult rpi_reserve_addresses(const struct rp_driver *driver, uint64_t bytes,
     CUresult result = CUDA_SUCCESS;
     CUdeviceptr base = 0;
     pthread_mutex_lock(&places.lock);
+    set_taken((uint64_t)(uintptr_t)sbrk(0), 1, true); /* by what malloc has of the process */
     size_t first = places.next, tries = 0;
     for (size_t i = 0; i < PLACES && tries < TRIES && !base && result == CUDA_SUCCESS; i++) {
         size_t place = (first + i) % PLACES;
