@@ -113,8 +113,8 @@ def _tells_numpy():
     def words(made):
         return _words_of_numpy(made, numpy)[2]
     made, numbers = numpy.RandomState(1), _numbers(624)
-    changes = [lambda made: made.random_sample(), lambda made: made.standard_normal(), lambda made: made.standard_normal(),
-               lambda made: put(made, numbers), lambda made: put(made, numbers, 622),
+    changes = [lambda made: made.random_sample(), lambda made: made.standard_normal(),
+               lambda made: made.standard_normal(), lambda made: put(made, numbers), lambda made: put(made, numbers, 622),
                lambda made: put(made, numbers, 622, 1.5), lambda made: put(made, numbers, 622, 2.5),
                lambda made: put(made, numbers, 622)]
     return _proves(made, lambda made: _words_of_numpy(made, numpy), changes) and _holds(made, words, numbers, put)

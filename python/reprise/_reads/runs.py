@@ -359,8 +359,8 @@ def _numpys():
 
 
 def _numpy_random():
-    """NumPy's module, where anybody imported it: NumPy does so itself when it is first asked for, which takes 5 ms and
-    makes the generator."""
+    """NumPy's module, where anybody imported it: NumPy does so itself when it is first asked for, which takes 5 ms
+    and makes the generator."""
     return sys.modules.get("numpy.random")
 
 
