@@ -325,6 +325,8 @@ static PyMethodDef methods[] = {
      "call_result(bytes, block): names a result of the call; its address. block: 0 for none."},
     {"call_value", rpp_call_value, METH_VARARGS,
      "call_value(address): each replay sets this word of 8 bytes (set_draws)."},
+    {"call_leave", rpp_call_leave, METH_VARARGS,
+     "call_leave(address): nothing lies in this segment of the call any more, and nothing will."},
     {"call_scalars", rpp_call_scalars, METH_O,
      "call_scalars((number, ...)): replays may change these in kernels' parameters (set_scalars)."},
     {"scalar_kind", rpp_scalar_kind, METH_O,

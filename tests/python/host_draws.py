@@ -161,7 +161,7 @@ class Draws(OnHost):
 
     def test_outside_of_a_call_there_is_nothing_to_take_over(self):
         for call in (_C.call_take_over, _C.call_begun, lambda: _C.call_ended(8, ()),
-                     lambda: _C.call_value(8)):
+                     lambda: _C.call_value(8), lambda: _C.call_leave(8)):
             with self.assertRaisesRegex(_C.Error, "no call is under way"):
                 call()
 

@@ -181,6 +181,26 @@ rp_status rpp_hook_result(uint64_t bytes, uint64_t address, uint64_t *out_addres
     return status;
 }
 
+/* With the lock held. Where an argument lies there is nothing to free. */
+static rp_status leave(uint64_t address, struct rp_error *err)
+{
+    rpp_assert_held(&rpp_state.lock);
+    struct rpp_call *now = &rpp_state.call;
+    const struct rpp_block *block = rpp_addresses_get(&now->blocks, address);
+    if (!block || block->call != now->number || block->is_left) {
+        snprintf(err->message, sizeof err->message,
+                 "0x%" PRIx64 " is no block of the call that it has still", address);
+        return err->status = RP_ERROR_INVALID_ARGUMENT;
+    }
+    if (block->is_arg)
+        return RP_OK;
+    rp_status status = rp_call_free(now->call, address, err);
+    struct rpp_block left = *block;
+    left.is_left = status == RP_OK;
+    rpp_addresses_put(&now->blocks, &left); /* replaces: takes no memory */
+    return status;
+}
+
 rp_status rpp_hook_step(enum rpp_call_step step, uint64_t what, struct rp_error *err)
 {
     rp_status status = RP_ERROR_INVALID_ARGUMENT;
@@ -199,7 +219,9 @@ rp_status rpp_hook_step(enum rpp_call_step step, uint64_t what, struct rp_error 
     else if (step == RPP_CALL_BEGUN) {
         rpp_state.call.strays = 0; /* what PyTorch took to begin */
         status = rp_call_begun(call, err);
-    } else
+    } else if (step == RPP_CALL_LEAVE)
+        status = leave(what, err);
+    else
         status = rp_call_ended(call, (struct CUgraph_st *)(uintptr_t)what, err);
     pthread_mutex_unlock(&rpp_state.lock);
     return status;
@@ -304,6 +326,12 @@ static void let_sweep(void)
         rpp_state.ask_for_sweep();
 }
 
+/* Has the call under way the block? */
+static bool is_of_call(const struct rpp_call *now, const struct rpp_block *block)
+{
+    return now->call && block->call == now->number && !block->is_arg && !block->is_left;
+}
+
 /* Is the address a block of a call? Then it is freed. */
 static bool free_in_call(uint64_t address)
 {
@@ -322,7 +350,7 @@ static bool free_in_call(uint64_t address)
     }
     if (found && block->once)
         rpp_once_free(block);
-    else if (found && now->call && block->call == now->number && !block->is_arg)
+    else if (found && is_of_call(now, block))
         rp_call_free(now->call, address, NULL);
     if (found)
         rpp_addresses_remove(&now->blocks, address);
@@ -358,7 +386,7 @@ void rpp_hook_use(void *pointer, struct CUstream_st *stream)
     bool known = block != NULL;
     if (known && block->once)
         rpp_once_use(block, stream);
-    else if (known && now->call && block->call == now->number && !block->is_arg)
+    else if (known && is_of_call(now, block))
         rp_call_use(now->call, address, stream, NULL);
     pthread_mutex_unlock(&rpp_state.lock);
     for (int i = 0; i < RPP_DEVICES && !known; i++) {

@@ -35,7 +35,8 @@ void rpp_call_end(void);
 /* rp_call_result of the call under way; address: of a block of the call, or 0. */
 rp_status rpp_hook_result(uint64_t bytes, uint64_t address, uint64_t *out_address,
                           struct rp_error *err);
-/* rp_call_value, _scalar, _take_over, _begun and _ended of the call under way. what: an address, a
+/* rp_call_value, _scalar, _take_over, _begun and _ended of the call under way; LEAVE: rp_call_free of
+ * a segment that nothing lies in, which PyTorch keeps until its pool goes. what: an address, a
  * double's bits, a graph, or nothing. */
 enum rpp_call_step {
     RPP_CALL_VALUE,
@@ -43,6 +44,7 @@ enum rpp_call_step {
     RPP_CALL_TAKE_OVER,
     RPP_CALL_BEGUN,
     RPP_CALL_ENDED,
+    RPP_CALL_LEAVE,
 };
 rp_status rpp_hook_step(enum rpp_call_step step, uint64_t what, struct rp_error *err);
 /* Is any block alive that a call allocated from the pool? */

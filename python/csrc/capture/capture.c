@@ -316,6 +316,14 @@ PyObject *rpp_call_value(PyObject *module, PyObject *args)
     return PyArg_ParseTuple(args, "K", &address) ? step(RPP_CALL_VALUE, address) : NULL;
 }
 
+PyObject *rpp_call_leave(PyObject *module, PyObject *args)
+{
+    rpp_assert_gil();
+    (void)module;
+    unsigned long long address;
+    return PyArg_ParseTuple(args, "K", &address) ? step(RPP_CALL_LEAVE, address) : NULL;
+}
+
 /* ---- Captures that PyTorch begins ---------------------------------------------------------- */
 
 PyObject *rpp_call_take_over(PyObject *module, PyObject *unused)

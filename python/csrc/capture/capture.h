@@ -13,6 +13,7 @@ PyObject *rpp_capture(PyObject *module, PyObject *args);
  * call_ended(graph, nodes) */
 PyObject *rpp_call_result(PyObject *module, PyObject *args);
 PyObject *rpp_call_value(PyObject *module, PyObject *args);
+PyObject *rpp_call_leave(PyObject *module, PyObject *args);
 PyObject *rpp_call_take_over(PyObject *module, PyObject *unused);
 PyObject *rpp_call_begun(PyObject *module, PyObject *unused);
 PyObject *rpp_call_ended(PyObject *module, PyObject *args);

@@ -164,10 +164,19 @@ class Capture:
         if self.segments is not None:
             torch_private.of(self.torch).begin_pool(self.device.index, self.segments.id)
 
-    def _end_segments(self):
+    def _end_segments(self, worked):
+        """Segments that nothing lies in are freed as far as the capture goes, in the order in which the run took
+        them: no later graph has to leave them alone. PyTorch has them until the pool goes."""
         if self.segments is not None:
             private = torch_private.of(self.torch)
             private.end_pool(self.device.index, self.segments.id)
+            if worked:
+                empty = [segment["address"] for segment in self.torch.cuda.memory_snapshot()
+                         if tuple(segment["segment_pool_id"]) == tuple(self.segments.id)
+                         and segment["device"] == self.device.index and not segment["active_size"]]
+                found = [(block[0], address) for address in empty for block in [_C.call_block(address)] if block]
+                for _, address in sorted(found):
+                    _C.call_leave(address)
             private.release_pool(self.device.index, self.segments.id)
 
     def _find_words(self, generator, nodes):
@@ -240,7 +249,7 @@ class Within(Capture):
             nodes = nodes or self._fill_empty()
         finally:
             if self.segments is not None:
-                self._end_segments()
+                self._end_segments(worked)
                 self._give_back_pool()
             ended = self._close(worked)
         if not ended or not worked:
@@ -309,7 +318,7 @@ class Beside(Capture):
         """Ends both. A run that broke its capture may have broken this one, which would leave the
         generators as if a capture were on: another one is begun and ended then."""
         try:
-            self._end_segments()
+            self._end_segments(worked)
         finally:
             self._end_captures(worked)
 
