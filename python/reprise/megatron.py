@@ -63,7 +63,7 @@ def capture_layers(model, layers=None, *, microbatches=MICROBATCHES, pool=None, 
         found = [(chunk, [part for layer in some for part in _parts_in(torch, scope, *layer)]) for chunk, some in found]
         if not any(some for _, some in found):
             raise ValueError(f"no layer has anything of scope {sorted(scope)}")
-    return of_chunks(torch, found, microbatches, pool, generators, strict, max_shapes, OfMegatron(),
+    return of_chunks(torch, found, microbatches, pool, generators, strict, max_shapes, OfMegatron(torch),
                      _of_stage() if ranks is None else ranks)
 
 

@@ -134,6 +134,7 @@ class Hooks(unittest.TestCase):
             gathers.enable()
             self.same(net, twin)
             self.assertEqual(gathers.seen.count(inner), 3)
+            self.assertFalse(any(m._forward_pre_hooks for layer in net.layers for m in layer.modules()))
 
     def test_graphs_of_megatrons_own_are_refused(self):
         net, _ = pair()

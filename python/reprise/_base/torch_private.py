@@ -188,7 +188,7 @@ class Private:
         # Are functions transformed that are called now (torch.func)? And what lets go of tensors whose
         # transformation is over.
         self.is_transforming = _find(torch, "_C._are_functorch_transforms_active")
-        self.unwrapped = _find(torch, "_functorch.utils.unwrap_dead_wrappers")
+        self.unwrapped = _find(torch, "_C._functorch.unwrap_if_dead")
         # Do the tensors of a list with these indices lie where another list says? One call for
         # hundreds of them.
         self.lie_at = _find(torch, "_C._tensors_data_ptrs_at_indices_equal") or _lie_at
@@ -270,8 +270,8 @@ class Private:
                 self._lacks(NCCL, f"torch.distributed.distributed_c10d.{name}")
 
     def applier(self, function):
-        """What apply() of an autograd function does: apply(first, given, further), where only what is given may be
-        tensors of torch.func's. PyTorch's looks at each argument in Python, parameters too."""
+        """What apply() of an autograd function does: apply(first, given, further), where only what is given, all
+        tensors, may be torch.func's. PyTorch's looks at each argument in Python, parameters too."""
         raw = getattr(super(self.torch.autograd.Function, function), "apply", None)
         is_transforming, unwrapped = self.is_transforming, self.unwrapped
         if raw is None or is_transforming is None or unwrapped is None:
@@ -280,7 +280,7 @@ class Private:
         def apply(first, given, further):
             if is_transforming():
                 return function.apply(first, *given, *further)
-            return raw(first, *unwrapped(tuple(given)), *further)  # older ones take tuples alone
+            return raw(first, *map(unwrapped, given), *further)
         return apply
 
     def need(self, feature):

@@ -33,14 +33,18 @@ class Taken:
 class OfMegatron(Surroundings):
     """They run ahead of each call of the layer."""
 
-    def __init__(self):
-        self._layers = {}  # by id of the attributes of a layer: modules in it, and what was taken
+    def __init__(self, torch):
+        self._handle = torch.utils.hooks.RemovableHandle  # counts all hooks that are registered
+        self._layers = {}  # by id of the attributes of a layer: modules in it, what was taken, and that count
 
     def ahead(self, module):
-        modules, taken = self._of(module)
-        if any(map(_hooks_of, modules)):  # at each call, of each module: without a loop in Python
-            for inner in modules:
-                taken += _take(inner)
+        layer = self._of(module)
+        modules, taken, count = layer
+        if count != self._handle.next_id:
+            layer[2] = self._handle.next_id
+            if any(map(_hooks_of, modules)):
+                for inner in modules:
+                    taken += _take(inner)
         if not taken:
             return
         taken[:] = [one for one in taken if one.is_registered()]
@@ -50,11 +54,11 @@ class OfMegatron(Surroundings):
     def _of(self, module):
         found = self._layers.get(id(module.__dict__))
         if found is None:
-            found = self._layers[id(module.__dict__)] = (list(type(module).modules(module)), [])
+            found = self._layers[id(module.__dict__)] = [list(type(module).modules(module)), [], -1]
         return found
 
     def give_back(self):
-        for _, taken in self._layers.values():
+        for _, taken, _ in self._layers.values():
             for one in taken:
                 if one.is_registered():
                     one.module._forward_pre_hooks[one.number] = one.hook

@@ -121,14 +121,17 @@ class Lane:
     def _replayer(self, shape):
         if not isinstance(shape, Split):
             return super()._replayer(shape)
-        rounds, lane = self.rounds, weakref.ref(self)
+        note, lane, leaves_of = self.rounds.note, weakref.ref(self), shape.leaves
+        flat, cpu = shape.plan.flat, shape.cpu
 
         def replay(tensors):
-            leaves, here = shape.leaves(tensors), lane()
-            result = shape.delivered(leaves, ())
-            rounds.note(here.number, here.place, leaves)
+            if cpu is None and is_alone():
+                return _C.miss
+            leaves, here = leaves_of(tensors), lane()
+            result = flat((*leaves, None)) if flat is not None else shape.delivered(leaves, ())
+            note(here.number, here._place, leaves)
             return result
-        return lambda tensors: replayed(shape, tensors, replay)
+        return replay if cpu is None else lambda tensors: replayed(shape, tensors, replay)
 
     # ---- Captures ----
 

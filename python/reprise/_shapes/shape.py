@@ -109,6 +109,11 @@ class Shape:
             give(self.given)  # frees what the graph has dropped, and may have read
         return buffers
 
+    def runner(self):
+        """What enqueues the graph as enqueue() does, in as few steps as there can be: run(tensors, state), the state
+        None where the graph draws no numbers again. Asked once: what replays leave behind is known by then."""
+        return self.enqueue if self._pass is None or self.given else self._pass.run
+
     def _run_slowly(self, tensors, state):
         torch, device = self.torch, self.device
         buffers = [torch.empty_strided(*whole[:2], dtype=whole[2], device=device) if whole else

@@ -13,6 +13,7 @@ results, the gradients, are fresh tensors at every call.
 """
 
 import contextlib
+import operator
 import weakref
 
 from .. import _C
@@ -372,21 +373,19 @@ class Split:
         if self.plan.is_leaf:
             return leaves[0]
         if self.plan.flat is not None:
-            return tuple([None if k is None else leaves[k] for k in self.plan.flat])
+            return self.plan.flat((*leaves, None))
         known = iter(leaves)
         return unflatten(self.forward.spec, [next(known) if r[0] == "output" else r[1] for r in self.forward.results])
 
     def go_back(self, tensors, state):
         """The gradients, for those of the results and what was saved."""
-        buffers = self.backward.enqueue(tensors, state)
+        buffers = self.plan.go_back(tensors, state)
         if self.plan.grads is None:
             return unflatten(self.backward.spec, self.backward.leaves(tensors, buffers))
-        return [None if j is None else buffers[j] for j in self.plan.grads]
+        return self.plan.take_grads((*buffers, None))
 
     def random_state(self):
-        """Seed and offset of the device's random numbers now, where the backward graph draws them."""
-        if not self.plan.borrows:
-            return None
+        """Seed and offset of the device's random numbers now; where the backward graph draws them again."""
         generator = self.backward.drawn.pairs[0][0]
         return generator.initial_seed(), generator.get_offset()
 
@@ -426,20 +425,24 @@ def _view(tensor):
 class Plan:
     """What calls of a captured Split have to do, found out once.
 
-        inputs, buffers   which arguments of a call and which outputs of its forward graph autograd saves
-        others            which outputs beside those the backward graph reads
-        order             of the backward graph's arguments behind the gradients: numbers among what autograd
-                          saves, and behind that among the others
-        outputs           which outputs are the leaves of the result that autograd knows, each whole; None where
-                          one is not
+        go_forward, go_back   enqueue the graphs, as Shape.runner has it
+        inputs, buffers   take of the arguments of a call, and of the outputs of its forward graph, what autograd
+                          saves
+        others            takes the outputs beside those that the backward graph reads
+        order             takes the backward graph's arguments behind the gradients, of what autograd saves and
+                          behind that the others
+        outputs           takes of the outputs the leaves of the result that autograd knows, each whole; None
+                          where one is not
         plain             which of these have no gradients
         grads             of each gradient the number among the backward graph's outputs, or None where there is
                           none; None where there is more to do
+        take_grads        takes these of the outputs, with None behind them
         wants             of each argument whether it wants a gradient
         all_want          do all?
         borrows           does the backward graph draw numbers of the forward pass again?
         is_leaf           is the result a single tensor?
-        flat              of a tuple of such leaves and None, which of the leaves each is; None: it is another result
+        flat              takes a result that is a tuple of such leaves and None, of the leaves with None behind
+                          them; None: it is another result
     """
 
     def __init__(self, split):
@@ -452,16 +455,29 @@ class Plan:
         kinds = ("input", "buffer", "other")
         found = {kind: list(dict.fromkeys(at for k, at in places if k == kind)) for kind in kinds}
         numbers = {place: n for n, place in enumerate((kind, at) for kind in kinds for at in found[kind])}
-        self.inputs, self.buffers, self.others = found["input"], found["buffer"], found["other"]
-        self.order = [numbers[place] for place in places]
-        self.outputs = [r[1] for r in results] if all(forward.whole[r[1]] for r in results) else None
+        self.go_forward, self.go_back = forward.runner(), backward and backward.runner()
+        self.inputs, self.buffers, self.others = (_taking(found[kind]) for kind in kinds)
+        self.order = _taking([numbers[place] for place in places])
+        self.outputs = _taking([r[1] for r in results]) if all(forward.whole[r[1]] for r in results) else None
         self.plain = [k for k, differs in enumerate(split.differentiable) if not differs]
         self.grads = _grads_of(backward)
+        self.take_grads = self.grads is not None and _taking([-1 if j is None else j for j in self.grads])
         self.wants = [t.requires_grad for t in split.tensors]
         self.all_want = all(self.wants)
         self.borrows = backward is not None and backward.drawn is not None and backward.drawn.borrows
         self.is_leaf = len(results) == 1 and is_leaf(forward.spec)
-        self.flat = places_in(forward.spec) if len(results) == len(forward.results) else None
+        flat = places_in(forward.spec) if len(results) == len(forward.results) else None
+        self.flat = None if flat is None else _taking([-1 if k is None else k for k in flat])
+
+
+def _taking(numbers):
+    """What takes these items of a list or a tuple, without a step in Python: as a list or a tuple, whichever."""
+    if len(numbers) > 1:
+        return operator.itemgetter(*numbers)
+    if not numbers:
+        return operator.itemgetter(slice(0, 0))
+    number, = numbers
+    return operator.itemgetter(slice(number, number + 1 or None))
 
 
 def _grads_of(backward):
@@ -483,12 +499,13 @@ def _make_function(torch):
                 "graphed callables")
         if plan.plain:
             grads = [g for g, d in zip(grads, split.differentiable) if d]
-        grads = [g if g.stride() == s else _restride(torch, g, s)
-                 for g, s in zip(grads, split.strides)]
+        for grad, stride in zip(grads, split.strides):
+            if grad.stride() != stride:
+                grads = [_restride(torch, g, s) for g, s in zip(grads, split.strides)]
+                break
         if split.before_backward is not None:
             split.before_backward()
-        kept = (*ctx.saved_tensors, *ctx.others)
-        found = split.go_back(grads + [kept[n] for n in plan.order], ctx.state)
+        found = split.go_back((*grads, *plan.order((*ctx.saved_tensors, *ctx.others))), ctx.state)
         ctx.has_run = True
         if split.waiting is not None:
             split.waiting.went_back = True
@@ -504,22 +521,22 @@ def _make_function(torch):
     class Graphed(torch.autograd.Function):
         @staticmethod
         def forward(ctx, split, *inputs):
-            plan, forward = split.plan, split.forward
-            ctx.state = split.random_state()
-            buffers = forward.enqueue(inputs)
-            split.turn += 1
-            ctx.split, ctx.turn = split, split.turn
+            plan = split.plan
+            ctx.state = split.random_state() if plan.borrows else None
+            buffers = plan.go_forward(inputs, None)
+            split.turn = ctx.turn = split.turn + 1
+            ctx.split = split
             if split.waiting is not None:
                 split.waiting.latest = weakref.ref(ctx)
             ctx.given = () if split.again is None else [
                 (weakref.ref(t), _version(t)) for t in inputs[:len(plan.wants)]]
             if plan.outputs is not None:
-                outputs = [buffers[j] for j in plan.outputs]
+                outputs = plan.outputs(buffers)
             else:
-                outputs = [leaf for leaf, r in zip(forward.leaves(inputs, buffers), forward.results)
+                outputs = [leaf for leaf, r in zip(split.forward.leaves(inputs, buffers), split.forward.results)
                            if r[0] == "output"]
-            ctx.save_for_backward(*[inputs[i] for i in plan.inputs], *[buffers[j] for j in plan.buffers])
-            ctx.others = [buffers[j] for j in plan.others]
+            ctx.save_for_backward(*plan.inputs(inputs), *plan.buffers(buffers))
+            ctx.others = plan.others(buffers)
             if plan.plain:
                 ctx.mark_non_differentiable(*[outputs[k] for k in plan.plain])
             return tuple(outputs)
