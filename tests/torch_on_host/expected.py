@@ -30,6 +30,8 @@ RUNS = {
     "gpu_gradients.py --install": 33,
     "gpu_reached.py": 41,
     "gpu_reached.py --install": 41,
+    "gpu_asked.py": 22,
+    "gpu_asked.py --install": 22,
     "gpu_homes.py": 16,
     "gpu_homes.py --install": 17,
     "gpu_trainers.py": 0,  # and four where Accelerate and Lightning are installed

@@ -12,6 +12,7 @@ what the fast path reads. A newer PyTorch is taken for the newest that was teste
 """
 
 import contextlib
+import functools
 import importlib
 import inspect
 import os
@@ -113,6 +114,8 @@ ACCELERATOR_NAMES = (
     "_accelerator_isAllocatorInitialized", "_accelerator_emptyCache", "_accelerator_getDeviceStats",
     "_accelerator_resetPeakStats", "_accelerator_resetAccumulatedStats",
 )
+# What register_hook() puts hooks into.
+_HOOKS = "_backward_hooks"
 
 
 class Missing(_C.Error):
@@ -249,6 +252,8 @@ class Private:
         self.synchronize = _find(torch, "_C._cuda_synchronize") or (lambda: torch.cuda.synchronize())
         # What is called behind the backward pass that is under way.
         self.queue_callback = _find(torch, "autograd.Variable._execution_engine.queue_callback")
+        # Does the one that is under way keep autograd's graph?
+        self.keeps_graph = _find(torch, "_C._autograd._get_current_graph_task_keep_graph") or (lambda: True)
         self.task_id = _find(torch, "_C._current_graph_task_id") or (lambda: -1)
 
     def _find_nccl(self):
@@ -443,6 +448,19 @@ def passes_told(torch, tell):
         yield
     finally:
         setattr(kind, name, engine)
+
+
+def put_hooks(tensor, hooks):
+    """Gives a tensor a dict of ours for what register_hook() is given, of which autograd is not told."""
+    setattr(tensor, _HOOKS, hooks)
+
+
+def around_each_pass(torch, around):
+    """Backward passes that are begun from Python run as around(what runs them, *its arguments), from here on."""
+    name = "_engine_run_backward"
+    before = _find(torch, f"autograd.{name}")
+    if before is not None:
+        setattr(torch.autograd, name, functools.partial(around, before))
 
 
 def after_each_pass(torch, function):

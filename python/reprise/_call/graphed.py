@@ -25,6 +25,7 @@ from .._capture.record import Work, extents, is_alone, span
 from .._effects.containers import Regiven
 from .._effects.effects import Before, Changed, Effects, Unobserved, records_of
 from .._effects.refusals import Refusals, traced_call
+from .._grad.asked import ASKED
 from .._grad.gradients import Gradients, Shared, for_fast_path, homes, to_give
 from .._grad.nodes import Aliases, Nodes
 from .._grad.reached import TURNED, USES, Found, Open
@@ -443,6 +444,24 @@ class Graphed:
         text = f"{ELSEWHERE} (at {lines})"
         self._failures[self._settled(key)] = (text, ATTEMPTS)
         self._tell_eager(f"reprise: '{self.name}' runs without a graph for these arguments from now on: {text}", text)
+
+    def _asked_teller(self, key):
+        """What is called where a program asked for what lies within the backward graph of this key's shape."""
+        graphed = weakref.ref(self)
+
+        def tell():
+            made = graphed()
+            if made is not None and key is not None:
+                made.give_up_asked(key)
+        return tell
+
+    def give_up_asked(self, key):
+        """Calls of a shape are eager from now on, as a program asks for what lies within its backward graph."""
+        settled, is_new = self._settled(key), self._settled(key) not in self._failures
+        self._failures[settled] = (ASKED, ATTEMPTS)
+        self._drop(self._stored(key))
+        if is_new:
+            self._tell_eager(f"reprise: '{self.name}' runs without a graph for these arguments from now on: {ASKED}", ASKED)
 
     @staticmethod
     def _why_stale(lost):
@@ -1168,6 +1187,7 @@ class Graphed:
                 brings = cpu is not None or any(self._brought(leaf) for leaf in self._others(leaves))
                 made.waiting = self._waiting if self._steps_aside else None
                 made.again = None if self._strict or brings else self._called_again(leaves, spec, has_kwargs)
+                made.tell_asked = self._asked_teller(key)
                 made.let_go(Found(self._reads, found) if found else None)
                 pair.give(made, self._reads.compares)
             else:

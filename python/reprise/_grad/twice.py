@@ -24,19 +24,27 @@ class Again:
         self.call = call
         self.buffers = buffers
         self.has_warned = False
+        self._autocast = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
+
+    def results(self, tensors):
+        """The results of the call that have gradients, as it was captured."""
+        torch = self.torch
+        with torch.autocast("cuda", self._autocast, enabled=self._autocast is not None):
+            made = flatten(self.call(tensors))[0]
+        return [x for x in made if isinstance(x, torch.Tensor) and x.requires_grad]
 
     def gradients(self, tensors, params, incoming):
         """The gradients of the call, with a graph."""
         torch = self.torch
-        with torch.enable_grad(), self._buffers_kept():
-            results = [x for x in flatten(self.call(tensors))[0]
-                       if isinstance(x, torch.Tensor) and x.requires_grad]
+        with torch.enable_grad(), self.buffers_kept():
+            results = self.results(tensors)
             wanted = [t for t in (*tensors, *params) if t.requires_grad]
             found = iter(torch.autograd.grad(results, wanted, incoming, create_graph=True, allow_unused=True))
         return [next(found) if t.requires_grad else None for t in (*tensors, *params)]
 
     @contextlib.contextmanager
-    def _buffers_kept(self):
+    def buffers_kept(self):
+        """What the call writes into buffers is put back."""
         held = [(b, b._version, b.detach().clone()) for b in self.buffers() if not b.requires_grad]
         try:
             yield

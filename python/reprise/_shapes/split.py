@@ -21,6 +21,7 @@ from .._base import torch_private
 from .._base.lazy import bits, with_bits
 from .._base.tree import assembled, flatten, is_leaf, places_in, unflatten
 from .._capture.record import Work
+from .._grad import asked
 from .._grad.contexts import Contexts
 from .._grad.fused import Flags, say
 from .._grad.gradients import give
@@ -40,6 +41,7 @@ BESIDE = ("a parameter with hooks is used beside the attribute of its module: a 
 VIEWED = ("a view of an argument is left to its backward pass where autograd does not see it, as in the closure of what "
           "a checkpoint recomputes, or as an attribute of a ctx: leave the argument itself there, or pass the view to "
           "ctx.save_for_backward or checkpoint()")
+_ALL = -1  # as bits
 
 
 class Refused(RuntimeError):
@@ -50,8 +52,11 @@ class Split:
     """A callable captured for one shape, as a differentiable function. The node that a call makes has an
     attribute has_run once its backward pass was enqueued."""
 
-    apply = None     # of the autograd function, made when torch is there
+    apply = kind = None  # of the autograd function, made when torch is there; the class of its nodes
     again = None     # how it is called eagerly, for gradients of gradients (twice.Again)
+    later = None     # of results that others were computed from those others (asked.later_of); None: there are none
+    reached = ()     # of each result that has gradients which of those the backward graph gives hang on it, as bits
+    tell_asked = None  # called where a program asked for the gradient of one
     seat = None      # it follows no numbers (shape.Shape.seat)
     lines = ()       # and prints nothing
     behind_backward = None  # called behind the backward pass of the call that is under way
@@ -92,7 +97,10 @@ class Split:
         self.contexts = None  # of the functions that the backward runs go through, as its first one found them
         self.added = ()       # parameters whose gradients the backward graph adds up by itself
         if Split.apply is None:
-            Split.apply = staticmethod(torch_private.of(torch).applier(_make_function(torch)))
+            function = _make_function(torch)
+            Split.apply = staticmethod(torch_private.of(torch).applier(function))
+            Split.kind = function._backward_cls
+            Split.kind.held = ()  # of nodes whose results nobody has to ask for
 
     # ---- Captures ----
 
@@ -139,6 +147,11 @@ class Split:
         for k, itself in self.themselves.items():
             results[k] = ("value", itself)
         self.differentiable = [is_one for is_one, r in zip(self.differentiable, results) if r[0] == "output"]
+        at = [k for k, is_one in enumerate(self.differentiable) if is_one]
+        self.later = {at[k]: tuple(at[n] for n in later) for k, later in asked.later_of(self.results).items()}
+        self.reached = asked.reached_by(self.results, self.edges) if self.results else []
+        if self.later:
+            asked.watch(self.torch, Split.kind)
 
     def capture_backward(self, pool, name, verify=None):
         def new(shape, stride, dtype):
@@ -195,7 +208,8 @@ class Split:
             return None
         self.left.find(self._pack)
         self.strides = [r.stride() for r in self.results]
-        samples = [new(r.shape, r.stride(), r.dtype) for r in self.results]
+        self.samples = [(r.shape, r.stride(), r.dtype) for r in self.results]
+        samples = [new(*like) for like in self.samples]
         sizes = [e.bytes for e in work.extents] + work.outputs
         saved = [new((sizes[slot],), (1,), torch.uint8) for slot in self.needed]
         body = self._backward if self.values is None else self.values.around(self._backward)
@@ -350,7 +364,10 @@ class Split:
         """Those leaves of the result that autograd knows, for it to go back through."""
         if self.given:
             give(self.given)
-        return self.apply(self, tensors, self.params if self.found is None else self.all_params())
+        made = self.apply(self, tensors, self.params if self.found is None else self.all_params())
+        if self.later:
+            asked.hold(made, self.later)
+        return made
 
     def all_params(self):
         return self.params if self.found is None else [*self.params, *self.found.tensors()]
@@ -488,7 +505,10 @@ def _grads_of(backward):
 
 
 def _make_function(torch):
-    def gradients(ctx, grads):
+    keeps_graph = torch_private.of(torch).keeps_graph
+
+    def gradients(ctx, grads, bits):
+        """bits: as of _whole."""
         split = ctx.split
         plan = split.plan
         if split.turn != ctx.turn:
@@ -506,6 +526,13 @@ def _make_function(torch):
         if split.before_backward is not None:
             split.before_backward()
         found = split.go_back((*grads, *plan.order((*ctx.saved_tensors, *ctx.others))), ctx.state)
+        if bits != _ALL:  # eager leaves those alone that no gradient comes to
+            found = [grad if bits >> k & 1 else None for k, grad in enumerate(found)]
+        return passed(ctx, found)
+
+    def passed(ctx, found):
+        """Behind the pass: its gradients as autograd takes them."""
+        split = ctx.split
         ctx.has_run = True
         if split.waiting is not None:
             split.waiting.went_back = True
@@ -513,16 +540,20 @@ def _make_function(torch):
             split.behind_backward()
         if split.added:
             say(split.added)
-        if plan.all_want:
+        if split.plan.all_want:
             return (None, *found)
         found = iter(found)
-        return (None, *[next(found) if w else None for w in plan.wants], *found)
+        return (None, *[next(found) if w else None for w in split.plan.wants], *found)
 
     class Graphed(torch.autograd.Function):
         @staticmethod
         def forward(ctx, split, *inputs):
             plan = split.plan
             ctx.state = split.random_state() if plan.borrows else None
+            if split.later:
+                drawn = split.forward.drawn
+                ctx.draws = [(g, g.initial_seed(), g.get_offset()) for g, _ in drawn.pairs] if (
+                    drawn is not None) else ()
             buffers = plan.go_forward(inputs, None)
             split.turn = ctx.turn = split.turn + 1
             ctx.split = split
@@ -530,6 +561,9 @@ def _make_function(torch):
                 split.waiting.latest = weakref.ref(ctx)
             ctx.given = () if split.again is None else [
                 (weakref.ref(t), _version(t)) for t in inputs[:len(plan.wants)]]
+            ctx.set_materialize_grads(False)
+            if split.later:
+                ctx.arguments = inputs[:len(plan.wants)]
             if plan.outputs is not None:
                 outputs = plan.outputs(buffers)
             else:
@@ -543,13 +577,38 @@ def _make_function(torch):
 
         @staticmethod
         def backward(ctx, *grads):
+            if ctx.held:
+                grads, found = asked.answered(ctx, grads)
+                if not keeps_graph():
+                    ctx.arguments = None
+                if found is not None:
+                    return passed(ctx, found)
+            bits = _ALL
+            if any(grad is None for grad in grads):
+                grads, bits = _whole(ctx.split, grads)
             if not torch.is_grad_enabled():
-                return gradients(ctx, grads)
+                return gradients(ctx, grads, bits)
             with torch.no_grad():  # create_graph=True: somebody may go back through this
-                found = gradients(ctx, grads)
+                found = gradients(ctx, grads, bits)
             return _differentiable(torch, ctx, grads, found)
 
     return Graphed
+
+
+def _whole(split, grads):
+    """The same, with zeros where an output has no gradient; and which gradients hang on those that have, as bits."""
+    torch, whole, bits, is_whole = split.torch, [], 0, True
+    like = iter(zip(split.samples, split.reached))
+    for grad, differs in zip(grads, split.differentiable):
+        if differs:
+            (shape, stride, dtype), reached = next(like)
+            if grad is None:
+                is_whole = False
+                grad = torch.empty_strided(shape, stride, dtype=dtype, device=split.device).zero_()
+            else:
+                bits |= reached
+        whole.append(grad)
+    return whole, _ALL if is_whole else bits
 
 
 def _version(tensor):
