@@ -1703,6 +1703,141 @@ def random_numbers_that_are_seeded():
     return fn, lambda i: None
 
 
+LOOKS = r"looks at the state of {}'s random numbers \(at .*frozen_kinds.py"
+
+
+@kind(refused=LOOKS.format("PyTorch"))
+def random_number_whose_generator_is_put_back():
+    n, generator = net(), torch.default_generator
+
+    def fn(x):
+        state = generator.get_state()
+        number = torch.rand(()).item()
+        generator.set_state(state)
+        return n(x) * number
+    return fn, lambda i: torch.manual_seed(i // 3) and None
+
+
+@kind(refused=LOOKS.format("PyTorch"))
+def random_number_whose_state_is_put_back():
+    n, get, put = net(), torch.random.get_rng_state, torch.random.set_rng_state
+
+    def fn(x):
+        state = get()
+        number = torch.rand(()).item()
+        put(state)
+        return n(x) * number
+    return fn, lambda i: torch.manual_seed(i // 3) and None
+
+
+@kind(refused=LOOKS.format("PyTorch"))
+def random_number_of_a_copied_generator():
+    n = net()
+
+    def fn(x):
+        return n(x) * torch.rand((), generator=torch.default_generator.clone_state()).item()
+    return fn, lambda i: torch.manual_seed(i // 3) and None
+
+
+@kind(refused=LOOKS.format("PyTorch"))
+def random_number_of_an_own_generator_that_is_put_back():
+    n, own = net(), torch.Generator()
+
+    def fn(x):
+        state = own.get_state()
+        number = torch.rand((), generator=own).item()
+        own.set_state(state)
+        return n(x) * number
+    return fn, lambda i: own.manual_seed(i // 3) and None
+
+
+@kind(refused=LOOKS.format("PyTorch"))
+def seed_of_the_process():
+    n = net()
+    return lambda x: n(x) * (torch.initial_seed() % 7), lambda i: torch.manual_seed(i // 3) and None
+
+
+@kind(refused=LOOKS.format("PyTorch"))
+def seed_of_the_device():
+    n = net()
+    return lambda x: n(x) * (torch.cuda.initial_seed() % 7), lambda i: torch.manual_seed(i // 3) and None
+
+
+@kind(refused=r"draws random numbers on the CPU within torch.random.fork_rng \(at .*frozen_kinds.py")
+def random_number_in_a_fork():
+    n = net()
+
+    def fn(x):
+        with torch.random.fork_rng(devices=[]):
+            number = torch.rand(()).item()
+        return n(x) * number
+    return fn, lambda i: torch.manual_seed(i // 3) and None
+
+
+@kind()
+def numbers_of_the_device_in_a_fork():
+    n = net()
+
+    def fn(x):
+        with torch.random.fork_rng(devices=[0]):
+            return n(x) + torch.rand_like(x)
+    return fn, lambda i: torch.manual_seed(i // 3) and None
+
+
+@kind(refused=r"seeds PyTorch's random numbers \(at .*frozen_kinds.py")
+def generator_that_is_seeded():
+    n, seeds = net(), [0]
+
+    def fn(x):
+        torch.default_generator.manual_seed(seeds[0])
+        return n(x) * torch.rand(()).item()
+    return fn, lambda i: seeds.__setitem__(0, i // 3)
+
+
+@kind(refused=r"seeds PyTorch's random numbers \(at .*frozen_kinds.py")
+def generator_of_the_device_that_is_seeded():
+    n, seeds = net(), [0]
+
+    def fn(x):
+        torch.cuda.default_generators[0].manual_seed(seeds[0])
+        return n(x) + torch.rand_like(x)
+    return fn, lambda i: seeds.__setitem__(0, i // 3)
+
+
+@kind()
+def generator_that_a_call_makes():
+    n, seeds = net(), [0]
+
+    def fn(x):
+        return n(x) * torch.rand((), generator=torch.Generator().manual_seed(seeds[0])).item()
+    return fn, lambda i: seeds.__setitem__(0, i // 3)
+
+
+@kind(refused="increase offset|in capture mode")
+def generator_of_the_device_that_is_put_back():
+    n = net()
+
+    def fn(x):
+        generator = torch.cuda.default_generators[0]
+        state = generator.get_state()
+        noise = torch.rand_like(x)
+        generator.set_state(state)
+        return n(x) + noise
+    return fn, lambda i: torch.manual_seed(i // 3) and None
+
+
+@kind(refused="(looks at the state of|draws random numbers of).*NumPy")
+def random_number_of_numpy_that_is_put_back():
+    n, random_of = net(), numpy().random
+
+    def fn(x):
+        state = random_of.get_state()
+        number = random_of.rand()
+        random_of.set_state(state)
+        return n(x) * number
+    return fn, lambda i: random_of.seed(i // 3)
+
+
 @kind(refused="changes 'it' .is an? .* that each call takes forward")
 def iterator():
     n, it = net(), iter(range(1, 100))

@@ -207,6 +207,7 @@ class Work:
         self.kept = []
         # Does the callable draw random numbers? It may, where a capture can tell.
         self.draws = draws and not states.is_unreadable()
+        self.has_drawn = False  # was it taken again for that? Runs may put generators back themselves
         self.put_back = put_back  # called before each run, which are to begin alike; or None
         self.follows = follows  # another work of its shape, which finishes behind it
         self._captures = False  # or only estimates
@@ -581,10 +582,10 @@ class Work:
                 raise
             if states.is_wanted():
                 states.learn(self.torch, self.device)
-            elif self.draws or type(error) is not RuntimeError or (
+            elif self.draws or self.has_drawn or type(error) is not RuntimeError or (
                     torch_private.of(self.torch).begins_captures):
                 raise
-        self.draws = True
+        self.draws = self.has_drawn = True
         self._begin_anew()
         return self._until_known(take)
 

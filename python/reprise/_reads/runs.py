@@ -31,15 +31,23 @@ _FILE_METHODS = frozenset(("write", "writelines", "read", "readline", "readlines
 _SYSTEM = frozenset(("write", "read", "open", "urandom", "getrandom", "system", "remove", "unlink",
                      "rename", "mkdir", "rmdir", "stat", "lstat", "listdir", "scandir", "access"))
 _SEEDS = frozenset(("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all"))
+_LOOKS = frozenset(("get_rng_state", "initial_seed"))  # functions that tell of a generator's state
+_LOOKING = frozenset(("get_state", "clone_state", "initial_seed", "get_offset"))  # and methods of a generator
+_SETTING = frozenset(("manual_seed", "seed", "set_offset", "set_state"))  # and those that set it
+_FORK = "fork_rng"
 # Of what is implemented in C nothing else has an effect, but for methods of NumPy's generators.
-_WORDS = _TIMES | frozenset(_IO) | _FILE_METHODS | _SYSTEM | _SEEDS | frozenset((
+_WORDS = _TIMES | frozenset(_IO) | _FILE_METHODS | _SYSTEM | _SEEDS | _LOOKS | _LOOKING | _SETTING | frozenset((
     "next", "random", "getrandbits", "seed", "now", "utcnow", "today"))
 _NUMPYS = ("numpy.random.mtrand", "numpy.random._generator")
+_SEEDED = ("seeds PyTorch's random numbers", "seed")
+_LOOKED = ("looks at the state of PyTorch's random numbers", "state")
+_FORKED = ("draws random numbers on the CPU within torch.random.fork_rng", "random")
 _KEEP_OUT = ("torch._compile", "torch._dynamo.")
 _SEEDED_IN = frozenset(("torch.random", "torch.cuda.random"))
 _monitored: dict[int, list] = {}  # by thread, of each run that it is in: (pauses, goes on)
 _MENDS = {
     "seed": "Seed them before the call",
+    "state": "Look at it outside of the call",
     "random": "Draw on the GPU (torch.rand), or draw before the call and pass a tensor",
     "iterator": "Take from it before the call, and pass what it gave",
     "time": "Look at the time outside of the call",
@@ -95,11 +103,34 @@ def _effect_of_method(name, owner):
         return "draws random numbers of Python's", "random"
     if kind.__module__ in _NUMPYS:
         return "draws random numbers of NumPy's", "random"
+    if kind.__module__ == "torch._C" and kind.__name__ == "Generator":
+        return _effect_on_generator(name, owner)
     if kind.__module__ == "datetime" and name in ("now", "utcnow", "today"):
         return f"asks for the time, {kind.__name__}.{name}", "time"
     if above & {"_io", "io", "_socket"} and name in _FILE_METHODS:
         return "writes to a file or reads from one", "io"
     return None
+
+
+def _effect_on_generator(name, generator):
+    """One of the CPU's that a run makes, or whose state is looked at by effects, may be seeded. What the state of one of
+    a device tells is told in captures."""
+    is_default = generator is getattr(sys.modules.get("torch"), "default_generator", None)
+    on_cpu = isinstance(generator, type) or generator.device.type == "cpu"
+    if name in _LOOKING and (on_cpu or name == "initial_seed"):
+        return _LOOKED
+    if name in _SETTING and (is_default or not on_cpu) and (on_cpu or name != "set_state"):
+        return _SEEDED
+    return None
+
+
+def _effect_of_torch(name, module):
+    """Of a function of PyTorch's own in Python."""
+    if module not in _SEEDED_IN:
+        return None
+    if name in _SEEDS:
+        return _SEEDED
+    return _LOOKED if name in _LOOKS and (module == "torch.random" or name == "initial_seed") else None
 
 
 def _program_line(frame):
@@ -282,8 +313,9 @@ class Run:
     def called(self, function, first, frame):
         """Raises where that has an effect and such are refused."""
         if type(function) not in _IN_C:
-            if _is_seed(function):
-                self.seeded(frame)
+            found = _effect_of_torch(getattr(function, "__name__", ""), getattr(function, "__module__", None))
+            if found is not None:
+                self.seeded(found, frame, first)
             if not hasattr(function, "__self__") or isinstance(function, types.MethodType):
                 return
         found = effect_of(function, first, self.iterators)
@@ -297,17 +329,23 @@ class Run:
             refused.is_draw, refused.is_print = is_draw(function), function is print
             raise refused
 
-    def seeded(self, frame):
-        self._refuse("seeds PyTorch's random numbers", "seed", _program_line(frame))
-
-    def _refuse(self, what, kind, line):
-        refused = self._noted(what, kind, line) if line is not None else None
+    def seeded(self, found, frame, state):
+        """A function of PyTorch's is called that seeds, sets a state, or tells of one. found: what it does; frame: its
+        caller; state: what it is given."""
+        if frame.f_code.co_name == _FORK and frame.f_globals.get("__name__") == "torch.random":
+            frame = frame.f_back  # who ends with it
+            found = None if _is_state(state) else _FORKED
+        line = _program_line(frame) if found is not None else None
+        refused = self._noted(*found, line) if line is not None else None
         if refused is not None:
             raise refused
 
 
-def _is_seed(function):
-    return getattr(function, "__module__", None) in _SEEDED_IN and getattr(function, "__name__", "") in _SEEDS
+def _is_state(state):
+    """Is the CPU's generator where it was in this state?"""
+    torch = sys.modules["torch"]
+    return not isinstance(state, torch.Tensor) or state.numpy().tobytes() == (
+        torch.default_generator.get_state().numpy().tobytes())
 
 
 _IN_C = (types.BuiltinFunctionType, types.MethodWrapperType, types.ClassMethodDescriptorType,
@@ -459,9 +497,37 @@ def _profile(run):
         run.started(code)
         if frame.f_lasti > 0:  # or it begins: CPython 3.11 tells no difference
             run.resumed(code)
-        if code.co_name in _SEEDS and frame.f_globals.get("__name__") in _SEEDED_IN:
-            run.seeded(_caller(frame))
-        return code.co_name not in _SEEDS and not run.looks_at(code)
+        found = _effect_of_torch(code.co_name, frame.f_globals.get("__name__"))
+        if found is not None:
+            run.seeded(found, _caller(frame), frame.f_locals.get("new_state"))
+        return found is None and not run.looks_at(code)
 
     sys.setprofile(_told(profile).profile)
-    return lambda: sys.setprofile(before)
+    put_back = _numpys_state_told(run)
+
+    def end():
+        sys.setprofile(before)
+        put_back()
+    return end
+
+
+def _numpys_state_told(run):
+    """Methods of NumPy's generators are none that a profile is told of: while the run lasts, a function stands for the
+    one that tells of its own generator's state. Returns what ends that."""
+    random = getattr(sys.modules.get("numpy"), "random", None)
+    get_state = getattr(random, "get_state", None)
+    if get_state is None:
+        return lambda: None
+
+    def told(*args, **kwargs):
+        line = _program_line(sys._getframe(1)) if threading.get_ident() == run.thread else None
+        refused = run._noted("looks at the state of NumPy's random numbers", "state", line) if line else None
+        if refused is not None:
+            raise refused
+        return get_state(*args, **kwargs)
+
+    def end():
+        if vars(random).get("get_state") is told:
+            random.get_state = get_state
+    random.get_state = told
+    return end
