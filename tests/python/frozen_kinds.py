@@ -15,8 +15,11 @@ import datetime
 import decimal
 import enum
 import functools
+import gc
 import io
+import logging
 import multiprocessing.sharedctypes
+import operator
 import os
 import queue
 import random
@@ -1701,6 +1704,95 @@ def random_numbers_that_are_seeded():
         torch.manual_seed(3)
         return n(x) + torch.rand_like(x)
     return fn, lambda i: None
+
+
+@kind()
+def names_that_a_getter_holds():
+    class Own:
+        pass
+    n, own, get = net(), Own(), operator.attrgetter("inner.held")
+    own.inner = Own()
+    own.inner.held = 1.0
+    return lambda x: n(x) * get(own), lambda i: setattr(own.inner, "held", values(i))
+
+
+@kind()
+def method_that_a_caller_holds():
+    class Scaled:
+        scale = 1.0
+
+        def scaled(self, x):
+            return x * self.scale
+    n, own, call = net(), Scaled(), operator.methodcaller("scaled", 2.0)
+    return lambda x: n(x) * call(own), lambda i: setattr(own, "scale", values(i))
+
+
+@kind()
+def level_of_a_logger():
+    n, log = net(), logging.getLogger("reprise.frozen")
+
+    def fn(x):
+        return n(x) * (2.0 if log.isEnabledFor(logging.DEBUG) else 1.0)
+    return fn, lambda i: log.setLevel(logging.DEBUG if values(i) > 1 else logging.INFO)
+
+
+@kind()
+def level_of_a_logger_above():
+    n, above, log = net(), logging.getLogger("reprise.above"), logging.getLogger("reprise.above.frozen")
+    adapter = logging.LoggerAdapter(log, {})
+
+    def fn(x):
+        return n(x) * (2.0 if adapter.isEnabledFor(logging.DEBUG) else 1.0)
+    return fn, lambda i: above.setLevel(logging.DEBUG if values(i) > 1 else logging.INFO)
+
+
+@kind()
+def loggers_that_are_disabled():
+    n, log = net(), logging.getLogger("reprise.disabled")
+    log.setLevel(logging.INFO)
+
+    def fn(x):
+        return n(x) * (2.0 if log.isEnabledFor(logging.INFO) else 1.0)
+    return fn, lambda i: logging.disable(logging.CRITICAL if values(i) > 1 else logging.NOTSET)
+
+
+@kind()
+def autocast_of_the_cpu():
+    n = net()
+
+    def fn(x):
+        return n(x) * (2.0 if torch.is_autocast_enabled("cpu") else 1.0)
+    return fn, lambda i: torch.set_autocast_enabled("cpu", values(i) > 1)
+
+
+@kind()
+def detection_of_anomalies():
+    n = net()
+    return lambda x: n(x) * (2.0 if torch.is_anomaly_enabled() else 1.0), lambda i: torch.set_anomaly_enabled(
+        values(i) > 1)
+
+
+@kind()
+def number_of_threads():
+    n = net()
+    return lambda x: n(x) * torch.get_num_threads(), lambda i: torch.set_num_threads(2 if values(i) > 1 else 1)
+
+
+@kind(refused=r"asks whether garbage is collected, gc.isenabled \(at .*frozen_kinds.py")
+def collection_of_garbage():
+    n = net()
+    return lambda x: n(x) * (1.0 if gc.isenabled() else 2.0), lambda i: None
+
+
+@kind(refused="was new at each of 8 calls")
+def large_tensor_on_the_cpu_in_the_memory_of_another():
+    """It is freed ahead of the next one, which lies there and was written to as often."""
+    n, held = net(), {"table": torch.ones(2048)}
+
+    def change(i):
+        held["table"] = None
+        held["table"] = torch.full((2048,), 1.0 + i)
+    return lambda x: n(x) * held["table"].tolist()[7], change
 
 
 LOOKS = r"looks at the state of {}'s random numbers \(at .*frozen_kinds.py"

@@ -530,5 +530,46 @@ class Reached(unittest.TestCase):
         self.check_left(lambda net, x, factor: (net(x), negated(factor).detach()))
 
 
+class Transformed(unittest.TestCase):
+    """Graphs know nothing of who transforms their call."""
+
+    def setUp(self):
+        torch.manual_seed(0)
+        self.net = torch.nn.Linear(8, 4).cuda()
+        self.call = reprise.graphed(self.function)
+
+    def function(self, x):
+        return self.net(x).tanh() * 2
+
+    def check(self, transformed, grad=False):
+        """Of calls as they are and of transformed ones, in turn. transformed(function, x): a tuple of tensors."""
+        with torch.set_grad_enabled(grad), warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            for i in range(9):
+                x = inputs(i)
+                if i % 3 == 2:
+                    made = transformed(self.call, x), transformed(self.function, x)
+                else:
+                    made = (self.call(x),), (self.function(x),)
+                self.assertTrue(all(map(torch.equal, *made)), i)
+        texts = [str(w.message) for w in seen if "reprise" in str(w.message)]
+        self.assertEqual([True], ["transformation of torch.func" in text for text in texts])
+        self.assertTrue(self.call.shapes())
+
+    def test_levels_of_forward_differentiation(self):
+        def transformed(function, x):
+            with torch.autograd.forward_ad.dual_level():
+                return tuple(torch.autograd.forward_ad.unpack_dual(
+                    function(torch.autograd.forward_ad.make_dual(x, torch.ones_like(x)))))
+        self.check(transformed)
+
+    def test_maps(self):
+        self.check(lambda function, x: (torch.vmap(function)(x),))
+
+    def test_gradients_of_functions(self):
+        self.check(lambda function, x: (torch.func.grad(lambda z: function(z).sum())(x), *torch.func.jvp(
+            function, (x,), (x,))), grad=True)
+
+
 if __name__ == "__main__":
     unittest.main()

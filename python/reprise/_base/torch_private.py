@@ -192,6 +192,7 @@ class Private:
         # transformation is over.
         self.is_transforming = _find(torch, "_C._are_functorch_transforms_active")
         self.unwrapped = _find(torch, "_C._functorch.unwrap_if_dead")
+        self.forward_levels = _find(torch, "autograd.forward_ad")
         # Do the tensors of a list with these indices lie where another list says? One call for
         # hundreds of them.
         self.lie_at = _find(torch, "_C._tensors_data_ptrs_at_indices_equal") or _lie_at
@@ -287,6 +288,11 @@ class Private:
                 return function.apply(first, *given, *further)
             return raw(first, *map(unwrapped, given), *further)
         return apply
+
+    def transforms(self):
+        """Is what is called now transformed (torch.func), or within a level of forward differentiation?"""
+        return (self.is_transforming is not None and self.is_transforming()) or (
+            getattr(self.forward_levels, "_current_level", -1) >= 0)
 
     def need(self, feature):
         """Raises Missing where the feature is off."""

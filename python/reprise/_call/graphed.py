@@ -54,6 +54,9 @@ from .waiting import MOST_BESIDE, Waiting
 from .watch import Watch, find_modules
 
 MOST_COMPILING = 3  # captures of a shape in which torch.compile compiles, in a row
+TRANSFORMED = ("it is called within a transformation of torch.func (vmap, grad, jvp, ..) or a level of forward "
+               "differentiation, which a graph knows nothing of. Transform outside of what is graphed: graph the function "
+               "that calls torch.func")
 ATTEMPTS = 2  # captures of a shape that may fail before it stays eager
 MOST_COLD = 8  # and beside these on threads that never ran the callable
 MOST_MISFITS = 8  # calls that find other Python state than a graph is right for, before it goes
@@ -229,6 +232,8 @@ class Graphed:
     def _call_missed(self, args, kwargs):
         """A call that the fast path does not take."""
         torch = self._torch
+        if torch_private.of(torch).transforms():
+            return self._eager_transformed(args, kwargs)
         leaves, spec = flatten((args, kwargs)) if kwargs else flatten(args)
         if self._refusals.has_object_of(leaves) or (self._rests.holds and self._rests.take(leaves, spec)):
             return self._fn(*args, **kwargs)
@@ -242,6 +247,11 @@ class Graphed:
         if torch.cuda.is_current_stream_capturing() or is_alone():
             return self._fn(*args, **kwargs)  # a part of somebody else's capture
         return self._by_graph(key, leaves, tensors, spec, args, kwargs)
+
+    def _eager_transformed(self, args, kwargs):
+        if self._torch.cuda.is_current_stream_capturing() or is_alone():
+            return self._fn(*args, **kwargs)  # a part of somebody else's capture
+        return self._eager(args, kwargs, TRANSFORMED)
 
     def look_ahead(self):
         """Ahead of a call where what is read has other objects of the same values by now: the fast path takes it

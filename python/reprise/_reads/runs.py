@@ -37,7 +37,7 @@ _SETTING = frozenset(("manual_seed", "seed", "set_offset", "set_state"))  # and 
 _FORK = "fork_rng"
 # Of what is implemented in C nothing else has an effect, but for methods of NumPy's generators.
 _WORDS = _TIMES | frozenset(_IO) | _FILE_METHODS | _SYSTEM | _SEEDS | _LOOKS | _LOOKING | _SETTING | frozenset((
-    "next", "random", "getrandbits", "seed", "now", "utcnow", "today"))
+    "isenabled", "next", "random", "getrandbits", "seed", "now", "utcnow", "today"))
 _NUMPYS = ("numpy.random.mtrand", "numpy.random._generator")
 _SEEDED = ("seeds PyTorch's random numbers", "seed")
 _LOOKED = ("looks at the state of PyTorch's random numbers", "state")
@@ -89,6 +89,8 @@ def effect_of(function, first=None, iterators=()):
         return _IO["open"], "io"
     if module == "time" and name in _TIMES:
         return f"asks for the time, time.{name}", "time"
+    if module == "gc" and name == "isenabled":  # captures are taken without collections
+        return "asks whether garbage is collected, gc.isenabled", "state"
     if module in ("posix", "nt") and name in _SYSTEM:
         return f"calls os.{name}", "random" if "random" in name else "io"
     if owner is None and type(function) is types.MethodDescriptorType:

@@ -19,6 +19,8 @@ import enum
 import functools
 import gc
 import io
+import logging
+import operator
 import os
 import sys
 import threading
@@ -60,8 +62,8 @@ _LOCKS = (type(threading.Lock()),)
 _OF_PARTIAL = ("func", "args", "keywords")
 _TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
-# What code asks Python for: functions without arguments, whose answers are compared at each call.
-_ASKED = frozenset((os.getcwd, sys.getrecursionlimit, threading.current_thread, threading.active_count))
+_LEVEL = "_current_level"
+_LOGGER = ("level", "disabled", "propagate")  # what tells whether it logs, of those above it too
 
 
 Same = _C.Same  # an object by its identity; it lives as long as this
@@ -76,6 +78,46 @@ def plain_token(value):
 
 def _is_written(kind):
     return kind in (float, complex, slice) or kind.__module__ == "torch"
+
+
+class _While:
+    """A tensor by its identity, for as long as it lives: another one may get its memory, and has its version."""
+
+    __slots__ = ("_ref", "_id")
+
+    def __init__(self, tensor):
+        self._ref, self._id = weakref.ref(tensor), id(tensor)
+
+    def __eq__(self, other):
+        found = self._ref()
+        return isinstance(other, _While) and found is not None and found is other._ref()
+
+    def __hash__(self):
+        return self._id
+
+
+_asked: list = []  # PyTorch, and what _asked_of found of it
+
+
+def _asked_of(torch):
+    """As _find_asked says, found once."""
+    if not _asked or _asked[0] is not torch:
+        _asked[:] = torch, _find_asked(torch)
+    return _asked[1]
+
+
+def _find_asked(torch):
+    """What code asks Python or PyTorch for: functions, and how their answers are asked for to be compared at each
+    call. PyTorch's other switches are in each key (switches.py)."""
+    asked = {ask: ask for ask in (os.getcwd, sys.getrecursionlimit, threading.current_thread, threading.active_count)}
+    for name in ("get_num_threads", "get_num_interop_threads", "is_anomaly_enabled", "is_anomaly_check_nan_enabled",
+                 "is_autocast_cpu_enabled", "is_autocast_cache_enabled", "is_warn_always_enabled"):
+        if hasattr(torch, name):
+            asked[getattr(torch, name)] = getattr(torch, name)
+    for name in ("is_autocast_enabled", "get_autocast_dtype"):  # that of the device is in keys
+        if hasattr(torch, name):
+            asked[getattr(torch, name)] = functools.partial(getattr(torch, name), "cpu")
+    return asked
 
 
 class Walk(_C.Walk):
@@ -129,6 +171,9 @@ class Walk(_C.Walk):
         if names is not None:  # a method may be replaced
             self._shared.append(_Scope(self.torch.Tensor, names, "Tensor.", way_for("class"), shallow=True,
                                        inherits=True))
+        levels = getattr(getattr(self.torch, "autograd", None), "forward_ad", None)
+        if hasattr(levels, _LEVEL):  # calls within one are eager
+            self.own(NAMES, vars(levels), (_LEVEL,), None, (f"torch.autograd.forward_ad.{_LEVEL}",), way_for("globals"))
         self._find_all()
         self._bind()
         return self
@@ -306,7 +351,7 @@ class Walk(_C.Walk):
         return ((torch.Tensor, Walk._tensor), (torch.nn.Module, Walk._module),
                 (torch.optim.Optimizer, Walk._optimizer), (type, Walk._class),
                 (types.ModuleType, Walk._python_module), (enum.Enum, Walk._identity),
-                (dict, Walk._dict), (list, Walk._list), (tuple, Walk._tuple),
+                (logging.Logger, Walk._logger), (dict, Walk._dict), (list, Walk._list), (tuple, Walk._tuple),
                 (weakref.ref, Walk._weak_reference),
                 ((set, frozenset), Walk._set), (_ITERATORS, Walk._iterator))
 
@@ -319,7 +364,7 @@ class Walk(_C.Walk):
     # ---- Functions ----
 
     def _function(self, function, path):
-        if function in _ASKED:
+        if function in _asked_of(self.torch):
             return self._asked(function, path)
         code = _C.parts_of(function)[0]
         if is_foreign_file(code.co_filename):
@@ -332,9 +377,35 @@ class Walk(_C.Walk):
         return ("function",)
 
     def _asked(self, function, path):
-        value = function()
-        self._follow(Walk._called if is_plain(value) else Walk._called_identity, function, f"{path}()")
+        ask = _asked_of(self.torch)[function]
+        self._follow(Walk._called if is_plain(ask()) else Walk._called_identity, ask, f"{path}()")
         return Same(function)
+
+    def _getter(self, getter, path):
+        """operator.attrgetter and methodcaller ask for attributes by names that they hold."""
+        asked = getter.__reduce__()[1]
+        if isinstance(getter, operator.attrgetter):
+            self.names.update(part for name in asked for part in name.split("."))
+        else:
+            self.names.add(asked[0])
+        return (type(getter), repr(getter)) if is_plain(asked) else Same(getter)
+
+    def _logger(self, logger, path):
+        """Of a logger of Python's what tells whether it logs: it writes nothing that a replay could do."""
+        self._follow(Walk._logger_reads, logger, path)
+        return Same(logger)
+
+    def _logger_adapter(self, adapter, path):
+        self._follow(Walk.put, adapter.logger, f"{path}.logger")
+        return Same(adapter)
+
+    def _logger_reads(self, logger, path):
+        manager = logger.manager
+        self.own(ATTRIBUTES, manager, ("disable",), (manager.disable,), (f"{path}.manager.disable",))
+        while logger is not None:
+            self.own(ATTRIBUTES, logger, _LOGGER, [getattr(logger, name) for name in _LOGGER],
+                     [f"{path}.{name}" for name in _LOGGER])
+            logger, path = logger.parent, f"{path}.parent"
 
     def _foreign_cells(self, function, path):
         """A decorator of somebody else's: what it wraps, or chooses from."""
@@ -419,7 +490,7 @@ class Walk(_C.Walk):
         return ("method",)
 
     def _builtin(self, function, path):
-        if function in _ASKED:
+        if function in _asked_of(self.torch):
             return self._asked(function, path)
         owner = getattr(function, "__self__", None)
         if owner is not None and not isinstance(owner, (types.ModuleType, type)):
@@ -673,7 +744,7 @@ class Walk(_C.Walk):
             self.look_at(DATA, tensor, (found,))
             return found
         self.look_at(CALL, functools.partial(_version_of, tensor), (_version_of(tensor),))
-        return (address, _version_of(tensor))
+        return (_While(tensor), address, _version_of(tensor))
 
     def cpu_tensors(self):
         """Those on the CPU whose values are among the tokens."""
@@ -1229,7 +1300,8 @@ def _bytes_at(address, nbytes):
 _BY_TYPE: dict[type, collections.abc.Callable] = {
     types.FunctionType: Walk._function, types.MethodType: Walk._method,
     types.BuiltinFunctionType: Walk._builtin, types.MethodWrapperType: Walk._method_wrapper,
-    functools.partial: Walk._partial,
+    functools.partial: Walk._partial, operator.attrgetter: Walk._getter, operator.methodcaller: Walk._getter,
+    logging.Logger: Walk._logger, logging.RootLogger: Walk._logger, logging.LoggerAdapter: Walk._logger_adapter,
     staticmethod: Walk._wrapper, classmethod: Walk._wrapper, property: Walk._property,
     functools.cached_property: Walk._cached_property, ContextVar: Walk._context_variable,
     dict: Walk._dict, list: Walk._list, tuple: Walk._tuple, set: Walk._set, frozenset: Walk._set,
