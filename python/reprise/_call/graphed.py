@@ -55,8 +55,7 @@ from .watch import Watch, find_modules
 
 MOST_COMPILING = 3  # captures of a shape in which torch.compile compiles, in a row
 TRANSFORMED = ("it is called within a transformation of torch.func (vmap, grad, jvp, ..) or a level of forward "
-               "differentiation, which a graph knows nothing of. Transform outside of what is graphed: graph the function "
-               "that calls torch.func")
+               "differentiation, which a graph knows nothing of. Graph the function that calls torch.func instead")
 ATTEMPTS = 2  # captures of a shape that may fail before it stays eager
 MOST_COLD = 8  # and beside these on threads that never ran the callable
 MOST_MISFITS = 8  # calls that find other Python state than a graph is right for, before it goes
@@ -471,7 +470,8 @@ class Graphed:
         self._failures[settled] = (ASKED, ATTEMPTS)
         self._drop(self._stored(key))
         if is_new:
-            self._tell_eager(f"reprise: '{self.name}' runs without a graph for these arguments from now on: {ASKED}", ASKED)
+            self._tell_eager(f"reprise: '{self.name}' runs without a graph for these arguments from now on: {ASKED}",
+                             ASKED)
 
     @staticmethod
     def _why_stale(lost):

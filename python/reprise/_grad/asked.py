@@ -5,7 +5,7 @@ All results of a call are outputs of one node of autograd (_shapes/split.py). Wh
 a loss from its logits, the gradient of the earlier one has a part that comes through the later one, and lies within
 the backward graph. Nobody looks at it as a rule. Who asks is noticed:
 
-    hooks            register_hook() puts them into the tensor's dict of hooks, which is a Held here: autograd calls none
+    hooks            register_hook() puts them into the tensor's dict of hooks, a Held here: autograd calls none
     retain_grad()    the tensor tells
     torch.autograd.grad(later, earlier)    asks autograd's engine, by a function of Python's (`watch`)
 
@@ -22,8 +22,8 @@ from .._base import torch_private
 ASKED = ("a program asks for the gradient of a result that another result was computed from (register_hook, "
          "retain_grad or torch.autograd.grad), which lies within the graph of the backward pass. To have it in a "
          "graph, capture the whole step, reprise.graphed(step), with the backward pass in it")
-_UNUSED = ("One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this "
-           "is the desired behavior.")
+_UNUSED = ("One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if "
+           "this is the desired behavior.")
 
 _kinds: list[type] = []  # of nodes whose results are held
 
@@ -241,7 +241,8 @@ def _held_of(inputs):
 
 def _edge_behind(torch, node):
     """An edge at which gradients leave a node, so that autograd goes through it."""
-    return next(torch.autograd.graph.GradientEdge(before, at) for before, at in node.next_functions if before is not None)
+    edges = [edge for edge in node.next_functions if edge[0] is not None]
+    return torch.autograd.graph.GradientEdge(*edges[0])
 
 
 def _reaches(outputs, held, node):

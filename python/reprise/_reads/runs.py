@@ -115,8 +115,8 @@ def _effect_of_method(name, owner):
 
 
 def _effect_on_generator(name, generator):
-    """One of the CPU's that a run makes, or whose state is looked at by effects, may be seeded. What the state of one of
-    a device tells is told in captures."""
+    """One of the CPU's that a run makes, or whose state effects look at, may be seeded. What the state of one of a
+    device tells is told in captures."""
     is_default = generator is getattr(sys.modules.get("torch"), "default_generator", None)
     on_cpu = isinstance(generator, type) or generator.device.type == "cpu"
     if name in _LOOKING and (on_cpu or name == "initial_seed"):
@@ -332,8 +332,8 @@ class Run:
             raise refused
 
     def seeded(self, found, frame, state):
-        """A function of PyTorch's is called that seeds, sets a state, or tells of one. found: what it does; frame: its
-        caller; state: what it is given."""
+        """A function of PyTorch's is called that seeds, sets a state, or tells of one. found: what it does; frame:
+        its caller; state: what it is given."""
         if frame.f_code.co_name == _FORK and frame.f_globals.get("__name__") == "torch.random":
             frame = frame.f_back  # who ends with it
             found = None if _is_state(state) else _FORKED
@@ -514,8 +514,8 @@ def _profile(run):
 
 
 def _numpys_state_told(run):
-    """Methods of NumPy's generators are none that a profile is told of: while the run lasts, a function stands for the
-    one that tells of its own generator's state. Returns what ends that."""
+    """Methods of NumPy's generators are none that a profile is told of: while the run lasts, a function stands for
+    the one that tells of its own generator's state. Returns what ends that."""
     random = getattr(sys.modules.get("numpy"), "random", None)
     get_state = getattr(random, "get_state", None)
     if get_state is None:

@@ -173,7 +173,8 @@ class Walk(_C.Walk):
                                        inherits=True))
         levels = getattr(getattr(self.torch, "autograd", None), "forward_ad", None)
         if hasattr(levels, _LEVEL):  # calls within one are eager
-            self.own(NAMES, vars(levels), (_LEVEL,), None, (f"torch.autograd.forward_ad.{_LEVEL}",), way_for("globals"))
+            self.own(NAMES, vars(levels), (_LEVEL,), None, (f"torch.autograd.forward_ad.{_LEVEL}",),
+                     way_for("globals"))
         self._find_all()
         self._bind()
         return self
