@@ -17,11 +17,11 @@ struct rpp_block {
     uint32_t owners;  /* segments: how many pools of PyTorch's still have it */
     uint64_t address; /* never 0 */
     uint64_t bytes;
-    uint64_t call;              /* number of the call that it was allocated in */
-    const void *pool;           /* of that call; unowned */
-    uint32_t index;             /* how many allocations of that call came before */
-    bool is_arg;                /* it lies where an argument does: nothing to free */
-    bool is_left; /* a segment that the call was told is free, and PyTorch has still */
+    uint64_t call;    /* number of the call that it was allocated in */
+    const void *pool; /* of that call; unowned */
+    uint32_t index;   /* how many allocations of that call came before */
+    bool is_arg;      /* it lies where an argument does: nothing to free */
+    bool is_left;     /* a segment that the call was told is free, and PyTorch has still */
     struct CUstream_st *stream; /* of a block of `once`: that it was allocated for */
     struct rpp_once *once;      /* the capture of PyTorch's own that it is of; NULL: of a call */
 };
